@@ -1,0 +1,279 @@
+"""What a caller may ask for: frozen, validated values, presets and the validity matrix.
+
+Knows nothing of models or tensors. `auto` values stay `auto` here; the engine resolves them once the
+models and their measured costs are known, and records what they became.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from core.checks import choice, integer, names, number, text
+from core.errors import ConfigError
+
+__all__ = [
+    "COMBINES",
+    "DRAFTS",
+    "LENGTHS",
+    "PRESETS",
+    "VERIFIES",
+    "Request",
+    "SamplingParams",
+    "SpeculationConfig",
+    "lossless_rules",
+    "parse_field",
+]
+
+DRAFTS = ("auto", "topk", "coupled", "sampled", "sampled_iid", "best_first")
+COMBINES = ("union",)
+LENGTHS = ("fixed",)
+VERIFIES = ("auto", "greedy", "match", "mss")
+PRESETS = ("autoregressive", "sequence", "specinfer", "specinfer-paper")
+
+SAMPLED_DRAFTS = ("sampled", "sampled_iid")
+MAX_TREE_NODES = 256
+MAX_SPECULATION_LENGTH = 64
+MAX_EXPANSION = 16
+MAX_SEED = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How tokens are drawn from the LLM.
+
+    `temperature` 0 is greedy. `top_k` 0 and `top_p` 1 switch those warpers off. A missing `seed` is
+    drawn by the engine and recorded. `stop` ends the text with the first token that completes one of
+    its strings (the string itself stays in the text, as in transformers' `stop_strings`).
+    """
+
+    max_new_tokens: int = 128
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    ignore_eos: bool = False
+
+    def __post_init__(self) -> None:
+        integer("max_new_tokens", self.max_new_tokens, 1, 1_000_000)
+        number("temperature", self.temperature, 0.0, 100.0)
+        integer("top_k", self.top_k, 0, 10_000_000)
+        number("top_p", self.top_p, 0.0, 1.0, low_open=True)
+        if self.seed is not None:
+            integer("seed", self.seed, 0, MAX_SEED)
+        object.__setattr__(self, "stop", names("stop", self.stop, at_most=16))
+        if not isinstance(self.ignore_eos, bool):
+            raise ConfigError.of("ignore_eos", self.ignore_eos, "true or false")
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature == 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class SpeculationConfig:
+    """How drafts are made, combined and verified.
+
+    `drafters`: `all` (every SSM), `first` (the first SSM), names of SSMs, `ngram`; empty is plain
+    decoding. `expansion` <k1,...,km>: a speculation length of s uses its first s entries, padded with
+    1. `max_tree_nodes`: a number, `auto` (the largest tree whose verification costs at most 1.5 plain
+    passes, at most 64) or `uncut`; it is divided among the drafters before drawing.
+    """
+
+    drafters: tuple[str, ...] = ("all",)
+    draft: str = "auto"
+    expansion: tuple[int, ...] = (1, 1, 3, 1, 1, 1, 1, 1)
+    max_tree_nodes: int | str = "auto"
+    combine: str = "union"
+    length: str = "fixed"
+    speculation_length: int = 8
+    max_speculation_length: int = 16
+    verify: str = "auto"
+    carry_over: bool = False
+    record_top_k: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "drafters", names("drafters", self.drafters, at_most=32))
+        if len(set(self.drafters)) != len(self.drafters):
+            raise ConfigError.of("drafters", self.drafters, "name each drafter once")
+        choice("draft", self.draft, DRAFTS)
+        object.__setattr__(self, "expansion", _expansion(self.expansion))
+        _tree_nodes(self.max_tree_nodes)
+        choice("combine", self.combine, COMBINES)
+        choice("length", self.length, LENGTHS)
+        integer("max_speculation_length", self.max_speculation_length, 1, MAX_SPECULATION_LENGTH)
+        integer("speculation_length", self.speculation_length, 0, self.max_speculation_length)
+        choice("verify", self.verify, VERIFIES)
+        if not isinstance(self.carry_over, bool):
+            raise ConfigError.of("carry_over", self.carry_over, "true or false")
+        integer("record_top_k", self.record_top_k, 0, 50)
+
+    @classmethod
+    def preset(cls, name: str, temperature: float = 0.0) -> SpeculationConfig:
+        """The named preset. `specinfer-paper` draws its drafts above temperature 0, as published."""
+        choice("preset", name, PRESETS)
+        if name == "autoregressive":
+            return cls(drafters=(), speculation_length=0)
+        if name == "sequence":
+            return cls(drafters=("first",), expansion=(1,))
+        if name == "specinfer-paper":
+            sampled = temperature > 0
+            return cls(
+                max_tree_nodes="uncut",
+                draft="sampled" if sampled else "topk",
+                verify="mss" if sampled else "greedy",
+            )
+        return cls()
+
+    def resolved(self, temperature: float) -> SpeculationConfig:
+        """`draft` and `verify` with their `auto` replaced for this temperature.
+
+        Raises ConfigError where the combination would not be lossless (ALGORITHMS 2, the validity
+        matrix); the message names the choices that are.
+        """
+        greedy = temperature == 0.0
+        draft = self.draft
+        if draft == "auto":
+            # An explicit mss asks for drawn drafts; everything else is best served by coupling.
+            drawn = "sampled" if self.verify == "mss" else "coupled"
+            draft = "topk" if greedy else drawn
+        if greedy and draft == "coupled":
+            draft = "topk"  # the noise of temperature 0 is no noise: the rules coincide
+        rules = lossless_rules(draft, temperature)
+        if not rules:
+            raise ConfigError.of(
+                "draft",
+                self.draft,
+                "at temperature 0 every draw is the argmax; choose auto, topk or best_first",
+            )
+        verify = self.verify
+        if verify == "auto":
+            verify = "mss" if draft in SAMPLED_DRAFTS else rules[0]
+        if verify not in rules:
+            raise ConfigError.of(
+                "verify",
+                self.verify,
+                f"with draft={draft} at temperature {temperature:g} "
+                f"the lossless choices are {', '.join(('auto', *rules))}",
+            )
+        return dataclasses.replace(self, draft=draft, verify=verify)
+
+    def shape(self, length: int) -> tuple[int, ...]:
+        """The expansion of a draft of `length` steps: its first entries, padded with 1."""
+        padded = self.expansion + (1,) * max(0, length - len(self.expansion))
+        return padded[:length]
+
+    def to_plain(self) -> dict[str, Any]:
+        """Only JSON's own types."""
+        return _plain(self)
+
+    @classmethod
+    def from_plain(cls, values: Mapping[str, Any]) -> SpeculationConfig:
+        """The inverse of `to_plain`; unknown fields are refused by name."""
+        return cls(**_known(cls, values))
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One text to continue.
+
+    `chat` wraps the prompt as a user's turn in the LLM's chat template.
+    """
+
+    prompt: str
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    speculation: SpeculationConfig = field(default_factory=SpeculationConfig)
+    chat: bool = False
+
+    def __post_init__(self) -> None:
+        text("prompt", self.prompt)
+        if not isinstance(self.chat, bool):
+            raise ConfigError.of("chat", self.chat, "true or false")
+        self.speculation.resolved(self.sampling.temperature)
+
+    def to_plain(self) -> dict[str, Any]:
+        """Only JSON's own types."""
+        return _plain(self)
+
+    @classmethod
+    def from_plain(cls, values: Mapping[str, Any]) -> Request:
+        """The inverse of `to_plain`; unknown fields are refused by name."""
+        known = _known(cls, values)
+        known["sampling"] = SamplingParams(**_known(SamplingParams, known.get("sampling", {})))
+        known["speculation"] = SpeculationConfig.from_plain(known.get("speculation", {}))
+        return cls(**known)
+
+
+def lossless_rules(draft: str, temperature: float) -> tuple[str, ...]:
+    """The verification rules under which a draft kind is lossless, the default first.
+
+    Empty where the combination is refused. Source: ALGORITHMS 2, the validity matrix.
+    """
+    if draft in SAMPLED_DRAFTS:
+        return () if temperature == 0.0 else ("mss", "match")
+    return ("greedy", "match") if temperature == 0.0 else ("match",)
+
+
+def parse_field(config: SpeculationConfig, name: str, value: str) -> SpeculationConfig:
+    """`config` with one field set from text, as `--set FIELD=VALUE` gives it.
+
+    Lists are separated by commas. Raises ConfigError naming the field.
+    """
+    known = {f.name for f in dataclasses.fields(config)}
+    if name not in known:
+        raise ConfigError.of("field", name, f"one of {', '.join(sorted(known))}")
+    return dataclasses.replace(config, **{name: _parsed(name, value)})
+
+
+def _parsed(name: str, value: str) -> Any:
+    if name == "drafters":
+        return tuple(part.strip() for part in value.split(",") if part.strip())
+    if name == "expansion":
+        parts = value.strip("<> ").split(",")
+        if not all(part.strip().isdecimal() for part in parts):
+            raise ConfigError.of(name, value, "whole numbers separated by commas, as 1,1,3,1")
+        return tuple(int(part) for part in parts)
+    try:
+        return json.loads(value.lower() if value.lower() in ("true", "false") else value)
+    except json.JSONDecodeError:
+        return value
+
+
+def _expansion(value: object) -> tuple[int, ...]:
+    if not isinstance(value, (tuple, list)) or not 1 <= len(value) <= MAX_SPECULATION_LENGTH:
+        raise ConfigError.of(
+            "expansion", value, f"1 to {MAX_SPECULATION_LENGTH} whole numbers from 1"
+        )
+    for width in value:
+        integer("expansion", width, 1, MAX_EXPANSION)
+    return tuple(value)
+
+
+def _tree_nodes(value: object) -> None:
+    if isinstance(value, str):
+        if value not in ("auto", "uncut"):
+            raise ConfigError.of(
+                "max_tree_nodes", value, f"auto, uncut, or a number from 1 to {MAX_TREE_NODES}"
+            )
+        return
+    integer("max_tree_nodes", value, 1, MAX_TREE_NODES)
+
+
+def _plain(value: Any) -> dict[str, Any]:
+    # JSON itself turns tuples into lists; one round trip keeps that rule in one place.
+    plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(value), allow_nan=False))
+    return plain
+
+
+def _known(cls: type, values: object) -> dict[str, Any]:
+    if not isinstance(values, Mapping):
+        raise ConfigError.of(cls.__name__, values, "an object with named fields")
+    known = {f.name for f in dataclasses.fields(cls)}
+    for name in values:
+        if name not in known:
+            raise ConfigError.of("field", name, f"one of {', '.join(sorted(known))}")
+    return dict(values)

@@ -1,0 +1,91 @@
+"""The exception tree. Every message names the field, its value and what is allowed.
+
+SpecScopeError
+├── ConfigError(ValueError)          a request or configuration that cannot be run as asked
+│   └── ContextLengthError           the prompt leaves no room for a token
+├── ModelError
+│   ├── ModelLoadError               a folder or id that is missing, incomplete or unreadable
+│   ├── UnsupportedModelError        an architecture whose tree pass differs from its plain pass
+│   ├── VocabMismatchError           an SSM whose tokenizer is not the LLM's
+│   └── OutOfMemoryError             a model or arena that does not fit, with what is needed
+├── EngineError
+│   ├── EngineBusyError              `Engine.generate` called while another call is running
+│   ├── EngineClosedError            a request sent to a worker that was closed
+│   └── DrafterError                 a drafter that broke its protocol
+└── StoreError                       the run log cannot be opened, read or understood
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "ConfigError",
+    "ContextLengthError",
+    "DrafterError",
+    "EngineBusyError",
+    "EngineClosedError",
+    "EngineError",
+    "ModelError",
+    "ModelLoadError",
+    "OutOfMemoryError",
+    "SpecScopeError",
+    "StoreError",
+    "UnsupportedModelError",
+    "VocabMismatchError",
+]
+
+
+class SpecScopeError(Exception):
+    """Root of every error this project raises on purpose."""
+
+
+class ConfigError(SpecScopeError, ValueError):
+    """A request or configuration that cannot be run as asked."""
+
+    @classmethod
+    def of(cls, field: str, value: object, allowed: str) -> ConfigError:
+        """The house's message: the field, its value, what is allowed."""
+        return cls(f"{field} is {value!r}: {allowed}")
+
+
+class ContextLengthError(ConfigError):
+    """The prompt, or prompt and limit together, do not fit the context of the models."""
+
+
+class ModelError(SpecScopeError):
+    """A model that cannot be used."""
+
+
+class ModelLoadError(ModelError):
+    """A folder or id that is missing, incomplete or unreadable."""
+
+
+class UnsupportedModelError(ModelError):
+    """An architecture whose tree pass differs from its plain pass."""
+
+
+class VocabMismatchError(ModelError):
+    """An SSM (small speculative model) whose tokenizer is not the LLM's."""
+
+
+class OutOfMemoryError(ModelError):
+    """A model or arena that does not fit; the message says how much is needed and what fits."""
+
+
+class EngineError(SpecScopeError):
+    """The engine was used in a way it cannot serve."""
+
+
+class EngineBusyError(EngineError):
+    """`Engine.generate` was called while another call is running."""
+
+
+class EngineClosedError(EngineError):
+    """A request was sent to a worker that was closed."""
+
+
+class DrafterError(EngineError):
+    """A drafter broke its protocol."""
+
+
+class StoreError(SpecScopeError):
+    """The run log cannot be opened, read or understood."""

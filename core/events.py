@@ -1,0 +1,343 @@
+"""What a run emits: frozen, slotted, plain values only, so that an event survives JSON and SQLite.
+
+Every event carries `run_id`, `seq` (0, 1, 2, ... within the run) and `at_ms`, monotonic milliseconds
+since the run left the queue. Nodes are numbered as in TokenTree: parents first, -1 is the root (the
+last committed token). Probabilities are floats in [0, 1]. Drafters are named in the fixed order of
+`RunStarted.drafters`.
+
+Order within a run: RunStarted, then per round Drafted, Combined, Verified, RoundCompleted (a round of
+plain decoding has all four, with nothing drafted), then one of RunCompleted, RunCancelled, RunFailed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from core.errors import ConfigError
+from core.metrics import RunStats
+
+__all__ = [
+    "Combined",
+    "DraftRecord",
+    "Drafted",
+    "Event",
+    "ModelInfo",
+    "ProposalRecord",
+    "RoundCompleted",
+    "RunCancelled",
+    "RunCompleted",
+    "RunFailed",
+    "RunStarted",
+    "Span",
+    "TopK",
+    "Trial",
+    "Verified",
+    "event_from_plain",
+    "event_to_plain",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A stage's stretch of time. `lane` is a drafter's name, `combine`, `llm`, `verify` or `commit`.
+
+    `name` is the stage: `draft`, `catch_up`, `combine`, `forward`, `verify`, `commit`, `prefill`.
+    """
+
+    lane: str
+    name: str
+    start_ms: float
+    end_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """One loaded model. `role` is `llm` or `ssm`; `parameters` counts each tied weight once."""
+
+    name: str
+    role: str
+    parameters: int
+    architecture: str
+    vocab_size: int
+    context_length: int
+    dtype: str
+    device: str
+
+
+@dataclass(frozen=True, slots=True)
+class DraftRecord:
+    """What one drafter drafted in one round, as a tree of its own; tuples run parallel.
+
+    `scores`: its unprocessed, calibrated probability of each token; `qs`: the probability with which
+    each was drawn (1 for a deterministic proposal); `ranks`: draw order among siblings.
+    `drafted_ahead`: the draft was made during the previous verification.
+    """
+
+    drafter: str
+    token_ids: tuple[int, ...]
+    texts: tuple[str, ...]
+    parents: tuple[int, ...]
+    depths: tuple[int, ...]
+    scores: tuple[float, ...]
+    qs: tuple[float, ...]
+    ranks: tuple[int, ...]
+    drafted_ahead: bool
+    spans: tuple[Span, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ProposalRecord:
+    """One drafter's proposal of one node of the combined tree."""
+
+    drafter: str
+    score: float
+    q: float
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One accept-or-reject decision at `node`, in the order made.
+
+    `p` is the LLM's probability of the token at that moment (after earlier residuals), `q` the
+    proposal's. For `greedy` and `match` there is one trial a child, with q = 1.
+    """
+
+    node: int
+    drafter: str
+    p: float
+    q: float
+    accepted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TopK:
+    """The most probable tokens after `node` (-1: after the root) under `source` (`llm` or a drafter).
+
+    The LLM's probabilities are processed (temperature, top-k, top-p), a drafter's are its scores.
+    """
+
+    node: int
+    source: str
+    token_ids: tuple[int, ...]
+    texts: tuple[str, ...]
+    probabilities: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RunStarted:
+    """The request as it will be run: `config` is the whole request, every `auto` resolved.
+
+    `asked` is the request as it was given. `warnings` are sentences for the reader (a fallback and
+    its reason, what bfloat16 means).
+    """
+
+    run_id: str
+    seq: int
+    at_ms: float
+    created_utc: str
+    prompt: str
+    prompt_token_ids: tuple[int, ...]
+    prompt_texts: tuple[str, ...]
+    config: dict[str, Any]
+    asked: dict[str, Any]
+    models: tuple[ModelInfo, ...]
+    drafters: tuple[str, ...]
+    dtype: str
+    device: str
+    versions: dict[str, str]
+    seed: int
+    queue_ms: float
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Drafted:
+    """Step 2 of a round: every drafter's draft, in drafter order. Rounds are numbered from 0."""
+
+    run_id: str
+    seq: int
+    at_ms: float
+    round: int
+    drafts: tuple[DraftRecord, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Combined:
+    """Step 3: the tree that the LLM will verify; tuples run parallel, one entry a node.
+
+    `dropped`: (drafter, index in its DraftRecord) of drafted tokens that are not in the tree.
+    """
+
+    run_id: str
+    seq: int
+    at_ms: float
+    round: int
+    token_ids: tuple[int, ...]
+    texts: tuple[str, ...]
+    parents: tuple[int, ...]
+    depths: tuple[int, ...]
+    proposals: tuple[tuple[ProposalRecord, ...], ...]
+    dropped: tuple[tuple[str, int], ...]
+    root_token_id: int
+    root_text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """Steps 4 and 5: the LLM's verdict on the tree.
+
+    `path`: accepted nodes from the root down. `outcomes`: `accepted`, `rejected` or `not_reached`,
+    one per node. `own_*`: the LLM's own token after the path; `own_kind` is `recovered` (after a
+    rejection), `bonus` (after an accepted leaf), `plain` (nothing was drafted) or `none` (the path
+    ends with EOS). `llm_probabilities`: the LLM's processed probability of each node's token at its
+    parent. `own_probability`: likewise of the own token.
+    """
+
+    run_id: str
+    seq: int
+    at_ms: float
+    round: int
+    rule: str
+    path: tuple[int, ...]
+    outcomes: tuple[str, ...]
+    own_token_id: int | None
+    own_text: str
+    own_kind: str
+    own_probability: float
+    llm_probabilities: tuple[float, ...]
+    trials: tuple[Trial, ...]
+    top_k: tuple[TopK, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RoundCompleted:
+    """Step 6: what the round committed, after EOS, stop string and limit were applied.
+
+    `token_ids` and `text_deltas` run parallel: a delta may be empty while a UTF-8 character is
+    incomplete. `texts` are the tokens by themselves, for display. `position` is the position of the
+    first new token. `num_accepted` counts the drafted tokens among them, `num_cut` accepted tokens
+    that were cut off. `spans` hold every stage of the round, drafts included; round 0 also the
+    prefill. `weights`: drafter weights after the round. `temperatures`: each drafter's calibration.
+    """
+
+    run_id: str
+    seq: int
+    at_ms: float
+    round: int
+    position: int
+    token_ids: tuple[int, ...]
+    texts: tuple[str, ...]
+    text_deltas: tuple[str, ...]
+    num_accepted: int
+    num_cut: int
+    speculation_length: int
+    next_speculation_length: int
+    weights: dict[str, float]
+    temperatures: dict[str, float]
+    spans: tuple[Span, ...]
+    kv_used: int
+    kv_capacity: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunCompleted:
+    """The end: `finish_reason` is `length`, `eos`, `stop` or `context`.
+
+    `text_tail`: text held back until now because a character was incomplete.
+    """
+
+    run_id: str
+    seq: int
+    at_ms: float
+    finish_reason: str
+    text_tail: str
+    stats: RunStats
+
+
+@dataclass(frozen=True, slots=True)
+class RunCancelled:
+    """Stopped by the caller; `stats` tell what was produced until then."""
+
+    run_id: str
+    seq: int
+    at_ms: float
+    text_tail: str
+    stats: RunStats
+
+
+@dataclass(frozen=True, slots=True)
+class RunFailed:
+    """Ended by an error. `error` is its class name, `message` what it says."""
+
+    run_id: str
+    seq: int
+    at_ms: float
+    text_tail: str
+    error: str
+    message: str
+    stats: RunStats
+
+
+Event = (
+    RunStarted
+    | Drafted
+    | Combined
+    | Verified
+    | RoundCompleted
+    | RunCompleted
+    | RunCancelled
+    | RunFailed
+)
+
+EVENT_TYPES: Mapping[str, type[Any]] = types.MappingProxyType(
+    {cls.__name__: cls for cls in typing.get_args(Event)}
+)
+
+
+def event_to_plain(event: Event) -> dict[str, Any]:
+    """The event as JSON's own types plus tuples, with its class name under `event`."""
+    return {"event": type(event).__name__, **dataclasses.asdict(event)}
+
+
+def event_from_plain(values: Mapping[str, Any]) -> Event:
+    """The inverse of `event_to_plain`, also after a trip through JSON (lists become tuples)."""
+    fields = dict(values)
+    name = fields.pop("event", None)
+    if name not in EVENT_TYPES:
+        raise ConfigError.of("event", name, f"one of {', '.join(EVENT_TYPES)}")
+    event: Event = _build(EVENT_TYPES[name], fields)
+    return event
+
+
+@cache
+def _hints(cls: type[Any]) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
+
+
+def _build(cls: type[Any], values: Mapping[str, Any]) -> Any:
+    hints = _hints(cls)
+    unknown = sorted(set(values) - set(hints))
+    if unknown:
+        raise ConfigError.of("field", unknown[0], f"one of {', '.join(hints)} in {cls.__name__}")
+    return cls(**{name: _restore(hints[name], value) for name, value in values.items()})
+
+
+def _restore(hint: Any, value: Any) -> Any:
+    origin = typing.get_origin(hint)
+    if dataclasses.is_dataclass(hint):
+        return _build(typing.cast("type[Any]", hint), value)
+    if origin is tuple:
+        args = typing.get_args(hint)
+        if len(args) == 2 and args[1] is Ellipsis:
+            return tuple(_restore(args[0], item) for item in value)
+        return tuple(_restore(arg, item) for arg, item in zip(args, value, strict=True))
+    if hint is float and isinstance(value, int):
+        return float(value)
+    return value

@@ -1,0 +1,102 @@
+"""TokenTree: drafts merged into one tree, as parallel arrays.
+
+Node i has `token_ids[i]` and `parents[i]` < i, or ROOT (-1): the root is the last committed token,
+not a node. Knows no model and no probability rule; a node keeps the list of proposals behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+__all__ = ["ROOT", "Proposal", "TokenTree", "ancestor_mask", "depths_of"]
+
+ROOT = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """One drafter's proposal of a node.
+
+    `drafter` is the drafter's index in the run's fixed order; `score` its unprocessed, calibrated
+    probability of the token; `rank` the draw order among that drafter's children of the parent.
+    `q` is the probability with which the token was drawn there (1 for a deterministic proposal);
+    `row` finds the full distribution in the drafter's draft, None for a deterministic proposal
+    (then q is one-hot).
+    """
+
+    drafter: int
+    score: float
+    rank: int
+    q: float = 1.0
+    row: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenTree:
+    """A tree of drafted tokens under the root; parallel tuples of one length, parents first."""
+
+    token_ids: tuple[int, ...] = ()
+    parents: tuple[int, ...] = ()
+    depths: tuple[int, ...] = ()
+    proposals: tuple[tuple[Proposal, ...], ...] = ()
+
+    def __post_init__(self) -> None:
+        sizes = {len(self.token_ids), len(self.parents), len(self.depths), len(self.proposals)}
+        if len(sizes) != 1:
+            raise ValueError(
+                f"TokenTree arrays have lengths {sorted(sizes)}: one length is allowed"
+            )
+
+    def __len__(self) -> int:
+        return len(self.token_ids)
+
+    @property
+    def depth(self) -> int:
+        """Depth of the deepest node; children of the root have depth 1; 0 without nodes."""
+        return max(self.depths, default=0)
+
+    def children(self, node: int) -> tuple[int, ...]:
+        """Children of `node` (ROOT for the root), in node order."""
+        return tuple(i for i, parent in enumerate(self.parents) if parent == node)
+
+    def child_lists(self) -> list[list[int]]:
+        """Children of every node; the last entry (index -1 == ROOT) holds the root's."""
+        lists: list[list[int]] = [[] for _ in range(len(self) + 1)]
+        for i, parent in enumerate(self.parents):
+            lists[parent].append(i)
+        return lists
+
+    def path(self, node: int) -> tuple[int, ...]:
+        """Nodes from a child of the root down to `node`; empty for ROOT."""
+        nodes: list[int] = []
+        while node != ROOT:
+            nodes.append(node)
+            node = self.parents[node]
+        return tuple(reversed(nodes))
+
+    def tokens_to(self, node: int) -> tuple[int, ...]:
+        """The token ids along `path(node)`."""
+        return tuple(self.token_ids[i] for i in self.path(node))
+
+
+def depths_of(parents: Sequence[int]) -> tuple[int, ...]:
+    """Depth of each node given parents-first `parents`."""
+    depths: list[int] = []
+    for parent in parents:
+        depths.append(1 if parent == ROOT else depths[parent] + 1)
+    return tuple(depths)
+
+
+def ancestor_mask(parents: Sequence[int]) -> torch.Tensor:
+    """(n, n) bool: row i is True at i and at i's ancestors. `parents` are parents-first."""
+    size = len(parents)
+    if all(parent == i - 1 for i, parent in enumerate(parents)):
+        return torch.ones(size, size, dtype=torch.bool).tril_()
+    mask = torch.eye(size, dtype=torch.bool)
+    for i, parent in enumerate(parents):
+        if parent != ROOT:
+            mask[i] |= mask[parent]
+    return mask
