@@ -1,4 +1,4 @@
-"""Checks of plain values, shared by the configuration classes. A check returns or raises ConfigError."""
+"""Checks of plain values, shared by the configuration classes: a check returns or raises."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What a caller may ask for: frozen, validated values, presets and the validity matrix.
 
-Knows nothing of models or tensors. `auto` values stay `auto` here; the engine resolves them once the
-models and their measured costs are known, and records what they became.
+Knows nothing of models or tensors. `auto` values stay `auto` here; the engine resolves them once
+the models and their measured costs are known, and records what they became.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class SamplingParams:
     """How tokens are drawn from the LLM.
 
     `temperature` 0 is greedy. `top_k` 0 and `top_p` 1 switch those warpers off. A missing `seed` is
-    drawn by the engine and recorded. `stop` ends the text with the first token that completes one of
-    its strings (the string itself stays in the text, as in transformers' `stop_strings`).
+    drawn by the engine and recorded. `stop` ends the text with the first token that completes one
+    of its strings (the string itself stays in the text, as in transformers' `stop_strings`).
     """
 
     max_new_tokens: int = 128
@@ -79,9 +79,9 @@ class SpeculationConfig:
     """How drafts are made, combined and verified.
 
     `drafters`: `all` (every SSM), `first` (the first SSM), names of SSMs, `ngram`; empty is plain
-    decoding. `expansion` <k1,...,km>: a speculation length of s uses its first s entries, padded with
-    1. `max_tree_nodes`: a number, `auto` (the largest tree whose verification costs at most 1.5 plain
-    passes, at most 64) or `uncut`; it is divided among the drafters before drawing.
+    decoding. `expansion` <k1,...,km>: a speculation length of s uses its first s entries, padded
+    with 1. `max_tree_nodes`: a number, `auto` (the largest tree whose verification costs at most
+    1.5 plain passes, at most 64) or `uncut`; it is divided among the drafters before drawing.
     """
 
     drafters: tuple[str, ...] = ("all",)
@@ -114,8 +114,8 @@ class SpeculationConfig:
 
     @classmethod
     def preset(cls, name: str, temperature: float = 0.0) -> SpeculationConfig:
-        """The named preset. `specinfer-paper` draws its drafts above temperature 0, as published."""
-        choice("preset", name, PRESETS)
+        """The named preset. `specinfer-paper` draws its drafts above temperature 0, as
+        published.""" choice("preset", name, PRESETS)
         if name == "autoregressive":
             return cls(drafters=(), speculation_length=0)
         if name == "sequence":

@@ -1,12 +1,14 @@
 """What a run emits: frozen, slotted, plain values only, so that an event survives JSON and SQLite.
 
-Every event carries `run_id`, `seq` (0, 1, 2, ... within the run) and `at_ms`, monotonic milliseconds
-since the run left the queue. Nodes are numbered as in TokenTree: parents first, -1 is the root (the
-last committed token). Probabilities are floats in [0, 1]. Drafters are named in the fixed order of
+Every event carries `run_id`, `seq` (0, 1, 2, ... within the run) and `at_ms`, monotonic
+milliseconds since the run left the queue. Nodes are numbered as in TokenTree: parents first, -1 is
+the root (the last committed token). Probabilities are floats in [0, 1]. Drafters are named in the
+fixed order of
 `RunStarted.drafters`.
 
-Order within a run: RunStarted, then per round Drafted, Combined, Verified, RoundCompleted (a round of
-plain decoding has all four, with nothing drafted), then one of RunCompleted, RunCancelled, RunFailed.
+Order within a run: RunStarted, then per round Drafted, Combined, Verified, RoundCompleted (a round
+of plain decoding has all four, with nothing drafted), then one of RunCompleted, RunCancelled,
+RunFailed.
 """
 
 from __future__ import annotations
@@ -20,7 +22,6 @@ from functools import cache
 from typing import Any
 
 from core.errors import ConfigError
-from core.metrics import RunStats
 
 __all__ = [
     "Combined",
@@ -34,6 +35,7 @@ __all__ = [
     "RunCompleted",
     "RunFailed",
     "RunStarted",
+    "RunStats",
     "Span",
     "TopK",
     "Trial",
@@ -45,7 +47,8 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A stage's stretch of time. `lane` is a drafter's name, `combine`, `llm`, `verify` or `commit`.
+    """A stage's stretch of time. `lane` is a drafter's name, `combine`, `llm`, `verify` or
+    `commit`.
 
     `name` is the stage: `draft`, `catch_up`, `combine`, `forward`, `verify`, `commit`, `prefill`.
     """
@@ -74,8 +77,8 @@ class ModelInfo:
 class DraftRecord:
     """What one drafter drafted in one round, as a tree of its own; tuples run parallel.
 
-    `scores`: its unprocessed, calibrated probability of each token; `qs`: the probability with which
-    each was drawn (1 for a deterministic proposal); `ranks`: draw order among siblings.
+    `scores`: its unprocessed, calibrated probability of each token; `qs`: the probability with
+    which each was drawn (1 for a deterministic proposal); `ranks`: draw order among siblings.
     `drafted_ahead`: the draft was made during the previous verification.
     """
 
@@ -118,7 +121,8 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class TopK:
-    """The most probable tokens after `node` (-1: after the root) under `source` (`llm` or a drafter).
+    """The most probable tokens after `node` (-1: after the root) under `source` (`llm` or a
+    drafter).
 
     The LLM's probabilities are processed (temperature, top-k, top-p), a drafter's are its scores.
     """
@@ -128,6 +132,38 @@ class TopK:
     token_ids: tuple[int, ...]
     texts: tuple[str, ...]
     probabilities: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RunStats:
+    """The figures of one run.
+
+    `num_accepted_tokens`: drafted tokens that were emitted. `num_draft_tokens`: sum over rounds of
+    the verified tree's depth, less what EOS, a stop string or the limit cut off.
+    `num_verified_nodes`: sum of tree sizes. `acceptance_histogram[j]`: rounds that accepted j.
+    `acceptance_rate_per_position[i]`: share of rounds that accepted more than i. `overlap_ratio`:
+    time the LLM and a drafter were both busy, over the LLM's busy time. `tokens_per_second`:
+    emitted tokens over the time from the end of the prefill to the end. Times are milliseconds;
+    `ttft_ms` starts when the request leaves the queue.
+    """
+
+    num_new_tokens: int = 0
+    num_rounds: int = 0
+    num_accepted_tokens: int = 0
+    num_draft_tokens: int = 0
+    num_verified_nodes: int = 0
+    draft_acceptance_rate: float = 0.0
+    mean_acceptance_length: float = 0.0
+    acceptance_histogram: tuple[int, ...] = ()
+    acceptance_rate_per_position: tuple[float, ...] = ()
+    draft_ms: float = 0.0
+    verify_ms: float = 0.0
+    prefill_ms: float = 0.0
+    overlap_ratio: float = 0.0
+    tokens_per_second: float = 0.0
+    ttft_ms: float = 0.0
+    queue_ms: float = 0.0
+    total_ms: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,7 +353,7 @@ def event_from_plain(values: Mapping[str, Any]) -> Event:
 
 
 @cache
-def _hints(cls: type[Any]) -> dict[str, Any]:
+def _hints(cls: Any) -> dict[str, Any]:
     return typing.get_type_hints(cls)
 
 

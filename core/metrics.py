@@ -1,106 +1,58 @@
-"""RunStats: the field's metrics as a fold over a run's events.
+"""RunStats as a fold over a run's events; names and definitions are vLLM's and llama.cpp's.
 
-A fold takes RoundFacts, not events, so that events can carry a RunStats.
-Names and definitions follow vLLM's and llama.cpp's (DESIGN, Events).
+Knows events and nothing else: the engine folds as it goes, a replay folds the same events again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Protocol
 
-__all__ = ["RoundFacts", "RunStats", "StatsFold", "union_ms"]
+from core.events import Combined, Event, RoundCompleted, RunStarted, RunStats, Span
 
-
-class SpanLike(Protocol):
-    """Anything with a lane, a name and a stretch of milliseconds; `core.events.Span` is one."""
-
-    @property
-    def lane(self) -> str: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def start_ms(self) -> float: ...
-    @property
-    def end_ms(self) -> float: ...
-
+__all__ = ["LLM_LANE", "RunStats", "StatsFold", "union_ms"]
 
 LLM_LANE = "llm"
 NOT_DRAFTING = ("combine", "llm", "verify", "commit")
 
 
-@dataclass(frozen=True, slots=True)
-class RunStats:
-    """The figures of one run.
-
-    `num_accepted_tokens`: drafted tokens that were emitted. `num_draft_tokens`: sum over rounds of the
-    verified tree's depth, less what EOS, a stop string or the limit cut off. `num_verified_nodes`: sum
-    of tree sizes. `acceptance_histogram[j]`: rounds that accepted j. `acceptance_rate_per_position[i]`:
-    share of rounds that accepted more than i. `overlap_ratio`: time the LLM and a drafter were both
-    busy, over the LLM's busy time. `tokens_per_second`: emitted tokens over the time from the end of
-    the prefill to the end. Times are milliseconds; `ttft_ms` starts when the request leaves the queue.
-    """
-
-    num_new_tokens: int = 0
-    num_rounds: int = 0
-    num_accepted_tokens: int = 0
-    num_draft_tokens: int = 0
-    num_verified_nodes: int = 0
-    draft_acceptance_rate: float = 0.0
-    mean_acceptance_length: float = 0.0
-    acceptance_histogram: tuple[int, ...] = ()
-    acceptance_rate_per_position: tuple[float, ...] = ()
-    draft_ms: float = 0.0
-    verify_ms: float = 0.0
-    prefill_ms: float = 0.0
-    overlap_ratio: float = 0.0
-    tokens_per_second: float = 0.0
-    ttft_ms: float = 0.0
-    queue_ms: float = 0.0
-    total_ms: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class RoundFacts:
-    """What a round adds to the statistics; spans are any objects with lane, name, start_ms, end_ms."""
-
-    num_new_tokens: int
-    num_accepted: int
-    num_cut: int
-    tree_depth: int
-    tree_nodes: int
-    at_ms: float
-    spans: tuple[SpanLike, ...]
-
-
 class StatsFold:
-    """Accumulates rounds; `stats(now_ms)` gives the figures so far. O(longest acceptance) memory."""
+    """Accumulates rounds; `stats(now_ms)` gives the figures so far. O(longest acceptance)
+    memory."""
 
-    def __init__(self, queue_ms: float = 0.0) -> None:
-        self._queue_ms = queue_ms
+    def __init__(self) -> None:
+        self._queue_ms = 0.0
         self._histogram: list[int] = []
         self._new = self._accepted = self._drafted = self._nodes = self._rounds = 0
         self._draft_ms = self._verify_ms = self._prefill_ms = 0.0
         self._llm_busy = self._both_busy = 0.0
         self._prefill_end = 0.0
         self._ttft: float | None = None
+        self._tree_depth = self._tree_nodes = 0
 
-    def add(self, facts: RoundFacts) -> None:
-        """Count one completed round."""
+    def observe(self, event: Event) -> None:
+        """Count an event; all but three kinds carry nothing that is counted."""
+        if isinstance(event, RunStarted):
+            self._queue_ms = event.queue_ms
+        elif isinstance(event, Combined):
+            self._tree_depth = max(event.depths, default=0)
+            self._tree_nodes = len(event.depths)
+        elif isinstance(event, RoundCompleted):
+            self._add_round(event)
+
+    def _add_round(self, event: RoundCompleted) -> None:
         self._rounds += 1
-        self._new += facts.num_new_tokens
-        self._accepted += facts.num_accepted
-        self._drafted += max(0, facts.tree_depth - facts.num_cut)
-        self._nodes += facts.tree_nodes
-        missing = facts.num_accepted + 1 - len(self._histogram)
+        self._new += len(event.token_ids)
+        self._accepted += event.num_accepted
+        self._drafted += max(0, self._tree_depth - event.num_cut)
+        self._nodes += self._tree_nodes
+        missing = event.num_accepted + 1 - len(self._histogram)
         self._histogram.extend([0] * max(0, missing))
-        self._histogram[facts.num_accepted] += 1
-        if self._ttft is None and facts.num_new_tokens:
-            self._ttft = facts.at_ms
-        self._add_spans(facts.spans)
+        self._histogram[event.num_accepted] += 1
+        if self._ttft is None and event.token_ids:
+            self._ttft = event.at_ms
+        self._add_spans(event.spans)
 
-    def _add_spans(self, spans: tuple[SpanLike, ...]) -> None:
+    def _add_spans(self, spans: tuple[Span, ...]) -> None:
         prefill = [s for s in spans if s.name == "prefill"]
         rest = [s for s in spans if s.name != "prefill"]
         if prefill:
