@@ -114,8 +114,8 @@ class SpeculationConfig:
 
     @classmethod
     def preset(cls, name: str, temperature: float = 0.0) -> SpeculationConfig:
-        """The named preset. `specinfer-paper` draws its drafts above temperature 0, as
-        published.""" choice("preset", name, PRESETS)
+        """The named preset; `specinfer-paper` draws its drafts above temperature 0."""
+        choice("preset", name, PRESETS)
         if name == "autoregressive":
             return cls(drafters=(), speculation_length=0)
         if name == "sequence":
