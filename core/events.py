@@ -358,7 +358,7 @@ def _hints(cls: Any) -> dict[str, Any]:
 
 
 def _build(cls: type[Any], values: Mapping[str, Any]) -> Any:
-    hints = _hints(cls)
+    hints = _hints(typing.cast("typing.Hashable", cls))
     unknown = sorted(set(values) - set(hints))
     if unknown:
         raise ConfigError.of("field", unknown[0], f"one of {', '.join(hints)} in {cls.__name__}")
