@@ -1,0 +1,150 @@
+"""The command line of the zoo: `python -m zoo prepare|train|evaluate`. Arguments in, lines and an
+exit status out.
+
+0: done. 2: a one-line message with the field, its value and what is allowed. 130: interrupted; the
+same command goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+import torch
+from transformers.utils import logging
+
+from core import checks
+from core.errors import ConfigError, SpecScopeError
+from zoo.evaluate import as_json, evaluate_folder, table, trained_models
+from zoo.files import write_json
+from zoo.prepare import DEFAULT_PROMPTS, Inputs, prepare, report
+from zoo.presets import PRESETS, preset
+from zoo.tokens import open_tokens
+from zoo.train import Run, train_family
+
+_DEFAULT_PRESET = "cpu"
+_MAX_SEED = 2**32 - 1
+_MAX_MINUTES = 60.0 * 24 * 7
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command; returns its exit status."""
+    try:
+        arguments = _parser().parse_args(argv)
+        logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+        checks.integer("seed", arguments.seed, 0, _MAX_SEED)
+        arguments.run(arguments)
+    except SpecScopeError as error:
+        print(f"zoo: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("\nzoo: interrupted; train goes on from its last checkpoint", file=sys.stderr)
+        return 130
+    return 0
+
+
+# -- commands --
+
+
+def _prepare(arguments: argparse.Namespace) -> None:
+    chosen = preset(arguments.preset or _DEFAULT_PRESET)
+    inputs = Inputs(arguments.corpora, arguments.tokenizer, arguments.prompts)
+    manifest = prepare(chosen, inputs, arguments.out, arguments.seed)
+    print("\n".join(report(manifest)))
+
+
+def _train(arguments: argparse.Namespace) -> None:
+    store = open_tokens(arguments.out)
+    chosen = preset(arguments.preset or store.manifest.preset)
+    minutes = chosen.minutes if arguments.minutes is None else arguments.minutes
+    checks.number("minutes", minutes, 0.0, _MAX_MINUTES, low_open=True)
+    run = Run(chosen, store, minutes, _device(arguments.device), arguments.seed)
+    trained = train_family(run)
+    print("\n".join(table({name: each.held_out for name, each in trained.items()})))
+
+
+def _evaluate(arguments: argparse.Namespace) -> None:
+    store = open_tokens(arguments.out)
+    folders = arguments.models or trained_models(arguments.out)
+    if not folders:
+        raise ConfigError.of("models", None, "model folders; none were trained under --out")
+    schedule = preset(arguments.preset or store.manifest.preset).schedule
+    context = schedule.late_context if arguments.context is None else arguments.context
+    device = _device(arguments.device)
+    scores = {
+        name: evaluate_folder(folder, store, context, device)
+        for name, folder in zip(_names(folders), folders, strict=True)
+    }
+    write_json(arguments.out / "evaluation.json", as_json(scores, context))
+    print("\n".join(table(scores)))
+
+
+def _names(folders: Sequence[Path]) -> list[str]:
+    """Folder names where they tell the models apart, else the paths as given."""
+    names = [folder.resolve().name for folder in folders]
+    return names if len(set(names)) == len(names) else [str(folder) for folder in folders]
+
+
+def _device(name: str) -> torch.device:
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ConfigError.of("device", name, "cpu or auto: this machine shows no CUDA device")
+    automatic = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(automatic if name == "auto" else name)
+
+
+# -- arguments --
+
+
+class _Parser(argparse.ArgumentParser):
+    """Refuses in one line, as the rest of the house does."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(message)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="python -m zoo", description="How the bundled models are made.")
+    commands = parser.add_subparsers(required=True, metavar="prepare|train|evaluate")
+    _prepare_arguments(commands.add_parser("prepare", help="corpora to tokenizer and token files"))
+    _train_arguments(commands.add_parser("train", help="token files to models, resumable"))
+    _evaluate_arguments(commands.add_parser("evaluate", help="held-out loss and bits per byte"))
+    return parser
+
+
+def _common_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="where all is kept")
+    parser.add_argument("--preset", choices=tuple(PRESETS),
+                        help="default: as prepared, at first cpu")  # fmt: skip
+    parser.add_argument("--corpora", type=Path, metavar="DIR", help="text folders; read by prepare")
+    parser.add_argument("--seed", type=int, default=0)
+
+
+def _prepare_arguments(parser: argparse.ArgumentParser) -> None:
+    _common_arguments(parser)
+    parser.add_argument("--tokenizer", type=Path, metavar="DIR", help="reuse one; default: train")
+    parser.add_argument("--prompts", type=Path, metavar="FILE", default=DEFAULT_PROMPTS,
+                        help="a document that quotes a long line of these is refused")  # fmt: skip
+    parser.set_defaults(run=_prepare)
+
+
+def _train_arguments(parser: argparse.ArgumentParser) -> None:
+    _common_arguments(parser)
+    parser.add_argument("--minutes", type=float, help="for all models; default: the preset's")
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    parser.set_defaults(run=_train)
+
+
+def _evaluate_arguments(parser: argparse.ArgumentParser) -> None:
+    _common_arguments(parser)
+    parser.add_argument("--models", type=Path, nargs="+", metavar="DIR",
+                        help="model folders; default: those trained under --out")  # fmt: skip
+    parser.add_argument("--context", type=int, help="tokens a window; default: the preset's")
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    parser.set_defaults(run=_evaluate)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,72 @@
+"""The saved state of one training run: written whole or not at all, read back only by the run it
+belongs to.
+"""
+
+from __future__ import annotations
+
+import math
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from core.errors import ConfigError, ModelError
+from zoo.files import replace_file
+from zoo.trainer import Trainer
+
+__all__ = ["Checkpoint"]
+
+
+class Checkpoint:
+    """One file.
+
+    `identity` is what the run was started with; a file with another one is not gone on from.
+    """
+
+    def __init__(self, path: Path, identity: Mapping[str, Any]) -> None:
+        self._path = path
+        self._identity = dict(identity)
+
+    def save(self, trainer: Trainer, spent: float) -> None:
+        """Replaces the file.
+
+        `spent`: seconds of the budget gone. ModelError, and the old file, if the loss left the
+        reals.
+        """
+        loss = trainer.loss()
+        if not math.isfinite(loss):
+            raise ModelError(
+                f"loss of {trainer.recipe.name} is {loss} at step {trainer.num_steps}: "
+                "a finite number; a lower learning_rate in the recipe may help"
+            )
+        state = {"identity": self._identity, "spent": spent, "trainer": trainer.state()}
+        replace_file(self._path, lambda file: torch.save(state, file))
+
+    def load(self, trainer: Trainer) -> float:
+        """Brings `trainer` to the saved state, if there is one; returns the seconds then spent."""
+        if not self._path.is_file():
+            return 0.0
+        state = self._read(trainer.device)
+        self._check(state["identity"])
+        trainer.load_state(state["trainer"])
+        return float(state["spent"])
+
+    def _read(self, device: torch.device) -> dict[str, Any]:
+        try:
+            state: dict[str, Any] = torch.load(self._path, map_location=device, weights_only=True)
+        except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
+            raise ConfigError.of(
+                "out", str(self._path), "a readable checkpoint; remove it to train anew"
+            ) from error
+        return state
+
+    def _check(self, identity: Mapping[str, Any]) -> None:
+        for field, value in self._identity.items():
+            if identity.get(field) != value:
+                raise ConfigError.of(
+                    "out",
+                    str(self._path),
+                    f"a checkpoint of the same {field}; remove it to train anew",
+                )

@@ -1,0 +1,52 @@
+"""Files that are whole or absent, however a process ends: write beside, flush to disk, rename.
+
+Knows no content.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+__all__ = ["replace_file", "replace_folder", "sha256_of", "write_json"]
+
+
+def replace_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
+    """Puts what `write` writes at `path`; until the rename the old file stands."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f"{path.name}.partial")
+    with beside.open("wb") as file:
+        write(file)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+
+
+def replace_folder(path: Path, fill: Callable[[Path], object]) -> None:
+    """Puts the folder that `fill` fills at `path`.
+
+    A kill between the two last steps leaves no folder, never half a one.
+    """
+    beside = path.with_name(f"{path.name}.partial")
+    shutil.rmtree(beside, ignore_errors=True)
+    beside.mkdir(parents=True)
+    fill(beside)
+    shutil.rmtree(path, ignore_errors=True)
+    beside.replace(path)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """`value` as indented JSON at `path`."""
+    text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+    replace_file(path, lambda file: file.write(text.encode("utf-8")))
+
+
+def sha256_of(path: Path) -> str:
+    """The hash of the file's content, in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

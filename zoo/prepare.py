@@ -1,0 +1,131 @@
+"""`python -m zoo prepare`: corpora to a tokenizer, token files and a manifest.
+
+Knows nothing of models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase
+
+from core.errors import ConfigError
+from zoo.attributions import ATTRIBUTIONS, STANDARD_LIBRARY, UNLISTED
+from zoo.corpora import (
+    Domain,
+    Source,
+    library_corpora,
+    prompt_lines,
+    read_corpora,
+    standard_library,
+)
+from zoo.files import replace_folder, sha256_of
+from zoo.presets import Preset
+from zoo.tokenizer import byte_lengths, encode, open_tokenizer, train_tokenizer
+from zoo.tokens import (
+    DomainTokens,
+    Manifest,
+    split,
+    tokenizer_file,
+    unprepare,
+    write_domain,
+    write_manifest,
+)
+
+__all__ = ["Inputs", "prepare", "report"]
+
+DEFAULT_PROMPTS = Path(__file__).resolve().parent.parent / "bench" / "prompts.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What `prepare` reads: corpora (None: the preset's own), a tokenizer to reuse, prompts to keep
+    out.
+    """
+
+    corpora: Path | None = None
+    tokenizer: Path | None = None
+    prompts: Path = DEFAULT_PROMPTS
+    library: Path = field(default_factory=standard_library)
+
+
+def prepare(preset: Preset, inputs: Inputs, out: Path, seed: int = 0) -> Manifest:
+    """Reads, normalises and encodes the corpora into `out`; returns the manifest it wrote there."""
+    domains = _read(preset, inputs, seed)
+    tokenizer = _tokenizer(preset, inputs, domains)
+    unprepare(out)
+    replace_folder(out / "tokenizer", tokenizer.save_pretrained)
+    manifest = Manifest(
+        preset=preset.name,
+        seed=seed,
+        vocab_size=len(tokenizer),
+        tokenizer_sha256=sha256_of(tokenizer_file(out)),
+        domains={domain.name: _encode(out, tokenizer, domain) for domain in domains},
+    )
+    write_manifest(out, manifest)
+    return manifest
+
+
+def report(manifest: Manifest) -> Iterator[str]:
+    """The manifest in lines to print: one a source, with what was refused, and one a domain."""
+    for name, domain in manifest.domains.items():
+        for source in domain.sources:
+            yield (
+                f"{source['name']}: {source['num_documents']} documents, "
+                f"{source['num_refused']} refused (quote a prompt), "
+                f"{source['num_duplicates']} duplicates"
+            )
+        yield f"{name}: {domain.num_tokens:,} tokens, {domain.num_held_out_tokens:,} held out"
+    refused = sum(s["num_refused"] for d in manifest.domains.values() for s in d.sources)
+    yield f"{refused} documents refused in all, vocabulary {manifest.vocab_size}"
+
+
+def _read(preset: Preset, inputs: Inputs, seed: int) -> list[Domain]:
+    refused_lines = prompt_lines(inputs.prompts)
+    if inputs.corpora is not None:
+        return read_corpora(inputs.corpora, inputs.library, refused_lines, seed)
+    if not preset.own_corpus_bytes:
+        raise ConfigError.of(
+            "corpora", None, f"a folder of corpora; preset {preset.name} has none of its own"
+        )
+    return library_corpora(inputs.library, preset.own_corpus_bytes, refused_lines, seed)
+
+
+def _tokenizer(
+    preset: Preset, inputs: Inputs, domains: Sequence[Domain]
+) -> PreTrainedTokenizerBase:
+    if inputs.tokenizer is not None:
+        return open_tokenizer(inputs.tokenizer)
+    texts = (text for each in domains for text in _up_to(each.documents, preset.tokenizer_bytes))
+    return train_tokenizer(texts, preset.vocab_size, preset.max_position_embeddings)
+
+
+def _up_to(documents: Sequence[str], num_bytes: int) -> Iterator[str]:
+    for document in documents:
+        if num_bytes <= 0:
+            return
+        yield document
+        num_bytes -= len(document.encode())
+
+
+def _encode(out: Path, tokenizer: PreTrainedTokenizerBase, domain: Domain) -> DomainTokens:
+    ids = encode(tokenizer, domain.documents)
+    if len(ids) < 2:
+        raise ConfigError.of("corpora", domain.name, "a domain with text in it")
+    begin = split(len(ids))
+    return DomainTokens(
+        num_tokens=len(ids),
+        num_held_out_tokens=len(ids) - begin,
+        num_held_out_bytes=int(byte_lengths(tokenizer)[ids[begin:]].sum()),
+        sha256=write_domain(out, domain.name, ids),
+        sources=tuple(_row(source) for source in domain.sources),
+    )
+
+
+def _row(source: Source) -> dict[str, Any]:
+    own = source.name.endswith("/standard library")
+    attribution = STANDARD_LIBRARY if own else ATTRIBUTIONS.get(source.name, UNLISTED)
+    return {**asdict(source), **asdict(attribution)}

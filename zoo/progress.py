@@ -1,0 +1,57 @@
+"""One line that says how training goes: a bar, step, loss, speed, time left. Knows no model."""
+
+from __future__ import annotations
+
+from typing import TextIO
+
+__all__ = ["ProgressLine"]
+
+_BAR_CELLS = 24
+
+
+class ProgressLine:
+    """Rewrites one line on a terminal once a second; elsewhere writes one every `log_seconds`."""
+
+    def __init__(self, name: str, budget: float, stream: TextIO, log_seconds: float = 15.0) -> None:
+        self._name, self._budget, self._stream = name, budget, stream
+        self._rewrites = stream.isatty()
+        self._every = 1.0 if self._rewrites else log_seconds
+        self._shown_at = float("-inf")
+        self._is_open = False  # a line that is rewritten has no end yet
+
+    def is_due(self, spent: float) -> bool:
+        """Whether enough time has passed; asking costs nothing, showing needs the loss off the
+        device.
+        """
+        return spent - self._shown_at >= self._every or spent >= self._budget
+
+    def show(self, spent: float, step: int, num_tokens: int, loss: float) -> None:
+        """Times in seconds; `num_tokens` since the run began."""
+        self._shown_at = spent
+        done = min(spent / self._budget, 1.0)
+        filled = round(done * _BAR_CELLS)
+        bar = "#" * filled + "-" * (_BAR_CELLS - filled)
+        left = max(self._budget - spent, 0.0)
+        speed = num_tokens / spent if spent else 0.0
+        self._write(
+            f"{self._name} [{bar}] {done:4.0%}  step {step}  loss {loss:.3f}  "
+            f"{speed:,.0f} tok/s  {int(left // 60)}:{int(left % 60):02} left"
+        )
+
+    def note(self, text: str) -> None:
+        """A line that stays."""
+        self.end()
+        print(f"{self._name} {text}", file=self._stream, flush=True)
+
+    def end(self) -> None:
+        """Leaves the line last shown standing."""
+        if self._is_open:
+            print(file=self._stream, flush=True)
+        self._is_open = False
+
+    def _write(self, line: str) -> None:
+        if self._rewrites:
+            print(f"\r{line}\x1b[K", end="", file=self._stream, flush=True)
+            self._is_open = True
+        else:
+            print(line, file=self._stream, flush=True)

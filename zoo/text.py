@@ -1,0 +1,82 @@
+"""Plain text before it becomes tokens: punctuation to ASCII, wrapped lines joined, known prompts
+recognised.
+
+Pure functions on strings. Knows nothing of files, domains or tokenizers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+__all__ = ["ascii_punctuation", "join_wrapped_lines", "long_lines", "quotes_any"]
+
+# What a keyboard writes in place of typographic signs; two hyphens for an em dash.
+_ASCII_SIGNS = str.maketrans(
+    {
+        "\u2018": "'", "\u2019": "'", "\u201a": "'", "\u201b": "'",
+        "\u201c": '"', "\u201d": '"', "\u201e": '"', "\u201f": '"',
+        "\u2010": "-", "\u2011": "-", "\u2012": "-", "\u2013": "-", "\u2212": "-",
+        "\u2014": "--", "\u2015": "--", "\u2026": "...", "\u00a0": " ",
+    }
+)  # fmt: skip
+_NON_ASCII_RUN = re.compile(r"[^\x00-\x7f]{2,}")
+_BLANK_LINES = re.compile(r"\n[ \t]*\n\s*")
+
+
+def ascii_punctuation(text: str) -> str:
+    """`text` with curly quotes, dashes, ellipses and hard spaces in ASCII, and UTF-8 read as
+    Latin-1 mended.
+
+    Letters keep their accents. Line ends become plain newlines, and blanks before them go.
+    """
+    text = _NON_ASCII_RUN.sub(_mend, text.replace("\r\n", "\n").replace("\r", "\n"))
+    # A closing quote's third byte has no sign in Windows-1252: two signs are left of it.
+    text = text.replace("\u00e2\u20ac", '"').translate(_ASCII_SIGNS)
+    return re.sub(r"[ \t]+\n", "\n", text)
+
+
+def _mend(run: re.Match[str]) -> str:
+    """The characters meant by a run of UTF-8 bytes that were read as Windows-1252 or Latin-1; else
+    the run itself.
+    """
+    for wrong in ("cp1252", "latin-1"):
+        try:
+            return run[0].encode(wrong).decode("utf-8")
+        except UnicodeError:
+            continue
+    return run[0]
+
+
+def join_wrapped_lines(text: str) -> str:
+    """`text` with the lines of each hard-wrapped paragraph joined; verse and lists keep their
+    lines.
+
+    A paragraph counts as wrapped when a line after its first begins with a small letter: a line
+    break in the middle of a sentence. Verse begins each line with a capital.
+    """
+    return "\n\n".join(_join(block.split("\n")) for block in _BLANK_LINES.split(text.strip()))
+
+
+def _join(lines: list[str]) -> str:
+    wrapped = any(line[:1].islower() for line in lines[1:])
+    return " ".join(line.strip() for line in lines) if wrapped else "\n".join(lines)
+
+
+def long_lines(texts: Iterable[str], at_least: int) -> tuple[str, ...]:
+    """Each different line of `at_least` characters or more in `texts`, folded for `quotes_any`."""
+    return tuple(
+        {_fold(line): None for text in texts for line in text.split("\n") if len(line) >= at_least}
+    )
+
+
+def quotes_any(text: str, folded_lines: Iterable[str]) -> bool:
+    """Whether `text` contains one of the lines, however either is wrapped or its quotes are
+    written.
+    """
+    folded = _fold(text)
+    return any(line in folded for line in folded_lines)
+
+
+def _fold(text: str) -> str:
+    return " ".join(ascii_punctuation(text).split())

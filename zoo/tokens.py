@@ -1,0 +1,169 @@
+"""Token files of a prepared folder, and the manifest that says what is in them.
+
+`manifest.json` is written last: where it stands, the folder is whole. Knows nothing of models.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from core.errors import ConfigError
+from zoo.files import replace_file, sha256_of, write_json
+from zoo.tokenizer import byte_lengths, open_tokenizer
+
+__all__ = [
+    "HELD_OUT_FRACTION",
+    "DomainTokens",
+    "Manifest",
+    "TokenStore",
+    "open_tokens",
+    "split",
+    "tokenizer_file",
+    "unprepare",
+    "write_domain",
+    "write_manifest",
+]
+
+HELD_OUT_FRACTION = 0.005
+_FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class DomainTokens:
+    """What the manifest says of one domain; `sources` are plain rows with counts, hashes and
+    attribution.
+    """
+
+    num_tokens: int
+    num_held_out_tokens: int
+    num_held_out_bytes: int
+    sha256: str
+    sources: tuple[dict[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """How a folder was prepared."""
+
+    preset: str
+    seed: int
+    vocab_size: int
+    tokenizer_sha256: str
+    domains: Mapping[str, DomainTokens]
+    format: int = _FORMAT
+
+    def identity(self) -> dict[str, str]:
+        """The hashes a checkpoint must have been made with to go on."""
+        hashes = {name: domain.sha256 for name, domain in self.domains.items()}
+        return {"tokenizer": self.tokenizer_sha256, **hashes}
+
+
+@dataclass(frozen=True, slots=True)
+class TokenStore:
+    """The open token files: uint16 rows per domain, read from disk as they are used."""
+
+    folder: Path
+    manifest: Manifest
+    train: Mapping[str, np.ndarray]
+    held_out: Mapping[str, np.ndarray]
+    byte_lengths: np.ndarray
+
+    @property
+    def tokenizer_folder(self) -> Path:
+        return self.folder / "tokenizer"
+
+
+def split(num_tokens: int) -> int:
+    """Where the held-out tokens begin: the last 0.5 % of a domain, at least one token."""
+    return num_tokens - max(1, round(num_tokens * HELD_OUT_FRACTION))
+
+
+def unprepare(folder: Path) -> None:
+    """Makes `folder` if need be and takes its manifest away: it counts as unprepared while its
+    files change.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _manifest_path(folder).unlink(missing_ok=True)
+    except OSError as error:
+        raise ConfigError.of("out", str(folder), "a folder that can be written") from error
+
+
+def write_domain(folder: Path, name: str, ids: np.ndarray) -> str:
+    """Writes one domain's ids and returns the file's hash."""
+    path = _tokens_path(folder, name)
+    replace_file(path, lambda file: np.save(file, ids))
+    return sha256_of(path)
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Declares the folder whole."""
+    write_json(_manifest_path(folder), asdict(manifest))
+
+
+def open_tokens(folder: Path) -> TokenStore:
+    """The token files under `folder`; ConfigError where it was not prepared or has changed."""
+    manifest = _read_manifest(folder)
+    train, held_out = {}, {}
+    for name, domain in manifest.domains.items():
+        ids = _read_domain(folder, name, domain)
+        begin = split(len(ids))
+        train[name], held_out[name] = ids[:begin], ids[begin:]
+    if _hash_or_empty(tokenizer_file(folder)) != manifest.tokenizer_sha256:
+        raise _changed(tokenizer_file(folder))
+    lengths = byte_lengths(open_tokenizer(folder / "tokenizer"))
+    return TokenStore(folder, manifest, train, held_out, lengths)
+
+
+def tokenizer_file(folder: Path) -> Path:
+    """The tokenizer of a prepared folder, as one file."""
+    return folder / "tokenizer" / "tokenizer.json"
+
+
+def _read_manifest(folder: Path) -> Manifest:
+    try:
+        value = json.loads(_manifest_path(folder).read_text(encoding="utf-8"))
+        domains = {
+            name: DomainTokens(**{**domain, "sources": tuple(domain["sources"])})
+            for name, domain in value.pop("domains").items()
+        }
+        manifest = Manifest(**value, domains=domains)
+    except FileNotFoundError:
+        raise ConfigError.of(
+            "out", str(folder), "a folder made by `python -m zoo prepare`"
+        ) from None
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise _changed(_manifest_path(folder)) from error
+    if manifest.format != _FORMAT:
+        raise ConfigError.of("format", manifest.format, f"{_FORMAT}: run prepare again")
+    return manifest
+
+
+def _read_domain(folder: Path, name: str, domain: DomainTokens) -> np.ndarray:
+    path = _tokens_path(folder, name)
+    if _hash_or_empty(path) != domain.sha256:
+        raise _changed(path)
+    ids: np.ndarray = np.load(path, mmap_mode="r")
+    return ids
+
+
+def _hash_or_empty(path: Path) -> str:
+    return sha256_of(path) if path.is_file() else ""
+
+
+def _changed(path: Path) -> ConfigError:
+    return ConfigError.of("out", str(path), "as prepare wrote it: run prepare again")
+
+
+def _manifest_path(folder: Path) -> Path:
+    return folder / "manifest.json"
+
+
+def _tokens_path(folder: Path, name: str) -> Path:
+    return folder / "tokens" / f"{name}.npy"

@@ -1,0 +1,158 @@
+"""`python -m zoo train`: each model of a preset under its share of a time budget, with checkpoints
+to go on from.
+
+The budget counts seconds of training over all starts: what a checkpoint says is spent stays spent.
+A kill loses what came after the last checkpoint. Knows nothing of corpora or of how a step learns.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, TextIO
+
+import torch
+from transformers import GenerationConfig
+
+from zoo.checkpoint import Checkpoint
+from zoo.evaluate import HeldOut, evaluate_folder, measure
+from zoo.files import replace_folder, write_json
+from zoo.presets import ModelRecipe, Preset
+from zoo.progress import ProgressLine
+from zoo.tokens import TokenStore
+from zoo.trainer import Trainer
+
+__all__ = ["Run", "Trained", "train_family", "train_model"]
+
+_MAX_SHARD = "12MB"
+_SHORT_EVALUATION_TOKENS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What a training run is given besides its recipe."""
+
+    preset: Preset
+    store: TokenStore
+    minutes: float
+    device: torch.device
+    seed: int = 0
+    clock: Callable[[], float] = time.monotonic
+    stream: TextIO = field(default_factory=lambda: sys.stderr)
+
+    def budget(self, recipe: ModelRecipe) -> float:
+        """The recipe's share of the minutes, in seconds."""
+        shares = sum(each.budget_share for each in self.preset.models)
+        return self.minutes * 60.0 * recipe.budget_share / shares
+
+    def identity(self, recipe: ModelRecipe) -> dict[str, Any]:
+        """What must stay the same between a checkpoint and the run that goes on from it; the
+        minutes need not.
+        """
+        return {
+            "recipe": asdict(recipe),
+            "schedule": asdict(self.preset.schedule),
+            "tokens": self.store.manifest.identity(),
+            "seed": self.seed,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """A finished model: what it cost and how well the saved weights predict."""
+
+    seconds: float
+    num_steps: int
+    num_tokens: int
+    num_parameters: int
+    training_loss: float  # running mean at the end, nats a token
+    held_out: dict[str, HeldOut]
+
+
+def train_family(run: Run) -> dict[str, Trained]:
+    """Trains every model of the preset, or goes on with it; `training.json` holds the figures of
+    those done.
+    """
+    done: dict[str, Trained] = {}
+    for recipe in run.preset.models:
+        done[recipe.name] = train_model(recipe, run)
+        models = {name: asdict(trained) for name, trained in done.items()}
+        summary = {"preset": run.preset.name, "minutes": run.minutes, "models": models}
+        write_json(run.store.folder / "training.json", summary)
+    return done
+
+
+def train_model(recipe: ModelRecipe, run: Run) -> Trained:
+    """Trains one model until its budget is spent, saves it under `models/` and measures what was
+    saved.
+    """
+    trainer = Trainer.create(recipe, run.preset, run.store, run.device, run.seed)
+    path = run.store.folder / "runs" / recipe.name / "checkpoint.pt"
+    checkpoint = Checkpoint(path, run.identity(recipe))
+    spent = _spend_budget(trainer, run, checkpoint, checkpoint.load(trainer))
+    folder = run.store.folder / "models" / recipe.name
+    replace_folder(folder, lambda beside: _export(trainer, run.store, beside))
+    return Trained(
+        seconds=round(spent, 1),
+        num_steps=trainer.num_steps,
+        num_tokens=trainer.num_tokens,
+        num_parameters=trainer.model.num_parameters(),
+        training_loss=trainer.loss(),
+        held_out=evaluate_folder(folder, run.store, run.preset.schedule.late_context, run.device),
+    )
+
+
+def _spend_budget(trainer: Trainer, run: Run, checkpoint: Checkpoint, spent: float) -> float:
+    """Steps until the model's seconds are spent; returns them. The clock is read once a step."""
+    schedule, budget = run.preset.schedule, run.budget(trainer.recipe)
+    progress = ProgressLine(trainer.recipe.name, budget, run.stream)
+    if trainer.num_steps:
+        progress.note(f"goes on from step {trainer.num_steps}, {min(spent / budget, 1.0):.0%} done")
+    last, saved_at = run.clock(), spent
+    while spent < budget:
+        before = spent
+        trainer.step(spent / budget)
+        now = run.clock()
+        spent, last = spent + now - last, now
+        if progress.is_due(spent):
+            progress.show(spent, trainer.num_steps, trainer.num_tokens, trainer.loss())
+        evaluates = _passes_mark(before / budget, spent / budget, schedule.evaluations)
+        # Saved before an evaluation too: its seconds must not widen what a kill can cost.
+        if evaluates or spent >= budget or spent - saved_at >= schedule.checkpoint_seconds:
+            checkpoint.save(trainer, spent)
+            saved_at = spent
+        if evaluates:
+            progress.note(_short_evaluation(trainer, run))
+    progress.end()
+    return spent
+
+
+def _passes_mark(before: float, after: float, num_marks: int) -> bool:
+    """Whether one of `num_marks` marks, evenly spaced inside a budget, lies between two fractions
+    of it.
+    """
+    spaces = num_marks + 1
+    return after < 1.0 and int(after * spaces) > int(before * spaces)
+
+
+def _short_evaluation(trainer: Trainer, run: Run) -> str:
+    scores = measure(
+        trainer.model, run.store, run.preset.schedule.context, _SHORT_EVALUATION_TOKENS
+    )
+    return "held out: " + ", ".join(f"{name} {each.loss:.3f}" for name, each in scores.items())
+
+
+def _export(trainer: Trainer, store: TokenStore, folder: Path) -> None:
+    """The model in bfloat16 with its tokenizer, as `from_pretrained` opens it."""
+    model = trainer.model
+    model.to(torch.bfloat16)  # type: ignore[arg-type]
+    model.config.dtype = torch.bfloat16
+    model.generation_config = GenerationConfig(  # type: ignore[no-untyped-call]
+        bos_token_id=0, eos_token_id=0, pad_token_id=0
+    )
+    model.save_pretrained(folder, max_shard_size=_MAX_SHARD)
+    shutil.copytree(store.tokenizer_folder, folder, dirs_exist_ok=True)

@@ -1,0 +1,161 @@
+"""One model while it learns: weights, optimizer, data order, and all of it as one state that can be
+saved.
+
+A step is told which fraction of the time budget is gone. Knows no clock, no file, no progress line.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from zoo.losses import autocast, loss_named
+from zoo.order import DataOrder
+from zoo.presets import ModelRecipe, Preset, Schedule
+from zoo.tokens import TokenStore
+
+__all__ = ["Trainer", "learning_rate", "new_model", "window_length"]
+
+_SMOOTHING = 0.02  # weight of the newest step in the running loss
+
+
+def new_model(recipe: ModelRecipe, preset: Preset, vocab_size: int, seed: int) -> LlamaForCausalLM:
+    """The recipe's architecture with fresh float32 weights, the same for the same seed."""
+    config = LlamaConfig(
+        vocab_size=vocab_size,
+        hidden_size=recipe.hidden_size,
+        intermediate_size=recipe.intermediate_size,
+        num_hidden_layers=recipe.num_layers,
+        num_attention_heads=recipe.num_heads,
+        num_key_value_heads=recipe.num_heads,
+        head_dim=recipe.head_dim,
+        max_position_embeddings=preset.max_position_embeddings,
+        tie_word_embeddings=True,
+        bos_token_id=0,
+        eos_token_id=0,
+        pad_token_id=0,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return LlamaForCausalLM(config)
+
+
+def learning_rate(schedule: Schedule, peak: float, fraction: float) -> float:
+    """Linear warm-up, then a cosine from `peak` to its `final_rate`, over the fraction of the
+    budget gone.
+    """
+    warmup = schedule.warmup_fraction
+    if fraction < warmup:
+        return peak * (0.1 + 0.9 * fraction / warmup)
+    along = min((fraction - warmup) / (1.0 - warmup), 1.0)
+    cosine = 0.5 * (1.0 + math.cos(math.pi * along))
+    return peak * (schedule.final_rate + (1.0 - schedule.final_rate) * cosine)
+
+
+def window_length(schedule: Schedule, fraction: float) -> int:
+    """Tokens a window: short for most of the budget, longer for its last part."""
+    late = fraction >= 1.0 - schedule.late_fraction
+    return schedule.late_context if late else schedule.context
+
+
+@dataclass(slots=True)
+class Trainer:
+    """The mutable state of one training run.
+
+    `running_loss` stays on the device, so that steps need not wait for it.
+    """
+
+    recipe: ModelRecipe
+    schedule: Schedule
+    model: LlamaForCausalLM
+    optimizer: torch.optim.AdamW
+    order: DataOrder
+    num_steps: int = 0
+    num_tokens: int = 0
+    running_loss: torch.Tensor | None = None
+
+    @classmethod
+    def create(
+        cls,
+        recipe: ModelRecipe,
+        preset: Preset,
+        store: TokenStore,
+        device: torch.device,
+        seed: int,
+    ) -> Trainer:
+        """A run at its beginning."""
+        model = new_model(recipe, preset, store.manifest.vocab_size, seed)
+        model.to(device).train()  # type: ignore[arg-type]
+        order = DataOrder(store.train, recipe.mixture, seed)
+        return cls(recipe, preset.schedule, model, _optimizer(model, preset.schedule), order)
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.device
+
+    def step(self, fraction: float) -> None:
+        """One optimizer step, with `fraction` of the time budget gone."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate(self.schedule, self.recipe.learning_rate, fraction)
+        loss = self._backward(self._next_windows(fraction))
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.schedule.max_gradient_norm)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.num_steps += 1
+        self.running_loss = (
+            loss if self.running_loss is None else self.running_loss.lerp(loss, _SMOOTHING)
+        )
+
+    def _next_windows(self, fraction: float) -> torch.Tensor:
+        length = window_length(self.schedule, fraction)
+        size = max(self.recipe.tokens_per_step // length, 1)
+        self.num_tokens += size * length
+        return torch.from_numpy(self.order.next_batch(size, length)).to(self.device)
+
+    def _backward(self, windows: torch.Tensor) -> torch.Tensor:
+        with autocast(self.device):
+            loss = loss_named(self.recipe.loss)(self.model, windows)
+        loss.backward()  # type: ignore[no-untyped-call]
+        return loss.detach().float()
+
+    def loss(self) -> float:
+        """The running mean of the training loss in nats a token; waits for the device."""
+        return float("nan") if self.running_loss is None else self.running_loss.item()
+
+    # -- saving --
+
+    def state(self) -> dict[str, Any]:
+        """Tensors and plain values, enough to go on as if never stopped."""
+        return {
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "order": self.order.state(),
+            "num_steps": self.num_steps,
+            "num_tokens": self.num_tokens,
+            "running_loss": self.running_loss,
+        }
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Goes to where another trainer of the same recipe stood."""
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.order.load_state(state["order"])
+        self.num_steps, self.num_tokens = state["num_steps"], state["num_tokens"]
+        loss = state["running_loss"]
+        self.running_loss = None if loss is None else loss.to(self.device)
+
+
+def _optimizer(model: LlamaForCausalLM, schedule: Schedule) -> torch.optim.AdamW:
+    """AdamW; weight decay on matrices only, never on the gains of norms."""
+    matrices = [p for p in model.parameters() if p.ndim >= 2]
+    gains = [p for p in model.parameters() if p.ndim < 2]
+    groups = [
+        {"params": matrices, "weight_decay": schedule.weight_decay},
+        {"params": gains, "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=0.0, betas=(0.9, 0.95), fused=model.device.type == "cuda")
