@@ -1,0 +1,44 @@
+"""Drafters by name: the loaded SSMs (small speculative models) and `ngram`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Many
+
+from core.drafters.base import Drafter
+from core.drafters.ngram import NGRAM, NgramDrafter
+from core.drafters.ssm import SsmDrafter
+from core.errors import ConfigError
+from core.models.loading import LoadedModels
+
+__all__ = ["make_drafters", "resolve_drafters"]
+
+
+def make_drafters(models: LoadedModels) -> dict[str, Drafter]:
+    """Every drafter that the loaded models allow, by name."""
+    drafters: dict[str, Drafter] = {
+        name: SsmDrafter(name, model, models.llm.vocab_size) for name, model in models.ssms.items()
+    }
+    drafters[NGRAM] = NgramDrafter()
+    return drafters
+
+
+def resolve_drafters(asked: Many[str], ssms: Many[str]) -> tuple[str, ...]:
+    """`all` and `first` replaced by names of SSMs, each name once, in order.
+
+    Raises ConfigError for an unknown name, or where an SSM is asked for and none is loaded.
+    """
+    names: list[str] = []
+    for name in asked:
+        if name in ("all", "first"):
+            if not ssms:
+                raise ConfigError.of(
+                    "drafters", name, "no SSM is loaded: give --ssm, or choose ngram"
+                )
+            names.extend(ssms if name == "all" else ssms[:1])
+        elif name in (*ssms, NGRAM):
+            names.append(name)
+        else:
+            raise ConfigError.of(
+                "drafters", name, f"one of {', '.join(('all', 'first', *ssms, NGRAM))}"
+            )
+    return tuple(dict.fromkeys(names))

@@ -1,0 +1,134 @@
+"""The Drafter protocol: asks in, drafts out; plain values and the drafter's own tensors.
+
+A drafter serves many sequences: it keeps what it needs for each between `open` and `close`. It
+never sees the engine, the LLM or the other drafters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Many
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+
+from core.sequence import Sequence, Timed
+from core.tree import ROOT, depths_of
+
+__all__ = ["Ask", "Draft", "Drafter", "cut_shape", "shape_nodes"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One sequence's turn to draft. `index` is the drafter's place in the run's fixed order.
+
+    `shape` <k1,...,km>: children per frontier node at each step, already cut to `budget` nodes; its
+    length bounds the depth. `kind` is a draft kind of `core.config.DRAFTS`.
+    """
+
+    sequence: Sequence
+    index: int
+    kind: str
+    shape: tuple[int, ...]
+    budget: int
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """One drafter's tree for one sequence; parallel lists, parents first, ROOT is the root.
+
+    `scores`, `qs`, `ranks` as in `core.tree.Proposal`. `rows[parent]` is the row of `logits` (and
+    of
+    `q`) that the children of `parent` were taken from; `fed[node]` the order in which the drafter's
+    model was fed its nodes (its pending index there). `logits`: (rows, V) float32, unprocessed.
+    `utilities`: what the scores are the softmax of, if not `logits` (coupled drafts). `q`: (rows,
+    V) float64, only where tokens were drawn.
+    """
+
+    token_ids: list[int] = field(default_factory=list)
+    parents: list[int] = field(default_factory=list)
+    scores: list[float] = field(default_factory=list)
+    qs: list[float] = field(default_factory=list)
+    ranks: list[int] = field(default_factory=list)
+    rows: dict[int, int] = field(default_factory=dict)
+    fed: dict[int, int] = field(default_factory=dict)
+    logits: torch.Tensor | None = None
+    utilities: torch.Tensor | None = None
+    q: torch.Tensor | None = None
+    timed: tuple[Timed, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.token_ids)
+
+    @property
+    def depths(self) -> tuple[int, ...]:
+        return depths_of(self.parents)
+
+    def walk(self, token_ids: Many[int]) -> list[int]:
+        """Nodes along `token_ids` from the root, as far as the draft has them.
+
+        Where a token was drawn twice under one parent, the first draw is followed.
+        """
+        path, node = [], ROOT
+        for token_id in token_ids:
+            found = next(
+                (
+                    i
+                    for i, parent in enumerate(self.parents)
+                    if parent == node and self.token_ids[i] == token_id
+                ),
+                None,
+            )
+            if found is None:
+                break
+            path.append(found)
+            node = found
+        return path
+
+
+class Drafter(Protocol):
+    """Proposes tokens. `name` is unique among a run's drafters."""
+
+    @property
+    def name(self) -> str: ...
+
+    def open(self, sequence: Sequence) -> tuple[Timed, ...]:
+        """Takes up a sequence and reads its tokens but the last; returns the time it took."""
+        ...
+
+    def draft(self, asks: Many[Ask]) -> list[Draft]:
+        """One draft an ask, in lock-step. A draft may be empty; it stays valid until `commit`."""
+        ...
+
+    def commit(self, sequence: Sequence, draft: Draft | None, token_ids: tuple[int, ...]) -> None:
+        """Learns what was committed after `draft` (None: it was not asked); keeps what it can."""
+        ...
+
+    def close(self, sequence: Sequence) -> None:
+        """Forgets the sequence; unknown ones are ignored."""
+        ...
+
+    def temperature(self, sequence: Sequence) -> float:
+        """The calibration temperature of its scores; 1 where there is none."""
+        ...
+
+
+def shape_nodes(shape: Many[int]) -> int:
+    """Nodes of a full expansion: k1 + k1 k2 + ..."""
+    nodes, width = 0, 1
+    for children in shape:
+        width *= children
+        nodes += width
+    return nodes
+
+
+def cut_shape(shape: tuple[int, ...], budget: int) -> tuple[int, ...]:
+    """The shape cut to at most `budget` nodes: depth first, then width (ALGORITHMS 1).
+
+    Decided before anything is drawn, so that sampled drafts stay lossless.
+    """
+    if budget < 1:
+        return ()
+    while len(shape) > 1 and shape_nodes(shape) > budget:
+        shape = shape[:-1]
+    return (min(shape[0], budget),) if len(shape) == 1 else shape

@@ -1,0 +1,43 @@
+"""One temperature per drafter, fitted online, that makes its scores mean what they say.
+
+A score is softmax(utilities / temperature). The temperature follows the likelihood of the tokens
+that were committed, by a damped Newton step on beta = 1 / temperature a token.
+"""
+
+from __future__ import annotations
+
+import torch
+
+__all__ = ["Calibration"]
+
+STEP = 0.05
+SLOWEST, FASTEST = 0.25, 4.0
+MIN_CURVATURE = 0.05
+
+
+class Calibration:
+    """d/dbeta of -log softmax(beta u)[y] is E[u] - u_y, and the second derivative is Var[u]."""
+
+    def __init__(self, temperature: float = 1.0) -> None:
+        self.temperature = temperature
+
+    def copy(self) -> Calibration:
+        return Calibration(self.temperature)
+
+    def scores(self, utilities: torch.Tensor) -> torch.Tensor:
+        """Utilities (..., V) to probabilities of the same shape; -inf stays at 0."""
+        scaled = utilities if self.temperature == 1.0 else utilities / self.temperature
+        return scaled.softmax(dim=-1)
+
+    def observe(self, utilities: torch.Tensor, token_id: int) -> None:
+        """One committed token `token_id` where the drafter's utilities (V,) were these."""
+        seen = float(utilities[token_id])
+        if seen == float("-inf"):
+            return
+        weights = self.scores(utilities)
+        finite = torch.where(weights > 0, utilities, torch.zeros_like(utilities))
+        mean = float((weights * finite).sum())
+        variance = float((weights * (finite - mean) ** 2).sum())
+        beta = 1 / self.temperature
+        beta -= STEP * (mean - seen) / max(variance, MIN_CURVATURE)
+        self.temperature = 1 / min(max(beta, SLOWEST), FASTEST)

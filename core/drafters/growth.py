@@ -1,0 +1,190 @@
+"""How one draft grows, pass by pass: in layers (SpecInfer's expansion) or best first.
+
+A growth is fed the logits of the nodes it last asked for and tells which nodes it wants next. Knows
+no model: `SsmDrafter` drives the growths of many sequences in lock-step.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+
+from core.drafters.base import Ask, Draft
+from core.drafters.calibration import Calibration
+from core.drafters.proposers import Frontier, Proposals, proposer
+from core.tree import ROOT
+
+__all__ = ["Growth", "growth"]
+
+
+class Growth(Protocol):
+    """`frontier`: nodes whose logits are wanted next, ROOT first of all; empty when done.
+
+    `out`: the tree so far.
+    """
+
+    frontier: list[int]
+    out: Draft
+
+    def absorb(self, logits: torch.Tensor) -> None:
+        """Takes the frontier's logits (n, V) and moves the frontier on."""
+        ...
+
+    def draft(self) -> Draft:
+        """The finished draft."""
+        ...
+
+
+class _Tree:
+    """What both growths share: the nodes so far and the rows their children came from."""
+
+    def __init__(self, ask: Ask, calibration: Calibration) -> None:
+        self.ask = ask
+        self.calibration = calibration
+        self.out = Draft()
+        self.frontier = [ROOT]
+        self.depth_of = {ROOT: 0}
+        self._paths: dict[int, tuple[int, ...]] = {ROOT: ()}
+        self._proposer = proposer(ask.kind, greedy=ask.sequence.sampling.greedy)
+        self._logits: list[torch.Tensor] = []
+        self._utilities: list[torch.Tensor] = []
+        self._q: list[torch.Tensor] = []
+        self._num_rows = 0
+
+    def propose(self, logits: torch.Tensor, width: int) -> Proposals:
+        """Children for the frontier; all of its nodes have one depth."""
+        sequence = self.ask.sequence
+        root = sequence.root_position
+        keys = [("draft", root, self.ask.index, self._paths[node]) for node in self.frontier]
+        depth = self.depth_of[self.frontier[0]]
+        proposals = self._proposer.propose(
+            Frontier(
+                logits, root + depth + 1, keys, sequence.sampling, sequence.noise, self.calibration
+            ),
+            width,
+        )
+        for i, node in enumerate(self.frontier):
+            self.out.rows[node] = self._num_rows + i
+            if node != ROOT:
+                self.out.fed[node] = len(self.out.fed)
+        self._num_rows += len(self.frontier)
+        self._logits.append(logits)
+        if proposals.utilities is not None:
+            self._utilities.append(proposals.utilities)
+        if proposals.q is not None:
+            self._q.append(proposals.q)
+        return proposals
+
+    def add(self, parent: int, rank: int, token_id: int, score: float, q: float) -> int:
+        """A new node; returns its number."""
+        node = len(self.out)
+        self.out.token_ids.append(token_id)
+        self.out.parents.append(parent)
+        self.out.scores.append(score)
+        self.out.qs.append(q)
+        self.out.ranks.append(rank)
+        self.depth_of[node] = self.depth_of[parent] + 1
+        self._paths[node] = (*self._paths[parent], rank)
+        return node
+
+    def grows(self, node: int) -> bool:
+        """An end-of-text node has no children."""
+        return self.out.token_ids[node] not in self.ask.sequence.eos_ids
+
+    def finished(self) -> Draft:
+        out = self.out
+        return Draft(
+            out.token_ids,
+            out.parents,
+            out.scores,
+            out.qs,
+            out.ranks,
+            out.rows,
+            out.fed,
+            torch.cat(self._logits) if self._logits else None,
+            torch.cat(self._utilities) if self._utilities else None,
+            torch.cat(self._q) if self._q else None,
+        )
+
+
+class Layered(_Tree):
+    """Expansion <k1,...,km>: at step i every frontier node gets k_i children (SpecInfer 3.1)."""
+
+    def __init__(self, ask: Ask, calibration: Calibration) -> None:
+        super().__init__(ask, calibration)
+        self._step = 0
+
+    def absorb(self, logits: torch.Tensor) -> None:
+        proposals = self.propose(logits, self.ask.shape[self._step])
+        self._step += 1
+        born = [
+            self.add(parent, rank, child.token_id, child.score, child.q)
+            for parent, family in zip(self.frontier, proposals.children, strict=True)
+            for rank, child in enumerate(family)
+        ]
+        last = self._step == len(self.ask.shape)
+        self.frontier = [] if last else [node for node in born if self.grows(node)]
+
+    def draft(self) -> Draft:
+        return self.finished()
+
+
+class BestFirst(_Tree):
+    """Grows by cumulative calibrated score under a node budget and a depth bound (ALGORITHMS 1).
+
+    Pass by pass the best leaves of one depth are expanded; at the end the `budget` best nodes are
+    kept. A child's cumulative score is at most its parent's, so the kept set is closed.
+    """
+
+    def __init__(self, ask: Ask, calibration: Calibration) -> None:
+        super().__init__(ask, calibration)
+        self._value = {ROOT: 1.0}
+        self._width = max(2, *ask.shape)
+
+    def absorb(self, logits: torch.Tensor) -> None:
+        proposals = self.propose(logits, self._width)
+        born = []
+        for parent, family in zip(self.frontier, proposals.children, strict=True):
+            for rank, child in enumerate(family):
+                node = self.add(parent, rank, child.token_id, child.score, child.q)
+                self._value[node] = self._value[parent] * child.score
+                born.append(node)
+        self.frontier = self._next(born)
+
+    def _next(self, born: list[int]) -> list[int]:
+        if not born or self.depth_of[born[0]] >= len(self.ask.shape):
+            return []
+        kept = set(self._kept())
+        # Children of a node that is not kept could not be kept either.
+        worth = [node for node in born if node in kept and self.grows(node)]
+        worth.sort(key=lambda node: -self._value[node])
+        return worth[: self._width]
+
+    def _kept(self) -> list[int]:
+        nodes = sorted(range(len(self.out)), key=lambda node: (-self._value[node], node))
+        return sorted(nodes[: self.ask.budget])
+
+    def draft(self) -> Draft:
+        return _restricted(self.finished(), self._kept())
+
+
+def growth(ask: Ask, calibration: Calibration) -> Growth:
+    """The growth of an ask's draft kind."""
+    return BestFirst(ask, calibration) if ask.kind == "best_first" else Layered(ask, calibration)
+
+
+def _restricted(draft: Draft, kept: list[int]) -> Draft:
+    number = {ROOT: ROOT} | {node: i for i, node in enumerate(kept)}
+    return Draft(
+        [draft.token_ids[node] for node in kept],
+        [number[draft.parents[node]] for node in kept],
+        [draft.scores[node] for node in kept],
+        [draft.qs[node] for node in kept],
+        [draft.ranks[node] for node in kept],
+        {number[node]: row for node, row in draft.rows.items() if node in number},
+        {number[node]: order for node, order in draft.fed.items() if node in number},
+        draft.logits,
+        draft.utilities,
+        draft.q,
+    )

@@ -1,0 +1,386 @@
+"""Engine: the round loop of speculative inference, for one request or many at once.
+
+Read `Engine.round` first. Knows models and drafters by their protocols, and no widget and no SQL.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import platform
+import secrets
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from collections.abc import Sequence as Many
+from datetime import UTC, datetime
+
+from core.combine import COMBINE_RULES
+from core.config import Request, SpeculationConfig
+from core.costs import VerifyCosts, measure_verify_costs
+from core.detokenize import Detokenizer
+from core.drafters import make_drafters, resolve_drafters
+from core.drafters.base import Ask, cut_shape, shape_nodes
+from core.errors import ConfigError, ContextLengthError, EngineBusyError
+from core.events import Event, RunCancelled, RunCompleted, RunFailed, RunStarted
+from core.length import LENGTH_POLICIES
+from core.models.language_model import Feed, chain
+from core.models.loading import LoadedModels
+from core.noise import SeededNoise
+from core.record import Recorder
+from core.sampling import Target
+from core.sequence import Sequence, Timed
+from core.tree import ROOT
+from core.turn import Live, Turn
+from core.verify import Case, verify
+
+__all__ = ["Engine"]
+
+PREFILL_CHUNK = 512
+VERSIONED = ("torch", "transformers", "tokenizers")
+
+
+class Engine:
+    """Owns the models while a call runs; one call at a time, in the caller's thread."""
+
+    def __init__(self, models: LoadedModels) -> None:
+        self.models = models
+        self.busy = threading.Lock()
+        self._llm = models.llm
+        self._drafters = make_drafters(models)
+        self._recorder = Recorder(models.tokenizer)
+        self._costs: VerifyCosts | None = None
+
+    # -- the public face --
+
+    def generate(self, request: Request) -> Iterator[Event]:
+        """The events of one request; closing the iterator cancels within a round."""
+        return self.generate_many([request])
+
+    def generate_many(self, requests: Many[Request]) -> Iterator[Event]:
+        """Several requests decoded together; events are told apart by `run_id`.
+
+        Raises EngineBusyError if another call is running, ConfigError before any work.
+        """
+        if not self.busy.acquire(blocking=False):
+            raise EngineBusyError(
+                "engine is busy: one call at a time; use a Worker for many callers"
+            )
+        live: list[Live] = []
+        try:
+            for sequence in [self.prepare(request) for request in requests]:
+                live.append(self.admit(sequence))
+                yield self.started(live[-1])
+                for _ in self.prefill(live[-1]):
+                    pass
+            while running := [one for one in live if not one.sequence.finish_reason]:
+                yield from self.round(running)
+        finally:
+            for one in live:
+                self.release(one)
+            self.busy.release()
+
+    # -- one round: what everybody reads first --
+
+    def round(self, live: Many[Live]) -> Iterator[Event]:
+        """Draft, combine, verify, commit: one round of every live request, in one LLM pass."""
+        record = self._recorder
+        turns = [Turn(one, one.policy.next(), one.sequence.root_position) for one in live]
+
+        self._draft(turns)
+        for turn in turns:
+            yield self._observed(turn, record.drafted(turn))
+
+        self._combine(turns)
+        for turn in turns:
+            yield self._observed(turn, record.combined(turn))
+
+        self._verify(turns)
+        for turn in turns:
+            yield self._observed(turn, record.verified(turn))
+
+        for turn in turns:
+            yield self._observed(turn, self._commit(turn))
+            if turn.live.sequence.finish_reason:
+                yield self.completed(turn.live)
+
+    def _draft(self, turns: Many[Turn]) -> None:
+        asks: dict[str, list[tuple[Turn, Ask]]] = {}
+        for turn in turns:
+            for ask in self._asks(turn):
+                drafter = turn.live.drafters[ask.index]
+                asks.setdefault(drafter.name, []).append((turn, ask))
+        for name, asked in asks.items():
+            for turn, ask in asked:
+                self._open(turn, ask.index)
+            drafts = self._drafters[name].draft([ask for _, ask in asked])
+            for (turn, ask), draft in zip(asked, drafts, strict=True):
+                turn.drafts[ask.index] = draft
+                turn.timed.extend(draft.timed)
+
+    def _asks(self, turn: Turn) -> list[Ask]:
+        """What each drafter is asked for: shapes and budgets, fixed before anything is drawn."""
+        live, sequence = turn.live, turn.live.sequence
+        config = sequence.speculation
+        shape = config.shape(min(turn.length, sequence.room))
+        if not shape:
+            return []
+        asks = []
+        for index, budget in enumerate(live.budgets(shape_nodes(shape))):
+            # Best first spends its budget by score; the others are cut beforehand.
+            fitted = shape if config.draft == "best_first" else cut_shape(shape, budget)
+            if budget and fitted:
+                asks.append(Ask(sequence, index, config.draft, fitted, budget))
+        return asks
+
+    def _open(self, turn: Turn, index: int) -> None:
+        live = turn.live
+        if index not in live.opened:
+            live.opened.add(index)
+            live.timed.extend(live.drafters[index].open(live.sequence))
+
+    def _combine(self, turns: Many[Turn]) -> None:
+        for turn in turns:
+            start = time.perf_counter()
+            rule = COMBINE_RULES[turn.live.sequence.speculation.combine]
+            turn.combined = rule(turn.drafts)
+            turn.timed.append(Timed("combine", "combine", start, time.perf_counter()))
+
+    def _verify(self, turns: Many[Turn]) -> None:
+        start = time.perf_counter()
+        logits = self._llm.forward([self._feed(turn) for turn in turns])
+        for turn, rows in zip(turns, logits, strict=True):
+            turn.target = Target(rows, turn.live.sequence.sampling)
+            _ = turn.target.argmax  # waits for the device: here the pass has ended
+        forwarded = time.perf_counter()
+        for turn in turns:
+            turn.timed.append(Timed("llm", "forward", start, forwarded))
+            start_verify = time.perf_counter()
+            turn.verdict = verify(turn.live.sequence.speculation.verify, self._case(turn))
+            turn.timed.append(Timed("verify", "verify", start_verify, time.perf_counter()))
+
+    @staticmethod
+    def _case(turn: Turn) -> Case:
+        sequence = turn.live.sequence
+        return Case(
+            turn.tree,
+            turn.target,
+            turn.root_position,
+            sequence.noise,
+            sequence.eos_ids,
+            {index: draft.q for index, draft in turn.drafts.items()},
+            distinct=sequence.speculation.draft == "sampled",
+        )
+
+    def _feed(self, turn: Turn) -> Feed:
+        """The root, then the tree under it; node i is the row's pending node i + 1."""
+        tree = turn.tree
+        root = turn.live.sequence.tokens[-1]
+        return Feed(
+            turn.live.row, [root, *tree.token_ids], [ROOT, *(parent + 1 for parent in tree.parents)]
+        )
+
+    def _commit(self, turn: Turn) -> Event:
+        start = time.perf_counter()
+        live, sequence, verdict = turn.live, turn.live.sequence, turn.verdict
+        self._llm.commit(live.row, [0, *(node + 1 for node in verdict.path)])
+        own = () if verdict.own_token_id is None else (verdict.own_token_id,)
+        committed = (*(turn.tree.token_ids[node] for node in verdict.path), *own)
+        cut = sequence.commit(committed)
+        if not cut.finish_reason:
+            for index in live.opened:
+                live.drafters[index].commit(sequence, turn.drafts.get(index), committed)
+        turn.timed.append(Timed("commit", "commit", start, time.perf_counter()))
+        forward = next(t for t in turn.timed if t.lane == "llm")
+        live.policy.observe(turn.length, len(verdict.path), (forward.end - forward.start) * 1000)
+        turn.timed = [*live.timed, *turn.timed]
+        live.timed.clear()
+        kv = (self._llm.length(live.row), self._llm.arena.slots)
+        event = self._recorder.completed(turn, cut, kv)
+        sequence.round += 1
+        return event
+
+    @staticmethod
+    def _observed(turn: Turn, event: Event) -> Event:
+        turn.live.sequence.fold.observe(event)
+        return event
+
+    # -- a request's way in and out, for `generate_many` and the worker --
+
+    @property
+    def costs(self) -> VerifyCosts:
+        """What verification costs here; measured when first asked for."""
+        if self._costs is None:
+            self._costs = measure_verify_costs(self._llm)
+        return self._costs
+
+    def prepare(self, request: Request, run_id: str | None = None) -> Sequence:
+        """Checks a request and turns it into a sequence; no model runs.
+
+        Raises ConfigError, or ContextLengthError naming both lengths.
+        """
+        prompt_ids = self._tokenized(request)
+        context = self._llm.context_length
+        if len(prompt_ids) >= context:
+            raise ContextLengthError(
+                f"prompt is {len(prompt_ids)} tokens long: the context of "
+                f"{self._llm.info.name} is {context} tokens, and one must be left for an answer"
+            )
+        seed = request.sampling.seed
+        sampling = dataclasses.replace(
+            request.sampling, seed=secrets.randbits(31) if seed is None else seed
+        )
+        speculation = request.speculation.resolved(sampling.temperature)
+        names = resolve_drafters(speculation.drafters, self.models.drafter_names)
+        assert sampling.seed is not None
+        return Sequence(
+            run_id=run_id or uuid.uuid4().hex,
+            request=request,
+            sampling=sampling,
+            speculation=dataclasses.replace(speculation, drafters=names),
+            prompt_ids=prompt_ids,
+            noise=SeededNoise(sampling.seed, self._llm.vocab_size, self._llm.device),
+            detokenizer=Detokenizer(self.models.tokenizer, prompt_ids),
+            eos_ids=frozenset() if sampling.ignore_eos else frozenset(self.models.eos_ids),
+            context_length=context,
+        )
+
+    def admit(self, sequence: Sequence) -> Live:
+        """Gives a prepared sequence its place: an LLM row, drafters, a length policy; its clock
+        starts here."""
+        speculation = sequence.speculation
+        nodes = self._max_tree_nodes(speculation)
+        if nodes is not None:
+            speculation = dataclasses.replace(speculation, max_tree_nodes=nodes)
+            sequence.speculation = speculation
+        sequence.started = time.perf_counter()
+        return Live(
+            sequence,
+            self._llm.open_row(),
+            tuple(self._drafters[name] for name in speculation.drafters),
+            LENGTH_POLICIES[speculation.length](speculation),
+            nodes,
+        )
+
+    def started(self, live: Live, queue_ms: float = 0.0) -> RunStarted:
+        """The run's first event."""
+        sequence, info = live.sequence, self._llm.info
+        run = dataclasses.replace(
+            sequence.request, sampling=sequence.sampling, speculation=sequence.speculation
+        )
+        event = RunStarted(
+            run_id=sequence.run_id,
+            seq=sequence.next_seq(),
+            at_ms=sequence.ms(),
+            created_utc=datetime.now(UTC).isoformat(timespec="milliseconds"),
+            prompt=sequence.request.prompt,
+            prompt_token_ids=sequence.prompt_ids,
+            prompt_texts=self._recorder.texts(sequence.prompt_ids),
+            config=run.to_plain(),
+            asked=sequence.request.to_plain(),
+            models=self.models.infos,
+            drafters=sequence.speculation.drafters,
+            dtype=info.dtype,
+            device=info.device,
+            versions=_versions(),
+            seed=sequence.sampling.seed or 0,
+            queue_ms=queue_ms,
+            warnings=self._warnings(sequence),
+        )
+        sequence.fold.observe(event)
+        return event
+
+    def prefill(self, live: Live) -> Iterator[None]:
+        """Reads the prompt but its last token, a chunk a step, so that it can be cancelled."""
+        start = time.perf_counter()
+        tokens = live.sequence.tokens[:-1]
+        for i in range(0, len(tokens), PREFILL_CHUNK):
+            part = tokens[i : i + PREFILL_CHUNK]
+            self._llm.forward([chain(live.row, part, last_only=True)])
+            self._llm.commit(live.row, range(len(part)))
+            yield
+        if tokens:
+            live.timed.append(Timed("llm", "prefill", start, time.perf_counter()))
+
+    def release(self, live: Live) -> None:
+        """Takes back the rows; safe to call in any state."""
+        self._llm.close_row(live.row)
+        for index in live.opened:
+            live.drafters[index].close(live.sequence)
+        live.opened.clear()
+
+    def completed(self, live: Live) -> RunCompleted:
+        """The event of a finished run."""
+        sequence = live.sequence
+        now = sequence.ms()
+        return RunCompleted(
+            sequence.run_id,
+            sequence.next_seq(),
+            now,
+            sequence.finish_reason,
+            sequence.detokenizer.flush(),
+            sequence.fold.stats(now),
+        )
+
+    def cancelled(self, sequence: Sequence) -> RunCancelled:
+        """The event of a run stopped by its caller."""
+        now = sequence.ms()
+        tail = sequence.detokenizer.flush()
+        stats = sequence.fold.stats(now)
+        return RunCancelled(sequence.run_id, sequence.next_seq(), now, tail, stats)
+
+    def failed(self, sequence: Sequence, error: BaseException) -> RunFailed:
+        """The event of a run ended by an error."""
+        now = sequence.ms()
+        return RunFailed(
+            sequence.run_id,
+            sequence.next_seq(),
+            now,
+            sequence.detokenizer.flush(),
+            type(error).__name__,
+            str(error),
+            sequence.fold.stats(now),
+        )
+
+    # -- details --
+
+    def _tokenized(self, request: Request) -> tuple[int, ...]:
+        tokenizer = self.models.tokenizer
+        if not request.chat:
+            ids = tokenizer(request.prompt)["input_ids"]
+        elif not tokenizer.chat_template:
+            raise ConfigError.of("chat", True, f"false: {self._llm.info.name} has no chat template")
+        else:
+            message = [{"role": "user", "content": request.prompt}]
+            ids = tokenizer.apply_chat_template(
+                message, add_generation_prompt=True, return_dict=True
+            )["input_ids"]
+        if not ids:
+            raise ConfigError.of("prompt", request.prompt, "a text of at least one token")
+        return tuple(int(token_id) for token_id in ids)
+
+    def _max_tree_nodes(self, config: SpeculationConfig) -> int | None:
+        if config.max_tree_nodes == "uncut":
+            return None
+        if isinstance(config.max_tree_nodes, int):
+            return config.max_tree_nodes
+        plain = not config.drafters or config.speculation_length == 0
+        return 1 if plain else self.costs.affordable_nodes()
+
+    def _warnings(self, sequence: Sequence) -> tuple[str, ...]:
+        warnings = []
+        if self._llm.info.dtype != "float32":
+            warnings.append(
+                f"{self._llm.info.dtype}: a pass over a tree rounds differently from a pass over "
+                "one token, so where two tokens are nearly equal the text may differ from plain "
+                "decoding's; in float32 it is equal token for token"
+            )
+        if not sequence.speculation.drafters:
+            warnings.append("no drafters: this is plain decoding")
+        return tuple(warnings)
+
+
+def _versions() -> dict[str, str]:
+    versions = {name: importlib.metadata.version(name) for name in VERSIONED}
+    return {"python": platform.python_version(), **versions}

@@ -1,0 +1,64 @@
+"""Names of models: the bundled family, known-good families, what the local hub cache holds."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["BUNDLED", "FAMILIES", "Family", "bundled_llm", "bundled_ssms", "cached_models"]
+
+BUNDLED = "bundled"
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """An LLM and SSMs of one tokenizer known to work together; hub ids. `note` says why it is
+    here."""
+
+    llm: str
+    ssms: tuple[str, ...]
+    note: str
+
+
+FAMILIES = (
+    Family("huggyllama/llama-7b", ("JackFram/llama-68m", "JackFram/llama-160m"), "SpecInfer"),
+    Family("facebook/opt-13b", ("facebook/opt-125m", "facebook/opt-350m"), "SpecInfer, Minions"),
+    Family("facebook/opt-1.3b", ("facebook/opt-125m",), "the same, for small machines"),
+    Family("meta-llama/Llama-2-70b-chat-hf", ("JackFram/llama-160m",), "Minions"),
+    Family("Qwen/Qwen2.5-7B-Instruct", ("Qwen/Qwen2.5-0.5B-Instruct",), "chat"),
+    Family("Qwen/Qwen2.5-Coder-7B-Instruct", ("Qwen/Qwen2.5-Coder-0.5B-Instruct",), "code"),
+    Family("meta-llama/Llama-3.1-8B-Instruct", ("meta-llama/Llama-3.2-1B-Instruct",), "chat"),
+    Family("HuggingFaceTB/SmolLM2-1.7B-Instruct", ("HuggingFaceTB/SmolLM2-135M-Instruct",), "chat"),
+    Family("EleutherAI/pythia-6.9b", ("EleutherAI/pythia-70m", "EleutherAI/pythia-160m"), "base"),
+)
+
+
+def bundled_folder() -> Path:
+    """The folder of the bundled family, beside the packages."""
+    return Path(__file__).resolve().parents[2] / BUNDLED
+
+
+def bundled_llm() -> Path:
+    """The bundled LLM's folder."""
+    return bundled_folder() / "llm"
+
+
+def bundled_ssms() -> tuple[Path, ...]:
+    """Every bundled SSM's folder, by name."""
+    return tuple(sorted(p.parent for p in bundled_folder().glob("ssm-*/config.json")))
+
+
+def hub_cache() -> Path:
+    """Where the hub client keeps downloaded models, by its own environment variables."""
+    if explicit := os.environ.get("HF_HUB_CACHE"):
+        return Path(explicit)
+    home = os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface"
+    return Path(home) / "hub"
+
+
+def cached_models() -> tuple[str, ...]:
+    """Hub ids with a configuration in the local cache, usable without a network."""
+    found = hub_cache().glob("models--*/snapshots/*/config.json")
+    folders = {path.parents[2].name.removeprefix("models--") for path in found}
+    return tuple(sorted(folder.replace("--", "/", 1) for folder in folders))

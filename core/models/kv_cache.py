@@ -1,0 +1,202 @@
+"""KVArena: keys and values of every layer in slots, with a row for each live request.
+
+Slot is apart from position: pending tree nodes that share a position lie in slots of their own
+behind the committed ones (slot = position there). Committing a path is one gather for all layers;
+what is dropped is forgotten, not zeroed, and hidden by the mask of later passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from transformers.cache_utils import Cache
+
+__all__ = ["ArenaCache", "KVArena", "LayerShape", "ShapeProbe", "SlotPlan"]
+
+
+@dataclass(frozen=True, slots=True)
+class LayerShape:
+    """Heads and sizes of one layer's cached keys and values."""
+
+    heads: int
+    key_size: int
+    value_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class SlotPlan:
+    """Where one pass writes and how far it reads.
+
+    `rows` one arena row a batch entry; `starts` the first slot each writes; `counts` how many of
+    the
+    `width` queries are real; `extent` the slots read (0..extent). Padded queries write to the last
+    slot read, which no real query sees.
+    """
+
+    rows: tuple[int, ...]
+    starts: tuple[int, ...]
+    counts: tuple[int, ...]
+    width: int
+    extent: int
+
+
+class KVArena:
+    """Slot-addressed storage; layers of one shape lie in one tensor [layers, rows, heads, slots,
+    size].
+
+    Zeroed once, when slots are made: a NaN in a masked slot would leak through the attention
+    product.
+    """
+
+    def __init__(
+        self, shapes: Sequence[LayerShape], dtype: torch.dtype, device: torch.device
+    ) -> None:
+        self._groups: dict[LayerShape, list[int]] = {}
+        for layer, shape in enumerate(shapes):
+            self._groups.setdefault(shape, []).append(layer)
+        self._dtype, self._device = dtype, device
+        self._stacks: list[torch.Tensor] = []
+        self._layers: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self.rows = self.slots = 0
+
+    @property
+    def bytes(self) -> int:
+        """Memory held now."""
+        return sum(stack.nbytes for stack in self._stacks)
+
+    def reserve(self, rows: int, slots: int) -> None:
+        """Makes room for `rows` rows of `slots` slots, by doubling; contents are kept."""
+        if rows <= self.rows and slots <= self.slots:
+            return
+        rows = max(self.rows, rows)
+        slots = self.slots if slots <= self.slots else max(256, 2 * self.slots, slots)
+        stacks: list[torch.Tensor] = []
+        layers: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        for shape, members in self._groups.items():
+            pair = []
+            for size in (shape.key_size, shape.value_size):
+                new = torch.zeros(
+                    (len(members), rows, shape.heads, slots, size),
+                    dtype=self._dtype,
+                    device=self._device,
+                )
+                if self._stacks:
+                    old = self._stacks[len(stacks)]
+                    new[:, : self.rows, :, : self.slots].copy_(old)
+                stacks.append(new)
+                pair.append(new)
+            layers.update({m: (pair[0][i], pair[1][i]) for i, m in enumerate(members)})
+        self._stacks = stacks
+        self._layers = [layers[i] for i in sorted(layers)]
+        self.rows, self.slots = rows, slots
+
+    def write(
+        self, layer: int, plan: SlotPlan, keys: torch.Tensor, values: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Stores (batch, heads, width, size) and returns what the batch may attend to,
+        (batch, heads, extent, size)."""
+        stored = self._layers[layer]
+        if len(plan.rows) == 1:
+            return self._write_one(stored, plan, keys, values)
+        rows = torch.tensor(plan.rows, device=self._device)
+        slots = torch.tensor(_slot_table(plan), device=self._device)
+        first, last = plan.rows[0], plan.rows[-1]
+        neighbours = plan.rows == tuple(range(first, last + 1))
+        read = []
+        for store, new in zip(stored, (keys, values), strict=True):
+            store[rows[:, None], :, slots] = new.transpose(1, 2)
+            seen = store[:, :, : plan.extent]
+            read.append(seen[first : last + 1] if neighbours else seen.index_select(0, rows))
+        return read[0], read[1]
+
+    def _write_one(
+        self,
+        stored: tuple[torch.Tensor, torch.Tensor],
+        plan: SlotPlan,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        row, start = plan.rows[0], plan.starts[0]
+        read = []
+        for store, new in zip(stored, (keys, values), strict=True):
+            store[row, :, start : start + plan.width] = new[0]
+            read.append(store[row : row + 1, :, : plan.extent])
+        return read[0], read[1]
+
+    def compact(self, row: int, start: int, slots: Sequence[int]) -> None:
+        """Moves `slots` of one row, in order, to `start`, `start` + 1, ...; all layers at once."""
+        if list(slots) == list(range(start, start + len(slots))):
+            return
+        index = torch.tensor(slots, device=self._device)
+        for stack in self._stacks:
+            stack[:, row, :, start : start + len(slots)] = stack[:, row].index_select(2, index)
+
+
+def _slot_table(plan: SlotPlan) -> list[list[int]]:
+    scratch = plan.extent - 1
+    return [
+        [start + i if i < count else scratch for i in range(plan.width)]
+        for start, count in zip(plan.starts, plan.counts, strict=True)
+    ]
+
+
+class ArenaCache(Cache):
+    """The arena, seen as the cache object that transformers' models take.
+
+    `plan` is set before each pass; the models call `update` once a layer.
+    """
+
+    def __init__(self, arena: KVArena, layers: Sequence[int]) -> None:
+        super().__init__(layers=[])
+        self.arena = arena
+        self.plan: SlotPlan | None = None
+        # Layers that share another's cache never call `update`: model index -> arena index.
+        self._index = {layer: i for i, layer in enumerate(layers)}
+
+    def update(
+        self,
+        key_states: torch.Tensor,
+        value_states: torch.Tensor,
+        layer_idx: int,
+        *args: object,
+        **kwargs: object,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        assert self.plan is not None, "a pass needs a plan"
+        return self.arena.write(self._index[layer_idx], self.plan, key_states, value_states)
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        return self.plan.starts[0] if self.plan is not None else 0
+
+    @property
+    def is_sliding(self) -> list[bool]:
+        return [False]
+
+
+class ShapeProbe(Cache):
+    """Learns each layer's shape from one pass, whatever the configuration calls its fields."""
+
+    def __init__(self) -> None:
+        super().__init__(layers=[])
+        self.shapes: dict[int, LayerShape] = {}
+
+    def update(
+        self,
+        key_states: torch.Tensor,
+        value_states: torch.Tensor,
+        layer_idx: int,
+        *args: object,
+        **kwargs: object,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        self.shapes[layer_idx] = LayerShape(
+            key_states.shape[1], key_states.shape[3], value_states.shape[3]
+        )
+        return key_states, value_states
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        return 0
+
+    @property
+    def is_sliding(self) -> list[bool]:
+        return [False]

@@ -1,0 +1,217 @@
+"""From names to loaded models: dtype, device, memory, tokenizer and vocabulary checks.
+
+Names are `bundled`, a local folder, or a hub id (read from the local cache where there is no
+network). Never `trust_remote_code`; pickled weights only through torch's weights-only loader.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from core.checks import choice, names
+from core.errors import ModelLoadError, OutOfMemoryError, UnsupportedModelError
+from core.events import ModelInfo
+from core.models.catalog import BUNDLED, bundled_llm, bundled_ssms
+from core.models.hf_model import HfModel
+from core.models.memory import available_bytes, readable, weight_bytes
+from core.models.tree_check import checked_model
+from core.models.vocabulary import check_same_vocabulary
+
+__all__ = ["LoadedModels", "load_models"]
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+DEVICES = ("auto", "cpu", "cuda")
+SMALL_ENOUGH_FOR_FLOAT32 = 200_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModels:
+    """An LLM, its SSMs (small speculative models) by name, and the tokenizer they share."""
+
+    llm: HfModel
+    ssms: dict[str, HfModel]
+    tokenizer: Any
+    eos_ids: tuple[int, ...]
+
+    @property
+    def infos(self) -> tuple[ModelInfo, ...]:
+        """The LLM's, then the SSMs' in their fixed order."""
+        return (self.llm.info, *(ssm.info for ssm in self.ssms.values()))
+
+    @property
+    def drafter_names(self) -> tuple[str, ...]:
+        """Names of the SSMs in their fixed order; `ngram` needs no model and is not among them."""
+        return tuple(self.ssms)
+
+
+def load_models(
+    llm: str = BUNDLED,
+    ssms: Sequence[str] = (BUNDLED,),
+    dtype: str = "auto",
+    device: str = "auto",
+) -> LoadedModels:
+    """Loads and checks everything; `ssms` may be empty, `bundled` there means all bundled SSMs.
+
+    Raises ModelLoadError, UnsupportedModelError, VocabMismatchError, OutOfMemoryError, ConfigError.
+    """
+    choice("dtype", dtype, ("auto", *DTYPES))
+    choice("device", device, DEVICES)
+    names("ssm", list(ssms), at_most=16)
+    place = _device(device)
+    llm_source = str(bundled_llm()) if llm == BUNDLED else llm
+    sources = list(
+        itertools.chain.from_iterable(
+            map(str, bundled_ssms()) if ssm == BUNDLED else (ssm,) for ssm in ssms
+        )
+    )
+    tokenizer = load_tokenizer(llm_source)
+    big = load_one(llm_source, "llm", dtype, place)
+    small: dict[str, HfModel] = {}
+    for source in sources:
+        check_same_vocabulary(tokenizer, load_tokenizer(source), llm_source, source)
+        model = load_one(source, "ssm", dtype, place)
+        name = _unused(model.info.name, {*small, "ngram", "llm", "all", "first"})
+        model._info = replace(model.info, name=name)
+        small[name] = model
+    return LoadedModels(big, small, tokenizer, _eos_ids(big, tokenizer))
+
+
+def load_tokenizer(source: str) -> Any:
+    """The tokenizer of a folder or hub id. Raises ModelLoadError."""
+    from transformers import AutoTokenizer
+
+    _check_folder(source)
+    try:
+        return AutoTokenizer.from_pretrained(source)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ModelLoadError(_unreadable("tokenizer", source, error)) from error
+
+
+def load_one(source: str, role: str, dtype: str, device: torch.device) -> HfModel:
+    """One model, in eval mode, its tree pass checked."""
+    from safetensors import SafetensorError
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    _check_folder(source)
+    try:
+        config = AutoConfig.from_pretrained(source)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ModelLoadError(_unreadable("model", source, error)) from error
+    if getattr(config, "is_encoder_decoder", False):
+        raise UnsupportedModelError(
+            f"model {source} is of type {config.model_type}: a decoder-only model is allowed"
+        )
+    wanted = _dtype(dtype, source, device)
+    _check_memory(source, wanted, device)
+    try:
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            source, dtype=wanted, output_loading_info=True
+        )
+        module, report = loaded
+        _check_complete(source, report)
+        module = module.to(device).eval()
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
+        raise ModelLoadError(_unreadable("model", source, error)) from error
+    return checked_model(module, _info(module, source, role, wanted, device))
+
+
+def _info(
+    module: Any, source: str, role: str, dtype: torch.dtype, device: torch.device
+) -> ModelInfo:
+    config = module.config.get_text_config()
+    context = getattr(config, "max_position_embeddings", None) or 1 << 20
+    return ModelInfo(
+        name=Path(source).name if Path(source).exists() else source,
+        role=role,
+        parameters=sum(p.numel() for p in module.parameters()),
+        architecture=type(module).__name__,
+        vocab_size=module.get_output_embeddings().weight.shape[0],
+        context_length=int(context),
+        dtype=str(dtype).removeprefix("torch."),
+        device=str(device),
+    )
+
+
+def _device(name: str) -> torch.device:
+    cuda = torch.cuda.is_available()
+    if name == "cuda" and not cuda:
+        raise ModelLoadError("device is 'cuda': no CUDA device is at hand; choose auto or cpu")
+    return torch.device("cuda" if cuda and name != "cpu" else "cpu")
+
+
+def _dtype(name: str, source: str, device: torch.device) -> torch.dtype:
+    if name != "auto":
+        return DTYPES[name]
+    if device.type == "cuda":
+        return torch.bfloat16
+    # Files hold two or four bytes a parameter; four is the cautious reading.
+    small = weight_bytes(source) <= 4 * SMALL_ENOUGH_FOR_FLOAT32
+    return torch.float32 if small or not _cpu_has_bfloat16() else torch.bfloat16
+
+
+def _cpu_has_bfloat16() -> bool:
+    mkldnn: Any = torch.backends.mkldnn
+    return bool(mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
+def _check_folder(source: str) -> None:
+    folder = Path(source).expanduser()
+    looks_local = source.startswith((".", "/", "~")) or folder.exists() or source.count("/") > 1
+    if not looks_local:
+        return
+    allowed = "a folder with config.json, weights and tokenizer is allowed"
+    if not folder.is_dir():
+        raise ModelLoadError(f"model is {source!r}: no such folder; {allowed}")
+    if not (folder / "config.json").is_file():
+        raise ModelLoadError(f"model is {source!r}: config.json is missing; {allowed}")
+
+
+def _check_memory(source: str, dtype: torch.dtype, device: torch.device) -> None:
+    needed = weight_bytes(source, dtype)
+    free = available_bytes(device)
+    if free is not None and needed > free:
+        raise OutOfMemoryError(
+            f"model {source} needs {readable(needed)} as {str(dtype).removeprefix('torch.')}: "
+            f"{readable(free)} are free on {device.type}; choose a smaller model, dtype=bfloat16 "
+            "or another device"
+        )
+
+
+def _check_complete(source: str, report: dict[str, Any]) -> None:
+    missing = sorted(report.get("missing_keys") or ())
+    mismatched = sorted(str(key) for key in report.get("mismatched_keys") or ())
+    if missing or mismatched:
+        first = (missing or mismatched)[0]
+        raise ValueError(
+            f"{len(missing)} weights are missing and {len(mismatched)} have another shape, "
+            f"first {first}"
+        )
+
+
+def _unreadable(what: str, source: str, error: Exception) -> str:
+    reason = " ".join(str(error).split())[:300] or type(error).__name__
+    return (
+        f"{what} is {source!r}: it cannot be read ({reason}); bundled, a folder or a hub id "
+        "in the local cache is allowed"
+    )
+
+
+def _unused(name: str, taken: set[str]) -> str:
+    if name not in taken:
+        return name
+    return next(f"{name}-{i}" for i in itertools.count(2) if f"{name}-{i}" not in taken)
+
+
+def _eos_ids(model: HfModel, tokenizer: Any) -> tuple[int, ...]:
+    generation = getattr(model._module, "generation_config", None)
+    ids = getattr(generation, "eos_token_id", None)
+    if ids is None:
+        ids = tokenizer.eos_token_id
+    found = [] if ids is None else ids if isinstance(ids, (list, tuple)) else [ids]
+    return tuple(int(i) for i in found)

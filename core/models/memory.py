@@ -1,0 +1,67 @@
+"""How much memory a model needs before it is loaded, and how much is free."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from pathlib import Path
+
+import torch
+
+__all__ = ["available_bytes", "readable", "weight_bytes"]
+
+WEIGHT_PATTERNS = ("*.safetensors", "*.bin")
+
+
+def weight_bytes(source: str, dtype: torch.dtype | None = None) -> int:
+    """Bytes of a local folder's weights, on disk, or in memory as `dtype`; 0 for a hub id."""
+    folder = Path(source)
+    if not folder.is_dir():
+        return 0
+    for pattern in WEIGHT_PATTERNS:
+        files = sorted(folder.glob(pattern))
+        if files:
+            size = sum(file.stat().st_size for file in files)
+            if dtype is None:
+                return size
+            return int(size * dtype.itemsize / _stored_itemsize(files[0]))
+    return 0
+
+
+def available_bytes(device: torch.device) -> int | None:
+    """Free memory of the device; None where the system does not tell."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    meminfo = Path("/proc/meminfo")
+    if meminfo.exists():
+        for line in meminfo.read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    names = os.sysconf_names if hasattr(os, "sysconf_names") else {}
+    if "SC_AVPHYS_PAGES" in names and "SC_PAGE_SIZE" in names:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return None
+
+
+def readable(size: int) -> str:
+    """Bytes as a person reads them."""
+    value = float(size)
+    for unit in ("B", "KiB", "MiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}"
+        value /= 1024
+    return f"{value:.1f} GiB"
+
+
+def _stored_itemsize(file: Path) -> int:
+    if file.suffix != ".safetensors":
+        return 2
+    try:
+        with file.open("rb") as handle:
+            (length,) = struct.unpack("<Q", handle.read(8))
+            header = json.loads(handle.read(min(length, 100_000_000)))
+    except (OSError, ValueError, struct.error):
+        return 2  # an unreadable header is the loader's to report
+    kinds = {entry["dtype"] for name, entry in header.items() if name != "__metadata__"}
+    return 4 if "F32" in kinds else 8 if "F64" in kinds else 2

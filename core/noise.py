@@ -1,0 +1,113 @@
+"""Where randomness comes from: one protocol, so that a test can walk every branch.
+
+`SeededNoise` is counter-based: every answer is a pure function of (seed, key), the same on every
+device and in any order of asking. Knows nothing of trees or models.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from typing import Protocol
+
+import torch
+
+__all__ = ["Key", "Noise", "SeededNoise", "choose_distinct", "gumbel_vector"]
+
+Key = tuple[object, ...]
+"""("draft" | "accept" | "final", root position, drafter, path of draw indices, try)."""
+
+GOLDEN = 0x9E3779B97F4A7C15
+MIX_1 = 0xBF58476D1CE4E5B9
+MIX_2 = 0x94D049BB133111EB
+BITS = 53
+KEPT_POSITIONS = 64
+
+
+class Noise(Protocol):
+    """All randomness of a run. `coin` and `choose` may be asked a key once only; `gumbel` may be
+    read any number of times (drafter and verifier share it: ALGORITHMS 2, coupled drafting)."""
+
+    def coin(self, prob: float, key: Key) -> bool:
+        """True with probability `prob`: u < prob, strictly, u uniform in [0, 1)."""
+        ...
+
+    def choose(self, weights: torch.Tensor, key: Key) -> int:
+        """An index drawn in proportion to float64 `weights` (V,), which need not sum to 1."""
+        ...
+
+    def gumbel(self, position: int) -> torch.Tensor:
+        """The target's Gumbel noise at a position, float64 (V,), indexed by token id."""
+        ...
+
+
+class SeededNoise:
+    """The noise of real runs: a 53-bit counter-based hash of seed and key."""
+
+    def __init__(self, seed: int, vocab_size: int, device: torch.device | str = "cpu") -> None:
+        self.seed = seed
+        self._vocab_size = vocab_size
+        self._device = torch.device(device)
+        self._gumbels: OrderedDict[int, torch.Tensor] = OrderedDict()
+
+    def coin(self, prob: float, key: Key) -> bool:
+        return self._uniform(key) < prob
+
+    def choose(self, weights: torch.Tensor, key: Key) -> int:
+        cumulative = weights.double().cumsum(dim=0)
+        target = self._uniform(key) * cumulative[-1]
+        index = int(torch.searchsorted(cumulative, target, right=True))
+        # Rounding in the last sum may point past the end or at a weight of 0 behind it.
+        return min(index, int(weights.nonzero()[-1]))
+
+    def gumbel(self, position: int) -> torch.Tensor:
+        if position not in self._gumbels:
+            base = _digest((self.seed, "target", position))
+            self._gumbels[position] = gumbel_vector(base, self._vocab_size, self._device)
+            if len(self._gumbels) > KEPT_POSITIONS:
+                self._gumbels.popitem(last=False)
+        return self._gumbels[position]
+
+    def _uniform(self, key: Key) -> float:
+        return (_digest((self.seed, *key)) >> (64 - BITS)) * 2.0**-BITS
+
+
+def choose_distinct(noise: Noise, weights: torch.Tensor, count: int, key: Key) -> list[int]:
+    """Up to `count` different indices, drawn one after another without replacement.
+
+    The sorted order of Gumbel-top-k is this very distribution (ALGORITHMS 1, `sampled`); drawing in
+    sequence keeps one key a draw. Stops early where fewer have a positive weight.
+    """
+    weights = weights.clone()
+    drawn: list[int] = []
+    for attempt in range(count):
+        if float(weights.sum()) <= 0.0:
+            break
+        drawn.append(noise.choose(weights, (*key, attempt)))
+        weights[drawn[-1]] = 0.0
+    return drawn
+
+
+def gumbel_vector(base: int, size: int, device: torch.device | str = "cpu") -> torch.Tensor:
+    """-log(-log u_i) for i < size, float64; u_i hashes (base, i), so a prefix is a prefix."""
+    counter = torch.arange(1, size + 1, dtype=torch.int64, device=device)
+    x = counter * _signed(GOLDEN) + _signed(base)  # int64 arithmetic wraps, as the hash needs
+    x = (x ^ _shifted(x, 30)) * _signed(MIX_1)
+    x = (x ^ _shifted(x, 27)) * _signed(MIX_2)
+    x = x ^ _shifted(x, 31)
+    # 1 .. 2^53 - 1: u is strictly inside (0, 1), both logarithms are finite.
+    uniform = _shifted(x, 64 - BITS).clamp_(min=1).double() * 2.0**-BITS
+    return -(-uniform.log()).log()
+
+
+def _digest(key: Key) -> int:
+    return int.from_bytes(hashlib.blake2b(repr(key).encode(), digest_size=8).digest(), "big")
+
+
+def _signed(value: int) -> int:
+    return value - (1 << 64) if value >= 1 << 63 else value
+
+
+def _shifted(x: torch.Tensor, bits: int) -> torch.Tensor:
+    # torch's >> keeps the sign; the hash wants zeros.
+    return (x >> bits) & ((1 << (64 - bits)) - 1)

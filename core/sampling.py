@@ -1,0 +1,127 @@
+"""Pure rules from logits to distributions: processing, Gumbel arg max, residuals.
+
+p, the LLM's processed distribution, and q, a drafter's, come from the same function. The warpers
+are transformers' own objects, so that ties at the top-k and top-p edges fall as they do there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from transformers.generation.logits_process import (
+    LogitsProcessorList,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
+
+from core.config import SamplingParams
+
+__all__ = [
+    "Target",
+    "one_hot_residual",
+    "processed",
+    "residual",
+    "to_probabilities",
+    "unprocessed_probabilities",
+]
+
+TINY_RESIDUAL = 1e-12
+
+
+def processed(logits: torch.Tensor, sampling: SamplingParams) -> torch.Tensor:
+    """Logits (n, V) to processed scores (n, V), float32, excluded tokens at -inf.
+
+    Temperature, top-k, top-p in that order (ALGORITHMS 0). At temperature 0 the scores are 0 at the
+    lowest arg max and -inf elsewhere: a one-hot distribution.
+    """
+    scores = logits.float()
+    if sampling.greedy:
+        best = scores.argmax(dim=-1, keepdim=True)
+        return torch.full_like(scores, float("-inf")).scatter_(-1, best, 0.0)
+    # The warpers are built anew: they are a few attributes, and a cache would be global state.
+    warpers = LogitsProcessorList([TemperatureLogitsWarper(float(sampling.temperature))])
+    if sampling.top_k:
+        warpers.append(TopKLogitsWarper(sampling.top_k))
+    if sampling.top_p < 1.0:
+        warpers.append(TopPLogitsWarper(sampling.top_p))
+    no_ids: Any = torch.empty((scores.shape[0], 0), dtype=torch.long, device=scores.device)
+    warped: torch.Tensor = warpers(no_ids, scores)  # these warpers read no ids
+    return warped
+
+
+def to_probabilities(scores: torch.Tensor) -> torch.Tensor:
+    """Processed scores (..., V) to float64 probabilities of the same shape."""
+    return scores.double().softmax(dim=-1)
+
+
+def unprocessed_probabilities(logits: torch.Tensor, temperature: float = 1.0) -> torch.Tensor:
+    """The plain softmax, float32; `temperature` is a drafter's calibration, not the request's."""
+    scaled = logits.float() if temperature == 1.0 else logits.float() / temperature
+    return scaled.softmax(dim=-1)
+
+
+def residual(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+    """norm(max(0, p - q)), float64 (V,): what remains of p after q's draw was rejected.
+
+    A residual summing to less than 1e-12 is rounding alone and is replaced by p (ALGORITHMS 0).
+    """
+    rest = (p - q).clamp_(min=0.0)
+    total = rest.sum()
+    return p if float(total) < TINY_RESIDUAL else rest / total
+
+
+def one_hot_residual(p: torch.Tensor, token_id: int) -> torch.Tensor:
+    """`residual` for a deterministic proposal: p without `token_id`, renormalised."""
+    rest = p.clone()
+    rest[token_id] = 0.0
+    total = rest.sum()
+    return p if float(total) < TINY_RESIDUAL else rest / total
+
+
+class Target:
+    """The LLM's distributions at the root and every node of one tree.
+
+    Row 0 belongs to the root, row i + 1 to node i. Each form is computed once, when first asked
+    for: greedy verification never pays for a softmax it does not read.
+    """
+
+    def __init__(self, logits: torch.Tensor, sampling: SamplingParams) -> None:
+        self.logits = logits
+        self.sampling = sampling
+        self._scores: torch.Tensor | None = None
+        self._shown: torch.Tensor | None = None
+        self._argmax: list[int] | None = None
+
+    def __len__(self) -> int:
+        return self.logits.shape[0]
+
+    @property
+    def argmax(self) -> list[int]:
+        """The most probable token of each row, the lowest id on ties."""
+        if self._argmax is None:
+            self._argmax = [int(i) for i in self.logits.argmax(dim=-1).tolist()]
+        return self._argmax
+
+    @property
+    def scores(self) -> torch.Tensor:
+        """Processed scores (rows, V), float32."""
+        if self._scores is None:
+            self._scores = processed(self.logits, self.sampling)
+        return self._scores
+
+    def probabilities(self, row: int) -> torch.Tensor:
+        """p at one row, float64 (V,); a fresh tensor."""
+        return to_probabilities(self.scores[row])
+
+    @property
+    def shown(self) -> torch.Tensor:
+        """Probabilities for the reader, float32 (rows, V).
+
+        p itself; at temperature 0, where p is one-hot and tells nothing, the unprocessed softmax.
+        """
+        if self._shown is None:
+            greedy = self.sampling.greedy
+            self._shown = unprocessed_probabilities(self.logits if greedy else self.scores)
+        return self._shown

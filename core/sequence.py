@@ -1,0 +1,127 @@
+"""Sequence: the mutable state of one request, and the rules that end it.
+
+The one place where a run's tokens, text, counts and clock live. Knows no model: whoever opened a
+row for a sequence keeps the row's number.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from core.config import Request, SamplingParams, SpeculationConfig
+from core.detokenize import Detokenizer
+from core.events import Span
+from core.metrics import StatsFold
+from core.noise import Noise
+
+__all__ = ["Cut", "Sequence", "Timed", "stop_in"]
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """A stage's stretch of time on the process's monotonic clock, in seconds."""
+
+    lane: str
+    name: str
+    start: float
+    end: float
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What of a round's tokens was kept, and why the rest was not.
+
+    `finish_reason` is empty while the run goes on, else `eos`, `stop`, `length` or `context`.
+    """
+
+    token_ids: tuple[int, ...]
+    text_deltas: tuple[str, ...]
+    finish_reason: str
+
+
+@dataclass(eq=False)
+class Sequence:
+    """One live request.
+
+    `tokens` are the prompt's and all committed ones; the last is the next round's root, whose KV
+    the LLM does not have yet. `speculation` has every `auto` resolved. `eos_ids` is empty under
+    `ignore_eos`. `context_length` is the LLM's.
+    """
+
+    run_id: str
+    request: Request
+    sampling: SamplingParams
+    speculation: SpeculationConfig
+    prompt_ids: tuple[int, ...]
+    noise: Noise
+    detokenizer: Detokenizer
+    eos_ids: frozenset[int]
+    context_length: int
+    started: float = field(default_factory=time.perf_counter)
+    fold: StatsFold = field(default_factory=StatsFold)
+    round: int = 0
+    finish_reason: str = ""
+    tokens: list[int] = field(init=False)
+    _events: int = field(init=False, default=0)
+    _tail: str = field(init=False, default="")
+
+    def __post_init__(self) -> None:
+        self.tokens = list(self.prompt_ids)
+
+    @property
+    def root_position(self) -> int:
+        """Position of the last committed token."""
+        return len(self.tokens) - 1
+
+    @property
+    def num_new(self) -> int:
+        return len(self.tokens) - len(self.prompt_ids)
+
+    @property
+    def room(self) -> int:
+        """Deepest draft worth verifying: its path and the LLM's own token must both fit."""
+        left = self.sampling.max_new_tokens - self.num_new
+        return max(0, min(left, self.context_length - len(self.tokens)) - 1)
+
+    def ms(self, at: float | None = None) -> float:
+        """Milliseconds from the start of the run to `at` (now, if not given)."""
+        return ((time.perf_counter() if at is None else at) - self.started) * 1000
+
+    def next_seq(self) -> int:
+        """The next event's number."""
+        self._events += 1
+        return self._events - 1
+
+    def spans(self, timed: list[Timed]) -> tuple[Span, ...]:
+        """Stretches of process time as spans of this run."""
+        return tuple(Span(t.lane, t.name, self.ms(t.start), self.ms(t.end)) for t in timed)
+
+    def commit(self, token_ids: tuple[int, ...]) -> Cut:
+        """Appends tokens one by one until one of them ends the run."""
+        deltas: list[str] = []
+        for token_id in token_ids:
+            self.tokens.append(token_id)
+            deltas.append(self.detokenizer.push(token_id))
+            self.finish_reason = self._ended(token_id, deltas[-1])
+            if self.finish_reason:
+                break
+        return Cut(token_ids[: len(deltas)], tuple(deltas), self.finish_reason)
+
+    def _ended(self, token_id: int, delta: str) -> str:
+        if token_id in self.eos_ids:
+            return "eos"
+        if self.sampling.stop:
+            longest = max(map(len, self.sampling.stop))
+            text = self._tail + delta
+            if stop_in(text, self.sampling.stop):
+                return "stop"
+            self._tail = text[-(longest - 1) :] if longest > 1 else ""
+        if self.num_new >= self.sampling.max_new_tokens:
+            return "length"
+        return "context" if len(self.tokens) >= self.context_length else ""
+
+
+def stop_in(text: str, stops: tuple[str, ...]) -> bool:
+    """True if any stop string occurs."""
+    return any(stop in text for stop in stops)

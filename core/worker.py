@@ -1,0 +1,214 @@
+"""Worker: what owns the models for many callers. One thread runs the rounds; callers read events.
+
+Requests wait in a queue; up to `max_live` of them are decoded together, joining and leaving between
+rounds. A run's events wait in its own mailbox, so a slow reader holds nobody.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from core.config import Request
+from core.engine import Engine
+from core.errors import EngineBusyError, EngineClosedError, SpecScopeError
+from core.events import Event, RunCancelled, RunCompleted, RunFailed
+from core.sequence import Sequence
+from core.turn import Live
+
+__all__ = ["Run", "Tap", "Worker"]
+
+Tap = Callable[[Event], None]
+"""Called in the worker's thread with each event of a run, before the event can be read."""
+
+LAST_EVENTS = (RunCompleted, RunCancelled, RunFailed)
+# What a model, a device or a request may bring about in a round: the runs at hand end, the next go
+# on.
+FORESEEN = (SpecScopeError, RuntimeError, ValueError, MemoryError)
+
+
+class Run:
+    """One submitted request. Its events are read once, by one reader."""
+
+    def __init__(self, worker: Worker, sequence: Sequence, tap: Tap | None) -> None:
+        self.run_id = sequence.run_id
+        self.request = sequence.request
+        self.sequence = sequence
+        self.submitted = time.perf_counter()
+        self.cancel_asked = False
+        self._worker = worker
+        self._tap = tap
+        self._mail: deque[Event] = deque()
+        self._arrived = threading.Condition()
+        self._ended = False
+
+    @property
+    def place(self) -> int:
+        """0: running or finished; n: the n-th in the queue."""
+        return self._worker.place(self)
+
+    @property
+    def done(self) -> bool:
+        """The last event has been handed out."""
+        return self._ended and not self._mail
+
+    def poll(self, timeout: float) -> list[Event]:
+        """Every event that waits; waits up to `timeout` seconds for the first of them."""
+        with self._arrived:
+            self._arrived.wait_for(lambda: self._mail or self._ended, timeout)
+            events = list(self._mail)
+            self._mail.clear()
+        return events
+
+    def events(self) -> Iterator[Event]:
+        """All events to the last; closing the iterator early cancels the run."""
+        try:
+            while not self.done:
+                yield from self.poll(timeout=1.0)
+        finally:
+            self.cancel()
+
+    def cancel(self) -> None:
+        """Stops the run within one round; a finished run stays as it is."""
+        self.cancel_asked = True
+        self._worker.wake()
+
+    def deliver(self, event: Event) -> None:
+        """For the worker's thread: hands an event to the tap, then to the reader."""
+        if self._tap is not None:
+            self._tap(event)
+        with self._arrived:
+            self._mail.append(event)
+            self._ended = isinstance(event, LAST_EVENTS)
+            self._arrived.notify_all()
+
+
+class Worker:
+    """Serves many callers on one engine. Raises EngineBusyError if the engine is in use."""
+
+    def __init__(self, engine: Engine, max_live: int = 4) -> None:
+        if not engine.busy.acquire(blocking=False):
+            raise EngineBusyError("engine is busy: a worker needs it for itself")
+        self.engine = engine
+        self._max_live = max_live
+        self._waiting: deque[Run] = deque()
+        self._live: dict[str, tuple[Run, Live]] = {}
+        self._changed = threading.Condition()
+        self._closed = False
+        self._tokenizing = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    # -- for callers, in any thread --
+
+    def submit(self, request: Request, tap: Tap | None = None) -> Run:
+        """Queues a request. Raises ConfigError or ContextLengthError at once, EngineClosedError
+        after `close`."""
+        if self._closed:
+            raise EngineClosedError("worker is closed: no request is taken any more")
+        with self._tokenizing:
+            sequence = self.engine.prepare(request)
+        run = Run(self, sequence, tap)
+        with self._changed:
+            self._waiting.append(run)
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._serve, name="engine", daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+        return run
+
+    def waiting(self) -> int:
+        """Requests in the queue."""
+        return len(self._waiting)
+
+    def running(self) -> int:
+        """Requests being decoded."""
+        return len(self._live)
+
+    def place(self, run: Run) -> int:
+        """See `Run.place`."""
+        with self._changed:
+            return self._waiting.index(run) + 1 if run in self._waiting else 0
+
+    def wake(self) -> None:
+        """Tells the thread that something changed."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Cancels every run, ends the thread and gives the engine back. Idempotent."""
+        with self._changed:
+            already, self._closed = self._closed, True
+            for run in [*self._waiting, *(run for run, _ in self._live.values())]:
+                run.cancel_asked = True
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join()
+        if not already:
+            self.engine.busy.release()
+
+    # -- the worker's thread --
+
+    def _serve(self) -> None:
+        try:
+            while self._admit_or_wait():
+                self._end_cancelled()
+                if self._live:
+                    self._round()
+        finally:
+            # Only an unforeseen error leaves runs behind: who waits for them must hear of it.
+            self._fail_all(sys.exception())
+
+    def _admit_or_wait(self) -> bool:
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self._waiting or self._live)
+            if self._closed and not self._waiting and not self._live:
+                return False
+            free = self._max_live - len(self._live)
+            joining = [self._waiting.popleft() for _ in range(min(free, len(self._waiting)))]
+        for run in joining:
+            self._admit(run)
+        return True
+
+    def _admit(self, run: Run) -> None:
+        if run.cancel_asked:
+            run.deliver(self.engine.cancelled(run.sequence))
+            return
+        try:
+            queue_ms = (time.perf_counter() - run.submitted) * 1000
+            live = self.engine.admit(run.sequence)
+            self._live[run.run_id] = (run, live)
+            run.deliver(self.engine.started(live, queue_ms))
+            for _ in self.engine.prefill(live):
+                if run.cancel_asked:
+                    return
+        except FORESEEN as error:
+            self._end(run, self.engine.failed(run.sequence, error))
+
+    def _end_cancelled(self) -> None:
+        for run, _ in list(self._live.values()):
+            if run.cancel_asked:
+                self._end(run, self.engine.cancelled(run.sequence))
+
+    def _round(self) -> None:
+        try:
+            for event in self.engine.round([live for _, live in self._live.values()]):
+                run, _ = self._live[event.run_id]
+                if isinstance(event, LAST_EVENTS):
+                    self._end(run, event)
+                else:
+                    run.deliver(event)
+        except FORESEEN as error:
+            self._fail_all(error)
+
+    def _end(self, run: Run, event: Event) -> None:
+        entry = self._live.pop(run.run_id, None)
+        if entry is not None:
+            self.engine.release(entry[1])
+        run.deliver(event)
+
+    def _fail_all(self, error: BaseException | None) -> None:
+        for run, _ in list(self._live.values()):
+            self._end(run, self.engine.failed(run.sequence, error or SpecScopeError("stopped")))
