@@ -184,9 +184,12 @@ def _whole_file(source: str) -> Iterable[str]:
 
 
 def _docstrings(source: str) -> Iterable[str]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the source that is read, not ours to heed
-        nodes = ast.walk(ast.parse(source))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the source that is read, not ours to heed
+            nodes = ast.walk(ast.parse(source))
+    except SyntaxError:  # a template, or Python of another age
+        return ()
     named = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     return [doc for node in nodes if isinstance(node, named) if (doc := ast.get_docstring(node))]
 

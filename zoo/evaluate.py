@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from torch import nn
 from torch.nn import functional
 from transformers import AutoModelForCausalLM
@@ -117,7 +118,7 @@ def _open_model(folder: Path) -> Any:
         raise ConfigError.of("models", str(folder), "a folder that holds config.json and weights")
     try:
         return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-    except (OSError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise ModelLoadError(f"models is {str(folder)!r}: a folder that opens; {error}") from error
 
 
@@ -137,7 +138,7 @@ def table(scores: Mapping[str, Scores]) -> list[str]:
     """A line a model: loss in nats per token and bits per byte of each domain."""
     domains = list(dict.fromkeys(name for each in scores.values() for name in each))
     width = max(len("model"), *map(len, scores))
-    head = f"{'model':{width}}" + "".join(f"  {name:>16}" for name in domains)
+    head = f"{'model':{width}}" + "".join(f"  {name:>18}" for name in domains)
     unit = " " * width + "  nats/tok bits/byte" * len(domains)
     return [head, unit, *(_row(name, each, domains, width) for name, each in scores.items())]
 

@@ -1,0 +1,45 @@
+"""A small prepared folder, and runs of a number of steps on it."""
+
+from __future__ import annotations
+
+import io
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.zoo.small import SMALL, TickingClock
+from zoo.prepare import Inputs, prepare
+from zoo.presets import Preset
+from zoo.tokens import TokenStore, open_tokens
+from zoo.train import Run
+
+
+@pytest.fixture(scope="session")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder prepared from this interpreter's standard library; tests only read it."""
+    out = tmp_path_factory.mktemp("prepared")
+    prepare(SMALL, Inputs(), out)
+    return out
+
+
+@pytest.fixture
+def store(prepared: Path, tmp_path: Path) -> TokenStore:
+    """The prepared tokens, in a copy to train in."""
+    return open_tokens(shutil.copytree(prepared, tmp_path / "family"))
+
+
+@pytest.fixture
+def ticking_run(store: TokenStore) -> Callable[..., Run]:
+    """Makes a run of `num_steps` steps for each model of `preset`."""
+
+    def make(preset: Preset, num_steps: int, **changes: object) -> Run:
+        shares = sum(each.budget_share for each in preset.models)
+        minutes = (num_steps - 0.5) / 60.0 * shares / preset.models[0].budget_share
+        run = Run(preset, store, minutes, torch.device("cpu"), stream=io.StringIO())
+        return replace(run, clock=TickingClock(), **changes)
+
+    return make

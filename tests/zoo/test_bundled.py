@@ -1,0 +1,89 @@
+"""The bundled models open as they stand, agree on one tokenizer, and predict their own domains
+best.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from zoo.corpora import END_OF_TEXT
+from zoo.tokenizer import first_difference, open_tokenizer
+
+ROOT = Path(__file__).resolve().parents[2]
+BUNDLED = ROOT / "bundled"
+PARAMETERS = {
+    "llm": 7_475_456,
+    "ssm-stories": 926_336,
+    "ssm-dialogue": 926_336,
+    "ssm-code": 926_336,
+}
+
+
+@cache
+def model(name: str) -> Any:
+    """The bundled model of that name, in float32."""
+    return AutoModelForCausalLM.from_pretrained(BUNDLED / name, dtype=torch.float32)
+
+
+def test_the_folder_holds_these_models_and_their_card() -> None:
+    assert {path.parent.name for path in BUNDLED.glob("*/config.json")} == PARAMETERS.keys()
+    card = (BUNDLED / "MODEL_CARD.md").read_text(encoding="utf-8")
+    assert all(f"`{name}`" in card for name in PARAMETERS)
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_model_opens_as_it_stands(name: str) -> None:
+    stored = AutoModelForCausalLM.from_pretrained(BUNDLED / name)
+    assert stored.dtype == torch.bfloat16
+    assert stored.num_parameters() == PARAMETERS[name]
+    config = stored.config
+    assert config.model_type == "llama" and config.tie_word_embeddings
+    assert (config.vocab_size, config.max_position_embeddings) == (4096, 1024)
+    assert config.bos_token_id == config.eos_token_id == stored.generation_config.eos_token_id == 0
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_tokenizer_puts_the_end_of_text_first(name: str) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(BUNDLED / name)
+    ids = tokenizer("Once upon a time")["input_ids"]
+    assert ids[0] == 0 and ids.count(0) == 1
+    assert tokenizer.convert_ids_to_tokens(0) == END_OF_TEXT
+    assert tokenizer.decode(ids, skip_special_tokens=True) == "Once upon a time"
+    assert first_difference(tokenizer, open_tokenizer(BUNDLED / "llm")) is None
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_generate_writes_from_a_prompt(name: str) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(BUNDLED / name)
+    inputs = tokenizer("User: Hello\nAssistant:", return_tensors="pt")
+    written = model(name).generate(**inputs, max_new_tokens=8, do_sample=False)
+    assert tokenizer.decode(written[0, inputs["input_ids"].shape[1] :]).strip()
+
+
+def loss_on_prompts(name: str, domain: str) -> float:
+    """Mean nats a token over the development prompts of one domain."""
+    tokenizer = open_tokenizer(BUNDLED / name)
+    nats, num_tokens = 0.0, 0
+    for row in (ROOT / "bench" / "prompts.jsonl").read_text(encoding="utf-8").splitlines():
+        prompt = json.loads(row)
+        if prompt["domain"] == domain:
+            ids = tokenizer(prompt["prompt"], return_tensors="pt")["input_ids"]
+            with torch.inference_mode():
+                logits = model(name)(ids).logits[0, :-1]
+            nats += functional.cross_entropy(logits, ids[0, 1:], reduction="sum").item()
+            num_tokens += ids.shape[1] - 1
+    return nats / num_tokens
+
+
+@pytest.mark.parametrize("domain", ["stories", "dialogue", "code"])
+def test_the_ssm_of_a_domain_is_the_best_ssm_there_and_the_llm_is_better(domain: str) -> None:
+    losses = {name: loss_on_prompts(name, domain) for name in PARAMETERS}
+    assert sorted(losses, key=losses.__getitem__)[:2] == ["llm", f"ssm-{domain}"]

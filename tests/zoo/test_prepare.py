@@ -1,0 +1,195 @@
+"""A prepared folder holds what its manifest says, and the held-out tokens are the last 0.5 %."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from transformers import AutoTokenizer
+
+from core.errors import ConfigError
+from tests.zoo.small import SMALL
+from zoo.files import replace_file, replace_folder, sha256_of
+from zoo.prepare import Inputs, prepare, report
+from zoo.presets import PRESETS
+from zoo.tokenizer import byte_lengths, encode, open_tokenizer, train_tokenizer
+from zoo.tokens import open_tokens, split
+
+TEXTS = ["", "hello", "naïve – 你好 🙂", "  def f(x):\n\treturn x\n", "\x00\x7f<|endoftext|>"]
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Path:
+    """Three Python files."""
+    root = tmp_path / "lib"
+    root.mkdir()
+    for name in ("a", "b", "c"):
+        (root / f"{name}.py").write_text(f"def {name}():\n    return '{name}'\n" * 40, "utf-8")
+    return root
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A corpora folder with two domains."""
+    for name, line in (("math", "Question: 1 + 1?\nAnswer: 2."), ("stories", "A fox ran home.")):
+        (tmp_path / "corpora" / name).mkdir(parents=True)
+        text = "\n<|endoftext|>\n".join(f"{line} {i}" for i in range(200))
+        (tmp_path / "corpora" / name / "own.txt").write_text(text, encoding="utf-8")
+    return tmp_path / "corpora"
+
+
+# -- tokenizer --
+
+
+def test_tokenizer_opens_by_itself_and_puts_the_end_of_text_first(prepared: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(prepared / "tokenizer")
+    assert len(tokenizer) == SMALL.vocab_size
+    ids = tokenizer("def main():")["input_ids"]
+    assert ids[0] == 0 == tokenizer.bos_token_id == tokenizer.eos_token_id
+    assert tokenizer.decode(ids, skip_special_tokens=True) == "def main():"
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_any_text_survives_the_tokenizer(prepared: Path, text: str) -> None:
+    tokenizer = open_tokenizer(prepared / "tokenizer")
+    assert tokenizer.decode(tokenizer(text)["input_ids"][1:]) == text
+
+
+def test_documents_become_one_row_with_the_end_of_text_before_each(prepared: Path) -> None:
+    tokenizer = open_tokenizer(prepared / "tokenizer")
+    row = encode(tokenizer, ["one", "two", "three"], at_once=2)
+    assert row.dtype == np.uint16
+    assert row.tolist() == [
+        i for text in ("one", "two", "three") for i in tokenizer(text)["input_ids"]
+    ]
+
+
+@pytest.mark.parametrize("text", TEXTS[:-1])
+def test_byte_lengths_add_up_to_the_text(prepared: Path, text: str) -> None:
+    tokenizer = open_tokenizer(prepared / "tokenizer")
+    assert byte_lengths(tokenizer)[encode(tokenizer, [text])].sum() == len(text.encode())
+
+
+def test_a_tokenizer_that_puts_nothing_first_is_refused(tmp_path: Path) -> None:
+    tokenizer = train_tokenizer(["some text"], 300, 64)
+    tokenizer.backend_tokenizer.post_processor = None
+    tokenizer.save_pretrained(tmp_path / "t")
+    text = (tmp_path / "t" / "tokenizer.json").read_text("utf-8")
+    settings = json.loads(text)
+    settings["post_processor"] = None
+    (tmp_path / "t" / "tokenizer.json").write_text(json.dumps(settings), "utf-8")
+    with pytest.raises(ConfigError, match=r"tokenizer is .*puts <\|endoftext\|> \(id 0\)"):
+        open_tokenizer(tmp_path / "t")
+
+
+def test_a_tokenizer_folder_without_one_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"tokenizer is .*holds tokenizer\.json"):
+        open_tokenizer(tmp_path)
+
+
+# -- folder --
+
+
+def test_the_last_half_percent_is_held_out(prepared: Path) -> None:
+    store = open_tokens(prepared)
+    for name, domain in store.manifest.domains.items():
+        whole = np.load(prepared / "tokens" / f"{name}.npy")
+        held_out = round(len(whole) * 0.005)
+        assert domain.num_held_out_tokens == held_out == len(store.held_out[name])
+        assert np.array_equal(store.held_out[name], whole[-held_out:])
+        assert np.array_equal(store.train[name], whole[:-held_out])
+
+
+def test_even_a_few_tokens_leave_one_to_hold_out() -> None:
+    assert [split(n) for n in (2, 100, 200, 1000)] == [1, 99, 199, 995]
+
+
+def test_manifest_counts_hash_and_attribute(prepared: Path) -> None:
+    manifest = open_tokens(prepared).manifest
+    tokenizer = open_tokenizer(prepared / "tokenizer")
+    assert list(manifest.domains) == ["docs", "code"]
+    for name, domain in manifest.domains.items():
+        ids = np.load(prepared / "tokens" / f"{name}.npy")
+        assert (ids.dtype, len(ids)) == (np.uint16, domain.num_tokens)
+        assert domain.sha256 == sha256_of(prepared / "tokens" / f"{name}.npy")
+        text = tokenizer.decode(ids[-domain.num_held_out_tokens :], skip_special_tokens=True)
+        assert domain.num_held_out_bytes == pytest.approx(len(text.encode()), abs=6)
+        (source,) = domain.sources
+        assert source["licence"] == "PSF-2.0"
+        assert int((ids == 0).sum()) == source["num_documents"]
+
+
+def test_corpora_with_a_given_tokenizer(
+    prepared: Path, folder: Path, library: Path, tmp_path: Path
+) -> None:
+    inputs = Inputs(folder, prepared / "tokenizer", library=library)
+    manifest = prepare(PRESETS["cpu"], inputs, tmp_path / "out")
+    assert list(manifest.domains) == ["stories", "math", "code"]
+    assert manifest.vocab_size == SMALL.vocab_size
+    given, kept = (open_tokenizer(each / "tokenizer") for each in (prepared, tmp_path / "out"))
+    assert given.get_vocab() == kept.get_vocab()
+    assert manifest.domains["math"].sources[0]["licence"] == "not listed"
+
+
+def test_the_report_counts_refusals(folder: Path, library: Path, tmp_path: Path) -> None:
+    line = "This is a line of a prompt which has far more than sixty characters in it."
+    (folder / "math" / "more.txt").write_text(f"Some.\n{line}\n", encoding="utf-8")
+    (tmp_path / "prompts.jsonl").write_text(json.dumps({"prompt": line}), encoding="utf-8")
+    inputs = Inputs(folder, prompts=tmp_path / "prompts.jsonl", library=library)
+    lines = list(report(prepare(SMALL, inputs, tmp_path / "out")))
+    assert "math/more.txt: 0 documents, 1 refused (quote a prompt), 0 duplicates" in lines
+    assert lines[-1] == "1 documents refused in all, vocabulary 496"
+
+
+def test_the_same_seed_prepares_the_same_folder(prepared: Path, tmp_path: Path) -> None:
+    assert prepare(SMALL, Inputs(), tmp_path) == open_tokens(prepared).manifest
+    assert prepare(SMALL, Inputs(), tmp_path, seed=1) != open_tokens(prepared).manifest
+
+
+def test_a_bad_argument_leaves_a_prepared_folder_as_it_was(prepared: Path, tmp_path: Path) -> None:
+    out = shutil.copytree(prepared, tmp_path / "out")
+    with pytest.raises(ConfigError, match="corpora is None: a folder of corpora; preset cpu"):
+        prepare(PRESETS["cpu"], Inputs(), out)
+    assert open_tokens(out).manifest == open_tokens(prepared).manifest
+
+
+def test_files_that_changed_since_are_named(prepared: Path, tmp_path: Path) -> None:
+    out = shutil.copytree(prepared, tmp_path / "out")
+    np.save(out / "tokens" / "code.npy", np.zeros(10, dtype=np.uint16))
+    with pytest.raises(ConfigError, match=r"code\.npy.*run prepare again"):
+        open_tokens(out)
+    (out / "manifest.json").write_text("{", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"manifest\.json.*run prepare again"):
+        open_tokens(out)
+    with pytest.raises(ConfigError, match=r"out is .*python -m zoo prepare"):
+        open_tokens(tmp_path / "nothing")
+
+
+def test_an_out_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="out is .*a folder that can be written"):
+        prepare(replace(SMALL, own_corpus_bytes=40_000), Inputs(), tmp_path / "file")
+
+
+# -- files --
+
+
+def test_a_write_that_fails_leaves_the_old_content(tmp_path: Path) -> None:
+    path = tmp_path / "value"
+    replace_file(path, lambda file: file.write(b"old"))
+
+    def fail(_: object) -> None:
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        replace_file(path, fail)
+    assert path.read_bytes() == b"old"
+    with pytest.raises(OSError, match="disk full"):
+        replace_folder(tmp_path / "folder", fail)
+    assert not (tmp_path / "folder").exists()
+    replace_folder(tmp_path / "folder", lambda folder: (folder / "x").write_text("new"))
+    assert (tmp_path / "folder" / "x").read_text() == "new"

@@ -1,0 +1,86 @@
+"""The presets keep to the sizes they promise."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from core.errors import ConfigError
+from zoo.corpora import DOMAINS
+from zoo.losses import LOSSES, loss_named
+from zoo.presets import PRESETS, Schedule, preset
+from zoo.trainer import learning_rate, new_model, window_length
+
+
+def parameters(name: str) -> dict[str, int]:
+    """Parameter counts of a preset's models, built without memory for their weights."""
+    chosen = PRESETS[name]
+    with torch.device("meta"):
+        return {
+            each.name: new_model(each, chosen, chosen.vocab_size, seed=0).num_parameters()
+            for each in chosen.models
+        }
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_recipes_are_consistent(name: str) -> None:
+    chosen = PRESETS[name]
+    names = [recipe.name for recipe in chosen.models]
+    assert names[0] == "llm" and len(set(names)) == len(names)
+    for recipe in chosen.models:
+        assert recipe.num_heads * recipe.head_dim == recipe.hidden_size
+        assert {domain for domain, _ in recipe.mixture} <= set(DOMAINS)
+        assert sum(weight for _, weight in recipe.mixture) == pytest.approx(1.0)
+        assert recipe.loss in LOSSES
+        assert chosen.schedule.late_context <= chosen.max_position_embeddings
+    assert chosen.schedule.checkpoint_seconds < 60
+
+
+def test_an_ssm_sees_most_of_its_own_domain() -> None:
+    for chosen in PRESETS.values():
+        for recipe in chosen.models[1:]:
+            own, _ = max(recipe.mixture, key=lambda item: item[1])
+            assert recipe.name == f"ssm-{own}"
+
+
+def test_the_cpu_family_is_the_bundled_one() -> None:
+    assert parameters("cpu") == {
+        "llm": pytest.approx(7.48e6, rel=0.01),
+        **dict.fromkeys(
+            ("ssm-stories", "ssm-dialogue", "ssm-code"), pytest.approx(0.93e6, rel=0.01)
+        ),
+    }
+
+
+def test_the_gpu_family_fits_its_bounds() -> None:
+    counts = parameters("gpu")
+    assert counts.pop("llm") == pytest.approx(16e6, rel=0.05)
+    assert set(counts) == {f"ssm-{domain}" for domain in DOMAINS}
+    assert all(1e6 <= count <= 1.5e6 for count in counts.values())
+    assert 2 * sum(parameters("gpu").values()) <= 48e6
+    assert PRESETS["gpu"].minutes <= 20
+    llm, *ssms = PRESETS["gpu"].models
+    assert all(ssm.num_layers * 10 <= llm.num_layers for ssm in ssms)
+
+
+def test_unknown_names_are_refused_with_those_there_are() -> None:
+    with pytest.raises(ConfigError, match="preset is 'huge': one of smoke, cpu, gpu"):
+        preset("huge")
+    with pytest.raises(ConfigError, match="loss is 'magic': one of next_token"):
+        loss_named("magic")
+
+
+def test_the_learning_rate_warms_up_and_falls_with_the_budget() -> None:
+    schedule = Schedule()
+    rates = [learning_rate(schedule, 1.0, step / 1000) for step in range(1001)]
+    peak = rates.index(max(rates))
+    assert peak == 20 and rates[peak] == pytest.approx(1.0)
+    assert rates[:21] == sorted(rates[:21])
+    assert rates[20:] == sorted(rates[20:], reverse=True)
+    assert rates[-1] == pytest.approx(schedule.final_rate)
+    assert learning_rate(schedule, 1.0, 1.3) == pytest.approx(schedule.final_rate)
+
+
+def test_windows_grow_for_the_last_part_of_the_budget() -> None:
+    schedule = Schedule(context=64, late_context=128, late_fraction=0.25)
+    assert [window_length(schedule, f) for f in (0.0, 0.74, 0.75, 1.0)] == [64, 64, 128, 128]
