@@ -64,6 +64,7 @@ def load_models(
     choice("device", device, DEVICES)
     names("ssm", list(ssms), at_most=16)
     place = _device(device)
+    _quiet()
     llm_source = str(bundled_llm()) if llm == BUNDLED else llm
     sources = list(
         itertools.chain.from_iterable(
@@ -136,6 +137,14 @@ def _info(
         dtype=str(dtype).removeprefix("torch."),
         device=str(device),
     )
+
+
+def _quiet() -> None:
+    # A progress bar per model would cut through the text that `python -m core` streams.
+    from transformers.utils import logging
+
+    quiet: Any = logging.disable_progress_bar
+    quiet()
 
 
 def _device(name: str) -> torch.device:

@@ -1,0 +1,178 @@
+"""`python -m core`: the engine without a page.
+
+Exit codes: 0; 2 with one line naming the field, its value and what is allowed; 1 for an internal
+error; 130 when interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NoReturn, TextIO
+
+from core.config import PRESETS, Request, SamplingParams, SpeculationConfig, parse_field
+from core.errors import ConfigError, EngineError, SpecScopeError
+from core.events import Event, event_to_plain
+from core.models.catalog import BUNDLED
+
+DEFAULT_PRESET = "specinfer"
+
+
+class Parser(argparse.ArgumentParser):
+    """Errors are one line, in the house's form."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(message)
+
+
+def number_of(
+    field: str, kind: Callable[[str], float | int], allowed: str
+) -> Callable[[str], object]:
+    """An argparse type whose error names the field, its value and what is allowed."""
+
+    def parse(value: str) -> object:
+        try:
+            return kind(value)
+        except ValueError as error:
+            # argparse swallows ValueErrors, and with them what a ConfigError says.
+            message = str(ConfigError.of(field, value, allowed))
+            raise argparse.ArgumentTypeError(message) from error
+
+    return parse
+
+
+def parser() -> Parser:
+    """The command line."""
+    whole, real = "a whole number", "a number"
+    p = Parser(prog="python -m core", description="Generate text with speculative inference.")
+    text = p.add_mutually_exclusive_group(required=True)
+    text.add_argument("--prompt", metavar="TEXT")
+    text.add_argument("--prompt-file", metavar="FILE", help="UTF-8; - for standard input")
+    p.add_argument("--preset", help=", ".join(PRESETS))
+    p.add_argument("--llm", default=BUNDLED, help="bundled, a folder or a hub id")
+    p.add_argument("--ssm", nargs="+", action="extend", help="bundled, folders or hub ids")
+    p.add_argument("--dtype", default="auto", help="float32, bfloat16 or auto")
+    p.add_argument("--device", default="auto", help="auto, cpu or cuda")
+    p.add_argument("--threads", type=number_of("threads", int, whole), help="default: cores - 1")
+    p.add_argument("--max-new-tokens", type=number_of("max_new_tokens", int, whole), default=128)
+    p.add_argument("--temperature", type=number_of("temperature", float, real), default=0.0)
+    p.add_argument("--top-p", type=number_of("top_p", float, real), default=1.0)
+    p.add_argument("--top-k", type=number_of("top_k", int, whole), default=0)
+    p.add_argument("--seed", type=number_of("seed", int, whole))
+    p.add_argument("--stop", action="append", default=[], metavar="TEXT")
+    p.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", dest="fields")
+    p.add_argument("--ignore-eos", action="store_true")
+    p.add_argument("--chat", action="store_true", help="use the LLM's chat template")
+    output = p.add_mutually_exclusive_group()
+    output.add_argument("--json", action="store_true", help="one object at the end")
+    output.add_argument("--events", action="store_true", help="one JSON object a line")
+    return p
+
+
+def ssms_of(args: argparse.Namespace) -> list[str]:
+    """`--llm` without `--ssm` has none, unless the LLM is the bundled one."""
+    if args.ssm is not None:
+        return list(args.ssm)
+    return [BUNDLED] if args.llm == BUNDLED else []
+
+
+def request_of(args: argparse.Namespace) -> Request:
+    """The request the arguments ask for. Raises ConfigError."""
+    sampling = SamplingParams(
+        max_new_tokens=args.max_new_tokens,
+        temperature=args.temperature,
+        top_k=args.top_k,
+        top_p=args.top_p,
+        seed=args.seed,
+        stop=tuple(args.stop),
+        ignore_eos=args.ignore_eos,
+    )
+    preset = args.preset or (DEFAULT_PRESET if ssms_of(args) else "autoregressive")
+    speculation = SpeculationConfig.preset(preset, args.temperature)
+    for assignment in args.fields:
+        name, separator, value = assignment.partition("=")
+        if not separator:
+            raise ConfigError.of("--set", assignment, "FIELD=VALUE")
+        speculation = parse_field(speculation, name.strip(), value.strip())
+    return Request(prompt_of(args), sampling, speculation, chat=args.chat)
+
+
+def prompt_of(args: argparse.Namespace) -> str:
+    """The prompt, from the command line, a file or standard input."""
+    if args.prompt is not None:
+        return str(args.prompt)
+    try:
+        if args.prompt_file == "-":
+            return sys.stdin.read()
+        return Path(args.prompt_file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError.of(
+            "--prompt-file", args.prompt_file, f"a UTF-8 text file ({error})"
+        ) from error
+
+
+def run(args: argparse.Namespace) -> None:
+    """Loads the models, generates, writes to standard output."""
+    from core.engine import Engine
+    from core.models.loading import load_models
+    from core.threads import use_threads
+
+    use_threads(args.threads)
+    request = request_of(args)  # refused before anything is loaded, where it can be
+    models = load_models(args.llm, ssms_of(args), args.dtype, args.device)
+    events = Engine(models).generate(request)
+    write_events(events, sys.stdout) if args.events else write_text(events, args.json)
+
+
+def write_events(events: Iterator[Event], out: TextIO) -> None:
+    """Every event, one JSON object a line."""
+    for event in events:
+        print(json.dumps(event_to_plain(event)), file=out, flush=True)
+
+
+def write_text(events: Iterator[Event], as_json: bool) -> None:
+    """The text as it comes and a summary to standard error; or one object at the end."""
+    from core.outcome import Outcome
+
+    outcome = Outcome()
+    for event in events:
+        delta = outcome.observe(event)
+        if delta and not as_json:
+            print(delta, end="", flush=True)
+    if as_json:
+        print(json.dumps(outcome.to_plain()))
+        return
+    print(flush=True)
+    s = outcome.summary
+    print(
+        f"{s['num_new_tokens']} tokens in {s['num_rounds']} rounds, "
+        f"{s['mean_acceptance_length']:.2f} tokens per LLM pass, "
+        f"{s['tokens_per_second']:.1f} tokens/s, first after {s['ttft_ms']:.0f} ms, "
+        f"ended by {s['finish_reason']}",
+        file=sys.stderr,
+    )
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs the command; returns its exit code."""
+    try:
+        run(parser().parse_args(argv))
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        sys.stderr.close()  # whoever read us is gone; Python's last flush would complain
+        return 0
+    except EngineError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except SpecScopeError as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,75 @@
+"""Outcome: a whole run as one plain object, folded from its events.
+
+The object of `python -m core --json`; the page's endpoints return the same.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from core.events import Event, RoundCompleted, RunCancelled, RunCompleted, RunFailed, RunStarted
+
+__all__ = ["Outcome"]
+
+
+class Outcome:
+    """Observe every event of one run, then ask for `to_plain`."""
+
+    def __init__(self) -> None:
+        self.token_ids: list[int] = []
+        self._started: RunStarted | None = None
+        self._ended: RunCompleted | RunCancelled | RunFailed | None = None
+        self._texts: list[str] = []
+
+    def observe(self, event: Event) -> str:
+        """Takes an event; returns the text it adds."""
+        delta = ""
+        if isinstance(event, RunStarted):
+            self._started = event
+        elif isinstance(event, RoundCompleted):
+            self.token_ids.extend(event.token_ids)
+            delta = "".join(event.text_deltas)
+        elif isinstance(event, (RunCompleted, RunCancelled, RunFailed)):
+            self._ended = event
+            delta = event.text_tail
+        self._texts.append(delta)
+        return delta
+
+    @property
+    def text(self) -> str:
+        """The continuation so far."""
+        return "".join(self._texts)
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """The metrics, `finish_reason` and `wall_ms` (queue included); empty while running."""
+        if self._ended is None:
+            return {}
+        stats = self._ended.stats
+        reason = {RunCancelled: "cancelled", RunFailed: "failed"}.get(type(self._ended), "")
+        if isinstance(self._ended, RunCompleted):
+            reason = self._ended.finish_reason
+        return {
+            **dataclasses.asdict(stats),
+            "finish_reason": reason,
+            "wall_ms": stats.queue_ms + stats.total_ms,
+        }
+
+    def to_plain(self) -> dict[str, Any]:
+        """`text`, `token_ids` (new ones only), `prompt_token_ids`, `summary`, `config`,
+        `models`."""
+        started = self._started
+        error = self._ended if isinstance(self._ended, RunFailed) else None
+        return {
+            "run_id": started.run_id if started else "",
+            "text": self.text,
+            "token_ids": list(self.token_ids),
+            "prompt_token_ids": list(started.prompt_token_ids) if started else [],
+            "summary": self.summary,
+            "config": started.config if started else {},
+            "models": [dataclasses.asdict(model) for model in started.models] if started else [],
+            "versions": started.versions if started else {},
+            "warnings": list(started.warnings) if started else [],
+            "error": f"{error.error}: {error.message}" if error else "",
+        }
