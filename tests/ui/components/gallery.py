@@ -1,0 +1,146 @@
+"""A page of all pictures fed with SYNTHETIC values, to look at by hand and for browser tests.
+
+`python -m tests.ui.components.gallery` serves it; `--shots DIR` saves screenshots of it instead.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from tests.synthetic import synthetic_run
+from tests.ui.components.samples import frames, hostile_values, values_at
+from ui.components import (
+    Figures,
+    Inspector,
+    Legend,
+    Lengths,
+    Proposals,
+    Timeline,
+    TokenStrip,
+    TokenTree,
+    launch_options,
+)
+from ui.frame import Baseline
+
+BASELINE = Baseline(41.0, "synthetic-plain", "41 tokens/s plain, measured")
+ORDER = {
+    "legend": Legend,
+    "figures": Figures,
+    "strip": TokenStrip,
+    "tree": TokenTree,
+    "proposals": Proposals,
+    "inspector": Inspector,
+    "lengths": Lengths,
+    "timeline": Timeline,
+}
+
+
+def scenes() -> dict[str, Callable[[], dict[str, Any]]]:
+    """Name -> values of all pictures."""
+    run = synthetic_run(rounds=30, seed=5)
+    return {
+        "verify": lambda: values_at(run, 4, "verify", node=2, baseline=BASELINE),
+        "draft": lambda: values_at(run, 4, "draft"),
+        "combine": lambda: values_at(run, 4, "combine"),
+        "commit": lambda: values_at(run, 4, "commit", node=0),
+        "plain": lambda: values_at(synthetic_run(rounds=5, seed=1, drafters=()), 2),
+        "hostile": hostile_values,
+        "empty": lambda: {name: {} for name in ORDER},
+    }
+
+
+def build(play_delay: float = 0.08) -> gr.Blocks:
+    """Scene buttons, a live play of a run, the pictures, and what the last selection was."""
+    with gr.Blocks() as demo:
+        with gr.Row():
+            buttons = {name: gr.Button(name, elem_id=f"scene-{name}") for name in scenes()}
+            play = gr.Button("play", elem_id="scene-play")
+        picked = gr.Textbox(label="selected", elem_id="picked")
+        pictures = {name: make(elem_id=f"picture-{name}") for name, make in ORDER.items()}
+        outputs = list(pictures.values())
+        for name, button in buttons.items():
+            button.click(_shower(name), None, outputs, show_progress="hidden")
+        play.click(_player(play_delay), None, outputs, show_progress="hidden")
+        for picture in outputs:
+            picture.select(_picked, None, picked, show_progress="hidden")
+    return demo
+
+
+def _shower(name: str) -> Callable[[], list[Any]]:
+    return lambda: list(scenes()[name]().values())
+
+
+def _player(delay: float) -> Callable[[], Iterator[list[Any]]]:
+    def run() -> Iterator[list[Any]]:
+        for values in frames(rounds=12, seed=7):
+            yield list(values.values())
+            time.sleep(delay)
+
+    return run
+
+
+def _picked(event: gr.EventData) -> str:
+    return repr(event._data)
+
+
+def shoot(folder: Path) -> None:
+    """Screenshots of every scene: light and dark, four widths, large type."""
+    import shutil
+
+    from playwright.sync_api import sync_playwright
+
+    demo = build()
+    _, url, _ = demo.launch(prevent_thread_lock=True, quiet=True, **launch_options())
+    folder.mkdir(parents=True, exist_ok=True)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
+        )
+        for scene, width, scheme, large in SHOTS:
+            page = browser.new_page(viewport={"width": width, "height": 1000})
+            page.on("console", lambda m: print(m.type, m.text) if m.type == "error" else None)
+            page.on("pageerror", lambda e: print("PAGE ERROR", e))
+            page.goto(f"{url}?__theme={scheme}")
+            page.wait_for_selector(".ss-panel")
+            if large:
+                page.evaluate("document.documentElement.classList.add('ss-large')")
+            page.click(f"#scene-{scene}")
+            page.wait_for_timeout(2500)
+            name = f"{scene}-{width}-{scheme}{'-large' if large else ''}.png"
+            page.screenshot(path=folder / name, full_page=True)
+            page.close()
+        browser.close()
+    demo.close()
+
+
+SHOTS = (
+    ("verify", 1280, "light", False),
+    ("draft", 1280, "light", False),
+    ("combine", 1280, "dark", False),
+    ("commit", 1920, "dark", False),
+    ("verify", 390, "light", False),
+    ("verify", 1920, "light", True),
+    ("plain", 1280, "light", False),
+    ("hostile", 1280, "light", False),
+    ("empty", 1280, "light", False),
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--shots", type=Path, help="folder for screenshots")
+    arguments = parser.parse_args()
+    if arguments.shots:
+        shoot(arguments.shots)
+    else:
+        build().launch(**launch_options())
+
+
+if __name__ == "__main__":
+    main()

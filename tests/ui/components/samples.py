@@ -1,0 +1,102 @@
+"""Values of the pictures for tests and for the gallery, made from SYNTHETIC runs by the page's own
+`reduce`, and a hand-made hostile one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from core.events import Event, RunCompleted
+from tests.synthetic import synthetic_run
+from ui.frame import Baseline, Frame
+from ui.values import picture_values
+from ui.view import detail_of, reduce_all
+
+__all__ = ["HOSTILE", "frames", "hostile_values", "values_at"]
+
+HOSTILE = (
+    "<img src=x onerror=\"window.pwned='img'\">",
+    "<script>window.pwned='script'</script>",
+    "${window.pwned='template'}",
+    "{{window.pwned}}",
+    "\\u{zz}",
+    "\u202eright to left\u202c",
+    "\x00\x01\x1b[31m\x7f",
+    " \n\t\r ",
+    "\ud7ff\ufffd\u200b\ufeff",
+    "a" * 10_000,
+)
+
+
+def values_at(
+    events: Sequence[Event],
+    round_number: int | None = None,
+    stage: str = "commit",
+    node: int | None = None,
+    baseline: Baseline | None = None,
+) -> dict[str, Any]:
+    """All pictures' values after all of `events`, one round selected at one stage."""
+    view = reduce_all(events)
+    last = view.rounds[-1].number if view.rounds else None
+    chosen = last if round_number is None else round_number
+    order = ("draft", "combine", "verify", "commit")
+    wanted = order[: order.index(stage) + 1]
+    names = {"draft": "Drafted", "combine": "Combined", "verify": "Verified"}
+    kept = [names.get(name, "RoundCompleted") for name in wanted]
+    seen = [e for e in events if type(e).__name__ in ("RunStarted", *kept)]
+    detail = None if chosen is None else detail_of(seen, chosen)
+    ended = bool(events) and isinstance(events[-1], RunCompleted)
+    frame = Frame(view=view, detail=detail, node=node, ended=ended, at_end=ended)
+    return picture_values(frame, baseline)
+
+
+def frames(rounds: int = 6, seed: int = 3) -> list[dict[str, Any]]:
+    """The values after each round of one run, as a live page would get them."""
+    events = synthetic_run(rounds=rounds, seed=seed)
+    ends = [i + 1 for i, e in enumerate(events) if type(e).__name__ == "RoundCompleted"]
+    return [values_at(events[:end]) for end in ends]
+
+
+def hostile_values() -> dict[str, Any]:
+    """Every picture with hostile text wherever text may stand."""
+    drafters = {str(i): {"name": HOSTILE[i], "slot": i} for i in range(3)}
+    base = {"run": HOSTILE[2], "round": 0, "drafters": drafters}
+    tokens = {
+        str(i): {"t": t, "tok": t, "id": i, "r": i // 2, "k": "accepted", "by": "0,2", "p": 0.5}
+        for i, t in enumerate(HOSTILE)
+    }
+    nodes = {
+        str(i): {
+            "t": t,
+            "id": i,
+            "parent": i // 2 - 1 if i else -1,
+            "depth": 1,
+            "outcome": ("accepted", "rejected", "not_reached")[i % 3],
+            "lp": 0.25,
+            "by": {"0": {"score": 0.5, "q": 1.0, "rank": 0}},
+        }
+        for i, t in enumerate(HOSTILE)
+    }
+    rows = {
+        str(i): {"t": t, "depth": 1 + i % 3, "parent": -1, "score": 0.1, "q": 1.0, "rank": i}
+        for i, t in enumerate(HOSTILE)
+    }
+    bars = {str(i): {"t": t, "id": i, "p": 0.1} for i, t in enumerate(HOSTILE)}
+    own = {"t": HOSTILE[0], "id": 1, "kind": "recovered", "p": 0.5, "after": 0}
+    return {
+        "legend": {"drafters": drafters, "llm": HOSTILE[1]},
+        "figures": {"state": HOSTILE[0], "baseline_note": HOSTILE[1], "speedup": 0.8},
+        "strip": {**base, "prompt": "".join(HOSTILE), "old": {"0": HOSTILE[0]}, "tokens": tokens,
+                  "sel": 0, "done": True},
+        "tree": {**base, "stage": "verify", "root": {"t": HOSTILE[0], "id": 0}, "nodes": nodes,
+                 "own": own, "dropped": {}, "node": 0},
+        "proposals": {**base, "rows": {"0": rows}, "weights": {"0": 1.0}},
+        "inspector": {**base, "node": 0, "title": HOSTILE[0], "sentence": " ".join(HOSTILE),
+                      "token": HOSTILE[0], "bars": {"llm": bars, "0": bars}},
+        "lengths": {"run": HOSTILE[0], "rounds": {"0": {"a": 1, "d": 2, "s": 3}},
+                    "histogram": {"1": 1}, "per_position": {"0": 1.0}, "sel": 0},
+        "timeline": {**base, "lanes": {"0": HOSTILE[0], "1": HOSTILE[1]}, "share": {"draft": 1.0},
+                     "bars": {"0": {"0": {"lane": "0", "name": HOSTILE[1], "start": 0, "end": 1}}},
+                     "sel": 0},
+    }
+

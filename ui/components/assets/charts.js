@@ -1,0 +1,110 @@
+// Plotly for the charts: loaded once, when the first chart is in sight; drawn with Plotly.react.
+
+import { h, set } from "./dom.js";
+import { computed } from "./palette.js";
+import { scaleOf } from "./measure.js";
+
+let loading = null;
+
+// Our own copy, kept from the moment it loads: another component may later put a different
+// plotly.js under the same global name.
+export function plotly() {
+  loading ??= new Promise((resolve, reject) => {
+    const script = h("script", { src: new URL("plotly.min.js", import.meta.url).href });
+    script.onload = () => resolve(window.Plotly);
+    script.onerror = () => {
+      loading = null;
+      reject(new Error("plotly.min.js could not be loaded"));
+    };
+    document.head.append(script);
+  });
+  return loading;
+}
+
+// A chart in `panel`; figure(value, look) gives {data, layout} of few traces.
+export function createChart(panel, { figure, label, clicked, ready = () => {} }) {
+  const plot = h("div", { class: "ss-plot", role: "img", tabindex: 0 });
+  const note = h("p", { class: "ss-placeholder" }, "Drawn as soon as a round is complete.");
+  panel.body.append(note, plot);
+  const state = { api: null, asked: false, value: null, bound: false };
+
+  const render = () => {
+    if (!state.api || !state.value) return;
+    const width = Math.floor(plot.clientWidth);
+    if (width < 50) return;
+    const look = lookOf(panel.section, width);
+    const { data, layout } = figure(state.value, look);
+    const full = { ...baseLayout(look), ...layout, width, height: Math.floor(plot.clientHeight) };
+    const drawing = state.api.react(plot, data, full, { displayModeBar: false, displaylogo: false, responsive: false });
+    if (!state.bound) {
+      state.bound = true;
+      plot.on("plotly_click", (event) => clicked(event.points[0]));
+      ready(state.api, plot);
+    }
+    return drawing;
+  };
+  return {
+    plot,
+    draw(value, empty) {
+      state.value = empty ? null : value;
+      note.hidden = !empty;
+      plot.hidden = empty;
+      set(panel.section, "data-empty", empty);
+      set(plot, "aria-label", label(value));
+      if (empty) return;
+      if (state.api) render();
+      else if (!state.asked) {
+        state.asked = true;
+        plotly().then((api) => {
+          state.api = api;
+          render();
+        }, (error) => {
+          state.asked = false;
+          note.textContent = `${error.message}; the table form shows the same numbers.`;
+          note.hidden = false;
+        });
+      }
+    },
+    render,
+    reset: () => state.api?.relayout(plot, autoranges(plot)),
+  };
+}
+
+function autoranges(plot) {
+  const axes = Object.keys(plot.layout ?? {}).filter((name) => /^[xy]axis\d*$/.test(name));
+  return Object.fromEntries(axes.map((name) => [`${name}.autorange`, plot.layout[name].autorange === "reversed" ? "reversed" : true]));
+}
+
+function lookOf(element, width) {
+  const css = (name) => computed(element, `var(--ss-${name})`);
+  return {
+    width, element, scale: scaleOf(element), narrow: width < 620,
+    ink: css("ink"), muted: css("muted"), line: css("line"), panel: css("panel"), accent: css("accent"), soft: css("soft"),
+    slot: (slot) => css(`slot-${slot % 8}`),
+    stage: (name) => css(`stage-${name}`),
+  };
+}
+
+function baseLayout(look) {
+  return {
+    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", showlegend: false, hovermode: "closest", dragmode: "zoom",
+    font: { family: "'IBM Plex Sans', system-ui, sans-serif", size: 13 * look.scale, color: look.ink },
+    hoverlabel: { bgcolor: look.panel, bordercolor: look.line, font: { color: look.ink, size: 13 * look.scale } },
+    modebar: { orientation: "v" },
+  };
+}
+
+export function axis(look, extra = {}) {
+  return {
+    gridcolor: look.line, zerolinecolor: look.line, linecolor: look.line, tickcolor: look.line, automargin: true,
+    tickfont: { color: look.muted, size: 12 * look.scale }, fixedrange: false, ...extra,
+    title: { text: extra.title ?? "", font: { color: look.muted, size: 12.5 * look.scale }, standoff: 8 },
+  };
+}
+
+export function heading(look, text, x, y) {
+  return {
+    text, x, y, xref: "paper", yref: "paper", xanchor: "left", yanchor: "bottom", showarrow: false,
+    font: { size: 13 * look.scale, color: look.ink, weight: 600 },
+  };
+}

@@ -1,0 +1,71 @@
+// Building and re-using DOM nodes. Text goes in through text nodes only, never as markup.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+export function h(tag, attributes = {}, ...children) {
+  return fill(document.createElement(tag), attributes, children);
+}
+
+export function s(tag, attributes = {}, ...children) {
+  return fill(document.createElementNS(SVG, tag), attributes, children);
+}
+
+function fill(node, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else set(node, name, value);
+  }
+  node.append(...children.flat().filter((child) => child != null && child !== false));
+  return node;
+}
+
+// Writes an attribute only where it differs: an unchanged node must not be touched.
+export function set(node, name, value) {
+  if (value == null || value === false) {
+    if (node.hasAttribute(name)) node.removeAttribute(name);
+  } else {
+    const text = value === true ? "" : String(value);
+    if (node.getAttribute(name) !== text) node.setAttribute(name, text);
+  }
+}
+
+export function setText(node, text) {
+  if (node.textContent !== text) node.textContent = text;
+}
+
+// Children of `parent` in the order of `items`, one node per key: kept, made or removed.
+// `cache` is the picture's own Map; make(item) gives a node, update(node, item) brings it up to date.
+export function keyed(parent, cache, items, { key, make, update }) {
+  const seen = new Set();
+  let place = parent.firstChild;
+  for (const item of items) {
+    const name = key(item);
+    seen.add(name);
+    let node = cache.get(name);
+    if (!node) cache.set(name, (node = make(item)));
+    update?.(node, item);
+    if (node === place) place = place.nextSibling;
+    else parent.insertBefore(node, place);
+  }
+  for (const [name, node] of cache) {
+    if (!seen.has(name)) {
+      node.remove();
+      cache.delete(name);
+    }
+  }
+}
+
+// Values are dicts with numbers for keys: their entries in numeric order.
+export function entries(dict) {
+  return Object.entries(dict ?? {}).sort((a, b) => a[0] - b[0]);
+}
+
+export function last(list) {
+  return list[list.length - 1];
+}
+
+let count = 0;
+export function uid(prefix) {
+  count += 1;
+  return `ss-${prefix}-${count}`;
+}

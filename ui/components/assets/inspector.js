@@ -1,0 +1,101 @@
+// One node: the LLM's most probable tokens beside each drafter's, and a sentence that says why.
+
+import { h, set, setText, keyed, entries } from "./dom.js";
+import { drafters, badge, llmBadge } from "./palette.js";
+import { tokenText, prob } from "./text.js";
+
+export function create(panel) {
+  const token = h("span", { class: "ss-inspected" });
+  const title = h("span", { class: "ss-inspected-title" });
+  const sentence = h("p", { class: "ss-sentence" });
+  const sources = h("div", { class: "ss-sources" });
+  const note = h("p", { class: "ss-placeholder" });
+  panel.body.append(h("div", { class: "ss-inspected-head" }, token, title), sentence, note, sources);
+  panel.finishTools({ tableForm: true });
+  const view = { panel, token, title, sentence, sources, note, cache: new Map() };
+  return { draw: (value) => draw(value, view), table: tableOf, exported: () => panel.body };
+}
+
+function draw(value, view) {
+  const { panel, token, title, sentence, note } = view;
+  const known = value.round != null && value.round >= 0 && Boolean(value.title || value.sentence);
+  const shown = sourcesOf(value);
+  set(panel.section, "data-empty", !known);
+  set(token, "data-outcome", value.outcome || null);
+  token.hidden = !known || !value.token;
+  if (view.text !== value.token) {
+    token.replaceChildren(...(value.token ? [tokenText(value.token, 40)] : []));
+    view.text = value.token;
+  }
+  setText(title, known ? value.title ?? "" : "");
+  setText(sentence, known ? value.sentence ?? "" : "Click a node of the tree: the models' most probable tokens will stand side by side.");
+  note.hidden = !known || shown.some((source) => source.rows.length);
+  setText(note, "No probabilities were recorded at this place (record_top_k is 0).");
+  keyed(view.sources, view.cache, known ? shown.filter((source) => source.rows.length) : [], {
+    key: (source) => source.key, make: makeSource, update: (node, source) => updateSource(node, source, value),
+  });
+}
+
+// The LLM first, then the drafters in their order: [{key, name, drafter, rows: [[rank, row], ...]}].
+function sourcesOf(value) {
+  const llm = { key: "llm", name: "LLM", drafter: null, rows: entries(value.bars?.llm) };
+  const others = drafters(value).map((drafter) => ({
+    key: drafter.key, name: drafter.name, drafter, rows: entries(value.bars?.[drafter.key]),
+  }));
+  return [llm, ...others];
+}
+
+function makeSource(source) {
+  const list = h("ol", { class: "ss-bars" });
+  const node = h(
+    "div", { class: "ss-source" },
+    h("div", { class: "ss-source-name" }, source.drafter ? badge(source.drafter) : llmBadge(), h("span", {}, source.name)), list,
+  );
+  node.ssList = list;
+  node.ssRows = new Map();
+  return node;
+}
+
+function updateSource(node, source, value) {
+  const color = source.drafter ? source.drafter.color : "var(--ss-ink)";
+  keyed(node.ssList, node.ssRows, source.rows, {
+    key: ([rank]) => rank,
+    make: makeBar,
+    update: (item, [, row]) => updateBar(item, row, color, isHit(row, value)),
+  });
+}
+
+function isHit(row, value) {
+  if (row.hit !== undefined) return Boolean(row.hit);
+  return value.id != null && row.id != null ? row.id === value.id : row.t === value.token;
+}
+
+function makeBar() {
+  const text = h("span", { class: "ss-bar-text" });
+  const fill = h("span", { class: "ss-bar-fill" });
+  const number = h("span", { class: "ss-bar-number" });
+  const item = h("li", { class: "ss-bar" }, text, h("span", { class: "ss-bar-track" }, fill), number);
+  item.ssParts = { text, fill, number };
+  return item;
+}
+
+function updateBar(item, row, color, hit) {
+  const { text, fill, number } = item.ssParts;
+  if (item.ssText !== row.t) {
+    text.replaceChildren(tokenText(row.t, 14));
+    text.title = row.t;
+    item.ssText = row.t;
+  }
+  fill.style.width = `${Math.max(0, Math.min(100, 100 * (row.p ?? 0)))}%`;
+  fill.style.background = color;
+  setText(number, prob(row.p));
+  set(item, "data-hit", hit);
+}
+
+function tableOf(value) {
+  const rows = sourcesOf(value).flatMap((source) => source.rows.map(([rank, row]) => [
+    source.drafter ? `${source.drafter.letter} ${source.name}` : source.name, Number(rank) + 1, tokenText(row.t, 60), prob(row.p),
+    isHit(row, value) ? "this token" : "",
+  ]));
+  return { caption: value.title || "Most probable tokens", head: ["model", "rank", "token", "probability", ""], rows };
+}

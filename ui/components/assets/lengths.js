@@ -1,0 +1,107 @@
+// Accepted tokens per round with the speculation length, their histogram, the rate per position.
+
+import { entries } from "./dom.js";
+import { createChart, axis, heading } from "./charts.js";
+import { percent, plural } from "./text.js";
+
+export function create(panel) {
+  const chart = createChart(panel, {
+    figure,
+    label: (value) => `${panel.title}: ${sentence(value)}`,
+    clicked: (point) => point.data.name !== "histogram" && point.data.name !== "rate" && panel.select(Math.round(point.x)),
+  });
+  panel.button("Reset", "Reset the zoom of the charts", () => chart.reset());
+  panel.finishTools({ tableForm: true });
+  return {
+    draw(value) {
+      const empty = Object.keys(value.rounds ?? {}).length === 0;
+      panel.say(empty ? "How many drafted tokens the LLM accepts in each round." : sentence(value));
+      chart.draw(value, empty);
+    },
+    table,
+    exported: () => chart.plot,
+  };
+}
+
+function sentence(value) {
+  const rounds = Object.values(value.rounds ?? {});
+  if (!rounds.length) return "no rounds yet";
+  const best = Math.max(...rounds.map((round) => round.a));
+  const mean = rounds.reduce((sum, round) => sum + round.a, 0) / rounds.length;
+  return `${mean.toFixed(2)} accepted a round over ${plural(rounds.length, "round")}, at most ${best}.`;
+}
+
+function figure(value, look) {
+  const rounds = entries(value.rounds);
+  const x = rounds.map(([round]) => Number(round));
+  const hits = entries(value.histogram);
+  const rates = entries(value.per_position);
+  const thin = { line: { width: 0 } };
+  const data = [
+    { type: "bar", name: "accepted", x, y: rounds.map(([, round]) => round.a), marker: { color: look.accent, ...thin },
+      hovertemplate: "round %{x}: %{y} accepted<extra></extra>" },
+    { type: "scatter", mode: x.length > 1 ? "lines" : "markers", name: "speculation length", x, y: rounds.map(([, round]) => round.s),
+      line: { shape: "hvh", color: look.ink, width: 2, dash: "dot" }, hovertemplate: "round %{x}: speculation length %{y}<extra></extra>" },
+    { type: "bar", name: "histogram", x: hits.map(([j]) => Number(j)), y: hits.map(([, n]) => n), xaxis: "x2", yaxis: "y2",
+      marker: { color: look.muted, ...thin }, hovertemplate: "%{y} rounds accepted %{x}<extra></extra>" },
+    { type: "bar", name: "rate", x: rates.map(([i]) => Number(i) + 1), y: rates.map(([, rate]) => rate), xaxis: "x3", yaxis: "y3",
+      marker: { color: look.muted, ...thin }, text: rates.map(([, rate]) => percent(rate)), textposition: "none",
+      hovertemplate: "position %{x}: accepted in %{text} of rounds<extra></extra>" },
+  ];
+  return { data, layout: look.narrow ? stacked(value, look) : sideBySide(value, look) };
+}
+
+function sideBySide(value, look) {
+  const top = 1.03;
+  return {
+    ...axes(value, look, [[0, 0.54], [0.62, 0.78], [0.86, 1]], [[0, 1], [0, 1], [0, 1]]),
+    annotations: titles(look, [[0, top], [0.62, top], [0.86, top]]),
+    margin: { l: 44, r: 14, t: 34 * look.scale, b: 44 * look.scale },
+  };
+}
+
+function stacked(value, look) {
+  return {
+    ...axes(value, look, [[0, 1], [0, 0.44], [0.58, 1]], [[0.6, 1], [0, 0.34], [0, 0.34]]),
+    annotations: titles(look, [[0, 1.01], [0, 0.35], [0.58, 0.35]]),
+    margin: { l: 40, r: 10, t: 30 * look.scale, b: 44 * look.scale },
+  };
+}
+
+function titles(look, places) {
+  const small = look.narrow;
+  const names = [
+    "<b>Accepted</b> (bars) and speculation length (dotted)", small ? "<b>How often</b>" : "<b>How often</b> that many",
+    small ? "<b>By position</b>" : "<b>Rate</b> by position",
+  ];
+  return names.map((name, i) => heading(look, name, ...places[i]));
+}
+
+function axes(value, look, xs, ys) {
+  const whole = { tickformat: "d", rangemode: "tozero", nticks: 7 };
+  return {
+    uirevision: value.run,
+    bargap: 0.25,
+    shapes: selection(value, look),
+    xaxis: axis(look, { domain: xs[0], anchor: "y", title: "round", tickformat: "d", showgrid: false, nticks: look.narrow ? 6 : 12 }),
+    yaxis: axis(look, { domain: ys[0], anchor: "x", ...whole }),
+    xaxis2: axis(look, { domain: xs[1], anchor: "y2", title: "accepted", tickformat: "d", showgrid: false, dtick: 1 }),
+    yaxis2: axis(look, { domain: ys[1], anchor: "x2", ...whole }),
+    xaxis3: axis(look, { domain: xs[2], anchor: "y3", title: "position", tickformat: "d", showgrid: false, dtick: 1 }),
+    yaxis3: axis(look, { domain: ys[2], anchor: "x3", range: [0, 1.02], tickformat: ".0%", nticks: 5 }),
+  };
+}
+
+// The selected round, as a band behind its bar.
+function selection(value, look) {
+  if (value.sel == null || value.sel < 0) return [];
+  return [{
+    type: "rect", xref: "x", yref: "y domain", x0: value.sel - 0.5, x1: value.sel + 0.5, y0: 0, y1: 1, layer: "below",
+    fillcolor: look.soft, line: { color: look.accent, width: 1.5 },
+  }];
+}
+
+function table(value) {
+  const rows = entries(value.rounds).map(([round, { a, d, s }]) => [round, a, d, s]);
+  return { caption: sentence(value), head: ["round", "accepted", "tree depth", "speculation length"], rows };
+}

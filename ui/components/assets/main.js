@@ -1,0 +1,77 @@
+// What a component's loader calls: mount(kind, host) draws the picture `kind` into host.element
+// and keeps it true to host.props.value. Knows Gradio; the pictures do not.
+
+import { set } from "./dom.js";
+import { createPanel } from "./panel.js";
+
+const PICTURES = {
+  strip: () => import("./strip.js"),
+  figures: () => import("./figures.js"),
+  tree: () => import("./tree.js"),
+  proposals: () => import("./proposals.js"),
+  inspector: () => import("./inspector.js"),
+  lengths: () => import("./lengths.js"),
+  timeline: () => import("./timeline.js"),
+  legend: () => import("./legend.js"),
+};
+
+export async function mount(kind, host) {
+  const shell = host.element.querySelector(".ss-shell") ?? host.element;
+  if (shell.dataset.mounted) return;
+  shell.dataset.mounted = "yes";
+  const { create } = await PICTURES[kind]();
+  const panel = createPanel(shell, kind, host.props.label || kind, (round, node = null) =>
+    host.trigger(host.event, { round: Number(round), node: node === null ? null : Number(node) }));
+  const picture = create(panel);
+  panel.picture = picture;
+  const draw = scheduler(shell, () => {
+    const value = host.props.value;
+    if (!value || typeof value !== "object") return;
+    picture.draw(value);
+    panel.refresh(value);
+  });
+  panel.redraw = draw;
+  host.watch("value", draw);
+  watchAppearance(shell, picture, draw);
+  draw();
+}
+
+// At most one drawing a frame, none while out of sight; a hidden tab draws when it is opened.
+function scheduler(shell, draw) {
+  let waiting = false;
+  return () => {
+    if (waiting) return;
+    waiting = true;
+    requestAnimationFrame(() => {
+      waiting = false;
+      if (shell.getClientRects().length === 0) return;
+      try {
+        draw();
+        set(shell, "data-error", null);
+      } catch (error) {
+        set(shell, "data-error", error.message);
+        console.error(`picture ${shell.dataset.picture}:`, error);
+      }
+    });
+  };
+}
+
+// Width, light or dark, and large type change what is drawn.
+function watchAppearance(shell, picture, draw) {
+  let width = -1;
+  new ResizeObserver(([entry]) => {
+    const now = Math.round(entry.contentRect.width);
+    if (now === width) return;
+    width = now;
+    if (now > 0) draw();
+  }).observe(shell);
+  const restyle = () => {
+    picture.restyle?.();
+    draw();
+  };
+  const classes = new MutationObserver(restyle);
+  for (const node of [document.documentElement, document.body]) {
+    classes.observe(node, { attributes: true, attributeFilter: ["class"] });
+  }
+  document.fonts?.addEventListener?.("loadingdone", restyle);
+}

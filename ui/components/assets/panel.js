@@ -1,0 +1,72 @@
+// The frame of every picture: title, a line of words, the picture, its table form, saving.
+
+import { h, set, setText, uid } from "./dom.js";
+import { saveAs } from "./save.js";
+
+export function createPanel(shell, kind, title, select) {
+  const heading = h("h3", { class: "ss-title", id: uid("title") }, title);
+  const words = h("p", { class: "ss-words" });
+  const tools = h("div", { class: "ss-tools", "data-noexport": true });
+  const body = h("div", { class: "ss-body" });
+  const table = h("div", { class: "ss-table", hidden: true, tabindex: 0, role: "region", "aria-label": `${title}: table` });
+  const head = h("header", { class: "ss-head" }, heading, words, tools);
+  const section = h("section", { class: `ss-panel ss-${kind}`, "aria-labelledby": heading.id }, head, body, table);
+  shell.replaceChildren(section);
+  const panel = { kind, title, section, head, body, table, tools, select, picture: null, redraw: () => {} };
+
+  panel.say = (text) => setText(words, text);
+  panel.button = (label, name, action) => {
+    const button = h("button", { type: "button", class: "ss-tool", title: name, "aria-label": name, onclick: action }, label);
+    tools.append(button);
+    return button;
+  };
+  // The buttons all pictures share go last: the picture's own are added first.
+  panel.finishTools = ({ tableForm = false, saving = true } = {}) => {
+    if (tableForm) addTableToggle(panel);
+    if (saving) {
+      for (const format of ["svg", "png"]) {
+        panel.button(format.toUpperCase(), `Save “${title}” as ${format.toUpperCase()}`, () => saveAs(panel, format));
+      }
+    }
+  };
+  panel.refresh = (value) => {
+    panel.value = value;
+    if (!table.hidden) fillTable(table, panel.picture.table(value));
+  };
+  return panel;
+}
+
+function addTableToggle(panel) {
+  const { body, table } = panel;
+  const button = panel.button("Table", `Show “${panel.title}” as a table`, () => {
+    const show = table.hidden;
+    // The table takes the picture's place and height: nothing below moves.
+    if (show) table.style.height = `${body.offsetHeight}px`;
+    table.hidden = !show;
+    body.hidden = show;
+    set(button, "aria-pressed", String(show));
+    if (panel.value) panel.refresh(panel.value);
+    panel.redraw();
+  });
+  set(button, "aria-pressed", "false");
+}
+
+// {caption, head: [...], rows: [[cell or DOM node, ...]]}; cells that did not change stay as they are.
+function fillTable(box, { caption, head, rows }) {
+  let table = box.firstElementChild;
+  if (!table) box.append((table = h("table", {}, h("caption"), h("thead", {}, h("tr")), h("tbody"))));
+  setText(table.caption, caption);
+  fillRow(table.tHead.rows[0], head, "th");
+  const body = table.tBodies[0];
+  while (body.rows.length > rows.length) body.deleteRow(-1);
+  rows.forEach((cells, i) => fillRow(body.rows[i] ?? body.insertRow(), cells, "td"));
+}
+
+function fillRow(row, cells, tag) {
+  while (row.cells.length > cells.length) row.deleteCell(-1);
+  cells.forEach((cell, i) => {
+    const slot = row.cells[i] ?? row.appendChild(h(tag, tag === "th" ? { scope: "col" } : {}));
+    if (!(cell instanceof Node)) setText(slot, String(cell));
+    else if (slot.textContent !== cell.textContent) slot.replaceChildren(cell);
+  });
+}

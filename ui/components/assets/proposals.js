@@ -1,0 +1,108 @@
+// What each drafter proposed at each depth of the selected round, and which of it was accepted.
+
+import { h, set, setText, keyed, entries } from "./dom.js";
+import { drafters, badge } from "./palette.js";
+import { attach, card } from "./tip.js";
+import { tokenText, prob, percent, plural } from "./text.js";
+
+export function create(panel) {
+  const head = h("tr");
+  const body = h("tbody");
+  const table = h("table", { class: "ss-votes" }, h("thead", {}, head), body);
+  const empty = h("p", { class: "ss-placeholder" }, "The drafts of the selected round, model by model.");
+  const scroll = h("div", { class: "ss-scroll", tabindex: 0, role: "region", "aria-label": panel.title }, empty, table);
+  panel.body.append(scroll);
+  panel.finishTools();
+  const view = { panel, head, body, table, empty, rows: new Map(), heads: new Map(), value: null };
+  attach(body, ".ss-chip", (chip) => chipCard(chip.ssToken, chip.ssDrafter));
+  return { draw: (value) => draw(value, view), exported: () => table };
+}
+
+function draw(value, view) {
+  const { panel, head, body, table, empty, rows, heads } = view;
+  const all = drafters(value);
+  const drafted = all.filter((drafter) => Object.keys(value.rows?.[drafter.key] ?? {}).length);
+  const deepest = Math.max(0, ...all.flatMap((d) => entries(value.rows?.[d.key]).map(([, token]) => token.depth)));
+  const known = value.round != null && value.round >= 0;
+  set(panel.section, "data-empty", !known);
+  empty.hidden = known;
+  table.hidden = !known;
+  panel.say(sentence(value, drafted, known));
+  const columns = ["drafter", ...Array.from({ length: deepest }, (_, i) => `depth ${i + 1}`)];
+  keyed(head, heads, columns, {
+    key: (name) => name, make: (name) => h("th", { scope: "col" }, name),
+  });
+  keyed(body, rows, known ? all : [], {
+    key: (drafter) => `${drafter.key}|${drafter.slot}|${drafter.name}`,
+    make: makeRow,
+    update: (row, drafter) => updateRow(row, drafter, value, deepest),
+  });
+}
+
+function sentence(value, drafted, known) {
+  if (!known) return "";
+  if (!drafted.length) return `Round ${value.round}: nothing was drafted.`;
+  const tokens = drafted.flatMap((d) => Object.values(value.rows[d.key]));
+  const accepted = tokens.filter((token) => token.accepted).length;
+  return `Round ${value.round}: ${plural(tokens.length, "proposal")} by ${plural(drafted.length, "drafter")}, ${accepted} of them on the accepted path (marked ✓).`;
+}
+
+function makeRow(drafter) {
+  const bar = h("span", { class: "ss-weight-bar" });
+  const number = h("span", { class: "ss-weight-number" });
+  const weight = h("span", { class: "ss-weight", title: "weight of this drafter" }, h("span", { class: "ss-weight-track" }, bar), number);
+  bar.style.background = drafter.color;
+  const row = h("tr", {}, h("th", { scope: "row" }, h("span", { class: "ss-who" }, badge(drafter), h("span", {}, drafter.name)), weight));
+  row.ssCells = [];
+  row.ssWeight = { bar, number, weight };
+  return row;
+}
+
+function updateRow(row, drafter, value, deepest) {
+  const { bar, number, weight } = row.ssWeight;
+  const share = value.weights?.[drafter.key];
+  weight.hidden = share == null;
+  if (share != null) {
+    bar.style.width = `${Math.min(100, 100 * share)}%`;
+    setText(number, percent(share));
+  }
+  while (row.ssCells.length > deepest) row.ssCells.pop().node.remove();
+  while (row.ssCells.length < deepest) {
+    const node = row.appendChild(h("td"));
+    row.ssCells.push({ node, chips: new Map() });
+  }
+  const tokens = entries(value.rows?.[drafter.key]);
+  row.ssCells.forEach(({ node, chips }, i) => {
+    keyed(node, chips, tokens.filter(([, token]) => token.depth === i + 1), {
+      key: ([j]) => j, make: makeChip, update: (chip, [, token]) => updateChip(chip, token, drafter),
+    });
+  });
+}
+
+function makeChip() {
+  const text = h("span", { class: "ss-chip-text" });
+  const score = h("span", { class: "ss-chip-score" });
+  const chip = h("span", { class: "ss-chip", tabindex: -1 }, text, score);
+  chip.ssParts = { text, score };
+  return chip;
+}
+
+function updateChip(chip, token, drafter) {
+  chip.ssToken = token;
+  chip.ssDrafter = drafter;
+  const { text, score } = chip.ssParts;
+  if (chip.ssText !== token.t) {
+    text.replaceChildren(tokenText(token.t, 16));
+    chip.ssText = token.t;
+  }
+  setText(score, `${token.accepted ? "✓ " : ""}${prob(token.score)}`);
+  set(chip, "data-accepted", Boolean(token.accepted));
+  set(chip, "data-dropped", token.in_tree === false);
+}
+
+function chipCard(token, drafter) {
+  if (!token) return null;
+  const fate = token.accepted ? "On the accepted path" : token.in_tree === false ? "Dropped before the LLM saw it" : "In the tree, not accepted";
+  const rows = [["score", prob(token.score)], ["drawn with", prob(token.q)], ["rank among siblings", String((token.rank ?? 0) + 1)]];
+  return card(tokenText(token.t, 80), [h("span", {}, badge(drafter), ` ${drafter.name}`), fate], rows);
+}

@@ -1,0 +1,192 @@
+// The text, token by token. Stripes under a token: one lane a drafter that proposed it. Shape: what
+// kind of token it is. Only new tokens are added; what stands already is never rebuilt.
+
+import { h, set, setText, keyed, entries } from "./dom.js";
+import { byKey, badge, llmBadge } from "./palette.js";
+import { attach, card } from "./tip.js";
+import { runs, isControl, tokenText, prob, plural } from "./text.js";
+
+export const KINDS = {
+  accepted: "Drafted, and accepted by the LLM",
+  recovered: "The LLM's own token, where it rejected the drafts",
+  bonus: "The LLM's own token, a bonus after an accepted branch",
+  plain: "The LLM's own token; nothing had been drafted",
+};
+
+const PROMPT_SHOWN = 1500;
+const NEAR_END = 48;
+
+export function create(panel) {
+  const prompt = h("span", { class: "ss-prompt" });
+  const old = h("span", { class: "ss-old" });
+  const flow = h("span", { class: "ss-flow" });
+  const caret = h("span", { class: "ss-caret", "aria-hidden": "true" });
+  const text = h("div", { class: "ss-text", dir: "auto" }, prompt, old, flow, caret);
+  const scroll = h("div", { class: "ss-scroll", tabindex: 0, role: "region", "aria-label": "Generated text" }, text);
+  panel.body.append(scroll);
+
+  const state = { run: null, rounds: new Map(), tokens: new Map(), marks: false, sel: null, value: null };
+  const button = panel.button("␣ ↵", "Show white space", () => {
+    state.marks = !state.marks;
+    set(button, "aria-pressed", String(state.marks));
+    for (const node of flow.querySelectorAll(".ss-tok")) writeText(node, state.marks);
+  });
+  set(button, "aria-pressed", "false");
+  panel.finishTools({ tableForm: true });
+  listen(flow, panel, state);
+
+  return {
+    draw: (value) => draw(value, { state, prompt, old, flow, caret, text, scroll, panel }),
+    table: tokenTable,
+    exported: () => text,
+  };
+}
+
+function draw(value, view) {
+  const { state, flow, scroll } = view;
+  if (value.run !== state.run) reset(value, view);
+  state.value = value;
+  state.drafters = byKey(value);
+  const atEnd = scroll.scrollHeight - scroll.scrollTop - scroll.clientHeight < NEAR_END;
+  drawSurroundings(value, view);
+  keyed(flow, state.rounds, groups(value.tokens), {
+    key: (group) => group.round,
+    make: (group) => h("span", { class: "ss-round", "data-r": group.round, role: "button", tabindex: -1 }),
+    update: (node, group) => updateRound(node, group, state),
+  });
+  mark(flow, state, value.sel, scroll, atEnd);
+  if (atEnd) scroll.scrollTop = scroll.scrollHeight;
+}
+
+function reset(value, { state, flow, scroll, text }) {
+  flow.replaceChildren();
+  state.rounds.clear();
+  state.sel = null;
+  state.run = value.run;
+  scroll.scrollTop = 0;
+  text.style.setProperty("--ss-lanes", Math.max(1, Object.keys(value.drafters ?? {}).length));
+}
+
+function drawSurroundings(value, { prompt, old, caret, panel, state }) {
+  const full = value.prompt ?? "";
+  setText(prompt, full.length > PROMPT_SHOWN ? `… ${full.slice(-PROMPT_SHOWN)}` : full);
+  setText(old, entries(value.old).map(([, chunk]) => chunk).join(""));
+  caret.hidden = !value.run || Boolean(value.done);
+  const count = Object.keys(value.tokens ?? {}).length;
+  const empty = !value.run;
+  panel.say(empty ? "The text will appear here, coloured by who drafted it." : "Click a token to see its round everywhere.");
+  set(panel.section, "data-empty", empty && count === 0);
+  state.empty = empty;
+}
+
+// Tokens in order, gathered by round: [{round, tokens: [[index, token], ...]}].
+function groups(tokens) {
+  const found = [];
+  for (const [index, token] of entries(tokens)) {
+    const tail = found[found.length - 1];
+    if (tail && tail.round === String(token.r)) tail.tokens.push([index, token]);
+    else found.push({ round: String(token.r), tokens: [[index, token]] });
+  }
+  return found;
+}
+
+function updateRound(node, group, state) {
+  node.ssTokens ??= new Map();
+  set(node, "aria-label", null);
+  keyed(node, node.ssTokens, group.tokens, {
+    key: ([index]) => index,
+    make: ([index]) => h("span", { class: "ss-tok", "data-i": index }),
+    update: (token, [, values]) => updateToken(token, values, state),
+  });
+}
+
+function updateToken(node, token, state) {
+  const signature = `${token.k}|${token.by}|${token.t}`;
+  if (node.ssSignature === signature) return;
+  node.ssSignature = signature;
+  node.ssText = token.t ?? "";
+  node.className = `ss-tok ss-k-${token.k in KINDS ? token.k : "plain"}`;
+  const lanes = String(token.by ?? "").split(",").filter(Boolean).map((key) => state.drafters.get(key)).filter(Boolean);
+  stripes(node, lanes, state.drafters);
+  writeText(node, state.marks);
+}
+
+// One stripe a proposing drafter, in that drafter's own lane: position says who, colour says it again.
+function stripes(node, lanes, all) {
+  const order = [...all.keys()];
+  node.dataset.lanes = lanes.map((drafter) => `${order.indexOf(drafter.key)}:${drafter.slot}`).join(" ");
+  node.style.backgroundImage = lanes.map((d) => `linear-gradient(${d.color},${d.color})`).join(",");
+  node.style.backgroundPosition = lanes
+    .map((d) => `0 calc(100% - (var(--ss-lanes) - 1 - ${order.indexOf(d.key)}) * var(--ss-lane))`).join(",");
+  if (lanes.length) node.style.setProperty("--ss-tint", lanes[0].color);
+}
+
+// The text itself stays as it is (so it copies as it is); a glyph is drawn beside it by CSS.
+function writeText(node, marks) {
+  const wanted = marks ? () => true : isControl;
+  const parts = runs(node.ssText, wanted).map((run) =>
+    run.glyph ? h("span", { class: "ss-mark", "data-glyph": run.glyph }, run.text) : run.text);
+  node.replaceChildren(...parts);
+}
+
+function mark(flow, state, sel, scroll, atEnd) {
+  const name = sel == null || sel < 0 ? null : String(sel);
+  for (const [round, node] of state.rounds) {
+    set(node, "aria-pressed", String(round === name));
+    if (node.tabIndex !== -1) node.tabIndex = -1;
+  }
+  const chosen = state.rounds.get(name) ?? flow.firstElementChild;
+  if (chosen) chosen.tabIndex = 0;
+  if (name !== state.sel && name !== null && !atEnd) reveal(scroll, state.rounds.get(name));
+  state.sel = name;
+}
+
+// Only this panel scrolls, never the page.
+function reveal(scroll, node) {
+  if (!node) return;
+  const box = scroll.getBoundingClientRect();
+  const rect = node.getBoundingClientRect();
+  if (rect.top < box.top) scroll.scrollTop -= box.top - rect.top + 16;
+  else if (rect.bottom > box.bottom) scroll.scrollTop += rect.bottom - box.bottom + 16;
+}
+
+function listen(flow, panel, state) {
+  const choose = (round) => round && panel.select(Number(round.dataset.r));
+  flow.addEventListener("click", (event) => {
+    if (getSelection().isCollapsed) choose(event.target.closest(".ss-round"));
+  });
+  flow.addEventListener("keydown", (event) => {
+    const round = event.target.closest(".ss-round");
+    const step = { ArrowRight: "nextElementSibling", ArrowLeft: "previousElementSibling" }[event.key];
+    const target = step ? round[step] : ["Enter", " "].includes(event.key) ? round : null;
+    if (!target) return;
+    event.preventDefault();
+    event.stopPropagation();
+    target.focus({ preventScroll: false });
+    choose(target);
+  });
+  attach(flow, ".ss-tok, .ss-round", (target) => {
+    const node = target.matches(".ss-round") ? target.firstElementChild : target;
+    const token = state.value?.tokens?.[node?.dataset.i];
+    return token ? tokenCard(token, Number(node.dataset.i), state.drafters) : null;
+  });
+}
+
+function tokenCard(token, index, all) {
+  const by = String(token.by ?? "").split(",").filter(Boolean).map((key) => all.get(key)).filter(Boolean);
+  const line = h("span", { class: "ss-by" }, by.length ? by.map(badge) : llmBadge(), ` ${KINDS[token.k] ?? ""}`);
+  const rows = [["LLM", prob(token.p)]];
+  for (const drafter of by) rows.push([[badge(drafter), ` ${drafter.name}`], prob(token.s?.[drafter.key])]);
+  rows.push(["round", String(token.r)], ["token", `${index + 1}${token.id == null ? "" : `, id ${token.id}`}`]);
+  return card(tokenText(token.tok ?? token.t, 60), [line], rows.map(([name, value]) => [name, value]));
+}
+
+function tokenTable(value) {
+  const all = byKey(value);
+  const rows = entries(value.tokens).map(([index, token]) => [
+    Number(index) + 1, tokenText(token.tok ?? token.t), token.k, token.r,
+    String(token.by ?? "").split(",").map((key) => all.get(key)).filter(Boolean).map((d) => `${d.letter} ${d.name}`).join(", ") || "–",
+    prob(token.p),
+  ]);
+  return { caption: plural(rows.length, "token"), head: ["#", "token", "kind", "round", "proposed by", "LLM probability"], rows };
+}

@@ -1,0 +1,92 @@
+// How a token's text is shown: white space and controls as glyphs, long tokens shortened.
+
+import { h, s } from "./dom.js";
+
+const NAMED = {
+  " ": "␣", "\n": "↵", "\r": "␍", "\t": "⇥", "\u00a0": "⍽", "\u00ad": "⟨SHY⟩", "\u200b": "⟨ZWSP⟩",
+  "\u200c": "⟨ZWNJ⟩", "\u200d": "⟨ZWJ⟩", "\u200e": "⟨LRM⟩", "\u200f": "⟨RLM⟩", "\u061c": "⟨ALM⟩",
+  "\u2028": "⟨LS⟩", "\u2029": "⟨PS⟩", "\u202a": "⟨LRE⟩", "\u202b": "⟨RLE⟩", "\u202c": "⟨PDF⟩",
+  "\u202d": "⟨LRO⟩", "\u202e": "⟨RLO⟩", "\u2060": "⟨WJ⟩", "\u2066": "⟨LRI⟩", "\u2067": "⟨RLI⟩",
+  "\u2068": "⟨FSI⟩", "\u2069": "⟨PDI⟩", "\ufeff": "⟨BOM⟩",
+};
+
+// Joiners belong inside words of many scripts: as running text they are left alone.
+const SPACES = new Set([" ", "\n", "\t", "\u00a0", "\u200c", "\u200d"]);
+
+export function glyph(char) {
+  if (char in NAMED) return NAMED[char];
+  const code = char.codePointAt(0);
+  if (code < 0x20) return String.fromCodePoint(0x2400 + code);
+  if (code === 0x7f) return "␡";
+  if (code >= 0x80 && code < 0xa0) return `⟨${code.toString(16).toUpperCase()}⟩`;
+  return null;
+}
+
+// The text as runs {text, glyph}: what is visible as it is, and what a glyph stands for.
+// `only` picks the characters to replace (all that have a glyph, if left out).
+export function runs(text, only = () => true) {
+  const out = [];
+  for (const char of text) {
+    const mark = only(char) ? glyph(char) : null;
+    const tail = out[out.length - 1];
+    if (mark) out.push({ text: char, glyph: mark });
+    else if (tail && !tail.glyph) tail.text += char;
+    else out.push({ text: char, glyph: null });
+  }
+  return out;
+}
+
+export const isControl = (char) => glyph(char) !== null && !SPACES.has(char);
+
+// At most `limit` characters of what is shown, with an ellipsis in the middle.
+export function shorten(text, limit) {
+  const chars = Array.from(text);
+  if (chars.length <= limit) return text;
+  const front = Math.ceil((limit - 1) * 0.6);
+  return chars.slice(0, front).join("") + "…" + chars.slice(chars.length - (limit - 1 - front)).join("");
+}
+
+// One line of visible text, for labels that cannot hold markup.
+export function plain(text, limit = 40) {
+  return runs(shorten(text, limit)).map((run) => run.glyph ?? run.text).join("") || "∅";
+}
+
+// The same as DOM: glyphs in a quieter colour, isolated from the bidi order around them.
+export function tokenText(text, limit = 40) {
+  const shown = runs(shorten(text, limit));
+  const parts = shown.map((run) => (run.glyph ? h("span", { class: "ss-glyph" }, run.glyph) : run.text));
+  return h("bdi", { class: "ss-token" }, parts.length ? parts : h("span", { class: "ss-glyph" }, "∅"));
+}
+
+export function fillTspans(node, text, limit) {
+  const shown = runs(shorten(text, limit));
+  const parts = shown.map((run) => s("tspan", { class: run.glyph ? "ss-glyph" : null }, run.glyph ?? run.text));
+  node.replaceChildren(...(parts.length ? parts : [s("tspan", { class: "ss-glyph" }, "∅")]));
+}
+
+const nothing = "–";
+
+export function percent(value, digits = 0) {
+  return value == null ? nothing : `${(100 * value).toFixed(digits)} %`;
+}
+
+// Probabilities: three digits, and never a "0.000" or "1.000" for what is neither.
+export function prob(value) {
+  if (value == null) return nothing;
+  if (value > 0 && value < 0.0005) return "<0.001";
+  if (value < 1 && value > 0.9995) return ">0.999";
+  return value.toFixed(value === 0 || value === 1 ? 0 : 3);
+}
+
+export function fixed(value, digits) {
+  return value == null || !Number.isFinite(value) ? nothing : value.toFixed(digits);
+}
+
+export function ms(value) {
+  if (value == null) return nothing;
+  return value >= 1000 ? `${(value / 1000).toFixed(2)} s` : `${value.toFixed(value < 10 ? 2 : 1)} ms`;
+}
+
+export function plural(count, noun) {
+  return `${count} ${noun}${count === 1 ? "" : "s"}`;
+}

@@ -1,0 +1,151 @@
+// Where the time goes: one lane a worker on one millisecond axis, and the share of each stage.
+
+import { h, setText, set, keyed, entries } from "./dom.js";
+import { createChart, axis } from "./charts.js";
+import { drafters } from "./palette.js";
+import { ms, percent } from "./text.js";
+
+const STAGES = [["draft", "drafting"], ["llm", "LLM pass"], ["prefill", "prefill"], ["combine", "combine"], ["verify", "verify"], ["commit", "commit"], ["other", "other"]];
+const PATTERNS = { draft: "", catch_up: "/", forward: "", prefill: "x", combine: "", verify: "", commit: "" };
+const SPANS = [[1, "1 round"], [5, "5 rounds"], [Infinity, "All"]];
+
+export function create(panel) {
+  const share = h("div", { class: "ss-share", role: "img" });
+  const view = { span: 5, range: null, revision: 0, share, cache: new Map(), buttons: [] };
+  const chart = createChart(panel, {
+    figure: (value, look) => figure(value, look, view),
+    label: (value) => `${panel.title}: ${sentence(value)}`,
+    clicked: (point) => panel.select(point.customdata[0]),
+    ready: (_api, plot) => plot.on("plotly_relayout", (change) => zoomed(view, change)),
+  });
+  panel.body.append(share);
+  for (const [span, name] of SPANS) {
+    const button = panel.button(name, span === Infinity ? "Show every round" : `Show ${name} around the selected one`, () => {
+      press(view, span);
+      chart.render();
+    });
+    view.buttons.push([span, button]);
+  }
+  press(view, 5);
+  panel.finishTools({ tableForm: true });
+  return {
+    draw(value) {
+      const empty = Object.keys(value.bars ?? {}).length === 0;
+      view.value = value;
+      panel.say(empty ? "Who works when, on one millisecond axis." : sentence(value));
+      drawShare(value, view);
+      chart.draw(value, empty);
+    },
+    table,
+    exported: () => panel.body,
+  };
+}
+
+// The visitor's own zoom (span null) stays until a button is pressed; a double click shows all.
+function zoomed(view, change) {
+  if (change["xaxis.autorange"]) press(view, Infinity);
+  else if ("xaxis.range[0]" in change) {
+    view.range = [change["xaxis.range[0]"], change["xaxis.range[1]"]];
+    view.span = null;
+    mark(view);
+  }
+}
+
+// A new revision lets Plotly take our range over the visitor's.
+function press(view, span) {
+  view.span = span;
+  view.revision += 1;
+  mark(view);
+}
+
+function mark({ buttons, span }) {
+  for (const [own, button] of buttons) set(button, "aria-pressed", String(own === span));
+}
+
+function sentence(value) {
+  const total = Object.values(value.share ?? {}).reduce((sum, part) => sum + part, 0);
+  if (!total) return "no times yet";
+  const busiest = Object.entries(value.share).sort((a, b) => b[1] - a[1])[0];
+  const name = new Map(STAGES).get(busiest[0]) ?? busiest[0];
+  return `${ms(total)} measured; most of it ${name} (${percent(busiest[1] / total)}).`;
+}
+
+function figure(value, look, view) {
+  const lanes = entries(value.lanes);
+  const slots = new Map(drafters(value).map((drafter) => [drafter.name, drafter]));
+  const bars = entries(value.bars).flatMap(([round, spans]) => entries(spans).map(([, span]) => ({ round: Number(round), ...span })));
+  const colors = new Map(lanes.map(([key, name]) => [key, slots.has(name) ? look.slot(slots.get(name).slot) : look.stage(name)]));
+  const chosen = (bar) => bar.round === value.sel;
+  const trace = {
+    type: "bar", orientation: "h", base: bars.map((bar) => bar.start), x: bars.map((bar) => bar.end - bar.start),
+    y: bars.map((bar) => Number(bar.lane)), width: 0.74, constraintext: "none",
+    marker: {
+      color: bars.map((bar) => colors.get(String(bar.lane)) ?? look.muted), opacity: bars.map((bar) => (chosen(bar) || value.sel < 0 ? 1 : 0.55)),
+      line: { color: bars.map((bar) => (chosen(bar) ? look.ink : look.panel)), width: bars.map((bar) => (chosen(bar) ? 1.5 : 0.5)) },
+      pattern: { shape: bars.map((bar) => PATTERNS[bar.name] ?? ""), solidity: 0.35, fgcolor: look.panel },
+    },
+    customdata: bars.map((bar) => [bar.round, bar.name.replace("_", " "), ms(bar.end - bar.start), bar.start, value.lanes[bar.lane] ?? ""]),
+    hovertemplate: "<b>%{customdata[4]}</b>: %{customdata[1]}, %{customdata[2]}<br>round %{customdata[0]}, from %{customdata[3]:.2f} ms<extra></extra>",
+  };
+  return { data: [trace], layout: layoutOf(value, look, view, lanes, bars, slots) };
+}
+
+function layoutOf(value, look, view, lanes, bars, slots) {
+  if (view.span !== null) view.range = rangeOf(value, view, bars);
+  const names = lanes.map(([, name]) => (slots.has(name) ? `${slots.get(name).letter}  ${name}` : name === "llm" ? "LLM" : name));
+  return {
+    uirevision: `${value.run}|${view.revision}`,
+    xaxis: axis(look, { title: "milliseconds since the run began", ...(view.range ? { range: view.range } : {}) }),
+    yaxis: axis(look, {
+      tickvals: lanes.map(([key]) => Number(key)), ticktext: names.map(escaped), range: [lanes.length - 0.5, -0.5], fixedrange: true, showgrid: false,
+      tickfont: { color: look.ink, size: 13 * look.scale },
+    }),
+    margin: { l: 20, r: 14, t: 8, b: 44 * look.scale },
+  };
+}
+
+// Plotly reads a little markup in labels; a model's name is a name.
+function escaped(name) {
+  const short = name.length > 18 ? `${name.slice(0, 17)}…` : name;
+  return short.replaceAll("&", "&amp;").replaceAll("<", "&lt;");
+}
+
+function rangeOf(value, view, bars) {
+  const rounds = [...new Set(bars.map((bar) => bar.round))];
+  let shown = bars;
+  if (view.span !== null && view.span < rounds.length) {
+    const at = rounds.includes(value.sel) ? rounds.indexOf(value.sel) : rounds.length - 1;
+    const first = Math.max(0, Math.min(rounds.length - view.span, at - Math.floor(view.span / 2)));
+    const wanted = new Set(rounds.slice(first, first + view.span));
+    // The prefill dwarfs its round: it is in sight only where every round is.
+    shown = bars.filter((bar) => wanted.has(bar.round) && bar.name !== "prefill");
+  }
+  if (!shown.length) return null;
+  const start = Math.min(...shown.map((bar) => bar.start));
+  const end = Math.max(...shown.map((bar) => bar.end));
+  const rim = 0.01 * (end - start || 1);
+  return [start - rim, end + rim];
+}
+
+function drawShare(value, view) {
+  const total = Object.values(value.share ?? {}).reduce((sum, part) => sum + part, 0);
+  const parts = STAGES.filter(([name]) => value.share?.[name] > 0).map(([name, label]) => ({ name, label, part: value.share[name] / total, time: value.share[name] }));
+  view.share.hidden = !total;
+  set(view.share, "aria-label", `Share of time: ${parts.map((part) => `${part.label} ${percent(part.part)}`).join(", ")}`);
+  keyed(view.share, view.cache, parts, {
+    key: (part) => part.name,
+    make: (part) => h("span", { class: "ss-share-part", "data-stage": part.name }, h("span", { class: "ss-share-bar" }), h("span", { class: "ss-share-words" })),
+    update: (node, part) => {
+      node.style.flexGrow = part.part.toFixed(4);
+      setText(node.lastChild, `${part.label} ${percent(part.part)}`);
+      set(node, "title", `${part.label}: ${ms(part.time)}`);
+    },
+  });
+}
+
+function table(value) {
+  const rows = entries(value.bars).flatMap(([round, spans]) => entries(spans).map(([, span]) => [
+    round, value.lanes?.[span.lane] ?? span.lane, span.name.replace("_", " "), span.start.toFixed(2), (span.end - span.start).toFixed(2),
+  ]));
+  return { caption: sentence(value), head: ["round", "lane", "stage", "start (ms)", "duration (ms)"], rows };
+}

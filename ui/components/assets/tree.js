@@ -1,0 +1,171 @@
+// The selected round's token tree, stage by stage: SVG in a panel that scrolls and zooms.
+
+import { h, s, set, setText, keyed } from "./dom.js";
+import { badge } from "./palette.js";
+import { attach, card } from "./tip.js";
+import { tokenText, prob } from "./text.js";
+import { scaleOf, forget } from "./measure.js";
+import { layout, edgePath } from "./tree_layout.js";
+import { items, words, tableOf, spoken, MEANING, STAGES } from "./tree_model.js";
+import { makeNode, nodeWidth, sizes, updateNode } from "./tree_node.js";
+import { zoomable } from "./zoom.js";
+
+const ROOMY_AT_MOST = 48;
+
+export function create(panel) {
+  const stages = stageBar();
+  const edges = s("g", { class: "ss-edges", "aria-hidden": "true" });
+  const headings = s("g", { class: "ss-headings", "aria-hidden": "true" });
+  const nodes = s("g", { class: "ss-nodes" });
+  const svg = s("svg", { class: "ss-tree-svg", role: "group" }, edges, headings, nodes);
+  const viewport = h("div", { class: "ss-viewport" }, svg);
+  const empty = h("p", { class: "ss-placeholder" }, "Run a prompt, then pick a round: its tree is drawn here.");
+  panel.body.append(stages.node, empty, viewport);
+
+  const view = {
+    panel, stages, edges, headings, nodes, svg, viewport, empty, list: [], byKey: new Map(), value: null, round: null,
+    caches: { edges: new Map(), headings: new Map(), nodes: new Map() }, zoom: zoomable(panel, viewport, svg),
+  };
+  panel.finishTools({ tableForm: true });
+  listen(view);
+  return {
+    draw: (value) => draw(value, view),
+    restyle: forget,
+    table: (value) => tableOf(value, items(value), (text) => tokenText(text)),
+    exported: () => svg,
+  };
+}
+
+function stageBar() {
+  const steps = STAGES.map(([name, label, meaning], i) => h(
+    "li", { class: "ss-stage", "data-stage": name, title: meaning },
+    h("span", { class: "ss-stage-number" }, String(i + 1)), h("span", { class: "ss-stage-name" }, label),
+  ));
+  const round = h("span", { class: "ss-round-name" });
+  const node = h("div", { class: "ss-stagebar" }, round, h("ol", { class: "ss-stages", "aria-label": "Stage of the round" }, steps));
+  return { node, steps, round };
+}
+
+function draw(value, view) {
+  const list = items(value);
+  const { svg, viewport, panel, zoom } = view;
+  Object.assign(view, { list, value, byKey: new Map(list.map((item) => [item.key, item])) });
+  set(panel.section, "data-empty", list.length === 0);
+  view.empty.hidden = list.length > 0;
+  viewport.hidden = list.length === 0;
+  panel.say(words(value, list));
+  drawStage(value, view);
+  if (!list.length) return;
+  const size = sizes(scaleOf(panel.section), list.length > ROOMY_AT_MOST);
+  const measured = list.map((item) => ({ ...item, width: nodeWidth(item, size) }));
+  const drawn = layout(measured, size);
+  // Another round is another tree: its nodes must not glide from where the last round's stood.
+  set(svg, "data-still", value.round !== view.round);
+  view.round = value.round;
+  set(svg, "data-stage", value.stage);
+  set(svg, "aria-label", `Token tree of round ${value.round}: ${words(value, list)}`);
+  drawEdges(view, measured, drawn, size);
+  drawHeadings(view, measured, drawn, size);
+  drawNodes(view, measured, drawn, size);
+  zoom.resize(drawn.width, drawn.height, value.run);
+}
+
+function drawStage(value, { stages }) {
+  const known = value.round != null && value.round >= 0;
+  setText(stages.round, known ? `Round ${value.round}` : "No round yet");
+  const at = STAGES.findIndex(([name]) => name === value.stage);
+  stages.steps.forEach((step, i) => {
+    set(step, "aria-current", known && i === at ? "step" : null);
+    set(step, "data-done", known && i < at);
+  });
+}
+
+function drawEdges(view, list, { places }, size) {
+  const shown = list.filter((item) => places.has(item.parent));
+  keyed(view.edges, view.caches.edges, shown, {
+    key: (item) => item.key,
+    make: () => s("path"),
+    update: (path, item) => {
+      set(path, "class", `ss-edge ss-e-${item.kind}`);
+      set(path, "d", edgePath(places.get(item.parent), places.get(item.key), size.gap));
+    },
+  });
+}
+
+function drawHeadings(view, list, { places }, size) {
+  keyed(view.headings, view.caches.headings, list.filter((item) => item.heading), {
+    key: (item) => item.key,
+    make: () => s("text", { class: "ss-heading" }),
+    update: (text, item) => {
+      const place = places.get(item.key);
+      setText(text, `${item.heading.letter}  ${item.heading.name}`);
+      set(text, "x", place.x);
+      set(text, "y", place.y - size.height / 2 - 7);
+      set(text, "font-size", size.small + 1);
+      set(text, "fill", item.heading.color);
+    },
+  });
+}
+
+function drawNodes(view, list, { places }, size) {
+  const chosen = view.value.node == null ? null : String(view.value.node);
+  keyed(view.nodes, view.caches.nodes, list, {
+    key: (item) => item.key,
+    make: makeNode,
+    update: (node, item) => {
+      updateNode(node, item, places.get(item.key), size);
+      set(node, "aria-pressed", String(item.node !== null && String(item.node) === chosen));
+      set(node, "tabindex", item.key === (chosen ?? "-1") ? 0 : -1);
+    },
+  });
+}
+
+function listen(view) {
+  const { nodes, panel, caches } = view;
+  const choose = (key) => {
+    const item = view.byKey.get(key);
+    if (item && view.value.round >= 0 && (item.node !== null || key === "own")) panel.select(view.value.round, item.node);
+  };
+  nodes.addEventListener("click", (event) => {
+    const node = event.target.closest(".ss-node");
+    if (node && !view.zoom.dragged()) choose(node.dataset.key);
+  });
+  nodes.addEventListener("keydown", (event) => {
+    const key = event.target.closest(".ss-node")?.dataset.key;
+    if (key === undefined) return;
+    if (event.key === "Enter" || event.key === " ") choose(key);
+    else {
+      const next = caches.nodes.get(neighbour(view.list, key, event.key));
+      if (!next) return;
+      next.focus();
+    }
+    event.preventDefault();
+    event.stopPropagation();
+  });
+  attach(nodes, ".ss-node", (node) => nodeCard(view.byKey.get(node.dataset.key)));
+}
+
+// Right: first child; left: parent; up and down: siblings, then whatever stands next in the list.
+function neighbour(list, key, arrow) {
+  const item = list.find((other) => other.key === key);
+  if (arrow === "ArrowLeft") return item.parent;
+  if (arrow === "ArrowRight") return list.find((other) => other.parent === key)?.key;
+  const step = { ArrowDown: 1, ArrowUp: -1 }[arrow];
+  if (!step) return undefined;
+  const siblings = list.filter((other) => other.parent === item.parent);
+  return (siblings[siblings.indexOf(item) + step] ?? list[list.indexOf(item) + step])?.key;
+}
+
+function nodeCard(item) {
+  if (!item) return null;
+  const rows = [];
+  if (item.p != null) rows.push([item.kind === "draft" ? "score" : "LLM", prob(item.p)]);
+  for (const drafter of item.by) {
+    const told = item.values?.by?.[drafter.key] ?? (item.kind === "draft" ? null : item.values);
+    if (!told || told.score == null) continue;
+    const drawn = told.q == null || told.q === 1 ? "" : `, drawn with ${prob(told.q)}`;
+    rows.push([h("span", {}, badge(drafter), ` ${drafter.name}`), `${prob(told.score)}${drawn}`]);
+  }
+  if (item.values?.id != null) rows.push(["token id", String(item.values.id)]);
+  return card(tokenText(item.text, 80), [MEANING[item.kind] ?? spoken(item)], rows);
+}

@@ -1,0 +1,128 @@
+// What the tree picture draws, from the component's value: items, words and table. Pure: no DOM.
+
+import { entries } from "./dom.js";
+import { byKey } from "./palette.js";
+import { plain, plural, prob } from "./text.js";
+
+export const STAGES = [
+  ["draft", "Draft", "the small models guess ahead"],
+  ["combine", "Combine", "one tree out of all drafts"],
+  ["verify", "Verify", "one pass of the LLM checks it all"],
+  ["commit", "Commit", "what was accepted becomes text"],
+];
+
+export const MEANING = {
+  root: "The last committed token: the tree grows from here",
+  accepted: "Accepted: the LLM chose this token too",
+  rejected: "Rejected: the LLM did not choose this token",
+  not_reached: "Not reached: this branch had ended before",
+  pending: "Not verified yet",
+  draft: "One model's draft, not yet combined",
+  dropped: "Drafted, but dropped before the LLM saw it",
+  recovered: "The LLM's own token, where it rejected the drafts",
+  bonus: "The LLM's own token, a bonus after the accepted branch",
+  plain: "The LLM's own token; nothing had been drafted",
+};
+
+const OWN_LABEL = { recovered: "LLM wanted", bonus: "LLM adds", plain: "LLM writes" };
+
+// [{key, parent, kind, text, by: [drafter], p, label, lead, node}]; `node` is the number to select.
+export function items(value) {
+  if (!value.root || value.root.t == null) return [];
+  const who = byKey(value);
+  const root = { key: "-1", parent: null, kind: "root", text: value.root.t, by: [], p: null, label: "so far", node: -1 };
+  const drafts = entries(value.drafts);
+  if (value.stage === "draft" && drafts.length) return [root, ...separate(drafts, who)];
+  return [root, ...merged(value, who), ...dropped(value, who), ...own(value)];
+}
+
+function separate(drafts, who) {
+  return drafts.flatMap(([key, nodes]) => {
+    const drafter = who.get(key);
+    return entries(nodes).map(([j, node], place) => ({
+      key: `d${key}.${j}`, parent: node.parent < 0 ? "-1" : `d${key}.${node.parent}`, kind: "draft", text: node.t,
+      by: [drafter].filter(Boolean), p: node.score, label: null, node: null, values: node,
+      lead: place === 0 ? 0.55 : 0, heading: place === 0 ? drafter : null,
+    }));
+  });
+}
+
+function merged(value, who) {
+  return entries(value.nodes).map(([i, node]) => ({
+    key: i, parent: String(node.parent), kind: node.outcome ?? "pending", text: node.t,
+    by: entries(node.by).map(([key]) => who.get(key)).filter(Boolean), p: node.lp, label: null, node: Number(i), values: node,
+  }));
+}
+
+// Dropped ones whose parent is not known cannot be drawn; the words count them.
+function dropped(value, who) {
+  return entries(value.dropped).filter(([, node]) => node.parent != null).map(([k, node]) => ({
+    key: `d${k}`, parent: String(node.parent), kind: "dropped", text: node.t,
+    by: [who.get(String(node.drafter))].filter(Boolean), p: null, label: null, node: null, values: node,
+  }));
+}
+
+function own(value) {
+  const { own: token, stage } = value;
+  if (!token || token.t == null || token.kind === "none" || stage === "draft" || stage === "combine") return [];
+  return [{
+    key: "own", parent: String(token.after ?? -1), kind: token.kind, text: token.t, by: [], p: token.p,
+    label: OWN_LABEL[token.kind] ?? "LLM", node: null, values: token,
+  }];
+}
+
+// One sentence that says what this stage did in this round.
+export function words(value, list) {
+  if (!list.length) return "The tree of the selected round will be drawn here.";
+  const nodes = Object.values(value.nodes ?? {});
+  if (!nodes.length && !Object.keys(value.drafts ?? {}).length) return plainWords(value);
+  if (value.stage === "draft") return draftWords(value, nodes);
+  if (value.stage === "combine") return combineWords(value, nodes);
+  const accepted = nodes.filter((node) => node.outcome === "accepted").length;
+  if (value.stage === "commit") {
+    const count = value.committed ?? accepted + (value.own ? 1 : 0);
+    return `One pass of the LLM brought ${plural(count, "token")}: ${accepted} drafted, ${count - accepted} its own.`;
+  }
+  return `One pass of the LLM checked ${plural(nodes.length, "node")} and accepted ${accepted}. ${ownWords(value)}`;
+}
+
+function plainWords(value) {
+  const token = value.own && value.own.t != null ? `: ${plain(value.own.t)}` : "";
+  return `Nothing was drafted in this round; the LLM writes one token${token}`;
+}
+
+function draftWords(value, nodes) {
+  const drafts = entries(value.drafts).map(([, draft]) => Object.keys(draft).length).filter(Boolean);
+  if (!drafts.length) return `Drafts of ${plural(nodes.length, "different token")}.`;
+  const total = drafts.reduce((sum, count) => sum + count, 0);
+  return `${plural(drafts.length, "drafter")} guessed ${plural(total, "token")}, each in a tree of its own.`;
+}
+
+function combineWords(value, nodes) {
+  const shared = nodes.filter((node) => Object.keys(node.by ?? {}).length > 1).length;
+  const gone = Object.keys(value.dropped ?? {}).length;
+  const agreed = shared ? `, ${shared} proposed by more than one drafter` : "";
+  return `One tree of ${plural(nodes.length, "node")}${agreed}${gone ? `; ${gone} dropped` : ""}.`;
+}
+
+function ownWords(value) {
+  if (!value.own || value.own.t == null || value.own.kind === "none") return "";
+  const text = plain(value.own.t);
+  if (value.own.kind === "recovered") return `Then it wanted ${text} instead.`;
+  return value.own.kind === "bonus" ? `It adds ${text} of its own.` : `It writes ${text}.`;
+}
+
+export function spoken(item) {
+  const by = item.by.length ? `, proposed by ${item.by.map((d) => `${d.letter} ${d.name}`).join(" and ")}` : "";
+  const p = item.p == null ? "" : `, probability ${prob(item.p)}`;
+  return `${plain(item.text)}: ${MEANING[item.kind] ?? item.kind}${by}${p}`;
+}
+
+export function tableOf(value, list, cell) {
+  const rows = list.map((item) => [
+    item.key === "-1" ? "root" : item.key, item.parent === "-1" ? "root" : item.parent ?? "–", cell(item.text),
+    item.kind.replace("_", " "), item.by.map((d) => `${d.letter} ${d.name}`).join(", ") || "–", prob(item.p),
+  ]);
+  const head = ["node", "after", "token", "outcome", "proposed by", value.stage === "draft" ? "score" : "LLM probability"];
+  return { caption: `Round ${value.round}, stage ${value.stage ?? ""}`, head, rows };
+}

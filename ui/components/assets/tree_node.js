@@ -1,0 +1,104 @@
+// One node of the tree as SVG: made once, then brought up to date in place.
+
+import { s, set, setText } from "./dom.js";
+import { fillTspans, plain, prob, shorten } from "./text.js";
+import { textWidth } from "./measure.js";
+import { spoken } from "./tree_model.js";
+
+const LETTERS_SHOWN = 18;
+const BADGES_SHOWN = 6;
+
+// Sizes in pixels: `roomy` has a second line for who proposed it and how probable it was.
+export function sizes(scale, compact) {
+  const k = scale;
+  return compact
+    ? { height: 26 * k, row: 33 * k, gap: 30 * k, pad: 14 * k, inset: 8 * k, font: 13 * k, small: 10 * k, badge: 13 * k, compact }
+    : { height: 46 * k, row: 57 * k, gap: 38 * k, pad: 16 * k, inset: 10 * k, font: 15.5 * k, small: 11.5 * k, badge: 15 * k, compact };
+}
+
+const families = { mono: "'IBM Plex Mono', ui-monospace, monospace", sans: "'IBM Plex Sans', system-ui, sans-serif" };
+
+export function nodeWidth(item, size) {
+  const token = textWidth(plain(item.text, LETTERS_SHOWN), `600 ${size.font}px ${families.mono}`);
+  const badges = badgesWidth(item, size);
+  if (size.compact) return 2 * size.inset + token + (badges ? badges + 6 : 0);
+  const label = item.label ? textWidth(item.label, `600 ${size.small}px ${families.sans}`) : 0;
+  const p = item.p == null ? 0 : textWidth(prob(item.p), `${size.small}px ${families.mono}`);
+  return 2 * size.inset + Math.max(token, badges + label + (p && badges + label ? size.inset : 0) + p, 34);
+}
+
+function badgesWidth(item, size) {
+  return Math.min(item.by.length, BADGES_SHOWN) * (size.badge + 2);
+}
+
+export function makeNode() {
+  const node = s(
+    "g", { class: "ss-node", role: "button", tabindex: -1 },
+    s("rect", { class: "ss-ring" }), s("rect", { class: "ss-box" }), s("text", { class: "ss-node-text" }),
+    s("g", { class: "ss-node-by" }), s("text", { class: "ss-node-label" }), s("text", { class: "ss-node-p", "text-anchor": "end" }),
+    s("path", { class: "ss-strike" }),
+  );
+  const [ring, box, text, by, label, p, strike] = node.childNodes;
+  node.ssParts = { ring, box, text, by, label, p, strike };
+  return node;
+}
+
+export function updateNode(node, item, place, size) {
+  const { ring, box, text, by, label, p, strike } = node.ssParts;
+  const { inset, height } = size;
+  const top = place.y - height / 2;
+  set(node, "class", `ss-node ss-n-${item.kind}`);
+  set(node, "transform", `translate(${place.x} ${top})`);
+  set(node, "data-key", item.key);
+  set(node, "aria-label", spoken(item));
+  const radius = item.kind === "bonus" || item.kind === "root" ? height / 2 : item.kind === "recovered" ? 0 : 7;
+  frame(box, 0, place.width, height, radius);
+  frame(ring, -4, place.width, height, radius + 4);
+  const line1 = size.compact ? height / 2 : height * 0.36;
+  const line2 = height * 0.76;
+  setPlace(text, inset, line1, size.font);
+  if (node.ssText !== item.text) {
+    fillTspans(text, shortened(item.text), LETTERS_SHOWN);
+    node.ssText = item.text;
+  }
+  const byLeft = size.compact ? place.width - inset - badgesWidth(item, size) + 2 : inset;
+  drawBadges(by, item, byLeft, (size.compact ? line1 : line2) - size.badge / 2, size);
+  setText(label, size.compact ? "" : item.label ?? "");
+  setPlace(label, inset + badgesWidth(item, size), line2, size.small);
+  setText(p, size.compact || item.p == null ? "" : prob(item.p));
+  setPlace(p, place.width - inset, line2, size.small);
+  const width = textWidth(plain(item.text, LETTERS_SHOWN), `600 ${size.font}px ${families.mono}`);
+  set(strike, "d", item.kind === "rejected" ? `M${inset - 3} ${line1}h${width + 6}` : null);
+}
+
+const shortened = (text) => shorten(text, LETTERS_SHOWN);
+
+function frame(rect, out, width, height, radius) {
+  set(rect, "x", out);
+  set(rect, "y", out);
+  set(rect, "width", width - 2 * out);
+  set(rect, "height", height - 2 * out);
+  set(rect, "rx", radius);
+}
+
+function setPlace(text, x, y, size) {
+  set(text, "x", x);
+  set(text, "y", y);
+  set(text, "font-size", size);
+}
+
+function drawBadges(group, item, left, top, size) {
+  const signature = `${item.by.map((d) => d.slot).join(",")}|${left}|${top}|${size.badge}`;
+  if (group.ssSignature === signature) return;
+  group.ssSignature = signature;
+  const shown = item.by.slice(0, BADGES_SHOWN);
+  group.replaceChildren(...shown.map((drafter, i) => {
+    const x = left + i * (size.badge + 2);
+    return s(
+      "g", { class: "ss-svg-badge", "data-slot": drafter.slot % 8 },
+      s("rect", { x, y: top, width: size.badge, height: size.badge, rx: 3 }),
+      s("text", { x: x + size.badge / 2, y: top + size.badge / 2, "font-size": size.badge * 0.76, "text-anchor": "middle" },
+        i === BADGES_SHOWN - 1 && item.by.length > BADGES_SHOWN ? "+" : drafter.letter),
+    );
+  }));
+}

@@ -1,0 +1,82 @@
+// Zoom and scroll of a drawing inside its panel: native scrolling, a scale on the SVG's size.
+// The visitor's zoom stays through every update, until Fit gives it back.
+
+import { set } from "./dom.js";
+
+const STEP = 1.25;
+const LEAST = 0.25;
+const MOST = 4;
+const LEGIBLE = 0.66;
+
+export function zoomable(panel, viewport, svg) {
+  const state = { width: 0, height: 0, own: null, fitted: 1, run: null, across: 0, moved: false };
+  const scale = () => state.own ?? state.fitted;
+  const apply = () => {
+    set(svg, "viewBox", `0 0 ${state.width} ${state.height}`);
+    set(svg, "width", Math.ceil(state.width * scale()));
+    set(svg, "height", Math.ceil(state.height * scale()));
+    set(viewport, "data-zoom", scale().toFixed(3));
+  };
+  // Around a point of the viewport, which stays where it is.
+  const zoomTo = (next, x = viewport.clientWidth / 2, y = viewport.clientHeight / 2) => {
+    const before = scale();
+    state.own = Math.min(MOST, Math.max(LEAST, next));
+    const factor = scale() / before;
+    const left = (viewport.scrollLeft + x) * factor - x;
+    const top = (viewport.scrollTop + y) * factor - y;
+    apply();
+    viewport.scrollTo(left, top);
+  };
+  const fit = () => {
+    state.own = null;
+    state.fitted = fitting(state, viewport, true);
+    apply();
+    viewport.scrollTo(0, 0);
+  };
+  panel.button("−", "Zoom out", () => zoomTo(scale() / STEP));
+  panel.button("+", "Zoom in", () => zoomTo(scale() * STEP));
+  panel.button("Fit", "Fit the whole tree", fit);
+  viewport.addEventListener("wheel", (event) => {
+    if (!event.ctrlKey && !event.metaKey) return;
+    event.preventDefault();
+    const box = viewport.getBoundingClientRect();
+    zoomTo(scale() * Math.exp(-event.deltaY / 300), event.clientX - box.left, event.clientY - box.top);
+  }, { passive: false });
+  dragging(viewport, state);
+  return {
+    dragged: () => state.moved,
+    resize(width, height, run) {
+      // Within a run the fitted scale only shrinks: trees of changing size must not pump.
+      const fresh = run !== state.run || viewport.clientWidth !== state.across;
+      Object.assign(state, { width, height, run, across: viewport.clientWidth });
+      const wanted = fitting(state, viewport, false);
+      state.fitted = fresh ? wanted : Math.min(state.fitted, wanted);
+      apply();
+    },
+  };
+}
+
+// Into the panel's width as long as it stays legible; Fit shows all of it, however small.
+function fitting({ width, height }, viewport, whole) {
+  const across = (viewport.clientWidth - 2) / width;
+  if (whole) return Math.min(1, Math.max(LEAST, Math.min(across, (viewport.clientHeight - 2) / height)));
+  return Math.min(1, Math.max(LEGIBLE, across));
+}
+
+// Dragging the ground moves it; a press that moved is no click on a node.
+function dragging(viewport, state) {
+  let from = null;
+  viewport.addEventListener("pointerdown", (event) => {
+    state.moved = false;
+    if (event.pointerType !== "mouse" || event.button !== 0) return;
+    from = { x: event.clientX, y: event.clientY, left: viewport.scrollLeft, top: viewport.scrollTop };
+  });
+  viewport.addEventListener("pointermove", (event) => {
+    if (!from || event.buttons !== 1) return;
+    const [dx, dy] = [event.clientX - from.x, event.clientY - from.y];
+    if (!state.moved && Math.hypot(dx, dy) < 5) return;
+    state.moved = true;
+    viewport.scrollTo(from.left - dx, from.top - dy);
+  });
+  for (const name of ["pointerup", "pointerleave"]) viewport.addEventListener(name, () => (from = null));
+}

@@ -1,0 +1,87 @@
+"""The pictures of the Live tab as `gr.HTML` components, each drawn by one file of `assets/`.
+
+A picture is a callable: `TokenTree(elem_id="tree")` gives a plain `gr.HTML` whose value is a dict
+(`{}` before a run). Not a subclass: for a class in a file Gradio writes a `.pyi` beside it at
+import. The HTML template is a fixed shell, so no text of a model goes through a template; the
+script in the browser builds the DOM with text nodes. Knows nothing of events or runs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from string import Template
+from typing import Any
+
+import gradio as gr
+
+from ui.components.assets import version
+
+__all__ = [
+    "PICTURES",
+    "Figures",
+    "Inspector",
+    "Legend",
+    "Lengths",
+    "Picture",
+    "Proposals",
+    "Timeline",
+    "TokenStrip",
+    "TokenTree",
+]
+
+SHELL = Template('<div class="ss-shell" data-picture="$name"></div>')
+
+# `element`, `trigger`, `props`, `watch` and `server` are Gradio's; the listener's name 'select'
+# stands here so that Gradio knows the event.
+LOADER = Template("""
+const root = (window.gradio_config && window.gradio_config.root) || "";
+const host = { element, trigger, props, watch, server, event: 'select' };
+import(root + "/specscope/$version/main.js").then(
+  (main) => main.mount("$name", host),
+  (error) => { element.textContent = "This picture could not be loaded: " + error.message; },
+);
+""")
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """One kind of picture: `name` is its script in `assets/`, `label` its title on the page.
+
+    `min_height` in pixels holds the place until the script has run, so that nothing jumps.
+    """
+
+    name: str
+    label: str
+    min_height: int
+
+    def __call__(
+        self,
+        value: dict[str, Any] | None = None,
+        *,
+        label: str | None = None,
+        elem_id: str | None = None,
+        **options: Any,
+    ) -> gr.HTML:
+        """The component; `options` go to `gr.HTML`. It triggers `select` with round and node."""
+        return gr.HTML(
+            value=value or {},
+            label=label or self.label,
+            elem_id=elem_id,
+            html_template=SHELL.substitute(name=self.name),
+            js_on_load=LOADER.substitute(name=self.name, version=version()),
+            apply_default_css=False,
+            min_height=self.min_height,
+            **options,
+        )
+
+
+TokenStrip = Picture("strip", "Text, token by token", 260)
+Figures = Picture("figures", "Figures", 112)
+TokenTree = Picture("tree", "Token tree", 440)
+Proposals = Picture("proposals", "Proposals", 180)
+Inspector = Picture("inspector", "Why this token?", 240)
+Lengths = Picture("lengths", "Accepted tokens and speculation length", 330)
+Timeline = Picture("timeline", "Pipeline", 360)
+Legend = Picture("legend", "Legend", 64)
+
+PICTURES = (TokenStrip, Figures, TokenTree, Proposals, Inspector, Lengths, Timeline, Legend)

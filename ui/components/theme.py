@@ -1,0 +1,24 @@
+"""Colours and type of the page: the Okabe-Ito palette, its letters, Gradio's theme.
+
+A drafter's slot gives its colour and its letter; the same colours stand in `assets/base.css` as
+`--ss-slot-0` and so on, and a test holds the two together.
+"""
+
+from __future__ import annotations
+
+import gradio as gr
+
+__all__ = ["LETTERS", "PALETTE", "page_theme"]
+
+# Okabe and Ito's colours for all kinds of sight, those with the most contrast to white first.
+PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#f0e442", "#999999")
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+def page_theme() -> gr.themes.Base:
+    """Gradio's theme with fonts that its own wheel serves, so that no request leaves the host."""
+    sans = (gr.themes.LocalFont("IBM Plex Sans", weights=(400, 600, 700)), "system-ui", "sans-serif")
+    mono = (gr.themes.LocalFont("IBM Plex Mono", weights=(400, 600)), "ui-monospace", "monospace")
+    return gr.themes.Default(
+        primary_hue="blue", secondary_hue="blue", neutral_hue="slate", font=sans, font_mono=mono
+    )
