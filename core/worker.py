@@ -167,6 +167,10 @@ class Worker:
         finally:
             # Only an unforeseen error leaves runs behind: who waits for them must hear of it.
             self._fail_all(sys.exception())
+            while self._waiting:
+                run = self._waiting.popleft()
+                error = sys.exception() or SpecScopeError("the worker stopped")
+                run.deliver(self.engine.failed(run.sequence, error))
 
     def _admit_or_wait(self) -> bool:
         with self._changed:
@@ -195,6 +199,11 @@ class Worker:
             self._end(run, self.engine.failed(run.sequence, error))
 
     def _end_cancelled(self) -> None:
+        with self._changed:
+            left = [run for run in self._waiting if run.cancel_asked]
+            self._waiting = deque(run for run in self._waiting if not run.cancel_asked)
+        for run in left:
+            run.deliver(self.engine.cancelled(run.sequence))
         for run, _ in list(self._live.values()):
             if run.cancel_asked:
                 self._end(run, self.engine.cancelled(run.sequence))
@@ -218,4 +227,6 @@ class Worker:
 
     def _fail_all(self, error: BaseException | None) -> None:
         for run, _ in list(self._live.values()):
-            self._end(run, self.engine.failed(run.sequence, error or SpecScopeError("stopped")))
+            self._end(
+                run, self.engine.failed(run.sequence, error or SpecScopeError("the worker stopped"))
+            )
