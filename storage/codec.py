@@ -1,0 +1,231 @@
+"""Events to rows and back: pure functions that open no database.
+
+What goes in comes out equal. Text is stored as it is, NUL included; only a string UTF-8 cannot
+hold (half a character, as a file name may have) is stored as its JSON. A number that is not one
+(NaN) is stored as NULL.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Protocol
+
+from core.events import (
+    Event,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    RunStarted,
+    RunStats,
+    event_from_plain,
+)
+from storage.process import Process
+from storage.tables import RUN_MODELS, RUNS, Row
+
+__all__ = [
+    "EndEvent",
+    "Fields",
+    "decode_end",
+    "decode_start",
+    "decode_stats",
+    "encode_end",
+    "encode_models",
+    "encode_start",
+    "encode_stats",
+    "from_json",
+    "number_back",
+    "text_back",
+    "text_in",
+    "to_json",
+]
+
+EndEvent = RunCompleted | RunCancelled | RunFailed
+
+STATUSES = {RunCompleted: "completed", RunCancelled: "cancelled", RunFailed: "failed"}
+ENDS: dict[str, type[EndEvent]] = {name: kind for kind, name in STATUSES.items()}
+ESCAPE = "\x00json:"
+
+
+class Fields(Protocol):
+    """A row that was read: its values by column name, as sqlite3.Row gives them."""
+
+    def __getitem__(self, column: str, /) -> Any: ...
+
+
+# -- values --
+
+
+def text_in(text: str) -> str:
+    """`text` as SQLite can hold it."""
+    if text.isascii() and not text.startswith(ESCAPE):
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return ESCAPE + json.dumps(text)
+    return ESCAPE + json.dumps(text) if text.startswith(ESCAPE) else text
+
+
+def text_back(stored: str) -> str:
+    """The inverse of `text_in`."""
+    if stored.startswith(ESCAPE):
+        text: str = json.loads(stored[len(ESCAPE) :])
+        return text
+    return stored
+
+
+def number_back(stored: float | None) -> float:
+    """A REAL column's value; NULL stands for NaN."""
+    return math.nan if stored is None else stored
+
+
+def to_json(value: Any) -> str:
+    """Compact, and ASCII, so that half a character survives too."""
+    return json.dumps(value, separators=(",", ":"))
+
+
+def from_json(stored: str) -> Any:
+    """The inverse of `to_json`; tuples come back as lists."""
+    return json.loads(stored)
+
+
+# -- the start of a run --
+
+
+def encode_start(event: RunStarted, owner: str, process: Process) -> Row:
+    """The row of table `runs`."""
+    values = {
+        "run_id": text_in(event.run_id),
+        "status": "running",
+        "owner": text_in(owner),
+        "start_seq": event.seq,
+        "start_at_ms": event.at_ms,
+        "host": text_in(process.host),
+        "pid": process.pid,
+        "process_start": process.start,
+    }
+    for name in ("created_utc", "prompt", "dtype", "device"):
+        values[name] = text_in(getattr(event, name))
+    for name in ("seed", "queue_ms"):
+        values[name] = getattr(event, name)
+    for name in _START_JSON:
+        values[f"{name}_json"] = to_json(getattr(event, name))
+    return RUNS.row(values)
+
+
+_START_JSON = (
+    "config",
+    "asked",
+    "versions",
+    "warnings",
+    "drafters",
+    "prompt_token_ids",
+    "prompt_texts",
+)
+
+
+def encode_models(event: RunStarted, run: int, model_id: Callable[[str], int]) -> list[Row]:
+    """The rows of table `run_models`, in the event's order."""
+    rows = []
+    for ordinal, info in enumerate(event.models):
+        values = {name: _plain_in(value) for name, value in dataclasses.asdict(info).items()}
+        del values["name"]
+        keys = {"run": run, "ordinal": ordinal, "model": model_id(info.name)}
+        rows.append(RUN_MODELS.row({**values, **keys}))
+    return rows
+
+
+def _plain_in(value: Any) -> Any:
+    return text_in(value) if isinstance(value, str) else value
+
+
+def decode_start(
+    run: Fields, models: Iterable[Fields], model_name: Callable[[int], str]
+) -> RunStarted:
+    """The inverse of `encode_start` and `encode_models`."""
+    plain: dict[str, Any] = {
+        "event": "RunStarted",
+        "run_id": text_back(run["run_id"]),
+        "seq": run["start_seq"],
+        "at_ms": number_back(run["start_at_ms"]),
+        "seed": run["seed"],
+        "queue_ms": number_back(run["queue_ms"]),
+        "models": [_model(row, model_name(row["model"])) for row in models],
+    }
+    for name in ("created_utc", "prompt", "dtype", "device"):
+        plain[name] = text_back(run[name])
+    for name in _START_JSON:
+        plain[name] = from_json(run[f"{name}_json"])
+    event = event_from_plain(plain)
+    assert isinstance(event, RunStarted)
+    return event
+
+
+def _model(row: Fields, name: str) -> dict[str, Any]:
+    columns = RUN_MODELS.columns[RUN_MODELS.columns.index("role") :]
+    values = {column: row[column] for column in columns}
+    return {
+        "name": name,
+        **{key: text_back(v) if isinstance(v, str) else v for key, v in values.items()},
+    }
+
+
+# -- its end --
+
+
+def encode_end(event: EndEvent) -> dict[str, Any]:
+    """The columns of table `runs` that the end sets, `output` and `num_lost_events` apart."""
+    return {
+        "status": STATUSES[type(event)],
+        "end_seq": event.seq,
+        "end_at_ms": event.at_ms,
+        "finish_reason": text_in(getattr(event, "finish_reason", "")),
+        "text_tail": text_in(event.text_tail),
+        "error": text_in(getattr(event, "error", "")),
+        "error_message": text_in(getattr(event, "message", "")),
+        "stats_json": encode_stats(event.stats),
+    }
+
+
+def decode_end(run: Fields) -> EndEvent | None:
+    """The inverse of `encode_end`; None for a run that has no last event."""
+    kind = ENDS.get(run["status"])
+    if kind is None:
+        return None
+    plain = {
+        "run_id": text_back(run["run_id"]),
+        "seq": run["end_seq"],
+        "at_ms": number_back(run["end_at_ms"]),
+        "text_tail": text_back(run["text_tail"]),
+        "stats": decode_stats(run["stats_json"]),
+    }
+    if kind is RunCompleted:
+        plain["finish_reason"] = text_back(run["finish_reason"])
+    if kind is RunFailed:
+        plain["error"] = text_back(run["error"])
+        plain["message"] = text_back(run["error_message"])
+    return kind(**plain)
+
+
+def encode_stats(stats: RunStats) -> str:
+    """RunStats as JSON."""
+    return to_json(dataclasses.asdict(stats))
+
+
+def decode_stats(stored: str) -> RunStats:
+    """The inverse of `encode_stats`."""
+    values: dict[str, Any] = from_json(stored)
+    for name in ("acceptance_histogram", "acceptance_rate_per_position"):
+        values[name] = tuple(values[name])
+    return RunStats(**values)
+
+
+def contiguous(events: Sequence[Event]) -> Iterator[Event]:
+    """The events up to the first that is missing: `seq` counts 0, 1, 2, ..."""
+    for expected, event in enumerate(events):
+        if event.seq != expected:
+            return
+        yield event

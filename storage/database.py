@@ -1,0 +1,137 @@
+"""Opening the log's file: where it is, who may open it, connections for its writer and readers.
+
+Every error becomes a StoreError that names the file and what can be done about it.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import platformdirs
+from sqlite_utils import Database
+
+from core.errors import StoreError
+from storage.migrations import migrations
+
+__all__ = ["connect", "explain", "locate", "open_database", "reading"]
+
+ENVIRONMENT = "SPECSCOPE_DB"
+ELSEWHERE = f"name another file with --db or {ENVIRONMENT}"
+APPLICATION_ID = 0x53706563  # "Spec": tells our files from other programs'
+OPEN_TIMEOUT_S = 5.0
+READ_TIMEOUT_S = 5.0
+
+
+def locate(path: Path | str | None) -> Path:
+    """The file to use: `path`, else SPECSCOPE_DB, else one in the user's data directory."""
+    if path is None:
+        path = os.environ.get(ENVIRONMENT) or None
+    if path is None:
+        path = platformdirs.user_data_path("specscope", appauthor=False) / "specscope.db"
+    return Path(path).expanduser().absolute()
+
+
+def open_database(path: Path) -> None:
+    """Make or check the file at `path` and bring its schema up to date. Raises StoreError."""
+    _check_place(path)
+    try:
+        with closing(connect(path, create=True, timeout=OPEN_TIMEOUT_S)) as connection:
+            _check_ours(connection, path)
+            _use_wal(connection)
+            _migrate(connection)
+    except sqlite3.Error as error:
+        raise StoreError(f"{explain(error, path)}; {ELSEWHERE}") from error
+
+
+def connect(
+    path: Path, *, create: bool = False, read_only: bool = False, timeout: float
+) -> sqlite3.Connection:
+    """A connection with its pragmas set; `timeout` (s) is how long it waits for a lock."""
+    mode = "rwc" if create else "ro" if read_only else "rw"
+    connection = sqlite3.connect(
+        f"{path.as_uri()}?mode={mode}", uri=True, timeout=timeout, isolation_level=None
+    )
+    try:
+        connection.execute("PRAGMA foreign_keys = ON")
+        connection.execute("PRAGMA synchronous = NORMAL")
+    except sqlite3.Error:
+        connection.close()
+        raise
+    connection.row_factory = sqlite3.Row
+    return connection
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[sqlite3.Connection]:
+    """A short-lived connection whose statements all see one moment. Raises StoreError."""
+    try:
+        with closing(connect(path, read_only=True, timeout=READ_TIMEOUT_S)) as connection:
+            connection.execute("BEGIN")
+            yield connection
+    except sqlite3.Error as error:
+        raise StoreError(explain(error, path)) from error
+
+
+def explain(error: sqlite3.Error, path: Path) -> str:
+    """One sentence about an error of SQLite."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code == sqlite3.SQLITE_FULL:
+        return f"{path}: the disk is full"
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return f"{path}: locked by another program"
+    return f"{path}: {error}"
+
+
+def _check_place(path: Path) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"{path}: its folder cannot be made ({error}); {ELSEWHERE}") from error
+    if path.is_dir():
+        raise StoreError(f"{path}: a folder, not a file; {ELSEWHERE}")
+    # WAL writes two more files beside the database, so the folder counts as well.
+    for place in (path, path.parent):
+        if place.exists() and not os.access(place, os.W_OK):
+            raise StoreError(f"{path}: {place} cannot be written to; {ELSEWHERE}")
+
+
+def _check_ours(connection: sqlite3.Connection, path: Path) -> None:
+    """Refuse another program's database before anything in it is changed."""
+    (found,) = connection.execute("PRAGMA application_id").fetchone()
+    (objects,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    if objects and found != APPLICATION_ID:
+        raise StoreError(f"{path}: a database of another program; {ELSEWHERE}")
+    applied = {m.name for m in migrations.applied(Database(connection, execute_plugins=False))}
+    newer = sorted(applied - _known())
+    if newer:
+        raise StoreError(
+            f"{path}: written by a newer SpecScope (its schema has {newer[0]}); "
+            f"update SpecScope, or {ELSEWHERE}"
+        )
+
+
+def _use_wal(connection: sqlite3.Connection) -> None:
+    (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
+    if mode != "wal":
+        connection.execute("PRAGMA journal_mode = WAL")
+
+
+def _known() -> set[str]:
+    """Names of all our migrations: those that an empty database still needs."""
+    with closing(sqlite3.connect(":memory:")) as empty:
+        return {m.name for m in migrations.pending(Database(empty, execute_plugins=False))}
+
+
+def _migrate(connection: sqlite3.Connection) -> None:
+    """All or nothing, and only one process at a time."""
+    database = Database(connection, execute_plugins=False)
+    if not migrations.pending(database):
+        return
+    with connection:
+        connection.execute("BEGIN IMMEDIATE")
+        migrations.apply(database)
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")

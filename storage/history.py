@@ -1,0 +1,79 @@
+"""Past runs as events again, and runs whose process went away in the middle."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from core.events import Event
+from core.metrics import StatsFold
+from storage.codec import (
+    contiguous,
+    decode_end,
+    decode_start,
+    encode_stats,
+    text_back,
+    text_in,
+)
+from storage.process import Process
+from storage.round_decoder import decode_rounds
+from storage.sink import run_output, update_run
+from storage.tables import ROUND_TABLES, RUN_MODELS
+
+__all__ = ["mark_interrupted", "read_events"]
+
+
+def read_events(connection: sqlite3.Connection, run_id: str) -> tuple[Event, ...]:
+    """A run's events as they were recorded, up to the first that is missing; () if unknown.
+
+    Rounds are whole, except one that the run's recorded end cut off.
+    """
+    query = "SELECT * FROM runs WHERE run_id = ?"
+    run = connection.execute(query, (text_in(run_id),)).fetchone()
+    if run is None:
+        return ()
+    names = dict(connection.execute("SELECT id, name FROM models").fetchall())
+    names = {key: text_back(name) for key, name in names.items()}
+    key = (run["id"],)
+    models = connection.execute(RUN_MODELS.select, key)
+    rows = {table.name: connection.execute(table.select, key) for table in ROUND_TABLES}
+    events: list[Event] = [decode_start(run, models, names.__getitem__)]
+    events += decode_rounds(run_id, rows, names.__getitem__)
+    end = decode_end(run)
+    if end is not None:
+        events.append(end)
+    return tuple(contiguous(events))
+
+
+def mark_interrupted(connection: sqlite3.Connection) -> None:
+    """Give runs whose process is gone their status, text and figures.
+
+    A run that another process ends in the meantime keeps that end.
+    """
+    query = "SELECT id, run_id, host, pid, process_start FROM runs WHERE status = 'running'"
+    for run in connection.execute(query).fetchall():
+        owner = Process(text_back(run["host"]), run["pid"], run["process_start"])
+        if not owner.gone():
+            continue
+        with connection:
+            connection.execute("BEGIN IMMEDIATE")
+            events = read_events(connection, text_back(run["run_id"]))
+            if events and _still_running(connection, run["id"]):
+                update_run(connection, run["id"], _interrupted(connection, run["id"], events))
+
+
+def _still_running(connection: sqlite3.Connection, run: int) -> bool:
+    query = "SELECT 1 FROM runs WHERE id = ? AND status = 'running'"
+    return connection.execute(query, (run,)).fetchone() is not None
+
+
+def _interrupted(
+    connection: sqlite3.Connection, run: int, events: tuple[Event, ...]
+) -> dict[str, str]:
+    fold = StatsFold()
+    for event in events:
+        fold.observe(event)
+    return {
+        "status": "interrupted",
+        "output": text_in(run_output(connection, run)),
+        "stats_json": encode_stats(fold.stats(events[-1].at_ms)),
+    }

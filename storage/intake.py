@@ -1,0 +1,141 @@
+"""Events in, units of writing out: a run's start, a whole round, its end. Touches no database.
+
+A missing event (`seq` counts on) makes a hole: what follows in that run is counted, not written,
+but for the status its end brings.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from core.events import Event, RoundCompleted, RunCancelled, RunCompleted, RunFailed, RunStarted
+from storage.codec import EndEvent
+from storage.round_encoder import RoundEvent
+
+__all__ = ["BOUNDARIES", "End", "Hole", "Intake", "Round", "Start", "Unit"]
+
+END_EVENTS = (RunCompleted, RunCancelled, RunFailed)
+BOUNDARIES = (RunStarted, RoundCompleted, *END_EVENTS)  # the events after which there is a unit
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A run begins; `owner` is the visitor's key."""
+
+    event: RunStarted
+    owner: str
+    num_events: int = 1
+
+    @property
+    def run_id(self) -> str:
+        return self.event.run_id
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One round, whole; or what there was of it when the run ended."""
+
+    events: tuple[RoundEvent, ...]
+
+    @property
+    def run_id(self) -> str:
+        return self.events[0].run_id
+
+    @property
+    def num_events(self) -> int:
+        return len(self.events)
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """At least `num_lost` events of a run are not in the log: it reads back up to there."""
+
+    run_id: str
+    num_lost: int
+    num_events: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """A run ends."""
+
+    event: EndEvent
+    num_lost: int
+    num_events: int = 1
+
+    @property
+    def run_id(self) -> str:
+        return self.event.run_id
+
+
+Unit = Start | Round | Hole | End
+
+
+@dataclass(slots=True)
+class _Run:
+    """An open run: the next `seq` to come, the next to be kept, the events of a round begun."""
+
+    expected: int
+    kept: int
+    pending: list[RoundEvent] = field(default_factory=list)
+    holed: bool = False
+    forgotten: bool = False
+
+
+class Intake:
+    """Collects events run by run. `dropped` counts those that will never be written."""
+
+    def __init__(self) -> None:
+        self.dropped = 0
+        self._runs: dict[str, _Run] = {}
+
+    def take(self, event: Event, owner: str) -> list[Unit]:
+        """The units that this event completes, in the order in which they are to be written."""
+        if isinstance(event, RunStarted):
+            self._runs[event.run_id] = _Run(expected=event.seq + 1, kept=event.seq + 1)
+            return [Start(event, owner)]
+        run = self._runs.get(event.run_id)
+        if run is None:  # its start was lost
+            self.dropped += 1
+            return []
+        units: list[Unit] = []
+        if not run.holed and event.seq != run.expected:
+            self._lose(run)
+            units.append(Hole(event.run_id, max(1, event.seq - run.kept)))
+        run.expected = event.seq + 1
+        if isinstance(event, END_EVENTS):
+            del self._runs[event.run_id]
+            return [] if run.forgotten else units + self._end(run, event)
+        if run.holed:
+            self.dropped += not run.forgotten
+            return units
+        run.pending.append(event)
+        if isinstance(event, RoundCompleted):
+            units.append(Round(tuple(run.pending)))
+            run.pending, run.kept = [], run.expected
+        return units
+
+    def _end(self, run: _Run, event: EndEvent) -> list[Unit]:
+        partial: list[Unit] = [Round(tuple(run.pending))] if run.pending else []
+        return [*partial, End(event, max(1, event.seq - run.kept) if run.holed else 0)]
+
+    def _lose(self, run: _Run) -> None:
+        run.holed = True
+        self.dropped += len(run.pending)
+        run.pending = []
+
+    def spoil(self, unit: Unit) -> None:
+        """A unit could not be written as it was: a hole from there on."""
+        self.dropped += unit.num_events
+        run = self._runs.get(unit.run_id)
+        if run is not None and not run.holed:
+            self._lose(run)
+            if isinstance(unit, Round):
+                run.kept = min(run.kept, unit.events[0].seq)
+
+    def forget(self, run_id: str) -> None:
+        """The run was deleted: what is still to come of it is nobody's loss."""
+        run = self._runs.get(run_id)
+        if run is not None:
+            run.holed = run.forgotten = True
+            run.pending = []

@@ -1,0 +1,172 @@
+"""The schema of the run log, one function a migration. A released migration is never edited.
+
+Integer keys, UTC as ISO text, times as *_ms REAL, and what a table cannot hold natively as JSON in
+*_json columns. A probability or time that is not a number (NaN) is NULL, so REAL columns allow it.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+from typing import cast
+
+from sqlite_utils import Database, Migrations
+from sqlite_utils.db import Table
+
+from storage import views
+
+__all__ = ["migrations"]
+
+STRICT_SINCE = (3, 37, 0)
+
+migrations = Migrations("specscope")
+
+
+def _create(db: Database, *, without_rowid: bool = False, **tables: str) -> None:
+    """Create each table, STRICT where this SQLite knows it."""
+    strict = ["STRICT"] if sqlite3.sqlite_version_info >= STRICT_SINCE else []
+    options = ", ".join(strict + ["WITHOUT ROWID"] * without_rowid)
+    for name, columns in tables.items():
+        db.execute(f"CREATE TABLE {name} ({columns}) {options}")
+
+
+def _create_views(db: Database, named: Iterable[tuple[str, str]]) -> None:
+    for name, select in named:
+        db.create_view(name, select)
+
+
+@migrations()
+def m001_runs(db: Database) -> None:
+    """A run, its request and its end; `host`, `pid`, `process_start` are who records it.
+
+    AUTOINCREMENT: the key of a deleted run must not be given to a new one while another thread or
+    process still writes rounds of the old.
+    """
+    _create(
+        db,
+        models="id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE",
+        runs="""
+            id INTEGER PRIMARY KEY AUTOINCREMENT,
+            run_id TEXT NOT NULL UNIQUE,
+            status TEXT NOT NULL,
+            created_utc TEXT NOT NULL,
+            owner TEXT NOT NULL,
+            prompt TEXT NOT NULL,
+            output TEXT NOT NULL DEFAULT '',
+            seed INTEGER NOT NULL,
+            dtype TEXT NOT NULL,
+            device TEXT NOT NULL,
+            queue_ms REAL,
+            config_json TEXT NOT NULL,
+            asked_json TEXT NOT NULL,
+            versions_json TEXT NOT NULL,
+            warnings_json TEXT NOT NULL,
+            drafters_json TEXT NOT NULL,
+            prompt_token_ids_json TEXT NOT NULL,
+            prompt_texts_json TEXT NOT NULL,
+            start_seq INTEGER NOT NULL,
+            start_at_ms REAL,
+            host TEXT NOT NULL,
+            pid INTEGER NOT NULL,
+            process_start TEXT NOT NULL,
+            num_lost_events INTEGER NOT NULL DEFAULT 0,
+            end_seq INTEGER,
+            end_at_ms REAL,
+            finish_reason TEXT NOT NULL DEFAULT '',
+            text_tail TEXT NOT NULL DEFAULT '',
+            error TEXT NOT NULL DEFAULT '',
+            error_message TEXT NOT NULL DEFAULT '',
+            stats_json TEXT
+        """,
+        run_models="""
+            run INTEGER NOT NULL REFERENCES runs(id) ON DELETE CASCADE,
+            ordinal INTEGER NOT NULL,
+            model INTEGER NOT NULL REFERENCES models(id),
+            role TEXT NOT NULL,
+            parameters INTEGER NOT NULL,
+            architecture TEXT NOT NULL,
+            vocab_size INTEGER NOT NULL,
+            context_length INTEGER NOT NULL,
+            dtype TEXT NOT NULL,
+            device TEXT NOT NULL,
+            PRIMARY KEY (run, ordinal)
+        """,
+    )
+    db.execute("CREATE INDEX runs_created ON runs(created_utc, id)")
+    db.execute("CREATE INDEX runs_status ON runs(status)")
+    db.execute("CREATE INDEX runs_owner ON runs(owner)")
+
+
+@migrations()
+def m002_rounds(db: Database) -> None:
+    """What happened in each round. `completed_seq` is NULL in a round that the run's end cut off.
+
+    `node` numbers the tree, -1 is its root; `ordinal` is the place in the event's own order.
+    """
+    _create(
+        db,
+        rounds="""
+            run INTEGER NOT NULL REFERENCES runs(id) ON DELETE CASCADE,
+            round INTEGER NOT NULL,
+            drafted_seq INTEGER, drafted_at_ms REAL,
+            combined_seq INTEGER, combined_at_ms REAL,
+            verified_seq INTEGER, verified_at_ms REAL,
+            completed_seq INTEGER, completed_at_ms REAL,
+            root_token_id INTEGER, root_text TEXT, dropped_json TEXT,
+            num_nodes INTEGER, tree_depth INTEGER,
+            rule TEXT, path_json TEXT,
+            own_token_id INTEGER, own_text TEXT, own_kind TEXT, own_probability REAL,
+            position INTEGER, num_new_tokens INTEGER, num_accepted INTEGER, num_cut INTEGER,
+            speculation_length INTEGER, next_speculation_length INTEGER,
+            weights_json TEXT, temperatures_json TEXT,
+            kv_used INTEGER, kv_capacity INTEGER,
+            PRIMARY KEY (run, round)
+        """,
+    )
+    key = "run INTEGER NOT NULL, round INTEGER NOT NULL, ordinal INTEGER NOT NULL"
+    of_round = "FOREIGN KEY (run, round) REFERENCES rounds(run, round) ON DELETE CASCADE"
+    _create(
+        db,
+        drafts=f"""{key}, model INTEGER NOT NULL REFERENCES models(id),
+            drafted_ahead INTEGER NOT NULL, num_tokens INTEGER NOT NULL,
+            tokens_json TEXT NOT NULL, spans_json TEXT NOT NULL,
+            PRIMARY KEY (run, round, ordinal), {of_round}""",
+        top_k=f"""{key}, node INTEGER NOT NULL, source TEXT NOT NULL,
+            token_ids_json TEXT NOT NULL, texts_json TEXT NOT NULL,
+            probabilities_json TEXT NOT NULL,
+            PRIMARY KEY (run, round, ordinal), {of_round}""",
+    )
+    _create(
+        db,
+        without_rowid=True,
+        nodes=f"""run INTEGER NOT NULL, round INTEGER NOT NULL, node INTEGER NOT NULL,
+            parent INTEGER NOT NULL, depth INTEGER NOT NULL,
+            token_id INTEGER NOT NULL, text TEXT NOT NULL,
+            outcome TEXT, llm_probability REAL,
+            PRIMARY KEY (run, round, node), {of_round}""",
+        proposals="""run INTEGER NOT NULL, round INTEGER NOT NULL, node INTEGER NOT NULL,
+            ordinal INTEGER NOT NULL, model INTEGER NOT NULL REFERENCES models(id),
+            score REAL, q REAL, rank INTEGER NOT NULL,
+            PRIMARY KEY (run, round, node, ordinal),
+            FOREIGN KEY (run, round, node) REFERENCES nodes(run, round, node) ON DELETE CASCADE""",
+        trials=f"""{key}, node INTEGER NOT NULL, model INTEGER NOT NULL REFERENCES models(id),
+            p REAL, q REAL, accepted INTEGER NOT NULL,
+            PRIMARY KEY (run, round, ordinal), {of_round}""",
+        tokens=f"""{key}, position INTEGER NOT NULL, token_id INTEGER NOT NULL,
+            text TEXT NOT NULL, text_delta TEXT NOT NULL, source TEXT NOT NULL,
+            PRIMARY KEY (run, round, ordinal), {of_round}""",
+        spans=f"""{key}, lane TEXT NOT NULL, name TEXT NOT NULL, start_ms REAL, end_ms REAL,
+            PRIMARY KEY (run, round, ordinal), {of_round}""",
+    )
+
+
+@migrations()
+def m003_search(db: Database) -> None:
+    """Full-text search over prompt and output, kept up by triggers."""
+    cast("Table", db["runs"]).enable_fts(["prompt", "output"], create_triggers=True)
+
+
+@migrations()
+def m004_views(db: Database) -> None:
+    """Figures by SQL alone, for whoever opens the file with another program."""
+    _create_views(db, views.M004)

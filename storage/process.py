@@ -1,0 +1,117 @@
+"""Which process records a run, and whether it is still there. Knows nothing of the database.
+
+A process id alone is not enough, ids are used again: its start time is compared too, and on Linux
+the boot, since start times count from there.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["Process", "start_mark"]
+
+UNKNOWN = ""
+PROC = Path("/proc")
+START_FIELD = 19  # field 22 of /proc/<pid>/stat (proc(5)), counted from the state, field 3
+ENDED_STATES = ("Z", "X")  # a zombie runs no code any more
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """The owner of a run: host name, process id, and a text that tells its start time."""
+
+    host: str
+    pid: int
+    start: str
+
+    @classmethod
+    def current(cls) -> Process:
+        """This process."""
+        return cls(socket.gethostname(), os.getpid(), start_mark(os.getpid()) or UNKNOWN)
+
+    def gone(self) -> bool:
+        """True if it certainly runs no more; of another host's processes nothing is known."""
+        if self.host != socket.gethostname():
+            return False
+        mark = start_mark(self.pid)
+        return mark is None or UNKNOWN not in (mark, self.start) and mark != self.start
+
+
+def start_mark(pid: int) -> str | None:
+    """A text that differs between processes that had the same id; None if there is none now.
+
+    UNKNOWN if there is one of which the start time cannot be told.
+    """
+    if sys.platform == "win32":
+        return _windows_mark(pid)
+    if (PROC / "self" / "stat").exists():
+        return _linux_mark(pid)
+    return _posix_mark(pid)
+
+
+def _linux_mark(pid: int) -> str | None:
+    try:
+        stat = (PROC / str(pid) / "stat").read_text(errors="replace")
+    except ProcessLookupError:  # it ended between opening and reading
+        return None
+    except OSError:  # absent, or hidden because it is another user's (hidepid)
+        return UNKNOWN if _exists(pid) else None
+    # The program's name stands in brackets and may itself hold brackets and blanks.
+    fields = stat.rpartition(")")[2].split()
+    return None if fields[0] in ENDED_STATES else f"{_boot()} {fields[START_FIELD]}"
+
+
+def _boot() -> str:
+    try:
+        return (PROC / "sys/kernel/random/boot_id").read_text().strip()
+    except OSError:  # some sandboxes have none
+        return ""
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _posix_mark(pid: int) -> str | None:
+    """`ps` as POSIX and macOS have it."""
+    command = ["ps", "-o", "stat=", "-o", "lstart=", "-p", str(pid)]
+    environment = {**os.environ, "LC_ALL": "C", "TZ": "UTC"}
+    answer = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    state, _, started = answer.stdout.strip().partition(" ")
+    return None if not state or state[0] in ENDED_STATES else started.strip()
+
+
+if sys.platform == "win32":
+
+    def _windows_mark(pid: int) -> str | None:
+        import ctypes
+        from ctypes import wintypes
+
+        query_limited_information = 0x1000
+        access_denied = 5
+        kernel = ctypes.WinDLL("kernel32", use_last_error=True)
+        kernel.OpenProcess.restype = wintypes.HANDLE
+        kernel.GetProcessTimes.argtypes = [wintypes.HANDLE, *[ctypes.c_void_p] * 4]
+        kernel.CloseHandle.argtypes = [wintypes.HANDLE]
+        handle = kernel.OpenProcess(query_limited_information, False, pid)
+        if not handle:
+            return UNKNOWN if ctypes.get_last_error() == access_denied else None
+        try:
+            created, ended, in_kernel, in_user = (ctypes.c_uint64() for _ in range(4))
+            times = [ctypes.byref(t) for t in (created, ended, in_kernel, in_user)]
+            kernel.GetProcessTimes(handle, *times)
+            # The object outlives the process while somebody holds a handle to it.
+            return None if ended.value else str(created.value)
+        finally:
+            kernel.CloseHandle(handle)

@@ -1,0 +1,168 @@
+"""Rows back to the events of rounds: pure functions, the inverse of round_encoder.py."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
+
+from core.events import (
+    Combined,
+    Drafted,
+    DraftRecord,
+    ProposalRecord,
+    RoundCompleted,
+    Span,
+    TopK,
+    Trial,
+    Verified,
+)
+from storage.codec import Fields, from_json, number_back, text_back
+from storage.round_encoder import COMMIT_FIELDS, TOKEN_FIELDS, RoundEvent
+
+__all__ = ["decode_rounds"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """One round's rows by table, and what their events have in common."""
+
+    run_id: str
+    values: Fields
+    rows: Mapping[str, Sequence[Fields]]
+    model_name: Callable[[int], str]
+
+    def head(self, prefix: str) -> dict[str, Any]:
+        return {
+            "run_id": self.run_id,
+            "seq": self.values[f"{prefix}_seq"],
+            "at_ms": number_back(self.values[f"{prefix}_at_ms"]),
+            "round": self.values["round"],
+        }
+
+
+def decode_rounds(
+    run_id: str, rows: Mapping[str, Iterable[Fields]], model_name: Callable[[int], str]
+) -> list[RoundEvent]:
+    """The inverse of `encode_round`, for all rounds of a run, in the order of `seq`.
+
+    `rows` holds the run's rows by table, in the order of the tables' keys.
+    """
+    by_round: dict[int, dict[str, list[Fields]]] = defaultdict(lambda: defaultdict(list))
+    for name, found in rows.items():
+        for row in found:
+            by_round[row["round"]][name].append(row)
+    events: list[RoundEvent] = []
+    for tables in by_round.values():
+        events += _events(_Round(run_id, tables["rounds"][0], tables, model_name))
+    return sorted(events, key=attrgetter("seq"))
+
+
+def _events(of: _Round) -> Iterator[RoundEvent]:
+    if of.values["drafted_seq"] is not None:
+        yield _drafted(of)
+    if of.values["combined_seq"] is not None:
+        yield _combined(of)
+    if of.values["verified_seq"] is not None:
+        yield _verified(of)
+    if of.values["completed_seq"] is not None:
+        yield _completed(of)
+
+
+def _drafted(of: _Round) -> Drafted:
+    drafts = []
+    for row in of.rows["drafts"]:
+        tokens = from_json(row["tokens_json"])
+        drafts.append(
+            DraftRecord(
+                drafter=of.model_name(row["model"]),
+                drafted_ahead=bool(row["drafted_ahead"]),
+                spans=tuple(Span(*values) for values in from_json(row["spans_json"])),
+                **{name: tuple(tokens[name]) for name in TOKEN_FIELDS},
+            )
+        )
+    return Drafted(**of.head("drafted"), drafts=tuple(drafts))
+
+
+def _combined(of: _Round) -> Combined:
+    nodes = of.rows["nodes"]
+    proposals: list[list[ProposalRecord]] = [[] for _ in nodes]
+    for row in of.rows["proposals"]:
+        score, q = number_back(row["score"]), number_back(row["q"])
+        name = of.model_name(row["model"])
+        proposals[row["node"]].append(ProposalRecord(name, score, q, row["rank"]))
+    return Combined(
+        **of.head("combined"),
+        token_ids=_column(nodes, "token_id"),
+        texts=tuple(text_back(row["text"]) for row in nodes),
+        parents=_column(nodes, "parent"),
+        depths=_column(nodes, "depth"),
+        proposals=tuple(map(tuple, proposals)),
+        dropped=tuple((name, i) for name, i in from_json(of.values["dropped_json"])),
+        root_token_id=of.values["root_token_id"],
+        root_text=text_back(of.values["root_text"]),
+    )
+
+
+def _verified(of: _Round) -> Verified:
+    nodes, values = of.rows["nodes"], of.values
+    return Verified(
+        **of.head("verified"),
+        rule=text_back(values["rule"]),
+        path=tuple(from_json(values["path_json"])),
+        outcomes=_column(nodes, "outcome"),
+        own_token_id=values["own_token_id"],
+        own_text=text_back(values["own_text"]),
+        own_kind=text_back(values["own_kind"]),
+        own_probability=number_back(values["own_probability"]),
+        llm_probabilities=tuple(number_back(row["llm_probability"]) for row in nodes),
+        trials=tuple(
+            Trial(
+                row["node"],
+                of.model_name(row["model"]),
+                number_back(row["p"]),
+                number_back(row["q"]),
+                bool(row["accepted"]),
+            )
+            for row in of.rows["trials"]
+        ),
+        top_k=tuple(_top(row) for row in of.rows["top_k"]),
+    )
+
+
+def _top(row: Fields) -> TopK:
+    return TopK(
+        row["node"],
+        text_back(row["source"]),
+        tuple(from_json(row["token_ids_json"])),
+        tuple(from_json(row["texts_json"])),
+        tuple(from_json(row["probabilities_json"])),
+    )
+
+
+def _completed(of: _Round) -> RoundCompleted:
+    tokens, values = of.rows["tokens"], of.values
+    return RoundCompleted(
+        **of.head("completed"),
+        token_ids=_column(tokens, "token_id"),
+        texts=tuple(text_back(row["text"]) for row in tokens),
+        text_deltas=tuple(text_back(row["text_delta"]) for row in tokens),
+        weights=from_json(values["weights_json"]),
+        temperatures=from_json(values["temperatures_json"]),
+        spans=tuple(
+            Span(
+                text_back(row["lane"]),
+                text_back(row["name"]),
+                number_back(row["start_ms"]),
+                number_back(row["end_ms"]),
+            )
+            for row in of.rows["spans"]
+        ),
+        **{name: values[name] for name in COMMIT_FIELDS},
+    )
+
+
+def _column(rows: Sequence[Fields], name: str) -> tuple[Any, ...]:
+    return tuple(row[name] for row in rows)

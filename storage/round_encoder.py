@@ -1,0 +1,184 @@
+"""One round's events to rows: pure functions. The way back is round_decoder.py.
+
+A round is written whole, at its RoundCompleted; when the end of a run cuts a round off, what there
+was of it is written with the end, and the columns of the missing events are NULL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from core.events import (
+    Combined,
+    Drafted,
+    DraftRecord,
+    RoundCompleted,
+    Span,
+    Verified,
+)
+from storage.codec import text_in, to_json
+from storage.tables import ROUND_TABLES, ROUNDS, Rows
+
+__all__ = ["COMMIT_FIELDS", "TOKEN_FIELDS", "RoundEvent", "encode_round"]
+
+RoundEvent = Drafted | Combined | Verified | RoundCompleted
+Values = dict[str, Any]
+Key = tuple[int, int]  # run, round
+
+TOKEN_FIELDS = ("token_ids", "texts", "parents", "depths", "scores", "qs", "ranks")
+
+
+def encode_round(run: int, events: Sequence[RoundEvent], model_id: Callable[[str], int]) -> Rows:
+    """The rows of one round by table; `run` is the key of its run, `model_id` that of a name.
+
+    Raises ValueError for events of several rounds, or whose parallel tuples do not run parallel.
+    """
+    found = {type(event): event for event in events}
+    rounds = {event.round for event in events}
+    if len(found) != len(events) or len(rounds) != 1:
+        raise ValueError(f"events are of rounds {sorted(rounds)}: one of each kind is allowed")
+    key = (run, rounds.pop())
+    writer = _RoundWriter(key, model_id)
+    for event in events:
+        writer.add(event, found.get(Verified))
+    return writer.finished()
+
+
+class _RoundWriter:
+    def __init__(self, key: Key, model_id: Callable[[str], int]) -> None:
+        self.key, self.model_id = key, model_id
+        self.rows: Rows = {table.name: [] for table in ROUND_TABLES}
+        self.values: Values = {"run": key[0], "round": key[1]}
+
+    def add(self, event: RoundEvent, verified: RoundEvent | None) -> None:
+        if isinstance(event, Drafted):
+            self._head("drafted", event)
+            self._drafts(event.drafts)
+        elif isinstance(event, Combined):
+            self._head("combined", event)
+            self._tree(event, verified if isinstance(verified, Verified) else None)
+        elif isinstance(event, Verified):
+            self._head("verified", event)
+            self._verdict(event)
+        else:
+            self._head("completed", event)
+            self._commit(event)
+
+    def finished(self) -> Rows:
+        self.rows["rounds"].append(ROUNDS.row(self.values))
+        return self.rows
+
+    def _head(self, prefix: str, event: RoundEvent) -> None:
+        self.values[f"{prefix}_seq"] = event.seq
+        self.values[f"{prefix}_at_ms"] = event.at_ms
+
+    def _drafts(self, drafts: Sequence[DraftRecord]) -> None:
+        self.rows["drafts"] = [
+            (
+                *self.key,
+                ordinal,
+                self.model_id(draft.drafter),
+                draft.drafted_ahead,
+                len(draft.token_ids),
+                to_json({name: getattr(draft, name) for name in TOKEN_FIELDS}),
+                to_json([_span_values(span) for span in draft.spans]),
+            )
+            for ordinal, draft in enumerate(drafts)
+        ]
+
+    def _tree(self, event: Combined, verified: Verified | None) -> None:
+        size = len(event.token_ids)
+        outcomes = verified.outcomes if verified else (None,) * size
+        chances = verified.llm_probabilities if verified else (None,) * size
+        columns = (event.parents, event.depths, event.token_ids, event.texts, outcomes, chances)
+        self.rows["nodes"] = [
+            (*self.key, node, parent, depth, token, text_in(text), outcome, chance)
+            for node, (parent, depth, token, text, outcome, chance) in enumerate(
+                zip(*columns, strict=True)
+            )
+        ]
+        if len(event.proposals) != size:
+            raise ValueError(f"proposals has {len(event.proposals)} entries: {size} are allowed")
+        self.rows["proposals"] = [
+            (*self.key, node, i, self.model_id(p.drafter), p.score, p.q, p.rank)
+            for node, proposals in enumerate(event.proposals)
+            for i, p in enumerate(proposals)
+        ]
+        self.values.update(
+            root_token_id=event.root_token_id,
+            root_text=text_in(event.root_text),
+            dropped_json=to_json(event.dropped),
+            num_nodes=size,
+            tree_depth=max(event.depths, default=0),
+        )
+
+    def _verdict(self, event: Verified) -> None:
+        if event.outcomes and not self.rows["nodes"]:
+            raise ValueError("a Verified without the Combined it speaks of")
+        self.rows["trials"] = [
+            (*self.key, i, t.node, self.model_id(t.drafter), t.p, t.q, t.accepted)
+            for i, t in enumerate(event.trials)
+        ]
+        self.rows["top_k"] = [
+            (
+                *self.key,
+                i,
+                top.node,
+                text_in(top.source),
+                to_json(top.token_ids),
+                to_json(top.texts),
+                to_json(top.probabilities),
+            )
+            for i, top in enumerate(event.top_k)
+        ]
+        self.values.update(
+            rule=text_in(event.rule),
+            path_json=to_json(event.path),
+            own_token_id=event.own_token_id,
+            own_text=text_in(event.own_text),
+            own_kind=text_in(event.own_kind),
+            own_probability=event.own_probability,
+        )
+
+    def _commit(self, event: RoundCompleted) -> None:
+        own_kind = self.values.get("own_kind", "")
+        columns = (event.token_ids, event.texts, event.text_deltas)
+        self.rows["tokens"] = [
+            (
+                *self.key,
+                i,
+                event.position + i,
+                token,
+                text_in(text),
+                text_in(delta),
+                "accepted" if i < event.num_accepted else own_kind,
+            )
+            for i, (token, text, delta) in enumerate(zip(*columns, strict=True))
+        ]
+        self.rows["spans"] = [
+            (*self.key, i, text_in(s.lane), text_in(s.name), s.start_ms, s.end_ms)
+            for i, s in enumerate(event.spans)
+        ]
+        for name in COMMIT_FIELDS:
+            self.values[name] = getattr(event, name)
+        self.values.update(
+            num_new_tokens=len(event.token_ids),
+            weights_json=to_json(event.weights),
+            temperatures_json=to_json(event.temperatures),
+        )
+
+
+COMMIT_FIELDS = (
+    "position",
+    "num_accepted",
+    "num_cut",
+    "speculation_length",
+    "next_speculation_length",
+    "kv_used",
+    "kv_capacity",
+)
+
+
+def _span_values(span: Span) -> list[Any]:
+    return [span.lane, span.name, span.start_ms, span.end_ms]

@@ -1,0 +1,185 @@
+"""The one connection that writes: units in, one transaction out. Knows no thread and no clock.
+
+An error of SQLite leaves nothing of the transaction behind, and the next call opens the file anew.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from storage.codec import EndEvent, encode_end, encode_models, encode_start, text_back, text_in
+from storage.database import connect
+from storage.intake import End, Hole, Round, Start, Unit
+from storage.process import Process
+from storage.round_encoder import encode_round
+from storage.tables import ROUND_TABLES, RUN_MODELS, RUNS, Row, Table, merged
+
+__all__ = ["Sink", "run_output", "update_run"]
+
+# How long a transaction waits for another program's lock; then the log counts as paused.
+LOCK_TIMEOUT_S = 1.0
+
+# With the 30 columns of the widest table still far below SQLite's limit of 999 values.
+ROWS_A_STATEMENT = 16
+
+# What is wrong with the values themselves: trying again would not help.
+BAD_VALUES = (
+    sqlite3.IntegrityError,
+    sqlite3.ProgrammingError,
+    sqlite3.InterfaceError,
+    sqlite3.DataError,
+    LookupError,
+    OverflowError,
+    TypeError,
+    ValueError,
+)
+
+
+class Sink:
+    """Writes units for one process. Used by one thread."""
+
+    def __init__(self, path: Path, process: Process) -> None:
+        self.path, self.process = path, process
+        self._connection: sqlite3.Connection | None = None
+        self._runs: dict[str, int] = {}  # keys of open runs
+        self._models: dict[str, int] = {}
+
+    def write(self, units: Sequence[Unit]) -> list[tuple[Unit, bool]]:
+        """All units in one transaction; gives those refused, with whether their run is there.
+
+        Raises sqlite3.Error for what may pass (a lock, a full disk); then nothing was written.
+        """
+        try:
+            refused = self._transact(self._connected(), units)
+        except sqlite3.Error:
+            self.close()
+            raise
+        for unit in units:
+            if isinstance(unit, End):
+                self._runs.pop(unit.run_id, None)
+        return refused
+
+    def close(self) -> None:
+        """Close the connection, if there is one."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _connected(self) -> sqlite3.Connection:
+        if self._connection is None:
+            self._connection = connect(self.path, timeout=LOCK_TIMEOUT_S)
+            self._models = {}
+        return self._connection
+
+    def _transact(
+        self, connection: sqlite3.Connection, units: Sequence[Unit]
+    ) -> list[tuple[Unit, bool]]:
+        try:
+            with connection:
+                connection.execute("BEGIN IMMEDIATE")
+                self._write(connection, units)
+            return []
+        except BAD_VALUES:
+            self._models = {}  # names may have got their keys in what was just undone
+            with connection:
+                connection.execute("BEGIN IMMEDIATE")
+                return self._write_singly(connection, units)
+
+    def _write_singly(
+        self, connection: sqlite3.Connection, units: Sequence[Unit]
+    ) -> list[tuple[Unit, bool]]:
+        refused = []
+        for unit in units:
+            connection.execute("SAVEPOINT unit")
+            try:
+                self._write(connection, [unit])
+            except BAD_VALUES:
+                connection.execute("ROLLBACK TO unit")
+                self._models = {}
+                refused.append((unit, self._mark_hole(connection, unit)))
+            connection.execute("RELEASE unit")
+        return refused
+
+    def _write(self, connection: sqlite3.Connection, units: Sequence[Unit]) -> None:
+        for unit in units:
+            if isinstance(unit, Start):
+                self._start(connection, unit)
+        rows = merged(
+            encode_round(self._runs[unit.run_id], unit.events, self._model_id)
+            for unit in units
+            if isinstance(unit, Round)
+        )
+        for table in ROUND_TABLES:
+            insert_rows(connection, table, rows[table.name])
+        for unit in units:
+            if isinstance(unit, End):
+                self._end(connection, unit.event)
+                lose(connection, self._runs[unit.run_id], unit.num_lost)
+            elif isinstance(unit, Hole):
+                lose(connection, self._runs[unit.run_id], unit.num_lost)
+
+    def _start(self, connection: sqlite3.Connection, unit: Start) -> None:
+        self._runs.pop(unit.run_id, None)
+        row = encode_start(unit.event, unit.owner, self.process)
+        run = connection.execute(RUNS.insert(), row).lastrowid
+        assert run is not None
+        models = encode_models(unit.event, run, self._model_id)
+        insert_rows(connection, RUN_MODELS, models)
+        self._runs[unit.run_id] = run
+
+    def _end(self, connection: sqlite3.Connection, event: EndEvent) -> None:
+        run = self._runs[event.run_id]
+        output = run_output(connection, run, event.text_tail)
+        update_run(connection, run, {**encode_end(event), "output": text_in(output)})
+
+    def _model_id(self, name: str) -> int:
+        """The key of a model's or drafter's name, made if there is none."""
+        if name not in self._models:
+            connection, stored = self._connected(), text_in(name)
+            connection.execute("INSERT OR IGNORE INTO models (name) VALUES (?)", (stored,))
+            row = connection.execute("SELECT id FROM models WHERE name = ?", (stored,)).fetchone()
+            self._models[name] = row["id"]
+        return self._models[name]
+
+    def _mark_hole(self, connection: sqlite3.Connection, unit: Unit) -> bool:
+        """Note that the unit is missing; False if its run was deleted, which is no loss."""
+        if isinstance(unit, Start):  # a second run of the same name
+            return True
+        return lose(connection, self._runs.get(unit.run_id, -1), unit.num_events)
+
+
+def insert_rows(connection: sqlite3.Connection, table: Table, rows: Sequence[Row]) -> None:
+    """Insert rows by blocks.
+
+    Python gives up its lock (GIL) at every statement and waits to get it back, while the engine
+    works: a block of rows a statement costs a tenth of the waits of a row a statement.
+    """
+    whole = len(rows) - len(rows) % ROWS_A_STATEMENT
+    blocks = (rows[i : i + ROWS_A_STATEMENT] for i in range(0, whole, ROWS_A_STATEMENT))
+    flat = [list(chain.from_iterable(block)) for block in blocks]
+    connection.executemany(table.insert(ROWS_A_STATEMENT), flat)
+    connection.executemany(table.insert(), rows[whole:])
+
+
+def lose(connection: sqlite3.Connection, run: int, num_lost: int) -> bool:
+    """Note that at least `num_lost` events of a run are missing; False if there is no such run."""
+    query = "UPDATE runs SET num_lost_events = max(num_lost_events, ?) WHERE id = ?"
+    return connection.execute(query, (num_lost, run)).rowcount == 1
+
+
+def update_run(connection: sqlite3.Connection, run: int, values: dict[str, Any]) -> None:
+    """Set columns of the run with this key."""
+    columns = ", ".join(f"{column} = :{column}" for column in values)
+    connection.execute(f"UPDATE runs SET {columns} WHERE id = :id", {**values, "id": run})
+
+
+def run_output(connection: sqlite3.Connection, run: int, text_tail: str = "") -> str:
+    """The text of a run as far as its rounds are in the log, and what was held back at its end."""
+    query = "SELECT text_delta FROM tokens WHERE run = ? ORDER BY round, ordinal"
+    with closing(connection.execute(query, (run,))) as rows:
+        return "".join([*(text_back(row["text_delta"]) for row in rows), text_tail])

@@ -1,0 +1,98 @@
+"""Names and columns of the tables a run is written to, and the statements that write and read them.
+
+The types and constraints stand in migrations.py, what goes into the columns in codec.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["ROUND_TABLES", "RUNS", "RUN_MODELS", "Row", "Rows", "Table", "merged"]
+
+Row = tuple[Any, ...]
+Rows = dict[str, list[Row]]  # table name -> rows in that table's column order
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table of which codec.py fills every column named here, in this order.
+
+    Its first `keys` columns say where a row stands within its run.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    keys: int
+
+    def insert(self, num_rows: int = 1) -> str:
+        """The statement that inserts `num_rows` rows, their values one after another."""
+        row = f"({', '.join('?' * len(self.columns))})"
+        rows = ", ".join([row] * num_rows)
+        return f"INSERT INTO {self.name} ({', '.join(self.columns)}) VALUES {rows}"
+
+    @property
+    def select(self) -> str:
+        """All rows of the run with a given key, in order."""
+        order = ", ".join(self.columns[: self.keys])
+        return f"SELECT * FROM {self.name} WHERE {self.columns[0]} = ? ORDER BY {order}"
+
+    def row(self, values: Mapping[str, Any]) -> Row:
+        """`values` in column order; an absent one is NULL. An unknown one is a KeyError."""
+        unknown = values.keys() - set(self.columns)
+        if unknown:
+            raise KeyError(f"{self.name} has no column {sorted(unknown)[0]}")
+        return tuple(values.get(column) for column in self.columns)
+
+
+def _table(name: str, columns: str, keys: int) -> Table:
+    return Table(name, tuple(columns.split()), keys)
+
+
+RUNS = _table(
+    "runs",
+    """run_id status created_utc owner prompt seed dtype device queue_ms config_json asked_json
+    versions_json warnings_json drafters_json prompt_token_ids_json prompt_texts_json start_seq
+    start_at_ms host pid process_start""",
+    keys=1,
+)
+RUN_MODELS = _table(
+    "run_models",
+    "run ordinal model role parameters architecture vocab_size context_length dtype device",
+    keys=2,
+)
+ROUNDS = _table(
+    "rounds",
+    """run round drafted_seq drafted_at_ms combined_seq combined_at_ms verified_seq verified_at_ms
+    completed_seq completed_at_ms root_token_id root_text dropped_json num_nodes tree_depth
+    rule path_json own_token_id own_text own_kind own_probability position num_new_tokens
+    num_accepted num_cut speculation_length next_speculation_length weights_json temperatures_json
+    kv_used kv_capacity""",
+    keys=2,
+)
+DRAFTS = _table(
+    "drafts", "run round ordinal model drafted_ahead num_tokens tokens_json spans_json", keys=3
+)
+NODES = _table("nodes", "run round node parent depth token_id text outcome llm_probability", keys=3)
+PROPOSALS = _table("proposals", "run round node ordinal model score q rank", keys=4)
+TRIALS = _table("trials", "run round ordinal node model p q accepted", keys=3)
+TOP_K = _table(
+    "top_k",
+    "run round ordinal node source token_ids_json texts_json probabilities_json",
+    keys=3,
+)
+TOKENS = _table("tokens", "run round ordinal position token_id text text_delta source", keys=3)
+SPANS = _table("spans", "run round ordinal lane name start_ms end_ms", keys=3)
+
+# A table comes after those its foreign keys point to.
+ROUND_TABLES = (ROUNDS, DRAFTS, NODES, PROPOSALS, TRIALS, TOP_K, TOKENS, SPANS)
+
+
+def merged(parts: Iterable[Rows]) -> Rows:
+    """The rows of many rounds by table, each round's in its order."""
+    together: Rows = {table.name: [] for table in ROUND_TABLES}
+    for rows in parts:
+        for name, values in rows.items():
+            together[name] += values
+    return together

@@ -1,0 +1,144 @@
+"""The SQL of the log's views. The names are vLLM's and llama.cpp's, as in core.metrics.
+
+A released view is never edited here either: a new migration drops it and creates the next.
+"""
+
+from __future__ import annotations
+
+__all__ = ["M004"]
+
+# Time covered by the spans of a run, by kind; where spans of one round overlap (threads), the time
+# counts once in `busy_ms` and twice in `sum_ms`. `both` is what an LLM or a drafter was busy.
+SPAN_TIMES = """
+WITH labelled AS (
+    SELECT run, round, start_ms, end_ms,
+        CASE WHEN name = 'prefill' THEN 'prefill'
+             WHEN lane = 'llm' THEN 'llm'
+             WHEN lane IN ('combine', 'verify', 'commit') THEN 'other'
+             ELSE 'draft' END AS kind
+    FROM spans
+), counted AS (
+    SELECT * FROM labelled
+    UNION ALL
+    SELECT run, round, start_ms, end_ms, 'both' FROM labelled WHERE kind IN ('llm', 'draft')
+), reaching AS (
+    SELECT *, max(end_ms) OVER (
+        PARTITION BY run, round, kind ORDER BY start_ms, end_ms
+        ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS reached
+    FROM counted
+)
+SELECT run, kind, sum(end_ms - start_ms) AS sum_ms, max(end_ms) AS last_ms,
+    sum(max(0.0, end_ms - max(start_ms, coalesce(reached, start_ms)))) AS busy_ms
+FROM reaching GROUP BY run, kind
+"""
+
+RUN_SUMMARY = """
+WITH counted AS (
+    SELECT run, count(*) AS num_rounds, sum(num_new_tokens) AS num_new_tokens,
+        sum(num_accepted) AS num_accepted_tokens,
+        sum(max(0, tree_depth - num_cut)) AS num_draft_tokens,
+        sum(num_nodes) AS num_verified_nodes,
+        min(CASE WHEN num_new_tokens > 0 THEN completed_at_ms END) AS ttft_ms,
+        max(completed_at_ms) AS last_ms
+    FROM rounds WHERE completed_seq IS NOT NULL GROUP BY run
+), timed AS (
+    SELECT run,
+        max(sum_ms) FILTER (WHERE kind = 'draft') AS draft_ms,
+        max(sum_ms) FILTER (WHERE kind = 'llm') AS verify_ms,
+        max(busy_ms) FILTER (WHERE kind = 'prefill') AS prefill_ms,
+        max(last_ms) FILTER (WHERE kind = 'prefill') AS prefill_end_ms,
+        max(busy_ms) FILTER (WHERE kind = 'draft') AS draft_busy_ms,
+        max(busy_ms) FILTER (WHERE kind = 'llm') AS llm_busy_ms,
+        max(busy_ms) FILTER (WHERE kind = 'both') AS both_busy_ms
+    FROM span_times GROUP BY run
+), figures AS (
+    SELECT runs.*, counted.*, timed.*, coalesce(runs.end_at_ms, counted.last_ms) AS stands_ms
+    FROM runs LEFT JOIN counted ON counted.run = runs.id LEFT JOIN timed ON timed.run = runs.id
+)
+SELECT run_id, created_utc, status, prompt, output,
+    (SELECT name FROM run_models JOIN models ON models.id = run_models.model
+     WHERE run_models.run = figures.id AND role = 'llm' ORDER BY ordinal LIMIT 1) AS llm,
+    drafters_json, dtype, device, seed, finish_reason, error, num_lost_events,
+    coalesce(num_new_tokens, 0) AS num_new_tokens,
+    coalesce(num_rounds, 0) AS num_rounds,
+    coalesce(num_accepted_tokens, 0) AS num_accepted_tokens,
+    coalesce(num_draft_tokens, 0) AS num_draft_tokens,
+    coalesce(num_verified_nodes, 0) AS num_verified_nodes,
+    coalesce(1.0 * num_accepted_tokens / nullif(num_draft_tokens, 0), 0.0)
+        AS draft_acceptance_rate,
+    coalesce(1.0 + 1.0 * num_accepted_tokens / num_rounds, 0.0) AS mean_acceptance_length,
+    coalesce(draft_ms, 0.0) AS draft_ms,
+    coalesce(verify_ms, 0.0) AS verify_ms,
+    coalesce(prefill_ms, 0.0) AS prefill_ms,
+    coalesce((llm_busy_ms + coalesce(draft_busy_ms, 0.0) - both_busy_ms)
+        / nullif(llm_busy_ms, 0.0), 0.0) AS overlap_ratio,
+    coalesce(1000.0 * num_new_tokens / nullif(
+        max(0.0, stands_ms - coalesce(prefill_end_ms, 0.0)), 0.0), 0.0) AS tokens_per_second,
+    coalesce(ttft_ms, 0.0) AS ttft_ms,
+    queue_ms,
+    stands_ms AS total_ms
+FROM figures
+"""
+
+ACCEPTANCE_BY_POSITION = """
+WITH RECURSIVE counted AS (
+    SELECT run, count(*) AS num_rounds, max(num_accepted) AS longest
+    FROM rounds WHERE completed_seq IS NOT NULL GROUP BY run
+), positions AS (
+    SELECT run, num_rounds, longest, 0 AS position FROM counted WHERE longest > 0
+    UNION ALL
+    SELECT run, num_rounds, longest, position + 1 FROM positions WHERE position + 1 < longest
+)
+SELECT runs.run_id, position, sum(rounds.num_accepted > position) AS num_accepted,
+    positions.num_rounds,
+    1.0 * sum(rounds.num_accepted > position) / positions.num_rounds AS acceptance_rate
+FROM positions
+JOIN runs ON runs.id = positions.run
+JOIN rounds ON rounds.run = positions.run AND rounds.completed_seq IS NOT NULL
+GROUP BY positions.run, position ORDER BY positions.run, position
+"""
+
+# `num_accepted`: emitted tokens that this drafter proposed; `num_accepted_alone`: no other did.
+SSM_SCOREBOARD = """
+WITH told AS (
+    SELECT proposals.run, proposals.model, proposals.score,
+        coalesce(nodes.outcome = 'accepted' AND nodes.depth <= rounds.num_accepted, 0) AS emitted,
+        NOT EXISTS (SELECT 1 FROM proposals AS other
+            WHERE other.run = proposals.run AND other.round = proposals.round
+            AND other.node = proposals.node AND other.model <> proposals.model) AS alone,
+        row_number() OVER (
+            PARTITION BY proposals.run, proposals.round, proposals.node, proposals.model) AS place
+    FROM proposals
+    JOIN nodes USING (run, round, node)
+    JOIN rounds USING (run, round)
+), proposed AS (
+    SELECT run, model, count(*) AS num_nodes, sum(emitted) AS num_accepted,
+        sum(emitted AND alone) AS num_accepted_alone, avg(score) AS mean_score
+    FROM told WHERE place = 1 GROUP BY run, model
+), drafted AS (
+    SELECT run, model, sum(num_tokens > 0) AS num_rounds, sum(num_tokens) AS num_drafted_tokens
+    FROM drafts GROUP BY run, model
+), timed AS (
+    SELECT run, lane, sum(end_ms - start_ms) AS draft_ms FROM spans GROUP BY run, lane
+)
+SELECT runs.run_id, models.name AS drafter, drafted.num_rounds, drafted.num_drafted_tokens,
+    coalesce(num_nodes, 0) AS num_nodes,
+    coalesce(num_accepted, 0) AS num_accepted,
+    coalesce(num_accepted_alone, 0) AS num_accepted_alone,
+    coalesce(1.0 * num_accepted / num_nodes, 0.0) AS acceptance_rate,
+    mean_score,
+    coalesce(draft_ms, 0.0) AS draft_ms
+FROM drafted
+JOIN runs ON runs.id = drafted.run
+JOIN models ON models.id = drafted.model
+LEFT JOIN proposed ON proposed.run = drafted.run AND proposed.model = drafted.model
+LEFT JOIN timed ON timed.run = drafted.run AND timed.lane = models.name
+ORDER BY drafted.run, num_accepted DESC, models.name
+"""
+
+M004 = (
+    ("span_times", SPAN_TIMES.strip()),
+    ("run_summary", RUN_SUMMARY.strip()),
+    ("acceptance_by_position", ACCEPTANCE_BY_POSITION.strip()),
+    ("ssm_scoreboard", SSM_SCOREBOARD.strip()),
+)

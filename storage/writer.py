@@ -1,0 +1,158 @@
+"""The log's one writing thread: whoever records only appends to a queue in memory.
+
+One transaction a tenth of a second, or a round where that takes longer. While the disk is full or
+the file locked the log is paused: the thread tries again, less and less often, and what comes in
+waits in memory up to a limit; beyond it events are dropped and counted.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+
+from core.events import Event
+from storage.database import explain
+from storage.intake import BOUNDARIES, END_EVENTS, Intake, Unit
+from storage.sink import Sink
+
+__all__ = ["LogStatus", "LogWriter"]
+
+INTERVAL_S = 0.1
+FIRST_RETRY_S = 0.1
+LAST_RETRY_S = 2.0
+UNITS_A_TRANSACTION = 64
+
+
+@dataclass(frozen=True, slots=True)
+class LogStatus:
+    """How the log stands: `waiting` events are not on disk yet, `dropped` never will be.
+
+    `reason` is a sentence while the log is paused, else empty.
+    """
+
+    paused: bool
+    reason: str
+    waiting: int
+    dropped: int
+
+
+class LogWriter:
+    """A queue of events and the thread that empties it into a sink."""
+
+    def __init__(self, sink: Sink, max_waiting: int) -> None:
+        self._sink, self._max_waiting = sink, max_waiting
+        self._changed = threading.Condition()
+        # Guarded by `_changed`:
+        self._queue: deque[tuple[Event, str]] = deque()
+        self._put = self._taken = self._settled = self._dropped = 0
+        self._due = self._urgent = self._closing = False
+        self._reason = ""
+        # The thread's own:
+        self._intake = Intake()
+        self._units: deque[Unit] = deque()
+        self._next_at = 0.0
+        self._retry_s = FIRST_RETRY_S
+        self._thread = threading.Thread(target=self._run, name="run-log", daemon=True)
+        self._thread.start()
+
+    # -- any thread --
+
+    def put(self, event: Event, owner: str) -> None:
+        """Take an event in, or drop and count it if too many wait. Never waits for the disk."""
+        with self._changed:
+            full = self._put - self._settled >= self._max_waiting
+            if self._closing or (full and not isinstance(event, END_EVENTS)):
+                self._dropped += 1
+                return
+            self._queue.append((event, owner))
+            self._put += 1
+            if isinstance(event, BOUNDARIES) and not self._due:
+                self._due = True
+                self._changed.notify_all()
+
+    def flush(self, timeout: float) -> bool:
+        """Write at once; True when all that was put before is written or dropped."""
+        with self._changed:
+            ticket = self._put
+            self._urgent = True
+            self._changed.notify_all()
+            return self._changed.wait_for(lambda: self._settled >= ticket, timeout)
+
+    def status(self) -> LogStatus:
+        """How the log stands now."""
+        with self._changed:
+            reason = self._reason
+            if not self._closing and not self._thread.is_alive():
+                reason = "the thread that writes the log has stopped"
+            waiting = self._put - self._settled
+            return LogStatus(bool(reason), reason, waiting, self._dropped + self._intake.dropped)
+
+    def close(self, timeout: float) -> None:
+        """Write what waits, if that is possible in `timeout` (s), and end the thread."""
+        self.flush(timeout)
+        with self._changed:
+            self._closing = self._urgent = True
+            self._changed.notify_all()
+        self._thread.join()
+
+    # -- the writer's thread --
+
+    def _run(self) -> None:
+        while self._wait():
+            self._take()
+            self._write()
+        self._sink.close()
+
+    def _wait(self) -> bool:
+        """Until there is work and it may be done; False when closed and nothing can be done."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._hurried() or self._due or bool(self._units))
+            pause = max(0.0, self._next_at - time.monotonic())
+            self._changed.wait_for(self._hurried, pause)
+            nothing_left = not self._queue and not self._units
+            self._due = self._urgent = False
+            return not (self._closing and (nothing_left or self._reason))
+
+    def _hurried(self) -> bool:
+        return self._urgent or self._closing
+
+    def _take(self) -> None:
+        with self._changed:
+            queue, self._queue = self._queue, deque()
+            self._taken = self._put
+        for event, owner in queue:
+            self._units += self._intake.take(event, owner)
+
+    def _write(self) -> None:
+        while self._units:
+            chunk = [self._units[i] for i in range(min(len(self._units), UNITS_A_TRANSACTION))]
+            try:
+                refused = self._sink.write(chunk)
+            except sqlite3.Error as error:
+                self._pause(explain(error, self._sink.path))
+                return
+            for unit, run_exists in refused:
+                if run_exists:
+                    self._intake.spoil(unit)
+                else:
+                    self._intake.forget(unit.run_id)
+            for _ in chunk:
+                self._units.popleft()
+        self._resume()
+
+    def _pause(self, reason: str) -> None:
+        self._next_at = time.monotonic() + self._retry_s
+        self._retry_s = min(2 * self._retry_s, LAST_RETRY_S)
+        with self._changed:
+            self._reason = reason
+
+    def _resume(self) -> None:
+        self._next_at = time.monotonic() + INTERVAL_S
+        self._retry_s = FIRST_RETRY_S
+        with self._changed:
+            self._reason = ""
+            self._settled = self._taken
+            self._changed.notify_all()
