@@ -92,7 +92,7 @@ def _cpu_ssm(own: str, **others: float) -> ModelRecipe:
     return ModelRecipe(
         name=f"ssm-{own}", num_layers=2, hidden_size=128, intermediate_size=352, head_dim=64,
         mixture=_mostly(own, **others), budget_share=0.1,
-        tokens_per_step=4096, learning_rate=3e-3,
+        tokens_per_step=2048, learning_rate=3e-3,
     )  # fmt: skip
 
 
@@ -129,7 +129,7 @@ _CPU = Preset(
     models=(
         ModelRecipe(
             name="llm", num_layers=8, hidden_size=256, intermediate_size=704, head_dim=64,
-            mixture=_CPU_MIX, budget_share=0.7, tokens_per_step=4096, learning_rate=1.5e-3,
+            mixture=_CPU_MIX, budget_share=0.7, tokens_per_step=2048, learning_rate=1.5e-3,
         ),
         _cpu_ssm("stories", dialogue=0.05, math=0.03, code=0.05),
         _cpu_ssm("dialogue", math=0.3, stories=0.05, code=0.05),

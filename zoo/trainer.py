@@ -21,7 +21,7 @@ from zoo.tokens import TokenStore
 
 __all__ = ["Trainer", "learning_rate", "new_model", "window_length"]
 
-_SMOOTHING = 0.02  # weight of the newest step in the running loss
+_SMOOTHING = 0.05  # weight of the newest step in the running loss, once there are enough of them
 
 
 def new_model(recipe: ModelRecipe, preset: Preset, vocab_size: int, seed: int) -> LlamaForCausalLM:
@@ -107,9 +107,8 @@ class Trainer:
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.num_steps += 1
-        self.running_loss = (
-            loss if self.running_loss is None else self.running_loss.lerp(loss, _SMOOTHING)
-        )
+        before = loss if self.running_loss is None else self.running_loss
+        self.running_loss = before.lerp(loss, max(_SMOOTHING, 1.0 / self.num_steps))
 
     def _next_windows(self, fraction: float) -> torch.Tensor:
         length = window_length(self.schedule, fraction)

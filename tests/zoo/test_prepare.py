@@ -178,6 +178,15 @@ def test_an_out_that_is_a_file_is_refused(tmp_path: Path) -> None:
 # -- files --
 
 
+def test_a_file_is_replaced_by_another_never_written_over(tmp_path: Path) -> None:
+    path, same = tmp_path / "value", tmp_path / "same"
+    path.write_bytes(b"old")
+    same.hardlink_to(path)
+    replace_file(path, lambda file: file.write(b"new"))
+    assert (path.read_bytes(), same.read_bytes()) == (b"new", b"old")
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["same", "value"]
+
+
 def test_a_write_that_fails_leaves_the_old_content(tmp_path: Path) -> None:
     path = tmp_path / "value"
     replace_file(path, lambda file: file.write(b"old"))

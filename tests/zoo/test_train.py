@@ -182,6 +182,33 @@ def test_a_loss_that_is_no_number_stops_and_leaves_the_last_checkpoint(
     assert checkpoint.load(Trainer.create(SSM, ONE, store, CPU, seed=0)) == 1.0
 
 
+def test_gradients_are_clipped(store: TokenStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = Trainer.create(SSM, ONE, store, CPU, seed=0)
+    trainer.schedule = replace(ONE.schedule, max_gradient_norm=0.01)
+    norms = []
+
+    def record() -> None:
+        gradients = [p.grad.norm() for p in trainer.model.parameters() if p.grad is not None]
+        norms.append(torch.stack(gradients).norm().item())
+
+    monkeypatch.setattr(trainer.optimizer, "step", record)
+    trainer.step(0.5)
+    assert norms == [pytest.approx(0.01, rel=1e-3)]
+
+
+def test_the_running_loss_is_at_first_the_mean_of_the_steps(
+    store: TokenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = Trainer.create(SSM, ONE, store, CPU, seed=0)
+    losses = iter([6.0, 4.0, 2.0])
+    monkeypatch.setattr(Trainer, "_backward", lambda *_: torch.tensor(next(losses)))
+    means = []
+    for _ in range(3):
+        trainer.step(0.0)
+        means.append(trainer.loss())
+    assert means == pytest.approx([6.0, 5.0, 4.0])
+
+
 def test_a_new_model_disturbs_no_random_state(store: TokenStore) -> None:
     torch.manual_seed(5)
     expected = torch.rand(3)
