@@ -1,0 +1,1 @@
+"""The Gradio page: what a run looks like while it happens and afterwards."""

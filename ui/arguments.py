@@ -1,0 +1,75 @@
+"""The command line of `python app.py`. Knows names and shapes of arguments, loads nothing."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import NoReturn
+
+from core.checks import choice, integer
+from core.config import PRESETS
+from core.errors import ConfigError
+
+__all__ = ["parse", "server_name", "ssms_of"]
+
+BUNDLED = "bundled"
+LOOPBACK = "127.0.0.1"
+
+
+class Parser(argparse.ArgumentParser):
+    """Errors are ConfigErrors, so that they end as one line."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(message)
+
+
+def parse(argv: list[str] | None = None) -> argparse.Namespace:
+    """The arguments, checked as far as they can be before anything is loaded. ConfigError."""
+    p = Parser(prog="python app.py", description="See speculative decoding happen.")
+    p.add_argument("--llm", default=BUNDLED, help="bundled, a folder or a hub id")
+    p.add_argument("--ssm", action="append", help="bundled, a folder or a hub id; repeatable")
+    p.add_argument("--dtype", default="auto", help="float32, bfloat16 or auto")
+    p.add_argument("--device", default="auto", help="auto, cpu or cuda")
+    p.add_argument("--db", help="the SQLite file of all runs (default: SPECSCOPE_DB, user data)")
+    p.add_argument("--host", help="address to listen on (default: GRADIO_SERVER_NAME, loopback)")
+    p.add_argument("--port", type=int, help="default: GRADIO_SERVER_PORT, then 7860 or the next")
+    p.add_argument("--auth", metavar="USER:PASSWORD", help="ask visitors for a name and password")
+    p.add_argument("--preset", help=f"what the page opens with: {', '.join(PRESETS)}")
+    args = p.parse_args(argv)
+    if args.port is not None:
+        integer("--port", args.port, 1, 65535)
+    if args.auth is not None:
+        args.auth = _login(args.auth)
+    args.preset = _preset(args)
+    return args
+
+
+def _login(value: str) -> tuple[str, str]:
+    user, separator, password = value.partition(":")
+    if not user or not separator or not password:
+        # The value itself may be a password: it is not repeated.
+        raise ConfigError("--auth is not of the form USER:PASSWORD: both must not be empty")
+    return user, password
+
+
+def _preset(args: argparse.Namespace) -> str:
+    plain = "autoregressive"
+    if args.preset is None:
+        return "specinfer" if ssms_of(args) else plain
+    choice("--preset", args.preset, PRESETS)
+    if args.preset != plain and not ssms_of(args):
+        allowed = f"{plain}, as there is no SSM; name one with --ssm"
+        raise ConfigError.of("--preset", args.preset, allowed)
+    return str(args.preset)
+
+
+def ssms_of(args: argparse.Namespace) -> list[str]:
+    """`--llm` without `--ssm` has none, unless the LLM is the bundled one."""
+    if args.ssm is not None:
+        return list(args.ssm)
+    return [BUNDLED] if args.llm == BUNDLED else []
+
+
+def server_name(host: str | None) -> str:
+    """The address the server will listen on: --host, GRADIO_SERVER_NAME, loopback."""
+    return host or os.environ.get("GRADIO_SERVER_NAME") or LOOPBACK

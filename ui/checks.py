@@ -1,0 +1,118 @@
+"""The second run behind a run: plain decoding of the same request, as baseline and as proof.
+
+Generators like `play`: they yield while the second run goes on and leave what they found on the
+desk. Both questions share one plain run; only a difference asks for another with more recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from core.config import Request
+from core.errors import ConfigError
+from ui.frame import Baseline
+from ui.proof import compare, same_distribution, with_plain_decoding
+from ui.session import Desk, Hub, run_to_end
+from ui.source import LiveSource, Source
+from ui.view import View, reduce_all
+
+__all__ = ["measure_baseline", "prove", "speed_key"]
+
+DISPUTE_TOP_K = 50
+
+
+def speed_key(request: Request) -> tuple[object, ...]:
+    """What a measured speed belongs to: everything but the speculation and the seed."""
+    sampling = request.sampling
+    return (
+        request.prompt,
+        request.chat,
+        sampling.max_new_tokens,
+        sampling.temperature,
+        sampling.top_k,
+        sampling.top_p,
+        sampling.stop,
+        sampling.ignore_eos,
+    )
+
+
+def measure_baseline(hub: Hub, desk: Desk, owner: str) -> Iterator[None]:
+    """Leave `desk.baseline`: tokens per second of plain decoding of the desk's run."""
+    view = _finished(desk)
+    for _ in _plain(hub, desk, view, owner):
+        yield
+    _keep_baseline(desk, view)
+    yield
+
+
+def prove(hub: Hub, desk: Desk, owner: str) -> Iterator[None]:
+    """Leave `desk.answer`: whether plain decoding writes the same text."""
+    view = _finished(desk)
+    desk.answer = same_distribution(view)
+    if desk.answer is not None:
+        yield
+        return
+    for _ in _plain(hub, desk, view, owner):
+        yield
+    _keep_baseline(desk, view)
+    plain = _view_of(desk.plain)
+    if plain.token_ids != view.token_ids and plain.state == "completed":
+        # The tokens in dispute have to be weighed: once more, with many alternatives recorded.
+        desk.plain = None
+        for _ in _plain(hub, desk, view, owner, DISPUTE_TOP_K):
+            yield
+        plain = _view_of(desk.plain)
+    player = desk.player
+    if plain.state == "completed" and player is not None and desk.plain is not None:
+        source = player.source
+        ours = source.events(0, source.count)
+        desk.answer = compare(view, plain, ours, desk.plain.events(0, desk.plain.count))
+    yield
+
+
+def _finished(desk: Desk) -> View:
+    player = desk.player
+    if player is None or not player.source.done:
+        raise ConfigError("run is not finished: wait for its end, or stop it, and ask again")
+    view = _view_of(player.source)
+    if view.started is None or not view.tokens:
+        raise ConfigError("run wrote no token: there is nothing to compare")
+    return view
+
+
+def _view_of(source: Source | None) -> View:
+    return reduce_all(source.events(0, source.count)) if source else View()
+
+
+def _plain(
+    hub: Hub, desk: Desk, view: View, owner: str, top_k: int | None = None
+) -> Iterator[LiveSource | None]:
+    """Run plain decoding unless this desk has done so already; leaves `desk.plain`."""
+    if desk.plain is not None:
+        return
+    assert view.started is not None
+    recorded = view.started.config["speculation"].get("record_top_k", 0)
+    request = with_plain_decoding(view, recorded if top_k is None else top_k)
+    total = request.sampling.max_new_tokens
+    try:
+        for source in run_to_end(hub, desk, request, owner):
+            queued = f", {source.place} in the queue" if source.place else ""
+            written = max(0, source.count - 1) // 4
+            desk.doing = f"Plain decoding of the same request: {written} of {total} tokens{queued}."
+            yield source
+            desk.plain = source if source.done else None
+    finally:
+        desk.doing = ""
+
+
+def _keep_baseline(desk: Desk, view: View) -> None:
+    plain = _view_of(desk.plain)
+    if plain.state != "completed" or view.started is None:
+        desk.plain = None
+        desk.trouble = f"Plain decoding did not finish: {plain.error or plain.state or 'stopped'}."
+        return
+    if view.state == "completed":
+        rate = plain.stats.tokens_per_second
+        note = f"plain decoding measured now, same prompt, models and machine: {rate:.1f} tokens/s"
+        key = speed_key(Request.from_plain(view.started.asked))
+        desk.baseline = Baseline(rate, plain.run_id, note, key)

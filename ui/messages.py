@@ -1,0 +1,117 @@
+"""What the page says about a run in words: where it stands, what went wrong, what to change.
+
+Pure: a Frame and what is known beside it in, lines out. Each line has a kind (`info`, `good`,
+`warn`, `error`) that the page shows by glyph and colour. Text of models and prompts is quoted data.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ui.frame import Baseline, Frame
+from ui.proof import Answer, slower_because
+from ui.view import STAGES
+
+__all__ = ["Line", "ordinal", "run_lines", "standing"]
+
+STAGE_WORDS = {
+    "draft": "drafted",
+    "combine": "combined",
+    "verify": "verified",
+    "commit": "committed",
+}
+FINISHED = {
+    "length": "the limit of new tokens was reached",
+    "eos": "the LLM ended the text",
+    "stop": "a stop string came up",
+    "context": "the context is full",
+}
+assert set(STAGE_WORDS) == set(STAGES)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One thing to say."""
+
+    kind: str
+    text: str
+
+
+def ordinal(number: int) -> str:
+    """1st, 2nd, 3rd, 4th, 11th, 21st."""
+    ending = (
+        "th" if 10 <= number % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    )
+    return f"{number}{ending}"
+
+
+def run_lines(
+    frame: Frame, baseline: Baseline | None = None, answer: Answer | None = None
+) -> list[Line]:
+    """Everything to say about the run that is looked at."""
+    lines = [Line("error" if frame.view.state == "failed" else "info", standing(frame))]
+    started = frame.view.started
+    if started:
+        lines += [Line("info", warning) for warning in started.warnings]
+    if frame.view.state in ("completed", "cancelled") and baseline:
+        lines += _speed(frame, baseline)
+    if answer:
+        kinds = {"identical": "good", "distribution": "good", "tie": "warn", "bug": "error"}
+        lines.append(Line(kinds[answer.kind], answer.sentence))
+    return lines
+
+
+def standing(frame: Frame) -> str:
+    """One sentence: where the run stands and where the visitor stands in it."""
+    if not frame.run_id:
+        return "Press Run, or r: the text appears here, every token with its story."
+    if not frame.known:
+        return _waiting(frame)
+    if not frame.at_end:
+        return _behind(frame)
+    return _level(frame)
+
+
+def _waiting(frame: Frame) -> str:
+    if frame.ended:
+        return "The engine closed before this run began."
+    if frame.place:
+        return f"In the queue: {ordinal(frame.place)} in line."
+    return "Starting."
+
+
+def _behind(frame: Frame) -> str:
+    here = frame.view.current.round + 1 if frame.view.current else 0
+    at = f"you are at round {here} of {frame.known_rounds}"
+    stage = frame.view.current.stage if frame.view.current else ""
+    step = f", {STAGE_WORDS[stage]}" if stage and stage != "commit" else ""
+    engine = "Engine finished" if frame.ended else "The engine runs on"
+    return f"{engine}, {at}{step}."
+
+
+def _level(frame: Frame) -> str:
+    view, stats = frame.view, frame.view.stats
+    amount = f"{stats.num_new_tokens} tokens in {stats.num_rounds} rounds"
+    if view.state == "completed":
+        why = FINISHED.get(view.finish_reason, view.finish_reason)
+        return f"Finished: {amount}; {why}."
+    if view.state == "cancelled":
+        return f"Stopped: {amount} until then."
+    if view.state == "failed":
+        return f"Failed after {amount}. {view.error}"
+    if frame.ended:
+        return f"Interrupted: {amount} were recorded, the end is missing."
+    if frame.mode == "step":
+        return f"At the engine's latest stage: {amount} so far."
+    return f"Writing: {amount} so far."
+
+
+def _speed(frame: Frame, baseline: Baseline) -> list[Line]:
+    stats = frame.view.stats
+    if not stats.num_rounds or baseline.tokens_per_second <= 0:
+        return []
+    ratio = stats.tokens_per_second / baseline.tokens_per_second
+    if ratio >= 1:
+        return []
+    because = slower_because(stats, baseline.tokens_per_second)
+    return [Line("warn", f"{ratio:.2f}x: slower than plain decoding here, because {because}")]

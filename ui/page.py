@@ -1,0 +1,114 @@
+"""The page put together: tabs, visitors, endpoints; and what `launch` needs for it."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any
+
+import gradio as gr
+
+from core.errors import ConfigError
+from ui.components import launch_options
+from ui.context import Context
+from ui.pages.api import add_endpoints
+from ui.pages.live import build_live, wire_live
+from ui.pages.parts import header_value, page_css, page_js
+from ui.pages.sessions import build_sessions, wire_sessions
+from ui.visitors import new_key
+
+__all__ = ["build_page", "launch", "page_options"]
+
+TITLE = "SpecScope"
+MAX_WAITING = 256
+MAX_THREADS = 128
+
+# Fixed, so that a visitor finds its own again after a restart. The secret only scrambles what the
+# browser stores; the key itself is what nobody guesses.
+SECRET = "specscope"
+
+
+def build_page(context: Context) -> gr.Blocks:
+    """All tabs on one page. Nothing is loaded and nothing runs."""
+    blocks: gr.Blocks
+    with gr.Blocks(title=TITLE, analytics_enabled=False) as blocks:
+        visitor = gr.BrowserState("", storage_key="specscope-visitor", secret=SECRET)
+        own = gr.BrowserState({}, storage_key="specscope-presets", secret=SECRET)
+        with gr.Tabs(elem_id="tabs"):
+            with gr.Tab("Live", id="live"):
+                live = build_live(context)
+            with gr.Tab("Sessions", id="sessions") as tab:
+                sessions = build_sessions(context)
+        wire_live(live, visitor, own)
+        wire_sessions(sessions, visitor, tab)
+        add_endpoints(context)
+        blocks.load(
+            lambda key: key or new_key(),
+            visitor,
+            visitor,
+            api_visibility="private",
+            show_progress="hidden",
+            queue=False,
+        )
+        blocks.load(
+            lambda: header_value(context.models),
+            None,
+            live.header,
+            api_visibility="private",
+            show_progress="hidden",
+            queue=False,
+        )
+        blocks.unload(_leave(context))
+    blocks.queue(default_concurrency_limit=None, max_size=MAX_WAITING)
+    return blocks
+
+
+def _leave(context: Context) -> Any:
+    def leave(request: gr.Request) -> None:
+        context.desks.leave(request.session_hash)
+
+    return leave
+
+
+def page_options() -> dict[str, Any]:
+    """For `Blocks.launch`: theme, assets, style, keys; nothing from another host, no history."""
+    return {
+        **launch_options(),
+        "css": page_css(),
+        "js": page_js(),
+        "run_history": False,
+        "max_threads": MAX_THREADS,
+        "footer_links": ["api", "settings"],
+        "show_error": True,
+        "share": False,
+        "enable_monitoring": False,
+        "ssr_mode": False,
+    }
+
+
+def launch(blocks: gr.Blocks, args: argparse.Namespace, started: float) -> None:
+    """Open the server, say where and how fast, and serve until interrupted.
+
+    `args.host` None leaves the choice to GRADIO_SERVER_NAME. ConfigError where the port is taken.
+    """
+    try:
+        _, url, _ = blocks.launch(
+            server_name=args.host,
+            server_port=args.port,
+            auth=args.auth,
+            prevent_thread_lock=True,
+            quiet=True,
+            **page_options(),
+        )
+    except OSError as error:
+        raise ConfigError.of(
+            "--port", args.port, f"a free port of this machine ({error})"
+        ) from error
+    seconds = time.perf_counter() - started
+    print(
+        f"SpecScope is open at {url} ({seconds:.1f} s after the start). Ctrl+C ends it.", flush=True
+    )
+    try:
+        blocks.block_thread()
+    finally:
+        blocks.close()

@@ -1,0 +1,1 @@
+"""One file per tab: layout, handlers, wiring; and what the tabs share."""

@@ -1,0 +1,36 @@
+// Chips of the loaded models and the engine's state. Text nodes only.
+const root = element.querySelector(".sp-shell");
+function node(tag, className, text) {
+  const made = document.createElement(tag);
+  made.className = className;
+  if (text !== undefined) made.textContent = text;
+  return made;
+}
+function chip(model) {
+  const made = node("span", "sp-chip");
+  if (model.slot >= 0) {
+    const mark = node("span", "sp-letter", model.letter);
+    mark.style.background = "var(--ss-slot-" + (model.slot % 8) + ")";
+    made.append(mark);
+  }
+  made.append(node("span", "sp-role", model.role), node("b", "", model.name));
+  const facts = [model.parameters, model.dtype, model.device].join(" · ");
+  made.append(node("span", "sp-facts", facts));
+  return made;
+}
+function draw() {
+  const value = props.value || {};
+  const chips = node("div", "sp-chips");
+  for (const model of Object.values(value.models || {})) chips.append(chip(model));
+  const state = node("span", "sp-state sp-state-" + String(value.state || "").replace(/\W/g, ""));
+  state.append(node("span", "sp-dot"), node("span", "", "engine: " + (value.state || "")));
+  if (value.place) state.append(node("span", "", " · place " + value.place + " in the queue"));
+  chips.append(state);
+  const next = chips.outerHTML;
+  if (root.dataset.drawn !== next) {
+    root.replaceChildren(chips);
+    root.dataset.drawn = next;
+  }
+}
+draw();
+watch("value", draw);

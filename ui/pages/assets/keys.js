@@ -1,0 +1,30 @@
+() => {
+  // One key each, outside of inputs; every key is a button's, so nothing is reached by keys alone.
+  const KEYS = {
+    r: "run", s: "stop", ".": "step", ",": "step-back",
+    ArrowRight: "round-next", ArrowLeft: "round-previous", l: "follow", Escape: "follow",
+  };
+  const TYPING = "input, textarea, select, [contenteditable=true], [role=slider], [role=listbox]";
+  const large = "specscope-large";
+  if (localStorage.getItem(large) === "1") document.documentElement.classList.add("ss-large");
+  function button(name) {
+    for (const page of ["live", "sessions"]) {
+      const found = document.querySelector("#" + page + "-" + name);
+      if (found && found.offsetParent !== null && !found.disabled) return found;
+    }
+    return null;
+  }
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey && event.key === "Enter") {
+      const run = button("run");
+      // The text box hands its text over when it loses the focus.
+      if (run) { document.activeElement?.blur?.(); setTimeout(() => run.click(), 60); }
+      return;
+    }
+    if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
+    if (event.target.closest && event.target.closest(TYPING)) return;
+    const name = KEYS[event.key];
+    const found = name && button(name);
+    if (found) { event.preventDefault(); found.click(); }
+  });
+}

@@ -1,0 +1,30 @@
+// Lines of the page's own words: kind by glyph and colour. Text nodes only.
+const root = element.querySelector(".sp-shell");
+const GLYPHS = { info: "›", good: "✓", warn: "!", error: "✕" };
+const NAMES = { info: "", good: "Good: ", warn: "Note: ", error: "Error: " };
+function line(kind) {
+  const made = document.createElement("div");
+  const glyph = document.createElement("span");
+  glyph.className = "sp-glyph";
+  glyph.setAttribute("aria-hidden", "true");
+  const spoken = document.createElement("span");
+  spoken.className = "sp-sr";
+  const text = document.createElement("span");
+  made.append(glyph, spoken, text);
+  return made;
+}
+function draw() {
+  const lines = Object.values((props.value || {}).lines || {});
+  while (root.children.length > lines.length) root.lastChild.remove();
+  while (root.children.length < lines.length) root.append(line());
+  lines.forEach((entry, i) => {
+    const kind = GLYPHS[entry.kind] ? entry.kind : "info";
+    const [glyph, spoken, text] = root.children[i].children;
+    root.children[i].className = "sp-line sp-" + kind;
+    if (glyph.textContent !== GLYPHS[kind]) glyph.textContent = GLYPHS[kind];
+    if (spoken.textContent !== NAMES[kind]) spoken.textContent = NAMES[kind];
+    if (text.textContent !== entry.text) text.textContent = entry.text;
+  });
+}
+draw();
+watch("value", draw);

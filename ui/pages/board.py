@@ -1,0 +1,276 @@
+"""The board: every picture of a run, its playback bar and its notice. Live and Sessions each have
+one, and both draw frames that came through the same `reduce`.
+
+Layout, then handlers as plain functions of (desk, ...), then wiring.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+from gradio.components import Component
+
+from ui.components import (
+    Figures,
+    Inspector,
+    Legend,
+    Lengths,
+    Proposals,
+    Timeline,
+    TokenStrip,
+    TokenTree,
+)
+from ui.context import Context
+from ui.messages import Line, run_lines
+from ui.pages.parts import notice, notice_value
+from ui.player import MODES, Pace
+from ui.session import Desk, guarded, guarded_once, play
+from ui.values import PICTURES, picture_values
+
+__all__ = ["Board", "build_board", "wire_board"]
+
+Values = list[dict[str, Any]]
+
+SPEEDS = [("full speed", "full"), ("slow motion", "slow"), ("step", "step")]
+assert tuple(mode for _, mode in SPEEDS) == MODES
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """The components of one board; `page` names it in ids and desks."""
+
+    page: str
+    context: Context
+    notice: gr.HTML
+    pictures: dict[str, gr.HTML]
+    speed: gr.Radio
+    rate: gr.Slider
+    buttons: dict[str, gr.Button]
+
+    @property
+    def outputs(self) -> list[Component]:
+        return [self.notice, *self.pictures.values()]
+
+    def desk(self, request: gr.Request) -> Desk:
+        """The desk of the tab that asks."""
+        return self.context.desks.of(request.session_hash, self.page)
+
+    def values(self, desk: Desk) -> Values:
+        """What `outputs` show now."""
+        frame = desk.frame()
+        lines = run_lines(frame, desk.baseline, desk.answer)
+        lines += [Line("info", desk.doing), Line("error", desk.trouble), self._log_line()]
+        pictures = picture_values(frame, desk.baseline)
+        return [notice_value(lines), *(pictures[name] for name in self.pictures)]
+
+    def _log_line(self) -> Line:
+        status = self.context.store.status()
+        if not status.paused:
+            return Line("info", "")
+        return Line(
+            "warn",
+            f"The log is paused: {status.reason}. The text goes on; {status.waiting} events wait, "
+            f"{status.dropped} were dropped.",
+        )
+
+    def failed(self, desk: Desk) -> Callable[[str], Values]:
+        """What to show when a handler breaks."""
+
+        def show(message: str) -> Values:
+            desk.trouble = message
+            return self.values(desk)
+
+        return show
+
+    def stream(self, desk: Desk, frames: Iterator[object]) -> Iterator[Values]:
+        """The board's values at each of `frames`, errors told on the board."""
+        return guarded((self.values(desk) for _ in frames), self.failed(desk))
+
+    def once(self, desk: Desk, work: Callable[[], None]) -> Values:
+        """Do `work`, then show the board."""
+
+        def worked() -> Values:
+            work()
+            return self.values(desk)
+
+        return guarded_once(worked, self.failed(desk))
+
+
+# -- layout --
+
+
+def build_board(context: Context, page: str) -> Board:
+    """Lay out notice, figures, text, playback and pictures, in reading order."""
+    said = notice(f"{page}-notice")
+    figures = Figures(elem_id=f"{page}-figures")
+    strip = TokenStrip(elem_id=f"{page}-strip")
+    legend = Legend(elem_id=f"{page}-legend")
+    speed, rate, buttons = _playback(page)
+    with gr.Row(equal_height=False):
+        with gr.Column(scale=3, min_width=360):
+            tree = TokenTree(elem_id=f"{page}-tree")
+        with gr.Column(scale=2, min_width=320):
+            inspector = Inspector(elem_id=f"{page}-inspector")
+    proposals = Proposals(elem_id=f"{page}-proposals")
+    with gr.Row(equal_height=False):
+        with gr.Column(scale=1, min_width=360):
+            lengths = Lengths(elem_id=f"{page}-lengths")
+        with gr.Column(scale=1, min_width=360):
+            timeline = Timeline(elem_id=f"{page}-timeline")
+    made = {
+        "legend": legend,
+        "figures": figures,
+        "strip": strip,
+        "tree": tree,
+        "proposals": proposals,
+        "inspector": inspector,
+        "lengths": lengths,
+        "timeline": timeline,
+    }
+    pictures = {name: made[name] for name in PICTURES}
+    return Board(page, context, said, pictures, speed, rate, buttons)
+
+
+def _playback(page: str) -> tuple[gr.Radio, gr.Slider, dict[str, gr.Button]]:
+    buttons: dict[str, gr.Button] = {}
+    with gr.Row(elem_classes="sp-playback", equal_height=False):
+        speed = gr.Radio(SPEEDS, value="full", label="Speed of the pictures", scale=3)
+        rate = gr.Slider(
+            0.25,
+            20,
+            value=2,
+            step=0.25,
+            label="Slow motion: rounds per second",
+            scale=2,
+            min_width=200,
+        )
+    with gr.Row(elem_classes="sp-buttons"):
+        for name, title in BUTTONS:
+            buttons[name] = gr.Button(
+                title, size="sm", min_width=96, elem_id=f"{page}-{name}", variant="secondary"
+            )
+    return speed, rate, buttons
+
+
+BUTTONS = (
+    ("step-back", "◂ Step back"),
+    ("step", "Step ▸"),
+    ("play", "Play on"),
+    ("rewind", "From the start"),
+    ("round-previous", "‹ Round"),
+    ("round-next", "Round ›"),
+    ("follow", "Latest round"),
+)
+
+# -- handlers --
+
+
+def moved(board: Board, desk: Desk, name: str) -> Values:
+    """One press of a button of the playback bar."""
+
+    def work() -> None:
+        player = desk.player
+        if player is None:
+            return
+        moves: dict[str, Callable[[], None]] = {
+            "step-back": lambda: player.step(-1),
+            "step": lambda: player.step(1),
+            "round-previous": lambda: player.select_next(-1),
+            "round-next": lambda: player.select_next(1),
+            "follow": player.follow,
+        }
+        moves[name]()
+
+    return board.once(desk, work)
+
+
+def selected(board: Board, desk: Desk, data: Any) -> Values:
+    """A round, and perhaps a node, was clicked in a picture; `data` comes from the browser."""
+
+    def work() -> None:
+        number, node = data.get("round"), data.get("node")
+        if desk.player is not None and isinstance(number, int):
+            desk.player.select(number, node if isinstance(node, int) else None)
+
+    return board.once(desk, work)
+
+
+def played(board: Board, desk: Desk, mode: str, rate: float, rewind: bool) -> Iterator[Values]:
+    """Play on, or from the start: what stood still at `step` moves in slow motion."""
+    player = desk.player
+    if player is None:
+        return iter([board.values(desk)])
+    player.set_pace(Pace("slow" if mode == "step" or rewind and mode == "full" else mode, rate))
+    if rewind:
+        player.rewind()
+    return board.stream(desk, play(desk))
+
+
+def paced(board: Board, desk: Desk, mode: str, rate: float) -> Iterator[Values]:
+    """The speed was changed: a run that rests moves on unless it is stepped."""
+    player = desk.player
+    if player is None:
+        return iter([board.values(desk)])
+    resting = player.resting
+    player.set_pace(Pace(mode, rate))
+    if resting and not player.resting:
+        return board.stream(desk, play(desk))
+    return iter([board.values(desk)])
+
+
+# -- wiring --
+
+
+def wire_board(board: Board) -> list[Any]:
+    """Connect the playback bar and every picture's selection; returns the streaming events."""
+    quick: dict[str, Any] = {
+        "outputs": board.outputs,
+        "show_progress": "hidden",
+        "api_visibility": "private",
+        "queue": False,
+        "trigger_mode": "multiple",
+    }
+    for name in ("step-back", "step", "round-previous", "round-next", "follow"):
+        board.buttons[name].click(_button_handler(board, name), **quick)
+    for picture in board.pictures.values():
+        picture.select(_select_handler(board), **quick)
+    stream = {**quick, "queue": True, "concurrency_limit": None}
+    pace_inputs = [board.speed, board.rate]
+    events = [
+        board.buttons["play"].click(_play_handler(board, False), pace_inputs, **stream),
+        board.buttons["rewind"].click(_play_handler(board, True), pace_inputs, **stream),
+        board.speed.input(_pace_handler(board), pace_inputs, **stream),
+        board.rate.release(_pace_handler(board), pace_inputs, **stream),
+    ]
+    return events
+
+
+def _button_handler(board: Board, name: str) -> Callable[..., Values]:
+    def press(request: gr.Request) -> Values:
+        return moved(board, board.desk(request), name)
+
+    return press
+
+
+def _select_handler(board: Board) -> Callable[..., Values]:
+    def select(request: gr.Request, event: gr.EventData) -> Values:
+        return selected(board, board.desk(request), event._data or {})
+
+    return select
+
+
+def _play_handler(board: Board, rewind: bool) -> Callable[..., Iterator[Values]]:
+    def press(mode: str, rate: float, request: gr.Request) -> Iterator[Values]:
+        yield from played(board, board.desk(request), mode, rate, rewind)
+
+    return press
+
+
+def _pace_handler(board: Board) -> Callable[..., Iterator[Values]]:
+    def change(mode: str, rate: float, request: gr.Request) -> Iterator[Values]:
+        yield from paced(board, board.desk(request), mode, rate)
+
+    return change

@@ -1,0 +1,207 @@
+"""The request form: prompt, examples, sampling, preset, every field; values <-> Request.
+
+Knows the controls and core.config, no engine. All checks are core.config's own, asked as soon as a
+control changes, so that a combination which would not be lossless is refused before Run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+from gradio.components import Component
+
+from core.config import PRESETS, Request, SamplingParams, SpeculationConfig
+from core.errors import ConfigError
+from ui.pages.fields import (
+    FIELD_NAMES,
+    config_of,
+    draft_choices,
+    field_controls,
+    values_of,
+    verify_choices,
+)
+
+__all__ = [
+    "EXAMPLES",
+    "OWN",
+    "SAMPLING_NAMES",
+    "Form",
+    "build_form",
+    "choices_for",
+    "own_preset",
+    "preset_config",
+    "preset_values",
+    "request_of",
+    "validity",
+]
+
+OWN = "own settings"
+RECORD_TOP_K = 5
+
+EXAMPLES = (
+    ("Story", "There was once a King and a Queen in Rousay who had three daughters."),
+    (
+        "Dialogue",
+        "User: I need a bus in Sacramento for 10:15 am.\n"
+        "Assistant: How many tickets would you like?\nUser: I need 4.\nAssistant:",
+    ),
+    (
+        "Math",
+        "Question: Jaime places eggs on the tray. Each tray can hold 24 eggs. If he has 64 eggs "
+        "and 2 trays, how many eggs won't he be able to place on the tray?\nAnswer:",
+    ),
+    (
+        "Code",
+        'import unittest\n\n# For scope testing.\ng = "Global variable"\n\n\n'
+        "class DictComprehensionTest(unittest.TestCase):\n\n    def test_basics(self):\n",
+    ),
+)
+
+SAMPLING_NAMES = (
+    "max_new_tokens",
+    "temperature",
+    "top_k",
+    "top_p",
+    "seed",
+    "stop",
+    "ignore_eos",
+    "chat",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The controls. `inputs` in the order that `request_of` takes their values."""
+
+    prompt: gr.Textbox
+    examples: tuple[gr.Button, ...]
+    preset: gr.Dropdown
+    sampling: dict[str, Component]
+    fields: dict[str, Component]
+
+    @property
+    def inputs(self) -> list[Component]:
+        return [self.prompt, *self.sampling.values(), *self.fields.values()]
+
+
+def build_form(drafter_names: Sequence[str], preset: str, chat: bool) -> Form:
+    """Lay the form out; `chat` says whether the LLM has a chat template."""
+    prompt = gr.Textbox(
+        value=EXAMPLES[0][1], label="Prompt", lines=4, max_lines=12, elem_id="prompt"
+    )
+    with gr.Row(elem_classes="sp-examples"):
+        examples = tuple(
+            gr.Button(name, size="sm", min_width=60, elem_id=f"example-{name.lower()}")
+            for name, _ in EXAMPLES
+        )
+    chosen = gr.Dropdown(
+        choices=[*PRESETS, OWN],
+        value=preset,
+        label="Preset",
+        info="autoregressive is the LLM alone; specinfer a tree from all SSMs.",
+        elem_id="preset",
+    )
+    with gr.Accordion("Sampling", open=False):
+        sampling = _sampling_controls(chat)
+    with gr.Accordion("Every setting of the engine", open=False, elem_id="all-fields"):
+        fields = field_controls(preset_config(preset, 0.0), drafter_names)
+    return Form(prompt, examples, chosen, sampling, fields)
+
+
+def _sampling_controls(chat: bool) -> dict[str, Component]:
+    return {
+        "max_new_tokens": gr.Slider(
+            1, 512, value=128, step=1, label="max_new_tokens", info="Tokens to write at most."
+        ),
+        "temperature": gr.Slider(
+            0, 2, value=0, step=0.05, label="temperature", info="0 always takes the best token."
+        ),
+        "top_k": gr.Number(
+            value=0, precision=0, label="top_k", info="0: every token may be drawn."
+        ),
+        "top_p": gr.Slider(
+            0.05, 1, value=1, step=0.05, label="top_p", info="Keep the likeliest tokens up to this."
+        ),
+        "seed": gr.Number(
+            value=None, precision=0, label="seed", info="Empty: a new one is drawn and recorded."
+        ),
+        "stop": gr.Textbox(
+            value="",
+            lines=1,
+            max_lines=4,
+            label="stop",
+            info="Strings that end the text, a line each.",
+        ),
+        "ignore_eos": gr.Checkbox(False, label="ignore_eos", info="Go on past the end of text."),
+        "chat": gr.Checkbox(
+            False,
+            label="chat",
+            info="Wrap the prompt in the LLM's chat template."
+            if chat
+            else "This LLM has no chat template.",
+            interactive=chat,
+        ),
+    }
+
+
+def request_of(values: Sequence[Any]) -> Request:
+    """Values of `Form.inputs` -> Request; ConfigError names the field."""
+    count = len(SAMPLING_NAMES)
+    prompt, rest = values[0], values[1:]
+    given = dict(zip(SAMPLING_NAMES, rest[:count], strict=True))
+    chat = given.pop("chat")
+    given["stop"] = tuple(line for line in str(given["stop"] or "").split("\n") if line)
+    given["top_k"] = given["top_k"] or 0
+    if given["max_new_tokens"] is not None:
+        given["max_new_tokens"] = int(given["max_new_tokens"])
+    return Request(
+        prompt=prompt or "",
+        sampling=SamplingParams(**given),
+        speculation=config_of(rest[count:]),
+        chat=bool(chat),
+    )
+
+
+def preset_config(
+    name: str, temperature: float, own: dict[str, Any] | None = None
+) -> SpeculationConfig:
+    """A preset as the page runs it, with alternatives recorded; `own` are the visitor's."""
+    if own and name in own:
+        return SpeculationConfig.from_plain(own[name])
+    plain = SpeculationConfig.preset(name, temperature).to_plain()
+    return SpeculationConfig.from_plain({**plain, "record_top_k": RECORD_TOP_K})
+
+
+def preset_values(
+    name: str, temperature: float, names: Sequence[str], own: dict[str, Any] | None = None
+) -> list[Any]:
+    """What the fields show for a preset."""
+    return values_of(preset_config(name, temperature, own), names)
+
+
+def own_preset(values: Sequence[Any]) -> dict[str, Any]:
+    """The fields as a visitor's preset keeps them. ConfigError names the field."""
+    return config_of(values[1 + len(SAMPLING_NAMES) :]).to_plain()
+
+
+def validity(values: Sequence[Any]) -> str:
+    """Why these settings cannot run, empty when they can; the prompt is not looked at."""
+    try:
+        request_of(["x", *values[1:]])
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+def choices_for(values: Sequence[Any]) -> tuple[gr.Dropdown, gr.Dropdown]:
+    """The draft and verify menus for the temperature and draft kind that are set."""
+    by_name = dict(zip(SAMPLING_NAMES, values[1:], strict=False))
+    fields = dict(zip(FIELD_NAMES, values[1 + len(SAMPLING_NAMES) :], strict=True))
+    temperature = float(by_name["temperature"] or 0.0)
+    return (
+        gr.Dropdown(choices=draft_choices(temperature)),
+        gr.Dropdown(choices=verify_choices(fields["draft"] or "auto", temperature)),
+    )

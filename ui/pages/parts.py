@@ -1,0 +1,90 @@
+"""The page's own furniture: header chips, notices, the list of runs. Plain `gr.HTML`, dict values.
+
+Their scripts (`assets/*.js` here) build the DOM from text nodes alone, so a prompt or a file name
+is never markup. Knows what to show, not where it comes from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from core.events import ModelInfo
+from ui.explain import letter
+from ui.messages import Line
+
+__all__ = ["header", "header_value", "notice", "notice_value", "page_css", "page_js", "run_list"]
+
+ASSETS = Path(__file__).parent / "assets"
+LIVE_SHELL = '<div class="sp-shell" aria-live="polite"></div>'
+SHELL = '<div class="sp-shell"></div>'
+
+
+def header() -> gr.HTML:
+    """Chips of the loaded models, the state of the engine, the place in the queue."""
+    return _part("header.js", SHELL, elem_id="header")
+
+
+def notice(elem_id: str) -> gr.HTML:
+    """Lines with a kind, read out politely by a screen reader."""
+    return _part("notice.js", LIVE_SHELL, elem_id=elem_id)
+
+
+def run_list(elem_id: str) -> gr.HTML:
+    """Past runs as a table; triggers `select` with {"run": id}."""
+    return _part("runs.js", SHELL, elem_id=elem_id)
+
+
+def _part(script: str, shell: str, elem_id: str) -> gr.HTML:
+    return gr.HTML(
+        value={},
+        html_template=shell,
+        js_on_load=(ASSETS / script).read_text(encoding="utf-8"),
+        apply_default_css=False,
+        elem_id=elem_id,
+    )
+
+
+def header_value(models: Iterable[ModelInfo], state: str = "", place: int = 0) -> dict[str, Any]:
+    """`slot` is a drafter's colour; the LLM has none."""
+    chips: dict[str, Any] = {}
+    slot = 0
+    for i, model in enumerate(models):
+        is_drafter = model.role == "ssm"
+        chips[str(i)] = {
+            "role": "SSM" if is_drafter else "LLM",
+            "name": model.name,
+            "parameters": _count(model.parameters),
+            "dtype": model.dtype,
+            "device": model.device,
+            "slot": slot if is_drafter else -1,
+            "letter": letter(slot) if is_drafter else "",
+        }
+        slot += is_drafter
+    return {"models": chips, "state": state or "ready", "place": place}
+
+
+def _count(parameters: int) -> str:
+    for unit, size in (("B", 1e9), ("M", 1e6), ("k", 1e3)):
+        if parameters >= size:
+            return f"{parameters / size:.3g}{unit}"
+    return str(parameters)
+
+
+def notice_value(lines: Iterable[Line]) -> dict[str, Any]:
+    """Lines in order, each once."""
+    unique = list(dict.fromkeys(line for line in lines if line.text))
+    return {"lines": {str(i): {"kind": x.kind, "text": x.text} for i, x in enumerate(unique)}}
+
+
+def page_css() -> str:
+    """Style of the furniture and of the layout."""
+    return (ASSETS / "page.css").read_text(encoding="utf-8")
+
+
+def page_js() -> str:
+    """Run once in each tab: keyboard, large type."""
+    return (ASSETS / "keys.js").read_text(encoding="utf-8")

@@ -1,0 +1,338 @@
+"""The Sessions tab: past runs, found, opened and played again on a board like Live's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import gradio as gr
+from gradio.components import Component
+
+from core.errors import StoreError
+from ui.context import Context
+from ui.messages import Line
+from ui.pages.board import Board, Values, build_board, wire_board
+from ui.pages.parts import notice, notice_value, run_list
+from ui.player import Pace, Player
+from ui.session import Desk, guarded_once
+from ui.source import StoredSource
+
+__all__ = ["Sessions", "build_sessions", "wire_sessions"]
+
+PAGE = 10
+EXCERPT = 160
+STATUSES = ("all", "completed", "running", "cancelled", "failed", "interrupted")
+ORDERS = ("newest", "oldest", "fastest", "longest", "acceptance")
+
+
+@dataclass(frozen=True, slots=True)
+class Sessions:
+    """The tab's components."""
+
+    board: Board
+    text: gr.Textbox
+    status: gr.Dropdown
+    order: gr.Dropdown
+    page: gr.Number
+    runs: gr.HTML
+    said: gr.HTML
+    older: gr.Button
+    newer: gr.Button
+    refresh: gr.Button
+    scrub: gr.Slider
+    delete: gr.Button
+    sure: gr.Button
+    opened: gr.State
+
+    @property
+    def filters(self) -> list[Component]:
+        return [self.text, self.status, self.order, self.page]
+
+
+# -- layout --
+
+
+def build_sessions(context: Context) -> Sessions:
+    """The list above, the opened run below."""
+    with gr.Row(equal_height=False):
+        text = gr.Textbox(
+            label="Search", info="Words of prompt or text.", scale=3, elem_id="sessions-search"
+        )
+        status = gr.Dropdown(list(STATUSES), value="all", label="Status", info="How it ended.")
+        order = gr.Dropdown(list(ORDERS), value="newest", label="Order", info="What comes first.")
+    said = notice("sessions-said")
+    runs = run_list("sessions-runs")
+    page = gr.Number(value=1, precision=0, visible=False)
+    with gr.Row():
+        newer = gr.Button("‹ Page", size="sm", elem_id="sessions-newer", min_width=80)
+        older = gr.Button("Page ›", size="sm", elem_id="sessions-older", min_width=80)
+        refresh = gr.Button("Refresh", size="sm", elem_id="sessions-refresh", min_width=80)
+        delete = gr.Button(
+            "Delete the opened run", size="sm", elem_id="sessions-delete", min_width=80
+        )
+        sure = gr.Button(
+            "Yes, delete it for ever",
+            size="sm",
+            variant="stop",
+            visible=False,
+            elem_id="sessions-sure",
+            min_width=80,
+        )
+    scrub = gr.Slider(
+        0, 1, value=0, step=1, label="Round (scrub through the run)", elem_id="sessions-scrub"
+    )
+    board = build_board(context, "sessions")
+    opened = gr.State("")
+    return Sessions(
+        board,
+        text,
+        status,
+        order,
+        page,
+        runs,
+        said,
+        older,
+        newer,
+        refresh,
+        scrub,
+        delete,
+        sure,
+        opened,
+    )
+
+
+# -- handlers --
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """Who asks: the owner their list is restricted to (None: all), whether paths are theirs."""
+
+    owner: str | None
+    paths: bool
+
+
+def listed(
+    context: Context, asker: Asker, opened: str, text: str, status: str, order: str, page: float
+) -> list[Any]:
+    """The list, its notice and the page number, which never runs past the end."""
+
+    def work() -> list[Any]:
+        asked = {
+            "text": text or "",
+            "status": "" if status == "all" else status,
+            "order": order,
+            "owner": asker.owner,
+            "limit": PAGE,
+        }
+        number = max(1, int(page or 1))
+        found = context.store.runs(context.query(**asked, offset=PAGE * (number - 1)))
+        last = max(1, -(-found.total // PAGE))
+        if number > last:
+            number = last
+            found = context.store.runs(context.query(**asked, offset=PAGE * (number - 1)))
+        rows = {str(i): row_value(summary) for i, summary in enumerate(found.rows)}
+        anything = bool(text) or status != "all"
+        empty = "No run matches." if anything else "No run yet: the Live tab makes the first."
+        value = {"rows": rows, "selected": opened, "empty": empty}
+        lines = [Line("info", f"{_runs(found.total)}, page {number} of {last}.")]
+        lines += _whereabouts(context, asker)
+        return [value, notice_value(lines), number]
+
+    return guarded_once(work, lambda message: [{}, notice_value([Line("error", message)]), 1])
+
+
+def _runs(total: int) -> str:
+    return "1 run" if total == 1 else f"{total} runs"
+
+
+def _whereabouts(context: Context, asker: Asker) -> list[Line]:
+    if not asker.paths:
+        return [Line("info", "You see the runs of this browser.")]
+    return [
+        Line(
+            "info",
+            f"All runs are in {context.store.path} (SQLite). "
+            f'To look inside: uvx datasette "{context.store.path}"',
+        )
+    ]
+
+
+def row_value(summary: Any) -> dict[str, Any]:
+    """What the list shows of a run; a RunSummary in."""
+    stats = summary.stats
+    return {
+        "id": summary.run_id,
+        "status": summary.status,
+        "prompt": _excerpt(summary.prompt),
+        "output": _excerpt(summary.output),
+        "when": _local(summary.created_utc),
+        "drafters": ", ".join(summary.drafters) or "none (plain)",
+        "tokens": str(stats.num_new_tokens) if stats else "",
+        "rounds": str(summary.num_rounds),
+        "mean": f"{stats.mean_acceptance_length:.2f}" if stats else "",
+        "tps": f"{stats.tokens_per_second:.1f}" if stats else "",
+    }
+
+
+def _excerpt(text: str) -> str:
+    flat = " ".join(text.split())
+    return flat if len(flat) <= EXCERPT else flat[: EXCERPT - 1] + "…"
+
+
+def _local(created_utc: str) -> str:
+    """The server's local time, to the second."""
+    try:
+        return datetime.fromisoformat(created_utc).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    except ValueError:
+        return created_utc
+
+
+def allowed(context: Context, asker: Asker, run_id: str) -> Any:
+    """The run's summary. StoreError also where it is another visitor's: it does not exist."""
+    summary = context.store.run(run_id)
+    if asker.owner is not None and getattr(summary, "owner", "") != asker.owner:
+        raise StoreError(f"run_id is {run_id!r}: no such run of yours")
+    return summary
+
+
+def opened_run(sessions: Sessions, desk: Desk, asker: Asker, run_id: str) -> list[Any]:
+    """Open a run at its end: the board, the scrubber, the id, Delete."""
+    board = sessions.board
+
+    def work() -> list[Any]:
+        allowed(board.context, asker, run_id)
+        player = Player(StoredSource(board.context.store, run_id), Pace("full"))
+        player.advance(0.0)
+        desk.look_at(player)
+        rounds = player.frame().known_rounds
+        scrub = gr.Slider(minimum=0, maximum=max(1, rounds), value=rounds)
+        return [*board.values(desk), scrub, run_id]
+
+    def failed(message: str) -> list[Any]:
+        return [*board.failed(desk)(message), gr.Slider(), ""]
+
+    return guarded_once(work, failed)
+
+
+def scrubbed(sessions: Sessions, desk: Desk, number: float) -> Values:
+    """To the end of a round."""
+
+    def work() -> None:
+        if desk.player is not None:
+            desk.player.seek(int(number))
+
+    return sessions.board.once(desk, work)
+
+
+def deleted(sessions: Sessions, desk: Desk, asker: Asker, run_id: str) -> list[Any]:
+    """Remove the opened run; the board becomes empty."""
+    board = sessions.board
+
+    def work() -> list[Any]:
+        if not run_id:
+            raise StoreError("no run is opened: open one from the list first")
+        if allowed(board.context, asker, run_id).status == "running":
+            raise StoreError("run is still running: stop it first")
+        board.context.store.delete(run_id)
+        desk.look_at(None)
+        return [*board.values(desk), "", gr.Button(visible=False)]
+
+    def failed(message: str) -> list[Any]:
+        return [*board.failed(desk)(message), run_id, gr.Button(visible=False)]
+
+    return guarded_once(work, failed)
+
+
+# -- wiring --
+
+
+def wire_sessions(sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab) -> None:
+    """Connect everything of the tab; the list is read again whenever the tab is opened."""
+    quick: dict[str, Any] = {
+        "show_progress": "hidden",
+        "api_visibility": "private",
+        "queue": False,
+        "trigger_mode": "always_last",
+    }
+    board = sessions.board
+    wire_board(board)
+    list_inputs = [visitor, sessions.opened, *sessions.filters]
+    list_outputs = [sessions.runs, sessions.said, sessions.page]
+    for trigger, turn in (
+        (tab.select, 0),
+        (sessions.refresh.click, 0),
+        (sessions.older.click, 1),
+        (sessions.newer.click, -1),
+        (sessions.text.change, None),
+        (sessions.status.change, None),
+        (sessions.order.change, None),
+    ):
+        trigger(_list_handler(board.context, turn), list_inputs, list_outputs, **quick)
+    opening = [*board.outputs, sessions.scrub, sessions.opened]
+    opened = sessions.runs.select(_open_handler(sessions), [visitor], opening, **quick)
+    opened.then(_list_handler(board.context, 0), list_inputs, list_outputs, **quick)
+    sessions.scrub.input(_scrub_handler(sessions), [sessions.scrub], board.outputs, **quick)
+    sessions.delete.click(lambda: gr.Button(visible=True), None, sessions.sure, **quick)
+    gone = sessions.sure.click(
+        _delete_handler(sessions),
+        [visitor, sessions.opened],
+        [*board.outputs, sessions.opened, sessions.sure],
+        **quick,
+    )
+    gone.then(_list_handler(board.context, 0), list_inputs, list_outputs, **quick)
+
+
+def asker_of(context: Context, request: gr.Request, visitor: str) -> Asker:
+    """What this caller may see."""
+    access = context.access
+    return Asker(access.owner(request, visitor or ""), access.shows_paths(request))
+
+
+def _list_handler(context: Context, turn: int | None) -> Callable[..., list[Any]]:
+    """`turn`: pages forward or back; None begins at the first page again."""
+
+    def show(
+        request: gr.Request,
+        visitor: str,
+        opened: str,
+        text: str,
+        status: str,
+        order: str,
+        page: float,
+    ) -> list[Any]:
+        number = 1 if turn is None else (page or 1) + turn
+        asker = asker_of(context, request, visitor)
+        return listed(context, asker, opened, text, status, order, number)
+
+    return show
+
+
+def _open_handler(sessions: Sessions) -> Callable[..., list[Any]]:
+    board = sessions.board
+
+    def choose(request: gr.Request, event: gr.EventData, visitor: str) -> list[Any]:
+        run_id = str((event._data or {}).get("run", ""))
+        asker = asker_of(board.context, request, visitor)
+        return opened_run(sessions, board.desk(request), asker, run_id)
+
+    return choose
+
+
+def _scrub_handler(sessions: Sessions) -> Callable[..., Values]:
+    def move(request: gr.Request, number: float) -> Values:
+        return scrubbed(sessions, sessions.board.desk(request), number)
+
+    return move
+
+
+def _delete_handler(sessions: Sessions) -> Callable[..., list[Any]]:
+    board = sessions.board
+
+    def delete(request: gr.Request, visitor: str, run_id: str) -> list[Any]:
+        asker = asker_of(board.context, request, visitor)
+        return deleted(sessions, board.desk(request), asker, run_id)
+
+    return delete

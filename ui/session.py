@@ -1,0 +1,196 @@
+"""What stands between a visitor's tab and the engine: runs started, played, stopped, forgotten.
+
+A Hub starts runs on the worker and taps them into the store (ui/source.py says why there). A Desk
+is one tab's place: the run it looks at, what was measured about it. `play` is the generator behind
+every moving picture: 15 frames a second, no lock, connection or torch context across a `yield`.
+Knows no component: pages turn frames into values.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from core.config import Request
+from core.errors import SpecScopeError
+from core.events import Event
+from ui.frame import Baseline, Frame
+from ui.player import Player
+from ui.proof import Answer
+from ui.source import LiveSource, RunLike, StoreLike
+
+__all__ = ["Desk", "Desks", "Hub", "WorkerLike", "guarded", "guarded_once", "play", "run_to_end"]
+
+FRAME_S = 1 / 15
+CHECK_S = 0.25
+MAX_DESKS = 400
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class WorkerLike(Protocol):
+    """What is needed of core.worker.Worker."""
+
+    engine: Any
+
+    def submit(self, request: Request, tap: Callable[[Event], None] | None = None) -> RunLike: ...
+    def waiting(self) -> int: ...
+
+
+class Hub:
+    """Starts runs; each is recorded to its end, whoever watches."""
+
+    def __init__(self, worker: WorkerLike, store: StoreLike) -> None:
+        self.worker, self.store = worker, store
+
+    def start(self, request: Request, owner: str = "") -> LiveSource:
+        """Queue a request. Raises what `Worker.submit` raises (ConfigError, EngineClosedError)."""
+        source = LiveSource(self.store, owner)
+        source.attach(self.worker.submit(request, source.take))
+        return source
+
+
+@dataclass(slots=True)
+class Desk:
+    """One tab's place on one page: the run it looks at and what was found out about it.
+
+    `baseline` and `answer` belong to the run of `player`; `trouble` and `doing` are sentences for
+    the visitor; `side` is a second run for this desk, such as the baseline's.
+    """
+
+    player: Player | None = None
+    baseline: Baseline | None = None
+    plain: LiveSource | None = None
+    answer: Answer | None = None
+    trouble: str = ""
+    doing: str = ""
+    side: LiveSource | None = None
+
+    def look_at(self, player: Player | None) -> None:
+        """Turn to another run: what was known about the last one goes."""
+        self.cancel()
+        self.player, self.plain, self.answer = player, None, None
+        self.trouble = self.doing = ""
+
+    def frame(self) -> Frame:
+        return self.player.frame() if self.player else Frame()
+
+    def cancel(self) -> None:
+        """Stop whatever the engine does for this desk."""
+        for source in (self.player.source if self.player else None, self.side):
+            if source is not None and not source.done:
+                source.cancel()
+
+
+class Desks:
+    """The desks of all tabs, by browser session and page; the oldest go first when too many."""
+
+    def __init__(self, limit: int = MAX_DESKS) -> None:
+        self._desks: OrderedDict[tuple[str, str], Desk] = OrderedDict()
+        self._lock = threading.Lock()
+        self._limit = limit
+
+    def of(self, session: str | None, page: str) -> Desk:
+        """The desk of this tab, made at first use."""
+        key = (session or "", page)
+        with self._lock:
+            desk = self._desks.setdefault(key, Desk())
+            self._desks.move_to_end(key)
+            dropped = []
+            while len(self._desks) > self._limit:
+                dropped.append(self._desks.popitem(last=False)[1])
+        for old in dropped:
+            old.cancel()
+        return desk
+
+    def leave(self, session: str | None) -> None:
+        """A tab was closed: its runs stop, its desks go."""
+        with self._lock:
+            keys = [key for key in self._desks if key[0] == (session or "")]
+            left = [self._desks.pop(key) for key in keys]
+        for desk in left:
+            desk.cancel()
+
+    def __len__(self) -> int:
+        return len(self._desks)
+
+
+def play(desk: Desk, clock: Callable[[], float] = time.monotonic) -> Iterator[Frame]:
+    """Frames of the desk's run until it rests; closing the generator stops the engine.
+
+    A tab that goes away closes the generator (Gradio raises GeneratorExit in it). When the desk has
+    turned to another run, or a later call plays this one, the generator ends and stops nothing.
+    """
+    player = desk.player
+    if player is None:
+        return
+    turn = player.take_turn()
+    shown: object = None
+    try:
+        while desk.player is player and player.turn == turn:
+            # Taken first: what comes in later differs from it and is drawn by the next frame.
+            version = _moved(player, clock())
+            if version != shown:
+                shown = version
+                yield player.frame()
+            elif player.resting:
+                return
+            _pause(player, clock)
+    finally:
+        if player.turn == turn:
+            player.source.cancel()
+
+
+def _moved(player: Player, now: float) -> object:
+    player.advance(now)
+    return player.version
+
+
+def _pause(player: Player, clock: Callable[[], float]) -> None:
+    """A frame's time; longer where nothing comes, so that an idle tab costs nothing."""
+    began = clock()
+    if player.pace.mode == "full" and not player.source.done:
+        player.source.wait(player.source.count, CHECK_S)
+    if not player.resting:
+        time.sleep(max(0.0, FRAME_S - (clock() - began)))
+
+
+def run_to_end(hub: Hub, desk: Desk, request: Request, owner: str) -> Iterator[LiveSource]:
+    """Run a second request for a desk (a baseline); yields at a frame's pace until it is done."""
+    source = hub.start(request, owner)
+    desk.side = source
+    try:
+        while not source.done:
+            yield source
+            source.wait(source.count, CHECK_S)
+            time.sleep(FRAME_S)
+        yield source
+    finally:
+        desk.side = None
+        source.cancel()
+
+
+def guarded(work: Iterator[T], failed: Callable[[str], T]) -> Iterator[T]:
+    """`work`, and `failed(message)` where it breaks: the one broad except of the page.
+
+    An error of ours is told in its own words; anything else is a bug: it goes to the log whole and
+    to the page in a line.
+    """
+    try:
+        yield from work
+    except SpecScopeError as error:
+        yield failed(str(error))
+    except Exception as error:  # the page must live on; the log has the traceback
+        log.exception("internal error on the page")
+        yield failed(f"internal error ({type(error).__name__}): {error}")
+
+
+def guarded_once(work: Callable[[], T], failed: Callable[[str], T]) -> T:
+    """`guarded` for a handler that answers once."""
+    return next(guarded((work() for _ in range(1)), failed))

@@ -1,0 +1,131 @@
+"""A round's tree as nodes to draw, at every stage of the round. Knows events, no Gradio.
+
+Before the tree is combined the drafts are laid over one another as they stand, so that a visitor
+who steps sees the branches of each drafter before anything is cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from core.events import Combined, DraftRecord, ProposalRecord, Verified
+from ui.view import Detail
+
+__all__ = ["dropped", "places", "tree_nodes"]
+
+
+def tree_nodes(detail: Detail, drafters: tuple[str, ...]) -> dict[str, Any]:
+    """Node number -> text, parent, depth, outcome, LLM probability and who proposed it."""
+    index = {name: str(i) for i, name in enumerate(drafters)}
+    if detail.combined:
+        return _combined(detail.combined, detail.verified, index)
+    return _laid_over(detail.drafted.drafts, index) if detail.drafted else {}
+
+
+def _combined(tree: Combined, verdict: Verified | None, index: dict[str, str]) -> dict[str, Any]:
+    return {
+        str(n): {
+            "t": tree.texts[n],
+            "id": tree.token_ids[n],
+            "parent": tree.parents[n],
+            "depth": tree.depths[n],
+            "outcome": verdict.outcomes[n] if verdict else "pending",
+            "lp": round(verdict.llm_probabilities[n], 4) if verdict else None,
+            "by": _proposers(tree.proposals[n], index),
+        }
+        for n in range(len(tree.token_ids))
+    }
+
+
+def _proposers(proposals: tuple[ProposalRecord, ...], index: dict[str, str]) -> dict[str, Any]:
+    """By drafter; a token that a drafter drew twice counts `n` = 2, with its first numbers."""
+    by: dict[str, Any] = {}
+    for proposal in proposals:
+        key = index.get(proposal.drafter, "-1")
+        if key in by:
+            by[key]["n"] += 1
+            continue
+        by[key] = {
+            "score": round(proposal.score, 4),
+            "q": round(proposal.q, 4),
+            "rank": proposal.rank,
+            "n": 1,
+        }
+    return by
+
+
+def _laid_over(drafts: tuple[DraftRecord, ...], index: dict[str, str]) -> dict[str, Any]:
+    """The union of the drafts, before anything is cut; no outcome, no LLM probability."""
+    nodes: dict[str, Any] = {}
+    known: dict[tuple[int, int], int] = {}
+    for draft in drafts:
+        place: dict[int, int] = {-1: -1}
+        for j, token_id in enumerate(draft.token_ids):
+            above = place[draft.parents[j]]
+            node = known.setdefault((above, token_id), len(known))
+            place[j] = node
+            entry = nodes.setdefault(str(node), _pending(draft, j, above))
+            record = ProposalRecord(draft.drafter, draft.scores[j], draft.qs[j], draft.ranks[j])
+            for key, value in _proposers((record,), index).items():
+                entry["by"].setdefault(key, value)
+    return nodes
+
+
+def _pending(draft: DraftRecord, j: int, above: int) -> dict[str, Any]:
+    return {
+        "t": draft.texts[j],
+        "id": draft.token_ids[j],
+        "parent": above,
+        "depth": draft.depths[j],
+        "outcome": "pending",
+        "lp": None,
+        "by": {},
+    }
+
+
+def places(detail: Detail, drafter: str) -> Mapping[int, int]:
+    """Index in the drafter's draft -> node of the combined tree, by walking both from the root."""
+    draft = _draft_of(detail, drafter)
+    if draft is None or detail.combined is None:
+        return {}
+    tree = detail.combined
+    gone = {j for name, j in tree.dropped if name == drafter}
+    nodes = {(tree.parents[n], tree.token_ids[n]): n for n in range(len(tree.token_ids))}
+    found: dict[int, int] = {}
+    for j, token_id in enumerate(draft.token_ids):
+        parent = draft.parents[j]
+        above = -1 if parent < 0 else found.get(parent, -2)
+        if j not in gone and (above, token_id) in nodes:
+            found[j] = nodes[above, token_id]
+    return found
+
+
+def _draft_of(detail: Detail, drafter: str) -> DraftRecord | None:
+    drafts = detail.drafted.drafts if detail.drafted else ()
+    return next((draft for draft in drafts if draft.drafter == drafter), None)
+
+
+def dropped(detail: Detail, drafters: tuple[str, ...], root_text: str) -> dict[str, Any]:
+    """Drafted tokens that are not in the tree; `parent` is a node's number or d<k>, another one."""
+    if detail.combined is None:
+        return {}
+    numbers = {pair: k for k, pair in enumerate(detail.combined.dropped)}
+    values: dict[str, Any] = {}
+    for (name, j), k in numbers.items():
+        draft = _draft_of(detail, name)
+        if draft is None:
+            continue
+        parent = draft.parents[j]
+        node = -1 if parent < 0 else places(detail, name).get(parent, -1)
+        also = numbers.get((name, parent))
+        values[str(k)] = {
+            "drafter": str(drafters.index(name)) if name in drafters else "-1",
+            "t": draft.texts[j],
+            "id": draft.token_ids[j],
+            "depth": draft.depths[j],
+            "score": round(draft.scores[j], 4),
+            "parent": str(node) if also is None else f"d{also}",
+            "parent_text": root_text if parent < 0 else draft.texts[parent],
+        }
+    return values

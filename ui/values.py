@@ -1,0 +1,308 @@
+"""Frame -> the values of the page's pictures: plain JSON, dicts only, bounded while a run is live.
+
+What each picture's value holds is said here, function by function; the components draw it and ask
+nothing more. Dicts keyed by token, node or round and never a list: Gradio's stream diff is wrong
+for lists inside lists and dear for sliding ones. Every call makes fresh objects. Knows no Gradio.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from core.events import RunStats
+from ui.explain import bars, explain
+from ui.frame import Baseline, Frame
+from ui.trees import dropped, places, tree_nodes
+from ui.view import Detail, TokenView, View
+
+__all__ = ["PICTURES", "drafters_value", "picture_values"]
+
+Value = dict[str, Any]
+
+LIVE_TOKENS = 400
+FINAL_TOKENS = 4000
+CHUNK = 100
+LIVE_ROUNDS = 100
+LIVE_BARS = 40
+SHARES = ("draft", "llm", "combine", "verify", "commit", "prefill", "other")
+
+
+def picture_values(frame: Frame, baseline: Baseline | None = None) -> dict[str, Value]:
+    """The value of every picture, by name (PICTURES)."""
+    return {
+        "legend": legend_value(frame.view),
+        "figures": figures_value(frame, baseline),
+        "strip": strip_value(frame),
+        "tree": tree_value(frame),
+        "proposals": proposals_value(frame),
+        "inspector": inspector_value(frame),
+        "lengths": lengths_value(frame),
+        "timeline": timeline_value(frame),
+    }
+
+
+PICTURES = (
+    "legend",
+    "figures",
+    "strip",
+    "tree",
+    "proposals",
+    "inspector",
+    "lengths",
+    "timeline",
+)
+
+
+def drafters_value(view: View) -> Value:
+    """The drafters in their fixed order; the slot is their colour and their letter."""
+    return {str(i): {"name": name, "slot": i} for i, name in enumerate(view.drafters)}
+
+
+def legend_value(view: View) -> Value:
+    """Who is who: the drafters' colours and the LLM's name."""
+    models = view.started.models if view.started else ()
+    llm = next((model.name for model in models if model.role == "llm"), "")
+    return {"drafters": drafters_value(view), "llm": llm}
+
+
+def strip_value(frame: Frame) -> Value:
+    """The text as tokens; of a long run the oldest text is kept without its tokens."""
+    view = frame.view
+    limit = FINAL_TOKENS if frame.whole else LIVE_TOKENS
+    first = max(0, len(view.tokens) - limit) // CHUNK * CHUNK
+    last = len(view.tokens) - 1
+    return {
+        "run": view.run_id,
+        "drafters": drafters_value(view),
+        "prompt": view.started.prompt if view.started else "",
+        "old": {
+            str(at // CHUNK): "".join(token.text for token in view.tokens[at : at + CHUNK])
+            for at in range(0, first, CHUNK)
+        },
+        "tokens": {
+            str(first + i): _token(token, view.tail if first + i == last else "")
+            for i, token in enumerate(view.tokens[first:])
+        },
+        "sel": frame.selected,
+        "done": frame.whole,
+    }
+
+
+def _token(token: TokenView, tail: str) -> Value:
+    return {
+        "t": token.text + tail,
+        "tok": token.token,
+        "id": token.token_id,
+        "r": token.round,
+        "k": token.kind,
+        "by": ",".join(str(i) for i, _ in token.scores),
+        "s": {str(i): round(score, 4) for i, score in token.scores},
+        "p": round(token.probability, 4),
+    }
+
+
+def figures_value(frame: Frame, baseline: Baseline | None) -> Value:
+    """The run's figures; None where there is nothing to say yet."""
+    view, stats = frame.view, frame.view.stats
+    any_yet = stats.num_rounds > 0
+    values: Value = {"run": view.run_id, "state": view.state}
+    if not view.state and frame.place:
+        values["state"] = "queued"
+    for name in FIGURES:
+        values[name] = round(getattr(stats, name), 4) if any_yet else None
+    config = view.started.config if view.started else {}
+    values["max_new_tokens"] = config.get("sampling", {}).get("max_new_tokens")
+    values["finish_reason"] = view.finish_reason
+    values.update(_speedup(stats, baseline))
+    return values
+
+
+FIGURES = (
+    "tokens_per_second",
+    "mean_acceptance_length",
+    "draft_acceptance_rate",
+    "num_rounds",
+    "ttft_ms",
+    "num_new_tokens",
+    "num_accepted_tokens",
+    "num_draft_tokens",
+    "num_verified_nodes",
+    "total_ms",
+    "draft_ms",
+    "verify_ms",
+    "prefill_ms",
+    "queue_ms",
+    "overlap_ratio",
+)
+
+
+def _speedup(stats: RunStats, baseline: Baseline | None) -> Value:
+    if baseline is None or baseline.tokens_per_second <= 0 or not stats.num_rounds:
+        return {"speedup": None, "baseline_tps": None, "baseline_note": ""}
+    return {
+        "speedup": round(stats.tokens_per_second / baseline.tokens_per_second, 3),
+        "baseline_tps": round(baseline.tokens_per_second, 2),
+        "baseline_note": baseline.note,
+    }
+
+
+def tree_value(frame: Frame) -> Value:
+    """The selected round's tree, as far as its stage has come."""
+    view, detail = frame.view, frame.detail
+    value: Value = {
+        "run": view.run_id,
+        "round": frame.selected,
+        "stage": detail.stage if detail else "draft",
+        "drafters": drafters_value(view),
+        "root": {"t": "", "id": -1},
+        "nodes": {},
+        "own": None,
+        "dropped": {},
+        "node": frame.node,
+        "committed": None,
+    }
+    if detail is None:
+        return value
+    value["root"] = _root(view, detail)
+    value["nodes"] = tree_nodes(detail, view.drafters)
+    value["dropped"] = dropped(detail, view.drafters, value["root"]["t"])
+    if detail.completed:
+        value["committed"] = len(detail.completed.token_ids)
+    verdict = detail.verified
+    if verdict and verdict.own_token_id is not None:
+        value["own"] = {
+            "t": verdict.own_text,
+            "id": verdict.own_token_id,
+            "kind": verdict.own_kind,
+            "p": round(verdict.own_probability, 4),
+            "after": verdict.path[-1] if verdict.path else -1,
+        }
+    return value
+
+
+def _root(view: View, detail: Detail) -> Value:
+    """The last committed token; before the tree exists it is looked up among the tokens."""
+    if detail.combined:
+        return {"t": detail.combined.root_text, "id": detail.combined.root_token_id}
+    before = [token for token in view.tokens[-64:] if token.round < detail.round]
+    if before:
+        return {"t": before[-1].token, "id": before[-1].token_id}
+    started = view.started
+    if started and started.prompt_token_ids:
+        return {"t": started.prompt_texts[-1], "id": started.prompt_token_ids[-1]}
+    return {"t": "", "id": -1}
+
+
+def proposals_value(frame: Frame) -> Value:
+    """What each drafter proposed in the selected round, and each drafter's weight."""
+    view, detail = frame.view, frame.detail
+    rows: Value = {}
+    drafts = detail.drafted.drafts if detail and detail.drafted else ()
+    index = {name: i for i, name in enumerate(view.drafters)}
+    for draft in drafts:
+        nodes = places(detail, draft.drafter) if detail else {}
+        rows[str(index.get(draft.drafter, -1))] = {
+            str(j): {
+                "t": draft.texts[j],
+                "id": draft.token_ids[j],
+                "depth": draft.depths[j],
+                "parent": draft.parents[j],
+                "score": round(draft.scores[j], 4),
+                "q": round(draft.qs[j], 4),
+                "rank": draft.ranks[j],
+                "accepted": _outcome(detail, nodes.get(j)) == "accepted",
+                "in_tree": j in nodes,
+                "node": nodes.get(j, -1),
+            }
+            for j in range(len(draft.token_ids))
+        }
+    completed = detail.completed if detail else None
+    weights = completed.weights if completed else {}
+    return {
+        "run": view.run_id,
+        "round": frame.selected,
+        "drafters": drafters_value(view),
+        "rows": rows,
+        "weights": {str(index[name]): round(w, 4) for name, w in weights.items() if name in index},
+    }
+
+
+def _outcome(detail: Detail | None, node: int | None) -> str:
+    if detail is None or detail.verified is None or node is None:
+        return "pending"
+    return detail.verified.outcomes[node]
+
+
+def inspector_value(frame: Frame) -> Value:
+    """One node explained: the distributions it was chosen from and the verdict in a sentence."""
+    view, detail = frame.view, frame.detail
+    told = explain(detail, frame.node, view.drafters, _sampling(view))
+    return {
+        "run": view.run_id,
+        "round": frame.selected,
+        "node": frame.node,
+        "drafters": drafters_value(view),
+        "title": told.title,
+        "sentence": told.sentence,
+        "outcome": told.outcome,
+        "token": told.token,
+        "id": told.token_id,
+        "parent_t": told.parent_text,
+        "bars": bars(detail, told, view.drafters),
+    }
+
+
+def _sampling(view: View) -> Mapping[str, Any]:
+    return view.started.config.get("sampling", {}) if view.started else {}
+
+
+def lengths_value(frame: Frame) -> Value:
+    """Accepted tokens and speculation length per round, with their histogram and rates."""
+    view = frame.view
+    shown = view.rounds if frame.whole else view.rounds[-LIVE_ROUNDS:]
+    return {
+        "run": view.run_id,
+        "rounds": {
+            str(line.number): {"a": line.accepted, "d": line.depth, "s": line.length}
+            for line in shown
+        },
+        "histogram": {str(j): n for j, n in enumerate(view.stats.acceptance_histogram)},
+        "per_position": {
+            str(i): round(rate, 4) for i, rate in enumerate(view.stats.acceptance_rate_per_position)
+        },
+        "sel": frame.selected,
+    }
+
+
+def timeline_value(frame: Frame) -> Value:
+    """Every stage as a bar on the run's own milliseconds, and the time spent in each."""
+    view = frame.view
+    lanes = (*view.drafters, "combine", "llm", "verify", "commit")
+    place = {name: i for i, name in enumerate(lanes)}
+    shown = view.rounds if frame.whole else view.rounds[-LIVE_BARS:]
+    return {
+        "run": view.run_id,
+        "drafters": drafters_value(view),
+        "lanes": {str(i): name for i, name in enumerate(lanes)} if view.started else {},
+        "bars": {
+            str(line.number): {
+                str(k): {
+                    "lane": str(place.get(span.lane, 0)),
+                    "name": span.name,
+                    "start": round(span.start_ms, 3),
+                    "end": round(span.end_ms, 3),
+                }
+                for k, span in enumerate(line.spans)
+            }
+            for line in shown
+        },
+        "share": _share(view),
+        "sel": frame.selected,
+    }
+
+
+def _share(view: View) -> Value:
+    sums = dict(view.share)
+    idle = max(0.0, view.stats.total_ms - sums.pop("busy", 0.0))
+    return {name: round(sums.get(name, idle if name == "other" else 0.0), 3) for name in SHARES}

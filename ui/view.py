@@ -1,0 +1,245 @@
+"""View: what the page knows of a run, and `reduce(view, event)`, the only way it comes about.
+
+Pure: live play, replay of a stored run and a report fold the same events through the same function
+(law 6). Knows nothing of Gradio, of time or of what is selected. A View holds every token and one
+short line per round, but only the two latest rounds whole: their trees and top-k lists are most of
+a run, and older ones are read back from the events when somebody asks (ui/source.py).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from core.events import (
+    Combined,
+    Drafted,
+    Event,
+    RoundCompleted,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    RunStarted,
+    RunStats,
+    Span,
+    Verified,
+)
+from core.metrics import StatsFold, union_ms
+
+__all__ = [
+    "STAGES",
+    "Detail",
+    "RoundView",
+    "TokenView",
+    "View",
+    "detail_of",
+    "reduce",
+    "reduce_all",
+]
+
+STAGES = ("draft", "combine", "verify", "commit")
+STAGE_OF_LANE = {"combine": "combine", "llm": "llm", "verify": "verify", "commit": "commit"}
+
+
+@dataclass(frozen=True, slots=True)
+class TokenView:
+    """One new token: `text` as it adds to the output, `token` alone; `scores` of its proposers.
+
+    `kind` is `accepted`, `recovered`, `bonus` or `plain`; `probability` the LLM's.
+    """
+
+    token_id: int
+    text: str
+    token: str
+    round: int
+    kind: str
+    probability: float
+    scores: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RoundView:
+    """One round in a line: tokens accepted and emitted, depth of its tree, length asked for."""
+
+    number: int
+    accepted: int
+    emitted: int
+    depth: int
+    nodes: int
+    length: int
+    spans: tuple[Span, ...]
+    weights: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Detail:
+    """The events of one round so far; `stage` is the last that happened."""
+
+    round: int
+    drafted: Drafted | None = None
+    combined: Combined | None = None
+    verified: Verified | None = None
+    completed: RoundCompleted | None = None
+
+    @property
+    def stage(self) -> str:
+        events = (self.drafted, self.combined, self.verified, self.completed)
+        done = [name for name, event in zip(STAGES, events, strict=True) if event is not None]
+        return done[-1] if done else STAGES[0]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A run as far as it is known. `state`: empty, `running`, `completed`, `cancelled`, `failed`.
+
+    `share`: milliseconds per stage, in the order of first use. `current` is the latest round,
+    perhaps unfinished, `last` the latest finished one. `seq` is the last event's number.
+    """
+
+    started: RunStarted | None = None
+    state: str = ""
+    seq: int = -1
+    tokens: tuple[TokenView, ...] = ()
+    rounds: tuple[RoundView, ...] = ()
+    current: Detail | None = None
+    last: Detail | None = None
+    tail: str = ""
+    stats: RunStats = RunStats()
+    share: tuple[tuple[str, float], ...] = ()
+    finish_reason: str = ""
+    error: str = ""
+    fold: StatsFold = field(default_factory=StatsFold, compare=False, repr=False)
+
+    @property
+    def run_id(self) -> str:
+        return self.started.run_id if self.started else ""
+
+    @property
+    def drafters(self) -> tuple[str, ...]:
+        return self.started.drafters if self.started else ()
+
+    @property
+    def text(self) -> str:
+        """The text written so far, without the prompt."""
+        return "".join(token.text for token in self.tokens) + self.tail
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        return tuple(token.token_id for token in self.tokens)
+
+
+def reduce(view: View, event: Event) -> View:
+    """The view after `event`; `view` itself never changes."""
+    fold = copy.deepcopy(view.fold)
+    fold.observe(event)
+    view = replace(view, fold=fold, seq=event.seq)
+    if isinstance(event, RunStarted):
+        return replace(view, started=event, state="running")
+    if isinstance(event, (Drafted, Combined, Verified)):
+        return replace(view, current=detail_with(_open(view, event.round), event))
+    if isinstance(event, RoundCompleted):
+        return _after_round(view, event)
+    return _after_end(view, event)
+
+
+def reduce_all(events: Iterable[Event], view: View | None = None) -> View:
+    """`reduce` over many events, from `view` or from nothing."""
+    view = view or View()
+    for event in events:
+        view = reduce(view, event)
+    return view
+
+
+def detail_of(events: Iterable[Event], number: int) -> Detail | None:
+    """Round `number` out of `events`, None where none of it is there."""
+    detail = Detail(number)
+    for event in events:
+        if (
+            isinstance(event, (Drafted, Combined, Verified, RoundCompleted))
+            and event.round == number
+        ):
+            detail = detail_with(detail, event)
+    return None if detail == Detail(number) else detail
+
+
+def detail_with(detail: Detail, event: Drafted | Combined | Verified | RoundCompleted) -> Detail:
+    """`detail` with one more of its round's events."""
+    if isinstance(event, Drafted):
+        return replace(detail, drafted=event)
+    if isinstance(event, Combined):
+        return replace(detail, combined=event)
+    if isinstance(event, Verified):
+        return replace(detail, verified=event)
+    return replace(detail, completed=event)
+
+
+def _open(view: View, number: int) -> Detail:
+    same = view.current is not None and view.current.round == number
+    return view.current if same and view.current else Detail(number)
+
+
+def _after_round(view: View, event: RoundCompleted) -> View:
+    detail = detail_with(_open(view, event.round), event)
+    tree = detail.combined
+    line = RoundView(
+        number=event.round,
+        accepted=event.num_accepted,
+        emitted=len(event.token_ids),
+        depth=max(tree.depths, default=0) if tree else 0,
+        nodes=len(tree.token_ids) if tree else 0,
+        length=event.speculation_length,
+        spans=event.spans,
+        weights=event.weights,
+    )
+    return replace(
+        view,
+        current=detail,
+        last=detail,
+        rounds=(*view.rounds, line),
+        tokens=(*view.tokens, *_new_tokens(view, detail, event)),
+        stats=view.fold.stats(event.at_ms),
+        share=_shared(view.share, event),
+    )
+
+
+def _new_tokens(view: View, detail: Detail, event: RoundCompleted) -> Iterable[TokenView]:
+    """The round's tokens: accepted nodes first, in path order, then the LLM's own token."""
+    tree, verdict = detail.combined, detail.verified
+    index = {name: i for i, name in enumerate(view.drafters)}
+    for i, token_id in enumerate(event.token_ids):
+        kind, chance = "plain", 0.0
+        scores: tuple[tuple[int, float], ...] = ()
+        if verdict and tree and i < event.num_accepted:
+            node = verdict.path[i]
+            kind, chance = "accepted", verdict.llm_probabilities[node]
+            firsts = {index.get(p.drafter, -1): p.score for p in reversed(tree.proposals[node])}
+            scores = tuple(sorted(firsts.items()))
+        elif verdict:
+            kind, chance = verdict.own_kind, verdict.own_probability
+        yield TokenView(
+            token_id, event.text_deltas[i], event.texts[i], event.round, kind, chance, scores
+        )
+
+
+def _shared(
+    share: tuple[tuple[str, float], ...], event: RoundCompleted
+) -> tuple[tuple[str, float], ...]:
+    """`share` with the round's spans; `busy` is the time in which anything at all was at work."""
+    sums = dict(share)
+    for span in event.spans:
+        stage = STAGE_OF_LANE.get(span.lane, "draft")
+        stage = "prefill" if span.name == "prefill" else stage
+        sums[stage] = sums.get(stage, 0.0) + span.end_ms - span.start_ms
+    busy = union_ms((span.start_ms, span.end_ms) for span in event.spans)
+    sums["busy"] = sums.get("busy", 0.0) + busy
+    return tuple(sums.items())
+
+
+def _after_end(view: View, event: RunCompleted | RunCancelled | RunFailed) -> View:
+    view = replace(view, tail=event.text_tail, stats=event.stats)
+    if isinstance(event, RunCompleted):
+        return replace(view, state="completed", finish_reason=event.finish_reason)
+    if isinstance(event, RunCancelled):
+        return replace(view, state="cancelled", finish_reason="cancelled")
+    return replace(view, state="failed", error=f"{event.error}: {event.message}")

@@ -1,0 +1,61 @@
+"""Who may see what: on this machine everybody everything, from elsewhere each visitor its own runs.
+
+A visitor's key is drawn at the first visit and kept by the browser; with `--auth` the user's name
+takes its place. Knows Gradio's Request only by the few attributes it reads.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import secrets
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Access", "is_loopback", "new_key"]
+
+FORWARDED = ("x-forwarded-for", "forwarded", "x-real-ip")
+
+
+def new_key() -> str:
+    """A visitor's key that nobody guesses."""
+    return "visitor-" + secrets.token_urlsafe(18)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address of a host or a bound server reaches this machine only."""
+    if host in ("localhost", ""):
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """The rule of this server: `host` it listens on, whether visitors log in."""
+
+    host: str
+    auth: bool = False
+
+    def key(self, request: Any, browser_key: str = "") -> str:
+        """Whose runs the caller's are: the user's, the browser's, or a client session's."""
+        username = getattr(request, "username", None)
+        if self.auth and username:
+            return f"user-{username}"
+        if browser_key.startswith("visitor-"):
+            return browser_key
+        return f"client-{getattr(request, 'session_hash', None) or 'unknown'}"
+
+    def open(self, request: Any) -> bool:
+        """Whether the caller sees all runs: this machine's own visitors, and nobody's proxy."""
+        headers = getattr(request, "headers", None) or {}
+        return is_loopback(self.host) and not any(name in headers for name in FORWARDED)
+
+    def owner(self, request: Any, browser_key: str = "") -> str | None:
+        """The key to restrict a list of runs to; None where there is nothing to restrict."""
+        return None if self.open(request) else self.key(request, browser_key)
+
+    def shows_paths(self, request: Any) -> bool:
+        """Whether the caller may read paths of the server."""
+        return self.auth or self.open(request)
