@@ -32,8 +32,8 @@ class Checkpoint:
     def save(self, trainer: Trainer, spent: float) -> None:
         """Replaces the file.
 
-        `spent`: seconds of the budget gone. ModelError, and the old file, if the loss left the
-        reals.
+        `spent`: seconds of the budget gone. ModelError, and the old file stays, if the loss is
+        no finite number.
         """
         loss = trainer.loss()
         if not math.isfinite(loss):

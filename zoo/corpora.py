@@ -109,9 +109,7 @@ def library_corpora(
 
 
 def prompt_lines(path: Path) -> tuple[str, ...]:
-    """The lines of 60 characters or more of the prompts in a `.jsonl` file, as `quotes_any` wants
-    them.
-    """
+    """The prompts' lines of 60 characters or more in a `.jsonl` file, ready for `quotes_any`."""
     try:
         rows = [json.loads(row) for row in path.read_text(encoding="utf-8").splitlines() if row]
         return long_lines((row["prompt"] for row in rows), MIN_QUOTED_CHARACTERS)
@@ -122,9 +120,7 @@ def prompt_lines(path: Path) -> tuple[str, ...]:
 
 
 def python_files(root: Path) -> Iterator[Path]:
-    """The `.py` files under `root` in path order, none from a folder of tests or of installed
-    packages.
-    """
+    """The `.py` files under `root` in path order, without tests and installed packages."""
     for path in sorted(root.rglob("*.py")):
         folders = path.relative_to(root).parts[:-1]
         if not (_TEST_FOLDERS | _FOREIGN_FOLDERS).intersection(folders):
@@ -195,9 +191,7 @@ def _docstrings(source: str) -> Iterable[str]:
 
 
 class _Keeper:
-    """Collects a domain's documents; leaves out empty ones, duplicates, and those that quote a
-    prompt.
-    """
+    """Collects documents; leaves out empty ones, duplicates, and those that quote a prompt."""
 
     def __init__(self, refused_lines: Sequence[str]) -> None:
         self.documents: list[str] = []

@@ -18,9 +18,7 @@ __all__ = ["DataOrder"]
 
 
 class DataOrder:
-    """Draws batches of windows; `state()` after n batches, loaded into a new one, gives batch n + 1
-    next.
-    """
+    """Draws batches of windows. A new one with the `state()` of this one draws the next batch."""
 
     def __init__(self, tokens: Mapping[str, np.ndarray], mixture: Mixture, seed: int) -> None:
         missing = [name for name, _ in mixture if name not in tokens]

@@ -42,9 +42,7 @@ DEFAULT_PROMPTS = Path(__file__).resolve().parent.parent / "bench" / "prompts.js
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """What `prepare` reads: corpora (None: the preset's own), a tokenizer to reuse, prompts to keep
-    out.
-    """
+    """What `prepare` reads. Without `corpora`, the preset's own; without `tokenizer`, a new one."""
 
     corpora: Path | None = None
     tokenizer: Path | None = None

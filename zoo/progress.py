@@ -20,9 +20,7 @@ class ProgressLine:
         self._is_open = False  # a line that is rewritten has no end yet
 
     def is_due(self, spent: float) -> bool:
-        """Whether enough time has passed; asking costs nothing, showing needs the loss off the
-        device.
-        """
+        """Whether enough time has passed: asking is cheap, showing waits for the device."""
         return spent - self._shown_at >= self._every or spent >= self._budget
 
     def show(self, spent: float, step: int, num_tokens: int, loss: float) -> None:

@@ -49,8 +49,7 @@ def _mend(run: re.Match[str]) -> str:
 
 
 def join_wrapped_lines(text: str) -> str:
-    """`text` with the lines of each hard-wrapped paragraph joined; verse and lists keep their
-    lines.
+    """`text` with the lines of each hard-wrapped paragraph joined; verse keeps its lines.
 
     A paragraph counts as wrapped when a line after its first begins with a small letter: a line
     break in the middle of a sentence. Verse begins each line with a capital.
@@ -71,9 +70,7 @@ def long_lines(texts: Iterable[str], at_least: int) -> tuple[str, ...]:
 
 
 def quotes_any(text: str, folded_lines: Iterable[str]) -> bool:
-    """Whether `text` contains one of the lines, however either is wrapped or its quotes are
-    written.
-    """
+    """Whether `text` contains one of the lines, however it is wrapped and its quotes written."""
     folded = _fold(text)
     return any(line in folded for line in folded_lines)
 

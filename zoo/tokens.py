@@ -36,9 +36,7 @@ _FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class DomainTokens:
-    """What the manifest says of one domain; `sources` are plain rows with counts, hashes and
-    attribution.
-    """
+    """The manifest's view of one domain; a source has counts, hash, licence and origin."""
 
     num_tokens: int
     num_held_out_tokens: int

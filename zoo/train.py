@@ -28,7 +28,7 @@ from zoo.trainer import Trainer
 
 __all__ = ["Run", "Trained", "train_family", "train_model"]
 
-_MAX_SHARD = "12MB"
+_MAX_SHARD = "11MB"  # of tensors; a file of at most 12 with its header
 _SHORT_EVALUATION_TOKENS = 2048  # of each domain: seconds, even on a slow CPU
 
 
@@ -50,9 +50,7 @@ class Run:
         return self.minutes * 60.0 * recipe.budget_share / shares
 
     def identity(self, recipe: ModelRecipe) -> dict[str, Any]:
-        """What must stay the same between a checkpoint and the run that goes on from it; the
-        minutes need not.
-        """
+        """What a run must share with the checkpoint it goes on from; the minutes need not be."""
         return {
             "recipe": asdict(recipe),
             "schedule": asdict(self.preset.schedule),
@@ -87,9 +85,7 @@ def train_family(run: Run) -> dict[str, Trained]:
 
 
 def train_model(recipe: ModelRecipe, run: Run) -> Trained:
-    """Trains one model until its budget is spent, saves it under `models/` and measures what was
-    saved.
-    """
+    """Trains one model until its budget is spent; saves it and measures what was saved."""
     trainer = Trainer.create(recipe, run.preset, run.store, run.device, run.seed)
     path = run.store.folder / "runs" / recipe.name / "checkpoint.pt"
     checkpoint = Checkpoint(path, run.identity(recipe))
