@@ -66,9 +66,12 @@ def _sender(path: Path) -> Callable[[Request], Awaitable[FileResponse]]:
 
 
 def assets_head() -> str:
-    """For `launch(head=...)`: the stylesheets, before the first picture is drawn."""
+    """For `launch(head=...)`: the stylesheets, and the scripts asked for all at once."""
+    base = f"specscope/{version()}"
+    scripts = [name for name in asset_files() if name.endswith(".js") and name != PLOTLY]
     return "\n".join(
-        f'<link rel="stylesheet" href="specscope/{version()}/{name}">' for name in STYLESHEETS
+        [f'<link rel="stylesheet" href="{base}/{name}">' for name in STYLESHEETS]
+        + [f'<link rel="modulepreload" href="{base}/{name}">' for name in scripts]
     )
 
 

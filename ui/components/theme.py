@@ -17,8 +17,10 @@ LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 def page_theme() -> gr.themes.Base:
     """Gradio's theme with fonts that its own wheel serves, so that no request leaves the host."""
-    sans = (gr.themes.LocalFont("IBM Plex Sans", weights=(400, 600, 700)), "system-ui", "sans-serif")
-    mono = (gr.themes.LocalFont("IBM Plex Mono", weights=(400, 600)), "ui-monospace", "monospace")
+    # Only these two weights hold every letter: the wheel's SemiBold files are subsets.
+    weights = (400, 700)
+    sans = (gr.themes.LocalFont("IBM Plex Sans", weights=weights), "system-ui", "sans-serif")
+    mono = (gr.themes.LocalFont("IBM Plex Mono", weights=weights), "ui-monospace", "monospace")
     return gr.themes.Default(
-        primary_hue="blue", secondary_hue="blue", neutral_hue="slate", font=sans, font_mono=mono
+        primary_hue="violet", secondary_hue="violet", neutral_hue="slate", font=sans, font_mono=mono
     )

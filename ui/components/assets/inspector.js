@@ -2,7 +2,7 @@
 
 import { h, set, setText, keyed, entries } from "./dom.js";
 import { drafters, badge, llmBadge } from "./palette.js";
-import { tokenText, prob } from "./text.js";
+import { tokenText, prob, prose } from "./text.js";
 
 export function create(panel) {
   const token = h("span", { class: "ss-inspected" });
@@ -27,10 +27,10 @@ function draw(value, view) {
     token.replaceChildren(...(value.token ? [tokenText(value.token, 40)] : []));
     view.text = value.token;
   }
-  setText(title, known ? value.title ?? "" : "");
-  setText(sentence, known ? value.sentence ?? "" : "Click a node of the tree: the models' most probable tokens will stand side by side.");
-  note.hidden = !known || shown.some((source) => source.rows.length);
-  setText(note, "No probabilities were recorded at this place (record_top_k is 0).");
+  setText(title, known ? prose(value.title) : "");
+  setText(sentence, known ? prose(value.sentence) : "");
+  note.hidden = known && (shown.some((source) => source.rows.length) || !value.token);
+  setText(note, known ? "No probabilities were recorded at this place." : "Click a node of the tree: the models' most probable tokens will stand here side by side.");
   keyed(view.sources, view.cache, known ? shown.filter((source) => source.rows.length) : [], {
     key: (source) => source.key, make: makeSource, update: (node, source) => updateSource(node, source, value),
   });
@@ -97,5 +97,5 @@ function tableOf(value) {
     source.drafter ? `${source.drafter.letter} ${source.name}` : source.name, Number(rank) + 1, tokenText(row.t, 60), prob(row.p),
     isHit(row, value) ? "this token" : "",
   ]));
-  return { caption: value.title || "Most probable tokens", head: ["model", "rank", "token", "probability", ""], rows };
+  return { caption: prose(value.title) || "Most probable tokens", head: ["model", "rank", "token", "probability", ""], rows };
 }

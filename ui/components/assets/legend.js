@@ -18,7 +18,6 @@ const NODES = [
 ];
 
 export function create(panel) {
-  panel.section.classList.add("ss-flat");
   const who = h("div", { class: "ss-legend-group" });
   const text = group("In the text", SHAPES.map(([kind, words]) => [h("span", { class: `ss-tok ss-k-${kind} ss-sample` }, "token"), words]));
   const tree = group("In the tree", NODES.map(([kind, words]) => [h("span", { class: `ss-node-sample ss-n-${kind}` }, "token"), words]));

@@ -8,7 +8,7 @@ export function create(panel) {
   const chart = createChart(panel, {
     figure,
     label: (value) => `${panel.title}: ${sentence(value)}`,
-    clicked: (point) => point.data.name !== "histogram" && point.data.name !== "rate" && panel.select(Math.round(point.x)),
+    clicked: (point) => point.data.name !== "histogram" && point.data.name !== "rate" && panel.select(Math.round(point.x) - 1),
   });
   panel.button("Reset", "Reset the zoom of the charts", () => chart.reset());
   panel.finishTools({ tableForm: true });
@@ -33,7 +33,7 @@ function sentence(value) {
 
 function figure(value, look) {
   const rounds = entries(value.rounds);
-  const x = rounds.map(([round]) => Number(round));
+  const x = rounds.map(([round]) => Number(round) + 1);
   const hits = entries(value.histogram);
   const rates = entries(value.per_position);
   const thin = { line: { width: 0 } };
@@ -41,7 +41,7 @@ function figure(value, look) {
     { type: "bar", name: "accepted", x, y: rounds.map(([, round]) => round.a), marker: { color: look.accent, ...thin },
       hovertemplate: "round %{x}: %{y} accepted<extra></extra>" },
     { type: "scatter", mode: x.length > 1 ? "lines" : "markers", name: "speculation length", x, y: rounds.map(([, round]) => round.s),
-      line: { shape: "hvh", color: look.ink, width: 2, dash: "dot" }, hovertemplate: "round %{x}: speculation length %{y}<extra></extra>" },
+      line: { shape: "hvh", color: look.ink, width: 1.5, dash: "dot" }, hovertemplate: "round %{x}: speculation length %{y}<extra></extra>" },
     { type: "bar", name: "histogram", x: hits.map(([j]) => Number(j)), y: hits.map(([, n]) => n), xaxis: "x2", yaxis: "y2",
       marker: { color: look.muted, ...thin }, hovertemplate: "%{y} rounds accepted %{x}<extra></extra>" },
     { type: "bar", name: "rate", x: rates.map(([i]) => Number(i) + 1), y: rates.map(([, rate]) => rate), xaxis: "x3", yaxis: "y3",
@@ -78,16 +78,22 @@ function titles(look, places) {
 }
 
 function axes(value, look, xs, ys) {
-  const whole = { tickformat: "d", rangemode: "tozero", nticks: 7 };
+  const peak = (numbers) => Math.max(1, ...numbers);
+  const count = (most, ticks) => ({ tickformat: "d", rangemode: "tozero", dtick: Math.ceil(most / ticks) });
+  const rounds = Object.values(value.rounds ?? {});
+  const tallest = peak(rounds.flatMap((round) => [round.a, round.s]));
+  const often = peak(Object.values(value.histogram ?? {}));
+  const many = Math.max(Object.keys(value.histogram ?? {}).length, Object.keys(value.per_position ?? {}).length);
+  const steps = { tickformat: "d", showgrid: false, dtick: Math.ceil(many / 9) || 1 };
   return {
     uirevision: value.run,
     bargap: 0.25,
     shapes: selection(value, look),
-    xaxis: axis(look, { domain: xs[0], anchor: "y", title: "round", tickformat: "d", showgrid: false, nticks: look.narrow ? 6 : 12 }),
-    yaxis: axis(look, { domain: ys[0], anchor: "x", ...whole }),
-    xaxis2: axis(look, { domain: xs[1], anchor: "y2", title: "accepted", tickformat: "d", showgrid: false, dtick: 1 }),
-    yaxis2: axis(look, { domain: ys[1], anchor: "x2", ...whole }),
-    xaxis3: axis(look, { domain: xs[2], anchor: "y3", title: "position", tickformat: "d", showgrid: false, dtick: 1 }),
+    xaxis: axis(look, { domain: xs[0], anchor: "y", title: "round", ...count(rounds.length, look.narrow ? 6 : 12), rangemode: "normal", showgrid: false }),
+    yaxis: axis(look, { domain: ys[0], anchor: "x", ...count(tallest, 6) }),
+    xaxis2: axis(look, { domain: xs[1], anchor: "y2", title: "accepted", ...steps }),
+    yaxis2: axis(look, { domain: ys[1], anchor: "x2", ...count(often, 6) }),
+    xaxis3: axis(look, { domain: xs[2], anchor: "y3", title: "position", ...steps }),
     yaxis3: axis(look, { domain: ys[2], anchor: "x3", range: [0, 1.02], tickformat: ".0%", nticks: 5 }),
   };
 }
@@ -96,12 +102,12 @@ function axes(value, look, xs, ys) {
 function selection(value, look) {
   if (value.sel == null || value.sel < 0) return [];
   return [{
-    type: "rect", xref: "x", yref: "y domain", x0: value.sel - 0.5, x1: value.sel + 0.5, y0: 0, y1: 1, layer: "below",
+    type: "rect", xref: "x", yref: "y domain", x0: value.sel + 0.5, x1: value.sel + 1.5, y0: 0, y1: 1, layer: "below",
     fillcolor: look.soft, line: { color: look.accent, width: 1.5 },
   }];
 }
 
 function table(value) {
-  const rows = entries(value.rounds).map(([round, { a, d, s }]) => [round, a, d, s]);
+  const rows = entries(value.rounds).map(([round, { a, d, s }]) => [Number(round) + 1, a, d, s]);
   return { caption: sentence(value), head: ["round", "accepted", "tree depth", "speculation length"], rows };
 }

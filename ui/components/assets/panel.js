@@ -2,6 +2,7 @@
 
 import { h, set, setText, uid } from "./dom.js";
 import { saveAs } from "./save.js";
+import { prose } from "./text.js";
 
 export function createPanel(shell, kind, title, select) {
   const heading = h("h3", { class: "ss-title", id: uid("title") }, title);
@@ -14,7 +15,7 @@ export function createPanel(shell, kind, title, select) {
   shell.replaceChildren(section);
   const panel = { kind, title, section, head, body, table, tools, select, picture: null, redraw: () => {} };
 
-  panel.say = (text) => setText(words, text);
+  panel.say = (text) => setText(words, prose(text));
   panel.button = (label, name, action) => {
     const button = h("button", { type: "button", class: "ss-tool", title: name, "aria-label": name, onclick: action }, label);
     tools.append(button);

@@ -3,7 +3,7 @@
 import { h, set, setText, keyed, entries } from "./dom.js";
 import { drafters, badge } from "./palette.js";
 import { attach, card } from "./tip.js";
-import { tokenText, prob, percent, plural } from "./text.js";
+import { tokenText, prob, percent, plural, roundName } from "./text.js";
 
 export function create(panel) {
   const head = h("tr");
@@ -41,10 +41,10 @@ function draw(value, view) {
 
 function sentence(value, drafted, known) {
   if (!known) return "";
-  if (!drafted.length) return `Round ${value.round}: nothing was drafted.`;
+  if (!drafted.length) return `${roundName(value.round)}: nothing was drafted.`;
   const tokens = drafted.flatMap((d) => Object.values(value.rows[d.key]));
   const accepted = tokens.filter((token) => token.accepted).length;
-  return `Round ${value.round}: ${plural(tokens.length, "proposal")} by ${plural(drafted.length, "drafter")}, ${accepted} of them on the accepted path (marked ✓).`;
+  return `${roundName(value.round)}: ${plural(tokens.length, "proposal")} by ${plural(drafted.length, "drafter")}, ${accepted} of them on the accepted path (marked ✓).`;
 }
 
 function makeRow(drafter) {

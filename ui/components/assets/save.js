@@ -8,7 +8,7 @@ const PNG_SIDE = 12000;
 
 export async function saveAs(panel, format) {
   const drawing = await svgOf(panel.section, panel.picture.exported?.() ?? panel.body, panel.title);
-  const name = `specscope-${panel.kind}${panel.value?.round >= 0 ? `-round-${panel.value.round}` : ""}.${format}`;
+  const name = `specscope-${panel.kind}${panel.value?.round >= 0 ? `-round-${panel.value.round + 1}` : ""}.${format}`;
   const blob = format === "svg" ? new Blob([drawing.text], { type: "image/svg+xml" }) : await rasterise(drawing);
   download(blob, name);
 }

@@ -117,8 +117,10 @@ function stripes(node, lanes, all) {
   node.dataset.lanes = lanes.map((drafter) => `${order.indexOf(drafter.key)}:${drafter.slot}`).join(" ");
   node.style.backgroundImage = lanes.map((d) => `linear-gradient(${d.color},${d.color})`).join(",");
   node.style.backgroundPosition = lanes
-    .map((d) => `0 calc(100% - (var(--ss-lanes) - 1 - ${order.indexOf(d.key)}) * var(--ss-lane))`).join(",");
-  if (lanes.length) node.style.setProperty("--ss-tint", lanes[0].color);
+    .map((d) => `0 calc(100% - (var(--ss-lanes) - 1 - ${order.indexOf(d.key)}) * var(--ss-lane))`).concat("0 0").join(",");
+  node.style.backgroundSize = lanes.map(() => "100% calc(var(--ss-lane) - 1px)").concat("100% 100%").join(",");
+  const pale = (d, i) => `color-mix(in srgb, ${d.color} 15%, transparent) ${(100 * i) / lanes.length}% ${(100 * (i + 1)) / lanes.length}%`;
+  if (lanes.length) node.style.backgroundImage += `,linear-gradient(90deg,${lanes.map(pale).join(",")})`;
 }
 
 // The text itself stays as it is (so it copies as it is); a glyph is drawn beside it by CSS.
@@ -177,14 +179,14 @@ function tokenCard(token, index, all) {
   const line = h("span", { class: "ss-by" }, by.length ? by.map(badge) : llmBadge(), ` ${KINDS[token.k] ?? ""}`);
   const rows = [["LLM", prob(token.p)]];
   for (const drafter of by) rows.push([[badge(drafter), ` ${drafter.name}`], prob(token.s?.[drafter.key])]);
-  rows.push(["round", String(token.r)], ["token", `${index + 1}${token.id == null ? "" : `, id ${token.id}`}`]);
+  rows.push(["round", String(token.r + 1)], ["token", `${index + 1}${token.id == null ? "" : `, id ${token.id}`}`]);
   return card(tokenText(token.tok ?? token.t, 60), [line], rows.map(([name, value]) => [name, value]));
 }
 
 function tokenTable(value) {
   const all = byKey(value);
   const rows = entries(value.tokens).map(([index, token]) => [
-    Number(index) + 1, tokenText(token.tok ?? token.t), token.k, token.r,
+    Number(index) + 1, tokenText(token.tok ?? token.t), token.k, token.r + 1,
     String(token.by ?? "").split(",").map((key) => all.get(key)).filter(Boolean).map((d) => `${d.letter} ${d.name}`).join(", ") || "–",
     prob(token.p),
   ]);

@@ -87,6 +87,16 @@ export function ms(value) {
   return value >= 1000 ? `${(value / 1000).toFixed(2)} s` : `${value.toFixed(value < 10 ? 2 : 1)} ms`;
 }
 
+// Rounds are numbered from 0 in values and from 1 for people.
+export function roundName(round) {
+  return `Round ${Number(round) + 1}`;
+}
+
+// A sentence that may hold a token's text: what cannot be seen or turns the line about is a glyph.
+export function prose(text) {
+  return runs(text ?? "", isControl).map((run) => run.glyph ?? run.text).join("");
+}
+
 export function plural(count, noun) {
   return `${count} ${noun}${count === 1 ? "" : "s"}`;
 }

@@ -3,7 +3,7 @@
 import { h, setText, set, keyed, entries } from "./dom.js";
 import { createChart, axis } from "./charts.js";
 import { drafters } from "./palette.js";
-import { ms, percent } from "./text.js";
+import { ms, percent, prose } from "./text.js";
 
 const STAGES = [["draft", "drafting"], ["llm", "LLM pass"], ["prefill", "prefill"], ["combine", "combine"], ["verify", "verify"], ["commit", "commit"], ["other", "other"]];
 const PATTERNS = { draft: "", catch_up: "/", forward: "", prefill: "x", combine: "", verify: "", commit: "" };
@@ -11,14 +11,15 @@ const SPANS = [[1, "1 round"], [5, "5 rounds"], [Infinity, "All"]];
 
 export function create(panel) {
   const share = h("div", { class: "ss-share", role: "img" });
-  const view = { span: 5, range: null, revision: 0, share, cache: new Map(), buttons: [] };
+  const shareWords = h("div", { class: "ss-share-words" });
+  const view = { span: 5, range: null, revision: 0, share, shareWords, cache: new Map(), words: new Map(), buttons: [] };
   const chart = createChart(panel, {
     figure: (value, look) => figure(value, look, view),
     label: (value) => `${panel.title}: ${sentence(value)}`,
     clicked: (point) => panel.select(point.customdata[0]),
     ready: (_api, plot) => plot.on("plotly_relayout", (change) => zoomed(view, change)),
   });
-  panel.body.append(share);
+  panel.body.append(share, shareWords);
   for (const [span, name] of SPANS) {
     const button = panel.button(name, span === Infinity ? "Show every round" : `Show ${name} around the selected one`, () => {
       press(view, span);
@@ -84,8 +85,8 @@ function figure(value, look, view) {
       line: { color: bars.map((bar) => (chosen(bar) ? look.ink : look.panel)), width: bars.map((bar) => (chosen(bar) ? 1.5 : 0.5)) },
       pattern: { shape: bars.map((bar) => PATTERNS[bar.name] ?? ""), solidity: 0.35, fgcolor: look.panel },
     },
-    customdata: bars.map((bar) => [bar.round, bar.name.replace("_", " "), ms(bar.end - bar.start), bar.start, value.lanes[bar.lane] ?? ""]),
-    hovertemplate: "<b>%{customdata[4]}</b>: %{customdata[1]}, %{customdata[2]}<br>round %{customdata[0]}, from %{customdata[3]:.2f} ms<extra></extra>",
+    customdata: bars.map((bar) => [bar.round, prose(bar.name).replace("_", " "), ms(bar.end - bar.start), bar.start, prose(value.lanes[bar.lane]), bar.round + 1]),
+    hovertemplate: "<b>%{customdata[4]}</b>: %{customdata[1]}, %{customdata[2]}<br>round %{customdata[5]}, from %{customdata[3]:.2f} ms<extra></extra>",
   };
   return { data: [trace], layout: layoutOf(value, look, view, lanes, bars, slots) };
 }
@@ -130,22 +131,26 @@ function rangeOf(value, view, bars) {
 function drawShare(value, view) {
   const total = Object.values(value.share ?? {}).reduce((sum, part) => sum + part, 0);
   const parts = STAGES.filter(([name]) => value.share?.[name] > 0).map(([name, label]) => ({ name, label, part: value.share[name] / total, time: value.share[name] }));
-  view.share.hidden = !total;
+  view.share.hidden = view.shareWords.hidden = !total;
   set(view.share, "aria-label", `Share of time: ${parts.map((part) => `${part.label} ${percent(part.part)}`).join(", ")}`);
   keyed(view.share, view.cache, parts, {
     key: (part) => part.name,
-    make: (part) => h("span", { class: "ss-share-part", "data-stage": part.name }, h("span", { class: "ss-share-bar" }), h("span", { class: "ss-share-words" })),
+    make: (part) => h("span", { class: "ss-share-part", "data-stage": part.name }),
     update: (node, part) => {
       node.style.flexGrow = part.part.toFixed(4);
-      setText(node.lastChild, `${part.label} ${percent(part.part)}`);
       set(node, "title", `${part.label}: ${ms(part.time)}`);
     },
+  });
+  keyed(view.shareWords, view.words, parts, {
+    key: (part) => part.name,
+    make: (part) => h("span", { class: "ss-share-word" }, h("span", { class: "ss-share-part", "data-stage": part.name }), h("span")),
+    update: (node, part) => setText(node.lastChild, `${part.label} ${percent(part.part, part.part < 0.1 ? 1 : 0)}`),
   });
 }
 
 function table(value) {
   const rows = entries(value.bars).flatMap(([round, spans]) => entries(spans).map(([, span]) => [
-    round, value.lanes?.[span.lane] ?? span.lane, span.name.replace("_", " "), span.start.toFixed(2), (span.end - span.start).toFixed(2),
+    Number(round) + 1, value.lanes?.[span.lane] ?? span.lane, span.name.replace("_", " "), span.start.toFixed(2), (span.end - span.start).toFixed(2),
   ]));
   return { caption: sentence(value), head: ["round", "lane", "stage", "start (ms)", "duration (ms)"], rows };
 }

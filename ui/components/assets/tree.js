@@ -3,14 +3,16 @@
 import { h, s, set, setText, keyed } from "./dom.js";
 import { badge } from "./palette.js";
 import { attach, card } from "./tip.js";
-import { tokenText, prob } from "./text.js";
+import { tokenText, prob, roundName, prose } from "./text.js";
 import { scaleOf, forget } from "./measure.js";
 import { layout, edgePath } from "./tree_layout.js";
 import { items, words, tableOf, spoken, MEANING, STAGES } from "./tree_model.js";
 import { makeNode, nodeWidth, sizes, updateNode } from "./tree_node.js";
+import { glider } from "./glide.js";
 import { zoomable } from "./zoom.js";
 
 const ROOMY_AT_MOST = 48;
+const STEPPED_AFTER = 400;
 
 export function create(panel) {
   const stages = stageBar();
@@ -23,7 +25,8 @@ export function create(panel) {
   panel.body.append(stages.node, empty, viewport);
 
   const view = {
-    panel, stages, edges, headings, nodes, svg, viewport, empty, list: [], byKey: new Map(), value: null, round: null,
+    panel, stages, edges, headings, nodes, svg, viewport, empty, list: [], byKey: new Map(), value: null,
+    shown: { round: null, stage: null, at: 0, places: new Map() }, glide: glider(),
     caches: { edges: new Map(), headings: new Map(), nodes: new Map() }, zoom: zoomable(panel, viewport, svg),
   };
   panel.finishTools({ tableForm: true });
@@ -59,20 +62,30 @@ function draw(value, view) {
   const size = sizes(scaleOf(panel.section), list.length > ROOMY_AT_MOST);
   const measured = list.map((item) => ({ ...item, width: nodeWidth(item, size) }));
   const drawn = layout(measured, size);
-  // Another round is another tree: its nodes must not glide from where the last round's stood.
-  set(svg, "data-still", value.round !== view.round);
-  view.round = value.round;
   set(svg, "data-stage", value.stage);
-  set(svg, "aria-label", `Token tree of round ${value.round}: ${words(value, list)}`);
-  drawEdges(view, measured, drawn, size);
-  drawHeadings(view, measured, drawn, size);
-  drawNodes(view, measured, drawn, size);
+  set(svg, "aria-label", `Token tree of ${roundName(value.round)}: ${prose(words(value, list))}`);
   zoom.resize(drawn.width, drawn.height, value.run);
+  const paint = (places) => {
+    drawEdges(view, measured, places, size);
+    drawHeadings(view, measured, places, size);
+    drawNodes(view, measured, places, size);
+  };
+  const stepped = isStep(view.shown, value);
+  set(svg, "data-still", !stepped);
+  view.glide.move(stepped ? view.shown.places : drawn.places, drawn.places, paint);
+  view.shown = { run: value.run, round: value.round, stage: value.stage, at: performance.now(), places: drawn.places };
+}
+
+// Somebody steps through one round: then nodes glide. Another round is another tree, and in a run at
+// full speed a movement would only be cut short.
+function isStep(shown, value) {
+  const same = shown.run === value.run && shown.round === value.round;
+  return same && shown.stage !== value.stage && performance.now() - shown.at > STEPPED_AFTER;
 }
 
 function drawStage(value, { stages }) {
   const known = value.round != null && value.round >= 0;
-  setText(stages.round, known ? `Round ${value.round}` : "No round yet");
+  setText(stages.round, known ? roundName(value.round) : "No round yet");
   const at = STAGES.findIndex(([name]) => name === value.stage);
   stages.steps.forEach((step, i) => {
     set(step, "aria-current", known && i === at ? "step" : null);
@@ -80,7 +93,7 @@ function drawStage(value, { stages }) {
   });
 }
 
-function drawEdges(view, list, { places }, size) {
+function drawEdges(view, list, places, size) {
   const shown = list.filter((item) => places.has(item.parent));
   keyed(view.edges, view.caches.edges, shown, {
     key: (item) => item.key,
@@ -92,7 +105,7 @@ function drawEdges(view, list, { places }, size) {
   });
 }
 
-function drawHeadings(view, list, { places }, size) {
+function drawHeadings(view, list, places, size) {
   keyed(view.headings, view.caches.headings, list.filter((item) => item.heading), {
     key: (item) => item.key,
     make: () => s("text", { class: "ss-heading" }),
@@ -107,7 +120,7 @@ function drawHeadings(view, list, { places }, size) {
   });
 }
 
-function drawNodes(view, list, { places }, size) {
+function drawNodes(view, list, places, size) {
   const chosen = view.value.node == null ? null : String(view.value.node);
   keyed(view.nodes, view.caches.nodes, list, {
     key: (item) => item.key,

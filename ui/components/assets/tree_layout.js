@@ -4,7 +4,7 @@
 // items: [{key, parent: key or null, width, lead}] with parents first; `lead` leaves that many rows
 // free above the item. Returns {places: Map key -> {x, y, width, right}, width, height}; `right` is
 // where the item's column ends, y the middle of its row.
-export function layout(items, { row, gap, pad }) {
+export function layout(items, { row, gap, pad, column = 0 }) {
   const tree = new Map(items.map((item) => [item.key, { item, children: [], depth: 0, line: 0 }]));
   const roots = [];
   for (const node of tree.values()) {
@@ -16,7 +16,7 @@ export function layout(items, { row, gap, pad }) {
     }
   }
   const lines = roots.reduce((line, root) => descend(root, line), 0);
-  const columns = columnEdges(tree, gap, pad);
+  const columns = columnEdges(tree, { gap, pad, column });
   const places = new Map();
   for (const [key, { item, depth, line }] of tree) {
     const { left, right } = columns[depth];
@@ -35,14 +35,14 @@ function descend(node, line) {
   return node.children.length ? next : from + 1;
 }
 
-function columnEdges(tree, gap, pad) {
+function columnEdges(tree, { gap, pad, column }) {
   const widths = [];
-  for (const { item, depth } of tree.values()) widths[depth] = Math.max(widths[depth] ?? 0, item.width);
+  for (const { item, depth } of tree.values()) widths[depth] = Math.max(widths[depth] ?? column, item.width);
   let left = pad;
   return widths.map((width) => {
-    const column = { left, right: left + width };
+    const edges = { left, right: left + width };
     left += width + gap;
-    return column;
+    return edges;
   });
 }
 

@@ -2,7 +2,7 @@
 
 import { entries } from "./dom.js";
 import { byKey } from "./palette.js";
-import { plain, plural, prob } from "./text.js";
+import { plain, plural, prob, roundName } from "./text.js";
 
 export const STAGES = [
   ["draft", "Draft", "the small models guess ahead"],
@@ -33,7 +33,11 @@ export function items(value) {
   const root = { key: "-1", parent: null, kind: "root", text: value.root.t, by: [], p: null, label: "so far", node: -1 };
   const drafts = entries(value.drafts);
   if (value.stage === "draft" && drafts.length) return [root, ...separate(drafts, who)];
-  return [root, ...merged(value, who), ...dropped(value, who), ...own(value)];
+  const nodes = merged(value, who);
+  const chosen = (item) => item.kind === "accepted";
+  // The accepted path and the LLM's own token come first: what was committed reads along the top.
+  const path = [...nodes.filter(chosen), ...own(value)];
+  return [root, ...path, ...nodes.filter((item) => !chosen(item)), ...dropped(value, who)];
 }
 
 function separate(drafts, who) {
@@ -124,5 +128,5 @@ export function tableOf(value, list, cell) {
     item.kind.replace("_", " "), item.by.map((d) => `${d.letter} ${d.name}`).join(", ") || "–", prob(item.p),
   ]);
   const head = ["node", "after", "token", "outcome", "proposed by", value.stage === "draft" ? "score" : "LLM probability"];
-  return { caption: `Round ${value.round}, stage ${value.stage ?? ""}`, head, rows };
+  return { caption: `${roundName(value.round)}, stage ${value.stage ?? ""}`, head, rows };
 }

@@ -12,8 +12,8 @@ const BADGES_SHOWN = 6;
 export function sizes(scale, compact) {
   const k = scale;
   return compact
-    ? { height: 26 * k, row: 33 * k, gap: 30 * k, pad: 14 * k, inset: 8 * k, font: 13 * k, small: 10 * k, badge: 13 * k, compact }
-    : { height: 46 * k, row: 57 * k, gap: 38 * k, pad: 16 * k, inset: 10 * k, font: 15.5 * k, small: 11.5 * k, badge: 15 * k, compact };
+    ? { height: 26 * k, row: 32 * k, column: 70 * k, gap: 30 * k, pad: 14 * k, inset: 8 * k, font: 13 * k, small: 10 * k, badge: 13 * k, compact }
+    : { height: 44 * k, row: 52 * k, column: 92 * k, gap: 38 * k, pad: 16 * k, inset: 10 * k, font: 15.5 * k, small: 11.5 * k, badge: 15 * k, compact };
 }
 
 const families = { mono: "'IBM Plex Mono', ui-monospace, monospace", sans: "'IBM Plex Sans', system-ui, sans-serif" };
