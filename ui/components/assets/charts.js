@@ -4,6 +4,9 @@ import { h, set } from "./dom.js";
 import { computed } from "./palette.js";
 import { scaleOf } from "./measure.js";
 
+// Milliseconds between two drawings of one chart: a Plotly.react takes 10 to 40 of them.
+export const CHART_PACE = 300;
+
 let loading = null;
 
 // Our own copy, kept from the moment it loads: another component may later put a different

@@ -57,6 +57,7 @@ function group(title, rows) {
   return h(
     "div", { class: "ss-legend-group" },
     h("h4", {}, title),
-    rows.map(([sample, words]) => h("span", { class: "ss-legend-item" }, sample, h("span", {}, words))),
+    h("div", { class: "ss-legend-items" }, rows.map(([sample, words]) =>
+      h("span", { class: "ss-legend-item" }, sample, h("span", {}, words)))),
   );
 }

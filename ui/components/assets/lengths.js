@@ -1,7 +1,7 @@
 // Accepted tokens per round with the speculation length, their histogram, the rate per position.
 
 import { entries } from "./dom.js";
-import { createChart, axis, heading } from "./charts.js";
+import { CHART_PACE, createChart, axis, heading } from "./charts.js";
 import { percent, plural } from "./text.js";
 
 export function create(panel) {
@@ -13,6 +13,7 @@ export function create(panel) {
   panel.button("Reset", "Reset the zoom of the charts", () => chart.reset());
   panel.finishTools({ tableForm: true });
   return {
+    pace: CHART_PACE,
     draw(value) {
       const empty = Object.keys(value.rounds ?? {}).length === 0;
       panel.say(empty ? "How many drafted tokens the LLM accepts in each round." : sentence(value));

@@ -24,7 +24,7 @@ export async function mount(kind, host) {
     host.trigger(host.event, { round: Number(round), node: node === null ? null : Number(node) }));
   const picture = create(panel);
   panel.picture = picture;
-  const draw = scheduler(shell, () => {
+  const draw = scheduler(shell, picture.pace ?? 0, () => {
     const value = host.props.value;
     if (!value || typeof value !== "object") return;
     picture.draw(value);
@@ -36,24 +36,37 @@ export async function mount(kind, host) {
   draw();
 }
 
-// At most one drawing a frame, none while out of sight; a hidden tab draws when it is opened.
-function scheduler(shell, draw) {
-  let waiting = false;
-  return () => {
-    if (waiting) return;
-    waiting = true;
-    requestAnimationFrame(() => {
-      waiting = false;
-      if (shell.getClientRects().length === 0) return;
-      try {
-        draw();
-        set(shell, "data-error", null);
-      } catch (error) {
-        set(shell, "data-error", error.message);
-        console.error(`picture ${shell.dataset.picture}:`, error);
-      }
-    });
+const UNSEEN_PACE = 1000;
+
+// At most one drawing a frame, and one in `pace` milliseconds; one a second while the picture is
+// scrolled away, and none in a closed tab, which draws when it is opened.
+function scheduler(shell, pace, draw) {
+  const state = { waiting: false, last: -Infinity, near: true };
+  const run = () => {
+    state.waiting = false;
+    if (shell.getClientRects().length === 0) return;
+    state.last = performance.now();
+    try {
+      draw();
+      set(shell, "data-error", null);
+    } catch (error) {
+      set(shell, "data-error", error.message);
+      console.error(`picture ${shell.dataset.picture}:`, error);
+    }
   };
+  const ask = () => {
+    if (state.waiting) return;
+    state.waiting = true;
+    const wait = state.last + (state.near ? pace : UNSEEN_PACE) - performance.now();
+    state.timer = setTimeout(() => requestAnimationFrame(run), Math.max(0, wait));
+  };
+  new IntersectionObserver(([entry]) => {
+    state.near = entry.isIntersecting;
+    if (!state.near || !state.waiting) return;
+    clearTimeout(state.timer);
+    requestAnimationFrame(run);
+  }, { rootMargin: "200px" }).observe(shell);
+  return ask;
 }
 
 // Width, light or dark, and large type change what is drawn.

@@ -14,7 +14,7 @@ export function create(panel) {
   panel.body.append(scroll);
   panel.finishTools();
   const view = { panel, head, body, table, empty, rows: new Map(), heads: new Map(), value: null };
-  attach(body, ".ss-chip", (chip) => chipCard(chip.ssToken, chip.ssDrafter));
+  listen(view);
   return { draw: (value) => draw(value, view), exported: () => table };
 }
 
@@ -37,10 +37,33 @@ function draw(value, view) {
     make: makeRow,
     update: (row, drafter) => updateRow(row, drafter, value, deepest),
   });
+  body.querySelectorAll(".ss-chip").forEach((chip, i) => set(chip, "tabindex", i === 0 ? 0 : -1));
+}
+
+// One chip is in the tab order; arrows go on from there.
+function listen({ body, panel }) {
+  const choose = (chip) => {
+    const node = chip.ssToken.node;
+    panel.select(chip.ssRound, node == null || node < 0 ? null : node);
+  };
+  body.addEventListener("click", (event) => {
+    const chip = event.target.closest(".ss-chip");
+    if (chip) choose(chip);
+  });
+  body.addEventListener("keydown", (event) => {
+    const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+    const chips = [...body.querySelectorAll(".ss-chip")];
+    const next = step && chips[chips.indexOf(event.target) + step];
+    if (!next) return;
+    next.focus();
+    event.preventDefault();
+    event.stopPropagation();
+  });
+  attach(body, ".ss-chip", (chip) => chipCard(chip.ssToken, chip.ssDrafter));
 }
 
 function sentence(value, drafted, known) {
-  if (!known) return "";
+  if (!known) return "What each model proposed, depth by depth.";
   if (!drafted.length) return `${roundName(value.round)}: nothing was drafted.`;
   const tokens = drafted.flatMap((d) => Object.values(value.rows[d.key]));
   const accepted = tokens.filter((token) => token.accepted).length;
@@ -74,7 +97,7 @@ function updateRow(row, drafter, value, deepest) {
   const tokens = entries(value.rows?.[drafter.key]);
   row.ssCells.forEach(({ node, chips }, i) => {
     keyed(node, chips, tokens.filter(([, token]) => token.depth === i + 1), {
-      key: ([j]) => j, make: makeChip, update: (chip, [, token]) => updateChip(chip, token, drafter),
+      key: ([j]) => j, make: makeChip, update: (chip, [, token]) => updateChip(chip, token, drafter, value.round),
     });
   });
 }
@@ -82,13 +105,14 @@ function updateRow(row, drafter, value, deepest) {
 function makeChip() {
   const text = h("span", { class: "ss-chip-text" });
   const score = h("span", { class: "ss-chip-score" });
-  const chip = h("span", { class: "ss-chip", tabindex: -1 }, text, score);
+  const chip = h("button", { type: "button", class: "ss-chip", tabindex: -1 }, text, score);
   chip.ssParts = { text, score };
   return chip;
 }
 
-function updateChip(chip, token, drafter) {
+function updateChip(chip, token, drafter, round) {
   chip.ssToken = token;
+  chip.ssRound = round;
   chip.ssDrafter = drafter;
   const { text, score } = chip.ssParts;
   if (chip.ssText !== token.t) {

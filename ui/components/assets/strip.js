@@ -117,10 +117,9 @@ function stripes(node, lanes, all) {
   node.dataset.lanes = lanes.map((drafter) => `${order.indexOf(drafter.key)}:${drafter.slot}`).join(" ");
   node.style.backgroundImage = lanes.map((d) => `linear-gradient(${d.color},${d.color})`).join(",");
   node.style.backgroundPosition = lanes
-    .map((d) => `0 calc(100% - (var(--ss-lanes) - 1 - ${order.indexOf(d.key)}) * var(--ss-lane))`).concat("0 0").join(",");
-  node.style.backgroundSize = lanes.map(() => "100% calc(var(--ss-lane) - 1px)").concat("100% 100%").join(",");
-  const pale = (d, i) => `color-mix(in srgb, ${d.color} 15%, transparent) ${(100 * i) / lanes.length}% ${(100 * (i + 1)) / lanes.length}%`;
-  if (lanes.length) node.style.backgroundImage += `,linear-gradient(90deg,${lanes.map(pale).join(",")})`;
+    .map((d) => `0 calc(100% - (var(--ss-lanes) - 1 - ${order.indexOf(d.key)}) * var(--ss-lane))`).join(",");
+  // One proposer: its tint. Several: a neutral one, the stripes say who.
+  node.style.setProperty("--ss-tint", lanes.length === 1 ? lanes[0].color : "var(--ss-muted)");
 }
 
 // The text itself stays as it is (so it copies as it is); a glyph is drawn beside it by CSS.

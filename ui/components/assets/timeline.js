@@ -1,7 +1,7 @@
 // Where the time goes: one lane a worker on one millisecond axis, and the share of each stage.
 
 import { h, setText, set, keyed, entries } from "./dom.js";
-import { createChart, axis } from "./charts.js";
+import { CHART_PACE, createChart, axis } from "./charts.js";
 import { drafters } from "./palette.js";
 import { ms, percent, prose } from "./text.js";
 
@@ -30,6 +30,7 @@ export function create(panel) {
   press(view, 5);
   panel.finishTools({ tableForm: true });
   return {
+    pace: CHART_PACE,
     draw(value) {
       const empty = Object.keys(value.bars ?? {}).length === 0;
       view.value = value;
@@ -98,7 +99,7 @@ function layoutOf(value, look, view, lanes, bars, slots) {
     uirevision: `${value.run}|${view.revision}`,
     xaxis: axis(look, { title: "milliseconds since the run began", ...(view.range ? { range: view.range } : {}) }),
     yaxis: axis(look, {
-      tickvals: lanes.map(([key]) => Number(key)), ticktext: names.map(escaped), range: [lanes.length - 0.5, -0.5], fixedrange: true, showgrid: false,
+      tickvals: lanes.map(([key]) => Number(key)), ticktext: names.map(escaped), range: [lanes.length - 0.5, -0.5], fixedrange: true, showgrid: false, zeroline: false,
       tickfont: { color: look.ink, size: 13 * look.scale },
     }),
     margin: { l: 20, r: 14, t: 8, b: 44 * look.scale },

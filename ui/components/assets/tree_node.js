@@ -13,7 +13,7 @@ export function sizes(scale, compact) {
   const k = scale;
   return compact
     ? { height: 26 * k, row: 32 * k, column: 70 * k, gap: 30 * k, pad: 14 * k, inset: 8 * k, font: 13 * k, small: 10 * k, badge: 13 * k, compact }
-    : { height: 44 * k, row: 52 * k, column: 92 * k, gap: 38 * k, pad: 16 * k, inset: 10 * k, font: 15.5 * k, small: 11.5 * k, badge: 15 * k, compact };
+    : { height: 46 * k, row: 54 * k, column: 92 * k, gap: 38 * k, pad: 16 * k, inset: 10 * k, font: 15.5 * k, small: 11.5 * k, badge: 15 * k, compact };
 }
 
 const families = { mono: "'IBM Plex Mono', ui-monospace, monospace", sans: "'IBM Plex Sans', system-ui, sans-serif" };
@@ -54,8 +54,8 @@ export function updateNode(node, item, place, size) {
   const radius = item.kind === "bonus" || item.kind === "root" ? height / 2 : item.kind === "recovered" ? 0 : 7;
   frame(box, 0, place.width, height, radius);
   frame(ring, -4, place.width, height, radius + 4);
-  const line1 = size.compact ? height / 2 : height * 0.36;
-  const line2 = height * 0.76;
+  const line1 = size.compact ? height / 2 : height * 0.34;
+  const line2 = height * 0.75;
   setPlace(text, inset, line1, size.font);
   if (node.ssText !== item.text) {
     fillTspans(text, shortened(item.text), LETTERS_SHOWN);
