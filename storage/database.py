@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -24,6 +25,7 @@ ELSEWHERE = f"name another file with --db or {ENVIRONMENT}"
 APPLICATION_ID = 0x53706563  # "Spec": tells our files from other programs'
 OPEN_TIMEOUT_S = 5.0
 READ_TIMEOUT_S = 5.0
+WAL_RETRY_S = 0.02
 
 
 def locate(path: Path | str | None) -> Path:
@@ -115,9 +117,22 @@ def _check_ours(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _use_wal(connection: sqlite3.Connection) -> None:
-    (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
-    if mode != "wal":
-        connection.execute("PRAGMA journal_mode = WAL")
+    """Switch to write-ahead logging, which the file then keeps.
+
+    SQLite does not wait for a lock here, so that two processes that make the file at the same
+    moment would fail; we wait instead.
+    """
+    end = time.monotonic() + OPEN_TIMEOUT_S
+    while True:
+        try:
+            (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
+            if mode != "wal":
+                connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(WAL_RETRY_S)
 
 
 def _known() -> set[str]:

@@ -1,0 +1,63 @@
+"""A store in a fresh folder, and how to wait for what another thread does."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.events import Event
+from storage import RunStore
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "log.db"
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[RunStore]:
+    with RunStore(path) as opened:
+        yield opened
+
+
+@pytest.fixture
+def keep() -> Callable[[RunStore, Iterable[Event]], None]:
+    """Record events and see them on disk."""
+
+    def record_all(store: RunStore, events: Iterable[Event], owner: str = "") -> None:
+        for event in events:
+            store.record(event, owner)
+        assert store.flush()
+        assert store.status().dropped == 0
+
+    return record_all
+
+
+@pytest.fixture
+def wait_for() -> Callable[..., None]:
+    """Wait until a condition holds, at most `timeout` seconds."""
+
+    def wait(condition: Callable[[], bool], timeout: float = 10.0) -> None:
+        end = time.monotonic() + timeout
+        while not condition():
+            assert time.monotonic() < end, "waited in vain"
+            time.sleep(0.005)
+
+    return wait
+
+
+@pytest.fixture
+def sql(path: Path) -> Callable[..., list[tuple[Any, ...]]]:
+    """Ask the file directly, past the store."""
+
+    def ask(query: str, *values: Any) -> list[tuple[Any, ...]]:
+        with closing(sqlite3.connect(path)) as connection, connection:
+            return connection.execute(query, values).fetchall()
+
+    return ask

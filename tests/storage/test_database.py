@@ -1,0 +1,217 @@
+"""Opening the file: making it, migrating it, refusing it with a message that helps."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+import pytest
+from sqlite_utils import Database
+
+from core.errors import StoreError
+from storage import RunQuery, RunStore
+from storage.database import locate, open_database
+from storage.migrations import migrations
+from tests.synthetic import synthetic_run
+
+ROOT = Path(__file__).parents[2]
+TABLES = {
+    "models",
+    "runs",
+    "run_models",
+    "rounds",
+    "drafts",
+    "nodes",
+    "proposals",
+    "trials",
+    "top_k",
+    "tokens",
+    "spans",
+}
+VIEWS = {"run_summary", "acceptance_by_position", "ssm_scoreboard", "span_times"}
+
+
+def test_a_blank_file_gets_the_schema(path: Path) -> None:
+    open_database(path)
+    with closing(Database(path)) as database:
+        assert set(database.table_names()) >= TABLES
+        assert set(database.view_names()) == VIEWS
+        assert all(database.table(name).strict for name in TABLES)
+        assert database.table("runs").detect_fts() == "runs_fts"
+        assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        applied = [migration.name for migration in migrations.applied(database)]
+    assert applied == ["m001_runs", "m002_rounds", "m003_search", "m004_views"]
+
+
+def test_an_empty_file_is_a_blank_one(path: Path) -> None:
+    path.touch()
+    with RunStore(path) as store:
+        assert store.runs(RunQuery()).total == 0
+
+
+def test_opening_again_changes_nothing(path: Path, keep: Any, sql: Any) -> None:
+    with RunStore(path) as store:
+        keep(store, synthetic_run(2))
+    schema = "SELECT sql FROM sqlite_master ORDER BY name"
+    before, applied = sql(schema), sql("SELECT * FROM _sqlite_migrations")
+    open_database(path)
+    assert (sql(schema), sql("SELECT * FROM _sqlite_migrations")) == (before, applied)
+    with RunStore(path) as store:
+        assert list(store.events("synthetic-0")) == synthetic_run(2)
+
+
+def test_an_older_schema_is_brought_up_to_date(path: Path) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        migrations.apply(Database(connection), stop_before="m003_search")
+        connection.execute("PRAGMA application_id = 0x53706563")
+    with RunStore(path) as store:
+        assert store.runs(RunQuery(text="fox")).total == 0
+
+
+def test_several_processes_may_make_the_file_at_once(path: Path) -> None:
+    code = (
+        "import sys; from storage import RunStore; print('ready', flush=True); "
+        "sys.stdin.readline(); RunStore(sys.argv[1]).close()"
+    )
+    command = [sys.executable, "-c", code, str(path)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    started = [subprocess.Popen(command, cwd=ROOT, **pipes) for _ in range(4)]
+    for process in started:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in started:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    for process in started:
+        process.communicate(timeout=60)
+    assert [process.returncode for process in started] == [0, 0, 0, 0]
+
+
+def test_writer_and_reader_use_the_pragmas(store: RunStore, keep: Any, path: Path) -> None:
+    from storage.database import connect
+
+    for read_only in (False, True):
+        with closing(connect(path, read_only=read_only, timeout=1)) as connection:
+            assert connection.execute("PRAGMA foreign_keys").fetchone()[0] == 1
+            assert connection.execute("PRAGMA synchronous").fetchone()[0] == 1
+
+
+# -- where it is --
+
+
+def test_the_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(platformdirs, "user_data_path", lambda *a, **k: tmp_path / "data")
+    monkeypatch.delenv("SPECSCOPE_DB", raising=False)
+    assert locate(None) == tmp_path / "data" / "specscope.db"
+    monkeypatch.setenv("SPECSCOPE_DB", "")
+    assert locate(None) == tmp_path / "data" / "specscope.db"
+    monkeypatch.setenv("SPECSCOPE_DB", str(tmp_path / "env.db"))
+    assert locate(None) == tmp_path / "env.db"
+    assert locate(tmp_path / "asked.db") == tmp_path / "asked.db"
+    assert locate("~/x.db") == Path.home() / "x.db"
+    with RunStore() as store:
+        assert store.path == tmp_path / "env.db"
+
+
+def test_the_folder_is_made(tmp_path: Path) -> None:
+    with RunStore(tmp_path / "a" / "b" / "log.db") as store:
+        assert store.path.exists()
+
+
+@pytest.mark.parametrize("name", ["with blank.db", "per%cent?.db", "hash#ä&=.db"])
+def test_any_file_name_will_do(tmp_path: Path, keep: Any, name: str) -> None:
+    with RunStore(tmp_path / name) as store:
+        keep(store, synthetic_run(1))
+        assert list(store.events("synthetic-0")) == synthetic_run(1)
+    assert (tmp_path / name).exists()
+
+
+# -- what is refused --
+
+
+def refused(path: Path) -> str:
+    with pytest.raises(StoreError) as caught:
+        RunStore(path)
+    message = str(caught.value)
+    assert str(path) in message
+    assert "--db" in message
+    assert "SPECSCOPE_DB" in message
+    return message
+
+
+def test_a_newer_schema_is_refused(path: Path, sql: Any) -> None:
+    open_database(path)
+    sql(
+        "INSERT INTO _sqlite_migrations (migration_set, name, applied_at)"
+        " VALUES ('specscope', 'm999_later', '')"
+    )
+    assert "newer SpecScope (its schema has m999_later)" in refused(path)
+
+
+def test_a_file_that_is_no_database_is_refused_and_left_alone(path: Path) -> None:
+    content = b"This is a letter, not a database. " * 100
+    path.write_bytes(content)
+    assert "not a database" in refused(path)
+    assert path.read_bytes() == content
+
+
+def test_another_programs_database_is_refused_and_left_alone(path: Path, sql: Any) -> None:
+    sql("CREATE TABLE conversations (id INTEGER)")
+    content = path.read_bytes()
+    assert "another program" in refused(path)
+    assert path.read_bytes() == content
+
+
+def test_a_folder_is_refused(tmp_path: Path) -> None:
+    assert "a folder" in refused(tmp_path)
+
+
+def test_a_place_below_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert "cannot be made" in refused(tmp_path / "file" / "log.db")
+
+
+def test_an_unwritable_default_place_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Checked through os.access, so that the test holds for root too."""
+    monkeypatch.delenv("SPECSCOPE_DB", raising=False)
+    monkeypatch.setattr(platformdirs, "user_data_path", lambda *a, **k: tmp_path)
+    monkeypatch.setattr(os, "access", lambda place, mode: False)
+    with pytest.raises(StoreError, match=r"cannot be written to; .*--db or SPECSCOPE_DB"):
+        RunStore()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_damaged_database_is_refused_or_reads_as_an_error(path: Path, keep: Any) -> None:
+    with RunStore(path) as store:
+        keep(store, synthetic_run(20))
+    damaged = bytearray(path.read_bytes())
+    damaged[100:] = b"\xff" * (len(damaged) - 100)
+    path.write_bytes(damaged)
+    with pytest.raises(StoreError, match="log.db"), RunStore(path) as store:
+        store.events("synthetic-0")
+
+
+def test_a_file_that_vanished_is_an_error_and_is_not_made_again(store: RunStore) -> None:
+    for leftover in store.path.parent.iterdir():
+        leftover.unlink()
+    with pytest.raises(StoreError, match="unable to open"):
+        store.runs(RunQuery())
+    assert not store.path.exists()
+
+
+def test_a_locked_new_file_is_refused(
+    path: Path, sql: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("storage.database.OPEN_TIMEOUT_S", 0.05)
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        assert "locked by another program" in refused(path)

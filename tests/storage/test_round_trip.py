@@ -1,0 +1,146 @@
+"""Law 6: what is read back from the database equals what was recorded."""
+
+from __future__ import annotations
+
+import json
+import typing
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core.events import (
+    Event,
+    RoundCompleted,
+    RunStarted,
+    event_from_plain,
+    event_to_plain,
+)
+from storage import RunQuery, RunStore
+from tests.storage.strategies import runs
+from tests.synthetic import DRAFTERS, ENDINGS, HOSTILE_TEXTS, synthetic_run
+
+NUMBERS = count()
+
+
+def text_of(events: list[Event]) -> str:
+    pieces = [d for e in events if isinstance(e, RoundCompleted) for d in e.text_deltas]
+    return "".join([*pieces, getattr(events[-1], "text_tail", "")])
+
+
+def shown(event: Event) -> tuple[str, ...]:
+    return event.texts if isinstance(event, RoundCompleted) else ()
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunStore]:
+    """One store for many examples; each has a run id of its own."""
+    with RunStore(tmp_path_factory.mktemp("shared") / "log.db") as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("hostile", [False, True], ids=["plain", "hostile"])
+@pytest.mark.parametrize("drafters", [DRAFTERS, ("ngram",), ()], ids=["three", "one", "none"])
+@pytest.mark.parametrize("end", ENDINGS)
+def test_a_run_comes_back_equal(
+    store: RunStore, keep: Any, end: str, drafters: tuple[str, ...], hostile: bool
+) -> None:
+    events = synthetic_run(9, seed=3, drafters=drafters, end=end, hostile=hostile)
+    keep(store, events, "visitor")
+    assert list(store.events("synthetic-3")) == events
+    summary = store.run("synthetic-3")
+    start = events[0]
+    assert isinstance(start, RunStarted)
+    assert (summary.prompt, summary.output) == (start.prompt, text_of(events))
+    assert (summary.config, summary.drafters) == (start.config, drafters)
+    assert (summary.llm, summary.seed, summary.owner) == ("synthetic-llm", 3, "visitor")
+    assert summary.status == ("running" if end == "cut" else end)
+    assert summary.stats == getattr(events[-1], "stats", None)
+    assert (summary.num_rounds, summary.num_lost_events) == (9, 0)
+
+
+def test_the_synthetic_runs_hold_every_kind_of_event_and_value() -> None:
+    events = [e for end in ENDINGS for e in synthetic_run(9, end=end, hostile=True)]
+    assert {type(event) for event in events} == set(typing.get_args(Event))
+    together = repr([event_to_plain(event) for event in events])
+    for kind in ("recovered", "bonus", "plain", "accepted", "rejected", "not_reached"):
+        assert f"'{kind}'" in together
+    assert any(getattr(event, "dropped", ()) for event in events)
+    assert any("" in getattr(event, "text_deltas", ()) for event in events)
+    assert any(text in texts for e in events for text in HOSTILE_TEXTS if (texts := shown(e)))
+
+
+@pytest.mark.parametrize("end", ENDINGS)
+def test_a_run_survives_json_and_the_database_in_either_order(
+    store: RunStore, keep: Any, end: str
+) -> None:
+    events = synthetic_run(4, end=end, hostile=True)
+    through_json = [
+        event_from_plain(json.loads(json.dumps(event_to_plain(event)))) for event in events
+    ]
+    keep(store, through_json)
+    assert list(store.events(events[0].run_id)) == events
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_any_run_comes_back_equal(shared: RunStore, data: st.DataObject) -> None:
+    run_id = f"any-{next(NUMBERS)}"
+    events = data.draw(runs(run_id))
+    dropped = shared.status().dropped
+    for event in events:
+        shared.record(event, "\udce9\0")
+    assert list(shared.events(run_id)) == events
+    assert shared.run(run_id).owner == "\udce9\0"
+    assert shared.status().dropped == dropped
+
+
+@pytest.mark.parametrize("extra", [0, 1, 2, 3])
+def test_an_unfinished_run_reads_back_in_whole_rounds(
+    store: RunStore, keep: Any, extra: int
+) -> None:
+    events = synthetic_run(5, end="cut")
+    whole = 1 + 4 * 3
+    keep(store, events[: whole + extra])
+    assert list(store.events("synthetic-0")) == events[:whole]
+    assert store.run("synthetic-0").num_rounds == 3
+
+
+def test_a_run_that_ends_within_a_round_comes_back_with_what_there_was(
+    store: RunStore, keep: Any
+) -> None:
+    whole = synthetic_run(3, end="failed")
+    seq = 1 + 4 * 2 + 2
+    last = event_from_plain({**event_to_plain(whole[-1]), "seq": seq})
+    events = [*whole[:seq], last]
+    keep(store, events)
+    assert list(store.events("synthetic-0")) == events
+
+
+def test_interleaved_runs_do_not_mix(store: RunStore, keep: Any) -> None:
+    both = [synthetic_run(6, seed=seed, run_id=f"run-{seed}") for seed in (1, 2)]
+    mixed = [event for pair in zip(*both, strict=True) for event in pair]
+    keep(store, mixed)
+    assert [list(store.events(f"run-{seed}")) for seed in (1, 2)] == both
+
+
+def test_a_run_comes_back_from_a_store_opened_later(path: Path, keep: Any) -> None:
+    events = synthetic_run(4, hostile=True)
+    with RunStore(path) as store:
+        keep(store, events)
+    with RunStore(path) as store:
+        assert list(store.events("synthetic-0")) == events
+        assert store.runs(RunQuery()).total == 1
+
+
+def test_closing_writes_what_waits(path: Path) -> None:
+    events = synthetic_run(40)
+    with RunStore(path) as store:
+        for event in events:
+            store.record(event)
+    with RunStore(path) as store:
+        assert list(store.events("synthetic-0")) == events
