@@ -1,0 +1,259 @@
+"""Small stand-ins for tests: tiny random models, tokenizers made here, and models that are tables.
+
+A `TableModel` is a LanguageModel whose distributions a function gives, so that the production
+drafters, rules and engine run unchanged on a vocabulary of three. Knows core's contracts only.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, cast
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PreTrainedTokenizerFast
+
+from core.events import ModelInfo
+from core.models.hf_model import HfModel
+from core.models.language_model import Feed
+from core.models.loading import LoadedModels
+from core.models.tree_check import checked_model
+from core.tree import ROOT
+
+__all__ = [
+    "FAMILIES",
+    "TableModel",
+    "WINDOW",
+    "info_of",
+    "loaded",
+    "loaded_tables",
+    "perturbed",
+    "random_table",
+    "tiny_module",
+    "word_tokenizer",
+]
+
+VOCAB = 64
+CONTEXT = 128
+WINDOW = 8
+
+_LLAMA_LIKE: dict[str, Any] = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": CONTEXT,
+    "initializer_range": 0.25,
+}
+_GPT2: dict[str, Any] = {
+    "n_embd": 32,
+    "n_layer": 2,
+    "n_head": 4,
+    "n_positions": CONTEXT,
+    "initializer_range": 0.25,
+}
+_NEOX = {k: v for k, v in _LLAMA_LIKE.items() if k != "num_key_value_heads"}
+_OPT: dict[str, Any] = {
+    "hidden_size": 32,
+    "ffn_dim": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "word_embed_proj_dim": 32,
+    "max_position_embeddings": CONTEXT,
+    "init_std": 0.25,
+}
+
+FAMILIES: dict[str, dict[str, Any]] = {
+    "llama": _LLAMA_LIKE,
+    "qwen2": _LLAMA_LIKE,
+    "qwen3": {**_LLAMA_LIKE, "head_dim": 8},
+    "mistral": {**_LLAMA_LIKE, "sliding_window": WINDOW},
+    "phi3": _LLAMA_LIKE,
+    "gemma2": {**_LLAMA_LIKE, "head_dim": 8, "sliding_window": WINDOW},
+    "phi3-sliding": {**_LLAMA_LIKE, "sliding_window": WINDOW},
+    "qwen2-sliding": {
+        **_LLAMA_LIKE,
+        "use_sliding_window": True,
+        "sliding_window": WINDOW,
+        "max_window_layers": 1,
+    },
+    "gpt2": _GPT2,
+    "opt": _OPT,
+    "gpt_neox": _NEOX,
+}
+
+
+def tiny_module(
+    family: str, seed: int = 0, dtype: torch.dtype = torch.float64, **changes: Any
+) -> Any:
+    """A tiny random causal LM of one of FAMILIES, or any model type of transformers, in eval mode.
+
+    It has no end-of-text token.
+    """
+    settings = {
+        "vocab_size": VOCAB,
+        "bos_token_id": 1,
+        "eos_token_id": None,
+        "pad_token_id": None,
+        "tie_word_embeddings": False,
+        **FAMILIES.get(family, _LLAMA_LIKE),
+        **changes,
+    }
+    config = CONFIG_MAPPING[family.partition("-")[0]](**settings)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        module = AutoModelForCausalLM.from_config(config, dtype=dtype)
+    return module.eval()
+
+
+def perturbed(module: Any, scale: float, seed: int = 0) -> Any:
+    """A copy of a model with noise on every weight: a drafter that is right some of the time."""
+    generator = torch.Generator().manual_seed(seed)
+    copy = type(module)(module.config).to(next(module.parameters()).dtype)
+    copy.load_state_dict(module.state_dict())
+    with torch.no_grad():
+        for weight in copy.parameters():
+            noise = torch.randn(weight.shape, generator=generator, dtype=weight.dtype)
+            weight += scale * weight.std(correction=0).clamp(min=0.01) * noise
+    return copy.eval()
+
+
+def info_of(module: Any, name: str, role: str = "llm", context: int = CONTEXT) -> ModelInfo:
+    """What the loader would say of a module."""
+    parameter = next(module.parameters())
+    return ModelInfo(
+        name=name,
+        role=role,
+        parameters=sum(p.numel() for p in module.parameters()),
+        architecture=type(module).__name__,
+        vocab_size=module.get_output_embeddings().weight.shape[0],
+        context_length=context,
+        dtype=str(parameter.dtype).removeprefix("torch."),
+        device="cpu",
+    )
+
+
+def loaded(
+    llm: Any, ssms: Sequence[Any] = (), eos_ids: tuple[int, ...] = (), context: int = CONTEXT
+) -> LoadedModels:
+    """Modules as the loader would hand them over, tree check included."""
+    small: dict[str, HfModel] = {
+        f"ssm-{i}": checked_model(ssm, info_of(ssm, f"ssm-{i}", "ssm", context))
+        for i, ssm in enumerate(ssms)
+    }
+    big = checked_model(llm, info_of(llm, "tiny", "llm", context))
+    return LoadedModels(big, small, word_tokenizer(big.vocab_size), eos_ids)
+
+
+def word_tokenizer(size: int = VOCAB) -> Any:
+    """Token i is the word `w<i>`; words are separated by spaces."""
+    core = Tokenizer(models.WordLevel({f"w{i}": i for i in range(size)}, unk_token="w0"))
+    core.pre_tokenizer = pre_tokenizers.Whitespace()
+    core.decoder = decoders.Fuse()
+    return PreTrainedTokenizerFast(tokenizer_object=core)
+
+
+# -- models that are tables --
+
+Table = Callable[[tuple[int, ...]], Sequence[float]]
+"""Context (all tokens) to the probabilities of the next token."""
+
+
+def random_table(vocab: int, seed: int, sharpness: float = 1.5, memory: int = 3) -> Table:
+    """Random distributions, one for each of the last `memory` tokens."""
+    known: dict[tuple[int, ...], list[float]] = {}
+
+    def table(context: tuple[int, ...]) -> list[float]:
+        key = context[-memory:]
+        if key not in known:
+            generator = torch.Generator().manual_seed(hash((seed, key)) % (1 << 60))
+            logits = sharpness * torch.randn(vocab, generator=generator, dtype=torch.float64)
+            known[key] = logits.softmax(dim=0).tolist()
+        return known[key]
+
+    return table
+
+
+@dataclass
+class _Row:
+    tokens: list[int] = field(default_factory=list)
+    pending: list[tuple[int, int]] = field(default_factory=list)
+
+    def context(self, node: int) -> tuple[int, ...]:
+        """The tokens up to a pending node."""
+        path: list[int] = []
+        while node != ROOT:
+            token_id, node = self.pending[node]
+            path.append(token_id)
+        return (*self.tokens, *reversed(path))
+
+
+class TableModel:
+    """See LanguageModel: next-token distributions from a function of the whole context."""
+
+    def __init__(self, name: str, vocab: int, table: Table, context: int = 64) -> None:
+        self.info = ModelInfo(name, "llm", 0, "table", vocab, context, "float32", "cpu")
+        self.vocab_size, self.context_length = vocab, context
+        self.device = torch.device("cpu")
+        self.arena = SimpleNamespace(slots=context)
+        self.passes = 0
+        self._table = table
+        self._rows: dict[int, _Row] = {}
+        self._logits: dict[tuple[int, ...], torch.Tensor] = {}
+
+    def open_row(self) -> int:
+        row = next(i for i in itertools.count() if i not in self._rows)
+        self._rows[row] = _Row()
+        return row
+
+    def close_row(self, row: int) -> None:
+        del self._rows[row]
+
+    def length(self, row: int) -> int:
+        return len(self._rows[row].tokens)
+
+    def tokens(self, row: int) -> tuple[int, ...]:
+        """The committed tokens of a row."""
+        return tuple(self._rows[row].tokens)
+
+    @property
+    def open_rows(self) -> tuple[int, ...]:
+        return tuple(self._rows)
+
+    def forward(self, feeds: Sequence[Feed]) -> list[torch.Tensor]:
+        self.passes += 1
+        return [self._fed(feed) for feed in feeds]
+
+    def _fed(self, feed: Feed) -> torch.Tensor:
+        row = self._rows[feed.row]
+        first = len(row.pending)
+        row.pending.extend(zip(feed.token_ids, feed.parents, strict=True))
+        nodes = range(first, len(row.pending))
+        wanted = nodes[-1:] if feed.last_only else nodes
+        return torch.stack([self.logits(row.context(node)) for node in wanted])
+
+    def logits(self, context: tuple[int, ...]) -> torch.Tensor:
+        """float32 (V,): the logarithm of the table's entry."""
+        if context not in self._logits:
+            entry = torch.tensor(self._table(context), dtype=torch.float64)
+            self._logits[context] = entry.log().float()
+        return self._logits[context]
+
+    def commit(self, row: int, nodes: Sequence[int]) -> None:
+        state = self._rows[row]
+        for node, parent in zip(nodes, [ROOT, *nodes], strict=False):
+            assert state.pending[node][1] == parent, "commit keeps one path from the root down"
+        state.tokens.extend(state.pending[node][0] for node in nodes)
+        state.pending.clear()
+
+
+def loaded_tables(
+    llm: TableModel, ssms: Sequence[TableModel] = (), eos_ids: tuple[int, ...] = ()
+) -> LoadedModels:
+    """Tables in the place of loaded models; the drafters are named after them."""
+    small = cast("dict[str, HfModel]", {ssm.info.name: ssm for ssm in ssms})
+    return LoadedModels(cast("HfModel", llm), small, word_tokenizer(llm.vocab_size), eos_ids)

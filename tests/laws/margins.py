@@ -1,0 +1,75 @@
+"""What a difference of two texts may come from: nothing but a near tie in exact arithmetic.
+
+At a first divergence the float64, teacher-forced margin between the two tokens must be under 1e-4,
+and at most one prompt of a law's prompts may diverge at all (ALGORITHMS 9, laws 1 and 2).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import torch
+
+from core import SamplingParams
+from core.noise import SeededNoise
+from core.sampling import processed
+
+__all__ = ["Divergences", "first_difference"]
+
+NEAR_TIE = 1e-4
+
+
+def first_difference(a: Sequence[int], b: Sequence[int]) -> int | None:
+    """Index of the first differing token; a missing one differs too. None where equal."""
+    for i, (x, y) in enumerate(zip(a, b, strict=False)):
+        if x != y:
+            return i
+    return None if len(a) == len(b) else min(len(a), len(b))
+
+
+class Divergences:
+    """Collects the prompts whose text differed, and judges each difference."""
+
+    def __init__(self, module: Any) -> None:
+        self._module = module
+        self.prompts: set[tuple[int, ...]] = set()
+
+    def check(
+        self,
+        prompt_ids: Sequence[int],
+        got: Sequence[int],
+        expected: Sequence[int],
+        sampling: SamplingParams,
+    ) -> None:
+        """Equal, or a near tie on the only prompt that may have one."""
+        at = first_difference(got, expected)
+        if at is None:
+            return
+        assert at < min(len(got), len(expected)), f"{got} ends elsewhere than {expected}"
+        context = (*prompt_ids, *expected[:at])
+        margin = self.margin(context, got[at], expected[at], sampling)
+        print(f"divergence after {len(context)} tokens: {got[at]} for {expected[at]}, {margin:.3g}")
+        assert margin < NEAR_TIE, f"token {at}: {got[at]} for {expected[at]}, margin {margin:.3g}"
+        self.prompts.add(tuple(prompt_ids))
+        assert len(self.prompts) <= 1, "more than one prompt diverged"
+
+    def margin(
+        self, context: Sequence[int], one: int, other: int, sampling: SamplingParams
+    ) -> float:
+        """How far apart the two tokens' deciding scores are in float64."""
+        with torch.inference_mode():
+            logits = _double(self._module)(input_ids=torch.tensor([list(context)])).logits[0, -1]
+        scores = logits
+        if not sampling.greedy:
+            assert sampling.seed is not None
+            gumbel = SeededNoise(sampling.seed, len(logits)).gumbel(len(context))
+            scores = processed(logits[None], sampling)[0].double() + gumbel
+        return float((scores[one] - scores[other]).abs())
+
+
+@cache
+def _double(module: Any) -> Any:
+    return copy.deepcopy(module).double().eval()

@@ -1,0 +1,78 @@
+"""Rows of settings in which every pair of values of two fields occurs at least once.
+
+A greedy generator: each row starts from a pair that is still missing and takes, field by field, the
+value that covers most of what is missing. The same fields give the same rows.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+__all__ = ["missing_pairs", "pairwise"]
+
+Row = dict[str, Any]
+Pair = tuple[tuple[str, Any], tuple[str, Any]]
+
+
+def pairwise(
+    fields: Mapping[str, Sequence[Any]], allowed: Callable[[Row], bool] = lambda row: True
+) -> list[Row]:
+    """Rows that cover every allowed pair. `allowed` judges rows, also incomplete ones."""
+    missing = dict.fromkeys(_pairs(fields, allowed))
+    rows: list[Row] = []
+    while missing:
+        row = dict(next(iter(missing)))
+        for name, values in fields.items():
+            if name not in row:
+                row[name] = _best(row, name, values, missing, allowed)
+        rows.append({name: row[name] for name in fields})
+        for pair in _pairs_of(rows[-1]):
+            missing.pop(pair, None)
+    return rows
+
+
+def missing_pairs(
+    rows: Sequence[Row],
+    fields: Mapping[str, Sequence[Any]],
+    allowed: Callable[[Row], bool] = lambda row: True,
+) -> set[Pair]:
+    """Allowed pairs that no row has."""
+    seen = {pair for row in rows for pair in _pairs_of(row)}
+    return set(_pairs(fields, allowed)) - seen
+
+
+def _best(
+    row: Row,
+    name: str,
+    values: Sequence[Any],
+    missing: Mapping[Pair, None],
+    allowed: Callable[[Row], bool],
+) -> Any:
+    fitting = [value for value in values if allowed({**row, name: value})]
+    # Ties go round the values, so that those without missing pairs take turns too.
+    turn = len(missing) % len(fitting)
+    turned = fitting[turn:] + fitting[:turn]
+    return max(
+        turned,
+        key=lambda value: sum(
+            pair in missing
+            for other in row
+            for pair in (((other, row[other]), (name, value)), ((name, value), (other, row[other])))
+        ),
+    )
+
+
+def _pairs(fields: Mapping[str, Sequence[Any]], allowed: Callable[[Row], bool]) -> list[Pair]:
+    return [
+        ((a, x), (b, y))
+        for a, b in itertools.combinations(fields, 2)
+        for x in fields[a]
+        for y in fields[b]
+        if allowed({a: x, b: y})
+    ]
+
+
+def _pairs_of(row: Row) -> list[Pair]:
+    return list(itertools.combinations(row.items(), 2))

@@ -1,0 +1,96 @@
+"""What the laws share: running requests, and what transformers and plain decoding say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from core import Engine, LoadedModels, Request, SamplingParams, SpeculationConfig, load_models
+from core.events import Event, RoundCompleted, RunCompleted
+from core.outcome import Outcome
+
+__all__ = [
+    "PLAIN",
+    "PROMPTS",
+    "bundled_engine",
+    "completed",
+    "ids_of",
+    "ids_of_many",
+    "module_of",
+    "outcomes",
+    "prompts",
+    "transformers_ids",
+]
+
+PROMPTS = Path(__file__).resolve().parents[2] / "bench" / "prompts.jsonl"
+PLAIN = SpeculationConfig.preset("autoregressive")
+
+
+@cache
+def bundled_engine() -> Engine:
+    """The bundled family in float32, loaded once for all laws."""
+    return Engine(load_models(dtype="float32"))
+
+
+def prompts(count: int) -> tuple[str, ...]:
+    """`count` development prompts, evenly from all domains."""
+    texts = [json.loads(line)["prompt"] for line in PROMPTS.read_text("utf-8").splitlines()]
+    return tuple(texts[i * len(texts) // count] for i in range(count))
+
+
+def outcomes(events: Iterable[Event]) -> dict[str, Outcome]:
+    """Each run of a stream of events, folded, in order of first appearance."""
+    runs: dict[str, Outcome] = {}
+    for event in events:
+        runs.setdefault(event.run_id, Outcome()).observe(event)
+    return runs
+
+
+def ids_of(engine: Engine, request: Request) -> list[int]:
+    """The new token ids of one request run alone."""
+    return ids_of_many(engine, [request])[0]
+
+
+def ids_of_many(engine: Engine, requests: Sequence[Request]) -> list[list[int]]:
+    """The new token ids of requests run together, in their order."""
+    return [run.token_ids for run in outcomes(engine.generate_many(requests)).values()]
+
+
+def completed(events: Iterable[Event]) -> tuple[list[RoundCompleted], RunCompleted]:
+    """One run's rounds and its last event."""
+    every = list(events)
+    last = every[-1]
+    assert isinstance(last, RunCompleted)
+    return [event for event in every if isinstance(event, RoundCompleted)], last
+
+
+@torch.inference_mode()
+def transformers_ids(
+    module: Any,
+    prompt_ids: Sequence[int],
+    sampling: SamplingParams,
+    eos_ids: Sequence[int] = (),
+    **options: Any,
+) -> list[int]:
+    """What transformers' own greedy `generate` continues with; `options` go to it as they are."""
+    ids = torch.tensor([list(prompt_ids)])
+    out = module.generate(
+        ids,
+        attention_mask=torch.ones_like(ids),
+        do_sample=False,
+        max_new_tokens=sampling.max_new_tokens,
+        eos_token_id=list(eos_ids) or None,
+        pad_token_id=0,
+        **options,
+    )
+    return [int(i) for i in out[0, len(prompt_ids) :]]
+
+
+def module_of(models: LoadedModels) -> Any:
+    """The transformers module behind the LLM."""
+    return models.llm._module

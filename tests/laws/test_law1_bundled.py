@@ -1,0 +1,112 @@
+"""Law 1(b): the bundled models in float32 write what transformers' greedy `generate` writes.
+
+Every value of every field, pairwise, alone, batched, and in a batch with other settings.
+"""
+
+from __future__ import annotations
+
+import copy
+from functools import cache
+from typing import Any
+
+import pytest
+
+from core import Request, SamplingParams, SpeculationConfig
+from core.config import PRESETS
+from tests.laws.margins import Divergences
+from tests.laws.pairwise import pairwise
+from tests.laws.runs import (
+    bundled_engine,
+    ids_of,
+    ids_of_many,
+    module_of,
+    outcomes,
+    prompts,
+    transformers_ids,
+)
+
+SAMPLING = SamplingParams(max_new_tokens=32)
+PROMPTS = prompts(8)
+FIELDS = {
+    "draft": ("auto", "topk", "best_first"),
+    "expansion": ((1, 1, 3, 1, 1, 1, 1, 1), (4,), (2, 2), (3, 1, 2, 1)),
+    "max_tree_nodes": ("auto", "uncut", 1, 7, 24),
+    "drafters": (("all",), ("first",), ("ssm-code", "ngram"), ("ngram",), ("ngram", "all"), ()),
+    "speculation_length": (0, 1, 4, 8, 16),
+    "max_speculation_length": (16, 24),
+    "verify": ("auto", "greedy", "match"),
+    "carry_over": (False, True),
+    "record_top_k": (0, 5),
+    "mode": ("alone", "batched", "mixed"),
+}
+ROWS = pairwise(FIELDS)
+
+
+@cache
+def expected(prompt: str) -> list[int]:
+    models = bundled_engine().models
+    ids = models.tokenizer(prompt)["input_ids"]
+    return transformers_ids(module_of(models), ids, SAMPLING, models.eos_ids)
+
+
+@pytest.fixture(scope="module")
+def divergences() -> Divergences:
+    return Divergences(module_of(bundled_engine().models))
+
+
+def check(divergences: Divergences, texts: list[list[int]]) -> None:
+    tokenizer = bundled_engine().models.tokenizer
+    for prompt, got in zip(PROMPTS, texts, strict=True):
+        divergences.check(tokenizer(prompt)["input_ids"], got, expected(prompt), SAMPLING)
+
+
+def texts_of(config: SpeculationConfig, mode: str) -> list[list[int]]:
+    engine = bundled_engine()
+    if mode == "mixed":
+        # Half of the batch runs under other settings: requests must not disturb each other.
+        other = SpeculationConfig.preset("sequence")
+        configs = [config if i % 2 else other for i in range(len(PROMPTS))]
+    else:
+        configs = [config] * len(PROMPTS)
+    requests = [Request(p, SAMPLING, c) for p, c in zip(PROMPTS, configs, strict=True)]
+    if mode == "alone":
+        return [ids_of(engine, request) for request in requests]
+    return ids_of_many(engine, requests)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[str(i) for i in range(len(ROWS))])
+def test_pairwise_settings(divergences: Divergences, row: dict[str, Any]) -> None:
+    fields = {name: value for name, value in row.items() if name != "mode"}
+    check(divergences, texts_of(SpeculationConfig(**fields), row["mode"]))
+
+
+@pytest.mark.parametrize("mode", ["alone", "mixed"])
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets(divergences: Divergences, name: str, mode: str) -> None:
+    check(divergences, texts_of(SpeculationConfig.preset(name), mode))
+
+
+def test_stop_strings_end_the_text_where_transformers_does() -> None:
+    models = bundled_engine().models
+    module = copy.deepcopy(module_of(models))
+    stop = (" the", ".", "\n")
+    for prompt in PROMPTS:
+        ids = models.tokenizer(prompt)["input_ids"]
+        sampling = SamplingParams(max_new_tokens=32, stop=stop)
+        wanted = transformers_ids(
+            module,
+            ids,
+            sampling,
+            models.eos_ids,
+            stop_strings=list(stop),
+            tokenizer=models.tokenizer,
+        )
+        assert ids_of(bundled_engine(), Request(prompt, sampling)) == wanted
+
+
+def test_the_cases_are_not_trivial() -> None:
+    requests = [Request(p, SAMPLING, SpeculationConfig.preset("specinfer-paper")) for p in PROMPTS]
+    runs = outcomes(bundled_engine().generate_many(requests)).values()
+    accepted = [run.summary["num_accepted_tokens"] for run in runs]
+    assert 0 < sum(accepted) < sum(run.summary["num_draft_tokens"] for run in runs)
+    assert len({tuple(run.token_ids) for run in runs}) == len(PROMPTS)

@@ -1,0 +1,100 @@
+"""Law 1(a): in float64, on tiny random models of every family, `greedy` is transformers' greedy.
+
+No exception is allowed. The texts are longer than the sliding windows of the families that have
+one, and the drafters are right some of the time, so that both verdicts occur.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+import torch
+
+from core import Engine, Request, SamplingParams, SpeculationConfig
+from core.config import PRESETS
+from tests.fakes import FAMILIES, WINDOW, loaded, perturbed, tiny_module
+from tests.laws.runs import ids_of, ids_of_many, module_of, outcomes, transformers_ids
+
+SAMPLING = SamplingParams(max_new_tokens=18)
+WORDS = (
+    [3, 52, 31, 24, 31],
+    [(7 * i * i + 3) % 60 for i in range(14)],
+    [(5 * i) % 7 + 10 for i in range(23)],
+)
+TEXTS = tuple(" ".join(f"w{word}" for word in words) for words in WORDS)
+OTHERS = {
+    "best-first": SpeculationConfig(draft="best_first", expansion=(3, 2, 2), max_tree_nodes=9),
+    "wide-ngram": SpeculationConfig(
+        drafters=("ssm-1", "ngram", "ssm-0"), expansion=(3, 2, 1), max_tree_nodes="uncut"
+    ),
+}
+
+
+def config_of(name: str) -> SpeculationConfig:
+    return OTHERS[name] if name in OTHERS else SpeculationConfig.preset(name)
+
+
+@cache
+def engine_of(family: str) -> Engine:
+    llm = tiny_module(family, seed=1)
+    return Engine(loaded(llm, [perturbed(llm, 0.12, seed=3), tiny_module(family, seed=2)]))
+
+
+@cache
+def expected(family: str, eos_ids: tuple[int, ...] = ()) -> list[list[int]]:
+    models = engine_of(family).models
+    return [
+        transformers_ids(module_of(models), models.tokenizer(text)["input_ids"], SAMPLING, eos_ids)
+        for text in TEXTS
+    ]
+
+
+@pytest.mark.parametrize("name", [*PRESETS, *OTHERS])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_greedy_is_transformers_greedy(family: str, name: str) -> None:
+    engine = engine_of(family)
+    requests = [Request(text, SAMPLING, config_of(name)) for text in TEXTS]
+    assert ids_of(engine, requests[1]) == expected(family)[1]
+    assert ids_of_many(engine, requests) == expected(family)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_cases_are_not_trivial(family: str) -> None:
+    requests = [Request(text, SAMPLING, config_of("specinfer-paper")) for text in TEXTS]
+    runs = list(outcomes(engine_of(family).generate_many(requests)).values())
+    accepted = sum(run.summary["num_accepted_tokens"] for run in runs)
+    drafted = sum(run.summary["num_draft_tokens"] for run in runs)
+    assert 0 < accepted < drafted
+    assert max(len(words) for words in WORDS) > 2 * WINDOW
+    assert len({token for ids in expected(family) for token in ids}) > 5
+
+
+@pytest.mark.parametrize("family", ["llama", "mistral", "gpt2"])
+@pytest.mark.parametrize("name", PRESETS)
+def test_an_end_of_text_token_ends_the_same_text(family: str, name: str) -> None:
+    # A token that the model writes anyway plays the end of text.
+    eos_ids = (expected(family)[1][9],)
+    models = engine_of(family).models
+    engine = Engine(type(models)(models.llm, models.ssms, models.tokenizer, eos_ids))
+    requests = [Request(text, SAMPLING, config_of(name)) for text in TEXTS]
+    assert ids_of_many(engine, requests) == expected(family, eos_ids)
+    assert len(expected(family, eos_ids)[1]) < SAMPLING.max_new_tokens
+
+
+@pytest.mark.parametrize("family", ["mistral", "gemma2", "phi3-sliding", "qwen2-sliding"])
+def test_control_a_mask_without_the_window_writes_another_text(family: str) -> None:
+    models = engine_of(family).models
+    kind = models.llm._masks
+    models.llm._masks = type(kind)(10_000, kind.by_layer_type)
+    try:
+        got = ids_of_many(
+            engine_of(family), [Request(t, SAMPLING, config_of("sequence")) for t in TEXTS]
+        )
+    finally:
+        models.llm._masks = kind
+    assert got != expected(family)
+
+
+def test_the_arithmetic_is_float64() -> None:
+    assert engine_of("llama").models.llm.dtype == torch.float64

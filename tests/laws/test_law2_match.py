@@ -1,0 +1,118 @@
+"""Law 2: under `match` the ids are plain decoding's with the same seed, at any temperature.
+
+For every tree rule, coupled or not, with top-k and top-p, alone and batched.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import cache
+from typing import Any
+
+import pytest
+
+from core import Request, SamplingParams, SpeculationConfig
+from tests.laws.margins import Divergences
+from tests.laws.pairwise import Row, pairwise
+from tests.laws.runs import (
+    PLAIN,
+    bundled_engine,
+    ids_of,
+    ids_of_many,
+    module_of,
+    outcomes,
+    prompts,
+)
+
+PROMPTS = prompts(8)
+SAMPLINGS = (
+    SamplingParams(32, temperature=0.8, seed=1),
+    SamplingParams(32, temperature=0.3, seed=2**63 - 1, ignore_eos=True),
+    SamplingParams(32, temperature=1.6, top_k=20, seed=3),
+    SamplingParams(32, temperature=0.8, top_p=0.9, seed=4),
+    SamplingParams(32, temperature=1.0, top_k=50, top_p=0.5, seed=0),
+    SamplingParams(32, temperature=0.7, top_k=1, seed=6),
+)
+FIELDS = {
+    "sampling": tuple(range(len(SAMPLINGS))),
+    "draft": ("auto", "coupled", "topk", "best_first", "sampled", "sampled_iid"),
+    "expansion": ((1, 1, 3, 1, 1, 1, 1, 1), (4,), (2, 2), (3, 1, 2, 1)),
+    "max_tree_nodes": ("auto", "uncut", 1, 7, 24),
+    "drafters": (("all",), ("first",), ("ssm-code", "ngram"), ("ngram",), ("ngram", "all"), ()),
+    "speculation_length": (0, 1, 4, 8, 16),
+    "verify": ("auto", "match"),
+    "carry_over": (False, True),
+    "record_top_k": (0, 5),
+    "mode": ("alone", "batched", "mixed"),
+}
+
+
+def allowed(row: Row) -> bool:
+    """`auto` chooses `mss` for drawn trees: another law."""
+    return not (row.get("verify") == "auto" and "sampled" in row.get("draft", ""))
+
+
+ROWS = pairwise(FIELDS, allowed)
+
+
+@cache
+def plain(index: int) -> list[list[int]]:
+    """Plain decoding of every prompt, one request at a time."""
+    engine = bundled_engine()
+    return [ids_of(engine, Request(prompt, SAMPLINGS[index], PLAIN)) for prompt in PROMPTS]
+
+
+@pytest.fixture(scope="module")
+def divergences() -> Divergences:
+    return Divergences(module_of(bundled_engine().models))
+
+
+def texts_of(sampling: SamplingParams, config: SpeculationConfig, mode: str) -> list[list[int]]:
+    engine = bundled_engine()
+    requests = [Request(prompt, sampling, config) for prompt in PROMPTS]
+    if mode == "alone":
+        return [ids_of(engine, request) for request in requests]
+    if mode == "mixed":
+        # Neighbours with other seeds and rules must not disturb these.
+        odd = Request(PROMPTS[0], SamplingParams(16, temperature=1.2, seed=99), PLAIN)
+        return ids_of_many(engine, [odd, *requests, odd])[1:-1]
+    return ids_of_many(engine, requests)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[str(i) for i in range(len(ROWS))])
+def test_ids_are_those_of_plain_decoding(divergences: Divergences, row: dict[str, Any]) -> None:
+    fields = {name: value for name, value in row.items() if name not in ("mode", "sampling")}
+    sampling = SAMPLINGS[row["sampling"]]
+    texts = texts_of(sampling, SpeculationConfig(**fields), row["mode"])
+    tokenizer = bundled_engine().models.tokenizer
+    for prompt, got, expected in zip(PROMPTS, texts, plain(row["sampling"]), strict=True):
+        divergences.check(tokenizer(prompt)["input_ids"], got, expected, sampling)
+
+
+def test_control_another_seed_writes_another_text() -> None:
+    other = dataclasses.replace(SAMPLINGS[0], seed=17)
+    assert texts_of(other, PLAIN, "batched") != plain(0)
+
+
+def test_control_mss_keeps_the_distribution_but_not_the_tokens() -> None:
+    config = SpeculationConfig(draft="sampled", verify="mss")
+    assert texts_of(SAMPLINGS[0], config, "batched") != plain(0)
+
+
+def test_top_k_of_one_is_greedy() -> None:
+    greedy = [Request(prompt, SamplingParams(32), PLAIN) for prompt in PROMPTS]
+    assert plain(5) == ids_of_many(bundled_engine(), greedy)
+
+
+def test_coupling_is_worth_its_name() -> None:
+    """Coupled drafts are accepted more often than the same number of most probable tokens."""
+    accepted = {}
+    for draft in ("coupled", "topk"):
+        config = SpeculationConfig(
+            draft=draft, expansion=(3,), speculation_length=2, max_tree_nodes="uncut"
+        )
+        requests = [Request(prompt, SAMPLINGS[0], config) for prompt in PROMPTS]
+        runs = outcomes(bundled_engine().generate_many(requests)).values()
+        accepted[draft] = sum(run.summary["num_accepted_tokens"] for run in runs)
+        assert 0 < accepted[draft] < sum(run.summary["num_draft_tokens"] for run in runs)
+    assert accepted["coupled"] > accepted["topk"]
