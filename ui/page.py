@@ -39,9 +39,9 @@ def build_page(context: Context) -> gr.Blocks:
                 live = build_live(context)
             with gr.Tab("Sessions", id="sessions") as tab:
                 sessions = build_sessions(context)
+        add_endpoints(context)  # first: the names of handlers must not take theirs
         wire_live(live, visitor, own)
         wire_sessions(sessions, visitor, tab)
-        add_endpoints(context)
         blocks.load(
             lambda key: key or new_key(),
             visitor,

@@ -87,7 +87,7 @@ def compare(view: View, plain: View, ours: Iterable[Event], theirs: Iterable[Eve
         )
     dispute = _dispute(view, plain, at)
     margin = _margin(view, plain, at, _tops(theirs))
-    bound, why = _bound(view, at, _tops(ours), _tops(theirs))
+    bound, why = _bound(view, plain, at, (_tops(ours), _tops(theirs)))
     if margin is None:
         return Answer("bug", f"Differs at token {at + 1}: a bug. {dispute}", at)
     apart = f"the LLM's two best were {margin:.2g} apart"
@@ -139,26 +139,34 @@ def _noise(view: View, at: int, token_id: int) -> float:
 
 
 def _bound(
-    view: View, at: int, ours: dict[int, TopK], theirs: dict[int, TopK]
+    view: View, plain: View, at: int, tops: tuple[dict[int, TopK], dict[int, TopK]]
 ) -> tuple[float, str]:
     """The largest margin that rounding explains, and where it comes from (laws 1 and 4)."""
     started = view.started
     if started is None or started.dtype in ("float32", "float64"):
-        return FLOAT32_TIE, f"in float32 a tie is under {FLOAT32_TIE:g}"
-    moved = sorted(_moved(at, ours, theirs))
+        return FLOAT32_TIE, f"in {started.dtype if started else 'float32'} a tie is under 0.0001"
+    disputed = {v.tokens[at].token_id for v in (view, plain) if at < len(v.tokens)}
+    moved = sorted(_moved(at, disputed, *tops))
     if not moved:
         return 0.0, "no two recorded probabilities to measure rounding by"
     gap = 2 * moved[min(len(moved) - 1, math.ceil(SHARE_OF_NOISE * len(moved)) - 1)]
     return gap, f"{started.dtype} moved these runs' log probabilities by up to {gap / 2:.2g}"
 
 
-def _moved(at: int, ours: dict[int, TopK], theirs: dict[int, TopK]) -> Iterable[float]:
-    """How far the same token's log probability differs between the runs, up to token `at`."""
+def _moved(
+    at: int, disputed: set[int], ours: dict[int, TopK], theirs: dict[int, TopK]
+) -> Iterable[float]:
+    """How far the same token's log probability differs between the runs, up to token `at`.
+
+    There the two tokens in dispute are left out: a bug must not be the measure of itself.
+    """
     for i in range(at + 1):
         if i not in ours or i not in theirs:
             continue
         mine = dict(zip(ours[i].token_ids, ours[i].probabilities, strict=True))
         for token_id, chance in zip(theirs[i].token_ids, theirs[i].probabilities, strict=True):
+            if i == at and token_id in disputed:
+                continue
             if chance > 0 and mine.get(token_id, 0.0) > 0:
                 yield abs(math.log(chance) - math.log(mine[token_id]))
 

@@ -92,6 +92,7 @@ class LiveSource:
     def __init__(self, store: StoreLike, owner: str = "") -> None:
         self._store, self._owner = store, owner
         self._run: RunLike | None = None
+        self._run_id = ""
         self._kept: deque[Event] = deque(maxlen=KEPT_EVENTS)
         self._count = 0
         self._done = False
@@ -99,12 +100,13 @@ class LiveSource:
 
     def attach(self, run: RunLike) -> None:
         """The run whose events come in; it may have begun already."""
-        self._run = run
+        self._run, self._run_id = run, run.run_id
 
     def take(self, event: Event) -> None:
         """For the worker's thread: record and keep one event. Never blocks on disk."""
         self._store.record(event, self._owner)
         with self._news:
+            self._run_id = event.run_id
             self._kept.append(event)
             self._count += 1
             self._done = ends(event)
@@ -115,7 +117,7 @@ class LiveSource:
 
     @property
     def run_id(self) -> str:
-        return self._run.run_id if self._run else ""
+        return self._run_id
 
     @property
     def count(self) -> int:

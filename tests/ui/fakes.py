@@ -5,6 +5,7 @@ The same interface as core.worker.Worker and storage.RunStore, as far as the pag
 
 from __future__ import annotations
 
+import math
 import queue
 import threading
 import time
@@ -93,8 +94,11 @@ def plain_twin(events: list[Event], margin: float = 3.0, change: int | None = No
     fold = StatsFold()
     clock = 8.0
     for number, (token_id, text, delta) in enumerate(tokens):
-        token_id = token_id + 1 if number == change else token_id
-        for event in _plain_round(started, number, (token_id, text, delta), clock, margin):
+        best, second = token_id, token_id + 1
+        if number == change:
+            best, second = second, best
+        top = _top(best, second, text, margin)
+        for event in _plain_round(started, number, (best, text, delta), clock, top):
             made.append(replace(event, seq=len(made)))
             fold.observe(event)
         clock += 6.0
@@ -103,15 +107,17 @@ def plain_twin(events: list[Event], margin: float = 3.0, change: int | None = No
     return made
 
 
+def _top(best: int, second: int, text: str, margin: float) -> TopK:
+    return TopK(-1, "llm", (best, second), (text, "other"), (0.6, 0.6 * math.exp(-margin)))
+
+
 def _plain_round(
-    started: RunStarted, number: int, token: tuple[int, str, str], clock: float, margin: float
+    started: RunStarted, number: int, token: tuple[int, str, str], clock: float, top: TopK
 ) -> Iterable[Event]:
     head = (started.run_id, 0, clock + 6.0, number)
     token_id, text, delta = token
     yield Drafted(*head, drafts=())
     yield Combined(*head, (), (), (), (), (), (), root_token_id=1, root_text="x")
-    second = 0.6 * 2.718281828**-margin
-    top = TopK(-1, "llm", (token_id, token_id + 1), (text, "other"), (0.6, second))
     yield Verified(*head, "greedy", (), (), token_id, text, "plain", 0.6, (), (), top_k=(top,))
     yield RoundCompleted(
         *head,

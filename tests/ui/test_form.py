@@ -1,0 +1,167 @@
+"""The request form: what it asks for, and what it refuses before anything runs."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import gradio as gr
+import pytest
+
+from core.config import DRAFTS, PRESETS, VERIFIES, SpeculationConfig, lossless_rules
+from core.errors import ConfigError
+from ui.pages.fields import (
+    FIELD_NAMES,
+    MEANINGS,
+    config_of,
+    draft_choices,
+    field_controls,
+    values_of,
+    verify_choices,
+)
+from ui.pages.form import (
+    EXAMPLES,
+    SAMPLING_NAMES,
+    build_form,
+    choices_for,
+    own_preset,
+    preset_config,
+    preset_values,
+    request_of,
+    validity,
+)
+
+NAMES = ("ssm-code", "ssm-dialogue", "ssm-stories")
+
+
+def form_values(**changes: Any) -> list[Any]:
+    """The values of a freshly opened form, some of them changed."""
+    with gr.Blocks():
+        form = build_form(NAMES, "specinfer", chat=False)
+    values = {
+        "prompt": form.prompt.value,
+        **{name: control.value for name, control in form.sampling.items()},
+        **{name: control.value for name, control in form.fields.items()},
+    }
+    unknown = set(changes) - set(values)
+    assert not unknown, unknown
+    return list({**values, **changes}.values())
+
+
+def test_the_page_opens_with_specinfer_and_five_alternatives() -> None:
+    request = request_of(form_values())
+    expected = dataclasses.replace(
+        SpeculationConfig.preset("specinfer"), drafters=NAMES, record_top_k=5
+    )
+    assert request.speculation == expected
+    assert request.prompt == EXAMPLES[0][1] and request.sampling.seed is None
+
+
+def test_every_field_has_a_control_and_a_meaning_in_one_line() -> None:
+    with gr.Blocks():
+        controls = field_controls(SpeculationConfig(), NAMES)
+    assert tuple(controls) == FIELD_NAMES
+    for name, control in controls.items():
+        assert MEANINGS.get(name), f"{name} has no meaning"
+        assert len(MEANINGS[name]) <= 90 and "\n" not in MEANINGS[name]
+        assert control.label == name
+    assert set(MEANINGS) == set(FIELD_NAMES)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_preset_survives_the_controls(preset: str, temperature: float) -> None:
+    values = preset_values(preset, temperature, NAMES)
+    config = config_of(values)
+    wanted = preset_config(preset, temperature)
+    names = {"all": NAMES, "first": NAMES[:1]}
+    drafters = tuple(n for d in wanted.drafters for n in names.get(d, (d,)))
+    assert config == dataclasses.replace(wanted, drafters=drafters)
+    assert values_of(config, NAMES) == values
+    assert config.record_top_k == 5
+
+
+def test_values_of_a_browser_are_turned_into_the_fields_types() -> None:
+    values = form_values(
+        expansion="<2, 1,1>", max_tree_nodes="24", speculation_length=4.0, drafters=["ngram"]
+    )
+    config = request_of(values).speculation
+    assert config.expansion == (2, 1, 1) and config.max_tree_nodes == 24
+    assert config.speculation_length == 4 and config.drafters == ("ngram",)
+
+
+def test_stop_strings_are_lines_and_an_empty_seed_is_none() -> None:
+    sampling = request_of(form_values(stop="\n\nThe end\n.", seed=None, top_k=None)).sampling
+    assert sampling.stop == ("The end", ".") and sampling.seed is None and sampling.top_k == 0
+    assert request_of(form_values(seed=7)).sampling.seed == 7
+
+
+BAD = {
+    "prompt": ("   ", "prompt is '   ': a text with at least one visible character"),
+    "max_new_tokens": (0, "max_new_tokens is 0: a whole number from 1"),
+    "temperature": (float("nan"), "temperature is nan: a number from 0 to 100"),
+    "top_k": (-1, "top_k is -1: a whole number from 0"),
+    "top_p": (0.0, "top_p is 0.0: a number above 0 to 1"),
+    "seed": (-5, "seed is -5: a whole number from 0"),
+    "stop": ("x\n" * 40, "stop is"),
+    "drafters": (["nobody", "nobody"], "name each drafter once"),
+    "draft": ("guess", "draft is 'guess': one of auto, topk"),
+    "expansion": ("1,x", "expansion is '1,x': whole numbers separated by commas"),
+    "max_tree_nodes": ("many", "max_tree_nodes is 'many': auto, uncut, or a number"),
+    "speculation_length": (99, "speculation_length is 99: a whole number from 0 to 16"),
+    "max_speculation_length": (0, "max_speculation_length is 0"),
+    "verify": ("mss", "verify is 'mss': with draft=topk at temperature 0 the lossless choices"),
+    "record_top_k": (51, "record_top_k is 51: a whole number from 0 to 50"),
+}
+
+
+@pytest.mark.parametrize("field", BAD)
+def test_bad_values_are_refused_by_name_value_and_what_is_allowed(field: str) -> None:
+    value, words = BAD[field]
+    with pytest.raises(ConfigError) as caught:
+        request_of(form_values(**{field: value}))
+    assert words in str(caught.value)
+    if field != "prompt":
+        assert words in validity(form_values(**{field: value}))
+
+
+def test_an_empty_prompt_does_not_grey_run_while_it_is_typed() -> None:
+    assert validity(form_values(prompt="")) == ""
+    assert validity(form_values(prompt=None)) == ""
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+def test_menus_mark_exactly_what_is_not_lossless(temperature: float) -> None:
+    for label, draft in draft_choices(temperature):
+        refused = draft != "auto" and not lossless_rules(draft, temperature)
+        assert ("refused" in label) == refused
+    assert [draft for _, draft in draft_choices(temperature)] == list(DRAFTS)
+    for draft in DRAFTS:
+        for label, rule in verify_choices(draft, temperature):
+            try:
+                SpeculationConfig(draft=draft, verify=rule).resolved(temperature)
+                lossless = True
+            except ConfigError:
+                lossless = False
+            assert ("not lossless" in label) == (not lossless)
+    assert [rule for _, rule in verify_choices("auto", 0.0)] == list(VERIFIES)
+
+
+def test_menus_follow_temperature_and_draft() -> None:
+    drafts, rules = choices_for(form_values(temperature=0.9, draft="topk"))
+    assert all("refused" not in label for label, _ in drafts.choices)
+    marked = [rule for label, rule in rules.choices if "not lossless" in label]
+    assert marked == ["greedy", "mss"]
+
+
+def test_own_presets_come_back_as_they_were_saved() -> None:
+    values = form_values(expansion="3,1", drafters=["ssm-code"], max_tree_nodes="16")
+    own = {"mine": own_preset(values)}
+    assert config_of(preset_values("mine", 0.0, NAMES, own)) == request_of(values).speculation
+
+
+def test_examples_are_texts_of_four_domains() -> None:
+    assert [name for name, _ in EXAMPLES] == ["Story", "Dialogue", "Math", "Code"]
+    for _, text in EXAMPLES:
+        request_of(form_values(prompt=text))
+    assert len(SAMPLING_NAMES) == 8

@@ -1,0 +1,416 @@
+"""Handlers of Live and Sessions as plain generators and functions, on a real store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import gradio as gr
+import pytest
+
+from core.config import PRESETS, Request
+from core.events import Event
+from storage import RunQuery, RunStore
+from tests.synthetic import HOSTILE_TEXTS, synthetic_run
+from tests.ui.fakes import FakeWorker, Script, plain_twin, scripted
+from tests.ui.test_form import form_values
+from ui.checks import measure_baseline, prove
+from ui.context import Context, make_context
+from ui.page import build_page
+from ui.pages.board import build_board, moved, paced, played, selected
+from ui.pages.live import asked, build_live, checked, saved, started, stopped
+from ui.pages.sessions import (
+    Asker,
+    allowed,
+    build_sessions,
+    deleted,
+    listed,
+    opened_run,
+    scrubbed,
+)
+from ui.session import Desk
+from ui.visitors import Access, is_loopback, new_key
+
+ALL = Asker(None, True)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[RunStore]:
+    with RunStore(tmp_path / "runs.db") as made:
+        yield made
+
+
+def context(store: RunStore, host: str = "127.0.0.1", **script: Any) -> Context:
+    worker = FakeWorker(scripted(**{"rounds": 8, **script}), speed=0.2)
+    return make_context(worker, store, Access(host), "specinfer", RunQuery)
+
+
+def live_of(made: Context) -> Any:
+    with gr.Blocks():
+        return build_live(made)
+
+
+def notice_of(values: list[Any], at: int = 1) -> str:
+    return "\n".join(line["text"] for line in values[at]["lines"].values())
+
+
+def run(live: Any, desk: Desk, owner: str = "me", **changes: Any) -> list[Any]:
+    """Run the form to its end; the last values."""
+    return list(started(live, desk, owner, ("full", 2.0), form_values(**changes)))[-1]
+
+
+# -- live --
+
+
+def test_run_streams_every_picture_and_keeps_the_run(store: RunStore) -> None:
+    live, desk = live_of(context(store)), Desk()
+    frames = list(started(live, desk, "me", ("full", 2.0), form_values()))
+    assert all(len(values) == len(live.outputs) for values in frames)
+    assert "Finished: " in notice_of(frames[-1])
+    page = store.runs(RunQuery(owner="me"))
+    assert page.total == 1 and page.rows[0].status == "completed"
+    assert page.rows[0].prompt == form_values()[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"prompt": " "}, "prompt is ' '"),
+        ({"verify": "mss"}, "verify is 'mss'"),
+        ({"max_new_tokens": None}, "max_new_tokens is None"),
+    ],
+)
+def test_a_bad_request_is_told_and_nothing_runs(
+    store: RunStore, changes: dict[str, Any], words: str
+) -> None:
+    made = context(store)
+    live, desk = live_of(made), Desk()
+    assert words in notice_of(run(live, desk, **changes))
+    assert made.hub.worker.requests == []  # type: ignore[attr-defined]
+    assert "Finished" in notice_of(run(live, desk)), "the next one runs"
+    assert words not in notice_of(run(live, desk))
+
+
+def test_a_bug_is_told_in_a_line(store: RunStore, caplog: pytest.LogCaptureFixture) -> None:
+    made = context(store)
+    made.hub.worker.script = None  # type: ignore[attr-defined]
+    made.hub.worker.submit = lambda *_: 1 / 0  # type: ignore[attr-defined]
+    live, desk = live_of(made), Desk()
+    assert "internal error (ZeroDivisionError)" in notice_of(run(live, desk))
+    assert "Traceback" in caplog.text
+
+
+def test_stop_shows_what_there_was(store: RunStore) -> None:
+    made = context(store, rounds=400)
+    live, desk = live_of(made), Desk()
+    frames = started(live, desk, "me", ("full", 2.0), form_values())
+    for values in frames:
+        if "Writing" in notice_of(values):
+            break
+    values = stopped(live, desk)
+    assert "Stopped: " in notice_of(values)
+    frames.close()
+    assert store.runs(RunQuery()).rows[0].status == "cancelled"
+
+
+def test_measure_gives_a_measured_speed_up(store: RunStore) -> None:
+    live, desk = live_of(context(store)), Desk()
+    figures = 3
+    assert run(live, desk)[figures]["speedup"] is None
+    frames = list(asked(live, desk, "me", measure_baseline))
+    assert any("Plain decoding of the same request" in notice_of(values) for values in frames)
+    assert frames[-1][figures]["speedup"] > 0
+    assert "measured now" in frames[-1][figures]["baseline_note"]
+    again = run(live, desk)
+    assert again[figures]["speedup"] is not None, "same request, same baseline"
+    other = run(live, desk, prompt="Another")
+    assert other[figures]["speedup"] is None, "another request, none"
+
+
+def differing(margin: float, change: int | None) -> Script:
+    """Plain decoding comes out differently at token `change`, by `margin`."""
+    straight = scripted(rounds=8)
+
+    def script(request: Request, run_id: str) -> list[Event]:
+        if request.speculation.drafters:
+            return straight(request, run_id)
+        return plain_twin(synthetic_run(8, run_id=run_id), margin, change)
+
+    return script
+
+
+def test_prove_it_answers_identical_tie_and_bug(store: RunStore) -> None:
+    for margin, change, words in (
+        (3.0, None, "Identical: "),
+        (0.00001, 5, "a rounding tie"),
+        (2.0, 5, "a bug"),
+    ):
+        made = context(store)
+        made.hub.worker.script = differing(margin, change)  # type: ignore[attr-defined]
+        live, desk = live_of(made), Desk()
+        run(live, desk)
+        last = list(asked(live, desk, "me", prove))[-1]
+        assert words in notice_of(last)
+        asked_for = made.hub.worker.requests  # type: ignore[attr-defined]
+        assert len(asked_for) == (2 if change is None else 3), "one plain run unless they differ"
+        assert asked_for[0].speculation.drafters and not asked_for[1].speculation.drafters
+
+
+def test_measure_and_prove_share_one_plain_run(store: RunStore) -> None:
+    made = context(store)
+    live, desk = live_of(made), Desk()
+    run(live, desk)
+    list(asked(live, desk, "me", measure_baseline))
+    assert "Identical" in notice_of(list(asked(live, desk, "me", prove))[-1])
+    assert len(made.hub.worker.requests) == 2  # type: ignore[attr-defined]
+
+
+def test_questions_before_there_is_an_answer_are_refused_in_words(store: RunStore) -> None:
+    live, desk = live_of(context(store)), Desk()
+    for question in (measure_baseline, prove):
+        assert "not finished" in notice_of(list(asked(live, desk, "me", question))[-1])
+
+
+def test_leaving_during_a_proof_stops_it(store: RunStore) -> None:
+    made = context(store, rounds=300)
+    made.hub.worker.speed = 0.01  # type: ignore[attr-defined]
+    live, desk = live_of(made), Desk()
+    run(live, desk)
+    made.hub.worker.speed = 1.0  # type: ignore[attr-defined]
+    frames = asked(live, desk, "me", prove)
+    next(frames)
+    frames.close()
+    side = made.hub.worker.runs[-1]  # type: ignore[attr-defined]
+    assert side.cancelled and desk.doing == "" and desk.answer is None
+
+
+def test_settings_that_would_not_be_lossless_grey_run_with_the_reason() -> None:
+    said, button, _, rules = checked(form_values(verify="mss"))
+    assert "lossless choices are" in said["lines"]["0"]["text"] and button.interactive is False
+    assert any("mss (not lossless" in label for label, _ in rules.choices)
+    said, button, *_ = checked(form_values(verify="mss", temperature=0.8, draft="sampled"))
+    assert said == {"lines": {}} and button.interactive is True
+
+
+def test_presets_of_ones_own_are_checked_and_kept() -> None:
+    own, menu, said = saved(" mine ", None, form_values())
+    assert list(own) == ["mine"] and menu.value == "mine" and "Saved" in said["lines"]["0"]["text"]
+    assert [value for _, value in menu.choices][: len(PRESETS)] == list(PRESETS)
+    for name in ("", "  ", "specinfer"):
+        kept, _, said = saved(name, own, form_values())
+        assert kept == own and "preset name is" in said["lines"]["0"]["text"]
+    kept, _, said = saved("bad", own, form_values(expansion="x"))
+    assert kept == own and "expansion" in said["lines"]["0"]["text"]
+
+
+# -- the board --
+
+
+def test_every_button_answers_before_there_is_a_run(store: RunStore) -> None:
+    with gr.Blocks():
+        board = build_board(context(store), "live")
+    for name in ("step-back", "step", "round-previous", "round-next", "follow"):
+        assert len(moved(board, Desk(), name)) == len(board.outputs)
+    assert len(list(played(board, Desk(), "full", 2.0, True))) == 1
+    assert len(list(paced(board, Desk(), "slow", 2.0))) == 1
+
+
+@pytest.mark.parametrize(
+    "data", [{}, {"round": "3"}, {"round": 10**9}, {"round": 1, "node": "x"}, {"round": None}]
+)
+def test_selections_from_a_browser_are_not_trusted(store: RunStore, data: Any) -> None:
+    made = context(store)
+    live, desk = live_of(made), Desk()
+    run(live, desk)
+    values = selected(live.board, desk, data)
+    assert "error" not in notice_of(values, 0)
+    good = selected(live.board, desk, {"round": 2, "node": 1})
+    names = list(live.board.pictures)
+    tree = good[1 + names.index("tree")]
+    assert tree["round"] == 2 and tree["node"] == 1
+    for name in ("strip", "lengths", "timeline"):
+        assert good[1 + names.index(name)]["sel"] == 2
+
+
+def test_from_the_start_plays_a_finished_run_again_slowly(store: RunStore) -> None:
+    live, desk = live_of(context(store)), Desk()
+    run(live, desk)
+    frames = list(played(live.board, desk, "full", 20.0, True))
+    assert len(frames) > 4 and "Finished" in notice_of(frames[-1], 0)
+    assert "Engine finished, you are at round" in notice_of(frames[1], 0)
+
+
+def test_a_bad_pace_is_told(store: RunStore) -> None:
+    live, desk = live_of(context(store)), Desk()
+    assert "rounds_per_second" in notice_of(
+        list(started(live, desk, "me", ("slow", 0), form_values()))[-1]
+    )
+
+
+def test_the_page_says_that_the_log_is_paused(store: RunStore) -> None:
+    live, desk = live_of(context(store)), Desk()
+    status = SimpleNamespace(paused=True, reason="disk is full", waiting=7, dropped=0)
+    object.__setattr__(live.board.context, "store", SimpleNamespace(status=lambda: status))
+    values = live.board.values(desk)
+    assert "The log is paused: disk is full" in notice_of(values, 0)
+
+
+# -- sessions --
+
+
+def sessions_of(made: Context) -> Any:
+    with gr.Blocks():
+        return build_sessions(made)
+
+
+def filled(store: RunStore, owners: tuple[str, ...] = ("a", "b")) -> None:
+    for seed, owner in enumerate(owners):
+        ends = ("completed", "cancelled", "failed")
+        for event in synthetic_run(4, seed=seed, end=ends[seed % 3]):
+            store.record(event, owner)
+
+
+def test_the_list_is_found_filtered_and_paged(store: RunStore) -> None:
+    filled(store, tuple("abcdefghijklm"))
+    made = context(store)
+    value, said, page = listed(made, ALL, "", "", "all", "newest", 1)
+    assert len(value["rows"]) == 10 and "13 runs, page 1 of 2" in said["lines"]["0"]["text"]
+    value, said, page = listed(made, ALL, "", "", "all", "newest", 99)
+    assert page == 2 and len(value["rows"]) == 3
+    value, *_ = listed(made, ALL, "", "", "failed", "newest", 1)
+    assert {row["status"] for row in value["rows"].values()} == {"failed"}
+    value, *_ = listed(made, ALL, "", "7", "all", "newest", 1)
+    assert [row["id"] for row in value["rows"].values()] == ["synthetic-7"]
+    value, said, _ = listed(made, ALL, "", "nosuchword", "all", "newest", 1)
+    assert value["empty"] == "No run matches." and not value["rows"]
+
+
+def test_a_wrong_filter_is_told(store: RunStore) -> None:
+    _, said, _ = listed(context(store), ALL, "", "", "lost", "newest", 1)
+    assert "status is 'lost'" in said["lines"]["0"]["text"]
+
+
+def test_the_list_says_where_the_file_is_only_to_those_who_may_know(store: RunStore) -> None:
+    made = context(store)
+    _, said, _ = listed(made, ALL, "", "", "all", "newest", 1)
+    assert str(store.path) in said["lines"]["1"]["text"] and "datasette" in str(said)
+    _, said, _ = listed(made, Asker("x", False), "", "", "all", "newest", 1)
+    assert str(store.path) not in str(said)
+
+
+def test_a_past_run_is_replayed_on_the_same_board(store: RunStore) -> None:
+    made = context(store)
+    live, desk = live_of(made), Desk()
+    shown = run(live, desk)[1:]
+    sessions, past = sessions_of(made), Desk()
+    run_id = desk.frame().run_id
+    values = opened_run(sessions, past, ALL, run_id)
+    assert values[-1] == run_id
+    assert values[1:-2] == shown[1:], "the same pictures as at the end of the live run"
+    back = scrubbed(sessions, past, 3)
+    assert "you are at round 3 of 8" in notice_of(back, 0)
+    frames = list(played(sessions.board, past, "slow", 20.0, True))
+    assert frames[-1] == values[:-2]
+
+
+def test_runs_that_are_not_there_are_told(store: RunStore) -> None:
+    sessions, desk = sessions_of(context(store)), Desk()
+    values = opened_run(sessions, desk, ALL, "nosuch")
+    assert "nosuch" in notice_of(values, 0) and values[-1] == ""
+    assert "no run is opened" in notice_of(deleted(sessions, desk, ALL, ""), 0)
+
+
+def test_a_deleted_run_is_gone(store: RunStore) -> None:
+    filled(store)
+    sessions, desk = sessions_of(context(store)), Desk()
+    opened_run(sessions, desk, ALL, "synthetic-0")
+    values = deleted(sessions, desk, ALL, "synthetic-0")
+    assert values[-2] == "" and desk.player is None
+    assert store.runs(RunQuery()).total == 1
+
+
+def test_elsewhere_a_visitor_sees_and_deletes_only_its_own_runs(store: RunStore) -> None:
+    filled(store)
+    made = context(store, host="0.0.0.0")
+    request: Any = SimpleNamespace(session_hash="s", headers={}, username=None)
+    owner = made.access.owner(request, "visitor-a")
+    assert owner == "visitor-a" and made.access.owner(request, "a") == "client-s"
+    mine = Asker("a", False)
+    value, *_ = listed(made, mine, "", "", "all", "newest", 1)
+    assert [row["id"] for row in value["rows"].values()] == ["synthetic-0"]
+    sessions, desk = sessions_of(made), Desk()
+    values = opened_run(sessions, desk, mine, "synthetic-1")
+    assert "no such run of yours" in notice_of(values, 0)
+    assert "no such run of yours" in notice_of(deleted(sessions, desk, mine, "synthetic-1"), 0)
+    assert store.runs(RunQuery()).total == 2
+    assert allowed(made, mine, "synthetic-0").run_id == "synthetic-0"
+
+
+def test_a_running_run_is_not_deleted(store: RunStore) -> None:
+    for event in synthetic_run(4, end="cut"):
+        store.record(event, "")
+    sessions, desk = sessions_of(context(store)), Desk()
+    assert "still running" in notice_of(deleted(sessions, desk, ALL, "synthetic-0"), 0)
+
+
+def test_hostile_texts_are_rows_of_text(store: RunStore) -> None:
+    for event in synthetic_run(6, hostile=True):
+        store.record(event, "")
+    value, *_ = listed(context(store), ALL, "", "", "all", "newest", 1)
+    row = value["rows"]["0"]
+    assert "<img src=x" in row["prompt"] or HOSTILE_TEXTS[0][:8] in row["output"]
+    assert len(row["prompt"]) <= 160 and len(row["output"]) <= 160
+
+
+# -- who is who --
+
+
+@pytest.mark.parametrize(
+    ("host", "inside"),
+    [
+        ("127.0.0.1", True),
+        ("localhost", True),
+        ("::1", True),
+        ("[::1]", True),
+        ("0.0.0.0", False),
+        ("192.168.1.4", False),
+        ("example.org", False),
+        ("127.9.9.9", True),
+    ],
+)
+def test_loopback_is_known(host: str, inside: bool) -> None:
+    assert is_loopback(host) is inside
+
+
+def test_behind_a_proxy_everybody_is_a_stranger() -> None:
+    request = SimpleNamespace(session_hash="s", headers={"x-forwarded-for": "1.2.3.4"})
+    access = Access("127.0.0.1")
+    assert access.owner(request, "visitor-a") == "visitor-a" and not access.shows_paths(request)
+    here = SimpleNamespace(session_hash="s", headers={})
+    assert access.owner(here) is None and access.shows_paths(here)
+
+
+def test_with_auth_runs_belong_to_the_user() -> None:
+    request = SimpleNamespace(session_hash="s", headers={}, username="eve")
+    access = Access("0.0.0.0", auth=True)
+    assert access.owner(request, "visitor-a") == "user-eve" and access.shows_paths(request)
+
+
+def test_keys_are_not_guessed() -> None:
+    assert len({new_key() for _ in range(100)}) == 100 and len(new_key()) > 20
+
+
+# -- the page as a whole --
+
+
+def test_page_events_are_private_and_endpoints_public(store: RunStore) -> None:
+    page = build_page(context(store))
+    public = {
+        fn.api_name for fn in page.fns.values() if fn.api_visibility == "public" and fn.api_name
+    }
+    assert public == {"generate", "runs", "run"}
+    for fn in page.fns.values():
+        if fn.api_name not in public and fn.targets:
+            assert fn.api_visibility == "private", fn.api_name

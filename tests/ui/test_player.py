@@ -1,0 +1,216 @@
+"""Player: pace, steps back and forward, selection; the engine never waits for it."""
+
+from __future__ import annotations
+
+import pytest
+
+from core.errors import ConfigError
+from core.events import Event
+from tests.synthetic import synthetic_run
+from tests.ui.fakes import FakeStore
+from ui.player import Pace, Player
+from ui.source import KEPT_EVENTS, LiveSource, StoredSource
+from ui.view import reduce_all
+
+
+def stored(events: list[Event]) -> StoredSource:
+    store = FakeStore()
+    for event in events:
+        store.record(event)
+    return StoredSource(store, events[0].run_id)
+
+
+def live(events: list[Event]) -> LiveSource:
+    source = LiveSource(FakeStore())
+    for event in events:
+        source.take(event)
+    return source
+
+
+def test_full_speed_shows_what_there_is() -> None:
+    events = synthetic_run(6, seed=1)
+    source = live(events[:10])
+    player = Player(source)
+    player.advance(0.0)
+    assert player.frame().view == reduce_all(events[:10])
+    for event in events[10:]:
+        source.take(event)
+    player.advance(0.1)
+    frame = player.frame()
+    assert frame.view == reduce_all(events) and frame.whole and player.resting
+
+
+@pytest.mark.parametrize("rate", [0.5, 2.0, 8.0])
+def test_slow_motion_plays_rounds_per_second(rate: float) -> None:
+    player = Player(stored(synthetic_run(40, seed=1)), Pace("slow", rate))
+    for tick in range(31):
+        player.advance(tick / 10)
+    stages = player._at - 1
+    assert stages == pytest.approx(3.0 * rate * 4, abs=1)
+
+
+def test_slow_motion_does_not_jump_after_waiting_for_the_engine() -> None:
+    events = synthetic_run(30, seed=1)
+    source = live(events[:3])
+    player = Player(source, Pace("slow", 1.0))
+    for tick in range(100):
+        player.advance(tick / 10)
+    for event in events[3:]:
+        source.take(event)
+    player.advance(10.1)
+    assert player._at <= 5
+
+
+def test_slow_motion_ends_with_the_whole_run() -> None:
+    events = synthetic_run(3, seed=1)
+    player = Player(stored(events), Pace("slow", 50.0))
+    for tick in range(40):
+        player.advance(tick / 10)
+    assert player.frame().view == reduce_all(events) and player.resting
+
+
+def test_step_goes_one_stage_forward_and_back() -> None:
+    events = synthetic_run(4, seed=2)
+    player = Player(stored(events), Pace("step"))
+    player.advance(0.0)
+    assert player.frame().view == reduce_all(events[:1])
+    seen = []
+    for _ in range(6):
+        player.step(1)
+        detail = player.frame().detail
+        assert detail is not None
+        seen.append((detail.round, detail.stage))
+    stages = ["draft", "combine", "verify", "commit"]
+    assert seen == [*((0, stage) for stage in stages), (1, "draft"), (1, "combine")]
+    player.step(-1)
+    player.step(-1)
+    detail = player.frame().detail
+    assert detail and (detail.round, detail.stage) == (0, "commit")
+    assert player.frame().view.tokens == reduce_all(events[:5]).tokens
+
+
+def test_stepping_all_the_way_and_back_meets_the_same_views() -> None:
+    events = synthetic_run(70, seed=3)  # past a kept view
+    player = Player(stored(events), Pace("step"))
+    player.advance(0.0)
+    for at in range(2, len(events)):
+        player.step(1)
+        assert player._at == at + (at == len(events) - 1)
+    assert player.frame().view.state == "completed"
+    for at in range(len(events) - 2, 0, -1):
+        player.step(-1)
+        assert player._at == at
+        if at % 31 == 0:
+            assert player.frame().view.tokens == reduce_all(events[:at]).tokens
+    player.step(-1)
+    assert player._at == 1, "the beginning is the beginning"
+
+
+def test_step_waits_for_the_engine_without_losing_its_place() -> None:
+    events = synthetic_run(4, seed=2)
+    source = live(events[:2])
+    player = Player(source, Pace("step"))
+    player.advance(0.0)
+    for _ in range(5):
+        player.step(1)
+    assert player._at == 2
+    source.take(events[2])
+    player.advance(0.1)
+    assert player._at == 2, "in step nothing moves by itself"
+    assert player.frame().known == 3
+
+
+def test_seek_shows_the_round_whole() -> None:
+    events = synthetic_run(9, seed=2)
+    player = Player(stored(events))
+    player.advance(0.0)
+    for rounds in (4, 9, 1, 0, 99):
+        player.seek(rounds)
+        view = player.frame().view
+        assert len(view.rounds) == min(rounds, 9)
+    assert view.state == "completed"
+
+
+def test_a_selected_round_and_node_survive_updates_and_come_from_the_events() -> None:
+    events = synthetic_run(20, seed=2)
+    source = live(events[:50])
+    player = Player(source)
+    player.advance(0.0)
+    player.select(3, 2)
+    for event in events[50:]:
+        source.take(event)
+    player.advance(1.0)
+    frame = player.frame()
+    assert frame.detail is not None and frame.detail.round == 3 and frame.node == 2
+    assert frame.detail.completed is not None and frame.pinned
+    player.follow()
+    assert player.frame().selected == 19 and not player.frame().pinned
+
+
+def test_a_round_that_is_not_there_cannot_be_selected() -> None:
+    player = Player(stored(synthetic_run(3, seed=2)))
+    player.advance(0.0)
+    for number in (-1, 3, 10**9):
+        player.select(number)
+        assert not player.frame().pinned
+
+
+def test_next_and_previous_round_stop_at_the_ends() -> None:
+    player = Player(stored(synthetic_run(3, seed=2)))
+    player.advance(0.0)
+    for by, expected in ((1, 2), (-1, 1), (-1, 0), (-1, 0), (1, 1)):
+        player.select_next(by)
+        assert player.frame().selected == expected
+
+
+def test_at_full_speed_the_followed_round_changes_a_few_times_a_second() -> None:
+    events = synthetic_run(60, seed=2)
+    source = live(events[:1])
+    player = Player(source)
+    followed = set()
+    for i, event in enumerate(events[1:-1]):
+        source.take(event)
+        player.advance(i / 240)  # 60 rounds in a second
+        followed.add(player.frame().selected)
+    assert len(followed) <= 5
+    source.take(events[-1])
+    player.advance(1.01)
+    assert player.frame().selected == 59, "at the end the last round is shown"
+
+
+def test_old_rounds_are_read_back_from_the_store_when_memory_has_let_them_go() -> None:
+    events = synthetic_run(KEPT_EVENTS // 4 + 40, seed=1)
+    source = live(events)
+    assert len(source._kept) == KEPT_EVENTS < len(events)
+    player = Player(source)
+    player.advance(0.0)
+    player.select(2)
+    detail = player.frame().detail
+    assert detail is not None and detail.round == 2 and detail.combined == events[10]
+    player.step(-1)
+    player.seek(3)
+    assert player.frame().view.tokens == reduce_all(events[:13]).tokens
+
+
+def test_events_that_are_lost_do_not_break_the_page() -> None:
+    events = synthetic_run(KEPT_EVENTS // 4 + 40, seed=1)
+    source = live(events)
+    source._store.recorded.clear()  # type: ignore[attr-defined]
+    player = Player(source)
+    player.advance(0.0)
+    player.select(1)
+    assert player.frame().detail is None
+
+
+def test_pace_is_checked() -> None:
+    for bad in ({"mode": "warp"}, {"rounds_per_second": 0}, {"rounds_per_second": float("nan")}):
+        with pytest.raises(ConfigError):
+            Pace(**bad)  # type: ignore[arg-type]
+
+
+def test_changing_the_pace_does_not_spend_the_time_before() -> None:
+    player = Player(stored(synthetic_run(30, seed=1)), Pace("step"))
+    player.advance(0.0)
+    player.set_pace(Pace("slow", 10.0))
+    player.advance(100.0)
+    assert player._at == 1

@@ -1,0 +1,270 @@
+"""Runs behind a tab: started, recorded whole, played at the page's pace, stopped, forgotten."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from core.config import Request
+from core.errors import ConfigError, EngineClosedError
+from core.events import Event, RunCancelled, RunCompleted
+from tests.ui.fakes import FakeStore, FakeWorker, request, scripted
+from ui.frame import Frame
+from ui.player import Pace, Player
+from ui.session import Desk, Desks, Hub, guarded, guarded_once, play, run_to_end
+
+WAIT_S = 5.0
+
+
+def hub(rounds: int = 12, speed: float = 1.0, max_live: int = 4) -> Hub:
+    return Hub(FakeWorker(scripted(rounds), speed, max_live), FakeStore())
+
+
+def desk_with(hub: Hub, pace: Pace | None = None, asked: Request | None = None) -> Desk:
+    desk = Desk()
+    desk.look_at(Player(hub.start(asked or request()), pace))
+    return desk
+
+
+def recorded(hub: Hub, run_id: str) -> list[Event]:
+    store = hub.store
+    assert isinstance(store, FakeStore)
+    return store.recorded[run_id]
+
+
+def until(condition, timeout: float = WAIT_S) -> None:  # type: ignore[no-untyped-def]
+    end = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.005)
+
+
+def test_a_run_is_played_to_its_end_and_recorded() -> None:
+    made = hub()
+    desk = desk_with(made)
+    frames = list(play(desk))
+    assert frames[-1].whole and frames[-1].view.state == "completed"
+    assert frames[-1].selected == 11
+    assert recorded(made, frames[-1].run_id)[-1].seq == frames[-1].view.seq
+    lengths = [len(frame.view.tokens) for frame in frames]
+    assert lengths == sorted(lengths)
+
+
+def test_frames_come_10_to_20_times_a_second_whatever_the_engine_does() -> None:
+    desk = desk_with(hub(rounds=120, speed=1.0))
+    began = time.monotonic()
+    times = [time.monotonic() for _ in play(desk)]
+    seconds = time.monotonic() - began
+    assert 8 <= len(times) / seconds <= 20, (len(times), seconds)
+
+
+class Clocked(FakeStore):
+    """Remembers when each event came from the engine."""
+
+    def record(self, event: Event, owner: str = "") -> None:
+        super().record(event, owner)
+        self.times.append(time.monotonic())
+
+    times: list[float]
+
+
+def test_a_token_is_seen_within_100_ms_of_its_round() -> None:
+    store = Clocked()
+    store.times = []
+    made = Hub(FakeWorker(scripted(60)), store)
+    desk = desk_with(made)
+    late: list[float] = []
+    for frame in play(desk):
+        now = time.monotonic()
+        late += [now - store.times[seq] for seq in range(len(late), frame.view.seq + 1)]
+    late.sort()
+    assert len(late) > 200 and late[int(0.95 * len(late))] < 0.1, late[-5:]
+
+
+def test_a_closed_tab_stops_the_engine_and_the_run_is_still_recorded() -> None:
+    made = hub(rounds=400)
+    desk = desk_with(made)
+    frames = play(desk)
+    next(frames)
+    until(lambda: desk.player and desk.player.source.count > 10)
+    frames.close()
+    assert desk.player is not None
+    desk.player.source.wait_done(WAIT_S)
+    events = recorded(made, desk.player.source.run_id)
+    assert isinstance(events[-1], RunCancelled)
+    assert [event.seq for event in events] == list(range(len(events)))
+
+
+def test_slow_motion_records_at_the_engines_pace_not_the_visitors() -> None:
+    made = hub(rounds=20)
+    desk = desk_with(made, Pace("slow", 0.25))
+    frames = play(desk)
+    next(frames)
+    assert desk.player is not None
+    desk.player.source.wait_done(WAIT_S)
+    frame = next(frames)
+    assert isinstance(recorded(made, frame.run_id)[-1], RunCompleted)
+    assert frame.ended and not frame.at_end and len(frame.view.rounds) < 3
+    frames.close()
+
+
+def test_stepping_lets_the_generator_go_when_the_engine_is_done() -> None:
+    desk = desk_with(hub(rounds=5), Pace("step"))
+    frames = list(play(desk))
+    assert desk.player is not None and desk.player.resting
+    assert frames[-1].ended and len(frames[-1].view.rounds) == 0
+    desk.player.step(1)
+    assert desk.player.frame().detail is not None
+
+
+def test_playing_on_ends_the_generator_that_played_before() -> None:
+    made = hub(rounds=300)
+    desk = desk_with(made)
+    first, second = play(desk), play(desk)
+    next(first)
+    next(second)
+    assert list(first) == []
+    assert desk.player is not None and not desk.player.source.done
+    next(second)
+    second.close()
+
+
+def test_another_run_ends_the_generator_of_the_first_and_stops_its_engine() -> None:
+    made = hub(rounds=300)
+    desk = desk_with(made)
+    first = play(desk)
+    frame: Frame = next(first)
+    old = desk.player
+    desk.look_at(Player(made.start(request())))
+    assert list(first) == []
+    assert old is not None
+    old.source.wait_done(WAIT_S)
+    assert isinstance(recorded(made, frame.run_id)[-1], RunCancelled)
+    assert desk.player is not None and not desk.player.source.done
+    desk.cancel()
+
+
+def test_the_queue_shows_each_its_place() -> None:
+    made = hub(rounds=200, max_live=1)
+    desks = [desk_with(made) for _ in range(3)]
+    until(lambda: desks[0].player.source.count)  # type: ignore[union-attr]
+    assert [desk.frame().place for desk in desks] == [0, 1, 2]
+    for desk in desks:
+        desk.cancel()
+
+
+def test_no_lock_is_held_while_a_frame_is_out() -> None:
+    desk = desk_with(hub(rounds=200))
+    frames = play(desk)
+    next(frames)
+    taken: list[int] = []
+
+    def other_handler() -> None:
+        assert desk.player is not None
+        desk.player.step(1)
+        taken.append(desk.player.frame().known)
+
+    thread = threading.Thread(target=other_handler)
+    thread.start()
+    thread.join(WAIT_S)
+    assert taken
+    frames.close()
+
+
+def test_a_generator_may_hop_threads_between_frames() -> None:
+    desk = desk_with(hub(rounds=40))
+    frames = play(desk)
+    got: list[Frame] = []
+
+    def one() -> None:
+        try:
+            got.append(next(frames))
+        except StopIteration:
+            got.append(Frame())
+
+    while not got or got[-1].run_id:
+        thread = threading.Thread(target=one)
+        thread.start()
+        thread.join(WAIT_S)
+    assert got[-2].whole
+
+
+def test_desks_belong_to_tabs_and_pages() -> None:
+    desks = Desks()
+    assert desks.of("a", "live") is desks.of("a", "live")
+    assert desks.of("a", "live") is not desks.of("b", "live")
+    assert desks.of("a", "live") is not desks.of("a", "sessions")
+    made = hub(rounds=300)
+    desk = desks.of("a", "live")
+    desk.look_at(Player(made.start(request())))
+    desks.leave("a")
+    assert desk.player is not None
+    desk.player.source.wait_done(WAIT_S)
+    assert desk.player.source.done and len(desks) == 1
+
+
+def test_desks_are_bounded_and_the_oldest_stops() -> None:
+    desks = Desks(limit=3)
+    made = hub(rounds=300)
+    first = desks.of("0", "live")
+    first.look_at(Player(made.start(request())))
+    for i in range(1, 5):
+        desks.of(str(i), "live")
+    assert len(desks) == 3 and first.player is not None
+    first.player.source.wait_done(WAIT_S)
+    assert first.player.source.done
+
+
+def test_a_side_run_ends_with_its_desk() -> None:
+    made = hub(rounds=300)
+    desk = Desk()
+    side = run_to_end(made, desk, request(preset="autoregressive"), "me")
+    source = next(side)
+    side.close()
+    source.wait_done(WAIT_S)
+    assert source.done and desk.side is None
+
+
+def test_a_closed_worker_refuses_in_words() -> None:
+    made = hub()
+    made.worker.close()  # type: ignore[attr-defined]
+    with pytest.raises(EngineClosedError, match="closed"):
+        made.start(request())
+
+
+def test_errors_of_ours_are_told_in_their_words_and_bugs_in_a_line(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def broken(error: Exception) -> Iterator[str]:
+        yield "first"
+        raise error
+
+    def told(message: str) -> str:
+        return message
+
+    ours = ConfigError.of("top_p", 2, "at most 1")
+    assert list(guarded(broken(ours), told)) == ["first", "top_p is 2: at most 1"]
+    assert not caplog.records
+    assert list(guarded(broken(KeyError("x")), told)) == [
+        "first",
+        "internal error (KeyError): 'x'",
+    ]
+    assert "internal error" in caplog.text and "Traceback" in caplog.text
+
+    def fails() -> str:
+        raise ours
+
+    assert guarded_once(fails, told) == "top_p is 2: at most 1"
+
+
+def test_a_store_that_cannot_write_does_not_stop_the_text() -> None:
+    class Full(FakeStore):
+        def record(self, event: Event, owner: str = "") -> None:
+            self.paused = "disk is full"
+
+    made = Hub(FakeWorker(scripted(6)), Full())
+    desk = desk_with(made)
+    assert list(play(desk))[-1].view.state == "completed"

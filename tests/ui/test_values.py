@@ -1,0 +1,217 @@
+"""What the pictures are sent: complete, bounded, and safe under Gradio's stream diff."""
+
+from __future__ import annotations
+
+import copy
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from gradio.utils import diff
+from gradio_client.utils import apply_diff
+
+from core.config import SpeculationConfig
+from core.events import Combined
+from tests.synthetic import synthetic_run
+from tests.ui.fakes import plain_twin
+from ui.frame import Baseline, Frame
+from ui.values import PICTURES, picture_values
+from ui.view import View, detail_of, reduce, reduce_all
+
+
+def frames_of(events: list[Any], every: int = 3) -> list[Frame]:
+    """A run as a visitor sees it: some frames while it goes on, the last one whole."""
+    frames, view = [Frame()], View()
+    for i, event in enumerate(events):
+        view = reduce(view, event)
+        if i % every == 0:
+            frames.append(Frame(view=view, detail=view.current, known=i + 1, run_id="x"))
+    count = len(events)
+    last = Frame(view=view, detail=view.last, known=count, ended=True, at_end=True, run_id="x")
+    return [*frames, last]
+
+
+def streamed(values: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What a browser holds after each diff."""
+    held = copy.deepcopy(values[0])
+    received = [copy.deepcopy(held)]
+    for old, new in zip(values, values[1:], strict=False):
+        sent = json.loads(json.dumps(diff(old, new)))
+        held = apply_diff(held, sent)
+        received.append(copy.deepcopy(held))
+    return received
+
+
+RUNS = {
+    "short": lambda: synthetic_run(14, seed=2),
+    "hostile": lambda: synthetic_run(14, seed=3, hostile=True),
+    "long": lambda: synthetic_run(240, seed=4),
+    "plain": lambda: plain_twin(synthetic_run(6, seed=5)),
+    "failed": lambda: synthetic_run(5, seed=6, end="failed"),
+}
+
+
+@pytest.mark.parametrize("name", PICTURES)
+@pytest.mark.parametrize("run", RUNS)
+def test_every_diff_of_a_recorded_run_gives_the_value(run: str, name: str) -> None:
+    values = [
+        picture_values(frame)[name] for frame in frames_of(RUNS[run](), 17 if run == "long" else 3)
+    ]
+    assert streamed(values) == values
+
+
+def test_the_diff_of_two_runs_one_after_the_other_gives_the_value() -> None:
+    frames = frames_of(synthetic_run(9, seed=1)) + frames_of(synthetic_run(5, seed=2))
+    for name in PICTURES:
+        values = [picture_values(frame)[name] for frame in frames]
+        assert streamed(values) == values
+
+
+def test_the_diff_is_wrong_for_lists_which_is_why_there_are_none() -> None:
+    old, new = {"rows": [[1, 2], [3, 4]]}, {"rows": [[1], [3]]}
+    assert apply_diff(copy.deepcopy(old), diff(old, new)) != new
+
+
+def walk(value: Any) -> Any:
+    yield value
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            assert isinstance(key, str), key
+            yield from walk(inner)
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_values_are_dicts_of_plain_json_all_the_way_down(run: str) -> None:
+    for frame in frames_of(RUNS[run](), 11):
+        for value in picture_values(frame).values():
+            assert isinstance(value, dict)
+            for inner in walk(value):
+                assert isinstance(inner, (dict, str, int, float, bool, type(None))), inner
+            json.dumps(value, allow_nan=False)
+
+
+def test_every_key_is_there_from_the_first_frame_on() -> None:
+    frames = frames_of(synthetic_run(6, seed=1))
+    first = picture_values(frames[0])
+    for frame in frames[1:]:
+        for name, value in picture_values(frame).items():
+            assert set(value) == set(first[name]), name
+
+
+def test_values_are_fresh_objects_each_time() -> None:
+    frame = frames_of(synthetic_run(4, seed=1))[-1]
+    one, two = picture_values(frame), picture_values(frame)
+    for name in PICTURES:
+        assert one[name] == two[name] and one[name] is not two[name]
+
+
+def test_live_values_stay_bounded_and_the_end_is_whole() -> None:
+    events = synthetic_run(500, seed=9)
+    view = reduce_all(events)
+    live = picture_values(Frame(view=view, detail=view.current))
+    whole = picture_values(Frame(view=view, detail=view.last, ended=True, at_end=True))
+    assert len(view.tokens) > 1500
+    assert 400 <= len(live["strip"]["tokens"]) < 500
+    assert len(live["lengths"]["rounds"]) == 100 and len(live["timeline"]["bars"]) == 40
+    assert sum(len(json.dumps(value)) for value in live.values()) < 160_000
+    assert len(whole["strip"]["tokens"]) == len(view.tokens) and not whole["strip"]["old"]
+    assert len(whole["lengths"]["rounds"]) == 500 == len(whole["timeline"]["bars"])
+
+
+@pytest.mark.parametrize("ended", [False, True])
+@pytest.mark.parametrize("rounds", [3, 240])
+def test_the_strips_text_is_the_runs_text(rounds: int, ended: bool) -> None:
+    view = reduce_all(synthetic_run(rounds, seed=7))
+    strip = picture_values(Frame(view=view, ended=ended, at_end=ended))["strip"]
+    parts = [*strip["old"].values(), *(token["t"] for token in strip["tokens"].values())]
+    assert "".join(parts) == view.text
+
+
+def test_what_is_sent_while_a_token_comes_does_not_grow_with_the_run() -> None:
+    events = synthetic_run(400, seed=3)
+    sizes = []
+    for at in (len(events) // 4, len(events) - 40):
+        before, after = reduce_all(events[:at]), reduce_all(events[: at + 4])
+        old = picture_values(Frame(view=before, detail=before.last))["strip"]
+        new = picture_values(Frame(view=after, detail=after.last))["strip"]
+        sizes.append(len(json.dumps(diff(old, new))))
+    assert sizes[1] < 3 * sizes[0] + 40_000
+
+
+def test_the_tree_before_it_is_combined_shows_every_draft() -> None:
+    events = synthetic_run(1, seed=3)
+    drafted = reduce_all(events[:2])
+    tree = picture_values(Frame(view=drafted, detail=drafted.current))["tree"]
+    assert tree["stage"] == "draft" and tree["own"] is None
+    assert drafted.current and drafted.current.drafted
+    drawn = sum(len(draft.token_ids) for draft in drafted.current.drafted.drafts)
+    assert sum(len(node["by"]) for node in tree["nodes"].values()) == drawn
+    assert {node["outcome"] for node in tree["nodes"].values()} == {"pending"}
+    for key, node in tree["nodes"].items():
+        assert node["parent"] < int(key)
+
+
+def test_the_tree_shows_the_verdict_and_what_was_dropped() -> None:
+    events = synthetic_run(12, seed=3)
+    detail = next(
+        found
+        for found in (detail_of(events, r) for r in range(12))
+        if found and found.combined and found.combined.dropped
+    )
+    frame = Frame(view=reduce_all(events), detail=detail)
+    tree = picture_values(frame)["tree"]
+    assert detail.combined and detail.verified and detail.completed
+    outcomes = {int(key): node["outcome"] for key, node in tree["nodes"].items()}
+    assert outcomes == dict(enumerate(detail.verified.outcomes))
+    assert len(tree["dropped"]) == len(detail.combined.dropped)
+    assert tree["committed"] == len(detail.completed.token_ids)
+    for dropped in tree["dropped"].values():
+        parent = dropped["parent"]
+        known = parent[1:] in tree["dropped"] if parent[0] == "d" else int(parent) < len(outcomes)
+        assert known
+
+
+def test_proposals_know_their_place_in_the_tree() -> None:
+    events = synthetic_run(8, seed=3)
+    detail = detail_of(events, 1)
+    assert detail and isinstance(detail.combined, Combined)
+    rows = picture_values(Frame(view=reduce_all(events), detail=detail))["proposals"]["rows"]
+    tree = detail.combined
+    for drafter, row in rows.items():
+        name = reduce_all(events).drafters[int(drafter)]
+        for entry in row.values():
+            assert entry["in_tree"] == (entry["node"] >= 0)
+            if entry["in_tree"]:
+                assert tree.token_ids[entry["node"]] == entry["id"]
+                assert name in {p.drafter for p in tree.proposals[entry["node"]]}
+
+
+def test_a_speed_up_is_shown_only_when_measured() -> None:
+    view = reduce_all(synthetic_run(5, seed=1))
+    frame = Frame(view=view, detail=view.last)
+    assert picture_values(frame)["figures"]["speedup"] is None
+    baseline = Baseline(view.stats.tokens_per_second / 2, "other", "note")
+    assert picture_values(frame, baseline)["figures"]["speedup"] == pytest.approx(2, abs=1e-3)
+    assert picture_values(Frame(), baseline)["figures"]["speedup"] is None
+
+
+def test_a_drafter_that_drew_a_token_twice_is_counted_twice() -> None:
+    events = synthetic_run(3, seed=1)
+    detail = detail_of(events, 0)
+    assert detail and detail.combined
+    first = detail.combined.proposals[0]
+    doubled = replace(
+        detail.combined, proposals=((*first, first[0]), *detail.combined.proposals[1:])
+    )
+    frame = Frame(view=reduce_all(events), detail=replace(detail, combined=doubled))
+    by = picture_values(frame)["tree"]["nodes"]["0"]["by"]
+    assert sum(entry["n"] for entry in by.values()) == len(first) + 1
+
+
+def test_drafters_keep_slot_and_order_of_the_run() -> None:
+    view = reduce_all(synthetic_run(2, seed=1))
+    drafters = picture_values(Frame(view=view))["strip"]["drafters"]
+    assert [entry["name"] for entry in drafters.values()] == list(view.drafters)
+    assert [entry["slot"] for entry in drafters.values()] == list(range(len(view.drafters)))
+    assert SpeculationConfig().drafters == ("all",)

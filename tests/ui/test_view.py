@@ -1,0 +1,154 @@
+"""`reduce` is pure and the same for live, replay and report (law 6, the view's half)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from core.events import RoundCompleted, RunStarted, Verified, event_from_plain, event_to_plain
+from core.outcome import Outcome
+from storage import RunStore
+from tests.synthetic import ENDINGS, synthetic_run
+from ui.view import Detail, View, detail_of, reduce, reduce_all
+
+
+@pytest.mark.parametrize("end", ENDINGS)
+@pytest.mark.parametrize("hostile", [False, True])
+def test_replay_from_the_store_gives_the_live_view(tmp_path: Path, end: str, hostile: bool) -> None:
+    events = synthetic_run(9, seed=4, end=end, hostile=hostile)
+    live = View()
+    with RunStore(tmp_path / "runs.db") as store:
+        for event in events:
+            store.record(event)
+            live = reduce(live, event)
+        replayed = reduce_all(store.events(events[0].run_id))
+    assert replayed == live
+    assert replayed != View()
+
+
+def test_a_view_differs_when_one_event_is_lost() -> None:
+    events = synthetic_run(6, seed=1)
+    lost = [e for e in events if not (isinstance(e, RoundCompleted) and e.round == 3)]
+    assert reduce_all(lost) != reduce_all(events)
+
+
+def test_reduce_never_changes_the_view_it_was_given() -> None:
+    events = synthetic_run(5, seed=2)
+    views = [View()]
+    for event in events:
+        views.append(reduce(views[-1], event))
+    again = [View()]
+    for event in events:
+        again.append(reduce(again[-1], event))
+    assert views == again
+    # A fold shared between views would count the first rounds twice in a replay from the middle.
+    middle = len(events) // 2
+    assert reduce_all(events[middle:], views[middle]) == views[-1]
+
+
+def test_text_tokens_and_figures_are_those_of_the_run() -> None:
+    events = synthetic_run(12, seed=3)
+    view = reduce_all(events)
+    outcome = Outcome()
+    for event in events:
+        outcome.observe(event)
+    assert view.text == outcome.text
+    assert list(view.token_ids) == outcome.token_ids
+    assert view.stats == events[-1].stats
+    assert view.state == "completed" and view.finish_reason == "length"
+    assert sum(line.emitted for line in view.rounds) == len(view.tokens)
+
+
+def test_figures_while_running_agree_with_the_end() -> None:
+    events = synthetic_run(12, seed=3)
+    view = reduce_all(events[:-1])
+    end = events[-1].stats
+    assert view.stats.num_new_tokens == end.num_new_tokens
+    assert view.stats.acceptance_histogram == end.acceptance_histogram
+
+
+def test_each_token_knows_how_it_came_to_be() -> None:
+    events = synthetic_run(60, seed=5)
+    view = reduce_all(events)
+    for token in view.tokens:
+        detail = detail_of(events, token.round)
+        assert detail is not None and detail.combined and detail.verified
+        if token.kind == "accepted":
+            tree = detail.combined
+            nodes = [n for n in detail.verified.path if tree.token_ids[n] == token.token_id]
+            wanted = {p.drafter for n in nodes for p in tree.proposals[n]}
+            assert {view.drafters[i] for i, _ in token.scores} <= wanted
+            assert token.scores
+        else:
+            assert token.kind == detail.verified.own_kind
+            assert not token.scores
+    assert {token.kind for token in view.tokens} == {"accepted", "recovered", "bonus", "plain"}
+
+
+def test_a_cut_round_gives_no_token_of_the_llms_own() -> None:
+    events = next(
+        run
+        for run in (synthetic_run(4, seed=seed) for seed in range(40))
+        if isinstance(run[-2], RoundCompleted) and run[-2].num_cut
+    )
+    last = events[-2]
+    assert isinstance(last, RoundCompleted)
+    tokens = [token for token in reduce_all(events).tokens if token.round == last.round]
+    assert [token.kind for token in tokens] == ["accepted"] * len(last.token_ids)
+
+
+def test_a_view_keeps_only_its_latest_rounds_whole() -> None:
+    view = reduce_all(synthetic_run(50, seed=1))
+    held = [d for d in (view.current, view.last) if d]
+    assert len(held) == 2 and {d.round for d in held} == {49}
+
+
+def test_stages_follow_the_events_of_a_round() -> None:
+    events = synthetic_run(1, seed=1)[1:5]
+    stages, view = [], View()
+    for event in events:
+        view = reduce(view, event)
+        assert view.current is not None
+        stages.append(view.current.stage)
+    assert stages == ["draft", "combine", "verify", "commit"]
+    assert Detail(3).stage == "draft"
+
+
+def test_failed_and_cancelled_runs_keep_their_text() -> None:
+    for end, state in (("failed", "failed"), ("cancelled", "cancelled"), ("cut", "running")):
+        view = reduce_all(synthetic_run(6, seed=2, end=end))
+        assert view.state == state
+        assert view.text and view.rounds
+        assert bool(view.error) == (end == "failed")
+
+
+def test_a_run_cancelled_in_the_queue_has_no_beginning() -> None:
+    cancelled = replace(synthetic_run(1, end="cancelled")[-1], seq=0)
+    view = reduce(View(), cancelled)
+    assert view.state == "cancelled" and view.run_id == "" and view.drafters == ()
+
+
+def test_shares_add_up_to_the_time_of_the_spans() -> None:
+    events = synthetic_run(8, seed=6)
+    share = dict(reduce_all(events).share)
+    spans = [s for e in events if isinstance(e, RoundCompleted) for s in e.spans]
+    busy = share.pop("busy")
+    assert sum(share.values()) == pytest.approx(sum(s.end_ms - s.start_ms for s in spans))
+    assert 0 < busy <= sum(share.values()) + 1e-9
+
+
+def test_events_survive_json_before_reduce() -> None:
+    events = synthetic_run(5, seed=8, hostile=True)
+    again = [event_from_plain(event_to_plain(event)) for event in events]
+    assert reduce_all(again) == reduce_all(events)
+
+
+def test_unknown_drafters_do_not_break_a_view() -> None:
+    events = synthetic_run(4, seed=1)
+    started = events[0]
+    assert isinstance(started, RunStarted)
+    view = reduce_all([replace(started, drafters=()), *events[1:]])
+    assert view.tokens
+    assert any(isinstance(e, Verified) for e in events)

@@ -1,0 +1,320 @@
+"""What the page says: verdicts with numbers, where a run stands, whether it told the truth."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from core.config import Request
+from core.events import Event, RoundCompleted, RunStats, Trial, Verified
+from tests.synthetic import HOSTILE_TEXTS, synthetic_run
+from tests.ui.fakes import as_asked, plain_twin, request
+from ui.explain import bars, explain, letter, quoted
+from ui.frame import Baseline, Frame
+from ui.messages import ordinal, run_lines, standing
+from ui.proof import compare, same_distribution, slower_because, with_plain_decoding
+from ui.view import Detail, View, detail_of, reduce_all
+
+EVENTS = synthetic_run(30, seed=5)
+VIEW = reduce_all(EVENTS)
+NAMES = VIEW.drafters
+
+
+def details() -> list[Detail]:
+    return [d for d in (detail_of(EVENTS, r) for r in range(30)) if d]
+
+
+def node_with(outcome: str) -> tuple[Detail, int]:
+    for detail in details():
+        assert detail.verified
+        if outcome in detail.verified.outcomes:
+            return detail, detail.verified.outcomes.index(outcome)
+    raise AssertionError(outcome)
+
+
+# -- why this token --
+
+
+@pytest.mark.parametrize(
+    ("outcome", "begins"),
+    [("accepted", "Accepted: after"), ("rejected", "Rejected: after"), ("not_reached", "Not reac")],
+)
+def test_each_outcome_is_told_with_its_numbers(outcome: str, begins: str) -> None:
+    detail, node = node_with(outcome)
+    told = explain(detail, node, NAMES, {})
+    assert told.outcome == outcome and told.sentence.startswith(begins)
+    assert detail.combined and quoted(detail.combined.texts[node]) in told.title
+    if outcome != "not_reached":
+        assert "%" in told.sentence
+
+
+def test_a_rejection_says_what_was_wanted_instead() -> None:
+    for detail in details():
+        verdict, tree = detail.verified, detail.combined
+        assert verdict and tree
+        after = verdict.path[-1] if verdict.path else -1
+        for node, outcome in enumerate(verdict.outcomes):
+            if outcome == "rejected" and tree.parents[node] == after:
+                sentence = explain(detail, node, NAMES, {}).sentence
+                assert quoted(verdict.own_text) in sentence
+                return
+    raise AssertionError("no rejection at the end of a path")
+
+
+def test_the_own_token_is_told_by_its_kind() -> None:
+    words = {"recovered": "its own token", "bonus": "for free", "plain": "Nothing was drafted"}
+    seen = set()
+    for detail in details():
+        assert detail.verified
+        kind = detail.verified.own_kind
+        told = explain(detail, None, NAMES, {})
+        assert words[kind] in told.sentence and told.outcome == "own"
+        seen.add(kind)
+    assert seen == set(words)
+
+
+def test_a_path_that_ends_the_text_has_no_own_token() -> None:
+    detail = details()[0]
+    assert detail.verified
+    verdict = replace(detail.verified, own_token_id=None, own_kind="none", own_text="")
+    told = explain(replace(detail, verified=verdict), None, NAMES, {})
+    assert "ends the text" in told.sentence
+
+
+def test_mss_is_told_trial_by_trial() -> None:
+    detail, node = node_with("accepted")
+    assert detail.verified
+    trials = (Trial(node, "ssm-code", 0.1, 0.4, False), Trial(node, "ssm-stories", 0.3, 0.2, True))
+    verdict = replace(detail.verified, rule="mss", trials=trials)
+    sentence = explain(replace(detail, verified=verdict), node, NAMES, {}).sentence
+    assert sentence.startswith("Accepted: ssm-code's draw was rejected (p / q = 0.1 / 0.4 = 0.25")
+    assert "for certain (p / q = 0.3 / 0.2 = 1.5" in sentence
+
+
+def test_match_is_told_by_its_seed() -> None:
+    for outcome, words in (("accepted", "was in the tree"), ("rejected", "not “")):
+        detail, node = node_with(outcome)
+        assert detail.verified
+        verdict = replace(detail.verified, rule="match")
+        told = explain(replace(detail, verified=verdict), node, NAMES, {"seed": 7})
+        assert "with seed 7" in told.sentence and words in told.sentence
+
+
+def test_before_the_verdict_nothing_is_claimed() -> None:
+    detail, node = node_with("accepted")
+    unverified = replace(detail, verified=None, completed=None)
+    assert "Waiting" in explain(unverified, node, NAMES, {}).sentence
+    assert explain(unverified, None, NAMES, {}).outcome == "pending"
+    assert explain(replace(unverified, combined=None), node, NAMES, {}).sentence
+    assert explain(None, None, NAMES, {}).sentence
+    assert explain(detail, 10**6, NAMES, {}).outcome == "own", "a node that is not there"
+    assert explain(detail, -1, NAMES, {}).outcome == "root"
+
+
+def test_bars_are_what_the_token_was_chosen_from() -> None:
+    detail, node = node_with("accepted")
+    assert detail.combined and detail.verified
+    told = explain(detail, node, NAMES, {})
+    rows = bars(detail, told, NAMES)
+    assert set(rows) == {"llm", "0", "1", "2"}
+    parent = detail.combined.parents[node]
+    top = next(t for t in detail.verified.top_k if t.node == parent and t.source == "llm")
+    assert [row["t"] for row in rows["llm"].values()] == list(top.texts)
+    hits = [row for row in rows["llm"].values() if row["hit"]]
+    assert all(row["id"] == told.token_id for row in hits)
+
+
+def test_quoted_texts_are_short_and_visible() -> None:
+    assert quoted("a\nb\t") == "“a⏎b⇥”"
+    assert quoted("\x1b[31m\u202e\x00") == "“·[31m··”"
+    for text in HOSTILE_TEXTS:
+        assert len(quoted(text)) <= 44 and quoted(text).isprintable()
+
+
+def test_letters_go_on_after_z() -> None:
+    assert [letter(i) for i in (0, 25, 26, 27, 52)] == ["A", "Z", "AA", "AB", "BA"]
+
+
+# -- where it stands --
+
+
+def test_standing_says_where_the_visitor_is() -> None:
+    running = reduce_all(EVENTS[:30])
+    cases = {
+        "Press Run": Frame(),
+        "Starting.": Frame(run_id="x"),
+        "In the queue: 2nd in line.": Frame(run_id="x", place=2),
+        "Writing: ": Frame(view=running, run_id="x", known=30, at_end=True),
+        "Engine finished, you are at round 8 of 30": Frame(
+            view=running, run_id="x", known=122, known_rounds=30, ended=True, mode="slow"
+        ),
+        "The engine runs on, you are at round 8 of 9": Frame(
+            view=running, run_id="x", known=40, known_rounds=9, mode="step"
+        ),
+        "Finished: ": Frame(view=VIEW, run_id="x", known=122, ended=True, at_end=True),
+        "The engine closed": Frame(run_id="x", ended=True),
+    }
+    for words, frame in cases.items():
+        assert standing(frame).startswith(words), (words, standing(frame))
+
+
+@pytest.mark.parametrize(
+    ("end", "words"),
+    [("failed", "Failed after"), ("cancelled", "Stopped: "), ("cut", "Interrupted: ")],
+)
+def test_standing_tells_every_ending(end: str, words: str) -> None:
+    view = reduce_all(synthetic_run(4, seed=1, end=end))
+    frame = Frame(view=view, run_id="x", known=9, ended=True, at_end=True)
+    assert standing(frame).startswith(words)
+    assert run_lines(frame)[0].kind == ("error" if end == "failed" else "info")
+
+
+def test_places_are_counted_in_english() -> None:
+    assert [ordinal(n) for n in (1, 2, 3, 4, 11, 12, 13, 21, 102, 111)] == (
+        ["1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "102nd", "111th"]
+    )
+
+
+# -- slower, and why --
+
+
+def stats(**changes: float) -> RunStats:
+    base = {
+        "num_new_tokens": 100,
+        "num_rounds": 50,
+        "num_accepted_tokens": 50,
+        "num_draft_tokens": 100,
+        "draft_acceptance_rate": 0.5,
+        "tokens_per_second": 50.0,
+    }
+    return RunStats(**{**base, **changes})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"draft_ms": 1500, "verify_ms": 400}, "fewer drafters"),
+        ({"draft_ms": 200, "verify_ms": 1500}, "max_tree_nodes"),
+        ({"draft_acceptance_rate": 0.05}, "closer to this text"),
+        ({"draft_ms": 10, "verify_ms": 20}, "take the rest"),
+    ],
+)
+def test_a_slower_run_is_told_with_a_reason_and_a_remedy(
+    changes: dict[str, float], words: str
+) -> None:
+    view = replace(VIEW, stats=stats(**changes), state="completed")
+    frame = Frame(view=view, run_id="x", known=9, ended=True, at_end=True)
+    lines = run_lines(frame, Baseline(100.0, "plain", "note"))
+    slower = [line for line in lines if line.kind == "warn"]
+    assert len(slower) == 1 and slower[0].text.startswith("0.50x: slower than plain decoding")
+    assert words in slower[0].text and "a round took 40.0 ms (4.0 plain tokens" in slower[0].text
+
+
+def test_a_faster_run_is_not_excused() -> None:
+    view = replace(VIEW, stats=stats(), state="completed")
+    frame = Frame(view=view, run_id="x", known=9, ended=True, at_end=True)
+    assert not [x for x in run_lines(frame, Baseline(25.0, "p", "n")) if x.kind == "warn"]
+    assert slower_because(RunStats(), 10.0) == ""
+
+
+# -- did it tell the truth --
+
+
+def answer(margin: float, change: int | None, dtype: str = "float32", view: View = VIEW) -> str:
+    started = view.started
+    assert started is not None
+    view = replace(view, started=replace(started, dtype=dtype))
+    theirs = plain_twin(EVENTS, margin, change)
+    found = compare(view, reduce_all(theirs), with_both(change, margin), theirs)
+    assert found.at == change
+    return f"{found.kind}: {found.sentence}"
+
+
+def with_both(change: int | None, margin: float) -> list[Event]:
+    """Our events, their recorded top-k holding what plain decoding recorded, a little moved."""
+    moved: list[Event] = []
+    for event in EVENTS:
+        if isinstance(event, Verified):
+            tops = tuple(
+                replace(top, probabilities=tuple(p * 1.01 for p in top.probabilities))
+                for top in event.top_k
+            )
+            event = replace(event, top_k=tops)
+        moved.append(event)
+    return moved
+
+
+def test_identical_texts_are_called_identical() -> None:
+    assert answer(3.0, None).startswith("identical: Identical: plain decoding with the same seed")
+
+
+def test_a_rounding_tie_is_told_from_a_bug() -> None:
+    tie = answer(0.00001, 7)
+    assert tie.startswith("tie: Differs at token 8, a rounding tie: the LLM's two best were 1e-05")
+    bug = answer(0.01, 7)
+    assert bug.startswith("bug: Differs at token 8: a bug"), "float32 has no 0.01 of rounding"
+
+
+def test_a_difference_that_cannot_be_weighed_is_a_bug() -> None:
+    theirs = plain_twin(EVENTS, 3.0, 4)
+    bare = [replace(e, top_k=()) if isinstance(e, Verified) else e for e in theirs]
+    found = compare(VIEW, reduce_all(bare), EVENTS, bare)
+    assert found.kind == "bug" and "Here “" in found.sentence
+
+
+def test_a_text_that_ends_early_differs() -> None:
+    theirs = plain_twin(EVENTS)
+    short = [e for e in theirs if not (isinstance(e, RoundCompleted) and e.round == 20)]
+    shorter = reduce_all(short)
+    found = compare(replace(shorter, state="completed"), VIEW, short, theirs)
+    assert found.kind == "bug"
+
+
+@pytest.mark.parametrize(("margin", "kind"), [(0.06, "tie"), (0.4, "bug")])
+def test_bfloat16_is_measured_by_the_two_runs_themselves(margin: float, kind: str) -> None:
+    ours: list[Event] = []
+    for event in plain_twin(EVENTS, margin):
+        if isinstance(event, Verified):
+            tops = tuple(replace(t, probabilities=(0.63, t.probabilities[1])) for t in event.top_k)
+            event = replace(event, top_k=tops)  # log 0.63 / 0.6 = 0.049: so much did rounding move
+        ours.append(event)
+    theirs = plain_twin(EVENTS, margin, 7)
+    started = VIEW.started
+    assert started is not None
+    half = replace(VIEW, started=replace(started, dtype="bfloat16"))
+    found = compare(half, reduce_all(theirs), ours, theirs)
+    assert found.kind == kind and "bfloat16 moved these runs' log prob" in found.sentence
+
+
+def test_above_temperature_0_the_shared_noise_counts() -> None:
+    asked = request()
+    warm = replace(asked, sampling=replace(asked.sampling, temperature=0.8, seed=5))
+    events = [as_asked(EVENTS[0], warm), *EVENTS[1:]]
+    theirs = plain_twin(events, 0.00001, 7)
+    found = compare(reduce_all(events), reduce_all(theirs), events, theirs)
+    # Their probabilities are all but equal; the noise that both runs share sets them apart.
+    assert found.kind == "bug" and "apart" in found.sentence
+
+
+def test_mss_has_the_same_distribution_not_the_same_tokens() -> None:
+    started = VIEW.started
+    assert started is not None
+    config = {**started.config, "speculation": {**started.config["speculation"], "verify": "mss"}}
+    found = same_distribution(replace(VIEW, started=replace(started, config=config)))
+    assert (
+        found is not None and "Law 3" in found.sentence and "not the same tokens" in found.sentence
+    )
+    assert same_distribution(VIEW) is None
+
+
+def test_the_plain_request_is_the_same_but_for_the_drafting() -> None:
+    plain = with_plain_decoding(VIEW, 5)
+    started = VIEW.started
+    assert started is not None
+    assert plain.prompt == started.prompt and plain.sampling.seed == started.seed
+    assert plain.speculation.drafters == () and plain.speculation.record_top_k == 5
+    asked = Request.from_plain(started.asked)
+    assert plain.sampling.max_new_tokens == asked.sampling.max_new_tokens
+    stopped = reduce_all(synthetic_run(4, seed=1, end="cancelled"))
+    assert with_plain_decoding(stopped, 0).sampling.max_new_tokens == len(stopped.tokens)
