@@ -84,18 +84,18 @@ ACCEPTANCE_BY_POSITION = """
 WITH RECURSIVE counted AS (
     SELECT run, count(*) AS num_rounds, max(num_accepted) AS longest
     FROM rounds WHERE completed_seq IS NOT NULL GROUP BY run
-), positions AS (
-    SELECT run, num_rounds, longest, 0 AS position FROM counted WHERE longest > 0
+), places AS (
+    SELECT run, num_rounds, longest, 0 AS place FROM counted WHERE longest > 0
     UNION ALL
-    SELECT run, num_rounds, longest, position + 1 FROM positions WHERE position + 1 < longest
+    SELECT run, num_rounds, longest, place + 1 FROM places WHERE place + 1 < longest
 )
-SELECT runs.run_id, position, sum(rounds.num_accepted > position) AS num_accepted,
-    positions.num_rounds,
-    1.0 * sum(rounds.num_accepted > position) / positions.num_rounds AS acceptance_rate
-FROM positions
-JOIN runs ON runs.id = positions.run
-JOIN rounds ON rounds.run = positions.run AND rounds.completed_seq IS NOT NULL
-GROUP BY positions.run, position ORDER BY positions.run, position
+SELECT runs.run_id, place AS position, sum(rounds.num_accepted > place) AS num_accepted,
+    places.num_rounds,
+    1.0 * sum(rounds.num_accepted > place) / places.num_rounds AS acceptance_rate
+FROM places
+JOIN runs ON runs.id = places.run
+JOIN rounds ON rounds.run = places.run AND rounds.completed_seq IS NOT NULL
+GROUP BY places.run, place ORDER BY places.run, place
 """
 
 # `num_accepted`: emitted tokens that this drafter proposed; `num_accepted_alone`: no other did.

@@ -20,7 +20,6 @@ from core.events import (
     Drafted,
     DraftRecord,
     Event,
-    ModelInfo,
     RoundCompleted,
     RunCancelled,
     RunCompleted,
@@ -38,6 +37,7 @@ from tests.synthetic_parts import (
     WORDS,
     MergedTree,
     Target,
+    models,
     vocabulary,
 )
 
@@ -129,7 +129,7 @@ class _Maker:
             prompt_texts=texts,
             config=plain,
             asked=asked.to_plain(),
-            models=tuple(self._models()),
+            models=models(self.drafters, len(self.bytes)),
             drafters=self.drafters,
             dtype="float32",
             device="cpu",
@@ -138,12 +138,6 @@ class _Maker:
             queue_ms=0.25,
             warnings=("SYNTHETIC run: made by tests/synthetic.py, no model ran.",),
         )
-
-    def _models(self) -> Iterator[ModelInfo]:
-        size = len(self.bytes)
-        yield ModelInfo("synthetic-llm", "llm", 31_000, "None", size, 512, "float32", "cpu")
-        for name in self.drafters:
-            yield ModelInfo(name, "ssm", 1_000, "None", size, 512, "float32", "cpu")
 
     # -- one round --
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from core.events import DraftRecord, ProposalRecord
+from core.events import DraftRecord, ModelInfo, ProposalRecord
 
 MAX_NODES = 32
 PROSE = "the river ran past old mill and into town where nobody had seen a fox since winter"
@@ -41,6 +41,15 @@ def vocabulary(hostile: bool) -> list[bytes]:
         whole = character.encode()
         words += [whole[:1], whole[1:]]
     return words + [text.encode() for text in HOSTILE_TEXTS if hostile]
+
+
+def models(drafters: tuple[str, ...], vocab_size: int) -> tuple[ModelInfo, ...]:
+    """An LLM that does not exist, and one SSM a drafter."""
+    shared = ("None", vocab_size, 512, "float32", "cpu")
+    return (
+        ModelInfo("synthetic-llm", "llm", 31_000, *shared),
+        *(ModelInfo(name, "ssm", 1_000, *shared) for name in drafters),
+    )
 
 
 @dataclass

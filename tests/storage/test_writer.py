@@ -289,14 +289,14 @@ def test_a_transaction_gathers_what_comes_within_a_tenth_of_a_second(
     assert len(sizes) <= took / 0.1 + 2
 
 
-def test_a_round_is_on_disk_within_a_quarter_of_a_second(
+def test_a_round_is_on_disk_soon_without_being_asked_for(
     store: RunStore, wait_for: Any, sql: Any
 ) -> None:
     events = synthetic_run(12, end="cut")
     for number in range(12):
         for event in events[: 1 + 4 * (number + 1)][-5 if number == 0 else -4 :]:
             store.record(event)
-        wait_for(lambda n=number: sql("SELECT count(*) FROM rounds") == [(n + 1,)], timeout=0.25)
+        wait_for(lambda n=number: sql("SELECT count(*) FROM rounds") == [(n + 1,)], timeout=1)
 
 
 def test_record_returns_while_the_writer_is_stuck(

@@ -1,0 +1,208 @@
+"""kill -9, a disk that is really full, and two processes on one file."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.events import RoundCompleted
+from core.metrics import StatsFold
+from storage import RunQuery, RunStore
+from storage.database import connect
+from tests.synthetic import synthetic_run
+
+ROOT = Path(__file__).parents[2]
+ROUNDS = 2_000
+PACE_S = 0.02
+SAFE_AFTER_S = 0.25
+
+RECORDER = f"""
+import sys, time
+from core.events import RoundCompleted
+from storage import RunStore
+from tests.synthetic import synthetic_run
+events = synthetic_run({ROUNDS}, end="cut", run_id=sys.argv[2])
+with RunStore(sys.argv[1]) as store:
+    for event in events:
+        store.record(event)
+        if isinstance(event, RoundCompleted):
+            print(event.round, time.time(), flush=True)
+            time.sleep({PACE_S})
+"""
+
+FULL_DISK = """
+import resource, sys, time
+from pathlib import Path
+from storage import RunStore
+from tests.synthetic import synthetic_run
+path = Path(sys.argv[1])
+events = synthetic_run(60)
+store = RunStore(path)
+for event in events[:41]:
+    store.record(event)
+assert store.flush()
+size = Path(str(path) + "-wal").stat().st_size
+hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+resource.setrlimit(resource.RLIMIT_FSIZE, (size + 5_000, hard))
+start = time.monotonic()
+for event in events[41:]:
+    store.record(event)
+assert time.monotonic() - start < 0.5
+end = time.monotonic() + 10
+while not store.status().paused:
+    assert time.monotonic() < end
+    time.sleep(0.01)
+assert store.status().dropped == 0
+resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+assert store.flush(), store.status()
+assert not store.status().paused
+assert list(store.events("synthetic-0")) == events
+store.close()
+"""
+
+
+@contextmanager
+def recorder(path: Path, run_id: str) -> Iterator[subprocess.Popen[str]]:
+    """A process that records a run, and is gone at the end in any case."""
+    command = [sys.executable, "-c", RECORDER, str(path), run_id]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def lines_until(process: subprocess.Popen[str], number: int) -> list[str]:
+    assert process.stdout is not None
+    return list(itertools.islice(process.stdout, number))
+
+
+@pytest.mark.parametrize("rounds", [7, 40, 75])
+def test_after_kill_9_every_round_older_than_250_ms_is_there(path: Path, rounds: int) -> None:
+    with recorder(path, "killed") as process:
+        lines = lines_until(process, rounds)
+        process.kill()
+        killed_at = time.time()
+        assert process.stdout is not None
+        lines += process.stdout.readlines()  # what it still printed before it died
+        process.wait()
+    assert process.returncode != 0
+    stamped = [(int(number), float(at)) for number, at in map(str.split, lines)]
+    safe = [number for number, at in stamped if at < killed_at - SAFE_AFTER_S]
+
+    with closing(connect(path, timeout=1)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
+    with RunStore(path) as store:
+        found = store.events("killed")
+        expected = synthetic_run(ROUNDS, end="cut", run_id="killed")
+        assert list(found) == expected[: len(found)]
+        assert (len(found) - 1) % 4 == 0, "whole rounds only"
+        kept = [event.round for event in found if isinstance(event, RoundCompleted)]
+        assert set(safe) <= set(kept)
+        assert len(kept) <= len(stamped) + 1
+        assert rounds < 20 or safe, "the test looked at nothing"
+
+        run = store.run("killed")
+        fold = StatsFold()
+        for event in found:
+            fold.observe(event)
+        assert run.status == "interrupted"
+        assert run.stats == fold.stats(found[-1].at_ms)
+        assert run.output == "".join(
+            delta for e in found if isinstance(e, RoundCompleted) for delta in e.text_deltas
+        )
+        assert run.num_rounds == len(kept)
+        last_words = run.output.split()[-1]
+        assert store.runs(RunQuery(text=last_words)).total == 1, "its text can be searched"
+
+
+def test_a_run_of_a_living_process_is_left_alone(path: Path) -> None:
+    with recorder(path, "living") as process:
+        lines_until(process, 30)
+        with RunStore(path) as store:
+            assert store.run("living").status == "running"
+            assert store.run("living").num_rounds > 10
+            assert store.run("living").output
+            assert store.run("living").stats is None
+        lines_until(process, 5)
+        with RunStore(path) as store:
+            assert store.run("living").status == "running"
+            process.kill()
+            process.wait()
+            assert store.run("living").status == "running", "noticed at the next start"
+    with RunStore(path) as store:
+        assert store.run("living").status == "interrupted"
+        assert store.runs(RunQuery(status="interrupted")).total == 1
+
+
+def test_a_killed_process_nobody_waited_for_counts_as_gone(path: Path) -> None:
+    with recorder(path, "zombie") as process:
+        lines_until(process, 30)
+        process.kill()
+        assert process.stdout is not None
+        process.stdout.read()  # ends when it is dead; it stays a zombie until wait()
+        time.sleep(0.05)
+        with RunStore(path) as store:
+            assert store.run("zombie").status == "interrupted"
+
+
+def test_two_processes_write_to_one_file(path: Path, keep: Any) -> None:
+    with recorder(path, "theirs") as process:
+        lines_until(process, 10)
+        with RunStore(path) as store:
+            for seed in range(20):
+                for event in synthetic_run(10, seed=seed):
+                    store.record(event)
+                time.sleep(0.02)
+            assert store.flush()
+            assert store.status().dropped == 0
+            lines_until(process, 5)
+            for seed in range(20):
+                assert list(store.events(f"synthetic-{seed}")) == synthetic_run(10, seed=seed)
+            time.sleep(SAFE_AFTER_S)
+            theirs = store.events("theirs")
+            expected = synthetic_run(ROUNDS, end="cut", run_id="theirs")
+            assert list(theirs) == expected[: len(theirs)]
+            assert len(theirs) > 4 * 15
+
+
+def test_two_stores_in_one_process_see_each_others_runs(path: Path, keep: Any) -> None:
+    with RunStore(path) as one, RunStore(path) as other:
+        first, second = synthetic_run(20, seed=1), synthetic_run(20, seed=2)
+        for a, b in zip(first, second, strict=True):
+            one.record(a)
+            other.record(b)
+        assert one.flush()
+        assert other.flush()
+        assert list(other.events("synthetic-1")) == first
+        assert list(one.events("synthetic-2")) == second
+        one.delete("synthetic-2")
+        assert other.runs(RunQuery()).total == 1
+
+
+def test_a_run_deleted_by_another_store_while_it_goes_on_is_gone(path: Path, keep: Any) -> None:
+    with RunStore(path) as one, RunStore(path) as other:
+        events = synthetic_run(10)
+        keep(one, events[:9])
+        other.delete("synthetic-0")
+        keep(other, synthetic_run(2, run_id="new"))
+        keep(one, events[9:])
+        assert [run.run_id for run in one.runs(RunQuery()).rows] == ["new"]
+        assert list(one.events("new")) == synthetic_run(2, run_id="new")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no limit on a file's size")
+def test_a_disk_that_is_really_full(path: Path) -> None:
+    """Writes beyond a file size limit fail as on a full disk, and no root is needed."""
+    command = [sys.executable, "-c", FULL_DISK, str(path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,84 @@
+"""Who records a run, and whether it is still there."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from storage import process as module
+from storage.process import UNKNOWN, Process, start_mark
+
+
+def dead_pid() -> int:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    return ended.pid
+
+
+def test_this_process_is_not_gone() -> None:
+    me = Process.current()
+    assert me.pid == os.getpid()
+    assert me.start not in (None, UNKNOWN)
+    assert not me.gone()
+    assert Process.current() == me
+
+
+def test_an_ended_process_is_gone() -> None:
+    assert dataclasses.replace(Process.current(), pid=dead_pid()).gone()
+
+
+def test_another_process_with_the_same_id_is_not_the_owner() -> None:
+    assert dataclasses.replace(Process.current(), start="another boot 123").gone()
+
+
+def test_of_another_hosts_processes_nothing_is_known() -> None:
+    assert not dataclasses.replace(Process.current(), host="elsewhere", start="x").gone()
+
+
+def test_a_process_of_unknown_start_counts_as_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not dataclasses.replace(Process.current(), start=UNKNOWN).gone()
+    monkeypatch.setattr(module, "start_mark", lambda pid: UNKNOWN)
+    assert not dataclasses.replace(Process.current(), start="x").gone()
+
+
+def test_two_processes_have_different_marks() -> None:
+    other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    with other:
+        mark = start_mark(other.pid)
+        assert mark is not None
+        assert mark != start_mark(os.getpid())
+    assert start_mark(other.pid) is None
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no ps")
+@pytest.mark.skipif(shutil.which("ps") is None, reason="no ps")
+def test_where_there_is_no_proc_ps_tells_the_same(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(module, "PROC", tmp_path)
+    me = Process.current()
+    assert me.start
+    assert not me.gone()
+    assert dataclasses.replace(me, pid=dead_pid()).gone()
+    assert dataclasses.replace(me, start="Thu Jan 1 00:00:00 1970").gone()
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc")
+def test_a_program_name_with_brackets_and_blanks_does_not_confuse(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    numbers = " ".join(str(number) for number in range(4, 53))
+    for pid, state in ((7, "S"), (8, "Z")):
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / str(pid) / "stat").write_text(f"{pid} (a) b (c)) {state} {numbers}\n")
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self" / "stat").touch()
+    monkeypatch.setattr(module, "PROC", tmp_path)
+    assert start_mark(7) == " 22"
+    assert start_mark(8) is None, "a zombie runs no code"

@@ -1,0 +1,258 @@
+"""Lists of runs: pages, orders, filters, search; and deletion."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core.errors import ConfigError, StoreError
+from core.events import Event, RunCompleted, RunStarted
+from storage import ORDERS, STATUSES, RunQuery, RunStore
+from tests.synthetic import HOSTILE_TEXTS, synthetic_run
+
+HOSTILE_QUERIES = (
+    "",
+    "   ",
+    '"',
+    '""',
+    '"""',
+    "'",
+    "*",
+    "fox*",
+    "*fox",
+    "(",
+    "NEAR(a b)",
+    "AND",
+    "OR NOT",
+    "fox AND",
+    "prompt:fox",
+    "nosuch:fox",
+    "-fox",
+    "^fox",
+    "fox + hen",
+    "{prompt output}:fox",
+    "%",
+    "_",
+    "\\",
+    ";DROP TABLE runs;--",
+    "\0",
+    "fox\0hen",
+    "\ud83e",
+    "🦊",
+    "x" * 100_000,
+    " ".join(["word"] * 5_000),
+    "e\u0301\u0301",
+    *HOSTILE_TEXTS,
+)
+
+
+def with_prompt(seed: int, prompt: str, rounds: int = 2, end: str = "completed") -> list[Event]:
+    first, *rest = synthetic_run(rounds, seed=seed, end=end)
+    assert isinstance(first, RunStarted)
+    return [dataclasses.replace(first, prompt=prompt), *rest]
+
+
+def ids(store: RunStore, **query: Any) -> list[str]:
+    return [run.run_id for run in store.runs(RunQuery(**query)).rows]
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunStore]:
+    with RunStore(tmp_path_factory.mktemp("filled") / "log.db") as store:
+        for seed, end in enumerate(("completed", "cancelled", "failed", "cut", "completed")):
+            for event in synthetic_run(3 + seed, seed=seed, end=end, hostile=seed == 2):
+                store.record(event, owner=f"visitor-{seed % 2}")
+        assert store.flush()
+        yield store
+
+
+# -- pages, orders, filters --
+
+
+def test_pages_cover_all_runs_once(filled: RunStore) -> None:
+    pages = [filled.runs(RunQuery(limit=2, offset=offset)) for offset in (0, 2, 4, 6)]
+    assert [len(page.rows) for page in pages] == [2, 2, 1, 0]
+    assert {page.total for page in pages} == {5}
+    shown = [run.run_id for page in pages for run in page.rows]
+    assert shown == [f"synthetic-{seed}" for seed in (4, 3, 2, 1, 0)]
+
+
+def test_orders(filled: RunStore) -> None:
+    assert ids(filled, order="oldest") == ids(filled, order="newest")[::-1]
+    for order, figure in (
+        ("fastest", "tokens_per_second"),
+        ("longest", "num_new_tokens"),
+        ("acceptance", "mean_acceptance_length"),
+    ):
+        runs = filled.runs(RunQuery(order=order)).rows
+        values = [getattr(run.stats, figure) for run in runs if run.stats is not None]
+        assert values == sorted(values, reverse=True)
+        assert len(values) == 4
+        assert runs[-1].stats is None, "a run without figures comes last"
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_every_order_has_all_runs(filled: RunStore, order: str) -> None:
+    assert len(set(ids(filled, order=order))) == 5
+
+
+def test_filters(filled: RunStore) -> None:
+    assert ids(filled, status="cancelled") == ["synthetic-1"]
+    assert ids(filled, status="running") == ["synthetic-3"]
+    assert ids(filled, status="interrupted") == []
+    assert ids(filled, owner="visitor-1") == ["synthetic-3", "synthetic-1"]
+    assert ids(filled, owner="visitor-1", status="cancelled") == ["synthetic-1"]
+    assert ids(filled, owner="") == []
+    assert ids(filled, owner="' OR 1=1 --") == []
+    assert filled.runs(RunQuery(owner="visitor-1", limit=1)).total == 2
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("status", "done"),
+        ("order", "prompt; DROP TABLE runs"),
+        ("limit", 0),
+        ("limit", True),
+        ("limit", 1.5),
+        ("offset", -1),
+        ("offset", 2**63),
+    ],
+)
+def test_a_query_that_makes_no_sense_is_refused(field: str, value: object) -> None:
+    with pytest.raises(ConfigError, match=field):
+        RunQuery(**{field: value})  # type: ignore[arg-type]
+
+
+def test_the_statuses_are_those_of_the_design() -> None:
+    assert STATUSES == ("running", "completed", "cancelled", "failed", "interrupted")
+
+
+def test_an_unknown_run_is_an_error(filled: RunStore) -> None:
+    for ask in (filled.run, filled.events, filled.delete):
+        with pytest.raises(StoreError, match="run_id is 'nobody': no such run"):
+            ask("nobody")
+
+
+# -- search --
+
+
+def test_search_finds_words_of_prompt_and_output(store: RunStore, keep: Any) -> None:
+    keep(store, with_prompt(1, "SYNTHETIC: The quick brown Vulpine, 42 times"))
+    keep(store, with_prompt(2, "SYNTHETIC: 狐狸跑了 and a naïve crème; x += 1;"))
+    output = store.run("synthetic-1").output
+    assert set(ids(store)) == {"synthetic-1", "synthetic-2"}
+    for text in ("vulpine", "VULP", "quick vulpine", "times, brown", "42", '"quick'):
+        assert ids(store, text=text) == ["synthetic-1"], text
+    for text in ("naive", "crème", "狐狸", "跑", "+=", "x += 1;", "crème 狐"):
+        assert ids(store, text=text) == ["synthetic-2"], text
+    for text in ("ulpine", "quick nothing", "-=", "跑跑"):
+        assert ids(store, text=text) == [], text
+    word = max(output.split(), key=len)
+    assert "synthetic-1" in ids(store, text=word)
+
+
+def test_search_and_filters_go_together(filled: RunStore) -> None:
+    assert ids(filled, text="synthetic", status="failed") == ["synthetic-2"]
+    assert filled.runs(RunQuery(text="SYNTHETIC prompt", limit=1)).total == 5
+
+
+@pytest.mark.parametrize("text", HOSTILE_QUERIES, ids=lambda text: ascii(text)[:30])
+def test_hostile_queries_are_data(filled: RunStore, text: str) -> None:
+    page = filled.runs(RunQuery(text=text))
+    assert 0 <= page.total <= 5
+    assert filled.runs(RunQuery()).total == 5
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.text(st.characters(exclude_categories=()), max_size=40))
+def test_any_text_may_be_searched_for(filled: RunStore, text: str) -> None:
+    assert filled.runs(RunQuery(text=text)).total <= 5
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.text(st.sampled_from("\"'*()^:+-{}ANDORNTE fox\0"), max_size=20))
+def test_the_search_languages_own_signs_may_be_searched_for(filled: RunStore, text: str) -> None:
+    assert filled.runs(RunQuery(text=text)).total <= 5
+
+
+def test_a_running_run_is_found_by_its_prompt(filled: RunStore) -> None:
+    assert "synthetic-3" in ids(filled, text="SYNTHETIC")
+
+
+# -- deletion --
+
+
+def test_deletion_removes_everything_of_the_run_and_nothing_else(
+    store: RunStore, keep: Any, sql: Any
+) -> None:
+    kept = with_prompt(2, "SYNTHETIC: keep me")
+    keep(store, with_prompt(1, "SYNTHETIC: Xylophone"))
+    keep(store, kept)
+    tables = [name for (name,) in sql("SELECT name FROM pragma_table_list WHERE type = 'table'")]
+    of_runs = [
+        name
+        for name in tables
+        if any(column[1] == "run" for column in sql(f"PRAGMA table_info({name})"))
+    ]
+    assert len(of_runs) == 9
+    (key,) = sql("SELECT id FROM runs WHERE run_id = 'synthetic-1'")[0]
+    count = "SELECT count(*) FROM {} WHERE run = ?"
+    assert all(sql(count.format(name), key)[0][0] > 0 for name in of_runs)
+
+    store.delete("synthetic-1")
+
+    assert all(sql(count.format(name), key)[0][0] == 0 for name in of_runs)
+    assert sql("SELECT count(*) FROM runs") == [(1,)]
+    assert ids(store, text="xylophone") == []
+    assert sql("SELECT count(*) FROM runs_fts WHERE runs_fts MATCH 'xylophone'") == [(0,)]
+    assert list(store.events("synthetic-2")) == kept
+    assert ids(store, text="keep") == ["synthetic-2"]
+    with pytest.raises(StoreError, match="no such run"):
+        store.delete("synthetic-1")
+
+
+def test_a_deleted_runs_key_is_not_used_again(store: RunStore, keep: Any, sql: Any) -> None:
+    keep(store, synthetic_run(1, seed=1))
+    before = sql("SELECT max(id) FROM runs")
+    store.delete("synthetic-1")
+    keep(store, synthetic_run(1, seed=2))
+    assert sql("SELECT max(id) FROM runs") > before
+
+
+# -- threads --
+
+
+def test_any_thread_may_record_and_read(store: RunStore) -> None:
+    failures: list[BaseException] = []
+
+    def work(seed: int) -> None:
+        try:
+            events = synthetic_run(15, seed=seed)
+            for event in events:
+                store.record(event)
+                if event.seq % 20 == 0:
+                    assert store.runs(RunQuery(limit=3)).total > 0
+            assert list(store.events(f"synthetic-{seed}")) == events
+            last = events[-1]
+            assert isinstance(last, RunCompleted)
+            assert store.run(f"synthetic-{seed}").stats == last.stats
+            if seed % 2:
+                store.delete(f"synthetic-{seed}")
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert sorted(ids(store)) == ["synthetic-0", "synthetic-2", "synthetic-4"]
+    assert store.status().dropped == 0
