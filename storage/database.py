@@ -53,6 +53,7 @@ def connect(
     path: Path, *, create: bool = False, read_only: bool = False, timeout: float
 ) -> sqlite3.Connection:
     """A connection with its pragmas set; `timeout` (s) is how long it waits for a lock."""
+    # A file that vanished must not be made again, empty, by a reader or the writer.
     mode = "rwc" if create else "ro" if read_only else "rw"
     connection = sqlite3.connect(
         f"{path.as_uri()}?mode={mode}", uri=True, timeout=timeout, isolation_level=None
@@ -72,7 +73,7 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
     """A short-lived connection whose statements all see one moment. Raises StoreError."""
     try:
         with closing(connect(path, read_only=True, timeout=READ_TIMEOUT_S)) as connection:
-            connection.execute("BEGIN")
+            connection.execute("BEGIN")  # all statements see the same snapshot
             yield connection
     except sqlite3.Error as error:
         raise StoreError(explain(error, path)) from error

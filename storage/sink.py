@@ -33,6 +33,7 @@ BAD_VALUES = (
     sqlite3.ProgrammingError,
     sqlite3.InterfaceError,
     sqlite3.DataError,
+    AttributeError,
     LookupError,
     OverflowError,
     TypeError,
@@ -59,6 +60,7 @@ class Sink:
         except sqlite3.Error:
             self.close()
             raise
+        # Only now: had the transaction failed, the next attempt would still need the keys.
         for unit in units:
             if isinstance(unit, End):
                 self._runs.pop(unit.run_id, None)
@@ -114,6 +116,7 @@ class Sink:
             for unit in units
             if isinstance(unit, Round)
         )
+        # Table by table for all rounds at once: fewer statements, and parents before children.
         for table in ROUND_TABLES:
             insert_rows(connection, table, rows[table.name])
         for unit in units:
@@ -124,6 +127,7 @@ class Sink:
                 lose(connection, self._runs[unit.run_id], unit.num_lost)
 
     def _start(self, connection: sqlite3.Connection, unit: Start) -> None:
+        # Should the insertion fail, rounds must not go to an earlier run of the same name.
         self._runs.pop(unit.run_id, None)
         row = encode_start(unit.event, unit.owner, self.process)
         run = connection.execute(RUNS.insert(), row).lastrowid
@@ -150,7 +154,10 @@ class Sink:
         """Note that the unit is missing; False if its run was deleted, which is no loss."""
         if isinstance(unit, Start):  # a second run of the same name
             return True
-        return lose(connection, self._runs.get(unit.run_id, -1), unit.num_events)
+        run = self._runs.get(unit.run_id, -1)
+        if isinstance(unit, End):  # over, though how cannot be told
+            update_run(connection, run, {"status": "interrupted"})
+        return lose(connection, run, unit.num_events)
 
 
 def insert_rows(connection: sqlite3.Connection, table: Table, rows: Sequence[Row]) -> None:

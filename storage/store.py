@@ -79,6 +79,7 @@ class RunStore:
         self._catch_up()
         try:
             with closing(connect(self.path, timeout=OPEN_TIMEOUT_S)) as connection:
+                # Overwritten, not only unlinked: a deleted text should not stay in the file.
                 connection.execute("PRAGMA secure_delete = ON")
                 query = "DELETE FROM runs WHERE run_id = ?"
                 found = connection.execute(query, (text_in(run_id),)).rowcount

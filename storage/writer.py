@@ -63,12 +63,14 @@ class LogWriter:
     def put(self, event: Event, owner: str) -> None:
         """Take an event in, or drop and count it if too many wait. Never waits for the disk."""
         with self._changed:
+            # An end is always taken in: there is one a run, and it tells how the run ended.
             full = self._put - self._settled >= self._max_waiting
             if self._closing or (full and not isinstance(event, END_EVENTS)):
                 self._dropped += 1
                 return
             self._queue.append((event, owner))
             self._put += 1
+            # Waking the thread at every event would only cost the engine time.
             if isinstance(event, BOUNDARIES) and not self._due:
                 self._due = True
                 self._changed.notify_all()
@@ -110,6 +112,7 @@ class LogWriter:
         """Until there is work and it may be done; False when closed and nothing can be done."""
         with self._changed:
             self._changed.wait_for(lambda: self._hurried() or self._due or bool(self._units))
+            # What comes in during the pause goes into the same transaction.
             pause = max(0.0, self._next_at - time.monotonic())
             self._changed.wait_for(self._hurried, pause)
             nothing_left = not self._queue and not self._units
@@ -127,6 +130,7 @@ class LogWriter:
             self._units += self._intake.take(event, owner)
 
     def _write(self) -> None:
+        # In portions, so that a long catching up keeps what it achieved and lets others write.
         while self._units:
             chunk = [self._units[i] for i in range(min(len(self._units), UNITS_A_TRANSACTION))]
             try:

@@ -87,8 +87,6 @@ class _Maker:
         self.root = 1
         self.weights = {name: 1 / len(drafters) for name in drafters}
 
-    # -- the run --
-
     def events(self, rounds: int, seed: int, end: str) -> Iterator[Event]:
         yield self._seen(self._started(rounds, seed))
         for number in range(rounds):

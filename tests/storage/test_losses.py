@@ -1,0 +1,148 @@
+"""What the log cannot keep is counted and marked, and costs no other run anything."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.errors import StoreError
+from core.events import Combined, Event, RunCompleted, Verified
+from storage import RunQuery, RunStore
+from tests.storage.trouble import locked, record_quickly
+from tests.synthetic import synthetic_run
+
+
+@pytest.fixture(autouse=True)
+def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("storage.sink.LOCK_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("storage.writer.LAST_RETRY_S", 0.2)
+
+
+def test_beyond_the_limit_events_are_dropped_counted_and_the_run_is_marked(
+    path: Path, wait_for: Any
+) -> None:
+    events = synthetic_run(50)
+    other = synthetic_run(3, run_id="later")
+    with RunStore(path, max_waiting=60) as store:
+        with locked(path):
+            record_quickly(store, events)
+            wait_for(lambda: store.status().paused)
+            status = store.status()
+            assert status.waiting == 61, "sixty and the run's end"
+            assert status.dropped >= len(events) - 61
+        assert store.flush()
+        for event in other:
+            store.record(event)
+        whole = 1 + 4 * 14
+        assert list(store.events("synthetic-0")) == events[:whole]
+        run = store.run("synthetic-0")
+        assert (run.status, run.num_lost_events) == ("completed", 200 - 4 * 14)
+        last = events[-1]
+        assert isinstance(last, RunCompleted)
+        assert run.stats == last.stats
+        assert store.status().dropped == 200 - 4 * 14
+        assert list(store.events("later")) == other, "the next run is whole again"
+        assert store.run("later").num_lost_events == 0
+
+
+def test_a_run_with_a_hole_is_marked_while_it_runs(store: RunStore) -> None:
+    events = synthetic_run(6, end="cut")
+    for event in events[:9] + events[10:]:
+        store.record(event)
+    assert list(store.events("synthetic-0")) == events[:9]
+    assert store.run("synthetic-0").num_lost_events > 0
+    assert store.run("synthetic-0").status == "running"
+
+
+def test_events_of_a_run_whose_start_is_missing_are_counted(store: RunStore) -> None:
+    for event in synthetic_run(2)[1:]:
+        store.record(event)
+    assert store.flush()
+    assert store.status().dropped == 9
+    assert store.runs(RunQuery()).total == 0
+
+
+def test_a_round_that_cannot_be_stored_makes_a_hole_and_other_runs_go_on(store: RunStore) -> None:
+    events = synthetic_run(6)
+    bad = events[10]
+    assert isinstance(bad, Combined)
+    spoilt: list[Event] = list(events)
+    spoilt[10] = dataclasses.replace(bad, texts=bad.texts[1:])
+    other = synthetic_run(6, run_id="other")
+    for pair in zip(spoilt, other, strict=True):
+        for event in pair:
+            store.record(event)
+    assert list(store.events("other")) == other
+    assert list(store.events("synthetic-0")) == events[:9]
+    assert store.run("synthetic-0").num_lost_events >= 4
+    assert store.run("synthetic-0").status == "completed"
+    assert not store.status().paused
+
+
+def test_an_end_that_cannot_be_stored_ends_the_run_all_the_same(store: RunStore) -> None:
+    events: list[Event] = list(synthetic_run(3, end="failed"))
+    events[-1] = dataclasses.replace(events[-1], message=None)
+    for event in events:
+        store.record(event)
+    assert list(store.events("synthetic-0")) == events[:-1]
+    assert store.run("synthetic-0").status == "interrupted"
+    assert store.run("synthetic-0").num_rounds == 3
+
+
+def test_a_text_that_is_none_does_not_stop_the_log(store: RunStore, keep: Any) -> None:
+    events: list[Event] = list(synthetic_run(3))
+    events[7] = dataclasses.replace(events[7], own_text=None)
+    for event in events:
+        store.record(event)
+    assert list(store.events("synthetic-0")) == events[:5]
+    assert not store.status().paused
+
+
+@pytest.mark.parametrize("value", [2**70, object(), None])
+def test_values_sqlite_refuses_do_not_stop_the_log(store: RunStore, value: Any) -> None:
+    events: list[Event] = list(synthetic_run(3))
+    bad = events[6]
+    assert isinstance(bad, Combined)
+    events[6] = dataclasses.replace(bad, token_ids=(value, *bad.token_ids[1:]))
+    for event in events:
+        store.record(event)
+    assert list(store.events("synthetic-0")) == events[:5]
+    assert store.status().dropped > 0
+
+
+def test_probabilities_that_are_no_numbers_are_kept(store: RunStore, keep: Any) -> None:
+    events: list[Event] = list(synthetic_run(2))
+    verified = events[3]
+    assert isinstance(verified, Verified)
+    events[3] = dataclasses.replace(verified, own_probability=float("nan"))
+    keep(store, events)
+    back = store.events("synthetic-0")
+    assert repr(list(back)) == repr(events)
+
+
+def test_a_second_run_of_the_same_name_does_not_touch_the_first(store: RunStore, keep: Any) -> None:
+    first, second = synthetic_run(3), synthetic_run(5, seed=1, run_id="synthetic-0")
+    keep(store, first)
+    for event in second:
+        store.record(event)
+    assert store.flush()
+    assert list(store.events("synthetic-0")) == first
+    assert store.status().dropped > 0
+    assert store.runs(RunQuery()).total == 1
+
+
+def test_a_run_deleted_while_it_goes_on_is_gone_and_costs_nothing(
+    store: RunStore, keep: Any
+) -> None:
+    events = synthetic_run(8)
+    keep(store, events[:13])
+    store.delete("synthetic-0")
+    keep(store, synthetic_run(2, run_id="other"))
+    keep(store, events[13:])
+    assert [run.run_id for run in store.runs(RunQuery()).rows] == ["other"]
+    assert list(store.events("other")) == synthetic_run(2, run_id="other")
+    with pytest.raises(StoreError, match="no such run"):
+        store.events("synthetic-0")

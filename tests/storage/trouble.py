@@ -1,0 +1,30 @@
+"""Trouble on purpose, and the check that whoever records does not notice."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from core.events import Event
+from storage import RunStore
+
+QUICK_S = 0.5  # generous on a busy machine; a wait for the disk would be a second and more
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Another program holds the file's write lock."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        yield
+        other.execute("ROLLBACK")
+
+
+def record_quickly(store: RunStore, events: list[Event]) -> None:
+    start = time.monotonic()
+    for event in events:
+        store.record(event)
+    assert time.monotonic() - start < QUICK_S
