@@ -2,28 +2,63 @@
 
 With REQUIRE_BROWSER=1 a missing browser is a failure. `serve(demo)` gives a local address,
 `browser_page(url)` a page of it; at the end of a test every page must have asked no other host for
-anything and have logged no error.
+anything and have logged no error. `axe(page, selector)` lists serious faults of accessibility.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 
+from tests.ui.watched import Watch, open_watched
+
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-WAIT_MS = 15_000
+
+
+# Gradio's queue counts its events with pandas, in a way that pandas warns about, in its own task.
+GRADIOS_PANDAS = ("ignore:.future.no_silent_downcasting.", "ignore:The copy keyword is deprecated")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Warnings are errors, but not those of Gradio's own bookkeeping."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.filterwarnings(*GRADIOS_PANDAS))
 
 
 def _missing(reason: str) -> None:
     if os.environ.get("REQUIRE_BROWSER") == "1":
         pytest.fail(f"REQUIRE_BROWSER=1, and {reason}")
     pytest.skip(reason)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _loops_are_closed() -> Iterator[None]:
+    """Gradio makes event loops for its locks and never closes them: we do, at the end.
+
+    Otherwise each would be a ResourceWarning, an error here, in whatever test runs when it is
+    collected.
+    """
+    made: list[asyncio.AbstractEventLoop] = []
+    new_event_loop = asyncio.new_event_loop
+
+    def remember() -> asyncio.AbstractEventLoop:
+        made.append(new_event_loop())
+        return made[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(asyncio, "new_event_loop", remember)
+        yield
+    for loop in made:
+        if not loop.is_running() and not loop.is_closed():
+            loop.close()
 
 
 @pytest.fixture(scope="session")
@@ -43,57 +78,25 @@ def chromium() -> Iterator[Any]:
         browser.close()
 
 
-@dataclass
-class Watch:
-    """What a page must not do."""
-
-    host: str
-    problems: list[str] = field(default_factory=list)
-
-    def on_console(self, message: Any) -> None:
-        if message.type == "error":
-            self.problems.append(f"console: {message.text}")
-
-    def on_error(self, error: Any) -> None:
-        self.problems.append(f"page error: {error}")
-
-    def on_request(self, request: Any) -> None:
-        parts = urlsplit(request.url)
-        if parts.scheme in ("http", "https", "ws", "wss") and parts.netloc != self.host:
-            self.problems.append(f"request to another host: {request.url[:200]}")
-
-
 @pytest.fixture
 def browser_page(chromium: Any) -> Iterator[Callable[..., Any]]:
     """`browser_page(url, width=1280, height=900, dark=False, **context)` opens a watched page."""
     opened: list[tuple[Any, Watch]] = []
 
-    def open_page(
-        url: str, width: int = 1280, height: int = 900, dark: bool = False, **context: Any
-    ) -> Any:
-        scheme = "dark" if dark else "light"
-        size = {"width": width, "height": height}
-        made = chromium.new_context(viewport=size, color_scheme=scheme, **context)
-        made.set_default_timeout(WAIT_MS)
-        page = made.new_page()
-        watch = Watch(urlsplit(url).netloc)
-        page.on("console", watch.on_console)
-        page.on("pageerror", watch.on_error)
-        page.on("request", watch.on_request)
-        opened.append((made, watch))
-        page.goto(f"{url}?__theme={scheme}")
-        return page
+    def open_page(url: str, **options: Any) -> Any:
+        opened.append(open_watched(chromium, url, **options))
+        return opened[-1][0]
 
     yield open_page
-    for made, _ in opened:
-        made.close()
+    for page, _ in opened:
+        page.context.close()
     problems = [problem for _, watch in opened for problem in watch.problems]
     assert not problems, "\n".join(problems)
 
 
 @pytest.fixture
 def serve() -> Iterator[Callable[..., str]]:
-    """`serve(demo, **launch_arguments)` launches a Blocks on a free local port; closed at the end."""
+    """`serve(demo, **launch_arguments)` launches a Blocks on a free local port."""
     served: list[Any] = []
 
     def start(demo: Any, **arguments: Any) -> str:
@@ -105,3 +108,27 @@ def serve() -> Iterator[Callable[..., str]]:
     yield start
     for demo in served:
         demo.close()
+
+
+AXE_RUN = """async (selector) => {
+  const { violations } = await axe.run(selector, { resultTypes: ["violations"] });
+  return violations.flatMap(({ id, impact, nodes }) =>
+    nodes.map((node) => [impact, `${id}: ${node.html} ${node.failureSummary}`]));
+}"""
+
+
+@pytest.fixture
+def axe() -> Callable[[Any, str], list[str]]:
+    """`axe(page, selector)`: axe-core's serious and critical violations inside `selector`."""
+    try:
+        script = files("axe_playwright_python") / "axe.min.js"
+    except ModuleNotFoundError:
+        _missing("axe-playwright-python is not installed (requirements-dev.txt)")
+    source = script.read_text(encoding="utf-8")
+
+    def check(page: Any, selector: str) -> list[str]:
+        page.evaluate(source)
+        found = page.evaluate(AXE_RUN, selector)
+        return [text for impact, text in found if impact in ("serious", "critical")]
+
+    return check

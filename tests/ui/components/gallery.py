@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -61,12 +62,16 @@ def build(play_delay: float = 0.08) -> gr.Blocks:
         with gr.Row():
             buttons = {name: gr.Button(name, elem_id=f"scene-{name}") for name in scenes()}
             play = gr.Button("play", elem_id="scene-play")
-        picked = gr.Textbox(label="selected", elem_id="picked")
+        with gr.Row():
+            now = gr.Textbox(label="scene", elem_id="now")
+            picked = gr.Textbox(label="selected", elem_id="picked")
         pictures = {name: make(elem_id=f"picture-{name}") for name, make in ORDER.items()}
         outputs = list(pictures.values())
         for name, button in buttons.items():
-            button.click(_shower(name), None, outputs, show_progress="hidden")
-        play.click(_player(play_delay), None, outputs, show_progress="hidden")
+            shown = button.click(_shower(name), None, outputs, show_progress="hidden")
+            shown.then(partial(str, name), None, now, show_progress="hidden")
+        played = play.click(_player(play_delay), None, outputs, show_progress="hidden")
+        played.then(partial(str, "play"), None, now, show_progress="hidden")
         for picture in outputs:
             picture.select(_picked, None, picked, show_progress="hidden")
     return demo

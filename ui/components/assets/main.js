@@ -44,6 +44,7 @@ function scheduler(shell, pace, draw) {
   const state = { waiting: false, last: -Infinity, near: true };
   const run = () => {
     state.waiting = false;
+    set(shell, "data-pending", null);
     if (shell.getClientRects().length === 0) return;
     state.last = performance.now();
     try {
@@ -57,6 +58,7 @@ function scheduler(shell, pace, draw) {
   const ask = () => {
     if (state.waiting) return;
     state.waiting = true;
+    set(shell, "data-pending", true);
     const wait = state.last + (state.near ? pace : UNSEEN_PACE) - performance.now();
     state.timer = setTimeout(() => requestAnimationFrame(run), Math.max(0, wait));
   };

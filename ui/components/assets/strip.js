@@ -4,7 +4,7 @@
 import { h, set, setText, keyed, entries } from "./dom.js";
 import { byKey, badge, llmBadge } from "./palette.js";
 import { attach, card } from "./tip.js";
-import { runs, isControl, tokenText, prob, plural } from "./text.js";
+import { runs, isControl, tokenText, prob, plural, roundName } from "./text.js";
 
 export const KINDS = {
   accepted: "Drafted, and accepted by the LLM",
@@ -92,12 +92,13 @@ function groups(tokens) {
 
 function updateRound(node, group, state) {
   node.ssTokens ??= new Map();
-  set(node, "aria-label", null);
   keyed(node, node.ssTokens, group.tokens, {
     key: ([index]) => index,
     make: ([index]) => h("span", { class: "ss-tok", "data-i": index }),
     update: (token, [, values]) => updateToken(token, values, state),
   });
+  // A round of half a character or of white space has no text to be called by.
+  set(node, "aria-label", node.textContent.trim() ? null : roundName(group.round));
 }
 
 function updateToken(node, token, state) {

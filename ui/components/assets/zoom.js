@@ -2,6 +2,7 @@
 // The visitor's zoom stays through every update, until Fit gives it back.
 
 import { set } from "./dom.js";
+import { scaleOf } from "./measure.js";
 
 const STEP = 1.25;
 const LEAST = 0.25;
@@ -60,7 +61,7 @@ export function zoomable(panel, viewport, svg) {
 function fitting({ width, height }, viewport, whole) {
   const across = (viewport.clientWidth - 2) / width;
   if (whole) return Math.min(1, Math.max(LEAST, Math.min(across, (viewport.clientHeight - 2) / height)));
-  return Math.min(1, Math.max(LEGIBLE, across));
+  return Math.min(1, Math.max(LEGIBLE * scaleOf(viewport), across));
 }
 
 // Dragging the ground moves it; a press that moved is no click on a node.

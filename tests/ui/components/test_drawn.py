@@ -1,0 +1,164 @@
+"""The pictures in a real Chromium: what is drawn is the value, hostile text and all.
+
+Every page here is watched: a console error or a request to another host fails its test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.ui.components.conftest import turn
+from tests.ui.components.gallery import ORDER, scenes
+from tests.ui.components.samples import HOSTILE
+
+pytestmark = pytest.mark.browser
+
+Show = Callable[..., Any]
+
+
+TREE_NODES = """() => Object.fromEntries([...document.querySelectorAll(".ss-node")].map((node) => [
+  node.dataset.key,
+  { kind: node.classList[1].slice(5), text: node.querySelector(".ss-node-text").textContent,
+    by: [...node.querySelectorAll(".ss-svg-badge text")].map((b) => b.textContent).join("") }]))"""
+
+
+def shown(text: str) -> str:
+    """A short token's text as the tree shows it."""
+    return text.replace(" ", "␣").replace("\n", "↵")
+
+
+# -- what is drawn is the value --
+
+
+def test_the_tree_draws_exactly_the_nodes_of_the_value(show: Show) -> None:
+    value = scenes()["verify"]()["tree"]
+    drawn = show("verify").evaluate(TREE_NODES)
+    assert {key for key in drawn if key.isdigit()} == set(value["nodes"])
+    for key, node in value["nodes"].items():
+        letters = "".join("ABC"[int(drafter)] for drafter in node["by"])
+        assert drawn[key]["kind"] == node["outcome"]
+        assert drawn[key]["text"] == shown(node["t"])
+        assert drawn[key]["by"] == letters
+    assert drawn["-1"]["text"] == shown(value["root"]["t"])
+    assert drawn["own"] == {
+        "kind": value["own"]["kind"],
+        "text": shown(value["own"]["t"]),
+        "by": "",
+    }
+    assert len([key for key in drawn if key.startswith("d")]) == len(value["dropped"])
+
+
+def test_the_accepted_path_and_the_llms_own_token_read_along_the_top(show: Show) -> None:
+    page = show("verify")
+    value = scenes()["verify"]()["tree"]
+    tops = page.evaluate(
+        """() => Object.fromEntries([...document.querySelectorAll(".ss-node")].map((node) =>
+          [node.dataset.key, node.transform.baseVal.consolidate().matrix.f]))"""
+    )
+    path = [key for key, node in value["nodes"].items() if node["outcome"] == "accepted"]
+    assert {tops[key] for key in ("-1", *path, "own")} == {tops["-1"]}
+    assert all(top >= tops["-1"] for top in tops.values())
+
+
+def test_stages_show_drafts_apart_then_one_tree_then_the_verdict(show: Show) -> None:
+    page = show("draft")
+    drafts = page.evaluate(TREE_NODES)
+    assert not {"accepted", "rejected"} & {node["kind"] for node in drafts.values()}
+    turn(page, "combine")
+    assert page.locator(".ss-stage[aria-current]").get_attribute("data-stage") == "combine"
+    combined = page.evaluate(TREE_NODES)
+    assert "own" not in combined and "pending" in {node["kind"] for node in combined.values()}
+    turn(page, "verify")
+    assert "LLM wanted" in page.locator(".ss-n-recovered").text_content()
+    turn(page, "commit")
+    assert (
+        page.locator(".ss-tree .ss-words").text_content().startswith("One pass of the LLM brought")
+    )
+
+
+def test_a_plain_round_shows_the_llms_token_alone(show: Show) -> None:
+    drawn = show("plain").evaluate(TREE_NODES)
+    assert set(drawn) == {"-1", "own"} and drawn["own"]["kind"] == "plain"
+
+
+def test_the_strip_is_the_text_and_copies_as_it_is(show: Show) -> None:
+    value = scenes()["verify"]()["strip"]
+    written = "".join(value["tokens"][key]["t"] for key in sorted(value["tokens"], key=int))
+    page = show("verify")
+    assert page.locator(".ss-flow").evaluate("node => node.textContent") == written
+    kinds = page.locator(".ss-tok[data-i]").evaluate_all(
+        "nodes => nodes.map((node) => node.className.split('ss-k-')[1])"
+    )
+    assert kinds == [value["tokens"][key]["k"] for key in sorted(value["tokens"], key=int)]
+    white = page.get_by_role("button", name="Show white space")
+    white.click()
+    copied = page.evaluate(
+        """() => { getSelection().selectAllChildren(document.querySelector(".ss-flow"));
+          return getSelection().toString(); }"""
+    )
+    white.click()
+    assert copied.strip("\n") == written.strip("\n"), "the glyphs are not part of the text"
+
+
+def test_figures_proposals_inspector_and_legend_say_what_the_value_says(show: Show) -> None:
+    values = scenes()["verify"]()
+    page = show("verify")
+    cards = dict(
+        page.locator(".ss-figure").evaluate_all(
+            """nodes => nodes.map((n) =>
+              [n.dataset.key, n.querySelector('.ss-figure-value').textContent])"""
+        )
+    )
+    assert cards["num_rounds"] == str(int(values["figures"]["num_rounds"]))
+    assert float(cards["mean_acceptance_length"]) == pytest.approx(
+        values["figures"]["mean_acceptance_length"], abs=0.006
+    )
+    chips = page.locator(".ss-chip").count()
+    assert chips == sum(len(rows) for rows in values["proposals"]["rows"].values())
+    bars = page.locator(".ss-bar").count()
+    assert bars == sum(len(rows) for rows in values["inspector"]["bars"].values())
+    assert values["inspector"]["title"] in page.locator(".ss-inspected-title").text_content()
+    legend = page.locator("#picture-legend").text_content()
+    assert all(told["name"] in legend for told in values["legend"]["drafters"].values())
+
+
+def test_the_charts_hold_the_values_in_few_traces(show: Show) -> None:
+    values = scenes()["verify"]()
+    page = show("verify")
+    page.wait_for_function("document.querySelectorAll('.ss-plot .main-svg').length >= 4")
+    lengths = page.evaluate("document.querySelector('.ss-lengths .ss-plot').data")
+    assert len(lengths) == 4
+    assert lengths[0]["y"] == [told["a"] for told in values["lengths"]["rounds"].values()]
+    assert lengths[2]["y"] == list(values["lengths"]["histogram"].values())
+    bars = page.evaluate("document.querySelector('.ss-timeline .ss-plot').data")
+    spans = [span for told in values["timeline"]["bars"].values() for span in told.values()]
+    assert len(bars) == 1 and bars[0]["base"] == [span["start"] for span in spans]
+    loaded = page.evaluate(
+        "performance.getEntriesByType('resource').filter((r) => r.name.includes('plotly')).length"
+    )
+    assert loaded == 1
+
+
+# -- hostile text --
+
+
+def test_hostile_text_is_inert_and_visible(show: Show) -> None:
+    page = show("hostile")
+    for name in ORDER:
+        page.locator(f"#picture-{name}").scroll_into_view_if_needed()
+    page.wait_for_function("document.querySelectorAll('.ss-plot .main-svg').length >= 4")
+    assert page.evaluate("window.pwned") is None
+    assert page.locator(".ss-panel img, .ss-panel script").count() == 0
+    strip = page.locator(".ss-flow").evaluate("node => node.textContent")
+    assert strip == "".join(HOSTILE)
+    visible = page.locator(".ss-inspector .ss-sentence").text_content()
+    assert "<img src=x onerror=" in visible and "${window.pwned" in visible and "⟨RLO⟩" in visible
+    nodes = page.evaluate(TREE_NODES)
+    assert nodes["2"]["text"].startswith("${window") and "␀␁␛[31m" in nodes["6"]["text"]
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.locator(".ss-node[data-key='0']").hover()
+    assert "<img src=x" in page.locator("#ss-tip").text_content()
+    assert page.evaluate("window.pwned") is None

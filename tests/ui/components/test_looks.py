@@ -1,0 +1,125 @@
+"""The pictures in a real Chromium: table form, files to save, widths, dark, accessibility."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.ui.components.conftest import DRAWN, turn
+from tests.ui.components.gallery import ORDER, scenes
+
+pytestmark = pytest.mark.browser
+
+Show = Callable[..., Any]
+
+
+def test_the_table_form_takes_the_pictures_place(show: Show) -> None:
+    page = show("verify")
+    values = scenes()["verify"]()
+    rows = {
+        "strip": len(values["strip"]["tokens"]),
+        "figures": 7,
+        "tree": len(values["tree"]["nodes"]) + len(values["tree"]["dropped"]) + 2,
+        "inspector": sum(len(rows) for rows in values["inspector"]["bars"].values()),
+        "lengths": len(values["lengths"]["rounds"]),
+        "timeline": sum(len(spans) for spans in values["timeline"]["bars"].values()),
+    }
+    for name, count in rows.items():
+        panel = page.locator(f"#picture-{name}")
+        before = panel.bounding_box()["height"]
+        panel.get_by_role("button", name="as a table").click()
+        page.wait_for_function(DRAWN, arg="verify")
+        assert panel.locator(".ss-table tbody tr").count() == count, name
+        assert panel.bounding_box()["height"] == pytest.approx(before, abs=1), name
+        panel.get_by_role("button", name="as a table").click()
+        assert panel.locator(".ss-table").is_hidden()
+
+
+SAVED_WORDS = {
+    "strip": "SYNTHETIC prompt",
+    "tree": "LLM wanted",
+    "proposals": "ssm-stories",
+    "figures": "tokens/s",
+    "legend": "accepted draft",
+    "lengths": "Rate by position",
+    "timeline": "milliseconds",
+    "inspector": "Rejected",
+}
+
+
+def test_every_picture_saves_as_svg_and_png(show: Show, tmp_path: Path) -> None:
+    page = show("verify")
+    for name in ORDER:
+        panel = page.locator(f"#picture-{name}")
+        panel.scroll_into_view_if_needed()
+        if name in ("lengths", "timeline"):
+            panel.locator(".main-svg").first.wait_for()
+        svg, png = (saved(page, panel, form, tmp_path) for form in ("SVG", "PNG"))
+        assert png.read_bytes().startswith(b"\x89PNG") and png.stat().st_size > 4000
+        words = "".join(ET.parse(svg).getroot().itertext())
+        assert SAVED_WORDS[name] in words
+        assert "foreignObject" not in svg.read_text(encoding="utf-8")
+
+
+def saved(page: Any, panel: Any, form: str, folder: Path) -> Path:
+    with page.expect_download() as download:
+        panel.get_by_role("button", name=f"as {form}").click()
+    path = folder / download.value.suggested_filename
+    assert path.name.startswith("specscope-") and path.suffix == f".{form.lower()}"
+    download.value.save_as(path)
+    return path
+
+
+def test_a_hostile_picture_still_saves_as_valid_xml(show: Show, tmp_path: Path) -> None:
+    page = show("hostile")
+    for name in ("strip", "tree", "inspector"):
+        svg = saved(page, page.locator(f"#picture-{name}"), "SVG", tmp_path)
+        root = ET.parse(svg).getroot()
+        tags = {element.tag.split("}")[1] for element in root.iter()}
+        assert tags <= {"svg", "g", "style", "rect", "text", "tspan", "line", "path"}
+
+
+# -- how it looks --
+
+
+TOO_WIDE = """nodes => nodes.filter((n) => n.scrollWidth > n.clientWidth + 1)
+  .map((n) => n.className)"""
+
+
+def test_nothing_sticks_out_of_the_page(show: Show) -> None:
+    page = show("verify", fresh=True)
+    for width in (390, 768, 1280, 1920):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.wait_for_function(DRAWN, arg="verify")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.locator(".ss-panel").evaluate_all(TOO_WIDE) == [], width
+
+
+def test_dark_and_large_type(show: Show) -> None:
+    page = show("verify", dark=True)
+    style = """() => { const s = getComputedStyle(document.querySelector(".ss-panel"));
+      return [s.backgroundColor, parseFloat(s.fontSize)] }"""
+    background, size = page.evaluate(style)
+    assert background == "rgb(20, 27, 41)"
+    nodes = "document.querySelector('.ss-node-text').getBoundingClientRect().height"
+    small = page.evaluate(nodes)
+    page.evaluate("document.documentElement.classList.add('ss-large')")
+    page.wait_for_function(f"{nodes} > {small * 1.05}")
+    assert page.evaluate(style)[1] == pytest.approx(1.3 * size)
+
+
+def test_reduced_motion_is_respected(show: Show) -> None:
+    page = show("combine", reduced_motion="reduce")
+    turn(page, "verify")
+    assert page.evaluate("document.getAnimations().length") == 0
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_axe_finds_no_serious_fault(show: Show, axe: Callable[..., list[str]], dark: bool) -> None:
+    page = show("verify", dark=dark)
+    page.wait_for_selector(".ss-timeline .main-svg")
+    assert [fault for name in ORDER for fault in axe(page, f"#picture-{name}")] == []

@@ -1,0 +1,117 @@
+"""The pictures' Python side: what goes to the browser is fixed, local and free of markup."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import gradio as gr
+import pytest
+from starlette.applications import Starlette
+from starlette.testclient import TestClient
+
+import ui.components
+from tests.ui.components.samples import frames, hostile_values
+from ui.components import LETTERS, PALETTE, PICTURES, TokenTree, assets_head, launch_options
+from ui.components.assets import ASSETS, asset_files, asset_routes, version
+
+SCRIPTS = sorted(path for path in ASSETS.iterdir() if path.suffix == ".js")
+# What would let a text be read as markup or as code, and what would leave the host.
+FORBIDDEN = re.compile(
+    r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|DOMParser"
+    r"|createContextualFragment|https?://(?!www\.w3\.org/2000/svg)"
+)
+
+
+@pytest.mark.parametrize("picture", PICTURES, ids=lambda picture: picture.name)
+def test_a_picture_is_a_plain_component_with_a_fixed_shell(picture):
+    component = picture(elem_id="here")
+    assert type(component) is gr.HTML
+    assert component.value == {}
+    assert "$" not in component.html_template and "{" not in component.html_template
+    assert picture.name in component.js_on_load and version() in component.js_on_load
+    assert component.label == picture.label
+    assert (ASSETS / f"{picture.name}.js").is_file()
+
+
+def test_a_picture_takes_a_label_a_value_and_options_of_gradio():
+    component = TokenTree({"run": "r"}, label="Mine", elem_id="mine", scale=3, visible=False)
+    assert component.value == {"run": "r"}
+    assert (component.label, component.elem_id, component.scale) == ("Mine", "mine", 3)
+
+
+def test_select_reaches_a_handler():
+    with gr.Blocks() as demo:
+        TokenTree().select(lambda: None)
+    assert [fn.targets[0][1] for fn in demo.fns.values()] == ["select"]
+
+
+def test_no_stub_files_are_written_beside_the_sources():
+    assert list(Path(ui.components.__file__).parent.rglob("*.pyi")) == []
+
+
+def test_the_palette_is_the_stylesheets():
+    css = (ASSETS / "base.css").read_text(encoding="utf-8")
+    light = css[: css.index(".dark")]
+    assert dict(re.findall(r"--ss-slot-(\d): (#\w+);", light)) == {
+        str(slot): color for slot, color in enumerate(PALETTE)
+    }
+    assert len(set(PALETTE)) == len(PALETTE) <= len(LETTERS)
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+def test_scripts_build_no_markup_and_ask_no_other_host(script):
+    assert FORBIDDEN.findall(script.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+def test_scripts_are_small_and_say_what_they_are(script):
+    lines = script.read_text(encoding="utf-8").splitlines()
+    assert lines[0].startswith("//") and len(lines) <= 250
+
+
+@pytest.fixture
+def client():
+    with TestClient(Starlette(routes=asset_routes())) as test_client:
+        yield test_client
+
+
+def test_every_asset_is_served_with_its_type_and_for_ever(client):
+    types = {".js": "text/javascript", ".css": "text/css"}
+    for name, path in asset_files().items():
+        answer = client.get(f"/specscope/{version()}/{name}")
+        assert answer.status_code == 200, name
+        assert answer.headers["content-type"].startswith(types[path.suffix])
+        assert "immutable" in answer.headers["cache-control"]
+        assert answer.content == path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    "path", ["../theme.py", "%2e%2e/theme.py", "theme.py", "", "plotly.min.js/../theme.py"]
+)
+def test_nothing_else_is_served(client, path):
+    assert client.get(f"/specscope/{version()}/{path}").status_code == 404
+
+
+def test_plotly_is_the_python_packages_own():
+    head = asset_files()["plotly.min.js"].read_bytes()[:200]
+    assert b"plotly.js v" in head
+
+
+def test_launch_options_hold_what_the_pictures_need():
+    options = launch_options()
+    assert set(options) == {"theme", "head", "app_kwargs"}
+    assert options["head"] == assets_head()
+    assert f"specscope/{version()}/base.css" in options["head"]
+    assert "plotly" not in options["head"], "plotly.js is loaded when a chart is drawn, not before"
+    assert "allowed_paths" not in options
+    for stylesheet in options["theme"]._stylesheets:
+        assert "//" not in stylesheet
+
+
+def test_values_are_json_with_dicts_only():
+    for values in [*frames(rounds=3), hostile_values()]:
+        text = json.dumps(values, ensure_ascii=True)
+        assert json.loads(text) == values
+        assert "[" not in re.sub(r'"(\\.|[^"\\])*"', '""', text), "a list in a streamed value"
