@@ -154,10 +154,8 @@ def _try_children(
 ) -> tuple[int, tuple[int, int], torch.Tensor]:
     """Tries the proposals among `children`: the accepted child (ROOT if none), the draw that named
     it, and what is left of p."""
-    offers = [(proposal, child) for child in children for proposal in case.tree.proposals[child]]
-    offers.sort(key=lambda offer: (offer[0].drafter, offer[0].row or 0, offer[0].rank))
     drawn: dict[tuple[int, int | None], list[int]] = {}
-    for attempt, (proposal, child) in enumerate(offers):
+    for attempt, (proposal, child) in enumerate(_offers(case.tree, children)):
         token_id = case.tree.token_ids[child]
         earlier = drawn.setdefault((proposal.drafter, proposal.row), [])
         q = _distribution(case, proposal, earlier)
@@ -171,6 +169,15 @@ def _try_children(
         p = one_hot_residual(p, token_id) if q is None else residual(p, q)
         earlier.append(token_id)
     return ROOT, (0, 0), p
+
+
+def _offers(tree: TokenTree, children: list[int]) -> list[tuple[Proposal, int]]:
+    """Every proposal of `children` in the order of trying: by drafter, then by draw.
+
+    Nothing in it depends on a token or its probability (ALGORITHMS 2, traps of order).
+    """
+    offers = [(proposal, child) for child in children for proposal in tree.proposals[child]]
+    return sorted(offers, key=lambda offer: (offer[0].drafter, offer[0].row or 0, offer[0].rank))
 
 
 def _distribution(case: Case, proposal: Proposal, earlier: list[int]) -> torch.Tensor | None:

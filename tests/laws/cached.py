@@ -1,0 +1,57 @@
+"""The bundled models from one prefix on, their logits computed once.
+
+A `CachedModel` answers for the prefix and for every single token behind it. Behind that it repeats
+what it said before: only the first two tokens of a round are looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from core.models.hf_model import HfModel
+from core.models.language_model import Feed, chain
+from core.tree import ROOT
+from tests.fakes import TableModel
+
+__all__ = ["CachedModel"]
+
+AT_ONCE = 256
+LIKELY = 1e-4
+
+
+class CachedModel(TableModel):
+    """See TableModel; the table is a loaded model's, behind `prefix`."""
+
+    def __init__(self, model: HfModel, prefix: Sequence[int]) -> None:
+        super().__init__(model.info.name, model.vocab_size, lambda context: (), 1024)
+        self.info = model.info
+        self._model, self._prefix = model, tuple(prefix)
+        self._row = model.open_row()
+        model.forward([chain(self._row, prefix[:-1], last_only=True)])
+        model.commit(self._row, range(len(prefix) - 1))
+        self._logits[self._prefix] = model.forward([chain(self._row, prefix[-1:])])[0][0]
+        model.commit(self._row, [0])
+        probabilities = self._logits[self._prefix].softmax(dim=-1)
+        self._add((probabilities > LIKELY).nonzero().flatten().tolist())
+
+    def logits(self, context: tuple[int, ...]) -> torch.Tensor:
+        size = len(self._prefix)
+        if len(context) < size:
+            return self._logits[self._prefix]  # the prefill's, which nobody reads
+        near = context[: size + 1]
+        if near not in self._logits:
+            self._add([near[-1]])
+        return self._logits[near]
+
+    def forget(self) -> None:
+        """Gives the loaded model's row back."""
+        self._model.close_row(self._row)
+
+    def _add(self, token_ids: Sequence[int]) -> None:
+        for i in range(0, len(token_ids), AT_ONCE):
+            part = token_ids[i : i + AT_ONCE]
+            rows = self._model.forward([Feed(self._row, part, [ROOT] * len(part))])[0]
+            self._model.commit(self._row, [])
+            self._logits.update({(*self._prefix, t): rows[j] for j, t in enumerate(part)})

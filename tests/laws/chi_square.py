@@ -1,0 +1,38 @@
+"""Pearson's chi-square of counts against exact probabilities, small cells pooled."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping
+
+import torch
+
+__all__ = ["pooled_chi_square", "survival"]
+
+SMALLEST = 5.0
+
+
+def survival(statistic: float, freedom: int) -> float:
+    """P(X >= statistic) for a chi-square variable: the regularised upper incomplete gamma."""
+    half = torch.tensor([freedom / 2, statistic / 2], dtype=torch.float64)
+    return float(torch.special.gammaincc(half[0], half[1]))
+
+
+def pooled_chi_square(
+    counts: Mapping[Hashable, int], probabilities: Mapping[Hashable, float]
+) -> tuple[float, int]:
+    """(p-value, number of cells). What `probabilities` leaves out, or expects in fewer than five
+    counts, is one cell together."""
+    total = sum(counts.values())
+    large = {cell: p for cell, p in probabilities.items() if p * total >= SMALLEST}
+    rest = 1.0 - math.fsum(large.values())
+    pairs = [(counts.get(cell, 0), p * total) for cell, p in large.items()]
+    remaining = total - sum(count for count, _ in pairs)
+    if rest * total >= SMALLEST:
+        pairs.append((remaining, rest * total))
+    elif pairs:
+        # Too little is left for a cell of its own: the last one takes it.
+        count, expected = pairs.pop()
+        pairs.append((count + remaining, expected + rest * total))
+    statistic = math.fsum((count - expected) ** 2 / expected for count, expected in pairs)
+    return survival(statistic, len(pairs) - 1), len(pairs)

@@ -1,0 +1,215 @@
+"""The traps of ALGORITHMS 2 as small alterations of the production rules.
+
+Each installs itself with pytest's monkeypatch; law 3 must notice every one. All of them look
+plausible, and all of them change the distribution of the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+import pytest
+import torch
+
+from core import combine, engine, verify
+from core.combine import CombinedTree, union
+from core.drafters import growth
+from core.drafters.base import Draft
+from core.drafters.growth import _restricted
+from core.drafters.proposers import Frontier, Proposals, TopK
+from core.noise import Key, Noise
+from core.sampling import processed, to_probabilities
+from core.tree import Proposal, TokenTree
+
+__all__ = ["TRAPS", "PositionlessKeys"]
+
+Patch = pytest.MonkeyPatch
+Offers = list[tuple[Proposal, int]]
+
+
+def _combine_with(patch: Patch, rule: Callable[[Mapping[int, Draft]], CombinedTree]) -> None:
+    patch.setattr(engine, "COMBINE_RULES", {**combine.COMBINE_RULES, "union": rule})
+
+
+def _keeping(keep: Callable[[tuple[Proposal, ...]], tuple[Proposal, ...]]) -> combine.Combiner:
+    def rule(drafts: Mapping[int, Draft]) -> CombinedTree:
+        tree = union(drafts).tree
+        return CombinedTree(replace(tree, proposals=tuple(keep(p) for p in tree.proposals)))
+
+    return rule
+
+
+def _dropping(lose: Callable[[Draft], set[int]]) -> combine.Combiner:
+    """A union of drafts without the nodes that `lose` names, and what hangs under them."""
+
+    def rule(drafts: Mapping[int, Draft]) -> CombinedTree:
+        return union({index: _without(draft, lose(draft)) for index, draft in drafts.items()})
+
+    return rule
+
+
+def _without(draft: Draft, lost: set[int]) -> Draft:
+    kept: list[int] = []
+    for node, parent in enumerate(draft.parents):
+        if node not in lost and (parent == -1 or parent in kept):
+            kept.append(node)
+    return _restricted(draft, kept)
+
+
+# -- what is merged or dropped --
+
+
+def duplicates_merged(patch: Patch) -> None:
+    """A token proposed twice is tried once."""
+    _combine_with(patch, _keeping(lambda proposals: proposals[:1]))
+
+
+def one_hot_merged(patch: Patch) -> None:
+    """A deterministic proposal of a token that an SSM drew is not tried by itself."""
+
+    def keep(proposals: tuple[Proposal, ...]) -> tuple[Proposal, ...]:
+        drawn = tuple(p for p in proposals if p.row is not None)
+        return drawn or proposals
+
+    _combine_with(patch, _keeping(keep))
+
+
+def low_q_dropped(patch: Patch) -> None:
+    """A drawn token that its drafter finds improbable is not verified."""
+    _combine_with(patch, _dropping(lambda draft: {i for i, q in enumerate(draft.qs) if q < 0.35}))
+
+
+def likelier_of_two_kept(patch: Patch) -> None:
+    """Of a drafter's draws under one parent only the likeliest is verified."""
+
+    def lose(draft: Draft) -> set[int]:
+        nodes = range(len(draft))
+        best = {
+            parent: max(
+                (i for i in nodes if draft.parents[i] == parent), key=draft.scores.__getitem__
+            )
+            for parent in draft.parents
+        }
+        return {i for i in nodes if best[draft.parents[i]] != i}
+
+    _combine_with(patch, _dropping(lose))
+
+
+# -- what q is --
+
+
+class _TopKWithQ(TopK):
+    def propose(self, frontier: Frontier, width: int) -> Proposals:
+        q = to_probabilities(processed(frontier.logits, frontier.sampling))
+        return replace(super().propose(frontier, width), q=q)
+
+
+def top_k_with_the_real_q(patch: Patch) -> None:
+    """The most probable children, verified as if they had been drawn."""
+    patch.setattr(growth, "proposer", lambda kind, *, greedy: _TopKWithQ())
+
+
+def without_replacement_with_the_full_q(patch: Patch) -> None:
+    """The second draw without replacement is tried with the q of the first."""
+    distribution = verify._distribution
+    patch.setattr(
+        verify, "_distribution", lambda case, proposal, earlier: distribution(case, proposal, [])
+    )
+
+
+# -- the order of trying --
+
+
+def _ordering(patch: Patch, key: Callable[[TokenTree, Proposal, int], object]) -> None:
+    offers = verify._offers
+
+    def ordered(tree: TokenTree, children: list[int]) -> Offers:
+        found = offers(tree, children)
+        return sorted(found, key=lambda offer: key(tree, *offer))
+
+    patch.setattr(verify, "_offers", ordered)
+
+
+def by_token_id(patch: Patch) -> None:
+    """Proposals in the order of their token ids."""
+    _ordering(patch, lambda tree, proposal, child: tree.token_ids[child])
+
+
+def by_descending_q(patch: Patch) -> None:
+    """The likeliest proposals first."""
+    _ordering(patch, lambda tree, proposal, child: -proposal.q)
+
+
+def confident_drafter_first(patch: Patch) -> None:
+    """The drafter that is surer of what it drew goes first."""
+    offers = verify._offers
+
+    def ordered(tree: TokenTree, children: list[int]) -> Offers:
+        found = offers(tree, children)
+        surest = {
+            p.drafter: max(other.score for other, _ in found if other.drafter == p.drafter)
+            for p, _ in found
+        }
+        return sorted(found, key=lambda offer: -surest[offer[0].drafter])
+
+    patch.setattr(verify, "_offers", ordered)
+
+
+def uniform_over_nodes(patch: Patch) -> None:
+    """The next child is drawn uniformly among nodes, not among proposals."""
+    offers, try_children = verify._offers, verify._try_children
+
+    def tried(case: verify.Case, children: list[int], *rest: object) -> object:
+        found = offers(case.tree, children)
+        order: Offers = []
+        while left := sorted(
+            {child for offer in found if offer not in order for child in offer[1:]}
+        ):
+            key = ("order", case.root_position, tuple(children), len(order))
+            child = left[case.noise.choose(torch.ones(len(left)), key)]
+            order.append(next(o for o in found if o[1] == child and o not in order))
+        patch.setattr(verify, "_offers", lambda tree, nodes: order)
+        return try_children(case, children, *rest)
+
+    patch.setattr(verify, "_try_children", tried)
+
+
+class PositionlessKeys:
+    """Noise whose keys forget the round: what a key by draw alone would ask."""
+
+    def __init__(self, noise: Noise) -> None:
+        self._noise = noise
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._noise, name)
+
+    def coin(self, prob: float, key: Key) -> bool:
+        return self._noise.coin(prob, _forget(key))
+
+    def choose(self, weights: torch.Tensor, key: Key) -> int:
+        return self._noise.choose(weights, _forget(key))
+
+
+def _forget(key: Key) -> Key:
+    return (key[0], *key[2:])
+
+
+TRAPS: Mapping[str, Callable[[Patch], None]] = MappingProxyType(
+    {
+        trap.__name__: trap
+        for trap in (
+            duplicates_merged,
+            one_hot_merged,
+            low_q_dropped,
+            likelier_of_two_kept,
+            top_k_with_the_real_q,
+            without_replacement_with_the_full_q,
+            by_token_id,
+            by_descending_q,
+            confident_drafter_first,
+            uniform_over_nodes,
+        )
+    }
+)
