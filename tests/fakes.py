@@ -16,22 +16,29 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PreTrainedTokenizerFast
 
+from core.config import Request, SamplingParams, SpeculationConfig
 from core.events import ModelInfo
 from core.models.hf_model import HfModel
 from core.models.language_model import Feed
 from core.models.loading import LoadedModels
 from core.models.tree_check import checked_model
+from core.noise import Noise, SeededNoise
+from core.sequence import Sequence as LiveSequence
 from core.tree import ROOT
 
 __all__ = [
+    "CONTEXT",
     "FAMILIES",
+    "NoText",
     "TableModel",
+    "VOCAB",
     "WINDOW",
     "info_of",
     "loaded",
     "loaded_tables",
     "perturbed",
     "random_table",
+    "sequence_of",
     "tiny_module",
     "word_tokenizer",
 ]
@@ -155,6 +162,37 @@ def word_tokenizer(size: int = VOCAB) -> Any:
     core.pre_tokenizer = pre_tokenizers.Whitespace()
     core.decoder = decoders.Fuse()
     return PreTrainedTokenizerFast(tokenizer_object=core)
+
+
+class NoText:
+    """See core.detokenize.Detokenizer: for tests that look at token ids alone."""
+
+    def push(self, token_id: int) -> str:
+        return ""
+
+    def flush(self) -> str:
+        return ""
+
+
+def sequence_of(
+    prompt_ids: Sequence[int],
+    speculation: SpeculationConfig,
+    sampling: SamplingParams | None = None,
+    noise: Noise | None = None,
+    **fields: Any,
+) -> LiveSequence:
+    """A sequence as `Engine.prepare` makes it, `auto` resolved; other `fields` of Sequence."""
+    sampling = sampling or SamplingParams(50, seed=0)
+    settings = {"eos_ids": frozenset(), "context_length": CONTEXT, "detokenizer": NoText()}
+    return LiveSequence(
+        run_id="run",
+        request=Request("w0", sampling, speculation),
+        sampling=sampling,
+        speculation=speculation.resolved(sampling.temperature),
+        prompt_ids=tuple(prompt_ids),
+        noise=noise or SeededNoise(sampling.seed or 0, VOCAB),
+        **{**settings, **fields},
+    )
 
 
 # -- models that are tables --

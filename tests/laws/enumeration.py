@@ -8,17 +8,16 @@ round's leaves, and the second round's from each state of engine and drafters th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, cast
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 
-from core import Engine, Request, SamplingParams, SpeculationConfig
-from core.detokenize import Detokenizer
+from core import Engine, SamplingParams, SpeculationConfig
 from core.events import RoundCompleted
 from core.noise import Key
 from core.sequence import Sequence as Live
-from tests.fakes import TableModel, loaded_tables
+from tests.fakes import TableModel, loaded_tables, sequence_of
 
 __all__ = [
     "Case",
@@ -87,16 +86,6 @@ def _next(branches: Sequence[tuple[int, int]], fixed: int) -> tuple[int, ...] | 
     return None
 
 
-class _NoText:
-    """Texts are no part of these laws."""
-
-    def push(self, token_id: int) -> str:
-        return ""
-
-    def flush(self) -> str:
-        return ""
-
-
 @dataclass
 class Case:
     """Tables, a configuration and a prompt: what a law enumerates."""
@@ -133,18 +122,15 @@ class Case:
             self.engine.release(live)
 
     def _sequence(self, noise: WalkNoise) -> Live:
-        request = Request("w0", self.sampling, self.speculation)
-        names = [model.info.name for model in self.ssms]
-        asked = self.speculation.resolved(self.sampling.temperature)
-        drafters = tuple(names) if asked.drafters == ("all",) else asked.drafters
-        return Live(
-            run_id="walk",
-            request=request,
-            sampling=self.sampling,
-            speculation=SpeculationConfig.from_plain({**asked.to_plain(), "drafters": drafters}),
-            prompt_ids=self.prompt_ids,
-            noise=noise,
-            detokenizer=cast(Detokenizer, _NoText()),
+        names = tuple(model.info.name for model in self.ssms)
+        asked = self.speculation
+        if asked.drafters == ("all",):
+            asked = replace(asked, drafters=names)
+        return sequence_of(
+            self.prompt_ids,
+            asked,
+            self.sampling,
+            noise,
             eos_ids=frozenset(self.eos_ids),
             context_length=self.llm.context_length,
         )

@@ -1,0 +1,144 @@
+"""Law 5: a node attends to the committed prefix, its ancestors and itself, and to nothing else.
+
+Another token is changed and the logits must not move; a token that is seen is changed and they must
+(the control). For full attention, one window for all layers, and layers of both kinds.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.models.hf_model import HfModel
+from core.models.language_model import Feed, chain
+from core.models.tree_check import checked_model
+from core.tree import ROOT, depths_of
+from tests.fakes import WINDOW, info_of, tiny_module
+from tests.laws.trees import LAW, ancestors, parents
+
+PREFIX = tuple((11 * i) % 59 + 2 for i in range(WINDOW + 5))
+SEEN, UNSEEN = 1e-7, 1e-9
+# Norms compute in float32 whatever the model's dtype: passes of other widths round differently.
+ROUNDING = 1e-5
+
+
+@cache
+def model(family: str) -> HfModel:
+    module = tiny_module(family, seed=5)
+    return checked_model(module, info_of(module, family))
+
+
+def tree_logits(
+    family: str, prefix: tuple[int, ...], token_ids: list[int], parents: list[int]
+) -> torch.Tensor:
+    """Logits of the root's feed and of every node behind it, float32 (nodes, V)."""
+    of = model(family)
+    row = of.open_row()
+    try:
+        of.forward([chain(row, prefix, last_only=True)])
+        of.commit(row, range(len(prefix)))
+        return of.forward([Feed(row, token_ids, parents)])[0]
+    finally:
+        of.close_row(row)
+
+
+def changed(token_ids: list[int], node: int) -> list[int]:
+    return [(t + 31) % 64 if i == node else t for i, t in enumerate(token_ids)]
+
+
+def tokens(count: int) -> list[int]:
+    return [(17 * i + 5) % 61 for i in range(count)]
+
+
+@pytest.mark.parametrize("family", ["llama", "mistral", "gemma2", "gpt2"])
+@LAW
+@given(tree=parents(), data=st.data())
+def test_a_change_moves_the_nodes_below_it_alone(
+    family: str, tree: list[int], data: st.DataObject
+) -> None:
+    node = data.draw(st.integers(0, len(tree) - 1))
+    before = tree_logits(family, PREFIX, tokens(len(tree)), tree)
+    after = tree_logits(family, PREFIX, changed(tokens(len(tree)), node), tree)
+    moved = (after - before).abs().amax(dim=-1)
+    depths = depths_of(tree)
+    for other in range(len(tree)):
+        if node not in ancestors(tree, other):
+            assert moved[other] <= UNSEEN
+        elif depths[other] - depths[node] < WINDOW:  # nothing is out of the window's reach yet
+            assert moved[other] > SEEN
+
+
+@pytest.mark.parametrize("family", ["llama", "mistral", "gemma2"])
+@LAW
+@given(tree=parents(), place=st.integers(0, len(PREFIX) - 1))
+def test_every_node_sees_the_prefix_as_far_as_its_window(
+    family: str, tree: list[int], place: int
+) -> None:
+    other = tuple(changed(list(PREFIX), place))
+    moved = tree_logits(family, PREFIX, tokens(len(tree)), tree) - tree_logits(
+        family, other, tokens(len(tree)), tree
+    )
+    layers = model(family)._module.config.num_hidden_layers
+    for node, depth in enumerate(depths_of(tree)):
+        distance = len(PREFIX) + depth - 1 - place
+        # Through n windowed layers information travels n windows at most.
+        if family == "llama" or distance < WINDOW:
+            assert moved[node].abs().max() > SEEN
+        elif family == "mistral" and distance > layers * (WINDOW - 1):
+            assert moved[node].abs().max() <= UNSEEN
+
+
+@LAW
+@given(tree=parents(8), more=parents(5))
+def test_dropped_nodes_and_other_rows_are_not_seen(tree: list[int], more: list[int]) -> None:
+    of = model("llama")
+    alone = tree_logits("llama", PREFIX, tokens(len(tree)), tree)
+    rows = [of.open_row(), of.open_row()]
+    try:
+        for row, prefix in zip(rows, (PREFIX, PREFIX[:4]), strict=True):
+            of.forward([chain(row, prefix, last_only=True)])
+            of.commit(row, range(len(prefix)))
+        # Nodes that were fed and dropped again leave their keys behind in the slots.
+        of.forward([Feed(rows[0], tokens(len(more)), more)])
+        of.commit(rows[0], [])
+        feeds = [Feed(rows[0], tokens(len(tree)), tree), Feed(rows[1], tokens(len(more)), more)]
+        together = of.forward(feeds)[0]
+    finally:
+        for row in rows:
+            of.close_row(row)
+    assert (together - alone).abs().max() <= ROUNDING
+
+
+@LAW
+@given(tree=parents(10), split=st.integers(1, 9))
+def test_a_tree_fed_in_two_passes_is_the_same_tree(tree: list[int], split: int) -> None:
+    of, at = model("gemma2"), min(split, len(tree))
+    whole = tree_logits("gemma2", PREFIX, tokens(len(tree)), tree)
+    row = of.open_row()
+    try:
+        of.forward([chain(row, PREFIX, last_only=True)])
+        of.commit(row, range(len(PREFIX)))
+        parts = [of.forward([Feed(row, tokens(len(tree))[:at], tree[:at])])[0]]
+        if at < len(tree):
+            parts.append(of.forward([Feed(row, tokens(len(tree))[at:], tree[at:])])[0])
+    finally:
+        of.close_row(row)
+    assert (torch.cat(parts) - whole).abs().max() <= ROUNDING
+
+
+@pytest.mark.parametrize("family", ["llama", "mistral", "gemma2", "opt"])
+@LAW
+@given(tree=parents(10))
+def test_each_path_is_the_plain_text_of_its_tokens(family: str, tree: list[int]) -> None:
+    ids = tokens(len(tree))
+    logits = tree_logits(family, PREFIX, ids, tree)
+    deepest = max(range(len(tree)), key=lambda i: depths_of(tree)[i])
+    path = [ids[i] for i in sorted(ancestors(tree, deepest))]
+    with torch.inference_mode():
+        plain = model(family)._module(input_ids=torch.tensor([[*PREFIX, *path]])).logits[0, -1]
+    assert ROOT not in ancestors(tree, deepest)
+    assert (logits[deepest] - plain.float()).abs().max() <= ROUNDING * plain.abs().max()

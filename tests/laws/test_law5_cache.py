@@ -1,0 +1,128 @@
+"""Law 5: after every commit the cached keys and values, of the LLM and of every drafter, are those
+of a fresh prefill of the same tokens.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+import torch
+
+from core import Engine, Request, SamplingParams, SpeculationConfig
+from core.models.hf_model import HfModel
+from core.models.language_model import chain
+from core.turn import Live
+from tests.fakes import loaded, perturbed, tiny_module
+from tests.laws.runs import bundled_engine, prompts
+
+CLOSE = 1e-4
+CONFIGS = {
+    "topk": SpeculationConfig(expansion=(2, 2, 1), speculation_length=4, max_tree_nodes="uncut"),
+    "coupled": SpeculationConfig(draft="coupled", expansion=(3, 1), max_tree_nodes=24),
+    "sampled": SpeculationConfig(draft="sampled", expansion=(2, 1, 2), speculation_length=3),
+    "iid": SpeculationConfig(draft="sampled_iid", expansion=(3, 2), speculation_length=2),
+    "best_first": SpeculationConfig(draft="best_first", expansion=(3,), max_tree_nodes=18),
+    "with ngram": SpeculationConfig(drafters=("ngram", "all"), expansion=(2, 1)),
+}
+
+
+@cache
+def tiny_engine(family: str) -> Engine:
+    llm = tiny_module(family, seed=1, dtype=torch.float32)
+    close = perturbed(llm, 0.05, seed=3)
+    return Engine(loaded(llm, [close, tiny_module(family, seed=2, dtype=torch.float32)]))
+
+
+def cached(model: HfModel, row: int) -> torch.Tensor:
+    """Keys and values of a row's committed slots, all layers, flat."""
+    length = model.length(row)
+    stored = [part[row, :, :length] for layer in model.arena._layers for part in layer]
+    return torch.cat([part.flatten() for part in stored])
+
+
+def deviation(model: HfModel, row: int, tokens: list[int]) -> float:
+    """Largest difference from a fresh prefill, relative to the largest entry."""
+    length = model.length(row)
+    fresh = model.open_row()
+    try:
+        model.forward([chain(fresh, tokens[:length], last_only=True)])
+        model.commit(fresh, range(length))
+        wanted = cached(model, fresh)
+        got = cached(model, row)
+        return float((got - wanted).abs().max() / wanted.abs().max())
+    finally:
+        model.close_row(fresh)
+
+
+def check(engine: Engine, live: Live) -> None:
+    tokens = live.sequence.tokens
+    assert engine.models.llm.length(live.row) == len(tokens) - 1, "all but the root"
+    assert deviation(engine.models.llm, live.row, tokens) <= CLOSE
+    for index in live.opened:
+        name = live.sequence.speculation.drafters[index]
+        if name != "ngram":
+            model = engine.models.ssms[name]
+            row = engine._drafters[name]._states[live.sequence.run_id].row
+            assert model.pending(row) == 0
+            assert model.length(row) < len(tokens)
+            assert deviation(model, row, tokens) <= CLOSE
+
+
+def run_checked(engine: Engine, requests: list[Request], most: int) -> list[Live]:
+    """Runs rounds of all requests together, checking every row after each."""
+    lives = [engine.admit(engine.prepare(request)) for request in requests]
+    try:
+        for live in lives:
+            for _ in engine.prefill(live):
+                pass
+        for _ in range(most):
+            if running := [live for live in lives if not live.sequence.finish_reason]:
+                list(engine.round(running))
+                for live in running:
+                    if not live.sequence.finish_reason:
+                        check(engine, live)
+    finally:
+        for live in lives:
+            engine.release(live)
+    return lives
+
+
+def requests_of(name: str, texts: tuple[str, ...]) -> list[Request]:
+    greedy = name in ("topk", "with ngram")
+    sampling = SamplingParams(24, temperature=0.0 if greedy else 0.8, seed=5)
+    return [Request(text, sampling, CONFIGS[name]) for text in texts]
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_the_bundled_models_keep_what_a_prefill_gives(name: str) -> None:
+    lives = run_checked(bundled_engine(), requests_of(name, prompts(2)), most=6)
+    assert sum(live.sequence.fold.stats(0).num_accepted_tokens for live in lives) > 0
+
+
+@pytest.mark.parametrize("family", ["mistral", "gemma2", "gpt2", "opt", "gpt_neox", "qwen3"])
+def test_every_family_keeps_what_a_prefill_gives(family: str) -> None:
+    texts = ("w3 w9 w27 w17 w51 w25 w11 w33 w2 w6", "w5 w25")
+    for name in ("topk", "sampled"):
+        lives = run_checked(tiny_engine(family), requests_of(name, texts), most=6)
+        assert sum(live.sequence.fold.stats(0).num_accepted_tokens for live in lives) > 0
+
+
+def test_control_a_wrong_path_is_noticed() -> None:
+    engine = tiny_engine("mistral")
+    model = engine.models.llm
+    row = model.open_row()
+    try:
+        model.forward([chain(row, [3, 9, 27])])
+        model.commit(row, [0, 1])
+        assert deviation(model, row, [3, 9]) <= CLOSE
+        assert deviation(model, row, [3, 10]) > CLOSE
+    finally:
+        model.close_row(row)
+
+
+def test_control_a_commit_that_moves_nothing_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = tiny_engine("mistral")
+    monkeypatch.setattr(engine.models.llm.arena, "compact", lambda row, start, slots: None)
+    with pytest.raises(AssertionError):
+        run_checked(engine, requests_of("sampled", ("w3 w9 w27", "w5 w25")), most=8)

@@ -1,0 +1,210 @@
+"""Law 5: how many tokens a round gives, and where a text ends.
+
+Tokens a round are 1 to depth + 1. An end-of-text token, a stop string, the limit and the context
+end the text at the same token whatever the trees look like.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core import Engine, Request, SamplingParams, SpeculationConfig
+from core.events import Combined, Event, RoundCompleted, RunCompleted, Verified
+from tests.fakes import TableModel, loaded_tables, random_table
+from tests.laws.runs import PLAIN, completed, ids_of
+from tests.laws.trees import LAW
+
+VOCAB = 12
+STORY = (3, 7, 1, 9, 4, 4, 8, 2, 10, 5, 6, 11)
+SHAPES = ((1,), (2, 2), (3, 1, 1), (1, 1, 3, 1, 1))
+
+
+def telling(sure: float = 0.97, confused_at: int = -1) -> TableModel:
+    """A table that tells STORY over and over; at one place of it it is wrong."""
+
+    def table(context: tuple[int, ...]) -> list[float]:
+        place = len(context) % len(STORY)
+        wanted = (STORY[place] + (place == confused_at)) % VOCAB
+        rest = (1.0 - sure) / (VOCAB - 1)
+        return [sure if token == wanted else rest for token in range(VOCAB)]
+
+    return TableModel("teller", VOCAB, table)
+
+
+def engine_of(llm: TableModel, ssms: list[TableModel], eos: tuple[int, ...] = ()) -> Engine:
+    return Engine(loaded_tables(llm, ssms, eos))
+
+
+def named(model: TableModel, name: str) -> TableModel:
+    table = TableModel(name, model.vocab_size, model._table, model.context_length)
+    return table
+
+
+def speculation(shape: tuple[int, ...], **fields: object) -> SpeculationConfig:
+    settings = {"expansion": shape, "speculation_length": 5, "max_tree_nodes": "uncut", **fields}
+    return SpeculationConfig(**settings)
+
+
+# -- tokens a round --
+
+
+@LAW
+@given(
+    seed=st.integers(0, 500),
+    length=st.integers(0, 5),
+    shape=st.sampled_from(SHAPES),
+    draft=st.sampled_from(["topk", "coupled", "sampled", "sampled_iid", "best_first"]),
+    nodes=st.sampled_from(["uncut", 1, 5]),
+)
+def test_a_round_gives_one_to_depth_plus_one_tokens(
+    seed: int, length: int, shape: tuple[int, ...], draft: str, nodes: int | str
+) -> None:
+    llm = TableModel("llm", 6, random_table(6, seed))
+    ssms = [named(llm, "same"), TableModel("other", 6, random_table(6, seed + 1))]
+    config = speculation(shape, speculation_length=length, draft=draft, max_tree_nodes=nodes)
+    request = Request("w0 w1 w2", SamplingParams(20, temperature=0.9, seed=seed), config)
+    depth = 0
+    given_lengths: list[int] = []
+    for event in engine_of(llm, ssms).generate(request):
+        if isinstance(event, Combined):
+            depth = max(event.depths, default=0)
+            assert depth <= length
+            assert nodes == "uncut" or len(event.depths) <= int(nodes)
+        elif isinstance(event, Verified):
+            assert len(event.path) <= depth
+        elif isinstance(event, RoundCompleted):
+            assert 1 <= len(event.token_ids) <= depth + 1
+            given_lengths.append(len(event.token_ids))
+    assert sum(given_lengths) == 20
+    assert len(given_lengths) == 20 or length > 0
+
+
+# -- the end of text --
+
+
+def expected_story(prompt: int, count: int) -> list[int]:
+    return [STORY[(prompt + i) % len(STORY)] for i in range(count)]
+
+
+@pytest.mark.parametrize("rule", ["greedy", "match", "mss"])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("place", range(len(STORY) - 2))
+def test_an_end_of_text_at_every_depth(place: int, shape: tuple[int, ...], rule: str) -> None:
+    prompt = 2
+    eos = STORY[prompt + place]
+    expected = expected_story(prompt, place + 1)
+    if eos in expected[:-1]:
+        expected = expected[: expected.index(eos) + 1]
+    llm = telling(sure=1 - 1e-9)
+    engine = engine_of(llm, [named(llm, "right"), telling(1 - 1e-9, confused_at=6)], (eos,))
+    draft = {"greedy": "topk", "match": "coupled", "mss": "sampled"}[rule]
+    sampling = SamplingParams(40, temperature=0.0 if rule == "greedy" else 1.0, seed=1)
+    config = speculation(shape, draft=draft, verify=rule)
+    events = list(engine.generate(Request("w3 w7", sampling, config)))
+    rounds, last = completed(events)
+    assert [t for r in rounds for t in r.token_ids] == expected
+    assert last.finish_reason == "eos"
+    check_last_round(events, eos)
+
+
+def check_last_round(events: list[Event], eos: int) -> None:
+    tree = [event for event in events if isinstance(event, Combined)][-1]
+    verified = [event for event in events if isinstance(event, Verified)][-1]
+    ends = {i for i, token in enumerate(tree.token_ids) if token == eos}
+    assert not ends & set(tree.parents), "an end-of-text node has no children"
+    if verified.path and verified.path[-1] in ends:
+        assert verified.own_kind == "none"
+        assert verified.own_token_id is None
+    else:
+        assert verified.own_token_id == eos
+
+
+def test_the_end_of_text_is_met_both_ways() -> None:
+    """Among the cases above the end is drafted and accepted, and it is the LLM's own token."""
+    kinds = set()
+    for place in range(8):
+        llm = telling(sure=1 - 1e-9)
+        engine = engine_of(llm, [named(llm, "right")], (STORY[2 + place],))
+        events = engine.generate(Request("w3 w7", SamplingParams(40), speculation((1,))))
+        kinds.add([event for event in events if isinstance(event, Verified)][-1].own_kind)
+    assert {"none", "bonus"} <= kinds
+
+
+def test_ignored_ends_go_on() -> None:
+    llm = telling(sure=1 - 1e-9)
+    engine = engine_of(llm, [named(llm, "right")], (STORY[4],))
+    sampling = SamplingParams(20, ignore_eos=True)
+    assert ids_of(engine, Request("w3 w7", sampling, speculation((2, 2)))) == expected_story(2, 20)
+
+
+# -- stop strings --
+
+
+@LAW
+@given(
+    first=st.integers(0, 10),
+    size=st.integers(1, 3),
+    cut_left=st.integers(0, 1),
+    length=st.integers(0, 5),
+    shape=st.sampled_from(SHAPES),
+)
+def test_a_stop_string_ends_the_text_across_rounds(
+    first: int, size: int, cut_left: int, length: int, shape: tuple[int, ...]
+) -> None:
+    llm = telling(sure=1 - 1e-9)
+    engine = engine_of(llm, [named(llm, "right"), telling(1 - 1e-9, confused_at=6)])
+    words = [f"w{t}" for t in expected_story(2, 24)]
+    stop = "".join(words[first : first + size])[cut_left:]
+    needed = next(n for n in range(1, 25) if stop in "".join(words[:n]))
+    config = speculation(shape, speculation_length=length)
+    request = Request("w3 w7", SamplingParams(30, stop=("never", stop)), config)
+    rounds, last = completed(engine.generate(request))
+    assert [t for r in rounds for t in r.token_ids] == expected_story(2, needed)
+    assert last.finish_reason == "stop"
+    assert "".join(d for r in rounds for d in r.text_deltas) == "".join(words[:needed])
+
+
+def test_what_lies_behind_a_stop_string_is_not_counted() -> None:
+    llm = telling(sure=1 - 1e-9)
+    engine = engine_of(llm, [named(llm, "right")])
+    stop = f"w{STORY[4]}"  # the third token of a draft of five
+    request = Request("w3 w7", SamplingParams(30, stop=(stop,)), speculation((1,)))
+    (only,), last = completed(engine.generate(request))
+    assert (len(only.token_ids), only.num_accepted, only.num_cut) == (3, 3, 2)
+    assert (last.stats.num_accepted_tokens, last.stats.num_draft_tokens) == (3, 3)
+
+
+# -- limits --
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("limit", range(1, 9))
+def test_the_limit_is_met_exactly(limit: int, shape: tuple[int, ...]) -> None:
+    llm = telling(sure=1 - 1e-9)
+    engine = engine_of(llm, [named(llm, "right")])
+    rounds, last = completed(
+        engine.generate(Request("w3 w7", SamplingParams(limit), speculation(shape)))
+    )
+    assert sum(len(r.token_ids) for r in rounds) == limit
+    assert last.finish_reason == "length"
+    assert all(r.num_cut == 0 for r in rounds), "what cannot fit is not drafted"
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("prompt", range(1, 16))
+def test_the_context_is_filled_and_not_overrun(prompt: int, shape: tuple[int, ...]) -> None:
+    llm = telling(sure=1 - 1e-9)
+    llm.context_length = 16
+    short = TableModel("short", VOCAB, llm._table, context=9)
+    engine = engine_of(llm, [short, named(llm, "right")])
+    text = " ".join(["w1"] * prompt)
+    request = Request(text, SamplingParams(100), speculation(shape))
+    events = list(engine.generate(request))
+    rounds, last = completed(events)
+    assert prompt + sum(len(r.token_ids) for r in rounds) == 16
+    assert isinstance(last, RunCompleted) and last.finish_reason == "context"
+    assert [t for r in rounds for t in r.token_ids] == ids_of(
+        engine, Request(text, SamplingParams(100), PLAIN)
+    )

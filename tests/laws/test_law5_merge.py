@@ -1,0 +1,140 @@
+"""Law 5: merging drafts, and what best first keeps.
+
+Merging is idempotent on the set of root paths, multiplicities add, and the order of the drafts
+changes nothing but the order of the lists. What best first keeps is closed under ancestors.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core import SpeculationConfig
+from core.combine import union
+from core.drafters.base import Ask, Draft
+from core.drafters.calibration import Calibration
+from core.drafters.growth import BestFirst
+from core.tree import ROOT, TokenTree, depths_of
+from tests.fakes import TableModel, random_table, sequence_of
+from tests.laws.trees import LAW, drafts, paths
+
+Path = tuple[int, ...]
+
+
+def tree_paths(tree: TokenTree) -> list[Path]:
+    return paths(tree.token_ids, tree.parents)
+
+
+def multiplicities(tree: TokenTree) -> Counter[Path]:
+    """How many proposals stand behind each path."""
+    sizes = [len(offered) for offered in tree.proposals]
+    return Counter(dict(zip(tree_paths(tree), sizes, strict=True)))
+
+
+@LAW
+@given(draft=drafts(), other=drafts())
+def test_paths_are_the_union_and_multiplicities_add(draft: Draft, other: Draft) -> None:
+    tree = union({0: draft, 1: other}).tree
+    of_draft = Counter(paths(draft.token_ids, draft.parents))
+    of_other = Counter(paths(other.token_ids, other.parents))
+    assert multiplicities(tree) == of_draft + of_other
+    assert len(set(tree_paths(tree))) == len(tree), "each path is one node"
+
+
+@LAW
+@given(draft=drafts())
+def test_merging_a_draft_with_itself_adds_no_path(draft: Draft) -> None:
+    once, twice = union({0: draft}).tree, union({0: draft, 1: draft}).tree
+    assert set(tree_paths(once)) == set(tree_paths(twice))
+    assert {path: 2 * n for path, n in multiplicities(once).items()} == multiplicities(twice)
+
+
+@LAW
+@given(draft=drafts(), other=drafts(), third=drafts())
+def test_the_order_of_drafts_changes_only_the_order_of_lists(
+    draft: Draft, other: Draft, third: Draft
+) -> None:
+    forth = union({0: draft, 1: other, 2: third}).tree
+    back = union({2: third, 1: other, 0: draft}).tree
+    for path, node in zip(tree_paths(forth), range(len(forth)), strict=True):
+        same = back.proposals[tree_paths(back).index(path)]
+        assert Counter(forth.proposals[node]) == Counter(same)
+    assert len(forth) == len(back)
+
+
+@LAW
+@given(draft=drafts(), other=drafts())
+def test_a_proposal_keeps_its_drafters_numbers(draft: Draft, other: Draft) -> None:
+    tree = union({0: draft, 1: other}).tree
+    of_tree = Counter(
+        (path, p.drafter, p.score, p.rank, p.q, p.row)
+        for path, offered in zip(tree_paths(tree), tree.proposals, strict=True)
+        for p in offered
+    )
+    expected = Counter(
+        (
+            path,
+            index,
+            made.scores[node],
+            made.ranks[node],
+            made.qs[node],
+            made.rows[made.parents[node]] if made.q is not None else None,
+        )
+        for index, made in enumerate((draft, other))
+        for node, path in enumerate(paths(made.token_ids, made.parents))
+    )
+    assert of_tree == expected
+
+
+@LAW
+@given(draft=drafts())
+def test_a_tree_is_parents_first_with_true_depths(draft: Draft) -> None:
+    tree = union({0: draft}).tree
+    assert all(parent < node for node, parent in enumerate(tree.parents))
+    assert tree.depths == depths_of(tree.parents)
+    assert union({0: draft}).dropped == ()
+
+
+def grown(seed: int, shape: tuple[int, ...], budget: int) -> tuple[Draft, BestFirst]:
+    """A best-first growth over a random table of five tokens."""
+    model = TableModel("table", 5, random_table(5, seed))
+    sequence = sequence_of((0, 1, 2), SpeculationConfig(draft="best_first"))
+    growth = BestFirst(Ask(sequence, 0, "best_first", shape, budget), Calibration())
+    while growth.frontier:
+        above = [() if node == ROOT else path_to(growth.out, node) for node in growth.frontier]
+        growth.absorb(torch.stack([model.logits((0, 1, 2, *path)) for path in above]))
+    return growth.draft(), growth
+
+
+def path_to(draft: Draft, node: int) -> Path:
+    return paths(draft.token_ids, draft.parents)[node]
+
+
+@LAW
+@given(
+    seed=st.integers(0, 1000),
+    shape=st.lists(st.integers(1, 3), min_size=1, max_size=4).map(tuple),
+    budget=st.integers(1, 12),
+)
+def test_best_first_keeps_a_closed_set_of_the_best(
+    seed: int, shape: tuple[int, ...], budget: int
+) -> None:
+    draft, growth = grown(seed, shape, budget)
+    everything = growth.finished()
+    kept = set(paths(draft.token_ids, draft.parents))
+    assert len(draft) == min(budget, len(everything))
+    assert all(path[:-1] in kept for path in kept if len(path) > 1), "closed under ancestors"
+    assert max(draft.depths) <= len(shape)
+
+    def value(path: Path) -> float:
+        product, all_paths = 1.0, paths(everything.token_ids, everything.parents)
+        for i in range(len(path)):
+            product *= everything.scores[all_paths.index(path[: i + 1])]
+        return product
+
+    left_out = set(paths(everything.token_ids, everything.parents)) - kept
+    if left_out:
+        assert min(map(value, kept)) >= max(map(value, left_out)) * (1 - 1e-9)
