@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tests.ui.watched import Watch, open_watched
+from tests.ui.watched import Watch, free_port, open_watched
 
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
@@ -100,7 +100,8 @@ def serve() -> Iterator[Callable[..., str]]:
     served: list[Any] = []
 
     def start(demo: Any, **arguments: Any) -> str:
-        options = {"prevent_thread_lock": True, "quiet": True, "server_name": "127.0.0.1"}
+        here = {"server_name": "127.0.0.1", "server_port": free_port()}
+        options = {"prevent_thread_lock": True, "quiet": True, **here}
         _, url, _ = demo.launch(**{**options, **arguments})
         served.append(demo)
         return str(url)

@@ -1,12 +1,13 @@
-"""A browser page that keeps account of what it must not do. Knows Playwright, no test."""
+"""A browser page that keeps account of what it must not do, and a port to serve it on."""
 
 from __future__ import annotations
 
+import socket
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-__all__ = ["Watch", "open_watched"]
+__all__ = ["Watch", "free_port", "open_watched"]
 
 WAIT_MS = 15_000
 
@@ -51,3 +52,10 @@ def open_watched(
     page.on("request", watch.on_request)
     page.goto(f"{url}?__theme={scheme}")
     return page, watch
+
+
+def free_port() -> int:
+    """A port nobody listens on. Gradio's own search leaks a socket for each port that is taken."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -7,6 +7,7 @@ this file; the values are made in `ui/view.py`.
 from __future__ import annotations
 
 from ui.components.assets import assets_head, launch_options
+from ui.components.packing import pack
 from ui.components.pictures import (
     PICTURES,
     Figures,
@@ -36,5 +37,6 @@ __all__ = [
     "TokenTree",
     "assets_head",
     "launch_options",
+    "pack",
     "page_theme",
 ]

@@ -75,13 +75,13 @@ class Picture:
         )
 
 
-TokenStrip = Picture("strip", "Text, token by token", 260)
-Figures = Picture("figures", "Figures", 112)
-TokenTree = Picture("tree", "Token tree", 440)
-Proposals = Picture("proposals", "Proposals", 180)
-Inspector = Picture("inspector", "Why this token?", 240)
-Lengths = Picture("lengths", "Accepted tokens and speculation length", 330)
-Timeline = Picture("timeline", "Pipeline", 360)
-Legend = Picture("legend", "Legend", 64)
+TokenStrip = Picture("strip", "Text, token by token", 310)
+Figures = Picture("figures", "Figures", 145)
+TokenTree = Picture("tree", "Token tree", 550)
+Proposals = Picture("proposals", "Proposals", 410)
+Inspector = Picture("inspector", "Why this token?", 400)
+Lengths = Picture("lengths", "Accepted tokens and speculation length", 340)
+Timeline = Picture("timeline", "Pipeline", 400)
+Legend = Picture("legend", "Legend", 110)
 
 PICTURES = (TokenStrip, Figures, TokenTree, Proposals, Inspector, Lengths, Timeline, Legend)

@@ -22,6 +22,7 @@ from ui.components import (
     Timeline,
     TokenStrip,
     TokenTree,
+    pack,
 )
 from ui.context import Context
 from ui.messages import Line, run_lines
@@ -64,7 +65,7 @@ class Board:
         lines = run_lines(frame, desk.baseline, desk.answer)
         lines += [Line("info", desk.doing), Line("error", desk.trouble), self._log_line()]
         pictures = picture_values(frame, desk.baseline)
-        return [notice_value(lines), *(pictures[name] for name in self.pictures)]
+        return [notice_value(lines), *(pack(pictures[name]) for name in self.pictures)]
 
     def _log_line(self) -> Line:
         status = self.context.store.status()

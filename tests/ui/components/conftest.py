@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.ui.components.gallery import build
-from tests.ui.watched import Watch, open_watched
+from tests.ui.watched import Watch, free_port, open_watched
 from ui.components import launch_options
 
 
@@ -16,9 +16,8 @@ from ui.components import launch_options
 def gallery_url(chromium: Any) -> Iterator[str]:
     """Address of the gallery; without a browser it is not even started."""
     demo = build(play_delay=0.05)
-    _, url, _ = demo.launch(
-        prevent_thread_lock=True, quiet=True, server_name="127.0.0.1", **launch_options()
-    )
+    here = {"server_name": "127.0.0.1", "server_port": free_port()}
+    _, url, _ = demo.launch(prevent_thread_lock=True, quiet=True, **here, **launch_options())
     yield str(url)
     demo.close()
 

@@ -26,6 +26,7 @@ from ui.components import (
     TokenStrip,
     TokenTree,
     launch_options,
+    pack,
 )
 from ui.frame import Baseline
 
@@ -78,13 +79,13 @@ def build(play_delay: float = 0.08) -> gr.Blocks:
 
 
 def _shower(name: str) -> Callable[[], list[Any]]:
-    return lambda: list(scenes()[name]().values())
+    return lambda: [pack(value) for value in scenes()[name]().values()]
 
 
 def _player(delay: float) -> Callable[[], Iterator[list[Any]]]:
     def run() -> Iterator[list[Any]]:
         for values in frames(rounds=12, seed=7):
-            yield list(values.values())
+            yield [pack(value) for value in values.values()]
             time.sleep(delay)
 
     return run

@@ -43,7 +43,7 @@ SAVED_WORDS = {
     "strip": "SYNTHETIC prompt",
     "tree": "LLM wanted",
     "proposals": "ssm-stories",
-    "figures": "tokens/s",
+    "figures": "Acceptance rate",
     "legend": "accepted draft",
     "lengths": "Rate by position",
     "timeline": "milliseconds",

@@ -5,7 +5,7 @@ import { computed } from "./palette.js";
 import { scaleOf } from "./measure.js";
 
 // Milliseconds between two drawings of one chart: a Plotly.react takes 10 to 40 of them.
-export const CHART_PACE = 300;
+export const CHART_PACE = 450;
 
 let loading = null;
 

@@ -2,6 +2,7 @@
 // and keeps it true to host.props.value. Knows Gradio; the pictures do not.
 
 import { set } from "./dom.js";
+import { unpacker } from "./packing.js";
 import { createPanel } from "./panel.js";
 
 const PICTURES = {
@@ -24,9 +25,10 @@ export async function mount(kind, host) {
     host.trigger(host.event, { round: Number(round), node: node === null ? null : Number(node) }));
   const picture = create(panel);
   panel.picture = picture;
+  const unpack = unpacker();
   const draw = scheduler(shell, picture.pace ?? 0, () => {
-    const value = host.props.value;
-    if (!value || typeof value !== "object") return;
+    if (!host.props.value || typeof host.props.value !== "object") return;
+    const value = unpack(host.props.value);
     picture.draw(value);
     panel.refresh(value);
   });
@@ -45,7 +47,7 @@ function scheduler(shell, pace, draw) {
   const run = () => {
     state.waiting = false;
     set(shell, "data-pending", null);
-    if (shell.getClientRects().length === 0) return;
+    if (!isShown(shell)) return;
     state.last = performance.now();
     try {
       draw();
@@ -70,6 +72,9 @@ function scheduler(shell, pace, draw) {
   }, { rootMargin: "200px" }).observe(shell);
   return ask;
 }
+
+// Not by getClientRects, which would lay out the page at every update.
+const isShown = (shell) => shell.checkVisibility?.() ?? shell.getClientRects().length > 0;
 
 // Width, light or dark, and large type change what is drawn.
 function watchAppearance(shell, picture, draw) {

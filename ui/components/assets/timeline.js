@@ -69,7 +69,8 @@ function sentence(value) {
   if (!total) return "no times yet";
   const busiest = Object.entries(value.share).sort((a, b) => b[1] - a[1])[0];
   const name = new Map(STAGES).get(busiest[0]) ?? busiest[0];
-  return `${ms(total)} measured; most of it ${name} (${percent(busiest[1] / total)}).`;
+  const behind = Object.values(value.bars ?? {}).some((spans) => Object.values(spans).some((span) => span.name === "catch_up"));
+  return `${ms(total)} measured; most of it ${name} (${percent(busiest[1] / total)}).${behind ? " Hatched: a drafter catching up with the text." : ""}`;
 }
 
 function figure(value, look, view) {
