@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from typing import Any
 
@@ -30,6 +31,8 @@ SECRET = "specscope"
 
 def build_page(context: Context) -> gr.Blocks:
     """All tabs on one page. Nothing is loaded and nothing runs."""
+    # Gradio would sum up all events so far, with pandas, after each one: nobody reads that here.
+    os.environ.setdefault("GRADIO_ANALYTICS_CACHE_FREQUENCY", "1000000000")
     blocks: gr.Blocks
     with gr.Blocks(title=TITLE, analytics_enabled=False) as blocks:
         visitor = gr.BrowserState("", storage_key="specscope-visitor", secret=SECRET)

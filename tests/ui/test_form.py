@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import cache
 from typing import Any
 
 import gradio as gr
@@ -22,6 +23,7 @@ from ui.pages.fields import (
 from ui.pages.form import (
     EXAMPLES,
     SAMPLING_NAMES,
+    Form,
     build_form,
     choices_for,
     own_preset,
@@ -34,10 +36,16 @@ from ui.pages.form import (
 NAMES = ("ssm-code", "ssm-dialogue", "ssm-stories")
 
 
+@cache
+def fresh_form() -> Form:
+    """The form as the page opens with it."""
+    with gr.Blocks():
+        return build_form(NAMES, "specinfer", chat=False)
+
+
 def form_values(**changes: Any) -> list[Any]:
     """The values of a freshly opened form, some of them changed."""
-    with gr.Blocks():
-        form = build_form(NAMES, "specinfer", chat=False)
+    form = fresh_form()
     values = {
         "prompt": form.prompt.value,
         **{name: control.value for name, control in form.sampling.items()},

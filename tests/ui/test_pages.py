@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import gradio as gr
 import pytest
@@ -19,10 +21,11 @@ from tests.ui.test_form import form_values
 from ui.checks import measure_baseline, prove
 from ui.context import Context, make_context
 from ui.page import build_page
-from ui.pages.board import build_board, moved, paced, played, selected
-from ui.pages.live import asked, build_live, checked, saved, started, stopped
+from ui.pages.board import moved, paced, played, selected
+from ui.pages.live import Live, asked, build_live, checked, saved, started, stopped
 from ui.pages.sessions import (
     Asker,
+    Sessions,
     allowed,
     build_sessions,
     deleted,
@@ -47,16 +50,24 @@ def context(store: RunStore, host: str = "127.0.0.1", **script: Any) -> Context:
     return make_context(worker, store, Access(host), "specinfer", RunQuery)
 
 
-def live_of(made: Context) -> Any:
+@cache
+def layouts() -> tuple[Live, Sessions]:
+    """Components are slow to make and know nothing of a run: one set serves all tests."""
     with gr.Blocks():
-        return build_live(made)
+        some = cast(Context, SimpleNamespace(drafter_names=(), preset="specinfer", chat=False))
+        return build_live(some), build_sessions(some)
+
+
+def live_of(made: Context) -> Live:
+    live = layouts()[0]
+    return replace(live, board=replace(live.board, context=made))
 
 
 def notice_of(values: list[Any], at: int = 1) -> str:
     return "\n".join(line["text"] for line in values[at]["lines"].values())
 
 
-def run(live: Any, desk: Desk, owner: str = "me", **changes: Any) -> list[Any]:
+def run(live: Live, desk: Desk, owner: str = "me", **changes: Any) -> list[Any]:
     """Run the form to its end; the last values."""
     return list(started(live, desk, owner, ("full", 2.0), form_values(**changes)))[-1]
 
@@ -209,8 +220,7 @@ def test_presets_of_ones_own_are_checked_and_kept() -> None:
 
 
 def test_every_button_answers_before_there_is_a_run(store: RunStore) -> None:
-    with gr.Blocks():
-        board = build_board(context(store), "live")
+    board = live_of(context(store)).board
     for name in ("step-back", "step", "round-previous", "round-next", "follow"):
         assert len(moved(board, Desk(), name)) == len(board.outputs)
     assert len(list(played(board, Desk(), "full", 2.0, True))) == 1
@@ -260,9 +270,9 @@ def test_the_page_says_that_the_log_is_paused(store: RunStore) -> None:
 # -- sessions --
 
 
-def sessions_of(made: Context) -> Any:
-    with gr.Blocks():
-        return build_sessions(made)
+def sessions_of(made: Context) -> Sessions:
+    sessions = layouts()[1]
+    return replace(sessions, board=replace(sessions.board, context=made))
 
 
 def filled(store: RunStore, owners: tuple[str, ...] = ("a", "b")) -> None:

@@ -1,0 +1,144 @@
+"""`python app.py`: arguments, errors as one line, where it listens, how fast it opens."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import pytest
+from gradio_client import Client
+
+import app
+from core.errors import ConfigError
+from tests.ui.serving import free_port
+from ui.arguments import parse, server_name, ssms_of
+
+ROOT = Path(app.__file__).parent
+OPEN_TIMEOUT_S = 90.0
+
+
+def test_defaults_are_the_bundled_models_on_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GRADIO_SERVER_NAME", raising=False)
+    args = parse([])
+    assert (args.llm, ssms_of(args), args.dtype, args.device) == (
+        "bundled",
+        ["bundled"],
+        "auto",
+        "auto",
+    )
+    assert args.host is None and args.preset == "specinfer"
+    assert server_name(args.host) == "127.0.0.1"
+    monkeypatch.setenv("GRADIO_SERVER_NAME", "0.0.0.0")
+    assert server_name(None) == "0.0.0.0" and server_name("10.0.0.1") == "10.0.0.1"
+
+
+def test_another_llm_has_no_ssm_unless_named() -> None:
+    assert ssms_of(parse(["--llm", "x"])) == [] and parse(["--llm", "x"]).preset == "autoregressive"
+    args = parse(["--llm", "x", "--ssm", "a", "--ssm", "b"])
+    assert ssms_of(args) == ["a", "b"] and args.preset == "specinfer"
+    with pytest.raises(ConfigError, match="--preset is 'specinfer': autoregressive, as there is"):
+        parse(["--llm", "x", "--preset", "specinfer"])
+
+
+BAD = [
+    (["--port", "0"], "--port is 0: a whole number from 1 to 65535"),
+    (["--port", "x"], "argument --port: invalid int value: 'x'"),
+    (["--preset", "warp"], "--preset is 'warp': one of autoregressive"),
+    (["--auth", "nopassword"], "--auth is not of the form USER:PASSWORD"),
+    (["--speed", "9"], "unrecognized arguments: --speed 9"),
+    (["--dtype", "float8"], "dtype is 'float8': one of auto"),
+    (["--device", "tpu"], "device is 'tpu': one of auto"),
+    (["--llm", "./no-such-folder"], "no-such-folder"),
+    (["--db", "/proc/nowhere/runs.db"], "/proc/nowhere"),
+]
+
+
+@pytest.mark.parametrize(("argv", "words"), BAD, ids=[" ".join(argv) for argv, _ in BAD])
+def test_bad_arguments_end_with_one_line_and_code_2(
+    argv: list[str],
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("SPECSCOPE_DB", str(tmp_path / "runs.db"))
+    assert app.main(argv) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and error.count("\n") == 1 and words in error
+    assert "nopassword" not in error, "a password is not repeated"
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, int, str]]:
+    """`python app.py` as a visitor of another machine would find it: process, port, first line."""
+    port = free_port("0.0.0.0")
+    database = tmp_path_factory.mktemp("app") / "runs.db"
+    environment = {**os.environ, "GRADIO_SERVER_NAME": "0.0.0.0", "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        [sys.executable, "app.py", "--port", str(port), "--db", str(database)],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert process.stdout is not None
+    try:
+        line = process.stdout.readline()
+        assert "is open at" in line, line + process.stdout.read()
+        yield process, port, line
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def test_it_says_where_it_is_and_how_long_it_took(running: tuple[Any, int, str]) -> None:
+    _, port, line = running
+    found = re.search(r"is open at (http\S+) \(([\d.]+) s after the start\)", line)
+    assert found and str(port) in found[1]
+    assert float(found[2]) < OPEN_TIMEOUT_S
+
+
+def test_gradio_server_name_is_heard(running: tuple[Any, int, str]) -> None:
+    _, port, _ = running
+    with urlopen(f"http://127.0.0.2:{port}/", timeout=10) as answer:
+        assert answer.status == 200 and b"SpecScope" in answer.read()
+
+
+def test_no_file_of_the_server_can_be_read(running: tuple[Any, int, str]) -> None:
+    _, port, _ = running
+    for path in ("requirements.txt", "app.py", "bundled/llm/config.json", "/etc/hostname"):
+        with pytest.raises(HTTPError) as caught:
+            urlopen(f"http://127.0.0.1:{port}/gradio_api/file={path}", timeout=10)
+        assert caught.value.code in (403, 404)
+        caught.value.close()
+
+
+def test_the_real_engine_answers_and_an_interrupt_ends_it(running: tuple[Any, int, str]) -> None:
+    process, port, _ = running
+    client = Client(f"http://127.0.0.1:{port}/", verbose=False)
+    spec = client.predict(prompt="Once upon a time", max_new_tokens=24, api_name="/generate")
+    plain = client.predict(
+        prompt="Once upon a time",
+        max_new_tokens=24,
+        preset="autoregressive",
+        api_name="/generate",
+    )
+    assert spec["token_ids"] == plain["token_ids"] and len(spec["token_ids"]) == 24
+    assert spec["summary"]["num_rounds"] < 24 == plain["summary"]["num_rounds"]
+    client.close()
+    process.send_signal(signal.SIGINT)
+    end = time.monotonic() + 20
+    while process.poll() is None and time.monotonic() < end:
+        time.sleep(0.05)
+    assert process.returncode in (0, 130)
