@@ -12,7 +12,7 @@ from typing import Any
 from core.events import Combined, DraftRecord, ProposalRecord, Verified
 from ui.view import Detail
 
-__all__ = ["dropped", "places", "tree_nodes"]
+__all__ = ["drafts_apart", "dropped", "places", "tree_nodes"]
 
 
 def tree_nodes(detail: Detail, drafters: tuple[str, ...]) -> dict[str, Any]:
@@ -104,6 +104,26 @@ def places(detail: Detail, drafter: str) -> Mapping[int, int]:
 def _draft_of(detail: Detail, drafter: str) -> DraftRecord | None:
     drafts = detail.drafted.drafts if detail.drafted else ()
     return next((draft for draft in drafts if draft.drafter == drafter), None)
+
+
+def drafts_apart(detail: Detail, drafters: tuple[str, ...]) -> dict[str, Any]:
+    """Each drafter's own tree, to be drawn before the drafts are combined; then nothing."""
+    if detail.combined is not None or detail.drafted is None:
+        return {}
+    return {
+        str(drafters.index(draft.drafter)): {
+            str(j): {
+                "t": draft.texts[j],
+                "id": draft.token_ids[j],
+                "parent": draft.parents[j],
+                "depth": draft.depths[j],
+                "score": round(draft.scores[j], 4),
+            }
+            for j in range(len(draft.token_ids))
+        }
+        for draft in detail.drafted.drafts
+        if draft.drafter in drafters
+    }
 
 
 def dropped(detail: Detail, drafters: tuple[str, ...], root_text: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 from core.events import RunStats
 from ui.explain import bars, explain
 from ui.frame import Baseline, Frame
-from ui.trees import dropped, places, tree_nodes
+from ui.trees import drafts_apart, dropped, places, tree_nodes
 from ui.view import Detail, TokenView, View
 
 __all__ = ["PICTURES", "drafters_value", "picture_values"]
@@ -157,6 +157,7 @@ def tree_value(frame: Frame) -> Value:
         "drafters": drafters_value(view),
         "root": {"t": "", "id": -1},
         "nodes": {},
+        "drafts": {},
         "own": None,
         "dropped": {},
         "node": frame.node,
@@ -166,6 +167,7 @@ def tree_value(frame: Frame) -> Value:
         return value
     value["root"] = _root(view, detail)
     value["nodes"] = tree_nodes(detail, view.drafters)
+    value["drafts"] = drafts_apart(detail, view.drafters)
     value["dropped"] = dropped(detail, view.drafters, value["root"]["t"])
     if detail.completed:
         value["committed"] = len(detail.completed.token_ids)

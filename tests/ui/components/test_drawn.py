@@ -65,7 +65,14 @@ def test_the_accepted_path_and_the_llms_own_token_read_along_the_top(show: Show)
 
 def test_stages_show_drafts_apart_then_one_tree_then_the_verdict(show: Show) -> None:
     page = show("draft")
+    value = scenes()["draft"]()["tree"]
     drafts = page.evaluate(TREE_NODES)
+    assert len(drafts) == 1 + sum(len(draft) for draft in value["drafts"].values())
+    assert {node["by"] for key, node in drafts.items() if key.startswith("d1.")} == {"B"}
+    assert page.locator(".ss-heading").all_text_contents() == [
+        f"{letter}  {told['name']}"
+        for letter, told in zip("ABC", value["drafters"].values(), strict=True)
+    ]
     assert not {"accepted", "rejected"} & {node["kind"] for node in drafts.values()}
     turn(page, "combine")
     assert page.locator(".ss-stage[aria-current]").get_attribute("data-stage") == "combine"
