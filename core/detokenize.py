@@ -1,7 +1,9 @@
 """Token ids to text as they come, never splitting a UTF-8 character.
 
 The deltas joined, tail included, are the text that `tokenizer.decode` gives for the continuation:
-decode(prompt + new) without decode(prompt), special tokens skipped.
+decode(prompt + new) without decode(prompt), special tokens skipped. One exception: where tokens
+are single bytes, `decode` spoils a whole run of them for one that does not fit; a character of the
+run that was already shown stays.
 """
 
 from __future__ import annotations
@@ -16,18 +18,30 @@ CONTEXT_TOKENS = 6
 
 
 class Detokenizer:
-    """Keeps a short window: decoding starts at a token boundary where the text was complete."""
+    """Keeps a short window: decoding starts at a token boundary where the text was complete.
+
+    The window must have text of its own: many tokenizers strip the space of a text's first word.
+    """
 
     def __init__(self, tokenizer: Any, prompt_ids: Sequence[int]) -> None:
         self._tokenizer = tokenizer
-        self._ids = list(prompt_ids[-CONTEXT_TOKENS:])
+        size = CONTEXT_TOKENS
+        self._ids = list(prompt_ids[-size:])
         self._shown = self._decode(self._ids)
+        while not self._shown and size < len(prompt_ids):
+            size *= 2
+            self._ids = list(prompt_ids[-size:])
+            self._shown = self._decode(self._ids)
         self._prefix_end = len(self._ids)
 
     def push(self, token_id: int) -> str:
         """The text this token completes; empty while a character is incomplete."""
         self._ids.append(token_id)
         text = self._decode(self._ids)
+        if text == self._shown:
+            if text:
+                self._ids.pop()  # a special token: it changes nothing of what follows
+            return ""
         if text.endswith(REPLACEMENT) or len(text) < len(self._shown):
             return ""
         return self._advance(text)

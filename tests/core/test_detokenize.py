@@ -1,0 +1,178 @@
+"""Text as it comes: the deltas joined are what `decode` gives, and no character is ever split."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+from core.detokenize import REPLACEMENT, Detokenizer, token_texts
+from core.models.catalog import bundled_llm
+
+MIXED = "naïve café 東京 🙂👩‍👩‍👧 x\n\n  def f():\t'“quoted”' — ﷽ é ok"
+
+
+@cache
+def byte_level() -> Any:
+    """The bundled tokenizer: byte-level BPE."""
+    return AutoTokenizer.from_pretrained(str(bundled_llm()))
+
+
+@cache
+def metaspace() -> Any:
+    """As LLaMA's: words begin with ▁, unknown characters fall back to bytes <0x..>."""
+    words = ["▁", "▁hello", "▁world", "hello", "a", "▁a", "b", "é", "▁日", "本", ".", "▁."]
+    vocab = {"<unk>": 0, "<s>": 1, "</s>": 2}
+    for token in [f"<0x{i:02X}>" for i in range(256)] + words:
+        vocab[token] = len(vocab)
+    core = Tokenizer(models.BPE(vocab, [], unk_token="<unk>", byte_fallback=True, fuse_unk=True))
+    core.pre_tokenizer = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="first")
+    core.decoder = decoders.Sequence(
+        [
+            decoders.Replace("▁", " "),
+            decoders.ByteFallback(),
+            decoders.Fuse(),
+            decoders.Strip(content=" ", left=1, right=0),
+        ]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=core, bos_token="<s>", eos_token="</s>", unk_token="<unk>"
+    )
+
+
+def decode(tokenizer: Any, ids: list[int]) -> str:
+    text: str = tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    return text
+
+
+def deltas(tokenizer: Any, prompt: list[int], new: list[int]) -> list[str]:
+    detokenizer = Detokenizer(tokenizer, prompt)
+    return [*(detokenizer.push(token_id) for token_id in new), detokenizer.flush()]
+
+
+def continuation(tokenizer: Any, prompt: list[int], new: list[int]) -> str:
+    """decode(prompt + new) without decode(prompt)."""
+    before, whole = decode(tokenizer, prompt), decode(tokenizer, prompt + new)
+    assert whole.startswith(before)
+    return whole[len(before) :]
+
+
+def test_a_text_of_many_scripts_comes_back() -> None:
+    tokenizer = byte_level()
+    ids = tokenizer(MIXED)["input_ids"]
+    cuts = [i for i in range(1, len(ids)) if not decode(tokenizer, ids[:i]).endswith(REPLACEMENT)]
+    assert len(cuts) > 20
+    for cut in cuts:
+        pieces = deltas(tokenizer, ids[:cut], ids[cut:])
+        assert decode(tokenizer, ids[:cut]) + "".join(pieces) == MIXED
+        assert REPLACEMENT not in "".join(pieces)
+
+
+def test_an_emoji_waits_until_it_is_whole() -> None:
+    tokenizer = byte_level()
+    prompt = tokenizer("hi")["input_ids"]
+    new = tokenizer("hi🙂!")["input_ids"][len(prompt) :]
+    pieces = deltas(tokenizer, prompt, new)
+    assert len(new) > 2
+    assert "🙂" in pieces or "🙂!" in pieces
+    assert pieces[0] == ""
+
+
+def test_half_a_character_at_the_end_is_shown_as_one_mark() -> None:
+    tokenizer = byte_level()
+    prompt = tokenizer("hi")["input_ids"]
+    new = tokenizer("hi🙂")["input_ids"][len(prompt) :][:-1]
+    pieces = deltas(tokenizer, prompt, new)
+    assert "".join(pieces[:-1]) == ""
+    assert pieces[-1] == continuation(tokenizer, prompt, new)
+    assert set(pieces[-1]) == {REPLACEMENT}
+
+
+def token_lists(size: int, most: int) -> st.SearchStrategy[list[int]]:
+    return st.lists(st.integers(0, size - 1), max_size=most)
+
+
+@settings(derandomize=True, deadline=None, max_examples=300)
+@given(
+    prompt=st.sampled_from(["Once", "def f(x):\n", "東京 ", "🙂", "a b"]), new=token_lists(4096, 25)
+)
+def test_random_ids_of_the_bundled_tokenizer(prompt: str, new: list[int]) -> None:
+    tokenizer = byte_level()
+    ids = tokenizer(prompt)["input_ids"]
+    assert "".join(deltas(tokenizer, ids, new)) == continuation(tokenizer, ids, new)
+
+
+@settings(derandomize=True, deadline=None, max_examples=300)
+@given(prompt=st.lists(st.sampled_from(range(259, 271)), min_size=1, max_size=9), data=st.data())
+def test_random_ids_of_a_metaspace_tokenizer(prompt: list[int], data: st.DataObject) -> None:
+    tokenizer = metaspace()
+    word = st.sampled_from(range(259, 271)).map(lambda token: [token])
+    special = st.sampled_from([0, 1, 2]).map(lambda token: [token])
+    stray = st.integers(0x80, 0xBF).map(lambda byte: [3 + byte])
+    emoji = st.sampled_from(list("🙂é東")).map(lambda c: [3 + byte for byte in c.encode()])
+    new: list[int] = []
+    whole_character_in_run = False
+    for _ in range(data.draw(st.integers(0, 12))):
+        chunk = data.draw(word | special | emoji | stray)
+        if len(chunk) == 1 and 3 <= chunk[0] < 259 and whole_character_in_run:
+            chunk = [259, *chunk]  # else see the next test
+        new += chunk
+        goes_on = chunk[0] < 3 and whole_character_in_run
+        whole_character_in_run = goes_on or (len(chunk) > 1 and chunk[0] != 259)
+    assert "".join(deltas(tokenizer, prompt, new)) == continuation(tokenizer, prompt, new)
+
+
+def test_a_character_that_was_shown_stays_shown() -> None:
+    """`decode` spoils a whole run of byte tokens for one byte that does not fit: the one exception
+    from the law, for a text already on the screen is not taken back."""
+    tokenizer = metaspace()
+    new = [*(3 + byte for byte in "🙂".encode()), 3 + 0x80]
+    assert continuation(tokenizer, [260], new) == REPLACEMENT * 5
+    assert "".join(deltas(tokenizer, [260], new)) == "🙂" + REPLACEMENT * 4
+
+
+def test_spaces_of_metaspace_words_are_kept() -> None:
+    tokenizer = metaspace()
+    hello, world = tokenizer.convert_tokens_to_ids(["▁hello", "▁world"])
+    assert deltas(tokenizer, [1, hello], [world, hello, world]) == [
+        " world", " hello", " world", "",
+    ]  # fmt: skip
+
+
+def test_a_word_after_a_special_token_keeps_its_space() -> None:
+    tokenizer = metaspace()
+    hello, world = tokenizer.convert_tokens_to_ids(["▁hello", "▁world"])
+    new = [2, world, 2, 2, hello]
+    assert "".join(deltas(tokenizer, [1, hello], new)) == " world hello"
+
+
+def test_special_tokens_add_no_text() -> None:
+    tokenizer = byte_level()
+    assert deltas(tokenizer, tokenizer("hi")["input_ids"], [0, 0]) == ["", "", ""]
+
+
+def test_long_texts_are_not_decoded_again_and_again() -> None:
+    class Counting:
+        longest = 0
+
+        def decode(self, ids: list[int], **options: bool) -> str:
+            self.longest = max(self.longest, len(ids))
+            return "x" * len(ids)
+
+    counting = Counting()
+    detokenizer = Detokenizer(counting, list(range(500)))
+    assert "".join(detokenizer.push(i) for i in range(300)) == "x" * 300
+    assert counting.longest < 20
+
+
+def test_tokens_by_themselves_show_special_ones_too() -> None:
+    tokenizer = byte_level()
+    ids = tokenizer("hi there")["input_ids"]
+    texts = token_texts(tokenizer, ids)
+    assert texts[0] == "<|endoftext|>"
+    assert "".join(texts[1:]) == "hi there"
+    assert token_texts(tokenizer, []) == ()
