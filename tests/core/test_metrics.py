@@ -1,0 +1,129 @@
+"""RunStats on rounds made by hand, with answers computed by hand."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core.events import Combined, Event, RoundCompleted, RunStarted, Span
+from core.metrics import StatsFold, union_ms
+from tests.synthetic import synthetic_run
+
+
+def combined(depths: tuple[int, ...]) -> Combined:
+    count = len(depths)
+    return Combined(
+        "r",
+        0,
+        0.0,
+        0,
+        (1,) * count,
+        ("x",) * count,
+        (-1,) * count,
+        depths,
+        ((),) * count,
+        (),
+        0,
+        "",
+    )
+
+
+def completed(
+    tokens: int, accepted: int, cut: int = 0, at_ms: float = 0.0, spans: tuple[Span, ...] = ()
+) -> RoundCompleted:
+    return RoundCompleted(
+        "r", 0, at_ms, 0, 0, (1,) * tokens, ("x",) * tokens, ("x",) * tokens, accepted, cut,
+        4, 4, {}, {}, spans, 0, 0,
+    )  # fmt: skip
+
+
+def folded(*events: Event) -> StatsFold:
+    fold = StatsFold()
+    for event in events:
+        fold.observe(event)
+    return fold
+
+
+def test_nothing_yet() -> None:
+    stats = StatsFold().stats(10.0)
+    assert (stats.num_rounds, stats.num_new_tokens) == (0, 0)
+    assert (stats.mean_acceptance_length, stats.draft_acceptance_rate) == (0.0, 0.0)
+    assert stats.acceptance_histogram == stats.acceptance_rate_per_position == ()
+    assert (stats.tokens_per_second, stats.total_ms) == (0.0, 10.0)
+
+
+def test_counts_of_four_rounds() -> None:
+    stats = folded(
+        combined((1, 1, 2, 3)), completed(tokens=4, accepted=3),
+        combined((1, 2, 2)), completed(tokens=1, accepted=0),
+        combined(()), completed(tokens=1, accepted=0),
+        combined((1, 2, 3, 4, 1)), completed(tokens=2, accepted=2, cut=1),
+    ).stats(1000.0)  # fmt: skip
+    assert stats.num_rounds == 4
+    assert stats.num_new_tokens == 8
+    assert stats.num_accepted_tokens == 5
+    assert stats.num_draft_tokens == 3 + 2 + 0 + (4 - 1)
+    assert stats.num_verified_nodes == 4 + 3 + 0 + 5
+    assert stats.draft_acceptance_rate == pytest.approx(5 / 8)
+    assert stats.mean_acceptance_length == pytest.approx(1 + 5 / 4)
+    assert stats.acceptance_histogram == (2, 0, 1, 1)
+    assert stats.acceptance_rate_per_position == (0.5, 0.5, 0.25)
+
+
+def test_times_of_serial_stages() -> None:
+    prefill = Span("llm", "prefill", 1.0, 21.0)
+    first = (
+        prefill,
+        Span("ssm", "prefill", 21.0, 25.0),
+        Span("ssm", "catch_up", 25.0, 26.0),
+        Span("ssm", "draft", 26.0, 30.0),
+        Span("combine", "combine", 30.0, 30.5),
+        Span("llm", "forward", 31.0, 41.0),
+        Span("verify", "verify", 41.0, 42.0),
+        Span("commit", "commit", 42.0, 43.0),
+    )
+    second = (Span("ssm", "draft", 43.0, 48.0), Span("llm", "forward", 48.0, 60.0))
+    stats = folded(
+        completed(2, 1, at_ms=44.0, spans=first), completed(3, 2, at_ms=62.0, spans=second)
+    ).stats(75.0)
+    assert stats.prefill_ms == pytest.approx(24.0)
+    assert stats.draft_ms == pytest.approx(1 + 4 + 5)
+    assert stats.verify_ms == pytest.approx(10 + 12)
+    assert stats.overlap_ratio == pytest.approx(0.0)
+    assert stats.ttft_ms == 44.0
+    assert stats.tokens_per_second == pytest.approx(5 / ((75 - 25) / 1000))
+    assert stats.total_ms == 75.0
+
+
+def test_overlap_is_the_share_of_the_llms_time() -> None:
+    spans = (
+        Span("llm", "forward", 0.0, 10.0),
+        Span("a", "draft", 4.0, 8.0),
+        Span("b", "draft", 6.0, 12.0),
+    )
+    stats = folded(completed(1, 0, spans=spans)).stats(12.0)
+    assert stats.overlap_ratio == pytest.approx(6 / 10)
+    assert stats.draft_ms == pytest.approx(4 + 6)
+
+
+def test_the_first_token_counts_when_there_is_one() -> None:
+    stats = folded(completed(0, 0, at_ms=5.0), completed(1, 0, at_ms=9.0)).stats(10.0)
+    assert stats.ttft_ms == 9.0
+
+
+def test_the_queue_comes_from_the_start() -> None:
+    started = next(e for e in synthetic_run(rounds=1) if isinstance(e, RunStarted))
+    assert folded(started).stats(0.0).queue_ms == started.queue_ms
+
+
+spans = st.lists(
+    st.tuples(st.integers(0, 50), st.integers(0, 20)).map(lambda p: (p[0], p[0] + p[1])), max_size=8
+)
+
+
+@settings(derandomize=True, deadline=None)
+@given(spans)
+def test_a_union_counts_every_millisecond_once(intervals: list[tuple[int, int]]) -> None:
+    covered = {ms for start, end in intervals for ms in range(start, end)}
+    assert union_ms((float(start), float(end)) for start, end in intervals) == len(covered)

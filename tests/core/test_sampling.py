@@ -1,0 +1,192 @@
+"""Processing equals transformers' warpers and their definition; residuals; what a Target shows."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from transformers.generation.logits_process import (
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
+
+from core.config import SamplingParams
+from core.sampling import (
+    Target,
+    one_hot_residual,
+    processed,
+    residual,
+    to_probabilities,
+    unprocessed_probabilities,
+)
+
+TEMPERATURES = (0.3, 1.0, 1.7)
+TOP_KS = (0, 1, 3, 7, 100)
+TOP_PS = (1.0, 0.95, 0.5, 0.01)
+MINUS = float("-inf")
+
+
+def logits_of(seed: int, rows: int = 3, vocab: int = 11) -> torch.Tensor:
+    return 2 * torch.randn(rows, vocab, generator=torch.Generator().manual_seed(seed))
+
+
+def tied(seed: int) -> torch.Tensor:
+    """Logits from three values: ties everywhere, also at the edges of top-k and top-p."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(0, 3, (3, 11), generator=generator).float()
+
+
+def warped(logits: torch.Tensor, temperature: float, top_k: int, top_p: float) -> torch.Tensor:
+    """transformers' own warpers, one after another."""
+    scores = TemperatureLogitsWarper(temperature)(None, logits)
+    if top_k:
+        scores = TopKLogitsWarper(top_k)(None, scores)
+    return TopPLogitsWarper(top_p)(None, scores) if top_p < 1.0 else scores
+
+
+def defined(row: list[float], temperature: float, top_k: int, top_p: float) -> list[float]:
+    """The kept scores in falling order, by the definition of the three steps."""
+    scores = sorted((value / temperature for value in row), reverse=True)
+    if top_k:
+        edge = scores[min(top_k, len(scores)) - 1]
+        scores = [score for score in scores if score >= edge]
+    if top_p < 1.0:
+        weights = torch.tensor(scores, dtype=torch.float64).softmax(dim=0).tolist()
+        before = itertools.accumulate(weights, initial=0.0)
+        # A token stays while those above it do not yet hold top_p of the probability.
+        scores = [s for s, above in zip(scores, before, strict=False) if above < top_p]
+    return scores
+
+
+@pytest.mark.parametrize("top_p", TOP_PS)
+@pytest.mark.parametrize("top_k", TOP_KS)
+@pytest.mark.parametrize("temperature", TEMPERATURES)
+def test_processing_is_transformers(temperature: float, top_k: int, top_p: float) -> None:
+    sampling = SamplingParams(temperature=temperature, top_k=top_k, top_p=top_p)
+    for logits in (logits_of(1), tied(2), tied(3)):
+        assert torch.equal(processed(logits, sampling), warped(logits, temperature, top_k, top_p))
+
+
+@pytest.mark.parametrize("top_p", TOP_PS)
+@pytest.mark.parametrize("top_k", TOP_KS)
+@pytest.mark.parametrize("temperature", TEMPERATURES)
+def test_processing_is_its_definition(temperature: float, top_k: int, top_p: float) -> None:
+    sampling = SamplingParams(temperature=temperature, top_k=top_k, top_p=top_p)
+    for logits in (logits_of(1), logits_of(4), tied(5)):
+        for got, row in zip(processed(logits, sampling), logits, strict=True):
+            kept = sorted((s for s in got.tolist() if s != MINUS), reverse=True)
+            wanted = defined(row.tolist(), temperature, top_k, top_p)
+            assert kept == pytest.approx(wanted, rel=1e-6, abs=1e-6)
+
+
+def test_tokens_tied_at_the_top_k_edge_all_stay() -> None:
+    got = processed(torch.tensor([[1.0, 3.0, 2.0, 2.0]]), SamplingParams(temperature=1.0, top_k=2))
+    assert got.tolist() == [[MINUS, 3.0, 2.0, 2.0]]
+
+
+def test_the_order_is_temperature_top_k_top_p() -> None:
+    """Top-p looks at what top-k left: alone it would keep three of these, after top-k two."""
+    logits = torch.tensor([[4.0, 3.9, 3.8, 0.0]])
+
+    def kept(**settings: float) -> int:
+        return int((processed(logits, SamplingParams(**settings)) > MINUS).sum())
+
+    assert kept(temperature=1.0, top_p=0.78) == 3
+    assert kept(temperature=1.0, top_p=0.78, top_k=2) == 2
+    assert kept(temperature=50.0, top_p=0.78) == 4, "temperature comes first"
+
+
+def test_temperature_zero_is_one_hot_at_the_lowest_arg_max() -> None:
+    got = processed(torch.tensor([[0.5, 2.0, 2.0], [1.0, 0.0, 1.0]]), SamplingParams())
+    assert got.tolist() == [[MINUS, 0.0, MINUS], [0.0, MINUS, MINUS]]
+    assert to_probabilities(got).tolist() == [[0.0, 1.0, 0.0], [1.0, 0.0, 0.0]]
+
+
+def test_rows_do_not_touch_each_other_nor_the_input() -> None:
+    logits, sampling = logits_of(7), SamplingParams(temperature=0.6, top_k=4, top_p=0.8)
+    before = logits.clone()
+    together = processed(logits, sampling)
+    alone = torch.cat([processed(row[None], sampling) for row in logits])
+    assert torch.equal(together, alone)
+    assert torch.equal(logits, before)
+
+
+def test_half_precision_is_processed_in_float32() -> None:
+    sampling = SamplingParams(temperature=0.7, top_k=3)
+    half = logits_of(8).bfloat16()
+    assert processed(half, sampling).dtype == torch.float32
+    assert torch.equal(processed(half, sampling), processed(half.float(), sampling))
+
+
+def test_probabilities_are_float64_and_sum_to_one() -> None:
+    p = to_probabilities(processed(logits_of(9), SamplingParams(temperature=0.9, top_p=0.7)))
+    assert p.dtype == torch.float64
+    assert p.sum(dim=-1).tolist() == pytest.approx([1.0] * 3, abs=1e-12)
+
+
+def test_the_unprocessed_softmax_knows_a_calibration() -> None:
+    logits = logits_of(10)
+    assert torch.equal(unprocessed_probabilities(logits), logits.softmax(-1))
+    assert torch.allclose(unprocessed_probabilities(logits, 2.0), (logits / 2).softmax(-1))
+
+
+# -- residuals --
+
+P = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
+
+
+def test_a_residual_is_what_p_has_more() -> None:
+    q = torch.tensor([0.1, 0.6, 0.3], dtype=torch.float64)
+    assert residual(P, q).tolist() == [1.0, 0.0, 0.0]
+    q = torch.tensor([0.1, 0.2, 0.7], dtype=torch.float64)
+    assert residual(P, q).tolist() == pytest.approx([0.8, 0.2, 0.0])
+    assert P.tolist() == [0.5, 0.3, 0.2], "p stays as it is"
+
+
+def test_a_residual_of_rounding_alone_is_p() -> None:
+    assert residual(P, P.clone()).tolist() == P.tolist()
+    assert residual(P, P + torch.tensor([-1e-13, 0.0, 1e-13])).tolist() == P.tolist()
+
+
+def test_the_residual_of_a_certain_proposal() -> None:
+    assert one_hot_residual(P, 0).tolist() == pytest.approx([0.0, 0.6, 0.4])
+    one_hot = torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64)
+    assert one_hot_residual(P, 0).tolist() == pytest.approx(residual(P, one_hot).tolist())
+    assert one_hot_residual(one_hot, 0).tolist() == one_hot.tolist()
+
+
+def test_acceptance_and_residual_give_p_back() -> None:
+    """min(p, q) accepted, else the residual: the identity that all of `mss` rests on."""
+    generator = torch.Generator().manual_seed(11)
+    for _ in range(50):
+        p, q = torch.rand(2, 6, generator=generator, dtype=torch.float64) ** 3
+        p, q = p / p.sum(), q / q.sum()
+        accepted = torch.minimum(p, q)
+        total = accepted + (1 - accepted.sum()) * residual(p, q)
+        assert (total - p).abs().max() < 1e-12
+
+
+# -- Target --
+
+
+@pytest.mark.parametrize("vocab", [3, 17, 64, 4096])
+def test_ties_go_to_the_lowest_id(vocab: int) -> None:
+    logits = torch.zeros(2, vocab)
+    logits[1, vocab // 2 :] = 1.0
+    assert Target(logits, SamplingParams()).argmax == [0, vocab // 2]
+
+
+def test_a_target_shows_p_or_at_temperature_zero_the_plain_softmax() -> None:
+    logits = logits_of(12)
+    drawn = SamplingParams(temperature=0.5, top_k=2)
+    assert torch.allclose(Target(logits, drawn).shown, processed(logits, drawn).softmax(-1))
+    assert torch.allclose(Target(logits, SamplingParams()).shown, logits.softmax(-1))
+    assert len(Target(logits, drawn)) == 3
+
+
+def test_a_targets_probabilities_are_fresh() -> None:
+    target = Target(logits_of(13), SamplingParams(temperature=1.0))
+    target.probabilities(1).zero_()
+    assert float(target.probabilities(1).sum()) == pytest.approx(1.0)
