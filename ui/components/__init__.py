@@ -1,7 +1,7 @@
 """The pictures of the page, and what `launch` needs for them.
 
-`demo.launch(**launch_options())`. What each picture's value holds stands in `values.md` beside
-this file; the values are made in `ui/view.py`.
+`demo.launch(**launch_options())`. What each picture's value holds is said in `ui/values.py`, which
+makes it; it goes to its picture through `pack`.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from typing import Any
 import gradio as gr
 
 from tests.synthetic import synthetic_run
-from tests.ui.components.samples import frames, hostile_values, values_at
+from tests.ui.components.samples import frames, hostile_values, large_tree, values_at
 from ui.components import (
     Figures,
     Inspector,
@@ -53,6 +53,7 @@ def scenes() -> dict[str, Callable[[], dict[str, Any]]]:
         "commit": lambda: values_at(run, 4, "commit", node=0),
         "plain": lambda: values_at(synthetic_run(rounds=5, seed=1, drafters=()), 2),
         "hostile": hostile_values,
+        "large": lambda: {**values_at(run), "tree": large_tree()},
         "empty": lambda: {name: {} for name in ORDER},
     }
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from ui.frame import Baseline, Frame
 from ui.values import picture_values
 from ui.view import detail_of, reduce_all
 
-__all__ = ["HOSTILE", "frames", "hostile_values", "values_at"]
+__all__ = ["HOSTILE", "frames", "hostile_values", "large_tree", "values_at"]
 
 HOSTILE = (
     "<img src=x onerror=\"window.pwned='img'\">",
@@ -55,6 +56,46 @@ def frames(rounds: int = 6, seed: int = 3) -> list[dict[str, Any]]:
     events = synthetic_run(rounds=rounds, seed=seed)
     ends = [i + 1 for i, e in enumerate(events) if type(e).__name__ == "RoundCompleted"]
     return [values_at(events[:end]) for end in ends]
+
+
+def large_tree(nodes: int = 96, seed: int = 1) -> dict[str, Any]:
+    """A tree value of many nodes with tokens of very different length, up to 14 deep."""
+    rng = random.Random(seed)
+    words = [" the", " extraordinarily", "\n", " a", "(self", " 狐", ")", " internationalisation"]
+    drafters = {str(i): {"name": f"ssm-{i}", "slot": i} for i in range(7)}
+    made: dict[str, Any] = {}
+    path = [-1]
+    for i in range(nodes):
+        parent = i - 1 if rng.random() < 0.75 and i else rng.randrange(-1, max(1, i // 2))
+        depth = 1 if parent < 0 else made[str(parent)]["depth"] + 1
+        if depth > 14:
+            parent, depth = -1, 1
+        accepted = parent == path[-1] and len(path) < 6
+        path += [i] if accepted else []
+        by = {str(d): {"score": rng.random(), "q": 1.0, "rank": 0} for d in range(7) if d == i % 7}
+        by["0"] = {"score": rng.random(), "q": 1.0, "rank": 0}
+        made[str(i)] = {
+            "t": rng.choice(words),
+            "id": i,
+            "parent": parent,
+            "depth": depth,
+            "outcome": "accepted" if accepted else "not_reached",
+            "lp": 0.5,
+            "by": by,
+        }
+    own = {"t": " wanted", "id": 1, "kind": "bonus", "p": 0.4, "after": path[-1]}
+    return {
+        "run": "large",
+        "round": 11,
+        "stage": "verify",
+        "drafters": drafters,
+        "nodes": made,
+        "root": {"t": " so", "id": 0},
+        "drafts": {},
+        "dropped": {},
+        "own": own,
+        "node": None,
+    }
 
 
 def hostile_values() -> dict[str, Any]:

@@ -86,6 +86,63 @@ def test_stages_show_drafts_apart_then_one_tree_then_the_verdict(show: Show) -> 
     )
 
 
+LAYOUT_FAULTS = """async ([base, seeds]) => {
+  const { layout } = await import(base + "tree_layout.js");
+  const faults = [];
+  for (let seed = 1; seed <= seeds; seed += 1) {
+    let state = seed * 7919;
+    const random = (below) => (state = (state * 16807) % 2147483647) % below;
+    const items = [{ key: "0", parent: null, width: 40 }];
+    for (let i = 1; i < 5 + random(80); i += 1) {
+      const lead = random(3) === 0 ? 0.5 : 0;
+      items.push({ key: String(i), parent: String(random(i)), width: 20 + random(150), lead });
+    }
+    const row = 50;
+    const { places, width, height } = layout(items, { row, gap: 30, pad: 10, column: 60 });
+    const firsts = new Map();
+    for (const item of items) {
+      const place = places.get(item.key);
+      const parent = places.get(item.parent);
+      const fault = (what) => faults.push([seed, item.key, what]);
+      if (place.x + place.width > width || place.x < 0) fault("outside");
+      if (place.y + row / 2 > height || place.y < row / 2) fault("above or below");
+      if (parent && place.x < parent.right + 30) fault("not right of its parent");
+      if (parent && !firsts.has(item.parent)) firsts.set(item.parent, place.y === parent.y);
+      for (const other of items) {
+        const there = places.get(other.key);
+        const apart = Math.abs(there.y - place.y) >= row || there.x !== place.x;
+        if (other !== item && !apart) fault("over " + other.key);
+      }
+    }
+    for (const [key, straight] of firsts) {
+      if (!straight) faults.push([seed, key, "its first child is on another row"]);
+    }
+  }
+  return faults;
+}"""
+
+
+def test_the_layout_never_overlaps_and_reads_in_straight_lines(show: Show) -> None:
+    page = show("empty")
+    sheet = page.locator("link[href*='specscope/']").first.evaluate("node => node.href")
+    base = sheet.rsplit("/", 1)[0] + "/"
+    assert page.evaluate(LAYOUT_FAULTS, [base, 60]) == []
+
+
+def test_a_tree_of_many_nodes_is_drawn_whole_and_legible(show: Show) -> None:
+    page = show("large")
+    assert page.locator(".ss-node").count() == 96 + 2
+    sizes = page.locator(".ss-node-text").evaluate_all(
+        "nodes => nodes.map((n) => n.getBoundingClientRect().height)"
+    )
+    assert min(sizes) >= 11, "smaller text cannot be read from afar"
+    boxes = page.locator(".ss-viewport").bounding_box()
+    assert boxes["height"] < 600, "the panel scrolls, the page does not grow"
+    page.get_by_role("button", name="Fit the whole tree").click()
+    assert page.evaluate("""() => { const v = document.querySelector(".ss-viewport");
+      return v.scrollHeight <= v.clientHeight + 20 && v.scrollWidth <= v.clientWidth + 20 }""")
+
+
 def test_a_plain_round_shows_the_llms_token_alone(show: Show) -> None:
     drawn = show("plain").evaluate(TREE_NODES)
     assert set(drawn) == {"-1", "own"} and drawn["own"]["kind"] == "plain"

@@ -12,7 +12,9 @@ import { glider } from "./glide.js";
 import { zoomable } from "./zoom.js";
 
 const ROOMY_AT_MOST = 48;
+const ROOMY_DRAFTS_AT_MOST = 24;  // drafts stand one below the other: all of them are to be seen
 const STEPPED_AFTER = 400;
+const STRONG = new Set(["accepted", "recovered", "bonus", "plain"]);
 
 export function create(panel) {
   const stages = stageBar();
@@ -59,12 +61,13 @@ function draw(value, view) {
   panel.say(words(value, list));
   drawStage(value, view);
   if (!list.length) return;
-  const size = sizes(scaleOf(panel.section), list.length > ROOMY_AT_MOST);
+  const most = value.stage === "draft" ? ROOMY_DRAFTS_AT_MOST : ROOMY_AT_MOST;
+  const size = sizes(scaleOf(panel.section), list.length > most);
   const measured = list.map((item) => ({ ...item, width: nodeWidth(item, size) }));
   const drawn = layout(measured, size);
   set(svg, "data-stage", value.stage);
   set(svg, "aria-label", `Token tree of ${roundName(value.round)}: ${prose(words(value, list))}`);
-  zoom.resize(drawn.width, drawn.height, value.run);
+  zoom.resize(drawn, size.legible, value.run);
   const paint = (places) => {
     drawEdges(view, measured, places, size);
     drawHeadings(view, measured, places, size);
@@ -94,7 +97,9 @@ function drawStage(value, { stages }) {
 }
 
 function drawEdges(view, list, places, size) {
-  const shown = list.filter((item) => places.has(item.parent));
+  const joined = list.filter((item) => places.has(item.parent));
+  // Whoever shares a stretch of line with the accepted path lies under it.
+  const shown = [...joined.filter((item) => !STRONG.has(item.kind)), ...joined.filter((item) => STRONG.has(item.kind))];
   keyed(view.edges, view.caches.edges, shown, {
     key: (item) => item.key,
     make: () => s("path"),
@@ -115,7 +120,6 @@ function drawHeadings(view, list, places, size) {
       set(text, "x", place.x);
       set(text, "y", place.y - size.height / 2 - 7);
       set(text, "font-size", size.small + 1);
-      set(text, "fill", item.heading.color);
     },
   });
 }

@@ -8,12 +8,13 @@ import { spoken } from "./tree_model.js";
 const LETTERS_SHOWN = 18;
 const BADGES_SHOWN = 6;
 
-// Sizes in pixels: `roomy` has a second line for who proposed it and how probable it was.
+// Sizes in pixels: the roomy ones have a second line for who proposed it and how probable it was.
+// `legible` is how far the drawing may shrink of itself to fit: to text of eleven pixels.
 export function sizes(scale, compact) {
   const k = scale;
   return compact
-    ? { height: 26 * k, row: 32 * k, column: 70 * k, gap: 30 * k, pad: 14 * k, inset: 8 * k, font: 13 * k, small: 10 * k, badge: 13 * k, compact }
-    : { height: 46 * k, row: 54 * k, column: 92 * k, gap: 38 * k, pad: 16 * k, inset: 10 * k, font: 15.5 * k, small: 11.5 * k, badge: 15 * k, compact };
+    ? { height: 26 * k, row: 32 * k, column: 70 * k, gap: 30 * k, pad: 14 * k, inset: 8 * k, font: 13 * k, small: 10 * k, badge: 13 * k, legible: 0.85, compact }
+    : { height: 46 * k, row: 54 * k, column: 92 * k, gap: 38 * k, pad: 16 * k, inset: 10 * k, font: 15.5 * k, small: 11.5 * k, badge: 15 * k, legible: 0.72, compact };
 }
 
 const families = { mono: "'IBM Plex Mono', ui-monospace, monospace", sans: "'IBM Plex Sans', system-ui, sans-serif" };

@@ -2,15 +2,13 @@
 // The visitor's zoom stays through every update, until Fit gives it back.
 
 import { set } from "./dom.js";
-import { scaleOf } from "./measure.js";
 
 const STEP = 1.25;
 const LEAST = 0.25;
 const MOST = 4;
-const LEGIBLE = 0.66;
 
 export function zoomable(panel, viewport, svg) {
-  const state = { width: 0, height: 0, own: null, fitted: 1, run: null, across: 0, moved: false };
+  const state = { width: 0, height: 0, legible: 1, own: null, fitted: 1, run: null, across: 0, moved: false };
   const scale = () => state.own ?? state.fitted;
   const apply = () => {
     set(svg, "viewBox", `0 0 ${state.width} ${state.height}`);
@@ -46,10 +44,10 @@ export function zoomable(panel, viewport, svg) {
   dragging(viewport, state);
   return {
     dragged: () => state.moved,
-    resize(width, height, run) {
+    resize({ width, height }, legible, run) {
       // Within a run the fitted scale only shrinks: trees of changing size must not pump.
       const fresh = run !== state.run || viewport.clientWidth !== state.across;
-      Object.assign(state, { width, height, run, across: viewport.clientWidth });
+      Object.assign(state, { width, height, legible, run, across: viewport.clientWidth });
       const wanted = fitting(state, viewport, false);
       state.fitted = fresh ? wanted : Math.min(state.fitted, wanted);
       apply();
@@ -58,10 +56,10 @@ export function zoomable(panel, viewport, svg) {
 }
 
 // Into the panel's width as long as it stays legible; Fit shows all of it, however small.
-function fitting({ width, height }, viewport, whole) {
+function fitting({ width, height, legible }, viewport, whole) {
   const across = (viewport.clientWidth - 2) / width;
   if (whole) return Math.min(1, Math.max(LEAST, Math.min(across, (viewport.clientHeight - 2) / height)));
-  return Math.min(1, Math.max(LEGIBLE * scaleOf(viewport), across));
+  return Math.min(1, Math.max(legible, across));
 }
 
 // Dragging the ground moves it; a press that moved is no click on a node.
