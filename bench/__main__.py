@@ -1,0 +1,173 @@
+"""`python -m bench`: runs one suite; Markdown to standard output, progress to standard error.
+
+Exit codes: 0; 1 a suite found something that failed; 2 with one line naming the field, its value
+and what is allowed; 130 interrupted (what was measured is kept, the same command goes on).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, NoReturn
+
+from bench.context import Context, Report
+from bench.machine import code_digest, load_average, machine, versions
+from bench.prompts import load_prompts, spread
+from bench.results import Results
+from bench.settings import DTYPES, Settings
+from bench.suites import SUITES, Suite
+from core.checks import choice
+from core.errors import ConfigError, SpecScopeError
+from core.models.loading import LoadedModels, load_models
+
+DEFAULT_SUITE = "cpu-bundled"
+FOLDER = Path("artifacts")
+
+
+class Parser(argparse.ArgumentParser):
+    """Errors are one line, in the house's form."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(message)
+
+
+def whole(field: str) -> Callable[[str], int]:
+    """An argparse type whose error names the field, its value and what is allowed."""
+
+    def parse(value: str) -> int:
+        try:
+            return int(value)
+        except ValueError as error:
+            message = str(ConfigError.of(field, value, "a whole number"))
+            raise argparse.ArgumentTypeError(message) from error
+
+    return parse
+
+
+def parser() -> Parser:
+    """The command line."""
+    p = Parser(prog="python -m bench", description="Measure, print a table, keep every sample.")
+    p.add_argument("--suite", default=DEFAULT_SUITE, help=f"default: {DEFAULT_SUITE}")
+    p.add_argument("--list", action="store_true", help="name the suites with their defaults")
+    p.add_argument("--prompts", type=whole("prompts"), help="spread evenly over the domains")
+    p.add_argument("--tokens", type=whole("tokens"), help="new tokens a prompt")
+    p.add_argument("--repeats", type=whole("repeats"), help="times each, or seeds each")
+    p.add_argument("--dtype", nargs="+", help=" ".join(DTYPES))
+    p.add_argument("--threads", type=whole("threads"), help="default: torch's own")
+    p.add_argument("--out", type=Path, help=f"default: {FOLDER}/bench-SUITE.json; continued")
+    p.add_argument("--fresh", action="store_true", help="begin anew if --out is there already")
+    return p
+
+
+def listed(suites: Mapping[str, Suite]) -> str:
+    """One line a suite, one for its defaults."""
+    return "\n".join(
+        f"{suite.name}: {suite.about}\n    {suite.defaults}" for suite in suites.values()
+    )
+
+
+def run(arguments: argparse.Namespace, suites: Mapping[str, Suite]) -> Report:
+    """Measures what is missing and prints the report. Raises ConfigError, ModelError."""
+    choice("suite", arguments.suite, tuple(suites))
+    suite = suites[arguments.suite]
+    settings = suite.defaults.but(
+        prompts=arguments.prompts,
+        tokens=arguments.tokens,
+        repeats=arguments.repeats,
+        dtypes=tuple(arguments.dtype) if arguments.dtype else None,
+    )
+    suite.check(settings)
+    context = opened(suite, settings.but(threads=threads(arguments.threads)), arguments)
+    if context.results.found:
+        context.say(f"{context.results.found} samples are in {context.results.path} already")
+    suite.measure(context)
+    report = suite.report(context)
+    print("\n".join([heading(context), *report.tables]))
+    return report
+
+
+def opened(suite: Suite, settings: Settings, arguments: argparse.Namespace) -> Context:
+    """Everything the suite measures with."""
+    path = arguments.out or FOLDER / f"bench-{suite.name}.json"
+    header = {
+        "suite": suite.name,
+        "settings": settings.to_plain(),
+        "machine": machine(),
+        "versions": versions(),
+        "code": code_digest(),
+    }
+    prompts = load_prompts()
+    results = Results.open(path, header, fresh=arguments.fresh)
+    chosen = spread(prompts, settings.prompts)
+    return Context(settings, chosen, prompts, results, loader(), teller())
+
+
+def threads(count: int | None) -> int:
+    """torch's threads, set to `count` if one is given."""
+    import torch
+
+    from core.threads import use_threads
+
+    return use_threads(count) if count is not None else torch.get_num_threads()
+
+
+def loader() -> Callable[[str], LoadedModels]:
+    """Loads the bundled family on the CPU, each dtype once."""
+    return cache(lambda dtype: load_models(dtype=dtype, device="cpu"))
+
+
+def teller() -> Callable[[str], None]:
+    """Progress on standard error, with the seconds since the start."""
+    start = time.monotonic()
+
+    def say(message: str) -> None:
+        print(f"[{time.monotonic() - start:6.0f} s] {message}", file=sys.stderr, flush=True)
+
+    return say
+
+
+def heading(context: Context) -> str:
+    """What the tables are of."""
+    header: dict[str, Any] = context.results.header
+    where = header["machine"]
+    return "\n".join(
+        [
+            f"## {header['suite']}",
+            "",
+            f"`python -m bench --suite {header['suite']} {context.settings} "
+            f"--threads {context.settings.threads}`",
+            "",
+            f"- machine: {where['processor']}, {where['cores']} cores, {where['memory_gib']} GiB, "
+            f"{where['system']}; load average {load_average()}",
+            "- versions: " + ", ".join(f"{k} {v}" for k, v in header["versions"].items()),
+            f"- code and weights: {header['code']}",
+            "",
+        ]
+    )
+
+
+def main(argv: Sequence[str] | None = None, suites: Mapping[str, Suite] = SUITES) -> int:
+    """Runs the command; returns its exit code."""
+    try:
+        arguments = parser().parse_args(argv)
+        if arguments.list:
+            print(listed(suites))
+            return 0
+        report = run(arguments, suites)
+    except KeyboardInterrupt:
+        print("interrupted: what was measured is kept, the same command goes on", file=sys.stderr)
+        return 130
+    except SpecScopeError as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    for failure in report.failures:
+        print(f"FAILED: {failure}", file=sys.stderr)
+    return 1 if report.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,36 @@
+"""Context: what a suite measures with. Loading is passed in, so that tests share models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from bench.prompts import Prompt
+from bench.results import Results
+from bench.settings import Settings
+from core.models.loading import LoadedModels
+
+__all__ = ["Context", "Report"]
+
+
+@dataclass(frozen=True)
+class Context:
+    """`prompts` are those chosen by the settings, `all_prompts` every one there is.
+
+    `load(dtype)` gives the bundled family on the CPU; `say` tells the reader how far it is.
+    """
+
+    settings: Settings
+    prompts: tuple[Prompt, ...]
+    all_prompts: tuple[Prompt, ...]
+    results: Results
+    load: Callable[[str], LoadedModels]
+    say: Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Markdown tables, and one sentence for each thing that failed (exit status 1)."""
+
+    tables: tuple[str, ...]
+    failures: tuple[str, ...] = ()

@@ -1,0 +1,88 @@
+"""Pure statistics: medians, and bootstrap intervals over groups of values. Knows nothing of what is
+measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Estimate", "estimate", "least_squares", "median", "pooled_length", "pooled_ratio"]
+
+Rows = npt.NDArray[np.float64]
+RESAMPLES = 2000
+LEVEL = 95.0
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A figure with its bootstrap 95 % interval; `groups` is how many were resampled."""
+
+    value: float
+    low: float
+    high: float
+    groups: int
+
+    @property
+    def half_width(self) -> float:
+        return (self.high - self.low) / 2
+
+
+def estimate(
+    groups: Sequence[Sequence[Any]],
+    statistic: Callable[[Rows], float],
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> Estimate | None:
+    """`statistic` of all values, with the percentile interval of resampled groups; None of nothing.
+
+    Values of one group (a prompt, measured several times) are not independent: groups are drawn
+    with replacement, each with all its values. A value is a number or a row of numbers. The seed is
+    fixed, so that the same values always give the same interval.
+    """
+    arrays = [np.asarray(group, dtype=np.float64) for group in groups if len(group)]
+    if not arrays:
+        return None
+    value = statistic(np.concatenate(arrays))
+    picks = np.random.default_rng(seed).integers(len(arrays), size=(resamples, len(arrays)))
+    single = np.concatenate(arrays) if all(len(array) == 1 for array in arrays) else None
+    drawn = [
+        # One value a group: a plain gather is the same resample, ten times faster.
+        statistic(np.concatenate([arrays[i] for i in pick]) if single is None else single[pick])
+        for pick in picks
+    ]
+    tail = (100.0 - LEVEL) / 2
+    low, high = np.percentile(drawn, [tail, 100.0 - tail])
+    return Estimate(value, float(low), float(high), len(arrays))
+
+
+def median(values: Rows | Sequence[float]) -> float:
+    """The middle value, or the mean of the two middle ones."""
+    return float(np.median(values))
+
+
+def pooled_length(rows: Rows) -> float:
+    """Tokens per LLM pass of rows (accepted tokens, rounds): 1 + sum accepted / sum rounds.
+
+    The pool's own mean, so that a prompt counts by its rounds; a mean of the prompts' means would
+    flatter prompts that need few.
+    """
+    accepted, rounds = rows.sum(axis=0)
+    return float(1 + accepted / rounds)
+
+
+def pooled_ratio(rows: Rows) -> float:
+    """`pooled_length` of columns 0, 1 over that of columns 2, 3: the same prompts, two ways."""
+    return pooled_length(rows[:, :2]) / pooled_length(rows[:, 2:])
+
+
+def least_squares(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """(a, b) of the line a + b x through points (x, y); b is 0 where all x are one."""
+    xs, ys = np.asarray(points, dtype=np.float64).T
+    spread = float(((xs - xs.mean()) ** 2).sum())
+    slope = float(((xs - xs.mean()) * (ys - ys.mean())).sum()) / spread if spread else 0.0
+    return float(ys.mean()) - slope * float(xs.mean()), slope

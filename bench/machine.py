@@ -1,0 +1,85 @@
+"""Where a result comes from: processor, memory, versions, a digest of code and weights."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from core.models.catalog import bundled_llm
+
+__all__ = ["code_digest", "load_average", "machine", "pin_arithmetic", "versions"]
+
+HOUSE = Path(__file__).resolve().parents[1]
+LIBRARIES = ("torch", "transformers", "tokenizers", "numpy")
+GIB = 1 << 30
+
+
+def machine() -> dict[str, Any]:
+    """Cores this process may use, the processor's name, memory in GiB (None where unknown)."""
+    return {
+        "cores": _cores(),
+        "processor": _processor(),
+        "memory_gib": _memory(),
+        "system": f"{platform.system()} {platform.machine()}",
+    }
+
+
+def versions() -> dict[str, str]:
+    """Python and the libraries that do the arithmetic."""
+    return {
+        "python": platform.python_version(),
+        **{name: importlib.metadata.version(name) for name in LIBRARIES},
+    }
+
+
+def load_average() -> float | None:
+    """Runnable processes over the last minute: how quiet the machine was. None where unknown."""
+    return round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
+
+
+def code_digest() -> str:
+    """A digest of the engine's sources, the bundled weights and the prompts."""
+    files = [*HOUSE.glob("core/**/*.py"), *bundled_llm().parent.glob("*/*.safetensors")]
+    digest = hashlib.sha256()
+    for path in sorted((*files, HOUSE / "bench" / "prompts.jsonl")):
+        digest.update(path.relative_to(HOUSE).as_posix().encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def pin_arithmetic() -> None:
+    """What the laws of equality are pinned to (ALGORITHMS 9.1): float32 as written, no TF32."""
+    torch.set_float32_matmul_precision("highest")
+    matmul: Any = torch.backends.cuda.matmul
+    matmul.allow_tf32 = False
+    matmul.allow_fp16_reduced_precision_reduction = False
+    matmul.allow_bf16_reduced_precision_reduction = False
+    torch.backends.cudnn.allow_tf32 = False
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _processor() -> str:
+    known = Path("/proc/cpuinfo")
+    if known.is_file():
+        for line in known.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _memory() -> float | None:
+    try:
+        return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB, 1)
+    except (AttributeError, ValueError, OSError):
+        return None

@@ -1,0 +1,59 @@
+"""Our engine as a contestant: prompts in, token ids and figures out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bench.prompts import Prompt
+from core.config import Request, SamplingParams, SpeculationConfig
+from core.engine import Engine
+from core.events import RoundCompleted, RunStarted
+from core.outcome import Outcome
+
+__all__ = ["Case", "count_tokens", "decode", "request"]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One prompt to continue by `tokens` tokens with `seed` (not read at temperature 0)."""
+
+    prompt: Prompt
+    seed: int
+    tokens: int
+    temperature: float
+    ignore_eos: bool = False
+
+
+def request(case: Case, speculation: SpeculationConfig) -> Request:
+    """The engine's request of a case."""
+    sampling = SamplingParams(
+        max_new_tokens=case.tokens,
+        temperature=case.temperature,
+        seed=case.seed,
+        ignore_eos=case.ignore_eos,
+    )
+    return Request(case.prompt.text, sampling, speculation)
+
+
+def decode(
+    engine: Engine, cases: Sequence[Case], speculation: SpeculationConfig, together: int = 1
+) -> list[dict[str, Any]]:
+    """Every case's outcome (`Outcome.to_plain`), in order, `together` requests live at a time."""
+    outcomes: list[dict[str, Any]] = []
+    for start in range(0, len(cases), together):
+        group = cases[start : start + together]
+        found: dict[str, Outcome] = {}
+        for event in engine.generate_many([request(case, speculation) for case in group]):
+            if isinstance(event, RunStarted):  # they start in the order of the requests
+                found[event.run_id] = Outcome()
+            found[event.run_id].observe(event)
+        outcomes += [outcome.to_plain() for outcome in found.values()]
+    return outcomes
+
+
+def count_tokens(engine: Engine, case: Case, speculation: SpeculationConfig) -> int:
+    """Runs a case to its end, as a caller that wants the text would; new tokens."""
+    events = engine.generate(request(case, speculation))
+    return sum(len(event.token_ids) for event in events if isinstance(event, RoundCompleted))

@@ -1,0 +1,45 @@
+"""The development prompts of `prompts.jsonl`, spread over their domains."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["Prompt", "domains", "load_prompts", "spread"]
+
+PROMPTS = Path(__file__).with_name("prompts.jsonl")
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """One text to continue. `number` is its line in the file; seeds are counted from it."""
+
+    id: str
+    domain: str
+    text: str
+    number: int
+
+    def seed(self, repeat: int = 0) -> int:
+        """The seed of this prompt's runs above temperature 0: its own, and fixed."""
+        return 1000 * (repeat + 1) + self.number
+
+
+def load_prompts(path: Path = PROMPTS) -> tuple[Prompt, ...]:
+    """Every prompt of the file, in its order."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    entries = [json.loads(line) for line in lines if line.strip()]
+    return tuple(Prompt(e["id"], e["domain"], e["prompt"], i) for i, e in enumerate(entries))
+
+
+def domains(prompts: tuple[Prompt, ...]) -> tuple[str, ...]:
+    """Their domains, in order of appearance."""
+    return tuple(dict.fromkeys(prompt.domain for prompt in prompts))
+
+
+def spread(prompts: tuple[Prompt, ...], count: int) -> tuple[Prompt, ...]:
+    """The first `count`, taken in turn from each domain, put back in the file's order."""
+    by_domain = {name: [p for p in prompts if p.domain == name] for name in domains(prompts)}
+    longest = max(map(len, by_domain.values()), default=0)
+    turns = [of[i] for i in range(longest) for of in by_domain.values() if i < len(of)]
+    return tuple(sorted(turns[:count], key=lambda prompt: prompt.number))

@@ -1,0 +1,56 @@
+"""How much a suite does: prompts, tokens, repeats, threads, dtypes; part of every result."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+from core.checks import choice, integer
+from core.errors import ConfigError
+
+__all__ = ["DTYPES", "MAX_PROMPTS", "Settings"]
+
+DTYPES = ("float32", "bfloat16")
+MAX_PROMPTS = 60
+MAX_TOKENS = 512
+MAX_REPEATS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """`prompts` are spread evenly over the domains; `tokens` new ones each.
+
+    `repeats`: times each block is measured in a suite that takes time, seeds per prompt above
+    temperature 0 in one that does not. `threads` 0: torch's own number.
+    """
+
+    prompts: int
+    tokens: int
+    repeats: int
+    dtypes: tuple[str, ...]
+    threads: int = 0
+
+    def __post_init__(self) -> None:
+        integer("prompts", self.prompts, 1, MAX_PROMPTS)
+        integer("tokens", self.tokens, 1, MAX_TOKENS)
+        integer("repeats", self.repeats, 1, MAX_REPEATS)
+        for dtype in self.dtypes:
+            choice("dtype", dtype, DTYPES)
+        if not self.dtypes or len(set(self.dtypes)) != len(self.dtypes):
+            raise ConfigError.of("dtype", self.dtypes, "name each dtype once")
+
+    def but(self, **given: Any) -> Settings:
+        """These settings with what was given; None stands for not given."""
+        chosen = {name: value for name, value in given.items() if value is not None}
+        return dataclasses.replace(self, **chosen)
+
+    def to_plain(self) -> dict[str, Any]:
+        """Only JSON's own types."""
+        return {**dataclasses.asdict(self), "dtypes": list(self.dtypes)}
+
+    def __str__(self) -> str:
+        return (
+            f"--prompts {self.prompts} --tokens {self.tokens} --repeats {self.repeats} "
+            f"--dtype {' '.join(self.dtypes)}"
+        )

@@ -1,0 +1,95 @@
+"""`acceptance`: tokens per LLM pass, with intervals over prompts; depends on no clock.
+
+By SSM and their union, coupled and plain, by tree width; looping continuations apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bench.context import Context, Report
+from bench.machine import pin_arithmetic
+from bench.ours import Case, decode
+from bench.settings import Settings
+from bench.suites.acceptance_rows import Row, acceptance_rows
+from bench.suites.acceptance_tables import tables
+from core.engine import Engine
+from core.errors import ConfigError
+from core.models.catalog import bundled_ssms
+
+__all__ = ["Acceptance", "distinct_share"]
+
+GRAM = 4
+TOGETHER = 10  # requests decoded in one batch: the same tokens, sooner
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """See Suite. `parts` can be fewer, for a quick look."""
+
+    name: str = "acceptance"
+    about: str = "tokens per LLM pass by SSM, union, coupling and tree width; depends on no clock"
+    defaults: Settings = Settings(prompts=60, tokens=64, repeats=1, dtypes=("float32",))
+    parts: tuple[str, ...] = ("same", "more", "chain", "width")
+
+    def check(self, settings: Settings) -> None:
+        """One dtype at a time: the tables have no column for it."""
+        if len(settings.dtypes) != 1:
+            raise ConfigError.of("dtype", " ".join(settings.dtypes), "one dtype a run")
+
+    def rows(self) -> tuple[Row, ...]:
+        """The rows, for the bundled SSMs."""
+        names = [folder.name for folder in bundled_ssms()]
+        return tuple(row for row in acceptance_rows(names) if row.part in self.parts)
+
+    def measure(self, context: Context) -> None:
+        pin_arithmetic()
+        rows = self.rows()
+        todo = [row for row in rows if not context.results.has(**row.key)]
+        if not todo:
+            return
+        engine = Engine(context.load(context.settings.dtypes[0]))
+        for row in todo:
+            if context.results.has(**row.key):
+                continue  # a row of another table with the same configuration
+            context.results.add({**row.key, "prompts": _measured(context, engine, row)})
+            done = sum(context.results.has(**each.key) for each in rows)
+            context.say(f"{done} of {len(rows)}: {row.kind}: {row.name} ({row.part})")
+
+    def report(self, context: Context) -> Report:
+        return Report(tables(context, self.rows()))
+
+
+def distinct_share(token_ids: Sequence[int], size: int = GRAM) -> float:
+    """Share of different grams of `size` tokens among all; 1 where there are none."""
+    grams = [tuple(token_ids[i : i + size]) for i in range(len(token_ids) - size + 1)]
+    return len(set(grams)) / len(grams) if grams else 1.0
+
+
+def _measured(context: Context, engine: Engine, row: Row) -> list[dict[str, Any]]:
+    settings, temperature = context.settings, row.kind.temperature
+    repeats = settings.repeats if temperature > 0 else 1
+    asked = [
+        Case(prompt, prompt.seed(repeat), settings.tokens, temperature)
+        for repeat in range(repeats)
+        for prompt in context.prompts
+    ]
+    outcomes = decode(engine, asked, row.speculation, TOGETHER)
+    return [_sample(case, outcome) for case, outcome in zip(asked, outcomes, strict=True)]
+
+
+def _sample(case: Case, outcome: dict[str, Any]) -> dict[str, Any]:
+    summary = outcome["summary"]
+    return {
+        "id": case.prompt.id,
+        "domain": case.prompt.domain,
+        "seed": case.seed,
+        "tokens": summary["num_new_tokens"],
+        "rounds": summary["num_rounds"],
+        "accepted": summary["num_accepted_tokens"],
+        "nodes": summary["num_verified_nodes"],
+        "mean_acceptance_length": summary["mean_acceptance_length"],
+        "distinct_4_grams": round(distinct_share(outcome["token_ids"]), 4),
+    }

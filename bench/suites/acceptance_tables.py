@@ -1,0 +1,214 @@
+"""The tables of the `acceptance` suite. Reads samples, runs nothing.
+
+A figure is pooled over prompts, 1 + accepted tokens / rounds, and its interval is a bootstrap over
+prompts. Continuations that repeat themselves are easy to draft: they stand apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from bench.context import Context
+from bench.figures import Estimate, estimate, pooled_length, pooled_ratio
+from bench.prompts import domains
+from bench.suites.acceptance_rows import KINDS, WIDTHS, Kind, Row
+from bench.tables import NOTHING, figure, ratio, table
+
+__all__ = ["LOOPING", "tables"]
+
+LOOPING = 0.7
+Prompts = list[dict[str, Any]]
+Wanted = Callable[[dict[str, Any]], bool]
+
+
+def tables(context: Context, rows: Sequence[Row]) -> tuple[str, ...]:
+    """Everything that can be made of the samples that are there."""
+    found = {
+        row: sample["prompts"]
+        for row in rows
+        if (sample := next(context.results.where(**row.key), None)) is not None
+    }
+    names = domains(context.all_prompts)
+    return (
+        _by_row(found, names),
+        _comparisons(found),
+        _widths(found),
+        _width_domains(found, names),
+        _loops(found, names),
+    )
+
+
+def _fresh(prompt: dict[str, Any]) -> bool:
+    return bool(prompt["distinct_4_grams"] >= LOOPING)
+
+
+def _of(domain: str) -> Wanted:
+    return lambda prompt: _fresh(prompt) and prompt["domain"] == domain
+
+
+def _length(prompts: Prompts, wanted: Wanted = _fresh) -> Estimate | None:
+    """Tokens per LLM pass of the wanted continuations, each prompt a group."""
+    groups: dict[str, list[tuple[int, int]]] = {}
+    for prompt in filter(wanted, prompts):
+        groups.setdefault(prompt["id"], []).append((prompt["accepted"], prompt["rounds"]))
+    return estimate(list(groups.values()), pooled_length)
+
+
+def _paired(one: Prompts, other: Prompts, wanted: Wanted = _fresh) -> Estimate | None:
+    """The ratio of two rows over the continuations wanted in both, prompt by prompt."""
+    base = {(p["id"], p["seed"]): p for p in other if wanted(p)}
+    groups: dict[str, list[tuple[int, ...]]] = {}
+    for prompt in filter(wanted, one):
+        if (same := base.get((prompt["id"], prompt["seed"]))) is not None:
+            values = (prompt["accepted"], prompt["rounds"], same["accepted"], same["rounds"])
+            groups.setdefault(prompt["id"], []).append(values)
+    return estimate(list(groups.values()), pooled_ratio)
+
+
+def _nodes(prompts: Prompts) -> str:
+    rounds = sum(prompt["rounds"] for prompt in prompts)
+    return f"{sum(p['nodes'] for p in prompts) / rounds:.1f}" if rounds else NOTHING
+
+
+def _by_row(found: dict[Row, Prompts], names: Iterable[str]) -> str:
+    names = tuple(names)
+    lines = [
+        [
+            f"{row.kind.temperature:g}",
+            f"{row.kind.draft}, {row.kind.verify}",
+            _shape(row),
+            row.name,
+            _nodes(prompts),
+            figure(_length(prompts)),
+            *(figure(_length(prompts, _of(name))) for name in names),
+            figure(_length(prompts, lambda prompt: not _fresh(prompt))),
+        ]
+        for row, prompts in found.items()
+        if row.part != "width"
+    ]
+    heads = ("T", "draft, verify", "expansion", "drafters", "nodes", "tokens per LLM pass")
+    note = (
+        "1 + accepted tokens / rounds, pooled, with bootstrap 95 % intervals over prompts; "
+        f"continuations with fewer than {LOOPING:.0%} distinct 4-grams are in the last column only."
+    )
+    return table("Tokens per LLM pass", (*heads, *names, "looping"), lines, note)
+
+
+def _shape(row: Row) -> str:
+    return f"<{','.join(map(str, row.speculation.expansion))}>"
+
+
+def _comparisons(found: dict[Row, Prompts]) -> str:
+    lines = []
+    for kind in KINDS:
+        singles = _rows(found, "same", kind)
+        union = [row for row in singles if len(row.speculation.drafters) > 1]
+        alone = [row for row in singles if len(row.speculation.drafters) == 1]
+        chains = _rows(found, "chain", kind)
+        for row in union:
+            lines += _against(found, f"{row.name} / best single SSM", row, alone)
+        trees = [*union, *_rows(found, "width", kind), *_more(found, kind)]
+        if trees:
+            best = max(trees, key=lambda row: _value(found[row]))
+            name = f"best tree ({best.name} {_shape(best)}) / best single chain"
+            lines += _against(found, name, best, chains)
+    lines += _coupling(found)
+    heads = ("kind", "comparison", "ratio", "base")
+    note = "Ratios over the same prompts and seeds, neither looping."
+    return table("Comparisons", heads, lines, note)
+
+
+def _against(found: dict[Row, Prompts], name: str, row: Row, others: list[Row]) -> list[list[str]]:
+    """A row against the best of the others, if there are any."""
+    if not others:
+        return []
+    base = max(others, key=lambda other: _value(found[other]))
+    return [[str(row.kind), name, ratio(_paired(found[row], found[base])), base.name]]
+
+
+def _coupling(found: dict[Row, Prompts]) -> list[list[str]]:
+    lines = []
+    plain = {(row.part, row.name): row for row in found if row.kind == KINDS[2]}
+    for row in found:
+        base = plain.get((row.part, row.name))
+        if row.kind == KINDS[1] and base is not None:
+            name = f"coupled / plain top-k, {row.name} {_shape(row)}"
+            paired = ratio(_paired(found[row], found[base]))
+            lines.append([f"match, T = {row.kind.temperature:g}", name, paired, "topk"])
+    return lines
+
+
+def _rows(found: dict[Row, Prompts], part: str, kind: Kind) -> list[Row]:
+    return [row for row in found if row.part == part and row.kind == kind]
+
+
+def _more(found: dict[Row, Prompts], kind: Kind) -> list[Row]:
+    """Further trees at the kind's temperature and rule; best first counts with the default kinds."""
+    best = [] if kind not in KINDS[:2] else [kind.draft, "best_first"]
+    wanted = [(kind.temperature, draft, kind.verify) for draft in best]
+    return [
+        row
+        for row in found
+        if row.part == "more" and (row.kind.temperature, row.kind.draft, row.kind.verify) in wanted
+    ]
+
+
+def _value(prompts: Prompts) -> float:
+    pairs = [(prompt["accepted"], prompt["rounds"]) for prompt in prompts if _fresh(prompt)]
+    return pooled_length(np.array(pairs, dtype=np.float64)) if pairs else 0.0
+
+
+def _widths(found: dict[Row, Prompts]) -> str:
+    lines = []
+    for kind in KINDS:
+        rows = _rows(found, "width", kind)
+        if len(rows) != len(WIDTHS):
+            continue
+        lengths = [_length(found[row]) for row in rows]
+        lines.append([str(kind), *map(figure, lengths), *_monotone(lengths)])
+    heads = ("kind", *(f"width {w}" for w in WIDTHS), "no step falls by more than its interval")
+    note = "Union of all SSMs, expansions <w,1,1,1,1,1,1,1>, nothing cut."
+    return table("By tree width", (*heads, "width 5 above width 1"), lines, note)
+
+
+def _monotone(lengths: Sequence[Estimate | None]) -> list[str]:
+    known = [length for length in lengths if length is not None]
+    if len(known) != len(WIDTHS):
+        return [NOTHING, NOTHING]
+    pairs = zip(known, known[1:], strict=False)
+    steps = all(b.value >= a.value - a.half_width for a, b in pairs)
+    return ["yes" if steps else "NO", "yes" if known[-1].value > known[0].value else "NO"]
+
+
+def _width_domains(found: dict[Row, Prompts], names: Iterable[str]) -> str:
+    lines = []
+    for kind in KINDS:
+        rows = _rows(found, "width", kind)
+        if len(rows) != len(WIDTHS):
+            continue
+        for name in names:
+            lengths = [_length(found[row], _of(name)) for row in rows]
+            values = [f"{length.value:.2f}" if length else NOTHING for length in lengths]
+            lines.append([str(kind), name, *values, *_monotone(lengths)])
+    heads = ("kind", "domain", *(f"width {w}" for w in WIDTHS), "steps hold", "5 above 1")
+    return table("By tree width and domain", heads, lines)
+
+
+def _loops(found: dict[Row, Prompts], names: Iterable[str]) -> str:
+    """Lossless rows share their text: one row a kind tells how much of it repeats."""
+    names = tuple(names)
+    lines = []
+    for kind in KINDS:
+        rows = [row for row in _rows(found, "same", kind) if len(row.speculation.drafters) > 1]
+        for row in rows[:1]:
+            prompts = found[row]
+            shares = [p["distinct_4_grams"] for p in prompts]
+            by = [[p["distinct_4_grams"] for p in prompts if p["domain"] == n] for n in names]
+            looping = sum(not _fresh(prompt) for prompt in prompts)
+            means = [f"{sum(s) / len(s):.0%}" if s else NOTHING for s in (shares, *by)]
+            lines.append([str(kind), len(prompts), looping, *means])
+    heads = ("kind", "continuations", f"looping (< {LOOPING:.0%})", "mean share", *names)
+    return table("Distinct 4-grams of the continuations", heads, lines)

@@ -1,0 +1,179 @@
+"""`cpu-bundled`: tokens per second on the CPU, ours and transformers', on the bundled family.
+
+One process, one set of threads, contestants interleaved block by block; a block is one prompt once
+through every contestant. The clock runs from the prompt to the last token, prefill included.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from bench.context import Context, Report
+from bench.interleave import Block, blocks, interleaved
+from bench.machine import load_average
+from bench.ours import Case, count_tokens
+from bench.prompts import Prompt, spread
+from bench.settings import Settings
+from bench.suites.cpu_tables import GENERATE, best_variant, tables
+from bench.suites.cpu_variants import FAMILIES, Variant, all_variants
+from bench.theirs import Theirs, load_module
+from core.config import PRESETS, SpeculationConfig
+from core.engine import Engine
+from core.models.catalog import bundled_ssms
+
+__all__ = ["CpuBundled"]
+
+TEMPERATURES = (0.0, 0.8)
+SWEEP_PROMPTS = 4
+Contestant = Callable[[Block], dict[str, float]]
+
+
+@dataclass(frozen=True)
+class CpuBundled:
+    """See Suite. `variants` of transformers' own speculation are swept, the best of each family
+    competes; None: all of them."""
+
+    name: str = "cpu-bundled"
+    about: str = "tokens per second: plain decoding, every preset, transformers three ways"
+    defaults: Settings = Settings(prompts=12, tokens=64, repeats=5, dtypes=("float32", "bfloat16"))
+    temperatures: tuple[float, ...] = TEMPERATURES
+    variants: tuple[Variant, ...] | None = None
+
+    def check(self, settings: Settings) -> None:
+        """Any settings will do."""
+
+    def measure(self, context: Context) -> None:
+        variants = all_variants() if self.variants is None else self.variants
+        for dtype in context.settings.dtypes:
+            arena = Arena(context, dtype, variants)
+            for temperature in self.temperatures:
+                if arena.missing(temperature):
+                    arena.sweep(temperature)
+                    arena.contest(temperature)
+
+    def report(self, context: Context) -> Report:
+        return Report(tables(context.results, context.settings.dtypes, self.temperatures))
+
+
+class Arena:
+    """Everybody's models in one dtype; loaded when first needed, so that a full file loads none."""
+
+    def __init__(self, context: Context, dtype: str, variants: tuple[Variant, ...]) -> None:
+        self._context = context
+        self._dtype = dtype
+        self._variants = variants
+        self._prompts = {prompt.id: prompt for prompt in context.all_prompts}
+        self._loaded: tuple[Engine, Theirs, dict[str, Any]] | None = None
+
+    def missing(self, temperature: float) -> list[Block]:
+        """Blocks that are not in the results."""
+        results, settings = self._context.results, self._context.settings
+        return [
+            block
+            for block in blocks([prompt.id for prompt in self._context.prompts], settings.repeats)
+            if not results.has(**self._key("block", temperature, block))
+        ]
+
+    def sweep(self, temperature: float) -> None:
+        """Every variant of transformers' own speculation once on prompts that do not compete."""
+        results = self._context.results
+        todo = [
+            block
+            for block in blocks([prompt.id for prompt in self._sweep_prompts()], 1)
+            if not results.has(**self._key("sweep", temperature, block))
+        ]
+        if todo:
+            # An assistant of its own each: schedule and threshold persist in it.
+            found = {str(v): self._variant(v, temperature) for v in self._variants}
+            self._theirs({}, temperature, todo[0])  # the process's first call is not counted
+            for block, figures in interleaved(todo, found):
+                self._keep("sweep", temperature, block, figures)
+
+    def contest(self, temperature: float) -> None:
+        """The blocks: every contestant once each, after one round that is not counted."""
+        contestants = dict(self._contestants(temperature))
+        warming = Block(self._sweep_prompts()[0].id, 0)
+        for run in contestants.values():
+            run(warming)
+        for block, figures in interleaved(self.missing(temperature), contestants):
+            self._keep("block", temperature, block, figures)
+
+    # -- contestants --
+
+    def _contestants(self, temperature: float) -> Iterator[tuple[str, Contestant]]:
+        for preset in PRESETS:
+            config = SpeculationConfig.preset(preset, temperature)
+            yield preset, partial(self._ours, config, temperature)
+        yield GENERATE, partial(self._theirs, {}, temperature)
+        for family in FAMILIES:
+            best = best_variant(self._context.results, self._dtype, temperature, family)
+            of_family = {str(v): v for v in self._variants if v.family == family}
+            if best in of_family:
+                yield family, self._variant(of_family[best], temperature)
+
+    def _ours(
+        self, config: SpeculationConfig, temperature: float, block: Block
+    ) -> dict[str, float]:
+        engine, _, _ = self._models()
+        prompt = self._prompts[block.item]
+        case = Case(prompt, prompt.seed(block.repeat), self._context.settings.tokens, temperature)
+        return _timed(lambda: count_tokens(engine, case, config))
+
+    def _theirs(
+        self, options: dict[str, Any], temperature: float, block: Block
+    ) -> dict[str, float]:
+        _, theirs, _ = self._models()
+        prompt = self._prompts[block.item]
+        ids, seed = theirs.tokenize(prompt.text), prompt.seed(block.repeat)
+        tokens = self._context.settings.tokens
+        return _timed(lambda: len(theirs.generate(ids, tokens, temperature, seed, **options)))
+
+    def _variant(self, variant: Variant, temperature: float) -> Contestant:
+        _, theirs, modules = self._models()
+        return partial(self._theirs, variant.options(theirs, modules), temperature)
+
+    # -- details --
+
+    def _models(self) -> tuple[Engine, Theirs, dict[str, Any]]:
+        if self._loaded is None:
+            theirs = Theirs(self._dtype)
+            modules = {path.name: load_module(path, theirs.dtype) for path in bundled_ssms()}
+            self._loaded = (Engine(self._context.load(self._dtype)), theirs, modules)
+        return self._loaded
+
+    def _sweep_prompts(self) -> tuple[Prompt, ...]:
+        """Prompts that do not compete, as far as there are any left."""
+        used = {prompt.id for prompt in self._context.prompts}
+        spare = tuple(p for p in self._context.all_prompts if p.id not in used)
+        return spread(spare or self._context.all_prompts, SWEEP_PROMPTS)
+
+    def _key(self, kind: str, temperature: float, block: Block) -> dict[str, Any]:
+        return {
+            "kind": kind,
+            "dtype": self._dtype,
+            "temperature": temperature,
+            "prompt": block.item,
+            "repeat": block.repeat,
+        }
+
+    def _keep(
+        self, kind: str, temperature: float, block: Block, figures: dict[str, dict[str, float]]
+    ) -> None:
+        key = self._key(kind, temperature, block)
+        self._context.results.add({**key, "load": load_average(), "figures": figures})
+        seconds = sum(figure["seconds"] for figure in figures.values())
+        left = len(self.missing(temperature))
+        self._context.say(
+            f"{kind} {self._dtype} T={temperature:g} {block.item} in {seconds:.1f} s; "
+            f"{left} blocks left here"
+        )
+
+
+def _timed(run: Callable[[], int]) -> dict[str, float]:
+    start = time.perf_counter()
+    tokens = run()
+    return {"tokens": tokens, "seconds": time.perf_counter() - start}

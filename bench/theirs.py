@@ -1,0 +1,71 @@
+"""transformers as a contestant on the same weights: generate, assisted, prompt lookup.
+
+Loads its own copy of the models, so that what it gives owes nothing to our loading.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from core.models.catalog import bundled_llm
+
+__all__ = ["Theirs", "load_module"]
+
+
+def load_module(folder: Path, dtype: torch.dtype) -> Any:
+    """A bundled model as transformers loads it, in eval mode."""
+    from transformers import AutoModelForCausalLM
+    from transformers.utils import logging
+
+    quiet: Any = logging.disable_progress_bar
+    quiet()
+    module: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
+    return module.eval()
+
+
+class Theirs:
+    """The bundled LLM under transformers' own generation loop."""
+
+    def __init__(self, dtype: str = "float32") -> None:
+        from transformers import AutoTokenizer
+
+        self.dtype = getattr(torch, dtype)
+        self.tokenizer: Any = AutoTokenizer.from_pretrained(bundled_llm())
+        self.module = load_module(bundled_llm(), self.dtype)
+
+    def tokenize(self, text: str) -> list[int]:
+        """A prompt's token ids."""
+        return [int(token_id) for token_id in self.tokenizer(text)["input_ids"]]
+
+    @torch.inference_mode()
+    def generate(
+        self,
+        prompt_ids: Sequence[int],
+        tokens: int,
+        temperature: float = 0.0,
+        seed: int = 0,
+        **options: Any,
+    ) -> list[int]:
+        """The new token ids; `options` go to `generate` as they are."""
+        ids: Any = torch.tensor([list(prompt_ids)])
+        drawn: dict[str, Any] = {"do_sample": False}
+        if temperature > 0:
+            torch.manual_seed(seed)
+            drawn = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
+        found = self.module.generate(
+            ids, attention_mask=torch.ones_like(ids), max_new_tokens=tokens, **drawn, **options
+        )
+        return [int(token_id) for token_id in found[0, ids.shape[1] :]]
+
+    @staticmethod
+    def assistant(module: Any, schedule: str, count: int) -> Any:
+        """A copy of an SSM of its own: schedule and threshold persist in an assistant."""
+        own = copy.deepcopy(module)
+        own.generation_config.num_assistant_tokens = count
+        own.generation_config.num_assistant_tokens_schedule = schedule
+        return own
