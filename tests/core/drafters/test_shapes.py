@@ -1,0 +1,132 @@
+"""Shapes, budgets and names: what a drafter is asked for, fixed before anything is drawn."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.config import SpeculationConfig
+from core.drafters import make_drafters, resolve_drafters
+from core.drafters.base import Draft, cut_shape, shape_nodes
+from core.errors import ConfigError
+from core.length import LENGTH_POLICIES, Fixed
+from core.turn import Live
+from tests.fakes import TableModel, loaded_tables, random_table, sequence_of
+from tests.laws.trees import LAW
+
+SHAPES = st.lists(st.integers(1, 4), min_size=1, max_size=5).map(tuple)
+
+
+@pytest.mark.parametrize(
+    ("shape", "nodes"), [((), 0), ((1,), 1), ((1, 1, 3, 1), 8), ((2, 2, 2), 14), ((4,), 4)]
+)
+def test_nodes_of_an_expansion(shape: tuple[int, ...], nodes: int) -> None:
+    assert shape_nodes(shape) == nodes
+
+
+@pytest.mark.parametrize(
+    ("shape", "budget", "cut"),
+    [
+        ((1, 1, 3, 1), 8, (1, 1, 3, 1)),
+        ((1, 1, 3, 1), 7, (1, 1, 3)),
+        ((1, 1, 3, 1), 4, (1, 1)),
+        ((4, 2), 11, (4,)),
+        ((4, 2), 3, (3,)),
+        ((4, 2), 1, (1,)),
+        ((4, 2), 0, ()),
+    ],
+)
+def test_depth_is_cut_before_width(
+    shape: tuple[int, ...], budget: int, cut: tuple[int, ...]
+) -> None:
+    assert cut_shape(shape, budget) == cut
+
+
+@LAW
+@given(SHAPES, st.integers(1, 60))
+def test_a_cut_shape_fits_and_wastes_no_step(shape: tuple[int, ...], budget: int) -> None:
+    cut = cut_shape(shape, budget)
+    assert 1 <= shape_nodes(cut) <= budget
+    assert cut == shape[: len(cut)] or len(cut) == 1
+    if len(cut) < len(shape):
+        assert shape_nodes(shape[: len(cut) + 1]) > budget
+
+
+def live(count: int, nodes: int | None) -> Live:
+    sequence = sequence_of((1,), SpeculationConfig())
+    return Live(sequence, 0, (None,) * count, Fixed(SpeculationConfig()), nodes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("count", "nodes", "shares"),
+    [(3, 8, [3, 3, 2]), (3, 2, [1, 1, 0]), (2, None, [14, 14]), (1, 5, [5]), (0, 5, [])],
+)
+def test_nodes_are_divided_among_drafters(count: int, nodes: int | None, shares: list[int]) -> None:
+    assert live(count, nodes).budgets(14) == shares
+
+
+def test_a_walk_follows_the_first_of_equal_draws() -> None:
+    draft = Draft([4, 4, 7, 7, 9], [-1, -1, 1, 0, 3])
+    assert draft.walk((4, 7, 9, 1)) == [0, 3, 4]
+    assert draft.walk((5,)) == draft.walk(()) == []
+    assert draft.depths == (1, 1, 2, 2, 3)
+
+
+# -- names --
+
+
+@pytest.mark.parametrize(
+    ("asked", "names"),
+    [
+        (("all",), ("a", "b")),
+        (("first",), ("a",)),
+        (("b",), ("b",)),
+        (("ngram", "all"), ("ngram", "a", "b")),
+        (("b", "all"), ("b", "a")),
+        ((), ()),
+    ],
+)
+def test_names_are_resolved_in_order(asked: tuple[str, ...], names: tuple[str, ...]) -> None:
+    assert resolve_drafters(asked, ("a", "b")) == names
+
+
+def test_unknown_names_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"^drafters is 'c': one of all, first, a, b, ngram$"):
+        resolve_drafters(("a", "c"), ("a", "b"))
+    for name in ("all", "first"):
+        with pytest.raises(ConfigError, match=rf"^drafters is '{name}': no SSM .*--ssm.*ngram"):
+            resolve_drafters((name,), ())
+    assert resolve_drafters(("ngram",), ()) == ("ngram",)
+
+
+def test_every_ssm_and_prompt_lookup_are_drafters() -> None:
+    tables = [TableModel(name, 3, random_table(3, 0)) for name in ("llm", "a", "b")]
+    drafters = make_drafters(loaded_tables(tables[0], tables[1:]))
+    assert {name: drafter.name for name, drafter in drafters.items()} == {
+        "a": "a",
+        "b": "b",
+        "ngram": "ngram",
+    }
+
+
+# -- length --
+
+
+@pytest.mark.parametrize("length", [0, 1, 16])
+def test_a_fixed_length_stays(length: int) -> None:
+    policy = LENGTH_POLICIES["fixed"](SpeculationConfig(speculation_length=length))
+    for accepted in range(3):
+        assert policy.next() == length
+        policy.observe(length, accepted, 1.0)
+    assert policy.next() == length
+
+
+def test_every_length_of_the_configuration_has_a_policy() -> None:
+    from core.combine import COMBINE_RULES
+    from core.config import COMBINES, LENGTHS, VERIFIES
+    from core.verify import VERIFY_RULES
+
+    assert set(LENGTH_POLICIES) == set(LENGTHS)
+    assert set(COMBINE_RULES) == set(COMBINES)
+    assert set(VERIFY_RULES) == set(VERIFIES) - {"auto"}

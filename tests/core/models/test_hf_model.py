@@ -1,0 +1,117 @@
+"""HfModel's interface: rows, feeds, commits, and what it refuses."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+import torch
+
+from core.errors import ContextLengthError, EngineError
+from core.models.hf_model import HfModel
+from core.models.language_model import Feed, chain
+from core.models.tree_check import checked_model
+from core.tree import ROOT
+from tests.fakes import info_of, tiny_module
+
+
+@cache
+def model(context: int = 128) -> HfModel:
+    module = tiny_module("llama", seed=6)
+    return checked_model(module, info_of(module, "tiny", context=context))
+
+
+@pytest.fixture
+def row() -> object:
+    opened = model().open_row()
+    yield opened
+    model().close_row(opened)
+
+
+def test_a_chain_is_a_feed_of_parents() -> None:
+    assert chain(3, [7, 8, 9]) == Feed(3, [7, 8, 9], [ROOT, 0, 1])
+    assert chain(3, [7, 8], first=2).parents == [1, 2]
+
+
+def test_logits_are_float32_one_row_a_token(row: int) -> None:
+    (logits,) = model().forward([chain(row, [1, 2, 3])])
+    assert (logits.shape, logits.dtype) == ((3, 64), torch.float32)
+    assert model().pending(row) == 3
+    model().commit(row, [0, 1])
+    assert (model().length(row), model().pending(row)) == (2, 0)
+
+
+def test_last_only_is_the_last_row(row: int) -> None:
+    (every,) = model().forward([chain(row, [1, 2, 3])])
+    model().commit(row, [])
+    (last,) = model().forward([chain(row, [1, 2, 3], last_only=True)])
+    assert torch.allclose(last, every[-1:], atol=1e-6)
+
+
+def test_last_only_within_a_batch(row: int) -> None:
+    of, other = model(), model().open_row()
+    short, long = of.forward(
+        [chain(row, [5], last_only=True), chain(other, [1, 2, 3], last_only=True)]
+    )
+    assert short.shape == long.shape == (1, 64)
+    of.commit(row, [])
+    of.commit(other, [])
+    assert torch.allclose(of.forward([chain(row, [5])])[0], short, atol=1e-6)
+    assert torch.allclose(of.forward([chain(other, [1, 2, 3])])[0][-1:], long, atol=1e-6)
+    of.close_row(other)
+
+
+def test_a_commit_of_nothing_that_is_pending_is_refused(row: int) -> None:
+    model().forward([chain(row, [1, 2])])
+    for nodes in ([2], [-1], [0, 5]):
+        with pytest.raises(EngineError, match=r"^commit nodes are \[.*\]: 0 to 1 are pending$"):
+            model().commit(row, nodes)
+    model().commit(row, [])
+
+
+@pytest.mark.parametrize("number", [99, -1])
+def test_a_row_that_is_not_open_is_refused(number: int) -> None:
+    with pytest.raises(EngineError, match=rf"^row is {number}: it is not open$"):
+        model().forward([chain(number, [1])])
+
+
+def test_a_closed_row_is_refused() -> None:
+    closed = model().open_row()
+    model().close_row(closed)
+    with pytest.raises(EngineError, match="not open"):
+        model().length(closed)
+
+
+def test_the_context_is_counted_in_positions_not_slots() -> None:
+    of = model(12)
+    row = of.open_row()
+    of.forward([chain(row, [1] * 10)])
+    of.commit(row, range(10))
+    # Twenty siblings share one position; three in a chain would need a thirteenth.
+    of.forward([Feed(row, [2] * 20, [ROOT] * 20)])
+    of.commit(row, [])
+    of.forward([chain(row, [1, 2])])
+    of.commit(row, [])
+    with pytest.raises(ContextLengthError, match=r"context of tiny is 12 tokens: 13 were asked"):
+        of.forward([chain(row, [1, 2, 3])])
+    assert of.pending(row) == 0, "a refused feed leaves nothing behind"
+    of.forward([chain(row, [1])])
+    with pytest.raises(ContextLengthError, match="13 were asked"):
+        of.forward([chain(row, [2, 3], first=1)])
+    of.close_row(row)
+
+
+def test_more_pending_nodes_than_there_was_room_for(row: int) -> None:
+    of = model()
+    count = 100
+    (logits,) = of.forward([Feed(row, [i % 64 for i in range(count)], [ROOT] * count)])
+    of.commit(row, [])
+    (one,) = of.forward([chain(row, [99 % 64])])
+    assert torch.allclose(logits[99], one[0], atol=1e-6)
+
+
+def test_what_it_tells_of_itself() -> None:
+    of = model()
+    assert (of.info.name, of.vocab_size, of.context_length) == ("tiny", 64, 128)
+    assert of.info.architecture == "LlamaForCausalLM"
+    assert of.dtype == torch.float64
