@@ -146,13 +146,14 @@ def _rows(found: dict[Row, Prompts], part: str, kind: Kind) -> list[Row]:
 
 
 def _more(found: dict[Row, Prompts], kind: Kind) -> list[Row]:
-    """Further trees at the kind's temperature and rule; best first counts with the default kinds."""
-    best = [] if kind not in KINDS[:2] else [kind.draft, "best_first"]
-    wanted = [(kind.temperature, draft, kind.verify) for draft in best]
+    """Further trees at the kind's temperature: with n-grams, and best first beside its likes."""
+    drafts = {"topk", "best_first"} if kind.verify == "greedy" else {"coupled", "best_first"}
     return [
         row
         for row in found
-        if row.part == "more" and (row.kind.temperature, row.kind.draft, row.kind.verify) in wanted
+        if row.part == "more"
+        and row.kind.temperature == kind.temperature
+        and {row.kind.draft, kind.draft} <= drafts
     ]
 
 
