@@ -11,6 +11,7 @@ import pytest
 
 from tests.ui.components.conftest import DRAWN, turn
 from tests.ui.components.gallery import ORDER, scenes
+from ui.components import PALETTE
 
 pytestmark = pytest.mark.browser
 
@@ -62,7 +63,19 @@ def test_every_picture_saves_as_svg_and_png(show: Show, tmp_path: Path) -> None:
         assert png.read_bytes().startswith(b"\x89PNG") and png.stat().st_size > 4000
         words = "".join(ET.parse(svg).getroot().itertext())
         assert SAVED_WORDS[name] in words
-        assert "foreignObject" not in svg.read_text(encoding="utf-8")
+        text = svg.read_text(encoding="utf-8")
+        assert "foreignObject" not in text and "http://127" not in text
+        if name in COLOURED:
+            missing = [
+                rgb for rgb, color in DRAFTER_RGB.items() if rgb not in text and color not in text
+            ]
+            assert missing == [], name
+
+
+COLOURED = ("legend", "strip", "tree", "proposals", "inspector", "timeline")
+DRAFTER_RGB = dict(
+    zip(("rgb(0, 114, 178)", "rgb(213, 94, 0)", "rgb(0, 158, 115)"), PALETTE[:3], strict=True)
+)
 
 
 def saved(page: Any, panel: Any, form: str, folder: Path) -> Path:

@@ -49,7 +49,7 @@ function grow(box, rect) {
   box.bottom = Math.max(box.bottom, rect.bottom);
 }
 
-const transparent = (color) => !color || color === "transparent" || /,\s*0\)$|\/\s*0\)$/.test(color);
+const transparent = (color) => !color || color === "transparent" || /^rgba\(.*,\s*0\)$|\/\s*0\)$/.test(color);
 
 function drawBox(node, style, rect, out, box) {
   const border = parseFloat(style.borderTopWidth);
@@ -65,7 +65,8 @@ function drawBox(node, style, rect, out, box) {
       rx: Math.min(parseFloat(style.borderTopLeftRadius) || 0, height / 2), fill: style.backgroundColor,
       stroke: outlined ? style.borderTopColor : null, "stroke-width": outlined ? border : null, "stroke-dasharray": outlined ? dash : null,
     }));
-  } else drawSides(style, rect, out, box);
+  }
+  if (!outlined) drawSides(style, rect, out, box);
   for (const stripe of stripesOf(node, style, rect)) out.append(stripe);
 }
 
@@ -102,12 +103,21 @@ function drawText(node, out, box) {
     const line = s("text", {
       x: rect.left, y: rect.top + rect.height / 2 + font * 0.35, "font-family": style.fontFamily, "font-size": font,
       "font-weight": style.fontWeight, fill: style.color, "xml:space": "preserve", textLength: rect.width || null, lengthAdjust: "spacingAndGlyphs",
-      "text-decoration": style.textDecorationLine === "none" ? null : style.textDecorationLine,
+      "text-decoration": decorationOf(node.parentElement),
       "letter-spacing": style.letterSpacing === "normal" ? null : style.letterSpacing,
     });
     line.append(style.textTransform === "uppercase" ? shown.toUpperCase() : shown);
     out.append(line);
   }
+}
+
+// A line through a box goes through the boxes inside it, whose own style does not tell.
+function decorationOf(element) {
+  for (let node = element; node && !node.matches(".ss-body"); node = node.parentElement) {
+    const line = getComputedStyle(node).textDecorationLine;
+    if (line !== "none") return line;
+  }
+  return null;
 }
 
 function linesOf(node) {
@@ -141,6 +151,7 @@ function copySvg(node, out, box) {
   from.forEach((original, i) => {
     const style = getComputedStyle(original);
     for (const name of COPIED) to[i].style.setProperty(name, style.getPropertyValue(name));
+    localise(to[i]);
     for (const child of to[i].childNodes) if (child.nodeType === Node.TEXT_NODE) child.data = clean(child.data);
     for (const attribute of ["tabindex", "role", "aria-label", "aria-pressed", "class"]) to[i].removeAttribute(attribute);
   });
@@ -148,6 +159,13 @@ function copySvg(node, out, box) {
   copy.removeAttribute("style");
   copy.style.overflow = "visible";
   out.append(copy);
+}
+
+// Where the page has a base address, clips and patterns are named with it: in a file by id alone.
+function localise(element) {
+  for (const { name, value } of [...element.attributes]) {
+    if (value.includes("url(")) element.setAttribute(name, value.replace(/url\((?:&quot;|["'])?[^"')]*#([^"')&]+)(?:&quot;|["'])?\)/g, "url(#$1)"));
+  }
 }
 
 function clean(text) {

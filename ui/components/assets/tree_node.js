@@ -22,10 +22,16 @@ const families = { mono: "'IBM Plex Mono', ui-monospace, monospace", sans: "'IBM
 export function nodeWidth(item, size) {
   const token = textWidth(plain(item.text, LETTERS_SHOWN), `600 ${size.font}px ${families.mono}`);
   const badges = badgesWidth(item, size);
-  if (size.compact) return 2 * size.inset + token + (badges ? badges + 6 : 0);
-  const label = item.label ? textWidth(item.label, `600 ${size.small}px ${families.sans}`) : 0;
+  const label = labelWidth(item, size);
+  if (size.compact) return 2 * size.inset + (label && label + 6) + token + (badges && badges + 6);
   const p = item.p == null ? 0 : textWidth(prob(item.p), `${size.small}px ${families.mono}`);
   return 2 * size.inset + Math.max(token, badges + label + (p && badges + label ? size.inset : 0) + p, 34);
+}
+
+// On one line there is room for the words that matter most: what the LLM wanted instead.
+function labelWidth(item, size) {
+  if (!item.label || (size.compact && item.kind === "root")) return 0;
+  return textWidth(item.label, `600 ${size.small}px ${families.sans}`);
 }
 
 function badgesWidth(item, size) {
@@ -57,15 +63,17 @@ export function updateNode(node, item, place, size) {
   frame(ring, -4, place.width, height, radius + 4);
   const line1 = size.compact ? height / 2 : height * 0.34;
   const line2 = height * 0.75;
-  setPlace(text, inset, line1, size.font);
+  const labelled = labelWidth(item, size);
+  const left = inset + (size.compact && labelled ? labelled + 6 : 0);
+  setPlace(text, left, line1, size.font);
   if (node.ssText !== item.text) {
     fillTspans(text, shortened(item.text), LETTERS_SHOWN);
     node.ssText = item.text;
   }
   const byLeft = size.compact ? place.width - inset - badgesWidth(item, size) + 2 : inset;
   drawBadges(by, item, byLeft, (size.compact ? line1 : line2) - size.badge / 2, size);
-  setText(label, size.compact ? "" : item.label ?? "");
-  setPlace(label, inset + badgesWidth(item, size), line2, size.small);
+  setText(label, labelled ? item.label : "");
+  setPlace(label, inset + badgesWidth(item, size), size.compact ? line1 : line2, size.small);
   setText(p, size.compact || item.p == null ? "" : prob(item.p));
   setPlace(p, place.width - inset, line2, size.small);
   const width = textWidth(plain(item.text, LETTERS_SHOWN), `600 ${size.font}px ${families.mono}`);
