@@ -6,28 +6,23 @@ Read `Engine.round` first. Knows models and drafters by their protocols, and no 
 from __future__ import annotations
 
 import dataclasses
-import importlib.metadata
-import platform
-import secrets
 import threading
 import time
-import uuid
 from collections.abc import Iterator
 from collections.abc import Sequence as Many
-from datetime import UTC, datetime
 
+from core.bookends import run_completed, run_started
 from core.combine import COMBINE_RULES
 from core.config import Request, SpeculationConfig
 from core.costs import VerifyCosts, measure_verify_costs
-from core.detokenize import Detokenizer
-from core.drafters import make_drafters, resolve_drafters
+from core.drafters import make_drafters
 from core.drafters.base import Ask, cut_shape, shape_nodes
-from core.errors import ConfigError, ContextLengthError, EngineBusyError
-from core.events import Event, RunCancelled, RunCompleted, RunFailed, RunStarted
+from core.errors import EngineBusyError
+from core.events import Event, RunStarted
+from core.intake import prepare
 from core.length import LENGTH_POLICIES
 from core.models.language_model import Feed, chain
 from core.models.loading import LoadedModels
-from core.noise import SeededNoise
 from core.record import Recorder
 from core.sampling import Target
 from core.sequence import Sequence, Timed
@@ -38,7 +33,6 @@ from core.verify import Case, verify
 __all__ = ["Engine"]
 
 PREFILL_CHUNK = 512
-VERSIONED = ("torch", "transformers", "tokenizers")
 
 
 class Engine:
@@ -103,7 +97,7 @@ class Engine:
         for turn in turns:
             yield self._observed(turn, self._commit(turn))
             if turn.live.sequence.finish_reason:
-                yield self.completed(turn.live)
+                yield run_completed(turn.live.sequence)
 
     def _draft(self, turns: Many[Turn]) -> None:
         asks: dict[str, list[tuple[Turn, Ask]]] = {}
@@ -215,36 +209,16 @@ class Engine:
             self._costs = measure_verify_costs(self._llm)
         return self._costs
 
-    def prepare(self, request: Request, run_id: str | None = None) -> Sequence:
-        """Checks a request and turns it into a sequence; no model runs.
+    def prepare(self, request: Request) -> Sequence:
+        """Checks a request and turns it into a sequence; no model runs. See `core.intake`."""
+        return prepare(self.models, request)
 
-        Raises ConfigError, or ContextLengthError naming both lengths.
-        """
-        prompt_ids = self._tokenized(request)
-        context = self._llm.context_length
-        if len(prompt_ids) >= context:
-            raise ContextLengthError(
-                f"prompt is {len(prompt_ids)} tokens long: the context of "
-                f"{self._llm.info.name} is {context} tokens, and one must be left for an answer"
-            )
-        seed = request.sampling.seed
-        sampling = dataclasses.replace(
-            request.sampling, seed=secrets.randbits(31) if seed is None else seed
-        )
-        speculation = request.speculation.resolved(sampling.temperature)
-        names = resolve_drafters(speculation.drafters, self.models.drafter_names)
-        assert sampling.seed is not None
-        return Sequence(
-            run_id=run_id or uuid.uuid4().hex,
-            request=request,
-            sampling=sampling,
-            speculation=dataclasses.replace(speculation, drafters=names),
-            prompt_ids=prompt_ids,
-            noise=SeededNoise(sampling.seed, self._llm.vocab_size, self._llm.device),
-            detokenizer=Detokenizer(self.models.tokenizer, prompt_ids),
-            eos_ids=frozenset() if sampling.ignore_eos else frozenset(self.models.eos_ids),
-            context_length=context,
-        )
+    def started(self, live: Live, queue_ms: float = 0.0) -> RunStarted:
+        """The run's first event."""
+        texts = self._recorder.texts(live.sequence.prompt_ids)
+        event = run_started(live.sequence, self.models, texts, queue_ms)
+        live.sequence.fold.observe(event)
+        return event
 
     def admit(self, sequence: Sequence) -> Live:
         """Gives a prepared sequence its place: an LLM row, drafters, a length policy; its clock
@@ -262,34 +236,6 @@ class Engine:
             LENGTH_POLICIES[speculation.length](speculation),
             nodes,
         )
-
-    def started(self, live: Live, queue_ms: float = 0.0) -> RunStarted:
-        """The run's first event."""
-        sequence, info = live.sequence, self._llm.info
-        run = dataclasses.replace(
-            sequence.request, sampling=sequence.sampling, speculation=sequence.speculation
-        )
-        event = RunStarted(
-            run_id=sequence.run_id,
-            seq=sequence.next_seq(),
-            at_ms=sequence.ms(),
-            created_utc=datetime.now(UTC).isoformat(timespec="milliseconds"),
-            prompt=sequence.request.prompt,
-            prompt_token_ids=sequence.prompt_ids,
-            prompt_texts=self._recorder.texts(sequence.prompt_ids),
-            config=run.to_plain(),
-            asked=sequence.request.to_plain(),
-            models=self.models.infos,
-            drafters=sequence.speculation.drafters,
-            dtype=info.dtype,
-            device=info.device,
-            versions=_versions(),
-            seed=sequence.sampling.seed or 0,
-            queue_ms=queue_ms,
-            warnings=self._warnings(sequence),
-        )
-        sequence.fold.observe(event)
-        return event
 
     def prefill(self, live: Live) -> Iterator[None]:
         """Reads the prompt but its last token, a chunk a step, so that it can be cancelled."""
@@ -310,56 +256,6 @@ class Engine:
             live.drafters[index].close(live.sequence)
         live.opened.clear()
 
-    def completed(self, live: Live) -> RunCompleted:
-        """The event of a finished run."""
-        sequence = live.sequence
-        now = sequence.ms()
-        return RunCompleted(
-            sequence.run_id,
-            sequence.next_seq(),
-            now,
-            sequence.finish_reason,
-            sequence.detokenizer.flush(),
-            sequence.fold.stats(now),
-        )
-
-    def cancelled(self, sequence: Sequence) -> RunCancelled:
-        """The event of a run stopped by its caller."""
-        now = sequence.ms()
-        tail = sequence.detokenizer.flush()
-        stats = sequence.fold.stats(now)
-        return RunCancelled(sequence.run_id, sequence.next_seq(), now, tail, stats)
-
-    def failed(self, sequence: Sequence, error: BaseException) -> RunFailed:
-        """The event of a run ended by an error."""
-        now = sequence.ms()
-        return RunFailed(
-            sequence.run_id,
-            sequence.next_seq(),
-            now,
-            sequence.detokenizer.flush(),
-            type(error).__name__,
-            str(error),
-            sequence.fold.stats(now),
-        )
-
-    # -- details --
-
-    def _tokenized(self, request: Request) -> tuple[int, ...]:
-        tokenizer = self.models.tokenizer
-        if not request.chat:
-            ids = tokenizer(request.prompt)["input_ids"]
-        elif not tokenizer.chat_template:
-            raise ConfigError.of("chat", True, f"false: {self._llm.info.name} has no chat template")
-        else:
-            message = [{"role": "user", "content": request.prompt}]
-            ids = tokenizer.apply_chat_template(
-                message, add_generation_prompt=True, return_dict=True
-            )["input_ids"]
-        if not ids:
-            raise ConfigError.of("prompt", request.prompt, "a text of at least one token")
-        return tuple(int(token_id) for token_id in ids)
-
     def _max_tree_nodes(self, config: SpeculationConfig) -> int | None:
         if config.max_tree_nodes == "uncut":
             return None
@@ -367,20 +263,3 @@ class Engine:
             return config.max_tree_nodes
         plain = not config.drafters or config.speculation_length == 0
         return 1 if plain else self.costs.affordable_nodes()
-
-    def _warnings(self, sequence: Sequence) -> tuple[str, ...]:
-        warnings = []
-        if self._llm.info.dtype != "float32":
-            warnings.append(
-                f"{self._llm.info.dtype}: a pass over a tree rounds differently from a pass over "
-                "one token, so where two tokens are nearly equal the text may differ from plain "
-                "decoding's; in float32 it is equal token for token"
-            )
-        if not sequence.speculation.drafters:
-            warnings.append("no drafters: this is plain decoding")
-        return tuple(warnings)
-
-
-def _versions() -> dict[str, str]:
-    versions = {name: importlib.metadata.version(name) for name in VERSIONED}
-    return {"python": platform.python_version(), **versions}

@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 
+from core.bookends import run_cancelled, run_failed
 from core.config import Request
 from core.engine import Engine
 from core.errors import EngineBusyError, EngineClosedError, SpecScopeError
@@ -170,7 +171,7 @@ class Worker:
             while self._waiting:
                 run = self._waiting.popleft()
                 error = sys.exception() or SpecScopeError("the worker stopped")
-                run.deliver(self.engine.failed(run.sequence, error))
+                run.deliver(run_failed(run.sequence, error))
 
     def _admit_or_wait(self) -> bool:
         with self._changed:
@@ -185,7 +186,7 @@ class Worker:
 
     def _admit(self, run: Run) -> None:
         if run.cancel_asked:
-            run.deliver(self.engine.cancelled(run.sequence))
+            run.deliver(run_cancelled(run.sequence))
             return
         try:
             queue_ms = (time.perf_counter() - run.submitted) * 1000
@@ -196,17 +197,17 @@ class Worker:
                 if run.cancel_asked:
                     return
         except FORESEEN as error:
-            self._end(run, self.engine.failed(run.sequence, error))
+            self._end(run, run_failed(run.sequence, error))
 
     def _end_cancelled(self) -> None:
         with self._changed:
             left = [run for run in self._waiting if run.cancel_asked]
             self._waiting = deque(run for run in self._waiting if not run.cancel_asked)
         for run in left:
-            run.deliver(self.engine.cancelled(run.sequence))
+            run.deliver(run_cancelled(run.sequence))
         for run, _ in list(self._live.values()):
             if run.cancel_asked:
-                self._end(run, self.engine.cancelled(run.sequence))
+                self._end(run, run_cancelled(run.sequence))
 
     def _round(self) -> None:
         try:
@@ -227,6 +228,4 @@ class Worker:
 
     def _fail_all(self, error: BaseException | None) -> None:
         for run, _ in list(self._live.values()):
-            self._end(
-                run, self.engine.failed(run.sequence, error or SpecScopeError("the worker stopped"))
-            )
+            self._end(run, run_failed(run.sequence, error or SpecScopeError("the worker stopped")))

@@ -1,0 +1,64 @@
+"""From a request to a sequence: tokens, context check, seed, drafters by name. No model runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+import uuid
+
+from core.config import Request
+from core.detokenize import Detokenizer
+from core.drafters import resolve_drafters
+from core.errors import ConfigError, ContextLengthError
+from core.models.loading import LoadedModels
+from core.noise import SeededNoise
+from core.sequence import Sequence
+
+__all__ = ["prepare"]
+
+
+def prepare(models: LoadedModels, request: Request) -> Sequence:
+    """A sequence that can be admitted, its seed drawn and its drafters named.
+
+    Raises ConfigError, or ContextLengthError naming both lengths.
+    """
+    llm = models.llm
+    prompt_ids = _tokenized(models, request)
+    if len(prompt_ids) >= llm.context_length:
+        raise ContextLengthError(
+            f"prompt is {len(prompt_ids)} tokens long: the context of {llm.info.name} is "
+            f"{llm.context_length} tokens, and one must be left for an answer"
+        )
+    seed = request.sampling.seed
+    if seed is None:
+        seed = secrets.randbits(31)
+    sampling = dataclasses.replace(request.sampling, seed=seed)
+    speculation = request.speculation.resolved(sampling.temperature)
+    names = resolve_drafters(speculation.drafters, models.drafter_names)
+    return Sequence(
+        run_id=uuid.uuid4().hex,
+        request=request,
+        sampling=sampling,
+        speculation=dataclasses.replace(speculation, drafters=names),
+        prompt_ids=prompt_ids,
+        noise=SeededNoise(seed, llm.vocab_size, llm.device),
+        detokenizer=Detokenizer(models.tokenizer, prompt_ids),
+        eos_ids=frozenset() if sampling.ignore_eos else frozenset(models.eos_ids),
+        context_length=llm.context_length,
+    )
+
+
+def _tokenized(models: LoadedModels, request: Request) -> tuple[int, ...]:
+    tokenizer = models.tokenizer
+    if not request.chat:
+        ids = tokenizer(request.prompt)["input_ids"]
+    elif not tokenizer.chat_template:
+        raise ConfigError.of("chat", True, f"false: {models.llm.info.name} has no chat template")
+    else:
+        message = [{"role": "user", "content": request.prompt}]
+        ids = tokenizer.apply_chat_template(message, add_generation_prompt=True, return_dict=True)[
+            "input_ids"
+        ]
+    if not ids:
+        raise ConfigError.of("prompt", request.prompt, "a text of at least one token")
+    return tuple(int(token_id) for token_id in ids)
