@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -117,7 +118,20 @@ def load_one(source: str, role: str, dtype: str, device: torch.device) -> HfMode
         module, report = loaded
         _check_complete(source, report)
         module = module.to(device).eval()
-    except (SafetensorError, OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
+    except UnpicklingError as error:
+        raise ModelLoadError(
+            f"model is {source!r}: its pickled weights hold more than tensors, and nothing of them "
+            "was run; a folder with safetensors is allowed"
+        ) from error
+    except (
+        EOFError,
+        SafetensorError,
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        RuntimeError,
+    ) as error:
         raise ModelLoadError(_unreadable("model", source, error)) from error
     return checked_model(module, _info(module, source, role, wanted, device))
 

@@ -1,0 +1,350 @@
+"""Loading: each way a folder can be wrong has its error, which names it and what is allowed."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import T5Config, T5ForConditionalGeneration
+
+from core import load_models
+from core.errors import (
+    ConfigError,
+    ModelLoadError,
+    OutOfMemoryError,
+    UnsupportedModelError,
+    VocabMismatchError,
+)
+from core.models import loading
+from core.models.catalog import FAMILIES, bundled_llm, bundled_ssms, cached_models
+from core.models.memory import available_bytes, readable, weight_bytes
+from tests.fakes import tiny_module, word_tokenizer
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A complete folder of a tiny Llama and its tokenizer."""
+    return saved(tmp_path_factory.mktemp("models") / "tiny")
+
+
+def saved(folder: Path, vocab: int = 64, tokenizer: Any = None, **options: Any) -> Path:
+    module = tiny_module("llama", seed=1, dtype=torch.float32, vocab_size=vocab)
+    module.save_pretrained(folder, **options)
+    (tokenizer or word_tokenizer(vocab)).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def copy(whole: Path, tmp_path: Path) -> Path:
+    """A copy of it to damage."""
+    return Path(shutil.copytree(whole, tmp_path / "mine"))
+
+
+def refused(kind: type[Exception], llm: Path | str, *ssms: Path | str) -> str:
+    with pytest.raises(kind) as caught:
+        load_models(str(llm), [str(ssm) for ssm in ssms])
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+# -- what is loaded --
+
+
+def test_a_whole_folder_is_loaded(whole: Path) -> None:
+    models = load_models(str(whole), [str(whole)])
+    assert [info.role for info in models.infos] == ["llm", "ssm"]
+    assert models.llm.info.architecture == "LlamaForCausalLM"
+    assert (models.llm.vocab_size, models.llm.context_length) == (64, 128)
+    assert models.llm.info.parameters == sum(p.numel() for p in models.llm._module.parameters())
+    assert models.eos_ids == ()
+    assert not models.llm._module.training
+
+
+def test_names_of_drafters_are_told_apart(whole: Path, tmp_path: Path) -> None:
+    for name in ("ngram", "llm"):
+        shutil.copytree(whole, tmp_path / name)
+    folders = [str(whole), str(whole), str(tmp_path / "ngram"), str(tmp_path / "llm")]
+    models = load_models(str(whole), folders)
+    assert models.drafter_names == ("tiny", "tiny-2", "ngram-2", "llm-2")
+    assert [info.name for info in models.infos] == ["tiny", *models.drafter_names]
+
+
+def test_the_bundled_family_is_loaded_by_its_name() -> None:
+    models = load_models()
+    assert models.llm.info.name == "llm"
+    assert models.drafter_names == ("ssm-code", "ssm-dialogue", "ssm-stories")
+    assert models.eos_ids == (0,)
+    assert {info.dtype for info in models.infos} == {"float32"}
+    assert load_models(ssms=[]).drafter_names == ()
+
+
+def test_end_of_text_comes_from_the_generation_configuration(copy: Path) -> None:
+    (copy / "generation_config.json").write_text(json.dumps({"eos_token_id": [3, 5]}))
+    assert load_models(str(copy), []).eos_ids == (3, 5)
+
+
+def test_bfloat16_when_asked(whole: Path) -> None:
+    models = load_models(str(whole), [], dtype="bfloat16")
+    assert models.llm.dtype == torch.bfloat16
+    assert models.llm.info.dtype == "bfloat16"
+
+
+def test_auto_is_float32_for_small_models_on_a_cpu(
+    whole: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cpu = torch.device("cpu")
+    assert loading._dtype("auto", str(whole), cpu) == torch.float32
+    monkeypatch.setattr(loading, "weight_bytes", lambda source: 4 * 200_000_001)
+    monkeypatch.setattr(loading, "_cpu_has_bfloat16", lambda: True)
+    assert loading._dtype("auto", str(whole), cpu) == torch.bfloat16
+    monkeypatch.setattr(loading, "_cpu_has_bfloat16", lambda: False)
+    assert loading._dtype("auto", str(whole), cpu) == torch.float32
+
+
+# -- what is refused --
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    message = refused(ModelLoadError, tmp_path / "nowhere")
+    assert "nowhere': no such folder; a folder with config.json, weights and tokenizer" in message
+
+
+def test_a_file_is_no_folder(copy: Path) -> None:
+    assert "no such folder" in refused(ModelLoadError, copy / "config.json")
+
+
+def test_a_folder_without_configuration(copy: Path) -> None:
+    (copy / "config.json").unlink()
+    assert "config.json is missing" in refused(ModelLoadError, copy)
+
+
+def test_a_configuration_cut_in_the_middle(copy: Path) -> None:
+    text = (copy / "config.json").read_text()
+    (copy / "config.json").write_text(text[: len(text) // 2])
+    refused(ModelLoadError, copy)
+
+
+def test_weights_cut_in_the_middle(copy: Path) -> None:
+    weights = copy / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[: weights.stat().st_size // 2])
+    assert "it cannot be read" in refused(ModelLoadError, copy)
+
+
+def test_a_header_cut_in_the_middle(copy: Path) -> None:
+    (copy / "model.safetensors").write_bytes(b"\x10\x27")
+    assert "it cannot be read" in refused(ModelLoadError, copy)
+
+
+def test_no_weights_at_all(copy: Path) -> None:
+    (copy / "model.safetensors").unlink()
+    assert "it cannot be read" in refused(ModelLoadError, copy)
+
+
+def test_a_weight_that_is_missing(copy: Path) -> None:
+    weights = load_file(copy / "model.safetensors")
+    name = "model.layers.1.mlp.up_proj.weight"
+    del weights[name]
+    save_file(weights, copy / "model.safetensors", metadata={"format": "pt"})
+    message = refused(ModelLoadError, copy)
+    assert "1 weights are missing" in message and name in message
+
+
+def test_a_weight_of_another_shape(copy: Path) -> None:
+    weights = load_file(copy / "model.safetensors")
+    weights["model.norm.weight"] = torch.ones(31)
+    save_file(weights, copy / "model.safetensors", metadata={"format": "pt"})
+    refused(ModelLoadError, copy)
+
+
+def test_a_missing_shard(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "sharded", max_shard_size="20KB")
+    shards = sorted(folder.glob("model-*.safetensors"))
+    assert len(shards) > 1
+    load_models(str(folder), [])
+    shards[-1].unlink()
+    assert "it cannot be read" in refused(ModelLoadError, folder)
+
+
+def test_a_missing_tokenizer(copy: Path) -> None:
+    for file in copy.glob("tokenizer*"):
+        file.unlink()
+    assert "tokenizer is" in refused(ModelLoadError, copy)
+
+
+def test_pickled_weights_run_nothing(copy: Path, tmp_path: Path) -> None:
+    """A pickle whose loading would run a command: refused, and the command did not run."""
+    mark = tmp_path / "it-ran"
+
+    class Evil:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return (os.system, (f"touch {mark}",))
+
+    (copy / "model.safetensors").unlink()
+    (copy / "pytorch_model.bin").write_bytes(
+        pickle.dumps({"model.norm.weight": Evil()}, protocol=2)
+    )
+    assert "hold more than tensors" in refused(ModelLoadError, copy)
+    torch.save({"model.norm.weight": Evil()}, copy / "pytorch_model.bin")
+    assert "hold more than tensors" in refused(ModelLoadError, copy)
+    assert not mark.exists()
+    (copy / "pytorch_model.bin").write_bytes(b"")
+    refused(ModelLoadError, copy)
+
+
+def test_harmless_pickled_weights_are_read(copy: Path) -> None:
+    weights = load_file(copy / "model.safetensors")
+    (copy / "model.safetensors").unlink()
+    torch.save(weights, copy / "pytorch_model.bin")
+    assert load_models(str(copy), []).llm.vocab_size == 64
+
+
+def test_code_in_the_folder_is_never_run(copy: Path, tmp_path: Path) -> None:
+    mark = tmp_path / "it-ran"
+    config = json.loads((copy / "config.json").read_text())
+    config["model_type"] = "homemade"
+    config["auto_map"] = {
+        "AutoConfig": "evil.Config",
+        "AutoModelForCausalLM": "evil.Model",
+    }
+    (copy / "config.json").write_text(json.dumps(config))
+    (copy / "evil.py").write_text(f"open({str(mark)!r}, 'w').close()\n")
+    refused(ModelLoadError, copy)
+    assert not mark.exists()
+
+
+def test_an_encoder_decoder(tmp_path: Path) -> None:
+    folder = tmp_path / "t5"
+    config = T5Config(
+        vocab_size=64, d_model=32, d_kv=8, d_ff=32, num_layers=1, num_heads=4,
+        decoder_start_token_id=0,
+    )  # fmt: skip
+    T5ForConditionalGeneration(config).save_pretrained(folder)
+    word_tokenizer().save_pretrained(folder)
+    message = refused(UnsupportedModelError, folder)
+    assert "is of type t5: a decoder-only model is allowed" in message
+
+
+def test_an_ssm_of_another_architecture_is_refused_too(whole: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "alibi"
+    module = tiny_module(
+        "bloom", seed=1, dtype=torch.float32, hidden_size=32, n_layer=2, n_head=4, pad_token_id=0
+    )
+    module.save_pretrained(folder)
+    word_tokenizer().save_pretrained(folder)
+    assert "BloomForCausalLM" in refused(UnsupportedModelError, whole, folder)
+
+
+# -- vocabularies --
+
+
+def test_an_ssm_with_another_token(whole: Path, tmp_path: Path) -> None:
+    tokenizer = word_tokenizer()
+    core = json.loads(tokenizer.backend_tokenizer.to_str())
+    vocab = core["model"]["vocab"]
+    vocab["w17"], vocab["w40"] = vocab["w40"], vocab["w17"]
+    other = type(tokenizer)(
+        tokenizer_object=type(tokenizer.backend_tokenizer).from_str(json.dumps(core))
+    )
+    folder = saved(tmp_path / "other", tokenizer=other)
+    message = refused(VocabMismatchError, whole, folder)
+    assert "token id 17 is 'w40' there and 'w17' in" in message
+    assert "an SSM with the LLM's tokenizer is allowed" in message
+
+
+def test_an_ssm_with_fewer_tokens(whole: Path, tmp_path: Path) -> None:
+    folder = saved(tmp_path / "fewer", vocab=60)
+    assert "token id 60 is None there and 'w60' in" in refused(VocabMismatchError, whole, folder)
+
+
+def test_an_ssm_with_another_end_of_text(whole: Path, tmp_path: Path) -> None:
+    tokenizer = word_tokenizer()
+    tokenizer.eos_token = "w5"
+    folder = saved(tmp_path / "ends", tokenizer=tokenizer)
+    assert "eos_token_id is 5 there and None in" in refused(VocabMismatchError, whole, folder)
+
+
+@pytest.mark.parametrize("size", [72, 128])
+def test_embeddings_may_be_padded_differently(whole: Path, tmp_path: Path, size: int) -> None:
+    module = tiny_module("llama", seed=1, dtype=torch.float32, vocab_size=size)
+    module.save_pretrained(tmp_path / "padded")
+    word_tokenizer().save_pretrained(tmp_path / "padded")
+    models = load_models(str(whole), [str(tmp_path / "padded")])
+    assert models.ssms["padded"].vocab_size == size
+
+
+# -- settings --
+
+
+def test_settings_are_refused_by_name(whole: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^dtype is 'float8': one of auto, float32, bfloat16$"):
+        load_models(str(whole), [], dtype="float8")
+    with pytest.raises(ConfigError, match=r"^device is 'tpu': one of auto, cpu, cuda$"):
+        load_models(str(whole), [], device="tpu")
+    with pytest.raises(ConfigError, match=r"^ssm is "):
+        load_models(str(whole), [""])
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA device is at hand")
+def test_a_device_that_is_not_there(whole: Path) -> None:
+    with pytest.raises(ModelLoadError, match=r"^device is 'cuda': no CUDA device"):
+        load_models(str(whole), [], device="cuda")
+
+
+def test_too_little_memory_says_how_much_is_needed(
+    whole: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loading, "available_bytes", lambda device: 10_240)
+    message = refused(OutOfMemoryError, whole)
+    needed = readable(weight_bytes(str(whole), torch.float32))
+    assert f"needs {needed} as float32: 10 KiB are free on cpu" in message
+    assert "choose a smaller model" in message
+
+
+# -- memory and catalog --
+
+
+def test_bytes_of_weights(whole: Path, tmp_path: Path) -> None:
+    size = (whole / "model.safetensors").stat().st_size
+    assert weight_bytes(str(whole)) == weight_bytes(str(whole), torch.float32) == size
+    assert weight_bytes(str(whole), torch.bfloat16) == size // 2
+    assert weight_bytes("some/hub-id") == weight_bytes(str(tmp_path)) == 0
+    assert weight_bytes(str(bundled_llm()), torch.float32) == 2 * weight_bytes(str(bundled_llm()))
+
+
+def test_free_memory_is_known_here() -> None:
+    free = available_bytes(torch.device("cpu"))
+    assert free is not None and free > 2**20
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(0, "0 B"), (1023, "1023 B"), (2048, "2 KiB"), (5 * 2**30, "5.0 GiB")]
+)
+def test_bytes_as_a_person_reads_them(size: int, text: str) -> None:
+    assert readable(size) == text
+
+
+def test_the_catalog() -> None:
+    assert (bundled_llm() / "config.json").is_file()
+    assert [path.name for path in bundled_ssms()] == ["ssm-code", "ssm-dialogue", "ssm-stories"]
+    assert len({family.llm for family in FAMILIES}) == len(FAMILIES)
+    assert all(family.ssms and family.note for family in FAMILIES)
+
+
+def test_the_local_cache_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("models--org--one", "models--gpt2", "datasets--org--two"):
+        folder = tmp_path / name / "snapshots" / "abc"
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text("{}")
+    (tmp_path / "models--org--empty" / "snapshots").mkdir(parents=True)
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    assert cached_models() == ("gpt2", "org/one")
+    monkeypatch.delenv("HF_HUB_CACHE")
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "elsewhere"))
+    assert cached_models() == ()
