@@ -11,9 +11,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Estimate", "estimate", "least_squares", "median", "pooled_length", "pooled_ratio"]
+__all__ = [
+    "Estimate",
+    "estimate",
+    "least_squares",
+    "median",
+    "middle",
+    "pooled_length",
+    "pooled_ratio",
+]
 
 Rows = npt.NDArray[np.float64]
+Statistic = Callable[[Rows], Rows]
+"""From values (..., n, d) to a figure each, (...): many resamples at once."""
 RESAMPLES = 2000
 LEVEL = 95.0
 
@@ -34,7 +44,7 @@ class Estimate:
 
 def estimate(
     groups: Sequence[Sequence[Any]],
-    statistic: Callable[[Rows], float],
+    statistic: Statistic,
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Estimate | None:
@@ -44,40 +54,52 @@ def estimate(
     with replacement, each with all its values. A value is a number or a row of numbers. The seed is
     fixed, so that the same values always give the same interval.
     """
-    arrays = [np.asarray(group, dtype=np.float64) for group in groups if len(group)]
+    arrays = [_rows(group) for group in groups if len(group)]
     if not arrays:
         return None
     value = statistic(np.concatenate(arrays))
     picks = np.random.default_rng(seed).integers(len(arrays), size=(resamples, len(arrays)))
-    single = np.concatenate(arrays) if all(len(array) == 1 for array in arrays) else None
-    drawn = [
-        # One value a group: a plain gather is the same resample, ten times faster.
-        statistic(np.concatenate([arrays[i] for i in pick]) if single is None else single[pick])
-        for pick in picks
-    ]
+    if len({len(array) for array in arrays}) == 1:
+        # Groups of one size: all resamples in one gather, (resamples, groups x size, d).
+        drawn = statistic(np.stack(arrays)[picks].reshape(resamples, -1, arrays[0].shape[1]))
+    else:
+        drawn = np.array([statistic(np.concatenate([arrays[i] for i in pick])) for pick in picks])
     tail = (100.0 - LEVEL) / 2
     low, high = np.percentile(drawn, [tail, 100.0 - tail])
-    return Estimate(value, float(low), float(high), len(arrays))
+    return Estimate(float(value), float(low), float(high), len(arrays))
 
 
-def median(values: Rows | Sequence[float]) -> float:
+def _rows(group: Sequence[Any]) -> Rows:
+    """Values as rows, (n, d)."""
+    values = np.asarray(group, dtype=np.float64)
+    return values if values.ndim == 2 else values[:, None]
+
+
+def median(values: Sequence[float]) -> float:
     """The middle value, or the mean of the two middle ones."""
     return float(np.median(values))
 
 
-def pooled_length(rows: Rows) -> float:
+def middle(rows: Rows) -> Rows:
+    """The median of rows of one number."""
+    found: Rows = np.median(rows[..., 0], axis=-1)
+    return found
+
+
+def pooled_length(rows: Rows) -> Rows:
     """Tokens per LLM pass of rows (accepted tokens, rounds): 1 + sum accepted / sum rounds.
 
     The pool's own mean, so that a prompt counts by its rounds; a mean of the prompts' means would
     flatter prompts that need few.
     """
-    accepted, rounds = rows.sum(axis=0)
-    return float(1 + accepted / rounds)
+    sums = rows.sum(axis=-2)
+    found: Rows = 1 + sums[..., 0] / sums[..., 1]
+    return found
 
 
-def pooled_ratio(rows: Rows) -> float:
+def pooled_ratio(rows: Rows) -> Rows:
     """`pooled_length` of columns 0, 1 over that of columns 2, 3: the same prompts, two ways."""
-    return pooled_length(rows[:, :2]) / pooled_length(rows[:, 2:])
+    return pooled_length(rows[..., :2]) / pooled_length(rows[..., 2:])
 
 
 def least_squares(points: Sequence[tuple[float, float]]) -> tuple[float, float]:

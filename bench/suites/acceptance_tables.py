@@ -159,7 +159,7 @@ def _more(found: dict[Row, Prompts], kind: Kind) -> list[Row]:
 
 def _value(prompts: Prompts) -> float:
     pairs = [(prompt["accepted"], prompt["rounds"]) for prompt in prompts if _fresh(prompt)]
-    return pooled_length(np.array(pairs, dtype=np.float64)) if pairs else 0.0
+    return float(pooled_length(np.array(pairs, dtype=np.float64))) if pairs else 0.0
 
 
 def _widths(found: dict[Row, Prompts]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from bench.figures import estimate, median
+from bench.figures import estimate, median, middle
 from bench.interleave import within_blocks
 from bench.results import Results
 from bench.suites.cpu_variants import FAMILIES
@@ -56,10 +56,10 @@ def _one(results: Results, dtype: str, temperature: float) -> str:
     lines = [
         [
             name,
-            figure(estimate(_by_prompt(measured, name), median), 1),
-            ratio(estimate(within_blocks(measured, name, GENERATE), median)),
-            ratio(estimate(within_blocks(measured, name, PLAIN), median)),
-            ratio(estimate(within_blocks(measured, name, rival), median)) if rival else NOTHING,
+            figure(estimate(_by_prompt(measured, name), middle), 1),
+            ratio(estimate(within_blocks(measured, name, GENERATE), middle)),
+            ratio(estimate(within_blocks(measured, name, PLAIN), middle)),
+            ratio(estimate(within_blocks(measured, name, rival), middle)) if rival else NOTHING,
         ]
         for name in names
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bench.figures import estimate, least_squares, median
+from bench.figures import estimate, least_squares, median, middle
 from bench.results import Results
 from bench.tables import figure, table
 
@@ -50,7 +50,7 @@ def _one(family: str, temperature: float, rounds: Rounds) -> str:
             name,
             sum(map(len, by_prompt.values())),
             f"{_middle(by_prompt, 0):g}",
-            figure(estimate(_column(by_prompt, 1), median)),
+            figure(estimate(_column(by_prompt, 1), middle)),
             *(f"{_middle(by_prompt, 2 + i):.2f}" for i in range(len(STAGES))),
         ]
         for name, by_prompt in rounds.items()

@@ -1,0 +1,39 @@
+"""One loaded family for all of them, and contexts that a few prompts fit in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bench.context import Context
+from bench.prompts import load_prompts, spread
+from bench.results import Results
+from bench.settings import Settings
+from core.models.loading import LoadedModels, load_models
+
+TINY = Settings(prompts=2, tokens=8, repeats=1, dtypes=("float32",), threads=1)
+
+
+@pytest.fixture(scope="session")
+def family() -> LoadedModels:
+    """The bundled models in float32."""
+    return load_models(dtype="float32", device="cpu")
+
+
+@pytest.fixture
+def make_context(family: LoadedModels, tmp_path: Path) -> Callable[..., Context]:
+    """Makes a context of two prompts of eight tokens; `say` may be given, and settings changed.
+
+    Called again it continues the same file.
+    """
+
+    def make(say: Callable[[str], None] = lambda message: None, **changes: object) -> Context:
+        settings = TINY.but(**changes)
+        results = Results.open(tmp_path / "out.json", {"settings": settings.to_plain()})
+        prompts = load_prompts()
+        chosen = spread(prompts, settings.prompts)
+        return Context(settings, chosen, prompts, results, lambda dtype: family, say)
+
+    return make

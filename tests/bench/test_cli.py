@@ -1,0 +1,149 @@
+"""The command line: what it prints, what it refuses, and with which status it ends."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+
+from bench.__main__ import main
+from bench.context import Context, Report
+from bench.prompts import domains, load_prompts, spread
+from bench.settings import Settings
+from bench.suites import SUITES
+from core.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Counting:
+    """A suite without models: a sample a prompt; `trouble` may raise before one is kept."""
+
+    trouble: Callable[[Context], None] = lambda context: None
+    failures: tuple[str, ...] = ()
+    name: str = "counting"
+    about: str = "counts prompts"
+    defaults: Settings = Settings(prompts=3, tokens=4, repeats=1, dtypes=("float32",))
+
+    def check(self, settings: Settings) -> None:
+        if settings.tokens == 13:
+            raise ConfigError.of("tokens", 13, "anything else")
+
+    def measure(self, context: Context) -> None:
+        for prompt in context.prompts:
+            if not context.results.has(prompt=prompt.id):
+                self.trouble(context)
+                context.results.add({"prompt": prompt.id})
+                context.say(prompt.id)
+
+    def report(self, context: Context) -> Report:
+        return Report((f"{len(context.results.samples)} samples",), self.failures)
+
+
+def test_every_suite_is_listed_with_its_defaults(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--list"]) == 0
+    printed = capsys.readouterr().out
+    assert set(SUITES) == {"laws", "acceptance", "cpu-bundled", "overhead"}
+    for suite in SUITES.values():
+        assert f"{suite.name}: {suite.about}" in printed
+        assert str(suite.defaults) in printed
+
+
+def test_the_table_names_machine_versions_and_settings(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out.json"
+    argv = ["--suite", "counting", "--out", str(out), "--tokens", "9", "--threads", "1"]
+    assert main(argv, {"counting": Counting()}) == 0
+    captured = capsys.readouterr()
+    assert "--prompts 3 --tokens 9 --repeats 1 --dtype float32 --threads 1" in captured.out
+    assert f"torch {torch.__version__}" in captured.out
+    assert "cores" in captured.out
+    assert captured.out.rstrip().endswith("3 samples")
+    assert "dev-" in captured.err  # progress is not mixed with the table
+    stored = json.loads(out.read_text())
+    assert len(stored["samples"]) == 3
+    assert stored["settings"]["tokens"] == 9
+    assert stored["machine"]["cores"] >= 1
+
+
+def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+
+    def interrupt(context: Context) -> None:
+        if context.results.samples:
+            raise KeyboardInterrupt
+
+    argv = ["--suite", "counting", "--out", str(out)]
+    assert main(argv, {"counting": Counting(interrupt)}) == 130
+    first = json.loads(out.read_text())["samples"]
+    assert len(first) == 1
+
+    asked: list[int] = []
+    again = Counting(lambda context: asked.append(1))
+    assert main(argv, {"counting": again}) == 0
+    assert len(asked) == 2
+    assert json.loads(out.read_text())["samples"][:1] == first
+    assert main([*argv, "--fresh"], {"counting": again}) == 0
+    assert len(asked) == 5
+
+
+def test_a_suite_that_failed_ends_with_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = ["--suite", "counting", "--out", str(tmp_path / "out.json")]
+    assert main(argv, {"counting": Counting(failures=("two differ",))}) == 1
+    assert "FAILED: two differ" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["--suite", "nope"], "suite is 'nope': one of counting"),
+        (["--prompts", "61"], "prompts is 61: a whole number from 1 to 60"),
+        (["--prompts", "many"], "prompts is 'many': a whole number"),
+        (["--tokens", "0"], "tokens is 0"),
+        (["--tokens", "13"], "tokens is 13: anything else"),
+        (["--repeats", "0"], "repeats is 0"),
+        (["--threads", "0"], "threads is 0"),
+        (["--dtype", "float16"], "dtype is 'float16': one of float32, bfloat16"),
+        (["--dtype", "float32", "float32"], "name each dtype once"),
+        (["--wrong"], "--wrong"),
+    ],
+)
+def test_bad_arguments_are_one_line_and_status_two(
+    argv: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    suite = [] if "--suite" in argv else ["--suite", "counting"]
+    out = tmp_path / "out.json"
+    assert main([*suite, "--out", str(out), *argv], {"counting": Counting()}) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and error.count("\n") == 1
+    assert said in error
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("suite", ["laws", "acceptance", "overhead"])
+def test_suites_of_one_dtype_say_so(suite: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--suite", suite, "--dtype", "bfloat16", "float32"]) == 2
+    assert "dtype is 'bfloat16 float32'" in capsys.readouterr().err
+
+
+def test_prompts_are_spread_over_the_domains() -> None:
+    prompts = load_prompts()
+    assert len(prompts) == 60
+    assert len(domains(prompts)) == 4
+    for count in (4, 12, 60):
+        chosen = spread(prompts, count)
+        per_domain = [sum(p.domain == name for p in chosen) for name in domains(prompts)]
+        assert per_domain == [count // 4] * 4
+    assert set(spread(prompts, 5)) > set(spread(prompts, 4))
+
+
+def test_no_two_seeds_are_one() -> None:
+    prompts = load_prompts()
+    seeds = {prompt.seed(repeat) for prompt in prompts for repeat in range(10)}
+    assert len(seeds) == 600

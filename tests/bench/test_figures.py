@@ -1,0 +1,101 @@
+"""Statistics with known answers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bench.figures import (
+    Rows,
+    estimate,
+    least_squares,
+    median,
+    middle,
+    pooled_length,
+    pooled_ratio,
+)
+
+
+def mean(rows: Rows) -> Rows:
+    return rows[..., 0].mean(axis=-1)
+
+
+@pytest.mark.parametrize(
+    ("values", "middle"), [([3.0], 3.0), ([5.0, 1.0, 3.0], 3.0), ([4.0, 1.0, 2.0, 100.0], 3.0)]
+)
+def test_median(values: list[float], middle: float) -> None:
+    assert median(values) == middle
+
+
+def test_an_estimate_of_nothing_is_none() -> None:
+    assert estimate([], middle) is None
+    assert estimate([[]], middle) is None
+
+
+def test_equal_values_have_no_width() -> None:
+    found = estimate([[2.5]] * 7, middle)
+    assert found is not None
+    assert (found.value, found.low, found.high, found.half_width) == (2.5, 2.5, 2.5, 0.0)
+    assert found.groups == 7
+
+
+def test_the_interval_of_two_values_reaches_both() -> None:
+    """Resampled means of {0, 1} are 0, 1/2, 1 with chances 1/4, 1/2, 1/4."""
+    found = estimate([[0.0], [1.0]], mean)
+    assert found is not None
+    assert (found.value, found.low, found.high) == (0.5, 0.0, 1.0)
+
+
+def test_the_seed_is_fixed() -> None:
+    groups = [[float(x)] for x in np.random.default_rng(3).normal(size=20)]
+    assert estimate(groups, middle) == estimate(groups, middle)
+    assert estimate(groups, middle) != estimate(groups, middle, seed=1)
+
+
+def test_the_interval_covers_the_truth_about_as_often_as_it_says() -> None:
+    """95 % nominal; a percentile bootstrap of 30 values covers a little less."""
+    random = np.random.default_rng(5)
+    covered = 0
+    for _ in range(200):
+        groups = [[float(x)] for x in random.normal(10.0, 2.0, size=30)]
+        found = estimate(groups, mean, resamples=300)
+        assert found is not None
+        covered += found.low <= 10.0 <= found.high
+    assert 0.87 <= covered / 200 <= 0.99
+
+
+def test_repeating_a_group_s_values_does_not_narrow_the_interval() -> None:
+    """The negative control: as values of their own they would."""
+    values = np.random.default_rng(7).normal(size=12).tolist()
+    once = estimate([[v] for v in values], mean)
+    thrice = estimate([[v] * 3 for v in values], mean)
+    apart = estimate([[v] for v in values * 3], mean)
+    assert once is not None and thrice is not None and apart is not None
+    assert thrice.low == pytest.approx(once.low)
+    assert thrice.high == pytest.approx(once.high)
+    assert apart.half_width < 0.8 * once.half_width
+
+
+def test_groups_of_one_size_give_the_interval_that_others_give() -> None:
+    """The fast path against the slow one: ratios of sums do not see a row of nothing."""
+    rows = [[[1.0, 4.0]], [[6.0, 3.0]], [[2.0, 2.0]]]
+    uneven = [[*rows[0], [0.0, 0.0]], *rows[1:]]
+    fast, slow = estimate(rows, pooled_length), estimate(uneven, pooled_length)
+    assert fast is not None and slow is not None
+    assert (fast.value, fast.low, fast.high) == pytest.approx((slow.value, slow.low, slow.high))
+
+
+def test_pooled_length_counts_rounds_not_prompts() -> None:
+    """9 accepted in 3 rounds and 1 in 7: 2 tokens per pass, not the mean of 4 and 1.14."""
+    assert pooled_length(np.array([[9.0, 3.0], [1.0, 7.0]])) == 2.0
+
+
+def test_pooled_ratio() -> None:
+    rows = np.array([[6.0, 2.0, 1.0, 1.0], [2.0, 2.0, 1.0, 1.0]])
+    assert pooled_ratio(rows) == pytest.approx((1 + 8 / 4) / (1 + 2 / 2))
+
+
+def test_least_squares() -> None:
+    assert least_squares([(0.0, 1.0), (1.0, 3.0), (2.0, 5.0)]) == pytest.approx((1.0, 2.0))
+    assert least_squares([(0.0, 0.0), (1.0, 1.0), (2.0, 0.0)]) == pytest.approx((1 / 3, 0.0))
+    assert least_squares([(4.0, 1.0), (4.0, 3.0)]) == (2.0, 0.0)

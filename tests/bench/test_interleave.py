@@ -1,0 +1,35 @@
+"""The order of blocks, and ratios within them."""
+
+from __future__ import annotations
+
+from bench.interleave import Block, blocks, interleaved, within_blocks
+
+
+def test_every_contestant_meets_every_block_in_turn() -> None:
+    met: list[tuple[str, str, int]] = []
+    contestants = {
+        name: lambda block, name=name: met.append((name, block.item, block.repeat))
+        for name in ("A", "B")
+    }
+    done = list(interleaved(blocks(["x", "y"], 2), contestants))
+    assert [m[0] for m in met] == ["A", "B"] * 4
+    assert [m[1:] for m in met[::2]] == [("x", 0), ("y", 0), ("x", 1), ("y", 1)]
+    assert [block for block, _ in done] == blocks(["x", "y"], 2)
+
+
+def test_a_block_is_run_when_it_is_asked_for() -> None:
+    """What an interrupt leaves behind are whole blocks."""
+    met: list[Block] = []
+    steps = interleaved(blocks(["x", "y"], 1), {"A": met.append})
+    next(steps)
+    assert met == [Block("x", 0)]
+
+
+def test_ratios_are_taken_within_a_block() -> None:
+    """A moment that slows both alike does not move their ratio."""
+    measured = [
+        ("x", {"A": 10.0, "B": 5.0}),
+        ("x", {"A": 2.0, "B": 1.0}),
+        ("y", {"A": 3.0, "B": 1.0}),
+    ]
+    assert within_blocks(measured, "A", "B") == [[2.0, 2.0], [3.0]]

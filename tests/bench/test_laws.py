@@ -1,0 +1,184 @@
+"""The laws suite passes on the engine as it is, and fails on one that is broken."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bench import __main__ as cli
+from bench.context import Context
+from bench.margins import Margins, first_divergence
+from bench.ours import Case, decode
+from bench.prompts import load_prompts
+from bench.suites.law_rows import Row, law_rows
+from bench.suites.law_tables import verdict
+from bench.suites.laws import Laws
+from bench.theirs import Theirs
+from core import engine
+from core.config import COMBINES, DRAFTS, PRESETS, SpeculationConfig
+from core.models.loading import LoadedModels
+from core.tree import ROOT
+from core.verify import Case as Verification
+from core.verify import Verdict
+
+MakeContext = Callable[..., Context]
+
+
+def rows(*drafts: str) -> tuple[Row, ...]:
+    """For each draft kind its first row with all drafters, several requests at once."""
+    every = [row for row in law_rows() if row.name == "rules" and row.together > 1 and row.compared]
+    found = [
+        next(
+            row
+            for row in every
+            if (row.speculation.draft, row.speculation.drafters) == (draft, ("all", "ngram"))
+        )
+        for draft in drafts
+    ]
+    return tuple(found)
+
+
+def test_the_engine_obeys(make_context: MakeContext) -> None:
+    suite = Laws(only=rows("topk", "best_first", "coupled"))
+    context = make_context()
+    suite.measure(context)
+    report = suite.report(context)
+    assert report.failures == ()
+    assert report.tables[1].count("| exact |\n") == len(suite.rows) == 3
+    plain = next(context.results.where(reference="plain decoding"))
+    assert all(len(found["token_ids"]) == 8 for found in plain["found"])
+
+
+def test_a_run_that_was_interrupted_continues_with_the_next_row(
+    make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(message: str) -> None:
+        if message.startswith("1 of"):
+            raise KeyboardInterrupt
+
+    suite = Laws(only=rows("topk", "coupled"))
+    with pytest.raises(KeyboardInterrupt):
+        suite.measure(make_context(interrupt))
+    assert "not run yet" in suite.report(make_context()).tables[1]
+
+    decoded: list[int] = []
+    whole = decode
+    monkeypatch.setattr("bench.suites.laws.decode", lambda *args: decoded.append(1) or whole(*args))
+    context = make_context()
+    suite.measure(context)
+    assert len(decoded) == 1  # the second row; the references are kept too
+    assert [len(list(context.results.where(**row.key))) for row in suite.rows] == [1, 1]
+    suite.measure(make_context())
+    assert len(decoded) == 1
+
+
+def first_child(rule: str, case: Verification) -> Verdict:
+    """A verifier that accepts whatever was drafted first."""
+    path: list[int] = []
+    children = case.tree.child_lists()
+    while nodes := children[path[-1] if path else ROOT]:
+        path.append(nodes[0])
+    own = case.target.argmax[path[-1] + 1 if path else 0]
+    return Verdict(tuple(path), own, "bonus" if path else "plain")
+
+
+def shifted(rule: str, case: Verification) -> Verdict:
+    """A verifier that reads the target's noise one position too far, where there is a tree."""
+    wrong = dataclasses.replace(case, root_position=case.root_position + 1)
+    return whole_verify(rule, wrong if len(case.tree) else case)
+
+
+whole_verify = engine.verify
+
+
+@pytest.mark.parametrize(("broken", "draft"), [(first_child, "topk"), (shifted, "coupled")])
+def test_a_broken_verifier_fails(
+    broken: Callable[[str, Verification], Verdict],
+    draft: str,
+    family: LoadedModels,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The negative control, through the command line: exit status 1, and what differs is named."""
+    monkeypatch.setattr(engine, "verify", broken)
+    monkeypatch.setattr(cli, "loader", lambda: lambda dtype: family)
+    suite = Laws(only=rows(draft))
+    out = tmp_path / "out.json"
+    argv = ["--suite", "laws", "--prompts", "2", "--tokens", "8", "--out", str(out)]
+    assert cli.main(argv, {"laws": suite}) == 1
+    captured = capsys.readouterr()
+    assert "| FAIL |" in captured.out
+    assert f"FAILED: rules {suite.rows[0].temperature:g} {draft}" in captured.err
+    sample = json.loads(out.read_text())["samples"][-1]
+    parted = [p for p in sample["prompts"] if p["diverged_at"] is not None]
+    assert parted and all(p["margin"] > 1e-3 and p["token_ids"] for p in parted)
+
+
+def test_the_product_meets_everything_there_is() -> None:
+    every = law_rows()
+    assert len({json.dumps(row.key, sort_keys=True) for row in every}) == len(every)
+    assert {row.name for row in every} == {*PRESETS, "prompt lookup", "rules"}
+    compared = [row for row in every if row.compared and row.name == "rules"]
+    for together in (1, 6):
+        met = {
+            (row.temperature, row.speculation.draft, row.speculation.combine)
+            for row in compared
+            if row.together == together
+        }
+        above = {(0.8, draft, combine) for draft in DRAFTS[1:] for combine in COMBINES}
+        greedy = {(0.0, draft, combine) for draft in ("topk", "best_first") for combine in COMBINES}
+        assert met == above | greedy
+    assert {row.speculation.verify for row in every if not row.compared} == {"mss"}
+
+
+@pytest.mark.parametrize(
+    ("parted", "said"),
+    [
+        ([], "exact"),
+        ([("a", 1e-5)], "near tie"),
+        ([("a", 1e-5), ("a", 2e-5)], "near tie"),  # two seeds of one prompt
+        ([("a", 1e-5), ("b", 1e-5)], "FAIL"),
+        ([("a", 1e-3)], "FAIL"),
+        ([("a", None)], "FAIL"),  # one text ended before the other
+    ],
+)
+def test_what_law_1_allows(parted: list[tuple[str, float | None]], said: str) -> None:
+    fine = {"id": "z", "diverged_at": None, "margin": None}
+    prompts = [{"id": name, "diverged_at": 3, "margin": margin} for name, margin in parted]
+    assert verdict([fine, *prompts]) == said
+
+
+def test_first_divergence() -> None:
+    assert first_divergence([1, 2, 3], [1, 2, 3]) is None
+    assert first_divergence([1, 2, 3], [1, 5, 3]) == 1
+    assert first_divergence([1, 2], [1, 2, 3]) == 2
+    assert first_divergence([], [1]) == 0
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_the_margin_of_what_was_decoded_is_none(temperature: float, family: LoadedModels) -> None:
+    """Float64 agrees with what plain decoding took, noise and its position included."""
+    case = Case(load_prompts()[20], seed=7, tokens=6, temperature=temperature)
+    plain = SpeculationConfig.preset("autoregressive")
+    (outcome,) = decode(engine.Engine(family), [case], plain)
+    margins = Margins()
+    context, ids = outcome["prompt_token_ids"], outcome["token_ids"]
+    for i, token_id in enumerate(ids):
+        seen = [*context, *ids[:i]]
+        assert margins.margin(seen, [token_id], temperature, 7) < 1e-4
+        assert margins.margin(seen, [token_id, (token_id + 1) % 4096], temperature, 7) > 0.01
+
+
+def test_transformers_own_text_is_the_reference() -> None:
+    """Its loop, not ours: the ids follow from its own forward pass."""
+    theirs = Theirs()
+    ids = theirs.tokenize(load_prompts()[0].text)
+    new = theirs.generate(ids, 3)
+    for i, token_id in enumerate(new):
+        whole = theirs.module(theirs.module.dummy_inputs["input_ids"].new_tensor([ids + new[:i]]))
+        assert int(whole.logits[0, -1].argmax()) == token_id

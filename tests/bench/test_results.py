@@ -1,0 +1,64 @@
+"""Results are kept as they come, continued, and never mixed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bench.results import Results
+from core.errors import ConfigError
+
+HEADER = {"suite": "laws", "settings": {"prompts": 2}, "machine": {"cores": 2}}
+
+
+def test_a_sample_is_on_disk_when_add_returns(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "out.json"
+    results = Results.open(path, HEADER)
+    assert json.loads(path.read_text())["samples"] == []
+    results.add({"row": "a", "ids": (1, 2)})
+    stored = json.loads(path.read_text())
+    assert stored["samples"] == [{"row": "a", "ids": [1, 2]}]
+    assert {name: stored[name] for name in HEADER} == HEADER
+
+
+def test_the_same_run_continues(tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+    Results.open(path, HEADER).add({"row": "a"})
+    again = Results.open(path, HEADER)
+    assert again.found == 1
+    assert again.has(row="a")
+    assert not again.has(row="b")
+    assert list(again.where(row="a")) == [{"row": "a"}]
+
+
+@pytest.mark.parametrize("field", ["suite", "settings", "machine"])
+def test_another_run_s_samples_are_not_continued(tmp_path: Path, field: str) -> None:
+    path = tmp_path / "out.json"
+    Results.open(path, HEADER).add({"row": "a"})
+    with pytest.raises(ConfigError, match=f"same {field}.*--fresh"):
+        Results.open(path, {**HEADER, field: "other"})
+    assert len(json.loads(path.read_text())["samples"]) == 1
+    assert Results.open(path, {**HEADER, field: "other"}, fresh=True).samples == []
+
+
+@pytest.mark.parametrize("content", ["", "[1]", '{"suite": "laws"}', "\x00"])
+def test_a_file_of_something_else_is_left_alone(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "out.json"
+    path.write_text(content)
+    with pytest.raises(ConfigError, match="--out is"):
+        Results.open(path, HEADER)
+    assert path.read_text() == content
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_any_work(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="can be written"):
+        Results.open(tmp_path / "file" / "out.json", HEADER)
+
+
+def test_a_number_that_is_none_is_refused(tmp_path: Path) -> None:
+    """JSON has no infinity: a reader elsewhere would choke on the file."""
+    with pytest.raises(ValueError, match="JSON"):
+        Results.open(tmp_path / "out.json", HEADER).add({"margin": float("inf")})

@@ -1,0 +1,193 @@
+"""Every suite measures, continues and reports; tiny runs, whose figures mean nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from bench.clocked import Clock, clocked
+from bench.context import Context
+from bench.ours import Case, count_tokens, decode
+from bench.prompts import load_prompts
+from bench.suites.acceptance import Acceptance, distinct_share
+from bench.suites.acceptance_rows import PAPER, WIDTHS, acceptance_rows
+from bench.suites.cpu_bundled import CpuBundled
+from bench.suites.cpu_tables import best_variant
+from bench.suites.cpu_variants import ASSISTED, LOOKUP, Variant, all_variants
+from bench.suites.overhead import Overhead, overhead_configs
+from bench.synthetic import synthetic_family
+from core.config import PRESETS, SpeculationConfig
+from core.engine import Engine
+from core.models.loading import LoadedModels
+
+MakeContext = Callable[..., Context]
+VARIANTS = (Variant(ASSISTED, 3, "ssm-code", "constant"), Variant(LOOKUP, 3))
+
+
+class TestAcceptance:
+    def test_measures_and_reports(self, make_context: MakeContext) -> None:
+        suite = Acceptance(parts=("same", "more"))
+        context = make_context(tokens=5)
+        suite.measure(context)
+        report = suite.report(context)
+        assert report.failures == ()
+        by_row, comparisons = report.tables[:2]
+        assert by_row.count("| union of 3 |") == 4
+        assert by_row.count("| ssm-stories |") == 4
+        assert "coupled / plain top-k, union of 3" in comparisons
+        assert "union of 3 / best single SSM" in comparisons
+
+    def test_is_deterministic_and_keeps_what_it_has(self, make_context: MakeContext) -> None:
+        def interrupt(message: str) -> None:
+            if message.startswith("3 of"):
+                raise KeyboardInterrupt
+
+        suite = Acceptance(parts=("same",))
+        with pytest.raises(KeyboardInterrupt):
+            suite.measure(make_context(interrupt))
+        context = make_context()
+        assert context.results.found == 3
+        kept = context.results.samples.pop(1)  # measured anew below
+        suite.measure(context)
+        assert len(context.results.samples) == len(suite.rows()) == 16
+        again = next(context.results.where(config=kept["config"], temperature=kept["temperature"]))
+        assert again == kept
+
+    def test_rows_are_what_the_figures_ask_for(self) -> None:
+        rows = acceptance_rows(("a", "b", "c"))
+        for row in rows:
+            assert row.speculation.max_tree_nodes != "auto"  # measured, so never twice the same
+        greedy = [row for row in rows if row.kind.verify == "greedy"]
+        same = {row.name: row.speculation for row in greedy if row.part == "same"}
+        assert set(same) == {"a", "b", "c", "union of 3"}
+        assert {config.expansion for config in same.values()} == {PAPER}
+        widths = [row.speculation.expansion for row in greedy if row.part == "width"]
+        assert widths == [(width, 1, 1, 1, 1, 1, 1, 1) for width in WIDTHS]
+
+    def test_distinct_share(self) -> None:
+        assert distinct_share([1, 2, 3, 4, 5, 6]) == 1.0
+        assert distinct_share([1, 1, 1, 1, 1, 1, 1]) == 0.25
+        assert distinct_share([1, 2, 1, 2, 1, 2, 1, 2]) == pytest.approx(2 / 5)
+        assert distinct_share([1, 2]) == 1.0
+
+    def test_tables_of_known_samples(self, make_context: MakeContext) -> None:
+        """Width w accepts w tokens a round, but for plain top-k, which falls; one prompt loops."""
+        suite = Acceptance(parts=("width",))
+        context = make_context()
+        for row in suite.rows():
+            width = row.speculation.expansion[0]
+            length = 9 - width if (row.kind.draft, row.kind.verify) == ("topk", "match") else width
+            prompts = [
+                {
+                    "id": f"p{i}",
+                    "domain": "stories",
+                    "seed": 1,
+                    "rounds": 10,
+                    "accepted": 10 * length if i else 700,
+                    "nodes": 80,
+                    "distinct_4_grams": 0.9 if i else 0.2,
+                }
+                for i in range(3)
+            ]
+            context.results.add({**row.key, "prompts": prompts})
+        widths = suite.report(context).tables[2].splitlines()
+        coupled = next(line for line in widths if line.startswith("| coupled"))
+        assert "2.00 (2.00 to 2.00)" in coupled and "6.00 (6.00 to 6.00)" in coupled
+        assert coupled.endswith("| yes | yes |")
+        falling = next(line for line in widths if line.startswith("| topk, match"))
+        assert falling.endswith("| NO | NO |")
+
+
+class TestCpuBundled:
+    def test_measures_continues_and_reports(self, make_context: MakeContext) -> None:
+        suite = CpuBundled(temperatures=(0.8,), variants=VARIANTS)
+
+        def interrupt(message: str) -> None:
+            if message.startswith("block"):
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            suite.measure(make_context(interrupt, tokens=4))
+        context = make_context(tokens=4)
+        found = context.results.found
+        assert found == 4 + 1  # the sweep on four prompts, one block
+        before = json.dumps(context.results.samples)
+        suite.measure(context)
+        assert json.dumps(context.results.samples[:found]) == before
+        block = context.results.samples[-1]
+        names = [*PRESETS, "transformers generate", ASSISTED, LOOKUP]
+        assert list(block["figures"]) == names
+        for figures in block["figures"].values():
+            assert figures["tokens"] == 4 and figures["seconds"] > 0
+        swept = {s["prompt"] for s in context.results.where(kind="sweep")}
+        assert len(swept) == 4
+        assert swept.isdisjoint(prompt.id for prompt in context.prompts)
+        (table,) = suite.report(context).tables
+        assert all(f"| {name} |" in table for name in names)
+        assert "1.00x (1.00 to 1.00)" in table
+
+    def test_an_assistant_is_a_copy_with_its_schedule(self) -> None:
+        variants = all_variants()
+        assert len(variants) == len(set(map(str, variants))) == 3 * 3 * 3 + 3
+        assert {v.schedule for v in variants if v.family == ASSISTED} == {
+            "constant",
+            "heuristic",
+            "heuristic_transient",
+        }
+
+    def test_the_fastest_of_the_sweep_competes(self, make_context: MakeContext) -> None:
+        context = make_context()
+        speeds = {f"{LOOKUP} 3": (1.0, 4.0), f"{LOOKUP} 5": (2.0, 1.0), f"{ASSISTED} x": (0.1, 0.1)}
+        for i in range(2):
+            figures = {name: {"tokens": 4, "seconds": s[i]} for name, s in speeds.items()}
+            context.results.add(
+                {"kind": "sweep", "dtype": "float32", "temperature": 0.0, "figures": figures}
+            )
+        assert best_variant(context.results, "float32", 0.0, LOOKUP) == f"{LOOKUP} 5"
+        assert best_variant(context.results, "float32", 0.8, LOOKUP) == ""
+
+
+class TestOverhead:
+    def test_measures_and_reports(self, make_context: MakeContext) -> None:
+        suite = Overhead(vocabularies=("bundled",))
+        context = make_context(prompts=1, tokens=8)
+        suite.measure(context)
+        assert len(context.results.samples) == 2
+        for sample in context.results.samples:
+            assert set(sample["rounds"]) == set(overhead_configs())
+            for rounds in sample["rounds"].values():
+                for _, outside, *stages in rounds:
+                    assert outside > 0
+                    # Stages and passes make up the round: what is outside adds up to the whole.
+                    assert sum(stages) == pytest.approx(outside, abs=1e-3)
+        assert {nodes for nodes, *_ in sample["rounds"]["plain"]} == {0.0}
+        suite.measure(context)
+        assert len(context.results.samples) == 2
+        *by_size, fits = suite.report(context).tables
+        assert len(by_size) == 2
+        assert "0.8 ms + 15 us" in fits
+
+    def test_the_clock_counts_every_pass_and_nothing_else(self, family: LoadedModels) -> None:
+        clock = Clock()
+        engine = Engine(clocked(family, clock))
+        case = Case(load_prompts()[0], 1, 6, 0.0)
+        count_tokens(engine, case, SpeculationConfig.preset("autoregressive"))
+        taken = clock.take()
+        assert taken["llm"] > 0 and taken["ssm"] == 0
+        assert clock.take() == {"llm": 0.0, "ssm": 0.0}
+
+    def test_a_synthetic_family_runs_as_a_real_one(self, family: LoadedModels) -> None:
+        """Any vocabulary; drafts are accepted now and then; every token has a text."""
+        engine = Engine(synthetic_family(family, 6000))
+        config = SpeculationConfig(expansion=(2, 1, 1), max_tree_nodes="uncut")
+        for temperature in (0.0, 0.8):
+            case = Case(load_prompts()[0], 5, 48, temperature, ignore_eos=True)
+            plain, tree = (
+                decode(engine, [case], each)[0]
+                for each in (SpeculationConfig.preset("autoregressive"), config)
+            )
+            assert tree["token_ids"] == plain["token_ids"]
+            assert 1.05 < tree["summary"]["mean_acceptance_length"] < 3.95
+            assert len(tree["token_ids"]) == 48 and max(tree["token_ids"]) < 4096
