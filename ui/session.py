@@ -13,7 +13,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from core.config import Request
@@ -23,6 +23,7 @@ from ui.frame import Baseline, Frame
 from ui.player import Player
 from ui.proof import Answer
 from ui.source import LiveSource, RunLike, StoreLike
+from ui.values import PictureMaker
 
 __all__ = ["Desk", "Desks", "Hub", "WorkerLike", "guarded", "guarded_once", "play", "run_to_end"]
 
@@ -71,6 +72,7 @@ class Desk:
     trouble: str = ""
     doing: str = ""
     side: LiveSource | None = None
+    pictures: PictureMaker = field(default_factory=PictureMaker)
 
     def look_at(self, player: Player | None) -> None:
         """Turn to another run: what was known about the last one goes."""

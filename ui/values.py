@@ -11,35 +11,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from core.events import RunStats
+from ui.charts import drafters_value, lengths_value, timeline_value
 from ui.explain import bars, explain
 from ui.frame import Baseline, Frame
 from ui.trees import drafts_apart, dropped, places, tree_nodes
 from ui.view import Detail, TokenView, View
 
-__all__ = ["PICTURES", "drafters_value", "picture_values"]
+__all__ = ["PICTURES", "PictureMaker", "picture_values"]
 
 Value = dict[str, Any]
 
 LIVE_TOKENS = 400
 FINAL_TOKENS = 4000
 CHUNK = 100
-LIVE_ROUNDS = 100
-LIVE_BARS = 40
-SHARES = ("draft", "llm", "combine", "verify", "commit", "prefill", "other")
-
-
-def picture_values(frame: Frame, baseline: Baseline | None = None) -> dict[str, Value]:
-    """The value of every picture, by name (PICTURES)."""
-    return {
-        "legend": legend_value(frame.view),
-        "figures": figures_value(frame, baseline),
-        "strip": strip_value(frame),
-        "tree": tree_value(frame),
-        "proposals": proposals_value(frame),
-        "inspector": inspector_value(frame),
-        "lengths": lengths_value(frame),
-        "timeline": timeline_value(frame),
-    }
 
 
 PICTURES = (
@@ -52,11 +36,48 @@ PICTURES = (
     "lengths",
     "timeline",
 )
+CHARTS = ("lengths", "timeline")
+CHART_S = 0.25
 
 
-def drafters_value(view: View) -> Value:
-    """The drafters in their fixed order; the slot is their colour and their letter."""
-    return {str(i): {"name": name, "slot": i} for i, name in enumerate(view.drafters)}
+def picture_values(
+    frame: Frame, baseline: Baseline | None = None, charts: dict[str, Value] | None = None
+) -> dict[str, Value]:
+    """The value of every picture, by name; `charts` takes the place of the two charts' values."""
+    drawn = charts or {"lengths": lengths_value(frame), "timeline": timeline_value(frame)}
+    return {
+        "legend": legend_value(frame.view),
+        "figures": figures_value(frame, baseline),
+        "strip": strip_value(frame),
+        "tree": tree_value(frame),
+        "proposals": proposals_value(frame),
+        "inspector": inspector_value(frame),
+        **{name: drawn[name] for name in CHARTS},
+    }
+
+
+class PictureMaker:
+    """`picture_values` for one tab, the charts at most four times a second at full speed.
+
+    They cost a browser most, and nobody reads a bar that stands for 60 ms. The text is not held up.
+    """
+
+    def __init__(self) -> None:
+        self._charts: dict[str, Value] = {}
+        self._made_at = float("-inf")
+        self._selected = -1
+
+    def values(self, frame: Frame, baseline: Baseline | None, now: float) -> dict[str, Value]:
+        """The value of every picture; `now` in seconds of any monotonic clock."""
+        same_run = self._charts.get("lengths", {}).get("run") == frame.view.run_id
+        pinned_moved = frame.pinned and frame.selected != self._selected
+        rushing = frame.mode == "full" and not frame.whole and same_run and not pinned_moved
+        kept = self._charts if rushing and now - self._made_at < CHART_S else None
+        values = picture_values(frame, baseline, kept)
+        if kept is None:
+            self._charts = {name: values[name] for name in CHARTS}
+            self._made_at, self._selected = now, frame.selected
+        return values
 
 
 def legend_value(view: View) -> Value:
@@ -257,54 +278,3 @@ def inspector_value(frame: Frame) -> Value:
 
 def _sampling(view: View) -> Mapping[str, Any]:
     return view.started.config.get("sampling", {}) if view.started else {}
-
-
-def lengths_value(frame: Frame) -> Value:
-    """Accepted tokens and speculation length per round, with their histogram and rates."""
-    view = frame.view
-    shown = view.rounds if frame.whole else view.rounds[-LIVE_ROUNDS:]
-    return {
-        "run": view.run_id,
-        "rounds": {
-            str(line.number): {"a": line.accepted, "d": line.depth, "s": line.length}
-            for line in shown
-        },
-        "histogram": {str(j): n for j, n in enumerate(view.stats.acceptance_histogram)},
-        "per_position": {
-            str(i): round(rate, 4) for i, rate in enumerate(view.stats.acceptance_rate_per_position)
-        },
-        "sel": frame.selected,
-    }
-
-
-def timeline_value(frame: Frame) -> Value:
-    """Every stage as a bar on the run's own milliseconds, and the time spent in each."""
-    view = frame.view
-    lanes = (*view.drafters, "combine", "llm", "verify", "commit")
-    place = {name: i for i, name in enumerate(lanes)}
-    shown = view.rounds if frame.whole else view.rounds[-LIVE_BARS:]
-    return {
-        "run": view.run_id,
-        "drafters": drafters_value(view),
-        "lanes": {str(i): name for i, name in enumerate(lanes)} if view.started else {},
-        "bars": {
-            str(line.number): {
-                str(k): {
-                    "lane": str(place.get(span.lane, 0)),
-                    "name": span.name,
-                    "start": round(span.start_ms, 3),
-                    "end": round(span.end_ms, 3),
-                }
-                for k, span in enumerate(line.spans)
-            }
-            for line in shown
-        },
-        "share": _share(view),
-        "sel": frame.selected,
-    }
-
-
-def _share(view: View) -> Value:
-    sums = dict(view.share)
-    idle = max(0.0, view.stats.total_ms - sums.pop("busy", 0.0))
-    return {name: round(sums.get(name, idle if name == "other" else 0.0), 3) for name in SHARES}

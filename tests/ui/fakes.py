@@ -258,3 +258,14 @@ def request(prompt: str = "Once", preset: str = "specinfer") -> Request:
     """A request as the page makes it."""
     config = replace(SpeculationConfig.preset(preset), record_top_k=5)
     return Request(prompt=prompt, speculation=config)
+
+
+def recorded(rounds: int, seed: int = 0) -> Script:
+    """One SYNTHETIC run made beforehand, so that making it takes no time while it is played."""
+    events = synthetic_run(rounds, seed=seed, run_id="recorded")
+
+    def script(request: Request, run_id: str) -> list[Event]:
+        played: list[Event] = [replace(event, run_id=run_id) for event in events]
+        return [as_asked(played[0], request), *played[1:]]
+
+    return script

@@ -16,7 +16,7 @@ from core.events import Combined
 from tests.synthetic import synthetic_run
 from tests.ui.fakes import plain_twin
 from ui.frame import Baseline, Frame
-from ui.values import PICTURES, picture_values
+from ui.values import PICTURES, PictureMaker, picture_values
 from ui.view import View, detail_of, reduce, reduce_all
 
 
@@ -215,3 +215,21 @@ def test_drafters_keep_slot_and_order_of_the_run() -> None:
     assert [entry["name"] for entry in drafters.values()] == list(view.drafters)
     assert [entry["slot"] for entry in drafters.values()] == list(range(len(view.drafters)))
     assert SpeculationConfig().drafters == ("all",)
+
+
+def test_charts_are_drawn_four_times_a_second_and_never_late_at_the_end() -> None:
+    maker, events = PictureMaker(), synthetic_run(40, seed=1)
+    drawn: list[Any] = []
+    for i in range(len(events) - 1):
+        view = reduce_all(events[: i + 1])
+        frame = Frame(view=view, detail=view.current, run_id="x")
+        values = maker.values(frame, None, now=i / 100)
+        drawn.append(values["lengths"])
+        assert values["strip"] == picture_values(frame)["strip"], "the text is not held up"
+    seconds = len(drawn) / 100
+    assert len({id(value) for value in drawn}) <= 4 * seconds + 2
+    pinned = Frame(view=view, detail=detail_of(events, 3), pinned=True, run_id="x")
+    assert maker.values(pinned, None, now=i / 100)["lengths"]["sel"] == 3
+    end = reduce_all(events)
+    last = Frame(view=end, detail=end.last, ended=True, at_end=True, run_id="x")
+    assert maker.values(last, None, now=i / 100) == picture_values(last)

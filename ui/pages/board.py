@@ -6,6 +6,7 @@ Layout, then handlers as plain functions of (desk, ...), then wiring.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -29,7 +30,7 @@ from ui.messages import Line, run_lines
 from ui.pages.parts import notice, notice_value
 from ui.player import MODES, Pace
 from ui.session import Desk, guarded, guarded_once, play
-from ui.values import PICTURES, picture_values
+from ui.values import PICTURES
 
 __all__ = ["Board", "build_board", "wire_board"]
 
@@ -64,7 +65,7 @@ class Board:
         frame = desk.frame()
         lines = run_lines(frame, desk.baseline, desk.answer)
         lines += [Line("info", desk.doing), Line("error", desk.trouble), self._log_line()]
-        pictures = picture_values(frame, desk.baseline)
+        pictures = desk.pictures.values(frame, desk.baseline, time.monotonic())
         return [notice_value(lines), *(pack(pictures[name]) for name in self.pictures)]
 
     def _log_line(self) -> Line:
@@ -103,9 +104,9 @@ class Board:
 # -- layout --
 
 
-def build_board(context: Context, page: str) -> Board:
+def build_board(context: Context, page: str, welcome: str) -> Board:
     """Lay out notice, figures, text, playback and pictures, in reading order."""
-    said = notice(f"{page}-notice")
+    said = notice(f"{page}-notice", Line("info", welcome))
     figures = Figures(elem_id=f"{page}-figures")
     strip = TokenStrip(elem_id=f"{page}-strip")
     legend = Legend(elem_id=f"{page}-legend")

@@ -13,7 +13,8 @@ from core.config import PRESETS
 from core.errors import ConfigError
 from ui.checks import measure_baseline, prove, speed_key
 from ui.context import Context
-from ui.messages import Line
+from ui.frame import Frame
+from ui.messages import Line, standing
 from ui.pages.board import Board, Values, build_board, wire_board
 from ui.pages.form import (
     EXAMPLES,
@@ -76,7 +77,7 @@ def build_live(context: Context) -> Live:
                 own_name = gr.Textbox(label="Name", max_lines=1, elem_id="own-name")
                 own_save = gr.Button("Save these settings", size="sm", elem_id="own-save")
         with gr.Column(scale=4, min_width=360):
-            board = build_board(context, "live")
+            board = build_board(context, "live", standing(Frame()))
     return Live(board, form, chips, wrong, run, stop, measure, proof, own_name, own_save)
 
 

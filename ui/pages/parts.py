@@ -25,22 +25,22 @@ SHELL = '<div class="sp-shell"></div>'
 
 def header() -> gr.HTML:
     """Chips of the loaded models, the state of the engine, the place in the queue."""
-    return _part("header.js", SHELL, elem_id="header")
+    return _part("header.js", SHELL, "header")
 
 
-def notice(elem_id: str) -> gr.HTML:
+def notice(elem_id: str, *lines: Line) -> gr.HTML:
     """Lines with a kind, read out politely by a screen reader."""
-    return _part("notice.js", LIVE_SHELL, elem_id=elem_id)
+    return _part("notice.js", LIVE_SHELL, elem_id, notice_value(lines))
 
 
 def run_list(elem_id: str) -> gr.HTML:
     """Past runs as a table; triggers `select` with {"run": id}."""
-    return _part("runs.js", SHELL, elem_id=elem_id)
+    return _part("runs.js", SHELL, elem_id)
 
 
-def _part(script: str, shell: str, elem_id: str) -> gr.HTML:
+def _part(script: str, shell: str, elem_id: str, value: dict[str, Any] | None = None) -> gr.HTML:
     return gr.HTML(
-        value={},
+        value=value or {},
         html_template=shell,
         js_on_load=(ASSETS / script).read_text(encoding="utf-8"),
         apply_default_css=False,

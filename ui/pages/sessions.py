@@ -83,7 +83,7 @@ def build_sessions(context: Context) -> Sessions:
     scrub = gr.Slider(
         0, 1, value=0, step=1, label="Round (scrub through the run)", elem_id="sessions-scrub"
     )
-    board = build_board(context, "sessions")
+    board = build_board(context, "sessions", "Open a run from the list.")
     opened = gr.State("")
     return Sessions(
         board,

@@ -1,0 +1,75 @@
+"""The two charts' values, lengths and pipeline, and the drafters every picture names.
+
+Plain JSON in dicts, as ui/values.py says; while a run is live only its latest rounds.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ui.frame import Frame
+from ui.view import View
+
+__all__ = ["drafters_value", "lengths_value", "timeline_value"]
+
+Value = dict[str, Any]
+
+LIVE_ROUNDS = 100
+LIVE_BARS = 40
+SHARES = ("draft", "llm", "combine", "verify", "commit", "prefill", "other")
+
+
+def drafters_value(view: View) -> Value:
+    """The drafters in their fixed order; the slot is their colour and their letter."""
+    return {str(i): {"name": name, "slot": i} for i, name in enumerate(view.drafters)}
+
+
+def lengths_value(frame: Frame) -> Value:
+    """Accepted tokens and speculation length per round, with their histogram and rates."""
+    view = frame.view
+    shown = view.rounds if frame.whole else view.rounds[-LIVE_ROUNDS:]
+    return {
+        "run": view.run_id,
+        "rounds": {
+            str(line.number): {"a": line.accepted, "d": line.depth, "s": line.length}
+            for line in shown
+        },
+        "histogram": {str(j): n for j, n in enumerate(view.stats.acceptance_histogram)},
+        "per_position": {
+            str(i): round(rate, 4) for i, rate in enumerate(view.stats.acceptance_rate_per_position)
+        },
+        "sel": frame.selected,
+    }
+
+
+def timeline_value(frame: Frame) -> Value:
+    """Every stage as a bar on the run's own milliseconds, and the time spent in each."""
+    view = frame.view
+    lanes = (*view.drafters, "combine", "llm", "verify", "commit")
+    place = {name: i for i, name in enumerate(lanes)}
+    shown = view.rounds if frame.whole else view.rounds[-LIVE_BARS:]
+    return {
+        "run": view.run_id,
+        "drafters": drafters_value(view),
+        "lanes": {str(i): name for i, name in enumerate(lanes)} if view.started else {},
+        "bars": {
+            str(line.number): {
+                str(k): {
+                    "lane": str(place.get(span.lane, 0)),
+                    "name": span.name,
+                    "start": round(span.start_ms, 3),
+                    "end": round(span.end_ms, 3),
+                }
+                for k, span in enumerate(line.spans)
+            }
+            for line in shown
+        },
+        "share": _share(view),
+        "sel": frame.selected,
+    }
+
+
+def _share(view: View) -> Value:
+    sums = dict(view.share)
+    idle = max(0.0, view.stats.total_ms - sums.pop("busy", 0.0))
+    return {name: round(sums.get(name, idle if name == "other" else 0.0), 3) for name in SHARES}
