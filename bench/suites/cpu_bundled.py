@@ -49,18 +49,18 @@ class CpuBundled:
     def measure(self, context: Context) -> None:
         variants = all_variants() if self.variants is None else self.variants
         for dtype in context.settings.dtypes:
-            arena = Arena(context, dtype, variants)
+            contest = Contest(context, dtype, variants)
             for temperature in self.temperatures:
-                if arena.missing(temperature):
-                    arena.sweep(temperature)
-                    arena.contest(temperature)
+                if contest.missing(temperature):
+                    contest.sweep(temperature)
+                    contest.run(temperature)
 
     def report(self, context: Context) -> Report:
         return Report(tables(context.results, context.settings.dtypes, self.temperatures))
 
 
-class Arena:
-    """Everybody's models in one dtype; loaded when first needed, so that a full file loads none."""
+class Contest:
+    """Everybody in one dtype. Models are loaded when first needed: a full file loads none."""
 
     def __init__(self, context: Context, dtype: str, variants: tuple[Variant, ...]) -> None:
         self._context = context
@@ -93,12 +93,12 @@ class Arena:
             for block, figures in interleaved(todo, found):
                 self._keep("sweep", temperature, block, figures)
 
-    def contest(self, temperature: float) -> None:
+    def run(self, temperature: float) -> None:
         """The blocks: every contestant once each, after one round that is not counted."""
         contestants = dict(self._contestants(temperature))
         warming = Block(self._sweep_prompts()[0].id, 0)
-        for run in contestants.values():
-            run(warming)
+        for once in contestants.values():
+            once(warming)
         for block, figures in interleaved(self.missing(temperature), contestants):
             self._keep("block", temperature, block, figures)
 
