@@ -112,6 +112,9 @@ class Engine:
             for (turn, ask), draft in zip(asked, drafts, strict=True):
                 turn.drafts[ask.index] = draft
                 turn.timed.extend(draft.timed)
+        for turn in turns:
+            # A neighbour in the batch may have asked in another order: each keeps its own.
+            turn.drafts = dict(sorted(turn.drafts.items()))
 
     def _asks(self, turn: Turn) -> list[Ask]:
         """What each drafter is asked for: shapes and budgets, fixed before anything is drawn."""
