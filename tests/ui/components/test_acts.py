@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import gradio as gr
 import pytest
 
 from tests.ui.components.conftest import DRAWN, turn
 from tests.ui.components.gallery import ORDER, scenes
+from tests.ui.components.samples import frames
+from ui.components import Lengths, TokenTree, launch_options, pack
 
 pytestmark = pytest.mark.browser
 
@@ -86,6 +89,36 @@ def test_selection_and_focus_survive_an_update(show: Show) -> None:
     assert page.locator(".ss-round[aria-pressed=true]").get_attribute("data-r") == "4"
 
 
+def test_a_picture_in_a_closed_tab_draws_the_last_value_when_opened(
+    serve: Callable[..., str], browser_page: Callable[..., Any]
+) -> None:
+    streamed = frames(rounds=4)
+    with gr.Blocks() as demo:
+        with gr.Tabs():
+            with gr.Tab("First"):
+                go = gr.Button("go", elem_id="go")
+                done = gr.Textbox(elem_id="done")
+            with gr.Tab("Second"):
+                tree = TokenTree(elem_id="tree")
+                lengths = Lengths(elem_id="lengths")
+        shown = go.click(
+            lambda: [pack(streamed[-1][name]) for name in ("tree", "lengths")],
+            None,
+            [tree, lengths],
+        )
+        shown.then(lambda: "done", None, done)
+    page = browser_page(serve(demo, **launch_options()))
+    page.click("#go")
+    page.wait_for_function("document.querySelector('#done textarea').value === 'done'")
+    page.get_by_role("tab", name="Second").click()
+    page.wait_for_selector("#lengths .main-svg")
+    assert page.locator("#tree .ss-round-name").text_content() == "Round 4"
+    page.get_by_role("tab", name="First").click()
+    page.click("#go")
+    page.get_by_role("tab", name="Second").click()
+    assert page.locator("#tree .ss-node").count() > 3
+
+
 # -- a visitor acts --
 
 
@@ -135,7 +168,6 @@ def test_everything_is_within_reach_of_the_keyboard(show: Show) -> None:
 def test_hovering_a_token_tells_its_probabilities(show: Show) -> None:
     page = show("verify")
     token = scenes()["verify"]()["strip"]["tokens"]["0"]
-    page.locator(".ss-scroll").first.evaluate("node => node.scrollTo(0, 0)")
     page.locator(".ss-tok[data-i='0']").hover()
     tip = page.locator("#ss-tip").text_content()
     assert f"{token['p']:.3f}" in tip and "ssm-code" in tip and "round1" in tip

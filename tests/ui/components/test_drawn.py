@@ -199,7 +199,13 @@ def test_the_charts_hold_the_values_in_few_traces(show: Show) -> None:
     assert lengths[2]["y"] == list(values["lengths"]["histogram"].values())
     bars = page.evaluate("document.querySelector('.ss-timeline .ss-plot').data")
     spans = [span for told in values["timeline"]["bars"].values() for span in told.values()]
-    assert len(bars) == 1 and bars[0]["base"] == [span["start"] for span in spans]
+    assert len(bars) == 1 and 5 * 4 < len(bars[0]["base"]) < len(spans), "five rounds of thirty"
+    page.get_by_role("button", name="Show every round").click()
+    starts = [span["start"] for span in spans]
+    plot = "document.querySelector('.ss-timeline .ss-plot')"
+    page.wait_for_function(f"{plot}.data[0].base.length === {len(spans)}")
+    assert page.evaluate(f"{plot}.data[0].base") == starts
+    page.get_by_role("button", name="Show 5 rounds around").click()
     loaded = page.evaluate(
         "performance.getEntriesByType('resource').filter((r) => r.name.includes('plotly')).length"
     )

@@ -1,8 +1,8 @@
-// Plotly for the charts: loaded once, when the first chart is in sight; drawn with Plotly.react.
+// Plotly for the charts: loaded once, in the page's first idle moment; drawn with Plotly.react.
 
 import { h, set } from "./dom.js";
 import { computed } from "./palette.js";
-import { scaleOf } from "./measure.js";
+import { scaleOf, sizeOf } from "./measure.js";
 
 // Milliseconds between two drawings of one chart: a Plotly.react takes 10 to 40 of them.
 export const CHART_PACE = 450;
@@ -29,15 +29,17 @@ export function createChart(panel, { figure, label, clicked, ready = () => {} })
   const plot = h("div", { class: "ss-plot", role: "img", tabindex: 0 });
   const note = h("p", { class: "ss-placeholder" }, "Drawn as soon as a round is complete.");
   panel.body.append(note, plot);
-  const state = { api: null, asked: false, value: null, bound: false };
+  const state = { api: null, asked: false, value: null, bound: false, look: null };
+  const size = sizeOf(plot, () => render());
+  whenIdle(() => plotly().catch(() => {}));  // a failure is told when there is something to draw
 
-  const render = () => {
+  function render() {
     if (!state.api || !state.value) return;
-    const width = Math.floor(plot.clientWidth);
-    if (width < 50) return;
-    const look = lookOf(panel.section, width);
+    if (size.width < 50) return;
+    state.look ??= lookOf(panel.section);
+    const look = { ...state.look, narrow: size.width < 620 };
     const { data, layout } = figure(state.value, look);
-    const full = { ...baseLayout(look), ...layout, width, height: Math.floor(plot.clientHeight) };
+    const full = { ...baseLayout(look), ...layout, ...size };
     const drawing = state.api.react(plot, data, full, { displayModeBar: false, displaylogo: false, responsive: false });
     if (!state.bound) {
       state.bound = true;
@@ -45,7 +47,7 @@ export function createChart(panel, { figure, label, clicked, ready = () => {} })
       ready(state.api, plot);
     }
     return drawing;
-  };
+  }
   return {
     plot,
     draw(value, empty) {
@@ -69,19 +71,22 @@ export function createChart(panel, { figure, label, clicked, ready = () => {} })
       }
     },
     render,
+    restyle: () => (state.look = null),
     reset: () => state.api?.relayout(plot, autoranges(plot)),
   };
 }
+
+const whenIdle = (work) => (window.requestIdleCallback ?? ((later) => setTimeout(later, 1000)))(work);
 
 function autoranges(plot) {
   const axes = Object.keys(plot.layout ?? {}).filter((name) => /^[xy]axis\d*$/.test(name));
   return Object.fromEntries(axes.map((name) => [`${name}.autorange`, plot.layout[name].autorange === "reversed" ? "reversed" : true]));
 }
 
-function lookOf(element, width) {
+function lookOf(element) {
   const css = (name) => computed(element, `var(--ss-${name})`);
   return {
-    width, element, scale: scaleOf(element), narrow: width < 620,
+    scale: scaleOf(element),
     ink: css("ink"), muted: css("muted"), line: css("line"), panel: css("panel"), accent: css("accent"), soft: css("soft"),
     slot: (slot) => css(`slot-${slot % 8}`),
     stage: (name) => css(`stage-${name}`),

@@ -14,6 +14,7 @@ export function create(panel) {
   panel.finishTools({ tableForm: true });
   return {
     pace: CHART_PACE,
+    restyle: chart.restyle,
     draw(value) {
       const empty = Object.keys(value.rounds ?? {}).length === 0;
       panel.say(empty ? "How many drafted tokens the LLM accepts in each round." : sentence(value));
@@ -38,8 +39,9 @@ function figure(value, look) {
   const hits = entries(value.histogram);
   const rates = entries(value.per_position);
   const thin = { line: { width: 0 } };
+  const full = x.length > 150 ? { width: 1 } : {};
   const data = [
-    { type: "bar", name: "accepted", x, y: rounds.map(([, round]) => round.a), marker: { color: look.accent, ...thin },
+    { type: "bar", name: "accepted", ...full, x, y: rounds.map(([, round]) => round.a), marker: { color: look.accent, ...thin },
       hovertemplate: "round %{x}: %{y} accepted<extra></extra>" },
     { type: "scatter", mode: x.length > 1 ? "lines" : "markers", name: "speculation length", x, y: rounds.map(([, round]) => round.s),
       line: { shape: "hvh", color: look.ink, width: 1.5, dash: "dot" }, hovertemplate: "round %{x}: speculation length %{y}<extra></extra>" },
@@ -80,12 +82,12 @@ function titles(look, places) {
 
 function axes(value, look, xs, ys) {
   const peak = (numbers) => Math.max(1, ...numbers);
-  const count = (most, ticks) => ({ tickformat: "d", rangemode: "tozero", dtick: Math.ceil(most / ticks) });
+  const count = (most, ticks) => ({ tickformat: "d", rangemode: "tozero", dtick: nice(most / ticks) });
   const rounds = Object.values(value.rounds ?? {});
   const tallest = peak(rounds.flatMap((round) => [round.a, round.s]));
   const often = peak(Object.values(value.histogram ?? {}));
   const many = Math.max(Object.keys(value.histogram ?? {}).length, Object.keys(value.per_position ?? {}).length);
-  const steps = { tickformat: "d", showgrid: false, dtick: Math.ceil(many / 9) || 1 };
+  const steps = { tickformat: "d", showgrid: false, dtick: nice(many / 9) };
   return {
     uirevision: value.run,
     bargap: 0.25,
@@ -97,6 +99,12 @@ function axes(value, look, xs, ys) {
     xaxis3: axis(look, { domain: xs[2], anchor: "y3", title: "position", ...steps }),
     yaxis3: axis(look, { domain: ys[2], anchor: "x3", range: [0, 1.02], tickformat: ".0%", nticks: 5 }),
   };
+}
+
+// The next of 1, 2, 5, 10, 20, 50, ...
+function nice(step) {
+  const power = 10 ** Math.floor(Math.log10(Math.max(1, step)));
+  return power * ([1, 2, 5].find((factor) => factor * power >= step) ?? 10);
 }
 
 // The selected round, as a band behind its bar.

@@ -20,6 +20,17 @@ export function forget() {
   widths.clear();
 }
 
+// The size of large type. Asking makes the browser compute styles: ask once, and after a restyle.
 export function scaleOf(element) {
   return parseFloat(getComputedStyle(element).getPropertyValue("--ss-scale")) || 1;
+}
+
+// An element's inner size, kept by an observer, so that nobody has to lay out the page to ask.
+export function sizeOf(element, changed = () => {}) {
+  const size = { width: element.clientWidth, height: element.clientHeight };
+  new ResizeObserver(() => {
+    Object.assign(size, { width: element.clientWidth, height: element.clientHeight });
+    changed();
+  }).observe(element);
+  return size;
 }

@@ -25,7 +25,7 @@ export function create(panel) {
   const scroll = h("div", { class: "ss-scroll", tabindex: 0, role: "region", "aria-label": "Generated text" }, text);
   panel.body.append(scroll);
 
-  const state = { run: null, rounds: new Map(), tokens: new Map(), marks: false, sel: null, value: null };
+  const state = { run: null, rounds: new Map(), tokens: new Map(), marks: false, sel: null, value: null, atEnd: true, reveal: null };
   const button = panel.button("␣ ↵", "Show white space", () => {
     state.marks = !state.marks;
     set(button, "aria-pressed", String(state.marks));
@@ -34,8 +34,13 @@ export function create(panel) {
   set(button, "aria-pressed", "false");
   panel.finishTools({ tableForm: true });
   listen(flow, panel, state);
+  // Whoever scrolls up stays there; at the end one stays at the end.
+  scroll.addEventListener("scroll", () => {
+    state.atEnd = scroll.scrollHeight - scroll.scrollTop - scroll.clientHeight < NEAR_END;
+  }, { passive: true });
 
   return {
+    settle: () => settle(scroll, state),
     draw: (value) => draw(value, { state, prompt, old, flow, caret, text, scroll, panel }),
     table: tokenTable,
     exported: () => text,
@@ -43,27 +48,31 @@ export function create(panel) {
 }
 
 function draw(value, view) {
-  const { state, flow, scroll } = view;
+  const { state, flow } = view;
   if (value.run !== state.run) reset(value, view);
   state.value = value;
   state.drafters = byKey(value);
-  const atEnd = scroll.scrollHeight - scroll.scrollTop - scroll.clientHeight < NEAR_END;
   drawSurroundings(value, view);
   keyed(flow, state.rounds, groups(value.tokens), {
     key: (group) => group.round,
     make: (group) => h("span", { class: "ss-round", "data-r": group.round, role: "button", tabindex: -1 }),
     update: (node, group) => updateRound(node, group, state),
   });
-  mark(flow, state, value.sel, scroll, atEnd);
-  if (atEnd) scroll.scrollTop = scroll.scrollHeight;
+  mark(flow, state, value.sel);
 }
 
-function reset(value, { state, flow, scroll, text }) {
+function settle(scroll, state) {
+  if (state.atEnd) scroll.scrollTop = scroll.scrollHeight;
+  else if (state.reveal) reveal(scroll, state.reveal);
+  state.reveal = null;
+}
+
+function reset(value, { state, flow, text }) {
   flow.replaceChildren();
   state.rounds.clear();
   state.sel = null;
   state.run = value.run;
-  scroll.scrollTop = 0;
+  state.atEnd = true;
   text.style.setProperty("--ss-lanes", Math.max(1, Object.keys(value.drafters ?? {}).length));
 }
 
@@ -131,7 +140,7 @@ function writeText(node, marks) {
   node.replaceChildren(...parts);
 }
 
-function mark(flow, state, sel, scroll, atEnd) {
+function mark(flow, state, sel) {
   const name = sel == null || sel < 0 ? null : String(sel);
   for (const [round, node] of state.rounds) {
     set(node, "aria-pressed", String(round === name));
@@ -139,13 +148,12 @@ function mark(flow, state, sel, scroll, atEnd) {
   }
   const chosen = state.rounds.get(name) ?? flow.firstElementChild;
   if (chosen) chosen.tabIndex = 0;
-  if (name !== state.sel && name !== null && !atEnd) reveal(scroll, state.rounds.get(name));
+  if (name !== state.sel) state.reveal = state.rounds.get(name);
   state.sel = name;
 }
 
 // Only this panel scrolls, never the page.
 function reveal(scroll, node) {
-  if (!node) return;
   const box = scroll.getBoundingClientRect();
   const rect = node.getBoundingClientRect();
   if (rect.top < box.top) scroll.scrollTop -= box.top - rect.top + 16;

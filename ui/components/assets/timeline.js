@@ -7,6 +7,7 @@ import { ms, percent, prose } from "./text.js";
 
 const STAGES = [["draft", "drafting"], ["llm", "LLM pass"], ["prefill", "prefill"], ["combine", "combine"], ["verify", "verify"], ["commit", "commit"], ["other", "other"]];
 const PATTERNS = { draft: "", catch_up: "/", forward: "", prefill: "x", combine: "", verify: "", commit: "" };
+const MANY = 400;
 const SPANS = [[1, "1 round"], [5, "5 rounds"], [Infinity, "All"]];
 
 export function create(panel) {
@@ -31,6 +32,7 @@ export function create(panel) {
   panel.finishTools({ tableForm: true });
   return {
     pace: CHART_PACE,
+    restyle: chart.restyle,
     draw(value) {
       const empty = Object.keys(value.bars ?? {}).length === 0;
       view.value = value;
@@ -76,25 +78,34 @@ function sentence(value) {
 function figure(value, look, view) {
   const lanes = entries(value.lanes);
   const slots = new Map(drafters(value).map((drafter) => [drafter.name, drafter]));
-  const bars = entries(value.bars).flatMap(([round, spans]) => entries(spans).map(([, span]) => ({ round: Number(round), ...span })));
+  const all = entries(value.bars).flatMap(([round, spans]) => entries(spans).map(([, span]) => ({ round: Number(round), ...span })));
+  if (view.span !== null) view.range = rangeOf(value, view, all);
+  const bars = view.span === null ? all : inSight(all, view.range);
   const colors = new Map(lanes.map(([key, name]) => [key, slots.has(name) ? look.slot(slots.get(name).slot) : look.stage(name)]));
   const chosen = (bar) => bar.round === value.sel;
+  // Hundreds of rounds side by side are thinner than a border or a hatch.
+  const many = view.span === Infinity && bars.length > MANY;
+  const pale = many ? 0.85 : 0.55;
   const trace = {
     type: "bar", orientation: "h", base: bars.map((bar) => bar.start), x: bars.map((bar) => bar.end - bar.start),
     y: bars.map((bar) => Number(bar.lane)), width: 0.74, constraintext: "none",
     marker: {
-      color: bars.map((bar) => colors.get(String(bar.lane)) ?? look.muted), opacity: bars.map((bar) => (chosen(bar) || value.sel < 0 ? 1 : 0.55)),
-      line: { color: bars.map((bar) => (chosen(bar) ? look.ink : look.panel)), width: bars.map((bar) => (chosen(bar) ? 1.5 : 0.5)) },
-      pattern: { shape: bars.map((bar) => PATTERNS[bar.name] ?? ""), solidity: 0.35, fgcolor: look.panel },
+      color: bars.map((bar) => colors.get(String(bar.lane)) ?? look.muted), opacity: bars.map((bar) => (chosen(bar) || value.sel < 0 ? 1 : pale)),
+      line: { color: bars.map((bar) => (chosen(bar) ? look.ink : look.panel)), width: bars.map((bar) => (chosen(bar) ? 1.5 : many ? 0 : 0.5)) },
+      pattern: { shape: bars.map((bar) => (many ? "" : PATTERNS[bar.name] ?? "")), solidity: 0.35, fgcolor: look.panel },
     },
     customdata: bars.map((bar) => [bar.round, prose(bar.name).replace("_", " "), ms(bar.end - bar.start), bar.start, prose(value.lanes[bar.lane]), bar.round + 1]),
     hovertemplate: "<b>%{customdata[4]}</b>: %{customdata[1]}, %{customdata[2]}<br>round %{customdata[5]}, from %{customdata[3]:.2f} ms<extra></extra>",
   };
-  return { data: [trace], layout: layoutOf(value, look, view, lanes, bars, slots) };
+  return { data: [trace], layout: layoutOf(value, look, view, lanes, slots) };
 }
 
-function layoutOf(value, look, view, lanes, bars, slots) {
-  if (view.span !== null) view.range = rangeOf(value, view, bars);
+// A bar out of sight would cost Plotly as much as one in sight.
+function inSight(bars, range) {
+  return range ? bars.filter((bar) => bar.end >= range[0] && bar.start <= range[1]) : bars;
+}
+
+function layoutOf(value, look, view, lanes, slots) {
   const names = lanes.map(([, name]) => (slots.has(name) ? `${slots.get(name).letter}  ${name}` : name === "llm" ? "LLM" : name));
   return {
     uirevision: `${value.run}|${view.revision}`,

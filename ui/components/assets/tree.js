@@ -35,7 +35,10 @@ export function create(panel) {
   listen(view);
   return {
     draw: (value) => draw(value, view),
-    restyle: forget,
+    restyle: () => {
+      forget();
+      view.scale = null;
+    },
     table: (value) => tableOf(value, items(value), (text) => tokenText(text)),
     exported: () => svg,
   };
@@ -62,7 +65,8 @@ function draw(value, view) {
   drawStage(value, view);
   if (!list.length) return;
   const most = value.stage === "draft" ? ROOMY_DRAFTS_AT_MOST : ROOMY_AT_MOST;
-  const size = sizes(scaleOf(panel.section), list.length > most);
+  view.scale ??= scaleOf(panel.section);
+  const size = sizes(view.scale, list.length > most);
   const measured = list.map((item) => ({ ...item, width: nodeWidth(item, size) }));
   const drawn = layout(measured, size);
   set(svg, "data-stage", value.stage);

@@ -2,13 +2,19 @@
 // The visitor's zoom stays through every update, until Fit gives it back.
 
 import { set } from "./dom.js";
+import { sizeOf } from "./measure.js";
 
 const STEP = 1.25;
 const LEAST = 0.25;
 const MOST = 4;
 
 export function zoomable(panel, viewport, svg) {
-  const state = { width: 0, height: 0, legible: 1, own: null, fitted: 1, run: null, across: 0, moved: false };
+  const state = { width: 0, height: 0, legible: 1, own: null, fitted: 1, run: null, whole: false, moved: false };
+  const room = sizeOf(viewport, () => {
+    if (!state.width || !room.width) return;
+    state.fitted = fitting(state, room);
+    apply();
+  });
   const scale = () => state.own ?? state.fitted;
   const apply = () => {
     set(svg, "viewBox", `0 0 ${state.width} ${state.height}`);
@@ -17,7 +23,7 @@ export function zoomable(panel, viewport, svg) {
     set(viewport, "data-zoom", scale().toFixed(3));
   };
   // Around a point of the viewport, which stays where it is.
-  const zoomTo = (next, x = viewport.clientWidth / 2, y = viewport.clientHeight / 2) => {
+  const zoomTo = (next, x = room.width / 2, y = room.height / 2) => {
     const before = scale();
     state.own = Math.min(MOST, Math.max(LEAST, next));
     const factor = scale() / before;
@@ -27,8 +33,8 @@ export function zoomable(panel, viewport, svg) {
     viewport.scrollTo(left, top);
   };
   const fit = () => {
-    state.own = null;
-    state.fitted = fitting(state, viewport, true);
+    Object.assign(state, { own: null, whole: true });
+    state.fitted = fitting(state, room);
     apply();
     viewport.scrollTo(0, 0);
   };
@@ -46,19 +52,19 @@ export function zoomable(panel, viewport, svg) {
     dragged: () => state.moved,
     resize({ width, height }, legible, run) {
       // Within a run the fitted scale only shrinks: trees of changing size must not pump.
-      const fresh = run !== state.run || viewport.clientWidth !== state.across;
-      Object.assign(state, { width, height, legible, run, across: viewport.clientWidth });
-      const wanted = fitting(state, viewport, false);
-      state.fitted = fresh ? wanted : Math.min(state.fitted, wanted);
+      const fresh = run !== state.run;
+      Object.assign(state, { width, height, legible, run, whole: state.whole && !fresh });
+      const wanted = fitting(state, room);
+      state.fitted = fresh || state.whole ? wanted : Math.min(state.fitted, wanted);
       apply();
     },
   };
 }
 
 // Into the panel's width as long as it stays legible; Fit shows all of it, however small.
-function fitting({ width, height, legible }, viewport, whole) {
-  const across = (viewport.clientWidth - 2) / width;
-  if (whole) return Math.min(1, Math.max(LEAST, Math.min(across, (viewport.clientHeight - 2) / height)));
+function fitting({ width, height, legible, whole }, room) {
+  const across = (room.width - 2) / width;
+  if (whole) return Math.min(1, Math.max(LEAST, Math.min(across, (room.height - 2) / height)));
   return Math.min(1, Math.max(legible, across));
 }
 

@@ -1,0 +1,66 @@
+// When pictures are drawn: all in one animation frame, none more often than its pace.
+
+import { set } from "./dom.js";
+
+const UNSEEN_PACE = 1000;
+let queue = null;
+
+// First every drawing, then whatever reads the layout: so the page is laid out once a frame.
+function inFrame(draw, settle) {
+  if (!queue) {
+    queue = [];
+    requestAnimationFrame(flush);
+  }
+  queue.push([draw, settle]);
+}
+
+function flush() {
+  const now = queue;
+  queue = null;
+  for (const [draw] of now) draw();
+  for (const [, settle] of now) settle?.();
+}
+
+// A function that asks for a drawing: at most one in `pace` milliseconds, one a second while the
+// picture is scrolled away, and none in a closed tab, which draws when it is opened.
+export function scheduler(shell, { pace = 0, settle }, draw) {
+  const state = { waiting: false, last: -Infinity, near: true, width: null };
+  const run = () => {
+    if (!state.waiting) return;
+    state.waiting = false;
+    set(shell, "data-pending", null);
+    if (state.width === 0) return;
+    state.last = performance.now();
+    guarded(shell, draw);
+  };
+  const ask = () => {
+    if (state.waiting) return;
+    state.waiting = true;
+    set(shell, "data-pending", true);
+    const wait = state.last + (state.near ? pace : UNSEEN_PACE) - performance.now();
+    state.timer = setTimeout(() => inFrame(run, settle), Math.max(0, wait));
+  };
+  new IntersectionObserver(([entry]) => {
+    state.near = entry.isIntersecting;
+    if (!state.near || !state.waiting) return;
+    clearTimeout(state.timer);
+    inFrame(run, settle);
+  }, { rootMargin: "200px" }).observe(shell);
+  new ResizeObserver(([entry]) => {
+    const width = Math.round(entry.contentRect.width);
+    const changed = width !== state.width;
+    state.width = width;
+    if (changed && width > 0) ask();
+  }).observe(shell);
+  return ask;
+}
+
+function guarded(shell, draw) {
+  try {
+    draw();
+    set(shell, "data-error", null);
+  } catch (error) {
+    set(shell, "data-error", error.message);
+    console.error(`picture ${shell.dataset.picture}:`, error);
+  }
+}
