@@ -108,24 +108,31 @@ class Worker:
         self._tokenizing = threading.Lock()
         use_threads(threads)
         self._thread: threading.Thread | None = None
+        self._serving = False
+        self._joining: Run | None = None
 
     # -- for callers, in any thread --
 
     def submit(self, request: Request, tap: Tap | None = None) -> Run:
         """Queues a request. Raises ConfigError or ContextLengthError at once, EngineClosedError
         after `close`."""
-        if self._closed:
-            raise EngineClosedError("worker is closed: no request is taken any more")
+        self._refuse_if_closed()
         with self._tokenizing:
             sequence = self.engine.prepare(request)
         run = Run(self, sequence, tap)
         with self._changed:
+            self._refuse_if_closed()  # it may have been, while the prompt was read
             self._waiting.append(run)
-            if self._thread is None or not self._thread.is_alive():
+            if not self._serving:
+                self._serving = True
                 self._thread = threading.Thread(target=self._serve, name="engine", daemon=True)
                 self._thread.start()
             self._changed.notify_all()
         return run
+
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise EngineClosedError("worker is closed: no request is taken any more")
 
     def waiting(self) -> int:
         """Requests in the queue."""
@@ -149,8 +156,6 @@ class Worker:
         """Cancels every run, ends the thread and gives the engine back. Idempotent."""
         with self._changed:
             already, self._closed = self._closed, True
-            for run in [*self._waiting, *(run for run, _ in self._live.values())]:
-                run.cancel_asked = True
             self._changed.notify_all()
         if self._thread is not None:
             self._thread.join()
@@ -166,47 +171,65 @@ class Worker:
                 if self._live:
                     self._round()
         finally:
-            # Only an unforeseen error leaves runs behind: who waits for them must hear of it.
-            self._fail_all(sys.exception())
-            while self._waiting:
-                run = self._waiting.popleft()
-                error = sys.exception() or SpecScopeError("the worker stopped")
-                run.deliver(run_failed(run.sequence, error))
+            self._leave(sys.exception())
+
+    def _leave(self, error: BaseException | None) -> None:
+        """Frees the place for a next thread. Only an unforeseen error leaves runs behind: who
+        waits for them must hear of it."""
+        for _, live in self._live.values():
+            self.engine.release(live)
+        with self._changed:
+            joining = [] if self._joining is None else [self._joining]
+            left = [*(run for run, _ in self._live.values()), *joining, *self._waiting]
+            self._live.clear()
+            self._waiting.clear()
+            self._joining, self._serving = None, False
+        for run in left:
+            run.deliver(run_failed(run.sequence, error or SpecScopeError("the worker stopped")))
 
     def _admit_or_wait(self) -> bool:
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._waiting or self._live)
             if self._closed and not self._waiting and not self._live:
                 return False
-            free = self._max_live - len(self._live)
-            joining = [self._waiting.popleft() for _ in range(min(free, len(self._waiting)))]
-        for run in joining:
+        while (run := self._next()) is not None:
             self._admit(run)
+            self._joining = None
         return True
 
+    def _next(self) -> Run | None:
+        """The first in the queue, if there is a place for it."""
+        with self._changed:
+            if self._waiting and len(self._live) < self._max_live:
+                self._joining = self._waiting.popleft()
+            return self._joining
+
+    def _stopped(self, run: Run) -> bool:
+        return run.cancel_asked or self._closed
+
     def _admit(self, run: Run) -> None:
-        if run.cancel_asked:
+        if self._stopped(run):
             run.deliver(run_cancelled(run.sequence))
             return
         try:
             queue_ms = (time.perf_counter() - run.submitted) * 1000
             live = self.engine.admit(run.sequence)
-            self._live[run.run_id] = (run, live)
+            self._live[run.run_id], self._joining = (run, live), None
             run.deliver(self.engine.started(live, queue_ms))
             for _ in self.engine.prefill(live):
-                if run.cancel_asked:
+                if self._stopped(run):
                     return
         except FORESEEN as error:
             self._end(run, run_failed(run.sequence, error))
 
     def _end_cancelled(self) -> None:
         with self._changed:
-            left = [run for run in self._waiting if run.cancel_asked]
-            self._waiting = deque(run for run in self._waiting if not run.cancel_asked)
+            left = [run for run in self._waiting if self._stopped(run)]
+            self._waiting = deque(run for run in self._waiting if not self._stopped(run))
         for run in left:
             run.deliver(run_cancelled(run.sequence))
         for run, _ in list(self._live.values()):
-            if run.cancel_asked:
+            if self._stopped(run):
                 self._end(run, run_cancelled(run.sequence))
 
     def _round(self) -> None:
@@ -218,14 +241,11 @@ class Worker:
                 else:
                     run.deliver(event)
         except FORESEEN as error:
-            self._fail_all(error)
+            for run, _ in list(self._live.values()):
+                self._end(run, run_failed(run.sequence, error))
 
     def _end(self, run: Run, event: Event) -> None:
         entry = self._live.pop(run.run_id, None)
         if entry is not None:
             self.engine.release(entry[1])
         run.deliver(event)
-
-    def _fail_all(self, error: BaseException | None) -> None:
-        for run, _ in list(self._live.values()):
-            self._end(run, run_failed(run.sequence, error or SpecScopeError("the worker stopped")))
