@@ -13,7 +13,7 @@ export function create(panel) {
   panel.button("Reset", "Reset the zoom of the charts", () => chart.reset());
   panel.finishTools({ tableForm: true });
   return {
-    pace: CHART_PACE,
+    pace: CHART_PACE.lengths,
     restyle: chart.restyle,
     draw(value) {
       const empty = Object.keys(value.rounds ?? {}).length === 0;
@@ -59,7 +59,7 @@ function sideBySide(value, look) {
   return {
     ...axes(value, look, [[0, 0.54], [0.62, 0.78], [0.86, 1]], [[0, 1], [0, 1], [0, 1]]),
     annotations: titles(look, [[0, top], [0.62, top], [0.86, top]]),
-    margin: { l: 44, r: 14, t: 34 * look.scale, b: 44 * look.scale },
+    margin: { l: 40 * look.scale, r: 14, t: 34 * look.scale, b: 46 * look.scale },
   };
 }
 
@@ -67,7 +67,7 @@ function stacked(value, look) {
   return {
     ...axes(value, look, [[0, 1], [0, 0.44], [0.58, 1]], [[0.6, 1], [0, 0.34], [0, 0.34]]),
     annotations: titles(look, [[0, 1.01], [0, 0.35], [0.58, 0.35]]),
-    margin: { l: 40, r: 10, t: 30 * look.scale, b: 44 * look.scale },
+    margin: { l: 40 * look.scale, r: 10, t: 30 * look.scale, b: 46 * look.scale },
   };
 }
 

@@ -134,6 +134,7 @@ function stripes(node, lanes, all) {
 
 // The text itself stays as it is (so it copies as it is); a glyph is drawn beside it by CSS.
 function writeText(node, marks) {
+  node.classList.toggle("ss-blank", !marks && !/[^\r\n]/.test(node.ssText));
   const wanted = marks ? () => true : isControl;
   const parts = runs(node.ssText, wanted).map((run) =>
     run.glyph ? h("span", { class: "ss-mark", "data-glyph": run.glyph }, run.text) : run.text);

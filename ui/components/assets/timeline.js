@@ -2,8 +2,9 @@
 
 import { h, setText, set, keyed, entries } from "./dom.js";
 import { CHART_PACE, createChart, axis } from "./charts.js";
+import { textWidth } from "./measure.js";
 import { drafters } from "./palette.js";
-import { ms, percent, prose } from "./text.js";
+import { ms, percent, prose, shorten } from "./text.js";
 
 const STAGES = [["draft", "drafting"], ["llm", "LLM pass"], ["prefill", "prefill"], ["combine", "combine"], ["verify", "verify"], ["commit", "commit"], ["other", "other"]];
 const PATTERNS = { draft: "", catch_up: "/", forward: "", prefill: "x", combine: "", verify: "", commit: "" };
@@ -31,7 +32,7 @@ export function create(panel) {
   press(view, 5);
   panel.finishTools({ tableForm: true });
   return {
-    pace: CHART_PACE,
+    pace: CHART_PACE.timeline,
     restyle: chart.restyle,
     draw(value) {
       const empty = Object.keys(value.bars ?? {}).length === 0;
@@ -106,7 +107,8 @@ function inSight(bars, range) {
 }
 
 function layoutOf(value, look, view, lanes, slots) {
-  const names = lanes.map(([, name]) => (slots.has(name) ? `${slots.get(name).letter}  ${name}` : name === "llm" ? "LLM" : name));
+  const names = lanes.map(([, name]) => shorten(slots.has(name) ? `${slots.get(name).letter}  ${name}` : name === "llm" ? "LLM" : name, 20));
+  const widest = Math.max(...names.map((name) => textWidth(name, `${13 * look.scale}px 'IBM Plex Sans'`)));
   return {
     uirevision: `${value.run}|${view.revision}`,
     xaxis: axis(look, { title: "milliseconds since the run began", ...(view.range ? { range: view.range } : {}) }),
@@ -114,14 +116,13 @@ function layoutOf(value, look, view, lanes, slots) {
       tickvals: lanes.map(([key]) => Number(key)), ticktext: names.map(escaped), range: [lanes.length - 0.5, -0.5], fixedrange: true, showgrid: false, zeroline: false,
       tickfont: { color: look.ink, size: 13 * look.scale },
     }),
-    margin: { l: 20, r: 14, t: 8, b: 44 * look.scale },
+    margin: { l: 14 + widest, r: 14, t: 8, b: 46 * look.scale },
   };
 }
 
 // Plotly reads a little markup in labels; a model's name is a name.
 function escaped(name) {
-  const short = name.length > 18 ? `${name.slice(0, 17)}…` : name;
-  return short.replaceAll("&", "&amp;").replaceAll("<", "&lt;");
+  return prose(name).replaceAll("&", "&amp;").replaceAll("<", "&lt;");
 }
 
 function rangeOf(value, view, bars) {
