@@ -116,12 +116,13 @@ def prompt_of(args: argparse.Namespace) -> str:
 
 def run(args: argparse.Namespace) -> None:
     """Loads the models, generates, writes to standard output."""
+    request = request_of(args)  # refused before anything is loaded, torch included
+
     from core.engine import Engine
     from core.models.loading import load_models
     from core.threads import use_threads
 
     use_threads(args.threads)
-    request = request_of(args)  # refused before anything is loaded, where it can be
     models = load_models(args.llm, ssms_of(args), args.dtype, args.device)
     events = Engine(models).generate(request)
     write_events(events, sys.stdout) if args.events else write_text(events, args.json)

@@ -1,0 +1,304 @@
+"""`python -m core`: what it prints, its exit codes, its one-line errors."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from core import Engine
+from core.__main__ import main
+from core.errors import EngineBusyError
+from core.events import RoundCompleted, RunCompleted, RunStarted, event_from_plain
+from core.models import loading
+from core.models.catalog import bundled_llm
+from tests.fakes import tiny_module, word_tokenizer
+
+ROOT = Path(__file__).resolve().parents[2]
+PROMPT = "Once upon a time"
+SHORT = ["--prompt", PROMPT, "--max-new-tokens", "12"]
+
+
+@pytest.fixture(autouse=True)
+def _same_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _loaded_once() -> Iterator[None]:
+    """The bundled models are loaded once for all tests of this file."""
+    kept: dict[tuple[Any, ...], Any] = {}
+    load = loading.load_models
+
+    def cached(llm: str, ssms: list[str], dtype: str, device: str) -> Any:
+        key = (llm, tuple(ssms), dtype, device)
+        if key not in kept:
+            kept[key] = load(llm, ssms, dtype, device)
+        return kept[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loading, "load_models", cached)
+        yield
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = main(list(arguments))
+    printed = capsys.readouterr()
+    return code, printed.out, printed.err
+
+
+def result(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    code, out, err = run(capsys, *arguments, "--json")
+    assert code == 0, err
+    assert err == "" and out.count("\n") == 1
+    return json.loads(out)
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A folder of a tiny model for which there are no SSMs."""
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    tiny_module("llama", seed=1, dtype=torch.float32).save_pretrained(folder)
+    word_tokenizer().save_pretrained(folder)
+    return str(folder)
+
+
+# -- what it prints --
+
+
+def test_json_is_one_object_with_what_was_promised(capsys: pytest.CaptureFixture[str]) -> None:
+    made = result(capsys, *SHORT)
+    assert {"text", "token_ids", "prompt_token_ids", "summary", "config", "models"} <= made.keys()
+    assert len(made["token_ids"]) == 12
+    assert made["summary"]["num_new_tokens"] == 12
+    assert made["summary"]["finish_reason"] == "length"
+    assert made["summary"]["wall_ms"] > 0
+    assert [model["name"] for model in made["models"]][0] == "llm"
+    assert made["config"]["speculation"]["drafters"] == [m["name"] for m in made["models"][1:]]
+
+
+@pytest.mark.parametrize("prompt", [PROMPT, "def f(x):\n    return", "東京は", "🙂🙂"])
+def test_the_text_is_what_decode_adds(capsys: pytest.CaptureFixture[str], prompt: str) -> None:
+    made = result(
+        capsys, "--prompt", prompt, "--max-new-tokens", "20", "--temperature", "1.3", "--seed", "4"
+    )
+    tokenizer = loading.load_tokenizer(str(bundled_llm()))
+
+    def decode(ids: list[int]) -> str:
+        return tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+
+    before = made["prompt_token_ids"]
+    assert decode(before) + made["text"] == decode(before + made["token_ids"])
+
+
+def test_plain_output_is_the_text_and_a_summary_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, *SHORT)
+    assert code == 0
+    assert out == result(capsys, *SHORT)["text"] + "\n"
+    assert re.fullmatch(
+        r"12 tokens in \d+ rounds, \d+\.\d\d tokens per LLM pass, \d+\.\d tokens/s, "
+        r"first after \d+ ms, ended by length\n",
+        err,
+    )
+
+
+def test_events_are_one_object_a_line_and_can_be_read_back(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, out, err = run(capsys, *SHORT, "--events")
+    assert (code, err) == (0, "")
+    events = [event_from_plain(json.loads(line)) for line in out.splitlines()]
+    assert isinstance(events[0], RunStarted) and isinstance(events[-1], RunCompleted)
+    assert [event.seq for event in events] == list(range(len(events)))
+    ids = [t for event in events if isinstance(event, RoundCompleted) for t in event.token_ids]
+    assert ids == result(capsys, *SHORT)["token_ids"]
+
+
+@pytest.mark.parametrize("preset", ["autoregressive", "sequence", "specinfer-paper"])
+def test_every_preset_writes_the_same_text(capsys: pytest.CaptureFixture[str], preset: str) -> None:
+    made = result(capsys, *SHORT, "--preset", preset)
+    assert made["token_ids"] == result(capsys, *SHORT)["token_ids"]
+    assert (made["config"]["speculation"]["drafters"] == []) == (preset == "autoregressive")
+
+
+def test_fields_can_be_set(capsys: pytest.CaptureFixture[str]) -> None:
+    made = result(
+        capsys, *SHORT, "--temperature", "0.8", "--top-k", "20", "--top-p", "0.9", "--seed", "5",
+        "--stop", "zzzz", "--ignore-eos", "--set", "expansion=2,1", "--set", "drafters=ngram",
+        "--set", "speculation_length = 3", "--set", "max_tree_nodes=uncut",
+    )  # fmt: skip
+    speculation, sampling = made["config"]["speculation"], made["config"]["sampling"]
+    assert speculation["expansion"] == [2, 1]
+    assert (speculation["drafters"], speculation["speculation_length"]) == (["ngram"], 3)
+    assert sampling == {
+        "max_new_tokens": 12, "temperature": 0.8, "top_k": 20, "top_p": 0.9, "seed": 5,
+        "stop": ["zzzz"], "ignore_eos": True,
+    }  # fmt: skip
+
+
+def test_prompts_come_from_files_and_standard_input(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = result(capsys, *SHORT)["token_ids"]
+    file = tmp_path / "prompt.txt"
+    file.write_text(PROMPT, encoding="utf-8")
+    rest = ["--max-new-tokens", "12"]
+    assert result(capsys, "--prompt-file", str(file), *rest)["token_ids"] == wanted
+    monkeypatch.setattr(sys, "stdin", io.StringIO(PROMPT))
+    assert result(capsys, "--prompt-file", "-", *rest)["token_ids"] == wanted
+
+
+# -- models --
+
+
+def test_a_model_without_ssms_decodes_plainly(
+    capsys: pytest.CaptureFixture[str], alone: str
+) -> None:
+    made = result(capsys, "--prompt", "w1 w2", "--llm", alone, "--max-new-tokens", "5")
+    assert len(made["models"]) == 1
+    assert made["config"]["speculation"]["drafters"] == []
+    assert made["warnings"] == ["no drafters: this is plain decoding"]
+
+
+@pytest.mark.parametrize("preset", ["specinfer", "specinfer-paper", "sequence"])
+def test_a_preset_that_needs_ssms_is_refused_naming_the_flag(
+    capsys: pytest.CaptureFixture[str], alone: str, preset: str
+) -> None:
+    code, out, err = run(capsys, "--prompt", "w1", "--llm", alone, "--preset", preset)
+    assert (code, out) == (2, "")
+    assert "--ssm" in err and "no SSM is loaded" in err
+    assert err.count("\n") == 1
+
+
+def test_ngram_needs_no_ssm(capsys: pytest.CaptureFixture[str], alone: str) -> None:
+    arguments = ["--prompt", "w1 w2 w1", "--llm", alone, "--max-new-tokens", "5"]
+    made = result(capsys, *arguments, "--preset", "specinfer", "--set", "drafters=ngram")
+    assert made["token_ids"] == result(capsys, *arguments)["token_ids"]
+
+
+def test_ssms_of_ones_own(capsys: pytest.CaptureFixture[str], alone: str) -> None:
+    made = result(
+        capsys, "--prompt", "w1 w2", "--llm", alone, "--ssm", alone, alone, "--max-new-tokens", "9"
+    )
+    assert [model["name"] for model in made["models"]] == ["tiny", "tiny", "tiny-2"]
+    assert made["summary"]["num_accepted_tokens"] > 0
+
+
+# -- errors --
+
+BAD: list[tuple[list[str], str]] = [
+    ([], "one of the arguments --prompt --prompt-file is required"),
+    (["--prompt", ""], "prompt is '': a text with at least one visible character"),
+    (["--prompt", "x", "--max-new-tokens", "0"], "max_new_tokens is 0: a whole number from 1"),
+    (["--prompt", "x", "--max-new-tokens", "many"], "max_new_tokens is 'many': a whole number"),
+    (["--prompt", "x", "--temperature", "hot"], "temperature is 'hot': a number"),
+    (["--prompt", "x", "--temperature", "nan"], "temperature is nan: a number from 0 to 100"),
+    (["--prompt", "x", "--temperature", "-1"], "temperature is -1.0: a number from 0 to 100"),
+    (["--prompt", "x", "--top-p", "1.5"], "top_p is 1.5: a number above 0 to 1"),
+    (["--prompt", "x", "--top-k", "-2"], "top_k is -2: a whole number from 0"),
+    (["--prompt", "x", "--seed", "-1"], "seed is -1: a whole number from 0"),
+    (["--prompt", "x", "--preset", "fastest"], "preset is 'fastest': one of autoregressive, "),
+    (["--prompt", "x", "--set", "draft"], "--set is 'draft': FIELD=VALUE"),
+    (["--prompt", "x", "--set", "speed=3"], "field is 'speed': one of "),
+    (["--prompt", "x", "--set", "draft=wild"], "draft is 'wild': one of auto, topk"),
+    (["--prompt", "x", "--set", "verify=mss"], "lossless choices are auto, greedy, match"),
+    (
+        ["--prompt", "x", "--set", "drafters=nobody"],
+        "drafters is 'nobody': one of all, first, ssm-",
+    ),
+    (["--prompt", "x", "--chat"], "chat is True: false: llm has no chat template"),
+    (["--prompt", "x", "--dtype", "float8"], "dtype is 'float8': one of auto, float32, bfloat16"),
+    (["--prompt", "x", "--device", "tpu"], "device is 'tpu': one of auto, cpu, cuda"),
+    (["--prompt", "x", "--threads", "0"], "threads is 0: a whole number from 1"),
+    (["--prompt", "x", "--llm", "./nowhere"], "no such folder"),
+    (["--prompt", "x " * 2000], "the context of llm is 1024 tokens"),
+    (["--prompt-file", "/nowhere/at.all"], "--prompt-file is '/nowhere/at.all': a UTF-8 text file"),
+    (["--prompt", "x", "--json", "--events"], "not allowed with argument"),
+    (["--prompt", "x", "--nonsense"], "unrecognized arguments: --nonsense"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), BAD)
+def test_bad_input_is_one_line_and_code_two(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    code, out, err = run(capsys, *arguments)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert err.startswith("error: ") and err.count("\n") == 1 and err.endswith("\n")
+
+
+def test_a_file_that_is_no_text(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "binary"
+    file.write_bytes(b"\xff\xfe\x00")
+    code, _, err = run(capsys, "--prompt-file", str(file))
+    assert code == 2 and "a UTF-8 text file" in err
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(KeyboardInterrupt(), 130), (EngineBusyError("busy"), 1)]
+)
+def test_other_ends_have_their_codes(
+    monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int
+) -> None:
+    def failing(self: Engine, request: object) -> Iterator[object]:
+        raise error
+        yield
+
+    monkeypatch.setattr(Engine, "generate", failing)
+    assert main(SHORT) == code
+
+
+# -- as a process --
+
+
+def process(*arguments: str) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONWARNINGS": "error", "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        [sys.executable, "-m", "core", *arguments],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_an_interrupt_ends_with_130_and_no_traceback() -> None:
+    running = process("--prompt", PROMPT, "--max-new-tokens", "1000", "--ignore-eos", "--events")
+    assert running.stdout is not None
+    for _ in range(9):
+        assert running.stdout.readline()
+    running.send_signal(signal.SIGINT)
+    _, err = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert "Traceback" not in err
+
+
+def test_a_reader_who_leaves_is_no_error() -> None:
+    running = process("--prompt", PROMPT, "--max-new-tokens", "1000", "--ignore-eos", "--events")
+    assert running.stdout is not None and running.stderr is not None
+    assert running.stdout.readline()
+    running.stdout.close()
+    assert running.wait(timeout=60) == 0
+    assert "Traceback" not in running.stderr.read()
+    running.stderr.close()
+
+
+def test_a_mistake_is_told_before_anything_is_loaded() -> None:
+    running = process("--prompt", "x", "--temperature", "-1")
+    out, err = running.communicate(timeout=60)
+    assert (running.returncode, out) == (2, "")
+    assert err == "error: temperature is -1.0: a number from 0 to 100\n"
