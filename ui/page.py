@@ -14,7 +14,7 @@ from ui.components import launch_options
 from ui.context import Context
 from ui.pages.api import add_endpoints
 from ui.pages.live import build_live, wire_live
-from ui.pages.parts import header_value, page_css, page_js
+from ui.pages.parts import page_css, page_js
 from ui.pages.sessions import build_sessions, wire_sessions
 from ui.visitors import new_key
 
@@ -49,14 +49,6 @@ def build_page(context: Context) -> gr.Blocks:
             lambda key: key or new_key(),
             visitor,
             visitor,
-            api_visibility="private",
-            show_progress="hidden",
-            queue=False,
-        )
-        blocks.load(
-            lambda: header_value(context.models),
-            None,
-            live.header,
             api_visibility="private",
             show_progress="hidden",
             queue=False,

@@ -188,9 +188,16 @@ class Player:
     def _follow_latest(self, now: float) -> None:
         view = self._view
         latest = view.last if self._pace.mode == "full" and view.last else view.current
+        if self._pace.mode == "full" and self.resting:
+            latest = self._last_tree() or latest
         if latest != self._followed:
             self._followed, self._followed_at = latest, now
             self._version += 1
+
+    def _last_tree(self) -> Detail | None:
+        """The last round that drafted anything: the end often has no room for a draft."""
+        drafting = [line.number for line in self._view.rounds if line.nodes]
+        return self._round(drafting[-1]) if drafting else None
 
     # -- reading --
 
@@ -233,10 +240,11 @@ class Player:
             )
 
     def _selected(self) -> Detail | None:
-        if self._pinned is None:
-            return self._followed
+        return self._followed if self._pinned is None else self._round(self._pinned)
+
+    def _round(self, number: int) -> Detail | None:
         for near in (self._view.current, self._view.last):
-            if near and near.round == self._pinned:
+            if near and near.round == number:
                 return near
-        first = 1 + EVENTS_A_ROUND * self._pinned
-        return detail_of(self.source.events(first, first + EVENTS_A_ROUND), self._pinned)
+        first = 1 + EVENTS_A_ROUND * number
+        return detail_of(self.source.events(first, first + EVENTS_A_ROUND), number)

@@ -25,6 +25,7 @@ from ui.pages.form import (
     SAMPLING_NAMES,
     Form,
     build_form,
+    build_prompt,
     choices_for,
     own_preset,
     preset_config,
@@ -40,7 +41,7 @@ NAMES = ("ssm-code", "ssm-dialogue", "ssm-stories")
 def fresh_form() -> Form:
     """The form as the page opens with it."""
     with gr.Blocks():
-        return build_form(NAMES, "specinfer", chat=False)
+        return build_form(build_prompt(), NAMES, "specinfer", chat=False)
 
 
 def form_values(**changes: Any) -> list[Any]:

@@ -54,7 +54,10 @@ def context(store: RunStore, host: str = "127.0.0.1", **script: Any) -> Context:
 def layouts() -> tuple[Live, Sessions]:
     """Components are slow to make and know nothing of a run: one set serves all tests."""
     with gr.Blocks():
-        some = cast(Context, SimpleNamespace(drafter_names=(), preset="specinfer", chat=False))
+        some = cast(
+            Context,
+            SimpleNamespace(drafter_names=(), preset="specinfer", chat=False, models=()),
+        )
         return build_live(some), build_sessions(some)
 
 

@@ -108,15 +108,19 @@ def build_board(context: Context, page: str, welcome: str) -> Board:
     """Lay out notice, figures, text, playback and pictures, in reading order."""
     said = notice(f"{page}-notice", Line("info", welcome))
     figures = Figures(elem_id=f"{page}-figures")
-    strip = TokenStrip(elem_id=f"{page}-strip")
-    legend = Legend(elem_id=f"{page}-legend")
     speed, rate, buttons = _playback(page)
+    # Side by side on a projector, one below the other on a notebook.
     with gr.Row(equal_height=False):
-        with gr.Column(scale=3, min_width=360):
+        with gr.Column(scale=1, min_width=620):
+            strip = TokenStrip(elem_id=f"{page}-strip")
+            legend = Legend(elem_id=f"{page}-legend")
+        with gr.Column(scale=1, min_width=620):
             tree = TokenTree(elem_id=f"{page}-tree")
-        with gr.Column(scale=2, min_width=320):
+    with gr.Row(equal_height=False):
+        with gr.Column(scale=2, min_width=330):
             inspector = Inspector(elem_id=f"{page}-inspector")
-    proposals = Proposals(elem_id=f"{page}-proposals")
+        with gr.Column(scale=3, min_width=360):
+            proposals = Proposals(elem_id=f"{page}-proposals")
     with gr.Row(equal_height=False):
         with gr.Column(scale=1, min_width=360):
             lengths = Lengths(elem_id=f"{page}-lengths")
@@ -137,23 +141,20 @@ def build_board(context: Context, page: str, welcome: str) -> Board:
 
 
 def _playback(page: str) -> tuple[gr.Radio, gr.Slider, dict[str, gr.Button]]:
-    buttons: dict[str, gr.Button] = {}
-    with gr.Row(elem_classes="sp-playback", equal_height=False):
-        speed = gr.Radio(SPEEDS, value="full", label="Speed of the pictures", scale=3)
-        rate = gr.Slider(
-            0.25,
-            20,
-            value=2,
-            step=0.25,
-            label="Slow motion: rounds per second",
-            scale=2,
-            min_width=200,
-        )
-    with gr.Row(elem_classes="sp-buttons"):
-        for name, title in BUTTONS:
-            buttons[name] = gr.Button(
-                title, size="sm", min_width=96, elem_id=f"{page}-{name}", variant="secondary"
+    """One bar that stays in sight: how fast, and where to."""
+    with gr.Column(elem_classes="sp-playback", elem_id=f"{page}-playback"):
+        with gr.Row(equal_height=True):
+            speed = gr.Radio(
+                SPEEDS, value="full", label="Speed of the pictures", scale=3, min_width=300
             )
+            rate = gr.Slider(
+                0.25, 20, value=2, step=0.25, label="Rounds per second", scale=2, min_width=200
+            )
+        with gr.Row(elem_classes="sp-buttons"):
+            buttons = {
+                name: gr.Button(title, size="sm", min_width=84, elem_id=f"{page}-{name}")
+                for name, title in BUTTONS
+            }
     return speed, rate, buttons
 
 

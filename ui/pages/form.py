@@ -30,6 +30,7 @@ __all__ = [
     "SAMPLING_NAMES",
     "Form",
     "build_form",
+    "build_prompt",
     "choices_for",
     "own_preset",
     "preset_config",
@@ -87,8 +88,8 @@ class Form:
         return [self.prompt, *self.sampling.values(), *self.fields.values()]
 
 
-def build_form(drafter_names: Sequence[str], preset: str, chat: bool) -> Form:
-    """Lay the form out; `chat` says whether the LLM has a chat template."""
+def build_prompt() -> tuple[gr.Textbox, tuple[gr.Button, ...]]:
+    """The prompt and a button for each domain's example."""
     prompt = gr.Textbox(
         value=EXAMPLES[0][1], label="Prompt", lines=4, max_lines=12, elem_id="prompt"
     )
@@ -97,6 +98,16 @@ def build_form(drafter_names: Sequence[str], preset: str, chat: bool) -> Form:
             gr.Button(name, size="sm", min_width=60, elem_id=f"example-{name.lower()}")
             for name, _ in EXAMPLES
         )
+    return prompt, examples
+
+
+def build_form(
+    prompt: tuple[gr.Textbox, tuple[gr.Button, ...]],
+    drafter_names: Sequence[str],
+    preset: str,
+    chat: bool,
+) -> Form:
+    """The settings below the prompt; `chat` says whether the LLM has a chat template."""
     chosen = gr.Dropdown(
         choices=[*PRESETS, OWN],
         value=preset,
@@ -108,7 +119,7 @@ def build_form(drafter_names: Sequence[str], preset: str, chat: bool) -> Form:
         sampling = _sampling_controls(chat)
     with gr.Accordion("Every setting of the engine", open=False, elem_id="all-fields"):
         fields = field_controls(preset_config(preset, 0.0), drafter_names)
-    return Form(prompt, examples, chosen, sampling, fields)
+    return Form(*prompt, chosen, sampling, fields)
 
 
 def _sampling_controls(chat: bool) -> dict[str, Component]:

@@ -21,6 +21,7 @@ from ui.pages.form import (
     OWN,
     Form,
     build_form,
+    build_prompt,
     choices_for,
     own_preset,
     preset_values,
@@ -62,17 +63,20 @@ class Live:
 
 def build_live(context: Context) -> Live:
     """The form at the left, the board at the right; one below the other on a narrow screen."""
-    chips = header()
+    chips = header(header_value(context.models))
     with gr.Row(equal_height=False):
         with gr.Column(scale=1, min_width=320, elem_classes="sp-controls"):
-            form = build_form(context.drafter_names, context.preset, context.chat)
-            wrong = notice("live-validity")
+            asked_for = build_prompt()
             with gr.Row():
                 run = gr.Button("Run", variant="primary", elem_id="live-run", min_width=110)
                 stop = gr.Button("Stop", variant="stop", elem_id="live-stop", min_width=110)
             with gr.Row():
-                measure = gr.Button("Measure baseline", size="sm", elem_id="live-measure")
-                proof = gr.Button("Prove it", size="sm", elem_id="live-prove")
+                measure = gr.Button(
+                    "Measure baseline", size="sm", elem_id="live-measure", min_width=110
+                )
+                proof = gr.Button("Prove it", size="sm", elem_id="live-prove", min_width=110)
+            wrong = notice("live-validity")
+            form = build_form(asked_for, context.drafter_names, context.preset, context.chat)
             with gr.Accordion("A preset of your own", open=False):
                 own_name = gr.Textbox(label="Name", max_lines=1, elem_id="own-name")
                 own_save = gr.Button("Save these settings", size="sm", elem_id="own-save")
@@ -87,7 +91,11 @@ def build_live(context: Context) -> Live:
 def shown(live: Live, desk: Desk, values: Values) -> Values:
     """The board's values with the header's before them."""
     frame = desk.frame()
-    state = frame.view.state or ("queued" if frame.place else "starting" if desk.player else "")
+    state = "queued" if frame.place else "ready"
+    if not frame.ended and frame.run_id and not frame.place:
+        state = "running"
+    elif desk.side is not None:
+        state = "decoding plainly"
     return [header_value(live.board.context.models, state, frame.place), *values]
 
 

@@ -23,9 +23,9 @@ LIVE_SHELL = '<div class="sp-shell" aria-live="polite"></div>'
 SHELL = '<div class="sp-shell"></div>'
 
 
-def header() -> gr.HTML:
+def header(value: dict[str, Any]) -> gr.HTML:
     """Chips of the loaded models, the state of the engine, the place in the queue."""
-    return _part("header.js", SHELL, "header")
+    return _part("header.js", SHELL, "header", value)
 
 
 def notice(elem_id: str, *lines: Line) -> gr.HTML:
@@ -48,7 +48,9 @@ def _part(script: str, shell: str, elem_id: str, value: dict[str, Any] | None = 
     )
 
 
-def header_value(models: Iterable[ModelInfo], state: str = "", place: int = 0) -> dict[str, Any]:
+def header_value(
+    models: Iterable[ModelInfo], state: str = "ready", place: int = 0
+) -> dict[str, Any]:
     """`slot` is a drafter's colour; the LLM has none."""
     chips: dict[str, Any] = {}
     slot = 0
@@ -64,7 +66,7 @@ def header_value(models: Iterable[ModelInfo], state: str = "", place: int = 0) -
             "letter": letter(slot) if is_drafter else "",
         }
         slot += is_drafter
-    return {"models": chips, "state": state or "ready", "place": place}
+    return {"models": chips, "state": state, "place": place}
 
 
 def _count(parameters: int) -> str:

@@ -21,6 +21,7 @@ function chip(model) {
 function draw() {
   const value = props.value || {};
   const chips = node("div", "sp-chips");
+  chips.append(node("h1", "sp-title", "SpecScope"));
   for (const model of Object.values(value.models || {})) chips.append(chip(model));
   const state = node("span", "sp-state sp-state-" + String(value.state || "").replace(/\W/g, ""));
   state.append(node("span", "sp-dot"), node("span", "", "engine: " + (value.state || "")));
