@@ -7,6 +7,7 @@ torch.
 from __future__ import annotations
 
 import importlib
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -26,16 +27,18 @@ __all__ = [
     "load_models",
 ]
 
-_HOME = {
-    "Engine": "core.engine",
-    "LoadedModels": "core.models.loading",
-    "Request": "core.config",
-    "Run": "core.worker",
-    "SamplingParams": "core.config",
-    "SpeculationConfig": "core.config",
-    "Worker": "core.worker",
-    "load_models": "core.models.loading",
-}
+_HOME = MappingProxyType(
+    {
+        "Engine": "core.engine",
+        "LoadedModels": "core.models.loading",
+        "Request": "core.config",
+        "Run": "core.worker",
+        "SamplingParams": "core.config",
+        "SpeculationConfig": "core.config",
+        "Worker": "core.worker",
+        "load_models": "core.models.loading",
+    }
+)
 
 
 def __getattr__(name: str) -> Any:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from pickle import UnpicklingError
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -26,7 +27,7 @@ from core.models.vocabulary import check_same_vocabulary
 
 __all__ = ["LoadedModels", "load_models"]
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+DTYPES = MappingProxyType({"float32": torch.float32, "bfloat16": torch.bfloat16})
 DEVICES = ("auto", "cpu", "cuda")
 SMALL_ENOUGH_FOR_FLOAT32 = 200_000_000
 
