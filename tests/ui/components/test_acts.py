@@ -107,12 +107,16 @@ def test_a_picture_in_a_closed_tab_draws_the_last_value_when_opened(
             [tree, lengths],
         )
         shown.then(lambda: "done", None, done)
-    page = browser_page(serve(demo, **launch_options()))
+    options = {**launch_options(), "head": ""}  # the pictures bring their styles themselves
+    page = browser_page(serve(demo, **options))
     page.click("#go")
     page.wait_for_function("document.querySelector('#done textarea').value === 'done'")
     page.get_by_role("tab", name="Second").click()
     page.wait_for_selector("#lengths .main-svg")
     assert page.locator("#tree .ss-round-name").text_content() == "Round 4"
+    assert (
+        page.locator("#tree .ss-panel").evaluate("n => getComputedStyle(n).borderRadius") == "12px"
+    )
     page.get_by_role("tab", name="First").click()
     page.click("#go")
     page.get_by_role("tab", name="Second").click()

@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 import ui.components
 from tests.ui.components.samples import frames, hostile_values
 from ui.components import LETTERS, PALETTE, PICTURES, TokenTree, assets_head, launch_options
-from ui.components.assets import ASSETS, asset_files, asset_routes, version
+from ui.components.assets import ASSETS, STYLESHEETS, asset_files, asset_routes, version
 
 SCRIPTS = sorted(path for path in ASSETS.iterdir() if path.suffix == ".js")
 # What would let a text be read as markup or as code, and what would leave the host.
@@ -85,6 +85,12 @@ def test_every_asset_is_served_with_its_type_and_for_ever(client):
         assert answer.headers["content-type"].startswith(types[path.suffix])
         assert "immutable" in answer.headers["cache-control"]
         assert answer.content == path.read_bytes()
+
+
+def test_the_script_links_the_same_stylesheets():
+    script = (ASSETS / "main.js").read_text(encoding="utf-8")
+    assert f"const STYLES = {json.dumps(list(STYLESHEETS))};" in script
+    assert {path.name for path in ASSETS.iterdir() if path.suffix == ".css"} == set(STYLESHEETS)
 
 
 @pytest.mark.parametrize(

@@ -118,5 +118,5 @@ function selection(value, look) {
 
 function table(value) {
   const rows = entries(value.rounds).map(([round, { a, d, s }]) => [Number(round) + 1, a, d, s]);
-  return { caption: sentence(value), head: ["round", "accepted", "tree depth", "speculation length"], rows };
+  return { caption: "Round by round", head: ["round", "accepted", "tree depth", "speculation length"], rows };
 }

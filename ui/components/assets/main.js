@@ -1,6 +1,7 @@
 // What a component's loader calls: mount(kind, host) draws the picture `kind` into host.element
 // and keeps it true to host.props.value. Knows Gradio; the pictures do not.
 
+import { h } from "./dom.js";
 import { scheduler } from "./frame.js";
 import { unpacker } from "./packing.js";
 import { createPanel } from "./panel.js";
@@ -16,10 +17,22 @@ const PICTURES = {
   legend: () => import("./legend.js"),
 };
 
+const STYLES = ["base.css", "text.css", "tree.css", "charts.css"];
+
+// The page's head links the styles; where it does not, or links them astray, they are linked here.
+function ensureStyles() {
+  const linked = new Set([...document.querySelectorAll("link[rel=stylesheet]")].map((link) => link.href));
+  for (const name of STYLES) {
+    const href = new URL(name, import.meta.url).href;
+    if (!linked.has(href)) document.head.append(h("link", { rel: "stylesheet", href }));
+  }
+}
+
 export async function mount(kind, host) {
   const shell = host.element.querySelector(".ss-shell") ?? host.element;
   if (shell.dataset.mounted) return;
   shell.dataset.mounted = "yes";
+  ensureStyles();
   const { create } = await PICTURES[kind]();
   const panel = createPanel(shell, kind, host.props.label || kind, (round, node = null) =>
     host.trigger(host.event, { round: Number(round), node: node === null ? null : Number(node) }));

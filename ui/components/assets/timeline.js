@@ -166,5 +166,5 @@ function table(value) {
   const rows = entries(value.bars).flatMap(([round, spans]) => entries(spans).map(([, span]) => [
     Number(round) + 1, value.lanes?.[span.lane] ?? span.lane, span.name.replace("_", " "), span.start.toFixed(2), (span.end - span.start).toFixed(2),
   ]));
-  return { caption: sentence(value), head: ["round", "lane", "stage", "start (ms)", "duration (ms)"], rows };
+  return { caption: "What every worker did, round by round", head: ["round", "lane", "stage", "start (ms)", "duration (ms)"], rows };
 }
