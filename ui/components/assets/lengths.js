@@ -74,7 +74,7 @@ function stacked(value, look) {
 function titles(look, places) {
   const small = look.narrow;
   const names = [
-    "<b>Accepted</b> (bars) and speculation length (dotted)", small ? "<b>How often</b>" : "<b>How often</b> that many",
+    small ? "<b>Accepted</b>, length dotted" : "<b>Accepted</b> (bars) and speculation length (dotted)", small ? "<b>How often</b>" : "<b>How often</b> that many",
     small ? "<b>By position</b>" : "<b>Rate</b> by position",
   ];
   return names.map((name, i) => heading(look, name, ...places[i]));
