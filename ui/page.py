@@ -14,7 +14,7 @@ from ui.components import launch_options
 from ui.context import Context
 from ui.pages.api import add_endpoints
 from ui.pages.live import build_live, wire_live
-from ui.pages.parts import page_css, page_js
+from ui.pages.parts import header, header_value, page_css, page_js
 from ui.pages.sessions import build_sessions, wire_sessions
 from ui.visitors import new_key
 
@@ -37,9 +37,10 @@ def build_page(context: Context) -> gr.Blocks:
     with gr.Blocks(title=TITLE, analytics_enabled=False) as blocks:
         visitor = gr.BrowserState("", storage_key="specscope-visitor", secret=SECRET)
         own = gr.BrowserState({}, storage_key="specscope-presets", secret=SECRET)
+        chips = header(header_value(context.models))
         with gr.Tabs(elem_id="tabs"):
             with gr.Tab("Live", id="live"):
-                live = build_live(context)
+                live = build_live(context, chips)
             with gr.Tab("Sessions", id="sessions") as tab:
                 sessions = build_sessions(context)
         add_endpoints(context)  # first: the names of handlers must not take theirs

@@ -100,9 +100,9 @@ def test_values_of_a_browser_are_turned_into_the_fields_types() -> None:
 
 
 def test_stop_strings_are_lines_and_an_empty_seed_is_none() -> None:
-    sampling = request_of(form_values(stop="\n\nThe end\n.", seed=None, top_k=None)).sampling
+    sampling = request_of(form_values(stop="\n\nThe end\n.", seed=" ", top_k=None)).sampling
     assert sampling.stop == ("The end", ".") and sampling.seed is None and sampling.top_k == 0
-    assert request_of(form_values(seed=7)).sampling.seed == 7
+    assert request_of(form_values(seed=" 7 ")).sampling.seed == 7
 
 
 BAD = {
@@ -111,7 +111,7 @@ BAD = {
     "temperature": (float("nan"), "temperature is nan: a number from 0 to 100"),
     "top_k": (-1, "top_k is -1: a whole number from 0"),
     "top_p": (0.0, "top_p is 0.0: a number above 0 to 1"),
-    "seed": (-5, "seed is -5: a whole number from 0"),
+    "seed": ("-5", "seed is '-5': a whole number from 0"),
     "stop": ("x\n" * 40, "stop is"),
     "drafters": (["nobody", "nobody"], "name each drafter once"),
     "draft": ("guess", "draft is 'guess': one of auto, topk"),

@@ -56,9 +56,13 @@ def layouts() -> tuple[Live, Sessions]:
     with gr.Blocks():
         some = cast(
             Context,
-            SimpleNamespace(drafter_names=(), preset="specinfer", chat=False, models=()),
+            SimpleNamespace(
+                drafter_names=(),
+                preset="specinfer",
+                chat=False,
+            ),
         )
-        return build_live(some), build_sessions(some)
+        return build_live(some, gr.HTML()), build_sessions(some)
 
 
 def live_of(made: Context) -> Live:

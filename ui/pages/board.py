@@ -113,9 +113,9 @@ def build_board(context: Context, page: str, welcome: str) -> Board:
     with gr.Row(equal_height=False):
         with gr.Column(scale=1, min_width=620):
             strip = TokenStrip(elem_id=f"{page}-strip")
-            legend = Legend(elem_id=f"{page}-legend")
         with gr.Column(scale=1, min_width=620):
             tree = TokenTree(elem_id=f"{page}-tree")
+    legend = Legend(elem_id=f"{page}-legend")
     with gr.Row(equal_height=False):
         with gr.Column(scale=2, min_width=330):
             inspector = Inspector(elem_id=f"{page}-inspector")

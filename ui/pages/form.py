@@ -136,8 +136,9 @@ def _sampling_controls(chat: bool) -> dict[str, Component]:
         "top_p": gr.Slider(
             0.05, 1, value=1, step=0.05, label="top_p", info="Keep the likeliest tokens up to this."
         ),
-        "seed": gr.Number(
-            value=None, precision=0, label="seed", info="Empty: a new one is drawn and recorded."
+        # Not a number box: an empty one shows 0 once it is opened.
+        "seed": gr.Textbox(
+            value="", max_lines=1, label="seed", info="Empty: a new one is drawn and recorded."
         ),
         "stop": gr.Textbox(
             value="",
@@ -166,6 +167,7 @@ def request_of(values: Sequence[Any]) -> Request:
     chat = given.pop("chat")
     given["stop"] = tuple(line for line in str(given["stop"] or "").split("\n") if line)
     given["top_k"] = given["top_k"] or 0
+    given["seed"] = _seed(given["seed"])
     if given["max_new_tokens"] is not None:
         given["max_new_tokens"] = int(given["max_new_tokens"])
     return Request(
@@ -174,6 +176,12 @@ def request_of(values: Sequence[Any]) -> Request:
         speculation=config_of(rest[count:]),
         chat=bool(chat),
     )
+
+
+def _seed(typed: Any) -> Any:
+    """The seed that was typed; what is no whole number is left to SamplingParams to refuse."""
+    text = str(typed if typed is not None else "").strip()
+    return None if not text else int(text) if text.isdecimal() else typed
 
 
 def preset_config(

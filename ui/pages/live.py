@@ -28,13 +28,17 @@ from ui.pages.form import (
     request_of,
     validity,
 )
-from ui.pages.parts import header, header_value, notice, notice_value
+from ui.pages.parts import header_value, notice, notice_value
 from ui.player import Pace, Player
 from ui.session import Desk, play
 
 __all__ = ["Live", "build_live", "wire_live"]
 
 STOP_WAIT_S = 2.0
+KEYS = (
+    "Keys: <kbd>r</kbd> run, <kbd>s</kbd> stop, <kbd>.</kbd> step, <kbd>,</kbd> step back, "
+    "<kbd>←</kbd> <kbd>→</kbd> rounds, <kbd>l</kbd> latest round"
+)
 MAX_OWN = 40
 
 
@@ -61,9 +65,11 @@ class Live:
 # -- layout --
 
 
-def build_live(context: Context) -> Live:
-    """The form at the left, the board at the right; one below the other on a narrow screen."""
-    chips = header(header_value(context.models))
+def build_live(context: Context, chips: gr.HTML) -> Live:
+    """The form at the left, the board at the right; one below the other on a narrow screen.
+
+    `chips` is the page's header, which shows the state of this tab's run.
+    """
     with gr.Row(equal_height=False):
         with gr.Column(scale=1, min_width=320, elem_classes="sp-controls"):
             asked_for = build_prompt()
@@ -76,6 +82,7 @@ def build_live(context: Context) -> Live:
                 )
                 proof = gr.Button("Prove it", size="sm", elem_id="live-prove", min_width=110)
             wrong = notice("live-validity")
+            gr.Markdown(KEYS, elem_classes="sp-keys")
             form = build_form(asked_for, context.drafter_names, context.preset, context.chat)
             with gr.Accordion("A preset of your own", open=False):
                 own_name = gr.Textbox(label="Name", max_lines=1, elem_id="own-name")

@@ -18,8 +18,7 @@ function chip(model) {
   made.append(node("span", "sp-facts", facts));
   return made;
 }
-function draw() {
-  const value = props.value || {};
+function chipsOf(value) {
   const chips = node("div", "sp-chips");
   chips.append(node("h1", "sp-title", "SpecScope"));
   for (const model of Object.values(value.models || {})) chips.append(chip(model));
@@ -27,10 +26,27 @@ function draw() {
   state.append(node("span", "sp-dot"), node("span", "", "engine: " + (value.state || "")));
   if (value.place) state.append(node("span", "", " · place " + value.place + " in the queue"));
   chips.append(state);
+  return chips;
+}
+function largeType() {
+  const button = node("button", "sp-large", "Large type");
+  const html = document.documentElement;
+  button.type = "button";
+  button.setAttribute("aria-pressed", String(html.classList.contains("ss-large")));
+  button.addEventListener("click", () => {
+    const on = html.classList.toggle("ss-large");
+    button.setAttribute("aria-pressed", String(on));
+    try { localStorage.setItem("specscope-large", on ? "1" : "0"); } catch { /* not kept */ }
+  });
+  return button;
+}
+function draw() {
+  const chips = chipsOf(props.value || {});
   const next = chips.outerHTML;
   if (root.dataset.drawn !== next) {
-    root.replaceChildren(chips);
     root.dataset.drawn = next;
+    chips.append(largeType());
+    root.replaceChildren(chips);
   }
 }
 draw();
