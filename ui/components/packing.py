@@ -1,7 +1,8 @@
 """A picture's value made light for the way to the browser: nested dicts become a few strings.
 
 Gradio's page wraps every object of a value in a proxy and copies, compares and writes out the whole
-value at each update; measured, 400 tokens as objects cost 60 ms an update, as strings under one.
+value at each update. Profiled with 110 kB of live values on two shared cores, Gradio's share of an
+update fell from about 90 ms to about 7 ms once the dicts travelled as text.
 So each dict inside a value travels as JSON text in chunks of neighbouring keys: what has not
 changed is the same string, and the stream's diff sends only the chunks that did. The inverse is
 `assets/packing.js`. Knows no picture.
