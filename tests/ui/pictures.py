@@ -1,0 +1,100 @@
+"""`python -m tests.ui.pictures`: takes the pictures of the guide from the real page.
+
+Starts the page on the bundled models with an empty run log, drives it in Chromium as a visitor
+would, and writes PNG files into docs/images.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+IMAGES = ROOT / "docs" / "images"
+STORY = "Once upon a time, there was a little girl named"
+
+
+@contextlib.contextmanager
+def page_address(folder: str) -> Iterator[str]:
+    """A running page of this checkout on a free port."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "app.py", "--port", str(port), "--db", f"{folder}/runs.db"]
+    process = subprocess.Popen(command, cwd=ROOT, env={**os.environ, "HF_HUB_OFFLINE": "1"})
+    address = f"http://127.0.0.1:{port}/"
+    try:
+        for _ in range(240):
+            with contextlib.suppress(urllib.error.URLError, ConnectionError):
+                urllib.request.urlopen(address, timeout=2).close()
+                break
+            time.sleep(0.25)
+        yield address
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def run_story(page: Any, preset: str) -> None:
+    """Types the story, chooses a preset, runs to the end."""
+    page.locator("#prompt textarea").fill(STORY)
+    page.locator("#preset input").click()
+    page.get_by_role("option", name=preset, exact=True).click()
+    page.locator("#live-run").click()
+    page.get_by_text("Finished:", exact=False).first.wait_for(timeout=120_000)
+    page.wait_for_timeout(1500)  # the last frame's charts
+
+
+def take(browser: Any, address: str, name: str, width: int, scheme: str) -> None:
+    """One whole run at one width and scheme, with a round in the middle selected."""
+    page = browser.new_page(viewport={"width": width, "height": 1000}, color_scheme=scheme)
+    page.goto(f"{address}?__theme={scheme}")
+    run_story(page, "specinfer-paper")
+    page.screenshot(path=IMAGES / f"{name}.png", full_page=True)
+    if name == "live-light-1280":
+        for part in ("tree", "inspector", "proposals", "lengths", "timeline"):
+            page.locator(f"#live-{part}").screenshot(path=IMAGES / f"{part}.png")
+        page.locator("#live-prove").click()
+        page.get_by_text("Identical", exact=False).first.wait_for(timeout=120_000)
+        page.screenshot(path=IMAGES / "proved.png")
+        page.get_by_role("tab", name="Sessions").click()
+        page.wait_for_timeout(2500)
+        page.screenshot(path=IMAGES / "sessions.png")
+    page.close()
+
+
+def main() -> None:
+    """All pictures."""
+    from playwright.sync_api import sync_playwright
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--chromium", default="/usr/bin/chromium")
+    chromium = parser.parse_args().chromium
+    IMAGES.mkdir(parents=True, exist_ok=True)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        page_address(folder) as address,
+        sync_playwright() as driver,
+    ):
+        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        take(browser, address, "live-light-1280", 1280, "light")
+        take(browser, address, "live-dark-1280", 1280, "dark")
+        take(browser, address, "live-light-1920", 1920, "light")
+        take(browser, address, "live-dark-1920", 1920, "dark")
+        take(browser, address, "live-light-390", 390, "light")
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()
