@@ -43,7 +43,7 @@ class Access:
         username = getattr(request, "username", None)
         if self.auth and username:
             return f"user-{username}"
-        if browser_key.startswith("visitor-"):
+        if isinstance(browser_key, str) and browser_key.startswith("visitor-"):
             return browser_key
         return f"client-{getattr(request, 'session_hash', None) or 'unknown'}"
 

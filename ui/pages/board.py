@@ -51,6 +51,7 @@ class Board:
     speed: gr.Radio
     rate: gr.Slider
     buttons: dict[str, gr.Button]
+    scrub: gr.Slider | None
 
     @property
     def outputs(self) -> list[Component]:
@@ -104,11 +105,14 @@ class Board:
 # -- layout --
 
 
-def build_board(context: Context, page: str, welcome: str) -> Board:
-    """Lay out notice, figures, text, playback and pictures, in reading order."""
+def build_board(context: Context, page: str, welcome: str, scrub: bool = False) -> Board:
+    """Lay out notice, figures, text, playback and pictures, in reading order.
+
+    `scrub` adds a slider over the rounds, for runs that are complete.
+    """
     said = notice(f"{page}-notice", Line("info", welcome))
     figures = Figures(elem_id=f"{page}-figures")
-    speed, rate, buttons = _playback(page)
+    bar = _playback(page, scrub)
     # Side by side on a projector, one below the other on a notebook.
     with gr.Row(equal_height=False):
         with gr.Column(scale=1, min_width=620):
@@ -137,11 +141,14 @@ def build_board(context: Context, page: str, welcome: str) -> Board:
         "timeline": timeline,
     }
     pictures = {name: made[name] for name in PICTURES}
-    return Board(page, context, said, pictures, speed, rate, buttons)
+    return Board(page, context, said, pictures, *bar)
 
 
-def _playback(page: str) -> tuple[gr.Radio, gr.Slider, dict[str, gr.Button]]:
+def _playback(
+    page: str, scrub: bool
+) -> tuple[gr.Radio, gr.Slider, dict[str, gr.Button], gr.Slider | None]:
     """One bar that stays in sight: how fast, and where to."""
+    rounds = None
     with gr.Column(elem_classes="sp-playback", elem_id=f"{page}-playback"):
         with gr.Row(equal_height=True):
             speed = gr.Radio(
@@ -155,7 +162,9 @@ def _playback(page: str) -> tuple[gr.Radio, gr.Slider, dict[str, gr.Button]]:
                 name: gr.Button(title, size="sm", min_width=84, elem_id=f"{page}-{name}")
                 for name, title in BUTTONS
             }
-    return speed, rate, buttons
+        if scrub:
+            rounds = gr.Slider(0, 1, value=0, step=1, label="Round", elem_id=f"{page}-scrub")
+    return speed, rate, buttons, rounds
 
 
 BUTTONS = (

@@ -23,6 +23,11 @@ __all__ = ["Sessions", "build_sessions", "wire_sessions"]
 
 PAGE = 10
 EXCERPT = 160
+INTO_SIGHT = """() => {
+  const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+  const options = { behavior: calm ? "auto" : "smooth", block: "start" };
+  document.querySelector("#sessions-notice").scrollIntoView(options);
+}"""
 STATUSES = ("all", "completed", "running", "cancelled", "failed", "interrupted")
 ORDERS = ("newest", "oldest", "fastest", "longest", "acceptance")
 
@@ -41,7 +46,6 @@ class Sessions:
     older: gr.Button
     newer: gr.Button
     refresh: gr.Button
-    scrub: gr.Slider
     delete: gr.Button
     sure: gr.Button
     opened: gr.State
@@ -66,8 +70,8 @@ def build_sessions(context: Context) -> Sessions:
     runs = run_list("sessions-runs")
     page = gr.Number(value=1, precision=0, visible=False)
     with gr.Row():
-        newer = gr.Button("‹ Page", size="sm", elem_id="sessions-newer", min_width=80)
-        older = gr.Button("Page ›", size="sm", elem_id="sessions-older", min_width=80)
+        newer = gr.Button("‹ Previous page", size="sm", elem_id="sessions-newer", min_width=80)
+        older = gr.Button("Next page ›", size="sm", elem_id="sessions-older", min_width=80)
         refresh = gr.Button("Refresh", size="sm", elem_id="sessions-refresh", min_width=80)
         delete = gr.Button(
             "Delete the opened run", size="sm", elem_id="sessions-delete", min_width=80
@@ -80,10 +84,7 @@ def build_sessions(context: Context) -> Sessions:
             elem_id="sessions-sure",
             min_width=80,
         )
-    scrub = gr.Slider(
-        0, 1, value=0, step=1, label="Round (scrub through the run)", elem_id="sessions-scrub"
-    )
-    board = build_board(context, "sessions", "Open a run from the list.")
+    board = build_board(context, "sessions", "Open a run from the list.", scrub=True)
     opened = gr.State("")
     return Sessions(
         board,
@@ -96,7 +97,6 @@ def build_sessions(context: Context) -> Sessions:
         older,
         newer,
         refresh,
-        scrub,
         delete,
         sure,
         opened,
@@ -271,10 +271,12 @@ def wire_sessions(sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab) -> 
         (sessions.order.change, None),
     ):
         trigger(_list_handler(board.context, turn), list_inputs, list_outputs, **quick)
-    opening = [*board.outputs, sessions.scrub, sessions.opened]
+    assert board.scrub is not None
+    opening = [*board.outputs, board.scrub, sessions.opened]
     opened = sessions.runs.select(_open_handler(sessions), [visitor], opening, **quick)
     opened.then(_list_handler(board.context, 0), list_inputs, list_outputs, **quick)
-    sessions.scrub.input(_scrub_handler(sessions), [sessions.scrub], board.outputs, **quick)
+    opened.then(None, None, None, js=INTO_SIGHT)
+    board.scrub.input(_scrub_handler(sessions), [board.scrub], board.outputs, **quick)
     sessions.delete.click(lambda: gr.Button(visible=True), None, sessions.sure, **quick)
     gone = sessions.sure.click(
         _delete_handler(sessions),
