@@ -1,19 +1,13 @@
-"""Engine: the order of events, what they add up to, and that nothing is left behind."""
+"""Engine: the order of events, what they add up to, and many runs at once."""
 
 from __future__ import annotations
 
 import dataclasses
-import time
-from collections.abc import Sequence
 
 import pytest
 import torch
-from tokenizers import normalizers
 
-from core import Engine, Request, SamplingParams, SpeculationConfig
-from core.costs import NODE_COUNTS, VerifyCosts, measure_verify_costs
-from core.engine import PREFILL_CHUNK
-from core.errors import ConfigError, ContextLengthError, EngineBusyError
+from core import Request, SamplingParams, SpeculationConfig
 from core.events import (
     Combined,
     Drafted,
@@ -24,37 +18,9 @@ from core.events import (
     Verified,
 )
 from core.metrics import StatsFold
-from core.models.language_model import Feed
 from core.outcome import Outcome
-from tests.fakes import TableModel, loaded_tables, random_table, word_tokenizer
-
-VOCAB = 8
-GREEDY = SamplingParams(12, seed=1)
-WARM = SamplingParams(12, temperature=0.8, seed=1)
-TREE = SpeculationConfig(expansion=(2, 2), speculation_length=3, max_tree_nodes="uncut")
-
-
-def tables(count: int = 2, context: int = 64) -> tuple[TableModel, list[TableModel]]:
-    llm = TableModel("llm", VOCAB, random_table(VOCAB, 1, sharpness=2.5), context)
-    same = TableModel("same", VOCAB, llm._table, context)
-    others = [TableModel(f"ssm-{i}", VOCAB, random_table(VOCAB, i), context) for i in range(2, 9)]
-    return llm, [same, *others][:count]
-
-
-def engine_of(llm: TableModel, ssms: Sequence[TableModel], eos: tuple[int, ...] = ()) -> Engine:
-    return Engine(loaded_tables(llm, ssms, eos))
-
-
-def open_rows(engine: Engine) -> list[tuple[int, ...]]:
-    models = [engine.models.llm, *engine.models.ssms.values()]
-    return [model.open_rows for model in models]
-
-
-def request(
-    text: str = "w1 w2 w3", sampling: SamplingParams = GREEDY, config: SpeculationConfig = TREE
-) -> Request:
-    return Request(text, sampling, config)
-
+from tests.core.engines import GREEDY, TREE, WARM, engine_of, request, tables
+from tests.fakes import word_tokenizer
 
 # -- the events of a run --
 
@@ -304,158 +270,3 @@ def test_plain_decoding_says_so() -> None:
         )
     )
     assert started.warnings == ("no drafters: this is plain decoding",)
-
-
-# -- busy, closed, broken --
-
-
-def test_one_call_at_a_time() -> None:
-    engine = engine_of(*tables())
-    first = engine.generate(request())
-    next(first)
-    with pytest.raises(EngineBusyError, match=r"^engine is busy: one call at a time; use a Worker"):
-        next(engine.generate(request()))
-    first.close()
-    assert len(list(engine.generate(request()))) > 2
-
-
-@pytest.mark.parametrize("steps", range(1, 12))
-def test_closing_the_iterator_gives_everything_back(steps: int) -> None:
-    engine = engine_of(*tables())
-    events = engine.generate_many([request(), request("w4")])
-    for _ in range(steps):
-        next(events)
-    events.close()
-    assert open_rows(engine) == [(), (), ()]
-    assert not engine.busy.locked()
-    assert all(not drafter._states for drafter in engine._drafters.values())
-
-
-@pytest.mark.parametrize("place", ["llm", "same"])
-def test_an_error_of_a_model_gives_everything_back(place: str) -> None:
-    llm, ssms = tables()
-    engine = engine_of(llm, ssms)
-    broken = llm if place == "llm" else ssms[0]
-    forward = broken.forward
-
-    def failing(feeds: Sequence[Feed]) -> list[torch.Tensor]:
-        if broken.passes >= 3:
-            raise RuntimeError("out of memory")
-        return forward(feeds)
-
-    broken.forward = failing  # type: ignore[method-assign]
-    with pytest.raises(RuntimeError, match="out of memory"):
-        list(engine.generate(request()))
-    assert open_rows(engine) == [(), (), ()]
-    broken.forward = forward  # type: ignore[method-assign]
-    assert isinstance(list(engine.generate(request()))[-1], RunCompleted)
-
-
-def test_a_bad_request_among_good_ones_is_refused_before_any_work() -> None:
-    llm, ssms = tables()
-    engine = engine_of(llm, ssms)
-    with pytest.raises(ContextLengthError):
-        next(engine.generate_many([request(), request("w1 " * 80)]))
-    assert llm.passes == 0 and not engine.busy.locked()
-
-
-# -- what a prompt may be --
-
-
-@pytest.mark.parametrize(("words", "fits"), [(62, True), (63, True), (64, False), (90, False)])
-def test_a_prompt_must_leave_room_for_a_token(words: int, fits: bool) -> None:
-    engine = engine_of(*tables())
-    long = request("w1 " * words)
-    if fits:
-        assert engine.prepare(long).context_length == 64
-        events = list(engine.generate(long))
-        assert events[-1].stats.num_new_tokens == min(12, 64 - words)
-    else:
-        with pytest.raises(ContextLengthError) as caught:
-            engine.prepare(long)
-        message = str(caught.value)
-        assert f"prompt is {words} tokens long" in message
-        assert "the context of llm is 64 tokens, and one must be left" in message
-
-
-def test_a_prompt_of_one_token_needs_no_prefill() -> None:
-    llm, ssms = tables()
-    engine = engine_of(llm, ssms)
-    live = engine.admit(engine.prepare(request("w1")))
-    assert list(engine.prefill(live)) == [] and llm.passes == 0
-    engine.release(live)
-    assert list(engine.generate(request("w1")))[-1].stats.num_new_tokens == 12
-
-
-def test_a_long_prompt_is_read_in_pieces() -> None:
-    llm, ssms = tables(context=5 * PREFILL_CHUNK)
-    engine = engine_of(llm, ssms)
-    live = engine.admit(engine.prepare(request("w1 " * (2 * PREFILL_CHUNK + 2))))
-    sizes = []
-    for _ in engine.prefill(live):
-        sizes.append(llm.length(live.row))
-    assert sizes == [PREFILL_CHUNK, 2 * PREFILL_CHUNK, 2 * PREFILL_CHUNK + 1]
-    engine.release(live)
-
-
-def test_a_chat_is_wrapped_as_the_model_wants_it() -> None:
-    engine = engine_of(*tables())
-    with pytest.raises(ConfigError, match=r"^chat is True: false: llm has no chat template$"):
-        engine.prepare(Request("w1", chat=True))
-    engine.models.tokenizer.chat_template = (
-        "{% for m in messages %}w7 {{ m['content'] }} w6 {% endfor %}"
-        "{% if add_generation_prompt %}w5{% endif %}"
-    )
-    assert engine.prepare(Request("w1 w2", chat=True)).prompt_ids == (7, 1, 2, 6, 5)
-    assert engine.prepare(Request("w1 w2")).prompt_ids == (1, 2)
-
-
-def test_a_prompt_without_a_token_is_refused() -> None:
-    engine = engine_of(*tables())
-    engine.models.tokenizer.backend_tokenizer.normalizer = normalizers.Replace("_", "")
-    with pytest.raises(ConfigError, match=r"^prompt is '_': a text of at least one token$"):
-        engine.prepare(Request("_"))
-
-
-def test_unknown_drafters_are_refused_with_the_names_there_are() -> None:
-    with pytest.raises(ConfigError, match=r"one of all, first, same, ssm-2, ngram$"):
-        engine_of(*tables()).prepare(request(config=SpeculationConfig(drafters=("nobody",))))
-    with pytest.raises(ConfigError, match="no SSM is loaded"):
-        engine_of(tables()[0], []).prepare(request())
-
-
-# -- what verification costs --
-
-
-def test_the_affordable_tree_is_the_largest_within_half_as_much_again() -> None:
-    costs = VerifyCosts({0: 2.0, 1: 2.1, 2: 2.2, 4: 3.1, 8: 2.9, 16: 4.0}, 64)
-    assert costs.affordable_nodes() == 8
-    assert VerifyCosts({0: 2.0, 1: 9.0}, 64).affordable_nodes() == 1
-
-
-def test_costs_are_measured_for_every_size_that_fits_and_once() -> None:
-    llm, ssms = tables(context=100)
-    costs = measure_verify_costs(llm)
-    assert costs.context == 25
-    assert set(costs.ms) == set(NODE_COUNTS)
-    assert all(ms > 0 for ms in costs.ms.values())
-    assert llm.open_rows == ()
-    short, _ = tables(context=20)
-    assert set(measure_verify_costs(short).ms) == {n for n in NODE_COUNTS if 5 + n + 1 <= 20}
-    engine = engine_of(llm, ssms)
-    assert engine.costs is engine.costs
-
-
-def test_an_automatic_budget_follows_the_costs() -> None:
-    llm, ssms = tables()
-    forward = llm.forward
-
-    def slower(feeds: Sequence[Feed]) -> list[torch.Tensor]:
-        nodes = sum(len(feed.token_ids) for feed in feeds) - 1
-        time.sleep(0.002 * (1 + (nodes > 8)))
-        return forward(feeds)
-
-    llm.forward = slower  # type: ignore[method-assign]
-    engine = engine_of(llm, ssms)
-    started = next(iter(engine.generate(Request("w1", SamplingParams(2)))))
-    assert started.config["speculation"]["max_tree_nodes"] == 8

@@ -1,0 +1,35 @@
+"""A gated model, an engine over it, and a worker that leaves nothing behind."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from core import Engine, Worker
+from tests.core.gated import CONTEXT, VOCAB, GatedModel, release
+from tests.fakes import TableModel, loaded_tables, random_table
+
+
+@pytest.fixture
+def llm() -> GatedModel:
+    return GatedModel()
+
+
+@pytest.fixture
+def engine(llm: GatedModel) -> Engine:
+    close = TableModel("close", VOCAB, random_table(VOCAB, 2, sharpness=2.5), CONTEXT)
+    return Engine(loaded_tables(llm, [TableModel("same", VOCAB, llm._table, CONTEXT), close]))
+
+
+@pytest.fixture
+def worker(engine: Engine, llm: GatedModel) -> Iterator[Worker]:
+    before = set(threading.enumerate())
+    worker = Worker(engine, max_live=2, threads=1)
+    yield worker
+    release(llm)
+    worker.close()
+    assert set(threading.enumerate()) <= before, "no thread is left behind"
+    assert engine.models.llm.open_rows == ()
+    assert not engine.busy.locked()

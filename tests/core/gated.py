@@ -1,0 +1,87 @@
+"""A model whose passes wait at a gate, and what tests of the worker do with it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+import torch
+
+from core import Request, Run, SamplingParams, SpeculationConfig, Worker
+from core.events import Event, RoundCompleted
+from core.models.language_model import Feed
+from tests.fakes import TableModel, random_table
+
+__all__ = [
+    "CONTEXT",
+    "SOON",
+    "VOCAB",
+    "GatedModel",
+    "all_of",
+    "both_running",
+    "ids",
+    "release",
+    "request",
+    "until",
+]
+
+VOCAB = 8
+CONTEXT = 4000
+CONFIG = SpeculationConfig(expansion=(2, 1), speculation_length=2, max_tree_nodes=6)
+SOON = 20.0
+
+
+class GatedModel(TableModel):
+    """A table whose passes wait at a gate, counted; it can be told to fail."""
+
+    def __init__(self) -> None:
+        super().__init__("llm", VOCAB, random_table(VOCAB, 1, sharpness=2.5), CONTEXT)
+        self.gate = threading.Semaphore(0)
+        self.open = threading.Event()
+        self.open.set()
+        self.failure: Exception | None = None
+
+    def forward(self, feeds: Sequence[Feed]) -> list[torch.Tensor]:
+        if not self.open.is_set():
+            assert self.gate.acquire(timeout=SOON), "nobody opened the gate"
+        if self.failure is not None:
+            failure, self.failure = self.failure, None
+            raise failure
+        return super().forward(feeds)
+
+
+def release(llm: GatedModel) -> None:
+    llm.open.set()
+    llm.gate.release(1000)
+
+
+def request(text: str = "w1 w2", tokens: int = 20, seed: int = 3) -> Request:
+    return Request(text, SamplingParams(tokens, temperature=0.9, seed=seed), CONFIG)
+
+
+def all_of(run: Run) -> list[Event]:
+    events: list[Event] = []
+    end = time.monotonic() + SOON
+    while not run.done:
+        assert time.monotonic() < end, "the run did not end"
+        events += run.poll(timeout=0.1)
+    return events
+
+
+def ids(events: Sequence[Event]) -> list[int]:
+    return [t for event in events if isinstance(event, RoundCompleted) for t in event.token_ids]
+
+
+def until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + SOON
+    while not condition():
+        assert time.monotonic() < end, "it did not come about"
+        time.sleep(0.002)
+
+
+def both_running(worker: Worker, llm: GatedModel) -> bool:
+    if worker.running() < 2:
+        llm.gate.release()
+        time.sleep(0.01)
+    return worker.running() == 2

@@ -1,0 +1,22 @@
+"""Fixtures of the tests of loading: a whole folder, and a copy of it to damage."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.core.models.folders import saved
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A complete folder of a tiny Llama and its tokenizer."""
+    return saved(tmp_path_factory.mktemp("models") / "tiny")
+
+
+@pytest.fixture
+def copy(whole: Path, tmp_path: Path) -> Path:
+    """A copy of it to damage."""
+    return Path(shutil.copytree(whole, tmp_path / "mine"))

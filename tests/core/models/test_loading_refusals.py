@@ -1,0 +1,153 @@
+"""Loading: each way a folder can be wrong has its error, which names it and what is allowed."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import T5Config, T5ForConditionalGeneration
+
+from core import load_models
+from core.errors import (
+    ModelLoadError,
+    UnsupportedModelError,
+)
+from tests.core.models.folders import refused, saved
+from tests.fakes import tiny_module, word_tokenizer
+
+# -- what is refused --
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    message = refused(ModelLoadError, tmp_path / "nowhere")
+    assert "nowhere': no such folder; a folder with config.json, weights and tokenizer" in message
+
+
+def test_a_file_is_no_folder(copy: Path) -> None:
+    assert "no such folder" in refused(ModelLoadError, copy / "config.json")
+
+
+def test_a_folder_without_configuration(copy: Path) -> None:
+    (copy / "config.json").unlink()
+    assert "config.json is missing" in refused(ModelLoadError, copy)
+
+
+def test_a_configuration_cut_in_the_middle(copy: Path) -> None:
+    text = (copy / "config.json").read_text()
+    (copy / "config.json").write_text(text[: len(text) // 2])
+    refused(ModelLoadError, copy)
+
+
+def test_weights_cut_in_the_middle(copy: Path) -> None:
+    weights = copy / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[: weights.stat().st_size // 2])
+    assert "it cannot be read" in refused(ModelLoadError, copy)
+
+
+def test_a_header_cut_in_the_middle(copy: Path) -> None:
+    (copy / "model.safetensors").write_bytes(b"\x10\x27")
+    assert "it cannot be read" in refused(ModelLoadError, copy)
+
+
+def test_no_weights_at_all(copy: Path) -> None:
+    (copy / "model.safetensors").unlink()
+    assert "it cannot be read" in refused(ModelLoadError, copy)
+
+
+def test_a_weight_that_is_missing(copy: Path) -> None:
+    weights = load_file(copy / "model.safetensors")
+    name = "model.layers.1.mlp.up_proj.weight"
+    del weights[name]
+    save_file(weights, copy / "model.safetensors", metadata={"format": "pt"})
+    message = refused(ModelLoadError, copy)
+    assert "1 weights are missing" in message and name in message
+
+
+def test_a_weight_of_another_shape(copy: Path) -> None:
+    weights = load_file(copy / "model.safetensors")
+    weights["model.norm.weight"] = torch.ones(31)
+    save_file(weights, copy / "model.safetensors", metadata={"format": "pt"})
+    refused(ModelLoadError, copy)
+
+
+def test_a_missing_shard(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "sharded", max_shard_size="20KB")
+    shards = sorted(folder.glob("model-*.safetensors"))
+    assert len(shards) > 1
+    load_models(str(folder), [])
+    shards[-1].unlink()
+    assert "it cannot be read" in refused(ModelLoadError, folder)
+
+
+def test_a_missing_tokenizer(copy: Path) -> None:
+    for file in copy.glob("tokenizer*"):
+        file.unlink()
+    assert "tokenizer is" in refused(ModelLoadError, copy)
+
+
+def test_pickled_weights_run_nothing(copy: Path, tmp_path: Path) -> None:
+    """A pickle whose loading would run a command: refused, and the command did not run."""
+    mark = tmp_path / "it-ran"
+
+    class Evil:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return (os.system, (f"touch {mark}",))
+
+    (copy / "model.safetensors").unlink()
+    (copy / "pytorch_model.bin").write_bytes(
+        pickle.dumps({"model.norm.weight": Evil()}, protocol=2)
+    )
+    assert "hold more than tensors" in refused(ModelLoadError, copy)
+    torch.save({"model.norm.weight": Evil()}, copy / "pytorch_model.bin")
+    assert "hold more than tensors" in refused(ModelLoadError, copy)
+    assert not mark.exists()
+    (copy / "pytorch_model.bin").write_bytes(b"")
+    refused(ModelLoadError, copy)
+
+
+def test_harmless_pickled_weights_are_read(copy: Path) -> None:
+    weights = load_file(copy / "model.safetensors")
+    (copy / "model.safetensors").unlink()
+    torch.save(weights, copy / "pytorch_model.bin")
+    assert load_models(str(copy), []).llm.vocab_size == 64
+
+
+def test_code_in_the_folder_is_never_run(copy: Path, tmp_path: Path) -> None:
+    mark = tmp_path / "it-ran"
+    config = json.loads((copy / "config.json").read_text())
+    config["model_type"] = "homemade"
+    config["auto_map"] = {
+        "AutoConfig": "evil.Config",
+        "AutoModelForCausalLM": "evil.Model",
+    }
+    (copy / "config.json").write_text(json.dumps(config))
+    (copy / "evil.py").write_text(f"open({str(mark)!r}, 'w').close()\n")
+    refused(ModelLoadError, copy)
+    assert not mark.exists()
+
+
+def test_an_encoder_decoder(tmp_path: Path) -> None:
+    folder = tmp_path / "t5"
+    config = T5Config(
+        vocab_size=64, d_model=32, d_kv=8, d_ff=32, num_layers=1, num_heads=4,
+        decoder_start_token_id=0,
+    )  # fmt: skip
+    T5ForConditionalGeneration(config).save_pretrained(folder)
+    word_tokenizer().save_pretrained(folder)
+    message = refused(UnsupportedModelError, folder)
+    assert "is of type t5: a decoder-only model is allowed" in message
+
+
+def test_an_ssm_of_another_architecture_is_refused_too(whole: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "alibi"
+    module = tiny_module(
+        "bloom", seed=1, dtype=torch.float32, hidden_size=32, n_layer=2, n_head=4, pad_token_id=0
+    )
+    module.save_pretrained(folder)
+    word_tokenizer().save_pretrained(folder)
+    assert "BloomForCausalLM" in refused(UnsupportedModelError, whole, folder)

@@ -1,0 +1,126 @@
+"""Configuration: every refusal names field, value and what is allowed."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from core.config import (
+    Request,
+    SamplingParams,
+    SpeculationConfig,
+)
+from core.errors import ConfigError
+
+NAN, INF = float("nan"), float("inf")
+
+BAD_SAMPLING: list[tuple[str, Any, str]] = [
+    ("max_new_tokens", 0, "a whole number from 1 to 1000000"),
+    ("max_new_tokens", -3, "a whole number"),
+    ("max_new_tokens", 2.0, "a whole number"),
+    ("max_new_tokens", True, "a whole number"),
+    ("max_new_tokens", "8", "a whole number"),
+    ("max_new_tokens", None, "a whole number"),
+    ("temperature", -0.1, "a number from 0 to 100"),
+    ("temperature", NAN, "a number from 0 to 100"),
+    ("temperature", INF, "a number"),
+    ("temperature", "hot", "a number"),
+    ("temperature", False, "a number"),
+    ("top_k", -1, "a whole number from 0"),
+    ("top_k", 1.5, "a whole number"),
+    ("top_p", 0.0, "a number above 0 to 1"),
+    ("top_p", 1.01, "a number above 0 to 1"),
+    ("top_p", NAN, "a number"),
+    ("seed", -1, "a whole number from 0"),
+    ("seed", 2**63, "a whole number from 0 to 9223372036854775807"),
+    ("seed", 1.0, "a whole number"),
+    ("stop", "end", "a list of at most 16 non-empty strings"),
+    ("stop", ("",), "non-empty strings"),
+    ("stop", (3,), "non-empty strings"),
+    ("stop", ("x",) * 17, "at most 16"),
+    ("ignore_eos", 1, "true or false"),
+]
+BAD_SPECULATION: list[tuple[str, Any, str]] = [
+    ("drafters", "all", "a list of at most 32 non-empty strings"),
+    ("drafters", ("a", "a"), "name each drafter once"),
+    ("drafters", ("",), "non-empty strings"),
+    ("drafters", tuple(map(str, range(33))), "at most 32"),
+    ("draft", "greedy", "one of auto, topk, coupled, sampled, sampled_iid, best_first"),
+    ("draft", None, "one of auto"),
+    ("expansion", (), "1 to 64 whole numbers from 1"),
+    ("expansion", (0,), "a whole number from 1 to 16"),
+    ("expansion", (17,), "a whole number from 1 to 16"),
+    ("expansion", (1.0,), "a whole number"),
+    ("expansion", 3, "1 to 64 whole numbers"),
+    ("expansion", (1,) * 65, "1 to 64 whole numbers"),
+    ("max_tree_nodes", 0, "a whole number from 1 to 256"),
+    ("max_tree_nodes", 257, "a whole number from 1 to 256"),
+    ("max_tree_nodes", "many", "auto, uncut, or a number from 1 to 256"),
+    ("max_tree_nodes", 1.5, "a whole number"),
+    ("max_tree_nodes", None, "a whole number"),
+    ("combine", "vote", "one of union"),
+    ("length", "trend", "one of fixed"),
+    ("speculation_length", -1, "a whole number from 0 to 16"),
+    ("speculation_length", 17, "a whole number from 0 to 16"),
+    ("speculation_length", True, "a whole number"),
+    ("max_speculation_length", 0, "a whole number from 1 to 64"),
+    ("max_speculation_length", 65, "a whole number from 1 to 64"),
+    ("verify", "always", "one of auto, greedy, match, mss"),
+    ("carry_over", "yes", "true or false"),
+    ("record_top_k", -1, "a whole number from 0 to 50"),
+    ("record_top_k", 51, "a whole number from 0 to 50"),
+]
+BAD_PROMPTS: list[tuple[Any, str]] = [
+    ("", "a text with at least one visible character"),
+    (" \n\t", "a text with at least one visible character"),
+    (None, "a text"),
+    (7, "a text"),
+    (b"bytes", "a text"),
+    ("half \ud83d a pair", "text without half a character"),
+]
+
+
+def refused(kind: type[Any], field: str, value: Any, allowed: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        kind(**{field: value})
+    message = str(caught.value)
+    assert message.startswith(f"{field} is ")
+    assert allowed in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(("field", "value", "allowed"), BAD_SAMPLING)
+def test_sampling_refuses(field: str, value: Any, allowed: str) -> None:
+    refused(SamplingParams, field, value, allowed)
+
+
+@pytest.mark.parametrize(("field", "value", "allowed"), BAD_SPECULATION)
+def test_speculation_refuses(field: str, value: Any, allowed: str) -> None:
+    refused(SpeculationConfig, field, value, allowed)
+
+
+@pytest.mark.parametrize(("value", "allowed"), BAD_PROMPTS)
+def test_a_prompt_must_be_text(value: Any, allowed: str) -> None:
+    refused(Request, "prompt", value, allowed)
+
+
+def test_the_value_stands_in_the_message() -> None:
+    with pytest.raises(ConfigError, match=r"^temperature is -2\.5: "):
+        SamplingParams(temperature=-2.5)
+    with pytest.raises(ConfigError, match=r"^chat is 'yes': true or false$"):
+        Request("hi", chat="yes")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", [SamplingParams, SpeculationConfig])
+def test_every_field_has_a_refusal(kind: type[Any]) -> None:
+    cases = BAD_SAMPLING if kind is SamplingParams else BAD_SPECULATION
+    assert {field for field, _, _ in cases} == {f.name for f in dataclasses.fields(kind)}
+
+
+def test_lists_become_tuples_and_values_are_frozen() -> None:
+    config = SpeculationConfig(drafters=["a", "b"], expansion=[2, 1])  # type: ignore[arg-type]
+    assert (config.drafters, config.expansion) == (("a", "b"), (2, 1))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config.draft = "topk"  # type: ignore[misc]

@@ -1,0 +1,181 @@
+"""Worker: stops, failures, and the end; whoever waits is told, and nothing is left behind."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from core import Engine, Worker
+from core.errors import (
+    EngineBusyError,
+    EngineClosedError,
+    SpecScopeError,
+)
+from core.events import Event, RoundCompleted, RunCancelled, RunCompleted, RunFailed, RunStarted
+from tests.core.gated import (
+    SOON,
+    GatedModel,
+    all_of,
+    both_running,
+    ids,
+    release,
+    request,
+    until,
+)
+
+# -- stops --
+
+
+def test_a_stop_frees_the_engine_within_a_round(worker: Worker, llm: GatedModel) -> None:
+    llm.open.clear()
+    run, other = worker.submit(request(tokens=3000)), worker.submit(request(tokens=5))
+    llm.gate.release(6)
+    until(lambda: any(isinstance(event, RoundCompleted) for event in run.poll(0.1)))
+    run.cancel()
+    run.cancel()
+    before = llm.passes
+    llm.gate.release(2)
+    until(lambda: worker.running() <= 1 or run.done or bool(run._ended))
+    assert llm.passes - before <= 2
+    events = all_of(run)
+    assert isinstance(events[-1], RunCancelled)
+    release(llm)
+    assert isinstance(all_of(other)[-1], RunCompleted)
+    assert len(llm.open_rows) == 0
+
+
+def test_a_stopped_run_tells_what_it_had(worker: Worker, llm: GatedModel) -> None:
+    run = worker.submit(request(tokens=3000))
+    events: list[Event] = []
+    while len(ids(events)) < 10:
+        events += run.poll(timeout=1.0)
+    run.cancel()
+    events += all_of(run)
+    last = events[-1]
+    assert isinstance(last, RunCancelled)
+    assert last.stats.num_new_tokens == len(ids(events)) >= 10
+
+
+def test_a_stop_in_the_middle_of_a_prefill(worker: Worker, llm: GatedModel) -> None:
+    llm.open.clear()
+    run = worker.submit(request("w1 " * 3500, tokens=5))
+    llm.gate.release(2)
+    until(lambda: llm.passes == 2)
+    run.cancel()
+    llm.gate.release(1)
+    events = all_of(run)
+    assert [type(event) for event in events] == [RunStarted, RunCancelled]
+    assert llm.passes <= 3, "seven pieces were not all read"
+    assert llm.open_rows == ()
+
+
+def test_a_stop_while_waiting(worker: Worker, llm: GatedModel) -> None:
+    llm.open.clear()
+    runs = [worker.submit(request()) for _ in range(4)]
+    runs[3].cancel()
+    llm.gate.release(3)
+    assert [type(event) for event in all_of(runs[3])] == [RunCancelled]
+    release(llm)
+    for run in runs[:3]:
+        assert isinstance(all_of(run)[-1], RunCompleted)
+
+
+def test_a_reader_who_leaves_stops_the_run(worker: Worker, llm: GatedModel) -> None:
+    run = worker.submit(request(tokens=3000))
+    events = run.events()
+    next(events)
+    events.close()
+    assert isinstance(all_of(run)[-1], RunCancelled)
+    until(lambda: worker.running() == 0)
+
+
+def test_stopping_a_finished_run_changes_nothing(worker: Worker) -> None:
+    run = worker.submit(request())
+    assert isinstance(all_of(run)[-1], RunCompleted)
+    run.cancel()
+    assert run.poll(timeout=0.05) == [] and run.done
+
+
+# -- failures --
+
+
+@pytest.mark.parametrize("when", [0, 1, 4])
+def test_a_failing_run_says_so_and_the_next_one_works(
+    worker: Worker, llm: GatedModel, when: int
+) -> None:
+    llm.open.clear()
+    run = worker.submit(request())
+    for _ in range(when):
+        llm.gate.release()
+    until(lambda: llm.passes == when)
+    llm.failure = RuntimeError("CUDA out of memory")
+    release(llm)
+    last = all_of(run)[-1]
+    assert isinstance(last, RunFailed)
+    assert (last.error, last.message) == ("RuntimeError", "CUDA out of memory")
+    assert len(ids(all_of(worker.submit(request())))) == 20
+    assert llm.open_rows == ()
+
+
+def test_a_failing_round_ends_every_run_in_it(worker: Worker, llm: GatedModel) -> None:
+    llm.open.clear()
+    # Prompts of one token have no prefill: what waits at the gate is a round.
+    runs = [worker.submit(request("w1", tokens=100, seed=i)) for i in range(3)]
+    until(lambda: both_running(worker, llm))
+    llm.failure = SpecScopeError("a drafter broke")
+    release(llm)
+    kinds = [type(all_of(run)[-1]) for run in runs]
+    assert kinds == [RunFailed, RunFailed, RunCompleted]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_an_unforeseen_error_is_heard_by_everyone_who_waits(
+    worker: Worker, llm: GatedModel
+) -> None:
+    llm.open.clear()
+    runs = [worker.submit(request(tokens=100, seed=i)) for i in range(4)]
+    until(lambda: both_running(worker, llm))
+    llm.failure = KeyError("a mistake of ours")
+    release(llm)
+    for run in runs:
+        last = all_of(run)[-1]
+        assert isinstance(last, RunFailed) and last.error == "KeyError"
+    assert llm.open_rows == ()
+    assert len(ids(all_of(worker.submit(request())))) == 20
+
+
+# -- the end --
+
+
+def test_closing_stops_everything_and_twice_is_harmless(engine: Engine, llm: GatedModel) -> None:
+    worker = Worker(engine, max_live=2, threads=1)
+    llm.open.clear()
+    runs = [worker.submit(request(tokens=3000)) for _ in range(4)]
+    until(lambda: both_running(worker, llm))
+    closer = threading.Thread(target=worker.close)
+    closer.start()
+    release(llm)
+    closer.join(SOON)
+    assert not closer.is_alive()
+    worker.close()
+    assert [type(all_of(run)[-1]) for run in runs] == [RunCancelled] * 4
+    with pytest.raises(EngineClosedError, match=r"^worker is closed: no request"):
+        worker.submit(request())
+    assert not engine.busy.locked()
+    assert len(list(engine.generate(request()))) > 2
+
+
+def test_a_worker_that_was_never_used_leaves_no_thread(engine: Engine) -> None:
+    before = threading.active_count()
+    worker = Worker(engine, threads=1)
+    assert threading.active_count() == before
+    worker.close()
+    assert not engine.busy.locked()
+
+
+def test_an_engine_has_one_owner(worker: Worker, engine: Engine) -> None:
+    with pytest.raises(EngineBusyError, match="a worker needs it for itself"):
+        Worker(engine)
+    with pytest.raises(EngineBusyError):
+        next(engine.generate(request()))
