@@ -44,7 +44,7 @@ def build_page(context: Context) -> gr.Blocks:
             with gr.Tab("Sessions", id="sessions") as tab:
                 sessions = build_sessions(context)
         add_endpoints(context)  # first: the names of handlers must not take theirs
-        wire_live(live, visitor, own)
+        wire_live(live, visitor, own, blocks)
         wire_sessions(sessions, visitor, tab)
         blocks.load(
             lambda key: key or new_key(),

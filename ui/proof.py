@@ -218,4 +218,12 @@ def _remedy(draft: float, verify: float, a_round: float, plain_ms: float, stats:
         )
     if verify >= 1.5 * plain_ms:
         return "Verifying costs most: lower max_tree_nodes, or narrow the expansion."
-    return "The page, the log and the commit take the rest: try a longer speculation_length."
+    if draft + verify <= 0.7 * a_round:
+        return (
+            "The page, the log and the commit take the rest: try a longer speculation_length, or "
+            "record_top_k 0."
+        )
+    return (
+        "A round gains too little for its cost: a larger max_tree_nodes, or SSMs closer to this "
+        "text, bring more tokens a round."
+    )

@@ -147,7 +147,7 @@ def test_stop_keeps_what_was_written(long: tuple[str, Context], browser_page: Op
 def test_two_visitors_at_once_see_each_their_own_run(
     tmp_path: Path, browser_page: OpenPage
 ) -> None:
-    with site(tmp_path, scripted(60), max_live=1) as (url, context):
+    with site(tmp_path, recorded(60), max_live=1, speed=4.0) as (url, context):
         one, two = ready(browser_page(url)), ready(browser_page(url))
         one.fill("#prompt textarea", "The first visitor")
         two.fill("#prompt textarea", "The second visitor")
@@ -248,9 +248,10 @@ def test_slow_motion_says_where_it_is_and_play_goes_on(
     page.click("#live-run")
     said(page, re.compile(r"Engine finished, you are at round [1-7] of 8"))
     page.click("#live-step")
-    stepped = page.locator("#live-notice").inner_text()
+    page.wait_for_timeout(500)  # the click has arrived
+    stepped = page.locator("#live-notice .sp-shell").inner_text()
     page.wait_for_timeout(700)  # in slow motion another round would have come by now
-    assert page.locator("#live-notice").inner_text() == stepped
+    assert page.locator("#live-notice .sp-shell").inner_text() == stepped
     page.locator("#live-playback").get_by_text("full speed").click()
     said(page, "Finished: ")
 
@@ -331,3 +332,51 @@ def test_a_run_is_deleted_only_when_asked_twice(
     page.click("#sessions-sure")
     page.locator("#sessions-runs").get_by_text("No run yet").wait_for()
     assert context.store.runs(RunQuery()).total == 0
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_our_own_parts_are_accessible(
+    short: tuple[str, Context], browser_page: OpenPage, axe: Any, dark: bool
+) -> None:
+    page = ready(browser_page(short[0], dark=dark))
+    page.click("#live-run")
+    said(page, "Finished: ")
+    for part in ("#header", "#live-notice", ".sp-keys", "#live-playback"):
+        assert axe(page, part) == []
+    sessions(page)
+    page.locator(".sp-open").first.click()
+    said(page, "Finished: ", "sessions")
+    for part in ("#sessions-runs", "#sessions-said"):
+        assert axe(page, part) == []
+
+
+def test_large_type_is_kept(short: tuple[str, Context], browser_page: OpenPage) -> None:
+    page = ready(browser_page(short[0]))
+    page.get_by_role("button", name="Large type").click()
+    assert page.evaluate("() => document.documentElement.classList.contains('ss-large')")
+    page.goto(short[0])
+    ready(page)
+    assert page.evaluate("() => document.documentElement.classList.contains('ss-large')")
+    pressed = page.get_by_role("button", name="Large type").get_attribute("aria-pressed")
+    assert pressed == "true"
+    assert not overflows(page)
+
+
+def test_own_presets_stay_in_the_browser(
+    short: tuple[str, Context], browser_page: OpenPage
+) -> None:
+    page = ready(browser_page(short[0]))
+    page.get_by_text("Every setting of the engine").click()
+    page.locator("#field-expansion input, #field-expansion textarea").first.fill("2,2")
+    page.get_by_text("A preset of your own").click()
+    page.locator("#own-name input, #own-name textarea").first.fill("wide")
+    page.click("#own-save")
+    page.locator("#live-validity").get_by_text("Saved in this browser as wide.").wait_for()
+    page.goto(short[0])
+    ready(page)
+    page.locator("#preset input").click()
+    page.get_by_role("option", name="wide").click()
+    page.click("#live-run")
+    said(page, "Finished: ")
+    asked = short[1].hub.worker.requests[-1]  # type: ignore[attr-defined]
+    assert asked.speculation.expansion == (2, 2)

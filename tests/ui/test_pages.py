@@ -22,17 +22,9 @@ from ui.checks import measure_baseline, prove
 from ui.context import Context, make_context
 from ui.page import build_page
 from ui.pages.board import moved, paced, played, selected
+from ui.pages.history import Asker, allowed, listed
 from ui.pages.live import Live, asked, build_live, checked, saved, started, stopped
-from ui.pages.sessions import (
-    Asker,
-    Sessions,
-    allowed,
-    build_sessions,
-    deleted,
-    listed,
-    opened_run,
-    scrubbed,
-)
+from ui.pages.sessions import Sessions, build_sessions, deleted, opened_run, scrubbed
 from ui.session import Desk
 from ui.visitors import Access, is_loopback, new_key
 

@@ -198,6 +198,7 @@ def stats(**changes: float) -> RunStats:
         ({"draft_ms": 200, "verify_ms": 1500}, "max_tree_nodes"),
         ({"draft_acceptance_rate": 0.05}, "closer to this text"),
         ({"draft_ms": 10, "verify_ms": 20}, "take the rest"),
+        ({"draft_ms": 700, "verify_ms": 740}, "gains too little"),
     ],
 )
 def test_a_slower_run_is_told_with_a_reason_and_a_remedy(

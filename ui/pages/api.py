@@ -21,7 +21,7 @@ from core.errors import ConfigError, SpecScopeError
 from core.events import Event, event_to_plain
 from core.outcome import Outcome
 from ui.context import Context
-from ui.pages.sessions import allowed, asker_of
+from ui.pages.history import allowed, asker_of
 from ui.source import LiveSource
 
 __all__ = ["add_endpoints"]

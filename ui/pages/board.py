@@ -236,8 +236,8 @@ def paced(board: Board, desk: Desk, mode: str, rate: float) -> Iterator[Values]:
 # -- wiring --
 
 
-def wire_board(board: Board) -> list[Any]:
-    """Connect the playback bar and every picture's selection; returns the streaming events."""
+def wire_board(board: Board) -> None:
+    """Connect the playback bar and every picture's selection."""
     quick: dict[str, Any] = {
         "outputs": board.outputs,
         "show_progress": "hidden",
@@ -251,13 +251,10 @@ def wire_board(board: Board) -> list[Any]:
         picture.select(_select_handler(board), **quick)
     stream = {**quick, "queue": True, "concurrency_limit": None}
     pace_inputs = [board.speed, board.rate]
-    events = [
-        board.buttons["play"].click(_play_handler(board, False), pace_inputs, **stream),
-        board.buttons["rewind"].click(_play_handler(board, True), pace_inputs, **stream),
-        board.speed.input(_pace_handler(board), pace_inputs, **stream),
-        board.rate.release(_pace_handler(board), pace_inputs, **stream),
-    ]
-    return events
+    board.buttons["play"].click(_play_handler(board, False), pace_inputs, **stream)
+    board.buttons["rewind"].click(_play_handler(board, True), pace_inputs, **stream)
+    board.speed.input(_pace_handler(board), pace_inputs, **stream)
+    board.rate.release(_pace_handler(board), pace_inputs, **stream)
 
 
 def _button_handler(board: Board, name: str) -> Callable[..., Values]:

@@ -171,17 +171,22 @@ def saved(
         kept[name] = own_preset(values)
     except ConfigError as error:
         return kept, gr.Dropdown(), notice_value([Line("error", str(error))])
-    menu = gr.Dropdown(choices=[*PRESETS, *kept, OWN], value=name)
-    return kept, menu, notice_value([Line("good", f"Saved in this browser as {name}.")])
+    return (
+        kept,
+        preset_menu(kept, name),
+        notice_value([Line("good", f"Saved in this browser as {name}.")]),
+    )
 
 
 # -- wiring --
 
 
-def wire_live(live: Live, visitor: gr.BrowserState, own: gr.BrowserState) -> None:
-    """Connect everything of the tab."""
+def wire_live(
+    live: Live, visitor: gr.BrowserState, own: gr.BrowserState, blocks: gr.Blocks
+) -> None:
+    """Connect everything of the tab; `blocks` tells when it is opened."""
     board, form = live.board, live.form
-    moving = wire_board(board)
+    wire_board(board)
     stream: dict[str, Any] = {
         "outputs": live.outputs,
         "show_progress": "hidden",
@@ -190,18 +195,28 @@ def wire_live(live: Live, visitor: gr.BrowserState, own: gr.BrowserState) -> Non
         "trigger_mode": "multiple",
     }
     run_inputs = [visitor, board.speed, board.rate, *form.inputs]
-    moving.append(live.run.click(_run_handler(live), run_inputs, **stream))
-    moving.append(live.measure.click(_ask_handler(live, measure_baseline), [visitor], **stream))
-    moving.append(live.prove.click(_ask_handler(live, prove), [visitor], **stream))
+    live.run.click(_run_handler(live), run_inputs, **stream)
+    live.measure.click(_ask_handler(live, measure_baseline), [visitor], **stream)
+    live.prove.click(_ask_handler(live, prove), [visitor], **stream)
+    # No `cancels`: a generator that is cut off may leave a frame on its way, which would then come
+    # after the last one. Stopped, it ends by itself within a round and shows the end.
     live.stop.click(
         _stop_handler(live),
         outputs=live.outputs,
-        cancels=moving,
         queue=False,
         show_progress="hidden",
         api_visibility="private",
     )
     _wire_form(live, own)
+    blocks.load(
+        preset_menu, own, live.form.preset, api_visibility="private", show_progress="hidden"
+    )
+
+
+def preset_menu(own: dict[str, Any] | None, value: str | None = None) -> gr.Dropdown:
+    """The presets there are: ours, the visitor's own, and whatever the fields say now."""
+    choices = [*PRESETS, *(own or {}), OWN]
+    return gr.Dropdown(choices=choices, value=value) if value else gr.Dropdown(choices=choices)
 
 
 def _wire_form(live: Live, own: gr.BrowserState) -> None:

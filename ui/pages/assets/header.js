@@ -28,6 +28,10 @@ function chipsOf(value) {
   chips.append(state);
   return chips;
 }
+try {
+  const kept = localStorage.getItem("specscope-large") === "1";
+  document.documentElement.classList.toggle("ss-large", kept);
+} catch { /* a browser that keeps nothing */ }
 function largeType() {
   const button = node("button", "sp-large", "Large type");
   const html = document.documentElement;

@@ -5,8 +5,6 @@
     ArrowRight: "round-next", ArrowLeft: "round-previous", l: "follow", Escape: "follow",
   };
   const TYPING = "input, textarea, select, [contenteditable=true], [role=slider], [role=listbox]";
-  const large = "specscope-large";
-  if (localStorage.getItem(large) === "1") document.documentElement.classList.add("ss-large");
   function button(name) {
     for (const page of ["live", "sessions"]) {
       const found = document.querySelector("#" + page + "-" + name);
