@@ -270,7 +270,13 @@ def test_a_click_selects_the_round_everywhere(
 
 
 # What Gradio's own script says when a page with an open stream is left.
-LEAVING = ("AbortError", "Connection errored out", "ERR_INCOMPLETE_CHUNKED", "network error")
+LEAVING = (
+    "AbortError",
+    "Connection errored out",
+    "ERR_INCOMPLETE_CHUNKED",
+    "network error",
+    "Unexpected client exception",
+)
 
 
 def test_a_reload_while_it_writes_breaks_nothing(long: tuple[str, Context], chromium: Any) -> None:
