@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from core.config import Request
 from core.errors import ConfigError
 from ui.frame import Baseline
-from ui.proof import compare, same_distribution, with_plain_decoding
+from ui.player import Player
+from ui.proof import Answer, compare, same_distribution, with_plain_decoding
 from ui.session import Desk, Hub, run_to_end
 from ui.source import LiveSource, Source
 from ui.view import View, reduce_all
@@ -38,36 +39,42 @@ def speed_key(request: Request) -> tuple[object, ...]:
 
 def measure_baseline(hub: Hub, desk: Desk, owner: str) -> Iterator[None]:
     """Leave `desk.baseline`: tokens per second of plain decoding of the desk's run."""
-    view = _finished(desk)
-    for _ in _plain(hub, desk, view, owner):
-        yield
-    _keep_baseline(desk, view)
+    player, view = desk.player, _finished(desk)
+    yield from _plain(hub, desk, view, owner)
+    if desk.player is player:
+        _keep_baseline(desk, view)
     yield
 
 
 def prove(hub: Hub, desk: Desk, owner: str) -> Iterator[None]:
-    """Leave `desk.answer`: whether plain decoding writes the same text."""
-    view = _finished(desk)
+    """Leave `desk.answer`: whether plain decoding writes the same text.
+
+    When the desk turns to another run meanwhile, nothing is left.
+    """
+    player, view = desk.player, _finished(desk)
     desk.answer = same_distribution(view)
     if desk.answer is not None:
         yield
         return
-    for _ in _plain(hub, desk, view, owner):
-        yield
+    yield from _plain(hub, desk, view, owner)
+    if desk.player is not player:
+        return
     _keep_baseline(desk, view)
-    plain = _view_of(desk.plain)
-    if plain.token_ids != view.token_ids and plain.state == "completed":
+    if desk.plain and _view_of(desk.plain).token_ids != view.token_ids:
         # The tokens in dispute have to be weighed: once more, with many alternatives recorded.
         desk.plain = None
-        for _ in _plain(hub, desk, view, owner, DISPUTE_TOP_K):
-            yield
-        plain = _view_of(desk.plain)
-    player = desk.player
-    if plain.state == "completed" and player is not None and desk.plain is not None:
-        source = player.source
-        ours = source.events(0, source.count)
-        desk.answer = compare(view, plain, ours, desk.plain.events(0, desk.plain.count))
+        yield from _plain(hub, desk, view, owner, DISPUTE_TOP_K)
+    if desk.player is player and desk.plain is not None:
+        desk.answer = _answer(player, view, desk.plain)
     yield
+
+
+def _answer(player: Player | None, view: View, plain: LiveSource) -> Answer | None:
+    told = _view_of(plain)
+    if player is None or told.state != "completed":
+        return None
+    ours = player.source.events(0, player.source.count)
+    return compare(view, told, ours, plain.events(0, plain.count))
 
 
 def _finished(desk: Desk) -> View:
@@ -86,21 +93,26 @@ def _view_of(source: Source | None) -> View:
 
 def _plain(
     hub: Hub, desk: Desk, view: View, owner: str, top_k: int | None = None
-) -> Iterator[LiveSource | None]:
+) -> Iterator[None]:
     """Run plain decoding unless this desk has done so already; leaves `desk.plain`."""
     if desk.plain is not None:
         return
+    if desk.side is not None:
+        raise ConfigError("plain decoding is going on: wait for it, or stop it")
     assert view.started is not None
+    player = desk.player
     recorded = view.started.config["speculation"].get("record_top_k", 0)
     request = with_plain_decoding(view, recorded if top_k is None else top_k)
     total = request.sampling.max_new_tokens
     try:
         for source in run_to_end(hub, desk, request, owner):
+            if desk.player is not player:
+                return
             queued = f", {source.place} in the queue" if source.place else ""
             written = max(0, source.count - 1) // 4
             desk.doing = f"Plain decoding of the same request: {written} of {total} tokens{queued}."
-            yield source
-            desk.plain = source if source.done else None
+            yield
+            desk.plain = source if source.done and desk.player is player else None
     finally:
         desk.doing = ""
 

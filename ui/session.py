@@ -174,7 +174,8 @@ def run_to_end(hub: Hub, desk: Desk, request: Request, owner: str) -> Iterator[L
             time.sleep(FRAME_S)
         yield source
     finally:
-        desk.side = None
+        if desk.side is source:
+            desk.side = None
         source.cancel()
 
 

@@ -196,6 +196,21 @@ def test_leaving_during_a_proof_stops_it(store: RunStore) -> None:
     assert side.cancelled and desk.doing == "" and desk.answer is None
 
 
+def test_another_run_during_a_proof_is_left_alone(store: RunStore) -> None:
+    made = context(store, rounds=100)
+    made.hub.worker.speed = 0.01  # type: ignore[attr-defined]
+    live, desk = live_of(made), Desk()
+    run(live, desk)
+    made.hub.worker.speed = 1.0  # type: ignore[attr-defined]
+    proof = asked(live, desk, "me", prove)
+    next(proof)
+    assert "is going on" in notice_of(list(asked(live, desk, "me", measure_baseline))[-1])
+    made.hub.worker.speed = 0.01  # type: ignore[attr-defined]
+    run(live, desk, prompt="Another")
+    list(proof)
+    assert desk.answer is None and desk.baseline is None and desk.trouble == desk.doing == ""
+
+
 def test_settings_that_would_not_be_lossless_grey_run_with_the_reason() -> None:
     said, button, _, rules = checked(form_values(verify="mss"))
     assert "lossless choices are" in said["lines"]["0"]["text"] and button.interactive is False
