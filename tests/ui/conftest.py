@@ -133,3 +133,32 @@ def axe() -> Callable[[Any, str], list[str]]:
         return [text for impact, text in found if impact in ("serious", "critical")]
 
     return check
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Any]:
+    """A run log of its own, on disk."""
+    from storage import RunStore
+
+    with RunStore(tmp_path / "runs.db") as made:
+        yield made
+
+
+@pytest.fixture
+def short(tmp_path: Path) -> Iterator[Any]:
+    """The whole page with a worker that plays a short run: its address and its context."""
+    from tests.ui.fakes import recorded
+    from tests.ui.sites import site
+
+    with site(tmp_path, recorded(8)) as made:
+        yield made
+
+
+@pytest.fixture
+def long(tmp_path: Path) -> Iterator[Any]:
+    """Like `short`, with a run of some seconds."""
+    from tests.ui.fakes import recorded
+    from tests.ui.sites import site
+
+    with site(tmp_path, recorded(400)) as made:
+        yield made

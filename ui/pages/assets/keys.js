@@ -4,7 +4,9 @@
     r: "run", s: "stop", ".": "step", ",": "step-back",
     ArrowRight: "round-next", ArrowLeft: "round-previous", l: "follow", Escape: "follow",
   };
-  const TYPING = "input, textarea, select, [contenteditable=true], [role=slider], [role=listbox]";
+  const TYPING = "textarea, select, [contenteditable=true], [role=listbox], " +
+    "input:not([type=radio]):not([type=checkbox]):not([type=range])";
+  const ARROWED = "input[type=radio], input[type=range], [role=slider], [role=tablist]";
   function button(name) {
     for (const page of ["live", "sessions"]) {
       const found = document.querySelector("#" + page + "-" + name);
@@ -20,7 +22,8 @@
       return;
     }
     if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
-    if (event.target.closest && event.target.closest(TYPING)) return;
+    const within = (what) => event.target.closest && event.target.closest(what);
+    if (within(TYPING) || (event.key.startsWith("Arrow") && within(ARROWED))) return;
     const name = KEYS[event.key];
     const found = name && button(name);
     if (found) { event.preventDefault(); found.click(); }

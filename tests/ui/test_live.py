@@ -1,75 +1,23 @@
-"""Handlers of Live and Sessions as plain generators and functions, on a real store."""
+"""Handlers of the Live tab and of every board, as plain generators and functions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
-from functools import cache
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
-import gradio as gr
 import pytest
 
 from core.config import PRESETS, Request
 from core.events import Event
 from storage import RunQuery, RunStore
-from tests.synthetic import HOSTILE_TEXTS, synthetic_run
-from tests.ui.fakes import FakeWorker, Script, plain_twin, scripted
+from tests.synthetic import synthetic_run
+from tests.ui.boards import context, live_of, notice_of, run
+from tests.ui.fakes import Script, plain_twin, scripted
 from tests.ui.test_form import form_values
 from ui.checks import measure_baseline, prove
-from ui.context import Context, make_context
-from ui.page import build_page
 from ui.pages.board import moved, paced, played, selected
-from ui.pages.history import Asker, allowed, listed
-from ui.pages.live import Live, asked, build_live, checked, saved, started, stopped
-from ui.pages.sessions import Sessions, build_sessions, deleted, opened_run, scrubbed
+from ui.pages.live import asked, checked, saved, started, stopped
 from ui.session import Desk
-from ui.visitors import Access, is_loopback, new_key
-
-ALL = Asker(None, True)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[RunStore]:
-    with RunStore(tmp_path / "runs.db") as made:
-        yield made
-
-
-def context(store: RunStore, host: str = "127.0.0.1", **script: Any) -> Context:
-    worker = FakeWorker(scripted(**{"rounds": 8, **script}), speed=0.2)
-    return make_context(worker, store, Access(host), "specinfer", RunQuery)
-
-
-@cache
-def layouts() -> tuple[Live, Sessions]:
-    """Components are slow to make and know nothing of a run: one set serves all tests."""
-    with gr.Blocks():
-        some = cast(
-            Context,
-            SimpleNamespace(
-                drafter_names=(),
-                preset="specinfer",
-                chat=False,
-            ),
-        )
-        return build_live(some, gr.HTML()), build_sessions(some)
-
-
-def live_of(made: Context) -> Live:
-    live = layouts()[0]
-    return replace(live, board=replace(live.board, context=made))
-
-
-def notice_of(values: list[Any], at: int = 1) -> str:
-    return "\n".join(line["text"] for line in values[at]["lines"].values())
-
-
-def run(live: Live, desk: Desk, owner: str = "me", **changes: Any) -> list[Any]:
-    """Run the form to its end; the last values."""
-    return list(started(live, desk, owner, ("full", 2.0), form_values(**changes)))[-1]
-
 
 # -- live --
 
@@ -279,162 +227,3 @@ def test_the_page_says_that_the_log_is_paused(store: RunStore) -> None:
     object.__setattr__(live.board.context, "store", SimpleNamespace(status=lambda: status))
     values = live.board.values(desk)
     assert "The log is paused: disk is full" in notice_of(values, 0)
-
-
-# -- sessions --
-
-
-def sessions_of(made: Context) -> Sessions:
-    sessions = layouts()[1]
-    return replace(sessions, board=replace(sessions.board, context=made))
-
-
-def filled(store: RunStore, owners: tuple[str, ...] = ("a", "b")) -> None:
-    for seed, owner in enumerate(owners):
-        ends = ("completed", "cancelled", "failed")
-        for event in synthetic_run(4, seed=seed, end=ends[seed % 3]):
-            store.record(event, owner)
-
-
-def test_the_list_is_found_filtered_and_paged(store: RunStore) -> None:
-    filled(store, tuple("abcdefghijklm"))
-    made = context(store)
-    value, said, page = listed(made, ALL, "", "", "all", "newest", 1)
-    assert len(value["rows"]) == 10 and "13 runs, page 1 of 2" in said["lines"]["0"]["text"]
-    value, said, page = listed(made, ALL, "", "", "all", "newest", 99)
-    assert page == 2 and len(value["rows"]) == 3
-    value, *_ = listed(made, ALL, "", "", "failed", "newest", 1)
-    assert {row["status"] for row in value["rows"].values()} == {"failed"}
-    value, *_ = listed(made, ALL, "", "7", "all", "newest", 1)
-    assert [row["id"] for row in value["rows"].values()] == ["synthetic-7"]
-    value, said, _ = listed(made, ALL, "", "nosuchword", "all", "newest", 1)
-    assert value["empty"] == "No run matches." and not value["rows"]
-
-
-def test_a_wrong_filter_is_told(store: RunStore) -> None:
-    _, said, _ = listed(context(store), ALL, "", "", "lost", "newest", 1)
-    assert "status is 'lost'" in said["lines"]["0"]["text"]
-
-
-def test_the_list_says_where_the_file_is_only_to_those_who_may_know(store: RunStore) -> None:
-    made = context(store)
-    _, said, _ = listed(made, ALL, "", "", "all", "newest", 1)
-    assert str(store.path) in said["lines"]["1"]["text"] and "datasette" in str(said)
-    _, said, _ = listed(made, Asker("x", False), "", "", "all", "newest", 1)
-    assert str(store.path) not in str(said)
-
-
-def test_a_past_run_is_replayed_on_the_same_board(store: RunStore) -> None:
-    made = context(store)
-    live, desk = live_of(made), Desk()
-    shown = run(live, desk)[1:]
-    sessions, past = sessions_of(made), Desk()
-    run_id = desk.frame().run_id
-    values = opened_run(sessions, past, ALL, run_id)
-    assert values[-1] == run_id
-    assert values[1:-2] == shown[1:], "the same pictures as at the end of the live run"
-    back = scrubbed(sessions, past, 3)
-    assert "you are at round 3 of 8" in notice_of(back, 0)
-    frames = list(played(sessions.board, past, "slow", 20.0, True))
-    assert frames[-1] == values[:-2]
-
-
-def test_runs_that_are_not_there_are_told(store: RunStore) -> None:
-    sessions, desk = sessions_of(context(store)), Desk()
-    values = opened_run(sessions, desk, ALL, "nosuch")
-    assert "nosuch" in notice_of(values, 0) and values[-1] == ""
-    assert "no run is opened" in notice_of(deleted(sessions, desk, ALL, ""), 0)
-
-
-def test_a_deleted_run_is_gone(store: RunStore) -> None:
-    filled(store)
-    sessions, desk = sessions_of(context(store)), Desk()
-    opened_run(sessions, desk, ALL, "synthetic-0")
-    values = deleted(sessions, desk, ALL, "synthetic-0")
-    assert values[-2] == "" and desk.player is None
-    assert store.runs(RunQuery()).total == 1
-
-
-def test_elsewhere_a_visitor_sees_and_deletes_only_its_own_runs(store: RunStore) -> None:
-    filled(store)
-    made = context(store, host="0.0.0.0")
-    request: Any = SimpleNamespace(session_hash="s", headers={}, username=None)
-    owner = made.access.owner(request, "visitor-a")
-    assert owner == "visitor-a" and made.access.owner(request, "a") == "client-s"
-    mine = Asker("a", False)
-    value, *_ = listed(made, mine, "", "", "all", "newest", 1)
-    assert [row["id"] for row in value["rows"].values()] == ["synthetic-0"]
-    sessions, desk = sessions_of(made), Desk()
-    values = opened_run(sessions, desk, mine, "synthetic-1")
-    assert "no such run of yours" in notice_of(values, 0)
-    assert "no such run of yours" in notice_of(deleted(sessions, desk, mine, "synthetic-1"), 0)
-    assert store.runs(RunQuery()).total == 2
-    assert allowed(made, mine, "synthetic-0").run_id == "synthetic-0"
-
-
-def test_a_running_run_is_not_deleted(store: RunStore) -> None:
-    for event in synthetic_run(4, end="cut"):
-        store.record(event, "")
-    sessions, desk = sessions_of(context(store)), Desk()
-    assert "still running" in notice_of(deleted(sessions, desk, ALL, "synthetic-0"), 0)
-
-
-def test_hostile_texts_are_rows_of_text(store: RunStore) -> None:
-    for event in synthetic_run(6, hostile=True):
-        store.record(event, "")
-    value, *_ = listed(context(store), ALL, "", "", "all", "newest", 1)
-    row = value["rows"]["0"]
-    assert "<img src=x" in row["prompt"] or HOSTILE_TEXTS[0][:8] in row["output"]
-    assert len(row["prompt"]) <= 160 and len(row["output"]) <= 160
-
-
-# -- who is who --
-
-
-@pytest.mark.parametrize(
-    ("host", "inside"),
-    [
-        ("127.0.0.1", True),
-        ("localhost", True),
-        ("::1", True),
-        ("[::1]", True),
-        ("0.0.0.0", False),
-        ("192.168.1.4", False),
-        ("example.org", False),
-        ("127.9.9.9", True),
-    ],
-)
-def test_loopback_is_known(host: str, inside: bool) -> None:
-    assert is_loopback(host) is inside
-
-
-def test_behind_a_proxy_everybody_is_a_stranger() -> None:
-    request = SimpleNamespace(session_hash="s", headers={"x-forwarded-for": "1.2.3.4"})
-    access = Access("127.0.0.1")
-    assert access.owner(request, "visitor-a") == "visitor-a" and not access.shows_paths(request)
-    here = SimpleNamespace(session_hash="s", headers={})
-    assert access.owner(here) is None and access.shows_paths(here)
-
-
-def test_with_auth_runs_belong_to_the_user() -> None:
-    request = SimpleNamespace(session_hash="s", headers={}, username="eve")
-    access = Access("0.0.0.0", auth=True)
-    assert access.owner(request, "visitor-a") == "user-eve" and access.shows_paths(request)
-
-
-def test_keys_are_not_guessed() -> None:
-    assert len({new_key() for _ in range(100)}) == 100 and len(new_key()) > 20
-
-
-# -- the page as a whole --
-
-
-def test_page_events_are_private_and_endpoints_public(store: RunStore) -> None:
-    page = build_page(context(store))
-    public = {
-        fn.api_name for fn in page.fns.values() if fn.api_visibility == "public" and fn.api_name
-    }
-    assert public == {"generate", "runs", "run"}
-    for fn in page.fns.values():
-        if fn.api_name not in public and fn.targets:
-            assert fn.api_visibility == "private", fn.api_name

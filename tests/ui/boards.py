@@ -1,0 +1,63 @@
+"""Boards with a fake worker and a real store, for tests of the pages' handlers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from types import SimpleNamespace
+from typing import Any, cast
+
+import gradio as gr
+
+from storage import RunQuery, RunStore
+from tests.ui.fakes import FakeWorker, scripted
+from tests.ui.test_form import form_values
+from ui.context import Context, make_context
+from ui.pages.history import Asker
+from ui.pages.live import Live, build_live, started
+from ui.pages.sessions import Sessions, build_sessions
+from ui.session import Desk
+from ui.visitors import Access
+
+__all__ = ["ALL", "context", "live_of", "notice_of", "run", "sessions_of"]
+
+ALL = Asker(None, True)
+
+
+def context(store: RunStore, host: str = "127.0.0.1", **script: Any) -> Context:
+    worker = FakeWorker(scripted(**{"rounds": 8, **script}), speed=0.2)
+    return make_context(worker, store, Access(host), "specinfer", RunQuery)
+
+
+@cache
+def layouts() -> tuple[Live, Sessions]:
+    """Components are slow to make and know nothing of a run: one set serves all tests."""
+    with gr.Blocks():
+        some = cast(
+            Context,
+            SimpleNamespace(
+                drafter_names=(),
+                preset="specinfer",
+                chat=False,
+            ),
+        )
+        return build_live(some, gr.HTML()), build_sessions(some)
+
+
+def live_of(made: Context) -> Live:
+    live = layouts()[0]
+    return replace(live, board=replace(live.board, context=made))
+
+
+def notice_of(values: list[Any], at: int = 1) -> str:
+    return "\n".join(line["text"] for line in values[at]["lines"].values())
+
+
+def run(live: Live, desk: Desk, owner: str = "me", **changes: Any) -> list[Any]:
+    """Run the form to its end; the last values."""
+    return list(started(live, desk, owner, ("full", 2.0), form_values(**changes)))[-1]
+
+
+def sessions_of(made: Context) -> Sessions:
+    sessions = layouts()[1]
+    return replace(sessions, board=replace(sessions.board, context=made))

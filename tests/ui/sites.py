@@ -1,0 +1,72 @@
+"""The whole page in a browser: a server with a fake worker, and what visitors often do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from storage import RunQuery, RunStore
+from tests.ui.fakes import FakeWorker
+from tests.ui.serving import served
+from ui.context import Context, make_context
+from ui.page import build_page
+from ui.visitors import Access
+
+__all__ = [
+    "OpenPage",
+    "overflows",
+    "ready",
+    "said",
+    "sessions",
+    "shot",
+    "site",
+    "strip_text",
+]
+
+ARTIFACTS = Path(__file__).parents[2] / "artifacts"
+OpenPage = Callable[..., Any]
+
+
+@contextmanager
+def site(folder: Path, script: Any, **options: Any) -> Iterator[tuple[str, Context]]:
+    """A server with a fake worker and a real store."""
+    with RunStore(folder / "runs.db") as store:
+        worker = FakeWorker(script, **options)
+        context = make_context(worker, store, Access("127.0.0.1"), "specinfer", RunQuery)
+        with served(build_page(context)) as url:
+            yield url, context
+            worker.close()
+
+
+def said(page: Any, words: str | re.Pattern[str], where: str = "live") -> None:
+    """Wait until the notice says it."""
+    page.locator(f"#{where}-notice").get_by_text(words).first.wait_for()
+
+
+def ready(page: Any) -> Any:
+    said(page, "Press Run")
+    page.locator("#live-strip .ss-panel, #live-strip .ss-shell > *").first.wait_for()
+    return page
+
+
+def strip_text(page: Any, where: str = "live") -> str:
+    return str(page.locator(f"#{where}-strip").inner_text())
+
+
+def shot(page: Any, name: str) -> None:
+    ARTIFACTS.mkdir(exist_ok=True)
+    page.screenshot(path=ARTIFACTS / f"{name}.png", full_page=True)
+
+
+def sessions(page: Any) -> None:
+    page.get_by_role("tab", name="Sessions").click()
+    page.locator("#sessions-said").get_by_text(re.compile(r"\d+ runs?, page")).wait_for()
+
+
+def overflows(page: Any) -> bool:
+    """Whether the page can be scrolled sideways."""
+    script = "() => document.documentElement.scrollWidth > document.documentElement.clientWidth + 1"
+    return bool(page.evaluate(script))

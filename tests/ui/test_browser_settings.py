@@ -1,0 +1,135 @@
+"""The page in a real Chromium: settings, questions, deletion, reload, accessibility."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from storage import RunQuery
+from tests.ui.fakes import scripted
+from tests.ui.sites import OpenPage, overflows, ready, said, sessions, shot, site
+from tests.ui.watched import open_watched
+from ui.context import Context
+
+pytestmark = pytest.mark.browser
+
+
+# What Gradio's own script says when a page with an open stream is left.
+LEAVING = (
+    "AbortError",
+    "Connection errored out",
+    "ERR_INCOMPLETE_CHUNKED",
+    "network error",
+    "Unexpected client exception",
+)
+
+
+def test_a_reload_while_it_writes_breaks_nothing(long: tuple[str, Context], chromium: Any) -> None:
+    url, context = long
+    page, watch = open_watched(chromium, url)
+    ready(page).click("#live-run")
+    said(page, "Writing: ")
+    page.reload()
+    ready(page)
+    sessions(page)
+    page.click("#sessions-refresh")
+    page.locator("#sessions-runs").get_by_text("cancelled").wait_for()
+    assert context.hub.worker.runs[0].cancelled  # type: ignore[attr-defined]
+    page.context.close()
+    assert not [x for x in watch.problems if not any(known in x for known in LEAVING)]
+
+
+def test_bad_settings_grey_run_and_say_why(
+    short: tuple[str, Context], browser_page: OpenPage
+) -> None:
+    page = ready(browser_page(short[0]))
+    page.get_by_text("Every setting of the engine").click()
+    page.locator("#field-expansion input, #field-expansion textarea").first.fill("1,zwei")
+    page.locator("#live-validity").get_by_text("expansion is '1,zwei'").wait_for()
+    page.wait_for_function("() => document.querySelector('#live-run').disabled")
+    page.locator("#field-expansion input, #field-expansion textarea").first.fill("1,2")
+    page.wait_for_function("() => !document.querySelector('#live-run').disabled")
+    page.fill("#prompt textarea", "   ")
+    page.click("#live-run")
+    said(page, "prompt is '   '")
+    shot(page, "bad-input")
+
+
+def test_measure_and_prove_answer_on_the_page(tmp_path: Path, browser_page: OpenPage) -> None:
+    with site(tmp_path, scripted(8)) as (url, _):
+        page = ready(browser_page(url))
+        page.click("#live-prove")
+        said(page, "not finished")
+        page.click("#live-run")
+        said(page, "Finished: ")
+        page.click("#live-measure")
+        page.locator("#live-figures").get_by_text("measured now").wait_for()
+        page.click("#live-prove")
+        said(page, "Identical: plain decoding with the same seed writes the same")
+
+
+def test_a_run_is_deleted_only_when_asked_twice(
+    short: tuple[str, Context], browser_page: OpenPage
+) -> None:
+    url, context = short
+    page = ready(browser_page(url))
+    page.click("#live-run")
+    said(page, "Finished: ")
+    sessions(page)
+    page.locator(".sp-open").first.click()
+    said(page, "Finished: ", "sessions")
+    page.click("#sessions-delete")
+    assert context.store.runs(RunQuery()).total == 1
+    page.click("#sessions-sure")
+    page.locator("#sessions-runs").get_by_text("No run yet").wait_for()
+    assert context.store.runs(RunQuery()).total == 0
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_our_own_parts_are_accessible(
+    short: tuple[str, Context], browser_page: OpenPage, axe: Any, dark: bool
+) -> None:
+    page = ready(browser_page(short[0], dark=dark))
+    page.click("#live-run")
+    said(page, "Finished: ")
+    for part in ("#header", "#live-notice", ".sp-keys", "#live-playback"):
+        assert axe(page, part) == []
+    sessions(page)
+    page.locator(".sp-open").first.click()
+    said(page, "Finished: ", "sessions")
+    for part in ("#sessions-runs", "#sessions-said"):
+        assert axe(page, part) == []
+
+
+def test_large_type_is_kept(short: tuple[str, Context], browser_page: OpenPage) -> None:
+    page = ready(browser_page(short[0]))
+    page.get_by_role("button", name="Large type").click()
+    assert page.evaluate("() => document.documentElement.classList.contains('ss-large')")
+    page.goto(short[0])
+    ready(page)
+    assert page.evaluate("() => document.documentElement.classList.contains('ss-large')")
+    pressed = page.get_by_role("button", name="Large type").get_attribute("aria-pressed")
+    assert pressed == "true"
+    assert not overflows(page)
+
+
+def test_own_presets_stay_in_the_browser(
+    short: tuple[str, Context], browser_page: OpenPage
+) -> None:
+    page = ready(browser_page(short[0]))
+    page.get_by_text("Every setting of the engine").click()
+    page.locator("#field-expansion input, #field-expansion textarea").first.fill("2,2")
+    page.get_by_text("A preset of your own").click()
+    page.locator("#own-name input, #own-name textarea").first.fill("wide")
+    page.click("#own-save")
+    page.locator("#live-validity").get_by_text("Saved in this browser as wide.").wait_for()
+    page.goto(short[0])
+    ready(page)
+    page.locator("#preset input").click()
+    page.get_by_role("option", name="wide").click()
+    page.click("#live-run")
+    said(page, "Finished: ")
+    asked = short[1].hub.worker.requests[-1]  # type: ignore[attr-defined]
+    assert asked.speculation.expansion == (2, 2)
