@@ -7,6 +7,7 @@ error; 130 when interrupted.
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import sys
 from collections.abc import Callable, Iterator
@@ -159,6 +160,8 @@ def write_text(events: Iterator[Event], as_json: bool) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command; returns its exit code."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal that lacks a letter
     try:
         run(parser().parse_args(argv))
     except KeyboardInterrupt:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from core.errors import ConfigError
@@ -16,11 +15,22 @@ def integer(field: str, value: object, low: int, high: int) -> None:
         raise ConfigError.of(field, value, f"a whole number from {low} to {high}")
 
 
-def number(field: str, value: object, low: float, high: float, *, low_open: bool = False) -> None:
-    """A finite number in [low, high], or (low, high] with `low_open`."""
+def number(
+    field: str,
+    value: object,
+    low: float,
+    high: float,
+    *,
+    low_open: bool = False,
+    zero: bool = False,
+) -> None:
+    """A finite number in [low, high], or (low, high] with `low_open`; `zero` is said to be allowed
+    too (the caller lets it pass)."""
     allowed = f"a number {'above' if low_open else 'from'} {low:g} to {high:g}"
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    allowed = f"0 or {allowed}" if zero else allowed
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ConfigError.of(field, value, allowed)
+    # NaN compares false with everything, so it is refused here too.
     if not low <= value <= high or (low_open and value == low):
         raise ConfigError.of(field, value, allowed)
 

@@ -38,6 +38,7 @@ SAMPLED_DRAFTS = ("sampled", "sampled_iid")
 MAX_TREE_NODES = 256
 MAX_SPECULATION_LENGTH = 64
 MAX_EXPANSION = 16
+MIN_TEMPERATURE = 0.001
 MAX_SEED = 2**63 - 1
 
 
@@ -60,7 +61,9 @@ class SamplingParams:
 
     def __post_init__(self) -> None:
         integer("max_new_tokens", self.max_new_tokens, 1, 1_000_000)
-        number("temperature", self.temperature, 0.0, 100.0)
+        if self.temperature != 0:
+            # Below, float32 logits divided by it overflow; 0 itself is greedy.
+            number("temperature", self.temperature, MIN_TEMPERATURE, 100.0, zero=True)
         integer("top_k", self.top_k, 0, 10_000_000)
         number("top_p", self.top_p, 0.0, 1.0, low_open=True)
         if self.seed is not None:
@@ -236,11 +239,13 @@ def _parsed(name: str, value: str) -> Any:
         parts = value.strip("<> ").split(",")
         if not all(part.strip().isdecimal() for part in parts):
             raise ConfigError.of(name, value, "whole numbers separated by commas, as 1,1,3,1")
+        if max(map(len, parts)) > 9:  # Python does not read thousands of digits
+            raise ConfigError.of(name, value, f"whole numbers from 1 to {MAX_EXPANSION}")
         return tuple(int(part) for part in parts)
     try:
         return json.loads(value.lower() if value.lower() in ("true", "false") else value)
-    except json.JSONDecodeError:
-        return value
+    except (ValueError, RecursionError):
+        return value  # not JSON: a name, or something its check will refuse
 
 
 def _expansion(value: object) -> tuple[int, ...]:
@@ -276,4 +281,8 @@ def _known(cls: type, values: object) -> dict[str, Any]:
     for name in values:
         if name not in known:
             raise ConfigError.of("field", name, f"one of {', '.join(sorted(known))}")
+    for one in dataclasses.fields(cls):
+        required = one.default is one.default_factory is dataclasses.MISSING
+        if required and one.name not in values:
+            raise ConfigError.of(one.name, None, "a value; it is missing")
     return dict(values)

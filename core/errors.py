@@ -34,6 +34,9 @@ __all__ = [
 ]
 
 
+LONGEST_SHOWN = 300
+
+
 class SpecScopeError(Exception):
     """Root of every error this project raises on purpose."""
 
@@ -44,7 +47,15 @@ class ConfigError(SpecScopeError, ValueError):
     @classmethod
     def of(cls, field: str, value: object, allowed: str) -> ConfigError:
         """The house's message: the field, its value, what is allowed."""
-        return cls(f"{field} is {value!r}: {allowed}")
+        return cls(f"{field} is {_shown(value)}: {allowed}")
+
+
+def _shown(value: object) -> str:
+    # A message is a line: what was given may be a book, or a number too long for Python to print.
+    if isinstance(value, int) and value.bit_length() > LONGEST_SHOWN:
+        return f"a number of {value.bit_length()} bits"
+    shown = repr(value)
+    return shown if len(shown) <= LONGEST_SHOWN else f"{shown[:LONGEST_SHOWN]}..."
 
 
 class ContextLengthError(ConfigError):

@@ -124,7 +124,9 @@ class TopK:
     """The most probable tokens after `node` (-1: after the root) under `source` (`llm` or a
     drafter).
 
-    The LLM's probabilities are processed (temperature, top-k, top-p), a drafter's are its scores.
+    The LLM's probabilities are processed (temperature, top-k, top-p; at temperature 0, where that
+    is one-hot, the plain softmax), a drafter's are its plain softmax, neither coupled nor
+    calibrated.
     """
 
     node: int
@@ -233,7 +235,8 @@ class Verified:
     one per node. `own_*`: the LLM's own token after the path; `own_kind` is `recovered` (after a
     rejection), `bonus` (after an accepted leaf), `plain` (nothing was drafted) or `none` (the path
     ends with EOS). `llm_probabilities`: the LLM's processed probability of each node's token at its
-    parent. `own_probability`: likewise of the own token.
+    parent (at temperature 0, where that is one-hot, the plain softmax). `own_probability`: likewise
+    of the own token.
     """
 
     run_id: str
@@ -258,9 +261,10 @@ class RoundCompleted:
 
     `token_ids` and `text_deltas` run parallel: a delta may be empty while a UTF-8 character is
     incomplete. `texts` are the tokens by themselves, for display. `position` is the position of the
-    first new token. `num_accepted` counts the drafted tokens among them, `num_cut` accepted tokens
-    that were cut off. `spans` hold every stage of the round, drafts included; round 0 also the
-    prefill. `weights`: drafter weights after the round. `temperatures`: each drafter's calibration.
+    first new token. `num_accepted` counts the drafted tokens among them, `num_cut` levels of
+    the tree beyond the end of the text (EOS, a stop string). `spans` hold every stage of the
+    round, drafts included; round 0 also the prefill. `weights`: drafter weights after the round.
+    `temperatures`: each drafter's calibration.
     """
 
     run_id: str

@@ -6,6 +6,8 @@ import dataclasses
 import secrets
 import uuid
 
+from jinja2 import TemplateError
+
 from core.config import Request
 from core.detokenize import Detokenizer
 from core.drafters import resolve_drafters
@@ -56,9 +58,13 @@ def _tokenized(models: LoadedModels, request: Request) -> tuple[int, ...]:
         raise ConfigError.of("chat", True, f"false: {models.llm.info.name} has no chat template")
     else:
         message = [{"role": "user", "content": request.prompt}]
-        ids = tokenizer.apply_chat_template(message, add_generation_prompt=True, return_dict=True)[
-            "input_ids"
-        ]
+        try:
+            ids = tokenizer.apply_chat_template(
+                message, add_generation_prompt=True, return_dict=True
+            )["input_ids"]
+        except TemplateError as error:
+            allowed = f"false: the chat template of {models.llm.info.name} fails ({error})"
+            raise ConfigError.of("chat", True, allowed) from error
     if not ids:
         raise ConfigError.of("prompt", request.prompt, "a text of at least one token")
     return tuple(int(token_id) for token_id in ids)

@@ -152,6 +152,7 @@ class Recorder:
         """`kv`: slots used and capacity."""
         live, sequence = turn.live, turn.live.sequence
         accepted = min(len(turn.verdict.path), len(cut.token_ids))
+        beyond = max(0, turn.tree.depth - len(cut.token_ids)) if cut.finish_reason else 0
         return RoundCompleted(
             run_id=sequence.run_id,
             seq=sequence.next_seq(),
@@ -162,7 +163,7 @@ class Recorder:
             texts=self.texts(cut.token_ids),
             text_deltas=cut.text_deltas,
             num_accepted=accepted,
-            num_cut=len(turn.verdict.path) - accepted,
+            num_cut=beyond,
             speculation_length=turn.length,
             next_speculation_length=live.policy.next(),
             weights={drafter.name: 1.0 for drafter in live.drafters},

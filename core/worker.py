@@ -97,6 +97,7 @@ class Worker:
     """
 
     def __init__(self, engine: Engine, max_live: int = 4, threads: int | None = None) -> None:
+        use_threads(threads)
         if not engine.busy.acquire(blocking=False):
             raise EngineBusyError("engine is busy: a worker needs it for itself")
         self.engine = engine
@@ -106,7 +107,6 @@ class Worker:
         self._changed = threading.Condition()
         self._closed = False
         self._tokenizing = threading.Lock()
-        use_threads(threads)
         self._thread: threading.Thread | None = None
         self._serving = False
         self._joining: Run | None = None

@@ -117,7 +117,9 @@ def _open_model(folder: Path) -> Any:
     if not (folder / "config.json").is_file():
         raise ConfigError.of("models", str(folder), "a folder that holds config.json and weights")
     try:
-        return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+        return AutoModelForCausalLM.from_pretrained(
+            folder, dtype=torch.float32, trust_remote_code=False
+        )
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise ModelLoadError(f"models is {str(folder)!r}: a folder that opens; {error}") from error
 

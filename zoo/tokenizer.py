@@ -57,7 +57,7 @@ def open_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
     if not (folder / "tokenizer.json").is_file():
         raise ConfigError.of("tokenizer", str(folder), "a folder that holds tokenizer.json")
     try:
-        tokenizer = AutoTokenizer.from_pretrained(folder)
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     except (OSError, ValueError) as error:
         raise ConfigError.of(
             "tokenizer", str(folder), "a folder that AutoTokenizer opens"

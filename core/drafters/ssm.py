@@ -52,7 +52,7 @@ class SsmDrafter:
         state = _State(self._model.open_row(), carried)
         self._states[sequence.run_id] = state
         start = time.perf_counter()
-        tokens = sequence.tokens[:-1]
+        tokens = self._known(sequence.tokens[:-1])
         if len(sequence.tokens) > self._model.context_length or not tokens:
             return ()
         for i in range(0, len(tokens), PREFILL_CHUNK):
@@ -116,7 +116,7 @@ class SsmDrafter:
         feeds = []
         for ask in asks:
             row = self._row(ask)
-            missing = ask.sequence.tokens[self._model.length(row) :]
+            missing = self._known(ask.sequence.tokens[self._model.length(row) :])
             feeds.append(chain(row, missing, last_only=True))
         logits = self._model.forward(feeds)
         for feed in feeds:
@@ -144,6 +144,11 @@ class SsmDrafter:
             [out.token_ids[node] for node in grown.frontier],
             [ROOT if parent == ROOT else out.fed[parent] for parent in parents],
         )
+
+    def _known(self, tokens: list[int]) -> list[int]:
+        """Ids of the LLM's padding that this model's embedding lacks, replaced by its last: a worse
+        draft at worst, since verification trusts no drafter."""
+        return [min(token_id, self._model.vocab_size - 1) for token_id in tokens]
 
     def _row(self, ask: Ask) -> int:
         return self._states[ask.sequence.run_id].row

@@ -6,7 +6,15 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["BUNDLED", "FAMILIES", "Family", "bundled_llm", "bundled_ssms", "cached_models"]
+__all__ = [
+    "BUNDLED",
+    "FAMILIES",
+    "Family",
+    "bundled_llm",
+    "bundled_ssms",
+    "cached_models",
+    "snapshot",
+]
 
 BUNDLED = "bundled"
 
@@ -55,6 +63,15 @@ def hub_cache() -> Path:
         return Path(explicit)
     home = os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface"
     return Path(home) / "hub"
+
+
+def snapshot(source: str) -> Path | None:
+    """The local folder of a cached hub id, as its `main` names it; None where there is none."""
+    folder = hub_cache() / f"models--{source.replace('/', '--')}"
+    head = folder / "refs" / "main"
+    if not head.is_file():
+        return None
+    return folder / "snapshots" / head.read_text(encoding="utf-8").strip()
 
 
 def cached_models() -> tuple[str, ...]:

@@ -13,6 +13,11 @@ from dataclasses import dataclass
 import torch
 from transformers.cache_utils import Cache
 
+from core.errors import OutOfMemoryError
+from core.models.memory import available_bytes, readable
+
+ALWAYS_FITS = 1 << 26
+
 __all__ = ["ArenaCache", "KVArena", "LayerShape", "ShapeProbe", "SlotPlan"]
 
 
@@ -72,6 +77,7 @@ class KVArena:
             return
         rows = max(self.rows, rows)
         slots = self.slots if slots <= self.slots else max(256, 2 * self.slots, slots)
+        self._check_room(rows * slots)
         stacks: list[torch.Tensor] = []
         layers: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         for shape, members in self._groups.items():
@@ -91,6 +97,20 @@ class KVArena:
         self._stacks = stacks
         self._layers = [layers[i] for i in sorted(layers)]
         self.rows, self.slots = rows, slots
+
+    def _check_room(self, cells: int) -> None:
+        # Asked only where it is worth a look at the system: small arenas always fit.
+        size = sum(
+            len(members) * shape.heads * (shape.key_size + shape.value_size)
+            for shape, members in self._groups.items()
+        )
+        needed = cells * size * self._dtype.itemsize
+        free = available_bytes(self._device) if needed > ALWAYS_FITS else None
+        if free is not None and needed > free:
+            raise OutOfMemoryError(
+                f"cache of {cells} slots needs {readable(needed)}: {readable(free)} are free on "
+                f"{self._device.type}; choose a shorter prompt or fewer requests at once"
+            )
 
     def write(
         self, layer: int, plan: SlotPlan, keys: torch.Tensor, values: torch.Tensor

@@ -15,20 +15,35 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 
 from core.checks import choice, names
 from core.errors import ModelLoadError, OutOfMemoryError, UnsupportedModelError
 from core.events import ModelInfo
 from core.models.catalog import BUNDLED, bundled_llm, bundled_ssms
 from core.models.hf_model import HfModel
-from core.models.memory import available_bytes, readable, weight_bytes
+from core.models.memory import available_bytes, parameter_count, readable, weight_bytes
 from core.models.tree_check import checked_model
-from core.models.vocabulary import check_same_vocabulary
+from core.models.vocabulary import check_embedding, check_same_vocabulary
 
 __all__ = ["LoadedModels", "load_models"]
 
 DTYPES = MappingProxyType({"float32": torch.float32, "bfloat16": torch.bfloat16})
 DEVICES = ("auto", "cpu", "cuda")
+# Names that mean something else where a drafter's name stands: choices, and lanes of a timeline.
+RESERVED_NAMES = frozenset({"ngram", "llm", "all", "first", "combine", "verify", "commit"})
+# What reading somebody else's files may raise, whatever is wrong in them.
+READ_ERRORS = (
+    ArithmeticError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    OSError,
+    RuntimeError,
+    StrictDataclassError,
+    TypeError,
+    ValueError,
+)
 SMALL_ENOUGH_FOR_FLOAT32 = 200_000_000
 
 
@@ -67,19 +82,21 @@ def load_models(
     names("ssm", list(ssms), at_most=16)
     place = _device(device)
     _quiet()
-    llm_source = str(bundled_llm()) if llm == BUNDLED else llm
+    llm_source = str(bundled_llm()) if llm == BUNDLED else _expanded(llm)
     sources = list(
         itertools.chain.from_iterable(
-            map(str, bundled_ssms()) if ssm == BUNDLED else (ssm,) for ssm in ssms
+            map(str, bundled_ssms()) if ssm == BUNDLED else (_expanded(ssm),) for ssm in ssms
         )
     )
     tokenizer = load_tokenizer(llm_source)
     big = load_one(llm_source, "llm", dtype, place)
+    check_embedding(tokenizer, big.info)
     small: dict[str, HfModel] = {}
     for source in sources:
         check_same_vocabulary(tokenizer, load_tokenizer(source), llm_source, source)
         model = load_one(source, "ssm", dtype, place)
-        name = _unused(model.info.name, {*small, "ngram", "llm", "all", "first"})
+        check_embedding(tokenizer, model.info)
+        name = _unused(model.info.name, {*small, *RESERVED_NAMES})
         model._info = replace(model.info, name=name)
         small[name] = model
     return LoadedModels(big, small, tokenizer, _eos_ids(big, tokenizer))
@@ -91,8 +108,8 @@ def load_tokenizer(source: str) -> Any:
 
     _check_folder(source)
     try:
-        return AutoTokenizer.from_pretrained(source)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        return AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+    except READ_ERRORS as error:
         raise ModelLoadError(_unreadable("tokenizer", source, error)) from error
 
 
@@ -103,8 +120,8 @@ def load_one(source: str, role: str, dtype: str, device: torch.device) -> HfMode
 
     _check_folder(source)
     try:
-        config = AutoConfig.from_pretrained(source)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        config = AutoConfig.from_pretrained(source, trust_remote_code=False)
+    except READ_ERRORS as error:
         raise ModelLoadError(_unreadable("model", source, error)) from error
     if getattr(config, "is_encoder_decoder", False):
         raise UnsupportedModelError(
@@ -114,7 +131,7 @@ def load_one(source: str, role: str, dtype: str, device: torch.device) -> HfMode
     _check_memory(source, wanted, device)
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
-            source, dtype=wanted, output_loading_info=True
+            source, dtype=wanted, output_loading_info=True, trust_remote_code=False
         )
         module, report = loaded
         _check_complete(source, report)
@@ -124,15 +141,7 @@ def load_one(source: str, role: str, dtype: str, device: torch.device) -> HfMode
             f"model is {source!r}: its pickled weights hold more than tensors, and nothing of them "
             "was run; a folder with safetensors is allowed"
         ) from error
-    except (
-        EOFError,
-        SafetensorError,
-        OSError,
-        ValueError,
-        KeyError,
-        TypeError,
-        RuntimeError,
-    ) as error:
+    except (SafetensorError, *READ_ERRORS) as error:
         raise ModelLoadError(_unreadable("model", source, error)) from error
     return checked_model(module, _info(module, source, role, wanted, device))
 
@@ -152,6 +161,10 @@ def _info(
         dtype=str(dtype).removeprefix("torch."),
         device=str(device),
     )
+
+
+def _expanded(source: str) -> str:
+    return str(Path(source).expanduser()) if source.startswith("~") else source
 
 
 def _quiet() -> None:
@@ -174,8 +187,7 @@ def _dtype(name: str, source: str, device: torch.device) -> torch.dtype:
         return DTYPES[name]
     if device.type == "cuda":
         return torch.bfloat16
-    # Files hold two or four bytes a parameter; four is the cautious reading.
-    small = weight_bytes(source) <= 4 * SMALL_ENOUGH_FOR_FLOAT32
+    small = parameter_count(source) <= SMALL_ENOUGH_FOR_FLOAT32
     return torch.float32 if small or not _cpu_has_bfloat16() else torch.bfloat16
 
 
@@ -238,4 +250,8 @@ def _eos_ids(model: HfModel, tokenizer: Any) -> tuple[int, ...]:
     if ids is None:
         ids = tokenizer.eos_token_id
     found = [] if ids is None else ids if isinstance(ids, (list, tuple)) else [ids]
-    return tuple(int(i) for i in found)
+    if not all(isinstance(i, int) for i in found):
+        raise ModelLoadError(
+            f"eos_token_id of {model.info.name} is {ids!r}: a whole number or a list of them"
+        )
+    return tuple(found)

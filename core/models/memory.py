@@ -9,16 +9,20 @@ from pathlib import Path
 
 import torch
 
-__all__ = ["available_bytes", "readable", "weight_bytes"]
+from core.models.catalog import snapshot
+
+__all__ = ["available_bytes", "parameter_count", "readable", "weight_bytes"]
 
 WEIGHT_PATTERNS = ("*.safetensors", "*.bin")
 
 
 def weight_bytes(source: str, dtype: torch.dtype | None = None) -> int:
-    """Bytes of a local folder's weights, on disk, or in memory as `dtype`; 0 for a hub id."""
+    """Bytes of a model's weights in memory as `dtype`, or as stored; 0 where they are not here."""
     folder = Path(source)
     if not folder.is_dir():
-        return 0
+        folder = snapshot(source) or folder
+    if not folder.is_dir():
+        return 0  # to be downloaded: nothing is known yet
     for pattern in WEIGHT_PATTERNS:
         files = sorted(folder.glob(pattern))
         if files:
@@ -27,6 +31,11 @@ def weight_bytes(source: str, dtype: torch.dtype | None = None) -> int:
                 return size
             return int(size * dtype.itemsize / _stored_itemsize(files[0]))
     return 0
+
+
+def parameter_count(source: str) -> int:
+    """About how many parameters a model has, by the size of its files; 0 where not here."""
+    return weight_bytes(source, torch.int8)
 
 
 def available_bytes(device: torch.device) -> int | None:
@@ -61,7 +70,7 @@ def _stored_itemsize(file: Path) -> int:
         with file.open("rb") as handle:
             (length,) = struct.unpack("<Q", handle.read(8))
             header = json.loads(handle.read(min(length, 100_000_000)))
-    except (OSError, ValueError, struct.error):
+        kinds = {entry["dtype"] for name, entry in header.items() if name != "__metadata__"}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, struct.error):
         return 2  # an unreadable header is the loader's to report
-    kinds = {entry["dtype"] for name, entry in header.items() if name != "__metadata__"}
     return 4 if "F32" in kinds else 8 if "F64" in kinds else 2

@@ -6,8 +6,9 @@ from __future__ import annotations
 from typing import Any
 
 from core.errors import VocabMismatchError
+from core.events import ModelInfo
 
-__all__ = ["check_same_vocabulary"]
+__all__ = ["check_embedding", "check_same_vocabulary"]
 
 
 def check_same_vocabulary(llm: Any, ssm: Any, llm_name: str, ssm_name: str) -> None:
@@ -28,6 +29,19 @@ def check_same_vocabulary(llm: Any, ssm: Any, llm_name: str, ssm_name: str) -> N
                 f"ssm is {ssm_name!r}: {name} is {getattr(ssm, name)} there and "
                 f"{getattr(llm, name)} in {llm_name}; an SSM with the LLM's tokenizer is allowed"
             )
+
+
+def check_embedding(tokenizer: Any, model: ModelInfo) -> None:
+    """Every token must have a row in the model's embedding; more rows are padding.
+
+    Raises VocabMismatchError naming both sizes.
+    """
+    highest = max(tokenizer.get_vocab().values(), default=0)
+    if highest >= model.vocab_size:
+        raise VocabMismatchError(
+            f"vocabulary of {model.name} is {model.vocab_size} tokens: its tokenizer's highest id "
+            f"is {highest}, and every id needs a row"
+        )
 
 
 def _by_id(tokenizer: Any) -> dict[int, str]:

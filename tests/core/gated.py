@@ -29,7 +29,7 @@ __all__ = [
 VOCAB = 8
 CONTEXT = 4000
 CONFIG = SpeculationConfig(expansion=(2, 1), speculation_length=2, max_tree_nodes=6)
-SOON = 20.0
+SOON = 60.0
 
 
 class GatedModel(TableModel):

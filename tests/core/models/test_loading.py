@@ -69,7 +69,7 @@ def test_auto_is_float32_for_small_models_on_a_cpu(
 ) -> None:
     cpu = torch.device("cpu")
     assert loading._dtype("auto", str(whole), cpu) == torch.float32
-    monkeypatch.setattr(loading, "weight_bytes", lambda source: 4 * 200_000_001)
+    monkeypatch.setattr(loading, "parameter_count", lambda source: 200_000_001)
     monkeypatch.setattr(loading, "_cpu_has_bfloat16", lambda: True)
     assert loading._dtype("auto", str(whole), cpu) == torch.bfloat16
     monkeypatch.setattr(loading, "_cpu_has_bfloat16", lambda: False)
