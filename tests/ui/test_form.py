@@ -108,7 +108,7 @@ def test_stop_strings_are_lines_and_an_empty_seed_is_none() -> None:
 BAD = {
     "prompt": ("   ", "prompt is '   ': a text with at least one visible character"),
     "max_new_tokens": (0, "max_new_tokens is 0: a whole number from 1"),
-    "temperature": (float("nan"), "temperature is nan: a number from 0 to 100"),
+    "temperature": (float("nan"), "temperature is nan: 0 or a number from 0.001 to 100"),
     "top_k": (-1, "top_k is -1: a whole number from 0"),
     "top_p": (0.0, "top_p is 0.0: a number above 0 to 1"),
     "seed": ("-5", "seed is '-5': a whole number from 0"),
