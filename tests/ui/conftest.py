@@ -156,9 +156,9 @@ def short(tmp_path: Path) -> Iterator[Any]:
 
 @pytest.fixture
 def long(tmp_path: Path) -> Iterator[Any]:
-    """Like `short`, with a run of some seconds."""
+    """Like `short`, with a run that goes on for minutes unless it is stopped."""
     from tests.ui.fakes import recorded
     from tests.ui.sites import site
 
-    with site(tmp_path, recorded(400)) as made:
+    with site(tmp_path, recorded(400), speed=20.0) as made:
         yield made

@@ -90,7 +90,7 @@ def test_stop_keeps_what_was_written(long: tuple[str, Context], browser_page: Op
 def test_two_visitors_at_once_see_each_their_own_run(
     tmp_path: Path, browser_page: OpenPage
 ) -> None:
-    with site(tmp_path, recorded(60), max_live=1, speed=4.0) as (url, context):
+    with site(tmp_path, recorded(60), max_live=1, speed=50.0) as (url, context):
         one, two = ready(browser_page(url)), ready(browser_page(url))
         one.fill("#prompt textarea", "The first visitor")
         two.fill("#prompt textarea", "The second visitor")
@@ -98,6 +98,7 @@ def test_two_visitors_at_once_see_each_their_own_run(
         said(one, "Writing: ")
         two.click("#live-run")
         said(two, "In the queue: 1st in line.")
+        context.hub.worker.speed = 0.1  # type: ignore[attr-defined]
         said(one, "Finished: ")
         said(two, "Finished: ")
         assert "The first visitor" in strip_text(one) and "second" not in strip_text(one)
