@@ -128,4 +128,4 @@ class RunStore:
             self.flush(CATCH_UP_TIMEOUT_S)
 
     def _unknown(self, run_id: str) -> StoreError:
-        return StoreError(f"run_id is {run_id!r}: no such run in {self.path}")
+        return StoreError(f"run_id is {run_id!r}: no such run")

@@ -123,7 +123,11 @@ def _keep_baseline(desk: Desk, view: View) -> None:
         desk.plain = None
         desk.trouble = f"Plain decoding did not finish: {plain.error or plain.state or 'stopped'}."
         return
-    if view.state == "completed":
+    if view.state != "completed":
+        desk.trouble = (
+            "The run was stopped: a speed-up needs a finished one. Prove it works here too."
+        )
+    else:
         rate = plain.stats.tokens_per_second
         note = f"plain decoding measured now, same prompt, models and machine: {rate:.1f} tokens/s"
         key = speed_key(Request.from_plain(view.started.asked))

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
+import socket
 import time
+import urllib.error
+import urllib.request
 from typing import Any
 
 import gradio as gr
@@ -82,11 +85,32 @@ def page_options() -> dict[str, Any]:
     }
 
 
+def check_host(host: str) -> None:
+    """Raises ConfigError where the name or address is none of this machine's."""
+    try:
+        address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
+        with socket.socket(address[0], address[1]) as probe:
+            probe.bind(address[4])
+    except OSError as error:
+        allowed = "an address of this machine, as 127.0.0.1 or 0.0.0.0"
+        raise ConfigError.of("--host", host, allowed) from error
+
+
+def answer_once(url: str) -> None:
+    """Asks for the page once, so that what is said to be open has answered."""
+    try:
+        urllib.request.urlopen(url, timeout=60).close()
+    except urllib.error.URLError:
+        return  # a page behind --auth or a proxy answers in its own way; it is open all the same
+
+
 def launch(blocks: gr.Blocks, args: argparse.Namespace, started: float) -> None:
     """Open the server, say where and how fast, and serve until interrupted.
 
     `args.host` None leaves the choice to GRADIO_SERVER_NAME. ConfigError where the port is taken.
     """
+    if args.host is not None:
+        check_host(args.host)
     try:
         _, url, _ = blocks.launch(
             server_name=args.host,
@@ -97,12 +121,13 @@ def launch(blocks: gr.Blocks, args: argparse.Namespace, started: float) -> None:
             **page_options(),
         )
     except OSError as error:
-        raise ConfigError.of(
-            "--port", args.port, f"a free port of this machine ({error})"
-        ) from error
+        raise ConfigError.of("--port", args.port, "a free port of this machine") from error
+    answer_once(url)
     seconds = time.perf_counter() - started
     print(
-        f"SpecScope is open at {url} ({seconds:.1f} s after the start). Ctrl+C ends it.", flush=True
+        f"SpecScope is open at {url} (first request answered {seconds:.1f} s after the start). "
+        "Ctrl+C ends it.",
+        flush=True,
     )
     try:
         blocks.block_thread()

@@ -204,8 +204,14 @@ BAD: list[tuple[list[str], str]] = [
     (["--prompt", "x", "--max-new-tokens", "0"], "max_new_tokens is 0: a whole number from 1"),
     (["--prompt", "x", "--max-new-tokens", "many"], "max_new_tokens is 'many': a whole number"),
     (["--prompt", "x", "--temperature", "hot"], "temperature is 'hot': a number"),
-    (["--prompt", "x", "--temperature", "nan"], "temperature is nan: 0 or a number from 0.001 to 100"),
-    (["--prompt", "x", "--temperature", "-1"], "temperature is -1.0: 0 or a number from 0.001 to 100"),
+    (
+        ["--prompt", "x", "--temperature", "nan"],
+        "temperature is nan: 0 or a number from 0.001 to 100",
+    ),
+    (
+        ["--prompt", "x", "--temperature", "-1"],
+        "temperature is -1.0: 0 or a number from 0.001 to 100",
+    ),
     (["--prompt", "x", "--top-p", "1.5"], "top_p is 1.5: a number above 0 to 1"),
     (["--prompt", "x", "--top-k", "-2"], "top_k is -2: a whole number from 0"),
     (["--prompt", "x", "--seed", "-1"], "seed is -1: a whole number from 0"),

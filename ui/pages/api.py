@@ -76,10 +76,10 @@ def _generate(context: Context) -> Callable[..., Any]:
                 "top_k": top_k,
                 "top_p": top_p,
                 "seed": seed,
-                "stop": tuple(stop) if isinstance(stop, list) else stop or (),
+                "stop": () if stop is None else tuple(stop) if isinstance(stop, list) else stop,
                 "ignore_eos": ignore_eos,
             }
-            request = request_from(prompt, preset, sampling, fields or {}, chat)
+            request = request_from(prompt, preset, sampling, {} if fields is None else fields, chat)
             owner = context.access.key(gradio_request)
             events = await finished(context.hub.start(request, owner))
             return outcome(events)

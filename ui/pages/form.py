@@ -181,7 +181,8 @@ def request_of(values: Sequence[Any]) -> Request:
 def _seed(typed: Any) -> Any:
     """The seed that was typed; what is no whole number is left to SamplingParams to refuse."""
     text = str(typed if typed is not None else "").strip()
-    return None if not text else int(text) if text.isdecimal() else typed
+    # A seed has at most 19 digits; Python does not even read thousands of them.
+    return None if not text else int(text) if text.isdecimal() and len(text) < 20 else typed
 
 
 def preset_config(

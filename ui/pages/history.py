@@ -115,7 +115,14 @@ def _local(created_utc: str) -> str:
 
 def allowed(context: Context, asker: Asker, run_id: str) -> Any:
     """The run's summary. StoreError also where it is another visitor's: it does not exist."""
-    summary = context.store.run(run_id)
-    if asker.owner is not None and getattr(summary, "owner", "") != asker.owner:
-        raise StoreError(f"run_id is {run_id!r}: no such run of yours")
+    if asker.owner is None:
+        return context.store.run(run_id)
+    # One answer for both: it must not tell which ids other visitors' runs have.
+    nothing = f"run_id is {run_id!r}: no such run of yours"
+    try:
+        summary = context.store.run(run_id)
+    except StoreError as error:
+        raise StoreError(nothing) from error
+    if getattr(summary, "owner", "") != asker.owner:
+        raise StoreError(nothing)
     return summary

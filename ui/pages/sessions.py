@@ -182,7 +182,12 @@ def wire_sessions(sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab) -> 
     opened.then(_list_handler(board.context, 0), list_inputs, list_outputs, **quick)
     opened.then(None, None, None, js=INTO_SIGHT)
     board.scrub.input(_scrub_handler(sessions), [board.scrub], board.outputs, **quick)
-    sessions.delete.click(lambda: gr.Button(visible=True), None, sessions.sure, **quick)
+    # The question stands for the run that is open: it goes when another is opened.
+    sessions.delete.click(
+        lambda run_id: gr.Button(visible=bool(run_id)), sessions.opened, sessions.sure, **quick
+    )
+    for trigger in (sessions.runs.select, tab.select):
+        trigger(lambda: gr.Button(visible=False), None, sessions.sure, **quick)
     gone = sessions.sure.click(
         _delete_handler(sessions),
         [visitor, sessions.opened],
