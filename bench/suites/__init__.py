@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from bench.settings import Settings
 from bench.suites.acceptance import Acceptance
 from bench.suites.base import Suite
 from bench.suites.cpu_bundled import CpuBundled
@@ -13,6 +14,14 @@ from bench.suites.overhead import Overhead
 
 __all__ = ["SUITES", "Suite"]
 
+# The contest without transformers' own speculation, whose sweep takes most of the time.
+CPU_PLAIN = CpuBundled(
+    name="cpu-plain",
+    about="tokens per second: plain decoding, every preset, transformers' generate; minutes",
+    defaults=Settings(prompts=4, tokens=64, repeats=3, dtypes=("float32", "bfloat16")),
+    variants=(),
+)
+
 SUITES: Mapping[str, Suite] = MappingProxyType(
-    {suite.name: suite for suite in (CpuBundled(), Acceptance(), Overhead(), Laws())}
+    {suite.name: suite for suite in (CpuBundled(), CPU_PLAIN, Acceptance(), Overhead(), Laws())}
 )

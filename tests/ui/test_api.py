@@ -74,7 +74,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"preset": "fastest"}, "preset is 'fastest': one of autoregressive"),
     ({"max_new_tokens": 0}, "max_new_tokens is 0: a whole number from 1"),
     ({"max_new_tokens": "12"}, "max_new_tokens is '12': a whole number"),
-    ({"temperature": -1}, "temperature is -1: a number from 0"),
+    ({"temperature": -1}, "temperature is -1: 0 or a number from 0.001"),
     ({"temperature": True}, "temperature is True"),
     ({"top_p": 0}, "top_p is 0: a number above 0"),
     ({"top_k": 1.5}, "top_k is 1.5"),
