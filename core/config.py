@@ -61,7 +61,7 @@ class SamplingParams:
 
     def __post_init__(self) -> None:
         integer("max_new_tokens", self.max_new_tokens, 1, 1_000_000)
-        if self.temperature != 0:
+        if self.temperature != 0 or isinstance(self.temperature, bool):
             # Below, float32 logits divided by it overflow; 0 itself is greedy.
             number("temperature", self.temperature, MIN_TEMPERATURE, 100.0, zero=True)
         integer("top_k", self.top_k, 0, 10_000_000)

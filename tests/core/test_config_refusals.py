@@ -25,6 +25,7 @@ BAD_SAMPLING: list[tuple[str, Any, str]] = [
     ("max_new_tokens", None, "a whole number"),
     ("temperature", -0.1, "0 or a number from 0.001 to 100"),
     ("temperature", NAN, "0 or a number from 0.001 to 100"),
+    ("temperature", 1e-4, "0 or a number from 0.001 to 100"),
     ("temperature", INF, "a number"),
     ("temperature", "hot", "a number"),
     ("temperature", False, "a number"),

@@ -184,12 +184,17 @@ def test_what_lies_behind_a_stop_string_is_not_counted() -> None:
 def test_the_limit_is_met_exactly(limit: int, shape: tuple[int, ...]) -> None:
     llm = telling(sure=1 - 1e-9)
     engine = engine_of(llm, [named(llm, "right")])
-    rounds, last = completed(
-        engine.generate(Request("w3 w7", SamplingParams(limit), speculation(shape)))
-    )
+    events = list(engine.generate(Request("w3 w7", SamplingParams(limit), speculation(shape))))
+    rounds, last = completed(events)
     assert sum(len(r.token_ids) for r in rounds) == limit
     assert last.finish_reason == "length"
-    assert all(r.num_cut == 0 for r in rounds), "what cannot fit is not drafted"
+    left = limit
+    for event in events:
+        if isinstance(event, Combined):
+            assert max(event.depths, default=0) <= left - 1, "what cannot fit is not drafted"
+        elif isinstance(event, RoundCompleted):
+            left -= len(event.token_ids)
+            assert event.num_cut == 0
 
 
 @pytest.mark.parametrize("shape", SHAPES)
