@@ -79,8 +79,10 @@ def _answer(player: Player | None, view: View, plain: LiveSource) -> Answer | No
 
 def _finished(desk: Desk) -> View:
     player = desk.player
-    if player is None or not player.source.done:
-        raise ConfigError("run is not finished: wait for its end, or stop it, and ask again")
+    if player is None:
+        raise ConfigError("there is no run yet: press Run first")
+    if not player.source.done:
+        raise ConfigError("the run goes on: wait for its end, or stop it, and ask again")
     view = _view_of(player.source)
     if view.started is None or not view.tokens:
         raise ConfigError("run wrote no token: there is nothing to compare")

@@ -61,7 +61,7 @@ def test_measure_and_prove_answer_on_the_page(tmp_path: Path, browser_page: Open
     with site(tmp_path, scripted(8)) as (url, _):
         page = ready(browser_page(url))
         page.click("#live-prove")
-        said(page, "not finished")
+        said(page, "there is no run yet")
         page.click("#live-run")
         said(page, "Finished: ")
         page.click("#live-measure")

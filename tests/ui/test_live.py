@@ -128,7 +128,7 @@ def test_measure_and_prove_share_one_plain_run(store: RunStore) -> None:
 def test_questions_before_there_is_an_answer_are_refused_in_words(store: RunStore) -> None:
     live, desk = live_of(context(store)), Desk()
     for question in (measure_baseline, prove):
-        assert "not finished" in notice_of(list(asked(live, desk, "me", question))[-1])
+        assert "no run yet" in notice_of(list(asked(live, desk, "me", question))[-1])
 
 
 def test_leaving_during_a_proof_stops_it(store: RunStore) -> None:
