@@ -104,7 +104,9 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, int
 
 def test_it_says_where_it_is_and_how_long_it_took(running: tuple[Any, int, str]) -> None:
     _, port, line = running
-    found = re.search(r"is open at (http\S+) \(first request answered ([\d.]+) s after the start\)", line)
+    found = re.search(
+        r"is open at (http\S+) \(first request answered ([\d.]+) s after the start\)", line
+    )
     assert found and str(port) in found[1]
     assert float(found[2]) < OPEN_TIMEOUT_S
 
