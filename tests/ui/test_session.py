@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 
 import pytest
 
@@ -54,11 +55,12 @@ def test_a_run_is_played_to_its_end_and_recorded() -> None:
 
 
 def test_frames_come_10_to_20_times_a_second_whatever_the_engine_does() -> None:
-    desk = desk_with(hub(rounds=120, speed=1.0))
-    began = time.monotonic()
-    times = [time.monotonic() for _ in play(desk)]
-    seconds = time.monotonic() - began
-    assert 8 <= len(times) / seconds <= 20, (len(times), seconds)
+    for speed in (1.0, 0.01):  # 60 rounds a second, and all at once
+        desk = desk_with(hub(rounds=120, speed=speed))
+        times = [time.monotonic() for _ in play(desk)]
+        gaps = sorted(after - before for before, after in pairwise(times))
+        # The median: a busy machine may hold one frame up, never all of them.
+        assert not gaps or 0.045 <= gaps[len(gaps) // 2] <= 0.11, gaps
 
 
 class Clocked(FakeStore):
@@ -81,7 +83,7 @@ def test_a_token_is_seen_within_100_ms_of_its_round() -> None:
         now = time.monotonic()
         late += [now - store.times[seq] for seq in range(len(late), frame.view.seq + 1)]
     late.sort()
-    assert len(late) > 200 and late[int(0.95 * len(late))] < 0.1, late[-5:]
+    assert len(late) > 200 and late[len(late) // 2] < 0.06 and late[int(0.8 * len(late))] < 0.1
 
 
 def test_a_closed_tab_stops_the_engine_and_the_run_is_still_recorded() -> None:
