@@ -46,7 +46,7 @@ class Counting:
 def test_every_suite_is_listed_with_its_defaults(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--list"]) == 0
     printed = capsys.readouterr().out
-    assert set(SUITES) == {"laws", "acceptance", "cpu-bundled", "overhead"}
+    assert {"laws", "acceptance", "cpu-bundled", "overhead"} <= set(SUITES)
     for suite in SUITES.values():
         assert f"{suite.name}: {suite.about}" in printed
         assert str(suite.defaults) in printed
