@@ -26,6 +26,9 @@ FINISHED = {
     "stop": "a stop string came up",
     "context": "the context is full",
 }
+AS_FAST = 0.99
+"""Two runs of the same thing differ by as much."""
+
 assert set(STAGE_WORDS) == set(STAGES)
 
 
@@ -108,10 +111,10 @@ def _level(frame: Frame) -> str:
 
 def _speed(frame: Frame, baseline: Baseline) -> list[Line]:
     stats = frame.view.stats
-    if not stats.num_rounds or baseline.tokens_per_second <= 0:
+    if not frame.view.drafters or not stats.num_rounds or baseline.tokens_per_second <= 0:
         return []
     ratio = stats.tokens_per_second / baseline.tokens_per_second
-    if ratio >= 1:
+    if ratio >= AS_FAST:
         return []
     because = slower_because(stats, baseline.tokens_per_second)
     return [Line("warn", f"{ratio:.2f}x: slower than plain decoding here, because {because}")]

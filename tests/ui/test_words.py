@@ -8,6 +8,7 @@ import pytest
 
 from core.events import RunStats, Trial
 from tests.synthetic import HOSTILE_TEXTS, synthetic_run
+from tests.ui.fakes import plain_twin
 from ui.explain import bars, explain, letter, quoted
 from ui.frame import Baseline, Frame
 from ui.messages import ordinal, run_lines, standing
@@ -215,3 +216,7 @@ def test_a_faster_run_is_not_excused() -> None:
     frame = Frame(view=view, run_id="x", known=9, ended=True, at_end=True)
     assert not [x for x in run_lines(frame, Baseline(25.0, "p", "n")) if x.kind == "warn"]
     assert slower_because(RunStats(), 10.0) == ""
+    plain = reduce_all(plain_twin(EVENTS))
+    slow = Baseline(plain.stats.tokens_per_second * 2, "p", "n")
+    frame = Frame(view=plain, run_id="x", known=9, ended=True, at_end=True)
+    assert not [x for x in run_lines(frame, slow) if x.kind == "warn"], "plain decoding is plain"
