@@ -21,10 +21,10 @@ def free_port(host: str = "127.0.0.1") -> int:
 
 
 @contextmanager
-def served(page: gr.Blocks) -> Iterator[str]:
+def served(page: gr.Blocks, auth: tuple[str, str] | None = None) -> Iterator[str]:
     """Launch `page` as app.py does; its address."""
     _, url, _ = page.launch(
-        server_port=free_port(), prevent_thread_lock=True, quiet=True, **page_options()
+        server_port=free_port(), auth=auth, prevent_thread_lock=True, quiet=True, **page_options()
     )
     try:
         yield str(url)

@@ -6,6 +6,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import pytest
 from gradio_client import Client
@@ -176,6 +178,25 @@ def test_elsewhere_a_client_sees_only_its_own_runs(tmp_path: Path) -> None:
                     other.predict(run_id=run_id, api_name="/run")
             mine.close()
             other.close()
+
+
+def test_with_auth_runs_belong_to_the_user_who_logged_in(tmp_path: Path) -> None:
+    with RunStore(tmp_path / "runs.db") as store:
+        worker = FakeWorker(scripted(rounds=3), speed=0.1)
+        access = Access("0.0.0.0", auth=True)
+        made = make_context(worker, store, access, "specinfer", RunQuery)
+        with served(build_page(made), auth=("eve", "secret")) as address:
+            with pytest.raises(HTTPError) as refused:
+                urlopen(f"{address}config", timeout=10)
+            assert refused.value.code == 401
+            refused.value.close()
+            for _ in range(2):  # a new session, the same user
+                client = Client(address, auth=("eve", "secret"), verbose=False)
+                client.predict(prompt="mine", api_name="/generate")
+                total = client.predict(api_name="/runs")["total"]
+                client.close()
+            assert total == 2
+            assert {row.owner for row in store.runs(RunQuery()).rows} == {"user-eve"}
 
 
 def wait(condition: Any, timeout: float = 10.0) -> None:
