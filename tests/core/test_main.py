@@ -23,6 +23,7 @@ from core.events import RoundCompleted, RunCompleted, RunStarted, event_from_pla
 from core.models import loading
 from core.models.catalog import bundled_llm
 from tests.fakes import tiny_module, word_tokenizer
+from tests.interrupts import hear_interrupts
 
 ROOT = Path(__file__).resolve().parents[2]
 PROMPT = "Once upon a time"
@@ -279,6 +280,7 @@ def process(*arguments: str) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=hear_interrupts,
     )
 
 

@@ -19,6 +19,7 @@ from gradio_client import Client
 
 import app
 from core.errors import ConfigError
+from tests.interrupts import hear_interrupts
 from tests.ui.serving import free_port
 from ui.arguments import parse, server_name, ssms_of
 
@@ -90,6 +91,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, int
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        preexec_fn=hear_interrupts,
     )
     assert process.stdout is not None
     try:

@@ -1,0 +1,13 @@
+"""A child process that hears SIGINT, whoever started the tests."""
+
+from __future__ import annotations
+
+import signal
+
+__all__ = ["hear_interrupts"]
+
+
+def hear_interrupts() -> None:
+    """For `preexec_fn`: a test run in the background of a shell inherits SIGINT ignored, and so
+    would its children; an interrupt sent to them would then do nothing."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
