@@ -54,9 +54,9 @@ def divergences() -> Divergences:
     return Divergences(module_of(bundled_engine().models))
 
 
-def check(divergences: Divergences, texts: list[list[int]]) -> None:
+def check(divergences: Divergences, texts: list[list[int]], of: tuple[str, ...] = PROMPTS) -> None:
     tokenizer = bundled_engine().models.tokenizer
-    for prompt, got in zip(PROMPTS, texts, strict=True):
+    for prompt, got in zip(of, texts, strict=True):
         divergences.check(tokenizer(prompt)["input_ids"], got, expected(prompt), SAMPLING)
 
 
@@ -80,10 +80,13 @@ def test_pairwise_settings(divergences: Divergences, row: dict[str, Any]) -> Non
     check(divergences, texts_of(SpeculationConfig(**fields), row["mode"]))
 
 
-@pytest.mark.parametrize("mode", ["alone", "mixed"])
 @pytest.mark.parametrize("name", PRESETS)
-def test_presets(divergences: Divergences, name: str, mode: str) -> None:
-    check(divergences, texts_of(SpeculationConfig.preset(name), mode))
+def test_presets(divergences: Divergences, name: str) -> None:
+    config = SpeculationConfig.preset(name)
+    check(divergences, texts_of(config, "mixed"))
+    few = PROMPTS[::3]
+    alone = [ids_of(bundled_engine(), Request(prompt, SAMPLING, config)) for prompt in few]
+    check(divergences, alone, few)
 
 
 def test_stop_strings_end_the_text_where_transformers_does() -> None:

@@ -16,7 +16,7 @@ from core.config import PRESETS
 from tests.fakes import FAMILIES, WINDOW, loaded, perturbed, tiny_module
 from tests.laws.runs import ids_of, ids_of_many, module_of, outcomes, transformers_ids
 
-SAMPLING = SamplingParams(max_new_tokens=18)
+SAMPLING = SamplingParams(max_new_tokens=14)
 WORDS = (
     [3, 52, 31, 24, 31],
     [(7 * i * i + 3) % 60 for i in range(14)],
