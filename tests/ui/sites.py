@@ -58,6 +58,7 @@ def strip_text(page: Any, where: str = "live") -> str:
 
 def shot(page: Any, name: str) -> None:
     ARTIFACTS.mkdir(exist_ok=True)
+    page.wait_for_function("() => !document.querySelector('[data-pending]')")
     page.screenshot(path=ARTIFACTS / f"{name}.png", full_page=True)
 
 
