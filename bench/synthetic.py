@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -25,13 +24,6 @@ LIKELY = 40.0  # far enough that no noise lifts a token without a text
 AGREEMENT = 1.5  # how much an SSM's table differs from the LLM's
 
 
-@dataclass(frozen=True, slots=True)
-class Room:
-    """What the engine reads of an arena."""
-
-    slots: int = CONTEXT
-
-
 class SyntheticModel:
     """See LanguageModel. The logits after a token depend on that token alone."""
 
@@ -40,7 +32,7 @@ class SyntheticModel:
         self.vocab_size = table.shape[1]
         self.context_length = CONTEXT
         self.device = table.device
-        self.arena = Room()
+        self.slots = CONTEXT
         self._table = table
         self._lengths: dict[int, int] = {}
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from core.errors import ConfigError
 
-__all__ = ["choice", "integer", "names", "number", "text"]
+__all__ = ["choice", "integer", "names", "number", "text", "whole_characters"]
 
 
 def integer(field: str, value: object, low: int, high: int) -> None:
@@ -55,6 +55,11 @@ def text(field: str, value: object) -> None:
     """A string with at least one character that is not white space, encodable as UTF-8."""
     if not isinstance(value, str) or not value.strip():
         raise ConfigError.of(field, value, "a text with at least one visible character")
+    whole_characters(field, value)
+
+
+def whole_characters(field: str, value: str) -> None:
+    """Encodable as UTF-8."""
     try:
         value.encode("utf-8")
     except UnicodeEncodeError as error:

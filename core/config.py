@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from core.checks import choice, integer, names, number, text
+from core.checks import choice, integer, names, number, text, whole_characters
 from core.errors import ConfigError
 
 __all__ = [
@@ -69,6 +69,8 @@ class SamplingParams:
         if self.seed is not None:
             integer("seed", self.seed, 0, MAX_SEED)
         object.__setattr__(self, "stop", names("stop", self.stop, at_most=16))
+        for stop in self.stop:
+            whole_characters("stop", stop)
         if not isinstance(self.ignore_eos, bool):
             raise ConfigError.of("ignore_eos", self.ignore_eos, "true or false")
 

@@ -193,7 +193,7 @@ class Engine:
         live.policy.observe(turn.length, len(verdict.path), (forward.end - forward.start) * 1000)
         turn.timed = [*live.timed, *turn.timed]
         live.timed.clear()
-        kv = (self._llm.length(live.row), self._llm.arena.slots)
+        kv = (self._llm.length(live.row), self._llm.slots)
         event = self._recorder.completed(turn, cut, kv)
         sequence.round += 1
         return event

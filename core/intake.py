@@ -53,7 +53,8 @@ def prepare(models: LoadedModels, request: Request) -> Sequence:
 def _tokenized(models: LoadedModels, request: Request) -> tuple[int, ...]:
     tokenizer = models.tokenizer
     if not request.chat:
-        ids = tokenizer(request.prompt)["input_ids"]
+        # Too long a prompt is refused below, with both lengths; no warning is wanted besides.
+        ids = tokenizer(request.prompt, verbose=False)["input_ids"]
     elif not tokenizer.chat_template:
         raise ConfigError.of("chat", True, f"false: {models.llm.info.name} has no chat template")
     else:

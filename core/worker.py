@@ -24,7 +24,8 @@ from core.turn import Live
 __all__ = ["Run", "Tap", "Worker"]
 
 Tap = Callable[[Event], None]
-"""Called in the worker's thread with each event of a run, before the event can be read."""
+"""Called in the worker's thread with each event of a run, before the event can be read. One that
+fails is not called again; the run goes on and says why in `Run.tap_error`."""
 
 LAST_EVENTS = (RunCompleted, RunCancelled, RunFailed)
 # What a model, a device or a request may bring about in a round: the runs at hand end, the next go
@@ -43,6 +44,7 @@ class Run:
         self.cancel_asked = False
         self._worker = worker
         self._tap = tap
+        self.tap_error: Exception | None = None
         self._mail: deque[Event] = deque()
         self._arrived = threading.Condition()
         self._ended = False
@@ -80,8 +82,11 @@ class Run:
 
     def deliver(self, event: Event) -> None:
         """For the worker's thread: hands an event to the tap, then to the reader."""
-        if self._tap is not None:
-            self._tap(event)
+        if self._tap is not None and self.tap_error is None:
+            try:
+                self._tap(event)
+            except FORESEEN as error:
+                self.tap_error = error
         with self._arrived:
             self._mail.append(event)
             self._ended = isinstance(event, LAST_EVENTS)

@@ -9,8 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
@@ -18,8 +17,7 @@ from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PreTrainedTokeniz
 
 from core.config import Request, SamplingParams, SpeculationConfig
 from core.events import ModelInfo
-from core.models.hf_model import HfModel
-from core.models.language_model import Feed
+from core.models.language_model import Feed, LanguageModel
 from core.models.loading import LoadedModels
 from core.models.tree_check import checked_model
 from core.noise import Noise, SeededNoise
@@ -148,7 +146,7 @@ def loaded(
     llm: Any, ssms: Sequence[Any] = (), eos_ids: tuple[int, ...] = (), context: int = CONTEXT
 ) -> LoadedModels:
     """Modules as the loader would hand them over, tree check included."""
-    small: dict[str, HfModel] = {
+    small: dict[str, LanguageModel] = {
         f"ssm-{i}": checked_model(ssm, info_of(ssm, f"ssm-{i}", "ssm", context))
         for i, ssm in enumerate(ssms)
     }
@@ -237,7 +235,7 @@ class TableModel:
         self.info = ModelInfo(name, "llm", 0, "table", vocab, context, "float32", "cpu")
         self.vocab_size, self.context_length = vocab, context
         self.device = torch.device("cpu")
-        self.arena = SimpleNamespace(slots=context)
+        self.slots = context
         self.passes = 0
         self._table = table
         self._rows: dict[int, _Row] = {}
@@ -293,5 +291,5 @@ def loaded_tables(
     llm: TableModel, ssms: Sequence[TableModel] = (), eos_ids: tuple[int, ...] = ()
 ) -> LoadedModels:
     """Tables in the place of loaded models; the drafters are named after them."""
-    small = cast("dict[str, HfModel]", {ssm.info.name: ssm for ssm in ssms})
-    return LoadedModels(cast("HfModel", llm), small, word_tokenizer(llm.vocab_size), eos_ids)
+    small: dict[str, LanguageModel] = {ssm.info.name: ssm for ssm in ssms}
+    return LoadedModels(llm, small, word_tokenizer(llm.vocab_size), eos_ids)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -96,13 +96,13 @@ class HfModel:
         self._module = module
         self._info = info
         self._masks = masks
-        self.device = next(module.parameters()).device
+        self._device: torch.device = next(module.parameters()).device
         self.dtype = next(module.parameters()).dtype
         # Both optional arguments are looked up, not assumed: older models lack one or the other.
         accepted = inspect.signature(module.forward).parameters
         self._keep_argument = "logits_to_keep" in accepted
         shapes = self._probe()
-        self.arena = KVArena([shapes[i] for i in sorted(shapes)], self.dtype, self.device)
+        self.arena = KVArena([shapes[i] for i in sorted(shapes)], self.dtype, self._device)
         self._cache = ArenaCache(self.arena, sorted(shapes))
         self._rows: list[_Row | None] = []
 
@@ -119,6 +119,19 @@ class HfModel:
     @property
     def context_length(self) -> int:
         return self._info.context_length
+
+    @property
+    def device(self) -> torch.device:
+        return self._device
+
+    @property
+    def slots(self) -> int:
+        return self.arena.slots
+
+    def renamed(self, name: str) -> HfModel:
+        """The same model under another name."""
+        self._info = replace(self._info, name=name)
+        return self
 
     def open_row(self) -> int:
         if None not in self._rows:

@@ -52,6 +52,16 @@ class LanguageModel(Protocol):
     @property
     def context_length(self) -> int: ...
 
+    @property
+    def device(self) -> torch.device:
+        """Where logits are."""
+        ...
+
+    @property
+    def slots(self) -> int:
+        """Tokens and nodes that a row has room for now; it may grow up to the context."""
+        ...
+
     def open_row(self) -> int:
         """A free row, empty."""
         ...

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
 from types import MappingProxyType
@@ -22,7 +22,9 @@ from core.errors import ModelLoadError, OutOfMemoryError, UnsupportedModelError
 from core.events import ModelInfo
 from core.models.catalog import BUNDLED, bundled_llm, bundled_ssms
 from core.models.hf_model import HfModel
+from core.models.language_model import LanguageModel
 from core.models.memory import available_bytes, parameter_count, readable, weight_bytes
+from core.models.source import Source, located
 from core.models.tree_check import checked_model
 from core.models.vocabulary import check_embedding, check_same_vocabulary
 
@@ -51,8 +53,8 @@ SMALL_ENOUGH_FOR_FLOAT32 = 200_000_000
 class LoadedModels:
     """An LLM, its SSMs (small speculative models) by name, and the tokenizer they share."""
 
-    llm: HfModel
-    ssms: dict[str, HfModel]
+    llm: LanguageModel
+    ssms: dict[str, LanguageModel]
     tokenizer: Any
     eos_ids: tuple[int, ...]
 
@@ -82,45 +84,45 @@ def load_models(
     names("ssm", list(ssms), at_most=16)
     place = _device(device)
     _quiet()
-    llm_source = str(bundled_llm()) if llm == BUNDLED else _expanded(llm)
-    sources = list(
-        itertools.chain.from_iterable(
-            map(str, bundled_ssms()) if ssm == BUNDLED else (_expanded(ssm),) for ssm in ssms
-        )
-    )
+    llm_source = located(str(bundled_llm()) if llm == BUNDLED else llm)
+    sources = [located(name) for ssm in ssms for name in _named(ssm)]
     tokenizer = load_tokenizer(llm_source)
     big = load_one(llm_source, "llm", dtype, place)
     check_embedding(tokenizer, big.info)
-    small: dict[str, HfModel] = {}
+    small: dict[str, LanguageModel] = {}
     for source in sources:
-        check_same_vocabulary(tokenizer, load_tokenizer(source), llm_source, source)
+        check_same_vocabulary(tokenizer, load_tokenizer(source), str(llm_source), str(source))
         model = load_one(source, "ssm", dtype, place)
         check_embedding(tokenizer, model.info)
         name = _unused(model.info.name, {*small, *RESERVED_NAMES})
-        model._info = replace(model.info, name=name)
-        small[name] = model
+        small[name] = model.renamed(name)
     return LoadedModels(big, small, tokenizer, _eos_ids(big, tokenizer))
 
 
-def load_tokenizer(source: str) -> Any:
+def _named(ssm: str) -> tuple[str, ...]:
+    return tuple(map(str, bundled_ssms())) if ssm == BUNDLED else (ssm,)
+
+
+def load_tokenizer(source: Source) -> Any:
     """The tokenizer of a folder or hub id. Raises ModelLoadError."""
     from transformers import AutoTokenizer
 
-    _check_folder(source)
     try:
-        return AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+        return AutoTokenizer.from_pretrained(
+            source.name, local_files_only=source.local, trust_remote_code=False
+        )
     except READ_ERRORS as error:
         raise ModelLoadError(_unreadable("tokenizer", source, error)) from error
 
 
-def load_one(source: str, role: str, dtype: str, device: torch.device) -> HfModel:
+def load_one(source: Source, role: str, dtype: str, device: torch.device) -> HfModel:
     """One model, in eval mode, its tree pass checked."""
     from safetensors import SafetensorError
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    _check_folder(source)
+    where: dict[str, Any] = {"local_files_only": source.local, "trust_remote_code": False}
     try:
-        config = AutoConfig.from_pretrained(source, trust_remote_code=False)
+        config = AutoConfig.from_pretrained(source.name, **where)
     except READ_ERRORS as error:
         raise ModelLoadError(_unreadable("model", source, error)) from error
     if getattr(config, "is_encoder_decoder", False):
@@ -131,15 +133,15 @@ def load_one(source: str, role: str, dtype: str, device: torch.device) -> HfMode
     _check_memory(source, wanted, device)
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
-            source, dtype=wanted, output_loading_info=True, trust_remote_code=False
+            source.name, dtype=wanted, output_loading_info=True, **where
         )
         module, report = loaded
         _check_complete(source, report)
         module = module.to(device).eval()
     except UnpicklingError as error:
         raise ModelLoadError(
-            f"model is {source!r}: its pickled weights hold more than tensors, and nothing of them "
-            "was run; a folder with safetensors is allowed"
+            f"model is {source.name!r}: its pickled weights hold more than tensors, and nothing of "
+            "them was run; a folder with safetensors is allowed"
         ) from error
     except (SafetensorError, *READ_ERRORS) as error:
         raise ModelLoadError(_unreadable("model", source, error)) from error
@@ -147,12 +149,12 @@ def load_one(source: str, role: str, dtype: str, device: torch.device) -> HfMode
 
 
 def _info(
-    module: Any, source: str, role: str, dtype: torch.dtype, device: torch.device
+    module: Any, source: Source, role: str, dtype: torch.dtype, device: torch.device
 ) -> ModelInfo:
     config = module.config.get_text_config()
     context = getattr(config, "max_position_embeddings", None) or 1 << 20
     return ModelInfo(
-        name=Path(source).name if Path(source).exists() else source,
+        name=Path(source.name).name if Path(source.name).is_dir() else source.name,
         role=role,
         parameters=sum(p.numel() for p in module.parameters()),
         architecture=type(module).__name__,
@@ -161,10 +163,6 @@ def _info(
         dtype=str(dtype).removeprefix("torch."),
         device=str(device),
     )
-
-
-def _expanded(source: str) -> str:
-    return str(Path(source).expanduser()) if source.startswith("~") else source
 
 
 def _quiet() -> None:
@@ -182,12 +180,12 @@ def _device(name: str) -> torch.device:
     return torch.device("cuda" if cuda and name != "cpu" else "cpu")
 
 
-def _dtype(name: str, source: str, device: torch.device) -> torch.dtype:
+def _dtype(name: str, source: Source, device: torch.device) -> torch.dtype:
     if name != "auto":
         return DTYPES[name]
     if device.type == "cuda":
         return torch.bfloat16
-    small = parameter_count(source) <= SMALL_ENOUGH_FOR_FLOAT32
+    small = parameter_count(source.name) <= SMALL_ENOUGH_FOR_FLOAT32
     return torch.float32 if small or not _cpu_has_bfloat16() else torch.bfloat16
 
 
@@ -196,20 +194,8 @@ def _cpu_has_bfloat16() -> bool:
     return bool(mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
-def _check_folder(source: str) -> None:
-    folder = Path(source).expanduser()
-    looks_local = source.startswith((".", "/", "~")) or folder.exists() or source.count("/") > 1
-    if not looks_local:
-        return
-    allowed = "a folder with config.json, weights and tokenizer is allowed"
-    if not folder.is_dir():
-        raise ModelLoadError(f"model is {source!r}: no such folder; {allowed}")
-    if not (folder / "config.json").is_file():
-        raise ModelLoadError(f"model is {source!r}: config.json is missing; {allowed}")
-
-
-def _check_memory(source: str, dtype: torch.dtype, device: torch.device) -> None:
-    needed = weight_bytes(source, dtype)
+def _check_memory(source: Source, dtype: torch.dtype, device: torch.device) -> None:
+    needed = weight_bytes(source.name, dtype)
     free = available_bytes(device)
     if free is not None and needed > free:
         raise OutOfMemoryError(
@@ -219,7 +205,7 @@ def _check_memory(source: str, dtype: torch.dtype, device: torch.device) -> None
         )
 
 
-def _check_complete(source: str, report: dict[str, Any]) -> None:
+def _check_complete(source: Source, report: dict[str, Any]) -> None:
     missing = sorted(report.get("missing_keys") or ())
     mismatched = sorted(str(key) for key in report.get("mismatched_keys") or ())
     if missing or mismatched:
@@ -230,10 +216,10 @@ def _check_complete(source: str, report: dict[str, Any]) -> None:
         )
 
 
-def _unreadable(what: str, source: str, error: Exception) -> str:
+def _unreadable(what: str, source: Source, error: Exception) -> str:
     reason = " ".join(str(error).split())[:300] or type(error).__name__
     return (
-        f"{what} is {source!r}: it cannot be read ({reason}); bundled, a folder or a hub id "
+        f"{what} is {source.name!r}: it cannot be read ({reason}); bundled, a folder or a hub id "
         "in the local cache is allowed"
     )
 

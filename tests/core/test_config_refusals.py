@@ -40,6 +40,7 @@ BAD_SAMPLING: list[tuple[str, Any, str]] = [
     ("stop", "end", "a list of at most 16 non-empty strings"),
     ("stop", ("",), "non-empty strings"),
     ("stop", (3,), "non-empty strings"),
+    ("stop", ("\ud800",), "text without half a character (lone surrogate)"),
     ("stop", ("x",) * 17, "at most 16"),
     ("ignore_eos", 1, "true or false"),
 ]

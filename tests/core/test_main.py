@@ -22,6 +22,7 @@ from core.errors import EngineBusyError
 from core.events import RoundCompleted, RunCompleted, RunStarted, event_from_plain
 from core.models import loading
 from core.models.catalog import bundled_llm
+from core.models.source import located
 from tests.fakes import tiny_module, word_tokenizer
 from tests.interrupts import hear_interrupts
 
@@ -95,7 +96,7 @@ def test_the_text_is_what_decode_adds(capsys: pytest.CaptureFixture[str], prompt
     made = result(
         capsys, "--prompt", prompt, "--max-new-tokens", "20", "--temperature", "1.3", "--seed", "4"
     )
-    tokenizer = loading.load_tokenizer(str(bundled_llm()))
+    tokenizer = loading.load_tokenizer(located(str(bundled_llm())))
 
     def decode(ids: list[int]) -> str:
         return tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)

@@ -63,6 +63,19 @@ def test_a_tap_sees_every_event_before_its_reader(worker: Worker) -> None:
     assert {name for _, name in seen} == {"engine"}
 
 
+def test_a_tap_that_fails_leaves_its_run_and_its_neighbours_alone(worker: Worker) -> None:
+    calls: list[Event] = []
+
+    def tap(event: Event) -> None:
+        calls.append(event)
+        raise ValueError("the log is full")
+
+    broken, sound = worker.submit(request(), tap=tap), worker.submit(request())
+    assert ids(list(broken.events())) == ids(list(sound.events()))
+    assert len(calls) == 1
+    assert str(broken.tap_error) == "the log is full" and sound.tap_error is None
+
+
 def test_poll_waits_no_longer_than_told(worker: Worker, llm: GatedModel) -> None:
     llm.open.clear()
     run = worker.submit(request())

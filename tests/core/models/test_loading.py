@@ -19,6 +19,7 @@ from core.errors import (
 from core.models import loading
 from core.models.catalog import FAMILIES, bundled_llm, bundled_ssms, cached_models
 from core.models.memory import available_bytes, readable, weight_bytes
+from core.models.source import located
 from tests.core.models.folders import refused, saved
 from tests.fakes import tiny_module, word_tokenizer
 
@@ -67,13 +68,13 @@ def test_bfloat16_when_asked(whole: Path) -> None:
 def test_auto_is_float32_for_small_models_on_a_cpu(
     whole: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cpu = torch.device("cpu")
-    assert loading._dtype("auto", str(whole), cpu) == torch.float32
+    cpu, source = torch.device("cpu"), located(str(whole))
+    assert loading._dtype("auto", source, cpu) == torch.float32
     monkeypatch.setattr(loading, "parameter_count", lambda source: 200_000_001)
     monkeypatch.setattr(loading, "_cpu_has_bfloat16", lambda: True)
-    assert loading._dtype("auto", str(whole), cpu) == torch.bfloat16
+    assert loading._dtype("auto", source, cpu) == torch.bfloat16
     monkeypatch.setattr(loading, "_cpu_has_bfloat16", lambda: False)
-    assert loading._dtype("auto", str(whole), cpu) == torch.float32
+    assert loading._dtype("auto", source, cpu) == torch.float32
 
 
 # -- vocabularies --

@@ -1,0 +1,110 @@
+"""Source: a name is a folder, a hub id, or nothing; one question to the hub decides."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from huggingface_hub import HfApi
+from huggingface_hub.errors import OfflineModeIsEnabled, RepositoryNotFoundError
+
+from core import load_models
+from core.errors import ModelLoadError
+from core.models import source as source_module
+from core.models.source import UNREACHABLE, Source, located
+from tests.core.models.folders import saved
+
+
+def answer(monkeypatch: pytest.MonkeyPatch, reply: Exception | None) -> list[str]:
+    """Lets the hub answer so; returns the ids that were asked for."""
+    asked: list[str] = []
+
+    def model_info(_: HfApi, hub_id: str, **__: Any) -> None:
+        asked.append(hub_id)
+        if reply is not None:
+            raise reply
+
+    monkeypatch.setattr(HfApi, "model_info", model_info)
+    return asked
+
+
+def unknown() -> RepositoryNotFoundError:
+    request = httpx.Request("GET", "http://localhost/")
+    return RepositoryNotFoundError("404", response=httpx.Response(404, request=request))  # type: ignore[arg-type]
+
+
+def cache_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Puts a tiny model where the hub's client keeps its downloads."""
+    monkeypatch.setenv("HF_HUB_CACHE", str(folder))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(folder))
+    monkeypatch.setattr("transformers.utils.hub.constants.HF_HUB_CACHE", str(folder))
+    repository = folder / "models--some--tiny"
+    saved(repository / "snapshots" / "abc")
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text("abc")
+    return "some/tiny"
+
+
+def test_a_folder_is_local_and_nobody_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = answer(monkeypatch, None)
+    folder = str(saved(tmp_path / "model"))
+    assert located(folder) == Source(folder, local=True)
+    assert not asked
+
+
+def test_an_id_that_the_hub_knows_is_read_from_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = answer(monkeypatch, None)
+    assert located("some/model") == Source("some/model", local=False)
+    assert asked == ["some/model"]
+
+
+@pytest.mark.parametrize(
+    ("reply", "reason"),
+    [
+        (OfflineModeIsEnabled("offline"), "the hub cannot be reached"),
+        (UNREACHABLE[0]("no route"), "the hub cannot be reached"),
+        (TimeoutError("slow"), "the hub cannot be reached"),
+        (unknown(), "the hub shows none of this name"),
+    ],
+)
+def test_an_id_that_nobody_has(
+    monkeypatch: pytest.MonkeyPatch, reply: Exception, reason: str
+) -> None:
+    answer(monkeypatch, reply)
+    with pytest.raises(ModelLoadError) as raised:
+        located("some/model")
+    assert str(raised.value) == (
+        f"model is 'some/model': no such folder, not in the local cache, and {reason}; bundled, "
+        "a folder or a hub id is allowed"
+    )
+
+
+def test_what_is_no_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ModelLoadError, match="no folder and no hub id"):
+        located("two words\n")
+
+
+def test_a_cached_id_loads_without_a_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub_id = cache_one(tmp_path, monkeypatch)
+    answer(monkeypatch, OfflineModeIsEnabled("offline"))
+    assert located(hub_id) == Source(hub_id, local=True)
+    start = time.monotonic()
+    models = load_models(llm=hub_id, ssms=[])
+    assert models.llm.info.name == hub_id
+    # The hub's client would have tried for 23 s and more.
+    assert time.monotonic() - start < 20
+
+
+def test_without_a_network_a_wrong_id_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source_module, "PATIENCE_S", 2.0)
+    start = time.monotonic()
+    with pytest.raises(ModelLoadError, match="some/such-model"):
+        load_models(llm="some/such-model-that-nobody-has", ssms=[])
+    assert time.monotonic() - start < 20
