@@ -83,6 +83,10 @@ class RunStore:
                 connection.execute("PRAGMA secure_delete = ON")
                 query = "DELETE FROM runs WHERE run_id = ?"
                 found = connection.execute(query, (text_in(run_id),)).rowcount
+                # The index keeps the words of a deleted row until its segments are merged, the
+                # write-ahead log until it is copied back and cut off.
+                connection.execute("INSERT INTO runs_fts(runs_fts) VALUES ('optimize')")
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         except sqlite3.Error as error:
             raise StoreError(explain(error, self.path)) from error
         if not found:

@@ -59,18 +59,25 @@ def _one(results: Results, dtype: str, temperature: float) -> str:
             figure(estimate(_by_prompt(measured, name), middle), 1),
             ratio(estimate(within_blocks(measured, name, GENERATE), middle)),
             ratio(estimate(within_blocks(measured, name, PLAIN), middle)),
-            ratio(estimate(within_blocks(measured, name, rival), middle)) if rival else NOTHING,
+            *([ratio(estimate(within_blocks(measured, name, rival), middle))] if rival else []),
         ]
         for name in names
     ]
     chosen = [best_variant(results, dtype, temperature, family) for family in rivals]
     loads = [sample["load"] for sample in results.where(dtype=dtype, temperature=temperature)]
+    swept = f"Swept first, the best competes: {', '.join(chosen)}. " if chosen else ""
     note = (
         f"{len(measured)} blocks. Medians; ratios within blocks; 95 % intervals over prompts. "
-        f"Swept first, the best competes: {', '.join(chosen)}. `{PLAIN}` is our plain decoding. "
+        f"{swept}`{PLAIN}` is our plain decoding. "
         f"Load average {min(map(_number, loads)):g} to {max(map(_number, loads)):g}."
     )
-    heads = ("contestant", "tokens/s", f"/ {GENERATE}", f"/ {PLAIN}", f"/ {rival or NOTHING}")
+    heads = (
+        "contestant",
+        "tokens/s",
+        f"/ {GENERATE}",
+        f"/ {PLAIN}",
+        *([f"/ {rival}"] if rival else []),
+    )
     return table(f"{dtype}, T = {temperature:g}", heads, lines, note)
 
 

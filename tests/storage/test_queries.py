@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -216,6 +217,19 @@ def test_deletion_removes_everything_of_the_run_and_nothing_else(
     assert ids(store, text="keep") == ["synthetic-2"]
     with pytest.raises(StoreError, match="no such run"):
         store.delete("synthetic-1")
+
+
+def test_a_deleted_text_is_in_no_file(store: RunStore, keep: Any, path: Path) -> None:
+    secret = dataclasses.replace(synthetic_run(1, seed=1)[0], prompt="the word is xylophone")
+    keep(store, [secret, *synthetic_run(3, seed=1)[1:]])
+    keep(store, synthetic_run(3, seed=2))
+
+    def files() -> bytes:
+        return b"".join(file.read_bytes() for file in sorted(path.parent.glob("log.db*")))
+
+    assert files().count(b"xylophone") >= 2  # the run's and the index's
+    store.delete("synthetic-1")
+    assert b"xylophone" not in files()
 
 
 def test_a_deleted_runs_key_is_not_used_again(store: RunStore, keep: Any, sql: Any) -> None:
