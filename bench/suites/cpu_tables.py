@@ -9,7 +9,7 @@ from bench.figures import estimate, median, middle
 from bench.interleave import within_blocks
 from bench.results import Results
 from bench.suites.cpu_variants import FAMILIES
-from bench.tables import NOTHING, figure, ratio, table
+from bench.tables import figure, ratio, table
 
 __all__ = ["GENERATE", "PLAIN", "best_variant", "tables"]
 
