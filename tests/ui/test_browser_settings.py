@@ -57,6 +57,28 @@ def test_bad_settings_grey_run_and_say_why(
     shot(page, "bad-input")
 
 
+def test_numbers_typed_past_a_slider_are_told_by_name_and_the_round_is_clamped(
+    short: tuple[str, Context], browser_page: OpenPage
+) -> None:
+    page = ready(browser_page(short[0]))
+    page.get_by_text("Sampling", exact=True).click()
+    page.locator("#sampling-top_p input[type=number]").fill("7")
+    page.locator("#live-validity").get_by_text("top_p is 7: a number above 0 to 1").wait_for()
+    page.locator("#sampling-top_p input[type=number]").fill("0.9")
+    page.wait_for_function("() => !document.querySelector('#live-run').disabled")
+    page.locator("#live-playback input[type=number]").fill("0")
+    page.locator("#live-playback input[type=number]").blur()
+    page.click("#live-run")
+    said(page, "Finished: ")
+    sessions(page)
+    page.locator(".sp-open").first.click()
+    said(page, "Finished: ", "sessions")
+    page.locator("#sessions-scrub input[type=number]").fill("3")
+    said(page, "you are at round 3 of 8", "sessions")
+    page.locator("#sessions-scrub input[type=number]").fill("99")
+    said(page, "Finished: ", "sessions")
+
+
 def test_measure_and_prove_answer_on_the_page(tmp_path: Path, browser_page: OpenPage) -> None:
     with site(tmp_path, scripted(8)) as (url, _):
         page = ready(browser_page(url))

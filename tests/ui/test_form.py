@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -33,6 +35,7 @@ from ui.pages.form import (
     request_of,
     validity,
 )
+from ui.pages.slider import Slider
 
 NAMES = ("ssm-code", "ssm-dialogue", "ssm-stories")
 
@@ -132,6 +135,34 @@ def test_bad_values_are_refused_by_name_value_and_what_is_allowed(field: str) ->
     assert words in str(caught.value)
     if field != "prompt":
         assert words in validity(form_values(**{field: value}))
+
+
+@pytest.mark.parametrize(
+    ("field", "typed", "words"),
+    [
+        ("top_p", 7, "top_p is 7: a number above 0 to 1"),
+        ("temperature", -1, "temperature is -1: 0 or a number from 0.001"),
+        ("max_new_tokens", 0, "max_new_tokens is 0: a whole number from 1"),
+        ("max_new_tokens", 2.5, "max_new_tokens is 2.5: a whole number from 1"),
+        ("max_new_tokens", None, "max_new_tokens is None: a whole number from 1"),
+        ("speculation_length", 99, "speculation_length is 99: a whole number from 0 to 16"),
+        ("max_speculation_length", 0, "max_speculation_length is 0: a whole number from 1"),
+        ("record_top_k", 51, "record_top_k is 51: a whole number from 0 to 50"),
+    ],
+)
+def test_numbers_typed_past_a_slider_reach_the_checks_of_ours(
+    field: str, typed: Any, words: str
+) -> None:
+    form = fresh_form()
+    slider = {**form.sampling, **form.fields}[field]
+    assert words in validity(form_values(**{field: slider.preprocess(typed)}))
+
+
+def test_a_slider_of_ours_is_gradios_in_the_browser_and_leaves_no_file() -> None:
+    with gr.Blocks():
+        made = Slider(0, 2, value=1)
+    assert made.get_block_name() == "slider"
+    assert not Path(inspect.getfile(Slider)).with_suffix(".pyi").exists()
 
 
 def test_an_empty_prompt_does_not_grey_run_while_it_is_typed() -> None:

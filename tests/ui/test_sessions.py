@@ -66,6 +66,9 @@ def test_a_past_run_is_replayed_on_the_same_board(store: RunStore) -> None:
     assert values[1:-2] == shown[1:], "the same pictures as at the end of the live run"
     back = scrubbed(sessions, past, 3)
     assert "you are at round 3 of 8" in notice_of(back, 0)
+    assert "Finished" in notice_of(scrubbed(sessions, past, 99), 0)
+    assert "you are at round 0 of 8" in notice_of(scrubbed(sessions, past, -3), 0)
+    assert "you are at round 0 of 8" in notice_of(scrubbed(sessions, past, None), 0)
     frames = list(played(sessions.board, past, "slow", 20.0, True))
     assert frames[-1] == values[:-2]
 

@@ -28,6 +28,7 @@ from ui.components import (
 from ui.context import Context
 from ui.messages import Line, run_lines
 from ui.pages.parts import notice, notice_value
+from ui.pages.slider import Slider
 from ui.player import MODES, Pace
 from ui.session import Desk, guarded, guarded_once, play
 from ui.values import PICTURES
@@ -154,7 +155,7 @@ def _playback(
             speed = gr.Radio(
                 SPEEDS, value="full", label="Speed of the pictures", scale=3, min_width=300
             )
-            rate = gr.Slider(
+            rate = Slider(
                 0.25, 20, value=2, step=0.25, label="Rounds per second", scale=2, min_width=200
             )
         with gr.Row(elem_classes="sp-buttons"):
@@ -163,7 +164,7 @@ def _playback(
                 for name, title in BUTTONS
             }
         if scrub:
-            rounds = gr.Slider(0, 1, value=0, step=1, label="Round", elem_id=f"{page}-scrub")
+            rounds = Slider(0, 1, value=0, step=1, label="Round", elem_id=f"{page}-scrub")
     return speed, rate, buttons, rounds
 
 

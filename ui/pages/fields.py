@@ -25,6 +25,7 @@ from core.config import (
     parse_field,
 )
 from core.errors import ConfigError
+from ui.pages.slider import Slider
 
 __all__ = [
     "FIELD_NAMES",
@@ -34,6 +35,7 @@ __all__ = [
     "field_controls",
     "values_of",
     "verify_choices",
+    "whole",
 ]
 
 FIELD_NAMES = tuple(field.name for field in dataclasses.fields(SpeculationConfig))
@@ -73,10 +75,10 @@ def _control(name: str, value: Any, drafter_names: Sequence[str]) -> Component:
         "combine": (gr.Dropdown, {"choices": list(COMBINES)}),
         "length": (gr.Dropdown, {"choices": list(LENGTHS)}),
         "max_tree_nodes": (gr.Dropdown, {"choices": TREE_SIZES, "allow_custom_value": True}),
-        "speculation_length": (gr.Slider, {"minimum": 0, **depth}),
-        "max_speculation_length": (gr.Slider, {"minimum": 1, **depth}),
+        "speculation_length": (Slider, {"minimum": 0, **depth}),
+        "max_speculation_length": (Slider, {"minimum": 1, **depth}),
         "carry_over": (gr.Checkbox, {}),
-        "record_top_k": (gr.Slider, {"minimum": 0, "maximum": 50, "step": 1}),
+        "record_top_k": (Slider, {"minimum": 0, "maximum": 50, "step": 1}),
     }
     kind, options = kinds.get(name, (gr.Textbox, {}))
     shown = value if name in kinds else str(value)
@@ -96,12 +98,12 @@ def config_of(values: Sequence[Any]) -> SpeculationConfig:
         if isinstance(value, str):
             plain[name] = getattr(parse_field(config, name, value), name)
         else:
-            plain[name] = tuple(value) if isinstance(value, list) else _whole(value)
+            plain[name] = tuple(value) if isinstance(value, list) else whole(value)
     return SpeculationConfig(**plain)
 
 
-def _whole(value: Any) -> Any:
-    # Gradio's sliders and number boxes give 8.0 for 8.
+def whole(value: Any) -> Any:
+    """8 for the 8.0 of a slider or number box; what is no whole number stays for core.config."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 

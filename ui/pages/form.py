@@ -22,7 +22,9 @@ from ui.pages.fields import (
     field_controls,
     values_of,
     verify_choices,
+    whole,
 )
+from ui.pages.slider import Slider
 
 __all__ = [
     "EXAMPLES",
@@ -123,17 +125,17 @@ def build_form(
 
 
 def _sampling_controls(chat: bool) -> dict[str, Component]:
-    return {
-        "max_new_tokens": gr.Slider(
+    controls: dict[str, Component] = {
+        "max_new_tokens": Slider(
             1, 512, value=128, step=1, label="max_new_tokens", info="Tokens to write at most."
         ),
-        "temperature": gr.Slider(
+        "temperature": Slider(
             0, 2, value=0, step=0.05, label="temperature", info="0 always takes the best token."
         ),
         "top_k": gr.Number(
             value=0, precision=0, label="top_k", info="0: every token may be drawn."
         ),
-        "top_p": gr.Slider(
+        "top_p": Slider(
             0.05, 1, value=1, step=0.05, label="top_p", info="Keep the likeliest tokens up to this."
         ),
         # Not a number box: an empty one shows 0 once it is opened.
@@ -157,6 +159,9 @@ def _sampling_controls(chat: bool) -> dict[str, Component]:
             interactive=chat,
         ),
     }
+    for name, control in controls.items():
+        control.elem_id = f"sampling-{name}"
+    return controls
 
 
 def request_of(values: Sequence[Any]) -> Request:
@@ -168,8 +173,7 @@ def request_of(values: Sequence[Any]) -> Request:
     given["stop"] = tuple(line for line in str(given["stop"] or "").split("\n") if line)
     given["top_k"] = given["top_k"] or 0
     given["seed"] = _seed(given["seed"])
-    if given["max_new_tokens"] is not None:
-        given["max_new_tokens"] = int(given["max_new_tokens"])
+    given["max_new_tokens"] = whole(given["max_new_tokens"])
     return Request(
         prompt=prompt or "",
         sampling=SamplingParams(**given),

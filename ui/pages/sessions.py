@@ -122,11 +122,11 @@ def opened_run(sessions: Sessions, desk: Desk, asker: Asker, run_id: str) -> lis
     return guarded_once(work, failed)
 
 
-def scrubbed(sessions: Sessions, desk: Desk, number: float) -> Values:
-    """To the end of a round."""
+def scrubbed(sessions: Sessions, desk: Desk, number: float | None) -> Values:
+    """To the end of a round; a number past either end is that end, an emptied box no move."""
 
     def work() -> None:
-        if desk.player is not None:
+        if desk.player is not None and number is not None:
             desk.player.seek(int(number))
 
     return sessions.board.once(desk, work)
@@ -228,7 +228,7 @@ def _open_handler(sessions: Sessions) -> Callable[..., list[Any]]:
 
 
 def _scrub_handler(sessions: Sessions) -> Callable[..., Values]:
-    def move(request: gr.Request, number: float) -> Values:
+    def move(request: gr.Request, number: float | None) -> Values:
         return scrubbed(sessions, sessions.board.desk(request), number)
 
     return move
