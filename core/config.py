@@ -13,14 +13,26 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from core.checks import choice, integer, names, number, text, whole_characters
+from core.choices import (
+    COMBINES,
+    DRAFTS,
+    LENGTHS,
+    PIPELINES,
+    PRESETS,
+    VERIFIES,
+    WEIGHTS,
+    lossless_rules,
+)
 from core.errors import ConfigError
 
 __all__ = [
     "COMBINES",
     "DRAFTS",
     "LENGTHS",
+    "PIPELINES",
     "PRESETS",
     "VERIFIES",
+    "WEIGHTS",
     "Request",
     "SamplingParams",
     "SpeculationConfig",
@@ -28,13 +40,6 @@ __all__ = [
     "parse_field",
 ]
 
-DRAFTS = ("auto", "topk", "coupled", "sampled", "sampled_iid", "best_first")
-COMBINES = ("union",)
-LENGTHS = ("fixed",)
-VERIFIES = ("auto", "greedy", "match", "mss")
-PRESETS = ("autoregressive", "sequence", "specinfer", "specinfer-paper")
-
-SAMPLED_DRAFTS = ("sampled", "sampled_iid")
 MAX_TREE_NODES = 256
 MAX_SPECULATION_LENGTH = 64
 MAX_EXPANSION = 16
@@ -87,6 +92,14 @@ class SpeculationConfig:
     decoding. `expansion` <k1,...,km>: a speculation length of s uses its first s entries, padded
     with 1. `max_tree_nodes`: a number, `auto` (the largest tree whose verification costs at most
     1.5 plain passes, at most 64) or `uncut`; it is divided among the drafters before drawing.
+
+    `combine`: `union` (SpecInfer's merge), `vote` (Minions: one SSM's sequence), `vote_tree` (the
+    best `vote_nodes` nodes of the union), `log_pool` (the SSMs draft one tree together). The last
+    three ask the drafters' `weights`: `paper` (Minions' rewards, by `eta`, within
+    `weight_bounds`) or `full_information` (how well each foretold every committed token).
+    `length`: `fixed`, `trend` (Minions), `goodput` (by measured costs), `confidence` (a draft stops
+    behind a token whose score is under `confidence_threshold`). `pipeline`: `across` requests,
+    `ahead` within one, `auto` by measured gain.
     """
 
     drafters: tuple[str, ...] = ("all",)
@@ -94,10 +107,16 @@ class SpeculationConfig:
     expansion: tuple[int, ...] = (1, 1, 3, 1, 1, 1, 1, 1)
     max_tree_nodes: int | str = "auto"
     combine: str = "union"
+    weights: str = "full_information"
+    vote_nodes: int = 12
+    eta: float = 0.1
+    weight_bounds: tuple[float, float] = (0.1, 10.0)
     length: str = "fixed"
     speculation_length: int = 8
     max_speculation_length: int = 16
+    confidence_threshold: float = 0.4
     verify: str = "auto"
+    pipeline: str = "off"
     carry_over: bool = False
     record_top_k: int = 0
 
@@ -109,10 +128,16 @@ class SpeculationConfig:
         object.__setattr__(self, "expansion", _expansion(self.expansion))
         _tree_nodes(self.max_tree_nodes)
         choice("combine", self.combine, COMBINES)
+        choice("weights", self.weights, WEIGHTS)
+        integer("vote_nodes", self.vote_nodes, 1, MAX_TREE_NODES)
+        number("eta", self.eta, 0.0, 10.0, low_open=True)
+        object.__setattr__(self, "weight_bounds", _weight_bounds(self.weight_bounds))
         choice("length", self.length, LENGTHS)
         integer("max_speculation_length", self.max_speculation_length, 1, MAX_SPECULATION_LENGTH)
         integer("speculation_length", self.speculation_length, 0, self.max_speculation_length)
+        number("confidence_threshold", self.confidence_threshold, 0.0, 1.0)
         choice("verify", self.verify, VERIFIES)
+        choice("pipeline", self.pipeline, PIPELINES)
         if not isinstance(self.carry_over, bool):
             raise ConfigError.of("carry_over", self.carry_over, "true or false")
         integer("record_top_k", self.record_top_k, 0, 50)
@@ -132,6 +157,10 @@ class SpeculationConfig:
                 draft="sampled" if sampled else "topk",
                 verify="mss" if sampled else "greedy",
             )
+        if name == "minions":
+            return cls(expansion=(1,), combine="vote", weights="paper", length="trend")
+        if name == "best":
+            return cls(length="goodput")
         return cls()
 
     def resolved(self, temperature: float) -> SpeculationConfig:
@@ -143,12 +172,12 @@ class SpeculationConfig:
         greedy = temperature == 0.0
         draft = self.draft
         if draft == "auto":
-            # An explicit mss asks for drawn drafts; everything else is best served by coupling.
-            drawn = "sampled" if self.verify == "mss" else "coupled"
+            # An explicit mss or traversal asks for drawn drafts; everything else is best served by coupling.
+            drawn = "sampled" if self.verify in ("mss", "traversal") else "coupled"
             draft = "topk" if greedy else drawn
         if greedy and draft == "coupled":
             draft = "topk"  # the noise of temperature 0 is no noise: the rules coincide
-        rules = lossless_rules(draft, temperature)
+        rules = lossless_rules(draft, temperature, self.combine)
         if not rules:
             raise ConfigError.of(
                 "draft",
@@ -157,18 +186,23 @@ class SpeculationConfig:
             )
         verify = self.verify
         if verify == "auto":
-            verify = "mss" if draft in SAMPLED_DRAFTS else rules[0]
+            verify = rules[0]
         if verify not in rules:
             raise ConfigError.of(
                 "verify",
                 self.verify,
-                f"with draft={draft} at temperature {temperature:g} "
+                f"with draft={draft} and combine={self.combine} at temperature {temperature:g} "
                 f"the lossless choices are {', '.join(('auto', *rules))}",
             )
         return dataclasses.replace(self, draft=draft, verify=verify)
 
     def shape(self, length: int) -> tuple[int, ...]:
-        """The expansion of a draft of `length` steps: its first entries, padded with 1."""
+        """The expansion of a draft of `length` steps: its first entries, padded with 1.
+
+        A vote is over sequences: there each step has one child.
+        """
+        if self.combine == "vote":
+            return (1,) * length
         padded = self.expansion + (1,) * max(0, length - len(self.expansion))
         return padded[:length]
 
@@ -213,16 +247,6 @@ class Request:
         return cls(**known)
 
 
-def lossless_rules(draft: str, temperature: float) -> tuple[str, ...]:
-    """The verification rules under which a draft kind is lossless, the default first.
-
-    Empty where the combination is refused. Source: ALGORITHMS 2, the validity matrix.
-    """
-    if draft in SAMPLED_DRAFTS:
-        return () if temperature == 0.0 else ("mss", "match")
-    return ("greedy", "match") if temperature == 0.0 else ("match",)
-
-
 def parse_field(config: SpeculationConfig, name: str, value: str) -> SpeculationConfig:
     """`config` with one field set from text, as `--set FIELD=VALUE` gives it.
 
@@ -244,6 +268,8 @@ def _parsed(name: str, value: str) -> Any:
         if max(map(len, parts)) > 9:  # Python does not read thousands of digits
             raise ConfigError.of(name, value, f"whole numbers from 1 to {MAX_EXPANSION}")
         return tuple(int(part) for part in parts)
+    if name == "weight_bounds":
+        value = f"[{value.strip('[] ')}]"
     try:
         return json.loads(value.lower() if value.lower() in ("true", "false") else value)
     except (ValueError, RecursionError):
@@ -258,6 +284,17 @@ def _expansion(value: object) -> tuple[int, ...]:
     for width in value:
         integer("expansion", width, 1, MAX_EXPANSION)
     return tuple(value)
+
+
+def _weight_bounds(value: object) -> tuple[float, float]:
+    allowed = "two numbers, the lower from 0.001 to 1 and the upper from 1 to 1000"
+    if not isinstance(value, (tuple, list)) or len(value) != 2:
+        raise ConfigError.of("weight_bounds", value, allowed)
+    low, high = value
+    # Their mean is 1, so the bounds must leave 1 between them.
+    number("weight_bounds", low, 0.001, 1.0)
+    number("weight_bounds", high, 1.0, 1000.0)
+    return float(low), float(high)
 
 
 def _tree_nodes(value: object) -> None:

@@ -17,16 +17,18 @@ import dataclasses
 import types
 import typing
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
 from core.errors import ConfigError
 
 __all__ = [
+    "Ahead",
     "Combined",
     "DraftRecord",
     "Drafted",
+    "Estimate",
     "Event",
     "ModelInfo",
     "ProposalRecord",
@@ -137,6 +139,34 @@ class TopK:
 
 
 @dataclass(frozen=True, slots=True)
+class Estimate:
+    """What a length controller expects of drafting `length` steps and verifying `nodes` nodes:
+    committed `tokens` in a round of `ms` milliseconds."""
+
+    length: int
+    nodes: int
+    tokens: float
+    ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """What came of one drafter's drafts for this round, made during the last verification.
+
+    It drafted behind `outcomes` guesses of what would be committed, which together had
+    `probability`; `hit` if one came true. `saved_ms`: drafting that this round need not wait for;
+    `wasted_ms`: drafting for what did not come true.
+    """
+
+    drafter: str
+    outcomes: int
+    probability: float
+    hit: bool
+    saved_ms: float
+    wasted_ms: float
+
+
+@dataclass(frozen=True, slots=True)
 class RunStats:
     """The figures of one run.
 
@@ -211,6 +241,9 @@ class Combined:
     """Step 3: the tree that the LLM will verify; tuples run parallel, one entry a node.
 
     `dropped`: (drafter, index in its DraftRecord) of drafted tokens that are not in the tree.
+    `rule` is the combine rule. Where it weighs the drafters, `weights` are those it used (by
+    drafter), `masses` the weight behind each node, `dropped_masses` behind each dropped token, and
+    `winner` the drafter whose sequence a vote chose.
     """
 
     run_id: str
@@ -225,6 +258,11 @@ class Combined:
     dropped: tuple[tuple[str, int], ...]
     root_token_id: int
     root_text: str
+    rule: str = "union"
+    weights: dict[str, float] = field(default_factory=dict)
+    masses: tuple[float, ...] = ()
+    dropped_masses: tuple[float, ...] = ()
+    winner: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +303,11 @@ class RoundCompleted:
     the tree beyond the end of the text (EOS, a stop string). `spans` hold every stage of the
     round, drafts included; round 0 also the prefill. `weights`: drafter weights after the round.
     `temperatures`: each drafter's calibration.
+
+    `length_reason` says in a sentence why the next length is what it is, `estimates` what the
+    controller expects of each candidate; `predicted_ms` what it expected of this round (0: it did
+    not). `ahead`: what came of drafts made ahead. `notes`: sentences about what happened (a drafter
+    that failed, pipelining switched off).
     """
 
     run_id: str
@@ -284,6 +327,11 @@ class RoundCompleted:
     spans: tuple[Span, ...]
     kv_used: int
     kv_capacity: int
+    length_reason: str = ""
+    estimates: tuple[Estimate, ...] = ()
+    predicted_ms: float = 0.0
+    ahead: tuple[Ahead, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -170,3 +170,12 @@ def m003_search(db: Database) -> None:
 def m004_views(db: Database) -> None:
     """Figures by SQL alone, for whoever opens the file with another program."""
     _create_views(db, views.M004)
+
+
+@migrations()
+def m005_minions(db: Database) -> None:
+    """Votes, length controllers and drafting ahead; NULL in the rounds of older runs."""
+    texts = "combine_rule combine_weights_json masses_json dropped_masses_json winner"
+    for column in f"{texts} length_reason estimates_json ahead_json notes_json".split():
+        db.execute(f"ALTER TABLE rounds ADD COLUMN {column} TEXT")
+    db.execute("ALTER TABLE rounds ADD COLUMN predicted_ms REAL")

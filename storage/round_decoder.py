@@ -9,9 +9,11 @@ from operator import attrgetter
 from typing import Any
 
 from core.events import (
+    Ahead,
     Combined,
     Drafted,
     DraftRecord,
+    Estimate,
     ProposalRecord,
     RoundCompleted,
     Span,
@@ -87,7 +89,7 @@ def _drafted(of: _Round) -> Drafted:
 
 
 def _combined(of: _Round) -> Combined:
-    nodes = of.rows["nodes"]
+    nodes, values = of.rows["nodes"], of.values
     proposals: list[list[ProposalRecord]] = [[] for _ in nodes]
     for row in of.rows["proposals"]:
         score, q = number_back(row["score"]), number_back(row["q"])
@@ -100,10 +102,22 @@ def _combined(of: _Round) -> Combined:
         parents=_column(nodes, "parent"),
         depths=_column(nodes, "depth"),
         proposals=tuple(map(tuple, proposals)),
-        dropped=tuple((name, i) for name, i in from_json(of.values["dropped_json"])),
-        root_token_id=of.values["root_token_id"],
-        root_text=text_back(of.values["root_text"]),
+        dropped=tuple((name, i) for name, i in from_json(values["dropped_json"])),
+        root_token_id=values["root_token_id"],
+        root_text=text_back(values["root_text"]),
+        **(_weighed(values) if values["combine_rule"] is not None else {}),
     )
+
+
+def _weighed(values: Fields) -> dict[str, Any]:
+    """What rounds recorded before these columns existed do not have."""
+    return {
+        "rule": text_back(values["combine_rule"]),
+        "weights": from_json(values["combine_weights_json"]),
+        "masses": tuple(from_json(values["masses_json"])),
+        "dropped_masses": tuple(from_json(values["dropped_masses_json"])),
+        "winner": text_back(values["winner"]),
+    }
 
 
 def _verified(of: _Round) -> Verified:
@@ -161,7 +175,19 @@ def _completed(of: _Round) -> RoundCompleted:
             for row in of.rows["spans"]
         ),
         **{name: values[name] for name in COMMIT_FIELDS},
+        **(_told(values) if values["length_reason"] is not None else {}),
     )
+
+
+def _told(values: Fields) -> dict[str, Any]:
+    """What rounds recorded before these columns existed do not have."""
+    return {
+        "length_reason": text_back(values["length_reason"]),
+        "estimates": tuple(Estimate(*entry) for entry in from_json(values["estimates_json"])),
+        "predicted_ms": number_back(values["predicted_ms"]),
+        "ahead": tuple(Ahead(*entry) for entry in from_json(values["ahead_json"])),
+        "notes": tuple(from_json(values["notes_json"])),
+    }
 
 
 def _column(rows: Sequence[Fields], name: str) -> tuple[Any, ...]:

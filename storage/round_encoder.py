@@ -6,6 +6,7 @@ was of it is written with the end, and the columns of the missing events are NUL
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -109,6 +110,11 @@ class _RoundWriter:
             root_token_id=event.root_token_id,
             root_text=text_in(event.root_text),
             dropped_json=to_json(event.dropped),
+            combine_rule=text_in(event.rule),
+            combine_weights_json=to_json(event.weights),
+            masses_json=to_json(event.masses),
+            dropped_masses_json=to_json(event.dropped_masses),
+            winner=text_in(event.winner),
             num_nodes=size,
             tree_depth=max(event.depths, default=0),
         )
@@ -166,6 +172,11 @@ class _RoundWriter:
             num_new_tokens=len(event.token_ids),
             weights_json=to_json(event.weights),
             temperatures_json=to_json(event.temperatures),
+            length_reason=text_in(event.length_reason),
+            estimates_json=to_json([dataclasses.astuple(entry) for entry in event.estimates]),
+            predicted_ms=event.predicted_ms,
+            ahead_json=to_json([dataclasses.astuple(entry) for entry in event.ahead]),
+            notes_json=to_json(event.notes),
         )
 
 

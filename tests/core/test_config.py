@@ -33,14 +33,15 @@ DRAWN = ("sampled", "sampled_iid")
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("verify", VERIFIES)
 @pytest.mark.parametrize("draft", DRAFTS)
-def test_the_validity_matrix(draft: str, verify: str, temperature: float) -> None:
+@pytest.mark.parametrize("combine", COMBINES)
+def test_the_validity_matrix(draft: str, combine: str, verify: str, temperature: float) -> None:
     """ALGORITHMS 2, written out here a second time."""
-    config = SpeculationConfig(draft=draft, verify=verify)
+    config = SpeculationConfig(draft=draft, combine=combine, verify=verify)
     if temperature == 0.0:
         legal = draft not in DRAWN and verify in ("auto", "greedy", "match")
-    elif draft in DRAWN:
-        legal = verify in ("auto", "match", "mss")
-    elif draft == "auto":
+    elif combine == "union" and draft in DRAWN:
+        legal = verify in ("auto", "match", "mss", "traversal")
+    elif combine == "union" and draft == "auto":
         legal = verify != "greedy"
     else:
         legal = verify in ("auto", "match")
@@ -52,7 +53,7 @@ def test_the_validity_matrix(draft: str, verify: str, temperature: float) -> Non
         return
     resolved = config.resolved(temperature)
     assert resolved.draft in (*DETERMINISTIC, *DRAWN)
-    assert resolved.verify in lossless_rules(resolved.draft, temperature)
+    assert resolved.verify in lossless_rules(resolved.draft, temperature, combine)
     assert resolved.verify == verify or verify == "auto"
     assert resolved.resolved(temperature) == resolved
 
@@ -65,6 +66,7 @@ def test_the_validity_matrix(draft: str, verify: str, temperature: float) -> Non
         (0.0, "best_first", "match", ("best_first", "match")),
         (0.7, "auto", "auto", ("coupled", "match")),
         (0.7, "auto", "mss", ("sampled", "mss")),
+        (0.7, "auto", "traversal", ("sampled", "traversal")),
         (0.7, "sampled", "auto", ("sampled", "mss")),
         (0.7, "sampled_iid", "match", ("sampled_iid", "match")),
     ],
@@ -139,7 +141,7 @@ def test_fields_from_text(name: str, text: str, value: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("speed", "1", r"^field is 'speed': one of carry_over, combine, draft, "),
+        ("speed", "1", r"^field is 'speed': one of carry_over, combine, confidence_threshold, "),
         ("expansion", "1,x", r"^expansion is '1,x': whole numbers separated by commas"),
         ("expansion", "1,-2", r"^expansion is '1,-2'"),
         ("speculation_length", "many", r"^speculation_length is 'many': a whole number"),

@@ -7,9 +7,11 @@ from typing import Any
 from hypothesis import strategies as st
 
 from core.events import (
+    Ahead,
     Combined,
     Drafted,
     DraftRecord,
+    Estimate,
     ModelInfo,
     ProposalRecord,
     RoundCompleted,
@@ -92,6 +94,11 @@ def round_events(draw: st.DrawFn, run_id: str, number: int, seq: int) -> list[An
             dropped=many(st.tuples(names, small)),
             root_token_id=tokens,
             root_text=texts,
+            rule=texts,
+            weights=st.dictionaries(texts, floats, max_size=3),
+            masses=many(floats),
+            dropped_masses=many(floats),
+            winner=texts,
         ),
         st.builds(
             Verified,
@@ -125,6 +132,11 @@ def round_events(draw: st.DrawFn, run_id: str, number: int, seq: int) -> list[An
             spans=many(spans),
             kv_used=small,
             kv_capacity=small,
+            length_reason=texts,
+            estimates=many(st.builds(Estimate, small, small, floats, floats)),
+            predicted_ms=floats,
+            ahead=many(st.builds(Ahead, texts, small, floats, st.booleans(), floats, floats)),
+            notes=many(texts),
         ),
     )
     return [draw(kind) for kind in kinds]

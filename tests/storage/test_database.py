@@ -46,7 +46,7 @@ def test_a_blank_file_gets_the_schema(path: Path) -> None:
         assert database.table("runs").detect_fts() == "runs_fts"
         assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
         applied = [migration.name for migration in migrations.applied(database)]
-    assert applied == ["m001_runs", "m002_rounds", "m003_search", "m004_views"]
+    assert applied == ["m001_runs", "m002_rounds", "m003_search", "m004_views", "m005_minions"]
 
 
 def test_an_empty_file_is_a_blank_one(path: Path) -> None:
