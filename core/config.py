@@ -172,7 +172,8 @@ class SpeculationConfig:
         greedy = temperature == 0.0
         draft = self.draft
         if draft == "auto":
-            # An explicit mss or traversal asks for drawn drafts; everything else is best served by coupling.
+            # An explicit mss or traversal asks for drawn drafts; everything else is best served by
+            # coupling.
             drawn = "sampled" if self.verify in ("mss", "traversal") else "coupled"
             draft = "topk" if greedy else drawn
         if greedy and draft == "coupled":

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from core.models.language_model import LanguageModel, chain
 
-__all__ = ["NODE_COUNTS", "VerifyCosts", "measure_verify_costs"]
+__all__ = ["NODE_COUNTS", "Costs", "VerifyCosts", "measure_verify_costs"]
 
 NODE_COUNTS = (0, 1, 2, 4, 8, 12, 16, 24, 32, 48, 64)
 AFFORDABLE = 1.5
@@ -28,6 +28,23 @@ class VerifyCosts:
         """The largest measured n with t(n) <= 1.5 t(0), at least 1 (ALGORITHMS 1)."""
         limit = AFFORDABLE * self.ms[0]
         return max((n for n, cost in self.ms.items() if n and cost <= limit), default=1)
+
+
+class Costs:
+    """What the engine's machine has been measured to need; outlives runs.
+
+    The verification table is measured when first asked for.
+    """
+
+    def __init__(self, llm: LanguageModel) -> None:
+        self._llm = llm
+        self._verify: VerifyCosts | None = None
+
+    @property
+    def verify(self) -> VerifyCosts:
+        if self._verify is None:
+            self._verify = measure_verify_costs(self._llm)
+        return self._verify
 
 
 def measure_verify_costs(llm: LanguageModel) -> VerifyCosts:

@@ -14,20 +14,20 @@ from collections.abc import Sequence as Many
 from core.bookends import run_completed, run_started
 from core.combine import COMBINE_RULES
 from core.config import Request, SpeculationConfig
-from core.costs import VerifyCosts, measure_verify_costs
+from core.costs import Costs
 from core.drafters import make_drafters
 from core.drafters.base import Ask, cut_shape, shape_nodes
 from core.errors import EngineBusyError
 from core.events import Event, RunStarted
 from core.intake import prepare
-from core.length import LENGTH_POLICIES
+from core.length import make_policy
 from core.models.language_model import Feed, chain
 from core.models.loading import LoadedModels
 from core.record import Recorder
 from core.sampling import Target
 from core.sequence import Sequence, Timed
 from core.tree import ROOT
-from core.turn import Live, Turn
+from core.turn import Live, Turn, outcome_of
 from core.verify import Case, verify
 
 __all__ = ["Engine"]
@@ -44,7 +44,7 @@ class Engine:
         self._llm = models.llm
         self._drafters = make_drafters(models)
         self._recorder = Recorder(models.tokenizer)
-        self._costs: VerifyCosts | None = None
+        self.costs = Costs(models.llm)
 
     # -- the public face --
 
@@ -80,7 +80,7 @@ class Engine:
     def round(self, live: Many[Live]) -> Iterator[Event]:
         """Draft, combine, verify, commit: one round of every live request, in one LLM pass."""
         record = self._recorder
-        turns = [Turn(one, one.policy.next(), one.sequence.root_position) for one in live]
+        turns = [Turn(one, one.policy.choose(), one.sequence.root_position) for one in live]
 
         self._draft(turns)
         for turn in turns:
@@ -123,12 +123,16 @@ class Engine:
         shape = config.shape(min(turn.length, sequence.room))
         if not shape:
             return []
+        choice = turn.choice
         asks = []
         for index, budget in enumerate(live.budgets(shape_nodes(shape))):
             # Best first spends its budget by score; the others are cut beforehand.
             fitted = shape if config.draft == "best_first" else cut_shape(shape, budget)
-            if budget and fitted:
-                asks.append(Ask(sequence, index, config.draft, fitted, budget))
+            name = live.drafters[index].name
+            wanted = choice.drafters is None or name in choice.drafters
+            if budget and fitted and wanted:
+                ask = Ask(sequence, index, config.draft, fitted, budget, name, choice.stop)
+                asks.append(ask)
         return asks
 
     def _open(self, turn: Turn, index: int) -> None:
@@ -189,8 +193,7 @@ class Engine:
             for index in live.opened:
                 live.drafters[index].commit(sequence, turn.drafts.get(index), committed)
         turn.timed.append(Timed("commit", "commit", start, time.perf_counter()))
-        forward = next(t for t in turn.timed if t.lane == "llm")
-        live.policy.observe(turn.length, len(verdict.path), (forward.end - forward.start) * 1000)
+        live.policy.observe(outcome_of(turn, committed))
         turn.timed = [*live.timed, *turn.timed]
         live.timed.clear()
         kv = (self._llm.length(live.row), self._llm.slots)
@@ -204,13 +207,6 @@ class Engine:
         return event
 
     # -- a request's way in and out, for `generate_many` and the worker --
-
-    @property
-    def costs(self) -> VerifyCosts:
-        """What verification costs here; measured when first asked for."""
-        if self._costs is None:
-            self._costs = measure_verify_costs(self._llm)
-        return self._costs
 
     def prepare(self, request: Request) -> Sequence:
         """Checks a request and turns it into a sequence; no model runs. See `core.intake`."""
@@ -236,7 +232,7 @@ class Engine:
             sequence,
             self._llm.open_row(),
             tuple(self._drafters[name] for name in speculation.drafters),
-            LENGTH_POLICIES[speculation.length](speculation),
+            make_policy(speculation, self.costs),
             nodes,
         )
 
@@ -265,4 +261,4 @@ class Engine:
         if isinstance(config.max_tree_nodes, int):
             return config.max_tree_nodes
         plain = not config.drafters or config.speculation_length == 0
-        return 1 if plain else self.costs.affordable_nodes()
+        return 1 if plain else self.costs.verify.affordable_nodes()

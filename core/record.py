@@ -151,6 +151,7 @@ class Recorder:
     def completed(self, turn: Turn, cut: Cut, kv: tuple[int, int]) -> RoundCompleted:
         """`kv`: slots used and capacity."""
         live, sequence = turn.live, turn.live.sequence
+        following = live.policy.choose()
         accepted = min(len(turn.verdict.path), len(cut.token_ids))
         beyond = max(0, turn.tree.depth - len(cut.token_ids)) if cut.finish_reason else 0
         return RoundCompleted(
@@ -165,12 +166,15 @@ class Recorder:
             num_accepted=accepted,
             num_cut=beyond,
             speculation_length=turn.length,
-            next_speculation_length=live.policy.next(),
+            next_speculation_length=following.length,
             weights={drafter.name: 1.0 for drafter in live.drafters},
             temperatures={d.name: d.temperature(sequence) for d in live.drafters},
             spans=sequence.spans(turn.timed),
             kv_used=kv[0],
             kv_capacity=kv[1],
+            length_reason=following.reason,
+            estimates=following.estimates,
+            predicted_ms=turn.choice.predicted_ms,
         )
 
 

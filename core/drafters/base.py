@@ -12,10 +12,11 @@ from typing import Protocol
 
 import torch
 
+from core.length.base import Stop
 from core.sequence import Sequence, Timed
 from core.tree import ROOT, depths_of
 
-__all__ = ["Ask", "Draft", "Drafter", "cut_shape", "shape_nodes"]
+__all__ = ["Ask", "Draft", "Drafter", "chances_of", "cut_shape", "shape_nodes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,8 @@ class Ask:
     """One sequence's turn to draft. `index` is the drafter's place in the run's fixed order.
 
     `shape` <k1,...,km>: children per frontier node at each step, already cut to `budget` nodes; its
-    length bounds the depth. `kind` is a draft kind of `core.config.DRAFTS`.
+    length bounds the depth. `kind` is a draft kind of `core.config.DRAFTS`. `stop`, asked by the
+    drafter's `name`, may end the draft earlier (None: nothing does).
     """
 
     sequence: Sequence
@@ -31,6 +33,17 @@ class Ask:
     kind: str
     shape: tuple[int, ...]
     budget: int
+    name: str = ""
+    stop: Stop | None = None
+
+    @property
+    def worth_starting(self) -> bool:
+        """Whether there is a step to take, and the length policy wants it taken."""
+        return bool(self.shape) and self.steps(1, [1.0])
+
+    def steps(self, depth: int, chances: Many[float]) -> bool:
+        """See `core.length.Stop.steps`."""
+        return self.stop is None or self.stop.steps(self.name, depth, chances)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +55,8 @@ class Draft:
     `q`) that the children of `parent` were taken from; `fed[node]` the order in which the drafter's
     model was fed its nodes (its pending index there). `logits`: (rows, V) float32, unprocessed.
     `utilities`: what the scores are the softmax of, if not `logits` (coupled drafts). `q`: (rows,
-    V) float64, only where tokens were drawn.
+    V) float64, only where tokens were drawn. `passes`: the drafter's model passes, the catch-up's
+    included.
     """
 
     token_ids: list[int] = field(default_factory=list)
@@ -56,6 +70,7 @@ class Draft:
     utilities: torch.Tensor | None = None
     q: torch.Tensor | None = None
     timed: tuple[Timed, ...] = ()
+    passes: int = 0
 
     def __len__(self) -> int:
         return len(self.token_ids)
@@ -111,6 +126,15 @@ class Drafter(Protocol):
     def temperature(self, sequence: Sequence) -> float:
         """The calibration temperature of its scores; 1 where there is none."""
         ...
+
+
+def chances_of(draft: Draft) -> tuple[float, ...]:
+    """Each node's product of scores from the root down: its chance to be accepted, as the drafter
+    sees it."""
+    chances: list[float] = []
+    for parent, score in zip(draft.parents, draft.scores, strict=True):
+        chances.append(score * (1.0 if parent == ROOT else chances[parent]))
+    return tuple(chances)
 
 
 def shape_nodes(shape: Many[int]) -> int:

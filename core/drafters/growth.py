@@ -45,6 +45,7 @@ class _Tree:
         self.out = Draft()
         self.frontier = [ROOT]
         self.depth_of = {ROOT: 0}
+        self.value = {ROOT: 1.0}
         self._paths: dict[int, tuple[int, ...]] = {ROOT: ()}
         self._proposer = proposer(ask.kind, greedy=ask.sequence.sampling.greedy)
         self._logits: list[torch.Tensor] = []
@@ -85,12 +86,22 @@ class _Tree:
         self.out.qs.append(q)
         self.out.ranks.append(rank)
         self.depth_of[node] = self.depth_of[parent] + 1
+        self.value[node] = self.value[parent] * score
         self._paths[node] = (*self._paths[parent], rank)
         return node
 
     def grows(self, node: int) -> bool:
-        """An end-of-text node has no children."""
-        return self.out.token_ids[node] not in self.ask.sequence.eos_ids
+        """An end-of-text node has no children, nor has one that the length policy stops at."""
+        if self.out.token_ids[node] in self.ask.sequence.eos_ids:
+            return False
+        return self.ask.stop is None or self.ask.stop.grows(self.out.scores[node])
+
+    def worth_feeding(self, nodes: list[int]) -> list[int]:
+        """`nodes`, all of one depth, if another pass to get their children is worth it."""
+        if not nodes:
+            return nodes
+        chances = [self.value[node] for node in nodes]
+        return nodes if self.ask.steps(self.depth_of[nodes[0]] + 1, chances) else []
 
     def finished(self) -> Draft:
         out = self.out
@@ -124,7 +135,7 @@ class Layered(_Tree):
             for rank, child in enumerate(family)
         ]
         last = self._step == len(self.ask.shape)
-        self.frontier = [] if last else [node for node in born if self.grows(node)]
+        self.frontier = self.worth_feeding([] if last else [n for n in born if self.grows(n)])
 
     def draft(self) -> Draft:
         return self.finished()
@@ -139,7 +150,6 @@ class BestFirst(_Tree):
 
     def __init__(self, ask: Ask, calibration: Calibration) -> None:
         super().__init__(ask, calibration)
-        self._value = {ROOT: 1.0}
         self._width = max(2, *ask.shape)
 
     def absorb(self, logits: torch.Tensor) -> None:
@@ -147,10 +157,8 @@ class BestFirst(_Tree):
         born = []
         for parent, family in zip(self.frontier, proposals.children, strict=True):
             for rank, child in enumerate(family):
-                node = self.add(parent, rank, child.token_id, child.score, child.q)
-                self._value[node] = self._value[parent] * child.score
-                born.append(node)
-        self.frontier = self._next(born)
+                born.append(self.add(parent, rank, child.token_id, child.score, child.q))
+        self.frontier = self.worth_feeding(self._next(born))
 
     def _next(self, born: list[int]) -> list[int]:
         if not born or self.depth_of[born[0]] >= len(self.ask.shape):
@@ -158,11 +166,11 @@ class BestFirst(_Tree):
         kept = set(self._kept())
         # Children of a node that is not kept could not be kept either.
         worth = [node for node in born if node in kept and self.grows(node)]
-        worth.sort(key=lambda node: -self._value[node])
+        worth.sort(key=lambda node: -self.value[node])
         return worth[: self._width]
 
     def _kept(self) -> list[int]:
-        nodes = sorted(range(len(self.out)), key=lambda node: (-self._value[node], node))
+        nodes = sorted(range(len(self.out)), key=lambda node: (-self.value[node], node))
         return sorted(nodes[: self.ask.budget])
 
     def draft(self) -> Draft:

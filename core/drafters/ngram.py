@@ -56,7 +56,7 @@ class NgramDrafter:
         for ask in asks:
             start = time.perf_counter()
             state = self._states[ask.sequence.run_id]
-            tokens = self._continuation(state, ask)
+            tokens = self._continuation(state, ask) if ask.worth_starting else []
             score = state.hits[state.match] / state.tries[state.match]
             timed = Timed(self._name, "draft", start, time.perf_counter())
             drafts.append(_chain(tokens, score, timed))

@@ -67,19 +67,19 @@ class SsmDrafter:
         growths = {
             i: growth(ask, self._states[ask.sequence.run_id].calibration)
             for i, ask in fitting.items()
-            if ask.shape
+            if ask.worth_starting
         }
         if not growths:
             return [Draft() for _ in asks]
         logits = self._catch_up([fitting[i] for i in growths])
         caught_up = time.perf_counter()
-        self._grow(growths, fitting, logits)
+        passes = self._grow(growths, fitting, logits)
         timed = (
             Timed(self._name, "catch_up", start, caught_up),
             Timed(self._name, "draft", caught_up, time.perf_counter()),
         )
         return [
-            replace(growths[i].draft(), timed=timed) if i in growths else Draft()
+            replace(growths[i].draft(), timed=timed, passes=passes[i]) if i in growths else Draft()
             for i in range(len(asks))
         ]
 
@@ -125,14 +125,18 @@ class SsmDrafter:
 
     def _grow(
         self, growths: dict[int, Growth], asks: dict[int, Ask], logits: list[torch.Tensor]
-    ) -> None:
+    ) -> dict[int, int]:
+        """Drives the growths in lock-step; the passes each took part in."""
         active = list(growths)
+        passes = dict.fromkeys(active, 1)
         while True:
             for i, rows in zip(active, logits, strict=True):
                 growths[i].absorb(rows)
             active = [i for i in active if growths[i].frontier]
             if not active:
-                return
+                return passes
+            for i in active:
+                passes[i] += 1
             feeds = [self._feed(self._row(asks[i]), growths[i]) for i in active]
             logits = [self._padded(rows) for rows in self._model.forward(feeds)]
 

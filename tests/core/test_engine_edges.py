@@ -155,7 +155,7 @@ def test_costs_are_measured_for_every_size_that_fits_and_once() -> None:
     short, _ = tables(context=20)
     assert set(measure_verify_costs(short).ms) == {n for n in NODE_COUNTS if 5 + n + 1 <= 20}
     engine = engine_of(llm, ssms)
-    assert engine.costs is engine.costs
+    assert engine.costs.verify is engine.costs.verify
 
 
 def test_an_automatic_budget_follows_the_costs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,7 +165,7 @@ def test_an_automatic_budget_follows_the_costs(monkeypatch: pytest.MonkeyPatch) 
         measured.append(llm)
         return VerifyCosts({0: 2.0, 1: 2.0, 8: 2.9, 12: 3.1}, 64)
 
-    monkeypatch.setattr("core.engine.measure_verify_costs", measure)
+    monkeypatch.setattr("core.costs.measure_verify_costs", measure)
     engine = engine_of(*tables())
     for _ in range(2):
         started = next(iter(engine.generate(Request("w1", SamplingParams(2)))))

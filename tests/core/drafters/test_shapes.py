@@ -10,7 +10,7 @@ from core.config import SpeculationConfig
 from core.drafters import make_drafters, resolve_drafters
 from core.drafters.base import Draft, cut_shape, shape_nodes
 from core.errors import ConfigError
-from core.length import LENGTH_POLICIES, Fixed
+from core.length import LENGTH_POLICIES, Choice, Fixed, RoundOutcome
 from core.turn import Live
 from tests.fakes import TableModel, loaded_tables, random_table, sequence_of
 from tests.laws.trees import LAW
@@ -115,11 +115,11 @@ def test_every_ssm_and_prompt_lookup_are_drafters() -> None:
 
 @pytest.mark.parametrize("length", [0, 1, 16])
 def test_a_fixed_length_stays(length: int) -> None:
-    policy = LENGTH_POLICIES["fixed"](SpeculationConfig(speculation_length=length))
-    for accepted in range(3):
-        assert policy.next() == length
-        policy.observe(length, accepted, 1.0)
-    assert policy.next() == length
+    policy = Fixed(SpeculationConfig(speculation_length=length))
+    for tokens in range(1, 4):
+        assert policy.choose() == Choice(length)
+        policy.observe(RoundOutcome(length, tokens, length, 1.0, 2.0))
+    assert policy.choose() == Choice(length)
 
 
 def test_every_length_of_the_configuration_has_a_policy() -> None:

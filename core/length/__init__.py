@@ -1,0 +1,34 @@
+"""Speculation length policies, by name: how many steps the next draft takes. 0 is plain
+decoding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from core.config import SpeculationConfig
+from core.costs import Costs
+from core.length.base import Choice, DraftOutcome, LengthPolicy, RoundOutcome, Stop
+from core.length.fixed import Fixed
+
+__all__ = [
+    "LENGTH_POLICIES",
+    "Choice",
+    "DraftOutcome",
+    "Fixed",
+    "LengthPolicy",
+    "RoundOutcome",
+    "Stop",
+    "make_policy",
+]
+
+Maker = Callable[[SpeculationConfig, Costs], LengthPolicy]
+
+LENGTH_POLICIES: Mapping[str, Maker] = MappingProxyType(
+    {"fixed": lambda config, costs: Fixed(config)}
+)
+
+
+def make_policy(config: SpeculationConfig, costs: Costs) -> LengthPolicy:
+    """A fresh policy for one run; `costs` is the engine's and outlives it."""
+    return LENGTH_POLICIES[config.length](config, costs)

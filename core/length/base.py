@@ -1,0 +1,97 @@
+"""The length policy's protocol: what it may decide before and during a draft, and what it is told.
+
+Plain numbers only: a policy never sees a model, a tree or a token. One policy serves one run; what
+it measured about the machine (`Costs`) belongs to the engine and outlives the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from core.events import Estimate
+
+__all__ = ["Choice", "DraftOutcome", "LengthPolicy", "RoundOutcome", "Stop"]
+
+
+class Stop(Protocol):
+    """Asked while a drafter drafts; answers depend on what is drafted already, never on what a
+    further step would draw."""
+
+    def grows(self, score: float) -> bool:
+        """Whether a node whose own score is this may have children."""
+        ...
+
+    def steps(self, drafter: str, depth: int, chances: Sequence[float]) -> bool:
+        """Whether another model pass is worth its time, which would put children at `depth` (from
+        1; depth 1 is asked too, with chances [1.0]) below nodes whose chances to be accepted, as
+        products of scores, are `chances`."""
+        ...
+
+    def keeps(self, drafter: str, depth: int, chance: float) -> bool:
+        """Whether a drafted node is worth verifying. Its parent is kept if it is. Not asked where
+        nothing drawn may be dropped (`mss`, `traversal`)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The coming round: at most `length` steps (0: plain decoding, no drafter runs).
+
+    `drafters`: who drafts, None for all. `estimates`: what is expected of each candidate;
+    `predicted_ms`: of this round (0: nothing is). `reason`: a sentence for the reader.
+    """
+
+    length: int
+    reason: str = ""
+    drafters: frozenset[str] | None = None
+    stop: Stop | None = None
+    estimates: tuple[Estimate, ...] = ()
+    predicted_ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class DraftOutcome:
+    """What one drafter's draft cost and came to.
+
+    `ms`: catch-up and drafting together, `steps` model passes after the catch-up's own. Drafted
+    nodes with their depths and `chances` (products of scores), in parallel. `accepted_depth`: how
+    far its own tree went along with the committed text. `credit`: accepted tokens that no drafter
+    before it (in the run's order) proposed.
+    """
+
+    ms: float
+    steps: int
+    depths: tuple[int, ...]
+    chances: tuple[float, ...]
+    accepted_depth: int
+    credit: int
+
+
+@dataclass(frozen=True, slots=True)
+class RoundOutcome:
+    """What one round cost and gave; `length` is what was chosen for it.
+
+    `num_tokens` committed (accepted and the LLM's own, before any cut), `num_nodes` verified in
+    `verify_ms` (the LLM's pass); `round_ms` from the first draft to the commit.
+    """
+
+    length: int
+    num_tokens: int
+    num_nodes: int
+    verify_ms: float
+    round_ms: float
+    drafts: Mapping[str, DraftOutcome] = field(default_factory=dict)
+
+
+class LengthPolicy(Protocol):
+    """Chooses each round's length and learns from what came of it."""
+
+    def choose(self) -> Choice:
+        """The coming round. Asked once a round; asking again without `observe` changes nothing."""
+        ...
+
+    def observe(self, outcome: RoundOutcome) -> None:
+        """What the last chosen round came to."""
+        ...
