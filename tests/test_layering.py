@@ -32,7 +32,7 @@ FORBIDDEN: dict[str, tuple[str, ...]] = {
 }
 # Inside core: a module imports its own layer and those before it.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "checks"),
+    ("errors", "checks", "choices"),
     ("config", "events"),
     ("metrics", "tree", "noise", "sampling", "detokenize", "outcome", "threads"),
     ("models", "costs"),
