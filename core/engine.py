@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from collections.abc import Sequence as Many
 
 from core.bookends import run_completed, run_started
-from core.combine import COMBINE_RULES
+from core.combine import combine
 from core.config import Request, SpeculationConfig
 from core.costs import Costs
 from core.drafters import make_drafters
-from core.drafters.base import Ask, cut_shape, shape_nodes
+from core.drafting import Drafting
 from core.errors import EngineBusyError
 from core.events import Event, RunStarted
 from core.intake import prepare
@@ -27,8 +27,9 @@ from core.record import Recorder
 from core.sampling import Target
 from core.sequence import Sequence, Timed
 from core.tree import ROOT
-from core.turn import Live, Turn, outcome_of
+from core.turn import Live, Turn, outcome_of, reward
 from core.verify import Case, verify
+from core.weights import Weights, make_weights
 
 __all__ = ["Engine"]
 
@@ -42,7 +43,8 @@ class Engine:
         self.models = models
         self.busy = threading.Lock()
         self._llm = models.llm
-        self._drafters = make_drafters(models)
+        self._drafting = Drafting(make_drafters(models))
+        self._carried: dict[tuple[str, ...], Weights] = {}
         self._recorder = Recorder(models.tokenizer)
         self.costs = Costs(models.llm)
 
@@ -82,7 +84,7 @@ class Engine:
         record = self._recorder
         turns = [Turn(one, one.policy.choose(), one.sequence.root_position) for one in live]
 
-        self._draft(turns)
+        self._drafting.draft(turns)
         for turn in turns:
             yield self._observed(turn, record.drafted(turn))
 
@@ -94,58 +96,17 @@ class Engine:
         for turn in turns:
             yield self._observed(turn, record.verified(turn))
 
+        reward(turns)
         for turn in turns:
             yield self._observed(turn, self._commit(turn))
             if turn.live.sequence.finish_reason:
                 yield run_completed(turn.live.sequence)
 
-    def _draft(self, turns: Many[Turn]) -> None:
-        asks: dict[str, list[tuple[Turn, Ask]]] = {}
-        for turn in turns:
-            for ask in self._asks(turn):
-                drafter = turn.live.drafters[ask.index]
-                asks.setdefault(drafter.name, []).append((turn, ask))
-        for name, asked in asks.items():
-            for turn, ask in asked:
-                self._open(turn, ask.index)
-            drafts = self._drafters[name].draft([ask for _, ask in asked])
-            for (turn, ask), draft in zip(asked, drafts, strict=True):
-                turn.drafts[ask.index] = draft
-                turn.timed.extend(draft.timed)
-        for turn in turns:
-            # A neighbour in the batch may have asked in another order: each keeps its own.
-            turn.drafts = dict(sorted(turn.drafts.items()))
-
-    def _asks(self, turn: Turn) -> list[Ask]:
-        """What each drafter is asked for: shapes and budgets, fixed before anything is drawn."""
-        live, sequence = turn.live, turn.live.sequence
-        config = sequence.speculation
-        shape = config.shape(min(turn.length, sequence.room))
-        if not shape:
-            return []
-        choice = turn.choice
-        asks = []
-        for index, budget in enumerate(live.budgets(shape_nodes(shape))):
-            # Best first spends its budget by score; the others are cut beforehand.
-            fitted = shape if config.draft == "best_first" else cut_shape(shape, budget)
-            name = live.drafters[index].name
-            wanted = choice.drafters is None or name in choice.drafters
-            if budget and fitted and wanted:
-                ask = Ask(sequence, index, config.draft, fitted, budget, name, choice.stop)
-                asks.append(ask)
-        return asks
-
-    def _open(self, turn: Turn, index: int) -> None:
-        live = turn.live
-        if index not in live.opened:
-            live.opened.add(index)
-            live.timed.extend(live.drafters[index].open(live.sequence))
-
     def _combine(self, turns: Many[Turn]) -> None:
         for turn in turns:
             start = time.perf_counter()
-            rule = COMBINE_RULES[turn.live.sequence.speculation.combine]
-            turn.combined = rule(turn.drafts)
+            rule = turn.speculation.combine
+            turn.combined = combine(rule, turn.drafts, turn.ballot, turn.keep)
             turn.timed.append(Timed("combine", "combine", start, time.perf_counter()))
 
     def _verify(self, turns: Many[Turn]) -> None:
@@ -231,8 +192,9 @@ class Engine:
         return Live(
             sequence,
             self._llm.open_row(),
-            tuple(self._drafters[name] for name in speculation.drafters),
+            self._drafting.named(speculation.drafters),
             make_policy(speculation, self.costs),
+            self._weights(speculation),
             nodes,
         )
 
@@ -254,6 +216,13 @@ class Engine:
         for index in live.opened:
             live.drafters[index].close(live.sequence)
         live.opened.clear()
+
+    def _weights(self, config: SpeculationConfig) -> Weights:
+        """Even ones, or with `carry_over` those that earlier runs of these drafters left."""
+        if not config.carry_over:
+            return make_weights(config, config.drafters)
+        key = (config.weights, *config.drafters)
+        return self._carried.setdefault(key, make_weights(config, config.drafters))
 
     def _max_tree_nodes(self, config: SpeculationConfig) -> int | None:
         if config.max_tree_nodes == "uncut":

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from core.choices import WEIGHTED_COMBINES
 from core.detokenize import token_texts
 from core.drafters.base import Draft
 from core.events import (
@@ -90,6 +91,11 @@ class Recorder:
             tuple((names[drafter], node) for drafter, node in turn.combined.dropped),
             root,
             self.texts([root])[0],
+            turn.speculation.combine,
+            turn.live.weights.values() if turn.speculation.combine in WEIGHTED_COMBINES else {},
+            turn.combined.masses,
+            turn.combined.dropped_masses,
+            turn.winner,
         )
 
     def verified(self, turn: Turn) -> Verified:
@@ -167,7 +173,7 @@ class Recorder:
             num_cut=beyond,
             speculation_length=turn.length,
             next_speculation_length=following.length,
-            weights={drafter.name: 1.0 for drafter in live.drafters},
+            weights=live.weights.values(),
             temperatures={d.name: d.temperature(sequence) for d in live.drafters},
             spans=sequence.spans(turn.timed),
             kv_used=kv[0],

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence as Many
 from dataclasses import dataclass, field
 
-from core.combine import CombinedTree
+from core.choices import WEIGHTED_COMBINES
+from core.combine import Ballot, CombinedTree
+from core.config import SpeculationConfig
 from core.drafters.base import Draft, Drafter, chances_of
 from core.length import Choice, DraftOutcome, LengthPolicy, RoundOutcome
 from core.metrics import LLM_LANE
@@ -13,8 +16,11 @@ from core.sampling import Target
 from core.sequence import Sequence, Timed
 from core.tree import TokenTree
 from core.verify import Verdict
+from core.weights import Weights
 
-__all__ = ["Live", "Turn", "outcome_of"]
+__all__ = ["Live", "Turn", "outcome_of", "reward"]
+
+KEEPS_ALL = ("mss", "traversal")
 
 
 @dataclass(eq=False)
@@ -28,15 +34,21 @@ class Live:
     row: int
     drafters: tuple[Drafter, ...]
     policy: LengthPolicy
+    weights: Weights
     max_tree_nodes: int | None
     opened: set[int] = field(default_factory=set)
     timed: list[Timed] = field(default_factory=list)
 
     def budgets(self, full: int) -> list[int]:
-        """`max_tree_nodes` divided among the drafters; `full` each where it is uncut."""
+        """`max_tree_nodes` divided among the drafters; `full` each where it is uncut.
+
+        Where a rule verifies a part of what was drafted, or all draft one tree, each has it all.
+        """
         count = len(self.drafters)
         if self.max_tree_nodes is None:
             return [full] * count
+        if self.sequence.speculation.combine in WEIGHTED_COMBINES:
+            return [self.max_tree_nodes] * count
         share, rest = divmod(self.max_tree_nodes, count) if count else (0, 0)
         return [share + (1 if index < rest else 0) for index in range(count)]
 
@@ -55,6 +67,30 @@ class Turn:
     timed: list[Timed] = field(default_factory=list)
 
     @property
+    def speculation(self) -> SpeculationConfig:
+        return self.live.sequence.speculation
+
+    @property
+    def ballot(self) -> Ballot:
+        """What the combine rule may weigh with."""
+        weights = self.live.weights.values()
+        by_index = {i: weights[drafter.name] for i, drafter in enumerate(self.live.drafters)}
+        return Ballot(by_index, self.speculation.vote_nodes)
+
+    def keep(self, drafter: int, depth: int, chance: float) -> bool:
+        """Whether the length policy finds a node worth verifying; nothing drawn is dropped."""
+        stop = self.choice.stop
+        if stop is None or self.speculation.verify in KEEPS_ALL:
+            return True
+        return stop.keeps(self.live.drafters[drafter].name, depth, chance)
+
+    @property
+    def winner(self) -> str:
+        """The drafter whose sequence a vote chose, if there was one."""
+        index = self.combined.winner
+        return "" if index is None else self.live.drafters[index].name
+
+    @property
     def length(self) -> int:
         """Steps that were chosen for this round's drafts."""
         return self.choice.length
@@ -62,6 +98,19 @@ class Turn:
     @property
     def tree(self) -> TokenTree:
         return self.combined.tree
+
+
+def reward(turns: Many[Turn]) -> None:
+    """Tells the weights which drafter won each request's vote and what came of it; requests that
+    share their weights are one batch."""
+    batches: dict[int, tuple[Weights, list[tuple[str, float]]]] = {}
+    for turn in turns:
+        if turn.winner and len(turn.tree):
+            share = len(turn.verdict.path) / len(turn.tree)
+            weights = turn.live.weights
+            batches.setdefault(id(weights), (weights, []))[1].append((turn.winner, share))
+    for weights, wins in batches.values():
+        weights.won(wins)
 
 
 def outcome_of(turn: Turn, committed: tuple[int, ...]) -> RoundOutcome:

@@ -127,6 +127,12 @@ class Drafter(Protocol):
         """The calibration temperature of its scores; 1 where there is none."""
         ...
 
+    def likelihoods(self, sequence: Sequence) -> list[float]:
+        """The unprocessed, uncalibrated probabilities it gave to tokens of the text, in their
+        order, since it was last asked; NaN where it had nothing to say. Kept only for runs whose
+        weights need them (`core.weights`)."""
+        ...
+
 
 def chances_of(draft: Draft) -> tuple[float, ...]:
     """Each node's product of scores from the root down: its chance to be accepted, as the drafter

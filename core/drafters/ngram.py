@@ -7,6 +7,7 @@ proposal is deterministic, so its q is one-hot.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence as Many
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 from core.drafters.base import Ask, Draft
 from core.sequence import Sequence, Timed
 from core.tree import ROOT
+from core.weights import needs_likelihoods
 
 __all__ = ["NGRAM", "NgramDrafter"]
 
@@ -34,6 +36,7 @@ class _State:
     match: int = 0
     hits: list[float] = field(default_factory=lambda: [1.0] * (LONGEST_MATCH + 1))
     tries: list[float] = field(default_factory=lambda: [2.0] * (LONGEST_MATCH + 1))
+    told: list[float] = field(default_factory=list)
 
 
 class NgramDrafter:
@@ -64,9 +67,13 @@ class NgramDrafter:
 
     def commit(self, sequence: Sequence, draft: Draft | None, token_ids: tuple[int, ...]) -> None:
         state = self._states.get(sequence.run_id)
-        if state is None or draft is None or not len(draft):
+        if state is None:
             return
-        accepted = len(draft.walk(token_ids))
+        accepted = len(draft.walk(token_ids)) if draft is not None else 0
+        if needs_likelihoods(sequence.speculation):
+            state.told += _told(draft, accepted, len(token_ids))
+        if draft is None or not len(draft):
+            return
         state.hits[state.match] += accepted
         # The first rejected token was tried too; those behind it were not.
         state.tries[state.match] += min(accepted + 1, len(draft))
@@ -76,6 +83,13 @@ class NgramDrafter:
 
     def temperature(self, sequence: Sequence) -> float:
         return 1.0
+
+    def likelihoods(self, sequence: Sequence) -> list[float]:
+        state = self._states.get(sequence.run_id)
+        told = state.told if state else []
+        if state:
+            state.told = []
+        return told
 
     def _continuation(self, state: _State, ask: Ask) -> list[int]:
         tokens = ask.sequence.tokens
@@ -96,6 +110,15 @@ def _index(state: _State, tokens: list[int]) -> None:
         for length in range(1, min(LONGEST_MATCH, end) + 1):
             state.where[tuple(tokens[end - length : end])] = end
         state.indexed = end
+
+
+def _told(draft: Draft | None, accepted: int, count: int) -> list[float]:
+    """What it gave to `count` committed tokens, of which it foretold the first `accepted`."""
+    scores = draft.scores if draft is not None else []
+    right = scores[:accepted][:count]
+    wrong = [0.0] if len(scores) > accepted else []  # behind a wrong token it said nothing
+    told = (right + wrong)[:count]
+    return told + [math.nan] * (count - len(told))
 
 
 def _until_end(tokens: list[int], eos_ids: frozenset[int]) -> list[int]:

@@ -40,7 +40,7 @@ def test_closing_the_iterator_gives_everything_back(steps: int) -> None:
     events.close()
     assert open_rows(engine) == [(), (), ()]
     assert not engine.busy.locked()
-    assert all(not drafter._states for drafter in engine._drafters.values())
+    assert all(not drafter._states for drafter in engine._drafting._drafters.values())
 
 
 @pytest.mark.parametrize("place", ["llm", "same"])

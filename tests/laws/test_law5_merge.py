@@ -7,13 +7,14 @@ changes nothing but the order of the lists. What best first keeps is closed unde
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from core import SpeculationConfig
-from core.combine import union
+from core.combine import CombinedTree, combine
 from core.drafters.base import Ask, Draft
 from core.drafters.calibration import Calibration
 from core.drafters.growth import BestFirst
@@ -22,6 +23,10 @@ from tests.fakes import TableModel, random_table, sequence_of
 from tests.laws.trees import LAW, drafts, paths
 
 Path = tuple[int, ...]
+
+
+def union(drafts: Mapping[int, Draft]) -> CombinedTree:
+    return combine("union", drafts)
 
 
 def tree_paths(tree: TokenTree) -> list[Path]:

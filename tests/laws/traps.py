@@ -13,8 +13,8 @@ from types import MappingProxyType
 import pytest
 import torch
 
-from core import combine, engine, verify
-from core.combine import CombinedTree, union
+from core import engine, verify
+from core.combine import CombinedTree, combine
 from core.drafters import growth
 from core.drafters.base import Draft
 from core.drafters.growth import _restricted
@@ -27,25 +27,28 @@ __all__ = ["TRAPS", "PositionlessKeys"]
 
 Patch = pytest.MonkeyPatch
 Offers = list[tuple[Proposal, int]]
+Rule = Callable[[Mapping[int, Draft]], CombinedTree]
 
 
-def _combine_with(patch: Patch, rule: Callable[[Mapping[int, Draft]], CombinedTree]) -> None:
-    patch.setattr(engine, "COMBINE_RULES", {**combine.COMBINE_RULES, "union": rule})
+def _combine_with(patch: Patch, rule: Rule) -> None:
+    patch.setattr(engine, "combine", lambda name, drafts, ballot, keep: rule(drafts))
 
 
-def _keeping(keep: Callable[[tuple[Proposal, ...]], tuple[Proposal, ...]]) -> combine.Combiner:
+def _keeping(keep: Callable[[tuple[Proposal, ...]], tuple[Proposal, ...]]) -> Rule:
     def rule(drafts: Mapping[int, Draft]) -> CombinedTree:
-        tree = union(drafts).tree
+        tree = combine("union", drafts).tree
         return CombinedTree(replace(tree, proposals=tuple(keep(p) for p in tree.proposals)))
 
     return rule
 
 
-def _dropping(lose: Callable[[Draft], set[int]]) -> combine.Combiner:
+def _dropping(lose: Callable[[Draft], set[int]]) -> Rule:
     """A union of drafts without the nodes that `lose` names, and what hangs under them."""
 
     def rule(drafts: Mapping[int, Draft]) -> CombinedTree:
-        return union({index: _without(draft, lose(draft)) for index, draft in drafts.items()})
+        return combine(
+            "union", {index: _without(draft, lose(draft)) for index, draft in drafts.items()}
+        )
 
     return rule
 

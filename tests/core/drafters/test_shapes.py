@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +14,7 @@ from core.drafters.base import Draft, cut_shape, shape_nodes
 from core.errors import ConfigError
 from core.length import LENGTH_POLICIES, Choice, Fixed, RoundOutcome
 from core.turn import Live
+from core.weights import make_weights
 from tests.fakes import TableModel, loaded_tables, random_table, sequence_of
 from tests.laws.trees import LAW
 
@@ -54,8 +57,10 @@ def test_a_cut_shape_fits_and_wastes_no_step(shape: tuple[int, ...], budget: int
 
 
 def live(count: int, nodes: int | None) -> Live:
-    sequence = sequence_of((1,), SpeculationConfig())
-    return Live(sequence, 0, (None,) * count, Fixed(SpeculationConfig()), nodes)  # type: ignore[arg-type]
+    config = SpeculationConfig()
+    drafters: Any = (None,) * count
+    weights = make_weights(config, ())
+    return Live(sequence_of((1,), config), 0, drafters, Fixed(config), weights, nodes)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,27 @@
+"""`union`: SpecInfer's merge (Definition 3.2). `log_pool`: the same, of a tree drafted together."""
+
+from __future__ import annotations
+
+from core.combine.base import Ballot, Merged, Selection
+
+__all__ = ["log_pool", "union"]
+
+
+def union(whole: Merged, ballot: Ballot) -> Selection:
+    """Everything that was drafted; nothing is weighed or dropped."""
+    return Selection(tuple(range(len(whole.tree))))
+
+
+def log_pool(whole: Merged, ballot: Ballot) -> Selection:
+    """Everything; the drafters weighed in while they drafted one tree together.
+
+    A node's mass is the weighted geometric mean of its chances (ALGORITHMS 3, `log_pool`).
+    """
+    total = sum(ballot.weights.values())
+    masses = []
+    for node in range(len(whole.tree)):
+        mass = 1.0
+        for drafter in whole.drafters(node):
+            mass *= whole.chance(node, drafter) ** (ballot.weights[drafter] / total)
+        masses.append(mass)
+    return Selection(tuple(range(len(whole.tree))), tuple(masses))

@@ -1,0 +1,112 @@
+"""LogPool: several SSMs draft one tree together, in lock-step on one shared frontier.
+
+At each step a token's score is softmax(sum of w_i log score_i): the weighted geometric mean of what
+the SSMs hold of it (ALGORITHMS 3, `log_pool`). Each SSM is fed every node, and gets a draft of its
+own: the common tree with its own scores, logits and calibration.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from core.drafters.base import Ask, Draft
+from core.drafters.calibration import Calibration
+from core.drafters.growth import Growth, growth
+from core.drafters.ssm import SsmDrafter
+from core.sequence import Timed
+
+__all__ = ["LogPool", "PoolAsk"]
+
+
+@dataclass(frozen=True, slots=True)
+class PoolAsk:
+    """One sequence's turn: an ask for each SSM, alike but for index and name, and their weights."""
+
+    asks: tuple[Ask, ...]
+    weights: tuple[float, ...]
+
+
+@dataclass
+class _Member:
+    """One SSM's part in one sequence's common growth."""
+
+    drafter: SsmDrafter
+    ask: Ask
+    share: float
+    rows: list[torch.Tensor] = field(default_factory=list)
+    timed: list[Timed] = field(default_factory=list)
+
+    def logits(self, grown: Growth | None) -> torch.Tensor:
+        """(n, V): after the root, which it catches up to, or for the growth's frontier."""
+        start = time.perf_counter()
+        if grown is None:
+            rows = self.drafter.catch_up([self.ask])[0]
+        else:
+            rows = self.drafter.feed(self.ask, grown)
+        stage = "catch_up" if grown is None else "draft"
+        self.timed.append(Timed(self.drafter.name, stage, start, time.perf_counter()))
+        self.rows.append(rows)
+        return rows
+
+    def held(self, common: Draft) -> Draft:
+        """The common tree with this SSM's scores and logits."""
+        logits = torch.cat(self.rows)
+        scores = self.drafter.calibration(self.ask).scores(logits)
+        rows = [common.rows[parent] for parent in common.parents]
+        return replace(
+            common,
+            scores=scores[rows, common.token_ids].tolist() if rows else [],
+            logits=logits,
+            utilities=None,
+            timed=tuple(self.timed),
+            passes=len(self.rows),
+        )
+
+
+class LogPool:
+    """Drafts with the loaded SSMs, by name."""
+
+    def __init__(self, ssms: Mapping[str, SsmDrafter]) -> None:
+        self._ssms = ssms
+
+    def draft(self, pool: PoolAsk) -> list[Draft]:
+        """One draft for each SSM's ask: the same nodes, scored by each."""
+        members = self._members(pool)
+        if not members:
+            return [Draft() for _ in pool.asks]
+        # The pool itself is not calibrated: its members are.
+        grown = growth(members[0].ask, Calibration())
+        grown.absorb(_pooled(members, None))
+        while grown.frontier:
+            grown.absorb(_pooled(members, grown))
+        common = grown.draft()
+        found = {member.ask.index: member.held(common) for member in members}
+        return [found.get(ask.index, Draft()) for ask in pool.asks]
+
+    def _members(self, pool: PoolAsk) -> list[_Member]:
+        """The SSMs that take part, their weights as shares of 1."""
+        total = sum(pool.weights)
+        members = []
+        for ask, weight in zip(pool.asks, pool.weights, strict=True):
+            drafter = self._ssms[ask.name]
+            fitted = drafter.fitted(ask)
+            if fitted.worth_starting:
+                members.append(_Member(drafter, fitted, weight / total))
+        shortest = min((len(m.ask.shape) for m in members), default=0)
+        for member in members:
+            member.ask = replace(member.ask, shape=member.ask.shape[:shortest])
+        return members
+
+
+def _pooled(members: list[_Member], grown: Growth | None) -> torch.Tensor:
+    """What the SSMs hold of the next tokens, pooled: (n, V) logits."""
+    parts = []
+    for member in members:
+        logits = member.logits(grown) / member.drafter.calibration(member.ask).temperature
+        parts.append(member.share * logits.log_softmax(dim=-1))
+    # 0 x -inf: a token that the vocabulary of an SSM without weight lacks.
+    return torch.stack(parts).sum(dim=0).nan_to_num(nan=float("-inf"))

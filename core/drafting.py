@@ -1,0 +1,89 @@
+"""Drafting: step 2 of a round, for all live requests. Who is asked for what, and their answers.
+
+Requests that ask one drafter share its passes. Knows no LLM and no verification.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Sequence as Many
+
+from core.drafters.base import Ask, Drafter, cut_shape, shape_nodes
+from core.drafters.pool import LogPool, PoolAsk
+from core.drafters.ssm import SsmDrafter
+from core.turn import Live, Turn
+
+__all__ = ["Drafting"]
+
+
+class Drafting:
+    """Owns the drafters, by name."""
+
+    def __init__(self, drafters: Mapping[str, Drafter]) -> None:
+        self._drafters = drafters
+        self._ssms = {name: d for name, d in drafters.items() if isinstance(d, SsmDrafter)}
+        self._pool = LogPool(self._ssms)
+
+    def named(self, names: Many[str]) -> tuple[Drafter, ...]:
+        """The drafters of a run, in its order."""
+        return tuple(self._drafters[name] for name in names)
+
+    def draft(self, turns: Many[Turn]) -> None:
+        """Fills in each turn's drafts, and tells its weights what the drafters learnt."""
+        alone: dict[str, list[tuple[Turn, Ask]]] = {}
+        for turn in turns:
+            asks = asks_of(turn)
+            for ask in asks:
+                _open(turn.live, ask.index)
+            for ask in self._draft_together(turn, asks):
+                alone.setdefault(ask.name, []).append((turn, ask))
+        for name, asked in alone.items():
+            drafts = self._drafters[name].draft([ask for _, ask in asked])
+            for (turn, ask), draft in zip(asked, drafts, strict=True):
+                turn.drafts[ask.index] = draft
+        for turn in turns:
+            # A neighbour in the batch may have asked in another order: each keeps its own.
+            turn.drafts = dict(sorted(turn.drafts.items()))
+            for draft in turn.drafts.values():
+                turn.timed.extend(draft.timed)
+            _hear(turn)
+
+    def _draft_together(self, turn: Turn, asks: list[Ask]) -> list[Ask]:
+        """`log_pool`: the SSMs of a run draft one tree. Returns whoever is left to draft alone."""
+        pooled = [ask for ask in asks if ask.name in self._ssms]
+        if turn.speculation.combine != "log_pool" or not pooled:
+            return asks
+        weights = turn.ballot.weights
+        pool = PoolAsk(tuple(pooled), tuple(weights[ask.index] for ask in pooled))
+        for ask, draft in zip(pooled, self._pool.draft(pool), strict=True):
+            turn.drafts[ask.index] = draft
+        return [ask for ask in asks if ask not in pooled]
+
+
+def asks_of(turn: Turn) -> list[Ask]:
+    """What each drafter is asked for: shapes and budgets, fixed before anything is drawn."""
+    live, sequence, choice = turn.live, turn.live.sequence, turn.choice
+    config = turn.speculation
+    shape = config.shape(min(choice.length, sequence.room))
+    asks = []
+    for index, budget in enumerate(live.budgets(shape_nodes(shape))):
+        # Best first spends its budget by score; the others are cut beforehand.
+        fitted = shape if config.draft == "best_first" else cut_shape(shape, budget)
+        name = live.drafters[index].name
+        wanted = choice.drafters is None or name in choice.drafters
+        if shape and budget and fitted and wanted:
+            asks.append(Ask(sequence, index, config.draft, fitted, budget, name, choice.stop))
+    return asks
+
+
+def _open(live: Live, index: int) -> None:
+    if index not in live.opened:
+        live.opened.add(index)
+        live.timed.extend(live.drafters[index].open(live.sequence))
+
+
+def _hear(turn: Turn) -> None:
+    """The weights hear how probable the drafters held what was committed since."""
+    live = turn.live
+    told = {drafter.name: drafter.likelihoods(live.sequence) for drafter in live.drafters}
+    live.weights.foretold({name: found for name, found in told.items() if found})
