@@ -65,13 +65,17 @@ def asks_of(turn: Turn) -> list[Ask]:
     live, sequence, choice = turn.live, turn.live.sequence, turn.choice
     config = turn.speculation
     shape = config.shape(min(choice.length, sequence.room))
+    chosen = [
+        index
+        for index, drafter in enumerate(live.drafters)
+        if choice.drafters is None or drafter.name in choice.drafters
+    ]
     asks = []
-    for index, budget in enumerate(live.budgets(shape_nodes(shape))):
+    for index, budget in zip(chosen, live.budgets(shape_nodes(shape), len(chosen)), strict=True):
         # Best first spends its budget by score; the others are cut beforehand.
         fitted = shape if config.draft == "best_first" else cut_shape(shape, budget)
         name = live.drafters[index].name
-        wanted = choice.drafters is None or name in choice.drafters
-        if shape and budget and fitted and wanted:
+        if shape and budget and fitted:
             asks.append(Ask(sequence, index, config.draft, fitted, budget, name, choice.stop))
     return asks
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from core import Engine, Request, SamplingParams, SpeculationConfig
+from core.events import Event, RoundCompleted
 from tests.fakes import TableModel, loaded_tables, random_table
 
-__all__ = ["GREEDY", "TREE", "WARM", "engine_of", "open_rows", "request", "tables"]
+__all__ = ["GREEDY", "TREE", "WARM", "engine_of", "ids_of_events", "open_rows", "request", "tables"]
 
 VOCAB = 8
 GREEDY = SamplingParams(12, seed=1)
@@ -24,6 +25,11 @@ def tables(count: int = 2, context: int = 64) -> tuple[TableModel, list[TableMod
 
 def engine_of(llm: TableModel, ssms: Sequence[TableModel], eos: tuple[int, ...] = ()) -> Engine:
     return Engine(loaded_tables(llm, ssms, eos))
+
+
+def ids_of_events(events: Iterable[Event]) -> list[int]:
+    """The new tokens of one run."""
+    return [i for e in events if isinstance(e, RoundCompleted) for i in e.token_ids]
 
 
 def open_rows(engine: Engine) -> list[tuple[int, ...]]:

@@ -165,7 +165,7 @@ def test_an_automatic_budget_follows_the_costs(monkeypatch: pytest.MonkeyPatch) 
         measured.append(llm)
         return VerifyCosts({0: 2.0, 1: 2.0, 8: 2.9, 12: 3.1}, 64)
 
-    monkeypatch.setattr("core.costs.measure_verify_costs", measure)
+    monkeypatch.setattr("core.costs.ledger.measure_verify_costs", measure)
     engine = engine_of(*tables())
     for _ in range(2):
         started = next(iter(engine.generate(Request("w1", SamplingParams(2)))))

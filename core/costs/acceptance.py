@@ -1,0 +1,102 @@
+"""How far drafts are accepted: rates by depth, and what a drafter's scores are worth, both learnt
+online and both forgetting, so that they follow a text that changes its character.
+
+Knows no drafter: depths, chances and outcomes only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+__all__ = ["Acceptance", "Odds", "Rates"]
+
+# An own try is forgotten over 48 tries; unvisited depths over 192 drafts, so that they are tried
+# again now and then.
+KEEP_TRIED, KEEP_UNTRIED = 1 - 1 / 48, 1 - 1 / 192
+PRIOR, PRIOR_TRIES, SHRINK = 0.7, 4.0, 4.0
+
+
+class Rates:
+    """`list(n)[d - 1]`: P(a token of depth d is accepted | one of depth d - 1 was and another step
+    was run). Each depth is drawn towards the one above it, the first towards an optimistic 0.7."""
+
+    def __init__(self) -> None:
+        self._hits: list[float] = []
+        self._tries: list[float] = []
+
+    def observe(self, reached: int, tried: int) -> None:
+        """A draft of `tried` steps whose first `reached` depths were accepted."""
+        missing = tried - len(self._tries)
+        self._hits += [0.0] * missing
+        self._tries += [0.0] * missing
+        for i in range(len(self._tries)):
+            met = i < tried and i <= reached
+            keep = KEEP_TRIED if met else KEEP_UNTRIED
+            self._hits[i] = self._hits[i] * keep + (1.0 if met and i < reached else 0.0)
+            self._tries[i] = self._tries[i] * keep + (1.0 if met else 0.0)
+
+    def list(self, count: int, above: Iterable[float] = ()) -> list[float]:
+        """The rates of depths 1 to `count`; `above` are better priors than the depth above."""
+        rates: list[float] = []
+        rate, weight = PRIOR, PRIOR_TRIES
+        prior = iter(above)
+        for i in range(count):
+            rate = next(prior, rate)
+            if i < len(self._tries):
+                rate = (self._hits[i] + weight * rate) / (self._tries[i] + weight)
+            rates.append(rate)
+            weight = SHRINK
+        return rates
+
+
+CLIP = 0.001
+FORGET = 1 / 256
+CERTAINTY = (4.0, 16.0)
+SLOPES = (0.05, 4.0)
+
+
+class Odds:
+    """P(accepted) = sigmoid(a + b logit(chance)), fitted by damped Newton steps that forget (an
+    extended Kalman filter); starts from a = 0, b = 1: the chance is believed."""
+
+    def __init__(self, a: float = 0.0, b: float = 1.0) -> None:
+        self.a, self.b = a, b
+        self._aa, self._bb = CERTAINTY
+        self._ab = 0.0
+
+    def __call__(self, chance: float) -> float:
+        return 1 / (1 + math.exp(-self.a - self.b * _logit(chance)))
+
+    def observe(self, chance: float, accepted: bool) -> None:
+        x, p = _logit(chance), self(chance)
+        weight = p * (1 - p) + 1e-3
+        self._aa += FORGET * (CERTAINTY[0] - self._aa) + weight
+        self._ab += -FORGET * self._ab + weight * x
+        self._bb += FORGET * (CERTAINTY[1] - self._bb) + weight * x * x
+        error = (1.0 if accepted else 0.0) - p
+        determinant = self._aa * self._bb - self._ab * self._ab
+        self.a += error * (self._bb - self._ab * x) / determinant
+        self.b += error * (self._aa * x - self._ab) / determinant
+        self.a = min(max(self.a, -8.0), 8.0)
+        self.b = min(max(self.b, SLOPES[0]), SLOPES[1])
+
+
+class Acceptance:
+    """One drafter's: its rates, and the odds of its nodes at each depth."""
+
+    def __init__(self) -> None:
+        self.rates = Rates()
+        self._odds: list[Odds] = []
+
+    def odds(self, depth: int) -> Odds:
+        """Those of a depth, from 1; a new depth begins as the one above it stands."""
+        while len(self._odds) < depth:
+            above = self._odds[-1] if self._odds else Odds()
+            self._odds.append(Odds(above.a, above.b))
+        return self._odds[depth - 1]
+
+
+def _logit(chance: float) -> float:
+    inside = min(max(chance, CLIP), 1 - CLIP) if chance == chance else 0.5
+    return math.log(inside / (1 - inside))

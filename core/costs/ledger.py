@@ -1,0 +1,87 @@
+"""Costs: what an engine has measured in all its runs; outlives each of them.
+
+Written by the length policies (`core.length`), read by them and by whoever needs a budget.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from core.costs.acceptance import Acceptance
+from core.costs.backoff import Backoffs
+from core.costs.meters import Meter
+from core.costs.verify import VerifyCosts, measure_verify_costs
+from core.models.language_model import LanguageModel
+
+__all__ = ["Costs", "DraftCosts"]
+
+LARGEST_TREE = 256
+
+
+@dataclass
+class DraftCosts:
+    """A drafter's milliseconds: `start` (catching up, which gives depth 1), `step` (each further
+    depth), `late` (catching up when it has not drafted for long), `prefill` of a prompt."""
+
+    start: Meter = field(default_factory=Meter)
+    step: Meter = field(default_factory=Meter)
+    late: Meter = field(default_factory=Meter)
+    prefill: Meter = field(default_factory=Meter)
+
+    def add(self, start_ms: float, rest_ms: float, steps: int, *, late: bool) -> None:
+        """One draft: its catch-up, and `steps` further model passes in `rest_ms`."""
+        total = start_ms if steps else start_ms + rest_ms
+        (self.late if late else self.start).add(total)
+        if steps:
+            self.step.add(rest_ms / steps)
+
+
+class Costs:
+    """The engine's. The verification table is measured when first asked for, unless given.
+
+    `overhead`: a round's milliseconds outside the models, plain (False) and with drafts (True).
+    `carried`: acceptance that runs with `carry_over` hand on.
+    """
+
+    def __init__(self, llm: LanguageModel, verify: VerifyCosts | None = None) -> None:
+        self._llm = llm
+        self._verify = verify
+        self._curves: tuple[list[float], list[float]] | None = None
+        self._correction = Meter()
+        self._drafting: dict[str, DraftCosts] = {}
+        self.overhead = {False: Meter(), True: Meter()}
+        self.backoffs = Backoffs()
+        self.carried: dict[str, Acceptance] = {}
+
+    @property
+    def verify(self) -> VerifyCosts:
+        if self._verify is None:
+            self._verify = measure_verify_costs(self._llm)
+        return self._verify
+
+    def drafting(self, name: str) -> DraftCosts:
+        """A drafter's costs, empty before it has drafted."""
+        return self._drafting.setdefault(name, DraftCosts())
+
+    def verify_ms(self, nodes: int, context: int = 0) -> float:
+        """Of a pass over the root and `nodes` nodes behind `context` tokens, as the machine is
+        now: the table's figure times what passes have lately taken of theirs."""
+        return self._table_ms(nodes, context) * self._correction.get(1.0)
+
+    def verified(self, nodes: int, context: int, ms: float) -> None:
+        """Such a pass has taken so long."""
+        expected = self._table_ms(nodes, context)
+        if expected > 0 and ms > 0:
+            self._correction.add(ms / expected)
+
+    def _table_ms(self, nodes: int, context: int) -> float:
+        table = self.verify
+        if self._curves is None:
+            near = table.curve(LARGEST_TREE)
+            self._curves = near, table.far.curve(LARGEST_TREE) if table.far else near
+        index = min(max(nodes, 0), LARGEST_TREE)
+        near_ms, far_ms = self._curves[0][index], self._curves[1][index]
+        if table.far is None:
+            return near_ms
+        share = (context - table.context) / (table.far.context - table.context)
+        return near_ms + max(0.0, far_ms - near_ms) * max(0.0, share)

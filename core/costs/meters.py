@@ -1,0 +1,49 @@
+"""Running figures that forget: a noisy cost, an average. Know nothing of what they measure."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import deque
+
+__all__ = ["Average", "Meter"]
+
+WINDOW = 5
+RATE = 0.3
+
+
+class Meter:
+    """A cost in milliseconds from noisy timings: a moving average of the medians of the last five,
+    so that no single outlier moves it and a lasting change is followed within some ten timings."""
+
+    def __init__(self) -> None:
+        self.value: float | None = None
+        self._recent: deque[float] = deque(maxlen=WINDOW)
+
+    def add(self, value: float) -> None:
+        """One timing; what is not a number, or negative, is no timing."""
+        if not (math.isfinite(value) and value >= 0):
+            return
+        self._recent.append(value)
+        median = statistics.median(self._recent)
+        self.value = median if self.value is None else self.value + RATE * (median - self.value)
+
+    def get(self, default: float = 0.0) -> float:
+        """The cost, `default` before the first timing."""
+        return default if self.value is None else self.value
+
+
+class Average:
+    """A mean over about the last `horizon` values; `weight` counts them, at most `horizon`."""
+
+    def __init__(self, horizon: float) -> None:
+        self._keep = 1 - 1 / horizon
+        self._sum = 0.0
+        self.weight = 0.0
+
+    def add(self, value: float) -> None:
+        self._sum = self._sum * self._keep + value
+        self.weight = self.weight * self._keep + 1
+
+    def get(self, default: float = 0.0) -> float:
+        return self._sum / self.weight if self.weight else default

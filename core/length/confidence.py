@@ -1,0 +1,45 @@
+"""`confidence`: a draft stops behind the first token the drafter is unsure of (as transformers'
+assisted generation does, with its threshold of 0.4).
+
+`speculation_length` bounds the draft, so that against `fixed` only the stopping differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from core.config import SpeculationConfig
+from core.length.base import Choice, RoundOutcome
+
+__all__ = ["Confidence"]
+
+
+class _Unsure:
+    """See Stop: a node whose own score is under the threshold is kept and has no children."""
+
+    def __init__(self, threshold: float) -> None:
+        self._threshold = threshold
+
+    def grows(self, score: float) -> bool:
+        return score >= self._threshold
+
+    def steps(self, drafter: str, depth: int, chances: Sequence[float]) -> bool:
+        return True
+
+    def keeps(self, drafter: str, depth: int, chance: float) -> bool:
+        return True
+
+
+class Confidence:
+    """See LengthPolicy; learns nothing."""
+
+    def __init__(self, config: SpeculationConfig) -> None:
+        length, threshold = config.speculation_length, config.confidence_threshold
+        reason = f"up to {length}, and none behind a token whose score is under {threshold:g}"
+        self._choice = Choice(length, reason, stop=_Unsure(threshold))
+
+    def choose(self) -> Choice:
+        return self._choice
+
+    def observe(self, outcome: RoundOutcome) -> None:
+        """Nothing is learnt."""

@@ -1,0 +1,78 @@
+"""`trend`: Minions' adaptive selector (arXiv 2402.15678, adaptive speculation length).
+
+Knows LLM times and verified tokens only, and that is its flaw, kept as published: it minimises
+t_LLM / verified tokens and so forgets what the SSMs' own passes cost. Where drafting is not hidden
+behind the LLM's work it drafts too long.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from core.config import SpeculationConfig
+from core.length.base import Choice, RoundOutcome
+
+__all__ = ["Trend"]
+
+VERIFICATIONS = 16
+POINTS = 4
+STEP, PENALTY = 1, 2
+
+
+class Trend:
+    """rho(s) = LLM milliseconds per verified token. Each 16 verifications of drafts made with one s
+    close a point (s, sum t / sum v); the slope of rho against s over the last 4 points decides:
+    falling, or all at one s: s + 1; rising: s - 2; level: s stays. Bounds [1, max]."""
+
+    def __init__(self, config: SpeculationConfig) -> None:
+        self._most = config.max_speculation_length
+        start = min(max(1, config.speculation_length), self._most)
+        self._points: deque[tuple[int, float]] = deque(maxlen=POINTS)
+        self._choice = Choice(start, f"{start} to begin with")
+        self._begin()
+
+    def choose(self) -> Choice:
+        return self._choice
+
+    def observe(self, outcome: RoundOutcome) -> None:
+        """Verifications of drafts made with another length are ignored (decision threshold)."""
+        if outcome.length != self._choice.length:
+            return
+        self._count += 1
+        self._ms += outcome.verify_ms
+        self._tokens += outcome.num_tokens
+        if self._count == VERIFICATIONS:
+            self._points.append((self._choice.length, self._ms / max(1, self._tokens)))
+            self._choice = self._decided()
+            self._begin()
+
+    def _begin(self) -> None:
+        self._count = self._tokens = 0
+        self._ms = 0.0
+
+    def _decided(self) -> Choice:
+        length = self._choice.length
+        slope = _slope(self._points)
+        if slope is None:
+            change, why = STEP, "nothing to compare with yet"
+        elif slope == 0:
+            change, why = 0, "the LLM's time per token does not depend on the length"
+        else:
+            change = STEP if slope < 0 else -PENALTY
+            why = f"the LLM's time per token {'falls' if slope < 0 else 'rises'} with the length"
+        chosen = min(max(1, length + change), self._most)
+        ms = self._points[-1][1]
+        found = f"{why} (at {length} it is {ms:.2f} ms"
+        found += ")" if slope is None else f", {slope:+.3f} ms a step)"
+        move = f"{length} -> {chosen}" if chosen != length else f"{length} stays"
+        return Choice(chosen, f"{move}: {found}")
+
+
+def _slope(points: deque[tuple[int, float]]) -> float | None:
+    """Least squares of rho against s; None where all points have one s."""
+    mean_s = sum(s for s, _ in points) / len(points)
+    mean_rho = sum(rho for _, rho in points) / len(points)
+    spread = sum((s - mean_s) ** 2 for s, _ in points)
+    if spread == 0:
+        return None
+    return sum((s - mean_s) * (rho - mean_rho) for s, rho in points) / spread

@@ -1,0 +1,154 @@
+"""Vote and vote_tree on drafts written by hand: who wins, what it weighs, what is dropped."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.combine import Ballot, CombinedTree, combine, merged
+from core.drafters.base import Draft
+from core.tree import ROOT
+from tests.laws.trees import LAW, drafts
+
+
+def chain(*token_ids: int, score: float = 0.5) -> Draft:
+    count = len(token_ids)
+    return Draft(
+        list(token_ids),
+        [i - 1 if i else ROOT for i in range(count)],
+        [score] * count,
+        [1.0] * count,
+        [0] * count,
+    )
+
+
+def vote(sequences: list[Draft], weights: list[float], nodes: int = 12) -> CombinedTree:
+    return combine("vote", dict(enumerate(sequences)), Ballot(dict(enumerate(weights)), nodes))
+
+
+def test_the_majority_wins_against_the_heaviest() -> None:
+    found = vote([chain(1, 2, 3), chain(4, 5, 6), chain(4, 5, 7)], [1.5, 1.0, 0.9])
+    assert found.tree.token_ids == (4, 5, 6)
+    assert found.masses == (1.9, 1.9, 1.0)
+    assert found.winner == 1
+    # Everything else is dropped, with the weight that stood behind it.
+    assert found.dropped == ((0, 0), (0, 1), (0, 2), (2, 2))
+    assert found.dropped_masses == (1.5, 1.5, 1.5, 0.9)
+
+
+def test_the_winner_is_a_sequence_that_one_drafter_wrote() -> None:
+    # The heaviest token of each position would be 1, 5, 9: nobody wrote that.
+    found = vote([chain(1, 2, 9), chain(1, 3, 9), chain(4, 5, 9), chain(6, 5, 9)], [1.0] * 4)
+    assert found.tree.token_ids == (1, 2, 9)
+    assert found.winner == 0
+
+
+def test_a_tie_goes_to_the_heavier_single_drafter() -> None:
+    found = vote([chain(1), chain(1), chain(2)], [0.5, 0.5, 1.0])
+    assert found.tree.token_ids == (2,) and found.winner == 2
+
+
+def test_a_tie_of_equals_goes_to_the_lower_index() -> None:
+    found = vote([chain(3), chain(2), chain(1)], [1.0, 1.0, 1.0])
+    assert found.tree.token_ids == (3,) and found.winner == 0
+
+
+def test_a_vote_of_two_is_always_the_heavier_one() -> None:
+    for heavier in (0, 1):
+        weights = [1.0, 1.0]
+        weights[heavier] = 1.001
+        found = vote([chain(1, 2), chain(3, 4)], weights)
+        assert found.winner == heavier
+
+
+def test_a_longer_sequence_goes_on_alone() -> None:
+    found = vote([chain(1, 2), chain(1, 2, 3), chain(5, 6, 7)], [1.0, 1.0, 1.9])
+    assert found.tree.token_ids == (1, 2, 3) and found.winner == 1
+    assert found.masses == (2.0, 2.0, 1.0)
+
+
+def test_nothing_drafted_is_nobodys_victory() -> None:
+    for rule in ("vote", "vote_tree", "union", "log_pool"):
+        found = combine(rule, {0: Draft(), 1: Draft()}, Ballot({0: 1.0, 1: 1.0}))
+        assert len(found.tree) == 0 and found.winner is None and found.dropped == ()
+
+
+def test_proposals_of_the_winning_path_are_all_kept() -> None:
+    found = vote([chain(1, 2), chain(1, 3), chain(1, 2)], [1.0, 1.0, 1.0])
+    assert [[p.drafter for p in offered] for offered in found.tree.proposals] == [[0, 1, 2], [0, 2]]
+
+
+# -- vote_tree --
+
+
+def dial(sequences: list[Draft], weights: list[float], nodes: int) -> CombinedTree:
+    return combine("vote_tree", dict(enumerate(sequences)), Ballot(dict(enumerate(weights)), nodes))
+
+
+def test_the_dial_keeps_the_heaviest_nodes() -> None:
+    sequences = [chain(1, 2, score=0.9), chain(3, 4, score=0.5), chain(1, 5, score=0.8)]
+    found = dial(sequences, [1.0, 2.0, 3.0], 3)
+    # (0.9 + 3 x 0.8) / 6, 3 x 0.64 / 6, 2 x 0.5 / 6; then 0.81 / 6 and 2 x 0.25 / 6.
+    assert found.tree.token_ids == (1, 3, 5)
+    assert found.masses == pytest.approx(((0.9 + 2.4) / 6, 1.0 / 6, 1.92 / 6))
+    assert found.dropped == ((0, 1), (1, 1))
+    assert found.dropped_masses == pytest.approx((0.81 / 6, 0.5 / 6))
+    assert found.winner is None
+
+
+@LAW
+@given(
+    parts=st.lists(drafts(), min_size=1, max_size=3),
+    weights=st.lists(st.floats(0.01, 10), min_size=3, max_size=3),
+    nodes=st.integers(1, 12),
+)
+def test_any_cut_of_the_dial_is_a_tree_and_the_next_holds_it(
+    parts: list[Draft], weights: list[float], nodes: int
+) -> None:
+    whole = merged(dict(enumerate(parts))).tree
+    paths = [
+        {found.tree.tokens_to(node) for node in range(len(found.tree))}
+        for found in (dial(parts, weights, nodes), dial(parts, weights, nodes + 1))
+    ]
+    assert paths[0] <= paths[1]
+    assert len(paths[0]) == min(nodes, len(whole))
+    for path in paths[0]:
+        assert len(path) == 1 or path[:-1] in paths[0]
+
+
+@LAW
+@given(parts=st.lists(drafts(), min_size=1, max_size=3))
+def test_the_open_dial_is_the_union(parts: list[Draft]) -> None:
+    named = dict(enumerate(parts))
+    open_dial = dial(parts, [1.0] * 3, 256)
+    assert open_dial.tree == combine("union", named).tree and open_dial.dropped == ()
+
+
+def test_every_drafted_node_is_verified_or_dropped_once() -> None:
+    parts = [chain(1, 2, 3), chain(1, 4), chain(5, 2)]
+    for rule, nodes in itertools.product(("vote", "vote_tree", "union", "log_pool"), (1, 3, 9)):
+        named = dict(enumerate(parts))
+        found = combine(rule, named, Ballot(dict.fromkeys(named, 1.0), nodes))
+        kept = sum(len(offered) for offered in found.tree.proposals)
+        assert kept + len(found.dropped) == sum(map(len, parts))
+        assert len(found.dropped_masses) in (0, len(found.dropped))
+
+
+# -- what the length policy finds not worth verifying --
+
+
+def test_a_node_stays_if_one_proposer_finds_it_worth_it() -> None:
+    parts = {0: chain(1, 2, score=0.9), 1: chain(1, 2, score=0.1), 2: chain(3, score=0.1)}
+    found = combine("union", parts, None, lambda drafter, depth, chance: chance > 0.5)
+    assert found.tree.token_ids == (1, 2)
+    assert found.dropped == ((2, 0),)
+
+
+def test_below_a_dropped_node_nothing_stays() -> None:
+    parts = {0: chain(1, 2, 3)}
+    found = combine("union", parts, None, lambda drafter, depth, chance: depth != 2)
+    assert found.tree.token_ids == (1,)
+    assert found.dropped == ((0, 1), (0, 2))

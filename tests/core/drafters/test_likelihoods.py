@@ -1,0 +1,112 @@
+"""What drafters say of committed tokens: every token once, with their own plain probability."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+import pytest
+
+from core import Engine, Request, SamplingParams, SpeculationConfig
+from core.drafters import ssm as ssm_module
+from core.weights import FullInformation
+from tests.core.engines import ids_of_events
+from tests.fakes import TableModel, loaded_tables, random_table
+
+VOCAB = 8
+SETTINGS = (
+    {"combine": "vote", "expansion": (1,)},
+    {"combine": "vote_tree", "vote_nodes": 3, "expansion": (2, 1)},
+    {"combine": "vote_tree", "draft": "best_first", "expansion": (3,), "max_tree_nodes": 6},
+    {"combine": "log_pool", "expansion": (2, 2)},
+    {"combine": "log_pool", "draft": "best_first", "expansion": (3,), "max_tree_nodes": 5},
+    {"combine": "vote", "drafters": ("ngram", "all")},
+)
+
+
+@pytest.fixture
+def heard(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, list[float]]]:
+    """Everything that the weights were told, by drafter."""
+    found: dict[str, list[float]] = {}
+    real = FullInformation.foretold
+
+    def foretold(self: FullInformation, told: Mapping[str, Sequence[float]]) -> None:
+        for name, probabilities in told.items():
+            found.setdefault(name, []).extend(probabilities)
+        real(self, told)
+
+    monkeypatch.setattr(FullInformation, "foretold", foretold)
+    yield found
+
+
+def tables() -> tuple[TableModel, list[TableModel]]:
+    llm = TableModel("llm", VOCAB, random_table(VOCAB, 1), 96)
+    return llm, [TableModel(f"ssm-{i}", VOCAB, random_table(VOCAB, i + 1), 96) for i in range(3)]
+
+
+def told(ssm: TableModel, tokens: Sequence[int]) -> list[float]:
+    """The table's own probability of every token but the first."""
+    return [
+        float(ssm.logits(tuple(tokens[:i])).softmax(-1)[tokens[i]]) for i in range(1, len(tokens))
+    ]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_each_token_is_told_once_and_truly(
+    heard: dict[str, list[float]], settings: dict[str, object], temperature: float
+) -> None:
+    llm, ssms = tables()
+    prompt = "w3 w1 w4 w1 w5"
+    config = SpeculationConfig(speculation_length=4, **settings)  # type: ignore[arg-type]
+    request = Request(prompt, SamplingParams(40, temperature, seed=5), config)
+    new = ids_of_events(Engine(loaded_tables(llm, ssms)).generate(request))
+    tokens = [3, 1, 4, 1, 5, *new]
+    for ssm in ssms:
+        expected = told(ssm, tokens)
+        got = heard[ssm.info.name]
+        # The last round's tokens are told at the next draft, which there is not.
+        assert len(expected) - 6 <= len(got) <= len(expected)
+        assert got == pytest.approx(expected[: len(got)], rel=1e-4)
+
+
+def test_of_a_long_prompt_only_the_end_is_told(
+    heard: dict[str, list[float]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ssm_module, "JUDGED_PROMPT", 7)
+    monkeypatch.setattr(ssm_module, "JUDGED_CHUNK", 3)
+    monkeypatch.setattr(ssm_module, "PREFILL_CHUNK", 5)
+    llm, ssms = tables()
+    ids = [(3 * i + i // 4) % VOCAB for i in range(30)]
+    request = Request(
+        " ".join(f"w{i}" for i in ids), SamplingParams(1), SpeculationConfig(combine="vote")
+    )
+    tokens = [*ids, *ids_of_events(Engine(loaded_tables(llm, ssms)).generate(request))]
+    # One token was asked for, so nothing was drafted: no drafter was opened.
+    assert not heard
+    request = Request(request.prompt, SamplingParams(2), request.speculation)
+    tokens = [*ids, *ids_of_events(Engine(loaded_tables(llm, ssms)).generate(request))]
+    for ssm in ssms:
+        assert heard[ssm.info.name] == pytest.approx(told(ssm, tokens[:30])[-7:], rel=1e-4)
+
+
+def test_nothing_is_kept_where_nobody_reads_it(heard: dict[str, list[float]]) -> None:
+    llm, ssms = tables()
+    for config in (SpeculationConfig(), SpeculationConfig(combine="vote", weights="paper")):
+        list(Engine(loaded_tables(llm, ssms)).generate(Request("w1", SamplingParams(9), config)))
+    assert not heard
+
+
+def test_prompt_lookup_tells_its_score_where_it_spoke(heard: dict[str, list[float]]) -> None:
+    # The LLM repeats w1 w2 w3 for ever: once it has, the lookup is always right.
+    def cycle(context: tuple[int, ...]) -> list[float]:
+        return [1.0 if i == context[-1] % 3 + 1 else 0.0 for i in range(VOCAB)]
+
+    llm = TableModel("llm", VOCAB, cycle, 96)
+    ssm = TableModel("ssm-0", VOCAB, random_table(VOCAB, 2), 96)
+    config = SpeculationConfig(drafters=("ngram", "all"), combine="vote", speculation_length=3)
+    request = Request("w1", SamplingParams(30), config)
+    assert ids_of_events(Engine(loaded_tables(llm, [ssm])).generate(request))[:4] == [2, 3, 1, 2]
+    spoken = [p for p in heard["ngram"] if not math.isnan(p)]
+    assert math.isnan(heard["ngram"][0])
+    assert len(spoken) >= 15 and spoken == sorted(spoken) and spoken[-1] > 0.9

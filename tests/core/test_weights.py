@@ -1,0 +1,169 @@
+"""Drafter weights on traces in which the right answer is known beforehand."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from core.config import SpeculationConfig
+from core.weights import FullInformation, Paper, make_weights, needs_likelihoods
+
+NAMES = ("a", "b", "c")
+
+
+def paper(**fields: float) -> Paper:
+    return Paper(SpeculationConfig(**fields), NAMES)
+
+
+def full() -> FullInformation:
+    return FullInformation(SpeculationConfig(), NAMES)
+
+
+# -- the paper's --
+
+
+def test_all_begin_at_one() -> None:
+    assert paper().values() == full().values() == dict.fromkeys(NAMES, 1.0)
+
+
+def test_a_winner_above_the_mean_gains_and_below_it_loses_by_one_tenth() -> None:
+    weights = paper()
+    weights.won([("a", 0.5)])  # the first sets the mean: nobody is judged by itself
+    assert weights.values() == dict.fromkeys(NAMES, 1.0)
+    weights.won([("b", 0.8)])
+    raised = (1.1, 1.0, 1.0)
+    mean = sum(raised) / 3
+    assert weights.values() == pytest.approx({"a": 1 / mean, "b": 1.1 / mean, "c": 1 / mean})
+    before = weights.values()
+    weights.won([("c", 0.1)])
+    lowered = {**before, "c": before["c"] / 1.1}
+    mean = sum(lowered.values()) / 3
+    assert weights.values() == pytest.approx({k: v / mean for k, v in lowered.items()})
+
+
+def test_only_winners_are_judged_and_their_requests_are_averaged() -> None:
+    weights = paper(eta=0.5)
+    weights.won([("a", 0.5), ("b", 0.5)])
+    # a: 0.4 on average, below the mean; b above it; c did not win.
+    weights.won([("a", 0.7), ("a", 0.1), ("b", 0.9)])
+    moved = {"a": 1 / 1.5, "b": 1.5, "c": 1.0}
+    mean = sum(moved.values()) / 3
+    assert weights.values() == pytest.approx({k: v / mean for k, v in moved.items()})
+
+
+def test_the_mean_runs_over_all_winners() -> None:
+    weights = paper()
+    weights.won([("a", 0.2)])
+    weights.won([("b", 0.4)])  # the mean is now 0.3
+    before = weights.values()
+    weights.won([("a", 0.31)])
+    assert weights.values()["a"] > before["a"]
+
+
+def test_weights_stay_within_their_bounds() -> None:
+    weights = paper(eta=1.0, weight_bounds=(0.2, 2.0))
+    for step in range(40):
+        weights.won([("a", 1.0), ("b", 0.0)] if step % 2 else [("b", 0.0), ("a", 1.0)])
+    values = weights.values()
+    assert values["a"] == 2.0 and values["b"] == 0.2
+    assert all(0.2 <= value <= 2.0 for value in values.values())
+
+
+def test_the_better_drafter_gets_ahead() -> None:
+    rng = random.Random(1)
+    weights = paper()
+    for _ in range(400):
+        values = weights.values()
+        # Two drafters that disagree, a third that sides with either: the heavier pair wins.
+        side = rng.choice(("a", "b"))
+        mass = {"a": values["a"], "b": values["b"]}
+        mass[side] += values["c"]
+        winner = max(mass, key=lambda name: mass[name])
+        skill = {"a": 0.7, "b": 0.3}[winner]
+        weights.won([(winner, sum(rng.random() < skill for _ in range(8)) / 8)])
+    values = weights.values()
+    assert values["a"] > 3 * values["b"]
+
+
+def test_no_win_and_an_equal_one_change_nothing() -> None:
+    weights = paper()
+    weights.won([])
+    weights.won([("a", 0.5)])
+    weights.won([("b", 0.5)])
+    assert weights.values() == dict.fromkeys(NAMES, 1.0)
+
+
+# -- full information --
+
+
+def test_weights_are_the_likelihoods_with_forgetting() -> None:
+    weights = full()
+    weights.foretold({"a": [0.5, 0.25], "b": [0.25, 0.5], "c": [0.1, 0.1]})
+    raw = {"a": 0.5**0.95 * 0.25, "b": 0.25**0.95 * 0.5, "c": 0.1**1.95}
+    mean = sum(raw.values()) / 3
+    assert weights.values() == pytest.approx({k: v / mean for k, v in raw.items()})
+
+
+def test_a_surprise_counts_no_less_than_the_floor() -> None:
+    floor, below = full(), full()
+    floor.foretold({"a": [1e-3], "b": [0.5]})
+    below.foretold({"a": [0.0], "b": [0.5]})
+    assert floor.values() == below.values()
+
+
+def test_the_text_changes_and_the_weights_follow_within_fifty_tokens() -> None:
+    weights = full()
+    weights.foretold({"a": [0.6] * 500, "b": [0.3] * 500, "c": [0.3] * 500})
+    assert weights.values()["a"] > 2.99
+    weights.foretold({"a": [0.3] * 50, "b": [0.6] * 50, "c": [0.3] * 50})
+    values = weights.values()
+    assert values["b"] > 2.5 > values["a"]
+
+
+def test_who_says_nothing_is_judged_like_the_average() -> None:
+    weights = full()
+    weights.foretold({"a": [0.5] * 300, "b": [0.5] * 300, "c": [math.nan] * 300})
+    assert weights.values() == pytest.approx(dict.fromkeys(NAMES, 1.0), abs=0.3)
+
+
+def test_losers_learn_too_and_winners_gain_nothing_by_winning() -> None:
+    weights = full()
+    weights.won([("a", 1.0)])
+    assert weights.values() == dict.fromkeys(NAMES, 1.0)
+    weights.foretold({"b": [0.9], "a": [0.1], "c": [0.1]})
+    assert weights.values()["b"] > 2
+
+
+def test_a_very_long_text_neither_overflows_nor_vanishes() -> None:
+    weights = full()
+    weights.foretold({"a": [0.9] * 50_000, "b": [1e-9] * 50_000, "c": [0.5] * 50_000})
+    values = weights.values()
+    assert sum(values.values()) == pytest.approx(3.0)
+    assert all(value >= 0 for value in values.values())
+
+
+# -- by name --
+
+
+@pytest.mark.parametrize(
+    ("combine", "rule", "wanted"),
+    [
+        ("union", "full_information", False),
+        ("vote", "paper", False),
+        ("vote", "full_information", True),
+        ("vote_tree", "full_information", True),
+        ("log_pool", "full_information", True),
+    ],
+)
+def test_likelihoods_are_kept_only_where_they_are_read(
+    combine: str, rule: str, wanted: bool
+) -> None:
+    assert needs_likelihoods(SpeculationConfig(combine=combine, weights=rule)) == wanted
+
+
+def test_each_rule_has_its_weights() -> None:
+    for rule, kind in (("paper", Paper), ("full_information", FullInformation)):
+        assert isinstance(make_weights(SpeculationConfig(weights=rule), NAMES), kind)
+    assert make_weights(SpeculationConfig(), ()).values() == {}
