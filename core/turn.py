@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from collections.abc import Sequence as Many
 from dataclasses import dataclass, field
 
@@ -39,12 +40,11 @@ class Live:
     opened: set[int] = field(default_factory=set)
     timed: list[Timed] = field(default_factory=list)
 
-    def budgets(self, full: int) -> list[int]:
-        """`max_tree_nodes` divided among the drafters; `full` each where it is uncut.
+    def budgets(self, full: int, count: int) -> list[int]:
+        """`max_tree_nodes` divided among `count` drafters; `full` each where it is uncut.
 
         Where a rule verifies a part of what was drafted, or all draft one tree, each has it all.
         """
-        count = len(self.drafters)
         if self.max_tree_nodes is None:
             return [full] * count
         if self.sequence.speculation.combine in WEIGHTED_COMBINES:
@@ -123,20 +123,29 @@ def outcome_of(turn: Turn, committed: tuple[int, ...]) -> RoundOutcome:
         num_tokens=len(committed),
         num_nodes=len(turn.tree),
         verify_ms=(forward.end - forward.start) * 1000,
-        round_ms=sum(t.end - t.start for t in turn.timed) * 1000,
+        round_ms=_ms(turn.timed),
         drafts={
-            turn.live.drafters[index].name: _outcome(draft, committed, credit[index])
-            for index, draft in turn.drafts.items()
+            turn.live.drafters[index].name: _outcome(turn, index, committed, credit[index])
+            for index in turn.drafts
         },
+        context=turn.root_position,
     )
 
 
-def _outcome(draft: Draft, committed: tuple[int, ...], credit: int) -> DraftOutcome:
+def _outcome(turn: Turn, index: int, committed: tuple[int, ...], credit: int) -> DraftOutcome:
+    draft, name = turn.drafts[index], turn.live.drafters[index].name
+    prefill = [t for t in turn.live.timed if (t.lane, t.name) == (name, "prefill")]
     return DraftOutcome(
-        ms=sum(t.end - t.start for t in draft.timed) * 1000,
+        ms=_ms(draft.timed),
         steps=max(0, draft.passes - 1),
         depths=draft.depths,
         chances=chances_of(draft),
-        accepted_depth=len(draft.walk(committed)),
+        path=tuple(draft.walk(committed)),
         credit=credit,
+        start_ms=_ms(t for t in draft.timed if t.name == "catch_up"),
+        prefill_ms=_ms(prefill),
     )
+
+
+def _ms(timed: Iterable[Timed]) -> float:
+    return sum(t.end - t.start for t in timed) * 1000

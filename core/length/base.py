@@ -55,18 +55,26 @@ class Choice:
 class DraftOutcome:
     """What one drafter's draft cost and came to.
 
-    `ms`: catch-up and drafting together, `steps` model passes after the catch-up's own. Drafted
-    nodes with their depths and `chances` (products of scores), in parallel. `accepted_depth`: how
-    far its own tree went along with the committed text. `credit`: accepted tokens that no drafter
-    before it (in the run's order) proposed.
+    `ms`: catch-up (`start_ms` of it) and drafting together, `steps` model passes after the
+    catch-up's own; `prefill_ms` more were needed to read the prompt, if it was this draft's turn.
+    Drafted nodes with their depths and `chances` (products of scores), in parallel, whether they
+    were verified or not. `path`: its own nodes along the committed text. `credit`: accepted tokens
+    that no drafter before it (in the run's order) proposed.
     """
 
     ms: float
     steps: int
     depths: tuple[int, ...]
     chances: tuple[float, ...]
-    accepted_depth: int
+    path: tuple[int, ...]
     credit: int
+    start_ms: float = 0.0
+    prefill_ms: float = 0.0
+
+    @property
+    def accepted_depth(self) -> int:
+        """How far its own tree went along with the committed text."""
+        return len(self.path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +82,8 @@ class RoundOutcome:
     """What one round cost and gave; `length` is what was chosen for it.
 
     `num_tokens` committed (accepted and the LLM's own, before any cut), `num_nodes` verified in
-    `verify_ms` (the LLM's pass); `round_ms` from the first draft to the commit.
+    `verify_ms` (the LLM's pass) behind `context` cached tokens; `round_ms` from the first draft to
+    the commit.
     """
 
     length: int
@@ -83,6 +92,7 @@ class RoundOutcome:
     verify_ms: float
     round_ms: float
     drafts: Mapping[str, DraftOutcome] = field(default_factory=dict)
+    context: int = 0
 
 
 class LengthPolicy(Protocol):

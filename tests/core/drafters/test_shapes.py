@@ -68,7 +68,7 @@ def live(count: int, nodes: int | None) -> Live:
     [(3, 8, [3, 3, 2]), (3, 2, [1, 1, 0]), (2, None, [14, 14]), (1, 5, [5]), (0, 5, [])],
 )
 def test_nodes_are_divided_among_drafters(count: int, nodes: int | None, shares: list[int]) -> None:
-    assert live(count, nodes).budgets(14) == shares
+    assert live(count, nodes).budgets(14, count) == shares
 
 
 def test_a_walk_follows_the_first_of_equal_draws() -> None:
