@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from core import Request, SamplingParams, SpeculationConfig
-from core.config import PRESETS
+from core.config import COMBINES, PRESETS, WEIGHTS
 from tests.laws.margins import Divergences
 from tests.laws.pairwise import affordable, pairwise
 from tests.laws.runs import (
@@ -32,6 +32,9 @@ FIELDS = {
     "expansion": ((4,), (2,), (1, 1, 3, 1, 1, 1, 1, 1), (3, 1, 2)),
     "max_tree_nodes": (7, 1, "auto", 24, "uncut"),
     "drafters": ((), ("ngram",), ("first",), ("ssm-code", "ngram"), ("all",), ("ngram", "all")),
+    "combine": COMBINES,
+    "weights": WEIGHTS,
+    "vote_nodes": (12, 3, 1),
     "speculation_length": (4, 1, 0, 8, 16),
     "max_speculation_length": (16, 24),
     "verify": ("auto", "greedy", "match"),

@@ -28,6 +28,8 @@ OTHERS = {
     "wide-ngram": SpeculationConfig(
         drafters=("ssm-1", "ngram", "ssm-0"), expansion=(3, 2, 1), max_tree_nodes="uncut"
     ),
+    "vote-tree": SpeculationConfig(combine="vote_tree", expansion=(2, 2, 1), vote_nodes=5),
+    "log-pool": SpeculationConfig(combine="log_pool", expansion=(2, 2, 1), max_tree_nodes="uncut"),
 }
 
 

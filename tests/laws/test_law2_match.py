@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from core import Request, SamplingParams, SpeculationConfig
+from core.config import COMBINES, WEIGHTS
 from tests.laws.margins import Divergences
 from tests.laws.pairwise import Row, affordable, pairwise
 from tests.laws.runs import (
@@ -39,6 +40,9 @@ FIELDS = {
     "expansion": ((4,), (2,), (1, 1, 3, 1, 1, 1, 1, 1), (3, 1, 2)),
     "max_tree_nodes": (7, 1, "auto", 24, "uncut"),
     "drafters": ((), ("ngram",), ("first",), ("ssm-code", "ngram"), ("all",), ("ngram", "all")),
+    "combine": COMBINES,
+    "weights": WEIGHTS,
+    "vote_nodes": (12, 3, 1),
     "speculation_length": (4, 1, 0, 8, 16),
     "verify": ("auto", "match"),
     "carry_over": (False, True),

@@ -63,7 +63,7 @@ def check(engine: Engine, live: Live) -> None:
         name = live.sequence.speculation.drafters[index]
         if name != "ngram":
             model = engine.models.ssms[name]
-            row = engine._drafters[name]._states[live.sequence.run_id].row
+            row = engine._drafting._drafters[name]._states[live.sequence.run_id].row
             assert model.pending(row) == 0
             assert model.length(row) < len(tokens)
             assert deviation(model, row, tokens) <= CLOSE
