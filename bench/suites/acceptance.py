@@ -30,9 +30,11 @@ class Acceptance:
     """See Suite. `parts` can be fewer, for a quick look."""
 
     name: str = "acceptance"
-    about: str = "tokens per LLM pass by SSM, union, coupling and tree width; depends on no clock"
+    about: str = (
+        "tokens per LLM pass by SSM, combine rule, coupling and tree width; depends on no clock"
+    )
     defaults: Settings = Settings(prompts=60, tokens=64, repeats=1, dtypes=("float32",))
-    parts: tuple[str, ...] = ("same", "more", "chain", "width")
+    parts: tuple[str, ...] = ("same", "more", "chain", "width", "combine")
 
     def check(self, settings: Settings) -> None:
         """One dtype at a time: the tables have no column for it."""

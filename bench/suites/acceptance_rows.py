@@ -1,15 +1,17 @@
-"""The rows of the `acceptance` suite: single SSMs, their union, chains, and trees by width.
+"""The rows of the `acceptance` suite: single SSMs, their union, chains, trees by width, and the
+combine rules.
 
 Every row is deterministic: fixed seeds, node budgets given or uncut, never measured.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
-from core.config import COMBINES, SpeculationConfig
+from core.config import WEIGHTS, SpeculationConfig
 from core.drafters.ngram import NGRAM
 
 __all__ = ["KINDS", "PAPER", "TEMPERATURE", "WIDTHS", "Kind", "Row", "acceptance_rows"]
@@ -19,6 +21,9 @@ PAPER = (1, 1, 3, 1, 1, 1, 1, 1)
 CHAIN = (1,) * 8
 WIDTHS = (1, 2, 3, 4, 5)
 EQUAL_NODES = 60  # what three SSMs' uncut <1,1,3,1,1,1,1,1> hold before they are merged
+# Best-first trees of three SSMs share about a quarter of their nodes: 60 merge to 45.
+MERGED_NODES = 45
+DIAL = (8, 16, 32, MERGED_NODES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,20 +67,36 @@ def acceptance_rows(ssms: Sequence[str]) -> tuple[Row, ...]:
 
 
 def _of_kind(kind: Kind, ssms: tuple[str, ...]) -> Iterator[Row]:
-    for combine in COMBINES:
-        for ssm in ssms:
-            yield _row("same", ssm, kind, PAPER, (ssm,), combine)
-        yield _row("same", f"{combine} of {len(ssms)}", kind, PAPER, ssms, combine)
-        if kind.draft in ("topk", "coupled"):
-            yield _row("more", f"{combine}, with n-gram", kind, PAPER, (*ssms, NGRAM), combine)
-        for ssm in ssms:
-            yield _row("chain", ssm, kind, CHAIN, (ssm,), combine)
-        for width in WIDTHS:
-            shape = (width, *CHAIN[1:])
-            yield _row("width", f"{combine}, width {width}", kind, shape, ssms, combine)
+    for ssm in ssms:
+        yield _row("same", ssm, kind, PAPER, (ssm,))
+    yield _row("same", f"union of {len(ssms)}", kind, PAPER, ssms)
+    if kind.draft in ("topk", "coupled"):
+        yield _row("more", "union, with n-gram", kind, PAPER, (*ssms, NGRAM))
+    for ssm in ssms:
+        yield _row("chain", ssm, kind, CHAIN, (ssm,))
+    for width in WIDTHS:
+        yield _row("width", f"union, width {width}", kind, (width, *CHAIN[1:]), ssms)
     if kind.verify == "greedy" or kind.draft == "coupled":
         best = Kind(kind.temperature, "best_first", kind.verify)
-        yield _row("more", f"best first, {EQUAL_NODES} nodes", best, PAPER, ssms, "union")
+        nodes = {"max_tree_nodes": EQUAL_NODES}
+        yield _row("more", f"best first, {EQUAL_NODES} nodes", best, PAPER, ssms, nodes)
+        yield from _combining(kind, best, ssms)
+
+
+def _combining(kind: Kind, best: Kind, ssms: tuple[str, ...]) -> Iterator[Row]:
+    """The combine rules on the same SSMs: the vote, the dial from it to the union, the pool."""
+    for rule in WEIGHTS:
+        vote = {"combine": "vote", "weights": rule}
+        yield _row("combine", f"vote, {rule}", kind, CHAIN, ssms, vote)
+    yield _row("combine", "union, chains", kind, CHAIN, ssms)
+    for nodes in DIAL:
+        dial = {"combine": "vote_tree", "vote_nodes": nodes, "max_tree_nodes": EQUAL_NODES}
+        yield _row("combine", f"vote_tree, {nodes} nodes", best, PAPER, ssms, dial)
+        pool = {"combine": "log_pool", "max_tree_nodes": nodes}
+        yield _row("combine", f"log_pool, {nodes} nodes", best, PAPER, ssms, pool)
+    for nodes in (12, 24, 48, EQUAL_NODES):
+        cut = {"max_tree_nodes": nodes}
+        yield _row("combine", f"union, {nodes} nodes drafted", best, PAPER, ssms, cut)
 
 
 def _row(
@@ -84,15 +105,15 @@ def _row(
     kind: Kind,
     expansion: tuple[int, ...],
     drafters: tuple[str, ...],
-    combine: str,
+    fields: Mapping[str, Any] = MappingProxyType({}),
 ) -> Row:
-    config = SpeculationConfig(
-        drafters=drafters,
-        draft=kind.draft,
-        expansion=expansion,
-        max_tree_nodes=EQUAL_NODES if kind.draft == "best_first" else "uncut",
-        combine=combine,
-        speculation_length=len(expansion),
-        verify=kind.verify,
-    )
+    settings = {
+        "drafters": drafters,
+        "draft": kind.draft,
+        "expansion": expansion,
+        "max_tree_nodes": "uncut",
+        "speculation_length": len(expansion),
+        "verify": kind.verify,
+    }
+    config = SpeculationConfig(**{**settings, **fields})
     return Row(part, name, kind, config.resolved(kind.temperature))

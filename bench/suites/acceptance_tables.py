@@ -37,6 +37,7 @@ def tables(context: Context, rows: Sequence[Row]) -> tuple[str, ...]:
         _comparisons(found),
         _widths(found),
         _width_domains(found, names),
+        _combining(found, names),
         _loops(found, names),
     )
 
@@ -87,7 +88,7 @@ def _by_row(found: dict[Row, Prompts], names: Iterable[str]) -> str:
             figure(_length(prompts, lambda prompt: not _fresh(prompt))),
         ]
         for row, prompts in found.items()
-        if row.part != "width"
+        if row.part not in ("width", "combine")
     ]
     heads = ("T", "draft, verify", "expansion", "drafters", "nodes", "tokens per LLM pass")
     note = (
@@ -196,6 +197,51 @@ def _width_domains(found: dict[Row, Prompts], names: Iterable[str]) -> str:
             lines.append([str(kind), name, *values, *_monotone(lengths)])
     heads = ("kind", "domain", *(f"width {w}" for w in WIDTHS), "steps hold", "5 above 1")
     return table("By tree width and domain", heads, lines)
+
+
+def _combining(found: dict[Row, Prompts], names: Iterable[str]) -> str:
+    """The combine rules beside each other, and the pool against the union of as many nodes."""
+    names = tuple(names)
+    rows = sorted(
+        (row for row in found if row.part == "combine"), key=lambda row: row.kind.temperature
+    )
+    lines = [
+        [
+            f"{row.kind.temperature:g}",
+            row.name,
+            row.kind.draft,
+            _nodes(found[row]),
+            figure(_length(found[row])),
+            *(figure(_length(found[row], _of(name))) for name in names),
+            _against_pool(found, row),
+        ]
+        for row in rows
+    ]
+    heads = ("T", "combine rule", "draft", "nodes verified", "tokens per LLM pass", *names)
+    note = (
+        "The same SSMs each time. Last column: against the union whose number of verified nodes is "
+        "nearest, over the same prompts and seeds."
+    )
+    return table("By combine rule", (*heads, "/ union of about as many nodes"), lines, note)
+
+
+def _against_pool(found: dict[Row, Prompts], row: Row) -> str:
+    unions = [
+        other
+        for other in found
+        if other.part == "combine"
+        and other.speculation.combine == "union"
+        and other.kind.temperature == row.kind.temperature
+        and other.kind.draft == row.kind.draft
+    ]
+    if row.speculation.combine == "union" or not unions:
+        return NOTHING
+    base = min(unions, key=lambda other: abs(_size(found[other]) - _size(found[row])))
+    return f"{ratio(_paired(found[row], found[base]))} ({_nodes(found[base])} nodes)"
+
+
+def _size(prompts: Prompts) -> float:
+    return float(sum(p["nodes"] for p in prompts) / max(1, sum(p["rounds"] for p in prompts)))
 
 
 def _loops(found: dict[Row, Prompts], names: Iterable[str]) -> str:

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from core.config import COMBINES, DRAFTS, LENGTHS, PRESETS, SpeculationConfig, lossless_rules
+from core.choices import WEIGHTED_COMBINES
+from core.config import DRAFTS, LENGTHS, PRESETS, WEIGHTS, SpeculationConfig, lossless_rules
 from core.drafters.ngram import NGRAM
 
 __all__ = ["TEMPERATURE", "Row", "law_rows"]
@@ -56,8 +57,9 @@ class Row:
 
 
 def law_rows() -> tuple[Row, ...]:
-    """The presets, prompt lookup by itself, then the product of all rules."""
-    return (*_preset_rows(), *_ngram_rows(), *_product_rows())
+    """The presets, prompt lookup by itself, the product of all mechanisms, then that of all ways to
+    draft and verify a union."""
+    return (*_preset_rows(), *_ngram_rows(), *_mechanism_rows(), *_draft_rows())
 
 
 def _preset_rows() -> Iterator[Row]:
@@ -76,12 +78,25 @@ def _ngram_rows() -> Iterator[Row]:
         yield Row("prompt lookup", temperature, config.resolved(temperature), together)
 
 
-def _product_rows() -> Iterator[Row]:
+def _mechanism_rows() -> Iterator[Row]:
+    """Every combine rule with every weighing, under every length policy."""
+    weighed = [("union", WEIGHTS[0]), *itertools.product(WEIGHTED_COMBINES, WEIGHTS)]
+    product = itertools.product(LENGTHS, weighed, (0.0, TEMPERATURE), (1, TOGETHER))
+    for length, (combine, weights), temperature, together in product:
+        config = SpeculationConfig(
+            drafters=("all", NGRAM),
+            combine=combine,
+            weights=weights,
+            length=length,
+            **SHAPES[1],
+        )
+        yield Row("mechanisms", temperature, config.resolved(temperature), together)
+
+
+def _draft_rows() -> Iterator[Row]:
     """Drafts first, then temperatures, drafters, shapes: early rows already meet every rule."""
-    product = itertools.product(
-        SHAPES, DRAFTERS, COMBINES, LENGTHS, (1, TOGETHER), (0.0, TEMPERATURE), DRAFTS
-    )
-    for shape, drafters, combine, length, together, temperature, draft in product:
+    product = itertools.product(SHAPES, DRAFTERS, (1, TOGETHER), (0.0, TEMPERATURE), DRAFTS)
+    for shape, drafters, together, temperature, draft in product:
         if draft == "auto" or (draft == "coupled" and temperature == 0):
             continue  # both resolve to another row
         for verify in lossless_rules(draft, temperature):
@@ -90,8 +105,6 @@ def _product_rows() -> Iterator[Row]:
             config = SpeculationConfig(
                 drafters=drafters,
                 draft=draft,
-                combine=combine,
-                length=length,
                 verify=verify,
                 **shape,
             )

@@ -8,6 +8,7 @@ from typing import Any
 from bench.context import Context
 from bench.suites.law_rows import Row
 from bench.tables import table
+from core.choices import WEIGHTED_COMBINES
 
 __all__ = ["MARGIN", "failures", "tables", "verdict"]
 
@@ -55,7 +56,7 @@ def _summary(context: Context, rows: Sequence[Row]) -> str:
     groups: dict[tuple[str, str, str], list[Row]] = {}
     for row in rows:
         config = row.speculation
-        name = "presets" if row.name != "rules" else config.draft
+        name = {"rules": config.draft, "mechanisms": _mechanism(row)}.get(row.name, "presets")
         groups.setdefault((f"{row.temperature:g}", name, config.verify), []).append(row)
     lines = []
     for (temperature, name, rule), members in sorted(groups.items()):
@@ -93,7 +94,7 @@ def _rows(context: Context, rows: Sequence[Row]) -> str:
         "T",
         "draft",
         "verify",
-        "combine",
+        "combine, length",
         "drafters",
         "expansion",
         "nodes",
@@ -105,8 +106,8 @@ def _rows(context: Context, rows: Sequence[Row]) -> str:
     )
     note = (
         "Temperature 0: against transformers' `generate(do_sample=False)`; above: against plain "
-        "decoding with the same seed. `mss` keeps the distribution, not the tokens: it is proved "
-        "by enumeration and chi-square in tests/laws."
+        "decoding with the same seed. `mss` and `traversal` keep the distribution, not the tokens: "
+        "that is proved by enumeration and chi-square in tests/laws."
     )
     return table("Laws 1 and 2, every row", heads, lines, note)
 
@@ -117,12 +118,18 @@ def _cells(row: Row) -> list[object]:
         f"{row.temperature:g}",
         config.draft,
         config.verify,
-        config.combine,
+        _mechanism(row),
         "+".join(config.drafters) or "-",
         f"<{','.join(map(str, config.shape(config.speculation_length)))}>",
         config.max_tree_nodes,
         row.together,
     ]
+
+
+def _mechanism(row: Row) -> str:
+    config = row.speculation
+    weighed = config.combine in WEIGHTED_COMBINES
+    return f"{config.combine}{f' ({config.weights})' if weighed else ''}, {config.length}"
 
 
 def _margins(parted: Sequence[dict[str, Any]]) -> str:

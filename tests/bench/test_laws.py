@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from bench.suites.law_tables import verdict
 from bench.suites.laws import Laws
 from bench.theirs import Theirs
 from core import engine
-from core.config import COMBINES, DRAFTS, PRESETS, SpeculationConfig
+from core.config import COMBINES, DRAFTS, LENGTHS, PRESETS, WEIGHTS, SpeculationConfig
 from core.models.loading import LoadedModels
 from core.tree import ROOT
 from core.verify import Case as Verification
@@ -122,18 +123,29 @@ def test_a_broken_verifier_fails(
 def test_the_product_meets_everything_there_is() -> None:
     every = law_rows()
     assert len({json.dumps(row.key, sort_keys=True) for row in every}) == len(every)
-    assert {row.name for row in every} == {*PRESETS, "prompt lookup", "rules"}
+    assert {row.name for row in every} == {*PRESETS, "prompt lookup", "rules", "mechanisms"}
     compared = [row for row in every if row.compared and row.name == "rules"]
     for together in (1, 6):
         met = {
-            (row.temperature, row.speculation.draft, row.speculation.combine)
-            for row in compared
-            if row.together == together
+            (row.temperature, row.speculation.draft) for row in compared if row.together == together
         }
-        above = {(0.8, draft, combine) for draft in DRAFTS[1:] for combine in COMBINES}
-        greedy = {(0.0, draft, combine) for draft in ("topk", "best_first") for combine in COMBINES}
-        assert met == above | greedy
-    assert {row.speculation.verify for row in every if not row.compared} == {"mss"}
+        above = {(0.8, draft) for draft in DRAFTS[1:]}
+        assert met == above | {(0.0, draft) for draft in ("topk", "best_first")}
+    assert {row.speculation.verify for row in every if not row.compared} == {"mss", "traversal"}
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("together", [1, 6])
+def test_every_mechanism_meets_every_other(temperature: float, together: int) -> None:
+    met = {
+        (row.speculation.combine, row.speculation.weights, row.speculation.length)
+        for row in law_rows()
+        if row.name == "mechanisms"
+        and row.compared
+        and (row.temperature, row.together) == (temperature, together)
+    }
+    weighed = {("union", "full_information"), *product(COMBINES[1:], WEIGHTS)}
+    assert met == {(*pair, length) for pair in weighed for length in LENGTHS}
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,30 @@ class TestAcceptance:
         widths = [row.speculation.expansion for row in greedy if row.part == "width"]
         assert widths == [(width, 1, 1, 1, 1, 1, 1, 1) for width in WIDTHS]
 
+    def test_combine_rules_stand_beside_unions_of_as_many_nodes(
+        self, make_context: MakeContext
+    ) -> None:
+        suite = Acceptance(parts=("combine",))
+        context = make_context()
+        sizes = {"union": 40, "vote": 8, "vote_tree": 38, "log_pool": 41}
+        for row in suite.rows():
+            config = row.speculation
+            sample = {
+                "id": "p0",
+                "domain": "stories",
+                "seed": 1,
+                "rounds": 10,
+                "accepted": 30 if config.combine == "log_pool" else 20,
+                "nodes": 10 * sizes[config.combine],
+                "distinct_4_grams": 0.9,
+            }
+            context.results.add({**row.key, "prompts": [sample]})
+        table = suite.report(context).tables[4]
+        lines = [line for line in table.splitlines() if "log_pool" in line]
+        assert lines and all("1.33x (1.33 to 1.33) (40.0 nodes)" in line for line in lines)
+        unions = [line for line in table.splitlines() if "| union" in line]
+        assert unions and all(line.endswith("| - |") for line in unions)
+
     def test_distinct_share(self) -> None:
         assert distinct_share([1, 2, 3, 4, 5, 6]) == 1.0
         assert distinct_share([1, 1, 1, 1, 1, 1, 1]) == 0.25
