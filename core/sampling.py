@@ -19,6 +19,7 @@ from transformers.generation.logits_process import (
 from core.config import SamplingParams
 
 __all__ = [
+    "TINY_RESIDUAL",
     "Target",
     "one_hot_residual",
     "processed",

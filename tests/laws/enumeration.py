@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from core import Engine, SamplingParams, SpeculationConfig
-from core.events import RoundCompleted
+from core.events import RoundCompleted, Verified
 from core.noise import Key
 from core.sequence import Sequence as Live
 from tests.fakes import TableModel, loaded_tables, sequence_of
@@ -23,7 +23,9 @@ __all__ = [
     "Case",
     "WalkNoise",
     "every_walk",
+    "expected_accepted",
     "joint_of_rounds",
+    "joint_of_walks",
     "plain_joint",
     "total_variation",
 ]
@@ -68,12 +70,14 @@ class WalkNoise:
 
 
 def every_walk(
-    run: Callable[[WalkNoise], Any], prefix: Sequence[int] = ()
+    run: Callable[[WalkNoise], Any],
+    prefix: Sequence[int] = (),
+    kind: Callable[[Sequence[int]], WalkNoise] | None = None,
 ) -> Iterator[tuple[WalkNoise, Any]]:
     """Runs `run` once for each way through its choices that begins with `prefix`."""
     script: tuple[int, ...] | None = tuple(prefix)
     while script is not None:
-        noise = WalkNoise(script)
+        noise = (kind or WalkNoise)(script)
         yield noise, run(noise)
         script = _next(noise.branches, len(prefix))
 
@@ -108,16 +112,24 @@ class Case:
         try:
             for _ in self.engine.prefill(live):
                 pass
-            lengths = []
+            lengths, accepted = [], []
             for _ in range(count):
                 if live.sequence.finish_reason:
                     break
                 for event in self.engine.round([live]):
                     if isinstance(event, RoundCompleted):
                         lengths.append(len(event.token_ids))
+                    if isinstance(event, Verified):
+                        accepted.append(len(event.path))
             sequence = live.sequence
             new = tuple(sequence.tokens[len(self.prompt_ids) :])
-            return _End(new, bool(sequence.finish_reason), tuple(lengths), self._kept(sequence))
+            return _End(
+                new,
+                bool(sequence.finish_reason),
+                self._kept(sequence),
+                tuple(lengths),
+                tuple(accepted),
+            )
         finally:
             self.engine.release(live)
 
@@ -143,12 +155,14 @@ class Case:
 
 @dataclass(frozen=True)
 class _End:
-    """How some rounds ended; equal ends have equal futures."""
+    """How some rounds ended; equal states have equal futures. Tokens emitted and drafted tokens
+    accepted in each round."""
 
     tokens: tuple[int, ...]
     finished: bool
-    lengths: tuple[int, ...]
     kept: tuple[tuple[int, ...], ...]
+    lengths: tuple[int, ...]
+    accepted: tuple[int, ...]
 
     @property
     def state(self) -> tuple[Any, ...]:
@@ -181,6 +195,24 @@ def joint_of_rounds(case: Case, rounds: int, count: int) -> Joint:
     for tokens, mass in emitted.items():
         _continue(case, tokens, mass, count, joint)
     return joint
+
+
+def joint_of_walks(
+    case: Case, rounds: int, count: int, kind: Callable[[Sequence[int]], WalkNoise]
+) -> Joint:
+    """See joint_of_rounds; each walk goes through all rounds, for noises that remember."""
+    joint: dict[tuple[int, ...], float] = {}
+    for noise, end in every_walk(lambda noise: case.rounds(noise, rounds), kind=kind):
+        _continue(case, end.tokens, noise.probability, count, joint)
+    return joint
+
+
+def expected_accepted(case: Case) -> float:
+    """How many drafted tokens the first round accepts on average, over every outcome."""
+    return sum(
+        noise.probability * end.accepted[0]
+        for noise, end in every_walk(lambda noise: case.rounds(noise, 1))
+    )
 
 
 def plain_joint(case: Case, count: int) -> Joint:

@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 import torch
@@ -22,6 +23,7 @@ from tests.laws.runs import bundled_engine, prompts
 from tests.laws.traps import duplicates_merged
 
 FALSE_ALARM = 1e-6
+RULES = ("mss", "traversal")
 PREFIXES = prompts(8)
 SAMPLINGS = (
     SamplingParams(3, temperature=1.0),
@@ -123,10 +125,11 @@ def p_value(
     return p
 
 
-@pytest.mark.parametrize("draft", range(len(DRAFTS)))
-def test_a_round_is_plain_sampling(draft: int) -> None:
+@pytest.mark.parametrize(("draft", "rule"), [(0, "mss"), (1, "mss"), (2, "mss"), (2, "traversal")])
+def test_a_round_is_plain_sampling(draft: int, rule: str) -> None:
+    config = replace(DRAFTS[draft], verify=rule)
     with rounds_from(PREFIXES[3 * draft]) as rounds:
-        assert p_value(rounds, SAMPLINGS[1], DRAFTS[draft], 500) > FALSE_ALARM
+        assert p_value(rounds, SAMPLINGS[1], config, 500) > FALSE_ALARM
 
 
 def test_control_duplicates_tried_once_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,21 +139,24 @@ def test_control_duplicates_tried_once_are_noticed(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("prefix", range(len(PREFIXES)))
-def test_twenty_thousand_rounds_are_plain_sampling(prefix: int) -> None:
+def test_twenty_thousand_rounds_are_plain_sampling(prefix: int, rule: str) -> None:
     sampling, draft = SAMPLINGS[prefix % len(SAMPLINGS)], DRAFTS[prefix % len(DRAFTS)]
     with rounds_from(PREFIXES[prefix]) as rounds:
-        assert p_value(rounds, sampling, draft, 20_000) > FALSE_ALARM
+        assert p_value(rounds, sampling, replace(draft, verify=rule), 20_000) > FALSE_ALARM
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("prefix", range(len(PREFIXES)))
 def test_control_duplicates_are_noticed_everywhere(
-    prefix: int, monkeypatch: pytest.MonkeyPatch
+    prefix: int, rule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     duplicates_merged(monkeypatch)
+    config = replace(DRAFTS[1], verify=rule)
     with rounds_from(PREFIXES[prefix]) as rounds:
-        assert p_value(rounds, SAMPLINGS[1], DRAFTS[1], 20_000) < FALSE_ALARM
+        assert p_value(rounds, SAMPLINGS[1], config, 20_000) < FALSE_ALARM
 
 
 def test_the_tail_of_chi_square() -> None:

@@ -88,7 +88,7 @@ def expected_story(prompt: int, count: int) -> list[int]:
     return [STORY[(prompt + i) % len(STORY)] for i in range(count)]
 
 
-@pytest.mark.parametrize("rule", ["greedy", "match", "mss"])
+@pytest.mark.parametrize("rule", ["greedy", "match", "mss", "traversal"])
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("place", range(len(STORY) - 2))
 def test_an_end_of_text_at_every_depth(place: int, shape: tuple[int, ...], rule: str) -> None:
@@ -99,7 +99,7 @@ def test_an_end_of_text_at_every_depth(place: int, shape: tuple[int, ...], rule:
         expected = expected[: expected.index(eos) + 1]
     llm = telling(sure=1 - 1e-9)
     engine = engine_of(llm, [named(llm, "right"), telling(1 - 1e-9, confused_at=6)], (eos,))
-    draft = {"greedy": "topk", "match": "coupled", "mss": "sampled"}[rule]
+    draft = {"greedy": "topk", "match": "coupled"}.get(rule, "sampled")
     sampling = SamplingParams(40, temperature=0.0 if rule == "greedy" else 1.0, seed=1)
     config = speculation(shape, draft=draft, verify=rule)
     events = list(engine.generate(Request("w3 w7", sampling, config)))

@@ -6,14 +6,15 @@ plausible, and all of them change the distribution of the text.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
 import pytest
 import torch
 
-from core import engine, verify
+from core import engine
 from core.combine import CombinedTree, combine
 from core.drafters import growth
 from core.drafters.base import Draft
@@ -21,12 +22,13 @@ from core.drafters.growth import _restricted
 from core.drafters.proposers import Frontier, Proposals, TopK
 from core.noise import Key, Noise
 from core.sampling import processed, to_probabilities
-from core.tree import Proposal, TokenTree
+from core.tree import Proposal
+from core.verify import Case, offers
 
 __all__ = ["TRAPS", "PositionlessKeys"]
 
 Patch = pytest.MonkeyPatch
-Offers = list[tuple[Proposal, int]]
+Order = list[tuple[Proposal, int]]
 Rule = Callable[[Mapping[int, Draft]], CombinedTree]
 
 
@@ -100,6 +102,18 @@ def likelier_of_two_kept(patch: Patch) -> None:
     _combine_with(patch, _dropping(lose))
 
 
+def vote_with_the_winners_q(patch: Patch) -> None:
+    """Of the drafters' sequences the one whose first token most of them drew is verified, as if it
+    had been drawn alone."""
+
+    def rule(drafts: Mapping[int, Draft]) -> CombinedTree:
+        votes = Counter(draft.token_ids[0] for draft in drafts.values())
+        winner = max(drafts, key=lambda index: votes[drafts[index].token_ids[0]])
+        return combine("union", {winner: drafts[winner]})
+
+    _combine_with(patch, rule)
+
+
 # -- what q is --
 
 
@@ -116,67 +130,63 @@ def top_k_with_the_real_q(patch: Patch) -> None:
 
 def without_replacement_with_the_full_q(patch: Patch) -> None:
     """The second draw without replacement is tried with the q of the first."""
-    distribution = verify._distribution
+    distribution = offers._distribution
     patch.setattr(
-        verify, "_distribution", lambda case, proposal, earlier: distribution(case, proposal, [])
+        offers, "_distribution", lambda case, proposal, earlier: distribution(case, proposal, [])
     )
 
 
 # -- the order of trying --
 
 
-def _ordering(patch: Patch, key: Callable[[TokenTree, Proposal, int], object]) -> None:
-    offers = verify._offers
+def _ordering(patch: Patch, key: Callable[[Case, Proposal, int], object]) -> None:
+    ordered = offers._ordered
 
-    def ordered(tree: TokenTree, children: list[int]) -> Offers:
-        found = offers(tree, children)
-        return sorted(found, key=lambda offer: key(tree, *offer))
+    def sorted_by_key(case: Case, children: Sequence[int]) -> Order:
+        return sorted(ordered(case, children), key=lambda offer: key(case, *offer))
 
-    patch.setattr(verify, "_offers", ordered)
+    patch.setattr(offers, "_ordered", sorted_by_key)
 
 
 def by_token_id(patch: Patch) -> None:
     """Proposals in the order of their token ids."""
-    _ordering(patch, lambda tree, proposal, child: tree.token_ids[child])
+    _ordering(patch, lambda case, proposal, child: case.tree.token_ids[child])
 
 
 def by_descending_q(patch: Patch) -> None:
     """The likeliest proposals first."""
-    _ordering(patch, lambda tree, proposal, child: -proposal.q)
+    _ordering(patch, lambda case, proposal, child: -proposal.q)
 
 
 def confident_drafter_first(patch: Patch) -> None:
     """The drafter that is surer of what it drew goes first."""
-    offers = verify._offers
+    ordered = offers._ordered
 
-    def ordered(tree: TokenTree, children: list[int]) -> Offers:
-        found = offers(tree, children)
+    def by_surest(case: Case, children: Sequence[int]) -> Order:
+        found = ordered(case, children)
         surest = {
             p.drafter: max(other.score for other, _ in found if other.drafter == p.drafter)
             for p, _ in found
         }
         return sorted(found, key=lambda offer: -surest[offer[0].drafter])
 
-    patch.setattr(verify, "_offers", ordered)
+    patch.setattr(offers, "_ordered", by_surest)
 
 
 def uniform_over_nodes(patch: Patch) -> None:
     """The next child is drawn uniformly among nodes, not among proposals."""
-    offers, try_children = verify._offers, verify._try_children
+    ordered = offers._ordered
 
-    def tried(case: verify.Case, children: list[int], *rest: object) -> object:
-        found = offers(case.tree, children)
-        order: Offers = []
-        while left := sorted(
-            {child for offer in found if offer not in order for child in offer[1:]}
-        ):
+    def drawn(case: Case, children: Sequence[int]) -> Order:
+        found = ordered(case, children)
+        order: Order = []
+        while left := sorted({offer[1] for offer in found if offer not in order}):
             key = ("order", case.root_position, tuple(children), len(order))
             child = left[case.noise.choose(torch.ones(len(left)), key)]
             order.append(next(o for o in found if o[1] == child and o not in order))
-        patch.setattr(verify, "_offers", lambda tree, nodes: order)
-        return try_children(case, children, *rest)
+        return order
 
-    patch.setattr(verify, "_try_children", tried)
+    patch.setattr(offers, "_ordered", drawn)
 
 
 class PositionlessKeys:
@@ -207,6 +217,7 @@ TRAPS: Mapping[str, Callable[[Patch], None]] = MappingProxyType(
             one_hot_merged,
             low_q_dropped,
             likelier_of_two_kept,
+            vote_with_the_winners_q,
             top_k_with_the_real_q,
             without_replacement_with_the_full_q,
             by_token_id,

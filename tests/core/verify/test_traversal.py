@@ -1,0 +1,265 @@
+"""`traversal` on small trees made by hand: the walk from the leaves, what is left after a
+rejection, endings, and the record of it all. Figures are worked out in the docstrings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from core.noise import Key, SeededNoise
+from core.sampling import Target
+from core.tree import ROOT, TokenTree
+from core.verify import Case, Verdict, verify
+from tests.core.verify.cases import DRAWN, Q, Refusing, certain, drawn, logits, tree_of
+from tests.laws.enumeration import WalkNoise, every_walk
+
+P = [0.5, 0.3, 0.2]
+FIRST, SECOND = Q[0].tolist(), Q[1].tolist()  # 0.2 0.5 0.3 and 0.6 0.2 0.2
+
+
+def case_of(
+    tree: TokenTree, noise: WalkNoise, *rows: list[float], eos: tuple[int, ...] = (), **more: bool
+) -> Case:
+    target = Target(logits(*(rows or [P] * (len(tree) + 1))), DRAWN)
+    return Case(tree, target, 9, noise, frozenset(eos), {0: Q, 1: Q, 2: None}, **more)
+
+
+def walks(tree: TokenTree, *rows: list[float], **more: bool) -> list[tuple[float, Verdict]]:
+    """Every verdict with its probability."""
+
+    def run(noise: WalkNoise) -> Verdict:
+        return verify("traversal", case_of(tree, noise, *rows, **more))
+
+    return [(noise.probability, verdict) for noise, verdict in every_walk(run)]
+
+
+def chance(found: list[tuple[float, Verdict]], true: Callable[[Verdict], bool]) -> float:
+    return sum(probability for probability, verdict in found if true(verdict))
+
+
+def near(value: float) -> object:
+    return pytest.approx(value, abs=1e-7)
+
+
+# -- the order --
+
+#  0:"1" ── 2:"0" ── 3:"0"       1:"2"
+#                 └─ 4:"2"
+BRANCHED = tree_of(
+    (1, ROOT, [drawn(0, 0, 1)]),
+    (2, ROOT, [drawn(1, 0, 2)]),
+    (0, 0, [drawn(0, 0, 0, 1)]),
+    (0, 2, [drawn(0, 0, 0, 1)]),
+    (2, 2, [drawn(1, 0, 2, 1)]),
+)
+
+
+def test_leaves_come_before_what_they_hang_on() -> None:
+    tried = verify("traversal", case_of(BRANCHED, Refusing())).tried
+    assert [t.node for t in tried] == [3, 4, 2, 0, 1]
+    assert not any(t.accepted for t in tried)
+
+
+def test_siblings_go_by_drafter_then_by_draw() -> None:
+    tree = tree_of(
+        (2, ROOT, [drawn(1, 0, 2), drawn(0, 1, 2)]),
+        (1, ROOT, [drawn(0, 0, 1), drawn(0, 2, 1)]),
+        (0, ROOT, [certain(2)]),
+    )
+    almost_nothing = [1e-9, 1e-9, 1 - 2e-9]
+    rows = [almost_nothing] * 4
+    tried = verify("traversal", case_of(tree, Refusing(), *rows)).tried
+    assert [(t.drafter, t.node) for t in tried] == [(0, 1), (0, 0), (0, 1), (1, 0), (2, 2)]
+
+
+class Listening(Refusing):
+    """Refuses, and keeps the keys it was asked (`choose` does already)."""
+
+    def coin(self, prob: float, key: Key) -> bool:
+        assert key not in self.asked
+        self.asked.add(key)
+        return super().coin(prob, key)
+
+
+def test_every_node_has_its_own_coin_keyed_by_its_draws() -> None:
+    noise = Listening()
+    tree = tree_of(
+        (1, ROOT, [certain(2)]),
+        (2, ROOT, [certain(2, 1)]),
+        (0, 0, [certain(2)]),
+        (0, 2, [certain(2)]),
+        (2, 2, [certain(2, 1)]),
+    )
+    verify("traversal", case_of(tree, noise))
+    first = (2, 0)
+    assert noise.asked == {
+        ("accept", 9, (), 0),
+        ("accept", 9, (), 1),
+        ("accept", 9, (first,), 0),
+        ("accept", 9, (first, first), 0),
+        ("accept", 9, (first, first), 1),
+        ("final", 9, ()),
+    }
+
+
+# -- chances and what is left --
+
+
+def test_one_proposal_is_verified_as_ever() -> None:
+    found = walks(tree_of((1, ROOT, [drawn(0, 0, 1)])))
+    assert chance(found, lambda v: v.path == (0,)) == near(0.3 / 0.5)
+    # p - q = (0.3, -0.2, -0.1): only token 0 is left.
+    assert {v.own_token_id for _, v in found if not v.path} == {0}
+    assert {v.own_kind for _, v in found} == {"bonus", "recovered"}
+
+
+def test_a_good_continuation_saves_a_token() -> None:
+    """A chain 1, 0: the leaf's chance is min(1, 0.6 * 0.5 / 0.2) = 1, the first token had 0.6."""
+    tree = tree_of((1, ROOT, [drawn(0, 0, 1)]), (0, 0, [drawn(0, 0, 0)]))
+    found = walks(tree)
+    assert chance(found, lambda v: v.path == (0, 1)) == near(1.0)
+    record = found[0][1].tried
+    assert [(t.node, t.accepted) for t in record] == [(1, True), (0, True)]
+    assert [t.p for t in record] == pytest.approx([0.6 * 0.5, 0.3], abs=1e-7)
+    assert [t.q for t in record] == [0.2, 0.5]
+
+
+def test_a_rejected_leaf_hands_its_chance_to_its_parent() -> None:
+    """A chain 1, 1: chances 0.6 and 0.6 * 0.3 / 0.5 = 0.36. After the leaf R = max(0, 0.6 p - q) =
+    (0.1, 0, 0), S = 0.1, and the first token's chance is 0.1 / (0.1 + 1 - 0.6) = 0.2."""
+    tree = tree_of((1, ROOT, [drawn(0, 0, 1)]), (1, 0, [drawn(0, 0, 1)]))
+    found = walks(tree)
+    assert chance(found, lambda v: v.path == (0, 1)) == near(0.36)
+    assert chance(found, lambda v: v.path == (0,)) == near(0.64 * 0.2)
+    assert {v.own_token_id for _, v in found if v.path == (0,)} == {0}
+    assert {v.own_kind for _, v in found if v.path == (0,)} == {"recovered"}
+    # At the root R = max(0, p - q) = (0.3, 0, 0) as ever.
+    assert {v.own_token_id for _, v in found if not v.path} == {0}
+
+
+def test_a_chance_all_covered_by_q_is_gone() -> None:
+    """0.6 p is nowhere above q = (0.6, 0.2, 0.2): S = 0, so after the leaf nothing may stay."""
+    tree = tree_of((1, ROOT, [drawn(0, 0, 1)]), (1, 0, [drawn(0, 0, 1, 1)]))
+    found = walks(tree)
+    # The leaf's chance is 0.6 * 0.3 / 0.2 = 0.9.
+    assert chance(found, lambda v: v.path == (0, 1)) == near(0.9)
+    assert chance(found, lambda v: v.path == (0,)) == 0.0
+    assert chance(found, lambda v: v.path == ()) == near(0.1)
+
+
+def test_a_drafter_that_is_right_leaves_the_root_its_chance() -> None:
+    """p = q: the first proposal is certain."""
+    tree = tree_of((1, ROOT, [drawn(0, 0, 1)]), (2, ROOT, [drawn(0, 1, 2)]))
+    found = walks(tree, FIRST, P, P)
+    # p comes from float32 logits, so the chance is 1 but for rounding.
+    assert chance(found, lambda v: v.path == (0,)) == near(1.0)
+
+
+def test_a_second_sibling_takes_what_the_first_left() -> None:
+    """p = (0.5, 0.3, 0.2), q = (0.2, 0.5, 0.3): after token 1 p is (1, 0, 0). Token 0, drawn by
+    another from the same q, has the chance min(1, 1 / 0.2)."""
+    tree = tree_of((1, ROOT, [drawn(0, 0, 1)]), (0, ROOT, [drawn(1, 0, 0)]))
+    found = walks(tree)
+    assert chance(found, lambda v: v.path == (0,)) == near(0.6)
+    assert chance(found, lambda v: v.path == (1,)) == near(0.4)
+
+
+def test_a_repeat_carries_nothing_and_takes_its_q_out() -> None:
+    """Token 1 by drafters 0 and 1, from q and q': first 0.3 / 0.5. Then M = (0.75, 0, 0.25), which
+    is norm(max(0, p - q)) for p = (0.5, 0.2, 0.3) and q = (0.2, 0.6, 0.2)."""
+    q = torch.tensor([[0.2, 0.6, 0.2], [0.3, 0.3, 0.4]], dtype=torch.float64)
+    tree = tree_of((1, ROOT, [drawn(0, 0, 1), drawn(1, 0, 1, 1)]))
+    target = Target(logits([0.5, 0.2, 0.3], P), DRAWN)
+    refused = verify("traversal", Case(tree, target, 9, Refusing(), qs={0: q, 1: q}))
+    assert [(t.drafter, t.accepted) for t in refused.tried] == [(0, False), (1, False)]
+    assert [t.p for t in refused.tried] == pytest.approx([0.2, 0.0], abs=1e-7)
+
+    def run(noise: WalkNoise) -> Verdict:
+        return verify("traversal", Case(tree, target, 9, noise, qs={0: q, 1: q}))
+
+    walked = [(noise.probability, verdict) for noise, verdict in every_walk(run)]
+    # What the repeat's q' = (0.3, 0.3, 0.4) leaves of (0.75, 0, 0.25) is token 0 alone.
+    assert {v.own_token_id for _, v in walked if not v.path} == {0}
+    assert chance(walked, lambda v: not v.path) == near(1 - 0.2 / 0.6)
+
+
+def test_the_first_proposal_carries_what_others_drafted_below() -> None:
+    """Drafter 1 proposed token 1 too, and alone the child below it."""
+    tree = tree_of((1, ROOT, [drawn(0, 0, 1), drawn(1, 0, 1)]), (0, 0, [drawn(1, 0, 0)]))
+    found = walks(tree)
+    assert chance(found, lambda v: v.path == (0, 1)) == near(1.0)
+    assert {t.drafter for _, v in found for t in v.tried if t.node == 0} == {0}
+
+
+def test_a_deterministic_proposal_is_accepted_with_what_p_gives_it() -> None:
+    """A chain 1, 1 of certain proposals: chances 0.3, then 0.3 * 0.3. After the leaf token 1 is
+    out: S = 0.3 * 0.7, and the first token's chance 0.21 / (0.21 + 0.7)."""
+    tree = tree_of((1, ROOT, [certain(2)]), (1, 0, [certain(2)]))
+    found = walks(tree)
+    assert chance(found, lambda v: v.path == (0, 1)) == near(0.09)
+    assert chance(found, lambda v: v.path == (0,)) == near(0.91 * 0.21 / 0.91)
+    own = {t: chance(found, lambda v, t=t: v.path == (0,) and v.own_token_id == t) for t in (0, 2)}
+    assert own == {0: near(0.21 * 5 / 7), 2: near(0.21 * 2 / 7)}
+
+
+def test_draws_without_replacement_are_tried_with_what_was_left() -> None:
+    tree = tree_of((1, ROOT, [drawn(0, 0, 1)]), (0, ROOT, [drawn(0, 1, 0)]))
+    rows = [[0.1, 0.1, 0.8]] * 3
+    distinct = verify("traversal", case_of(tree, Refusing(), *rows, distinct=True)).tried
+    assert [t.q for t in distinct] == pytest.approx([0.5, 0.2 / 0.5])
+    independent = verify("traversal", case_of(tree, Refusing(), *rows)).tried
+    assert [t.q for t in independent] == pytest.approx([0.5, 0.2])
+
+
+# -- endings and the record --
+
+
+def test_an_empty_tree_is_a_plain_draw() -> None:
+    found = walks(TokenTree())
+    assert {v.own_token_id: p for p, v in found} == {0: near(0.5), 1: near(0.3), 2: near(0.2)}
+    assert {(v.path, v.own_kind, v.tried) for _, v in found} == {((), "plain", ())}
+
+
+def test_full_acceptance_has_a_bonus_from_the_leafs_own_p() -> None:
+    tree = tree_of((1, ROOT, [certain(2)]), (0, 0, [certain(2)]))
+    sure, then = [0.0, 1.0, 0.0], [1.0, 0.0, 0.0]
+    found = walks(tree, sure, then, P)
+    assert {(v.path, v.own_kind) for _, v in found} == {((0, 1), "bonus")}
+    assert {v.own_token_id: p for p, v in found} == {0: near(0.5), 1: near(0.3), 2: near(0.2)}
+
+
+def test_an_accepted_end_of_text_has_no_token_after_it() -> None:
+    tree = tree_of((1, ROOT, [certain(2)]), (2, 0, [certain(2)]))
+    found = walks(tree, P, P, P, eos=(2,))
+    ended = [v for _, v in found if v.path == (0, 1)]
+    assert {(v.own_token_id, v.own_kind) for v in ended} == {(None, "none")}
+    assert chance(found, lambda v: v.path == (0, 1)) == near(0.3 * 0.2)
+
+
+def test_nothing_below_an_end_of_text_is_looked_at() -> None:
+    tree = tree_of((1, ROOT, [certain(2)]), (0, 0, [certain(2)]))
+    found = walks(tree, P, P, P, eos=(1,))
+    assert {(v.path, v.own_kind) for _, v in found} == {((0,), "none"), ((), "recovered")}
+    assert {t.node for _, v in found for t in v.tried} == {0}
+
+
+def test_the_record_tells_what_was_decided_below_a_rejected_branch() -> None:
+    verdict = verify("traversal", case_of(BRANCHED, Refusing()))
+    assert verdict.outcomes(BRANCHED) == ("rejected",) * 5
+    accepting = verify("traversal", case_of(BRANCHED, WalkNoise()))
+    assert accepting.path == (0, 2, 3)
+    assert accepting.outcomes(BRANCHED) == (
+        *("accepted", "rejected", "accepted", "accepted", "rejected"),
+    )
+    assert [t.node for t in accepting.tried] == [3, 2, 0]
+
+
+def test_a_seed_repeats_its_verdict() -> None:
+    once, again = (
+        [verify("traversal", case_of(BRANCHED, SeededNoise(seed, 3))) for seed in range(40)]
+        for _ in range(2)
+    )
+    assert once == again
+    assert len({verdict.path for verdict in once}) >= 2

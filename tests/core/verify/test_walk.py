@@ -1,0 +1,92 @@
+"""The walk of `greedy` and `match` on small trees made by hand, and the registry."""
+
+from __future__ import annotations
+
+import pytest
+
+from core.config import SamplingParams
+from core.noise import SeededNoise
+from core.sampling import Target
+from core.tree import ROOT, TokenTree
+from core.verify import VERIFY_RULES, Case, Verdict, verify
+from tests.core.verify.cases import DRAWN, certain, logits, tree_of
+from tests.laws.enumeration import WalkNoise
+
+
+def greedy_case(tree: TokenTree, *rows: list[float], eos: tuple[int, ...] = ()) -> Case:
+    return Case(tree, Target(logits(*rows), SamplingParams()), 9, WalkNoise(), frozenset(eos))
+
+
+#  0:"1" ── 2:"0"       1:"2"
+FORK = tree_of((1, ROOT, [certain()]), (2, ROOT, [certain(1)]), (0, 0, [certain()]))
+ONE, TWO, ZERO = [0.1, 0.8, 0.1], [0.1, 0.1, 0.8], [0.8, 0.1, 0.1]
+
+
+def test_greedy_walks_to_a_leaf_and_adds_its_bonus() -> None:
+    verdict = verify("greedy", greedy_case(FORK, ONE, ZERO, ONE, TWO))
+    assert verdict.path == (0, 2)
+    assert (verdict.own_token_id, verdict.own_kind) == (2, "bonus")
+    assert verdict.outcomes(FORK) == ("accepted", "rejected", "accepted")
+
+
+def test_greedy_recovers_after_a_rejection() -> None:
+    verdict = verify("greedy", greedy_case(FORK, ZERO, ONE, ONE, ONE))
+    assert (verdict.path, verdict.own_token_id, verdict.own_kind) == ((), 0, "recovered")
+    assert verdict.outcomes(FORK) == ("rejected", "rejected", "not_reached")
+
+
+def test_greedy_recovers_in_the_middle() -> None:
+    verdict = verify("greedy", greedy_case(FORK, ONE, TWO, ONE, ONE))
+    assert (verdict.path, verdict.own_token_id, verdict.own_kind) == ((0,), 2, "recovered")
+
+
+def test_an_empty_tree_is_plain_decoding() -> None:
+    for rule in ("greedy", "match", "mss", "traversal"):
+        sampling = SamplingParams() if rule == "greedy" else DRAWN
+        case = Case(TokenTree(), Target(logits(TWO), sampling), 0, SeededNoise(1, 3))
+        verdict = verify(rule, case)
+        assert (verdict.path, verdict.own_kind, verdict.tried) == ((), "plain", ())
+
+
+def test_an_accepted_end_of_text_has_no_token_after_it() -> None:
+    verdict = verify("greedy", greedy_case(FORK, TWO, ONE, ONE, ONE, eos=(2,)))
+    assert verdict == Verdict((1,), None, "none", verdict.tried)
+
+
+def test_trials_tell_what_was_decided() -> None:
+    verdict = verify("greedy", greedy_case(FORK, TWO, ZERO, ONE, TWO))
+    assert [(t.node, t.drafter, t.accepted) for t in verdict.tried] == [(0, 0, False), (1, 1, True)]
+    assert [t.p for t in verdict.tried] == pytest.approx([0.1, 0.8])
+
+
+def test_match_takes_the_target_noises_choice_at_each_position() -> None:
+    noise = SeededNoise(3, 3)
+    rows = logits(ONE, TWO, ZERO, ONE)
+    verdict = verify("match", Case(FORK, Target(rows, DRAWN), 9, noise))
+    node, depth = ROOT, 0
+    for accepted in (*verdict.path, None):
+        wanted = int((rows[node + 1].double() + noise.gumbel(9 + depth + 1)).argmax())
+        if accepted is None:
+            assert verdict.own_token_id == wanted
+        else:
+            assert FORK.token_ids[accepted] == wanted
+            node, depth = accepted, depth + 1
+
+
+def test_match_does_not_depend_on_the_tree() -> None:
+    """The token after the root is the same with, without and with other children."""
+    for seed in range(30):
+        noise = SeededNoise(seed, 3)
+        firsts = set()
+        for tree in (FORK, TokenTree(), tree_of((0, ROOT, [certain()]))):
+            rows = logits(*([[0.2, 0.5, 0.3]] * (len(tree) + 1)))
+            verdict = verify("match", Case(tree, Target(rows, DRAWN), 4, noise))
+            committed = [tree.token_ids[i] for i in verdict.path]
+            firsts.add((*committed, verdict.own_token_id)[0])
+        assert len(firsts) == 1
+
+
+def test_the_registry_cannot_be_changed() -> None:
+    assert set(VERIFY_RULES) == {"greedy", "match", "mss", "traversal"}
+    with pytest.raises(TypeError):
+        VERIFY_RULES["always"] = VERIFY_RULES["greedy"]  # type: ignore[index]

@@ -1,0 +1,196 @@
+"""The cases of law 3: small tables, and configurations whose whole rounds can be enumerated.
+
+Each is a partial of `case` that still takes the verification rule, as `verify=`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from core import SamplingParams, SpeculationConfig
+from tests.fakes import TableModel, random_table
+from tests.laws.enumeration import Case, joint_of_rounds, plain_joint, total_variation
+
+__all__ = [
+    "DEEP",
+    "ENDS",
+    "EXACT",
+    "LOOKUP_PROMPT",
+    "NOTICED",
+    "ONE_ROUND",
+    "SHOWN_BELOW",
+    "SHOWN_BY",
+    "TWO_ROUNDS",
+    "case",
+    "deviation",
+    "tables",
+]
+
+EXACT = 1e-12
+NOTICED = 0.01
+ENDS = (2,)
+# Token 0 follows 2 and 1 follows 0 in the prompt, so prompt lookup has something to say.
+LOOKUP_PROMPT = (0, 1, 2, 0, 1, 0)
+
+
+def tables(count: int, seed: int = 0, vocab: int = 3) -> list[TableModel]:
+    """The LLM's table and those of `count` drafters."""
+    return [
+        TableModel(f"model-{i}", vocab, random_table(vocab, 10 * seed + 1 + i))
+        for i in range(count + 1)
+    ]
+
+
+def case(count: int, draft: str, shape: tuple[int, ...], seed: int = 0, **fields: Any) -> Case:
+    """`count` drafters with random tables; `fields` of the configuration, the case, the tables or
+    sampling."""
+    llm, *ssms = tables(count, seed, fields.pop("vocab", 3))
+    of_case = {k: fields.pop(k) for k in ("eos_ids", "prompt_ids") if k in fields}
+    of_sampling = {
+        k: fields.pop(k) for k in ("temperature", "top_k", "max_new_tokens") if k in fields
+    }
+    settings = {"expansion": shape, "speculation_length": len(shape), "max_tree_nodes": "uncut"}
+    speculation = SpeculationConfig(draft=draft, **{**settings, **fields})
+    sampling = SamplingParams(
+        **{"temperature": 1.0, "max_new_tokens": 50, "seed": 0, **of_sampling}
+    )
+    return Case(llm, ssms, speculation, sampling, **of_case)
+
+
+def deviation(of: Case, rounds: int, count: int) -> float:
+    """Total variation of the first `count` tokens from plain sampling's."""
+    joint = joint_of_rounds(of, rounds, count)
+    assert sum(joint.values()) == pytest.approx(1.0, abs=EXACT)
+    return total_variation(joint, plain_joint(of, count))
+
+
+Cases = dict[str, Callable[..., Case]]
+
+TWO_ROUNDS: Cases = {
+    "one drafter, with replacement": partial(case, 1, "sampled_iid", (2,)),
+    "one drafter, three draws": partial(case, 1, "sampled_iid", (3,), 3),
+    "one drafter, without replacement": partial(case, 1, "sampled", (2,), 3),
+    "one drafter, all tokens drawn": partial(case, 1, "sampled", (3,)),
+    "one drafter, a chain": partial(case, 1, "sampled_iid", (1, 1)),
+    "two drafters": partial(case, 2, "sampled_iid", (1,), 3),
+    "two drafters, budget for three nodes": partial(case, 2, "sampled_iid", (2,), max_tree_nodes=3),
+    "no speculation": partial(case, 1, "sampled", (2,), speculation_length=0),
+    "no drafter": partial(case, 0, "sampled", (2,), drafters=()),
+    "prompt lookup alone": partial(
+        case, 0, "sampled", (1, 1), drafters=("ngram",), prompt_ids=LOOKUP_PROMPT
+    ),
+    "prompt lookup after a drafter": partial(
+        case, 1, "sampled", (1,), drafters=("model-1", "ngram"), prompt_ids=LOOKUP_PROMPT
+    ),
+    "prompt lookup before a drafter": partial(
+        case, 1, "sampled_iid", (2,), drafters=("ngram", "model-1"), prompt_ids=LOOKUP_PROMPT
+    ),
+    "an end of text": partial(case, 1, "sampled_iid", (2,), eos_ids=ENDS, prompt_ids=(0, 1, 0)),
+    "the limit": partial(case, 1, "sampled_iid", (2, 1), max_new_tokens=2),
+    "top-k and temperature": partial(case, 2, "sampled", (1,), temperature=0.7, top_k=2),
+}
+ONE_ROUND: Cases = {
+    "two drafters, pairs with replacement": partial(case, 2, "sampled_iid", (2,), 3),
+    "two drafters, pairs without": partial(case, 2, "sampled", (2,), 3),
+    "a tree of pairs, then single nodes": partial(case, 1, "sampled_iid", (2, 1), 3),
+    "a tree without replacement": partial(case, 1, "sampled", (2, 1), 3),
+    "two chains": partial(case, 2, "sampled_iid", (1, 1), 3),
+    "a fork at the second step": partial(case, 1, "sampled", (1, 2), 4),
+    "an end of text in a tree": partial(
+        case, 1, "sampled", (2, 1), eos_ids=ENDS, prompt_ids=(0, 1)
+    ),
+    "two drafters and prompt lookup": partial(
+        case,
+        2,
+        "sampled",
+        (1,),
+        drafters=("model-1", "ngram", "model-2"),
+        prompt_ids=LOOKUP_PROMPT,
+    ),
+}
+# Where a chance below 1 meets several proposals: what `traversal` does beyond `mss`.
+DEEP: Cases = {
+    "two draws below a draw": partial(case, 1, "sampled_iid", (1, 2), 1),
+    "three draws below a draw": partial(case, 1, "sampled_iid", (1, 3), 2),
+    "all tokens below a draw": partial(case, 1, "sampled", (1, 3), 2),
+    "pairs below pairs": partial(case, 1, "sampled_iid", (2, 2), 1, vocab=2, prompt_ids=(0, 1, 0)),
+    "a chain of three": partial(case, 1, "sampled_iid", (1, 1, 1), 1),
+    "a fork in the middle": partial(case, 1, "sampled", (1, 2, 1), 1),
+    "two drafters, pairs below a draw": partial(
+        case, 2, "sampled_iid", (1, 2), 1, vocab=2, prompt_ids=(0, 1, 0)
+    ),
+    "three chains": partial(case, 3, "sampled_iid", (1, 1), 2, vocab=2, prompt_ids=(0, 1, 0)),
+    "prompt lookup and chains": partial(
+        case,
+        2,
+        "sampled",
+        (1, 1),
+        drafters=("model-1", "ngram", "model-2"),
+        prompt_ids=LOOKUP_PROMPT,
+    ),
+    "prompt lookup before forks": partial(
+        case, 1, "sampled_iid", (1, 2), drafters=("ngram", "model-1"), prompt_ids=LOOKUP_PROMPT
+    ),
+    "an end of text below": partial(
+        case, 1, "sampled_iid", (1, 2, 1), 2, eos_ids=ENDS, prompt_ids=(0, 1)
+    ),
+    "top-k of two below": partial(case, 2, "sampled", (1, 2), 1, temperature=0.7, top_k=2),
+}
+
+# For each trap the smallest cases that show it.
+SHOWN_BY: dict[str, list[Callable[..., Case]]] = {
+    "duplicates_merged": [
+        partial(case, 1, "sampled_iid", (2,), 3),
+        partial(case, 2, "sampled_iid", (1,), 3),
+    ],
+    "one_hot_merged": [
+        partial(
+            case, 1, "sampled", (1,), 1, drafters=("ngram", "model-1"), prompt_ids=LOOKUP_PROMPT
+        )
+    ],
+    "low_q_dropped": [
+        partial(case, 1, "sampled_iid", (2,), 1),
+        partial(case, 1, "sampled", (1,), 1),
+    ],
+    "likelier_of_two_kept": [
+        partial(case, 1, "sampled_iid", (2,), 1),
+        partial(case, 1, "sampled", (2,), 1),
+    ],
+    "vote_with_the_winners_q": [partial(case, 3, "sampled", (1,), 1)],
+    "top_k_with_the_real_q": [
+        partial(case, 1, "sampled", (2,), 1),
+        partial(case, 1, "sampled_iid", (1,), 1),
+    ],
+    "without_replacement_with_the_full_q": [partial(case, 1, "sampled", (2,), 3)],
+    "by_token_id": [
+        partial(case, 1, "sampled_iid", (2,), 2),
+        partial(case, 2, "sampled", (1,), 2),
+    ],
+    "by_descending_q": [
+        partial(case, 1, "sampled_iid", (2,), 1),
+        partial(case, 2, "sampled", (1,), 2),
+    ],
+    "confident_drafter_first": [partial(case, 2, "sampled", (1,), 2)],
+    "uniform_over_nodes": [
+        partial(case, 1, "sampled_iid", (3,), 1),
+        partial(case, 2, "sampled_iid", (1,), 2),
+    ],
+}
+# The same where the trap waits below a draw: a case of DEEP for each.
+SHOWN_BELOW = {
+    "duplicates_merged": "two draws below a draw",
+    "one_hot_merged": "prompt lookup before forks",
+    "low_q_dropped": "all tokens below a draw",
+    "likelier_of_two_kept": "all tokens below a draw",
+    "vote_with_the_winners_q": "three chains",
+    "top_k_with_the_real_q": "all tokens below a draw",
+    "without_replacement_with_the_full_q": "all tokens below a draw",
+    "by_token_id": "all tokens below a draw",
+    "by_descending_q": "all tokens below a draw",
+    "confident_drafter_first": "prompt lookup before forks",
+    "uniform_over_nodes": "all tokens below a draw",
+}

@@ -1,0 +1,54 @@
+"""Noise keyed by position alone: what the law's noise keys are there to prevent.
+
+The verifier looks at a position more than once: a branch that fails leaves its deeper positions to
+the next round. With keys that forget the round those decisions would share one uniform number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from core.noise import Key
+from tests.laws.enumeration import WalkNoise
+
+__all__ = ["SharedNoise", "by_position"]
+
+Part = tuple[Any, float, float]
+"""An answer, and the interval of the uniform number that gives it."""
+
+
+def by_position(key: Key) -> Key:
+    """(kind, position decided) of a key of production: its path, from the root's position on."""
+    kind, root = key[0], key[1]
+    path = key[3] if kind == "draft" else key[2]
+    assert isinstance(root, int) and isinstance(path, tuple)
+    # "accept" and "draft" keys name the parent's path, "final" the last node's.
+    return kind, root + len(path) + 1
+
+
+class SharedNoise(WalkNoise):
+    """See WalkNoise. Decisions of one kind at one position read one uniform number, as
+    `core.noise.SeededNoise` would under such keys; what earlier answers tell of it is kept."""
+
+    def __init__(self, script: Sequence[int] = ()) -> None:
+        super().__init__(script)
+        self._known: dict[Key, tuple[float, float]] = {}
+
+    def coin(self, prob: float, key: Key) -> bool:
+        return self._read(key, [(True, 0.0, prob), (False, prob, 1.0)])
+
+    def choose(self, weights: torch.Tensor, key: Key) -> int:
+        ends = (weights.double().cumsum(dim=0) / weights.double().sum()).tolist()
+        parts = zip(range(len(ends)), [0.0, *ends[:-1]], [*ends[:-1], 1.0], strict=True)
+        return self._read(key, list(parts))
+
+    def _read(self, key: Key, parts: list[Part]) -> Any:
+        low, high = self._known.get(by_position(key), (0.0, 1.0))
+        cut = [(answer, max(low, start), min(high, end)) for answer, start, end in parts]
+        shares = [(part, max(0.0, part[2] - part[1]) / (high - low)) for part in cut]
+        answer, start, end = self._answer(key, shares)
+        self._known[by_position(key)] = (start, end)
+        return answer

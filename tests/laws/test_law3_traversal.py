@@ -1,0 +1,124 @@
+"""Law 3, what is `traversal`'s own: chances below 1 that meet several proposals, noise keys over
+two rounds, and no fewer accepted tokens than `mss` on average. Every figure is by enumeration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+
+import pytest
+import torch
+
+from core.sampling import one_hot_residual, residual
+from core.verify.offers import Offer
+from tests.laws.enumeration import WalkNoise, expected_accepted, joint_of_walks, plain_joint
+from tests.laws.enumeration import total_variation as distance
+from tests.laws.law3_cases import (
+    DEEP,
+    EXACT,
+    NOTICED,
+    ONE_ROUND,
+    SHOWN_BELOW,
+    TWO_ROUNDS,
+    case,
+    deviation,
+)
+from tests.laws.shared_noise import SharedNoise
+from tests.laws.traps import TRAPS
+
+MODULE = import_module("core.verify.traversal")  # by name the function hides its module
+rest = MODULE._rest
+Left = tuple[float, torch.Tensor]
+
+
+@pytest.mark.parametrize("name", DEEP)
+def test_one_round_is_plain_sampling(name: str) -> None:
+    assert deviation(DEEP[name](verify="traversal"), rounds=1, count=4) <= EXACT
+
+
+def test_two_rounds_of_a_tree_are_plain_sampling() -> None:
+    of = case(1, "sampled_iid", (2, 1), 1, vocab=2, prompt_ids=(0, 1, 0), verify="traversal")
+    assert deviation(of, rounds=2, count=4) <= EXACT
+
+
+# -- accepted tokens --
+
+ALL = {**TWO_ROUNDS, **ONE_ROUND, **DEEP}
+BY_A_TENTH = ("a chain of three", "a fork in the middle")
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_no_fewer_tokens_are_accepted_than_by_mss(name: str) -> None:
+    of_mss, accepted = (expected_accepted(ALL[name](verify=rule)) for rule in ("mss", "traversal"))
+    print(f"{name}: mss {of_mss:.4f}, traversal {accepted:.4f}")
+    assert accepted >= of_mss - EXACT
+    assert accepted > of_mss + 0.1 or name not in BY_A_TENTH
+
+
+# -- negative controls --
+
+
+@pytest.mark.parametrize("name", TRAPS)
+def test_control_every_trap_below_a_draw_is_noticed(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    TRAPS[name](monkeypatch)
+    trapped = deviation(DEEP[SHOWN_BELOW[name]](verify="traversal"), rounds=1, count=4)
+    print(name, round(trapped, 4))
+    assert trapped > NOTICED
+
+
+def kept_where_nothing_is_left(chance: float, left: torch.Tensor, offer: Offer) -> Left:
+    """S = 0 changes nothing."""
+    now = rest(chance, left, offer)
+    return now if now[0] > 0.0 else (chance, left)
+
+
+def chance_kept(chance: float, left: torch.Tensor, offer: Offer) -> Left:
+    """M is updated, pa is not."""
+    now, weights = rest(chance, left, offer)
+    return chance, weights * (chance / now) if now > 0.0 else left
+
+
+def not_renormalised(chance: float, left: torch.Tensor, offer: Offer) -> Left:
+    """pa <- S: what is left, but not given that the branch was rejected."""
+    if chance == 1.0:
+        return rest(chance, left, offer)
+    now, weights = rest(chance, left, offer)
+    total = now * (1.0 - chance) / (1.0 - now) if now < 1.0 else now
+    return total, weights * (total / now if now > 0.0 else 0.0)
+
+
+def unweighted(chance: float, left: torch.Tensor, offer: Offer) -> Left:
+    """R = max(0, M - q) as in `mss`, not max(0, pa M - q)."""
+    now, _ = rest(chance, left, offer)
+    whole = left / chance if chance > 0.0 else left
+    after = one_hot_residual(whole, offer.token_id) if offer.q is None else residual(whole, offer.q)
+    return now, now * after
+
+
+@pytest.mark.parametrize(
+    "wrong", [kept_where_nothing_is_left, chance_kept, not_renormalised, unweighted]
+)
+def test_control_a_wrong_rest_is_noticed(
+    wrong: Callable[[float, torch.Tensor, Offer], Left], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MODULE, "_rest", wrong)
+    names = ("three draws below a draw", "an end of text below")
+    found = [deviation(DEEP[name](verify="traversal"), rounds=1, count=4) for name in names]
+    print(wrong.__name__, [round(tv, 4) for tv in found])
+    assert max(found) > NOTICED
+
+
+def test_control_keys_by_position_alone_are_noticed() -> None:
+    """A branch that fails leaves its positions to the next round, where `mss` never is twice."""
+    found = {}
+    for rule in ("traversal", "mss"):
+        of = case(1, "sampled_iid", (1, 1), 1, vocab=2, prompt_ids=(0, 1, 0), verify=rule)
+        plain = plain_joint(of, 4)
+        assert distance(joint_of_walks(of, 2, 4, WalkNoise), plain) <= EXACT
+        found[rule] = distance(joint_of_walks(of, 2, 4, SharedNoise), plain)
+    print({rule: round(tv, 4) for rule, tv in found.items()})
+    assert found["traversal"] > NOTICED
+    assert found["mss"] <= EXACT
