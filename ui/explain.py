@@ -167,7 +167,7 @@ def _verdict(
     parent = tree.parents[node]
     if verdict.outcomes[node] == "not_reached":
         return _not_reached(tree, verdict, node)
-    if verdict.rule == "mss":
+    if verdict.rule in ("mss", "traversal"):
         return _tried(verdict, node)
     chance = percent(verdict.llm_probabilities[node])
     own = quoted(tree.texts[node])
@@ -209,19 +209,23 @@ def _not_reached(tree: Combined, verdict: Verified, node: int) -> str:
 
 
 def _tried(verdict: Verified, node: int) -> str:
-    """`mss`: the trials of this node, each with its ratio (SpecInfer, Algorithm 2)."""
+    """`mss` and `traversal`: the trials of this node, each with its ratio (SpecInfer, Algorithm 2;
+    ALGORITHMS 2). `traversal` decides a node after, and with, all that hangs below it."""
+    whole = verdict.rule == "traversal"
+    draw = "draw, judged with all that hung below it," if whole else "draw"
+    coin = "" if whole else ", the coin came out above"
     parts = []
     for trial in (t for t in verdict.trials if t.node == node):
         ratio = trial.p / trial.q if trial.q > 0 else 0.0
         sum_text = f"p / q = {trial.p:.3g} / {trial.q:.3g} = {ratio:.3g}"
         if not trial.accepted:
             parts.append(
-                f"{trial.drafter}'s draw was rejected ({sum_text}, the coin came out above); "
+                f"{trial.drafter}'s {draw} was rejected ({sum_text}{coin}); "
                 "what q covered was then taken out of p"
             )
         elif ratio >= 1:
-            parts.append(f"{trial.drafter}'s draw was accepted for certain ({sum_text})")
+            parts.append(f"{trial.drafter}'s {draw} was accepted for certain ({sum_text})")
         else:
-            parts.append(f"{trial.drafter}'s draw was accepted, with the chance {sum_text}")
+            parts.append(f"{trial.drafter}'s {draw} was accepted, with the chance {sum_text}")
     head = "Accepted: " if verdict.outcomes[node] == "accepted" else "Rejected: "
     return head + "; ".join(parts) + "." if parts else head.strip(": ") + "."

@@ -91,6 +91,16 @@ def test_mss_is_told_trial_by_trial() -> None:
     assert "for certain (p / q = 0.3 / 0.2 = 1.5" in sentence
 
 
+def test_traversal_is_told_as_a_judgement_of_the_whole_branch() -> None:
+    detail, node = node_with("accepted")
+    assert detail.verified
+    trials = (Trial(node, "ssm-code", 0.1, 0.4, False), Trial(node, "ssm-stories", 0.3, 0.2, True))
+    verdict = replace(detail.verified, rule="traversal", trials=trials)
+    sentence = explain(replace(detail, verified=verdict), node, NAMES, {}).sentence
+    assert "with all that hung below it, was rejected (p / q = 0.1 / 0.4 = 0.25)" in sentence
+    assert "for certain (p / q = 0.3 / 0.2 = 1.5" in sentence
+
+
 def test_match_is_told_by_its_seed() -> None:
     for outcome, words in (("accepted", "was in the tree"), ("rejected", "not “")):
         detail, node = node_with(outcome)
