@@ -11,6 +11,7 @@ from collections.abc import Sequence as Many
 from core.drafters.base import Ask, Drafter, cut_shape, shape_nodes
 from core.drafters.pool import LogPool, PoolAsk
 from core.drafters.ssm import SsmDrafter
+from core.errors import FORESEEN, DrafterError
 from core.turn import Live, Turn
 
 __all__ = ["Drafting"]
@@ -32,21 +33,44 @@ class Drafting:
         """Fills in each turn's drafts, and tells its weights what the drafters learnt."""
         alone: dict[str, list[tuple[Turn, Ask]]] = {}
         for turn in turns:
-            asks = asks_of(turn)
-            for ask in asks:
-                _open(turn.live, ask.index)
+            asks = [ask for ask in asks_of(turn) if _opened(turn.live, ask.index)]
             for ask in self._draft_together(turn, asks):
                 alone.setdefault(ask.name, []).append((turn, ask))
         for name, asked in alone.items():
-            drafts = self._drafters[name].draft([ask for _, ask in asked])
-            for (turn, ask), draft in zip(asked, drafts, strict=True):
-                turn.drafts[ask.index] = draft
+            self._draft_alone(name, asked)
         for turn in turns:
             # A neighbour in the batch may have asked in another order: each keeps its own.
             turn.drafts = dict(sorted(turn.drafts.items()))
             for draft in turn.drafts.values():
                 turn.timed.extend(draft.timed)
             _hear(turn)
+
+    def commit(self, turn: Turn, committed: tuple[int, ...]) -> None:
+        """The drafters take over what was committed."""
+        live = turn.live
+        for index in sorted(live.opened):
+            try:
+                draft = turn.drafts.get(index)
+                live.drafters[index].commit(live.sequence, draft, committed)
+            except FORESEEN as error:
+                live.lose(index, error)
+
+    def close(self, live: Live) -> None:
+        """The drafters forget a request; safe to call in any state."""
+        for index in live.opened:
+            live.drafters[index].close(live.sequence)
+        live.opened.clear()
+
+    def _draft_alone(self, name: str, asked: list[tuple[Turn, Ask]]) -> None:
+        """One drafter's drafts for all who ask it; all lose it if it fails."""
+        try:
+            drafts = self._drafters[name].draft([ask for _, ask in asked])
+        except FORESEEN as error:
+            for turn, ask in asked:
+                turn.live.lose(ask.index, error)
+            return
+        for (turn, ask), draft in zip(asked, drafts, strict=True):
+            turn.drafts[ask.index] = draft
 
     def _draft_together(self, turn: Turn, asks: list[Ask]) -> list[Ask]:
         """`log_pool`: the SSMs of a run draft one tree. Returns whoever is left to draft alone."""
@@ -55,8 +79,12 @@ class Drafting:
             return asks
         weights = turn.ballot.weights
         pool = PoolAsk(tuple(pooled), tuple(weights[ask.index] for ask in pooled))
-        for ask, draft in zip(pooled, self._pool.draft(pool), strict=True):
-            turn.drafts[ask.index] = draft
+        try:
+            for ask, draft in zip(pooled, self._pool.draft(pool), strict=True):
+                turn.drafts[ask.index] = draft
+        except DrafterError as error:
+            # Without a pool's draft in this round; the next goes on with those that are left.
+            turn.live.lose(next(ask.index for ask in pooled if ask.name == error.name), error)
         return [ask for ask in asks if ask not in pooled]
 
 
@@ -68,7 +96,7 @@ def asks_of(turn: Turn) -> list[Ask]:
     chosen = [
         index
         for index, drafter in enumerate(live.drafters)
-        if choice.drafters is None or drafter.name in choice.drafters
+        if index not in live.lost and (choice.drafters is None or drafter.name in choice.drafters)
     ]
     asks = []
     for index, budget in zip(chosen, live.budgets(shape_nodes(shape), len(chosen)), strict=True):
@@ -80,10 +108,15 @@ def asks_of(turn: Turn) -> list[Ask]:
     return asks
 
 
-def _open(live: Live, index: int) -> None:
+def _opened(live: Live, index: int) -> bool:
+    """Whether a drafter knows the request, which it is told when first asked."""
     if index not in live.opened:
         live.opened.add(index)
-        live.timed.extend(live.drafters[index].open(live.sequence))
+        try:
+            live.timed.extend(live.drafters[index].open(live.sequence))
+        except FORESEEN as error:
+            live.lose(index, error)
+    return index in live.opened
 
 
 def _hear(turn: Turn) -> None:

@@ -151,14 +151,14 @@ class Engine:
         committed = (*(turn.tree.token_ids[node] for node in verdict.path), *own)
         cut = sequence.commit(committed)
         if not cut.finish_reason:
-            for index in live.opened:
-                live.drafters[index].commit(sequence, turn.drafts.get(index), committed)
+            self._drafting.commit(turn, committed)
         turn.timed.append(Timed("commit", "commit", start, time.perf_counter()))
         live.policy.observe(outcome_of(turn, committed))
         turn.timed = [*live.timed, *turn.timed]
         live.timed.clear()
         kv = (self._llm.length(live.row), self._llm.slots)
         event = self._recorder.completed(turn, cut, kv)
+        live.notes.clear()
         sequence.round += 1
         return event
 
@@ -213,9 +213,7 @@ class Engine:
     def release(self, live: Live) -> None:
         """Takes back the rows; safe to call in any state."""
         self._llm.close_row(live.row)
-        for index in live.opened:
-            live.drafters[index].close(live.sequence)
-        live.opened.clear()
+        self._drafting.close(live)
 
     def _weights(self, config: SpeculationConfig) -> Weights:
         """Even ones, or with `carry_over` those that earlier runs of these drafters left."""
@@ -229,5 +227,9 @@ class Engine:
             return None
         if isinstance(config.max_tree_nodes, int):
             return config.max_tree_nodes
-        plain = not config.drafters or config.speculation_length == 0
-        return 1 if plain else self.costs.verify.affordable_nodes()
+        given = config.length in ("fixed", "confidence")
+        if not config.drafters or (given and config.speculation_length == 0):
+            return 1  # plain decoding
+        verify = self.costs.verify
+        # `goodput` weighs every node itself: it is bounded by what was measured alone.
+        return max(verify.ms) if config.length == "goodput" else verify.affordable_nodes()

@@ -11,13 +11,14 @@ SpecScopeError
 ├── EngineError
 │   ├── EngineBusyError              `Engine.generate` called while another call is running
 │   ├── EngineClosedError            a request sent to a worker that was closed
-│   └── DrafterError                 a drafter that broke its protocol
+│   └── DrafterError                 a drafter that failed; its run goes on without it
 └── StoreError                       the run log cannot be opened, read or understood
 """
 
 from __future__ import annotations
 
 __all__ = [
+    "FORESEEN",
     "ConfigError",
     "ContextLengthError",
     "DrafterError",
@@ -95,8 +96,16 @@ class EngineClosedError(EngineError):
 
 
 class DrafterError(EngineError):
-    """A drafter broke its protocol."""
+    """A drafter failed; `name` says which. Its run goes on without it."""
+
+    def __init__(self, name: str, cause: BaseException) -> None:
+        super().__init__(f"drafter {name} failed ({type(cause).__name__}: {cause})")
+        self.name = name
 
 
 class StoreError(SpecScopeError):
     """The run log cannot be opened, read or understood."""
+
+
+# What a model, a device or a request may bring about in a round.
+FORESEEN = (SpecScopeError, RuntimeError, ValueError, MemoryError)

@@ -181,6 +181,7 @@ class Recorder:
             length_reason=following.reason,
             estimates=following.estimates,
             predicted_ms=turn.choice.predicted_ms,
+            notes=tuple(live.notes),
         )
 
 

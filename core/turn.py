@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Iterable
 from collections.abc import Sequence as Many
@@ -11,6 +12,7 @@ from core.choices import WEIGHTED_COMBINES
 from core.combine import Ballot, CombinedTree
 from core.config import SpeculationConfig
 from core.drafters.base import Draft, Drafter, chances_of
+from core.errors import FORESEEN, DrafterError
 from core.length import Choice, DraftOutcome, LengthPolicy, RoundOutcome
 from core.metrics import LLM_LANE
 from core.sampling import Target
@@ -28,7 +30,8 @@ KEEPS_ALL = ("mss", "traversal")
 class Live:
     """A sequence with its place in the engine: LLM row, drafters in their fixed order, policy.
 
-    `max_tree_nodes` None is uncut. `timed` waits for the next round: the prefill's time.
+    `max_tree_nodes` None is uncut. `timed` waits for the next round: the prefill's time. `lost`:
+    drafters that failed; `notes`: sentences for the round's event.
     """
 
     sequence: Sequence
@@ -39,6 +42,18 @@ class Live:
     max_tree_nodes: int | None
     opened: set[int] = field(default_factory=set)
     timed: list[Timed] = field(default_factory=list)
+    lost: set[int] = field(default_factory=set)
+    notes: list[str] = field(default_factory=list)
+
+    def lose(self, index: int, error: BaseException) -> None:
+        """A drafter failed: it is asked no more, and the run goes on without it."""
+        drafter = self.drafters[index]
+        self.lost.add(index)
+        self.opened.discard(index)
+        said = error if isinstance(error, DrafterError) else DrafterError(drafter.name, error)
+        self.notes.append(f"{said}; the run goes on without it")
+        with contextlib.suppress(*FORESEEN):  # it may be past closing anything
+            drafter.close(self.sequence)
 
     def budgets(self, full: int, count: int) -> list[int]:
         """`max_tree_nodes` divided among `count` drafters; `full` each where it is uncut.

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from core.bookends import run_cancelled, run_failed
 from core.config import Request
 from core.engine import Engine
-from core.errors import EngineBusyError, EngineClosedError, SpecScopeError
+from core.errors import FORESEEN, EngineBusyError, EngineClosedError, SpecScopeError
 from core.events import Event, RunCancelled, RunCompleted, RunFailed
 from core.sequence import Sequence
 from core.threads import use_threads
@@ -28,9 +28,6 @@ Tap = Callable[[Event], None]
 fails is not called again; the run goes on and says why in `Run.tap_error`."""
 
 LAST_EVENTS = (RunCompleted, RunCancelled, RunFailed)
-# What a model, a device or a request may bring about in a round: the runs at hand end, the next go
-# on.
-FORESEEN = (SpecScopeError, RuntimeError, ValueError, MemoryError)
 
 
 class Run:

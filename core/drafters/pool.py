@@ -17,6 +17,7 @@ from core.drafters.base import Ask, Draft
 from core.drafters.calibration import Calibration
 from core.drafters.growth import Growth, growth
 from core.drafters.ssm import SsmDrafter
+from core.errors import FORESEEN, DrafterError
 from core.sequence import Timed
 
 __all__ = ["LogPool", "PoolAsk"]
@@ -43,10 +44,13 @@ class _Member:
     def logits(self, grown: Growth | None) -> torch.Tensor:
         """(n, V): after the root, which it catches up to, or for the growth's frontier."""
         start = time.perf_counter()
-        if grown is None:
-            rows = self.drafter.catch_up([self.ask])[0]
-        else:
-            rows = self.drafter.feed(self.ask, grown)
+        try:
+            if grown is None:
+                rows = self.drafter.catch_up([self.ask])[0]
+            else:
+                rows = self.drafter.feed(self.ask, grown)
+        except FORESEEN as error:
+            raise DrafterError(self.drafter.name, error) from error
         stage = "catch_up" if grown is None else "draft"
         self.timed.append(Timed(self.drafter.name, stage, start, time.perf_counter()))
         self.rows.append(rows)
@@ -74,15 +78,23 @@ class LogPool:
         self._ssms = ssms
 
     def draft(self, pool: PoolAsk) -> list[Draft]:
-        """One draft for each SSM's ask: the same nodes, scored by each."""
+        """One draft for each SSM's ask: the same nodes, scored by each.
+
+        Raises DrafterError, naming it, where one of them fails; the others are as before.
+        """
         members = self._members(pool)
         if not members:
             return [Draft() for _ in pool.asks]
         # The pool itself is not calibrated: its members are.
         grown = growth(members[0].ask, Calibration())
-        grown.absorb(_pooled(members, None))
-        while grown.frontier:
-            grown.absorb(_pooled(members, grown))
+        try:
+            grown.absorb(_pooled(members, None))
+            while grown.frontier:
+                grown.absorb(_pooled(members, grown))
+        except DrafterError:
+            for member in members:
+                member.drafter.forget(member.ask)
+            raise
         common = grown.draft()
         found = {member.ask.index: member.held(common) for member in members}
         return [found.get(ask.index, Draft()) for ask in pool.asks]

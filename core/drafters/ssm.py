@@ -202,6 +202,12 @@ class SsmDrafter:
         """One pass over a growth's frontier; its logits (n, V)."""
         return self._padded(self._model.forward([self._feed(self._row(ask), grown)])[0])
 
+    def forget(self, ask: Ask) -> None:
+        """Drops what was fed since the last commit; the committed text stays known."""
+        row = self._row(ask)
+        if self._model.length(row):
+            self._model.commit(row, [])
+
     def calibration(self, ask: Ask) -> Calibration:
         """What makes its scores for this sequence mean what they say."""
         return self._states[ask.sequence.run_id].calibration

@@ -104,7 +104,7 @@ def test_members_move_in_lock_step_and_stay_in_step_with_the_text() -> None:
     assert {model(drafters, n).passes - before[n] for n in drafters} == {3}
     assert [[t.lane for t in draft.timed] for draft in drafts] == [[n] * 3 for n in drafters]
     sequence = pool.asks[0].sequence
-    accepted = [node for node in (0, 2)]
+    accepted = (0, 2)
     tokens = (*(drafts[0].token_ids[i] for i in accepted), 5)
     sequence.commit(tokens)
     for name, draft in zip(drafters, drafts, strict=True):

@@ -1,0 +1,114 @@
+"""A drafter that dies in mid-run costs no text: the run goes on without it, and says so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+
+from core import Engine, Request, SamplingParams, SpeculationConfig
+from core.events import Event, RoundCompleted, RunCompleted
+from core.models.language_model import Feed
+from core.worker import Worker
+from tests.core.engines import ids_of_events
+from tests.fakes import TableModel, loaded_tables, random_table
+
+VOCAB = 8
+PROMPT = "w3 w1 w4"
+COMBINES = ("union", "vote", "vote_tree", "log_pool")
+
+
+class Mortal(TableModel):
+    """Fails at its pass number `last`, and at every one after it."""
+
+    def __init__(self, seed: int, last: int, error: type[Exception]) -> None:
+        super().__init__(f"ssm-{seed}", VOCAB, random_table(VOCAB, seed), 96)
+        self.last, self.error = last, error
+
+    def forward(self, feeds: Sequence[Feed]) -> list[torch.Tensor]:
+        if self.passes >= self.last:
+            raise self.error("the device went away")
+        return super().forward(feeds)
+
+
+def engine_with(last: int, error: type[Exception] = RuntimeError) -> Engine:
+    llm = TableModel("llm", VOCAB, random_table(VOCAB, 1), 96)
+    healthy = TableModel("ssm-2", VOCAB, random_table(VOCAB, 2), 96)
+    return Engine(loaded_tables(llm, [Mortal(3, last, error), healthy]))
+
+
+def request(temperature: float = 0.0, **fields: Any) -> Request:
+    config = SpeculationConfig(speculation_length=3, expansion=(2, 1), **fields)
+    return Request(PROMPT, SamplingParams(30, temperature, seed=4), config)
+
+
+def plain(temperature: float) -> list[int]:
+    return ids_of_events(engine_with(999).generate(request(temperature, drafters=())))
+
+
+def notes(events: Sequence[Event]) -> list[tuple[int, str]]:
+    return [(e.round, n) for e in events if isinstance(e, RoundCompleted) for n in e.notes]
+
+
+@pytest.mark.parametrize("last", [0, 1, 2, 5, 8])
+@pytest.mark.parametrize("combine", COMBINES)
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+def test_the_text_is_the_same(combine: str, temperature: float, last: int) -> None:
+    engine = engine_with(last)
+    events = list(engine.generate(request(temperature, combine=combine)))
+    assert ids_of_events(events) == plain(temperature)
+    assert isinstance(events[-1], RunCompleted)
+    ((_, said),) = notes(events)
+    assert said == (
+        "drafter ssm-3 failed (RuntimeError: the device went away); the run goes on without it"
+    )
+    later = [e for e in events if isinstance(e, RoundCompleted)][-1]
+    assert later.num_accepted >= 0 and engine.models.llm.open_rows == ()  # type: ignore[attr-defined]
+    assert engine.models.ssms["ssm-2"].open_rows == ()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("error", [RuntimeError, MemoryError, ValueError])
+def test_whatever_a_device_may_raise(error: type[Exception]) -> None:
+    events = list(engine_with(3, error).generate(request()))
+    assert ids_of_events(events) == plain(0.0) and len(notes(events)) == 1
+
+
+def test_neighbours_in_a_batch_lose_it_too_and_go_on() -> None:
+    engine = engine_with(4)
+    events = list(engine.generate_many([request(), request(0.9), request(drafters=("ssm-2",))]))
+    by_run: dict[str, list[Event]] = {}
+    for event in events:
+        by_run.setdefault(event.run_id, []).append(event)
+    texts = [ids_of_events(run) for run in by_run.values()]
+    assert texts == [plain(0.0), plain(0.9), plain(0.0)]
+    assert [len(notes(run)) for run in by_run.values()] == [1, 1, 0]
+
+
+def test_the_next_run_tries_it_again() -> None:
+    engine = engine_with(4)
+    first = list(engine.generate(request()))
+    second = list(engine.generate(request()))
+    assert ids_of_events(first) == ids_of_events(second) == plain(0.0)
+    assert notes(first)[0][0] > 0 and notes(second)[0][0] == 0
+
+
+def test_a_run_whose_only_drafter_dies_decodes_plainly() -> None:
+    events = list(engine_with(4).generate(request(drafters=("ssm-3",))))
+    assert ids_of_events(events) == plain(0.0)
+    assert [e.speculation_length for e in events if isinstance(e, RoundCompleted)][-1] == 3
+
+
+def test_a_worker_serves_on() -> None:
+    worker = Worker(engine_with(4))
+    try:
+        runs = [worker.submit(request()) for _ in range(3)]
+        assert [ids_of_events(run.events()) for run in runs] == [plain(0.0)] * 3
+    finally:
+        worker.close()
+
+
+def test_what_is_not_foreseen_still_surfaces() -> None:
+    with pytest.raises(ZeroDivisionError):
+        list(engine_with(3, ZeroDivisionError).generate(request()))
