@@ -12,7 +12,7 @@ from gradio.components import Component
 from core.errors import StoreError
 from ui.context import Context
 from ui.pages.board import Board, Values, build_board, wire_board
-from ui.pages.history import Asker, allowed, asker_of, listed
+from ui.pages.history import ORDERS, STATUSES, Asker, allowed, asker_of, listed
 from ui.pages.parts import notice, run_list
 from ui.player import Pace, Player
 from ui.session import Desk, guarded_once
@@ -25,8 +25,6 @@ INTO_SIGHT = """() => {
   const options = { behavior: calm ? "auto" : "smooth", block: "start" };
   document.querySelector("#sessions-notice").scrollIntoView(options);
 }"""
-STATUSES = ("all", "completed", "running", "cancelled", "failed", "interrupted")
-ORDERS = ("newest", "oldest", "fastest", "longest", "acceptance")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +59,7 @@ def build_sessions(context: Context) -> Sessions:
         text = gr.Textbox(
             label="Search", info="Words of prompt or text.", scale=3, elem_id="sessions-search"
         )
-        status = gr.Dropdown(list(STATUSES), value="all", label="Status", info="How it ended.")
+        status = gr.Dropdown(["all", *STATUSES], value="all", label="Status", info="How it ended.")
         order = gr.Dropdown(list(ORDERS), value="newest", label="Order", info="What comes first.")
     said = notice("sessions-said")
     runs = run_list("sessions-runs")
