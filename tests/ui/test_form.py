@@ -170,6 +170,14 @@ def test_an_empty_prompt_does_not_grey_run_while_it_is_typed() -> None:
     assert validity(form_values(prompt=None)) == ""
 
 
+def lossless(draft: str, rule: str, temperature: float) -> bool:
+    try:
+        SpeculationConfig(draft=draft, verify=rule).resolved(temperature)
+    except ConfigError:
+        return False
+    return True
+
+
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
 def test_menus_mark_exactly_what_is_not_lossless(temperature: float) -> None:
     for label, draft in draft_choices(temperature):
@@ -178,12 +186,13 @@ def test_menus_mark_exactly_what_is_not_lossless(temperature: float) -> None:
     assert [draft for _, draft in draft_choices(temperature)] == list(DRAFTS)
     for draft in DRAFTS:
         for label, rule in verify_choices(draft, temperature):
-            try:
-                SpeculationConfig(draft=draft, verify=rule).resolved(temperature)
-                lossless = True
-            except ConfigError:
-                lossless = False
-            assert ("not lossless" in label) == (not lossless)
+            reason = f"{rule} (not lossless with draft {draft} at temperature {temperature:g})"
+            assert label == (rule if lossless(draft, rule, temperature) else reason)
+    for rule in VERIFIES:
+        for label, draft in draft_choices(temperature, rule):
+            reasons = (f"not lossless with verify {rule} at temperature {temperature:g}", "refused")
+            marked = any(reason in label for reason in reasons)
+            assert marked == (not lossless(draft, rule, temperature)), (rule, label)
     assert [rule for _, rule in verify_choices("auto", 0.0)] == list(VERIFIES)
 
 
@@ -192,6 +201,9 @@ def test_menus_follow_temperature_and_draft() -> None:
     assert all("refused" not in label for label, _ in drafts.choices)
     marked = [rule for label, rule in rules.choices if "not lossless" in label]
     assert marked == ["greedy", "mss"]
+    drafts, rules = choices_for(form_values(temperature=0.9, verify="mss"))
+    marked = [draft for label, draft in drafts.choices if "not lossless" in label]
+    assert marked == ["topk", "coupled", "best_first"]
 
 
 def test_own_presets_come_back_as_they_were_saved() -> None:

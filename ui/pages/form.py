@@ -221,11 +221,11 @@ def validity(values: Sequence[Any]) -> str:
 
 
 def choices_for(values: Sequence[Any]) -> tuple[gr.Dropdown, gr.Dropdown]:
-    """The draft and verify menus for the temperature and draft kind that are set."""
+    """The draft and verify menus: each marks what the other, and the temperature, rule out."""
     by_name = dict(zip(SAMPLING_NAMES, values[1:], strict=False))
     fields = dict(zip(FIELD_NAMES, values[1 + len(SAMPLING_NAMES) :], strict=True))
     temperature = float(by_name["temperature"] or 0.0)
     return (
-        gr.Dropdown(choices=draft_choices(temperature)),
+        gr.Dropdown(choices=draft_choices(temperature, fields["verify"] or "auto")),
         gr.Dropdown(choices=verify_choices(fields["draft"] or "auto", temperature)),
     )
