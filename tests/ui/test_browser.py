@@ -27,7 +27,7 @@ def test_a_run_from_the_first_example_to_pictures_and_into_sessions(
 ) -> None:
     url, context = short
     page = ready(browser_page(url))
-    page.click("#example-story")
+    page.click("#example-dialogue")
     page.click("#live-run")
     said(page, "Finished: ")
     view = reduce_all(synthetic_run(8))
