@@ -141,10 +141,11 @@ def deleted(sessions: Sessions, desk: Desk, asker: Asker, run_id: str) -> list[A
             raise StoreError("run is still running: stop it first")
         board.context.store.delete(run_id)
         desk.look_at(None)
-        return [*board.values(desk), "", gr.Button(visible=False)]
+        scrub = gr.Slider(minimum=0, maximum=1, value=0)
+        return [*board.values(desk), scrub, "", gr.Button(visible=False)]
 
     def failed(message: str) -> list[Any]:
-        return [*board.failed(desk)(message), run_id, gr.Button(visible=False)]
+        return [*board.failed(desk)(message), gr.Slider(), run_id, gr.Button(visible=False)]
 
     return guarded_once(work, failed)
 
@@ -189,7 +190,7 @@ def wire_sessions(sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab) -> 
     gone = sessions.sure.click(
         _delete_handler(sessions),
         [visitor, sessions.opened],
-        [*board.outputs, sessions.opened, sessions.sure],
+        [*opening, sessions.sure],
         **quick,
     )
     gone.then(_list_handler(board.context, 0), list_inputs, list_outputs, **quick)
