@@ -179,9 +179,8 @@ def _wire_form(live: Live, own: gr.BrowserState) -> None:
     controls: tuple[Any, ...] = (*form.sampling.values(), *form.fields.values())
     for control in controls:
         control.change(_check_handler(live), form.inputs, answers, **quick)
-    live.own_name.input(_check_handler(live), form.inputs, answers, **quick)
-    for trigger in (form.prompt.input, *(example.click for example in form.examples)):
-        trigger(_mend_handler(live), None, live.board.notice, **quick)
+    live.own_name.change(_check_handler(live), form.inputs, answers, **quick)
+    form.prompt.change(_mend_handler(live), None, live.board.notice, **quick)
     for control in controls[len(form.sampling) :]:
         control.input(lambda: OWN, None, form.preset, **quick)
     fields = list(form.fields.values())
