@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ui.frame import Frame
+from core.events import RunStats
+from ui.frame import Before, Frame
 from ui.view import View
 
 __all__ = ["drafters_value", "lengths_value", "timeline_value"]
@@ -16,6 +17,7 @@ Value = dict[str, Any]
 
 LIVE_ROUNDS = 100
 LIVE_BARS = 40
+MOST_BEFORE = 600
 SHARES = ("draft", "llm", "combine", "verify", "commit", "prefill", "other")
 
 
@@ -24,8 +26,11 @@ def drafters_value(view: View) -> Value:
     return {str(i): {"name": name, "slot": i} for i, name in enumerate(view.drafters)}
 
 
-def lengths_value(frame: Frame) -> Value:
-    """Accepted tokens and speculation length per round, with their histogram and rates."""
+def lengths_value(frame: Frame, before: Before | None = None) -> Value:
+    """Accepted tokens and speculation length per round, with their histogram and rates.
+
+    `before` and `before_rates`: the same of the run before, for a pale line behind.
+    """
     view = frame.view
     shown = view.rounds if frame.whole else view.rounds[-LIVE_ROUNDS:]
     return {
@@ -35,11 +40,17 @@ def lengths_value(frame: Frame) -> Value:
             for line in shown
         },
         "histogram": {str(j): n for j, n in enumerate(view.stats.acceptance_histogram)},
-        "per_position": {
-            str(i): round(rate, 4) for i, rate in enumerate(view.stats.acceptance_rate_per_position)
-        },
+        "per_position": _rates(view.stats),
+        "before": {str(i): n for i, n in enumerate(before.accepted[:MOST_BEFORE])}
+        if before
+        else {},
+        "before_rates": _rates(before.stats) if before else {},
         "sel": frame.selected,
     }
+
+
+def _rates(stats: RunStats) -> Value:
+    return {str(i): round(rate, 4) for i, rate in enumerate(stats.acceptance_rate_per_position)}
 
 
 def timeline_value(frame: Frame) -> Value:

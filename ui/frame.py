@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from core.events import RunStats
 from ui.view import Detail, View
 
-__all__ = ["Baseline", "Frame"]
+__all__ = ["Baseline", "Before", "Frame"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,18 @@ class Baseline:
     run_id: str
     note: str
     request: tuple[object, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What is left of the run before this one, to compare with: a pale line, grey figures.
+
+    `accepted`: accepted tokens of each round, from round 0.
+    """
+
+    run_id: str
+    accepted: tuple[int, ...]
+    stats: RunStats
 
 
 @dataclass(frozen=True, slots=True)

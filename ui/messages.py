@@ -53,14 +53,14 @@ def run_lines(
 ) -> list[Line]:
     """Everything to say about the run that is looked at."""
     lines = [Line("error" if frame.view.state == "failed" else "info", standing(frame))]
+    if answer:
+        kinds = {"identical": "good", "distribution": "good", "tie": "warn", "bug": "error"}
+        lines.append(Line(kinds[answer.kind], answer.sentence))
     started = frame.view.started
     if started:
         lines += [Line("info", warning) for warning in started.warnings]
     if frame.view.state in ("completed", "cancelled") and baseline:
         lines += _speed(frame, baseline)
-    if answer:
-        kinds = {"identical": "good", "distribution": "good", "tie": "warn", "bug": "error"}
-        lines.append(Line(kinds[answer.kind], answer.sentence))
     return lines
 
 
@@ -94,7 +94,7 @@ def _behind(frame: Frame) -> str:
 
 def _level(frame: Frame) -> str:
     view, stats = frame.view, frame.view.stats
-    amount = f"{stats.num_new_tokens} tokens in {stats.num_rounds} rounds"
+    amount = f"{_count(stats.num_new_tokens, 'token')} in {_count(stats.num_rounds, 'round')}"
     if view.state == "completed":
         why = FINISHED.get(view.finish_reason, view.finish_reason)
         return f"Finished: {amount}; {why}."
@@ -107,6 +107,10 @@ def _level(frame: Frame) -> str:
     if frame.mode == "step":
         return f"At the engine's latest stage: {amount} so far."
     return f"Writing: {amount} so far."
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _speed(frame: Frame, baseline: Baseline) -> list[Line]:

@@ -13,15 +13,16 @@ from typing import Any
 import gradio as gr
 
 from core.errors import ConfigError
+from ui.arguments import server_name
 from ui.components import launch_options
 from ui.context import Context
 from ui.pages.api import add_endpoints
 from ui.pages.live import build_live, wire_live
 from ui.pages.parts import header, header_value, page_css, page_js
 from ui.pages.sessions import build_sessions, wire_sessions
-from ui.visitors import new_key
+from ui.visitors import is_loopback, new_key
 
-__all__ = ["build_page", "launch", "page_options"]
+__all__ = ["build_page", "launch", "page_options", "who_can_reach"]
 
 TITLE = "SpecScope"
 MAX_WAITING = 256
@@ -30,6 +31,7 @@ MAX_THREADS = 128
 # Fixed, so that a visitor finds its own again after a restart. The secret only scrambles what the
 # browser stores; the key itself is what nobody guesses.
 SECRET = "specscope"
+EVERYWHERE = ("0.0.0.0", "::", "[::]")
 
 
 def build_page(context: Context) -> gr.Blocks:
@@ -104,6 +106,34 @@ def answer_once(url: str) -> None:
         return  # a page behind --auth or a proxy answers in its own way; it is open all the same
 
 
+def own_address() -> str:
+    """This machine's address on its network; its name where it has no route. Sends nothing."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # an address kept for documentation
+        except OSError:
+            return socket.gethostname()
+        return str(probe.getsockname()[0])
+
+
+def who_can_reach(host: str, port: int, auth: bool) -> str:
+    """One line for a page that others can reach, with what they may do; empty on loopback."""
+    if is_loopback(host):
+        return ""
+    address = own_address() if host in EVERYWHERE else host.strip("[]")
+    where = f"http://{f'[{address}]' if ':' in address else address}:{port}/"
+    if auth:
+        return (
+            f"Others reach it at {where}: whoever has the login may run prompts on this machine, "
+            "and see and delete the runs made with that login."
+        )
+    return (
+        f"Others reach it at {where}: anyone on the network may run prompts on this machine, "
+        "and see and delete the runs of their own browser, nobody else's. "
+        "--auth USER:PASSWORD asks for a login."
+    )
+
+
 def launch(blocks: gr.Blocks, args: argparse.Namespace, started: float) -> None:
     """Open the server, say where and how fast, and serve until interrupted.
 
@@ -129,6 +159,9 @@ def launch(blocks: gr.Blocks, args: argparse.Namespace, started: float) -> None:
         "Ctrl+C ends it.",
         flush=True,
     )
+    others = who_can_reach(server_name(args.host), blocks.server_port, args.auth is not None)
+    if others:
+        print(others, flush=True)
     try:
         blocks.block_thread()
     finally:

@@ -175,10 +175,18 @@ class Player:
                 self.select(min(last, max(0, here + by)))
 
     def follow(self) -> None:
-        """No selection: the latest round is shown again."""
+        """No selection: the latest round is shown, at the end of a run the very last one.
+
+        Whoever presses "Latest round" where everybody reads "40 rounds" means round 40, though
+        nothing was drafted in it; only the picture that a run ends with by itself is the last one
+        with a tree.
+        """
         with self._lock:
             self._pinned = self._node = None
             self._follow_latest(self._clock or 0.0)
+            last = self._shown_rounds() - 1
+            if self._followed and self._followed.round < last and self.resting:
+                self._pinned = last
             self._version += 1
 
     def _shown_rounds(self) -> int:
@@ -195,7 +203,8 @@ class Player:
             self._version += 1
 
     def _last_tree(self) -> Detail | None:
-        """The last round that drafted anything: the end often has no room for a draft."""
+        """The last round that drafted anything: the end often has no room for a draft, and a run
+        should not leave an empty picture behind."""
         drafting = [line.number for line in self._view.rounds if line.nodes]
         return self._round(drafting[-1]) if drafting else None
 

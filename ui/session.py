@@ -19,7 +19,7 @@ from typing import Any, Protocol, TypeVar
 from core.config import Request
 from core.errors import SpecScopeError
 from core.events import Event
-from ui.frame import Baseline, Frame
+from ui.frame import Baseline, Before, Frame
 from ui.player import Player
 from ui.proof import Answer
 from ui.source import LiveSource, RunLike, StoreLike
@@ -61,24 +61,46 @@ class Hub:
 class Desk:
     """One tab's place on one page: the run it looks at and what was found out about it.
 
-    `baseline` and `answer` belong to the run of `player`; `trouble` and `doing` are sentences for
-    the visitor; `side` is a second run for this desk, such as the baseline's.
+    `asked` is the request behind `player`, where it was started here; `baseline` and `answer`
+    belong to that run, `before` is the one it is compared with; `trouble` and `doing` are sentences
+    for the visitor; `side` is a second run for this desk, such as the baseline's.
     """
 
     player: Player | None = None
+    asked: Request | None = None
+    before: Before | None = None
     baseline: Baseline | None = None
     plain: LiveSource | None = None
     answer: Answer | None = None
-    trouble: str = ""
     doing: str = ""
     side: LiveSource | None = None
     pictures: PictureMaker = field(default_factory=PictureMaker)
+    _trouble: tuple[str, object] = ("", None)
 
     def look_at(self, player: Player | None) -> None:
         """Turn to another run: what was known about the last one goes."""
         self.cancel()
         self.player, self.plain, self.answer = player, None, None
+        self.asked = self.before = None
         self.trouble = self.doing = ""
+
+    @property
+    def trouble(self) -> str:
+        """What went wrong last; empty as soon as it no longer applies.
+
+        "The run goes on" is no trouble once the run has ended, and so with all of them: each is
+        kept with what it was said about.
+        """
+        words, about = self._trouble
+        return words if about == self._situation() else ""
+
+    @trouble.setter
+    def trouble(self, words: str) -> None:
+        self._trouble = (words, self._situation())
+
+    def _situation(self) -> tuple[object, ...]:
+        source = self.player.source if self.player else None
+        return (source.run_id, source.done) if source else ("", True), self.side is not None
 
     def frame(self) -> Frame:
         return self.player.frame() if self.player else Frame()

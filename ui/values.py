@@ -7,17 +7,17 @@ for lists inside lists and dear for sliding ones. Every call makes fresh objects
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from core.events import RunStats
+from core.events import ModelInfo, RunStats
 from ui.charts import drafters_value, lengths_value, timeline_value
 from ui.explain import bars, explain
-from ui.frame import Baseline, Frame
+from ui.frame import Baseline, Before, Frame
 from ui.trees import drafts_apart, dropped, places, tree_nodes
 from ui.view import Detail, TokenView, View
 
-__all__ = ["PICTURES", "PictureMaker", "picture_values"]
+__all__ = ["PICTURES", "PictureMaker", "names_value", "picture_values"]
 
 Value = dict[str, Any]
 
@@ -41,13 +41,16 @@ CHART_S = 0.25
 
 
 def picture_values(
-    frame: Frame, baseline: Baseline | None = None, charts: dict[str, Value] | None = None
+    frame: Frame,
+    baseline: Baseline | None = None,
+    charts: dict[str, Value] | None = None,
+    before: Before | None = None,
 ) -> dict[str, Value]:
     """The value of every picture, by name; `charts` takes the place of the two charts' values."""
-    drawn = charts or {"lengths": lengths_value(frame), "timeline": timeline_value(frame)}
+    drawn = charts or {"lengths": lengths_value(frame, before), "timeline": timeline_value(frame)}
     return {
         "legend": legend_value(frame.view),
-        "figures": figures_value(frame, baseline),
+        "figures": figures_value(frame, baseline, before),
         "strip": strip_value(frame),
         "tree": tree_value(frame),
         "proposals": proposals_value(frame),
@@ -67,13 +70,15 @@ class PictureMaker:
         self._made_at = float("-inf")
         self._selected = -1
 
-    def values(self, frame: Frame, baseline: Baseline | None, now: float) -> dict[str, Value]:
+    def values(
+        self, frame: Frame, baseline: Baseline | None, now: float, before: Before | None = None
+    ) -> dict[str, Value]:
         """The value of every picture; `now` in seconds of any monotonic clock."""
         same_run = self._charts.get("lengths", {}).get("run") == frame.view.run_id
         pinned_moved = frame.pinned and frame.selected != self._selected
         rushing = frame.mode == "full" and not frame.whole and same_run and not pinned_moved
         kept = self._charts if rushing and now - self._made_at < CHART_S else None
-        values = picture_values(frame, baseline, kept)
+        values = picture_values(frame, baseline, kept, before)
         if kept is None:
             self._charts = {name: values[name] for name in CHARTS}
             self._made_at, self._selected = now, frame.selected
@@ -83,8 +88,17 @@ class PictureMaker:
 def legend_value(view: View) -> Value:
     """Who is who: the drafters' colours and the LLM's name."""
     models = view.started.models if view.started else ()
-    llm = next((model.name for model in models if model.role == "llm"), "")
-    return {"drafters": drafters_value(view), "llm": llm}
+    return {**names_value(models), "drafters": drafters_value(view)}
+
+
+def names_value(models: Iterable[ModelInfo]) -> Value:
+    """The legend before there is a run: whoever is loaded."""
+    known = tuple(models)
+    names = [model.name for model in known if model.role == "ssm"]
+    return {
+        "drafters": {str(i): {"name": name, "slot": i} for i, name in enumerate(names)},
+        "llm": next((model.name for model in known if model.role == "llm"), ""),
+    }
 
 
 def strip_value(frame: Frame) -> Value:
@@ -123,8 +137,8 @@ def _token(token: TokenView, tail: str) -> Value:
     }
 
 
-def figures_value(frame: Frame, baseline: Baseline | None) -> Value:
-    """The run's figures; None where there is nothing to say yet."""
+def figures_value(frame: Frame, baseline: Baseline | None, before: Before | None = None) -> Value:
+    """The run's figures, None where there is nothing to say yet; in `before` the last run's."""
     view, stats = frame.view, frame.view.stats
     any_yet = stats.num_rounds > 0
     values: Value = {"run": view.run_id, "state": view.state}
@@ -136,7 +150,14 @@ def figures_value(frame: Frame, baseline: Baseline | None) -> Value:
     values["max_new_tokens"] = config.get("sampling", {}).get("max_new_tokens")
     values["finish_reason"] = view.finish_reason
     values.update(_speedup(stats, baseline))
+    values["before"] = _figures_before(before.stats, baseline) if before else {}
     return values
+
+
+def _figures_before(stats: RunStats, baseline: Baseline | None) -> Value:
+    """What a visitor compares at a glance."""
+    plain: Value = {name: round(getattr(stats, name), 4) for name in FIGURES}
+    return {**plain, "speedup": _speedup(stats, baseline)["speedup"]}
 
 
 FIGURES = (
@@ -183,6 +204,7 @@ def tree_value(frame: Frame) -> Value:
         "dropped": {},
         "node": frame.node,
         "committed": None,
+        "rest": frame.whole or frame.mode == "step",
     }
     if detail is None:
         return value

@@ -39,6 +39,7 @@ def layouts() -> tuple[Live, Sessions]:
                 drafter_names=(),
                 preset="specinfer",
                 chat=False,
+                models=(),
             ),
         )
         return build_live(some, gr.HTML()), build_sessions(some)

@@ -22,7 +22,6 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs" / "images"
-STORY = "Once upon a time, there was a little girl named"
 
 
 @contextlib.contextmanager
@@ -46,9 +45,8 @@ def page_address(folder: str) -> Iterator[str]:
         process.wait()
 
 
-def run_story(page: Any, preset: str) -> None:
-    """Types the story, chooses a preset, runs to the end."""
-    page.locator("#prompt textarea").fill(STORY)
+def run_example(page: Any, preset: str) -> None:
+    """Runs the example that the page opens with, under a preset, to its end."""
     page.locator("#preset input").click()
     page.get_by_role("option", name=preset, exact=True).click()
     page.locator("#live-run").click()
@@ -60,7 +58,7 @@ def take(browser: Any, address: str, name: str, width: int, scheme: str) -> None
     """One whole run at one width and scheme, with a round in the middle selected."""
     page = browser.new_page(viewport={"width": width, "height": 1000}, color_scheme=scheme)
     page.goto(f"{address}?__theme={scheme}")
-    run_story(page, "specinfer-paper")
+    run_example(page, "specinfer-paper")
     page.screenshot(path=IMAGES / f"{name}.png", full_page=True)
     if name == "live-light-1280":
         for part in ("tree", "inspector", "proposals", "lengths", "timeline"):

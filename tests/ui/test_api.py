@@ -14,12 +14,13 @@ from gradio_client import Client
 from gradio_client.exceptions import AppError
 
 from core.events import event_from_plain
-from storage import RunQuery, RunStore
+from storage import RunQuery, RunStore, queries
 from tests.synthetic import synthetic_run
 from tests.ui.fakes import FakeWorker, scripted
 from tests.ui.serving import served
 from ui.context import Context, make_context
 from ui.page import build_page
+from ui.pages.history import ORDERS, STATUSES
 from ui.view import reduce_all
 from ui.visitors import Access
 
@@ -118,8 +119,17 @@ def test_runs_and_run_give_back_what_generate_made(client: Client) -> None:
         ("/run", {"run_id": "nosuch"}, "run_id is 'nosuch'"),
         ("/run", {"run_id": ""}, "run_id is ''"),
         ("/run", {"run_id": None}, "run_id is None"),
-        ("/runs", {"limit": 0}, "limit is 0: a whole number from 1"),
-        ("/runs", {"status": "lost"}, "status is 'lost'"),
+        ("/run", {"run_id": "x", "events": "yes"}, "events is 'yes': true or false"),
+        ("/run", {"run_id": "x", "events": 1}, "events is 1: true or false"),
+        ("/runs", {"limit": 0}, "limit is 0: a whole number from 1 to 1000"),
+        ("/runs", {"limit": 1001}, "limit is 1001: a whole number from 1 to 1000"),
+        ("/runs", {"limit": True}, "limit is True: a whole number from 1 to 1000"),
+        ("/runs", {"offset": -1}, "offset is -1: a whole number from 0"),
+        ("/runs", {"status": "lost"}, "status is 'lost': one of completed, running"),
+        ("/runs", {"status": None}, "status is None: one of completed, running"),
+        ("/runs", {"status": 0}, "status is 0: one of completed, running"),
+        ("/runs", {"order": None}, "order is None: one of newest"),
+        ("/runs", {"order": []}, "order is []: one of newest"),
         ("/runs", {"order": "best"}, "order is 'best': one of newest"),
         ("/runs", {"search": 3}, "search is 3: a text"),
     ],
@@ -130,6 +140,10 @@ def test_questions_about_runs_are_checked(
     with pytest.raises(AppError) as caught:
         client.predict(**arguments, api_name=name)
     assert words in str(caught.value)
+
+
+def test_the_filters_of_runs_are_those_of_the_store() -> None:
+    assert set(STATUSES) == set(queries.STATUSES) and set(ORDERS) == set(queries.ORDERS)
 
 
 def test_a_client_that_cancels_stops_the_engine(client: Client, made: Context) -> None:

@@ -22,6 +22,7 @@ from core.errors import ConfigError
 from tests.interrupts import hear_interrupts
 from tests.ui.serving import free_port
 from ui.arguments import parse, server_name, ssms_of
+from ui.page import who_can_reach
 
 ROOT = Path(app.__file__).parent
 OPEN_TIMEOUT_S = 90.0
@@ -97,6 +98,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, int
     try:
         line = process.stdout.readline()
         assert "is open at" in line, line + process.stdout.read()
+        line += process.stdout.readline()
         yield process, port, line
     finally:
         process.kill()
@@ -111,6 +113,21 @@ def test_it_says_where_it_is_and_how_long_it_took(running: tuple[Any, int, str])
     )
     assert found and str(port) in found[1]
     assert float(found[2]) < OPEN_TIMEOUT_S
+
+
+def test_it_says_who_else_can_reach_it_and_what_they_may_do(running: tuple[Any, int, str]) -> None:
+    _, port, lines = running
+    first, second = lines.splitlines()
+    assert re.search(rf"Others reach it at http://\S+:{port}/: anyone on the network may", second)
+    assert "their own browser, nobody else's" in second and "--auth" in second
+    assert "0.0.0.0" not in second, "an address that another machine can use"
+
+
+def test_a_page_on_loopback_says_nothing_of_others_and_a_login_is_named() -> None:
+    assert who_can_reach("127.0.0.1", 7860, False) == who_can_reach("localhost", 1, True) == ""
+    words = who_can_reach("10.1.2.3", 7860, True)
+    assert "http://10.1.2.3:7860/: whoever has the login" in words and "\n" not in words
+    assert "http://[fd00::1]:80/" in who_can_reach("fd00::1", 80, False)
 
 
 def test_gradio_server_name_is_heard(running: tuple[Any, int, str]) -> None:

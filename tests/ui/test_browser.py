@@ -27,7 +27,7 @@ def test_a_run_from_the_first_example_to_pictures_and_into_sessions(
 ) -> None:
     url, context = short
     page = ready(browser_page(url))
-    page.click("#example-story")
+    page.click("#example-dialogue")
     page.click("#live-run")
     said(page, "Finished: ")
     view = reduce_all(synthetic_run(8))
@@ -79,6 +79,7 @@ def test_stop_keeps_what_was_written(long: tuple[str, Context], browser_page: Op
     page.click("#live-stop")
     said(page, "Stopped: ")
     written = strip_text(page)
+    page.locator("#live-figures .ss-state").get_by_text("cancelled", exact=True).wait_for()
     assert context.hub.worker.runs[0].cancelled  # type: ignore[attr-defined]
     page.click("#live-run")
     said(page, "Writing: ")

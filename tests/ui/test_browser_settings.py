@@ -106,6 +106,9 @@ def test_a_run_is_deleted_only_when_asked_twice(
     assert context.store.runs(RunQuery()).total == 1
     page.click("#sessions-sure")
     page.locator("#sessions-runs").get_by_text("No run yet").wait_for()
+    said(page, "Open a run from the list.", "sessions")
+    assert page.locator("#sessions-scrub input[type=number]").input_value() == "0"
+    assert page.locator("#sessions-scrub input[type=range]").get_attribute("max") == "1"
     assert context.store.runs(RunQuery()).total == 0
 
 
@@ -123,6 +126,31 @@ def test_our_own_parts_are_accessible(
     said(page, "Finished: ", "sessions")
     for part in ("#sessions-runs", "#sessions-said"):
         assert axe(page, part) == []
+
+
+def test_a_refused_prompt_is_forgotten_when_it_is_mended(
+    short: tuple[str, Context], browser_page: OpenPage
+) -> None:
+    page = ready(browser_page(short[0]))
+    page.fill("#prompt textarea", " ")
+    page.click("#live-run")
+    said(page, "prompt is ' '")
+    page.fill("#prompt textarea", "Better")
+    page.locator("#live-notice").get_by_text("prompt is").wait_for(state="detached")
+
+
+def test_stop_ends_a_proof(tmp_path: Path, browser_page: OpenPage) -> None:
+    with site(tmp_path, scripted(120), speed=0.01) as (url, context):
+        worker: Any = context.hub.worker
+        page = ready(browser_page(url))
+        page.click("#live-run")
+        said(page, "Finished: ")
+        worker.speed = 20.0
+        page.click("#live-prove")
+        said(page, "Plain decoding of the same request")
+        page.click("#live-stop")
+        said(page, "Plain decoding did not finish")
+        assert worker.runs[-1].cancelled
 
 
 def test_large_type_is_kept(short: tuple[str, Context], browser_page: OpenPage) -> None:

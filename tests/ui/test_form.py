@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+from collections import Counter
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,10 @@ from typing import Any
 import gradio as gr
 import pytest
 
+from core import Engine, Request, load_models
 from core.config import DRAFTS, PRESETS, VERIFIES, SpeculationConfig, lossless_rules
 from core.errors import ConfigError
+from core.outcome import Outcome
 from ui.pages.fields import (
     FIELD_NAMES,
     MEANINGS,
@@ -170,6 +173,14 @@ def test_an_empty_prompt_does_not_grey_run_while_it_is_typed() -> None:
     assert validity(form_values(prompt=None)) == ""
 
 
+def lossless(draft: str, rule: str, temperature: float) -> bool:
+    try:
+        SpeculationConfig(draft=draft, verify=rule).resolved(temperature)
+    except ConfigError:
+        return False
+    return True
+
+
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
 def test_menus_mark_exactly_what_is_not_lossless(temperature: float) -> None:
     for label, draft in draft_choices(temperature):
@@ -178,12 +189,13 @@ def test_menus_mark_exactly_what_is_not_lossless(temperature: float) -> None:
     assert [draft for _, draft in draft_choices(temperature)] == list(DRAFTS)
     for draft in DRAFTS:
         for label, rule in verify_choices(draft, temperature):
-            try:
-                SpeculationConfig(draft=draft, verify=rule).resolved(temperature)
-                lossless = True
-            except ConfigError:
-                lossless = False
-            assert ("not lossless" in label) == (not lossless)
+            reason = f"{rule} (not lossless with draft {draft} at temperature {temperature:g})"
+            assert label == (rule if lossless(draft, rule, temperature) else reason)
+    for rule in VERIFIES:
+        for label, draft in draft_choices(temperature, rule):
+            reasons = (f"not lossless with verify {rule} at temperature {temperature:g}", "refused")
+            marked = any(reason in label for reason in reasons)
+            assert marked == (not lossless(draft, rule, temperature)), (rule, label)
     assert [rule for _, rule in verify_choices("auto", 0.0)] == list(VERIFIES)
 
 
@@ -192,6 +204,9 @@ def test_menus_follow_temperature_and_draft() -> None:
     assert all("refused" not in label for label, _ in drafts.choices)
     marked = [rule for label, rule in rules.choices if "not lossless" in label]
     assert marked == ["greedy", "mss"]
+    drafts, rules = choices_for(form_values(temperature=0.9, verify="mss"))
+    marked = [draft for label, draft in drafts.choices if "not lossless" in label]
+    assert marked == ["topk", "coupled", "best_first"]
 
 
 def test_own_presets_come_back_as_they_were_saved() -> None:
@@ -200,8 +215,25 @@ def test_own_presets_come_back_as_they_were_saved() -> None:
     assert config_of(preset_values("mine", 0.0, NAMES, own)) == request_of(values).speculation
 
 
+def repeats(token_ids: list[int], length: int = 6) -> int:
+    """How often the most frequent stretch of `length` tokens occurs."""
+    stretches = zip(*(token_ids[i:] for i in range(length)), strict=False)
+    return max(Counter(stretches).values())
+
+
+def test_the_first_example_is_written_to_its_end_without_going_round_in_circles() -> None:
+    engine = Engine(load_models(llm="bundled", ssms=[]))
+    plain = SpeculationConfig.preset("autoregressive")
+    written = Outcome()
+    for event in engine.generate(Request(EXAMPLES[0][1], speculation=plain)):
+        written.observe(event)
+    result = written.to_plain()
+    assert repeats(result["token_ids"]) <= 2, result["text"]
+    assert result["summary"]["num_new_tokens"] > 64 and repeats([1, 2] * 9) == 7
+
+
 def test_examples_are_texts_of_four_domains() -> None:
-    assert [name for name, _ in EXAMPLES] == ["Story", "Dialogue", "Math", "Code"]
+    assert [name for name, _ in EXAMPLES] == ["Dialogue", "Story", "Code", "Math"]
     for _, text in EXAMPLES:
         request_of(form_values(prompt=text))
     assert len(SAMPLING_NAMES) == 8

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 from typing import Any
 
+import gradio as gr
 import pytest
 
 from core.config import PRESETS, Request
@@ -15,9 +17,16 @@ from tests.ui.boards import context, live_of, notice_of, run
 from tests.ui.fakes import Script, plain_twin, scripted
 from tests.ui.test_form import form_values
 from ui.checks import measure_baseline, prove
+from ui.components import pack
 from ui.pages.board import moved, paced, played, selected
-from ui.pages.live import asked, checked, saved, started, stopped
+from ui.pages.live import asked, changed, checked, mended, started, stopped
+from ui.pages.presets import saved
 from ui.session import Desk
+
+
+def unpacked(packed: dict[str, str]) -> dict[str, Any]:
+    return {key: value for text in packed.values() for key, value in json.loads(text).items()}
+
 
 # -- live --
 
@@ -178,6 +187,106 @@ def test_presets_of_ones_own_are_checked_and_kept() -> None:
     assert kept == own and "expansion" in said["lines"]["0"]["text"]
 
 
+# -- run on change --
+
+
+def test_a_changed_control_runs_anew_and_the_run_before_stays_to_compare(store: RunStore) -> None:
+    made = context(store)
+    live, desk = live_of(made), Desk()
+    first = list(changed(live, desk, "me", ("full", 2.0), form_values()))[-1]
+    lengths, figures = 1 + len(live.board.pictures) - 1, 3
+    assert "Finished" in notice_of(first) and first[figures]["before"] == pack({"x": {}})["x"]
+    ran = desk.frame().view
+    again = list(changed(live, desk, "me", ("full", 2.0), form_values(top_k=3)))[-1]
+    before = unpacked(again[figures]["before"])
+    assert before["mean_acceptance_length"] == round(ran.stats.mean_acceptance_length, 4)
+    line = unpacked(again[lengths]["before"])
+    assert line == {str(i): row.accepted for i, row in enumerate(ran.rounds)}
+    assert len(made.hub.worker.requests) == 2  # type: ignore[attr-defined]
+    assert "before" not in str(run(live, desk)[figures]["before"]), "off: nothing is compared"
+
+
+def test_nothing_runs_where_nothing_changed_or_the_settings_are_wrong(store: RunStore) -> None:
+    made = context(store)
+    live, desk = live_of(made), Desk()
+    run(live, desk)
+    skipped = [gr.skip() for _ in live.outputs]
+    for values in (form_values(), form_values(top_p=7), form_values(verify="mss")):
+        assert list(changed(live, desk, "me", ("full", 2.0), values)) == [skipped]
+    assert len(made.hub.worker.requests) == 1  # type: ignore[attr-defined]
+    last = list(changed(live, desk, "me", ("full", 2.0), form_values(prompt=" ")))[-1]
+    assert "prompt is ' '" in notice_of(last)
+    assert len(made.hub.worker.requests) == 1  # type: ignore[attr-defined]
+
+
+def test_a_run_cut_short_by_a_change_is_stopped_and_is_no_measure(store: RunStore) -> None:
+    made = context(store)
+    worker: Any = made.hub.worker
+    live, desk = live_of(made), Desk()
+    run(live, desk)
+    whole = desk.frame().run_id
+    worker.script, worker.speed = scripted(400), 1.0
+    cut = changed(live, desk, "me", ("full", 2.0), form_values(top_k=3))
+    for values in cut:
+        if "Writing" in notice_of(values):
+            break
+    worker.script, worker.speed = scripted(8), 0.2
+    list(changed(live, desk, "me", ("full", 2.0), form_values(top_k=4)))
+    assert worker.runs[1].cancelled and not worker.runs[2].cancelled
+    assert desk.before is not None and desk.before.run_id == whole
+    assert list(cut) == [], "the run that was cut short is no longer shown"
+
+
+# -- what went wrong is said as long as it is so --
+
+
+def test_a_refusal_goes_when_the_form_is_mended(store: RunStore) -> None:
+    live, desk = live_of(context(store)), Desk()
+    assert "prompt is ' '" in notice_of(run(live, desk, prompt=" "))
+    assert "prompt is" not in str(mended(live, desk)) and desk.trouble == ""
+    assert mended(live, desk) == gr.skip(), "nothing to take back"
+
+
+def test_a_refusal_goes_with_the_next_press_of_any_button(store: RunStore) -> None:
+    live, desk = live_of(context(store)), Desk()
+    run(live, desk)
+    run(live, desk, prompt=" ")
+    assert "prompt is" not in notice_of(moved(live.board, desk, "round-previous"), 0)
+    run(live, desk, prompt=" ")
+    assert "prompt is" not in notice_of(list(paced(live.board, desk, "slow", 2.0))[-1], 0)
+
+
+def test_the_run_goes_on_is_no_trouble_once_it_has_ended(store: RunStore) -> None:
+    made = context(store, rounds=30)
+    made.hub.worker.speed = 1.0  # type: ignore[attr-defined]
+    live, desk = live_of(made), Desk()
+    frames = started(live, desk, "me", ("full", 2.0), form_values())
+    for values in frames:
+        if "Writing" in notice_of(values):
+            break
+    for question in (prove, measure_baseline):
+        assert "the run goes on" in notice_of(list(asked(live, desk, "me", question))[-1])
+    assert "the run goes on" not in notice_of(list(frames)[-1])
+
+
+def test_stop_ends_a_proof_and_says_so(store: RunStore) -> None:
+    made = context(store, rounds=300)
+    worker: Any = made.hub.worker
+    worker.speed = 0.01
+    live, desk = live_of(made), Desk()
+    run(live, desk)
+    worker.speed = 1.0
+    proof = asked(live, desk, "me", prove)
+    next(proof)
+    stopped(live, desk)
+    last = list(proof)[-1]
+    assert worker.runs[-1].cancelled and desk.side is None and desk.answer is None
+    assert "Plain decoding did not finish" in notice_of(last)
+    assert "Plain decoding of the same request" not in notice_of(last)
+    worker.speed = 0.001
+    assert "did not finish" not in notice_of(list(asked(live, desk, "me", prove))[-1])
+
+
 # -- the board --
 
 
@@ -216,9 +325,10 @@ def test_from_the_start_plays_a_finished_run_again_slowly(store: RunStore) -> No
 
 def test_a_bad_pace_is_told(store: RunStore) -> None:
     live, desk = live_of(context(store)), Desk()
-    assert "rounds_per_second" in notice_of(
-        list(started(live, desk, "me", ("slow", 0), form_values()))[-1]
-    )
+    words = "rounds_per_second is 0: a number from 0.05 to 100"
+    assert words in notice_of(list(started(live, desk, "me", ("slow", 0), form_values()))[-1])
+    assert words in notice_of(list(paced(live.board, desk, "slow", 0))[-1], 0)
+    assert words in notice_of(list(played(live.board, desk, "slow", 0, True))[-1], 0)
 
 
 def test_the_page_says_that_the_log_is_paused(store: RunStore) -> None:

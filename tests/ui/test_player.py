@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from core.errors import ConfigError
-from core.events import Event
+from core.events import Combined, Event, RoundCompleted
 from tests.synthetic import synthetic_run
 from tests.ui.fakes import FakeStore
 from ui.player import Pace, Player
@@ -145,6 +147,24 @@ def test_a_selected_round_and_node_survive_updates_and_come_from_the_events() ->
     assert frame.detail.completed is not None and frame.pinned
     player.follow()
     assert player.frame().selected == 19 and not player.frame().pinned
+
+
+def test_the_latest_round_is_the_last_though_the_run_ends_with_the_last_tree() -> None:
+    events = synthetic_run(6, seed=2)
+    # As at the end of many a run: no room was left for a draft.
+    nothing = ("token_ids", "texts", "parents", "depths", "proposals", "dropped")
+    for i, event in enumerate(events):
+        if isinstance(event, Combined) and event.round == 5:
+            events[i] = replace(event, **dict.fromkeys(nothing, ()))
+        elif isinstance(event, RoundCompleted) and event.round == 5:
+            events[i] = replace(event, num_accepted=0)
+    player = Player(stored(events))
+    player.advance(0.0)
+    assert player.frame().selected == 4 and not player.frame().pinned
+    player.follow()
+    assert player.frame().selected == 5
+    player.select_next(-1)
+    assert player.frame().selected == 4
 
 
 def test_a_round_that_is_not_there_cannot_be_selected() -> None:

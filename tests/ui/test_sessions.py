@@ -86,6 +86,8 @@ def test_a_deleted_run_is_gone(store: RunStore) -> None:
     opened_run(sessions, desk, ALL, "synthetic-0")
     values = deleted(sessions, desk, ALL, "synthetic-0")
     assert values[-2] == "" and desk.player is None
+    assert values[-3].maximum == 1 and values[-3].value == 0
+    assert notice_of(values, 0) == "Open a run from the list."
     assert store.runs(RunQuery()).total == 1
 
 

@@ -15,7 +15,7 @@ from core.config import SpeculationConfig
 from core.events import Combined
 from tests.synthetic import synthetic_run
 from tests.ui.fakes import plain_twin
-from ui.frame import Baseline, Frame
+from ui.frame import Baseline, Before, Frame
 from ui.values import PICTURES, PictureMaker, picture_values
 from ui.view import View, detail_of, reduce, reduce_all
 
@@ -66,6 +66,22 @@ def test_the_diff_of_two_runs_one_after_the_other_gives_the_value() -> None:
     for name in PICTURES:
         values = [picture_values(frame)[name] for frame in frames]
         assert streamed(values) == values
+
+
+def test_the_run_before_goes_along_in_every_diff_and_only_where_it_is_compared() -> None:
+    old = reduce_all(synthetic_run(40, seed=1))
+    before = Before(old.run_id, tuple(line.accepted for line in old.rounds), old.stats)
+    frames = [*frames_of(synthetic_run(9, seed=1)), *frames_of(synthetic_run(5, seed=2))]
+    for name in ("lengths", "figures"):
+        values = [
+            picture_values(frame, before=before if i > 5 else None)[name]
+            for i, frame in enumerate(frames)
+        ]
+        assert streamed(values) == values
+        assert not values[0]["before"] and values[-1]["before"]
+    assert picture_values(frames[-1], before=before)["lengths"]["before"] == {
+        str(line.number): line.accepted for line in old.rounds
+    }
 
 
 def test_the_diff_is_wrong_for_lists_which_is_why_there_are_none() -> None:

@@ -230,3 +230,12 @@ def test_a_faster_run_is_not_excused() -> None:
     slow = Baseline(plain.stats.tokens_per_second * 2, "p", "n")
     frame = Frame(view=plain, run_id="x", known=9, ended=True, at_end=True)
     assert not [x for x in run_lines(frame, slow) if x.kind == "warn"], "plain decoding is plain"
+
+
+def test_one_is_one() -> None:
+    events = synthetic_run(1, seed=1)
+    view = reduce_all(events)
+    one = Frame(view=view, known=len(events), ended=True, at_end=True, run_id="x")
+    assert " in 1 round;" in standing(one)
+    token = replace(view, stats=replace(view.stats, num_new_tokens=1, num_rounds=2))
+    assert "1 token in 2 rounds;" in standing(replace(one, view=token))

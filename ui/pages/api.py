@@ -15,18 +15,20 @@ from typing import Any
 import gradio as gr
 from gradio.events import api
 
-from core.checks import choice, text
+from core.checks import choice, integer, text
 from core.config import PRESETS, Request, SamplingParams, SpeculationConfig
 from core.errors import ConfigError, SpecScopeError
 from core.events import Event, event_to_plain
 from core.outcome import Outcome
 from ui.context import Context
-from ui.pages.history import allowed, asker_of
+from ui.pages.history import ORDERS, STATUSES, allowed, asker_of
 from ui.source import LiveSource
 
 __all__ = ["add_endpoints"]
 
 WAIT_S = 0.02
+MAX_ROWS = 1000
+"""A page of `/runs`: more rows than this are read in pages, by `offset`."""
 
 
 def add_endpoints(context: Context) -> None:
@@ -116,11 +118,15 @@ def _runs(context: Context) -> Callable[..., Any]:
     ) -> dict[str, Any]:
         """Past runs, newest first: `rows` and the `total` of all that match `search` and `status`.
 
-        `order` is newest, oldest, fastest, longest or acceptance.
+        `order` is newest, oldest, fastest, longest or acceptance; `limit` at most 1000.
         """
         with spoken_errors():
             if not isinstance(search, str):
                 raise ConfigError.of("search", search, "a text")
+            if status != "":
+                choice("status", status, STATUSES)
+            choice("order", order, ORDERS)
+            integer("limit", limit, 1, MAX_ROWS)
             owner = asker_of(context, gradio_request, "").owner
             asked = context.query(
                 text=search, status=status, owner=owner, order=order, limit=limit, offset=offset
@@ -136,10 +142,12 @@ def _run(context: Context) -> Callable[..., Any]:
         """One past run: the object that `/generate` returned; with `events`, every event too."""
         with spoken_errors():
             text("run_id", run_id)
+            if not isinstance(events, bool):
+                raise ConfigError.of("events", events, "true or false")
             summary = allowed(context, asker_of(context, gradio_request, ""), run_id)
             recorded = context.store.events(run_id)
             plain = {**outcome(recorded), "status": summary.status}
-            if events is True:
+            if events:
                 plain["events"] = [event_to_plain(event) for event in recorded]
             return plain
 

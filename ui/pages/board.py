@@ -31,7 +31,7 @@ from ui.pages.parts import notice, notice_value
 from ui.pages.slider import Slider
 from ui.player import MODES, Pace
 from ui.session import Desk, guarded, guarded_once, play
-from ui.values import PICTURES
+from ui.values import PICTURES, names_value
 
 __all__ = ["Board", "build_board", "wire_board"]
 
@@ -43,10 +43,14 @@ assert tuple(mode for _, mode in SPEEDS) == MODES
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """The components of one board; `page` names it in ids and desks."""
+    """The components of one board; `page` names it in ids and desks.
+
+    `welcome` is what it says before there is a run to look at.
+    """
 
     page: str
     context: Context
+    welcome: str
     notice: gr.HTML
     pictures: dict[str, gr.HTML]
     speed: gr.Radio
@@ -62,13 +66,21 @@ class Board:
         """The desk of the tab that asks."""
         return self.context.desks.of(request.session_hash, self.page)
 
+    def said(self, desk: Desk) -> dict[str, Any]:
+        """What the notice says now."""
+        frame = desk.frame()
+        first, *rest = run_lines(frame, desk.baseline, desk.answer)
+        if not frame.run_id:
+            first = Line("info", self.welcome)
+        # The box has a fixed height: what is short and new comes before what explains at length.
+        now = [Line("info", desk.doing), Line("error", desk.trouble), self._log_line()]
+        return notice_value([first, *now, *rest])
+
     def values(self, desk: Desk) -> Values:
         """What `outputs` show now."""
-        frame = desk.frame()
-        lines = run_lines(frame, desk.baseline, desk.answer)
-        lines += [Line("info", desk.doing), Line("error", desk.trouble), self._log_line()]
-        pictures = desk.pictures.values(frame, desk.baseline, time.monotonic())
-        return [notice_value(lines), *(pack(pictures[name]) for name in self.pictures)]
+        said, frame = self.said(desk), desk.frame()
+        pictures = desk.pictures.values(frame, desk.baseline, time.monotonic(), desk.before)
+        return [said, *(pack(pictures[name]) for name in self.pictures)]
 
     def _log_line(self) -> Line:
         status = self.context.store.status()
@@ -91,12 +103,14 @@ class Board:
 
     def stream(self, desk: Desk, frames: Iterator[object]) -> Iterator[Values]:
         """The board's values at each of `frames`, errors told on the board."""
+        desk.trouble = ""
         return guarded((self.values(desk) for _ in frames), self.failed(desk))
 
     def once(self, desk: Desk, work: Callable[[], None]) -> Values:
         """Do `work`, then show the board."""
 
         def worked() -> Values:
+            desk.trouble = ""
             work()
             return self.values(desk)
 
@@ -120,11 +134,11 @@ def build_board(context: Context, page: str, welcome: str, scrub: bool = False) 
             strip = TokenStrip(elem_id=f"{page}-strip")
         with gr.Column(scale=1, min_width=620):
             tree = TokenTree(elem_id=f"{page}-tree")
-    legend = Legend(elem_id=f"{page}-legend")
+    legend = Legend(pack(names_value(context.models)), elem_id=f"{page}-legend")
     with gr.Row(equal_height=False):
-        with gr.Column(scale=2, min_width=330):
+        with gr.Column(scale=1, min_width=560):
             inspector = Inspector(elem_id=f"{page}-inspector")
-        with gr.Column(scale=3, min_width=360):
+        with gr.Column(scale=1, min_width=560):
             proposals = Proposals(elem_id=f"{page}-proposals")
     with gr.Row(equal_height=False):
         with gr.Column(scale=1, min_width=360):
@@ -142,7 +156,7 @@ def build_board(context: Context, page: str, welcome: str, scrub: bool = False) 
         "timeline": timeline,
     }
     pictures = {name: made[name] for name in PICTURES}
-    return Board(page, context, said, pictures, *bar)
+    return Board(page, context, welcome, said, pictures, *bar)
 
 
 def _playback(
@@ -213,25 +227,34 @@ def selected(board: Board, desk: Desk, data: Any) -> Values:
 
 def played(board: Board, desk: Desk, mode: str, rate: float, rewind: bool) -> Iterator[Values]:
     """Play on, or from the start: what stood still at `step` moves in slow motion."""
-    player = desk.player
-    if player is None:
-        return iter([board.values(desk)])
-    player.set_pace(Pace("slow" if mode == "step" or rewind and mode == "full" else mode, rate))
-    if rewind:
-        player.rewind()
-    return board.stream(desk, play(desk))
+
+    def frames() -> Iterator[object]:
+        pace = Pace("slow" if mode == "step" or rewind and mode == "full" else mode, rate)
+        if desk.player is None:
+            yield None
+            return
+        desk.player.set_pace(pace)
+        if rewind:
+            desk.player.rewind()
+        yield from play(desk)
+
+    return board.stream(desk, frames())
 
 
 def paced(board: Board, desk: Desk, mode: str, rate: float) -> Iterator[Values]:
     """The speed was changed: a run that rests moves on unless it is stepped."""
-    player = desk.player
-    if player is None:
-        return iter([board.values(desk)])
-    resting = player.resting
-    player.set_pace(Pace(mode, rate))
-    if resting and not player.resting:
-        return board.stream(desk, play(desk))
-    return iter([board.values(desk)])
+
+    def frames() -> Iterator[object]:
+        pace, player = Pace(mode, rate), desk.player
+        resting = player is None or player.resting
+        if player is not None:
+            player.set_pace(pace)
+        if player is not None and resting and not player.resting:
+            yield from play(desk)
+        else:
+            yield None
+
+    return board.stream(desk, frames())
 
 
 # -- wiring --

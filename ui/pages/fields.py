@@ -128,15 +128,18 @@ def _drafters_shown(drafters: tuple[str, ...], names: Sequence[str]) -> list[str
     return [name for name in (*names, NGRAM) if name in wanted]
 
 
-def draft_choices(temperature: float) -> list[tuple[str, str]]:
-    """Draft kinds with a label; one that is refused at this temperature says so."""
-    return [(_draft_label(draft, temperature), draft) for draft in DRAFTS]
+def draft_choices(temperature: float, verify: str = "auto") -> list[tuple[str, str]]:
+    """Draft kinds with a label; one that is refused at this temperature, or would not be lossless
+    with this rule, says so."""
+    return [(_draft_label(draft, verify, temperature), draft) for draft in DRAFTS]
 
 
-def _draft_label(draft: str, temperature: float) -> str:
-    if draft == "auto" or lossless_rules(draft, temperature):
-        return draft
-    return f"{draft} (refused at temperature {temperature:g}: every draw is the best token)"
+def _draft_label(draft: str, verify: str, temperature: float) -> str:
+    if draft != "auto" and not lossless_rules(draft, temperature):
+        return f"{draft} (refused at temperature {temperature:g}: every draw is the best token)"
+    if not _lossless(draft, verify, temperature):
+        return f"{draft} (not lossless with verify {verify} at temperature {temperature:g})"
+    return draft
 
 
 def verify_choices(draft: str, temperature: float) -> list[tuple[str, str]]:
@@ -145,8 +148,14 @@ def verify_choices(draft: str, temperature: float) -> list[tuple[str, str]]:
 
 
 def _verify_label(rule: str, draft: str, temperature: float) -> str:
-    try:
-        SpeculationConfig(draft=draft, verify=rule).resolved(temperature)
-    except ConfigError:
-        return f"{rule} (not lossless with {draft} at temperature {temperature:g})"
+    if not _lossless(draft, rule, temperature):
+        return f"{rule} (not lossless with draft {draft} at temperature {temperature:g})"
     return rule
+
+
+def _lossless(draft: str, verify: str, temperature: float) -> bool:
+    try:
+        SpeculationConfig(draft=draft, verify=verify).resolved(temperature)
+    except ConfigError:
+        return False
+    return True

@@ -44,22 +44,19 @@ __all__ = [
 OWN = "own settings"
 RECORD_TOP_K = 5
 
+# A prompt of each domain, chosen for how its greedy text of 128 tokens reads; the best one first.
 EXAMPLES = (
-    ("Story", "There was once a King and a Queen in Rousay who had three daughters."),
     (
         "Dialogue",
-        "User: I need a bus in Sacramento for 10:15 am.\n"
-        "Assistant: How many tickets would you like?\nUser: I need 4.\nAssistant:",
+        "User: I want to book a table for two at an Italian restaurant.\nAssistant:",
     ),
+    ("Story", "Once upon a time, in a small village by the sea, there lived"),
+    ("Code", "import json\nimport logging\n\nlog = logging.getLogger(__name__)\n\n"),
     (
         "Math",
-        "Question: Jaime places eggs on the tray. Each tray can hold 24 eggs. If he has 64 eggs "
-        "and 2 trays, how many eggs won't he be able to place on the tray?\nAnswer:",
-    ),
-    (
-        "Code",
-        'import unittest\n\n# For scope testing.\ng = "Global variable"\n\n\n'
-        "class DictComprehensionTest(unittest.TestCase):\n\n    def test_basics(self):\n",
+        "Question: Raymond and Samantha are cousins. Raymond was born 6 years before Samantha. "
+        "Raymond had a son at the age of 23. If Samantha is now 31, how many years ago was "
+        "Raymond's son born?\nAnswer:",
     ),
 )
 
@@ -221,11 +218,11 @@ def validity(values: Sequence[Any]) -> str:
 
 
 def choices_for(values: Sequence[Any]) -> tuple[gr.Dropdown, gr.Dropdown]:
-    """The draft and verify menus for the temperature and draft kind that are set."""
+    """The draft and verify menus: each marks what the other, and the temperature, rule out."""
     by_name = dict(zip(SAMPLING_NAMES, values[1:], strict=False))
     fields = dict(zip(FIELD_NAMES, values[1 + len(SAMPLING_NAMES) :], strict=True))
     temperature = float(by_name["temperature"] or 0.0)
     return (
-        gr.Dropdown(choices=draft_choices(temperature)),
+        gr.Dropdown(choices=draft_choices(temperature, fields["verify"] or "auto")),
         gr.Dropdown(choices=verify_choices(fields["draft"] or "auto", temperature)),
     )

@@ -17,8 +17,10 @@ from ui.messages import Line
 from ui.pages.parts import notice_value
 from ui.session import guarded_once
 
-__all__ = ["Asker", "allowed", "asker_of", "listed", "row_value"]
+__all__ = ["ORDERS", "STATUSES", "Asker", "allowed", "asker_of", "listed", "row_value"]
 
+STATUSES = ("completed", "running", "cancelled", "failed", "interrupted")
+ORDERS = ("newest", "oldest", "fastest", "longest", "acceptance")
 PAGE = 10
 EXCERPT = 160
 

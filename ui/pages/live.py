@@ -3,93 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
-from gradio.components import Component
 
-from core.config import PRESETS
-from core.errors import ConfigError
 from ui.checks import measure_baseline, prove, speed_key
-from ui.context import Context
-from ui.frame import Frame
-from ui.messages import Line, standing
-from ui.pages.board import Board, Values, build_board, wire_board
+from ui.messages import Line
+from ui.pages.board import Values, wire_board
 from ui.pages.form import (
     EXAMPLES,
     OWN,
-    Form,
-    build_form,
-    build_prompt,
     choices_for,
-    own_preset,
     preset_values,
     request_of,
     validity,
 )
-from ui.pages.parts import header_value, notice, notice_value
+from ui.pages.live_layout import Live, build_live
+from ui.pages.parts import header_value, notice_value
+from ui.pages.presets import preset_menu, saved
+from ui.pages.rerun import before_of, wire_changes
 from ui.player import Pace, Player
 from ui.session import Desk, play
 
 __all__ = ["Live", "build_live", "wire_live"]
 
 STOP_WAIT_S = 2.0
-KEYS = (
-    "Keys: <kbd>r</kbd> run, <kbd>s</kbd> stop, <kbd>.</kbd> step, <kbd>,</kbd> step back, "
-    "<kbd>←</kbd> <kbd>→</kbd> rounds, <kbd>l</kbd> latest round"
-)
-MAX_OWN = 40
-
-
-@dataclass(frozen=True, slots=True)
-class Live:
-    """The tab's components."""
-
-    board: Board
-    form: Form
-    header: gr.HTML
-    validity: gr.HTML
-    run: gr.Button
-    stop: gr.Button
-    measure: gr.Button
-    prove: gr.Button
-    own_name: gr.Textbox
-    own_save: gr.Button
-
-    @property
-    def outputs(self) -> list[Component]:
-        return [self.header, *self.board.outputs]
-
-
-# -- layout --
-
-
-def build_live(context: Context, chips: gr.HTML) -> Live:
-    """The form at the left, the board at the right; one below the other on a narrow screen.
-
-    `chips` is the page's header, which shows the state of this tab's run.
-    """
-    with gr.Row(equal_height=False):
-        with gr.Column(scale=1, min_width=320, elem_classes="sp-controls"):
-            asked_for = build_prompt()
-            with gr.Row():
-                run = gr.Button("Run", variant="primary", elem_id="live-run", min_width=110)
-                stop = gr.Button("Stop", variant="stop", elem_id="live-stop", min_width=110)
-            with gr.Row():
-                measure = gr.Button(
-                    "Measure baseline", size="sm", elem_id="live-measure", min_width=110
-                )
-                proof = gr.Button("Prove it", size="sm", elem_id="live-prove", min_width=110)
-            wrong = notice("live-validity")
-            gr.Markdown(KEYS, elem_classes="sp-keys")
-            form = build_form(asked_for, context.drafter_names, context.preset, context.chat)
-            with gr.Accordion("A preset of your own", open=False):
-                own_name = gr.Textbox(label="Name", max_lines=1, elem_id="own-name")
-                own_save = gr.Button("Save these settings", size="sm", elem_id="own-save")
-        with gr.Column(scale=4, min_width=360):
-            board = build_board(context, "live", standing(Frame()))
-    return Live(board, form, chips, wrong, run, stop, measure, proof, own_name, own_save)
 
 
 # -- handlers --
@@ -107,22 +45,50 @@ def shown(live: Live, desk: Desk, values: Values) -> Values:
 
 
 def started(
-    live: Live, desk: Desk, owner: str, pace: tuple[str, float], values: Sequence[Any]
+    live: Live,
+    desk: Desk,
+    owner: str,
+    pace: tuple[str, float],
+    values: Sequence[Any],
+    compare: bool = False,
 ) -> Iterator[Values]:
-    """Run the form's request: check it, queue it, play it until it rests."""
+    """Run the form's request: check it, queue it, play it until it rests.
+
+    `compare` keeps the run before as a pale line.
+    """
     context = live.board.context
 
     def frames() -> Iterator[object]:
         request = request_of(values)
+        before = before_of(desk) if compare else None
         desk.cancel()
         player = Player(context.hub.start(request, owner), Pace(*pace))
         desk.look_at(player)
+        desk.asked, desk.before = request, before
         if desk.baseline and desk.baseline.request != speed_key(request):
             desk.baseline = None
         yield from play(desk)
 
     for drawn in live.board.stream(desk, frames()):
         yield shown(live, desk, drawn)
+
+
+def changed(
+    live: Live, desk: Desk, owner: str, pace: tuple[str, float], values: Sequence[Any]
+) -> Iterator[Values]:
+    """A control was moved and "Run on change" is on: run, if that is another request.
+
+    Settings that cannot run change nothing; the reason stands beside Run.
+    """
+    if not validity(values) and not _same(desk, values):
+        yield from started(live, desk, owner, pace, values, compare=True)
+    else:
+        yield [gr.skip() for _ in live.outputs]
+
+
+def _same(desk: Desk, values: Sequence[Any]) -> bool:
+    prompt = values[0] or ""
+    return bool(prompt.strip()) and desk.asked == request_of(values)
 
 
 def stopped(live: Live, desk: Desk) -> Values:
@@ -144,10 +110,17 @@ def stopped(live: Live, desk: Desk) -> Values:
 
 def asked(live: Live, desk: Desk, owner: str, question: Callable[..., Any]) -> Iterator[Values]:
     """`measure_baseline` or `prove` for the run that is looked at."""
-    desk.trouble = ""
     work = question(live.board.context.hub, desk, owner)
     for drawn in live.board.stream(desk, work):
         yield shown(live, desk, drawn)
+
+
+def mended(live: Live, desk: Desk) -> Any:
+    """The board's notice once the form has changed: what was refused before is another matter."""
+    if not desk.trouble:
+        return gr.skip()
+    desk.trouble = ""
+    return live.board.said(desk)
 
 
 def checked(values: Sequence[Any]) -> list[Any]:
@@ -155,27 +128,6 @@ def checked(values: Sequence[Any]) -> list[Any]:
     reason = validity(values)
     lines = [Line("error", reason)] if reason else []
     return [notice_value(lines), gr.Button(interactive=not reason), *choices_for(values)]
-
-
-def saved(
-    name: str, own: dict[str, Any] | None, values: Sequence[Any]
-) -> tuple[dict[str, Any], gr.Dropdown, dict[str, Any]]:
-    """Keep the fields under a name in the visitor's browser."""
-    kept = dict(own or {})
-    name = (name or "").strip()[:60]
-    try:
-        if not name or name in (*PRESETS, OWN):
-            raise ConfigError.of("preset name", name, "a name that is not taken and not empty")
-        if len(kept) >= MAX_OWN and name not in kept:
-            raise ConfigError.of("presets", len(kept), f"at most {MAX_OWN} of your own")
-        kept[name] = own_preset(values)
-    except ConfigError as error:
-        return kept, gr.Dropdown(), notice_value([Line("error", str(error))])
-    return (
-        kept,
-        preset_menu(kept, name),
-        notice_value([Line("good", f"Saved in this browser as {name}.")]),
-    )
 
 
 # -- wiring --
@@ -194,8 +146,9 @@ def wire_live(
         "concurrency_limit": None,
         "trigger_mode": "multiple",
     }
-    run_inputs = [visitor, board.speed, board.rate, *form.inputs]
+    run_inputs = [visitor, live.on_change, board.speed, board.rate, *form.inputs]
     live.run.click(_run_handler(live), run_inputs, **stream)
+    live.rerun.click(_rerun_handler(live), run_inputs, **stream)
     live.measure.click(_ask_handler(live, measure_baseline), [visitor], **stream)
     live.prove.click(_ask_handler(live, prove), [visitor], **stream)
     # No `cancels`: a generator that is cut off may leave a frame on its way, which would then come
@@ -213,12 +166,6 @@ def wire_live(
     )
 
 
-def preset_menu(own: dict[str, Any] | None, value: str | None = None) -> gr.Dropdown:
-    """The presets there are: ours, the visitor's own, and whatever the fields say now."""
-    choices = [*PRESETS, *(own or {}), OWN]
-    return gr.Dropdown(choices=choices, value=value) if value else gr.Dropdown(choices=choices)
-
-
 def _wire_form(live: Live, own: gr.BrowserState) -> None:
     form = live.form
     quick: dict[str, Any] = {
@@ -228,14 +175,17 @@ def _wire_form(live: Live, own: gr.BrowserState) -> None:
         "trigger_mode": "always_last",
     }
     menus = [live.validity, live.run, form.fields["draft"], form.fields["verify"]]
+    answers = [*menus, live.board.notice]
     controls: tuple[Any, ...] = (*form.sampling.values(), *form.fields.values())
     for control in controls:
-        control.change(_check_handler, form.inputs, menus, **quick)
+        control.change(_check_handler(live), form.inputs, answers, **quick)
+    live.own_name.change(_check_handler(live), form.inputs, answers, **quick)
+    form.prompt.change(_mend_handler(live), None, live.board.notice, **quick)
     for control in controls[len(form.sampling) :]:
         control.input(lambda: OWN, None, form.preset, **quick)
     fields = list(form.fields.values())
     preset_inputs = [form.preset, form.sampling["temperature"], own]
-    form.preset.input(_preset_handler(live), preset_inputs, fields, **quick)
+    chosen = form.preset.input(_preset_handler(live), preset_inputs, fields, **quick)
     for button, (_, text) in zip(form.examples, EXAMPLES, strict=True):
         button.click(_constant(text), None, form.prompt, **quick)
     live.own_save.click(
@@ -244,16 +194,29 @@ def _wire_form(live: Live, own: gr.BrowserState) -> None:
         [own, form.preset, live.validity],
         **quick,
     )
+    wire_changes(form, chosen)
 
 
 def _run_handler(live: Live) -> Callable[..., Iterator[Values]]:
     def run(
-        request: gr.Request, visitor: str, mode: str, rate: float, *values: Any
+        request: gr.Request, visitor: str, compare: bool, mode: str, rate: float, *values: Any
     ) -> Iterator[Values]:
         owner = live.board.context.access.key(request, visitor or "")
-        yield from started(live, live.board.desk(request), owner, (mode, rate), values)
+        desk = live.board.desk(request)
+        yield from started(live, desk, owner, (mode, rate), values, bool(compare))
 
     return run
+
+
+def _rerun_handler(live: Live) -> Callable[..., Iterator[Values]]:
+    def rerun(
+        request: gr.Request, visitor: str, on: bool, mode: str, rate: float, *values: Any
+    ) -> Iterator[Values]:
+        owner = live.board.context.access.key(request, visitor or "")
+        if on:
+            yield from changed(live, live.board.desk(request), owner, (mode, rate), values)
+
+    return rerun
 
 
 def _ask_handler(live: Live, question: Callable[..., Any]) -> Callable[..., Iterator[Values]]:
@@ -271,8 +234,18 @@ def _stop_handler(live: Live) -> Callable[..., Values]:
     return stop
 
 
-def _check_handler(*values: Any) -> list[Any]:
-    return checked(values)
+def _check_handler(live: Live) -> Callable[..., list[Any]]:
+    def check(request: gr.Request, *values: Any) -> list[Any]:
+        return [*checked(values), mended(live, live.board.desk(request))]
+
+    return check
+
+
+def _mend_handler(live: Live) -> Callable[..., Any]:
+    def mend(request: gr.Request) -> Any:
+        return mended(live, live.board.desk(request))
+
+    return mend
 
 
 def _save_handler(name: str, own: dict[str, Any] | None, *values: Any) -> tuple[Any, ...]:

@@ -12,7 +12,7 @@ from gradio.components import Component
 from core.errors import StoreError
 from ui.context import Context
 from ui.pages.board import Board, Values, build_board, wire_board
-from ui.pages.history import Asker, allowed, asker_of, listed
+from ui.pages.history import ORDERS, STATUSES, Asker, allowed, asker_of, listed
 from ui.pages.parts import notice, run_list
 from ui.player import Pace, Player
 from ui.session import Desk, guarded_once
@@ -25,8 +25,6 @@ INTO_SIGHT = """() => {
   const options = { behavior: calm ? "auto" : "smooth", block: "start" };
   document.querySelector("#sessions-notice").scrollIntoView(options);
 }"""
-STATUSES = ("all", "completed", "running", "cancelled", "failed", "interrupted")
-ORDERS = ("newest", "oldest", "fastest", "longest", "acceptance")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +59,7 @@ def build_sessions(context: Context) -> Sessions:
         text = gr.Textbox(
             label="Search", info="Words of prompt or text.", scale=3, elem_id="sessions-search"
         )
-        status = gr.Dropdown(list(STATUSES), value="all", label="Status", info="How it ended.")
+        status = gr.Dropdown(["all", *STATUSES], value="all", label="Status", info="How it ended.")
         order = gr.Dropdown(list(ORDERS), value="newest", label="Order", info="What comes first.")
     said = notice("sessions-said")
     runs = run_list("sessions-runs")
@@ -143,10 +141,11 @@ def deleted(sessions: Sessions, desk: Desk, asker: Asker, run_id: str) -> list[A
             raise StoreError("run is still running: stop it first")
         board.context.store.delete(run_id)
         desk.look_at(None)
-        return [*board.values(desk), "", gr.Button(visible=False)]
+        scrub = gr.Slider(minimum=0, maximum=1, value=0)
+        return [*board.values(desk), scrub, "", gr.Button(visible=False)]
 
     def failed(message: str) -> list[Any]:
-        return [*board.failed(desk)(message), run_id, gr.Button(visible=False)]
+        return [*board.failed(desk)(message), gr.Slider(), run_id, gr.Button(visible=False)]
 
     return guarded_once(work, failed)
 
@@ -191,7 +190,7 @@ def wire_sessions(sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab) -> 
     gone = sessions.sure.click(
         _delete_handler(sessions),
         [visitor, sessions.opened],
-        [*board.outputs, sessions.opened, sessions.sure],
+        [*opening, sessions.sure],
         **quick,
     )
     gone.then(_list_handler(board.context, 0), list_inputs, list_outputs, **quick)

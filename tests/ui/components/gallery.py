@@ -52,10 +52,18 @@ def scenes() -> dict[str, Callable[[], dict[str, Any]]]:
         "combine": lambda: values_at(run, 4, "combine"),
         "commit": lambda: values_at(run, 4, "commit", node=0),
         "plain": lambda: values_at(synthetic_run(rounds=5, seed=1, drafters=()), 2),
+        "feeds": lambda: only_line_feeds(values_at(run, 4)),
         "hostile": hostile_values,
         "large": lambda: {**values_at(run), "tree": large_tree()},
         "empty": lambda: {name: {} for name in ORDER},
     }
+
+
+def only_line_feeds(values: dict[str, Any]) -> dict[str, Any]:
+    """A text that is nothing but line ends."""
+    for token in values["strip"]["tokens"].values():
+        token["t"] = token["tok"] = "\n"
+    return values
 
 
 def build(play_delay: float = 0.08) -> gr.Blocks:

@@ -86,6 +86,39 @@ def test_stages_show_drafts_apart_then_one_tree_then_the_verdict(show: Show) -> 
     )
 
 
+def test_a_small_tree_fills_its_panel_and_a_large_one_is_not_grown(show: Show) -> None:
+    page = show("plain")
+    zoom = float(page.locator("#picture-tree .ss-viewport").get_attribute("data-zoom"))
+    assert 1.2 < zoom <= 1.7
+    box = page.locator("#picture-tree .ss-viewport").bounding_box()
+    tree = page.locator("#picture-tree .ss-tree-svg").bounding_box()
+    above, below = tree["y"] - box["y"], box["y"] + box["height"] - tree["y"] - tree["height"]
+    assert above == pytest.approx(below, abs=3), "in the middle"
+    turn(page, "large")
+    zoom = float(page.locator("#picture-tree .ss-viewport").get_attribute("data-zoom"))
+    assert zoom <= 1
+
+
+def test_a_text_of_line_ends_alone_is_seen(show: Show) -> None:
+    page = show("feeds")
+    tokens = page.locator("#picture-strip .ss-tok")
+    assert tokens.count() == page.locator("#picture-strip .ss-mark[data-glyph='↵']").count() > 5
+    width = "(nodes) => Math.min(...nodes.map((node) => node.getClientRects()[0].width))"
+    assert tokens.evaluate_all(width) > 4, "wide enough to point at"
+    copied = page.locator("#picture-strip .ss-flow").evaluate("(node) => node.textContent")
+    assert not copied.strip(), "and it copies as it is"
+
+
+def test_where_nothing_was_accepted_there_is_no_empty_axis(show: Show) -> None:
+    page = show("plain")
+    lengths = page.locator("#picture-lengths")
+    lengths.get_by_text("no draft accepted").wait_for()
+    assert lengths.get_by_text("position", exact=True).count() == 0
+    turn(page, "verify")
+    lengths.get_by_text("position", exact=True).wait_for()
+    assert lengths.get_by_text("no draft accepted").count() == 0
+
+
 LAYOUT_FAULTS = """async ([base, seeds]) => {
   const { layout } = await import(base + "tree_layout.js");
   const faults = [];

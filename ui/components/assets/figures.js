@@ -2,14 +2,14 @@
 
 import { h, set, setText } from "./dom.js";
 import { attach, card } from "./tip.js";
-import { fixed, ms } from "./text.js";
+import { fixed } from "./text.js";
 
 const CARDS = [
   { key: "tokens_per_second", label: "Tokens / second", unit: "", show: (v) => fixed(v.tokens_per_second, 1),
     note: (v) => (v.baseline_tps ? `plain ${fixed(v.baseline_tps, 1)}` : ""),
     means: "New tokens per second, from the end of the prefill to the end of the run." },
   { key: "speedup", label: "Speed-up", unit: "×", show: (v) => fixed(v.speedup, 2),
-    note: (v) => v.baseline_note ?? "",
+    note: (v) => (v.baseline_tps ? "measured now" : ""), more: (v) => v.baseline_note,
     means: "Speed over that of plain decoding, measured with the same prompt, models and machine." },
   { key: "mean_acceptance_length", label: "Tokens / round", unit: "", show: (v) => fixed(v.mean_acceptance_length, 2),
     note: () => "mean length",
@@ -25,7 +25,7 @@ const CARDS = [
     note: (v) => (v.max_new_tokens ? `of ${v.max_new_tokens} at most` : ""),
     means: "Tokens written after the prompt, accepted drafts and the LLM's own." },
   { key: "ttft_ms", label: "First token", unit: "ms", show: (v) => fixed(v.ttft_ms, 0),
-    note: (v) => (v.queue_ms > 1 ? `after ${ms(v.queue_ms)} of waiting` : ""),
+    note: (v) => (v.queue_ms > 1 ? `${fixed(v.queue_ms, 0)} ms queued` : ""),
     means: "Time from leaving the queue to the first new token." },
 ];
 
@@ -33,13 +33,14 @@ export function create(panel) {
   const views = CARDS.map((spec) => {
     const value = h("span", { class: "ss-figure-value" }, "–");
     const note = h("span", { class: "ss-figure-note" });
+    const before = h("span", { class: "ss-figure-before" });
     const node = h(
       "div", { class: "ss-figure", tabindex: 0, role: "group", "data-key": spec.key, "aria-label": spec.label },
       h("span", { class: "ss-figure-label" }, spec.label),
       h("span", { class: "ss-figure-line" }, value, spec.unit && h("span", { class: "ss-figure-unit" }, spec.unit)),
-      note,
+      note, before,
     );
-    return { spec, node, value, note };
+    return { spec, node, value, note, before };
   });
   const state = h("span", { class: "ss-state", "aria-live": "polite", role: "status" });
   const grid = h("div", { class: "ss-figures-grid" }, views.map((view) => view.node));
@@ -48,22 +49,30 @@ export function create(panel) {
   panel.finishTools({ tableForm: true });
   attach(grid, ".ss-figure", (node) => {
     const { spec } = views.find((view) => view.node === node);
-    return card(spec.label, [spec.means]);
+    return card(spec.label, [spec.means, spec.more?.(panel.value ?? {})].filter(Boolean));
   });
   return { draw: (value) => draw(value, views, state), table, exported: () => grid };
 }
 
 function draw(value, views, state) {
-  for (const { spec, node, value: slot, note } of views) {
+  for (const { spec, node, value: slot, note, before } of views) {
     const shown = spec.show(value);
     setText(slot, shown);
     setText(note, spec.note(value));
+    setText(before, compared(spec, value.before));
     set(node, "data-missing", shown === "–");
   }
   const speedup = views.find((view) => view.spec.key === "speedup").node;
   set(speedup, "data-slower", value.speedup != null && value.speedup < 1);
-  setText(state, [value.state, value.finish_reason].filter(Boolean).join(": "));
+  const why = value.finish_reason === value.state ? "" : value.finish_reason;
+  setText(state, [value.state, why].filter(Boolean).join(": "));
   set(state, "data-state", value.state || null);
+}
+
+// The same figure of the run before, where there was one to compare with.
+function compared(spec, before) {
+  const shown = before && Object.keys(before).length ? spec.show(before) : "–";
+  return shown === "–" ? "" : `before: ${shown}`;
 }
 
 function table(value) {

@@ -4,11 +4,13 @@ import { entries } from "./dom.js";
 import { CHART_PACE, createChart, axis, heading } from "./charts.js";
 import { percent, plural } from "./text.js";
 
+const OF_ROUNDS = new Set(["accepted", "speculation length"]);
+
 export function create(panel) {
   const chart = createChart(panel, {
     figure,
     label: (value) => `${panel.title}: ${sentence(value)}`,
-    clicked: (point) => point.data.name !== "histogram" && point.data.name !== "rate" && panel.select(Math.round(point.x) - 1),
+    clicked: (point) => OF_ROUNDS.has(point.data.name) && panel.select(Math.round(point.x) - 1),
   });
   panel.button("Reset", "Reset the zoom of the charts", () => chart.reset());
   panel.finishTools({ tableForm: true });
@@ -30,7 +32,8 @@ function sentence(value) {
   if (!rounds.length) return "no rounds yet";
   const best = Math.max(...rounds.map((round) => round.a));
   const mean = rounds.reduce((sum, round) => sum + round.a, 0) / rounds.length;
-  return `${mean.toFixed(2)} accepted a round over ${plural(rounds.length, "round")}, at most ${best}.`;
+  const before = Object.keys(value.before ?? {}).length ? " The pale line is the run before." : "";
+  return `${mean.toFixed(2)} accepted a round over ${plural(rounds.length, "round")}, at most ${best}.${before}`;
 }
 
 function figure(value, look) {
@@ -46,19 +49,36 @@ function figure(value, look) {
     { type: "scatter", mode: x.length > 1 ? "lines" : "markers", name: "speculation length", x, y: rounds.map(([, round]) => round.s),
       line: { shape: "hvh", color: look.ink, width: 1.5, dash: "dot" }, hovertemplate: "round %{x}: speculation length %{y}<extra></extra>" },
     { type: "bar", name: "histogram", x: hits.map(([j]) => Number(j)), y: hits.map(([, n]) => n), xaxis: "x2", yaxis: "y2",
-      marker: { color: look.muted, ...thin }, hovertemplate: "%{y} rounds accepted %{x}<extra></extra>" },
+      marker: { color: look.muted, ...thin }, text: hits.map(([, n]) => plural(n, "round")), textposition: "none",
+      hovertemplate: "%{text} accepted %{x}<extra></extra>" },
     { type: "bar", name: "rate", x: rates.map(([i]) => Number(i) + 1), y: rates.map(([, rate]) => rate), xaxis: "x3", yaxis: "y3",
       marker: { color: look.muted, ...thin }, text: rates.map(([, rate]) => percent(rate)), textposition: "none",
       hovertemplate: "position %{x}: accepted in %{text} of rounds<extra></extra>" },
+    ...earlier(value, look),
   ];
   return { data, layout: look.narrow ? stacked(value, look) : sideBySide(value, look) };
+}
+
+// The run before, as pale lines: accepted tokens a round, rate by position.
+function earlier(value, look) {
+  const line = { shape: "hvh", color: look.muted, width: 2 };
+  const pale = { type: "scatter", line, opacity: 0.55 };
+  const [rounds, rates] = [entries(value.before), entries(value.before_rates)];
+  const mode = (points) => (points.length > 1 ? "lines" : "markers");
+  return [
+    { ...pale, mode: mode(rounds), name: "before", x: rounds.map(([round]) => Number(round) + 1), y: rounds.map(([, a]) => a),
+      hovertemplate: "the run before, round %{x}: %{y} accepted<extra></extra>" },
+    { ...pale, mode: mode(rates), name: "rate before", x: rates.map(([i]) => Number(i) + 1), y: rates.map(([, rate]) => rate),
+      text: rates.map(([, rate]) => percent(rate)), xaxis: "x3", yaxis: "y3",
+      hovertemplate: "the run before, position %{x}: %{text}<extra></extra>" },
+  ].filter((trace) => trace.x.length);
 }
 
 function sideBySide(value, look) {
   const top = 1.03;
   return {
     ...axes(value, look, [[0, 0.54], [0.62, 0.78], [0.86, 1]], [[0, 1], [0, 1], [0, 1]]),
-    annotations: titles(look, [[0, top], [0.62, top], [0.86, top]]),
+    annotations: titles(value, look, [[0, top], [0.62, top], [0.86, top]]),
     margin: { l: 40 * look.scale, r: 14, t: 34 * look.scale, b: 46 * look.scale },
   };
 }
@@ -66,25 +86,37 @@ function sideBySide(value, look) {
 function stacked(value, look) {
   return {
     ...axes(value, look, [[0, 1], [0, 0.44], [0.58, 1]], [[0.6, 1], [0, 0.34], [0, 0.34]]),
-    annotations: titles(look, [[0, 1.01], [0, 0.35], [0.58, 0.35]]),
+    annotations: titles(value, look, [[0, 1.01], [0, 0.35], [0.58, 0.35]]),
     margin: { l: 40 * look.scale, r: 10, t: 30 * look.scale, b: 46 * look.scale },
   };
 }
 
-function titles(look, places) {
+function titles(value, look, places) {
   const small = look.narrow;
   const names = [
     small ? "<b>Accepted</b>, length dotted" : "<b>Accepted</b> (bars) and speculation length (dotted)", small ? "<b>How often</b>" : "<b>How often</b> that many",
     small ? "<b>By position</b>" : "<b>Rate</b> by position",
   ];
-  return names.map((name, i) => heading(look, name, ...places[i]));
+  const shown = names.map((name, i) => heading(look, name, ...places[i]));
+  return noRates(value) ? [...shown, nothing(look)] : shown;
+}
+
+// An empty axis asks what it is for: in its place stands why there is nothing.
+const noRates = (value) => ![value.per_position, value.before_rates].some((rates) => Object.keys(rates ?? {}).length);
+
+function nothing(look) {
+  return {
+    text: "no draft accepted", xref: "x3 domain", yref: "y3 domain", x: 0.5, y: 0.5, showarrow: false,
+    font: { size: 12 * look.scale, color: look.muted },
+  };
 }
 
 function axes(value, look, xs, ys) {
   const peak = (numbers) => Math.max(1, ...numbers);
   const count = (most, ticks) => ({ tickformat: "d", rangemode: "tozero", dtick: nice(most / ticks) });
   const rounds = Object.values(value.rounds ?? {});
-  const tallest = peak(rounds.flatMap((round) => [round.a, round.s]));
+  const earlier = Object.values(value.before ?? {});
+  const tallest = peak([...rounds.flatMap((round) => [round.a, round.s]), ...earlier]);
   const often = peak(Object.values(value.histogram ?? {}));
   const many = Math.max(Object.keys(value.histogram ?? {}).length, Object.keys(value.per_position ?? {}).length);
   const steps = { tickformat: "d", showgrid: false, dtick: nice(many / 9) };
@@ -92,12 +124,12 @@ function axes(value, look, xs, ys) {
     uirevision: value.run,
     bargap: 0.25,
     shapes: selection(value, look),
-    xaxis: axis(look, { domain: xs[0], anchor: "y", title: "round", ...count(rounds.length, look.narrow ? 6 : 12), rangemode: "normal", showgrid: false }),
+    xaxis: axis(look, { domain: xs[0], anchor: "y", title: "round", ...count(Math.max(rounds.length, earlier.length), look.narrow ? 6 : 12), rangemode: "normal", showgrid: false }),
     yaxis: axis(look, { domain: ys[0], anchor: "x", ...count(tallest, 6) }),
     xaxis2: axis(look, { domain: xs[1], anchor: "y2", title: "accepted", ...steps }),
     yaxis2: axis(look, { domain: ys[1], anchor: "x2", ...count(often, 6) }),
-    xaxis3: axis(look, { domain: xs[2], anchor: "y3", title: "position", ...steps }),
-    yaxis3: axis(look, { domain: ys[2], anchor: "x3", range: [0, 1.02], tickformat: ".0%", nticks: 5 }),
+    xaxis3: axis(look, { domain: xs[2], anchor: "y3", title: "position", ...steps, visible: !noRates(value) }),
+    yaxis3: axis(look, { visible: !noRates(value), domain: ys[2], anchor: "x3", range: [0, 1.02], tickformat: ".0%", nticks: 5 }),
   };
 }
 

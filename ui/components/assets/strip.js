@@ -134,8 +134,9 @@ function stripes(node, lanes, all) {
 
 // The text itself stays as it is (so it copies as it is); a glyph is drawn beside it by CSS.
 function writeText(node, marks) {
-  node.classList.toggle("ss-blank", !marks && !/[^\r\n]/.test(node.ssText));
-  const wanted = marks ? () => true : isControl;
+  node.classList.toggle("ss-blank", node.ssText === "");
+  // A line end is a token like any other: unmarked it would be a gap that nobody can point at.
+  const wanted = marks ? () => true : (char) => isControl(char) || char === "\n";
   const parts = runs(node.ssText, wanted).map((run) =>
     run.glyph ? h("span", { class: "ss-mark", "data-glyph": run.glyph }, run.text) : run.text);
   node.replaceChildren(...parts);

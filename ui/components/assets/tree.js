@@ -71,7 +71,8 @@ function draw(value, view) {
   const drawn = layout(measured, size);
   set(svg, "data-stage", value.stage);
   set(svg, "aria-label", `Token tree of ${roundName(value.round)}: ${prose(words(value, list))}`);
-  zoom.resize(drawn, size.legible, value.run);
+  // A run at full speed is one scene; whoever looks at a round at rest has it at its own size.
+  zoom.resize(drawn, size.legible, value.rest ? `${value.run} ${value.round}` : value.run);
   const paint = (places) => {
     drawEdges(view, measured, places, size);
     drawHeadings(view, measured, places, size);

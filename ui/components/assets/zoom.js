@@ -7,9 +7,10 @@ import { sizeOf } from "./measure.js";
 const STEP = 1.25;
 const LEAST = 0.25;
 const MOST = 4;
+const GROWN = 1.7;  // a small tree fills its panel as far as it still looks like one of ours
 
 export function zoomable(panel, viewport, svg) {
-  const state = { width: 0, height: 0, legible: 1, own: null, fitted: 1, run: null, whole: false, moved: false };
+  const state = { width: 0, height: 0, legible: 1, own: null, fitted: 1, scene: null, whole: false, moved: false };
   const room = sizeOf(viewport, () => {
     if (!state.width || !room.width) return;
     state.fitted = fitting(state, room);
@@ -50,10 +51,10 @@ export function zoomable(panel, viewport, svg) {
   dragging(viewport, state);
   return {
     dragged: () => state.moved,
-    resize({ width, height }, legible, run) {
-      // Within a run the fitted scale only shrinks: trees of changing size must not pump.
-      const fresh = run !== state.run;
-      Object.assign(state, { width, height, legible, run, whole: state.whole && !fresh });
+    // Within a scene the fitted scale only shrinks: trees of changing size must not pump.
+    resize({ width, height }, legible, scene) {
+      const fresh = scene !== state.scene;
+      Object.assign(state, { width, height, legible, scene, whole: state.whole && !fresh });
       const wanted = fitting(state, room);
       state.fitted = fresh || state.whole ? wanted : Math.min(state.fitted, wanted);
       apply();
@@ -61,11 +62,13 @@ export function zoomable(panel, viewport, svg) {
   };
 }
 
-// Into the panel's width as long as it stays legible; Fit shows all of it, however small.
+// Into the panel's width as long as it stays legible, and larger where there is room both ways; Fit
+// shows all of it, however small.
 function fitting({ width, height, legible, whole }, room) {
   const across = (room.width - 2) / width;
-  if (whole) return Math.min(1, Math.max(LEAST, Math.min(across, (room.height - 2) / height)));
-  return Math.min(1, Math.max(legible, across));
+  const both = Math.min(across, (room.height - 2) / height);
+  if (both > 1) return Math.min(GROWN, both);
+  return Math.min(1, Math.max(whole ? LEAST : legible, whole ? both : across));
 }
 
 // Dragging the ground moves it; a press that moved is no click on a node.

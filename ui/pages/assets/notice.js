@@ -15,6 +15,7 @@ function line(kind) {
 }
 function draw() {
   const lines = Object.values((props.value || {}).lines || {});
+  const before = root.children.length;
   while (root.children.length > lines.length) root.lastChild.remove();
   while (root.children.length < lines.length) root.append(line());
   lines.forEach((entry, i) => {
@@ -25,6 +26,8 @@ function draw() {
     if (spoken.textContent !== NAMES[kind]) spoken.textContent = NAMES[kind];
     if (text.textContent !== entry.text) text.textContent = entry.text;
   });
+  // What can be scrolled can be reached by keys. Asked seldom: it makes the browser lay out.
+  if (lines.length !== before) root.tabIndex = root.scrollHeight > root.clientHeight ? 0 : -1;
 }
 draw();
 watch("value", draw);

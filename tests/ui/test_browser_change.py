@@ -1,0 +1,104 @@
+"""Run on change in a real Chromium: one run for a dragged slider, the run before as a pale line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.ui.sites import OpenPage, ready, said, shot
+from ui.context import Context
+
+pytestmark = pytest.mark.browser
+
+QUIET_MS = 1200  # three times as long as the page waits for a hand that moves
+
+
+def opened(page: Any) -> Any:
+    ready(page)
+    page.get_by_text("Sampling", exact=True).click()
+    page.locator("#sampling-top_p input[type=range]").wait_for()
+    return page
+
+
+def requests(context: Context) -> list[Any]:
+    worker: Any = context.hub.worker
+    return list(worker.requests)
+
+
+def drag(page: Any, name: str, to: float) -> None:
+    """From one end towards the other in twenty moves, with a pause in the middle."""
+    slider = page.locator(f"#sampling-{name} input[type=range]")
+    slider.evaluate("(node) => node.scrollIntoView({ block: 'center' })")
+    box = slider.bounding_box()
+    middle = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + box["width"] - 4, middle)
+    page.mouse.down()
+    for i in range(20):
+        page.mouse.move(box["x"] + box["width"] * (1 - (1 - to) * (i + 1) / 20), middle)
+        page.wait_for_timeout(700 if i == 10 else 20)
+    page.mouse.up()
+
+
+def test_a_dragged_slider_runs_once_and_only_where_it_is_asked_for(
+    short: tuple[str, Context], browser_page: OpenPage
+) -> None:
+    url, context = short
+    page = opened(browser_page(url))
+    page.click("#live-run")
+    said(page, "Finished: ")
+    drag(page, "top_p", 0.5)
+    page.wait_for_timeout(QUIET_MS)
+    assert len(requests(context)) == 1, "off: a changed control runs nothing"
+    page.get_by_label("Run on change").check()
+    page.wait_for_timeout(QUIET_MS)
+    drag(page, "max_new_tokens", 0.5)
+    page.locator("#live-figures").get_by_text("before:").first.wait_for()
+    said(page, "Finished: ")
+    page.wait_for_timeout(QUIET_MS)
+    asked = requests(context)
+    assert len(asked) == 2 and asked[1].sampling.top_p < 1
+    page.locator("#live-lengths").get_by_text("The pale line is the run before").wait_for()
+    names = "() => document.querySelector('#live-lengths .js-plotly-plot').data.map((t) => t.name)"
+    assert "before" in page.evaluate(names)
+    shot(page, "run-on-change")
+
+
+def test_a_preset_runs_and_a_prompt_when_it_is_left(
+    short: tuple[str, Context], browser_page: OpenPage
+) -> None:
+    url, context = short
+    page = opened(browser_page(url))
+    page.get_by_label("Run on change").check()
+    page.fill("#prompt textarea", "Another prompt")
+    page.wait_for_timeout(QUIET_MS)
+    assert requests(context) == [], "not while it is typed"
+    page.locator("#prompt textarea").blur()
+    said(page, "Finished: ")
+    page.locator("#preset input").click()
+    page.get_by_role("option", name="sequence", exact=True).click()
+    page.locator("#live-figures").get_by_text("before:").first.wait_for()
+    page.wait_for_timeout(QUIET_MS)
+    asked = requests(context)
+    assert [request.prompt for request in asked] == ["Another prompt"] * 2
+    assert asked[1].speculation.expansion == (1,)
+
+
+def test_a_change_stops_the_run_at_hand_and_a_wrong_one_does_not(
+    long: tuple[str, Context], browser_page: OpenPage
+) -> None:
+    url, context = long
+    worker: Any = context.hub.worker
+    page = opened(browser_page(url))
+    page.get_by_label("Run on change").check()
+    page.click("#live-run")
+    said(page, "Writing: ")
+    page.locator("#sampling-top_p input[type=number]").fill("7")
+    page.locator("#live-validity").get_by_text("top_p is 7").wait_for()
+    page.wait_for_timeout(QUIET_MS)
+    assert len(worker.runs) == 1 and not worker.runs[0].cancelled
+    page.locator("#sampling-top_p input[type=number]").fill("0.5")
+    page.wait_for_timeout(QUIET_MS)
+    assert len(worker.runs) == 2 and worker.runs[0].cancelled and not worker.runs[1].cancelled
+    page.click("#live-stop")
+    said(page, "Stopped: ")

@@ -1,0 +1,87 @@
+"""The page in a real Chromium: nothing moves, everything grows, the reason is in sight."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.ui.fakes import scripted
+from tests.ui.sites import OpenPage, ready, said, site
+from ui.context import Context
+
+pytestmark = pytest.mark.browser
+
+SIZES = """(parts) => Object.fromEntries(Object.entries(parts).map(
+  ([name, what]) => [name, parseFloat(getComputedStyle(document.querySelector(what)).fontSize)],
+))"""
+PARTS = {
+    "tabs": "[role=tab]",
+    "run": "#live-run",
+    "buttons": "#live-step",
+    "prompt": "#prompt textarea",
+    "labels": "#preset [data-testid=block-info]",
+    "menus": "#preset input",
+    "choices": "#live-onchange span",
+    "keys": ".sp-keys p",
+}
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_large_type_reaches_tabs_form_and_buttons(
+    short: tuple[str, Context], browser_page: OpenPage, dark: bool
+) -> None:
+    page = ready(browser_page(short[0], dark=dark))
+    before = page.evaluate(SIZES, PARTS)
+    page.get_by_role("button", name="Large type").click()
+    after = page.evaluate(SIZES, PARTS)
+    assert all(after[name] > 1.15 * size for name, size in before.items()), (before, after)
+
+
+TOPS = """(ids) => Object.fromEntries(ids.map((id) =>
+  [id, Math.round(document.getElementById(id).getBoundingClientRect().top + scrollY)]))"""
+PLACES = [
+    *(f"live-{name}" for name in ("figures", "playback", "strip", "tree", "legend", "inspector")),
+    "live-lengths",
+    "preset",
+]
+
+
+@pytest.mark.parametrize("width", [1280, 1920])
+def test_nothing_moves_when_figures_and_notices_come(
+    tmp_path: Path, browser_page: OpenPage, width: int
+) -> None:
+    with site(tmp_path, scripted(8)) as (url, _):
+        page = ready(browser_page(url, width=width))
+        page.locator("#live-inspector .ss-panel").wait_for()
+        page.wait_for_function("() => !document.querySelector('[data-pending]')")
+        tops = page.evaluate(TOPS, PLACES)
+        page.click("#live-prove")
+        said(page, "there is no run yet")
+        assert page.evaluate(TOPS, PLACES) == tops, "an error"
+        page.click("#live-run")
+        said(page, "Finished: ")
+        page.click("#live-prove")
+        said(page, "Identical: ")
+        page.locator("#live-figures").get_by_text("measured now").wait_for()
+        assert page.evaluate(TOPS, PLACES) == tops, "figures, a proof, a baseline"
+        page.get_by_text("Sampling", exact=True).click()
+        page.locator("#sampling-top_p input[type=number]").fill("7")
+        page.locator("#live-validity").get_by_text("top_p is 7").wait_for()
+        assert page.evaluate(TOPS, PLACES) == tops, "a refusal"
+
+
+def test_the_reason_of_a_refusal_is_in_sight_of_the_field(
+    short: tuple[str, Context], browser_page: OpenPage
+) -> None:
+    for width in (1280, 390):
+        page = ready(browser_page(short[0], width=width, height=800))
+        page.get_by_text("Every setting of the engine").click()
+        field = page.locator("#field-record_top_k input[type=number]")
+        field.evaluate("(node) => node.scrollIntoView({ block: 'center' })")
+        field.fill("99")
+        reason = page.locator("#live-validity").get_by_text("record_top_k is 99")
+        reason.wait_for()
+        for what in (reason, field):
+            box = what.bounding_box()
+            assert box["y"] >= 0 and box["y"] + box["height"] <= 800, width

@@ -1,0 +1,89 @@
+"""The Live tab's layout: the form at the left, the board at the right. No handler, no wiring."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+from gradio.components import Component
+
+from ui.context import Context
+from ui.frame import Frame
+from ui.messages import standing
+from ui.pages.board import Board, build_board
+from ui.pages.form import Form, build_form, build_prompt
+from ui.pages.parts import notice
+from ui.pages.rerun import build_rerun
+
+__all__ = ["Live", "build_live"]
+
+KEYS = (
+    "Keys: <kbd>r</kbd> run, <kbd>s</kbd> stop, <kbd>.</kbd> step, <kbd>,</kbd> step back, "
+    "<kbd>←</kbd> <kbd>→</kbd> rounds, <kbd>l</kbd> latest round"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """The tab's components."""
+
+    board: Board
+    form: Form
+    header: gr.HTML
+    validity: gr.HTML
+    run: gr.Button
+    stop: gr.Button
+    on_change: gr.Checkbox
+    rerun: gr.Button
+    measure: gr.Button
+    prove: gr.Button
+    own_name: gr.Textbox
+    own_save: gr.Button
+
+    @property
+    def outputs(self) -> list[Component]:
+        return [self.header, *self.board.outputs]
+
+
+def build_live(context: Context, chips: gr.HTML) -> Live:
+    """The form at the left, the board at the right; one below the other on a narrow screen.
+
+    `chips` is the page's header, which shows the state of this tab's run.
+    """
+    with gr.Row(equal_height=False):
+        with gr.Column(scale=1, min_width=320, elem_classes="sp-controls"):
+            asked_for = build_prompt()
+            buttons = _run_bar()
+            form = build_form(asked_for, context.drafter_names, context.preset, context.chat)
+            with gr.Accordion("A preset of your own", open=False):
+                own_name = gr.Textbox(label="Name", max_lines=1, elem_id="own-name")
+                own_save = gr.Button("Save these settings", size="sm", elem_id="own-save")
+        with gr.Column(scale=4, min_width=360):
+            board = build_board(context, "live", standing(Frame()))
+    return Live(board, form, chips, own_name=own_name, own_save=own_save, **buttons)
+
+
+def _run_bar() -> dict[str, Any]:
+    """What starts and stops, and why it cannot: in sight however far the form is scrolled."""
+    with gr.Column(elem_classes="sp-runbar"):
+        with gr.Row(equal_height=True):
+            run = gr.Button("Run", variant="primary", elem_id="live-run", min_width=70)
+            stop = gr.Button("Stop", variant="stop", elem_id="live-stop", min_width=70)
+            on_change, rerun = build_rerun()
+        with gr.Row():
+            measure = gr.Button(
+                "Measure baseline", size="sm", elem_id="live-measure", min_width=110
+            )
+            proof = gr.Button("Prove it", size="sm", elem_id="live-prove", min_width=110)
+        wrong = notice("live-validity")
+        gr.Markdown(KEYS, elem_classes="sp-keys")
+    return {
+        "run": run,
+        "stop": stop,
+        "on_change": on_change,
+        "rerun": rerun,
+        "measure": measure,
+        "prove": proof,
+        "validity": wrong,
+    }

@@ -1,0 +1,46 @@
+"""Presets of a visitor's own: checked, named, kept in the visitor's browser."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import gradio as gr
+
+from core.config import PRESETS
+from core.errors import ConfigError
+from ui.messages import Line
+from ui.pages.form import OWN, own_preset
+from ui.pages.parts import notice_value
+
+__all__ = ["preset_menu", "saved"]
+
+MAX_OWN = 40
+LONGEST_NAME = 60
+
+
+def preset_menu(own: dict[str, Any] | None, value: str | None = None) -> gr.Dropdown:
+    """The presets there are: ours, the visitor's own, and whatever the fields say now."""
+    choices = [*PRESETS, *(own or {}), OWN]
+    return gr.Dropdown(choices=choices, value=value) if value else gr.Dropdown(choices=choices)
+
+
+def saved(
+    name: str, own: dict[str, Any] | None, values: Sequence[Any]
+) -> tuple[dict[str, Any], gr.Dropdown, dict[str, Any]]:
+    """Keep the fields under a name: the presets kept now, the menu, what to say."""
+    kept = dict(own or {})
+    name = (name or "").strip()[:LONGEST_NAME]
+    try:
+        if not name or name in (*PRESETS, OWN):
+            raise ConfigError.of("preset name", name, "a name that is not taken and not empty")
+        if len(kept) >= MAX_OWN and name not in kept:
+            raise ConfigError.of("presets", len(kept), f"at most {MAX_OWN} of your own")
+        kept[name] = own_preset(values)
+    except ConfigError as error:
+        return kept, gr.Dropdown(), notice_value([Line("error", str(error))])
+    return (
+        kept,
+        preset_menu(kept, name),
+        notice_value([Line("good", f"Saved in this browser as {name}.")]),
+    )

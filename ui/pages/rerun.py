@@ -1,0 +1,62 @@
+"""Run on change: a moved control runs the request anew, the run before stays as a pale line.
+
+The browser waits until the hand is still (assets/changed.js), then presses a button that nobody
+sees; what that button does is the caller's. Knows the form's controls, no engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from ui.frame import Before
+from ui.pages.form import Form
+from ui.session import Desk
+from ui.view import reduce_all
+
+__all__ = ["before_of", "build_rerun", "wire_changes"]
+
+CHANGED = Path(__file__).parent / "assets" / "changed.js"
+
+
+def build_rerun() -> tuple[gr.Checkbox, gr.Button]:
+    """The switch, and the button that the browser presses."""
+    switch = gr.Checkbox(
+        False, label="Run on change", container=False, min_width=130, elem_id="live-onchange"
+    )
+    return switch, gr.Button("Run again", elem_id="live-rerun", elem_classes="sp-unseen")
+
+
+def wire_changes(form: Form, preset_chosen: Any) -> None:
+    """Tell the browser of every change that is one: of a text only when it is left or sent.
+
+    `preset_chosen` is the event that puts a preset into the fields.
+    """
+    changed = CHANGED.read_text(encoding="utf-8")
+    for control in form.inputs:
+        if isinstance(control, gr.Textbox):
+            triggers: tuple[Callable[..., Any], ...] = (control.blur, control.submit)
+        else:
+            triggers = (control.change,)  # type: ignore[attr-defined]
+        for trigger in triggers:
+            trigger(None, None, None, js=changed)
+    for example in form.examples:
+        example.click(None, None, None, js=changed)
+    preset_chosen.then(None, None, None, js=changed)
+
+
+def before_of(desk: Desk) -> Before | None:
+    """What to compare the next run of this desk with: its run, if that came to its end.
+
+    One that was cut short by a further change is no measure: the one before it stays.
+    """
+    player = desk.player
+    if player is None:
+        return desk.before
+    view = reduce_all(player.source.events(0, player.source.count))
+    if view.state != "completed" and (desk.before is not None or not view.rounds):
+        return desk.before
+    return Before(view.run_id, tuple(line.accepted for line in view.rounds), view.stats)
