@@ -18,7 +18,7 @@ PRIOR, PRIOR_TRIES, SHRINK = 0.7, 4.0, 4.0
 
 
 class Rates:
-    """`list(n)[d - 1]`: P(a token of depth d is accepted | one of depth d - 1 was and another step
+    """`upto(n)[d - 1]`: P(a token of depth d is accepted | one of depth d - 1 was and another step
     was run). Each depth is drawn towards the one above it, the first towards an optimistic 0.7."""
 
     def __init__(self) -> None:
@@ -36,7 +36,12 @@ class Rates:
             self._hits[i] = self._hits[i] * keep + (1.0 if met and i < reached else 0.0)
             self._tries[i] = self._tries[i] * keep + (1.0 if met else 0.0)
 
-    def list(self, count: int, above: Iterable[float] = ()) -> list[float]:
+    def restart(self, reached: int) -> None:
+        """Forgets everything but one draft that was accepted as far as it went."""
+        self._hits = [1.0] * reached
+        self._tries = [1.0] * reached
+
+    def upto(self, count: int, above: Iterable[float] = ()) -> list[float]:
         """The rates of depths 1 to `count`; `above` are better priors than the depth above."""
         rates: list[float] = []
         rate, weight = PRIOR, PRIOR_TRIES
@@ -53,7 +58,7 @@ class Rates:
 CLIP = 0.001
 FORGET = 1 / 256
 CERTAINTY = (4.0, 16.0)
-SLOPES = (0.05, 4.0)
+OFFSETS, SLOPES = (-8.0, 8.0), (0.05, 4.0)
 
 
 class Odds:
@@ -68,18 +73,21 @@ class Odds:
     def __call__(self, chance: float) -> float:
         return 1 / (1 + math.exp(-self.a - self.b * _logit(chance)))
 
-    def observe(self, chance: float, accepted: bool) -> None:
-        x, p = _logit(chance), self(chance)
+    def observe(self, chance: float, accepted: bool) -> float:
+        """Learns what became of a node; returns what it had been given."""
+        x = _logit(chance)
+        p = 1 / (1 + math.exp(-self.a - self.b * x))
         weight = p * (1 - p) + 1e-3
         self._aa += FORGET * (CERTAINTY[0] - self._aa) + weight
         self._ab += -FORGET * self._ab + weight * x
         self._bb += FORGET * (CERTAINTY[1] - self._bb) + weight * x * x
         error = (1.0 if accepted else 0.0) - p
         determinant = self._aa * self._bb - self._ab * self._ab
-        self.a += error * (self._bb - self._ab * x) / determinant
-        self.b += error * (self._aa * x - self._ab) / determinant
-        self.a = min(max(self.a, -8.0), 8.0)
-        self.b = min(max(self.b, SLOPES[0]), SLOPES[1])
+        a = self.a + error * (self._bb - self._ab * x) / determinant
+        b = self.b + error * (self._aa * x - self._ab) / determinant
+        self.a = min(max(a, OFFSETS[0]), OFFSETS[1])
+        self.b = min(max(b, SLOPES[0]), SLOPES[1])
+        return p
 
 
 class Acceptance:

@@ -46,7 +46,7 @@ class Costs:
     def __init__(self, llm: LanguageModel, verify: VerifyCosts | None = None) -> None:
         self._llm = llm
         self._verify = verify
-        self._curves: tuple[list[float], list[float]] | None = None
+        self._table: _Table | None = None
         self._correction = Meter()
         self._drafting: dict[str, DraftCosts] = {}
         self.overhead = {False: Meter(), True: Meter()}
@@ -75,13 +75,23 @@ class Costs:
             self._correction.add(ms / expected)
 
     def _table_ms(self, nodes: int, context: int) -> float:
-        table = self.verify
-        if self._curves is None:
-            near = table.curve(LARGEST_TREE)
-            self._curves = near, table.far.curve(LARGEST_TREE) if table.far else near
-        index = min(max(nodes, 0), LARGEST_TREE)
-        near_ms, far_ms = self._curves[0][index], self._curves[1][index]
-        if table.far is None:
-            return near_ms
-        share = (context - table.context) / (table.far.context - table.context)
-        return near_ms + max(0.0, far_ms - near_ms) * max(0.0, share)
+        if self._table is None:
+            self._table = _Table(self.verify)
+        return self._table.ms(nodes, context)
+
+
+class _Table:
+    """The warm-up's figures for every number of nodes and any context: linear in both."""
+
+    def __init__(self, verify: VerifyCosts) -> None:
+        self._near = verify.curve(LARGEST_TREE)
+        self._context = verify.context
+        far = verify.far
+        further = far.curve(LARGEST_TREE) if far else self._near
+        tokens = far.context - verify.context if far else 1
+        pairs = zip(self._near, further, strict=True)
+        self._by_token = [max(0.0, far_ms - near_ms) / tokens for near_ms, far_ms in pairs]
+
+    def ms(self, nodes: int, context: int) -> float:
+        n = nodes if 0 <= nodes <= LARGEST_TREE else min(max(nodes, 0), LARGEST_TREE)
+        return self._near[n] + self._by_token[n] * max(0, context - self._context)

@@ -9,23 +9,34 @@ from types import MappingProxyType
 from core.config import SpeculationConfig
 from core.costs import Costs
 from core.length.base import Choice, DraftOutcome, LengthPolicy, RoundOutcome, Stop
+from core.length.confidence import Confidence
 from core.length.fixed import Fixed
+from core.length.goodput import Goodput
+from core.length.trend import Trend
 
 __all__ = [
     "LENGTH_POLICIES",
     "Choice",
+    "Confidence",
     "DraftOutcome",
     "Fixed",
+    "Goodput",
     "LengthPolicy",
     "RoundOutcome",
     "Stop",
+    "Trend",
     "make_policy",
 ]
 
 Maker = Callable[[SpeculationConfig, Costs], LengthPolicy]
 
 LENGTH_POLICIES: Mapping[str, Maker] = MappingProxyType(
-    {"fixed": lambda config, costs: Fixed(config)}
+    {
+        "fixed": lambda config, costs: Fixed(config),
+        "trend": lambda config, costs: Trend(config),
+        "goodput": Goodput,
+        "confidence": lambda config, costs: Confidence(config),
+    }
 )
 
 

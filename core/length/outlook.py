@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from operator import mul
 
+from core.choices import WEIGHTED_COMBINES
 from core.config import SpeculationConfig
 from core.costs import Average, Costs, Rates
 from core.events import Estimate
@@ -23,27 +24,42 @@ class Outlook:
 
     def __init__(self, config: SpeculationConfig, costs: Costs) -> None:
         self.costs = costs
-        self.context = 0
+        self._context = 0
+        # Worked out once a round.
+        self._estimates: dict[frozenset[str], tuple[Estimate, ...]] = {}
+        self._sizes: dict[int, list[tuple[int, float]]] = {}
         self._config = config
+        self._most = config.max_speculation_length
         # Nodes verified for each node drafted: what is proposed twice or dropped is not verified.
         self._density = Average(HORIZON)
+        self._verified = Average(HORIZON)
         self._rates: dict[frozenset[str], Rates] = {}
         shape = config.shape(config.max_speculation_length)
         layers = accumulate(shape, mul)
-        self._nodes = [0, *accumulate(min(layer, 10_000) for layer in layers)]
+        self._nodes: list[int] = [0, *accumulate(min(layer, 10_000) for layer in layers)]
         if config.draft == "best_first":
             self._nodes = [max(2, *shape) * s for s in range(len(shape) + 1)]
+
+    def refresh(self, context: int) -> None:
+        """New measurements are in; so many tokens are cached."""
+        self._context = context
+        self._estimates.clear()
+        self._sizes.clear()
 
     # -- costs --
 
     def budget(self, drafters: int) -> int | None:
         """Nodes for each of so many drafters; None without a limit."""
         most = self._config.max_tree_nodes
-        return max(1, most // max(1, drafters)) if isinstance(most, int) else None
+        if not isinstance(most, int):
+            return None
+        # As the engine divides it: a vote, or a pool, verifies a part of what was drafted.
+        shared = self._config.combine not in WEIGHTED_COMBINES
+        return max(1, most // drafters) if shared and drafters else most
 
     def longest(self, drafters: int) -> int:
         """The longest draft that fits in the node budget of each of so many drafters."""
-        budget, most = self.budget(drafters), self._config.max_speculation_length
+        budget, most = self.budget(drafters), self._most
         if budget is None or self._config.draft == "best_first":
             return most if budget is None else min(most, budget)
         return max(1, max(s for s in range(most + 1) if self._nodes[s] <= budget))
@@ -54,8 +70,20 @@ class Outlook:
         drafted = self._nodes[length] if budget is None else min(self._nodes[length], budget)
         return round(drafted * drafters * self._density.get(1.0))
 
+    def sizes(self, drafters: int) -> list[tuple[int, float]]:
+        """Nodes, and the milliseconds to verify them, of each length that so many drafters can."""
+        if drafters not in self._sizes:
+            counts = [self.nodes(s, drafters) for s in range(self.longest(drafters) + 1)]
+            self._sizes[drafters] = [(n, self.verify_ms(n)) for n in counts]
+        return self._sizes[drafters]
+
+    @property
+    def nodes_lately(self) -> int:
+        """Nodes verified in a round with drafts, of late."""
+        return round(self._verified.get())
+
     def verify_ms(self, nodes: int) -> float:
-        return self.costs.verify_ms(nodes, self.context)
+        return self.costs.verify_ms(nodes, self._context)
 
     def added_ms(self, nodes: int) -> float:
         """What verifying so many nodes, and keeping the books of a draft, adds to a plain round."""
@@ -78,34 +106,38 @@ class Outlook:
 
     def observe(self, outcome: RoundOutcome, teams: Sequence[Team], depth: int) -> None:
         """A round in which these teams drafted, to this depth in all."""
-        drafted = sum(
-            self._nodes[min(_depth(o.depths), len(self._nodes) - 1)]
-            for o in outcome.drafts.values()
-            if o.depths
-        )
-        if drafted:
-            self._density.add(outcome.num_nodes / drafted)
+        budget = self.budget(len(outcome.drafts))
+        planned = [self._nodes[min(_depth(o.depths), self._most)] for o in outcome.drafts.values()]
+        if any(planned):
+            total = sum(n if budget is None else min(n, budget) for n in planned)
+            self._density.add(outcome.num_nodes / total)
+        self._verified.add(outcome.num_nodes)
         if teams:
             rates = self._rates.setdefault(_key(teams), Rates())
             rates.observe(max(0, outcome.num_tokens - 1), max(1, depth))
 
     def estimates(self, teams: Sequence[Team]) -> tuple[Estimate, ...]:
         """Of each length from 0 to the longest possible, were these teams to draft."""
-        drafters = sum(len(team.names) for team in teams)
+        key = _key(teams)
+        if key not in self._estimates:
+            self._estimates[key] = self._estimated(key, teams)
+        return self._estimates[key]
+
+    def _estimated(self, key: frozenset[str], teams: Sequence[Team]) -> tuple[Estimate, ...]:
         plain = Estimate(0, 0, 1.0, self.plain_ms)
         if not teams:
             return (plain,)
-        longest = self.longest(drafters)
-        rates = self._rates.get(_key(teams), Rates()).list(longest, teams[0].rates.list(longest))
-        start = sum(team.start_ms for team in teams) + self.plain_ms
+        sizes = self.sizes(sum(len(team.names) for team in teams))[1:]
+        rates = self._rates.get(key, Rates()).upto(len(sizes), teams[0].rates.upto(len(sizes)))
         step = sum(team.step_ms for team in teams)
+        # Verifying nothing adds nothing: what is left of it is the books.
+        ms = sum(team.start_ms for team in teams) + self.plain_ms + self.added_ms(0) - step
+        ms -= self.verify_ms(0)
         found, tokens, reach = [plain], 1.0, 1.0
-        for length, rate in enumerate(rates, 1):
+        for length, (rate, (nodes, verify_ms)) in enumerate(zip(rates, sizes, strict=True), 1):
             reach *= rate
             tokens += reach
-            nodes = self.nodes(length, drafters)
-            ms = start + (length - 1) * step + self.added_ms(nodes)
-            found.append(Estimate(length, nodes, tokens, ms))
+            found.append(Estimate(length, nodes, tokens, ms + length * step + verify_ms))
         return tuple(found)
 
 

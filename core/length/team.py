@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from math import sqrt
 
 from core.costs import Acceptance, Average, Costs
 from core.length.base import DraftOutcome, RoundOutcome
@@ -47,6 +48,7 @@ class Team:
         """Forgets how it did, but not what its rates are."""
         self.rounds = 0
         self.tokens, self.ms = Average(HORIZON), Average(HORIZON)
+        self._squares = Average(HORIZON)
         self.nodes, self.steps = Average(HORIZON), Average(HORIZON)
 
     @property
@@ -62,6 +64,12 @@ class Team:
     def step_ms(self) -> float:
         """A further step's; before one was timed, a start's, which is a model pass too."""
         return sum(costs.step.get(costs.start.get()) for costs in self._costs)
+
+    @property
+    def hoped(self) -> float:
+        """Accepted tokens a draft, half a standard error above the mean: no chance verdicts."""
+        mean, count = self.tokens.get(), max(1.0, self.tokens.weight)
+        return mean + sqrt(max(0.0, self._squares.get() - mean * mean) / count) / 2
 
     def probe_ms(self, opened: frozenset[str]) -> float:
         """What two steps cost after a pause: with a prompt to read for whom this run has not."""
@@ -89,6 +97,7 @@ class Team:
         """A full draft; probes are not observed."""
         self.rounds += 1
         self.tokens.add(drafted.reached)
+        self._squares.add(drafted.reached**2)
         self.ms.add(drafted.ms)
         self.nodes.add(drafted.nodes)
         self.steps.add(drafted.steps)

@@ -41,8 +41,11 @@ class Trend:
         self._count += 1
         self._ms += outcome.verify_ms
         self._tokens += outcome.num_tokens
+        length = self._choice.length
+        so_far = f"{length} stays: {self._count} of {VERIFICATIONS} verifications made with it"
+        self._choice = Choice(length, so_far)
         if self._count == VERIFICATIONS:
-            self._points.append((self._choice.length, self._ms / max(1, self._tokens)))
+            self._points.append((length, self._ms / max(1, self._tokens)))
             self._choice = self._decided()
             self._begin()
 

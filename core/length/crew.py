@@ -1,0 +1,160 @@
+"""Crew: which teams draft, which are switched off, which are probed again (ALGORITHMS 4).
+
+What a team is worth is what it brings beyond those chosen before it. Accepted depths of the last
+rounds are replayed for that: the tree of several drafters goes as deep as the best of them, so any
+smaller crew's depth is known for every round in which its members drafted.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from math import sqrt
+from statistics import fmean, pstdev
+
+from core.length.base import RoundOutcome
+from core.length.outlook import Outlook
+from core.length.team import Drafted, Team
+
+__all__ = ["PROBE_LENGTH", "Crew"]
+
+REPLAYED = 48
+CLEARLY_LESS = 0.85
+# Drafts before a team can be superfluous, and before it can be hopeless.
+PATIENCE, TRIAL = 3, 6
+PROBE_LENGTH = 2
+
+
+class Crew:
+    """`on`: the teams that draft, the best first. `said`: what was last decided, in words."""
+
+    def __init__(self, teams: Sequence[Team], outlook: Outlook) -> None:
+        self.teams = tuple(teams)
+        self.said = ""
+        self._outlook = outlook
+        self._backoffs = outlook.costs.backoffs
+        self._rounds: deque[dict[str, Drafted]] = deque(maxlen=REPLAYED)
+        self._opened: frozenset[str] = frozenset()
+        labels = tuple(team.label for team in self.teams)
+        self._backoffs.forgive(labels)
+        self.on = [team for team in self.teams if team.label not in self._backoffs.off]
+        self.probed = self._probe()
+
+    # -- after a round --
+
+    def observe(self, outcome: RoundOutcome) -> dict[str, Drafted]:
+        """What each team's drafts came to, by label."""
+        found = {team.label: team.drafted(outcome) for team in self.teams}
+        drafted = {label: one for label, one in found.items() if one is not None}
+        self._backoffs.passed(outcome.round_ms, tuple(found.keys() - drafted.keys()))
+        for team in self.teams:
+            if team.label in drafted and team is not self.probed:
+                team.observe(drafted[team.label])
+        if self.probed is not None and self.probed.label in drafted:
+            self._judge_probe(self.probed, drafted, outcome)
+        if self.on:
+            members = {team.label for team in self.on}
+            self._rounds.append({k: v for k, v in drafted.items() if k in members})
+        self._opened |= {name for name, draft in outcome.drafts.items() if draft.ms > 0}
+        return drafted
+
+    def _judge_probe(
+        self, team: Team, drafted: Mapping[str, Drafted], outcome: RoundOutcome
+    ) -> None:
+        """A success: alone, all that it drafted was accepted; else, it went beyond the others."""
+        own = drafted[team.label]
+        others = [d.reached for label, d in drafted.items() if label != team.label]
+        success = own.reached > max(others, default=max(0, own.depth - 1))
+        prefill = sum(outcome.drafts[n].prefill_ms for n in team.names if n in outcome.drafts)
+        cost = own.ms + prefill + self._outlook.added_ms(own.nodes)
+        self._backoffs.probed(team.label, cost, success=success)
+        if success:
+            # What it was before is another text's matter: it is judged anew.
+            team.reset()
+            team.rates.restart(own.reached)
+            self.on.append(team)
+
+    # -- before a round --
+
+    def decide(self, price: float) -> None:
+        """Who drafts next, at `price` tokens a millisecond; who is to be probed."""
+        self.said = ""
+        known = [team for team in self.on if team.rounds >= PATIENCE and team.measured]
+        if known:
+            chosen = self._chosen(known, price)
+            for team in known:
+                if team not in chosen:
+                    self._switch_off(team)
+            self.on = chosen + [team for team in self.on if team not in known]
+        self.probed = self._probe()
+
+    def _chosen(self, known: list[Team], price: float) -> list[Team]:
+        # Alone, a draft competes with plain decoding; beside others, with more rounds of theirs.
+        plain = 1 / self._outlook.plain_ms
+        paying = [t for t in known if t.rounds < TRIAL or self.worth(t, plain) > 0]
+        if not paying:
+            return []
+        chosen = [max(paying, key=lambda team: self.worth(team, price))]
+        while rest := [team for team in paying if team not in chosen]:
+            best = max(rest, key=lambda team: self._margin(team, chosen, price))
+            if self._margin(best, chosen, price) <= 0:
+                break
+            chosen.append(best)
+        return chosen
+
+    def worth(self, team: Team, price: float) -> float:
+        """Tokens a round that drafting with this team alone brings beyond what its time is worth:
+        the better of what it has brought and what the best fixed length should."""
+        estimates = self._outlook.estimates([team])
+        plain = estimates[0]
+        expected = max(e.tokens - 1 - price * (e.ms - plain.ms) for e in estimates[1:])
+        cost = team.ms.get() + self._outlook.added_ms(round(team.nodes.get()))
+        return max(expected, team.hoped - price * cost)
+
+    def extra(self, team: Team, others: Sequence[Team]) -> float:
+        """Accepted tokens a round beyond the best of `others`, with one round of one token assumed
+        to begin with, and half the standard error on top: what varies is not dropped by chance."""
+        labels = [other.label for other in others]
+        joint = [r for r in self._rounds if team.label in r and any(k in r for k in labels)]
+        beyond = [1.0] + [
+            max(0, r[team.label].reached - max(r[k].reached for k in labels if k in r))
+            for r in joint
+        ]
+        return fmean(beyond) + pstdev(beyond) / (2 * sqrt(len(beyond)))
+
+    def _margin(self, team: Team, others: Sequence[Team], price: float) -> float:
+        nodes = sum(round(other.nodes.get()) for other in others)
+        outlook = self._outlook
+        added = outlook.verify_ms(nodes + round(team.nodes.get())) - outlook.verify_ms(nodes)
+        return self.extra(team, others) - CLEARLY_LESS * price * (team.ms.get() + added)
+
+    def share(self, team: Team) -> float:
+        """The part of this team's accepted tokens that those before it do not bring."""
+        before = self.on[: self.on.index(team)] if team in self.on else []
+        if not before or team.rounds < PATIENCE:
+            return 1.0
+        return min(1.0, max(0.05, self.extra(team, before) / max(0.05, team.tokens.get())))
+
+    def _switch_off(self, team: Team) -> None:
+        hopeless = self.worth(team, 1 / self._outlook.plain_ms) <= 0
+        self._backoffs.switch_off(team.label, hopeless=hopeless)
+        ms, brought = team.ms.get(), team.tokens.get()
+        if not hopeless:
+            brought = self.extra(team, [other for other in self.on if other is not team])
+        what = "its drafts bring" if hopeless else "beyond the others it brings"
+        self.said = f"{team.label} stops drafting: {what} {brought:.2f} tokens for {ms:.1f} ms"
+
+    def _probe(self) -> Team | None:
+        """The team that has waited longest beyond its time, if its probe is affordable."""
+        two = self._outlook.nodes(min(PROBE_LENGTH, self._outlook.longest(1)))
+        added = self._outlook.added_ms(two)
+        due = [
+            team
+            for team in self.teams
+            if team.label in self._backoffs.off
+            and team not in self.on
+            and self._backoffs.due(team.label, team.probe_ms(self._opened) + added)
+        ]
+        off = self._backoffs.off
+        waits = {team.label: off[team.label].waited - off[team.label].interval for team in due}
+        return max(due, key=lambda team: waits[team.label], default=None)

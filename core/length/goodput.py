@@ -1,0 +1,217 @@
+"""`goodput`: drafts as long as drafting pays, by costs and acceptance measured while running.
+
+One price, committed tokens a millisecond, compares everything: a further step, a further node, a
+further drafter, and drafting at all with plain decoding (ALGORITHMS 4; in the spirit of SmartSpec's
+goodput, with a stop inside the draft). `length` is the longest draft that a round in which the
+drafter is sure of itself should take; unsure ones are ended earlier by `StepRule`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+from core.choices import WEIGHTED_COMBINES
+from core.config import SpeculationConfig
+from core.costs import Acceptance, Costs
+from core.events import Estimate
+from core.length import reasons
+from core.length.base import Choice, DraftOutcome, RoundOutcome
+from core.length.bound import Bound, Step
+from core.length.crew import PROBE_LENGTH, Crew
+from core.length.outlook import Outlook
+from core.length.price import Price
+from core.length.rule import StepRule, Terms
+from core.length.team import Team
+
+__all__ = ["Goodput"]
+
+FIRST = 4
+# A plan holds for so many rounds, since making it costs as much as some of them gain.
+PLANNED = 4
+SETTLED = 8
+
+
+class Goodput:
+    """See LengthPolicy. `speculation_length` is not read: the length is found."""
+
+    def __init__(self, config: SpeculationConfig, costs: Costs) -> None:
+        self._costs = costs
+        carried = costs.carried if config.carry_over else {}
+        self._acceptance = {n: carried.setdefault(n, Acceptance()) for n in config.drafters}
+        # A vote or a pool is one drafter made of several (`vote_tree` still verifies them all).
+        together = config.combine in WEIGHTED_COMBINES and config.combine != "vote_tree"
+        sets = (
+            [config.drafters] if together and config.drafters else [(n,) for n in config.drafters]
+        )
+        teams = [Team(names, costs, _of(carried, self._acceptance, names)) for names in sets]
+        self._outlook = Outlook(config, costs)
+        self._crew = Crew(teams, self._outlook)
+        self._price = Price()
+        self._bound = Bound(min(FIRST, config.max_speculation_length))
+        self._length = 0
+        self._changed = False
+        self._rounds = 0
+        self._choice: Choice | None = None
+
+    @property
+    def _restless(self) -> bool:
+        """Whether a new plan may be needed at once: in the first rounds, without drafts (a probe
+        may be due), and behind a change."""
+        young = any(team.rounds < SETTLED for team in self._crew.on)
+        return young or not self._crew.on or self._changed
+
+    def choose(self) -> Choice:
+        if self._choice is None:
+            self._rounds = 0
+            self._choice = self._chosen()
+        return self._choice
+
+    # -- learning --
+
+    def observe(self, outcome: RoundOutcome) -> None:
+        choice = self.choose()
+        self._outlook.refresh(outcome.context)
+        plain_ms = self._outlook.plain_ms
+        self._price.observe(outcome.num_tokens, outcome.round_ms, choice.predicted_ms, plain_ms)
+        probed = self._crew.probed
+        self._learn_costs(outcome, probed.names if probed is not None else ())
+        for name, draft in outcome.drafts.items():
+            self._learn_odds(name, draft, outcome.length)
+        drafted = self._crew.observe(outcome)
+        if probed is None and drafted:
+            ran = [team for team in self._crew.on if team.label in drafted]
+            self._outlook.observe(outcome, ran, max(one.depth for one in drafted.values()))
+        self._outlook.refresh(outcome.context)
+        self._rounds += 1
+        if probed is not None or self._restless or self._rounds >= PLANNED:
+            self._choice = None
+
+    def _learn_costs(self, outcome: RoundOutcome, late: Sequence[str]) -> None:
+        self._costs.verified(outcome.num_nodes, outcome.context, outcome.verify_ms)
+        drafting = [draft for draft in outcome.drafts.values() if draft.ms > 0]
+        books = outcome.round_ms - outcome.verify_ms - sum(draft.ms for draft in drafting)
+        self._costs.overhead[bool(drafting)].add(books)
+        for name, draft in outcome.drafts.items():
+            costs = self._costs.drafting(name)
+            if draft.ms > 0:
+                rest = draft.ms - draft.start_ms
+                costs.add(draft.start_ms, rest, draft.steps, late=name in late)
+            if draft.prefill_ms > 0:
+                costs.prefill.add(draft.prefill_ms)
+
+    def _learn_odds(self, name: str, draft: DraftOutcome, length: int) -> None:
+        acceptance = self._acceptance.get(name)
+        if acceptance is None or not draft.depths:
+            return
+        path = frozenset(draft.path)
+        masses = [0.0] * max(draft.depths)
+        for node, (depth, chance) in enumerate(zip(draft.depths, draft.chances, strict=True)):
+            masses[depth - 1] += acceptance.odds(depth).observe(chance, node in path)
+        for team in self._crew.on:
+            if team.names[0] == name:
+                team.note_sureness([min(1.0, mass) for mass in masses], length)
+
+    # -- deciding --
+
+    def _chosen(self) -> Choice:
+        if not self._crew.teams:
+            return Choice(0, "plain decoding: there is no drafter")
+        price = self._price.get(self._outlook.plain_ms)
+        self._crew.decide(price)
+        crew, probed = self._crew.on, self._crew.probed
+        before = self._length
+        reason = self._follow(crew, price)
+        self._changed = self._length != before or bool(self._crew.said)
+        estimates = self._outlook.estimates(crew)
+        length = self._length
+        if probed is not None:
+            waited = self._costs.backoffs.off[probed.label].waited
+            reason += f"; {probed.label} is tried again, after {waited} rounds without it"
+            length = max(length, min(PROBE_LENGTH, self._outlook.longest(1)))
+        if self._crew.said:
+            reason += f"; {self._crew.said}"
+        teams = [*crew, probed] if probed is not None else crew
+        return Choice(
+            length=length,
+            reason=reason,
+            drafters=frozenset(name for team in teams for name in team.names),
+            stop=self._rule(teams, price) if teams else None,
+            estimates=estimates,
+            predicted_ms=self._predicted(teams, estimates),
+        )
+
+    def _follow(self, crew: Sequence[Team], price: float) -> str:
+        """Moves the length; says why."""
+        before = self._length
+        if not crew:
+            self._length = 0
+            return reasons.plain(before, price)
+        steps = self._steps(crew, price)
+        if not crew[0].measured or not self._price.known:
+            self._length = min(self._bound.length, len(steps))
+            return f"{self._length} to begin with, to see what drafting costs and brings"
+        self._bound.follow(steps, price)
+        self._length = after = self._bound.length
+        further = steps[after] if after < len(steps) else None
+        if after > before:
+            return reasons.moved(before, after, steps[after - 1], price)
+        if after < before and further is not None:
+            return reasons.moved(before, after, further, price)
+        return reasons.rests(after, further, price)
+
+    def _steps(self, crew: Sequence[Team], price: float) -> list[Step]:
+        """Each step of the leading team: its time, and the tokens it brings in a round in which
+        the drafter is as sure as in one of ten."""
+        lead = crew[0]
+        steps, sure = [], 1.0
+        timed = self._timed(lead, sum(len(team.names) for team in crew))
+        for depth, step in enumerate(timed, 1):
+            seen = lead.sure(depth - 1)
+            sure = seen if seen is not None else sure * timed[depth - 2].tokens
+            steps.append(Step(step.ms, sure * step.tokens))
+        return steps
+
+    def _timed(self, team: Team, drafters: int) -> tuple[Step, ...]:
+        """A team's steps: time, and tokens if the node before was accepted."""
+        sizes = self._outlook.sizes(drafters)
+        rates = team.rates.upto(len(sizes) - 1)
+        times = [team.start_ms] + [team.step_ms] * (len(rates) - 1)
+        return tuple(
+            Step(ms + (more - less) / drafters, rate)
+            for ms, rate, ((_, less), (_, more)) in zip(times, rates, pairwise(sizes), strict=True)
+        )
+
+    def _rule(self, teams: Sequence[Team], price: float) -> StepRule:
+        drafters = sum(len(team.names) for team in teams)
+        terms = {}
+        for team in teams:
+            probed = team is self._crew.probed
+            steps = self._timed(team, drafters)
+            longest = PROBE_LENGTH if probed else self._length
+            share = 1.0 if probed else self._crew.share(team)
+            for name in team.names:
+                terms[name] = Terms(self._acceptance[name], steps, share, longest, forced=probed)
+        nodes = self._outlook.nodes(min(self._length, len(steps)), drafters)
+        return StepRule(terms, price, self._outlook.node_ms(nodes))
+
+    def _predicted(self, teams: Sequence[Team], estimates: Sequence[Estimate]) -> float:
+        """Of the coming round: drafts as long as they have been lately, within the bound."""
+        if not teams:
+            return self._outlook.plain_ms
+        if any(team.rounds == 0 for team in teams):
+            return estimates[min(self._length, len(estimates) - 1)].ms
+        steps = [min(team.steps.get(), max(0, self._length - 1)) for team in teams]
+        drafting = sum(t.start_ms + s * t.step_ms for t, s in zip(teams, steps, strict=True))
+        return (
+            drafting + self._outlook.plain_ms + self._outlook.added_ms(self._outlook.nodes_lately)
+        )
+
+
+def _of(
+    carried: dict[str, Acceptance], acceptance: Mapping[str, Acceptance], names: tuple[str, ...]
+) -> Acceptance:
+    """Where a team's rates are kept: with its drafter, or apart where there are several."""
+    if len(names) == 1:
+        return acceptance[names[0]]
+    return carried.setdefault(" + ".join(names), Acceptance())

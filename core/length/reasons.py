@@ -1,0 +1,63 @@
+"""Why a length was chosen, in a sentence with its numbers."""
+
+from __future__ import annotations
+
+from core.length.bound import Step
+
+__all__ = ["moved", "ordinal", "plain", "rests"]
+
+WORDS = (
+    "zeroth",
+    "first",
+    "second",
+    "third",
+    "fourth",
+    "fifth",
+    "sixth",
+    "seventh",
+    "eighth",
+    "ninth",
+    "tenth",
+    "eleventh",
+    "twelfth",
+    "thirteenth",
+    "fourteenth",
+    "fifteenth",
+    "sixteenth",
+)
+
+
+def ordinal(number: int) -> str:
+    """1 is first; from 17 on in figures."""
+    if number < len(WORDS):
+        return WORDS[number]
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10 if number % 100 // 10 != 1 else 0, "th")
+    return f"{number}{ending}"
+
+
+def moved(before: int, after: int, step: Step, price: float) -> str:
+    """`step` is the last one gained, or the first one given up."""
+    number = after if after > before else after + 1
+    return f"{before} -> {after}: {_weighed(number, 'costs', 'brings', step, price)}"
+
+
+def rests(length: int, step: Step | None, price: float) -> str:
+    """`step` is the one that is not taken, None where no longer draft is possible."""
+    if step is None:
+        return f"{length} stays: no longer draft is possible"
+    return f"{length} stays: {_weighed(length + 1, 'would cost', 'bring', step, price)}"
+
+
+def plain(before: int, price: float) -> str:
+    """No drafter pays, at the price of plain decoding."""
+    move = f"{before} -> 0" if before else "0 stays"
+    return f"{move}: no draft beats plain decoding at {price * 1000:.0f} tokens a second"
+
+
+def _weighed(number: int, costs: str, brings: str, step: Step, price: float) -> str:
+    worth = step.tokens / price if price > 0 else 0.0
+    article = "an" if ordinal(number).startswith(("e", "8", "11", "18")) else "a"
+    return (
+        f"{article} {ordinal(number)} step {costs} {step.ms:.1f} ms and {brings} up to "
+        f"{step.tokens:.2f} tokens, worth {worth:.1f} ms at {price * 1000:.0f} tokens a second"
+    )

@@ -1,0 +1,230 @@
+"""A world of plain numbers for length policies: drafters with known acceptance, scores and costs.
+
+Each drafter drafts a chain. Whether its token at a text position is right is fixed beforehand, so
+that every policy meets the same text; the best fixed length is then found by trying them all.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from core.config import SpeculationConfig
+from core.costs import Costs, VerifyCosts
+from core.length import Choice, DraftOutcome, LengthPolicy, RoundOutcome, make_policy
+from core.length.base import Stop
+
+__all__ = [
+    "Result",
+    "Simulated",
+    "World",
+    "best_fixed",
+    "config_of",
+    "constant",
+    "fixed",
+    "simulate",
+]
+
+Chance = Callable[[int], float]
+Clock = Callable[[int], float]
+
+
+def constant(value: float) -> Callable[[int], float]:
+    return lambda _: value
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """A drafter. `chance(position)`: that its token there is right if those before it are;
+    `start`, `step` milliseconds by round; those of one `source` make the same mistakes; it reports
+    chance ** `error` as its score."""
+
+    name: str
+    chance: Chance
+    start: Clock
+    step: Clock
+    source: str = ""
+    error: float = 1.0
+
+
+@dataclass
+class Result:
+    """What a run came to; one entry a round. `true_ms`: without the noise of its timing."""
+
+    outcomes: list[RoundOutcome] = field(default_factory=list)
+    choices: list[Choice] = field(default_factory=list)
+    true_ms: list[float] = field(default_factory=list)
+
+    def goodput(self, first: int = 0, last: int | None = None) -> float:
+        """Tokens a millisecond over rounds `first` to `last`, freed of noise."""
+        tokens = sum(o.num_tokens for o in self.outcomes[first:last])
+        return tokens / sum(self.true_ms[first:last])
+
+    @property
+    def lengths(self) -> list[int]:
+        return [choice.length for choice in self.choices]
+
+    @property
+    def changes(self) -> int:
+        """How often the chosen length moved."""
+        return sum(a != b for a, b in zip(self.lengths, self.lengths[1:], strict=False))
+
+
+@dataclass
+class World:
+    """`verify(n)`: milliseconds of a pass over n nodes; `pace(round)` multiplies every cost;
+    `noise`: the standard deviation of a timing's logarithm; one in 50 is five times as long."""
+
+    drafters: tuple[Simulated, ...]
+    verify: Callable[[int], float]
+    noise: float = 0.1
+    seed: int = 1
+    books: float = 0.2
+    pace: Clock = constant(1.0)
+
+    def __post_init__(self) -> None:
+        self._rights: dict[tuple[str, int], float] = {}
+
+    def costs(self) -> Costs:
+        """As an engine's warm-up would have found them, before anything changed."""
+        table = {n: self.verify(n) for n in (0, 1, 2, 4, 8, 12, 16, 24, 32, 48, 64)}
+        return Costs(cast(Any, None), VerifyCosts(table, 64))
+
+    def right(self, drafter: Simulated, position: int) -> bool:
+        key = (drafter.source or drafter.name, position)
+        if key not in self._rights:
+            self._rights[key] = random.Random(f"{self.seed} {key}").random()
+        return self._rights[key] < drafter.chance(position)
+
+    # -- one round --
+
+    def round(
+        self, number: int, position: int, choice: Choice, timing: random.Random
+    ) -> tuple[RoundOutcome, float]:
+        """Its outcome, and the milliseconds it took but for noise."""
+        spent: list[float] = []
+        wanted = [d for d in self.drafters if choice.drafters is None or d.name in choice.drafters]
+        drafts = {}
+        for drafter in wanted if choice.length else []:
+            scores = self._drafted(drafter, position, choice)
+            if scores:
+                drafts[drafter.name] = (drafter, scores)
+        rights = {name: self._rightly(d, position, len(s)) for name, (d, s) in drafts.items()}
+        nodes, accepted = self._verified(drafts, rights, choice.stop)
+
+        def timed(ms: float) -> float:
+            spent.append(ms * self.pace(number))
+            spike = 5.0 if timing.random() < 0.02 and self.noise else 1.0
+            return spent[-1] * timing.lognormvariate(0, self.noise) * spike
+
+        outcomes, before = {}, 0
+        for name, (drafter, scores) in drafts.items():
+            start = timed(drafter.start(number))
+            rest = sum(timed(drafter.step(number)) for _ in scores[1:])
+            reached = min(rights[name], accepted + 1)
+            outcomes[name] = DraftOutcome(
+                ms=start + rest,
+                steps=len(scores) - 1,
+                depths=tuple(range(1, len(scores) + 1)),
+                chances=tuple(_products(scores)),
+                path=tuple(range(reached)),
+                credit=max(0, min(reached, accepted) - before),
+                start_ms=start,
+            )
+            before = max(before, min(reached, accepted))
+        verify_ms = timed(self.verify(nodes))
+        drafting = sum(o.ms for o in outcomes.values())
+        books_ms = timed(self.books)
+        outcome = RoundOutcome(
+            length=choice.length,
+            num_tokens=accepted + 1,
+            num_nodes=nodes,
+            verify_ms=verify_ms,
+            round_ms=verify_ms + drafting + books_ms,
+            drafts=outcomes,
+            context=64 + position,
+        )
+        return outcome, sum(spent)
+
+    def _drafted(self, drafter: Simulated, position: int, choice: Choice) -> list[float]:
+        """The scores of its chain."""
+        stop, scores, chance = choice.stop, list[float](), 1.0
+        while len(scores) < choice.length:
+            if scores and stop and not stop.grows(scores[-1]):
+                break
+            if stop and not stop.steps(drafter.name, len(scores) + 1, [chance]):
+                break
+            scores.append(drafter.chance(position + len(scores)) ** drafter.error)
+            chance *= scores[-1]
+        return scores
+
+    def _rightly(self, drafter: Simulated, position: int, drafted: int) -> int:
+        depth = 0
+        while depth < drafted and self.right(drafter, position + depth):
+            depth += 1
+        return depth
+
+    def _verified(
+        self,
+        drafts: Mapping[str, tuple[Simulated, list[float]]],
+        rights: Mapping[str, int],
+        stop: Stop | None,
+    ) -> tuple[int, int]:
+        """Nodes of the merged tree, and how deep it was accepted. Right nodes are one; wrong ones
+        are one where their drafters make the same mistakes."""
+        kept: set[tuple[str, int, int]] = set()
+        for name, (drafter, scores) in drafts.items():
+            for depth, chance in enumerate(_products(scores), 1):
+                if stop and not stop.keeps(name, depth, chance):
+                    break
+                wrong = depth > rights[name]
+                source = (drafter.source or name) if wrong else ""
+                kept.add((source, rights[name] if wrong else 0, depth))
+        return len(kept), max((depth for source, _, depth in kept if not source), default=0)
+
+
+def _products(scores: Iterable[float]) -> list[float]:
+    products, product = [], 1.0
+    for score in scores:
+        product *= score
+        products.append(product)
+    return products
+
+
+def config_of(world: World, **fields: Any) -> SpeculationConfig:
+    """One child a step, no node limit; `fields` on top."""
+    names = tuple(drafter.name for drafter in world.drafters)
+    given = {"drafters": names, "expansion": (1,), "max_tree_nodes": "uncut", "length": "goodput"}
+    return SpeculationConfig(**{**given, **fields})
+
+
+def simulate(
+    world: World, tokens: int, policy: LengthPolicy | None = None, costs: Costs | None = None
+) -> Result:
+    """A run of so many tokens; `goodput` unless a policy is given."""
+    policy = policy or make_policy(config_of(world), costs or world.costs())
+    timing, result, position = random.Random(f"{world.seed} timing"), Result(), 0
+    while position < tokens:
+        choice = policy.choose()
+        outcome, true_ms = world.round(len(result.choices), position, choice, timing)
+        policy.observe(outcome)
+        result.choices.append(choice)
+        result.outcomes.append(outcome)
+        result.true_ms.append(true_ms)
+        position += outcome.num_tokens
+    return result
+
+
+def fixed(world: World, tokens: int, length: int) -> Result:
+    """The same with a fixed length."""
+    config = config_of(world, length="fixed", speculation_length=length)
+    return simulate(world, tokens, make_policy(config, world.costs()))
+
+
+def best_fixed(world: World, tokens: int, most: int = 12) -> tuple[int, float]:
+    """The best fixed length, by trying 0 to `most`, and its goodput."""
+    found = {length: fixed(world, tokens, length).goodput() for length in range(most + 1)}
+    best = max(found, key=lambda length: found[length])
+    return best, found[best]
