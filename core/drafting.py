@@ -5,8 +5,9 @@ Requests that ask one drafter share its passes. Knows no LLM and no verification
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Many
+from functools import partial
 
 from core.drafters.base import Ask, Drafter, cut_shape, shape_nodes
 from core.drafters.pool import LogPool, PoolAsk
@@ -44,6 +45,10 @@ class Drafting:
             for draft in turn.drafts.values():
                 turn.timed.extend(draft.timed)
             _hear(turn)
+
+    def job(self, turns: Many[Turn]) -> Callable[[], None] | None:
+        """`draft` as a job for later; None where there is nothing to draft."""
+        return partial(self.draft, turns) if turns else None
 
     def commit(self, turn: Turn, committed: tuple[int, ...]) -> None:
         """The drafters take over what was committed."""

@@ -23,6 +23,7 @@ from core.intake import prepare
 from core.length import make_policy
 from core.models.language_model import Feed, chain
 from core.models.loading import LoadedModels
+from core.pipeline import Lane, Pools
 from core.record import Recorder
 from core.sampling import Target
 from core.sequence import Sequence, Timed
@@ -45,6 +46,9 @@ class Engine:
         self._llm = models.llm
         self._drafting = Drafting(make_drafters(models))
         self._carried: dict[tuple[str, ...], Weights] = {}
+        self._pools = Pools()
+        self._lane = Lane()
+        self._admitted: set[str] = set()
         self._recorder = Recorder(models.tokenizer)
         self.costs = Costs(models.llm)
 
@@ -82,9 +86,10 @@ class Engine:
     def round(self, live: Many[Live]) -> Iterator[Event]:
         """Draft, combine, verify, commit: one round of every live request, in one LLM pass."""
         record = self._recorder
-        turns = [Turn(one, one.policy.choose(), one.sequence.root_position) for one in live]
+        up = self._pools.take(live)
+        turns = up.turns
 
-        self._drafting.draft(turns)
+        self._drafting.draft(up.fresh)
         for turn in turns:
             yield self._observed(turn, record.drafted(turn))
 
@@ -92,7 +97,9 @@ class Engine:
         for turn in turns:
             yield self._observed(turn, record.combined(turn))
 
-        self._verify(turns)
+        with self._lane.beside(self._drafting.job(up.meanwhile)):
+            self._verify(turns)
+        self._pools.keep(up)
         for turn in turns:
             yield self._observed(turn, record.verified(turn))
 
@@ -189,6 +196,7 @@ class Engine:
             speculation = dataclasses.replace(speculation, max_tree_nodes=nodes)
             sequence.speculation = speculation
         sequence.started = time.perf_counter()
+        self._admitted.add(sequence.run_id)
         return Live(
             sequence,
             self._llm.open_row(),
@@ -213,7 +221,11 @@ class Engine:
     def release(self, live: Live) -> None:
         """Takes back the rows; safe to call in any state."""
         self._llm.close_row(live.row)
+        self._pools.forget(live)
         self._drafting.close(live)
+        self._admitted.discard(live.sequence.run_id)
+        if not self._admitted:
+            self._lane.close()
 
     def _weights(self, config: SpeculationConfig) -> Weights:
         """Even ones, or with `carry_over` those that earlier runs of these drafters left."""

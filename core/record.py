@@ -66,7 +66,7 @@ class Recorder:
             scores=tuple(draft.scores),
             qs=tuple(draft.qs),
             ranks=tuple(draft.ranks),
-            drafted_ahead=False,
+            drafted_ahead=bool(turn.ahead),
             spans=turn.live.sequence.spans(list(draft.timed)),
         )
 
@@ -181,6 +181,7 @@ class Recorder:
             length_reason=following.reason,
             estimates=following.estimates,
             predicted_ms=turn.choice.predicted_ms,
+            ahead=turn.ahead,
             notes=tuple(live.notes),
         )
 

@@ -13,6 +13,7 @@ from core.combine import Ballot, CombinedTree
 from core.config import SpeculationConfig
 from core.drafters.base import Draft, Drafter, chances_of
 from core.errors import FORESEEN, DrafterError
+from core.events import Ahead
 from core.length import Choice, DraftOutcome, LengthPolicy, RoundOutcome
 from core.metrics import LLM_LANE
 from core.sampling import Target
@@ -80,6 +81,7 @@ class Turn:
     target: Target = field(init=False)
     verdict: Verdict = field(init=False)
     timed: list[Timed] = field(default_factory=list)
+    ahead: tuple[Ahead, ...] = ()
 
     @property
     def speculation(self) -> SpeculationConfig:

@@ -1,0 +1,242 @@
+"""Pipelining across requests: whose turn it is, what overlaps, and that the text stays the same."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+
+from core import Engine, Request, SamplingParams, SpeculationConfig
+from core.events import Event, RoundCompleted, RunCompleted
+from core.models.language_model import Feed
+from core.pipeline import Lane, Pools
+from core.worker import Worker
+from tests.core.engines import GREEDY, WARM, engine_of, ids_of_events, open_rows, tables
+from tests.fakes import TableModel, loaded_tables, random_table
+
+TREE: dict[str, Any] = {"expansion": (2, 1), "speculation_length": 3}
+PROMPTS = ("w1 w2 w3", "w4", "w2 w2 w6", "w7 w1", "w5 w5")
+
+
+def requests(count: int, sampling: SamplingParams = GREEDY, **fields: Any) -> list[Request]:
+    config = SpeculationConfig(**{**TREE, **fields})
+    return [Request(prompt, sampling, config) for prompt in PROMPTS[:count]]
+
+
+def texts(events: Sequence[Event]) -> list[list[int]]:
+    by_run: dict[str, list[Event]] = {}
+    for event in events:
+        by_run.setdefault(event.run_id, []).append(event)
+    return [ids_of_events(run) for run in by_run.values()]
+
+
+def drafting_threads() -> list[str]:
+    return [t.name for t in threading.enumerate() if t.name.startswith("drafting")]
+
+
+# -- the text --
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, WARM], ids=["greedy", "match"])
+@pytest.mark.parametrize("combine", ["union", "vote", "log_pool"])
+@pytest.mark.parametrize("count", [1, 2, 3, 5])
+def test_ids_are_those_of_the_plain_loop(
+    count: int, combine: str, sampling: SamplingParams
+) -> None:
+    found = []
+    for pipeline in ("off", "across"):
+        asked = requests(count, sampling, combine=combine, pipeline=pipeline)
+        events = list(engine_of(*tables()).generate_many(asked))
+        found.append(texts(events))
+        assert sum(isinstance(event, RunCompleted) for event in events) == count
+    assert found[0] == found[1]
+
+
+def test_sampled_drafts_draw_the_same_tokens_made_ahead_or_on_time() -> None:
+    found = []
+    for pipeline in ("off", "across"):
+        asked = requests(
+            3, WARM, draft="sampled", verify="mss", max_tree_nodes="uncut", pipeline=pipeline
+        )
+        found.append(texts(list(engine_of(*tables()).generate_many(asked))))
+    assert found[0] == found[1]
+
+
+def test_pipelined_and_plain_requests_share_a_batch() -> None:
+    across = requests(3, pipeline="across")
+    plain = requests(3)
+    mixed = [across[0], plain[1], across[2]]
+    alone = texts(list(engine_of(*tables()).generate_many(plain)))
+    assert texts(list(engine_of(*tables()).generate_many(mixed))) == alone
+
+
+# -- the turns --
+
+
+def rounds(events: Sequence[Event]) -> list[RoundCompleted]:
+    return [event for event in events if isinstance(event, RoundCompleted)]
+
+
+def test_groups_take_turns() -> None:
+    events = list(engine_of(*tables()).generate_many(requests(4, pipeline="across")))
+    runs = list(dict.fromkeys(event.run_id for event in events))
+    order = [runs.index(event.run_id) for event in rounds(events)]
+    assert order[:8] == [0, 1, 2, 3, 0, 1, 2, 3]
+    # Half of the requests are verified in a pass; the first group alone was drafted on time.
+    first = [event for event in rounds(events) if not event.ahead]
+    assert {runs.index(event.run_id) for event in first} == {0, 1}
+    assert [event.round for event in first] == [0, 0]
+
+
+def test_a_single_request_is_decoded_as_in_the_plain_loop() -> None:
+    events = list(engine_of(*tables()).generate_many(requests(1, pipeline="across")))
+    assert not any(event.ahead for event in rounds(events))
+    assert not drafting_threads()
+
+
+class Meeting(TableModel):
+    """An LLM whose pass waits until the drafters work for somebody else."""
+
+    def __init__(self) -> None:
+        super().__init__("llm", 8, random_table(8, 1), 64)
+        self.met: list[bool] = []
+        self.drafting = threading.Event()
+        self.wait = False
+
+    def forward(self, feeds: Sequence[Feed]) -> list[torch.Tensor]:
+        if self.wait:
+            self.met.append(self.drafting.wait(timeout=5.0))
+            self.drafting.clear()
+        return super().forward(feeds)
+
+
+class Telling(TableModel):
+    def __init__(self, llm: Meeting) -> None:
+        super().__init__("ssm", 8, random_table(8, 2), 64)
+        self.llm = llm
+
+    def forward(self, feeds: Sequence[Feed]) -> list[torch.Tensor]:
+        self.llm.drafting.set()
+        return super().forward(feeds)
+
+
+def test_the_drafters_work_while_the_llm_does() -> None:
+    llm = Meeting()
+    engine = Engine(loaded_tables(llm, [Telling(llm)]))
+    llm.wait = False
+    live = [engine.admit(engine.prepare(each)) for each in requests(2, pipeline="across")]
+    for one in live:
+        list(engine.prefill(one))
+    events: list[Event] = []
+    events += engine.round(live)  # the first group; the second is drafted beside it
+    llm.drafting.clear()
+    llm.wait = True
+    for _ in range(3):
+        events += engine.round(live)
+    assert llm.met == [True, True, True]
+    for one in live:
+        engine.release(one)
+    assert not drafting_threads()
+
+
+def test_hidden_drafting_is_counted() -> None:
+    events = list(engine_of(*tables()).generate_many(requests(4, pipeline="across")))
+    ahead = [entry for event in rounds(events) for entry in event.ahead]
+    assert ahead and all(entry.hit and entry.wasted_ms == 0 for entry in ahead)
+    assert all(entry.saved_ms >= 0 for entry in ahead)
+
+
+# -- ends --
+
+
+@pytest.mark.parametrize("steps", range(1, 30, 3))
+def test_closing_in_mid_run_leaves_nothing_behind(steps: int) -> None:
+    engine = engine_of(*tables())
+    events = engine.generate_many(requests(4, pipeline="across"))
+    for _ in range(steps):
+        next(events)
+    events.close()
+    assert open_rows(engine) == [(), (), ()]
+    assert not drafting_threads()
+    assert not engine._pools._drafted
+    again = list(engine.generate_many(requests(2, pipeline="across")))
+    assert texts(again) == texts(list(engine_of(*tables()).generate_many(requests(2))))
+
+
+def test_a_worker_cancels_one_of_several() -> None:
+    worker = Worker(engine_of(*tables()))
+    try:
+        many = SamplingParams(40, seed=1)
+        runs = [worker.submit(each) for each in requests(4, many, pipeline="across")]
+        runs[1].cancel()
+        kept = [ids_of_events(list(run.events())) for i, run in enumerate(runs) if i != 1]
+        alone = texts(list(engine_of(*tables()).generate_many(requests(4, many))))
+        assert kept == [alone[0], alone[2], alone[3]]
+    finally:
+        worker.close()
+    assert not drafting_threads()
+
+
+def test_a_drafter_that_dies_beside_a_pass_costs_no_text() -> None:
+    llm, ssms = tables()
+    broken = ssms[1]
+    forward = broken.forward
+
+    def failing(feeds: Sequence[Feed]) -> list[torch.Tensor]:
+        if broken.passes >= 6:
+            raise RuntimeError("the device went away")
+        return forward(feeds)
+
+    broken.forward = failing  # type: ignore[method-assign]
+    events = list(engine_of(llm, ssms).generate_many(requests(4, pipeline="across")))
+    assert texts(events) == texts(list(engine_of(*tables()).generate_many(requests(4))))
+    assert sum(len(event.notes) for event in rounds(events)) == 4
+
+
+def test_the_llms_failure_ends_everything() -> None:
+    llm, ssms = tables()
+    engine = engine_of(llm, ssms)
+    forward = llm.forward
+
+    def failing(feeds: Sequence[Feed]) -> list[torch.Tensor]:
+        if llm.passes >= 8:
+            raise RuntimeError("out of memory")
+        return forward(feeds)
+
+    llm.forward = failing  # type: ignore[method-assign]
+    with pytest.raises(RuntimeError, match="out of memory"):
+        list(engine.generate_many(requests(4, pipeline="across")))
+    assert open_rows(engine) == [(), (), ()] and not drafting_threads()
+
+
+# -- the lane --
+
+
+def test_a_lane_raises_what_its_job_raised() -> None:
+    lane = Lane()
+
+    def job() -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError), lane.beside(job):
+        pass
+    with lane.beside(None):
+        pass
+    lane.close()
+    lane.close()
+
+
+def test_pools_forget_who_is_gone() -> None:
+    engine = engine_of(*tables())
+    live = [engine.admit(engine.prepare(each)) for each in requests(3, pipeline="across")]
+    pools = Pools()
+    up = pools.take(live)
+    assert ([t.live for t in up.turns], [t.live for t in up.meanwhile]) == (live[:2], live[2:])
+    for turn in up.turns:
+        turn.timed.clear()
+    pools.keep(up)
+    pools.forget(live[2])
+    assert [turn.live for turn in pools.take(live).fresh] == live[:2]
