@@ -4,6 +4,7 @@ rejection, endings, and the record of it all. Figures are worked out in the docs
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 
 import pytest
 import torch
@@ -12,9 +13,11 @@ from core.noise import Key, SeededNoise
 from core.sampling import Target
 from core.tree import ROOT, TokenTree
 from core.verify import Case, Verdict, verify
+from core.verify.offers import Offer
 from tests.core.verify.cases import DRAWN, Q, Refusing, certain, drawn, logits, tree_of
 from tests.laws.enumeration import WalkNoise, every_walk
 
+rest = import_module("core.verify.traversal")._rest  # by name the function hides its module
 P = [0.5, 0.3, 0.2]
 FIRST, SECOND = Q[0].tolist(), Q[1].tolist()  # 0.2 0.5 0.3 and 0.6 0.2 0.2
 
@@ -183,6 +186,21 @@ def test_a_repeat_carries_nothing_and_takes_its_q_out() -> None:
     # What the repeat's q' = (0.3, 0.3, 0.4) leaves of (0.75, 0, 0.25) is token 0 alone.
     assert {v.own_token_id for _, v in walked if not v.path} == {0}
     assert chance(walked, lambda v: not v.path) == near(1 - 0.2 / 0.6)
+
+
+def test_a_branch_is_walked_once_however_often_it_is_proposed() -> None:
+    """q = p: the rejection here is one of rounding alone, which leaves the token its chance."""
+    tree = tree_of((1, ROOT, [drawn(0, 0, 1), drawn(1, 0, 1)]), (0, 0, [drawn(0, 0, 0)]))
+    tried = verify("traversal", case_of(tree, Refusing(), FIRST, P, P)).tried
+    assert [(t.node, t.drafter) for t in tried] == [(1, 0), (0, 0), (0, 1)]
+
+
+@pytest.mark.parametrize("little", [1e-2, 1e-5, 1e-8, 1e-11])
+def test_the_root_keeps_its_chance_to_the_last_bit(little: float) -> None:
+    q = torch.tensor([0.2 - little, 0.5 + little, 0.3], dtype=torch.float64)
+    now, left = rest(1.0, torch.tensor(FIRST, dtype=torch.float64), Offer(0, 1, 0, 0, q))
+    assert now == 1.0
+    assert left.tolist() == [1.0, 0.0, 0.0]
 
 
 def test_the_first_proposal_carries_what_others_drafted_below() -> None:
