@@ -11,9 +11,9 @@ from collections.abc import Iterable
 
 __all__ = ["Acceptance", "Odds", "Rates"]
 
-# An own try is forgotten over 48 tries; unvisited depths over 192 drafts, so that they are tried
+# An own try is forgotten over 40 tries; unvisited depths over 160 drafts, so that they are tried
 # again now and then.
-KEEP_TRIED, KEEP_UNTRIED = 1 - 1 / 48, 1 - 1 / 192
+KEEP_TRIED, KEEP_UNTRIED = 1 - 1 / 40, 1 - 1 / 160
 PRIOR, PRIOR_TRIES, SHRINK = 0.7, 4.0, 4.0
 
 

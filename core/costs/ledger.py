@@ -28,12 +28,25 @@ class DraftCosts:
     late: Meter = field(default_factory=Meter)
     prefill: Meter = field(default_factory=Meter)
 
+    # What a start cost when a step was last timed.
+    _start_then: float = 0.0
+
+    @property
+    def step_ms(self) -> float:
+        """A further depth's. While none is drafted it changes as the start does, and before the
+        first it is taken for a start, which is a model pass too."""
+        if self.step.value is None:
+            return self.start.get()
+        since = self.start.get() / self._start_then if self._start_then > 0 else 1.0
+        return self.step.value * since
+
     def add(self, start_ms: float, rest_ms: float, steps: int, *, late: bool) -> None:
         """One draft: its catch-up, and `steps` further model passes in `rest_ms`."""
         total = start_ms if steps else start_ms + rest_ms
         (self.late if late else self.start).add(total)
         if steps:
             self.step.add(rest_ms / steps)
+            self._start_then = self.start.get()
 
 
 class Costs:

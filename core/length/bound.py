@@ -43,19 +43,20 @@ class Bound:
             return
         if self.length < 1:
             self._move(min(1, most))
-        higher = self._last(steps, price, CLEARLY_MORE)
-        lower = self._last(steps, price, CLEARLY_LESS)
-        if higher > self.length:
-            self._move(higher)
-        elif lower < self.length:
+        higher = _last(steps, self.length, price, CLEARLY_MORE)
+        lower = _last(steps, 1, price, CLEARLY_LESS)
+        if lower < self.length:
             self._move(lower)
-
-    def _last(self, steps: Sequence[Step], price: float, times: float) -> int:
-        for length, step in enumerate(steps[1:], 1):
-            if not step.pays(price, times):
-                return length
-        return len(steps)
+        elif higher > self.length:
+            self._move(higher)
 
     def _move(self, length: int) -> None:
         self.length = length
         self._rested = 0
+
+
+def _last(steps: Sequence[Step], length: int, price: float, times: float) -> int:
+    """How far one gets from a length by steps that each pay."""
+    while length < len(steps) and steps[length].pays(price, times):
+        length += 1
+    return length

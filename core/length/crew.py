@@ -20,9 +20,12 @@ __all__ = ["PROBE_LENGTH", "Crew"]
 
 REPLAYED = 48
 CLEARLY_LESS = 0.85
+# Tokens a round by which another must be better to take the lead.
+A_TRIFLE = 0.1
 # Drafts before a team can be superfluous, and before it can be hopeless.
 PATIENCE, TRIAL = 3, 6
 PROBE_LENGTH = 2
+IDLE = 4
 
 
 class Crew:
@@ -50,8 +53,9 @@ class Crew:
         for team in self.teams:
             if team.label in drafted and team is not self.probed:
                 team.observe(drafted[team.label])
-        if self.probed is not None and self.probed.label in drafted:
+        if self.probed is not None:
             self._judge_probe(self.probed, drafted, outcome)
+        self._leave_out_the_idle(drafted, outcome.length)
         if self.on:
             members = {team.label for team in self.on}
             self._rounds.append({k: v for k, v in drafted.items() if k in members})
@@ -62,7 +66,7 @@ class Crew:
         self, team: Team, drafted: Mapping[str, Drafted], outcome: RoundOutcome
     ) -> None:
         """A success: alone, all that it drafted was accepted; else, it went beyond the others."""
-        own = drafted[team.label]
+        own = drafted.get(team.label) or Drafted(0.0, 0, 0, 0, 0)
         others = [d.reached for label, d in drafted.items() if label != team.label]
         success = own.reached > max(others, default=max(0, own.depth - 1))
         prefill = sum(outcome.drafts[n].prefill_ms for n in team.names if n in outcome.drafts)
@@ -73,6 +77,14 @@ class Crew:
             team.reset()
             team.rates.restart(own.reached)
             self.on.append(team)
+
+    def _leave_out_the_idle(self, drafted: Mapping[str, Drafted], length: int) -> None:
+        """Who was asked in vain so often has failed, or has no context left."""
+        for team in self.on:
+            team.idle = 0 if team.label in drafted or not length else team.idle + 1
+            if team.idle >= IDLE:
+                self._backoffs.switch_off(team.label, hopeless=False)
+        self.on = [team for team in self.on if team.idle < IDLE]
 
     # -- before a round --
 
@@ -94,7 +106,9 @@ class Crew:
         paying = [t for t in known if t.rounds < TRIAL or self.worth(t, plain) > 0]
         if not paying:
             return []
-        chosen = [max(paying, key=lambda team: self.worth(team, price))]
+        worths = [self.worth(team, price) for team in paying]
+        near = (t for t, w in zip(paying, worths, strict=True) if w >= max(worths) - A_TRIFLE)
+        chosen = [next(near)]
         while rest := [team for team in paying if team not in chosen]:
             best = max(rest, key=lambda team: self._margin(team, chosen, price))
             if self._margin(best, chosen, price) <= 0:
@@ -108,25 +122,25 @@ class Crew:
         estimates = self._outlook.estimates([team])
         plain = estimates[0]
         expected = max(e.tokens - 1 - price * (e.ms - plain.ms) for e in estimates[1:])
-        cost = team.ms.get() + self._outlook.added_ms(round(team.nodes.get()))
+        cost = team.ms + self._outlook.added_ms(round(team.nodes.get()))
         return max(expected, team.hoped - price * cost)
 
     def extra(self, team: Team, others: Sequence[Team]) -> float:
         """Accepted tokens a round beyond the best of `others`, with one round of one token assumed
-        to begin with, and half the standard error on top: what varies is not dropped by chance."""
+        to begin with, and a standard error on top: what varies is not dropped by chance."""
         labels = [other.label for other in others]
         joint = [r for r in self._rounds if team.label in r and any(k in r for k in labels)]
         beyond = [1.0] + [
             max(0, r[team.label].reached - max(r[k].reached for k in labels if k in r))
             for r in joint
         ]
-        return fmean(beyond) + pstdev(beyond) / (2 * sqrt(len(beyond)))
+        return fmean(beyond) + pstdev(beyond) / sqrt(len(beyond))
 
     def _margin(self, team: Team, others: Sequence[Team], price: float) -> float:
         nodes = sum(round(other.nodes.get()) for other in others)
         outlook = self._outlook
         added = outlook.verify_ms(nodes + round(team.nodes.get())) - outlook.verify_ms(nodes)
-        return self.extra(team, others) - CLEARLY_LESS * price * (team.ms.get() + added)
+        return self.extra(team, others) - CLEARLY_LESS * price * (team.ms + added)
 
     def share(self, team: Team) -> float:
         """The part of this team's accepted tokens that those before it do not bring."""
@@ -138,7 +152,7 @@ class Crew:
     def _switch_off(self, team: Team) -> None:
         hopeless = self.worth(team, 1 / self._outlook.plain_ms) <= 0
         self._backoffs.switch_off(team.label, hopeless=hopeless)
-        ms, brought = team.ms.get(), team.tokens.get()
+        ms, brought = team.ms, team.tokens.get()
         if not hopeless:
             brought = self.extra(team, [other for other in self.on if other is not team])
         what = "its drafts bring" if hopeless else "beyond the others it brings"

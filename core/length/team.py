@@ -15,7 +15,7 @@ from core.length.base import DraftOutcome, RoundOutcome
 
 __all__ = ["Drafted", "Team"]
 
-HORIZON = 24.0
+HORIZON = 16.0
 SURE_ROUNDS = 32
 TENTH = 10
 
@@ -33,22 +33,22 @@ class Drafted:
 
 
 class Team:
-    """`rates`: conditional acceptance by depth. `rounds`: drafts since it was last taken on."""
+    """`rates`: conditional acceptance by depth. `rounds`: drafts since it was last taken on;
+    `idle`: how often it was last asked in vain."""
 
     def __init__(self, names: tuple[str, ...], costs: Costs, rates: Acceptance) -> None:
         self.names = names
         self.label = names[0] if len(names) == 1 else " + ".join(names)
         self.rates = rates.rates
-        self.rounds = 0
+        self.idle = 0
         self._costs = [costs.drafting(name) for name in names]
         self._sure: list[deque[float]] = []
         self.reset()
 
     def reset(self) -> None:
         """Forgets how it did, but not what its rates are."""
-        self.rounds = 0
-        self.tokens, self.ms = Average(HORIZON), Average(HORIZON)
-        self._squares = Average(HORIZON)
+        self.rounds = self.idle = 0
+        self.tokens, self._squares = Average(HORIZON), Average(HORIZON)
         self.nodes, self.steps = Average(HORIZON), Average(HORIZON)
 
     @property
@@ -62,8 +62,12 @@ class Team:
 
     @property
     def step_ms(self) -> float:
-        """A further step's; before one was timed, a start's, which is a model pass too."""
-        return sum(costs.step.get(costs.start.get()) for costs in self._costs)
+        return sum(costs.step_ms for costs in self._costs)
+
+    @property
+    def ms(self) -> float:
+        """A draft's as long as they have been lately: from costs, which know no outliers."""
+        return self.start_ms + self.steps.get() * self.step_ms
 
     @property
     def hoped(self) -> float:
@@ -98,7 +102,6 @@ class Team:
         self.rounds += 1
         self.tokens.add(drafted.reached)
         self._squares.add(drafted.reached**2)
-        self.ms.add(drafted.ms)
         self.nodes.add(drafted.nodes)
         self.steps.add(drafted.steps)
         # A drafter that found nothing to propose has tried one step in vain.

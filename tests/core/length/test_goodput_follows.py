@@ -1,0 +1,192 @@
+"""`goodput` when the world changes under it; what it remembers, and what it pays to find out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import accumulate
+
+import pytest
+
+from core.config import SpeculationConfig
+from core.costs import Costs
+from core.length import Goodput, make_policy
+from tests.core.length.test_goodput import CHEAP, HOPELESS, INDEPENDENT, drafter, linear
+from tests.core.length.world import (
+    Result,
+    Simulated,
+    World,
+    best_fixed,
+    config_of,
+    constant,
+    fixed,
+    simulate,
+)
+
+# It follows within so many rounds: what it drafts with is measured, what it does not is probed.
+FOLLOWS = 50
+PROBED = 128 + FOLLOWS
+
+
+def jump(before: float, after: float, at: int) -> Callable[[int], float]:
+    return lambda number: before if number < at else after
+
+
+def first_round_at(result: Result, position: int) -> int:
+    """The first round whose root is at this position of the text, or behind it."""
+    at = accumulate(outcome.num_tokens for outcome in result.outcomes)
+    return next(i for i, reached in enumerate(at, 1) if reached >= position)
+
+
+def test_it_follows_a_step_that_becomes_dear() -> None:
+    step = jump(0.3, 3.0, 300)
+    world = World((Simulated("a", constant(0.8), step, step),), linear(5, 0.05))
+    result = simulate(world, 3000)
+    after = World((drafter("a", 0.8, 3.0, 3.0),), linear(5, 0.05))
+    best, goodput = best_fixed(after, 2000, most=8)
+    assert max(result.lengths[300 + FOLLOWS :]) <= best + 2 < min(result.lengths[50:300])
+    assert result.goodput(300 + FOLLOWS) >= 0.95 * goodput
+
+
+def test_it_follows_a_step_that_becomes_cheap() -> None:
+    step = jump(3.0, 0.3, 300)
+    world = World((Simulated("a", constant(0.8), step, step),), linear(5, 0.05))
+    result = simulate(world, 3000)
+    _, goodput = best_fixed(CHEAP, 2000, most=9)
+    assert result.goodput(300 + FOLLOWS) >= 0.95 * goodput
+
+
+def test_it_follows_drafts_that_become_worthless() -> None:
+    world = World(
+        (Simulated("a", jump(0.85, 0.05, 1000), constant(1), constant(1)),), linear(5, 0.1)
+    )
+    result = simulate(world, 1600)
+    change = first_round_at(result, 1000)
+    late = result.lengths[change + FOLLOWS :]
+    assert late.count(0) >= 0.95 * len(late)
+    assert min(result.lengths[20:change]) > 0
+    plain = fixed(world, 10, 0).goodput()
+    assert result.goodput(change + FOLLOWS) >= 0.97 * plain
+
+
+def test_it_follows_drafts_that_become_good() -> None:
+    """It decodes plainly for long; a probe finds out within 128 rounds and the time to settle."""
+    world = World((Simulated("a", jump(0.05, 0.9, 800), constant(1), constant(1)),), linear(5, 0.1))
+    result = simulate(world, 2400)
+    plain = result.lengths[100:790]
+    assert plain.count(0) >= 0.97 * len(plain)
+    good = World((drafter("a", 0.9, 1.0, 1.0),), linear(5, 0.1))
+    change = first_round_at(result, 800)
+    assert result.goodput(change + PROBED) >= 0.95 * best_fixed(good, 1500, most=9)[1]
+
+
+def test_a_machine_that_slows_down_moves_nothing() -> None:
+    """Everything takes four times as long: what pays, pays as before."""
+    world = World(CHEAP.drafters, CHEAP.verify, pace=jump(1.0, 4.0, 200))
+    result = simulate(world, 2500)
+    before = result.lengths[100:200]
+    assert min(result.lengths[200:]) >= min(before) - 2
+    assert result.goodput(200 + FOLLOWS) >= 0.97 * best_fixed(CHEAP, 2000, most=9)[1] / 4
+    late = result.choices[-20:]
+    predicted = sum(choice.predicted_ms for choice in late)
+    assert predicted == pytest.approx(sum(result.true_ms[-20:]), rel=0.15)
+
+
+def test_verification_that_becomes_dear_is_noticed() -> None:
+    """The warm-up's table is out of date by a factor; only the LLM's passes are slower."""
+    drafters = (drafter("a", 0.6, 2.5, 2.5),)
+    world = World(drafters, lambda n: 20 + 0.4 * n)
+    costs = World(drafters, lambda n: 5 + 0.1 * n).costs()
+    result = simulate(world, 1500, costs=costs)
+    assert costs.verify_ms(4, 64) == pytest.approx(world.verify(4), rel=0.15)
+    assert result.goodput(60) >= 0.96 * best_fixed(world, 1500, most=8)[1]
+
+
+# -- probes --
+
+
+def probes(result_lengths: list[int]) -> list[int]:
+    return [i for i, length in enumerate(result_lengths) if length]
+
+
+def test_probes_wait_longer_and_longer_and_are_short() -> None:
+    costs = HOPELESS.costs()
+    result = simulate(HOPELESS, 3000, costs=costs)
+    at = [i for i, choice in enumerate(result.choices) if "tried again" in choice.reason]
+    gaps = [b - a for a, b in zip(at, at[1:], strict=False)]
+    assert len(at) >= 8
+    # A success by chance starts it anew; else each wait is at least twice the last, up to 128.
+    starts = [i for i, gap in enumerate(gaps) if gap < 32]
+    assert len(starts) <= 3
+    assert all(gap >= 16 for gap in gaps)
+    assert gaps.count(129) >= len(gaps) / 2, "128 rounds without it"
+    assert {result.lengths[i] for i in at} == {2}
+    assert all(result.choices[i].drafters == {"a"} for i in at)
+
+
+def test_probes_stay_within_a_hundredth_of_the_decode_time() -> None:
+    dear = World((drafter("a", 0.05, 12.0, 12.0),), linear(5, 0.1), noise=0.0)
+    result = simulate(dear, 4000)
+    at = [i for i in probes(result.lengths) if i > 20]
+    assert at
+    spent = 0.0
+    for i in at:
+        spent += result.true_ms[i] - dear.verify(0) - dear.books
+        assert spent <= 0.0101 * sum(result.true_ms[:i])
+    assert min(b - a for a, b in zip(at, at[1:], strict=False)) >= 24 * 100 / 5.5
+
+
+def test_a_probe_beside_others_drafts_two_steps_at_most() -> None:
+    world = World(
+        (drafter("a", 0.85, 0.5, 0.5, "x"), drafter("b", 0.85, 0.5, 0.5, "x")), linear(5, 0.1)
+    )
+    result = simulate(world, 3000)
+    tried = [i for i, choice in enumerate(result.choices) if "b is tried again" in choice.reason]
+    assert tried
+    for i in tried:
+        assert len(result.outcomes[i].drafts["b"].depths) == 2
+        assert result.lengths[i] > 2
+        assert max(result.outcomes[i].drafts["a"].depths) >= 1
+
+
+# -- what outlives a run --
+
+
+def test_a_hopeless_drafter_is_not_tried_anew_in_every_run() -> None:
+    costs = HOPELESS.costs()
+    first = simulate(HOPELESS, 100, costs=costs)
+    assert first.lengths[0] > 0
+    later = [simulate(HOPELESS, 60, costs=costs) for _ in range(50)]
+    assert later[0].lengths[0] == 0
+    tokens = sum(o.num_tokens for run in later for o in run.outcomes)
+    plain = fixed(HOPELESS, 100, 0).goodput()
+    assert tokens / sum(sum(run.true_ms) for run in later) >= 0.97 * plain
+
+
+def test_a_superfluous_drafter_is_tried_in_the_next_text() -> None:
+    twins = World(
+        (drafter("a", 0.8, 0.8, 0.8, "x"), drafter("b", 0.8, 0.8, 0.8, "x")), linear(5, 0.1)
+    )
+    costs = twins.costs()
+    assert simulate(twins, 300, costs=costs).choices[-1].drafters == {"a"}
+    assert simulate(twins, 10, costs=costs).choices[0].drafters == {"a", "b"}
+
+
+def test_costs_are_known_from_the_start_of_a_second_run() -> None:
+    costs = CHEAP.costs()
+    simulate(CHEAP, 300, costs=costs)
+    second = make_policy(config_of(CHEAP), costs).choose()
+    assert second.estimates[3].ms == pytest.approx(CHEAP.verify(3) + CHEAP.books + 0.9, rel=0.1)
+
+
+@pytest.mark.parametrize("carry_over", [False, True])
+def test_acceptance_is_carried_over_where_asked(carry_over: bool) -> None:
+    costs = INDEPENDENT.costs()
+    config = config_of(INDEPENDENT, carry_over=carry_over)
+    fresh = tokens_of(config, INDEPENDENT.costs())
+    simulate(INDEPENDENT, 600, make_policy(config, costs), costs)
+    assert (tokens_of(config, costs) < 0.95 * fresh) is carry_over
+    assert bool(costs.carried) is carry_over
+
+
+def tokens_of(config: SpeculationConfig, costs: Costs) -> float:
+    return Goodput(config, costs).choose().estimates[4].tokens

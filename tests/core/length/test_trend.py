@@ -1,0 +1,124 @@
+"""Minions' rule on traces made by hand, step by step; and its flaw, shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from core.config import SpeculationConfig
+from core.length import RoundOutcome, Trend, make_policy
+from tests.core.length.world import Simulated, World, best_fixed, config_of, constant, simulate
+
+
+def outcome(length: int, verify_ms: float, tokens: int = 2) -> RoundOutcome:
+    return RoundOutcome(length, tokens, length, verify_ms, verify_ms + 50.0)
+
+
+def feed(policy: Trend, verify_ms: float, tokens: int = 2, times: int = 16) -> int:
+    """So many verifications made with the current length; the length chosen then."""
+    length = policy.choose().length
+    for _ in range(times):
+        policy.observe(outcome(length, verify_ms, tokens))
+    return policy.choose().length
+
+
+def trend(start: int = 4, most: int = 16) -> Trend:
+    return Trend(SpeculationConfig(speculation_length=start, max_speculation_length=most))
+
+
+def test_sixteen_verifications_close_a_point() -> None:
+    policy = trend()
+    assert feed(policy, 6.0, times=15) == 4
+    assert policy.choose().reason == "4 stays: 15 of 16 verifications made with it"
+    assert feed(policy, 6.0, times=1) == 5
+    assert policy.choose().reason == "4 -> 5: nothing to compare with yet (at 4 it is 3.00 ms)"
+
+
+@pytest.mark.parametrize(
+    ("times", "lengths"),
+    [
+        # falling: a step up each time
+        ((6.0, 5.0, 4.0, 3.0), [5, 6, 7, 8]),
+        # rising: two down; then least squares over (4, 3.0) (5, 3.5) (3, 2.0): still rising
+        ((6.0, 7.0, 4.0), [5, 3, 1]),
+        # level: where it is
+        ((6.0, 6.0, 6.0), [5, 5, 5]),
+        # (4, 3) (5, 4) (3, 5): slope -0.5, falling, although the last move was downwards
+        ((6.0, 8.0, 10.0), [5, 3, 4]),
+    ],
+)
+def test_the_slope_against_the_length_decides(times: Iterable[float], lengths: list[int]) -> None:
+    policy = trend()
+    assert [feed(policy, ms) for ms in times] == lengths
+
+
+def test_only_the_last_four_points_count() -> None:
+    policy = trend()
+    # The first point, (4, 10), would turn the slope of the others, which rises.
+    assert [feed(policy, ms) for ms in (20.0, 2.0, 4.0)] == [5, 6, 7]
+    assert feed(policy, 6.0) == 8, "with (4, 10) it still falls"
+    assert feed(policy, 8.0) == 6, "(5, 1) (6, 2) (7, 3) (8, 4) rises"
+
+
+def test_time_is_weighed_by_tokens() -> None:
+    policy = trend()
+    feed(policy, 6.0, tokens=2)
+    assert feed(policy, 8.0, tokens=4) == 6, "2 ms a token after 3"
+    policy = trend()
+    feed(policy, 4.5, tokens=2)
+    for _ in range(8):
+        policy.observe(outcome(5, 2.0, 1))
+        policy.observe(outcome(5, 12.0, 5))
+    assert policy.choose().length == 3, "2.25, then sum t / sum v = 2.33; the mean of t / v is 2.2"
+
+
+def test_the_bounds_hold() -> None:
+    policy = trend(start=15)
+    assert [feed(policy, ms) for ms in (6.0, 5.0, 4.0)] == [16, 16, 16]
+    policy = trend(start=1)
+    feed(policy, 2.0)
+    assert feed(policy, 6.0) == 1
+    assert trend(start=0).choose().length == 1
+    assert trend(start=3, most=3).choose().length == 3
+    assert feed(trend(start=3, most=3), 5.0) == 3
+
+
+def test_verifications_made_with_another_length_are_ignored() -> None:
+    policy = trend()
+    for _ in range(40):
+        policy.observe(outcome(8, 1.0))
+    assert policy.choose().length == 4
+    assert feed(policy, 6.0) == 5
+    # Drafts that were under way with 4 tell nothing about 5.
+    for _ in range(3):
+        policy.observe(outcome(4, 1000.0))
+    assert feed(policy, 5.0) == 6
+
+
+def test_asking_twice_changes_nothing() -> None:
+    policy = trend()
+    assert policy.choose() == policy.choose()
+
+
+def test_it_serves_where_drafting_is_hidden() -> None:
+    """Where SSM time is none, the LLM's time a token is all there is; it dithers about the best."""
+    drafter = Simulated("a", constant(0.8), constant(0.0), constant(0.0))
+    world = World((drafter,), lambda n: 5 + 0.6 * n, noise=0.0, books=0.0)
+    _, goodput = best_fixed(world, 2000, most=8)
+    config = config_of(world, length="trend")
+    assert simulate(world, 4000, make_policy(config, world.costs())).goodput() > 0.85 * goodput
+
+
+def test_its_flaw_it_drafts_too_long_where_ssm_time_dominates() -> None:
+    drafter = Simulated("a", constant(0.8), constant(3.0), constant(3.0))
+    world = World((drafter,), lambda n: 5 + 0.02 * n, noise=0.0)
+    best, goodput = best_fixed(world, 2000, most=6)
+    config = config_of(world, length="trend", speculation_length=4)
+    found = simulate(world, 6000, make_policy(config, world.costs()))
+    late = found.lengths[len(found.lengths) // 2 :]
+    assert best <= 3
+    assert sum(late) / len(late) > best + 4
+    assert found.goodput(len(found.lengths) // 2) < 0.8 * goodput
+    ours = simulate(world, 2000)
+    assert ours.goodput() > 0.97 * goodput
