@@ -169,7 +169,7 @@ def test_another_run_during_a_proof_is_left_alone(store: RunStore) -> None:
 
 
 def test_settings_that_would_not_be_lossless_grey_run_with_the_reason() -> None:
-    said, button, _, rules = checked(form_values(verify="mss"))
+    said, button, _, rules, *_ = checked(form_values(verify="mss"))
     assert "lossless choices are" in said["lines"]["0"]["text"] and button.interactive is False
     assert any("mss (not lossless" in label for label, _ in rules.choices)
     said, button, *_ = checked(form_values(verify="mss", temperature=0.8, draft="sampled"))

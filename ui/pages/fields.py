@@ -15,26 +15,29 @@ import gradio as gr
 from gradio.components import Component
 
 from core.config import (
-    COMBINES,
-    DRAFTS,
     LENGTHS,
     MAX_SPECULATION_LENGTH,
-    VERIFIES,
+    MAX_TREE_NODES,
     SpeculationConfig,
-    lossless_rules,
     parse_field,
 )
-from core.errors import ConfigError
+from ui.pages.menus import (
+    FOLLOWERS,
+    combine_choices,
+    draft_choices,
+    idle_fields,
+    pipeline_choices,
+    verify_choices,
+    weights_choices,
+)
 from ui.pages.slider import Slider
 
 __all__ = [
     "FIELD_NAMES",
     "MEANINGS",
     "config_of",
-    "draft_choices",
     "field_controls",
     "values_of",
-    "verify_choices",
     "whole",
 ]
 
@@ -47,11 +50,17 @@ MEANINGS = {
     "draft": "How an SSM picks: its top k, with the LLM's own noise (coupled), or drawn.",
     "expansion": "Children per node at each depth: 1,1,3 is a chain that splits in three.",
     "max_tree_nodes": "Tokens verified in one LLM pass: a number, auto (by cost) or uncut.",
-    "combine": "How several drafts become one tree.",
-    "length": "Who decides how many tokens are drafted ahead.",
-    "speculation_length": "Tokens drafted ahead in a round; 0 is plain decoding.",
+    "combine": "Drafts to one tree: all of them (union), a vote for one, its dial, or a pool.",
+    "weights": "Whose word counts: by how well an SSM foretold the text, or by votes won.",
+    "vote_nodes": "Nodes that vote_tree keeps: few is close to a vote, all is the union.",
+    "eta": "How far a won vote moves a weight: 0.1 multiplies or divides it by 1.1.",
+    "weight_bounds": "Lowest and highest weight of an SSM; their mean is 1.",
+    "length": "Who decides how far to draft: you (fixed), or a rule that measures or stops.",
+    "speculation_length": "Tokens drafted ahead in a round (trend: in the first); 0 is plain.",
     "max_speculation_length": "Upper bound for whoever decides the length.",
+    "confidence_threshold": "A draft stops behind a token that its SSM scores under this.",
     "verify": "How the LLM accepts: by its best token, by its seeded draw, or by coins (mss).",
+    "pipeline": "Draft while the LLM verifies: for others (across) or for the next round (ahead).",
     "carry_over": "Keep what was learned about the drafters for the next run.",
     "record_top_k": "Alternatives kept for every node, for the inspector; 0 keeps none.",
 }
@@ -59,35 +68,46 @@ MEANINGS = {
 
 def field_controls(config: SpeculationConfig, drafter_names: Sequence[str]) -> dict[str, Component]:
     """A control for each field, in the order of the dataclass; build inside a layout."""
-    shown = values_of(config, drafter_names)
+    shown = dict(zip(FIELD_NAMES, values_of(config, drafter_names), strict=True))
+    idle = idle_fields(shown)
     return {
-        name: _control(name, value, drafter_names)
-        for name, value in zip(FIELD_NAMES, shown, strict=True)
+        name: _control(name, value, drafter_names, idle.get(name, ""))
+        for name, value in shown.items()
     }
 
 
-def _control(name: str, value: Any, drafter_names: Sequence[str]) -> Component:
+def _control(name: str, value: Any, drafter_names: Sequence[str], idle: str) -> Component:
+    """`idle`: why it changes nothing as the page opens, empty where it matters."""
     depth = {"step": 1, "maximum": MAX_SPECULATION_LENGTH}
     kinds: dict[str, tuple[type[Component], dict[str, Any]]] = {
         "drafters": (gr.CheckboxGroup, {"choices": [*drafter_names, NGRAM]}),
         "draft": (gr.Dropdown, {"choices": draft_choices(0.0)}),
         "verify": (gr.Dropdown, {"choices": verify_choices("auto", 0.0)}),
-        "combine": (gr.Dropdown, {"choices": list(COMBINES)}),
+        "combine": (gr.Dropdown, {"choices": combine_choices("auto", "auto", 0.0)}),
+        "weights": (gr.Dropdown, {"choices": weights_choices("union")}),
+        "vote_nodes": (Slider, {"minimum": 1, "maximum": MAX_TREE_NODES, "step": 1}),
+        "eta": (Slider, {"minimum": 0.01, "maximum": 1, "step": 0.01}),
         "length": (gr.Dropdown, {"choices": list(LENGTHS)}),
         "max_tree_nodes": (gr.Dropdown, {"choices": TREE_SIZES, "allow_custom_value": True}),
         "speculation_length": (Slider, {"minimum": 0, **depth}),
         "max_speculation_length": (Slider, {"minimum": 1, **depth}),
+        "confidence_threshold": (Slider, {"minimum": 0, "maximum": 1, "step": 0.05}),
+        "pipeline": (gr.Dropdown, {"choices": pipeline_choices()}),
         "carry_over": (gr.Checkbox, {}),
         "record_top_k": (Slider, {"minimum": 0, "maximum": 50, "step": 1}),
     }
     kind, options = kinds.get(name, (gr.Textbox, {}))
     shown = value if name in kinds else str(value)
-    label, info = name, MEANINGS.get(name, "")
-    return kind(value=shown, label=label, info=info, elem_id=f"field-{name}", **options)
+    if name in FOLLOWERS:
+        options["interactive"] = not idle
+    info = idle or MEANINGS.get(name, "")
+    return kind(value=shown, label=name, info=info, elem_id=f"field-{name}", **options)
 
 
 def _text(value: Any) -> str:
-    return ",".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)
+    if isinstance(value, (tuple, list)):
+        return ",".join(f"{part:g}" for part in value)
+    return str(value)
 
 
 def config_of(values: Sequence[Any]) -> SpeculationConfig:
@@ -114,7 +134,7 @@ def values_of(config: SpeculationConfig, drafter_names: Sequence[str]) -> list[A
         value = getattr(config, name)
         if name == "drafters":
             value = _drafters_shown(value, drafter_names)
-        elif name in ("expansion", "max_tree_nodes"):
+        elif name in ("expansion", "max_tree_nodes", "weight_bounds"):
             value = _text(value)
         values.append(value)
     return values
@@ -126,36 +146,3 @@ def _drafters_shown(drafters: tuple[str, ...], names: Sequence[str]) -> list[str
         whole = {"all": list(names), "first": list(names[:1])}
         wanted += whole.get(drafter, [drafter])
     return [name for name in (*names, NGRAM) if name in wanted]
-
-
-def draft_choices(temperature: float, verify: str = "auto") -> list[tuple[str, str]]:
-    """Draft kinds with a label; one that is refused at this temperature, or would not be lossless
-    with this rule, says so."""
-    return [(_draft_label(draft, verify, temperature), draft) for draft in DRAFTS]
-
-
-def _draft_label(draft: str, verify: str, temperature: float) -> str:
-    if draft != "auto" and not lossless_rules(draft, temperature):
-        return f"{draft} (refused at temperature {temperature:g}: every draw is the best token)"
-    if not _lossless(draft, verify, temperature):
-        return f"{draft} (not lossless with verify {verify} at temperature {temperature:g})"
-    return draft
-
-
-def verify_choices(draft: str, temperature: float) -> list[tuple[str, str]]:
-    """Rules with a label; one that would not be lossless with this draft kind says so."""
-    return [(_verify_label(rule, draft, temperature), rule) for rule in VERIFIES]
-
-
-def _verify_label(rule: str, draft: str, temperature: float) -> str:
-    if not _lossless(draft, rule, temperature):
-        return f"{rule} (not lossless with draft {draft} at temperature {temperature:g})"
-    return rule
-
-
-def _lossless(draft: str, verify: str, temperature: float) -> bool:
-    try:
-        SpeculationConfig(draft=draft, verify=verify).resolved(temperature)
-    except ConfigError:
-        return False
-    return True

@@ -17,23 +17,31 @@ from core.config import PRESETS, Request, SamplingParams, SpeculationConfig
 from core.errors import ConfigError
 from ui.pages.fields import (
     FIELD_NAMES,
+    MEANINGS,
     config_of,
-    draft_choices,
     field_controls,
     values_of,
-    verify_choices,
     whole,
+)
+from ui.pages.menus import (
+    FOLLOWERS,
+    combine_choices,
+    draft_choices,
+    idle_fields,
+    verify_choices,
+    weights_choices,
 )
 from ui.pages.slider import Slider
 
 __all__ = [
     "EXAMPLES",
+    "FOLLOWED",
     "OWN",
     "SAMPLING_NAMES",
     "Form",
     "build_form",
     "build_prompt",
-    "choices_for",
+    "followed",
     "own_preset",
     "preset_config",
     "preset_values",
@@ -111,7 +119,7 @@ def build_form(
         choices=[*PRESETS, OWN],
         value=preset,
         label="Preset",
-        info="autoregressive is the LLM alone; specinfer a tree from all SSMs.",
+        info="autoregressive: the LLM alone; specinfer: a tree; minions: a vote; best: measured.",
         elem_id="preset",
     )
     with gr.Accordion("Sampling", open=False):
@@ -217,12 +225,36 @@ def validity(values: Sequence[Any]) -> str:
     return ""
 
 
-def choices_for(values: Sequence[Any]) -> tuple[gr.Dropdown, gr.Dropdown]:
-    """The draft and verify menus: each marks what the other, and the temperature, rule out."""
+def followed(values: Sequence[Any]) -> dict[str, Component]:
+    """Field -> what becomes of its control with these settings, for every name in FOLLOWED.
+
+    Menus mark what the other settings rule out; a control that changes nothing is greyed, with the
+    reason in the place of its meaning.
+    """
     by_name = dict(zip(SAMPLING_NAMES, values[1:], strict=False))
     fields = dict(zip(FIELD_NAMES, values[1 + len(SAMPLING_NAMES) :], strict=True))
     temperature = float(by_name["temperature"] or 0.0)
-    return (
-        gr.Dropdown(choices=draft_choices(temperature, fields["verify"] or "auto")),
-        gr.Dropdown(choices=verify_choices(fields["draft"] or "auto", temperature)),
-    )
+    draft, verify = fields["draft"] or "auto", fields["verify"] or "auto"
+    combine = fields["combine"] or "union"
+    made: dict[str, Component] = {
+        "draft": gr.Dropdown(choices=draft_choices(temperature, verify, combine)),
+        "verify": gr.Dropdown(choices=verify_choices(draft, temperature, combine)),
+        "combine": gr.Dropdown(choices=combine_choices(draft, verify, temperature)),
+    }
+    idle = idle_fields(fields)
+    for name in FOLLOWERS:
+        told: dict[str, Any] = {
+            "interactive": name not in idle,
+            "info": idle.get(name, MEANINGS[name]),
+        }
+        made[name] = (
+            gr.Dropdown(choices=weights_choices(combine), **told)
+            if name == "weights"
+            else gr.Textbox(**told)
+            if name in ("expansion", "weight_bounds")
+            else gr.Slider(**told)
+        )
+    return made
+
+
+FOLLOWED = ("draft", "verify", "combine", *FOLLOWERS)

@@ -12,8 +12,9 @@ from ui.messages import Line
 from ui.pages.board import Values, wire_board
 from ui.pages.form import (
     EXAMPLES,
+    FOLLOWED,
     OWN,
-    choices_for,
+    followed,
     preset_values,
     request_of,
     validity,
@@ -124,10 +125,10 @@ def mended(live: Live, desk: Desk) -> Any:
 
 
 def checked(values: Sequence[Any]) -> list[Any]:
-    """What the settings allow: the reason against Run, Run itself, the draft and verify menus."""
+    """What the settings allow: the reason against Run, Run itself, the controls that follow."""
     reason = validity(values)
     lines = [Line("error", reason)] if reason else []
-    return [notice_value(lines), gr.Button(interactive=not reason), *choices_for(values)]
+    return [notice_value(lines), gr.Button(interactive=not reason), *followed(values).values()]
 
 
 # -- wiring --
@@ -174,7 +175,7 @@ def _wire_form(live: Live, own: gr.BrowserState) -> None:
         "queue": False,
         "trigger_mode": "always_last",
     }
-    menus = [live.validity, live.run, form.fields["draft"], form.fields["verify"]]
+    menus = [live.validity, live.run, *(form.fields[name] for name in FOLLOWED)]
     answers = [*menus, live.board.notice]
     controls: tuple[Any, ...] = (*form.sampling.values(), *form.fields.values())
     for control in controls:

@@ -1,0 +1,140 @@
+"""What each setting allows the others: menus that mark what would not be lossless, and controls
+that do not matter for the rule that was chosen.
+
+Knows core's validity matrix and the fields' names; no component and no engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from core.choices import WEIGHTED_COMBINES
+from core.config import (
+    COMBINES,
+    DRAFTS,
+    PIPELINES,
+    VERIFIES,
+    WEIGHTS,
+    SpeculationConfig,
+    lossless_rules,
+)
+from core.errors import ConfigError
+
+__all__ = [
+    "FOLLOWERS",
+    "combine_choices",
+    "draft_choices",
+    "idle_fields",
+    "pipeline_choices",
+    "verify_choices",
+    "weights_choices",
+]
+
+Choices = list[tuple[str, str]]
+
+WORKING_PIPELINES = ("off",)
+
+FOLLOWERS = (
+    "expansion",
+    "weights",
+    "vote_nodes",
+    "eta",
+    "weight_bounds",
+    "speculation_length",
+    "confidence_threshold",
+)
+"""Fields that some choice of another field makes idle."""
+
+
+# -- menus --
+
+
+def draft_choices(temperature: float, verify: str = "auto", combine: str = "union") -> Choices:
+    """Draft kinds with a label; one that is refused at this temperature, or would not be lossless
+    with this rule, says so."""
+    return [(_draft_label(draft, verify, temperature, combine), draft) for draft in DRAFTS]
+
+
+def _draft_label(draft: str, verify: str, temperature: float, combine: str) -> str:
+    if draft != "auto" and not lossless_rules(draft, temperature, combine):
+        return f"{draft} (refused at temperature {temperature:g}: every draw is the best token)"
+    if not _lossless(draft, verify, temperature, combine):
+        return f"{draft} (not lossless with verify {verify}{_at(temperature, combine)})"
+    return draft
+
+
+def verify_choices(draft: str, temperature: float, combine: str = "union") -> Choices:
+    """Rules with a label; one that would not be lossless with this draft kind says so."""
+    return [(_verify_label(rule, draft, temperature, combine), rule) for rule in VERIFIES]
+
+
+def _verify_label(rule: str, draft: str, temperature: float, combine: str) -> str:
+    if not _lossless(draft, rule, temperature, combine):
+        return f"{rule} (not lossless with draft {draft}{_at(temperature, combine)})"
+    return rule
+
+
+def combine_choices(draft: str, verify: str, temperature: float) -> Choices:
+    """Combine rules with a label: what is voted on or pooled is no draw any more, so that rules
+    made for draws are not lossless with it."""
+    return [(_combine_label(rule, draft, verify, temperature), rule) for rule in COMBINES]
+
+
+def _combine_label(rule: str, draft: str, verify: str, temperature: float) -> str:
+    if _lossless(draft, verify, temperature, rule):
+        return rule
+    if not _lossless(draft, verify, temperature, "union"):
+        return rule  # not its fault: the draft and verify menus say whose
+    return f"{rule} (not lossless with verify {verify}: what is chosen is no draw any more)"
+
+
+def weights_choices(combine: str) -> Choices:
+    """`paper` rewards whoever wins a vote: without a winner its weights never move."""
+    moves = combine == "vote" or combine not in WEIGHTED_COMBINES
+    still = f"paper (stays even: {combine} has no winner to reward)"
+    return [(rule if rule != "paper" or moves else still, rule) for rule in WEIGHTS]
+
+
+def pipeline_choices() -> Choices:
+    """Every name, those that do nothing yet marked."""
+    return [
+        (name if name in WORKING_PIPELINES else f"{name} (not built yet: runs as off)", name)
+        for name in PIPELINES
+    ]
+
+
+def _at(temperature: float, combine: str) -> str:
+    with_rule = "" if combine == "union" else f" and combine {combine}"
+    return f"{with_rule} at temperature {temperature:g}"
+
+
+def _lossless(draft: str, verify: str, temperature: float, combine: str) -> bool:
+    try:
+        SpeculationConfig(draft=draft, verify=verify, combine=combine).resolved(temperature)
+    except ConfigError:
+        return False
+    return True
+
+
+# -- fields that do not matter --
+
+
+def idle_fields(fields: Mapping[str, Any]) -> dict[str, str]:
+    """Field -> why it changes nothing with these settings; fields that matter are left out."""
+    combine, weights, length = fields["combine"], fields["weights"], fields["length"]
+    idle: dict[str, str] = {}
+    if combine == "vote":
+        idle["expansion"] = "Not used: a vote is over sequences, one token a step."
+    if combine not in WEIGHTED_COMBINES:
+        idle["weights"] = f"Not used: {combine} weighs nobody; vote, vote_tree and log_pool do."
+    if combine != "vote_tree":
+        idle["vote_nodes"] = f"Not used: vote_tree keeps a number of nodes, {combine} does not."
+    if combine != "vote" or weights != "paper":
+        reason = "Not used: only weights=paper in a vote rewards and bounds."
+        idle |= {"eta": reason, "weight_bounds": reason}
+    if length == "goodput":
+        idle["speculation_length"] = "Not used: goodput finds the length itself."
+    if length != "confidence":
+        idle["confidence_threshold"] = f"Not used: length is {length}, not confidence."
+    return idle
