@@ -1,0 +1,105 @@
+"""Stopping a draft for what was drawn keeps the LLM's distribution exactly (ALGORITHMS 2): whole
+production rounds under the enumerating noise, with the stops of `confidence` and `goodput`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from core.config import SpeculationConfig
+from core.costs import Acceptance, Costs
+from core.length import Choice, Confidence, LengthPolicy, RoundOutcome, Stop
+from core.length.bound import Step
+from core.length.rule import StepRule, Terms
+from tests.laws.law3_cases import EXACT, NOTICED, case, deviation
+
+
+class Given:
+    """A policy with a given stop, which learns nothing: every branch must see the same one."""
+
+    def __init__(self, length: int, stop: Stop) -> None:
+        self._choice = Choice(length, stop=stop)
+
+    def choose(self) -> Choice:
+        return self._choice
+
+    def observe(self, outcome: RoundOutcome) -> None:
+        """Nothing is learnt."""
+
+
+def step_rule(price: float) -> StepRule:
+    steps = (Step(0.1, 0.9), Step(1.0, 0.5), Step(1.0, 0.5))
+    terms = {f"model-{i}": Terms(Acceptance(), steps, 1.0, 3) for i in range(4)}
+    return StepRule(terms, price, 0.5)
+
+
+class Fickle(StepRule):
+    """The control: it looks at what it has just drawn before it lets it be verified."""
+
+    def keeps(self, drafter: str, depth: int, chance: float) -> bool:
+        return chance > 0.4
+
+
+def use(monkeypatch: pytest.MonkeyPatch, stop: Stop) -> list[bool]:
+    """Every run gets this stop; the answers of its `steps` and `grows` as they are given."""
+    answers: list[bool] = []
+
+    class Told:
+        def grows(self, score: float) -> bool:
+            answers.append(stop.grows(score))
+            return answers[-1]
+
+        def steps(self, drafter: str, depth: int, chances: Sequence[float]) -> bool:
+            answers.append(stop.steps(drafter, depth, chances))
+            return answers[-1]
+
+        def keeps(self, drafter: str, depth: int, chance: float) -> bool:
+            return stop.keeps(drafter, depth, chance)
+
+    def make(config: SpeculationConfig, costs: Costs) -> LengthPolicy:
+        return Given(config.speculation_length, Told())
+
+    monkeypatch.setattr("core.length.LENGTH_POLICIES", {"fixed": make})
+    return answers
+
+
+def confidence(threshold: float) -> Stop:
+    stop = Confidence(SpeculationConfig(confidence_threshold=threshold)).choose().stop
+    assert stop is not None
+    return stop
+
+
+STOPS: dict[str, Stop] = {"confidence": confidence(0.4), "goodput": step_rule(0.2)}
+SHAPES = {"chain": (1, "sampled_iid", (1, 1, 1)), "siblings": (1, "sampled", (2, 1))}
+
+
+@pytest.mark.parametrize("verify", ["mss", "traversal"])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("stop", STOPS)
+def test_a_stopped_draft_is_plain_sampling(
+    stop: str, shape: str, verify: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = use(monkeypatch, STOPS[stop])
+    assert deviation(case(*SHAPES[shape], verify=verify), rounds=1, count=4) <= EXACT
+    assert {True, False} <= set(answers), "it must have stopped some drafts, and not all"
+
+
+def test_two_drafters_and_two_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = use(monkeypatch, STOPS["goodput"])
+    two = case(2, "sampled_iid", (1, 1), verify="mss")
+    assert deviation(two, rounds=1, count=3) <= EXACT
+    chain = case(1, "sampled_iid", (1, 1), verify="mss")
+    assert deviation(chain, rounds=2, count=4) <= EXACT
+    assert {True, False} <= set(answers)
+
+
+def test_control_a_drawn_token_dropped_for_its_chance_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fickle = Fickle(step_rule(0.2)._terms, 0.2, 0.5)
+    use(monkeypatch, fickle)
+    drawn = case(1, "sampled_iid", (2,), verify="mss")
+    assert deviation(drawn, rounds=1, count=2) <= EXACT, "the engine does not ask"
+    monkeypatch.setattr("core.turn.KEEPS_ALL", ())
+    assert deviation(drawn, rounds=1, count=2) > NOTICED

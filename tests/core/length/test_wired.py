@@ -1,0 +1,118 @@
+"""The policies in the engine: the text is plain decoding's, and what was chosen is told."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from core import Engine, Request, SamplingParams, SpeculationConfig
+from core.config import LENGTHS
+from core.costs import NODE_COUNTS, VerifyCosts
+from core.events import Drafted, Event, RoundCompleted, RunStarted
+from core.length import LENGTH_POLICIES, Choice, RoundOutcome
+from tests.core.engines import engine_of, tables
+
+NEW = SamplingParams(40, seed=1)
+TREE = SpeculationConfig(expansion=(2, 1), max_speculation_length=6, speculation_length=3)
+
+
+@pytest.fixture(autouse=True)
+def given_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables cost nothing worth measuring."""
+    table = VerifyCosts({n: 1.0 + 0.01 * n for n in NODE_COUNTS}, 64)
+    monkeypatch.setattr("core.costs.ledger.measure_verify_costs", lambda llm: table)
+
+
+def engine() -> Engine:
+    return engine_of(*tables(3, context=128))
+
+
+def run(engine: Engine, config: SpeculationConfig, sampling: SamplingParams = NEW) -> list[Event]:
+    return list(engine.generate(Request("w1 w2 w3", sampling, config)))
+
+
+def ids(events: list[Event]) -> list[int]:
+    return [token for e in events if isinstance(e, RoundCompleted) for token in e.token_ids]
+
+
+def rounds(events: list[Event]) -> list[RoundCompleted]:
+    return [event for event in events if isinstance(event, RoundCompleted)]
+
+
+def test_every_length_of_the_configuration_has_a_policy() -> None:
+    assert set(LENGTH_POLICIES) == set(LENGTHS)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("combine", ["union", "vote", "vote_tree", "log_pool"])
+@pytest.mark.parametrize("length", LENGTHS)
+def test_the_text_is_plain_decodings(length: str, combine: str, temperature: float) -> None:
+    one = engine()
+    sampling = dataclasses.replace(NEW, temperature=temperature)
+    plain = run(one, SpeculationConfig.preset("autoregressive"), sampling)
+    config = dataclasses.replace(TREE, length=length, combine=combine)
+    for _ in range(2):
+        assert ids(run(one, config, sampling)) == ids(plain)
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_the_chosen_length_bounds_every_draft_and_is_told(length: str) -> None:
+    events = run(engine(), dataclasses.replace(TREE, length=length))
+    done = rounds(events)
+    drafted = [event for event in events if isinstance(event, Drafted)]
+    for draft, end in zip(drafted, done, strict=True):
+        depths = [depth for record in draft.drafts for depth in record.depths]
+        assert max(depths, default=0) <= end.speculation_length
+    for before, after in zip(done, done[1:], strict=False):
+        assert after.speculation_length == before.next_speculation_length
+
+
+def test_goodput_tells_its_estimates_and_predicts_rounds() -> None:
+    done = rounds(run(engine(), dataclasses.replace(TREE, length="goodput")))
+    for event in done:
+        assert [e.length for e in event.estimates] == list(range(len(event.estimates)))
+        assert event.length_reason
+        assert event.predicted_ms > 0
+
+
+def test_goodput_bounds_its_tree_by_what_was_measured() -> None:
+    (started, *_) = run(engine(), dataclasses.replace(TREE, length="goodput"))
+    assert isinstance(started, RunStarted)
+    assert started.config["speculation"]["max_tree_nodes"] == 64
+
+
+@pytest.mark.parametrize("length", ["trend", "goodput"])
+def test_a_configured_length_of_0_is_plain_only_where_it_is_read(length: str) -> None:
+    config = SpeculationConfig(speculation_length=0, length=length)
+    assert rounds(run(engine(), config))[0].speculation_length > 0
+    for plain in ("fixed", "confidence"):
+        config = SpeculationConfig(speculation_length=0, length=plain)
+        assert {event.speculation_length for event in rounds(run(engine(), config))} == {0}
+
+
+def test_acceptance_and_costs_are_told_to_the_policy() -> None:
+    one = engine()
+    run(one, dataclasses.replace(TREE, length="goodput", carry_over=True))
+    assert set(one.costs.carried) == {"same", "ssm-2", "ssm-3"}
+    same = one.costs.drafting("same")
+    assert same.start.value and same.prefill.value
+    assert one.costs.carried["same"].rates.upto(1)[0] > 0.7, "it is the LLM itself"
+
+
+@pytest.mark.parametrize(("drafters", "nodes"), [({"same"}, 6), ({"same", "ssm-2"}, 3), (None, 2)])
+def test_the_node_budget_is_divided_among_who_drafts(
+    drafters: set[str] | None, nodes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Given:
+        def choose(self) -> Choice:
+            return Choice(6, drafters=frozenset(drafters) if drafters else None)
+
+        def observe(self, outcome: RoundOutcome) -> None:
+            """Nothing is learnt."""
+
+    monkeypatch.setattr("core.length.LENGTH_POLICIES", {"fixed": lambda config, costs: Given()})
+    events = run(engine(), dataclasses.replace(TREE, expansion=(1,), max_tree_nodes=6))
+    first = next(event for event in events if isinstance(event, Drafted))
+    assert {draft.drafter for draft in first.drafts} == (drafters or {"same", "ssm-2", "ssm-3"})
+    assert {len(draft.token_ids) for draft in first.drafts} == {nodes}
