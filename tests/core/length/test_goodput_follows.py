@@ -101,6 +101,34 @@ def test_verification_that_becomes_dear_is_noticed() -> None:
     assert result.goodput(60) >= 0.96 * best_fixed(world, 1500, most=8)[1]
 
 
+# -- drafters that fail --
+
+
+def test_a_drafter_that_fails_makes_room_for_the_others() -> None:
+    """`a` is the better one, and answers no more from round 60 on."""
+    lost = World((drafter("b", 0.7, 0.5, 0.5),), linear(5, 0.1))
+    both = World(
+        (drafter("a", 0.9, 0.5, 0.5, "x"), drafter("b", 0.7, 0.5, 0.5, "x")), linear(5, 0.1)
+    )
+    policy = make_policy(config_of(both), both.costs())
+    before = simulate(both, 200, policy)
+    assert before.choices[-1].drafters == {"a"}
+    after = simulate(lost, 600, policy)
+    assert after.choices[-1].drafters == {"b"}
+    assert after.lengths[-1] > 0
+
+
+def test_without_its_only_drafter_it_says_plain_decoding() -> None:
+    policy = make_policy(config_of(CHEAP), CHEAP.costs())
+    assert simulate(CHEAP, 200, policy).lengths[-1] > 0
+    after = simulate(World((), CHEAP.verify), 30, policy)
+    assert {
+        length
+        for length, choice in zip(after.lengths[4:], after.choices[4:], strict=True)
+        if "tried again" not in choice.reason
+    } == {0}
+
+
 # -- probes --
 
 
