@@ -18,7 +18,6 @@ from core.config import Request, SamplingParams, SpeculationConfig
 from core.events import (
     Combined,
     Drafted,
-    DraftRecord,
     Event,
     RoundCompleted,
     RunCancelled,
@@ -31,6 +30,7 @@ from core.events import (
     Verified,
 )
 from core.metrics import StatsFold
+from tests.synthetic_drafts import Drafting
 from tests.synthetic_parts import (
     HOSTILE_TEXTS,
     MAX_NODES,
@@ -40,13 +40,21 @@ from tests.synthetic_parts import (
     models,
     vocabulary,
 )
+from tests.synthetic_rules import (
+    MINIONS,
+    Ballot,
+    Mechanisms,
+    ahead_of,
+    chosen,
+    estimates,
+    rewarded,
+)
 
-__all__ = ["DRAFTERS", "ENDINGS", "HOSTILE_TEXTS", "synthetic_run"]
+__all__ = ["DRAFTERS", "ENDINGS", "HOSTILE_TEXTS", "MINIONS", "Mechanisms", "synthetic_run"]
 
 DRAFTERS = ("ssm-code", "ssm-dialogue", "ssm-stories")
 ENDINGS = ("completed", "cancelled", "failed", "cut")
 
-EXPANSION = (1, 1, 3, 1, 1, 1)
 PLAIN_EVERY = 7
 
 
@@ -57,24 +65,31 @@ def synthetic_run(
     run_id: str | None = None,
     end: str = "completed",
     hostile: bool = False,
+    mechanisms: Mechanisms | None = None,
 ) -> list[Event]:
     """The events of one SYNTHETIC run of `rounds` rounds.
 
     `end` is one of ENDINGS: `cut` has no last event, as after a crash. `hostile` puts markup,
     template syntax, control and bidi characters and very long tokens into every kind of text.
-    About four tokens a round; without drafters every round is plain.
+    About four tokens a round; without drafters every round is plain. `mechanisms` adds votes, a
+    length controller's estimates, drafts made ahead and a drafter that fails.
     """
     if end not in ENDINGS:
         raise ValueError(f"end is {end!r}: one of {', '.join(ENDINGS)}")
-    maker = _Maker(run_id or f"synthetic-{seed}", drafters, random.Random(seed), hostile)
+    maker = _Maker(run_id or f"synthetic-{seed}", drafters, seed, hostile)
+    maker.uses = mechanisms or Mechanisms()
     return list(maker.events(rounds, seed, end))
 
 
-class _Maker:
-    def __init__(
-        self, run_id: str, drafters: tuple[str, ...], rng: random.Random, hostile: bool
-    ) -> None:
-        self.run_id, self.drafters, self.rng, self.hostile = run_id, drafters, rng, hostile
+class _Maker(Drafting):
+    def __init__(self, run_id: str, drafters: tuple[str, ...], seed: int, hostile: bool) -> None:
+        self.run_id, self.drafters, self.hostile = run_id, drafters, hostile
+        self.rng = rng = random.Random(seed)
+        self.uses = Mechanisms()
+        self.forward = (0.0, 0.0)
+        self.last_end = 0.0
+        self.winner = ""
+        self.shares: list[float] = []
         self.bytes = vocabulary(hostile)
         self.texts = [token.decode("utf-8", "replace") for token in self.bytes]
         self.target = Target(rng, hostile)
@@ -85,7 +100,7 @@ class _Maker:
         self.position = 0
         self.committed = 0
         self.root = 1
-        self.weights = {name: 1 / len(drafters) for name in drafters}
+        self.weights = dict.fromkeys(drafters, 1.0)
 
     def events(self, rounds: int, seed: int, end: str) -> Iterator[Event]:
         yield self._seen(self._started(rounds, seed))
@@ -113,7 +128,13 @@ class _Maker:
             prompt=prompt,
             sampling=SamplingParams(max_new_tokens=rounds * 8 + 1),
             speculation=SpeculationConfig(
-                drafters=self.drafters, expansion=EXPANSION, record_top_k=3
+                drafters=self.drafters,
+                expansion=self.shape,
+                record_top_k=3,
+                combine=self.uses.combine,
+                weights="paper" if self.uses.combine == "vote" else "full_information",
+                length=self.uses.length,
+                pipeline=self.uses.pipeline,
             ),
         )
         plain = asked.to_plain()
@@ -140,73 +161,29 @@ class _Maker:
     # -- one round --
 
     def _round(self, number: int, cut: bool) -> Iterator[Event]:
-        self.target.extend(self.committed + len(EXPANSION) + 2)
+        self.target.extend(self.committed + len(self.shape) + 2)
         plain = not self.drafters or number % PLAIN_EVERY == PLAIN_EVERY - 1
         spans: list[Span] = []
         if number == 0:
             spans.append(self._span("llm", "prefill", 8.0))
-        drafts = () if plain else tuple(self._draft(name, spans) for name in self.drafters)
+        drafts = () if plain else self._drafts(number, spans)
         yield self._seen(Drafted(**self._head(), round=number, drafts=drafts))
-        tree = MergedTree()
-        for draft in drafts:
-            tree.add(draft)
+        ballot = chosen(self.uses.combine, drafts, self.weights)
+        tree, self.winner = ballot.tree, ballot.winner
         spans.append(self._span("combine", "combine", 0.1))
-        yield self._seen(self._combined(number, tree))
+        yield self._seen(self._combined(number, ballot))
         spans.append(self._span("llm", "forward", 6.0))
+        self.forward = spans[-1].start_ms, spans[-1].end_ms
         spans.append(self._span("verify", "verify", 0.3))
         verified = self._verified(number, tree)
         yield self._seen(verified)
         spans.append(self._span("commit", "commit", 0.2))
-        yield self._seen(self._completed(number, verified, 0 if plain else 6, cut, spans))
-
-    def _draft(self, name: str, spans: list[Span]) -> DraftRecord:
-        skill = 0.75 - 0.05 * self.drafters.index(name)
-        names = ("token_ids", "parents", "depths", "scores", "qs", "ranks")
-        lists: dict[str, list[Any]] = {name: [] for name in names}
-        tokens = lists["token_ids"]
-        frontier = [(-1, True)]
-        for depth, width in enumerate(EXPANSION, start=1):
-            deeper = []
-            for parent, on_path in frontier:
-                for rank, (token, right) in enumerate(self._guesses(depth, width, on_path, skill)):
-                    score = round(self.rng.uniform(0.1, 0.9) / (rank + 1), 6)
-                    deeper.append((len(tokens), right))
-                    for values, value in zip(
-                        lists.values(), (token, parent, depth, score, 1.0, rank), strict=True
-                    ):
-                        values.append(value)
-            frontier = deeper
-        own = (
-            self._span(name, "catch_up", 0.4),
-            self._span(name, "draft", 0.5 * len(EXPANSION)),
-        )
-        spans += own
-        return DraftRecord(
-            drafter=name,
-            texts=self._shown(tokens),
-            drafted_ahead=False,
-            spans=own,
-            **{field: tuple(values) for field, values in lists.items()},
+        yield self._seen(
+            self._completed(number, verified, 0 if plain else len(self.shape), cut, spans)
         )
 
-    def _guesses(
-        self, depth: int, width: int, on_path: bool, skill: float
-    ) -> Iterator[tuple[int, bool]]:
-        """`width` different tokens, the right one among them if the drafter gets this far."""
-        where = self.committed + depth - 1
-        hard = 0.8 * self.target.hardness[where] + 0.2 * self.rng.random()
-        place = self.rng.randrange(width) if on_path and hard < skill else -1
-        for rank in range(width):
-            right = rank == place
-            token = self.target.token_ids[where] if right else self._wrong(where, rank)
-            yield token, right
-
-    def _wrong(self, where: int, rank: int) -> int:
-        # Drafters share three candidates, so that they often agree on a wrong token too.
-        step = 1 + 3 * rank + self.rng.randrange(3)
-        return 1 + (self.target.token_ids[where] - 1 + step) % (len(self.bytes) - 1)
-
-    def _combined(self, number: int, tree: MergedTree) -> Combined:
+    def _combined(self, number: int, ballot: Ballot) -> Combined:
+        tree = ballot.tree
         return Combined(
             **self._head(),
             round=number,
@@ -218,6 +195,11 @@ class _Maker:
             dropped=tuple(tree.dropped),
             root_token_id=self.root,
             root_text=self.texts[self.root],
+            rule=self.uses.combine,
+            weights=dict(self.weights) if self.uses.weighs else {},
+            masses=ballot.masses,
+            dropped_masses=ballot.dropped_masses,
+            winner=ballot.winner,
         )
 
     def _verified(self, number: int, tree: MergedTree) -> Verified:
@@ -276,7 +258,8 @@ class _Maker:
         first = self.position + self.committed
         self.committed += count
         self.root = tokens[-1]
-        self._learn()
+        self._learn(len(verified.outcomes), len(verified.path))
+        following = 0 if not self.drafters else len(self.shape)
         return RoundCompleted(
             **self._head(),
             round=number,
@@ -287,20 +270,46 @@ class _Maker:
             num_accepted=accepted - lost,
             num_cut=lost,
             speculation_length=length,
-            next_speculation_length=0 if not self.drafters else len(EXPANSION),
+            next_speculation_length=following,
             weights=dict(self.weights),
             temperatures=dict.fromkeys(self.drafters, 1.0 + 0.01 * number),
             spans=tuple(spans),
             kv_used=first + count,
             kv_capacity=self.position + 8 * number + 64,
+            **self._told(number, following, spans),
         )
+
+    def _told(self, number: int, following: int, spans: list[Span]) -> dict[str, Any]:
+        """What a length controller, drafts made ahead and a failed drafter leave behind."""
+        told: dict[str, Any] = {}
+        if self.uses.length != "fixed":
+            told["length_reason"] = f"{following} stays: SYNTHETIC reason of round {number}"
+            told["estimates"] = estimates(number)
+            told["predicted_ms"] = round(9.0 + 0.25 * (number % 4), 6)
+        early = [s for s in spans if s.lane in self.drafters and s.start_ms < self.last_end]
+        told["ahead"] = tuple(
+            ahead_of(span.lane, number, span.end_ms - span.start_ms) for span in early
+        )
+        if number == self.uses.loses:
+            name = self.drafters[-1]
+            failure = HOSTILE_TEXTS[0] if self.hostile else "SYNTHETIC failure"
+            told["notes"] = (f"drafter {name} failed: {failure}; the run goes on without it",)
+        self.last_end = spans[-1].end_ms
+        return told
 
     # -- small things --
 
-    def _learn(self) -> None:
+    def _learn(self, nodes: int, accepted: int) -> None:
+        if self.uses.combine == "vote":
+            if nodes:
+                share = accepted / nodes
+                mean = sum(self.shares) / len(self.shares) if self.shares else share
+                self.weights = rewarded(self.weights, self.winner, share, mean)
+                self.shares.append(share)
+            return
         moved = {name: w * self.rng.uniform(0.9, 1.1) for name, w in self.weights.items()}
-        total = sum(moved.values())
-        self.weights = {name: weight / total for name, weight in moved.items()}
+        mean = sum(moved.values()) / max(1, len(moved))
+        self.weights = {name: weight / mean for name, weight in moved.items()}
 
     def _seen(self, event: Event) -> Event:
         self.fold.observe(event)
@@ -309,11 +318,3 @@ class _Maker:
     def _head(self) -> dict[str, Any]:
         self.seq += 1
         return {"run_id": self.run_id, "seq": self.seq, "at_ms": round(self.clock, 6)}
-
-    def _span(self, lane: str, name: str, typical_ms: float) -> Span:
-        start = self.clock
-        self.clock = round(start + typical_ms * self.rng.uniform(0.8, 1.2), 6)
-        return Span(lane, name, start, self.clock)
-
-    def _shown(self, tokens: list[int]) -> tuple[str, ...]:
-        return tuple(self.texts[token] for token in tokens)

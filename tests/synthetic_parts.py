@@ -62,14 +62,16 @@ class MergedTree:
     proposals: list[list[ProposalRecord]] = field(default_factory=list)
     dropped: list[tuple[str, int]] = field(default_factory=list)
     index: dict[tuple[int, int], int] = field(default_factory=dict)
+    most: int = MAX_NODES
 
-    def add(self, draft: DraftRecord) -> None:
-        """Merge a draft; what no longer fits is dropped with all that follows it."""
+    def add(self, draft: DraftRecord) -> dict[int, int]:
+        """Merge a draft; what no longer fits is dropped with all that follows it. Returns the node
+        of each of its tokens."""
         place: dict[int, int] = {-1: -1}
         for i, token in enumerate(draft.token_ids):
             parent = place.get(draft.parents[i])
             known = None if parent is None else self.index.get((parent, token))
-            if parent is None or (known is None and len(self.token_ids) >= MAX_NODES):
+            if parent is None or (known is None and len(self.token_ids) >= self.most):
                 self.dropped.append((draft.drafter, i))
                 continue
             node = len(self.token_ids) if known is None else known
@@ -83,6 +85,19 @@ class MergedTree:
             self.proposals[node].append(
                 ProposalRecord(draft.drafter, draft.scores[i], draft.qs[i], draft.ranks[i])
             )
+        return place
+
+    def only(self, nodes: list[int]) -> MergedTree:
+        """The tree of these nodes, which are in order and closed under ancestors."""
+        number = {-1: -1} | {node: i for i, node in enumerate(nodes)}
+        made = MergedTree(dropped=self.dropped)
+        for node in nodes:
+            made.index[number[self.parents[node]], self.token_ids[node]] = number[node]
+            made.token_ids.append(self.token_ids[node])
+            made.parents.append(number[self.parents[node]])
+            made.depths.append(self.depths[node])
+            made.proposals.append(self.proposals[node])
+        return made
 
     def children(self, node: int) -> list[int]:
         return [i for i, parent in enumerate(self.parents) if parent == node]

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from core.events import RunStats
+from core.events import RunStats, Span
 from ui.frame import Before, Frame
-from ui.view import View
+from ui.view import RoundView, View
 
 __all__ = ["drafters_value", "lengths_value", "timeline_value"]
 
@@ -46,7 +46,32 @@ def lengths_value(frame: Frame, before: Before | None = None) -> Value:
         else {},
         "before_rates": _rates(before.stats) if before else {},
         "sel": frame.selected,
+        **_choice(frame),
     }
+
+
+def _choice(frame: Frame) -> Value:
+    """What the controller chose behind the selected round, and what it expects of each length."""
+    completed = frame.detail.completed if frame.detail else None
+    return {
+        "policy": _setting(frame.view, "length") if frame.view.drafters else "",
+        "reason": completed.length_reason if completed else "",
+        "next": completed.next_speculation_length if completed else -1,
+        "estimates": {
+            str(e.length): {
+                "n": e.nodes,
+                "t": round(e.tokens, 4),
+                "ms": round(e.ms, 4),
+                "tps": round(1000 * e.tokens / e.ms, 2) if e.ms > 0 else 0.0,
+            }
+            for e in (completed.estimates if completed else ())
+        },
+    }
+
+
+def _setting(view: View, name: str) -> str:
+    config = view.started.config if view.started else {}
+    return str(config.get("speculation", {}).get(name, ""))
 
 
 def _rates(stats: RunStats) -> Value:
@@ -70,13 +95,61 @@ def timeline_value(frame: Frame) -> Value:
                     "name": span.name,
                     "start": round(span.start_ms, 3),
                     "end": round(span.end_ms, 3),
+                    "a": _fate(line, span),
                 }
                 for k, span in enumerate(line.spans)
             }
             for line in shown
         },
+        "ahead": _ahead(view),
+        "rounds": {
+            str(line.number): {"ms": round(line.ms, 3), "p": round(line.predicted_ms, 3)}
+            for line in shown
+            if line.predicted_ms > 0
+        },
+        "round": _round(frame),
         "share": _share(view),
         "sel": frame.selected,
+    }
+
+
+def _fate(line: RoundView, span: Span) -> str:
+    """`hit` or `miss` of what was drafted before the round's turn, else nothing."""
+    hits = {entry.drafter: entry.hit for entry in line.ahead}
+    if span.lane not in hits:
+        return ""
+    early = span.start_ms < line.begin_ms
+    if hits[span.lane]:
+        return "hit" if early or span.name == "draft" else ""
+    return "miss" if early else ""
+
+
+def _ahead(view: View) -> Value:
+    """Sums over the run; empty where nothing was drafted ahead."""
+    entries = [entry for line in view.rounds for entry in line.ahead]
+    if not entries:
+        return {}
+    return {
+        "hits": sum(entry.hit for entry in entries),
+        "misses": sum(not entry.hit for entry in entries),
+        "saved": round(sum(entry.saved_ms for entry in entries), 3),
+        "wasted": round(sum(entry.wasted_ms for entry in entries), 3),
+    }
+
+
+def _round(frame: Frame) -> Value:
+    """The selected round's drafts made ahead, drafter by drafter."""
+    completed = frame.detail.completed if frame.detail else None
+    index = {name: str(i) for i, name in enumerate(frame.view.drafters)}
+    return {
+        index.get(entry.drafter, "-1"): {
+            "outcomes": entry.outcomes,
+            "p": round(entry.probability, 4),
+            "hit": entry.hit,
+            "saved": round(entry.saved_ms, 3),
+            "wasted": round(entry.wasted_ms, 3),
+        }
+        for entry in (completed.ahead if completed else ())
     }
 
 

@@ -26,6 +26,7 @@ FINISHED = {
     "stop": "a stop string came up",
     "context": "the context is full",
 }
+NOTES_SHOWN = 3
 AS_FAST = 0.99
 """Two runs of the same thing differ by as much."""
 
@@ -59,9 +60,22 @@ def run_lines(
     started = frame.view.started
     if started:
         lines += [Line("info", warning) for warning in started.warnings]
+    lines += _notes(frame)
     if frame.view.state in ("completed", "cancelled") and baseline:
         lines += _speed(frame, baseline)
     return lines
+
+
+def _notes(frame: Frame) -> list[Line]:
+    """What the engine noted on the way, as far as the visitor has come; the latest first."""
+    noted = [
+        Line("warn", f"Round {line.number + 1}: {note}.")
+        for line in reversed(frame.view.rounds)
+        for note in line.notes
+    ]
+    more = len(noted) - NOTES_SHOWN
+    rest = [Line("info", f"{_count(more, 'earlier note')} not shown here.")] if more > 0 else []
+    return noted[:NOTES_SHOWN] + rest
 
 
 def standing(frame: Frame) -> str:

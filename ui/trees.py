@@ -33,6 +33,7 @@ def _combined(tree: Combined, verdict: Verified | None, index: dict[str, str]) -
             "outcome": verdict.outcomes[n] if verdict else "pending",
             "lp": round(verdict.llm_probabilities[n], 4) if verdict else None,
             "by": _proposers(tree.proposals[n], index),
+            "mass": round(tree.masses[n], 4) if tree.masses else None,
         }
         for n in range(len(tree.token_ids))
     }
@@ -127,25 +128,46 @@ def drafts_apart(detail: Detail, drafters: tuple[str, ...]) -> dict[str, Any]:
 
 
 def dropped(detail: Detail, drafters: tuple[str, ...], root_text: str) -> dict[str, Any]:
-    """Drafted tokens that are not in the tree; `parent` is a node's number or d<k>, another one."""
-    if detail.combined is None:
+    """Drafted tokens that are not in the tree, each once, whoever drafted it.
+
+    `parent` is a node's number or d<k>, another one; `mass` what stood behind it, where there was a
+    vote.
+    """
+    tree = detail.combined
+    if tree is None or detail.drafted is None:
         return {}
-    numbers = {pair: k for k, pair in enumerate(detail.combined.dropped)}
+    index = {name: str(i) for i, name in enumerate(drafters)}
+    masses = dict(zip(tree.dropped, tree.dropped_masses, strict=False))
+    known: dict[tuple[str, int], str] = {}
     values: dict[str, Any] = {}
-    for (name, j), k in numbers.items():
-        draft = _draft_of(detail, name)
-        if draft is None:
-            continue
-        parent = draft.parents[j]
-        node = -1 if parent < 0 else places(detail, name).get(parent, -1)
-        also = numbers.get((name, parent))
-        values[str(k)] = {
-            "drafter": str(drafters.index(name)) if name in drafters else "-1",
-            "t": draft.texts[j],
-            "id": draft.token_ids[j],
-            "depth": draft.depths[j],
-            "score": round(draft.scores[j], 4),
-            "parent": str(node) if also is None else f"d{also}",
-            "parent_text": root_text if parent < 0 else draft.texts[parent],
-        }
+    for draft in detail.drafted.drafts:
+        place: dict[int, str] = {j: str(n) for j, n in places(detail, draft.drafter).items()}
+        gone = {j for name, j in tree.dropped if name == draft.drafter}
+        for j in sorted(gone):
+            parent = draft.parents[j]
+            above = "-1" if parent < 0 else place.get(parent, "-1")
+            key = known.setdefault((above, draft.token_ids[j]), str(len(known)))
+            place[j] = f"d{key}"
+            mass = masses.get((draft.drafter, j))
+            text = root_text if parent < 0 else draft.texts[parent]
+            entry = values.setdefault(key, _gone(draft, j, above, text, mass))
+            entry["by"].setdefault(index.get(draft.drafter, "-1"), _held(draft, j))
     return values
+
+
+def _gone(
+    draft: DraftRecord, j: int, above: str, parent_text: str, mass: float | None
+) -> dict[str, Any]:
+    return {
+        "t": draft.texts[j],
+        "id": draft.token_ids[j],
+        "depth": draft.depths[j],
+        "parent": above,
+        "parent_text": parent_text,
+        "mass": None if mass is None else round(mass, 4),
+        "by": {},
+    }
+
+
+def _held(draft: DraftRecord, j: int) -> dict[str, Any]:
+    return {"score": round(draft.scores[j], 4), "q": round(draft.qs[j], 4), "n": 1}

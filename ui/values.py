@@ -14,8 +14,9 @@ from core.events import ModelInfo, RunStats
 from ui.charts import drafters_value, lengths_value, timeline_value
 from ui.explain import bars, explain
 from ui.frame import Baseline, Before, Frame
-from ui.trees import drafts_apart, dropped, places, tree_nodes
+from ui.trees import drafts_apart, dropped, tree_nodes
 from ui.view import Detail, TokenView, View
+from ui.votes import proposals_value
 
 __all__ = ["PICTURES", "PictureMaker", "names_value", "picture_values"]
 
@@ -121,6 +122,7 @@ def strip_value(frame: Frame) -> Value:
         },
         "sel": frame.selected,
         "done": frame.whole,
+        "notes": {str(line.number): " ".join(line.notes) for line in view.rounds if line.notes},
     }
 
 
@@ -202,6 +204,7 @@ def tree_value(frame: Frame) -> Value:
         "drafts": {},
         "own": None,
         "dropped": {},
+        "rule": detail.combined.rule if detail and detail.combined else "",
         "node": frame.node,
         "committed": None,
         "rest": frame.whole or frame.mode == "step",
@@ -237,46 +240,6 @@ def _root(view: View, detail: Detail) -> Value:
     if started and started.prompt_token_ids:
         return {"t": started.prompt_texts[-1], "id": started.prompt_token_ids[-1]}
     return {"t": "", "id": -1}
-
-
-def proposals_value(frame: Frame) -> Value:
-    """What each drafter proposed in the selected round, and each drafter's weight."""
-    view, detail = frame.view, frame.detail
-    rows: Value = {}
-    drafts = detail.drafted.drafts if detail and detail.drafted else ()
-    index = {name: i for i, name in enumerate(view.drafters)}
-    for draft in drafts:
-        nodes = places(detail, draft.drafter) if detail else {}
-        rows[str(index.get(draft.drafter, -1))] = {
-            str(j): {
-                "t": draft.texts[j],
-                "id": draft.token_ids[j],
-                "depth": draft.depths[j],
-                "parent": draft.parents[j],
-                "score": round(draft.scores[j], 4),
-                "q": round(draft.qs[j], 4),
-                "rank": draft.ranks[j],
-                "accepted": _outcome(detail, nodes.get(j)) == "accepted",
-                "in_tree": j in nodes,
-                "node": nodes.get(j, -1),
-            }
-            for j in range(len(draft.token_ids))
-        }
-    completed = detail.completed if detail else None
-    weights = completed.weights if completed else {}
-    return {
-        "run": view.run_id,
-        "round": frame.selected,
-        "drafters": drafters_value(view),
-        "rows": rows,
-        "weights": {str(index[name]): round(w, 4) for name, w in weights.items() if name in index},
-    }
-
-
-def _outcome(detail: Detail | None, node: int | None) -> str:
-    if detail is None or detail.verified is None or node is None:
-        return "pending"
-    return detail.verified.outcomes[node]
 
 
 def inspector_value(frame: Frame) -> Value:

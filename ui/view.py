@@ -11,8 +11,10 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from core.events import (
+    Ahead,
     Combined,
     Drafted,
     Event,
@@ -26,6 +28,7 @@ from core.events import (
     Verified,
 )
 from core.metrics import StatsFold, union_ms
+from core.weights import SLOWEST_MEAN
 
 __all__ = [
     "STAGES",
@@ -60,7 +63,13 @@ class TokenView:
 
 @dataclass(frozen=True, slots=True)
 class RoundView:
-    """One round in a line: tokens accepted and emitted, depth of its tree, length asked for."""
+    """One round in a line: tokens accepted and emitted, depth of its tree, length asked for.
+
+    `weights`: those that the combine rule used, empty where nobody was weighed. `winner` of a vote,
+    the `share` of its sequence that was accepted, and the mean share of the `votes` before it.
+    `begin_ms`: where the round before ended; `ms`: what this one took, `predicted_ms` what its
+    controller expected (0: it did not).
+    """
 
     number: int
     accepted: int
@@ -70,6 +79,15 @@ class RoundView:
     length: int
     spans: tuple[Span, ...]
     weights: dict[str, float]
+    winner: str = ""
+    share: float = 0.0
+    votes: int = 0
+    mean_share: float = 0.0
+    begin_ms: float = 0.0
+    ms: float = 0.0
+    predicted_ms: float = 0.0
+    ahead: tuple[Ahead, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +208,13 @@ def _after_round(view: View, event: RoundCompleted) -> View:
         nodes=len(tree.token_ids) if tree else 0,
         length=event.speculation_length,
         spans=event.spans,
-        weights=event.weights,
+        weights=tree.weights if tree else {},
+        begin_ms=_end_of(view),
+        ms=_round_ms(event, _end_of(view)),
+        predicted_ms=event.predicted_ms,
+        ahead=event.ahead,
+        notes=event.notes,
+        **_vote(view, detail),
     )
     return replace(
         view,
@@ -201,6 +225,33 @@ def _after_round(view: View, event: RoundCompleted) -> View:
         stats=view.fold.stats(event.at_ms),
         share=_shared(view.share, event),
     )
+
+
+def _vote(view: View, detail: Detail) -> dict[str, Any]:
+    """Winner and share of this round's vote, beside the mean that Minions' rule compares with."""
+    votes, mean = 0, 0.0
+    if view.rounds:
+        last = view.rounds[-1]
+        votes, mean = last.votes, last.mean_share
+        if last.winner:
+            votes += 1
+            mean += (last.share - mean) / min(votes, SLOWEST_MEAN)
+    told: dict[str, Any] = {"votes": votes, "mean_share": mean}
+    tree, verdict = detail.combined, detail.verified
+    if tree and verdict and tree.winner and tree.token_ids:
+        told |= {"winner": tree.winner, "share": len(verdict.path) / len(tree.token_ids)}
+    return told
+
+
+def _end_of(view: View) -> float:
+    """Where the latest finished round ended."""
+    return max((s.end_ms for s in view.rounds[-1].spans), default=0.0) if view.rounds else 0.0
+
+
+def _round_ms(event: RoundCompleted, last: float) -> float:
+    """The time somebody was at work in this round, the prefill and the last round's time apart."""
+    spans = [s for s in event.spans if s.name != "prefill" and s.end_ms > last]
+    return union_ms((max(s.start_ms, last), s.end_ms) for s in spans)
 
 
 def _new_tokens(view: View, detail: Detail, event: RoundCompleted) -> Iterable[TokenView]:

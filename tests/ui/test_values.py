@@ -11,9 +11,9 @@ import pytest
 from gradio.utils import diff
 from gradio_client.utils import apply_diff
 
-from core.config import SpeculationConfig
+from core.config import COMBINES, SpeculationConfig
 from core.events import Combined
-from tests.synthetic import synthetic_run
+from tests.synthetic import MINIONS, synthetic_run
 from tests.ui.fakes import plain_twin
 from ui.frame import Baseline, Before, Frame
 from ui.values import PICTURES, PictureMaker, picture_values
@@ -49,6 +49,10 @@ RUNS = {
     "long": lambda: synthetic_run(240, seed=4),
     "plain": lambda: plain_twin(synthetic_run(6, seed=5)),
     "failed": lambda: synthetic_run(5, seed=6, end="failed"),
+    **{
+        rule: lambda rule=rule: synthetic_run(9, seed=7, mechanisms=replace(MINIONS, combine=rule))
+        for rule in COMBINES
+    },
 }
 
 
@@ -180,7 +184,8 @@ def test_the_tree_shows_the_verdict_and_what_was_dropped() -> None:
     assert detail.combined and detail.verified and detail.completed
     outcomes = {int(key): node["outcome"] for key, node in tree["nodes"].items()}
     assert outcomes == dict(enumerate(detail.verified.outcomes))
-    assert len(tree["dropped"]) == len(detail.combined.dropped)
+    drawn = sum(len(told["by"]) for told in tree["dropped"].values())
+    assert drawn == len(detail.combined.dropped)
     assert tree["committed"] == len(detail.completed.token_ids)
     for dropped in tree["dropped"].values():
         parent = dropped["parent"]

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from core.config import COMBINES
 from core.events import RoundCompleted, RunStarted, Verified, event_from_plain, event_to_plain
 from core.outcome import Outcome
 from storage import RunStore
-from tests.synthetic import ENDINGS, synthetic_run
+from tests.synthetic import ENDINGS, MINIONS, Mechanisms, synthetic_run
 from ui.view import Detail, View, detail_of, reduce, reduce_all
 
 
@@ -26,6 +27,41 @@ def test_replay_from_the_store_gives_the_live_view(tmp_path: Path, end: str, hos
         replayed = reduce_all(store.events(events[0].run_id))
     assert replayed == live
     assert replayed != View()
+
+
+@pytest.mark.parametrize("combine", COMBINES)
+def test_votes_estimates_and_notes_come_back_from_the_store(tmp_path: Path, combine: str) -> None:
+    events = synthetic_run(9, seed=4, mechanisms=replace(MINIONS, combine=combine))
+    with RunStore(tmp_path / "runs.db") as store:
+        for event in events:
+            store.record(event)
+        stored = store.events(events[0].run_id)
+    assert stored == tuple(events)
+    view = reduce_all(stored)
+    assert any(line.weights for line in view.rounds) == (combine != "union")
+    assert any(line.winner for line in view.rounds) == (combine == "vote")
+    assert all(line.predicted_ms > 0 for line in view.rounds)
+    assert any(line.ahead for line in view.rounds)
+    assert [line.number for line in view.rounds if line.notes] == [5]
+
+
+def test_a_votes_share_is_compared_with_the_mean_of_those_before_it() -> None:
+    events = synthetic_run(30, seed=4, mechanisms=Mechanisms("vote"))
+    before: list[float] = []
+    for line in reduce_all(events).rounds:
+        assert line.votes == len(before)
+        assert line.mean_share == pytest.approx(sum(before) / max(1, len(before)))
+        if line.winner:
+            before.append(line.share)
+    assert len(before) > 20 and len(set(before)) > 3
+
+
+def test_a_rounds_time_is_that_of_its_own_work() -> None:
+    for mechanisms in (Mechanisms(), MINIONS):
+        events = synthetic_run(9, seed=4, mechanisms=mechanisms)
+        for line in reduce_all(events).rounds:
+            own = [s for s in line.spans if s.name != "prefill" and s.start_ms >= line.begin_ms]
+            assert line.ms == pytest.approx(sum(s.end_ms - s.start_ms for s in own))
 
 
 def test_a_view_differs_when_one_event_is_lost() -> None:

@@ -78,7 +78,7 @@ class Picture:
 TokenStrip = Picture("strip", "Text, token by token", 310)
 Figures = Picture("figures", "Figures", 145)
 TokenTree = Picture("tree", "Token tree", 550)
-Proposals = Picture("proposals", "Proposals", 440)
+Proposals = Picture("proposals", "Proposals and votes", 440)
 Inspector = Picture("inspector", "Why this token?", 400)
 Lengths = Picture("lengths", "Accepted tokens and speculation length", 340)
 Timeline = Picture("timeline", "Pipeline", 400)

@@ -8,13 +8,15 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
-from tests.synthetic import synthetic_run
+from core.events import Event
+from tests.synthetic import MINIONS, synthetic_run
 from tests.ui.components.samples import frames, hostile_values, large_tree, values_at
 from ui.components import (
     Figures,
@@ -46,17 +48,27 @@ ORDER = {
 def scenes() -> dict[str, Callable[[], dict[str, Any]]]:
     """Name -> values of all pictures."""
     run = synthetic_run(rounds=30, seed=5)
+    voted = minions_run("vote")
     return {
         "verify": lambda: values_at(run, 4, "verify", node=2, baseline=BASELINE),
         "draft": lambda: values_at(run, 4, "draft"),
         "combine": lambda: values_at(run, 4, "combine"),
         "commit": lambda: values_at(run, 4, "commit", node=0),
+        "vote": lambda: values_at(voted, 11),
+        "lost": lambda: values_at(voted, 11, "combine"),
+        "dial": lambda: values_at(minions_run("vote_tree"), 11),
+        "pool": lambda: values_at(minions_run("log_pool"), 11),
         "plain": lambda: values_at(synthetic_run(rounds=5, seed=1, drafters=()), 2),
         "feeds": lambda: only_line_feeds(values_at(run, 4)),
         "hostile": hostile_values,
         "large": lambda: {**values_at(run), "tree": large_tree()},
         "empty": lambda: {name: {} for name in ORDER},
     }
+
+
+def minions_run(combine: str) -> list[Event]:
+    """A SYNTHETIC run with every mechanism at once, one of its drafters lost at the end."""
+    return synthetic_run(30, seed=5, mechanisms=replace(MINIONS, combine=combine, loses=26))
 
 
 def only_line_feeds(values: dict[str, Any]) -> dict[str, Any]:
@@ -136,6 +148,11 @@ def shoot(folder: Path) -> None:
 
 SHOTS = (
     ("verify", 1280, "light", False),
+    ("vote", 1280, "light", False),
+    ("vote", 1920, "dark", True),
+    ("lost", 1280, "dark", False),
+    ("dial", 1280, "light", False),
+    ("pool", 390, "light", False),
     ("draft", 1280, "light", False),
     ("combine", 1280, "dark", False),
     ("commit", 1920, "dark", False),

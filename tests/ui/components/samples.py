@@ -134,6 +134,7 @@ def hostile_values() -> dict[str, Any]:
             "tokens": tokens,
             "sel": 0,
             "done": True,
+            "notes": {"0": HOSTILE[0]},
         },
         "tree": {
             **base,
@@ -144,7 +145,17 @@ def hostile_values() -> dict[str, Any]:
             "dropped": {},
             "node": 0,
         },
-        "proposals": {**base, "rows": {"0": rows}, "weights": {"0": 1.0}},
+        "proposals": {
+            **base,
+            "rule": "vote",
+            "rows": {"0": {key: {**row, "mass": 1.0} for key, row in rows.items()}},
+            "weights": {"0": 1.0},
+            "after": {"0": 1.1},
+            "winner": "0",
+            "kept": {"nodes": 3, "all": 10, "longest": 3},
+            "sentence": " ".join(HOSTILE),
+            "history": {"0": {"0": 1.0}, "1": {"0": 1.1}},
+        },
         "inspector": {
             **base,
             "node": 0,
@@ -159,12 +170,21 @@ def hostile_values() -> dict[str, Any]:
             "histogram": {"1": 1},
             "per_position": {"0": 1.0},
             "sel": 0,
+            "policy": "goodput",
+            "reason": HOSTILE[0],
+            "next": 1,
+            "estimates": {"1": {"n": 1, "t": 1.5, "ms": 2.0, "tps": 750.0}},
         },
         "timeline": {
             **base,
             "lanes": {"0": HOSTILE[0], "1": HOSTILE[1]},
             "share": {"draft": 1.0},
-            "bars": {"0": {"0": {"lane": "0", "name": HOSTILE[1], "start": 0, "end": 1}}},
+            "bars": {
+                "0": {"0": {"lane": "0", "name": HOSTILE[1], "start": 0, "end": 1, "a": "hit"}}
+            },
+            "ahead": {"hits": 1, "misses": 0, "saved": 1.0, "wasted": 0.5},
+            "round": {"0": {"outcomes": 2, "p": 0.5, "hit": True, "saved": 1.0, "wasted": 0.5}},
+            "rounds": {"0": {"ms": 1.0, "p": 2.0}},
             "sel": 0,
         },
     }

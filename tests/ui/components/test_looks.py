@@ -52,8 +52,17 @@ SAVED_WORDS = {
 }
 
 
-def test_every_picture_saves_as_svg_and_png(show: Show, tmp_path: Path) -> None:
-    page = show("verify")
+SAVED_VOTES = {
+    "proposals": "Weights over the rounds",
+    "lengths": "Expected tokens per second",
+    "timeline": "predicted (dashed)",
+    "inspector": "recovered",
+}
+
+
+@pytest.mark.parametrize("scene", ["verify", "vote"])
+def test_every_picture_saves_as_svg_and_png(show: Show, tmp_path: Path, scene: str) -> None:
+    page = show(scene)
     for name in ORDER:
         panel = page.locator(f"#picture-{name}")
         panel.scroll_into_view_if_needed()
@@ -62,7 +71,8 @@ def test_every_picture_saves_as_svg_and_png(show: Show, tmp_path: Path) -> None:
         svg, png = (saved(page, panel, form, tmp_path) for form in ("SVG", "PNG"))
         assert png.read_bytes().startswith(b"\x89PNG") and png.stat().st_size > 4000
         words = "".join(ET.parse(svg).getroot().itertext())
-        assert SAVED_WORDS[name] in words
+        told = SAVED_WORDS if scene == "verify" else {**SAVED_WORDS, **SAVED_VOTES}
+        assert told[name] in words
         text = svg.read_text(encoding="utf-8")
         assert "foreignObject" not in text and "http://127" not in text
         if name in COLOURED:
@@ -103,11 +113,12 @@ TOO_WIDE = """nodes => nodes.filter((n) => n.scrollWidth > n.clientWidth + 1)
   .map((n) => n.className)"""
 
 
-def test_nothing_sticks_out_of_the_page(show: Show) -> None:
-    page = show("verify", fresh=True)
+@pytest.mark.parametrize("scene", ["verify", "vote", "dial"])
+def test_nothing_sticks_out_of_the_page(show: Show, scene: str) -> None:
+    page = show(scene, fresh=True)
     for width in (390, 768, 1280, 1920):
         page.set_viewport_size({"width": width, "height": 900})
-        page.wait_for_function(DRAWN, arg="verify")
+        page.wait_for_function(DRAWN, arg=scene)
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert page.locator(".ss-panel").evaluate_all(TOO_WIDE) == [], width
 
@@ -132,7 +143,10 @@ def test_reduced_motion_is_respected(show: Show) -> None:
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_axe_finds_no_serious_fault(show: Show, axe: Callable[..., list[str]], dark: bool) -> None:
-    page = show("verify", dark=dark)
+@pytest.mark.parametrize("scene", ["verify", "vote"])
+def test_axe_finds_no_serious_fault(
+    show: Show, axe: Callable[..., list[str]], scene: str, dark: bool
+) -> None:
+    page = show(scene, dark=dark)
     page.wait_for_selector(".ss-timeline .main-svg")
     assert [fault for name in ORDER for fault in axe(page, f"#picture-{name}")] == []

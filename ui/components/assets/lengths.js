@@ -2,6 +2,7 @@
 
 import { entries } from "./dom.js";
 import { CHART_PACE, createChart, axis, heading } from "./charts.js";
+import { createChoice } from "./choice.js";
 import { percent, plural } from "./text.js";
 
 const OF_ROUNDS = new Set(["accepted", "speculation length"]);
@@ -12,18 +13,23 @@ export function create(panel) {
     label: (value) => `${panel.title}: ${sentence(value)}`,
     clicked: (point) => OF_ROUNDS.has(point.data.name) && panel.select(Math.round(point.x) - 1),
   });
+  const choice = createChoice(panel);
   panel.button("Reset", "Reset the zoom of the charts", () => chart.reset());
   panel.finishTools({ tableForm: true });
   return {
     pace: CHART_PACE.lengths,
-    restyle: chart.restyle,
+    restyle() {
+      chart.restyle();
+      choice.restyle();
+    },
     draw(value) {
       const empty = Object.keys(value.rounds ?? {}).length === 0;
       panel.say(empty ? "How many drafted tokens the LLM accepts in each round." : sentence(value));
       chart.draw(value, empty);
+      choice.draw(value);
     },
     table,
-    exported: () => chart.plot,
+    exported: () => panel.body,
   };
 }
 

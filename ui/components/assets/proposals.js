@@ -1,9 +1,10 @@
-// What each drafter proposed at each depth of the selected round, and which of it was accepted.
+// What each drafter proposed at each depth of the selected round, what was accepted, and the vote.
 
 import { h, set, setText, keyed, entries } from "./dom.js";
 import { drafters, badge } from "./palette.js";
 import { attach, card } from "./tip.js";
-import { tokenText, prob, percent, plural, roundName } from "./text.js";
+import { tokenText, prob, plural, roundName } from "./text.js";
+import { createVotes, massText, weighs, weightText } from "./votes.js";
 
 export function create(panel) {
   const head = h("tr");
@@ -11,11 +12,19 @@ export function create(panel) {
   const table = h("table", { class: "ss-votes" }, h("thead", {}, head), body);
   const empty = h("p", { class: "ss-placeholder" }, "The drafts of the selected round, model by model.");
   const scroll = h("div", { class: "ss-scroll", tabindex: 0, role: "region", "aria-label": panel.title }, empty, table);
-  panel.body.append(scroll);
+  const votes = createVotes(panel);
+  panel.body.append(...votes.above, scroll, ...votes.below);
   panel.finishTools();
   const view = { panel, head, body, table, empty, rows: new Map(), heads: new Map(), value: null };
   listen(view);
-  return { draw: (value) => draw(value, view), exported: () => table };
+  return {
+    restyle: votes.restyle,
+    draw(value) {
+      draw(value, view);
+      votes.draw(value);
+    },
+    exported: () => panel.body,
+  };
 }
 
 function draw(value, view) {
@@ -59,7 +68,7 @@ function listen({ body, panel }) {
     event.preventDefault();
     event.stopPropagation();
   });
-  attach(body, ".ss-chip", (chip) => chipCard(chip.ssToken, chip.ssDrafter));
+  attach(body, ".ss-chip", (chip) => chipCard(chip.ssToken, chip.ssDrafter, panel.value));
 }
 
 function sentence(value, drafted, known) {
@@ -67,27 +76,33 @@ function sentence(value, drafted, known) {
   if (!drafted.length) return `${roundName(value.round)}: nothing was drafted.`;
   const tokens = drafted.flatMap((d) => Object.values(value.rows[d.key]));
   const accepted = tokens.filter((token) => token.accepted).length;
-  return `${roundName(value.round)}: ${plural(tokens.length, "proposal")} by ${plural(drafted.length, "drafter")}, ${accepted} of them on the accepted path (marked ✓).`;
+  const counted = `${plural(tokens.length, "proposal")} by ${plural(drafted.length, "drafter")}, ${accepted} of them`;
+  const keys = { vote: " ★ won the vote, dotted lost it.", vote_tree: " Dotted: not kept.", log_pool: "" }[value.rule] ?? "";
+  return `${roundName(value.round)}: ${counted} on the accepted path (✓).${keys}`;
 }
 
 function makeRow(drafter) {
   const bar = h("span", { class: "ss-weight-bar" });
   const number = h("span", { class: "ss-weight-number" });
-  const weight = h("span", { class: "ss-weight", title: "weight of this drafter" }, h("span", { class: "ss-weight-track" }, bar), number);
+  const won = h("span", { class: "ss-won", title: "won this round's vote" }, "★ won");
+  const weight = h("span", { class: "ss-weight", title: "weight of this drafter in this round, and after it" }, h("span", { class: "ss-weight-track" }, bar), number);
   bar.style.background = drafter.color;
-  const row = h("tr", {}, h("th", { scope: "row" }, h("span", { class: "ss-who" }, badge(drafter), h("span", {}, drafter.name)), weight));
+  const row = h("tr", {}, h("th", { scope: "row" }, h("span", { class: "ss-who" }, badge(drafter), h("span", {}, drafter.name)), won, weight));
   row.ssCells = [];
-  row.ssWeight = { bar, number, weight };
+  row.ssWeight = { bar, number, weight, won };
   return row;
 }
 
 function updateRow(row, drafter, value, deepest) {
-  const { bar, number, weight } = row.ssWeight;
-  const share = value.weights?.[drafter.key];
-  weight.hidden = share == null;
-  if (share != null) {
-    bar.style.width = `${Math.min(100, 100 * share)}%`;
-    setText(number, percent(share));
+  const { bar, number, weight, won } = row.ssWeight;
+  const own = value.weights?.[drafter.key];
+  won.hidden = !value.winner || value.winner !== drafter.key;
+  set(row, "data-won", !won.hidden);
+  weight.hidden = own == null;
+  if (own != null) {
+    bar.style.width = `${(100 * own) / Math.max(...Object.values(value.weights), 1e-9)}%`;
+    const after = value.after?.[drafter.key];
+    setText(number, after == null || weightText(after) === weightText(own) ? weightText(own) : `${weightText(own)} → ${weightText(after)}`);
   }
   while (row.ssCells.length > deepest) row.ssCells.pop().node.remove();
   while (row.ssCells.length < deepest) {
@@ -97,7 +112,7 @@ function updateRow(row, drafter, value, deepest) {
   const tokens = entries(value.rows?.[drafter.key]);
   row.ssCells.forEach(({ node, chips }, i) => {
     keyed(node, chips, tokens.filter(([, token]) => token.depth === i + 1), {
-      key: ([j]) => j, make: makeChip, update: (chip, [, token]) => updateChip(chip, token, drafter, value.round),
+      key: ([j]) => j, make: makeChip, update: (chip, [, token]) => updateChip(chip, token, drafter, value),
     });
   });
 }
@@ -105,28 +120,39 @@ function updateRow(row, drafter, value, deepest) {
 function makeChip() {
   const text = h("span", { class: "ss-chip-text" });
   const score = h("span", { class: "ss-chip-score" });
-  const chip = h("button", { type: "button", class: "ss-chip", tabindex: -1 }, text, score);
-  chip.ssParts = { text, score };
+  const mass = h("span", { class: "ss-chip-mass" });
+  const chip = h("button", { type: "button", class: "ss-chip", tabindex: -1 }, text, score, mass);
+  chip.ssParts = { text, score, mass };
   return chip;
 }
 
-function updateChip(chip, token, drafter, round) {
+function updateChip(chip, token, drafter, value) {
   chip.ssToken = token;
-  chip.ssRound = round;
+  chip.ssRound = value.round;
   chip.ssDrafter = drafter;
-  const { text, score } = chip.ssParts;
+  const { text, score, mass } = chip.ssParts;
+  mass.hidden = token.mass == null;
+  setText(mass, massText(value, token.mass));
   if (chip.ssText !== token.t) {
     text.replaceChildren(tokenText(token.t, 16));
     chip.ssText = token.t;
   }
-  setText(score, `${token.accepted ? "✓ " : ""}${prob(token.score)}`);
+  const won = value.winner === drafter.key && token.in_tree;
+  setText(score, `${won ? "★ " : ""}${token.accepted ? "✓ " : ""}${prob(token.score)}`);
+  set(chip, "data-won", won);
   set(chip, "data-accepted", Boolean(token.accepted));
   set(chip, "data-dropped", token.in_tree === false);
 }
 
-function chipCard(token, drafter) {
+const LOST = { vote: "Lost the vote: the LLM never saw it", vote_tree: "Not among the best nodes: the LLM never saw it" };
+
+function chipCard(token, drafter, value) {
   if (!token) return null;
-  const fate = token.accepted ? "On the accepted path" : token.in_tree === false ? "Dropped before the LLM saw it" : "In the tree, not accepted";
+  const fate = token.accepted ? "On the accepted path" : token.in_tree === false ? LOST[value.rule] ?? "Dropped before the LLM saw it" : "In the tree, not accepted";
   const rows = [["score", prob(token.score)], ["drawn with", prob(token.q)], ["rank among siblings", String((token.rank ?? 0) + 1)]];
+  if (token.mass != null && weighs(value)) rows.push([MASS[value.rule], prob3(token.mass)]);
   return card(tokenText(token.t, 80), [h("span", {}, badge(drafter), ` ${drafter.name}`), fate], rows);
 }
+
+const MASS = { vote: "weight behind it", vote_tree: "weighted score of its path", log_pool: "pooled score" };
+const prob3 = (mass) => (mass > 0 && mass < 0.0005 ? "<0.001" : mass.toFixed(3));

@@ -7,10 +7,20 @@ const PNG_SCALE = 2;
 const PNG_SIDE = 12000;
 
 export async function saveAs(panel, format) {
-  const drawing = await svgOf(panel.section, panel.picture.exported?.() ?? panel.body, panel.title);
+  const drawing = await whole(panel, () => svgOf(panel.section, panel.picture.exported?.() ?? panel.body, panel.title));
   const name = `specscope-${panel.kind}${panel.value?.round >= 0 ? `-round-${panel.value.round + 1}` : ""}.${format}`;
   const blob = format === "svg" ? new Blob([drawing.text], { type: "image/svg+xml" }) : await rasterise(drawing);
   download(blob, name);
+}
+
+// What scrolls on the page is spread out while it is read; nobody sees it, no frame is drawn.
+function whole({ section }, read) {
+  section.setAttribute("data-exporting", "");
+  try {
+    return read();
+  } finally {
+    section.removeAttribute("data-exporting");
+  }
 }
 
 async function rasterise({ text, width, height }) {

@@ -4,7 +4,7 @@
 import { h, set, setText, keyed, entries } from "./dom.js";
 import { byKey, badge, llmBadge } from "./palette.js";
 import { attach, card } from "./tip.js";
-import { runs, isControl, tokenText, prob, plural, roundName } from "./text.js";
+import { runs, isControl, tokenText, prob, plural, prose, roundName } from "./text.js";
 
 export const KINDS = {
   accepted: "Drafted, and accepted by the LLM",
@@ -108,6 +108,7 @@ function updateRound(node, group, state) {
   });
   // A round of half a character or of white space has no text to be called by.
   set(node, "aria-label", node.textContent.trim() ? null : roundName(group.round));
+  set(node, "data-noted", Boolean(state.value.notes?.[group.round]));
 }
 
 function updateToken(node, token, state) {
@@ -180,15 +181,16 @@ function listen(flow, panel, state) {
   attach(flow, ".ss-tok, .ss-round", (target) => {
     const node = target.matches(".ss-round") ? target.firstElementChild : target;
     const token = state.value?.tokens?.[node?.dataset.i];
-    return token ? tokenCard(token, Number(node.dataset.i), state.drafters) : null;
+    return token ? tokenCard(token, Number(node.dataset.i), state.drafters, state.value.notes?.[token.r]) : null;
   });
 }
 
-function tokenCard(token, index, all) {
+function tokenCard(token, index, all, note) {
   const by = String(token.by ?? "").split(",").filter(Boolean).map((key) => all.get(key)).filter(Boolean);
   const line = h("span", { class: "ss-by" }, by.length ? by.map(badge) : llmBadge(), ` ${KINDS[token.k] ?? ""}`);
   const rows = [["LLM", prob(token.p)]];
   for (const drafter of by) rows.push([[badge(drafter), ` ${drafter.name}`], prob(token.s?.[drafter.key])]);
+  if (note) rows.push(["noted", prose(note)]);
   rows.push(["round", String(token.r + 1)], ["token", `${index + 1}${token.id == null ? "" : `, id ${token.id}`}`]);
   return card(tokenText(token.tok ?? token.t, 60), [line], rows.map(([name, value]) => [name, value]));
 }

@@ -2,12 +2,14 @@
 
 import { h, setText, set, keyed, entries } from "./dom.js";
 import { CHART_PACE, createChart, axis } from "./charts.js";
+import { MARKS, createAhead } from "./ahead.js";
 import { textWidth } from "./measure.js";
 import { drafters } from "./palette.js";
 import { ms, percent, prose, shorten } from "./text.js";
 
 const STAGES = [["draft", "drafting"], ["llm", "LLM pass"], ["prefill", "prefill"], ["combine", "combine"], ["verify", "verify"], ["commit", "commit"], ["other", "other"]];
 const PATTERNS = { draft: "", catch_up: "/", forward: "", prefill: "x", combine: "", verify: "", commit: "" };
+const FATES = { hit: "<br>drafted ahead: a hit", miss: "<br>drafted ahead: a miss" };
 const MANY = 400;
 const SPANS = [[1, "1 round"], [5, "5 rounds"], [Infinity, "All"]];
 
@@ -22,6 +24,7 @@ export function create(panel) {
     ready: (_api, plot) => plot.on("plotly_relayout", (change) => zoomed(view, change)),
   });
   panel.body.append(share, shareWords);
+  const ahead = createAhead(panel);
   for (const [span, name] of SPANS) {
     const button = panel.button(name, span === Infinity ? "Show every round" : `Show ${name} around the selected one`, () => {
       press(view, span);
@@ -33,13 +36,17 @@ export function create(panel) {
   panel.finishTools({ tableForm: true });
   return {
     pace: CHART_PACE.timeline,
-    restyle: chart.restyle,
+    restyle() {
+      chart.restyle();
+      ahead.restyle();
+    },
     draw(value) {
       const empty = Object.keys(value.bars ?? {}).length === 0;
       view.value = value;
       panel.say(empty ? "Who works when, on one millisecond axis." : sentence(value));
       drawShare(value, view);
       chart.draw(value, empty);
+      ahead.draw(value);
     },
     table,
     exported: () => panel.body,
@@ -90,13 +97,15 @@ function figure(value, look, view) {
   const trace = {
     type: "bar", orientation: "h", base: bars.map((bar) => bar.start), x: bars.map((bar) => bar.end - bar.start),
     y: bars.map((bar) => Number(bar.lane)), width: 0.74, constraintext: "none",
+    text: bars.map((bar) => MARKS[bar.a] ?? ""), textposition: "inside", insidetextanchor: "middle", textangle: 0, cliponaxis: true,
+    textfont: { color: look.panel, size: 13 * look.scale },
     marker: {
       color: bars.map((bar) => colors.get(String(bar.lane)) ?? look.muted), opacity: bars.map((bar) => (chosen(bar) || value.sel < 0 ? 1 : pale)),
       line: { color: bars.map((bar) => (chosen(bar) ? look.ink : look.panel)), width: bars.map((bar) => (chosen(bar) ? 1.5 : many ? 0 : 0.5)) },
       pattern: { shape: bars.map((bar) => (many ? "" : PATTERNS[bar.name] ?? "")), solidity: 0.35, fgcolor: look.panel },
     },
-    customdata: bars.map((bar) => [bar.round, prose(bar.name).replace("_", " "), ms(bar.end - bar.start), bar.start, prose(value.lanes[bar.lane]), bar.round + 1]),
-    hovertemplate: "<b>%{customdata[4]}</b>: %{customdata[1]}, %{customdata[2]}<br>round %{customdata[5]}, from %{customdata[3]:.2f} ms<extra></extra>",
+    customdata: bars.map((bar) => [bar.round, prose(bar.name).replace("_", " "), ms(bar.end - bar.start), bar.start, prose(value.lanes[bar.lane]), bar.round + 1, FATES[bar.a] ?? ""]),
+    hovertemplate: "<b>%{customdata[4]}</b>: %{customdata[1]}, %{customdata[2]}<br>round %{customdata[5]}, from %{customdata[3]:.2f} ms%{customdata[6]}<extra></extra>",
   };
   return { data: [trace], layout: layoutOf(value, look, view, lanes, slots) };
 }
@@ -164,7 +173,7 @@ function drawShare(value, view) {
 
 function table(value) {
   const rows = entries(value.bars).flatMap(([round, spans]) => entries(spans).map(([, span]) => [
-    Number(round) + 1, value.lanes?.[span.lane] ?? span.lane, span.name.replace("_", " "), span.start.toFixed(2), (span.end - span.start).toFixed(2),
+    Number(round) + 1, value.lanes?.[span.lane] ?? span.lane, span.name.replace("_", " "), span.start.toFixed(2), (span.end - span.start).toFixed(2), span.a ?? "",
   ]));
-  return { caption: "What every worker did, round by round", head: ["round", "lane", "stage", "start (ms)", "duration (ms)"], rows };
+  return { caption: "What every worker did, round by round", head: ["round", "lane", "stage", "start (ms)", "duration (ms)", "drafted ahead"], rows };
 }

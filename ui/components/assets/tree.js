@@ -3,10 +3,10 @@
 import { h, s, set, setText, keyed } from "./dom.js";
 import { badge } from "./palette.js";
 import { attach, card } from "./tip.js";
-import { tokenText, prob, roundName, prose } from "./text.js";
+import { tokenText, prob, roundName, prose, fixed } from "./text.js";
 import { scaleOf, forget } from "./measure.js";
 import { layout, edgePath } from "./tree_layout.js";
-import { items, words, tableOf, spoken, MEANING, STAGES } from "./tree_model.js";
+import { items, words, tableOf, spoken, DROPPED, MEANING, STAGES } from "./tree_model.js";
 import { makeNode, nodeWidth, sizes, updateNode } from "./tree_node.js";
 import { glider } from "./glide.js";
 import { zoomable } from "./zoom.js";
@@ -164,7 +164,7 @@ function listen(view) {
     event.preventDefault();
     event.stopPropagation();
   });
-  attach(nodes, ".ss-node", (node) => nodeCard(view.byKey.get(node.dataset.key)));
+  attach(nodes, ".ss-node", (node) => nodeCard(view.byKey.get(node.dataset.key), view.value.rule));
 }
 
 // Right: first child; left: parent; up and down: siblings, then whatever stands next in the list.
@@ -178,7 +178,9 @@ function neighbour(list, key, arrow) {
   return (siblings[siblings.indexOf(item) + step] ?? list[list.indexOf(item) + step])?.key;
 }
 
-function nodeCard(item) {
+const MASS = { vote: "weight behind it", vote_tree: "weighted score", log_pool: "pooled chance" };
+
+function nodeCard(item, rule) {
   if (!item) return null;
   const rows = [];
   if (item.p != null) rows.push([item.kind === "draft" ? "score" : "LLM", prob(item.p)]);
@@ -188,6 +190,7 @@ function nodeCard(item) {
     const drawn = told.q == null || told.q === 1 ? "" : `, drawn with ${prob(told.q)}`;
     rows.push([h("span", {}, badge(drafter), ` ${drafter.name}`), `${prob(told.score)}${drawn}`]);
   }
+  if (item.values?.mass != null) rows.push([MASS[rule] ?? "mass", fixed(item.values.mass, 3)]);
   if (item.values?.id != null) rows.push(["token id", String(item.values.id)]);
-  return card(tokenText(item.text, 80), [MEANING[item.kind] ?? spoken(item)], rows);
+  return card(tokenText(item.text, 80), [(item.kind === "dropped" && DROPPED[rule]) || (MEANING[item.kind] ?? spoken(item))], rows);
 }

@@ -24,6 +24,14 @@ export const MEANING = {
   plain: "The LLM's own token; nothing had been drafted",
 };
 
+// What a dropped node lost to, by the combine rule.
+export const DROPPED = {
+  vote: "Lost the vote: another sequence had more weight behind it",
+  vote_tree: "Not among the best nodes by weighted score",
+  union: "Dropped: the node budget was full",
+  log_pool: "Dropped: not worth the time of verifying it",
+};
+
 const OWN_LABEL = { recovered: "LLM wanted", bonus: "LLM adds", plain: "LLM writes" };
 
 // [{key, parent, kind, text, by: [drafter], p, label, lead, node}]; `node` is the number to select.
@@ -62,7 +70,7 @@ function merged(value, who) {
 function dropped(value, who) {
   return entries(value.dropped).filter(([, node]) => node.parent != null).map(([k, node]) => ({
     key: `d${k}`, parent: String(node.parent), kind: "dropped", text: node.t,
-    by: [who.get(String(node.drafter))].filter(Boolean), p: null, label: null, node: null, values: node,
+    by: entries(node.by).map(([key]) => who.get(key)).filter(Boolean), p: null, label: null, node: null, values: node,
   }));
 }
 
@@ -102,11 +110,13 @@ function draftWords(value, nodes) {
   return `${plural(drafts.length, "drafter")} guessed ${plural(total, "token")}, each in a tree of its own.`;
 }
 
+const GONE = { vote: "lost the vote", vote_tree: "not kept" };
+
 function combineWords(value, nodes) {
   const shared = nodes.filter((node) => Object.keys(node.by ?? {}).length > 1).length;
   const gone = Object.keys(value.dropped ?? {}).length;
   const agreed = shared ? `, ${shared} proposed by more than one drafter` : "";
-  return `One tree of ${plural(nodes.length, "node")}${agreed}${gone ? `; ${gone} dropped` : ""}.`;
+  return `One tree of ${plural(nodes.length, "node")}${agreed}${gone ? `; ${gone} ${GONE[value.rule] ?? "dropped"} (dotted)` : ""}.`;
 }
 
 function ownWords(value) {

@@ -1,0 +1,54 @@
+// The length controller's own words and numbers: why the next length is what it is, and what it
+// expects of each candidate.
+
+import { h, set, setText, entries } from "./dom.js";
+import { columnChart } from "./minichart.js";
+import { fixed, ms, prose, roundName } from "./text.js";
+
+export function createChoice(panel) {
+  const said = h("p", { class: "ss-sentence ss-choice-said" });
+  const chart = columnChart(panel);
+  const none = h("p", { class: "ss-choice-none" });
+  const node = h("div", { class: "ss-choice" }, said, chart.node, none);
+  panel.body.append(node);
+  return {
+    restyle: chart.restyle,
+    draw(value) {
+      const known = Boolean(value.policy) && value.policy !== "fixed";
+      node.hidden = !known;
+      set(panel.section, "data-controlled", known);
+      if (!known) return;
+      setText(said, sentence(value));
+      const shown = candidates(value);
+      chart.draw(shown);
+      none.hidden = Boolean(shown);
+      setText(none, NONE[value.policy] ?? "No estimates in this round.");
+    },
+  };
+}
+
+// Why a controller has no estimates to draw.
+const NONE = {
+  trend: "trend compares what it measured; it estimates no other length.",
+  confidence: "confidence stops by score; it estimates no length.",
+  goodput: "No estimates in this round.",
+};
+
+function sentence(value) {
+  if (value.sel == null || value.sel < 0) return `${value.policy} decides the length.`;
+  if (!value.reason) return `${roundName(value.sel)}: ${value.policy} gave no reason yet.`;
+  return prose(`After ${roundName(value.sel).toLowerCase()}, ${value.policy}: ${value.reason}.`);
+}
+
+function candidates(value) {
+  const all = entries(value.estimates);
+  if (!all.length) return null;
+  const columns = all.map(([length, e]) => ({
+    key: length, value: e.tps, note: `length ${length}: ${fixed(e.t, 2)} tokens in ${ms(e.ms)}, ${fixed(e.tps, 1)} a second, ${e.n} nodes`,
+  }));
+  const told = columns.map((column) => column.note).join("; ");
+  return {
+    columns, chosen: String(value.next), title: "Expected tokens per second of each length; ▸ is the next",
+    format: (tps) => fixed(tps, !tps || tps >= 10 ? 0 : 1), label: `Next length ${value.next}. Expected: ${told}`,
+  };
+}

@@ -1,0 +1,155 @@
+// Small charts of our own, in SVG: lines over the rounds, and columns of which one is chosen. For
+// pictures that hold a chart beside other things; the large charts are Plotly's (charts.js).
+
+import { h, s, set } from "./dom.js";
+import { scaleOf, sizeOf } from "./measure.js";
+
+const DASHES = ["", "7 3", "2 3", "9 3 2 3", "4 4", "12 3", "1 2", "6 2 2 2"];
+const STEPS = [1, 2, 2.5, 5, 10];
+
+// A line's pattern says who it is where its colour does not.
+export const dash = (slot) => DASHES[slot % DASHES.length];
+
+// lines: draw({series: [{name, label, color, dash, points: [[x, y], ...]}], sel, format, title})
+export function lineChart(panel, { select }) {
+  const chart = frame(panel, (value, place) => lines(value, place));
+  chart.node.addEventListener("click", (event) => {
+    const x = chart.at(event);
+    if (x !== null) select(x);
+  });
+  return chart;
+}
+
+// columns: draw({columns: [{key, value, note}], chosen, title, format})
+export function columnChart(panel) {
+  return frame(panel, (value, place) => columns(value, place));
+}
+
+function frame(panel, make) {
+  const svg = s("svg", { class: "ss-mini-svg", role: "img" });
+  const node = h("div", { class: "ss-mini" }, svg);
+  const state = { value: null, shown: "", look: null, xs: null };
+  const size = sizeOf(node, () => render());
+
+  function render() {
+    if (!state.value || size.width < 60 || size.height < 40) return;
+    state.scale ??= scaleOf(panel.section);
+    const signature = JSON.stringify([state.value, size, state.scale]);
+    if (signature === state.shown) return;
+    state.shown = signature;
+    const place = placeOf(size, state.scale);
+    const { parts, xs } = make(state.value, place);
+    state.xs = xs;
+    set(svg, "width", size.width);
+    set(svg, "height", size.height);
+    set(svg, "aria-label", state.value.label);
+    svg.replaceChildren(...parts);
+  }
+  return {
+    node,
+    draw(value) {
+      state.value = value;
+      node.hidden = !value;
+      render();
+    },
+    restyle: () => (state.scale = null),
+    at: (event) => (state.xs ? state.xs(event.clientX - svg.getBoundingClientRect().left) : null),
+  };
+}
+
+function placeOf({ width, height }, scale) {
+  const font = 12 * scale;
+  return { width, height, font, left: 3.6 * font, right: width - 1.4 * font, top: 1.9 * font, bottom: height - 1.7 * font };
+}
+
+// -- lines --
+
+function lines({ series, sel, format, title }, place) {
+  const points = series.flatMap((one) => one.points);
+  const [first, last] = [Math.min(...points.map(([x]) => x)), Math.max(...points.map(([x]) => x))];
+  const room = { ...place, right: place.right - 1.2 * place.font };
+  const top = ceiling(Math.max(...points.map(([, y]) => y)));
+  const x = (round) => room.left + (last > first ? (round - first) / (last - first) : 0.5) * (room.right - room.left);
+  const y = (value) => room.bottom - (value / top) * (room.bottom - room.top);
+  const parts = [...axes(room, top, y, format), ...rounds(first, last, x, room), heading(title, room)];
+  if (sel >= first && sel <= last) {
+    parts.push(s("line", { class: "ss-mini-sel", x1: x(sel), x2: x(sel), y1: room.top, y2: room.bottom }));
+  }
+  for (const one of series) parts.push(...line(one, x, y));
+  parts.push(...labels(series, room, x, y));
+  const xs = (px) => Math.min(last, Math.max(first, Math.round(first + ((px - room.left) / Math.max(1, room.right - room.left)) * (last - first))));
+  return { parts, xs };
+}
+
+function line({ color, dash: pattern, points, name }, x, y) {
+  if (!points.length) return [];
+  const path = points.map(([round, value], i) => `${i ? "L" : "M"}${x(round).toFixed(1)} ${y(value).toFixed(1)}`).join("");
+  const drawn = s("path", { class: "ss-mini-line", d: path, "stroke-dasharray": pattern || null }, s("title", {}, name));
+  drawn.style.stroke = color;
+  if (points.length > 1) return [drawn];
+  const dot = s("circle", { cx: x(points[0][0]), cy: y(points[0][1]), r: 3.5 }, s("title", {}, name));
+  dot.style.fill = color;
+  return [dot];
+}
+
+// The letters at the lines' ends, moved apart where lines end close together.
+function labels(series, room, x, y) {
+  const ends = series.filter((one) => one.points.length && one.label).map((one) => {
+    const [round, value] = one.points[one.points.length - 1];
+    return { one, x: x(round) + 5, y: y(value) };
+  }).sort((a, b) => a.y - b.y);
+  const step = room.font * 1.05;
+  ends.forEach((end, i) => (end.y = Math.max(end.y, i ? ends[i - 1].y + step : room.top)));
+  for (let i = ends.length - 1, floor = room.bottom; i >= 0; i -= 1, floor -= step) ends[i].y = Math.min(ends[i].y, floor);
+  return ends.map((end) => text(end.one.label, end.x, end.y, room, { class: "ss-mini-end" }));
+}
+
+// -- columns --
+
+function columns({ columns: all, chosen, format, title }, place) {
+  const top = ceiling(Math.max(...all.map(({ value }) => value), 1e-9));
+  const y = (value) => place.bottom - (value / top) * (place.bottom - place.top);
+  const step = (place.right - place.left) / all.length;
+  const parts = [...axes(place, top, y, format), heading(title, place)];
+  all.forEach(({ key, value, note }, i) => {
+    const mine = key === chosen;
+    const left = place.left + i * step;
+    const wide = Math.min(step * 0.72, 60);
+    parts.push(
+      s("rect", { class: mine ? "ss-mini-col ss-mini-chosen" : "ss-mini-col", x: left + (step - wide) / 2, width: wide, y: y(value), height: Math.max(1, place.bottom - y(value)) }, s("title", {}, note)),
+      text(mine ? `▸${key}` : key, left + step / 2, place.bottom + place.font * 0.95, place, { "text-anchor": "middle", class: mine ? "ss-mini-end" : "ss-mini-tick" }),
+    );
+  });
+  return { parts, xs: null };
+}
+
+// -- what both have --
+
+function axes(place, top, y, format) {
+  return [0, top / 2, top].flatMap((value) => [
+    s("line", { class: "ss-mini-grid", x1: place.left, x2: place.right, y1: y(value), y2: y(value) }),
+    text(format(value), place.left - 6, y(value), place, { "text-anchor": "end", class: "ss-mini-tick" }),
+  ]);
+}
+
+function rounds(first, last, x, place) {
+  const step = ceiling(Math.max(1, (last - first) / 6));
+  const ticks = [];
+  for (let tick = Math.ceil(first / step) * step; tick <= last; tick += step) ticks.push(tick);
+  if (!ticks.length) ticks.push(first);
+  return ticks.map((tick) => text(String(tick + 1), x(tick), place.bottom + place.font * 0.95, place, { "text-anchor": "middle", class: "ss-mini-tick" }));
+}
+
+function heading(title, place) {
+  return text(title, place.left, place.font * 0.7, place, { class: "ss-mini-title" });
+}
+
+function text(words, x, y, place, attributes) {
+  return s("text", { x, y, "font-size": place.font, "dominant-baseline": "central", ...attributes }, words);
+}
+
+// The next round number at or above.
+function ceiling(value) {
+  const power = 10 ** Math.floor(Math.log10(Math.max(value, 1e-9)));
+  return power * STEPS.find((step) => step * power >= value * 0.999999);
+}

@@ -1,0 +1,62 @@
+// What a vote or a pool adds to the proposals: a sentence, the dial of vote_tree, weights over time.
+
+import { h, set, setText, entries } from "./dom.js";
+import { dash, lineChart } from "./minichart.js";
+import { drafters } from "./palette.js";
+import { prose, fixed } from "./text.js";
+
+const NAMES = { vote: "vote", vote_tree: "best nodes", log_pool: "pool" };
+
+export const weighs = (value) => value.rule in NAMES;
+
+export const weightText = (weight) => (weight == null ? "–" : weight < 0.01 ? "<0.01" : weight.toFixed(2));
+
+// Σ: the weight, or weighted score, behind a token. ∏: a pool's score of it.
+export const massText = (value, mass) => (mass == null ? "" : `${value.rule === "log_pool" ? "∏" : "Σ"} ${mass < 0.005 ? "<0.01" : mass.toFixed(2)}`);
+
+export function createVotes(panel) {
+  const sentence = h("p", { class: "ss-sentence ss-vote-said" });
+  const track = h("span", { class: "ss-dial-fill" });
+  const dialWords = h("span", { class: "ss-dial-words" });
+  const dial = h("div", { class: "ss-dial" }, h("span", {}, "vote"), h("span", { class: "ss-dial-track" }, track), h("span", {}, "union"), dialWords);
+  const chart = lineChart(panel, { select: (round) => panel.select(round) });
+  return {
+    above: [sentence, dial],
+    below: [chart.node],
+    restyle: chart.restyle,
+    draw(value) {
+      const shown = weighs(value);
+      set(panel.section, "data-weighs", shown);
+      sentence.hidden = !shown;
+      setText(sentence, prose(value.sentence ?? ""));
+      drawDial(value, { dial, track, dialWords });
+      chart.draw(shown ? weights(value) : null);
+    },
+  };
+}
+
+// Left is what a vote would keep, one sequence; right is all that was drafted.
+function drawDial(value, { dial, track, dialWords }) {
+  const { nodes, all, longest } = value.kept ?? {};
+  const known = value.rule === "vote_tree" && all > 0;
+  dial.hidden = value.rule !== "vote_tree";
+  const share = known ? Math.min(1, Math.max(0, (nodes - longest) / Math.max(1, all - longest))) : 0;
+  track.style.width = `${(100 * (known && all <= longest ? 1 : share)).toFixed(1)}%`;
+  setText(dialWords, known ? `${nodes} of ${all} nodes kept; one sequence has ${longest}` : "nothing drafted");
+}
+
+function weights(value) {
+  const all = drafters(value);
+  const history = entries(value.history);
+  if (!history.length) return null;
+  const series = all.map((drafter) => ({
+    name: `${drafter.letter} ${drafter.name}`, label: drafter.letter, color: drafter.color, dash: dash(drafter.slot),
+    points: history.filter(([, w]) => w[drafter.key] != null).map(([round, w]) => [Number(round), w[drafter.key]]),
+  }));
+  const [, latest] = history[history.length - 1];
+  const now = all.map((drafter) => `${drafter.name} ${weightText(latest[drafter.key])}`).join(", ");
+  return {
+    series, sel: value.round, title: "Weights over the rounds", format: (weight) => fixed(weight, !weight || weight >= 10 ? 0 : 1),
+    label: prose(`Weights over ${history.length} rounds, at last ${now}`),
+  };
+}
