@@ -16,12 +16,9 @@ from huggingface_hub import errors as hub_errors
 from core.errors import ModelLoadError
 from core.models.catalog import snapshot
 
-__all__ = ["Source", "located"]
+__all__ = ["Source", "located", "unreachable"]
 
 PATIENCE_S = 10.0
-# The client's own HTTP library changed more than once; its errors derive from that library's.
-_http_error: Any = vars(hub_errors)["HTTPError"]
-UNREACHABLE: tuple[type[Exception], ...] = (_http_error, OSError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +44,13 @@ def located(name: str) -> Source:
     return Source(name, local=_only_in_the_cache(name))
 
 
+def unreachable() -> tuple[type[Exception], ...]:
+    """What the hub's client raises where it gets no answer, or no such model."""
+    # Its HTTP library changed more than once; its own errors derive from that library's.
+    http_error: Any = vars(hub_errors)["HTTPError"]
+    return (http_error, OSError)
+
+
 def _check_folder(folder: Path, name: str) -> None:
     allowed = "a folder with config.json, weights and tokenizer is allowed"
     if not folder.is_dir():
@@ -62,7 +66,7 @@ def _only_in_the_cache(hub_id: str) -> bool:
         HfApi().model_info(hub_id, timeout=PATIENCE_S)
     except hub_errors.HFValidationError as error:
         raise ModelLoadError(f"model is {hub_id!r}: no folder and no hub id; {allowed}") from error
-    except UNREACHABLE as error:
+    except unreachable() as error:
         if snapshot(hub_id) is not None:
             return True
         known = isinstance(error, hub_errors.RepositoryNotFoundError)
