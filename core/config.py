@@ -113,9 +113,24 @@ class SpeculationConfig:
         integer("max_speculation_length", self.max_speculation_length, 1, MAX_SPECULATION_LENGTH)
         integer("speculation_length", self.speculation_length, 0, self.max_speculation_length)
         choice("verify", self.verify, VERIFIES)
+        self._check_uncut()
         if not isinstance(self.carry_over, bool):
             raise ConfigError.of("carry_over", self.carry_over, "true or false")
         integer("record_top_k", self.record_top_k, 0, 50)
+
+    def _check_uncut(self) -> None:
+        """An expansion multiplies: where no budget cuts it, a few steps would fill any memory."""
+        nodes, width = 0, 1
+        for children in self.shape(self.speculation_length):
+            width *= children
+            nodes += width
+        if self.max_tree_nodes == "uncut" and nodes > MAX_TREE_NODES:
+            raise ConfigError.of(
+                "expansion",
+                self.expansion,
+                f"at most {MAX_TREE_NODES} nodes a drafter where max_tree_nodes is uncut; "
+                f"{self.speculation_length} steps of this make {nodes}",
+            )
 
     @classmethod
     def preset(cls, name: str, temperature: float = 0.0) -> SpeculationConfig:

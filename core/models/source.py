@@ -34,6 +34,8 @@ class Source:
 
 def located(name: str) -> Source:
     """The folder or hub id of this name. Raises ModelLoadError where nobody has it."""
+    if not name.strip():
+        raise ModelLoadError(f"model is {name!r}: bundled, a folder or a hub id is allowed")
     if name.startswith("~"):
         name = str(Path(name).expanduser())
     folder = Path(name)
