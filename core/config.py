@@ -138,9 +138,26 @@ class SpeculationConfig:
         number("confidence_threshold", self.confidence_threshold, 0.0, 1.0)
         choice("verify", self.verify, VERIFIES)
         choice("pipeline", self.pipeline, PIPELINES)
+        self._check_uncut()
         if not isinstance(self.carry_over, bool):
             raise ConfigError.of("carry_over", self.carry_over, "true or false")
         integer("record_top_k", self.record_top_k, 0, 50)
+
+    def _check_uncut(self) -> None:
+        """An expansion multiplies: where no budget cuts it, a few steps would fill any memory."""
+        found = self.length in ("trend", "goodput")
+        longest = self.max_speculation_length if found else self.speculation_length
+        nodes, width = 0, 1
+        for children in self.shape(longest):
+            width *= children
+            nodes += width
+        if self.max_tree_nodes == "uncut" and nodes > MAX_TREE_NODES:
+            raise ConfigError.of(
+                "expansion",
+                self.expansion,
+                f"at most {MAX_TREE_NODES} nodes a drafter where max_tree_nodes is uncut; "
+                f"{longest} steps of this make {nodes}",
+            )
 
     @classmethod
     def preset(cls, name: str, temperature: float = 0.0) -> SpeculationConfig:

@@ -7,8 +7,10 @@ network). Never `trust_remote_code`; pickled weights only through torch's weight
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from logging import CRITICAL
 from pathlib import Path
 from pickle import UnpicklingError
 from types import MappingProxyType
@@ -83,7 +85,11 @@ def load_models(
     choice("device", device, DEVICES)
     names("ssm", list(ssms), at_most=16)
     place = _device(device)
-    _quiet()
+    with _quiet():
+        return _loaded(llm, ssms, dtype, place)
+
+
+def _loaded(llm: str, ssms: Sequence[str], dtype: str, place: torch.device) -> LoadedModels:
     llm_source = located(str(bundled_llm()) if llm == BUNDLED else llm)
     sources = [located(name) for ssm in ssms for name in _named(ssm)]
     tokenizer = load_tokenizer(llm_source)
@@ -100,7 +106,10 @@ def load_models(
 
 
 def _named(ssm: str) -> tuple[str, ...]:
-    return tuple(map(str, bundled_ssms())) if ssm == BUNDLED else (ssm,)
+    """`bundled` is all bundled SSMs; one of them may be called by its own name."""
+    if ssm == BUNDLED:
+        return tuple(map(str, bundled_ssms()))
+    return (next((str(path) for path in bundled_ssms() if path.name == ssm), ssm),)
 
 
 def load_tokenizer(source: Source) -> Any:
@@ -165,12 +174,20 @@ def _info(
     )
 
 
-def _quiet() -> None:
-    # A progress bar per model would cut through the text that `python -m core` streams.
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """No progress bars, which would cut through the text that `python -m core` streams, and no
+    reports: what is wrong with a model is said in our own error."""
     from transformers.utils import logging
 
     quiet: Any = logging.disable_progress_bar
     quiet()
+    before = logging.get_verbosity()
+    logging.set_verbosity(CRITICAL)
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)
 
 
 def _device(name: str) -> torch.device:

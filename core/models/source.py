@@ -16,12 +16,9 @@ from huggingface_hub import errors as hub_errors
 from core.errors import ModelLoadError
 from core.models.catalog import snapshot
 
-__all__ = ["Source", "located"]
+__all__ = ["Source", "located", "unreachable"]
 
 PATIENCE_S = 10.0
-# The client's own HTTP library changed more than once; its errors derive from that library's.
-_http_error: Any = vars(hub_errors)["HTTPError"]
-UNREACHABLE: tuple[type[Exception], ...] = (_http_error, OSError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +34,8 @@ class Source:
 
 def located(name: str) -> Source:
     """The folder or hub id of this name. Raises ModelLoadError where nobody has it."""
+    if not name.strip():
+        raise ModelLoadError(f"model is {name!r}: bundled, a folder or a hub id is allowed")
     if name.startswith("~"):
         name = str(Path(name).expanduser())
     folder = Path(name)
@@ -45,6 +44,13 @@ def located(name: str) -> Source:
         _check_folder(folder, name)
         return Source(name, local=True)
     return Source(name, local=_only_in_the_cache(name))
+
+
+def unreachable() -> tuple[type[Exception], ...]:
+    """What the hub's client raises where it gets no answer, or no such model."""
+    # Its HTTP library changed more than once; its own errors derive from that library's.
+    http_error: Any = vars(hub_errors)["HTTPError"]
+    return (http_error, OSError)
 
 
 def _check_folder(folder: Path, name: str) -> None:
@@ -62,7 +68,7 @@ def _only_in_the_cache(hub_id: str) -> bool:
         HfApi().model_info(hub_id, timeout=PATIENCE_S)
     except hub_errors.HFValidationError as error:
         raise ModelLoadError(f"model is {hub_id!r}: no folder and no hub id; {allowed}") from error
-    except UNREACHABLE as error:
+    except unreachable() as error:
         if snapshot(hub_id) is not None:
             return True
         known = isinstance(error, hub_errors.RepositoryNotFoundError)

@@ -6,12 +6,13 @@ attention, ALiBi) whatever they are called, and the way a model wants its masks.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from core.errors import SpecScopeError, UnsupportedModelError
+from core.errors import ModelLoadError, SpecScopeError, UnsupportedModelError
 from core.events import ModelInfo
 from core.models.hf_model import HfModel, MaskKind
 from core.models.language_model import Feed, chain
@@ -41,7 +42,8 @@ FORWARD_ERRORS = (
 def checked_model(module: Any, info: ModelInfo) -> HfModel:
     """The model behind LanguageModel, with the first mask kind whose tree passes are exact.
 
-    Raises UnsupportedModelError naming the architecture and what was seen.
+    Raises UnsupportedModelError naming the architecture and what was seen; ModelLoadError where
+    the weights give no numbers.
     """
     seen = [f"layers of {kind}" for kind in sorted(layer_kinds(module.config) - KNOWN_LAYERS)]
     # Chunked or local layers would pass the check, whose prefix is short, and fail past it.
@@ -54,6 +56,11 @@ def checked_model(module: Any, info: ModelInfo) -> HfModel:
             continue
         if error <= tolerance(model.dtype):
             return model
+        if not math.isfinite(error):
+            raise ModelLoadError(
+                f"model {info.name} gives values that are no numbers (NaN or infinite): its "
+                "weights are broken, or too large for this dtype; whole weights are allowed"
+            )
         seen.append(f"tree and plain passes differ by {error:.2g}")
     raise UnsupportedModelError(
         f"model {info.name} has architecture {info.architecture} ({'; '.join(seen)}): "

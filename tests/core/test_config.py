@@ -179,7 +179,7 @@ speculations = st.builds(
     drafters=st.lists(st.sampled_from(["all", "a", "ngram"]), unique=True).map(tuple),
     draft=st.sampled_from(["auto", "sampled", "sampled_iid"]),
     expansion=st.lists(st.integers(1, 16), min_size=1, max_size=6).map(tuple),
-    max_tree_nodes=st.sampled_from(["auto", "uncut", 1, 256]),
+    max_tree_nodes=st.sampled_from(["auto", 1, 256]),
     combine=st.sampled_from(COMBINES),
     length=st.sampled_from(LENGTHS),
     speculation_length=st.integers(0, 16),

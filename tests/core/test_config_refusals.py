@@ -83,6 +83,21 @@ BAD_SPECULATION: list[tuple[str, Any, str]] = [
     ("record_top_k", -1, "a whole number from 0 to 50"),
     ("record_top_k", 51, "a whole number from 0 to 50"),
 ]
+
+
+@pytest.mark.parametrize(
+    ("expansion", "length", "nodes"),
+    [((16, 16, 16), 3, 4368), ((16, 16), 8, 1808), ((2,) * 8, 8, 510)],
+)
+def test_a_tree_that_nothing_cuts_must_stay_small(
+    expansion: tuple[int, ...], length: int, nodes: int
+) -> None:
+    with pytest.raises(ConfigError, match=f"expansion is .* {length} steps of this make {nodes}$"):
+        SpeculationConfig(expansion=expansion, speculation_length=length, max_tree_nodes="uncut")
+    SpeculationConfig(expansion=expansion, speculation_length=length, max_tree_nodes=256)
+    SpeculationConfig(expansion=expansion, speculation_length=1, max_tree_nodes="uncut")
+
+
 BAD_PROMPTS: list[tuple[Any, str]] = [
     ("", "a text with at least one visible character"),
     (" \n\t", "a text with at least one visible character"),

@@ -33,7 +33,7 @@ __all__ = [
 
 Choices = list[tuple[str, str]]
 
-WORKING_PIPELINES = ("off",)
+WORKING_PIPELINES = ("off", "across")
 
 FOLLOWERS = (
     "expansion",

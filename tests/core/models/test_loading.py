@@ -65,6 +65,10 @@ def test_bfloat16_when_asked(whole: Path) -> None:
     assert models.llm.info.dtype == "bfloat16"
 
 
+def test_a_bundled_ssm_may_be_called_by_its_name() -> None:
+    assert tuple(load_models(ssms=["ssm-code"]).ssms) == ("ssm-code",)
+
+
 def test_auto_is_float32_for_small_models_on_a_cpu(
     whole: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

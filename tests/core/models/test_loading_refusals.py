@@ -8,6 +8,7 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import T5Config, T5ForConditionalGeneration
@@ -73,6 +74,28 @@ def test_a_weight_of_another_shape(copy: Path) -> None:
     weights["model.norm.weight"] = torch.ones(31)
     save_file(weights, copy / "model.safetensors", metadata={"format": "pt"})
     refused(ModelLoadError, copy)
+
+
+def test_weights_that_are_no_numbers(copy: Path) -> None:
+    weights = load_file(copy / "model.safetensors")
+    weights["model.norm.weight"] = weights["model.norm.weight"] * float("nan")
+    save_file(weights, copy / "model.safetensors", metadata={"format": "pt"})
+    assert "gives values that are no numbers" in refused(ModelLoadError, copy)
+
+
+def test_our_error_is_all_that_is_said(copy: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    configuration = json.loads((copy / "config.json").read_text())
+    configuration["num_hidden_layers"] += 2
+    (copy / "config.json").write_text(json.dumps(configuration))
+    capfd.readouterr()
+    assert "weights are missing" in refused(ModelLoadError, copy)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("name", ["", "  "])
+def test_no_name_at_all(name: str) -> None:
+    with pytest.raises(ModelLoadError, match="bundled, a folder or a hub id is allowed"):
+        load_models(llm=name)
 
 
 def test_a_missing_shard(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from huggingface_hub.errors import OfflineModeIsEnabled, RepositoryNotFoundError
 from core import load_models
 from core.errors import ModelLoadError
 from core.models import source as source_module
-from core.models.source import UNREACHABLE, Source, located
+from core.models.source import Source, located, unreachable
 from tests.core.models.folders import saved
 
 
@@ -67,7 +67,7 @@ def test_an_id_that_the_hub_knows_is_read_from_there(monkeypatch: pytest.MonkeyP
     ("reply", "reason"),
     [
         (OfflineModeIsEnabled("offline"), "the hub cannot be reached"),
-        (UNREACHABLE[0]("no route"), "the hub cannot be reached"),
+        (unreachable()[0]("no route"), "the hub cannot be reached"),
         (TimeoutError("slow"), "the hub cannot be reached"),
         (unknown(), "the hub shows none of this name"),
     ],

@@ -39,7 +39,8 @@ function sumsOf(value) {
   const own = entries(value.round).map(([key, entry]) => {
     const name = who.get(key)?.name ?? "somebody";
     const outcome = entry.hit ? `hit, ${ms(entry.saved)} saved` : `miss, ${ms(entry.wasted)} wasted`;
-    return `${name} ${outcome} (${many(entry.outcomes, "guess")}, together ${percent(entry.p)})`;
+    // Across requests nothing is guessed: the draft is for a text that is known.
+    return entry.outcomes ? `${name} ${outcome} (${many(entry.outcomes, "guess")}, together ${percent(entry.p)})` : `${name} ${outcome}`;
   });
   return prose(own.length ? `${total} ${roundName(value.sel)}: ${own.join("; ")}.` : total);
 }

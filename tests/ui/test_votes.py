@@ -1,0 +1,218 @@
+"""What the page says and shows of votes, weights, estimates and drafts made ahead: the events'."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from core.events import Combined, Event, RoundCompleted
+from tests.synthetic import DRAFTERS, MINIONS, Mechanisms, synthetic_run
+from ui.frame import Frame
+from ui.messages import run_lines
+from ui.values import picture_values
+from ui.view import Detail, View, detail_of, reduce_all
+from ui.votes import vote_sentence
+
+RULES = ("vote", "vote_tree", "log_pool")
+
+
+def run(combine: str, rounds: int = 12, drafters: tuple[str, ...] = DRAFTERS) -> list[Event]:
+    uses = Mechanisms(combine, "goodput", "ahead")
+    return synthetic_run(rounds, seed=5, drafters=drafters, mechanisms=uses)
+
+
+def seen(events: list[Event], number: int) -> tuple[View, Detail]:
+    detail = detail_of(events, number)
+    assert detail is not None
+    return reduce_all(events), detail
+
+
+def shown(events: list[Event], number: int) -> dict[str, dict]:
+    view, detail = seen(events, number)
+    return picture_values(Frame(view=view, detail=detail, ended=True, at_end=True))
+
+
+# -- masses --
+
+
+@pytest.mark.parametrize("combine", RULES)
+def test_every_drafted_token_has_the_mass_that_its_events_say(combine: str) -> None:
+    events = run(combine)
+    for number in range(12):
+        _, detail = seen(events, number)
+        tree, drafted = detail.combined, detail.drafted
+        assert tree and drafted
+        rows = shown(events, number)["proposals"]["rows"]
+        lost = dict(zip(tree.dropped, tree.dropped_masses, strict=True))
+        for draft in drafted.drafts:
+            row = rows[str(DRAFTERS.index(draft.drafter))]
+            for j in range(len(draft.token_ids)):
+                token = row[str(j)]
+                mass = lost.get((draft.drafter, j))
+                assert token["in_tree"] == (mass is None)
+                if mass is None:
+                    mass = tree.masses[token["node"]]
+                above = row[str(draft.parents[j])] if draft.parents[j] >= 0 else None
+                if combine == "log_pool" and above:
+                    mass /= tree.masses[above["node"]]
+                assert token["mass"] == pytest.approx(mass, abs=6e-5)
+
+
+def test_nobody_is_weighed_in_a_union() -> None:
+    proposals = shown(run("union"), 3)["proposals"]
+    assert not proposals["weights"] and not proposals["history"] and not proposals["sentence"]
+    assert all(t["mass"] is None for row in proposals["rows"].values() for t in row.values())
+
+
+@pytest.mark.parametrize("combine", RULES)
+def test_weights_over_time_are_those_each_round_used(combine: str) -> None:
+    events = run(combine)
+    history = shown(events, 2)["proposals"]["history"]
+    used = [event.weights for event in events if isinstance(event, Combined)]
+    after = [event.weights for event in events if isinstance(event, RoundCompleted)]
+    for number, weights in enumerate(used):
+        wanted = {str(DRAFTERS.index(name)): weight for name, weight in weights.items()}
+        assert history[str(number)] == pytest.approx(wanted, abs=6e-5)
+        proposals = shown(events, number)["proposals"]
+        assert list(proposals["after"].values()) == pytest.approx(
+            list(after[number].values()), abs=6e-5
+        )
+
+
+@pytest.mark.parametrize("combine", RULES)
+def test_what_was_kept_is_counted_by_different_nodes(combine: str) -> None:
+    events = run(combine)
+    for number in range(6):
+        kept = shown(events, number)["proposals"]["kept"]
+        _, detail = seen(events, number)
+        tree = shown(events, number)["tree"]
+        assert detail.combined and kept["nodes"] == len(detail.combined.token_ids)
+        assert kept["all"] == kept["nodes"] + len(tree["dropped"])
+
+
+# -- in words --
+
+
+def test_a_vote_is_told_with_its_numbers() -> None:
+    events = run("vote", 30)
+    told = 0
+    for number in range(30):
+        view, detail = seen(events, number)
+        tree, verdict, completed = detail.combined, detail.verified, detail.completed
+        assert tree and verdict and completed
+        sentence = vote_sentence(view, detail)
+        if not tree.winner:
+            assert sentence == "Nothing was drafted in this round: there was nothing to weigh."
+            continue
+        total = sum(tree.weights.values())
+        assert f"{tree.winner} won: mass {tree.masses[0]:.2f} of {total:.2f}" in sentence
+        assert f"{len(verdict.path)} of its {len(tree.token_ids)} tokens" in sentence
+        before, after = tree.weights[tree.winner], completed.weights[tree.winner]
+        moved = re.search(r"its weight (rises|falls) from (\S+) to (\d+\.\d\d)", sentence)
+        if moved:
+            told += 1
+            assert (moved[1] == "rises") == (after > before)
+            assert (moved[2], moved[3]) == (f"{before:.2f}", f"{after:.2f}")
+            assert ("above the running mean" in sentence) == (moved[1] == "rises")
+    assert told > 10
+
+
+def test_a_vote_of_two_is_said_to_be_the_heavier_ones() -> None:
+    for count, words in ((2, "A vote of two is always the heavier one."), (1, "drafted alone")):
+        view, detail = seen(run("vote", 4, DRAFTERS[:count]), 1)
+        assert words in vote_sentence(view, detail)
+    assert "of two" not in vote_sentence(*seen(run("vote", 4), 1))
+
+
+def test_a_carried_over_mean_is_not_told_as_if_it_were_known() -> None:
+    events = run("vote")
+    view, detail = seen(events, 4)
+    assert "running mean" in vote_sentence(view, detail)
+    started = view.started
+    assert started
+    config = {
+        **started.config,
+        "speculation": {**started.config["speculation"], "carry_over": True},
+    }
+    carried = replace(view, started=replace(started, config=config))
+    assert "running mean" not in vote_sentence(carried, detail)
+    assert "its weight" in vote_sentence(carried, detail)
+
+
+def test_the_dial_and_the_pool_are_told() -> None:
+    sentence = vote_sentence(*seen(run("vote_tree"), 2))
+    assert re.match(r"The best 12 of \d+ drafted nodes were kept", sentence)
+    assert "since the round before, the weight of ssm-" in sentence
+    assert "of the prompt" not in sentence
+    assert "foretold the prompt" in vote_sentence(*seen(run("vote_tree"), 0))
+    assert "drafted one tree of" in vote_sentence(*seen(run("log_pool"), 2))
+
+
+# -- lengths, drafting ahead, notes --
+
+
+def test_estimates_are_those_behind_the_selected_round() -> None:
+    events = run("union")
+    for number in (0, 4):
+        lengths = shown(events, number)["lengths"]
+        _, detail = seen(events, number)
+        assert detail.completed
+        assert lengths["reason"] == detail.completed.length_reason
+        assert lengths["next"] == detail.completed.next_speculation_length
+        speeds = [1000 * e.tokens / e.ms for e in detail.completed.estimates]
+        assert [e["tps"] for e in lengths["estimates"].values()] == pytest.approx(speeds, abs=6e-3)
+    plain = picture_values(Frame(view=reduce_all(synthetic_run(3))))["lengths"]
+    assert plain["policy"] == "fixed" and not plain["estimates"] and not plain["reason"]
+
+
+def test_sums_of_drafting_ahead_are_those_of_the_events() -> None:
+    events = run("union", 20)
+    entries = [e for event in events if isinstance(event, RoundCompleted) for e in event.ahead]
+    ahead = shown(events, 3)["timeline"]["ahead"]
+    assert ahead["hits"] == sum(e.hit for e in entries) > 0
+    assert ahead["misses"] == sum(not e.hit for e in entries) > 0
+    assert ahead["saved"] == pytest.approx(sum(e.saved_ms for e in entries), abs=1e-3)
+    assert ahead["wasted"] == pytest.approx(sum(e.wasted_ms for e in entries), abs=1e-3)
+    assert picture_values(Frame(view=reduce_all(synthetic_run(3))))["timeline"]["ahead"] == {}
+
+
+def test_only_what_was_drafted_before_the_round_is_a_hit_or_a_miss() -> None:
+    events = run("union", 20)
+    view = reduce_all(events)
+    bars = shown(events, 3)["timeline"]["bars"]
+    for line in view.rounds:
+        fates = {entry.drafter: "hit" if entry.hit else "miss" for entry in line.ahead}
+        for k, span in enumerate(line.spans):
+            early = span.start_ms < line.begin_ms
+            wanted = fates.get(span.lane, "") if early else ""
+            assert bars[str(line.number)][str(k)]["a"] == wanted
+
+
+def test_notes_are_told_with_their_round_as_far_as_one_has_come() -> None:
+    events = synthetic_run(9, seed=5, mechanisms=MINIONS)
+    end = next(i for i, e in enumerate(events) if isinstance(e, RoundCompleted) and e.round == 5)
+    words = "Round 6: drafter ssm-stories failed: SYNTHETIC failure; the run goes on without it."
+    for count, told in ((end, False), (end + 1, True), (len(events), True)):
+        view = reduce_all(events[:count])
+        frame = Frame(view=view, known=count, run_id="x", at_end=True)
+        assert (words in [line.text for line in run_lines(frame)]) == told
+        assert bool(picture_values(frame)["strip"]["notes"]) == told
+
+
+def test_many_notes_do_not_flood_the_notice() -> None:
+    events = [
+        replace(event, notes=(f"note {event.round}",))
+        if isinstance(event, RoundCompleted)
+        else event
+        for event in synthetic_run(9)
+    ]
+    frame = Frame(view=reduce_all(events), known=len(events), run_id="x", at_end=True)
+    told = [line.text for line in run_lines(frame) if "note" in line.text]
+    assert told == [
+        "Round 9: note 8.",
+        "Round 8: note 7.",
+        "Round 7: note 6.",
+        "6 earlier notes not shown here.",
+    ]
