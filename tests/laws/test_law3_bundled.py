@@ -145,7 +145,7 @@ def test_twenty_thousand_rounds_are_plain_sampling(prefix: int) -> None:
 
 
 # Behind the last prefix the next tokens are all but certain, and all SSMs know them: there trying a
-# token once changes next to nothing (p = 4e-6 after 20,000 rounds), so it cannot be a control.
+# token once changes next to nothing (p = 0.9 after 20,000 rounds), so it cannot be a control.
 CONTROLS = range(len(PREFIXES) - 1)
 
 
