@@ -229,7 +229,7 @@ def played(board: Board, desk: Desk, mode: str, rate: float, rewind: bool) -> It
     """Play on, or from the start: what stood still at `step` moves in slow motion."""
 
     def frames() -> Iterator[object]:
-        pace = Pace("slow" if mode == "step" or rewind and mode == "full" else mode, rate)
+        pace = Pace(playing(mode, rewind), rate)
         if desk.player is None:
             yield None
             return
@@ -239,6 +239,11 @@ def played(board: Board, desk: Desk, mode: str, rate: float, rewind: bool) -> It
         yield from play(desk)
 
     return board.stream(desk, frames())
+
+
+def playing(mode: str, rewind: bool) -> str:
+    """The speed that a press of "Play on" or, with `rewind`, "From the start" plays at."""
+    return "slow" if mode == "step" or rewind and mode == "full" else mode
 
 
 def paced(board: Board, desk: Desk, mode: str, rate: float) -> Iterator[Values]:
@@ -251,10 +256,16 @@ def paced(board: Board, desk: Desk, mode: str, rate: float) -> Iterator[Values]:
             player.set_pace(pace)
         if player is not None and resting and not player.resting:
             yield from play(desk)
-        else:
+        elif resting:
             yield None
 
-    return board.stream(desk, frames())
+    drawn = False
+    for values in board.stream(desk, frames()):
+        drawn = True
+        yield values
+    if not drawn:
+        # Whoever plays shows it too: a frame of ours might come after the last one of theirs.
+        yield [gr.skip() for _ in board.outputs]
 
 
 # -- wiring --
@@ -275,8 +286,9 @@ def wire_board(board: Board) -> None:
         picture.select(_select_handler(board), **quick)
     stream = {**quick, "queue": True, "concurrency_limit": None}
     pace_inputs = [board.speed, board.rate]
-    board.buttons["play"].click(_play_handler(board, False), pace_inputs, **stream)
-    board.buttons["rewind"].click(_play_handler(board, True), pace_inputs, **stream)
+    and_speed = {**stream, "outputs": [*board.outputs, board.speed]}
+    board.buttons["play"].click(_play_handler(board, False), pace_inputs, **and_speed)
+    board.buttons["rewind"].click(_play_handler(board, True), pace_inputs, **and_speed)
     board.speed.input(_pace_handler(board), pace_inputs, **stream)
     board.rate.release(_pace_handler(board), pace_inputs, **stream)
 
@@ -295,9 +307,14 @@ def _select_handler(board: Board) -> Callable[..., Values]:
     return select
 
 
-def _play_handler(board: Board, rewind: bool) -> Callable[..., Iterator[Values]]:
-    def press(mode: str, rate: float, request: gr.Request) -> Iterator[Values]:
-        yield from played(board, board.desk(request), mode, rate, rewind)
+def _play_handler(board: Board, rewind: bool) -> Callable[..., Iterator[list[Any]]]:
+    def press(mode: str, rate: float, request: gr.Request) -> Iterator[list[Any]]:
+        desk = board.desk(request)
+        # Told once, with the first frame: from then on the choice is the visitor's again.
+        speed: Any = playing(mode, rewind) if desk.player is not None else gr.skip()
+        for values in played(board, desk, mode, rate, rewind):
+            yield [*values, speed]
+            speed = gr.skip()
 
     return press
 
