@@ -38,6 +38,7 @@ from ui.pages.form import (
     request_of,
     validity,
 )
+from ui.pages.presets import followed
 from ui.pages.slider import Slider
 
 NAMES = ("ssm-code", "ssm-dialogue", "ssm-stories")
@@ -213,6 +214,26 @@ def test_own_presets_come_back_as_they_were_saved() -> None:
     values = form_values(expansion="3,1", drafters=["ssm-code"], max_tree_nodes="16")
     own = {"mine": own_preset(values)}
     assert config_of(preset_values("mine", 0.0, NAMES, own)) == request_of(values).speculation
+
+
+def test_a_preset_of_ours_follows_the_temperature_and_nothing_else_does() -> None:
+    paper = preset_values("specinfer-paper", 0.0, NAMES)
+    drawn = followed("specinfer-paper", 0.8, NAMES, paper)
+    assert drawn == preset_values("specinfer-paper", 0.8, NAMES) != paper
+    assert followed("specinfer-paper", 0.0, NAMES, drawn) == paper
+    assert followed("specinfer-paper", None, NAMES, drawn) == paper, "an emptied box is no choice"
+    touched = preset_values("specinfer", 0.0, NAMES)
+    broken = [
+        value if name != "expansion" else "x"
+        for name, value in zip(FIELD_NAMES, paper, strict=True)
+    ]
+    for name, shown in (
+        ("own settings", paper),
+        ("mine", paper),
+        ("specinfer-paper", touched),
+        ("specinfer-paper", broken),
+    ):
+        assert followed(name, 0.8, NAMES, shown) is None
 
 
 def repeats(token_ids: list[int], length: int = 6) -> int:

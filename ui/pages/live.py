@@ -20,7 +20,7 @@ from ui.pages.form import (
 )
 from ui.pages.live_layout import Live, build_live
 from ui.pages.parts import header_value, notice_value
-from ui.pages.presets import preset_menu, saved
+from ui.pages.presets import followed, preset_menu, saved
 from ui.pages.rerun import before_of, wire_changes
 from ui.player import Pace, Player
 from ui.session import Desk, play
@@ -177,14 +177,16 @@ def _wire_form(live: Live, own: gr.BrowserState) -> None:
     menus = [live.validity, live.run, form.fields["draft"], form.fields["verify"]]
     answers = [*menus, live.board.notice]
     controls: tuple[Any, ...] = (*form.sampling.values(), *form.fields.values())
+    temperature: Any = form.sampling["temperature"]
     for control in controls:
-        control.change(_check_handler(live), form.inputs, answers, **quick)
+        if control is not temperature:
+            control.change(_check_handler(live), form.inputs, answers, **quick)
     live.own_name.change(_check_handler(live), form.inputs, answers, **quick)
     form.prompt.change(_mend_handler(live), None, live.board.notice, **quick)
     for control in controls[len(form.sampling) :]:
         control.input(lambda: OWN, None, form.preset, **quick)
     fields = list(form.fields.values())
-    preset_inputs = [form.preset, form.sampling["temperature"], own]
+    preset_inputs = [form.preset, temperature, own]
     chosen = form.preset.input(_preset_handler(live), preset_inputs, fields, **quick)
     for button, (_, text) in zip(form.examples, EXAMPLES, strict=True):
         button.click(_constant(text), None, form.prompt, **quick)
@@ -194,6 +196,11 @@ def _wire_form(live: Live, own: gr.BrowserState) -> None:
         [own, form.preset, live.validity],
         **quick,
     )
+    # A preset of ours may mean other fields at another temperature: those first, then the check.
+    resolved = temperature.change(
+        _temperature_handler(live), [form.preset, temperature, *fields], fields, **quick
+    )
+    resolved.then(_check_handler(live), form.inputs, answers, **quick)
     wire_changes(form, chosen)
 
 
@@ -261,6 +268,15 @@ def _preset_handler(live: Live) -> Callable[..., list[Any]]:
         return preset_values(name, temperature or 0.0, names, own)
 
     return choose
+
+
+def _temperature_handler(live: Live) -> Callable[..., list[Any]]:
+    names = live.board.context.drafter_names
+
+    def follow(name: str, temperature: float, *shown: Any) -> list[Any]:
+        return followed(name, temperature, names, shown) or [gr.skip() for _ in shown]
+
+    return follow
 
 
 def _constant(text: str) -> Callable[[], str]:

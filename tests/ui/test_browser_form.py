@@ -1,0 +1,100 @@
+"""The form and the bar in a real Chromium: what is chosen is what is shown, and what runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.ui.sites import OpenPage, ready, said
+from ui.context import Context
+
+pytestmark = pytest.mark.browser
+
+
+def number(page: Any, name: str) -> Any:
+    return page.locator(f"#{name} input[type=number]")
+
+
+def opened(page: Any) -> Any:
+    ready(page)
+    page.get_by_text("Sampling", exact=True).click()
+    page.get_by_text("Every setting of the engine").click()
+    number(page, "sampling-top_p").wait_for()
+    return page
+
+
+def choose(page: Any, preset: str) -> None:
+    page.locator("#preset input").click()
+    page.get_by_role("option", name=preset, exact=True).click()
+
+
+def shown(page: Any, name: str) -> str:
+    return str(page.locator(f"#field-{name} input").first.input_value())
+
+
+def shows(page: Any, name: str, words: str) -> None:
+    """Wait until a menu shows a choice."""
+    script = "([id, words]) => document.querySelector(id + ' input').value.split(' ')[0] === words"
+    page.wait_for_function(script, arg=[f"#field-{name}", words])
+
+
+def asked(context: Context) -> Any:
+    worker: Any = context.hub.worker
+    return worker.requests[-1]
+
+
+def test_a_preset_means_what_it_says_at_every_temperature(
+    short: tuple[str, Context], browser_page: OpenPage
+) -> None:
+    page = opened(browser_page(short[0]))
+    choose(page, "specinfer-paper")
+    shows(page, "verify", "greedy")
+    for temperature, draft, verify in (("0.8", "sampled", "mss"), ("0", "topk", "greedy")):
+        number(page, "sampling-temperature").fill(temperature)
+        number(page, "sampling-temperature").blur()
+        shows(page, "verify", verify)
+        page.wait_for_function("() => !document.querySelector('#live-run').disabled")
+        page.click("#live-run")
+        page.locator("#live-figures").wait_for()
+        said(page, "Finished: ")
+        page.wait_for_timeout(300)
+        request = asked(short[1])
+        assert request.sampling.temperature == float(temperature)
+        assert (request.speculation.draft, request.speculation.verify) == (draft, verify)
+    assert page.locator("#preset input").input_value() == "specinfer-paper"
+
+
+def test_a_field_of_ones_own_stays_when_the_temperature_changes(
+    short: tuple[str, Context], browser_page: OpenPage
+) -> None:
+    page = opened(browser_page(short[0]))
+    expansion = page.locator("#field-expansion input, #field-expansion textarea").first
+    expansion.fill("2,1")  # as pasted: Gradio tells of no input then, and the menu stays
+    number(page, "sampling-temperature").fill("0.7")
+    page.wait_for_timeout(700)
+    assert expansion.input_value() == "2,1"
+    expansion.press_sequentially(",1")
+    page.wait_for_function("() => document.querySelector('#preset input').value.startsWith('own')")
+    number(page, "sampling-temperature").fill("0.8")
+    page.wait_for_timeout(700)
+    page.click("#live-run")
+    said(page, "Finished: ")
+    assert asked(short[1]).speculation.expansion == (2, 1, 1)
+    assert asked(short[1]).sampling.temperature == 0.8
+
+
+def test_from_the_start_says_at_which_speed_it_plays(
+    short: tuple[str, Context], browser_page: OpenPage
+) -> None:
+    page = ready(browser_page(short[0]))
+    page.click("#live-run")
+    said(page, "Finished: ")
+    bar = page.locator("#live-playback")
+    assert bar.get_by_label("full speed").is_checked()
+    page.click("#live-rewind")
+    said(page, "you are at round 2 of 8")
+    assert bar.get_by_label("slow motion").is_checked()
+    bar.get_by_label("full speed").check()
+    said(page, "Finished: ")
+    assert bar.get_by_label("full speed").is_checked()
