@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -42,6 +43,61 @@ def shows(page: Any, name: str, words: str) -> None:
 def asked(context: Context) -> Any:
     worker: Any = context.hub.worker
     return worker.requests[-1]
+
+
+NUMBERS = (
+    ("sampling-max_new_tokens", "900", None, "900"),
+    ("sampling-max_new_tokens", "", "max_new_tokens is None: a whole number from 1", "128"),
+    ("sampling-temperature", "5", None, "5"),
+    ("sampling-temperature", "101", "temperature is 101: 0 or a number from 0.001", "0"),
+    ("sampling-temperature", "", "temperature is None: 0 or a number from 0.001", "0"),
+    ("sampling-top_p", "0.01", None, "0.01"),
+    ("sampling-top_p", "7", "top_p is 7: a number above 0 to 1", "1"),
+    ("sampling-top_p", "", "top_p is None: a number above 0 to 1", "0.9"),
+    ("sampling-top_k", "2.7", "top_k is 2.7: a whole number from 0", "3"),
+    ("sampling-top_k", "", "top_k is None: a whole number from 0", "0"),
+    ("field-speculation_length", "", "speculation_length is None: a whole number", "7"),
+    ("field-speculation_length", "99", "speculation_length is 99: a whole number", "8"),
+    ("field-max_speculation_length", "0", "max_speculation_length is 0: a whole number", "32"),
+    ("field-record_top_k", "2.5", "record_top_k is 2.5: a whole number from 0 to 50", "50"),
+)
+
+
+def test_a_number_is_run_as_it_was_typed_or_refused_by_name(
+    short: tuple[str, Context], browser_page: OpenPage
+) -> None:
+    page = opened(browser_page(short[0]))
+    for name, typed, refused, good in NUMBERS:
+        box, wrong = number(page, name), page.locator("#live-validity")
+        box.fill(typed)
+        box.blur()
+        if refused:
+            wrong.get_by_text(refused).wait_for()
+            assert page.locator("#live-run").is_disabled(), name
+            assert box.input_value() == typed, f"{name} shows another number"
+            box.fill(good)
+            box.blur()
+        page.wait_for_function("() => !document.querySelector('#live-run').disabled")
+        assert wrong.inner_text().strip() == ""
+        page.wait_for_timeout(150)
+        assert box.input_value() == good, f"{name} shows another number"
+        page.click("#live-run")
+        kind, field = name.split("-")
+        wait_until_asked(short[1], kind, field, float(good))
+
+
+def wait_until_asked(context: Context, kind: str, field: str, value: float) -> None:
+    """Until the last request has the value: it is what runs."""
+    worker: Any = context.hub.worker
+    seen: object = None
+    for _ in range(100):
+        if worker.requests:
+            request = worker.requests[-1]
+            seen = getattr(request.sampling if kind == "sampling" else request.speculation, field)
+            if seen == value:
+                return
+        time.sleep(0.05)
+    raise AssertionError(f"{field} ran as {seen}, not as {value}")
 
 
 def test_a_preset_means_what_it_says_at_every_temperature(

@@ -107,8 +107,8 @@ def test_values_of_a_browser_are_turned_into_the_fields_types() -> None:
 
 
 def test_stop_strings_are_lines_and_an_empty_seed_is_none() -> None:
-    sampling = request_of(form_values(stop="\n\nThe end\n.", seed=" ", top_k=None)).sampling
-    assert sampling.stop == ("The end", ".") and sampling.seed is None and sampling.top_k == 0
+    sampling = request_of(form_values(stop="\n\nThe end\n.", seed=" ")).sampling
+    assert sampling.stop == ("The end", ".") and sampling.seed is None
     assert request_of(form_values(seed=" 7 ")).sampling.seed == 7
 
 
@@ -145,21 +145,36 @@ def test_bad_values_are_refused_by_name_value_and_what_is_allowed(field: str) ->
     ("field", "typed", "words"),
     [
         ("top_p", 7, "top_p is 7: a number above 0 to 1"),
+        ("top_p", None, "top_p is None: a number above 0 to 1"),
+        ("top_k", 2.7, "top_k is 2.7: a whole number from 0"),
+        ("top_k", None, "top_k is None: a whole number from 0"),
         ("temperature", -1, "temperature is -1: 0 or a number from 0.001"),
+        ("temperature", None, "temperature is None: 0 or a number from 0.001"),
         ("max_new_tokens", 0, "max_new_tokens is 0: a whole number from 1"),
         ("max_new_tokens", 2.5, "max_new_tokens is 2.5: a whole number from 1"),
         ("max_new_tokens", None, "max_new_tokens is None: a whole number from 1"),
         ("speculation_length", 99, "speculation_length is 99: a whole number from 0 to 16"),
+        ("speculation_length", None, "speculation_length is None: a whole number from 0 to 16"),
         ("max_speculation_length", 0, "max_speculation_length is 0: a whole number from 1"),
         ("record_top_k", 51, "record_top_k is 51: a whole number from 0 to 50"),
     ],
 )
-def test_numbers_typed_past_a_slider_reach_the_checks_of_ours(
+def test_numbers_past_what_is_allowed_reach_the_checks_of_ours(
     field: str, typed: Any, words: str
 ) -> None:
     form = fresh_form()
-    slider = {**form.sampling, **form.fields}[field]
-    assert words in validity(form_values(**{field: slider.preprocess(typed)}))
+    box = {**form.sampling, **form.fields}[field]
+    assert words in validity(form_values(**{field: box.preprocess(typed)}))
+
+
+def test_every_number_of_the_form_keeps_what_is_typed() -> None:
+    form = fresh_form()
+    controls = {**form.sampling, **form.fields}
+    assert not [name for name, control in controls.items() if isinstance(control, gr.Slider)]
+    boxes = [control for control in controls.values() if isinstance(control, gr.Number)]
+    assert len(boxes) == 7
+    for box in boxes:
+        assert (box.minimum, box.maximum, box.precision) == (None, None, None)
 
 
 def test_a_slider_of_ours_is_gradios_in_the_browser_and_leaves_no_file() -> None:

@@ -18,14 +18,12 @@ from core.config import (
     COMBINES,
     DRAFTS,
     LENGTHS,
-    MAX_SPECULATION_LENGTH,
     VERIFIES,
     SpeculationConfig,
     lossless_rules,
     parse_field,
 )
 from core.errors import ConfigError
-from ui.pages.slider import Slider
 
 __all__ = [
     "FIELD_NAMES",
@@ -67,7 +65,7 @@ def field_controls(config: SpeculationConfig, drafter_names: Sequence[str]) -> d
 
 
 def _control(name: str, value: Any, drafter_names: Sequence[str]) -> Component:
-    depth = {"step": 1, "maximum": MAX_SPECULATION_LENGTH}
+    whole_number = (gr.Number, {"step": 1})
     kinds: dict[str, tuple[type[Component], dict[str, Any]]] = {
         "drafters": (gr.CheckboxGroup, {"choices": [*drafter_names, NGRAM]}),
         "draft": (gr.Dropdown, {"choices": draft_choices(0.0)}),
@@ -75,10 +73,10 @@ def _control(name: str, value: Any, drafter_names: Sequence[str]) -> Component:
         "combine": (gr.Dropdown, {"choices": list(COMBINES)}),
         "length": (gr.Dropdown, {"choices": list(LENGTHS)}),
         "max_tree_nodes": (gr.Dropdown, {"choices": TREE_SIZES, "allow_custom_value": True}),
-        "speculation_length": (Slider, {"minimum": 0, **depth}),
-        "max_speculation_length": (Slider, {"minimum": 1, **depth}),
+        "speculation_length": whole_number,
+        "max_speculation_length": whole_number,
         "carry_over": (gr.Checkbox, {}),
-        "record_top_k": (Slider, {"minimum": 0, "maximum": 50, "step": 1}),
+        "record_top_k": whole_number,
     }
     kind, options = kinds.get(name, (gr.Textbox, {}))
     shown = value if name in kinds else str(value)
@@ -103,7 +101,7 @@ def config_of(values: Sequence[Any]) -> SpeculationConfig:
 
 
 def whole(value: Any) -> Any:
-    """8 for the 8.0 of a slider or number box; what is no whole number stays for core.config."""
+    """8 for the 8.0 of a number box; what is no whole number stays for core.config."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
