@@ -154,3 +154,23 @@ def test_from_the_start_says_at_which_speed_it_plays(
     bar.get_by_label("full speed").check()
     said(page, "Finished: ")
     assert bar.get_by_label("full speed").is_checked()
+
+
+def test_stop_in_the_same_moment_as_run_is_not_lost(
+    long: tuple[str, Context], browser_page: OpenPage
+) -> None:
+    page = ready(browser_page(long[0]))
+    worker: Any = long[1].hub.worker
+    for _ in range(3):
+        page.evaluate("""() => {
+          document.querySelector("#live-run").click();
+          document.querySelector("#live-stop").click();
+        }""")
+        page.wait_for_timeout(1500)
+        assert worker.runs and all(run.cancelled for run in worker.runs)
+        said(page, "Stopped: ")
+    page.click("#live-run")
+    said(page, "Writing: ")
+    assert not worker.runs[-1].cancelled, "Run after Stop runs"
+    page.click("#live-stop")
+    said(page, "Stopped: ")

@@ -82,6 +82,21 @@ def test_stop_shows_what_there_was(store: RunStore) -> None:
     assert store.runs(RunQuery()).rows[0].status == "cancelled"
 
 
+def test_a_stop_that_overtakes_its_run_stops_it_and_no_later_one(store: RunStore) -> None:
+    made = context(store, rounds=60)
+    made.hub.worker.speed = 1.0  # type: ignore[attr-defined]
+    live, desk = live_of(made), Desk()
+    values = form_values()
+    late = started(live, desk, "me", ("full", 2.0), values, stops=0)
+    stopped(live, desk, 1)
+    assert "Stopped: " in notice_of(list(late)[-1])
+    again = changed(live, desk, "me", ("full", 2.0), form_values(top_k=3), 0)
+    assert "Stopped: " in notice_of(list(again)[-1])
+    made.hub.worker.speed = 0.01  # type: ignore[attr-defined]
+    next_one = started(live, desk, "me", ("full", 2.0), values, stops=1)
+    assert "Finished: " in notice_of(list(next_one)[-1])
+
+
 def test_measure_gives_a_measured_speed_up(store: RunStore) -> None:
     live, desk = live_of(context(store)), Desk()
     figures = 3
