@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tests.ui.sites import OpenPage, ready, said
+from storage import RunStore
+from tests.ui.sites import OpenPage, ready, said, sessions
 from ui.context import Context
 
 pytestmark = pytest.mark.browser
@@ -174,3 +176,24 @@ def test_stop_in_the_same_moment_as_run_is_not_lost(
     assert not worker.runs[-1].cancelled, "Run after Stop runs"
     page.click("#live-stop")
     said(page, "Stopped: ")
+
+
+def test_the_log_is_said_to_be_paused_as_long_as_it_is(
+    short: tuple[str, Context], browser_page: OpenPage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    status = SimpleNamespace(paused=True, reason="disk is full", waiting=7, dropped=0)
+    monkeypatch.setattr(RunStore, "status", lambda _: status)
+    page = ready(browser_page(short[0]))
+    page.click("#live-run")
+    said(page, "7 events wait")
+    said(page, "Finished: ")
+    status.waiting = 9
+    said(page, "9 events wait")
+    status.paused = False
+    page.locator("#live-notice").get_by_text("The log is paused").wait_for(state="detached")
+    said(page, "Finished: ")
+    status.paused = True
+    sessions(page)
+    page.locator("#sessions-said").get_by_text("9 events wait").wait_for()
+    status.paused = False
+    page.locator("#sessions-said").get_by_text("The log is paused").wait_for(state="detached")

@@ -18,7 +18,7 @@ from tests.ui.fakes import Script, plain_twin, scripted
 from tests.ui.test_form import form_values
 from ui.checks import measure_baseline, prove
 from ui.components import pack
-from ui.pages.board import moved, paced, played, selected
+from ui.pages.board import moved, paced, played, selected, told_again
 from ui.pages.live import asked, changed, checked, mended, started, stopped
 from ui.pages.presets import saved
 from ui.session import Desk
@@ -351,4 +351,6 @@ def test_the_page_says_that_the_log_is_paused(store: RunStore) -> None:
     status = SimpleNamespace(paused=True, reason="disk is full", waiting=7, dropped=0)
     object.__setattr__(live.board.context, "store", SimpleNamespace(status=lambda: status))
     values = live.board.values(desk)
-    assert "The log is paused: disk is full" in notice_of(values, 0)
+    assert "The log is paused: disk is full" in notice_of(values, 0) and values[0]["again"]
+    status.paused = False
+    assert "paused" not in str(told_again(live.board, desk)), "it is told only while it is so"
