@@ -68,8 +68,8 @@ ROUNDS = _table(
     completed_seq completed_at_ms root_token_id root_text dropped_json num_nodes tree_depth
     rule path_json own_token_id own_text own_kind own_probability position num_new_tokens
     num_accepted num_cut speculation_length next_speculation_length weights_json temperatures_json
-    kv_used kv_capacity combine_rule combine_weights_json masses_json dropped_masses_json winner length_reason
-    estimates_json predicted_ms ahead_json notes_json""",
+    kv_used kv_capacity combine_rule combine_weights_json masses_json dropped_masses_json winner
+    length_reason estimates_json predicted_ms ahead_json notes_json""",
     keys=2,
 )
 DRAFTS = _table(

@@ -20,14 +20,17 @@ MAX_QUOTED = 40
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What the inspector says. `parent`: the node whose continuations `bars` shows (-1: root)."""
+    """What the inspector says.
+
+    `parent`: the node whose continuations `bars` shows (-1: root); None where none were asked for.
+    """
 
     title: str = ""
     sentence: str = ""
     outcome: str = ""
     token: str = ""
     token_id: int = -1
-    parent: int = -1
+    parent: int | None = -1
     parent_text: str = ""
 
 
@@ -132,7 +135,7 @@ def _own(tree: Combined, verdict: Verified | None) -> Explanation:
             title="No token of the LLM's own",
             sentence=f"The accepted path ends the text with {quoted(before)}.",
             outcome="own",
-            parent=after,
+            parent=None,
             parent_text=before,
         )
     own, chance = quoted(verdict.own_text), percent(verdict.own_probability)

@@ -179,10 +179,12 @@ class Player:
 
         Whoever presses "Latest round" where everybody reads "40 rounds" means round 40, though
         nothing was drafted in it; only the picture that a run ends with by itself is the last one
-        with a tree.
+        with a tree. Whoever has stepped back leaves that place, since nothing moves on from it.
         """
         with self._lock:
             self._pinned = self._node = None
+            if self._pace.mode == "step":
+                self._to(self.source.count)
             self._follow_latest(self._clock or 0.0)
             last = self._shown_rounds() - 1
             if self._followed and self._followed.round < last and self.resting:

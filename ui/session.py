@@ -63,7 +63,8 @@ class Desk:
 
     `asked` is the request behind `player`, where it was started here; `baseline` and `answer`
     belong to that run, `before` is the one it is compared with; `trouble` and `doing` are sentences
-    for the visitor; `side` is a second run for this desk, such as the baseline's.
+    for the visitor; `side` is a second run for this desk, such as the baseline's. `stops` counts
+    how often Stop was pressed, as the browser counts it.
     """
 
     player: Player | None = None
@@ -74,6 +75,7 @@ class Desk:
     answer: Answer | None = None
     doing: str = ""
     side: LiveSource | None = None
+    stops: int = 0
     pictures: PictureMaker = field(default_factory=PictureMaker)
     _trouble: tuple[str, object] = ("", None)
 

@@ -1,4 +1,4 @@
-"""Run on change in a real Chromium: one run for a dragged slider, the run before as a pale line."""
+"""Run on change in a real Chromium: one run for many presses, the run before as a pale line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ QUIET_MS = 1200  # three times as long as the page waits for a hand that moves
 def opened(page: Any) -> Any:
     ready(page)
     page.get_by_text("Sampling", exact=True).click()
-    page.locator("#sampling-top_p input[type=range]").wait_for()
+    page.locator("#sampling-top_p input[type=number]").wait_for()
     return page
 
 
@@ -26,33 +26,26 @@ def requests(context: Context) -> list[Any]:
     return list(worker.requests)
 
 
-def drag(page: Any, name: str, to: float) -> None:
-    """From one end towards the other in twenty moves, with a pause in the middle."""
-    slider = page.locator(f"#sampling-{name} input[type=range]")
-    slider.evaluate("(node) => node.scrollIntoView({ block: 'center' })")
-    box = slider.bounding_box()
-    middle = box["y"] + box["height"] / 2
-    page.mouse.move(box["x"] + box["width"] - 4, middle)
-    page.mouse.down()
-    for i in range(20):
-        page.mouse.move(box["x"] + box["width"] * (1 - (1 - to) * (i + 1) / 20), middle)
-        page.wait_for_timeout(700 if i == 10 else 20)
-    page.mouse.up()
+def count(page: Any, name: str, presses: int) -> None:
+    """Down, step by step, as with an arrow that is pressed again and again."""
+    box = page.locator(f"#sampling-{name} input[type=number]")
+    for _ in range(presses):
+        box.press("ArrowDown", delay=20)
 
 
-def test_a_dragged_slider_runs_once_and_only_where_it_is_asked_for(
+def test_a_number_counted_down_runs_once_and_only_where_it_is_asked_for(
     short: tuple[str, Context], browser_page: OpenPage
 ) -> None:
     url, context = short
     page = opened(browser_page(url))
     page.click("#live-run")
     said(page, "Finished: ")
-    drag(page, "top_p", 0.5)
+    count(page, "top_p", 10)
     page.wait_for_timeout(QUIET_MS)
     assert len(requests(context)) == 1, "off: a changed control runs nothing"
     page.get_by_label("Run on change").check()
     page.wait_for_timeout(QUIET_MS)
-    drag(page, "max_new_tokens", 0.5)
+    count(page, "max_new_tokens", 20)
     page.locator("#live-figures").get_by_text("before:").first.wait_for()
     said(page, "Finished: ")
     page.wait_for_timeout(QUIET_MS)

@@ -56,6 +56,7 @@ from ui.pages.menus import (
     verify_choices,
     weights_choices,
 )
+from ui.pages.presets import at_temperature
 from ui.pages.slider import Slider
 
 NAMES = ("ssm-code", "ssm-dialogue", "ssm-stories")
@@ -124,8 +125,8 @@ def test_values_of_a_browser_are_turned_into_the_fields_types() -> None:
 
 
 def test_stop_strings_are_lines_and_an_empty_seed_is_none() -> None:
-    sampling = request_of(form_values(stop="\n\nThe end\n.", seed=" ", top_k=None)).sampling
-    assert sampling.stop == ("The end", ".") and sampling.seed is None and sampling.top_k == 0
+    sampling = request_of(form_values(stop="\n\nThe end\n.", seed=" ")).sampling
+    assert sampling.stop == ("The end", ".") and sampling.seed is None
     assert request_of(form_values(seed=" 7 ")).sampling.seed == 7
 
 
@@ -170,21 +171,36 @@ def test_bad_values_are_refused_by_name_value_and_what_is_allowed(field: str) ->
     ("field", "typed", "words"),
     [
         ("top_p", 7, "top_p is 7: a number above 0 to 1"),
+        ("top_p", None, "top_p is None: a number above 0 to 1"),
+        ("top_k", 2.7, "top_k is 2.7: a whole number from 0"),
+        ("top_k", None, "top_k is None: a whole number from 0"),
         ("temperature", -1, "temperature is -1: 0 or a number from 0.001"),
+        ("temperature", None, "temperature is None: 0 or a number from 0.001"),
         ("max_new_tokens", 0, "max_new_tokens is 0: a whole number from 1"),
         ("max_new_tokens", 2.5, "max_new_tokens is 2.5: a whole number from 1"),
         ("max_new_tokens", None, "max_new_tokens is None: a whole number from 1"),
         ("speculation_length", 99, "speculation_length is 99: a whole number from 0 to 16"),
+        ("speculation_length", None, "speculation_length is None: a whole number from 0 to 16"),
         ("max_speculation_length", 0, "max_speculation_length is 0: a whole number from 1"),
         ("record_top_k", 51, "record_top_k is 51: a whole number from 0 to 50"),
     ],
 )
-def test_numbers_typed_past_a_slider_reach_the_checks_of_ours(
+def test_numbers_past_what_is_allowed_reach_the_checks_of_ours(
     field: str, typed: Any, words: str
 ) -> None:
     form = fresh_form()
-    slider = {**form.sampling, **form.fields}[field]
-    assert words in validity(form_values(**{field: slider.preprocess(typed)}))
+    box = {**form.sampling, **form.fields}[field]
+    assert words in validity(form_values(**{field: box.preprocess(typed)}))
+
+
+def test_every_number_of_the_form_keeps_what_is_typed() -> None:
+    form = fresh_form()
+    controls = {**form.sampling, **form.fields}
+    assert not [name for name, control in controls.items() if isinstance(control, gr.Slider)]
+    boxes = [control for control in controls.values() if isinstance(control, gr.Number)]
+    assert len(boxes) == 10
+    for box in boxes:
+        assert (box.minimum, box.maximum, box.precision) == (None, None, None)
 
 
 def test_a_slider_of_ours_is_gradios_in_the_browser_and_leaves_no_file() -> None:
@@ -333,6 +349,28 @@ def test_own_presets_come_back_as_they_were_saved() -> None:
     values = form_values(expansion="3,1", drafters=["ssm-code"], max_tree_nodes="16")
     own = {"mine": own_preset(values)}
     assert config_of(preset_values("mine", 0.0, NAMES, own)) == request_of(values).speculation
+
+
+def test_a_preset_of_ours_follows_the_temperature_and_nothing_else_does() -> None:
+    paper = preset_values("specinfer-paper", 0.0, NAMES)
+    drawn = at_temperature("specinfer-paper", 0.8, NAMES, paper)
+    assert drawn == preset_values("specinfer-paper", 0.8, NAMES) != paper
+    assert at_temperature("specinfer-paper", 0.0, NAMES, drawn) == paper
+    assert at_temperature("specinfer-paper", None, NAMES, drawn) == paper, (
+        "an emptied box is no choice"
+    )
+    touched = preset_values("specinfer", 0.0, NAMES)
+    broken = [
+        value if name != "expansion" else "x"
+        for name, value in zip(FIELD_NAMES, paper, strict=True)
+    ]
+    for name, shown in (
+        ("own settings", paper),
+        ("mine", paper),
+        ("specinfer-paper", touched),
+        ("specinfer-paper", broken),
+    ):
+        assert at_temperature(name, 0.8, NAMES, shown) is None
 
 
 def repeats(token_ids: list[int], length: int = 6) -> int:

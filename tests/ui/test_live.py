@@ -18,7 +18,7 @@ from tests.ui.fakes import Script, plain_twin, scripted
 from tests.ui.test_form import form_values
 from ui.checks import measure_baseline, prove
 from ui.components import pack
-from ui.pages.board import moved, paced, played, selected
+from ui.pages.board import moved, paced, played, selected, told_again
 from ui.pages.live import asked, changed, checked, mended, started, stopped
 from ui.pages.presets import saved
 from ui.session import Desk
@@ -80,6 +80,21 @@ def test_stop_shows_what_there_was(store: RunStore) -> None:
     assert "Stopped: " in notice_of(values)
     frames.close()
     assert store.runs(RunQuery()).rows[0].status == "cancelled"
+
+
+def test_a_stop_that_overtakes_its_run_stops_it_and_no_later_one(store: RunStore) -> None:
+    made = context(store, rounds=60)
+    made.hub.worker.speed = 1.0  # type: ignore[attr-defined]
+    live, desk = live_of(made), Desk()
+    values = form_values()
+    late = started(live, desk, "me", ("full", 2.0), values, stops=0)
+    stopped(live, desk, 1)
+    assert "Stopped: " in notice_of(list(late)[-1])
+    again = changed(live, desk, "me", ("full", 2.0), form_values(top_k=3), 0)
+    assert "Stopped: " in notice_of(list(again)[-1])
+    made.hub.worker.speed = 0.01  # type: ignore[attr-defined]
+    next_one = started(live, desk, "me", ("full", 2.0), values, stops=1)
+    assert "Finished: " in notice_of(list(next_one)[-1])
 
 
 def test_measure_gives_a_measured_speed_up(store: RunStore) -> None:
@@ -336,4 +351,6 @@ def test_the_page_says_that_the_log_is_paused(store: RunStore) -> None:
     status = SimpleNamespace(paused=True, reason="disk is full", waiting=7, dropped=0)
     object.__setattr__(live.board.context, "store", SimpleNamespace(status=lambda: status))
     values = live.board.values(desk)
-    assert "The log is paused: disk is full" in notice_of(values, 0)
+    assert "The log is paused: disk is full" in notice_of(values, 0) and values[0]["again"]
+    status.paused = False
+    assert "paused" not in str(told_again(live.board, desk)), "it is told only while it is so"

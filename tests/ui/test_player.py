@@ -167,6 +167,16 @@ def test_the_latest_round_is_the_last_though_the_run_ends_with_the_last_tree() -
     assert player.frame().selected == 4
 
 
+def test_the_latest_round_leaves_the_place_that_was_stepped_back_to() -> None:
+    player = Player(stored(synthetic_run(6, seed=2)))
+    player.advance(0.0)
+    for _ in range(9):
+        player.step(-1)
+    assert player.frame().selected == 3 and not player.frame().at_end
+    player.follow()
+    assert player.frame().selected == 5 and player.frame().whole
+
+
 def test_a_round_that_is_not_there_cannot_be_selected() -> None:
     player = Player(stored(synthetic_run(3, seed=2)))
     player.advance(0.0)

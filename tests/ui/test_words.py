@@ -77,8 +77,11 @@ def test_a_path_that_ends_the_text_has_no_own_token() -> None:
     detail = details()[0]
     assert detail.verified
     verdict = replace(detail.verified, own_token_id=None, own_kind="none", own_text="")
-    told = explain(replace(detail, verified=verdict), None, NAMES, {})
+    ended = replace(detail, verified=verdict)
+    told = explain(ended, None, NAMES, {})
     assert "ends the text" in told.sentence
+    assert any(top.node == (verdict.path[-1] if verdict.path else -1) for top in verdict.top_k)
+    assert bars(ended, told, NAMES) == {}, "nothing was chosen after the end of the text"
 
 
 def test_mss_is_told_trial_by_trial() -> None:

@@ -27,18 +27,15 @@ from ui.components import (
 )
 from ui.context import Context
 from ui.messages import Line, run_lines
-from ui.pages.parts import notice, notice_value
-from ui.pages.slider import Slider
-from ui.player import MODES, Pace
+from ui.pages.parts import log_line, notice, notice_value
+from ui.pages.playback import build_playback, playing
+from ui.player import Pace
 from ui.session import Desk, guarded, guarded_once, play
 from ui.values import PICTURES, names_value
 
 __all__ = ["Board", "build_board", "wire_board"]
 
 Values = list[dict[str, Any]]
-
-SPEEDS = [("full speed", "full"), ("slow motion", "slow"), ("step", "step")]
-assert tuple(mode for _, mode in SPEEDS) == MODES
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,24 +70,15 @@ class Board:
         if not frame.run_id:
             first = Line("info", self.welcome)
         # The box has a fixed height: what is short and new comes before what explains at length.
-        now = [Line("info", desk.doing), Line("error", desk.trouble), self._log_line()]
-        return notice_value([first, *now, *rest])
+        log = log_line(self.context.store.status())
+        now = [Line("info", desk.doing), Line("error", desk.trouble), log]
+        return notice_value([first, *now, *rest], again=bool(log.text))
 
     def values(self, desk: Desk) -> Values:
         """What `outputs` show now."""
         said, frame = self.said(desk), desk.frame()
         pictures = desk.pictures.values(frame, desk.baseline, time.monotonic(), desk.before)
         return [said, *(pack(pictures[name]) for name in self.pictures)]
-
-    def _log_line(self) -> Line:
-        status = self.context.store.status()
-        if not status.paused:
-            return Line("info", "")
-        return Line(
-            "warn",
-            f"The log is paused: {status.reason}. The text goes on; {status.waiting} events wait, "
-            f"{status.dropped} were dropped.",
-        )
 
     def failed(self, desk: Desk) -> Callable[[str], Values]:
         """What to show when a handler breaks."""
@@ -127,7 +115,7 @@ def build_board(context: Context, page: str, welcome: str, scrub: bool = False) 
     """
     said = notice(f"{page}-notice", Line("info", welcome))
     figures = Figures(elem_id=f"{page}-figures")
-    bar = _playback(page, scrub)
+    bar = build_playback(page, scrub)
     # Side by side on a projector, one below the other on a notebook.
     with gr.Row(equal_height=False):
         with gr.Column(scale=1, min_width=620):
@@ -158,39 +146,6 @@ def build_board(context: Context, page: str, welcome: str, scrub: bool = False) 
     pictures = {name: made[name] for name in PICTURES}
     return Board(page, context, welcome, said, pictures, *bar)
 
-
-def _playback(
-    page: str, scrub: bool
-) -> tuple[gr.Radio, gr.Slider, dict[str, gr.Button], gr.Slider | None]:
-    """One bar that stays in sight: how fast, and where to."""
-    rounds = None
-    with gr.Column(elem_classes="sp-playback", elem_id=f"{page}-playback"):
-        with gr.Row(equal_height=True):
-            speed = gr.Radio(
-                SPEEDS, value="full", label="Speed of the pictures", scale=3, min_width=300
-            )
-            rate = Slider(
-                0.25, 20, value=2, step=0.25, label="Rounds per second", scale=2, min_width=200
-            )
-        with gr.Row(elem_classes="sp-buttons"):
-            buttons = {
-                name: gr.Button(title, size="sm", min_width=84, elem_id=f"{page}-{name}")
-                for name, title in BUTTONS
-            }
-        if scrub:
-            rounds = Slider(0, 1, value=0, step=1, label="Round", elem_id=f"{page}-scrub")
-    return speed, rate, buttons, rounds
-
-
-BUTTONS = (
-    ("step-back", "◂ Step back"),
-    ("step", "Step ▸"),
-    ("play", "Play on"),
-    ("rewind", "From the start"),
-    ("round-previous", "‹ Round"),
-    ("round-next", "Round ›"),
-    ("follow", "Latest round"),
-)
 
 # -- handlers --
 
@@ -229,7 +184,7 @@ def played(board: Board, desk: Desk, mode: str, rate: float, rewind: bool) -> It
     """Play on, or from the start: what stood still at `step` moves in slow motion."""
 
     def frames() -> Iterator[object]:
-        pace = Pace("slow" if mode == "step" or rewind and mode == "full" else mode, rate)
+        pace = Pace(playing(mode, rewind), rate)
         if desk.player is None:
             yield None
             return
@@ -239,6 +194,14 @@ def played(board: Board, desk: Desk, mode: str, rate: float, rewind: bool) -> It
         yield from play(desk)
 
     return board.stream(desk, frames())
+
+
+def told_again(board: Board, desk: Desk) -> Any:
+    """The notice anew while the log is paused; a run that moves says it with its next frame."""
+    player = desk.player
+    if player is not None and not player.resting and player.pace.mode != "step":
+        return gr.skip()
+    return board.said(desk)
 
 
 def paced(board: Board, desk: Desk, mode: str, rate: float) -> Iterator[Values]:
@@ -251,10 +214,16 @@ def paced(board: Board, desk: Desk, mode: str, rate: float) -> Iterator[Values]:
             player.set_pace(pace)
         if player is not None and resting and not player.resting:
             yield from play(desk)
-        else:
+        elif resting:
             yield None
 
-    return board.stream(desk, frames())
+    drawn = False
+    for values in board.stream(desk, frames()):
+        drawn = True
+        yield values
+    if not drawn:
+        # Whoever plays shows it too: a frame of ours might come after the last one of theirs.
+        yield [gr.skip() for _ in board.outputs]
 
 
 # -- wiring --
@@ -271,12 +240,14 @@ def wire_board(board: Board) -> None:
     }
     for name in ("step-back", "step", "round-previous", "round-next", "follow"):
         board.buttons[name].click(_button_handler(board, name), **quick)
+    board.notice.tick(_tick_handler(board), **{**quick, "outputs": board.notice})
     for picture in board.pictures.values():
         picture.select(_select_handler(board), **quick)
     stream = {**quick, "queue": True, "concurrency_limit": None}
     pace_inputs = [board.speed, board.rate]
-    board.buttons["play"].click(_play_handler(board, False), pace_inputs, **stream)
-    board.buttons["rewind"].click(_play_handler(board, True), pace_inputs, **stream)
+    and_speed = {**stream, "outputs": [*board.outputs, board.speed]}
+    board.buttons["play"].click(_play_handler(board, False), pace_inputs, **and_speed)
+    board.buttons["rewind"].click(_play_handler(board, True), pace_inputs, **and_speed)
     board.speed.input(_pace_handler(board), pace_inputs, **stream)
     board.rate.release(_pace_handler(board), pace_inputs, **stream)
 
@@ -288,6 +259,13 @@ def _button_handler(board: Board, name: str) -> Callable[..., Values]:
     return press
 
 
+def _tick_handler(board: Board) -> Callable[..., Any]:
+    def tick(request: gr.Request) -> Any:
+        return told_again(board, board.desk(request))
+
+    return tick
+
+
 def _select_handler(board: Board) -> Callable[..., Values]:
     def select(request: gr.Request, event: gr.EventData) -> Values:
         return selected(board, board.desk(request), event._data or {})
@@ -295,9 +273,14 @@ def _select_handler(board: Board) -> Callable[..., Values]:
     return select
 
 
-def _play_handler(board: Board, rewind: bool) -> Callable[..., Iterator[Values]]:
-    def press(mode: str, rate: float, request: gr.Request) -> Iterator[Values]:
-        yield from played(board, board.desk(request), mode, rate, rewind)
+def _play_handler(board: Board, rewind: bool) -> Callable[..., Iterator[list[Any]]]:
+    def press(mode: str, rate: float, request: gr.Request) -> Iterator[list[Any]]:
+        desk = board.desk(request)
+        # Told once, with the first frame: from then on the choice is the visitor's again.
+        speed: Any = playing(mode, rewind) if desk.player is not None else gr.skip()
+        for values in played(board, desk, mode, rate, rewind):
+            yield [*values, speed]
+            speed = gr.skip()
 
     return press
 

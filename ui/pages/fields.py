@@ -16,8 +16,6 @@ from gradio.components import Component
 
 from core.config import (
     LENGTHS,
-    MAX_SPECULATION_LENGTH,
-    MAX_TREE_NODES,
     SpeculationConfig,
     parse_field,
 )
@@ -30,7 +28,6 @@ from ui.pages.menus import (
     verify_choices,
     weights_choices,
 )
-from ui.pages.slider import Slider
 
 __all__ = [
     "FIELD_NAMES",
@@ -78,23 +75,23 @@ def field_controls(config: SpeculationConfig, drafter_names: Sequence[str]) -> d
 
 def _control(name: str, value: Any, drafter_names: Sequence[str], idle: str) -> Component:
     """`idle`: why it changes nothing as the page opens, empty where it matters."""
-    depth = {"step": 1, "maximum": MAX_SPECULATION_LENGTH}
+    whole_number = (gr.Number, {"step": 1})
     kinds: dict[str, tuple[type[Component], dict[str, Any]]] = {
         "drafters": (gr.CheckboxGroup, {"choices": [*drafter_names, NGRAM]}),
         "draft": (gr.Dropdown, {"choices": draft_choices(0.0)}),
         "verify": (gr.Dropdown, {"choices": verify_choices("auto", 0.0)}),
         "combine": (gr.Dropdown, {"choices": combine_choices("auto", "auto", 0.0)}),
         "weights": (gr.Dropdown, {"choices": weights_choices("union")}),
-        "vote_nodes": (Slider, {"minimum": 1, "maximum": MAX_TREE_NODES, "step": 1}),
-        "eta": (Slider, {"minimum": 0.01, "maximum": 1, "step": 0.01}),
+        "vote_nodes": whole_number,
+        "eta": (gr.Number, {"step": 0.01}),
         "length": (gr.Dropdown, {"choices": list(LENGTHS)}),
         "max_tree_nodes": (gr.Dropdown, {"choices": TREE_SIZES, "allow_custom_value": True}),
-        "speculation_length": (Slider, {"minimum": 0, **depth}),
-        "max_speculation_length": (Slider, {"minimum": 1, **depth}),
-        "confidence_threshold": (Slider, {"minimum": 0, "maximum": 1, "step": 0.05}),
+        "speculation_length": whole_number,
+        "max_speculation_length": whole_number,
+        "confidence_threshold": (gr.Number, {"step": 0.05}),
         "pipeline": (gr.Dropdown, {"choices": pipeline_choices()}),
         "carry_over": (gr.Checkbox, {}),
-        "record_top_k": (Slider, {"minimum": 0, "maximum": 50, "step": 1}),
+        "record_top_k": whole_number,
     }
     kind, options = kinds.get(name, (gr.Textbox, {}))
     shown = value if name in kinds else str(value)
@@ -123,7 +120,7 @@ def config_of(values: Sequence[Any]) -> SpeculationConfig:
 
 
 def whole(value: Any) -> Any:
-    """8 for the 8.0 of a slider or number box; what is no whole number stays for core.config."""
+    """8 for the 8.0 of a number box; what is no whole number stays for core.config."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 

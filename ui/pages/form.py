@@ -31,7 +31,6 @@ from ui.pages.menus import (
     verify_choices,
     weights_choices,
 )
-from ui.pages.slider import Slider
 
 __all__ = [
     "EXAMPLES",
@@ -131,17 +130,17 @@ def build_form(
 
 def _sampling_controls(chat: bool) -> dict[str, Component]:
     controls: dict[str, Component] = {
-        "max_new_tokens": Slider(
-            1, 512, value=128, step=1, label="max_new_tokens", info="Tokens to write at most."
+        # No slider: its box puts a number of its own in the place of one past its ends, and in the
+        # place of none. Here what was typed stays, and core.config speaks.
+        "max_new_tokens": gr.Number(
+            value=128, step=1, label="max_new_tokens", info="Tokens to write at most."
         ),
-        "temperature": Slider(
-            0, 2, value=0, step=0.05, label="temperature", info="0 always takes the best token."
+        "temperature": gr.Number(
+            value=0, step=0.1, label="temperature", info="0 always takes the best token."
         ),
-        "top_k": gr.Number(
-            value=0, precision=0, label="top_k", info="0: every token may be drawn."
-        ),
-        "top_p": Slider(
-            0.05, 1, value=1, step=0.05, label="top_p", info="Keep the likeliest tokens up to this."
+        "top_k": gr.Number(value=0, step=1, label="top_k", info="0: every token may be drawn."),
+        "top_p": gr.Number(
+            value=1, step=0.05, label="top_p", info="Keep the likeliest tokens up to this."
         ),
         # Not a number box: an empty one shows 0 once it is opened.
         "seed": gr.Textbox(
@@ -176,9 +175,9 @@ def request_of(values: Sequence[Any]) -> Request:
     given = dict(zip(SAMPLING_NAMES, rest[:count], strict=True))
     chat = given.pop("chat")
     given["stop"] = tuple(line for line in str(given["stop"] or "").split("\n") if line)
-    given["top_k"] = given["top_k"] or 0
     given["seed"] = _seed(given["seed"])
-    given["max_new_tokens"] = whole(given["max_new_tokens"])
+    for name in ("max_new_tokens", "top_k"):
+        given[name] = whole(given[name])
     return Request(
         prompt=prompt or "",
         sampling=SamplingParams(**given),
@@ -252,7 +251,7 @@ def followed(values: Sequence[Any]) -> dict[str, Component]:
             if name == "weights"
             else gr.Textbox(**told)
             if name in ("expansion", "weight_bounds")
-            else gr.Slider(**told)
+            else gr.Number(**told)
         )
     return made
 

@@ -14,7 +14,7 @@ import gradio as gr
 from core.errors import StoreError
 from ui.context import Context
 from ui.messages import Line
-from ui.pages.parts import notice_value
+from ui.pages.parts import log_line, notice_value
 from ui.session import guarded_once
 
 __all__ = ["ORDERS", "STATUSES", "Asker", "allowed", "asker_of", "listed", "row_value"]
@@ -63,8 +63,9 @@ def listed(
         empty = "No run matches." if anything else "No run yet: the Live tab makes the first."
         value = {"rows": rows, "selected": opened, "empty": empty}
         lines = [Line("info", f"{_runs(found.total)}, page {number} of {last}.")]
-        lines += _whereabouts(context, asker)
-        return [value, notice_value(lines), number]
+        log = log_line(context.store.status())
+        lines += [log, *_whereabouts(context, asker)]
+        return [value, notice_value(lines, again=bool(log.text)), number]
 
     return guarded_once(work, lambda message: [{}, notice_value([Line("error", message)]), 1])
 

@@ -21,7 +21,7 @@ from ui.pages.form import (
 )
 from ui.pages.live_layout import Live, build_live
 from ui.pages.parts import header_value, notice_value
-from ui.pages.presets import preset_menu, saved
+from ui.pages.presets import at_temperature, preset_menu, saved
 from ui.pages.rerun import before_of, wire_changes
 from ui.player import Pace, Player
 from ui.session import Desk, play
@@ -29,6 +29,12 @@ from ui.session import Desk, play
 __all__ = ["Live", "build_live", "wire_live"]
 
 STOP_WAIT_S = 2.0
+
+# A press of Stop overtakes a press of Run that still queues. So the browser counts the presses of
+# Stop, and each press carries the count as its last value: a Run that brings a smaller one than the
+# desk has seen was pressed before that Stop.
+WITH_STOPS = "(...given) => [...given.slice(0, -1), window.specscopeStops || 0]"
+ONE_MORE_STOP = "() => [(window.specscopeStops = (window.specscopeStops || 0) + 1)]"
 
 
 # -- handlers --
@@ -52,10 +58,12 @@ def started(
     pace: tuple[str, float],
     values: Sequence[Any],
     compare: bool = False,
+    stops: int | None = None,
 ) -> Iterator[Values]:
     """Run the form's request: check it, queue it, play it until it rests.
 
-    `compare` keeps the run before as a pale line.
+    `compare` keeps the run before as a pale line. `stops`: how often Stop had been pressed when Run
+    was; where the desk knows of more, the run ends as soon as it has begun.
     """
     context = live.board.context
 
@@ -68,6 +76,9 @@ def started(
         desk.asked, desk.before = request, before
         if desk.baseline and desk.baseline.request != speed_key(request):
             desk.baseline = None
+        # Only now: a Stop that comes later finds the player on the desk.
+        if stops is not None and stops < desk.stops:
+            desk.cancel()
         yield from play(desk)
 
     for drawn in live.board.stream(desk, frames()):
@@ -75,14 +86,19 @@ def started(
 
 
 def changed(
-    live: Live, desk: Desk, owner: str, pace: tuple[str, float], values: Sequence[Any]
+    live: Live,
+    desk: Desk,
+    owner: str,
+    pace: tuple[str, float],
+    values: Sequence[Any],
+    stops: int | None = None,
 ) -> Iterator[Values]:
     """A control was moved and "Run on change" is on: run, if that is another request.
 
     Settings that cannot run change nothing; the reason stands beside Run.
     """
     if not validity(values) and not _same(desk, values):
-        yield from started(live, desk, owner, pace, values, compare=True)
+        yield from started(live, desk, owner, pace, values, True, stops)
     else:
         yield [gr.skip() for _ in live.outputs]
 
@@ -92,10 +108,15 @@ def _same(desk: Desk, values: Sequence[Any]) -> bool:
     return bool(prompt.strip()) and desk.asked == request_of(values)
 
 
-def stopped(live: Live, desk: Desk) -> Values:
-    """Stop the engine for this desk, and the pictures where they are; full speed shows the end."""
+def stopped(live: Live, desk: Desk, stops: int = 0) -> Values:
+    """Stop the engine for this desk, and the pictures where they are; full speed shows the end.
+
+    `stops` counts the presses of Stop in this tab, this one included.
+    """
 
     def work() -> None:
+        # Before all else: a Run that was pressed earlier may come at any moment.
+        desk.stops = max(desk.stops, stops)
         player = desk.player
         desk.cancel()
         if player is None:
@@ -147,16 +168,18 @@ def wire_live(
         "concurrency_limit": None,
         "trigger_mode": "multiple",
     }
-    run_inputs = [visitor, live.on_change, board.speed, board.rate, *form.inputs]
-    live.run.click(_run_handler(live), run_inputs, **stream)
-    live.rerun.click(_rerun_handler(live), run_inputs, **stream)
+    run_inputs = [visitor, live.on_change, board.speed, board.rate, *form.inputs, live.stops]
+    live.run.click(_run_handler(live), run_inputs, js=WITH_STOPS, **stream)
+    live.rerun.click(_rerun_handler(live), run_inputs, js=WITH_STOPS, **stream)
     live.measure.click(_ask_handler(live, measure_baseline), [visitor], **stream)
     live.prove.click(_ask_handler(live, prove), [visitor], **stream)
     # No `cancels`: a generator that is cut off may leave a frame on its way, which would then come
     # after the last one. Stopped, it ends by itself within a round and shows the end.
     live.stop.click(
         _stop_handler(live),
+        [live.stops],
         outputs=live.outputs,
+        js=ONE_MORE_STOP,
         queue=False,
         show_progress="hidden",
         api_visibility="private",
@@ -178,14 +201,16 @@ def _wire_form(live: Live, own: gr.BrowserState) -> None:
     menus = [live.validity, live.run, *(form.fields[name] for name in FOLLOWED)]
     answers = [*menus, live.board.notice]
     controls: tuple[Any, ...] = (*form.sampling.values(), *form.fields.values())
+    temperature: Any = form.sampling["temperature"]
     for control in controls:
-        control.change(_check_handler(live), form.inputs, answers, **quick)
+        if control is not temperature:
+            control.change(_check_handler(live), form.inputs, answers, **quick)
     live.own_name.change(_check_handler(live), form.inputs, answers, **quick)
     form.prompt.change(_mend_handler(live), None, live.board.notice, **quick)
     for control in controls[len(form.sampling) :]:
         control.input(lambda: OWN, None, form.preset, **quick)
     fields = list(form.fields.values())
-    preset_inputs = [form.preset, form.sampling["temperature"], own]
+    preset_inputs = [form.preset, temperature, own]
     chosen = form.preset.input(_preset_handler(live), preset_inputs, fields, **quick)
     for button, (_, text) in zip(form.examples, EXAMPLES, strict=True):
         button.click(_constant(text), None, form.prompt, **quick)
@@ -195,6 +220,11 @@ def _wire_form(live: Live, own: gr.BrowserState) -> None:
         [own, form.preset, live.validity],
         **quick,
     )
+    # A preset of ours may mean other fields at another temperature: those first, then the check.
+    resolved = temperature.change(
+        _temperature_handler(live), [form.preset, temperature, *fields], fields, **quick
+    )
+    resolved.then(_check_handler(live), form.inputs, answers, **quick)
     wire_changes(form, chosen)
 
 
@@ -203,8 +233,8 @@ def _run_handler(live: Live) -> Callable[..., Iterator[Values]]:
         request: gr.Request, visitor: str, compare: bool, mode: str, rate: float, *values: Any
     ) -> Iterator[Values]:
         owner = live.board.context.access.key(request, visitor or "")
-        desk = live.board.desk(request)
-        yield from started(live, desk, owner, (mode, rate), values, bool(compare))
+        desk, (*form, stops) = live.board.desk(request), values
+        yield from started(live, desk, owner, (mode, rate), form, bool(compare), stops)
 
     return run
 
@@ -214,8 +244,9 @@ def _rerun_handler(live: Live) -> Callable[..., Iterator[Values]]:
         request: gr.Request, visitor: str, on: bool, mode: str, rate: float, *values: Any
     ) -> Iterator[Values]:
         owner = live.board.context.access.key(request, visitor or "")
+        desk, (*form, stops) = live.board.desk(request), values
         if on:
-            yield from changed(live, live.board.desk(request), owner, (mode, rate), values)
+            yield from changed(live, desk, owner, (mode, rate), form, stops)
 
     return rerun
 
@@ -229,8 +260,8 @@ def _ask_handler(live: Live, question: Callable[..., Any]) -> Callable[..., Iter
 
 
 def _stop_handler(live: Live) -> Callable[..., Values]:
-    def stop(request: gr.Request) -> Values:
-        return stopped(live, live.board.desk(request))
+    def stop(request: gr.Request, stops: int) -> Values:
+        return stopped(live, live.board.desk(request), stops)
 
     return stop
 
@@ -262,6 +293,15 @@ def _preset_handler(live: Live) -> Callable[..., list[Any]]:
         return preset_values(name, temperature or 0.0, names, own)
 
     return choose
+
+
+def _temperature_handler(live: Live) -> Callable[..., list[Any]]:
+    names = live.board.context.drafter_names
+
+    def follow(name: str, temperature: float, *shown: Any) -> list[Any]:
+        return at_temperature(name, temperature, names, shown) or [gr.skip() for _ in shown]
+
+    return follow
 
 
 def _constant(text: str) -> Callable[[], str]:

@@ -34,6 +34,7 @@ class Live:
     validity: gr.HTML
     run: gr.Button
     stop: gr.Button
+    stops: gr.Number
     on_change: gr.Checkbox
     rerun: gr.Button
     measure: gr.Button
@@ -76,11 +77,14 @@ def _run_bar() -> dict[str, Any]:
                 "Measure baseline", size="sm", elem_id="live-measure", min_width=110
             )
             proof = gr.Button("Prove it", size="sm", elem_id="live-prove", min_width=110)
+        # How often Stop was pressed: the browser fills it in, nobody sees it.
+        stops = gr.Number(0, precision=0, visible=False)
         wrong = notice("live-validity")
         gr.Markdown(KEYS, elem_classes="sp-keys")
     return {
         "run": run,
         "stop": stop,
+        "stops": stops,
         "on_change": on_change,
         "rerun": rerun,
         "measure": measure,

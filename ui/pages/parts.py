@@ -16,7 +16,16 @@ from core.events import ModelInfo
 from ui.explain import letter
 from ui.messages import Line
 
-__all__ = ["header", "header_value", "notice", "notice_value", "page_css", "page_js", "run_list"]
+__all__ = [
+    "header",
+    "header_value",
+    "log_line",
+    "notice",
+    "notice_value",
+    "page_css",
+    "page_js",
+    "run_list",
+]
 
 ASSETS = Path(__file__).parent / "assets"
 LIVE_SHELL = '<div class="sp-shell" aria-live="polite"></div>'
@@ -29,7 +38,7 @@ def header(value: dict[str, Any]) -> gr.HTML:
 
 
 def notice(elem_id: str, *lines: Line) -> gr.HTML:
-    """Lines with a kind, read out politely by a screen reader."""
+    """Lines with a kind, read out politely by a screen reader; triggers `tick` to be said again."""
     return _part("notice.js", LIVE_SHELL, elem_id, notice_value(lines))
 
 
@@ -76,10 +85,22 @@ def _count(parameters: int) -> str:
     return str(parameters)
 
 
-def notice_value(lines: Iterable[Line]) -> dict[str, Any]:
-    """Lines in order, each once."""
+def notice_value(lines: Iterable[Line], again: bool = False) -> dict[str, Any]:
+    """Lines in order, each once. `again`: they pass by themselves, so the browser asks again."""
     unique = list(dict.fromkeys(line for line in lines if line.text))
-    return {"lines": {str(i): {"kind": x.kind, "text": x.text} for i, x in enumerate(unique)}}
+    said = {str(i): {"kind": x.kind, "text": x.text} for i, x in enumerate(unique)}
+    return {"lines": said, "again": True} if again else {"lines": said}
+
+
+def log_line(status: Any) -> Line:
+    """What to say of the store's `status()`: nothing unless the log is paused."""
+    if not status.paused:
+        return Line("info", "")
+    return Line(
+        "warn",
+        f"The log is paused: {status.reason}. The text goes on; {status.waiting} events wait, "
+        f"{status.dropped} were dropped.",
+    )
 
 
 def page_css() -> str:

@@ -10,10 +10,11 @@ import gradio as gr
 from core.config import PRESETS
 from core.errors import ConfigError
 from ui.messages import Line
-from ui.pages.form import OWN, own_preset
+from ui.pages.fields import config_of
+from ui.pages.form import OWN, own_preset, preset_values
 from ui.pages.parts import notice_value
 
-__all__ = ["preset_menu", "saved"]
+__all__ = ["at_temperature", "preset_menu", "saved"]
 
 MAX_OWN = 40
 LONGEST_NAME = 60
@@ -23,6 +24,26 @@ def preset_menu(own: dict[str, Any] | None, value: str | None = None) -> gr.Drop
     """The presets there are: ours, the visitor's own, and whatever the fields say now."""
     choices = [*PRESETS, *(own or {}), OWN]
     return gr.Dropdown(choices=choices, value=value) if value else gr.Dropdown(choices=choices)
+
+
+def at_temperature(
+    name: str, temperature: float | None, names: Sequence[str], shown: Sequence[Any]
+) -> list[Any] | None:
+    """What the fields show once the temperature has changed; None where they stay as they are.
+
+    They follow where they still are what one of our presets means at some temperature. A field
+    that the visitor has touched is never replaced, whatever the menu says.
+    """
+    if name not in PRESETS:
+        return None
+    try:
+        now = config_of(shown)
+    except ConfigError:
+        return None
+    ours = [preset_values(name, t, names) for t in (0.0, 1.0)]
+    if now not in [config_of(values) for values in ours]:
+        return None
+    return preset_values(name, temperature or 0.0, names)
 
 
 def saved(

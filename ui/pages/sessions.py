@@ -168,6 +168,7 @@ def wire_sessions(sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab) -> 
     for trigger, turn in (
         (tab.select, 0),
         (sessions.refresh.click, 0),
+        (sessions.said.tick, 0),
         (sessions.older.click, 1),
         (sessions.newer.click, -1),
         (sessions.text.change, None),

@@ -1,8 +1,9 @@
-"""A slider whose bounds are the form's, not the law: what is typed past them is for core.config.
+"""A slider for the playback: how fast the pictures go, and at which round they stand.
 
-Gradio's own answers a number outside its bounds with an HTTP error that names no field. Here the
-number goes on to the handler, whose checks name the field, the value and what is allowed. Knows no
-field.
+In the browser its number box puts the nearest end in the place of what was typed past it, as soon
+as it is left; before that Gradio's own slider answers such a number with an HTTP error that names
+no field. Here the number goes on to the handler. What a run is asked for stands in number boxes
+instead (form.py, fields.py), which keep whatever was typed. Knows no field.
 """
 
 from __future__ import annotations

@@ -29,5 +29,18 @@ function draw() {
   // What can be scrolled can be reached by keys. Asked seldom: it makes the browser lay out.
   if (lines.length !== before) root.tabIndex = root.scrollHeight > root.clientHeight ? 0 : -1;
 }
-draw();
-watch("value", draw);
+// What passes by itself is asked for again, as long as somebody can see it.
+const AGAIN_MS = 2000;
+let asking = 0;
+function ask() {
+  if (!element.isConnected) clearInterval(asking);
+  else if (!document.hidden && element.offsetParent !== null) trigger("tick");
+}
+function told() {
+  draw();
+  const again = Boolean((props.value || {}).again);
+  if (again && !asking) asking = setInterval(ask, AGAIN_MS);
+  if (!again && asking) asking = clearInterval(asking) || 0;
+}
+told();
+watch("value", told);

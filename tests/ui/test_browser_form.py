@@ -1,0 +1,199 @@
+"""The form and the bar in a real Chromium: what is chosen is what is shown, and what runs."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from storage import RunStore
+from tests.ui.sites import OpenPage, ready, said, sessions
+from ui.context import Context
+
+pytestmark = pytest.mark.browser
+
+
+def number(page: Any, name: str) -> Any:
+    return page.locator(f"#{name} input[type=number]")
+
+
+def opened(page: Any) -> Any:
+    ready(page)
+    page.get_by_text("Sampling", exact=True).click()
+    page.get_by_text("Every setting of the engine").click()
+    number(page, "sampling-top_p").wait_for()
+    return page
+
+
+def choose(page: Any, preset: str) -> None:
+    page.locator("#preset input").click()
+    page.get_by_role("option", name=preset, exact=True).click()
+
+
+def shown(page: Any, name: str) -> str:
+    return str(page.locator(f"#field-{name} input").first.input_value())
+
+
+def shows(page: Any, name: str, words: str) -> None:
+    """Wait until a menu shows a choice."""
+    script = "([id, words]) => document.querySelector(id + ' input').value.split(' ')[0] === words"
+    page.wait_for_function(script, arg=[f"#field-{name}", words])
+
+
+def asked(context: Context) -> Any:
+    worker: Any = context.hub.worker
+    return worker.requests[-1]
+
+
+NUMBERS = (
+    ("sampling-max_new_tokens", "900", None, "900"),
+    ("sampling-max_new_tokens", "", "max_new_tokens is None: a whole number from 1", "128"),
+    ("sampling-temperature", "5", None, "5"),
+    ("sampling-temperature", "101", "temperature is 101: 0 or a number from 0.001", "0"),
+    ("sampling-temperature", "", "temperature is None: 0 or a number from 0.001", "0"),
+    ("sampling-top_p", "0.01", None, "0.01"),
+    ("sampling-top_p", "7", "top_p is 7: a number above 0 to 1", "1"),
+    ("sampling-top_p", "", "top_p is None: a number above 0 to 1", "0.9"),
+    ("sampling-top_k", "2.7", "top_k is 2.7: a whole number from 0", "3"),
+    ("sampling-top_k", "", "top_k is None: a whole number from 0", "0"),
+    ("field-speculation_length", "", "speculation_length is None: a whole number", "7"),
+    ("field-speculation_length", "99", "speculation_length is 99: a whole number", "8"),
+    ("field-max_speculation_length", "0", "max_speculation_length is 0: a whole number", "32"),
+    ("field-record_top_k", "2.5", "record_top_k is 2.5: a whole number from 0 to 50", "50"),
+)
+
+
+def test_a_number_is_run_as_it_was_typed_or_refused_by_name(
+    short: tuple[str, Context], browser_page: OpenPage
+) -> None:
+    page = opened(browser_page(short[0]))
+    for name, typed, refused, good in NUMBERS:
+        box, wrong = number(page, name), page.locator("#live-validity")
+        box.fill(typed)
+        box.blur()
+        if refused:
+            wrong.get_by_text(refused).wait_for()
+            assert page.locator("#live-run").is_disabled(), name
+            assert box.input_value() == typed, f"{name} shows another number"
+            box.fill(good)
+            box.blur()
+        page.wait_for_function("() => !document.querySelector('#live-run').disabled")
+        assert wrong.inner_text().strip() == ""
+        page.wait_for_timeout(150)
+        assert box.input_value() == good, f"{name} shows another number"
+        page.click("#live-run")
+        kind, field = name.split("-")
+        wait_until_asked(short[1], kind, field, float(good))
+
+
+def wait_until_asked(context: Context, kind: str, field: str, value: float) -> None:
+    """Until the last request has the value: it is what runs."""
+    worker: Any = context.hub.worker
+    seen: object = None
+    for _ in range(100):
+        if worker.requests:
+            request = worker.requests[-1]
+            seen = getattr(request.sampling if kind == "sampling" else request.speculation, field)
+            if seen == value:
+                return
+        time.sleep(0.05)
+    raise AssertionError(f"{field} ran as {seen}, not as {value}")
+
+
+def test_a_preset_means_what_it_says_at_every_temperature(
+    short: tuple[str, Context], browser_page: OpenPage
+) -> None:
+    page = opened(browser_page(short[0]))
+    choose(page, "specinfer-paper")
+    shows(page, "verify", "greedy")
+    for temperature, draft, verify in (("0.8", "sampled", "mss"), ("0", "topk", "greedy")):
+        number(page, "sampling-temperature").fill(temperature)
+        number(page, "sampling-temperature").blur()
+        shows(page, "verify", verify)
+        page.wait_for_function("() => !document.querySelector('#live-run').disabled")
+        page.click("#live-run")
+        page.locator("#live-figures").wait_for()
+        said(page, "Finished: ")
+        page.wait_for_timeout(300)
+        request = asked(short[1])
+        assert request.sampling.temperature == float(temperature)
+        assert (request.speculation.draft, request.speculation.verify) == (draft, verify)
+    assert page.locator("#preset input").input_value() == "specinfer-paper"
+
+
+def test_a_field_of_ones_own_stays_when_the_temperature_changes(
+    short: tuple[str, Context], browser_page: OpenPage
+) -> None:
+    page = opened(browser_page(short[0]))
+    expansion = page.locator("#field-expansion input, #field-expansion textarea").first
+    expansion.fill("2,1")  # as pasted: Gradio tells of no input then, and the menu stays
+    number(page, "sampling-temperature").fill("0.7")
+    page.wait_for_timeout(700)
+    assert expansion.input_value() == "2,1"
+    expansion.press_sequentially(",1")
+    page.wait_for_function("() => document.querySelector('#preset input').value.startsWith('own')")
+    number(page, "sampling-temperature").fill("0.8")
+    page.wait_for_timeout(700)
+    page.click("#live-run")
+    said(page, "Finished: ")
+    assert asked(short[1]).speculation.expansion == (2, 1, 1)
+    assert asked(short[1]).sampling.temperature == 0.8
+
+
+def test_from_the_start_says_at_which_speed_it_plays(
+    short: tuple[str, Context], browser_page: OpenPage
+) -> None:
+    page = ready(browser_page(short[0]))
+    page.click("#live-run")
+    said(page, "Finished: ")
+    bar = page.locator("#live-playback")
+    assert bar.get_by_label("full speed").is_checked()
+    page.click("#live-rewind")
+    said(page, "you are at round 2 of 8")
+    assert bar.get_by_label("slow motion").is_checked()
+    bar.get_by_label("full speed").check()
+    said(page, "Finished: ")
+    assert bar.get_by_label("full speed").is_checked()
+
+
+def test_stop_in_the_same_moment_as_run_is_not_lost(
+    long: tuple[str, Context], browser_page: OpenPage
+) -> None:
+    page = ready(browser_page(long[0]))
+    worker: Any = long[1].hub.worker
+    for _ in range(3):
+        page.evaluate("""() => {
+          document.querySelector("#live-run").click();
+          document.querySelector("#live-stop").click();
+        }""")
+        page.wait_for_timeout(1500)
+        assert worker.runs and all(run.cancelled for run in worker.runs)
+        said(page, "Stopped: ")
+    page.click("#live-run")
+    said(page, "Writing: ")
+    assert not worker.runs[-1].cancelled, "Run after Stop runs"
+    page.click("#live-stop")
+    said(page, "Stopped: ")
+
+
+def test_the_log_is_said_to_be_paused_as_long_as_it_is(
+    short: tuple[str, Context], browser_page: OpenPage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    status = SimpleNamespace(paused=True, reason="disk is full", waiting=7, dropped=0)
+    monkeypatch.setattr(RunStore, "status", lambda _: status)
+    page = ready(browser_page(short[0]))
+    page.click("#live-run")
+    said(page, "7 events wait")
+    said(page, "Finished: ")
+    status.waiting = 9
+    said(page, "9 events wait")
+    status.paused = False
+    page.locator("#live-notice").get_by_text("The log is paused").wait_for(state="detached")
+    said(page, "Finished: ")
+    status.paused = True
+    sessions(page)
+    page.locator("#sessions-said").get_by_text("9 events wait").wait_for()
+    status.paused = False
+    page.locator("#sessions-said").get_by_text("The log is paused").wait_for(state="detached")
