@@ -98,8 +98,8 @@ class SpeculationConfig:
     three ask the drafters' `weights`: `paper` (Minions' rewards, by `eta`, within
     `weight_bounds`) or `full_information` (how well each foretold every committed token).
     `length`: `fixed`, `trend` (Minions), `goodput` (by measured costs), `confidence` (a draft stops
-    behind a token whose score is under `confidence_threshold`). `pipeline`: `across` requests,
-    `ahead` within one, `auto` by measured gain.
+    behind a token whose score is under `confidence_threshold`). `pipeline`: `across`: the
+    drafters work for the next requests while the LLM verifies these.
     """
 
     drafters: tuple[str, ...] = ("all",)
@@ -175,7 +175,9 @@ class SpeculationConfig:
                 verify="mss" if sampled else "greedy",
             )
         if name == "minions":
-            return cls(expansion=(1,), combine="vote", weights="paper", length="trend")
+            return cls(
+                expansion=(1,), combine="vote", weights="paper", length="trend", pipeline="across"
+            )
         if name == "best":
             return cls(length="goodput")
         return cls()

@@ -72,7 +72,7 @@ BAD_SPECULATION: list[tuple[str, Any, str]] = [
     ("weight_bounds", (0.5, 0.9), "a number from 1 to 1000"),
     ("length", "best", "one of fixed, trend, goodput, confidence"),
     ("confidence_threshold", 1.01, "a number from 0 to 1"),
-    ("pipeline", "on", "one of off, across, ahead, auto"),
+    ("pipeline", "on", "one of off, across"),
     ("speculation_length", -1, "a whole number from 0 to 16"),
     ("speculation_length", 17, "a whole number from 0 to 16"),
     ("speculation_length", True, "a whole number"),

@@ -16,7 +16,6 @@ from core import Engine, Request, load_models
 from core.config import (
     COMBINES,
     DRAFTS,
-    PIPELINES,
     PRESETS,
     VERIFIES,
     WEIGHTS,
@@ -52,7 +51,6 @@ from ui.pages.menus import (
     combine_choices,
     draft_choices,
     idle_fields,
-    pipeline_choices,
     verify_choices,
     weights_choices,
 )
@@ -153,7 +151,7 @@ BAD = {
     "weight_bounds": ("2,10", "weight_bounds is 2: a number from 0.001 to 1"),
     "length": ("long", "length is 'long': one of fixed, trend, goodput, confidence"),
     "confidence_threshold": (1.5, "confidence_threshold is 1.5: a number from 0 to 1"),
-    "pipeline": ("on", "pipeline is 'on': one of off, across, ahead, auto"),
+    "pipeline": ("on", "pipeline is 'on': one of off, across"),
 }
 
 
@@ -338,8 +336,6 @@ def tree_of(event: Any) -> Any:
 
 
 def test_names_that_do_nothing_say_so() -> None:
-    assert [name for _, name in pipeline_choices()] == list(PIPELINES)
-    assert pipeline_choices()[0][0] == "off"
     assert [label for label, _ in weights_choices("vote")] == list(WEIGHTS)
     still = "paper (stays even: log_pool has no winner to reward)"
     assert [label for label, _ in weights_choices("log_pool")] == ["full_information", still]

@@ -16,6 +16,7 @@ from gradio.components import Component
 
 from core.config import (
     LENGTHS,
+    PIPELINES,
     SpeculationConfig,
     parse_field,
 )
@@ -24,7 +25,6 @@ from ui.pages.menus import (
     combine_choices,
     draft_choices,
     idle_fields,
-    pipeline_choices,
     verify_choices,
     weights_choices,
 )
@@ -57,7 +57,7 @@ MEANINGS = {
     "max_speculation_length": "Upper bound for whoever decides the length.",
     "confidence_threshold": "A draft stops behind a token that its SSM scores under this.",
     "verify": "How the LLM accepts: by its best token, by its seeded draw, or by coins (mss).",
-    "pipeline": "Draft while the LLM verifies: for others (across) or for the next round (ahead).",
+    "pipeline": "Draft for other requests while the LLM verifies these (across).",
     "carry_over": "Keep what was learned about the drafters for the next run.",
     "record_top_k": "Alternatives kept for every node, for the inspector; 0 keeps none.",
 }
@@ -89,7 +89,7 @@ def _control(name: str, value: Any, drafter_names: Sequence[str], idle: str) -> 
         "speculation_length": whole_number,
         "max_speculation_length": whole_number,
         "confidence_threshold": (gr.Number, {"step": 0.05}),
-        "pipeline": (gr.Dropdown, {"choices": pipeline_choices()}),
+        "pipeline": (gr.Dropdown, {"choices": list(PIPELINES)}),
         "carry_over": (gr.Checkbox, {}),
         "record_top_k": whole_number,
     }

@@ -13,7 +13,6 @@ from core.choices import WEIGHTED_COMBINES
 from core.config import (
     COMBINES,
     DRAFTS,
-    PIPELINES,
     VERIFIES,
     WEIGHTS,
     SpeculationConfig,
@@ -26,14 +25,11 @@ __all__ = [
     "combine_choices",
     "draft_choices",
     "idle_fields",
-    "pipeline_choices",
     "verify_choices",
     "weights_choices",
 ]
 
 Choices = list[tuple[str, str]]
-
-WORKING_PIPELINES = ("off", "across")
 
 FOLLOWERS = (
     "expansion",
@@ -94,14 +90,6 @@ def weights_choices(combine: str) -> Choices:
     moves = combine == "vote" or combine not in WEIGHTED_COMBINES
     still = f"paper (stays even: {combine} has no winner to reward)"
     return [(rule if rule != "paper" or moves else still, rule) for rule in WEIGHTS]
-
-
-def pipeline_choices() -> Choices:
-    """Every name, those that do nothing yet marked."""
-    return [
-        (name if name in WORKING_PIPELINES else f"{name} (not built yet: runs as off)", name)
-        for name in PIPELINES
-    ]
 
 
 def _at(temperature: float, combine: str) -> str:
