@@ -134,7 +134,8 @@ class _Maker(Drafting):
                 combine=self.uses.combine,
                 weights="paper" if self.uses.combine == "vote" else "full_information",
                 length=self.uses.length,
-                pipeline=self.uses.pipeline,
+                # Drafting ahead within one request: its events have a place, its name none yet.
+                pipeline="off" if self.uses.pipeline == "off" else "across",
             ),
         )
         plain = asked.to_plain()
