@@ -183,7 +183,10 @@ def _came_of(view: View, detail: Detail, line: RoundView) -> list[str]:
     tree, verdict = detail.combined, detail.verified
     if tree is None or verdict is None or not line.winner:
         return []
-    accepted = f"{len(verdict.path)} of its {len(tree.token_ids)} tokens were accepted"
+    taken, drafted = len(verdict.path), len(tree.token_ids)
+    accepted = f"{taken} of its {drafted} tokens were accepted"
+    if drafted == 1:
+        accepted = f"Its only token was {'accepted' if taken else 'rejected'}"
     if _rewards(view) != "paper" or detail.completed is None:
         return [f"{accepted}.", *_learnt(view, detail, tree)]
     before = tree.weights.get(line.winner, 0.0)
@@ -191,7 +194,7 @@ def _came_of(view: View, detail: Detail, line: RoundView) -> list[str]:
     carried = view.started and view.started.config["speculation"].get("carry_over")
     if not line.votes and not carried:
         return [f"{accepted}; the first vote is judged against nothing, the weights stay."]
-    # What a mean was carried over from earlier runs is not known here.
+    # What mean was carried over from earlier runs is not known here.
     mean = "" if carried else f", {_against(line)}"
     return [f"{accepted} ({percent(line.share)}){mean}: {_moved('its weight', before, after)}."]
 

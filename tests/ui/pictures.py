@@ -45,8 +45,9 @@ def page_address(folder: str) -> Iterator[str]:
         process.wait()
 
 
-def run_example(page: Any, preset: str) -> None:
-    """Runs the example that the page opens with, under a preset, to its end."""
+def run_example(page: Any, preset: str, example: str = "dialogue") -> None:
+    """Runs one of the examples under a preset, to its end."""
+    page.locator(f"#example-{example}").click()
     page.locator("#preset input").click()
     page.get_by_role("option", name=preset, exact=True).click()
     page.locator("#live-run").click()
@@ -72,6 +73,18 @@ def take(browser: Any, address: str, name: str, width: int, scheme: str) -> None
     page.close()
 
 
+def take_parts(browser: Any, address: str, preset: str, parts: dict[str, str], number: int) -> None:
+    """Some panels of a run under a preset, with a round in the middle selected."""
+    page = browser.new_page(viewport={"width": 1280, "height": 1000}, color_scheme="light")
+    page.goto(f"{address}?__theme=light")
+    run_example(page, preset, "story")
+    page.locator(f"#live-strip [data-r='{number}']").first.click()
+    page.wait_for_timeout(2500)
+    for part, name in parts.items():
+        page.locator(f"#live-{part}").screenshot(path=IMAGES / f"{name}.png")
+    page.close()
+
+
 def main() -> None:
     """All pictures."""
     from playwright.sync_api import sync_playwright
@@ -91,6 +104,8 @@ def main() -> None:
         take(browser, address, "live-light-1920", 1920, "light")
         take(browser, address, "live-dark-1920", 1920, "dark")
         take(browser, address, "live-light-390", 390, "light")
+        take_parts(browser, address, "minions", {"proposals": "votes", "tree": "vote-tree"}, 20)
+        take_parts(browser, address, "best", {"lengths": "goodput", "timeline": "predicted"}, 6)
         browser.close()
 
 

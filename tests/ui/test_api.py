@@ -86,7 +86,10 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"ignore_eos": "yes"}, "ignore_eos is 'yes': true or false"),
     ({"chat": 1}, "chat is 1: true or false"),
     ({"fields": {"warp": 9}}, "field is 'warp': one of carry_over"),
-    ({"fields": {"verify": "mss"}}, "verify is 'mss': with draft=topk at temperature 0"),
+    (
+        {"fields": {"verify": "mss"}},
+        "verify is 'mss': with draft=topk and combine=union at temperature 0",
+    ),
     ({"fields": [1]}, "fields is [1]: an object"),
 ]
 

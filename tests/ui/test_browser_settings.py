@@ -178,3 +178,25 @@ def test_own_presets_stay_in_the_browser(
     said(page, "Finished: ")
     asked = short[1].hub.worker.requests[-1]  # type: ignore[attr-defined]
     assert asked.speculation.expansion == (2, 2)
+
+
+def test_what_changes_nothing_is_greyed_and_says_why(
+    short: tuple[str, Context], browser_page: OpenPage
+) -> None:
+    page = ready(browser_page(short[0]))
+    page.get_by_text("Every setting of the engine").click()
+
+    def greyed(field: str) -> bool:
+        return bool(page.locator(f"#field-{field} :is(input, textarea)").first.is_disabled())
+
+    assert greyed("weights") and greyed("vote_nodes") and not greyed("expansion")
+    page.locator("#field-weights").get_by_text("Not used: union weighs nobody").wait_for()
+    page.locator("#field-combine input").click()
+    page.get_by_role("option", name="vote", exact=True).click()
+    page.locator("#field-expansion").get_by_text("a vote is over sequences").wait_for()
+    assert greyed("expansion") and greyed("vote_nodes") and greyed("eta") and not greyed("weights")
+    page.locator("#field-weights input").click()
+    page.get_by_role("option", name="paper", exact=True).click()
+    page.locator("#field-eta").get_by_text("How far a won vote").wait_for()
+    assert not greyed("eta") and not greyed("weight_bounds")
+    assert not page.locator("#live-run").is_disabled()

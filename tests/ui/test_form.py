@@ -14,16 +14,10 @@ import pytest
 
 from core import Engine, Request, load_models
 from core.config import (
-    COMBINES,
-    DRAFTS,
     PRESETS,
-    VERIFIES,
-    WEIGHTS,
     SpeculationConfig,
-    lossless_rules,
 )
 from core.errors import ConfigError
-from core.events import Combined
 from core.outcome import Outcome
 from ui.pages.fields import (
     FIELD_NAMES,
@@ -34,25 +28,15 @@ from ui.pages.fields import (
 )
 from ui.pages.form import (
     EXAMPLES,
-    FOLLOWED,
     SAMPLING_NAMES,
     Form,
     build_form,
     build_prompt,
-    followed,
     own_preset,
     preset_config,
     preset_values,
     request_of,
     validity,
-)
-from ui.pages.menus import (
-    FOLLOWERS,
-    combine_choices,
-    draft_choices,
-    idle_fields,
-    verify_choices,
-    weights_choices,
 )
 from ui.pages.presets import at_temperature
 from ui.pages.slider import Slider
@@ -211,134 +195,6 @@ def test_a_slider_of_ours_is_gradios_in_the_browser_and_leaves_no_file() -> None
 def test_an_empty_prompt_does_not_grey_run_while_it_is_typed() -> None:
     assert validity(form_values(prompt="")) == ""
     assert validity(form_values(prompt=None)) == ""
-
-
-def lossless(draft: str, rule: str, temperature: float, combine: str = "union") -> bool:
-    try:
-        SpeculationConfig(draft=draft, verify=rule, combine=combine).resolved(temperature)
-    except ConfigError:
-        return False
-    return True
-
-
-@pytest.mark.parametrize("combine", COMBINES)
-@pytest.mark.parametrize("temperature", [0.0, 0.7])
-def test_menus_mark_exactly_what_is_not_lossless(temperature: float, combine: str) -> None:
-    for label, draft in draft_choices(temperature, combine=combine):
-        refused = draft != "auto" and not lossless_rules(draft, temperature, combine)
-        assert ("refused" in label) == refused
-    assert [draft for _, draft in draft_choices(temperature)] == list(DRAFTS)
-    with_rule = "" if combine == "union" else f" and combine {combine}"
-    for draft in DRAFTS:
-        for label, rule in verify_choices(draft, temperature, combine):
-            reason = f"not lossless with draft {draft}{with_rule} at temperature {temperature:g}"
-            known = lossless(draft, rule, temperature, combine)
-            assert label == (rule if known else f"{rule} ({reason})")
-    for rule in VERIFIES:
-        for label, draft in draft_choices(temperature, rule, combine):
-            reason = f"not lossless with verify {rule}{with_rule} at temperature {temperature:g}"
-            marked = any(words in label for words in (reason, "refused"))
-            assert marked == (not lossless(draft, rule, temperature, combine)), (rule, label)
-    assert [rule for _, rule in verify_choices("auto", 0.0)] == list(VERIFIES)
-
-
-@pytest.mark.parametrize("temperature", [0.0, 0.7])
-def test_a_vote_is_marked_where_union_alone_would_be_lossless(temperature: float) -> None:
-    seen = 0
-    for draft in DRAFTS:
-        for verify in VERIFIES:
-            for label, rule in combine_choices(draft, verify, temperature):
-                with_union = lossless(draft, verify, temperature)
-                fault = with_union and not lossless(draft, verify, temperature, rule)
-                assert ("not lossless" in label) == fault, (draft, verify, label)
-                seen += fault
-    assert (seen > 0) == (temperature > 0)
-
-
-def test_menus_follow_temperature_draft_and_combine_rule() -> None:
-    made = followed(form_values(temperature=0.9, draft="topk"))
-    assert all("refused" not in label for label, _ in made["draft"].choices)
-    marked = [rule for label, rule in made["verify"].choices if "not lossless" in label]
-    assert marked == ["greedy", "mss", "traversal"]
-    made = followed(form_values(temperature=0.9, verify="mss"))
-    marked = [draft for label, draft in made["draft"].choices if "not lossless" in label]
-    assert marked == ["topk", "coupled", "best_first"]
-    marked = [rule for label, rule in made["combine"].choices if "not lossless" in label]
-    assert marked == ["vote", "vote_tree", "log_pool"]
-    made = followed(form_values(temperature=0.9, draft="sampled", combine="vote"))
-    marked = [rule for label, rule in made["verify"].choices if "not lossless" in label]
-    assert marked == ["greedy", "mss", "traversal"]
-
-
-def idle(**changes: Any) -> set[str]:
-    return set(idle_fields(dict(zip(FIELD_NAMES, form_values(**changes)[9:], strict=True))))
-
-
-def test_what_changes_nothing_is_greyed_with_the_reason() -> None:
-    bounds = {"eta", "weight_bounds"}
-    assert idle() == {"weights", "vote_nodes", *bounds, "confidence_threshold"}
-    assert idle(combine="vote") == {"expansion", "vote_nodes", *bounds, "confidence_threshold"}
-    assert idle(combine="vote", weights="paper", length="confidence") == {
-        "expansion",
-        "vote_nodes",
-    }
-    assert idle(combine="vote_tree", weights="paper") == {*bounds, "confidence_threshold"}
-    assert idle(combine="log_pool", length="goodput") == {
-        *bounds,
-        "vote_nodes",
-        "speculation_length",
-        "confidence_threshold",
-    }
-    made = followed(form_values(combine="vote"))
-    assert set(made) == set(FOLLOWED)
-    for name in FOLLOWERS:
-        greyed = name in idle(combine="vote")
-        assert made[name].interactive is not greyed
-        assert made[name].info.startswith("Not used: ") == greyed
-        assert greyed or made[name].info == MEANINGS[name]
-
-
-def test_the_page_opens_with_the_same_controls_greyed() -> None:
-    controls = fresh_form().fields
-    for name in FOLLOWERS:
-        assert controls[name].interactive is (name not in idle())
-        assert controls[name].info == followed(form_values())[name].info
-
-
-OTHERS = {
-    "expansion": "1,2",
-    "weights": "paper",
-    "vote_nodes": 3,
-    "eta": 0.5,
-    "weight_bounds": "0.5,2",
-    "confidence_threshold": 0.9,
-}
-
-
-def test_what_is_greyed_never_changes_a_run() -> None:
-    engine = Engine(load_models(llm="bundled", ssms=["bundled"]))
-    given = {"max_new_tokens": 12, "max_tree_nodes": "16", "prompt": EXAMPLES[1][1]}
-    for chosen in (
-        {},
-        {"combine": "vote"},
-        {"combine": "vote_tree", "weights": "paper", "length": "trend"},
-        {"combine": "log_pool", "length": "confidence"},
-    ):
-        greyed = {name: OTHERS[name] for name in idle(**chosen) if name in OTHERS}
-        assert greyed
-        runs = [form_values(**given, **{**chosen, **more}) for more in ({}, greyed)]
-        one, two = ([tree_of(event) for event in engine.generate(request_of(v))] for v in runs)
-        assert one == two and any(one), chosen
-
-
-def tree_of(event: Any) -> Any:
-    return (event.token_ids, event.masses) if isinstance(event, Combined) else None
-
-
-def test_names_that_do_nothing_say_so() -> None:
-    assert [label for label, _ in weights_choices("vote")] == list(WEIGHTS)
-    still = "paper (stays even: log_pool has no winner to reward)"
-    assert [label for label, _ in weights_choices("log_pool")] == ["full_information", still]
 
 
 def test_own_presets_come_back_as_they_were_saved() -> None:

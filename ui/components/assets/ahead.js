@@ -64,7 +64,7 @@ function lines(value, rounds) {
       { name: "measured", label: "", color: "var(--ss-ink)", dash: "", points: measured },
       { name: "predicted", label: "", color: "var(--ss-accent)", dash: "5 4", points: predicted },
     ],
-    sel: value.sel, title: "Milliseconds a round: measured (line), predicted (dashed)", format: (time) => fixed(time, !time || time >= 10 ? 0 : 1),
+    sel: value.sel, robust: true, title: "Milliseconds a round: measured (line), predicted (dashed)", format: (time) => fixed(time, !time || time >= 10 ? 0 : 1),
     label: compared(value),
   };
 }

@@ -16,7 +16,7 @@ export function createChoice(panel) {
     draw(value) {
       const known = Boolean(value.policy) && value.policy !== "fixed";
       node.hidden = !known;
-      set(panel.section, "data-controlled", known);
+      set(panel.section, "data-controlled", known ? value.policy : null);
       if (!known) return;
       setText(said, sentence(value));
       const shown = candidates(value);
@@ -37,7 +37,7 @@ const NONE = {
 function sentence(value) {
   if (value.sel == null || value.sel < 0) return `${value.policy} decides the length.`;
   if (!value.reason) return `${roundName(value.sel)}: ${value.policy} gave no reason yet.`;
-  return prose(`After ${roundName(value.sel).toLowerCase()}, ${value.policy}: ${value.reason}.`);
+  return prose(`After ${roundName(value.sel).toLowerCase()}, ${value.policy}: ${value.reason.replaceAll("->", "→")}.`);
 }
 
 function candidates(value) {

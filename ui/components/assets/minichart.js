@@ -5,12 +5,14 @@ import { h, s, set } from "./dom.js";
 import { scaleOf, sizeOf } from "./measure.js";
 
 const DASHES = ["", "7 3", "2 3", "9 3 2 3", "4 4", "12 3", "1 2", "6 2 2 2"];
-const STEPS = [1, 2, 2.5, 5, 10];
+const STEPS = [1, 2, 2.5, 3, 4, 5, 6, 8, 10];
+const WHOLE_STEPS = [1, 2, 5, 10];
 
 // A line's pattern says who it is where its colour does not.
 export const dash = (slot) => DASHES[slot % DASHES.length];
 
-// lines: draw({series: [{name, label, color, dash, points: [[x, y], ...]}], sel, format, title})
+// lines: draw({series: [{name, label, color, dash, points: [[x, y], ...]}], sel, format, title, label,
+// robust}); robust cuts off what is far above the rest
 export function lineChart(panel, { select }) {
   const chart = frame(panel, (value, place) => lines(value, place));
   chart.node.addEventListener("click", (event) => {
@@ -59,24 +61,30 @@ function frame(panel, make) {
 
 function placeOf({ width, height }, scale) {
   const font = 12 * scale;
-  return { width, height, font, left: 3.6 * font, right: width - 1.4 * font, top: 1.9 * font, bottom: height - 1.7 * font };
+  return { width, height, font, left: 3.6 * font, right: width - 1.4 * font, top: 2.3 * font, bottom: height - 1.7 * font };
 }
 
 // -- lines --
 
-function lines({ series, sel, format, title }, place) {
+function lines({ series, sel, format, title, robust }, place) {
   const points = series.flatMap((one) => one.points);
   const [first, last] = [Math.min(...points.map(([x]) => x)), Math.max(...points.map(([x]) => x))];
   const room = { ...place, right: place.right - 1.2 * place.font };
-  const top = ceiling(Math.max(...points.map(([, y]) => y)));
+  const values = points.map(([, y]) => y).sort((a, b) => a - b);
+  // One value far above the rest would press all others flat: it is cut, and said.
+  const most = robust ? Math.min(values[values.length - 1], 4 * values[Math.floor(values.length / 2)]) : values[values.length - 1];
+  const top = ceiling(most);
   const x = (round) => room.left + (last > first ? (round - first) / (last - first) : 0.5) * (room.right - room.left);
-  const y = (value) => room.bottom - (value / top) * (room.bottom - room.top);
+  const y = (value) => room.bottom - (Math.min(value, top) / top) * (room.bottom - room.top);
   const parts = [...axes(room, top, y, format), ...rounds(first, last, x, room), heading(title, room)];
   if (sel >= first && sel <= last) {
     parts.push(s("line", { class: "ss-mini-sel", x1: x(sel), x2: x(sel), y1: room.top, y2: room.bottom }));
   }
   for (const one of series) parts.push(...line(one, x, y));
   parts.push(...labels(series, room, x, y));
+  for (const [round, value] of points.filter(([, found]) => found > top)) {
+    parts.push(text(`▲ ${format(value)}`, x(round), room.top - room.font * 0.55, room, { class: "ss-mini-end", "text-anchor": x(round) > room.width / 2 ? "end" : "start" }));
+  }
   const xs = (px) => Math.min(last, Math.max(first, Math.round(first + ((px - room.left) / Math.max(1, room.right - room.left)) * (last - first))));
   return { parts, xs };
 }
@@ -133,7 +141,7 @@ function axes(place, top, y, format) {
 }
 
 function rounds(first, last, x, place) {
-  const step = ceiling(Math.max(1, (last - first) / 6));
+  const step = ceiling(Math.max(1, (last - first) / 6), WHOLE_STEPS);
   const ticks = [];
   for (let tick = Math.ceil(first / step) * step; tick <= last; tick += step) ticks.push(tick);
   if (!ticks.length) ticks.push(first);
@@ -149,7 +157,7 @@ function text(words, x, y, place, attributes) {
 }
 
 // The next round number at or above.
-function ceiling(value) {
+function ceiling(value, steps = STEPS) {
   const power = 10 ** Math.floor(Math.log10(Math.max(value, 1e-9)));
-  return power * STEPS.find((step) => step * power >= value * 0.999999);
+  return power * steps.find((step) => step * power >= value * 0.999999);
 }

@@ -26,7 +26,7 @@ export function createVotes(panel) {
     restyle: chart.restyle,
     draw(value) {
       const shown = weighs(value);
-      set(panel.section, "data-weighs", shown);
+      set(panel.section, "data-weighs", shown ? value.rule : null);
       sentence.hidden = !shown;
       setText(sentence, prose(value.sentence ?? ""));
       drawDial(value, { dial, track, dialWords });
