@@ -134,13 +134,16 @@ def test_closing_a_store_whose_file_is_locked_ends(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("storage.store.FLUSH_TIMEOUT_S", 0.2)
+    before = set(threading.enumerate())
     store = RunStore(path)
     with locked(path):
         for event in synthetic_run(2):
             store.record(event)
+        started = set(threading.enumerate()) - before
+        assert "run-log" in {thread.name for thread in started}
         store.close()
     assert store.status().waiting == 10
-    assert all(thread.name != "run-log" for thread in threading.enumerate())
+    assert not [thread for thread in started if thread.name == "run-log" and thread.is_alive()]
 
 
 def test_a_transaction_gathers_what_comes_within_a_tenth_of_a_second(
