@@ -37,6 +37,10 @@ RUNS: dict[str, tuple[SamplingParams, dict[str, Any]]] = {
         SamplingParams(max_new_tokens=16, temperature=0.8, seed=3),
         {"draft": "sampled_iid", "verify": "traversal", "expansion": (2, 1, 1)},
     ),
+    "vote": (
+        SamplingParams(max_new_tokens=16),
+        {"combine": "vote", "weights": "paper", "length": "confidence"},
+    ),
     "stopped": (SamplingParams(max_new_tokens=16, stop=("a",)), {}),
     "plain": (SamplingParams(max_new_tokens=4), {"drafters": ()}),
 }

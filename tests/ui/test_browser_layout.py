@@ -34,6 +34,8 @@ def test_large_type_reaches_tabs_form_and_buttons(
     page = ready(browser_page(short[0], dark=dark))
     before = page.evaluate(SIZES, PARTS)
     page.get_by_role("button", name="Large type").click()
+    # Buttons change their size with a transition.
+    page.wait_for_timeout(500)
     after = page.evaluate(SIZES, PARTS)
     assert all(after[name] > 1.15 * size for name, size in before.items()), (before, after)
 
