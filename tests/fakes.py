@@ -279,12 +279,17 @@ class TableModel:
             self._logits[context] = entry.log().float()
         return self._logits[context]
 
-    def commit(self, row: int, nodes: Sequence[int]) -> None:
+    def pending(self, row: int) -> int:
+        return len(self._rows[row].pending)
+
+    def commit(self, row: int, nodes: Sequence[int], keep: Sequence[int] = ()) -> None:
         state = self._rows[row]
         for node, parent in zip(nodes, [ROOT, *nodes], strict=False):
             assert state.pending[node][1] == parent, "commit keeps one path from the root down"
         state.tokens.extend(state.pending[node][0] for node in nodes)
-        state.pending.clear()
+        number = {nodes[-1] if nodes else ROOT: ROOT} | {node: i for i, node in enumerate(keep)}
+        assert list(keep) == sorted(keep), "what is kept keeps its order"
+        state.pending = [(state.pending[node][0], number[state.pending[node][1]]) for node in keep]
 
 
 def loaded_tables(

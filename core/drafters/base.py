@@ -25,7 +25,8 @@ class Ask:
 
     `shape` <k1,...,km>: children per frontier node at each step, already cut to `budget` nodes; its
     length bounds the depth. `kind` is a draft kind of `core.config.DRAFTS`. `stop`, asked by the
-    drafter's `name`, may end the draft earlier (None: nothing does).
+    drafter's `name`, may end the draft earlier (None: nothing does). `beyond`: how many tokens
+    behind the text the draft begins (drafting ahead).
     """
 
     sequence: Sequence
@@ -35,6 +36,12 @@ class Ask:
     budget: int
     name: str = ""
     stop: Stop | None = None
+    beyond: int = 0
+
+    @property
+    def root_position(self) -> int:
+        """Position of the token that the draft hangs under."""
+        return self.sequence.root_position + self.beyond
 
     @property
     def worth_starting(self) -> bool:
@@ -51,12 +58,11 @@ class Draft:
     """One drafter's tree for one sequence; parallel lists, parents first, ROOT is the root.
 
     `scores`, `qs`, `ranks` as in `core.tree.Proposal`. `rows[parent]` is the row of `logits` (and
-    of
-    `q`) that the children of `parent` were taken from; `fed[node]` the order in which the drafter's
-    model was fed its nodes (its pending index there). `logits`: (rows, V) float32, unprocessed.
+    of `q`) that the children of `parent` were taken from. `logits`: (rows, V) float32, unprocessed.
     `utilities`: what the scores are the softmax of, if not `logits` (coupled drafts). `q`: (rows,
     V) float64, only where tokens were drawn. `passes`: the drafter's model passes, the catch-up's
-    included.
+    included. `ahead`: it was begun during the last verification; time and passes are what was
+    missing.
     """
 
     token_ids: list[int] = field(default_factory=list)
@@ -65,12 +71,12 @@ class Draft:
     qs: list[float] = field(default_factory=list)
     ranks: list[int] = field(default_factory=list)
     rows: dict[int, int] = field(default_factory=dict)
-    fed: dict[int, int] = field(default_factory=dict)
     logits: torch.Tensor | None = None
     utilities: torch.Tensor | None = None
     q: torch.Tensor | None = None
     timed: tuple[Timed, ...] = ()
     passes: int = 0
+    ahead: bool = False
 
     def __len__(self) -> int:
         return len(self.token_ids)

@@ -21,14 +21,20 @@ __all__ = ["Growth", "growth"]
 class Growth(Protocol):
     """`frontier`: nodes whose logits are wanted next, ROOT first of all; empty when done.
 
-    `out`: the tree so far.
+    `out`: the tree so far. `places`: where the drafter's model has the nodes it was fed.
     """
 
     frontier: list[int]
     out: Draft
+    places: dict[int, int]
 
     def absorb(self, logits: torch.Tensor) -> None:
         """Takes the frontier's logits (n, V) and moves the frontier on."""
+        ...
+
+    def adopt(self, ask: Ask) -> bool:
+        """Goes on for `ask` from where it stands, as if it had grown for it from the start; False,
+        and nothing changed, where that cannot be."""
         ...
 
     def draft(self) -> Draft:
@@ -44,6 +50,8 @@ class _Tree:
         self.calibration = calibration
         self.out = Draft()
         self.frontier = [ROOT]
+        self.places = {ROOT: ROOT}
+        self.born: list[int] = []
         self.depth_of = {ROOT: 0}
         self.value = {ROOT: 1.0}
         self._paths: dict[int, tuple[int, ...]] = {ROOT: ()}
@@ -55,8 +63,7 @@ class _Tree:
 
     def propose(self, logits: torch.Tensor, width: int) -> Proposals:
         """Children for the frontier; all of its nodes have one depth."""
-        sequence = self.ask.sequence
-        root = sequence.root_position
+        sequence, root = self.ask.sequence, self.ask.root_position
         keys = [("draft", root, self.ask.index, self._paths[node]) for node in self.frontier]
         depth = self.depth_of[self.frontier[0]]
         proposals = self._proposer.propose(
@@ -67,8 +74,6 @@ class _Tree:
         )
         for i, node in enumerate(self.frontier):
             self.out.rows[node] = self._num_rows + i
-            if node != ROOT:
-                self.out.fed[node] = len(self.out.fed)
         self._num_rows += len(self.frontier)
         self._logits.append(logits)
         if proposals.utilities is not None:
@@ -112,7 +117,6 @@ class _Tree:
             out.qs,
             out.ranks,
             out.rows,
-            out.fed,
             torch.cat(self._logits) if self._logits else None,
             torch.cat(self._utilities) if self._utilities else None,
             torch.cat(self._q) if self._q else None,
@@ -129,16 +133,31 @@ class Layered(_Tree):
     def absorb(self, logits: torch.Tensor) -> None:
         proposals = self.propose(logits, self.ask.shape[self._step])
         self._step += 1
-        born = [
+        self.born = [
             self.add(parent, rank, child.token_id, child.score, child.q)
             for parent, family in zip(self.frontier, proposals.children, strict=True)
             for rank, child in enumerate(family)
         ]
-        last = self._step == len(self.ask.shape)
-        self.frontier = self.worth_feeding([] if last else [n for n in born if self.grows(n)])
+        self.frontier = self._next()
+
+    def _next(self) -> list[int]:
+        last = self._step >= len(self.ask.shape)
+        return self.worth_feeding([] if last else [n for n in self.born if self.grows(n)])
+
+    def adopt(self, ask: Ask) -> bool:
+        grown = min(self._step, len(ask.shape))
+        if ask.kind != self.ask.kind or ask.shape[:grown] != self.ask.shape[:grown]:
+            return False
+        self.ask = ask
+        self.frontier = self._next()
+        return True
 
     def draft(self) -> Draft:
-        return self.finished()
+        whole = self.finished()
+        depth = len(self.ask.shape)
+        if self._step <= depth:
+            return whole
+        return _restricted(whole, [n for n in range(len(whole)) if self.depth_of[n] <= depth])
 
 
 class BestFirst(_Tree):
@@ -154,23 +173,34 @@ class BestFirst(_Tree):
 
     def absorb(self, logits: torch.Tensor) -> None:
         proposals = self.propose(logits, self._width)
-        born = []
-        for parent, family in zip(self.frontier, proposals.children, strict=True):
-            for rank, child in enumerate(family):
-                born.append(self.add(parent, rank, child.token_id, child.score, child.q))
-        self.frontier = self.worth_feeding(self._next(born))
+        self.born = [
+            self.add(parent, rank, child.token_id, child.score, child.q)
+            for parent, family in zip(self.frontier, proposals.children, strict=True)
+            for rank, child in enumerate(family)
+        ]
+        self.frontier = self._next()
 
-    def _next(self, born: list[int]) -> list[int]:
+    def _next(self) -> list[int]:
+        born = self.born
         if not born or self.depth_of[born[0]] >= len(self.ask.shape):
             return []
         kept = set(self._kept())
         # Children of a node that is not kept could not be kept either.
         worth = [node for node in born if node in kept and self.grows(node)]
         worth.sort(key=lambda node: -self.value[node])
-        return worth[: self._width]
+        return self.worth_feeding(worth[: self._width])
+
+    def adopt(self, ask: Ask) -> bool:
+        if ask.kind != self.ask.kind or max(2, *ask.shape) != self._width:
+            return False
+        self.ask = ask
+        self.frontier = self._next()
+        return True
 
     def _kept(self) -> list[int]:
-        nodes = sorted(range(len(self.out)), key=lambda node: (-self.value[node], node))
+        depth = len(self.ask.shape)
+        nodes = [node for node in range(len(self.out)) if self.depth_of[node] <= depth]
+        nodes.sort(key=lambda node: (-self.value[node], node))
         return sorted(nodes[: self.ask.budget])
 
     def draft(self) -> Draft:
@@ -191,7 +221,6 @@ def _restricted(draft: Draft, kept: list[int]) -> Draft:
         [draft.qs[node] for node in kept],
         [draft.ranks[node] for node in kept],
         {number[node]: row for node, row in draft.rows.items() if node in number},
-        {number[node]: order for node, order in draft.fed.items() if node in number},
         draft.logits,
         draft.utilities,
         draft.q,

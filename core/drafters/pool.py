@@ -59,7 +59,7 @@ class _Member:
     def held(self, common: Draft) -> Draft:
         """The common tree with this SSM's scores and logits."""
         logits = torch.cat(self.rows)
-        scores = self.drafter.calibration(self.ask).scores(logits)
+        scores = self.drafter.calibration(self.ask.sequence).scores(logits)
         rows = [common.rows[parent] for parent in common.parents]
         return replace(
             common,
@@ -118,7 +118,7 @@ def _pooled(members: list[_Member], grown: Growth | None) -> torch.Tensor:
     """What the SSMs hold of the next tokens, pooled: (n, V) logits."""
     parts = []
     for member in members:
-        logits = member.logits(grown) / member.drafter.calibration(member.ask).temperature
+        logits = member.logits(grown) / member.drafter.calibration(member.ask.sequence).temperature
         parts.append(member.share * logits.log_softmax(dim=-1))
     # 0 x -inf: a token that the vocabulary of an SSM without weight lacks.
     return torch.stack(parts).sum(dim=0).nan_to_num(nan=float("-inf"))

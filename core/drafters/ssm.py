@@ -1,24 +1,27 @@
 """SsmDrafter: a small speculative model (SSM) as a drafter.
 
-Kept in step with the committed text without recomputing it: the KV of the accepted part of its own
-draft is kept, and what is missing (after full acceptance its own last token, and whatever the
-others proposed) is caught up in one pass at the next draft.
+Kept in step with the committed text without recomputing it: the KV of the accepted part of what it
+was fed is kept, and what is missing (after full acceptance its own last token, and whatever the
+others proposed) is caught up in one pass at the next draft. `guess` and `go_on` draft ahead, behind
+tokens that are not committed yet; a guess that comes true is the start of the next draft.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence as Many
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import torch
 
 from core.drafters.base import Ask, Draft
 from core.drafters.calibration import Calibration
+from core.drafters.feeding import Feeding
 from core.drafters.growth import Growth, growth
-from core.models.language_model import Feed, LanguageModel, chain
+from core.drafters.state import SsmState
+from core.models.language_model import LanguageModel
 from core.sequence import Sequence, Timed
-from core.tree import ROOT
+from core.tree import ROOT, TokenTree
 from core.weights import needs_likelihoods
 
 __all__ = ["SsmDrafter"]
@@ -29,107 +32,80 @@ JUDGED_PROMPT = 64
 JUDGED_CHUNK = 32
 
 
-@dataclass
-class _State:
-    """What the drafter keeps of one sequence.
-
-    `told`: the probabilities it gave to the text's tokens, not yet asked for; tokens before
-    `judged` are done with.
-    """
-
-    row: int
-    calibration: Calibration
-    judged: int = 0
-    told: list[float] = field(default_factory=list)
-
-    def judge(self, logits: torch.Tensor, tokens: list[int], first: int) -> None:
-        """Notes how probable `tokens[first]`, `tokens[first + 1]`, ... were by `logits` (n, V),
-        each once."""
-        skipped = max(0, self.judged - first)
-        wanted = tokens[first + skipped : first + logits.shape[0]]
-        if not wanted or self.judged < first:
-            return
-        rows = logits[skipped : skipped + len(wanted)]
-        ids = torch.tensor(wanted, device=logits.device)[:, None]
-        chosen = rows.gather(-1, ids)[:, 0] - rows.logsumexp(dim=-1)
-        self.told += chosen.exp().tolist()
-        self.judged += len(wanted)
-
-
 class SsmDrafter:
-    """See Drafter. `vocab_size` is the LLM's: logits are padded to it with -inf, or cut."""
+    """See Drafter. `vocab_size` is the LLM's."""
 
     def __init__(self, name: str, model: LanguageModel, vocab_size: int) -> None:
         self._name = name
-        self._model = model
-        self._vocab_size = vocab_size
-        self._states: dict[str, _State] = {}
+        self._feeding = Feeding(model, vocab_size)
+        self._states: dict[str, SsmState] = {}
         self._carried = Calibration()
 
     @property
     def name(self) -> str:
         return self._name
 
+    @property
+    def context_length(self) -> int:
+        """The model's, in tokens."""
+        return self._feeding.model.context_length
+
     def open(self, sequence: Sequence) -> tuple[Timed, ...]:
         carried = self._carried.copy() if sequence.speculation.carry_over else Calibration()
-        state = _State(self._model.open_row(), carried, judged=len(sequence.tokens))
+        row = self._feeding.model.open_row()
+        state = SsmState(row, carried, judged=len(sequence.tokens))
         self._states[sequence.run_id] = state
         start = time.perf_counter()
-        tokens = self._known(sequence.tokens[:-1])
-        if len(sequence.tokens) > self._model.context_length or not tokens:
+        tokens = sequence.tokens[:-1]
+        if len(sequence.tokens) > self.context_length or not tokens:
             return ()
         wanted = JUDGED_PROMPT if needs_likelihoods(sequence.speculation) else 0
         state.judged = max(0, len(tokens) - wanted) + 1
-        for part in _parts(tokens, wanted):
-            first = self._model.length(state.row) + 1
+        for end in _ends(len(tokens), wanted):
+            first = self._feeding.model.length(row) + 1
             skim = first < state.judged
-            (logits,) = self._model.forward([chain(state.row, part, last_only=skim)])
-            self._model.commit(state.row, range(len(part)))
+            feed = self._feeding.text(state, tokens[:end], last_only=skim)
+            (logits,) = self._feeding.read([state], [feed])
             if not skim:
-                state.judge(self._padded(logits), sequence.tokens, first)
+                state.judge(logits, sequence.tokens, first)
         return (Timed(self._name, "prefill", start, time.perf_counter()),)
 
     def draft(self, asks: Many[Ask]) -> list[Draft]:
         start = time.perf_counter()
         fitting = {i: self.fitted(ask) for i, ask in enumerate(asks)}
-        growths = {
-            i: growth(ask, self._states[ask.sequence.run_id].calibration)
-            for i, ask in fitting.items()
-            if ask.worth_starting
-        }
-        if not growths:
-            return [Draft() for _ in asks]
-        logits = self.catch_up([fitting[i] for i in growths])
+        wanted = {i: ask for i, ask in fitting.items() if ask.worth_starting}
+        begun = {i: grown for i, ask in wanted.items() if (grown := self._begun(ask)) is not None}
+        fresh = {i: self._growth(ask) for i, ask in wanted.items() if i not in begun}
+        if fresh:
+            logits = self.catch_up([wanted[i] for i in fresh])
+            for grown, rows in zip(fresh.values(), logits, strict=True):
+                grown.absorb(rows)
         caught_up = time.perf_counter()
-        passes = self._grow(growths, fitting, logits)
-        timed = (
-            Timed(self._name, "catch_up", start, caught_up),
-            Timed(self._name, "draft", caught_up, time.perf_counter()),
-        )
-        return [
-            replace(growths[i].draft(), timed=timed, passes=passes[i]) if i in growths else Draft()
-            for i in range(len(asks))
-        ]
+        passes = self._grow(begun | fresh, wanted)
+        catching_up = Timed(self._name, "catch_up", start, caught_up)
+        drafting = Timed(self._name, "draft", caught_up, time.perf_counter())
+        drafts = [Draft()] * len(asks)
+        for i, grown in (begun | fresh).items():
+            timed = (catching_up, drafting) if i in fresh else (drafting,) * (passes[i] > 1)
+            drafts[i] = replace(grown.draft(), timed=timed, passes=passes[i], ahead=i in begun)
+        return drafts
 
     def commit(self, sequence: Sequence, draft: Draft | None, token_ids: tuple[int, ...]) -> None:
         state = self._states.get(sequence.run_id)
-        if state is None or draft is None:
+        if state is None:
             return
-        path = draft.walk(token_ids)
-        self._observe(state.calibration, draft, path, token_ids)
-        if needs_likelihoods(sequence.speculation) and draft.logits is not None:
-            rows = [draft.rows[node] for node in (ROOT, *path) if node in draft.rows]
-            state.judge(draft.logits[rows], sequence.tokens, len(sequence.tokens) - len(token_ids))
-        # The last token is the next root, fed with the next catch-up: a draft that lost a vote may
-        # hold it too.
-        fed = [draft.fed[node] for node in path[: len(token_ids) - 1] if node in draft.fed]
-        if self._model.length(state.row):
-            self._model.commit(state.row, fed)
+        if draft is None:
+            self._feeding.forget(state)
+            return
+        _observe(state.calibration, draft, token_ids)
+        if needs_likelihoods(sequence.speculation):
+            state.judge_pending(token_ids, sequence.tokens)
+        self._feeding.commit(state, token_ids)
 
     def close(self, sequence: Sequence) -> None:
         state = self._states.pop(sequence.run_id, None)
         if state is not None:
-            self._model.close_row(state.row)
+            self._feeding.model.close_row(state.row)
             if sequence.speculation.carry_over:
                 self._carried = state.calibration
 
@@ -144,96 +120,113 @@ class SsmDrafter:
             state.told = []
         return told
 
+    # -- drafting ahead: before the round's tokens are known --
+
+    def look(self, asked: Many[tuple[Sequence, TokenTree]]) -> list[torch.Tensor]:
+        """What it holds of the tokens after each tree's root and nodes, (1 + nodes, V) logits."""
+        return self._feeding.tree([(self._states[one.run_id], tree) for one, tree in asked])
+
+    def guess(self, asked: Many[tuple[Sequence, Many[tuple[tuple[int, ...], Ask]]]]) -> None:
+        """Begins a draft behind each outcome of a sequence: (tokens that would be committed, what
+        is asked for behind them). All but the last of the tokens were looked at."""
+        wanted = []
+        for sequence, outcomes in asked:
+            state = self._states[sequence.run_id]
+            parents = [(ROOT, *state.pending.walk(ids[:-1]))[-1] for ids, _ in outcomes]
+            wanted.append((state, [ids[-1] for ids, _ in outcomes], parents))
+        fed = self._feeding.nodes(wanted)
+        for (state, _, _), (_, outcomes), (_, rows) in zip(wanted, asked, fed, strict=True):
+            for i, (ids, ask) in enumerate(outcomes):
+                grown = self._growth(ask)
+                # The token may have been fed before: then that is its place.
+                grown.places[ROOT] = state.pending.walk(ids)[-1]
+                grown.absorb(rows[i : i + 1])
+                state.guesses[ids] = grown
+
+    def go_on(self, sequences: Many[Sequence]) -> bool:
+        """One pass for the drafts behind guesses; False if there is nothing left to draft."""
+        groups = []
+        for sequence in sequences:
+            state = self._states[sequence.run_id]
+            growing = [grown for grown in state.guesses.values() if grown.frontier]
+            if growing:
+                groups.append((state, growing))
+        if groups:
+            self._feeding.advance(groups)
+        return bool(groups)
+
     # -- one draft --
 
     def fitted(self, ask: Ask) -> Ask:
         """The ask, cut to this model's own context."""
-        room = self._model.context_length - ask.sequence.root_position
-        return replace(ask, shape=ask.shape[: max(0, room)])
+        return replace(ask, shape=ask.shape[: max(0, self.context_length - ask.root_position)])
 
     def catch_up(self, asks: Many[Ask]) -> list[torch.Tensor]:
         """Feeds what was committed since; the logits after each root, (1, V)."""
+        states = [self._state(ask) for ask in asks]
         feeds = []
-        for ask in asks:
-            row = self._row(ask)
-            missing = self._known(ask.sequence.tokens[self._model.length(row) :])
+        for ask, state in zip(asks, states, strict=True):
             skim = not needs_likelihoods(ask.sequence.speculation)
-            feeds.append(chain(row, missing, last_only=skim))
-        logits = [self._padded(rows) for rows in self._model.forward(feeds)]
-        for ask, feed, rows in zip(asks, feeds, logits, strict=True):
+            feeds.append(self._feeding.text(state, ask.sequence.tokens, last_only=skim))
+        firsts = [self._feeding.model.length(state.row) + 1 for state in states]
+        logits = self._feeding.read(states, feeds)
+        for ask, state, feed, rows, first in zip(asks, states, feeds, logits, firsts, strict=True):
             if not feed.last_only:
-                first = self._model.length(feed.row) + 1
-                self._states[ask.sequence.run_id].judge(rows, ask.sequence.tokens, first)
-            self._model.commit(feed.row, range(len(feed.token_ids)))
+                state.judge(rows, ask.sequence.tokens, first)
         return [rows[-1:] for rows in logits]
-
-    def _grow(
-        self, growths: dict[int, Growth], asks: dict[int, Ask], logits: list[torch.Tensor]
-    ) -> dict[int, int]:
-        """Drives the growths in lock-step; the passes each took part in."""
-        active = list(growths)
-        passes = dict.fromkeys(active, 1)
-        while True:
-            for i, rows in zip(active, logits, strict=True):
-                growths[i].absorb(rows)
-            active = [i for i in active if growths[i].frontier]
-            if not active:
-                return passes
-            for i in active:
-                passes[i] += 1
-            feeds = [self._feed(self._row(asks[i]), growths[i]) for i in active]
-            logits = [self._padded(rows) for rows in self._model.forward(feeds)]
-
-    def _feed(self, row: int, grown: Growth) -> Feed:
-        out = grown.out
-        parents = [out.parents[node] for node in grown.frontier]
-        return Feed(
-            row,
-            [out.token_ids[node] for node in grown.frontier],
-            [ROOT if parent == ROOT else out.fed[parent] for parent in parents],
-        )
-
-    def _known(self, tokens: list[int]) -> list[int]:
-        """Ids of the LLM's padding that this model's embedding lacks, replaced by its last: a worse
-        draft at worst, since verification trusts no drafter."""
-        return [min(token_id, self._model.vocab_size - 1) for token_id in tokens]
 
     def feed(self, ask: Ask, grown: Growth) -> torch.Tensor:
         """One pass over a growth's frontier; its logits (n, V)."""
-        return self._padded(self._model.forward([self._feed(self._row(ask), grown)])[0])
+        return self._feeding.frontiers([(self._state(ask), [grown])])[0]
 
     def forget(self, ask: Ask) -> None:
         """Drops what was fed since the last commit; the committed text stays known."""
-        row = self._row(ask)
-        if self._model.length(row):
-            self._model.commit(row, [])
+        self._feeding.forget(self._state(ask))
 
-    def calibration(self, ask: Ask) -> Calibration:
+    def calibration(self, sequence: Sequence) -> Calibration:
         """What makes its scores for this sequence mean what they say."""
-        return self._states[ask.sequence.run_id].calibration
+        return self._states[sequence.run_id].calibration
 
-    def _row(self, ask: Ask) -> int:
-        return self._states[ask.sequence.run_id].row
+    def _begun(self, ask: Ask) -> Growth | None:
+        """The draft that a guess began, if it came true; for another shape a new one, from what is
+        known of its root."""
+        state = self._state(ask)
+        grown, state.ready = state.ready, None
+        if grown is None or grown.adopt(ask):
+            return grown
+        fresh = self._growth(ask)
+        fresh.absorb(state.pending.logits[ROOT][None])
+        return fresh
 
-    def _padded(self, logits: torch.Tensor) -> torch.Tensor:
-        missing = self._vocab_size - logits.shape[-1]
-        if missing <= 0:
-            return logits[..., : self._vocab_size]
-        return torch.nn.functional.pad(logits, (0, missing), value=float("-inf"))
+    def _grow(self, growths: dict[int, Growth], asks: dict[int, Ask]) -> dict[int, int]:
+        """Drives the growths to their ends in lock-step; passes each took part in, and one for its
+        root."""
+        passes = dict.fromkeys(growths, 1)
+        while active := [i for i, grown in growths.items() if grown.frontier]:
+            for i in active:
+                passes[i] += 1
+            self._feeding.advance([(self._state(asks[i]), [growths[i]]) for i in active])
+        return passes
 
-    @staticmethod
-    def _observe(
-        calibration: Calibration, draft: Draft, path: list[int], token_ids: tuple[int, ...]
-    ) -> None:
-        utilities = draft.utilities if draft.utilities is not None else draft.logits
-        for node, token_id in zip([ROOT, *path], token_ids, strict=False):
-            if utilities is not None and node in draft.rows:
-                calibration.observe(utilities[draft.rows[node]], token_id)
+    def _growth(self, ask: Ask) -> Growth:
+        return growth(ask, self._state(ask).calibration)
+
+    def _state(self, ask: Ask) -> SsmState:
+        return self._states[ask.sequence.run_id]
 
 
-def _parts(tokens: list[int], judged: int) -> list[list[int]]:
-    """A prompt in chunks; the last `judged` tokens in small ones, since all their logits are
-    wanted."""
-    first = max(0, len(tokens) - judged)
-    large = [tokens[i : min(i + PREFILL_CHUNK, first)] for i in range(0, first, PREFILL_CHUNK)]
-    return large + [tokens[i : i + JUDGED_CHUNK] for i in range(first, len(tokens), JUDGED_CHUNK)]
+def _observe(calibration: Calibration, draft: Draft, token_ids: tuple[int, ...]) -> None:
+    utilities = draft.utilities if draft.utilities is not None else draft.logits
+    for node, token_id in zip([ROOT, *draft.walk(token_ids)], token_ids, strict=False):
+        if utilities is not None and node in draft.rows:
+            calibration.observe(utilities[draft.rows[node]], token_id)
+
+
+def _ends(length: int, judged: int) -> list[int]:
+    """Where the chunks of a prompt end; the last `judged` tokens come in small ones, since all
+    their logits are wanted."""
+    first = max(0, length - judged)
+    large = [min(end, first) for end in range(PREFILL_CHUNK, first + PREFILL_CHUNK, PREFILL_CHUNK)]
+    return large + [
+        min(end, length) for end in range(first + JUDGED_CHUNK, length + JUDGED_CHUNK, JUDGED_CHUNK)
+    ]

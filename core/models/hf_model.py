@@ -67,6 +67,15 @@ class _Row:
             self.seen[i, i] = True
         self.pending = total
 
+    def keep(self, path: int, nodes: Sequence[int]) -> None:
+        """`path` nodes became committed tokens; of the others only `nodes` stay pending."""
+        self.length += path
+        self.pending = count = len(nodes)
+        if count:
+            index = np.array(nodes, np.int64)
+            self.depths[:count] = self.depths[index] - path
+            self.seen[:count, :count] = self.seen[np.ix_(index, index)]
+
     def _grow(self, total: int) -> None:
         size = max(total, 2 * len(self.depths))
         depths, seen = np.zeros(size, np.int64), np.zeros((size, size), np.bool_)
@@ -165,15 +174,13 @@ class HfModel:
         return [logits[i, feed_rows(feed)].float() for i, feed in enumerate(feeds)]
 
     @torch.inference_mode()
-    def commit(self, row: int, nodes: Sequence[int]) -> None:
+    def commit(self, row: int, nodes: Sequence[int], keep: Sequence[int] = ()) -> None:
         state = self._row(row)
-        if any(not 0 <= node < state.pending for node in nodes):
-            raise EngineError(
-                f"commit nodes are {list(nodes)}: 0 to {state.pending - 1} are pending"
-            )
-        self.arena.compact(row, state.length, [state.length + node for node in nodes])
-        state.length += len(nodes)
-        state.pending = 0
+        moved = [*nodes, *keep]
+        if any(not 0 <= node < state.pending for node in moved):
+            raise EngineError(f"commit nodes are {moved}: 0 to {state.pending - 1} are pending")
+        self.arena.compact(row, state.length, [state.length + node for node in moved])
+        state.keep(len(nodes), keep)
 
     # -- one pass --
 

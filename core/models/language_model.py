@@ -74,6 +74,10 @@ class LanguageModel(Protocol):
         """Committed tokens of the row."""
         ...
 
+    def pending(self, row: int) -> int:
+        """Nodes that were fed behind the row's committed tokens."""
+        ...
+
     def forward(self, feeds: Sequence[Feed]) -> list[torch.Tensor]:
         """One pass over all feeds (different rows). Logits float32 (tokens, V) for each.
 
@@ -81,7 +85,11 @@ class LanguageModel(Protocol):
         """
         ...
 
-    def commit(self, row: int, nodes: Sequence[int]) -> None:
+    def commit(self, row: int, nodes: Sequence[int], keep: Sequence[int] = ()) -> None:
         """Keeps the pending `nodes` (indices of one path, from a child of the root down) as
-        committed tokens and forgets every other pending node."""
+        committed tokens and forgets every other pending node but `keep`.
+
+        `keep` (rising indices, closed under parents) hangs below the last of `nodes`; these stay
+        pending, numbered anew from 0 in their order.
+        """
         ...

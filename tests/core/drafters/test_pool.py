@@ -44,7 +44,7 @@ def asks(
 
 
 def model(drafters: dict[str, SsmDrafter], name: str) -> TableModel:
-    found = drafters[name]._model
+    found = drafters[name]._feeding.model
     assert isinstance(found, TableModel)
     return found
 

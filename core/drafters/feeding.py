@@ -1,0 +1,128 @@
+"""Feeding: one SSM's passes for many sequences; what was fed is noted in each sequence's state.
+
+Knows models, growths and trees; proposes nothing and decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Many
+
+import torch
+
+from core.drafters.growth import Growth
+from core.drafters.pending import Pending
+from core.drafters.state import SsmState
+from core.models.language_model import Feed, LanguageModel, chain
+from core.tree import ROOT, TokenTree
+
+__all__ = ["Feeding"]
+
+
+class Feeding:
+    """`vocab_size` is the LLM's: logits are padded to it with -inf, or cut."""
+
+    def __init__(self, model: LanguageModel, vocab_size: int) -> None:
+        self.model = model
+        self._vocab_size = vocab_size
+
+    def text(self, state: SsmState, tokens: list[int], *, last_only: bool) -> Feed:
+        """The committed tokens that the row lacks, as a feed; `tokens` are all of them."""
+        missing = self._known(tokens[self.model.length(state.row) :])
+        return chain(state.row, missing, last_only=last_only)
+
+    def read(self, states: Many[SsmState], feeds: Many[Feed]) -> list[torch.Tensor]:
+        """One pass over committed tokens, a feed a state; their logits (n, V)."""
+        logits = [self._padded(rows) for rows in self.model.forward(feeds)]
+        for state, feed, rows in zip(states, feeds, logits, strict=True):
+            self.model.commit(feed.row, range(len(feed.token_ids)))
+            state.pending = Pending(rows[-1])
+        return logits
+
+    def nodes(
+        self, wanted: Many[tuple[SsmState, list[int], list[int]]]
+    ) -> list[tuple[list[int], torch.Tensor]]:
+        """One pass over (state, token ids, parents' places); places and logits (n, V) of each."""
+        feeds = [Feed(state.row, self._known(ids), parents) for state, ids, parents in wanted]
+        found = []
+        for (state, ids, parents), rows in zip(wanted, self.model.forward(feeds), strict=True):
+            padded = self._padded(rows)
+            found.append((state.pending.add(ids, parents, padded), padded))
+        return found
+
+    def frontiers(self, groups: Many[tuple[SsmState, Many[Growth]]]) -> list[torch.Tensor]:
+        """One pass over the frontiers of growths, those of one row behind one another."""
+        wanted = []
+        for state, growths in groups:
+            parents = [g.places[g.out.parents[node]] for g in growths for node in g.frontier]
+            ids = [g.out.token_ids[node] for g in growths for node in g.frontier]
+            wanted.append((state, ids, parents))
+        fed = self.nodes(wanted)
+        for (_, growths), (places, _) in zip(groups, fed, strict=True):
+            place = iter(places)
+            for grown in growths:
+                grown.places.update(zip(grown.frontier, place, strict=False))
+        return [rows for _, rows in fed]
+
+    def advance(self, groups: Many[tuple[SsmState, Many[Growth]]]) -> None:
+        """Such a pass, whose logits the growths take in."""
+        for (_, growths), rows in zip(groups, self.frontiers(groups), strict=True):
+            taken = 0
+            for grown in growths:
+                count = len(grown.frontier)
+                grown.absorb(rows[taken : taken + count])
+                taken += count
+
+    def tree(self, asked: Many[tuple[SsmState, TokenTree]]) -> list[torch.Tensor]:
+        """One pass over the nodes of trees that were not fed yet, if there are any; the logits
+        after the root and every node, (1 + nodes, V)."""
+        wanted, all_places = [], []
+        for state, tree in asked:
+            places, ids, parents = [ROOT], [], []
+            for token_id, parent in zip(tree.token_ids, tree.parents, strict=True):
+                above = places[parent + 1]
+                place = state.pending.child(above, token_id)
+                if place is None:
+                    place = len(state.pending) + len(ids)
+                    ids.append(token_id)
+                    parents.append(above)
+                places.append(place)
+            all_places.append(places)
+            if ids:
+                wanted.append((state, ids, parents))
+        if wanted:
+            self.nodes(wanted)
+        pairs = zip(asked, all_places, strict=True)
+        return [torch.stack([state.pending.logits[p] for p in ps]) for (state, _), ps in pairs]
+
+    def forget(self, state: SsmState) -> None:
+        """Drops what is pending; the committed text stays known."""
+        if self.model.pending(state.row):
+            self.model.commit(state.row, [])
+        state.pending, state.guesses, state.ready = Pending(), {}, None
+
+    def commit(self, state: SsmState, token_ids: tuple[int, ...]) -> None:
+        """`token_ids` were committed: keeps what of them was fed, and the draft that hoped for
+        them."""
+        path, pending = state.pending.walk(token_ids), state.pending
+        state.ready, state.guesses = state.guesses.get(token_ids), {}
+        if state.ready is None:
+            # The last token is the next root, fed with the next catch-up: a draft that lost a vote
+            # may hold it too.
+            state.pending = Pending()
+            self.model.commit(state.row, path[: len(token_ids) - 1])
+            return
+        stay, number, state.pending = pending.behind(path)
+        placed = state.ready.places.items()
+        state.ready.places = {node: number[place] for node, place in placed}
+        self.model.commit(state.row, path, stay)
+
+    def _known(self, tokens: list[int]) -> list[int]:
+        """Ids of the LLM's padding that this model's embedding lacks, replaced by its last: a worse
+        draft at worst, since verification trusts no drafter."""
+        return [min(token_id, self.model.vocab_size - 1) for token_id in tokens]
+
+    def _padded(self, logits: torch.Tensor) -> torch.Tensor:
+        missing = self._vocab_size - logits.shape[-1]
+        if missing <= 0:
+            return logits[..., : self._vocab_size]
+        return torch.nn.functional.pad(logits, (0, missing), value=float("-inf"))
