@@ -23,7 +23,7 @@ COMBINES = ("union", "vote", "vote_tree", "log_pool")
 WEIGHTS = ("full_information", "paper")
 LENGTHS = ("fixed", "trend", "goodput", "confidence")
 VERIFIES = ("auto", "greedy", "match", "mss", "traversal")
-PIPELINES = ("off", "across")
+PIPELINES = ("off", "across", "ahead", "auto")
 PRESETS = ("autoregressive", "sequence", "specinfer", "specinfer-paper", "minions", "best")
 
 SAMPLED_DRAFTS = ("sampled", "sampled_iid")

@@ -98,8 +98,9 @@ class SpeculationConfig:
     three ask the drafters' `weights`: `paper` (Minions' rewards, by `eta`, within
     `weight_bounds`) or `full_information` (how well each foretold every committed token).
     `length`: `fixed`, `trend` (Minions), `goodput` (by measured costs), `confidence` (a draft stops
-    behind a token whose score is under `confidence_threshold`). `pipeline`: `across`: the
-    drafters work for the next requests while the LLM verifies these.
+    behind a token whose score is under `confidence_threshold`). `pipeline`: while the LLM
+    verifies, the drafters work for other requests (`across`), or for this one's next round, behind
+    the likeliest outcomes (`ahead`); `auto`: whichever fits, as long as rounds are faster with it.
     """
 
     drafters: tuple[str, ...] = ("all",)

@@ -5,9 +5,8 @@ Requests that ask one drafter share its passes. Knows no LLM and no verification
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from collections.abc import Sequence as Many
-from functools import partial
 
 from core.drafters.base import Ask, Drafter, cut_shape, shape_nodes
 from core.drafters.pool import LogPool, PoolAsk
@@ -15,7 +14,7 @@ from core.drafters.ssm import SsmDrafter
 from core.errors import FORESEEN, DrafterError
 from core.turn import Live, Turn
 
-__all__ = ["Drafting"]
+__all__ = ["Drafting", "asks_of"]
 
 
 class Drafting:
@@ -46,9 +45,10 @@ class Drafting:
                 turn.timed.extend(draft.timed)
             _hear(turn)
 
-    def job(self, turns: Many[Turn]) -> Callable[[], None] | None:
-        """`draft` as a job for later; None where there is nothing to draft."""
-        return partial(self.draft, turns) if turns else None
+    @property
+    def ssms(self) -> Mapping[str, SsmDrafter]:
+        """Those of the drafters that are models, by name."""
+        return self._ssms
 
     def commit(self, turn: Turn, committed: tuple[int, ...]) -> None:
         """The drafters take over what was committed."""
@@ -93,11 +93,12 @@ class Drafting:
         return [ask for ask in asks if ask not in pooled]
 
 
-def asks_of(turn: Turn) -> list[Ask]:
-    """What each drafter is asked for: shapes and budgets, fixed before anything is drawn."""
+def asks_of(turn: Turn, beyond: int = 0) -> list[Ask]:
+    """What each drafter is asked for: shapes and budgets, fixed before anything is drawn; for a
+    draft that begins `beyond` tokens behind the text, if the next round is chosen like this."""
     live, sequence, choice = turn.live, turn.live.sequence, turn.choice
     config = turn.speculation
-    shape = config.shape(min(choice.length, sequence.room))
+    shape = config.shape(max(0, min(choice.length, sequence.room - beyond)))
     chosen = [
         index
         for index, drafter in enumerate(live.drafters)
@@ -109,7 +110,8 @@ def asks_of(turn: Turn) -> list[Ask]:
         fitted = shape if config.draft == "best_first" else cut_shape(shape, budget)
         name = live.drafters[index].name
         if shape and budget and fitted:
-            asks.append(Ask(sequence, index, config.draft, fitted, budget, name, choice.stop))
+            ask = Ask(sequence, index, config.draft, fitted, budget, name, choice.stop, beyond)
+            asks.append(ask)
     return asks
 
 

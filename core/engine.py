@@ -8,9 +8,10 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from collections.abc import Sequence as Many
 
+from core.ahead import Foresight, came_of
 from core.bookends import run_completed, run_started
 from core.combine import combine
 from core.config import Request, SpeculationConfig
@@ -23,7 +24,7 @@ from core.intake import prepare
 from core.length import make_policy
 from core.models.language_model import Feed, chain
 from core.models.loading import LoadedModels
-from core.pipeline import Lane, Pools
+from core.pipeline import Job, Lane, Pools, Up, modes_of, watch
 from core.record import Recorder
 from core.sampling import Target
 from core.sequence import Sequence, Timed
@@ -86,7 +87,9 @@ class Engine:
     def round(self, live: Many[Live]) -> Iterator[Event]:
         """Draft, combine, verify, commit: one round of every live request, in one LLM pass."""
         record = self._recorder
-        up = self._pools.take(live)
+        began = time.perf_counter()
+        modes = modes_of(live, self.costs)
+        up = self._pools.take(live, modes)
         turns = up.turns
 
         self._drafting.draft(up.fresh)
@@ -97,7 +100,7 @@ class Engine:
         for turn in turns:
             yield self._observed(turn, record.combined(turn))
 
-        with self._lane.beside(self._drafting.job(up.meanwhile)):
+        with self._lane.beside(self._jobs(up, modes)):
             self._verify(turns)
         self._pools.keep(up)
         for turn in turns:
@@ -108,6 +111,17 @@ class Engine:
             yield self._observed(turn, self._commit(turn))
             if turn.live.sequence.finish_reason:
                 yield run_completed(turn.live.sequence)
+        watch(up, live, self.costs, began)
+
+    def _jobs(self, up: Up, modes: Mapping[str, str]) -> list[Job]:
+        """What the drafters do while the LLM verifies: draft for others, or for the next round."""
+        jobs: list[Job] = []
+        if up.meanwhile:
+            jobs.append(lambda _: self._drafting.draft(up.meanwhile))
+        ahead = [turn for turn in up.turns if modes[turn.live.sequence.run_id] == "ahead"]
+        if ahead:
+            jobs.append(Foresight(self._drafting.ssms, ahead))
+        return jobs
 
     def _combine(self, turns: Many[Turn]) -> None:
         for turn in turns:
@@ -157,7 +171,9 @@ class Engine:
         own = () if verdict.own_token_id is None else (verdict.own_token_id,)
         committed = (*(turn.tree.token_ids[node] for node in verdict.path), *own)
         cut = sequence.commit(committed)
+        turn.timed += [t for seen in turn.foreseen.values() for t in seen.timed]
         if not cut.finish_reason:
+            live.ahead = came_of(turn, committed)
             self._drafting.commit(turn, committed)
         turn.timed.append(Timed("commit", "commit", start, time.perf_counter()))
         live.policy.observe(outcome_of(turn, committed))

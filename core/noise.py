@@ -61,12 +61,15 @@ class SeededNoise:
         return min(index, int(weights.nonzero()[-1]))
 
     def gumbel(self, position: int) -> torch.Tensor:
-        if position not in self._gumbels:
+        # Two threads may ask at once when drafts are made ahead: no second look into the store.
+        found = self._gumbels.get(position)
+        if found is None:
             base = _digest((self.seed, "target", position))
-            self._gumbels[position] = gumbel_vector(base, self._vocab_size, self._device)
+            found = gumbel_vector(base, self._vocab_size, self._device)
+            self._gumbels[position] = found
             if len(self._gumbels) > KEPT_POSITIONS:
                 self._gumbels.popitem(last=False)
-        return self._gumbels[position]
+        return found
 
     def _uniform(self, key: Key) -> float:
         return (_digest((self.seed, *key)) >> (64 - BITS)) * 2.0**-BITS

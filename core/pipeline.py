@@ -1,25 +1,31 @@
-"""Pipelining across requests (Minions 3.4): who is verified in this round, and for whom the
-drafters work meanwhile.
+"""Pipelining (Minions 3.4): who is verified in a round, and for whom the drafters work meanwhile.
 
 With `pipeline=across` the live requests take turns: while the LLM verifies one group, the drafters
 draft for the next. A drafted request waits in the pool of intermediate results; drafting pauses
-while that pool holds as many as the LLM takes at once.
+while that pool holds as many as the LLM takes at once. With `ahead` they work for the next round of
+the request that is being verified (`core.ahead`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Sequence as Many
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from core.ahead import Done, hidden_ms
+from core.costs import Costs
 from core.events import Ahead
-from core.metrics import LLM_LANE
+from core.metrics import LLM_LANE, union_ms
 from core.sequence import Timed
 from core.turn import Live, Turn
 
-__all__ = ["Lane", "Pools", "Up", "due"]
+__all__ = ["Job", "Lane", "Pools", "Up", "due", "modes_of", "watch"]
+
+Job = Callable[[Done], None]
+"""What the drafting thread does beside a pass; `Done` tells it that the pass has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +49,17 @@ class Pools:
     def __init__(self) -> None:
         self._drafted: dict[str, Turn] = {}
 
-    def take(self, live: Many[Live]) -> Up:
-        """Whose turn it is. What is taken leaves the pool."""
-        across = [one for one in live if one.sequence.speculation.pipeline == "across"]
-        others = [one for one in live if one.sequence.speculation.pipeline != "across"]
+    def take(self, live: Many[Live], modes: Mapping[str, str]) -> Up:
+        """Whose turn it is, by the runs' modes. What is taken leaves the pool."""
+        across = [one for one in live if modes[run_of(one)] == "across"]
+        others = [one for one in live if modes[run_of(one)] != "across"]
         batch = (len(across) + 1) // 2 if len(across) > 1 else len(across)
         drafted = [turn for one in across if (turn := self._drafted.get(run_of(one)))][:batch]
+        # A switch may have changed a run's mode while its draft waited.
+        drafted += [turn for one in others if (turn := self._drafted.get(run_of(one)))]
         for turn in drafted:
             del self._drafted[run_of(turn.live)]
+        others = [one for one in others if run_of(one) not in map(run_of, _lives(drafted))]
         up = {run_of(turn.live) for turn in drafted} | self._drafted.keys()
         running = [one for one in across if run_of(one) not in up]
         # Nothing to verify yet: the first group is drafted as in the plain loop.
@@ -64,6 +73,7 @@ class Pools:
         passes = [t for turn in up.turns[:1] for t in turn.timed if t.lane == LLM_LANE]
         for turn in up.meanwhile:
             turn.ahead = tuple(_saved(turn, index, passes) for index in turn.drafts)
+            turn.hidden_ms = sum(one.saved_ms for one in turn.ahead)
             self._drafted[run_of(turn.live)] = turn
 
     def forget(self, live: Live) -> None:
@@ -78,17 +88,20 @@ class Lane:
         self._executor: ThreadPoolExecutor | None = None
 
     @contextmanager
-    def beside(self, job: Callable[[], None] | None) -> Iterator[None]:
-        """Runs `job` while the block runs, and waits for it; raises what it raised."""
-        if job is None:
+    def beside(self, jobs: Many[Job]) -> Iterator[None]:
+        """Runs `jobs` one after the other while the block runs, and waits for them; raises what
+        they raised."""
+        if not jobs:
             yield
             return
         if self._executor is None:
             self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="drafting")
-        future = self._executor.submit(job)
+        done = threading.Event()
+        future = self._executor.submit(_run, jobs, done.is_set)
         try:
             yield
         finally:
+            done.set()
             future.result()
 
     def close(self) -> None:
@@ -100,18 +113,58 @@ class Lane:
 
 def due(live: Live) -> Turn:
     """A request's next round, its length chosen."""
-    return Turn(live, live.policy.choose(), live.sequence.root_position)
+    ahead, live.ahead = live.ahead, ()
+    return Turn(live, live.policy.choose(), live.sequence.root_position, ahead=ahead)
+
+
+def modes_of(live: Many[Live], costs: Costs) -> dict[str, str]:
+    """How each run is pipelined in this round; `auto` as its switch stands."""
+    kind = _kind(live)
+    automatic = kind if costs.pipelining[kind].on else "off"
+    asked = {run_of(one): one.sequence.speculation.pipeline for one in live}
+    return {run: automatic if mode == "auto" else mode for run, mode in asked.items()}
+
+
+def watch(up: Up, live: Many[Live], costs: Costs, began: float) -> None:
+    """Shows the switch of `auto` what a round took that began at `began`; notes what it decides."""
+    automatic = [one for one in live if one.sequence.speculation.pipeline == "auto"]
+    drafted = any(turn.drafts for turn in (*up.turns, *up.meanwhile))
+    if not automatic or not drafted:
+        return
+    worked = [t for turn in (*up.turns, *up.meanwhile) for t in turn.timed if t.start >= began]
+    ms = union_ms((t.start * 1000, t.end * 1000) for t in worked if t.name != "prefill")
+    kind = _kind(live)
+    switch = costs.pipelining[kind]
+    found = switch.observe(ms / len(up.turns))
+    if found is not None:
+        with_it, without = found
+        stands = "on" if switch.on else "off"
+        for one in automatic:
+            one.notes.append(
+                f"drafting {kind} takes {with_it:.1f} ms a round, {without:.1f} without: {stands}"
+            )
+
+
+def _kind(live: Many[Live]) -> str:
+    """What `auto` has to choose from: several requests overlap, one can only draft ahead."""
+    automatic = sum(one.sequence.speculation.pipeline == "auto" for one in live)
+    return "across" if automatic > 1 else "ahead"
+
+
+def _run(jobs: Many[Job], done: Done) -> None:
+    for job in jobs:
+        job(done)
 
 
 def _saved(turn: Turn, index: int, passes: list[Timed]) -> Ahead:
     """How much of a draft the LLM's pass hid. Nothing was guessed, so nothing is wasted."""
-    hidden = sum(
-        max(0.0, min(one.end, other.end) - max(one.start, other.start))
-        for one in turn.drafts[index].timed
-        for other in passes
-    )
     name = turn.live.drafters[index].name
-    return Ahead(name, 0, 1.0, hit=True, saved_ms=hidden * 1000, wasted_ms=0.0)
+    hidden = hidden_ms(turn.drafts[index].timed, passes)
+    return Ahead(name, 0, 1.0, hit=True, saved_ms=hidden, wasted_ms=0.0)
+
+
+def _lives(turns: Many[Turn]) -> list[Live]:
+    return [turn.live for turn in turns]
 
 
 def run_of(live: Live) -> str:

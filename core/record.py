@@ -57,8 +57,9 @@ class Recorder:
         )
 
     def _draft(self, turn: Turn, index: int, draft: Draft) -> DraftRecord:
+        name = turn.live.drafters[index].name
         return DraftRecord(
-            drafter=turn.live.drafters[index].name,
+            drafter=name,
             token_ids=tuple(draft.token_ids),
             texts=self.texts(draft.token_ids),
             parents=tuple(draft.parents),
@@ -66,7 +67,7 @@ class Recorder:
             scores=tuple(draft.scores),
             qs=tuple(draft.qs),
             ranks=tuple(draft.ranks),
-            drafted_ahead=bool(turn.ahead),
+            drafted_ahead=any(one.drafter == name and one.hit for one in turn.ahead),
             spans=turn.live.sequence.spans(list(draft.timed)),
         )
 

@@ -31,8 +31,9 @@ KEEPS_ALL = ("mss", "traversal")
 class Live:
     """A sequence with its place in the engine: LLM row, drafters in their fixed order, policy.
 
-    `max_tree_nodes` None is uncut. `timed` waits for the next round: the prefill's time. `lost`:
-    drafters that failed; `notes`: sentences for the round's event.
+    `max_tree_nodes` None is uncut. Waiting for the next round: `timed`, the prefill's time, and
+    `ahead`, what came of drafts made for it. `lost`: drafters that failed; `notes`: sentences for
+    the round's event.
     """
 
     sequence: Sequence
@@ -45,6 +46,7 @@ class Live:
     timed: list[Timed] = field(default_factory=list)
     lost: set[int] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
+    ahead: tuple[Ahead, ...] = ()
 
     def lose(self, index: int, error: BaseException) -> None:
         """A drafter failed: it is asked no more, and the run goes on without it."""
@@ -70,8 +72,27 @@ class Live:
 
 
 @dataclass(eq=False)
+class Foreseen:
+    """What one SSM did for the next round during this one's verification: `looked` at the tree,
+    `drafted` behind `outcomes` (tokens that may be committed, and how probable they were)."""
+
+    outcomes: dict[tuple[int, ...], float] = field(default_factory=dict)
+    looked: list[Timed] = field(default_factory=list)
+    drafted: list[Timed] = field(default_factory=list)
+
+    @property
+    def timed(self) -> list[Timed]:
+        """All of it, in order."""
+        return [*self.looked, *self.drafted]
+
+
+@dataclass(eq=False)
 class Turn:
-    """One live request's round; each step of the engine fills in its part."""
+    """One live request's round; each step of the engine fills in its part.
+
+    `ahead`: what came of drafts made for it during the last pass, of whose time `hidden_ms` need
+    not be waited for now; `foreseen`: what is made for the next, by drafter index.
+    """
 
     live: Live
     choice: Choice
@@ -82,6 +103,8 @@ class Turn:
     verdict: Verdict = field(init=False)
     timed: list[Timed] = field(default_factory=list)
     ahead: tuple[Ahead, ...] = ()
+    hidden_ms: float = 0.0
+    foreseen: dict[int, Foreseen] = field(default_factory=dict)
 
     @property
     def speculation(self) -> SpeculationConfig:
@@ -140,7 +163,7 @@ def outcome_of(turn: Turn, committed: tuple[int, ...]) -> RoundOutcome:
         num_tokens=len(committed),
         num_nodes=len(turn.tree),
         verify_ms=(forward.end - forward.start) * 1000,
-        round_ms=_ms(turn.timed),
+        round_ms=_ms(t for t in turn.timed if t.name != "ahead") - turn.hidden_ms,
         drafts={
             turn.live.drafters[index].name: _outcome(turn, index, committed, credit[index])
             for index in turn.drafts
@@ -161,6 +184,7 @@ def _outcome(turn: Turn, index: int, committed: tuple[int, ...], credit: int) ->
         credit=credit,
         start_ms=_ms(t for t in draft.timed if t.name == "catch_up"),
         prefill_ms=_ms(prefill),
+        ahead=draft.ahead,
     )
 
 

@@ -38,7 +38,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("models", "costs"),
     ("sequence",),
     ("weights", "drafters", "combine", "verify", "length", "routing"),
-    ("turn", "record", "intake", "bookends", "drafting"),
+    ("turn", "record", "intake", "bookends", "drafting", "ahead"),
     ("engine", "pipeline", "scheduler"),
     ("worker",),
     ("__main__", "__init__"),

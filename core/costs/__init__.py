@@ -6,6 +6,7 @@ from core.costs.acceptance import Acceptance, Odds, Rates
 from core.costs.backoff import Backoff, Backoffs
 from core.costs.ledger import Costs, DraftCosts
 from core.costs.meters import Average, Meter
+from core.costs.switch import Switch
 from core.costs.verify import NODE_COUNTS, VerifyCosts, measure_verify_costs
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "Meter",
     "Odds",
     "Rates",
+    "Switch",
     "VerifyCosts",
     "measure_verify_costs",
 ]

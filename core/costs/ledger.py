@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from core.costs.acceptance import Acceptance
 from core.costs.backoff import Backoffs
 from core.costs.meters import Meter
+from core.costs.switch import Switch
 from core.costs.verify import VerifyCosts, measure_verify_costs
 from core.models.language_model import LanguageModel
 
@@ -53,7 +54,8 @@ class Costs:
     """The engine's. The verification table is measured when first asked for, unless given.
 
     `overhead`: a round's milliseconds outside the models, plain (False) and with drafts (True).
-    `carried`: acceptance that runs with `carry_over` hand on.
+    `carried`: acceptance that runs with `carry_over` hand on. `pipelining`: a switch for each kind
+    that `pipeline=auto` chooses from.
     """
 
     def __init__(self, llm: LanguageModel, verify: VerifyCosts | None = None) -> None:
@@ -65,6 +67,7 @@ class Costs:
         self.overhead = {False: Meter(), True: Meter()}
         self.backoffs = Backoffs()
         self.carried: dict[str, Acceptance] = {}
+        self.pipelining = {"ahead": Switch(), "across": Switch()}
 
     @property
     def verify(self) -> VerifyCosts:

@@ -77,7 +77,9 @@ class Feeding:
         after the root and every node, (1 + nodes, V)."""
         wanted, all_places = [], []
         for state, tree in asked:
-            places, ids, parents = [ROOT], [], []
+            places = [ROOT]
+            ids: list[int] = []
+            parents: list[int] = []
             for token_id, parent in zip(tree.token_ids, tree.parents, strict=True):
                 above = places[parent + 1]
                 place = state.pending.child(above, token_id)

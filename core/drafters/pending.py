@@ -42,14 +42,13 @@ class Pending:
 
     def walk(self, token_ids: Many[int]) -> list[int]:
         """The places along `token_ids` from the root down, as far as they were fed."""
-        places: list[int] = []
-        place: int | None = ROOT
+        places = [ROOT]
         for token_id in token_ids:
-            place = self._children.get((place, token_id))
+            place = self._children.get((places[-1], token_id))
             if place is None:
                 break
             places.append(place)
-        return places
+        return places[1:]
 
     def behind(self, path: Many[int]) -> tuple[list[int], dict[int, int], Pending]:
         """What hangs under the last node of `path`, once the path is committed: the places that

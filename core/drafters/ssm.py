@@ -143,17 +143,16 @@ class SsmDrafter:
                 grown.absorb(rows[i : i + 1])
                 state.guesses[ids] = grown
 
-    def go_on(self, sequences: Many[Sequence]) -> bool:
-        """One pass for the drafts behind guesses; False if there is nothing left to draft."""
-        groups = []
-        for sequence in sequences:
-            state = self._states[sequence.run_id]
-            growing = [grown for grown in state.guesses.values() if grown.frontier]
-            if growing:
-                groups.append((state, growing))
-        if groups:
-            self._feeding.advance(groups)
-        return bool(groups)
+    def growing(self, sequences: Many[Sequence]) -> bool:
+        """Whether a draft behind a guess wants another pass."""
+        states = [self._states[sequence.run_id] for sequence in sequences]
+        return any(grown.frontier for state in states for grown in state.guesses.values())
+
+    def go_on(self, sequences: Many[Sequence]) -> None:
+        """One pass for all drafts behind guesses that want one."""
+        states = [self._states[sequence.run_id] for sequence in sequences]
+        groups = [(s, [g for g in s.guesses.values() if g.frontier]) for s in states]
+        self._feeding.advance([(state, growing) for state, growing in groups if growing])
 
     # -- one draft --
 

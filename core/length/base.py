@@ -59,7 +59,8 @@ class DraftOutcome:
     catch-up's own; `prefill_ms` more were needed to read the prompt, if it was this draft's turn.
     Drafted nodes with their depths and `chances` (products of scores), in parallel, whether they
     were verified or not. `path`: its own nodes along the committed text. `credit`: accepted tokens
-    that no drafter before it (in the run's order) proposed.
+    that no drafter before it (in the run's order) proposed. `ahead`: it was begun during the last
+    verification, so its `ms` and `steps` are not those of a whole draft.
     """
 
     ms: float
@@ -70,6 +71,7 @@ class DraftOutcome:
     credit: int
     start_ms: float = 0.0
     prefill_ms: float = 0.0
+    ahead: bool = False
 
     @property
     def accepted_depth(self) -> int:

@@ -89,12 +89,12 @@ class Goodput:
 
     def _learn_costs(self, outcome: RoundOutcome, late: Sequence[str]) -> None:
         self._costs.verified(outcome.num_nodes, outcome.context, outcome.verify_ms)
-        drafting = [draft for draft in outcome.drafts.values() if draft.ms > 0]
+        drafting = [draft for draft in outcome.drafts.values() if draft.ms > 0 or draft.depths]
         books = outcome.round_ms - outcome.verify_ms - sum(draft.ms for draft in drafting)
         self._costs.overhead[bool(drafting)].add(books)
         for name, draft in outcome.drafts.items():
             costs = self._costs.drafting(name)
-            if draft.ms > 0:
+            if draft.ms > 0 and not draft.ahead:
                 rest = draft.ms - draft.start_ms
                 costs.add(draft.start_ms, rest, draft.steps, late=name in late)
             if draft.prefill_ms > 0:

@@ -10,6 +10,8 @@ import pytest
 import torch
 
 from core import Engine, Request, SamplingParams, SpeculationConfig
+from core.ahead import Done
+from core.choices import PIPELINES
 from core.events import Event, RoundCompleted, RunCompleted
 from core.models.language_model import Feed
 from core.pipeline import Lane, Pools
@@ -47,7 +49,7 @@ def test_ids_are_those_of_the_plain_loop(
     count: int, combine: str, sampling: SamplingParams
 ) -> None:
     found = []
-    for pipeline in ("off", "across"):
+    for pipeline in PIPELINES:
         asked = requests(count, sampling, combine=combine, pipeline=pipeline)
         events = list(engine_of(*tables()).generate_many(asked))
         found.append(texts(events))
@@ -57,7 +59,7 @@ def test_ids_are_those_of_the_plain_loop(
 
 def test_sampled_drafts_draw_the_same_tokens_made_ahead_or_on_time() -> None:
     found = []
-    for pipeline in ("off", "across"):
+    for pipeline in PIPELINES:
         asked = requests(
             3, WARM, draft="sampled", verify="mss", max_tree_nodes="uncut", pipeline=pipeline
         )
@@ -218,12 +220,12 @@ def test_the_llms_failure_ends_everything() -> None:
 def test_a_lane_raises_what_its_job_raised() -> None:
     lane = Lane()
 
-    def job() -> None:
+    def job(done: Done) -> None:
         raise ZeroDivisionError
 
-    with pytest.raises(ZeroDivisionError), lane.beside(job):
+    with pytest.raises(ZeroDivisionError), lane.beside([job]):
         pass
-    with lane.beside(None):
+    with lane.beside([]):
         pass
     lane.close()
     lane.close()
@@ -233,10 +235,11 @@ def test_pools_forget_who_is_gone() -> None:
     engine = engine_of(*tables())
     live = [engine.admit(engine.prepare(each)) for each in requests(3, pipeline="across")]
     pools = Pools()
-    up = pools.take(live)
+    modes = {one.sequence.run_id: "across" for one in live}
+    up = pools.take(live, modes)
     assert ([t.live for t in up.turns], [t.live for t in up.meanwhile]) == (live[:2], live[2:])
     for turn in up.turns:
         turn.timed.clear()
     pools.keep(up)
     pools.forget(live[2])
-    assert [turn.live for turn in pools.take(live).fresh] == live[:2]
+    assert [turn.live for turn in pools.take(live, modes).fresh] == live[:2]
