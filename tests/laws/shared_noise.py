@@ -14,7 +14,7 @@ import torch
 from core.noise import Key
 from tests.laws.enumeration import WalkNoise
 
-__all__ = ["SharedNoise", "by_position"]
+__all__ = ["RepeatedNoise", "SharedNoise", "by_position"]
 
 Part = tuple[Any, float, float]
 """An answer, and the interval of the uniform number that gives it."""
@@ -33,9 +33,12 @@ class SharedNoise(WalkNoise):
     """See WalkNoise. Decisions of one kind at one position read one uniform number, as
     `core.noise.SeededNoise` would under such keys; what earlier answers tell of it is kept."""
 
+    shared = staticmethod(by_position)
+
     def __init__(self, script: Sequence[int] = ()) -> None:
         super().__init__(script)
         self._known: dict[Key, tuple[float, float]] = {}
+        self._answers = 0
 
     def coin(self, prob: float, key: Key) -> bool:
         return self._read(key, [(True, 0.0, prob), (False, prob, 1.0)])
@@ -46,9 +49,17 @@ class SharedNoise(WalkNoise):
         return self._read(key, list(parts))
 
     def _read(self, key: Key, parts: list[Part]) -> Any:
-        low, high = self._known.get(by_position(key), (0.0, 1.0))
+        low, high = self._known.get(self.shared(key), (0.0, 1.0))
         cut = [(answer, max(low, start), min(high, end)) for answer, start, end in parts]
         shares = [(part, max(0.0, part[2] - part[1]) / (high - low)) for part in cut]
-        answer, start, end = self._answer(key, shares)
-        self._known[by_position(key)] = (start, end)
+        self._answers += 1
+        answer, start, end = self._answer((*key, self._answers), shares)
+        self._known[self.shared(key)] = (start, end)
         return answer
+
+
+class RepeatedNoise(SharedNoise):
+    """See WalkNoise; a key that is asked again reads the same uniform number, as it does in
+    production: drafts behind several guesses draw with the keys of the one that comes true."""
+
+    shared = staticmethod(lambda key: key)

@@ -115,3 +115,24 @@ def test_what_it_tells_of_itself() -> None:
     assert (of.info.name, of.vocab_size, of.context_length) == ("tiny", 64, 128)
     assert of.info.architecture == "LlamaForCausalLM"
     assert of.dtype == torch.float64
+
+
+def test_nodes_that_are_kept_stay_pending(row: int) -> None:
+    of = model()
+    of.forward([chain(row, [1, 2])])
+    of.commit(row, [0, 1])
+    # root - 3 - 4 - 5, and beside them 6 under the root and 7 under 4; 8 under 5.
+    of.forward([Feed(row, [3, 6, 4, 7, 5, 8], [ROOT, ROOT, 0, 2, 2, 4])])
+    of.commit(row, [0, 2], [3, 4, 5])
+    assert (of.length(row), of.pending(row)) == (4, 3)
+    (below,) = of.forward([Feed(row, [8, 9, 6], [0, 1, 2])])
+    for token_ids, got in zip(([7, 8], [5, 9], [5, 8, 6]), below, strict=True):
+        other = of.open_row()
+        (fresh,) = of.forward([chain(other, [1, 2, 3, 4, *token_ids])])
+        of.close_row(other)
+        assert torch.allclose(fresh[-1], got, atol=1e-5)
+    of.commit(row, [1, 2, 5])
+    other = of.open_row()
+    (fresh,) = of.forward([chain(other, [1, 2, 3, 4, 5, 8, 6, 2])])
+    of.close_row(other)
+    assert torch.allclose(of.forward([chain(row, [2])])[0][-1], fresh[-1], atol=1e-5)

@@ -1,0 +1,72 @@
+"""The likeliest outcomes of a verification, against all of them, counted out."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.drafters.outcomes import LEAST, likeliest
+from core.tree import ROOT, TokenTree, depths_of
+from tests.laws.trees import LAW, parents
+
+VOCAB = 4
+
+
+def tree_of(token_ids: list[int], above: list[int]) -> TokenTree:
+    none = tuple(() for _ in above)
+    return TokenTree(tuple(token_ids), tuple(above), depths_of(above), none)
+
+
+def counted(tree: TokenTree, scores: torch.Tensor) -> dict[tuple[int, ...], float]:
+    """The LLM's choices walked token by token: what is committed, with its probability."""
+    found: dict[tuple[int, ...], float] = {}
+    ways: list[tuple[int, tuple[int, ...], float]] = [(ROOT, (), 1.0)]
+    while ways:
+        node, path, mass = ways.pop()
+        for token_id in range(VOCAB):
+            share = mass * float(scores[node + 1, token_id])
+            child = next((c for c in tree.children(node) if tree.token_ids[c] == token_id), None)
+            if child is None:
+                found[(*path, token_id)] = share
+            else:
+                ways.append((child, (*path, token_id), share))
+    return found
+
+
+@LAW
+@given(parents(6), st.integers(0, 99), st.integers(1, 8))
+def test_they_are_the_likeliest_of_all(above: list[int], seed: int, count: int) -> None:
+    taken = itertools.count()
+    seen: dict[tuple[int, int], int] = {}
+    token_ids = [seen.setdefault((p, i), next(taken)) % VOCAB for i, p in enumerate(above)]
+    unique = len({(p, t) for p, t in zip(above, token_ids, strict=True)}) == len(above)
+    generator = torch.Generator().manual_seed(seed)
+    scores = torch.rand(len(above) + 1, VOCAB, generator=generator).softmax(dim=-1)
+    tree = tree_of(token_ids, above)
+    if not unique:  # a tree never holds a token twice under one parent
+        return
+    every = counted(tree, scores)
+    assert sum(every.values()) == pytest.approx(1.0)
+    found = likeliest(tree, scores, count)
+    best = sorted(every.values(), reverse=True)[:count]
+    assert [one.probability for one in found] == pytest.approx([p for p in best if p >= LEAST])
+    for one in found:
+        assert every[one.token_ids] == pytest.approx(one.probability)
+
+
+def test_nothing_follows_an_end_of_text() -> None:
+    tree = tree_of([1, 2], [ROOT, 0])
+    scores = torch.tensor([[0.1, 0.8, 0.0, 0.1], [0.3, 0.3, 0.4, 0.0], [0.5, 0.5, 0.0, 0.0]])
+    found = {one.token_ids: one.probability for one in likeliest(tree, scores, 20, ends=[1])}
+    assert found == pytest.approx({(0,): 0.1, (3,): 0.1})
+    found = {one.token_ids: one.probability for one in likeliest(tree, scores, 20, ends=[0])}
+    assert found == pytest.approx({(3,): 0.1, (1, 1): 0.24, (1, 2, 1): 0.16})
+
+
+def test_an_empty_tree_has_the_roots_own_tokens() -> None:
+    (one,) = likeliest(TokenTree(), torch.tensor([[0.2, 0.5, 0.3, 0.0]]), 1)
+    assert (one.token_ids, one.probability) == ((1,), 0.5)

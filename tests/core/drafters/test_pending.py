@@ -1,0 +1,75 @@
+"""The trie of what was fed: walking it, and what is left of it when a path is committed."""
+
+from __future__ import annotations
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.drafters.pending import Pending
+from core.tree import ROOT
+from tests.laws.trees import LAW, parents
+
+
+def told(number: int) -> torch.Tensor:
+    """Logits that say where they come from."""
+    return torch.tensor([float(number)])
+
+
+def fed(token_ids: list[int], above: list[int]) -> Pending:
+    pending = Pending(told(-1))
+    for place, (token_id, parent) in enumerate(zip(token_ids, above, strict=True)):
+        assert pending.add([token_id], [parent], told(place)[None]) == [place]
+    return pending
+
+
+def test_a_walk_goes_as_far_as_was_fed() -> None:
+    pending = fed([5, 6, 5], [ROOT, 0, ROOT])
+    assert pending.walk([5, 6, 7]) == [0, 1]
+    assert pending.walk([6]) == []
+    assert pending.child(0, 6) == 1 and pending.child(1, 6) is None
+
+
+def test_a_token_fed_twice_is_followed_where_it_was_first() -> None:
+    pending = fed([5, 5, 8], [ROOT, ROOT, 1])
+    assert pending.walk([5, 8]) == [0]
+
+
+def test_what_hangs_behind_a_committed_path_stays() -> None:
+    #        0:5 - 1:6 - 3:8
+    # root <     \ 2:7 - 4:9 - 5:4
+    pending = fed([5, 6, 7, 8, 9, 4], [ROOT, 0, 0, 1, 2, 4])
+    stay, number, rest = pending.behind([0, 2])
+    assert stay == [4, 5] and number == {2: ROOT, 4: 0, 5: 1}
+    assert rest.walk([9, 4]) == [0, 1] and len(rest) == 2
+    assert [float(rest.logits[place]) for place in (ROOT, 0, 1)] == [2.0, 4.0, 5.0]
+    assert rest.add([3], [1], told(7)[None]) == [2]
+
+
+@LAW
+@given(parents(), st.data())
+def test_any_path_leaves_its_subtree(above: list[int], data: st.DataObject) -> None:
+    pending = fed(list(range(len(above))), above)  # every token another: paths are theirs alone
+    last = data.draw(st.integers(0, len(above) - 1))
+    path = [last]
+    while above[path[0]] != ROOT:
+        path.insert(0, above[path[0]])
+    stay, number, rest = pending.behind(path)
+    inside = [n for n in range(len(above)) if n != last and _under(above, n, last)]
+    assert stay == inside
+    for node in inside:
+        tokens = []
+        at = node
+        while at != last:
+            tokens.insert(0, at)
+            at = above[at]
+        assert rest.walk(tokens)[-1] == number[node]
+        assert float(rest.logits[number[node]]) == node
+
+
+def _under(above: list[int], node: int, root: int) -> bool:
+    while node != ROOT:
+        if node == root:
+            return True
+        node = above[node]
+    return False

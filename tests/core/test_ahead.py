@@ -1,0 +1,196 @@
+"""Drafting ahead within one request: the text stays, guesses come true, what is made is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+
+from core import Engine, Request, SamplingParams, SpeculationConfig
+from core.events import Drafted, Event, RoundCompleted, RunCompleted
+from core.models.language_model import Feed
+from core.pipeline import Job
+from tests.core.engines import GREEDY, WARM, engine_of, ids_of_events, open_rows, tables
+from tests.fakes import TableModel, loaded_tables, random_table
+from tests.lanes import PunctualLane
+
+TREE: dict[str, Any] = {"expansion": (2, 1), "speculation_length": 3}
+LONG = SamplingParams(40, seed=1)
+
+
+def engine_ahead(looks: int = 99, **of: Any) -> Engine:
+    engine = engine_of(*tables(**of))
+    engine._lane = PunctualLane(looks)
+    return engine
+
+
+def run(engine: Engine, sampling: SamplingParams = LONG, **fields: Any) -> list[Event]:
+    config = SpeculationConfig(**{**TREE, "pipeline": "ahead", **fields})
+    return list(engine.generate(Request("w1 w2 w3", sampling, config)))
+
+
+def rounds(events: Sequence[Event]) -> list[RoundCompleted]:
+    return [event for event in events if isinstance(event, RoundCompleted)]
+
+
+def trees(events: Sequence[Event]) -> list[list[tuple[int, ...]]]:
+    return [[d.token_ids for d in e.drafts] for e in events if isinstance(e, Drafted)]
+
+
+KINDS = [
+    (LONG, "topk", "greedy"),
+    (LONG, "best_first", "greedy"),
+    (WARM, "coupled", "match"),
+    (WARM, "sampled", "match"),
+    (WARM, "sampled", "mss"),
+    (WARM, "sampled_iid", "traversal"),
+]
+
+
+@pytest.mark.parametrize("looks", [0, 1, 2, 3, 4, 5, 7, 99])
+@pytest.mark.parametrize(("sampling", "draft", "verify"), KINDS)
+def test_wherever_the_clock_stops_it_the_drafts_are_those_made_on_time(
+    sampling: SamplingParams, draft: str, verify: str, looks: int
+) -> None:
+    fields = {"draft": draft, "verify": verify, "max_tree_nodes": 24}
+    on_time = run(engine_of(*tables()), sampling, pipeline="off", **fields)
+    ahead = run(engine_ahead(looks), sampling, **fields)
+    assert ids_of_events(ahead) == ids_of_events(on_time)
+    assert trees(ahead) == trees(on_time)
+
+
+@pytest.mark.parametrize("combine", ["union", "vote", "vote_tree", "log_pool"])
+@pytest.mark.parametrize("length", ["fixed", "trend", "confidence", "goodput"])
+def test_every_rule_and_length_keeps_the_text(combine: str, length: str) -> None:
+    for sampling in (LONG, WARM):
+        plain = ids_of_events(run(engine_of(*tables()), sampling, drafters=(), pipeline="off"))
+        for pipeline in ("ahead", "auto"):
+            fields = {"combine": combine, "length": length, "pipeline": pipeline}
+            engine = engine_ahead(count=3)
+            assert ids_of_events(run(engine, sampling, **fields)) == plain
+            assert open_rows(engine) == [()] * 4
+
+
+def test_guesses_come_true_and_are_told() -> None:
+    events = run(engine_ahead())
+    told = [(event.round, one) for event in rounds(events) for one in event.ahead]
+    assert any(one.hit for _, one in told) and not rounds(events)[0].ahead
+    drafted = {e.round: e.drafts for e in events if isinstance(e, Drafted)}
+    for number, one in told:
+        assert 0 < one.outcomes <= 4 and 0 < one.probability <= 1
+        assert (one.saved_ms, one.wasted_ms > 0) == (0.0, True)  # this lane hides nothing
+        record = next(d for d in drafted[number] if d.drafter == one.drafter)
+        assert record.drafted_ahead == one.hit
+    assert not any(record.drafted_ahead for record in drafted[0])
+
+
+def test_a_draft_that_was_ready_took_no_pass() -> None:
+    events = run(engine_ahead())
+    drafted = [r for e in events if isinstance(e, Drafted) for r in e.drafts]
+    assert all((not r.spans) == r.drafted_ahead for r in drafted)
+    spans = [span.name for event in rounds(events) for span in event.spans]
+    assert spans.count("ahead") > 4
+
+
+def test_the_same_drafter_guesses_right_always() -> None:
+    """An SSM that is the LLM itself at temperature 0 knows every outcome."""
+    events = run(engine_ahead(count=1))
+    hits = [one.hit for event in rounds(events) for one in event.ahead]
+    assert len(hits) > 5 and all(hits)
+
+
+def test_a_row_keeps_nothing_of_wrong_guesses() -> None:
+    engine = engine_ahead()
+    config = SpeculationConfig(**TREE, pipeline="ahead")
+    live = engine.admit(engine.prepare(Request("w1 w2 w3", LONG, config)))
+    list(engine.prefill(live))
+    ssm = engine.models.ssms["same"]
+    most = 0
+    while not live.sequence.finish_reason:
+        list(engine.round([live]))
+        most = max([most, *(ssm.pending(row) for row in ssm.open_rows)])
+    engine.release(live)
+    assert 0 < most < 8
+
+
+def test_text_that_ends_is_not_drafted_behind() -> None:
+    events = run(engine_ahead(), SamplingParams(9, seed=1))
+    assert len(ids_of_events(events)) == 9
+    assert isinstance(events[-1], RunCompleted)
+
+
+def test_a_small_context_ends_quietly() -> None:
+    llm, _ = tables(context=24)
+    small = TableModel("small", 8, llm._table, 14)
+    engine = engine_of(llm, [small])
+    engine._lane = PunctualLane()
+    events = run(engine)
+    assert events[-1].finish_reason == "context"
+    assert ids_of_events(events) == ids_of_events(
+        run(engine_of(llm, [small]), drafters=(), pipeline="off")
+    )
+
+
+def test_requests_of_a_batch_share_the_passes() -> None:
+    config = SpeculationConfig(**TREE, pipeline="ahead")
+    asked = [Request(text, GREEDY, config) for text in ("w1 w2", "w4", "w6 w6 w1")]
+    engine = engine_ahead()
+    events = list(engine.generate_many(asked))
+    by_run: dict[str, list[Event]] = {}
+    for event in events:
+        by_run.setdefault(event.run_id, []).append(event)
+    alone = [ids_of_events(engine_ahead().generate(one)) for one in asked]
+    assert [ids_of_events(run) for run in by_run.values()] == alone
+    assert all(any(a.hit for e in rounds(run) for a in e.ahead) for run in by_run.values())
+
+
+class FailsAhead(TableModel):
+    """Fails in a pass that it is asked for beside the LLM's."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__("mortal", 8, random_table(8, 5), 64)
+        self.beside, self.at = 0, at
+        self.counting = False
+
+    def forward(self, feeds: Sequence[Feed]) -> list[torch.Tensor]:
+        self.beside += self.counting
+        if self.counting and self.beside > self.at:
+            raise RuntimeError("the device went away")
+        return super().forward(feeds)
+
+
+@pytest.mark.parametrize("at", [0, 1, 2, 3, 4])
+def test_a_drafter_that_dies_ahead_costs_no_text(at: int) -> None:
+    llm, (same, *_) = tables(1)
+    mortal = FailsAhead(at)
+
+    class Marking(PunctualLane):
+        @contextmanager
+        def beside(self, jobs: Sequence[Job]) -> Iterator[None]:
+            mortal.counting = True
+            with super().beside(jobs):
+                mortal.counting = False
+                yield
+
+    engine = Engine(loaded_tables(llm, [same, mortal]))
+    engine._lane = Marking()
+    events = run(engine)
+    assert ids_of_events(events) == ids_of_events(
+        run(engine_of(*tables()), drafters=(), pipeline="off")
+    )
+    notes = [note for event in rounds(events) for note in event.notes]
+    assert len(notes) == 1 and "mortal failed" in notes[0]
+    assert open_rows(engine) == [(), (), ()]
+
+
+def test_auto_says_what_it_found() -> None:
+    engine = engine_of(*tables())
+    events = run(engine, SamplingParams(60, seed=1), pipeline="auto")
+    notes = [note for event in rounds(events) for note in event.notes]
+    assert notes and notes[0].startswith("drafting ahead takes ")
+    assert notes[0].endswith((": on", ": off"))
+    first = [event.round for event in rounds(events) if event.ahead]
+    assert first and first[0] > 6

@@ -1,0 +1,98 @@
+"""Law 3 for drafts made ahead: behind guesses of what a round will come to, and used if they come
+true, they leave the distribution of whole rounds as it is. By enumeration of both rounds.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from core.drafters.growth import Growth
+from core.drafters.ssm import SsmDrafter
+from core.events import RoundCompleted
+from core.pipeline import Job
+from tests.lanes import PunctualLane
+from tests.laws.enumeration import Case, joint_of_walks, plain_joint, total_variation
+from tests.laws.law3_cases import EXACT, NOTICED, case
+from tests.laws.shared_noise import RepeatedNoise
+
+
+class FirstRoundLane(PunctualLane):
+    """Drafts ahead in every other round: what is made for a third would only be counted out."""
+
+    def __init__(self, looks: int) -> None:
+        super().__init__(looks)
+        self._turns = itertools.cycle([True, False])
+
+    @contextmanager
+    def beside(self, jobs: Sequence[Job]) -> Iterator[None]:
+        with super().beside(jobs if next(self._turns) else []):
+            yield
+
+
+CASES: dict[str, dict[str, Any]] = {
+    "a chain, mss": {"draft": "sampled_iid", "shape": (1,), "verify": "mss"},
+    "a chain, traversal": {"draft": "sampled_iid", "shape": (1, 1), "verify": "traversal"},
+    "a fork without replacement": {"draft": "sampled", "shape": (2,), "verify": "mss"},
+    "two tries": {"draft": "sampled_iid", "shape": (2,), "verify": "traversal"},
+}
+
+
+def ahead(name: str, looks: int = 999, **fields: Any) -> Case:
+    settings = {"vocab": 2, "prompt_ids": (0, 1, 0), "pipeline": "ahead", **CASES[name], **fields}
+    of = case(1, settings.pop("draft"), settings.pop("shape"), 1, **settings)
+    of.engine._lane = FirstRoundLane(looks)
+    return of
+
+
+def deviation(of: Case) -> float:
+    return total_variation(joint_of_walks(of, 2, 4, RepeatedNoise), plain_joint(of, 4))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_two_rounds_are_plain_sampling(name: str) -> None:
+    assert deviation(ahead(name)) <= EXACT
+
+
+@pytest.mark.parametrize("looks", [1, 2, 3])
+def test_cut_off_anywhere_they_are_plain_sampling(looks: int) -> None:
+    assert deviation(ahead("a chain, mss", looks)) <= EXACT
+
+
+def test_guesses_come_true_in_these_cases() -> None:
+    of = ahead("a chain, mss")
+    hits = []
+    kept = of.engine.round
+
+    def noting(live: Any) -> Any:
+        for event in kept(live):
+            if isinstance(event, RoundCompleted):
+                hits.extend(one.hit for one in event.ahead)
+            yield event
+
+    of.engine.round = noting  # type: ignore[method-assign]
+    joint_of_walks(of, 2, 4, RepeatedNoise)
+    assert any(hits) and len(hits) > 20
+
+
+def test_control_a_guess_changed_for_what_it_drew_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A draft made ahead whose first token is exchanged for one that is liked better."""
+    begun = SsmDrafter._begun
+
+    def picky(drafter: SsmDrafter, ask: Any) -> Growth | None:
+        grown = begun(drafter, ask)
+        if grown is not None and grown.out.token_ids[:1] == [1]:
+            grown.out.token_ids[0] = 0
+            grown.out.scores[0] = 1.0
+        return grown
+
+    monkeypatch.setattr(SsmDrafter, "_begun", picky)
+    found = deviation(ahead("a chain, mss"))
+    print(round(found, 4))
+    assert found > NOTICED
