@@ -12,6 +12,7 @@ from bench.suites.cpu_bundled import CpuBundled
 from bench.suites.laws import Laws
 from bench.suites.length import Length
 from bench.suites.overhead import Overhead
+from bench.suites.pipeline import Pipeline
 
 __all__ = ["SUITES", "Suite"]
 
@@ -26,6 +27,14 @@ CPU_PLAIN = CpuBundled(
 SUITES: Mapping[str, Suite] = MappingProxyType(
     {
         suite.name: suite
-        for suite in (CpuBundled(), CPU_PLAIN, Acceptance(), Overhead(), Length(), Laws())
+        for suite in (
+            CpuBundled(),
+            CPU_PLAIN,
+            Acceptance(),
+            Overhead(),
+            Length(),
+            Pipeline(),
+            Laws(),
+        )
     }
 )
