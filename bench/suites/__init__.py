@@ -9,6 +9,7 @@ from bench.settings import Settings
 from bench.suites.acceptance import Acceptance
 from bench.suites.base import Suite
 from bench.suites.cpu_bundled import CpuBundled
+from bench.suites.lanes import Lanes
 from bench.suites.laws import Laws
 from bench.suites.length import Length
 from bench.suites.overhead import Overhead
@@ -34,6 +35,7 @@ SUITES: Mapping[str, Suite] = MappingProxyType(
             Overhead(),
             Length(),
             Pipeline(),
+            Lanes(),
             Laws(),
         )
     }
