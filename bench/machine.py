@@ -13,7 +13,7 @@ import torch
 
 from core.models.catalog import bundled_llm
 
-__all__ = ["code_digest", "load_average", "machine", "pin_arithmetic", "versions"]
+__all__ = ["code_digest", "cores", "load_average", "machine", "pin_arithmetic", "versions"]
 
 HOUSE = Path(__file__).resolve().parents[1]
 LIBRARIES = ("torch", "transformers", "tokenizers", "numpy")
@@ -23,7 +23,7 @@ GIB = 1 << 30
 def machine() -> dict[str, Any]:
     """Cores this process may use, the processor's name, memory in GiB (None where unknown)."""
     return {
-        "cores": _cores(),
+        "cores": cores(),
         "processor": _processor(),
         "memory_gib": _memory(),
         "system": f"{platform.system()} {platform.machine()}",
@@ -63,7 +63,8 @@ def pin_arithmetic() -> None:
     torch.backends.cudnn.allow_tf32 = False
 
 
-def _cores() -> int:
+def cores() -> int:
+    """How many this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

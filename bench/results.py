@@ -41,6 +41,16 @@ class Results:
         results._write()
         return results
 
+    @classmethod
+    def read(cls, path: Path) -> Results:
+        """A file of results whatever it is of, to look at. Raises ConfigError where it is none."""
+        try:
+            stored = json.loads(path.read_text(encoding="utf-8"))
+            samples = stored.pop("samples")
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise _unreadable(path, error) from error
+        return cls(path, stored, samples)
+
     def add(self, sample: dict[str, Any]) -> None:
         """One more sample, JSON's own types only; on disk when this returns."""
         self.samples.append(json.loads(json.dumps(sample, allow_nan=False)))
@@ -79,7 +89,7 @@ def _samples(path: Path, header: dict[str, Any]) -> list[dict[str, Any]]:
         stored = json.loads(path.read_text(encoding="utf-8"))
         samples = stored["samples"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigError.of("--out", str(path), f"a file of results ({error!r})") from error
+        raise _unreadable(path, error) from error
     for name, value in {"format": FORMAT, **header}.items():
         if stored.get(name) != value:
             raise ConfigError.of(
@@ -90,3 +100,7 @@ def _samples(path: Path, header: dict[str, Any]) -> list[dict[str, Any]]:
             )
     kept: list[dict[str, Any]] = samples
     return kept
+
+
+def _unreadable(path: Path, error: Exception) -> ConfigError:
+    return ConfigError.of("--out", str(path), f"a file of results ({error!r})")

@@ -9,8 +9,11 @@ from bench.settings import Settings
 from bench.suites.acceptance import Acceptance
 from bench.suites.base import Suite
 from bench.suites.cpu_bundled import CpuBundled
+from bench.suites.lanes import Lanes
 from bench.suites.laws import Laws
+from bench.suites.length import Length
 from bench.suites.overhead import Overhead
+from bench.suites.pipeline import Pipeline
 
 __all__ = ["SUITES", "Suite"]
 
@@ -23,5 +26,17 @@ CPU_PLAIN = CpuBundled(
 )
 
 SUITES: Mapping[str, Suite] = MappingProxyType(
-    {suite.name: suite for suite in (CpuBundled(), CPU_PLAIN, Acceptance(), Overhead(), Laws())}
+    {
+        suite.name: suite
+        for suite in (
+            CpuBundled(),
+            CPU_PLAIN,
+            Acceptance(),
+            Overhead(),
+            Length(),
+            Pipeline(),
+            Lanes(),
+            Laws(),
+        )
+    }
 )

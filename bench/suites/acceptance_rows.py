@@ -43,6 +43,7 @@ KINDS = (
     Kind(TEMPERATURE, "coupled", "match"),
     Kind(TEMPERATURE, "topk", "match"),
     Kind(TEMPERATURE, "sampled", "mss"),
+    Kind(TEMPERATURE, "sampled", "traversal"),
 )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from bench.claims import claims_table, judged
 from bench.context import Context
 from bench.figures import Estimate, estimate, pooled_length, pooled_ratio
 from bench.prompts import domains
@@ -20,6 +21,10 @@ from bench.tables import NOTHING, figure, ratio, table
 __all__ = ["LOOPING", "tables"]
 
 LOOPING = 0.7
+BLOCK_WISE = (
+    "Tokens per LLM pass, T > 0, drafts drawn: `traversal` accepts at least what `mss` does, round "
+    "for round in expectation (tests/laws prove it); here over texts that differ by chance."
+)
 Prompts = list[dict[str, Any]]
 Wanted = Callable[[dict[str, Any]], bool]
 
@@ -39,6 +44,7 @@ def tables(context: Context, rows: Sequence[Row]) -> tuple[str, ...]:
         _width_domains(found, names),
         _combining(found, names),
         _loops(found, names),
+        claims_table(_block_wise(found), BLOCK_WISE),
     )
 
 
@@ -131,15 +137,42 @@ def _against(found: dict[Row, Prompts], name: str, row: Row, others: list[Row]) 
 
 
 def _coupling(found: dict[Row, Prompts]) -> list[list[str]]:
-    lines = []
-    plain = {(row.part, row.name): row for row in found if row.kind == KINDS[2]}
-    for row in found:
-        base = plain.get((row.part, row.name))
-        if row.kind == KINDS[1] and base is not None:
-            name = f"coupled / plain top-k, {row.name} {_shape(row)}"
-            paired = ratio(_paired(found[row], found[base]))
-            lines.append([f"match, T = {row.kind.temperature:g}", name, paired, "topk"])
-    return lines
+    return [
+        [
+            f"match, T = {row.kind.temperature:g}",
+            f"coupled / plain top-k, {row.name} {_shape(row)}",
+            ratio(_paired(found[row], found[base])),
+            "topk",
+        ]
+        for row, base in _counterparts(found, KINDS[1], KINDS[2])
+    ]
+
+
+def _counterparts(found: dict[Row, Prompts], kind: Kind, other: Kind) -> list[tuple[Row, Row]]:
+    """The rows of one kind, each with the row that differs from it in its kind alone."""
+    base = {(row.part, row.name): row for row in found if row.kind == other}
+    pairs = [(row, base.get((row.part, row.name))) for row in found if row.kind == kind]
+    return [(row, same) for row, same in pairs if same is not None]
+
+
+def _block_wise(found: dict[Row, Prompts]) -> list[list[str]]:
+    """`traversal` against `mss` on drafts drawn alike: one by one, and all of them as one."""
+    mss, traversal = (next(k for k in KINDS if k.verify == v) for v in ("mss", "traversal"))
+    pairs = _counterparts(found, traversal, mss)
+    lines = [
+        judged(f"traversal / mss, {row.name} {_shape(row)}", _paired(found[row], found[base]), 1.0)
+        for row, base in pairs
+    ]
+    if not pairs:
+        return []
+    one, other = ([_named(found[pair[i]], n) for n, pair in enumerate(pairs)] for i in (0, 1))
+    pooled = _paired([p for row in one for p in row], [p for row in other for p in row])
+    return [*lines, judged("traversal / mss, all of these rows", pooled, 1.0)]
+
+
+def _named(prompts: Prompts, row: int) -> Prompts:
+    """Continuations of one row told apart from another's; a prompt stays one group."""
+    return [{**prompt, "seed": (row, prompt["seed"])} for prompt in prompts]
 
 
 def _rows(found: dict[Row, Prompts], part: str, kind: Kind) -> list[Row]:

@@ -60,10 +60,13 @@ class Backoffs:
         return one.waited >= one.interval and affordable
 
     def probed(self, name: str, cost_ms: float, *, success: bool) -> None:
-        """What a probe came to: on a success it drafts again, else it waits twice as long."""
+        """What a probe came to: on a success it drafts again, else it waits twice as long.
+
+        Unless a live neighbour's success, or a new run, has meanwhile switched it on.
+        """
         self.probe_ms += cost_ms
-        if success:
-            del self.off[name]
+        if success or name not in self.off:
+            self.off.pop(name, None)
             return
         one = self.off[name]
         one.interval, one.waited = min(2 * one.interval, LAST), 0

@@ -34,8 +34,8 @@ class TestAcceptance:
         report = suite.report(context)
         assert report.failures == ()
         by_row, comparisons = report.tables[:2]
-        assert by_row.count("| union of 3 |") == 4
-        assert by_row.count("| ssm-stories |") == 4
+        assert by_row.count("| union of 3 |") == 5
+        assert by_row.count("| ssm-stories |") == 5
         assert "coupled / plain top-k, union of 3" in comparisons
         assert "union of 3 / best single SSM" in comparisons
 
@@ -51,7 +51,7 @@ class TestAcceptance:
         assert context.results.found == 3
         kept = context.results.samples.pop(1)  # measured anew below
         suite.measure(context)
-        assert len(context.results.samples) == len(suite.rows()) == 16
+        assert len(context.results.samples) == len(suite.rows()) == 20
         again = next(context.results.where(config=kept["config"], temperature=kept["temperature"]))
         assert again == kept
 
@@ -89,6 +89,33 @@ class TestAcceptance:
         assert lines and all("1.33x (1.33 to 1.33) (40.0 nodes)" in line for line in lines)
         unions = [line for line in table.splitlines() if "| union" in line]
         assert unions and all(line.endswith("| - |") for line in unions)
+
+    def test_traversal_is_held_against_mss(self, make_context: MakeContext) -> None:
+        """In the single SSMs' rows it accepts a half more, in the union's a half less."""
+        suite = Acceptance(parts=("same",))
+        context = make_context()
+        for row in suite.rows():
+            accepted = 20
+            if row.kind.verify == "traversal":
+                accepted = 10 if "union" in row.name else 30
+            prompts = [
+                {
+                    "id": f"p{i}",
+                    "domain": "stories",
+                    "seed": 1,
+                    "rounds": 10,
+                    "accepted": accepted,
+                    "nodes": 80,
+                    "distinct_4_grams": 0.9,
+                }
+                for i in range(3)
+            ]
+            context.results.add({**row.key, "prompts": prompts})
+        lines = [x for x in suite.report(context).tables[-1].splitlines() if "traversal / mss" in x]
+        assert sum("1.33x (1.33 to 1.33) | reached" in line for line in lines) == 3
+        assert sum("0.67x (0.67 to 0.67) | not reached, by 0.33" in line for line in lines) == 1
+        # 1 + (3 x 30 + 10) / 40 over 1 + 20 / 10: rows are pooled, not merged.
+        assert "all of these rows" in lines[-1] and "1.17x (1.17 to 1.17) | reached" in lines[-1]
 
     def test_distinct_share(self) -> None:
         assert distinct_share([1, 2, 3, 4, 5, 6]) == 1.0

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from core import Request, SamplingParams, SpeculationConfig
-from core.config import COMBINES, PRESETS, WEIGHTS
+from core.config import COMBINES, LENGTHS, PIPELINES, PRESETS, WEIGHTS
 from tests.laws.margins import Divergences
-from tests.laws.pairwise import affordable, pairwise
+from tests.laws.pairwise import affordable, missing_pairs, pairwise
 from tests.laws.runs import (
     bundled_engine,
     ids_of,
@@ -38,6 +38,9 @@ FIELDS = {
     "speculation_length": (4, 1, 0, 8, 16),
     "max_speculation_length": (16, 24),
     "verify": ("auto", "greedy", "match"),
+    "length": ("fixed", "confidence", "goodput", "trend"),
+    "confidence_threshold": (0.4, 0.9),
+    "pipeline": PIPELINES,
     "carry_over": (False, True),
     "record_top_k": (0, 5),
     "mode": ("batched", "mixed", "alone"),
@@ -81,6 +84,11 @@ def texts_of(config: SpeculationConfig, mode: str) -> list[list[int]]:
 def test_pairwise_settings(divergences: Divergences, row: dict[str, Any]) -> None:
     fields = {name: value for name, value in row.items() if name != "mode"}
     check(divergences, texts_of(SpeculationConfig(**fields), row["mode"]))
+
+
+def test_every_mechanism_occurs() -> None:
+    assert set(FIELDS["length"]) == set(LENGTHS)
+    assert missing_pairs(ROWS, FIELDS, affordable) == set()
 
 
 @pytest.mark.parametrize("name", PRESETS)

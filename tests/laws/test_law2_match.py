@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from core import Request, SamplingParams, SpeculationConfig
-from core.config import COMBINES, WEIGHTS
+from core.config import COMBINES, LENGTHS, PIPELINES, WEIGHTS
 from tests.laws.margins import Divergences
-from tests.laws.pairwise import Row, affordable, pairwise
+from tests.laws.pairwise import Row, affordable, missing_pairs, pairwise
 from tests.laws.runs import (
     PLAIN,
     bundled_engine,
@@ -44,7 +44,11 @@ FIELDS = {
     "weights": WEIGHTS,
     "vote_nodes": (12, 3, 1),
     "speculation_length": (4, 1, 0, 8, 16),
+    "max_speculation_length": (16, 24),
     "verify": ("auto", "match"),
+    "length": ("fixed", "confidence", "goodput", "trend"),
+    "confidence_threshold": (0.4, 0.9),
+    "pipeline": PIPELINES,
     "carry_over": (False, True),
     "record_top_k": (0, 5),
     "mode": ("batched", "mixed", "alone"),
@@ -93,6 +97,11 @@ def test_ids_are_those_of_plain_decoding(divergences: Divergences, row: dict[str
     tokenizer = bundled_engine().models.tokenizer
     for prompt, got, expected in zip(PROMPTS, texts, plain(row["sampling"]), strict=True):
         divergences.check(tokenizer(prompt)["input_ids"], got, expected, sampling)
+
+
+def test_every_mechanism_occurs() -> None:
+    assert set(FIELDS["length"]) == set(LENGTHS)
+    assert missing_pairs(ROWS, FIELDS, allowed) == set()
 
 
 def test_control_another_seed_writes_another_text() -> None:

@@ -133,6 +133,16 @@ def test_all_probes_share_one_hundredth_of_the_time() -> None:
     assert backoffs.due("b", 4.0) and not backoffs.due("b", 4.1)
 
 
+def test_live_neighbours_may_probe_the_same_drafter() -> None:
+    """Two runs share the engine's back-offs: what one has ended, the other only pays for."""
+    for second in (True, False):
+        backoffs = Backoffs()
+        backoffs.switch_off("a", hopeless=True)
+        backoffs.probed("a", 1.0, success=True)
+        backoffs.probed("a", 2.0, success=second)
+        assert backoffs.off == {} and backoffs.probe_ms == 3.0
+
+
 def test_a_new_run_forgives_whoever_was_only_superfluous() -> None:
     backoffs = Backoffs()
     backoffs.switch_off("hopeless", hopeless=True)

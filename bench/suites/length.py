@@ -1,0 +1,123 @@
+"""`length`: `goodput` against the best fixed length, `trend` and `confidence`, and against plain
+decoding where the SSM is hopeless.
+
+Contestants interleaved block by block; a block is one prompt once with each. The clock runs from
+the prompt to the last token, prefill included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from bench.context import Context, Report
+from bench.hopeless import with_hopeless_ssm
+from bench.interleave import Block, blocks, interleaved
+from bench.machine import load_average
+from bench.ours import Case
+from bench.prompts import Prompt
+from bench.settings import Settings
+from bench.suites.length_rows import contestants, hopeless_contestants
+from bench.suites.length_tables import tables
+from bench.traced import traced
+from core.config import SpeculationConfig
+from core.engine import Engine
+from core.errors import ConfigError
+
+__all__ = ["Length"]
+
+TEMPERATURES = (0.0, 0.8)
+HOPELESS_PROMPTS = 60
+Runner = Callable[[Block], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Length:
+    """See Suite. `hopeless_prompts` can be fewer, for a quick look."""
+
+    name: str = "length"
+    about: str = "goodput against the best fixed length, trend, confidence; a hopeless SSM"
+    defaults: Settings = Settings(prompts=16, tokens=128, repeats=1, dtypes=("float32",))
+    temperatures: tuple[float, ...] = TEMPERATURES
+    hopeless_prompts: int = HOPELESS_PROMPTS
+
+    def check(self, settings: Settings) -> None:
+        """The best fixed length is chosen on one half of the prompts for the other."""
+        if settings.prompts < 2:
+            raise ConfigError.of("prompts", settings.prompts, "at least 2: half choose, half test")
+
+    def measure(self, context: Context) -> None:
+        for dtype in context.settings.dtypes:
+            if any(_missing(context, dtype, t) for t in self.temperatures):
+                engine = Engine(context.load(dtype))
+                for temperature in self.temperatures:
+                    _contest(context, engine, dtype, temperature)
+            for repeat in range(context.settings.repeats):
+                self._hopeless(context, dtype, repeat)
+
+    def report(self, context: Context) -> Report:
+        return Report(tables(context))
+
+    def _hopeless(self, context: Context, dtype: str, repeat: int) -> None:
+        """Prompt after prompt in one engine, whose experience is what is looked at: kept whole or
+        not at all."""
+        key = {"part": "hopeless", "dtype": dtype, "repeat": repeat}
+        if context.results.has(**key):
+            return
+        engine = Engine(with_hopeless_ssm(context.load(dtype)))
+        prompts = context.all_prompts[:: max(1, len(context.all_prompts) // self.hopeless_prompts)]
+        prompts = prompts[: self.hopeless_prompts]
+        asked = {prompt.id: prompt for prompt in prompts}
+        runs = _runners(context, engine, 0.0, asked, hopeless_contestants())
+        found = []
+        for block, figures in interleaved([Block(name, repeat) for name in asked], runs):
+            found.append({"prompt": block.item, "load": load_average(), "figures": figures})
+            context.say(f"hopeless {dtype}: {len(found)} of {len(asked)}, repeat {repeat}")
+        context.results.add({**key, "blocks": found})
+
+
+def _runners(
+    context: Context,
+    engine: Engine,
+    temperature: float,
+    prompts: Mapping[str, Prompt],
+    configs: Mapping[str, SpeculationConfig],
+) -> dict[str, Runner]:
+    def run(config: SpeculationConfig, block: Block) -> dict[str, Any]:
+        prompt = prompts[block.item]
+        seed = prompt.seed(block.repeat)
+        return traced(engine, Case(prompt, seed, context.settings.tokens, temperature), config)
+
+    return {name: partial(run, config) for name, config in configs.items()}
+
+
+def _missing(context: Context, dtype: str, temperature: float) -> list[Block]:
+    """Blocks that are not in the results."""
+    every = blocks([prompt.id for prompt in context.prompts], context.settings.repeats)
+    return [b for b in every if not context.results.has(**_key(dtype, temperature, b))]
+
+
+def _key(dtype: str, temperature: float, block: Block) -> dict[str, Any]:
+    return {
+        "part": "contest",
+        "dtype": dtype,
+        "temperature": temperature,
+        "prompt": block.item,
+        "repeat": block.repeat,
+    }
+
+
+def _contest(context: Context, engine: Engine, dtype: str, temperature: float) -> None:
+    """The blocks, after one round that is not counted."""
+    todo = _missing(context, dtype, temperature)
+    prompts = {prompt.id: prompt for prompt in context.all_prompts}
+    runs = _runners(context, engine, temperature, prompts, contestants())
+    spare = [name for name in prompts if name not in {p.id for p in context.prompts}]
+    for run in runs.values() if todo else ():
+        run(Block((spare or list(prompts))[0], 0))
+    for number, (block, figures) in enumerate(interleaved(todo, runs), start=1):
+        key = _key(dtype, temperature, block)
+        context.results.add({**key, "load": load_average(), "figures": figures})
+        context.say(f"{dtype} T={temperature:g} {block.item}: {number} of {len(todo)}")

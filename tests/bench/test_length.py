@@ -1,0 +1,193 @@
+"""The `length` suite: who competes, how the best fixed length is chosen, what is drawn."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.claims import judged
+from bench.context import Context
+from bench.figures import Estimate
+from bench.hopeless import with_hopeless_ssm
+from bench.length_chart import drawn, main
+from bench.ours import Case
+from bench.prompts import load_prompts, spread
+from bench.suites.length import Length
+from bench.suites.length_rows import FIXED, GOODPUT, PLAIN, POLICIES, contestants
+from bench.suites.length_tables import BEST, OWN, Contest
+from bench.traced import traced
+from core.config import LENGTHS, SpeculationConfig
+from core.engine import Engine
+from core.errors import ConfigError
+from core.models.loading import LoadedModels
+
+MakeContext = Callable[..., Context]
+PROMPTS = load_prompts()
+SUITE = Length(temperatures=(0.0,), hopeless_prompts=2)
+
+
+def figures(seconds: float, length: int = 2) -> dict[str, Any]:
+    """Ten tokens in so many seconds, in five rounds."""
+    rounds = [length] * 5
+    return {
+        "tokens": 10,
+        "seconds": seconds,
+        "accepted": 5,
+        "lengths": rounds,
+        "depths": rounds,
+        "nodes": rounds,
+    }
+
+
+def block(prompt: str, **seconds: float) -> dict[str, Any]:
+    """A sample in which everybody took a second, but for those given."""
+    every = {name: figures(1.0) for name in (*FIXED, *POLICIES)}
+    given = {name.replace("_", " "): figures(time) for name, time in seconds.items()}
+    key = {"part": "contest", "dtype": "float32", "temperature": 0.0, "repeat": 0}
+    return {**key, "prompt": prompt, "load": 0.0, "figures": {**every, **given}}
+
+
+def test_only_the_length_differs() -> None:
+    every = contestants()
+    assert set(every) == {*FIXED, *POLICIES}
+    assert set(POLICIES) | {"fixed"} == set(LENGTHS)
+    alike = {
+        dataclasses.replace(config, length="fixed", speculation_length=0)
+        for config in every.values()
+    }
+    assert len(alike) == 1
+    # A measured budget would differ between policies, and cut the longer lengths to one.
+    assert isinstance(alike.pop().max_tree_nodes, int)
+
+
+def test_measures_continues_and_reports(make_context: MakeContext) -> None:
+    def interrupt(message: str) -> None:
+        if message.startswith("float32"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        SUITE.measure(make_context(interrupt, tokens=4))
+    context = make_context(tokens=4)
+    assert context.results.found == 1
+    before = json.dumps(context.results.samples)
+    SUITE.measure(context)
+    assert json.dumps(context.results.samples[:1]) == before
+    contest, life = context.results.samples[1], context.results.samples[2]
+    assert {f["tokens"] for f in contest["figures"].values()} == {4}
+    assert sum(contest["figures"][PLAIN]["depths"]) == 0
+    assert max(contest["figures"]["fixed 1"]["depths"]) == 1
+    assert [each["prompt"] for each in life["blocks"]] == [PROMPTS[0].id, PROMPTS[30].id]
+    report = SUITE.report(context)
+    assert "goodput / trend" in report.tables[-1]
+    assert all(f"| {name} |" in report.tables[0] for name in (*FIXED, *POLICIES))
+    SUITE.measure(context)
+    assert len(context.results.samples) == 3
+
+
+def test_half_chooses_for_the_other_half() -> None:
+    """In one half `fixed 2` is best, in the other `fixed 5`: each is compared where it is not."""
+    prompts = spread(PROMPTS, 8)
+    probe = Contest([block(p.id) for p in prompts], PROMPTS)
+    samples = []
+    for prompt in prompts:
+        fast = {"fixed_2": 0.5} if probe._half[prompt.id] else {"fixed_5": 0.25}
+        samples.append(block(prompt.id, **fast))
+    contest = Contest(samples, PROMPTS)
+    assert [contest.chosen(half) for half in (0, 1)] == ["fixed 2", "fixed 5"]
+    found = contest.against(GOODPUT, BEST)
+    assert found is not None and (found.value, found.groups) == (1.0, 8)  # neither helped at home
+    assert contest.against("fixed 5", PLAIN, "stories").value == pytest.approx(2.5)  # type: ignore[union-attr]
+
+
+def test_each_domain_is_split_and_few_prompts_too() -> None:
+    for count in (2, 4, 8, 12):
+        prompts = spread(PROMPTS, count)
+        contest = Contest([block(p.id) for p in prompts], PROMPTS)
+        halves = [contest._half[p.id] for p in prompts]
+        assert sum(halves) == count / 2
+        if count >= 8:
+            assert {contest._half[p.id] for p in prompts if p.domain == "math"} == {0, 1}
+
+
+def test_a_domain_has_a_best_of_its_own() -> None:
+    prompts = spread(PROMPTS, 8)
+    samples = [
+        block(p.id, **({"fixed_8": 0.25} if p.domain == "code" else {"fixed_1": 0.5}))
+        for p in prompts
+    ]
+    contest = Contest(samples, PROMPTS)
+    best, own = (contest.against(PLAIN, rival, "code") for rival in (BEST, OWN))
+    assert best is not None and best.value == 1.0  # fixed 1 is best of all, and no gain in code
+    assert own is not None and own.value == 0.25
+
+
+def test_lengths_by_round_end_where_half_of_the_runs_do() -> None:
+    samples = [block(prompt.id) for prompt in PROMPTS[:4]]
+    for sample, rounds in zip(samples, ([1, 1, 1, 1], [3, 3, 3, 3], [2, 2], [2]), strict=True):
+        sample["figures"][GOODPUT]["lengths"] = rounds
+    assert Contest(samples, PROMPTS).lengths(GOODPUT) == [2.0, 2.0, 2.0, 2.0]
+    samples[1]["figures"][GOODPUT]["lengths"] = [3]
+    assert Contest(samples, PROMPTS).lengths(GOODPUT) == [2.0, 1.5]
+
+
+@pytest.mark.parametrize(
+    ("value", "above", "verdict"),
+    [(0.97, False, "reached"), (0.9, False, "not reached, by 0.07"), (1.0, True, "reached")],
+)
+def test_claims(value: float, above: bool, verdict: str) -> None:
+    line = judged("a", Estimate(value, 0.5, 1.5, 4), 0.97, above=above)
+    assert line[-1] == verdict
+    assert judged("a", None, 0.97)[-1] == "-"
+    assert judged("a", Estimate(1.0, 1.0, 1.0, 1), 1.0, above=True)[-1].startswith("not")
+
+
+def test_a_hopeless_ssm_costs_its_passes_and_brings_nothing(family: LoadedModels) -> None:
+    models = with_hopeless_ssm(family)
+    assert len(models.ssms) == 1 and models.llm is family.llm
+    config = SpeculationConfig(expansion=(3,), speculation_length=2, max_tree_nodes="uncut")
+    case = Case(PROMPTS[0], 1, 12, 0.0)
+    bad, good = (traced(Engine(each), case, config) for each in (models, family))
+    assert bad["accepted"] == 0 and min(bad["nodes"][:-1]) > 0
+    assert good["accepted"] > 0
+    assert bad["tokens"] == good["tokens"] == len(bad["lengths"]) == 12
+
+
+def test_one_prompt_is_too_few() -> None:
+    with pytest.raises(ConfigError, match="half choose"):
+        SUITE.check(dataclasses.replace(SUITE.defaults, prompts=1))
+
+
+class TestChart:
+    def test_a_bar_and_a_line_for_each_of_the_three(self, make_context: MakeContext) -> None:
+        context = make_context()
+        for prompt in spread(PROMPTS, 8):
+            context.results.add(block(prompt.id, goodput=0.5))
+        picture = drawn(context.results, PROMPTS)
+        tags = [node.tag.rpartition("}")[2] for node in ET.fromstring(picture).iter()]
+        assert tags.count("polyline") == 3 + 1  # the base line is one too
+        assert tags.count("rect") == 1 + 3 + 3 * 5  # ground, legend, over all and four domains
+        assert "<title>2.00 (2.00 to 2.00)</title>" in picture
+
+    def test_the_command_draws_what_the_suite_wrote(
+        self, make_context: MakeContext, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        context = make_context()
+        out = tmp_path / "deep" / "picture.svg"
+        assert main([str(context.results.path), str(out)]) == 2
+        assert "samples" in capsys.readouterr().err
+        context.results.add(block(PROMPTS[0].id))
+        assert main([str(context.results.path), str(out)]) == 0
+        assert ET.parse(out).getroot().tag.endswith("svg")
+        assert main([str(tmp_path / "none.json"), str(out)]) == 2
+
+    def test_no_plotting_library_is_needed(self) -> None:
+        code = "import sys; sys.modules['plotly'] = None; import bench.length_chart, bench.__main__"
+        subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,156 @@
+"""The `pipeline` suite: who competes, and figures whose answer is known."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from bench.context import Context
+from bench.ours import Case
+from bench.prompts import load_prompts, spread
+from bench.suites.pipeline import Pipeline, groups
+from bench.suites.pipeline_rows import FITTING, WORKS, pipeline_rows
+from bench.suites.pipeline_tables import Contender
+from bench.watched import _Watch, watched
+from core.config import SpeculationConfig
+from core.engine import Engine
+from core.events import Ahead, RoundCompleted, Span
+from core.models.loading import LoadedModels
+
+MakeContext = Callable[..., Context]
+PROMPTS = load_prompts()
+
+
+def quick() -> Pipeline:
+    rows = [row for row in pipeline_rows() if row.live == 8 and row.temperature == 0]
+    return Pipeline(only=tuple(rows[:1]))
+
+
+def test_a_pipelining_joins_by_existing(monkeypatch: pytest.MonkeyPatch) -> None:
+    every = ("off", "across", "ahead", "auto")
+    for module in ("core.config", "bench.suites.pipeline_rows"):
+        monkeypatch.setattr(f"{module}.PIPELINES", every)
+    met = {row.live: tuple(row.contestants) for row in pipeline_rows()}
+    assert met == {1: ("off", "ahead", "auto"), 8: ("off", "across", "auto")} == dict(FITTING)
+    for module in ("core.config", "bench.suites.pipeline_rows"):
+        monkeypatch.setattr(f"{module}.PIPELINES", ("off", "across"))
+    assert {row.live: tuple(row.contestants) for row in pipeline_rows()} == {8: ("off", "across")}
+
+
+def test_contestants_differ_in_their_pipelining_alone() -> None:
+    rows = pipeline_rows()
+    assert {row.work for row in rows} == set(WORKS)
+    assert len({json.dumps(row.key) for row in rows}) == len(rows)
+    for row in rows:
+        plain = [{**c.to_plain(), "pipeline": ""} for c in row.contestants.values()]
+        assert all(each == plain[0] for each in plain)
+        assert [c.pipeline for c in row.contestants.values()] == list(row.contestants)
+
+
+def test_measures_continues_and_reports(make_context: MakeContext) -> None:
+    def interrupt(message: str) -> None:
+        raise KeyboardInterrupt
+
+    suite = quick()
+    changes = {"tokens": 4, "repeats": 2}
+    with pytest.raises(KeyboardInterrupt):
+        suite.measure(make_context(interrupt, **changes))
+    context = make_context(**changes)
+    assert context.results.found == 1
+    suite.measure(context)
+    assert [sample["repeat"] for sample in context.results.samples] == [0, 1]
+    figures = context.results.samples[0]["figures"]
+    assert figures["off"]["tokens"] == figures["across"]["tokens"] > 8
+    assert figures["off"]["digest"] == figures["across"]["digest"]
+    assert figures["off"]["hits"] == 0 < figures["across"]["hits"]
+    report = suite.report(context)
+    assert report.failures == () and "| across |" in report.tables[0]
+    assert "2 of 2" in report.tables[0]
+    assert "across: gain / bound" in report.tables[-1]
+
+
+def test_groups_are_of_all_domains_and_as_large_as_asked() -> None:
+    prompts = spread(PROMPTS, 16)
+    found = groups(prompts, 8)
+    assert [len(group) for group in found.values()] == [8, 8]
+    assert {p.id for group in found.values() for p in group} == {p.id for p in prompts}
+    assert all(len({p.domain for p in group}) == 4 for group in found.values())
+    (few,) = groups(spread(PROMPTS, 3), 8).values()
+    assert len(few) == 8 and len(set(few)) == 3
+    assert len(groups(prompts, 1)) == 16
+
+
+def completed(number: int, at_ms: float, *ahead: Ahead, notes: tuple[str, ...] = ()) -> Any:
+    """A round of 3 ms of drafting, 1 ms of prefill and 4 ms of the LLM."""
+    spans = (
+        Span("ssm", "prefill", 0.0, 1.0),
+        Span("ssm", "catch_up", 1.0, 2.0),
+        Span("ssm", "draft", 2.0, 4.0),
+        Span("llm", "forward", 4.0, 8.0),
+    )
+    return RoundCompleted(
+        run_id="r",
+        seq=0,
+        at_ms=at_ms,
+        round=number,
+        position=1,
+        token_ids=(7,),
+        texts=("a",),
+        text_deltas=("a",),
+        num_accepted=0,
+        num_cut=0,
+        speculation_length=2,
+        next_speculation_length=2,
+        weights={},
+        temperatures={},
+        spans=spans,
+        kv_used=1,
+        kv_capacity=2,
+        ahead=ahead,
+        notes=notes,
+    )
+
+
+def test_rounds_are_summed_but_for_the_first() -> None:
+    watch = _Watch(drafts=2)
+    hit = Ahead("a", 2, 0.7, hit=True, saved_ms=2.0, wasted_ms=0.5)
+    miss = Ahead("b", 2, 0.7, hit=False, saved_ms=0.0, wasted_ms=1.5)
+    watch.completed(completed(0, 20.0))
+    watch.completed(completed(1, 30.0, hit, miss))
+    watch.completed(completed(2, 45.0, notes=("off: it did not pay",)))
+    assert watch.sums == {
+        "rounds": 2,
+        "round_ms": 25.0,
+        "draft_ms": 6.0,
+        "drafts": 4,
+        "hits": 1,
+        "saved_ms": 2.0,
+        "wasted_ms": 2.0,
+        "on_ms": 10.0,
+    }
+    assert watch.notes == [(2, "off: it did not pay")]
+    assert watch.token_ids == [7, 7, 7]
+
+
+def test_share_hits_and_bound() -> None:
+    """Half of a serial round is drafting and 4 of 5 drafts are hits: at most 1 / (1 - 0.4)."""
+    serial = {"tokens": 10, "seconds": 1.0, "digest": "a", "draft_ms": 50.0, "round_ms": 100.0}
+    ahead = {"tokens": 10, "seconds": 0.8, "digest": "a", "hits": 4, "drafts": 5, "draft_ms": 999.0}
+    one = Contender("ahead", [("p", {"off": serial, "ahead": ahead})] * 3)
+    assert (one.draft_share, one.hit_rate) == (0.5, 0.8)
+    assert one.bound == pytest.approx(1 / 0.6)
+    assert one.gain is not None and one.gain.value == pytest.approx(1.25)
+    assert one.same_texts == "3 of 3"
+
+
+def test_a_serial_round_s_drafting_is_a_part_of_it(family: LoadedModels) -> None:
+    case = Case(PROMPTS[0], 1, 8, 0.0)
+    config = SpeculationConfig(expansion=(1,), speculation_length=3, max_tree_nodes=9)
+    found = watched(Engine(family), [case, case], config)
+    assert 0 < found["draft_ms"] < found["round_ms"]
+    assert found["drafts"] == 3 * found["rounds"]
+    assert found["on_ms"] == found["hits"] == 0
+    assert found["round_ms"] <= 2 * 1000 * found["seconds"]
