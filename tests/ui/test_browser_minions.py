@@ -265,7 +265,7 @@ def test_best_shows_estimates_reason_and_prediction_as_recorded(
         assert number_in(text.split(", ")[1]) == pytest.approx(speed, abs=0.06)
     chosen = panel.locator(".ss-mini-chosen title").text_content()
     assert chosen.startswith(f"length {completed.next_speculation_length}:")
-    told = page.locator("#live-timeline .ss-ahead-said").nth(1).inner_text()
+    told = page.locator("#live-timeline .ss-ahead-predicted").inner_text()
     predicted = re.search(r"predicted ([\d.]+) ms", told)
     assert predicted and float(predicted[1]) == pytest.approx(completed.predicted_ms, abs=0.06)
     check_lanes(page, run, number)
