@@ -16,6 +16,7 @@ from typing import Any
 
 from core.config import Request, SamplingParams, SpeculationConfig
 from core.events import (
+    Ahead,
     Combined,
     Drafted,
     Event,
@@ -44,9 +45,7 @@ from tests.synthetic_rules import (
     MINIONS,
     Ballot,
     Mechanisms,
-    ahead_of,
     chosen,
-    estimates,
     rewarded,
 )
 
@@ -87,7 +86,8 @@ class _Maker(Drafting):
         self.rng = rng = random.Random(seed)
         self.uses = Mechanisms()
         self.forward = (0.0, 0.0)
-        self.last_end = 0.0
+        self.early: dict[str, float] = {}
+        self.fates: list[Ahead] = []
         self.winner = ""
         self.shares: list[float] = []
         self.bytes = vocabulary(hostile)
@@ -134,13 +134,17 @@ class _Maker(Drafting):
                 combine=self.uses.combine,
                 weights="paper" if self.uses.combine == "vote" else "full_information",
                 length=self.uses.length,
-                # Drafting ahead within one request: its events have a place, its name none yet.
                 pipeline="off" if self.uses.pipeline == "off" else "across",
             ),
         )
         plain = asked.to_plain()
         plain["sampling"]["seed"] = seed
-        plain["speculation"].update(draft="topk", verify="greedy", max_tree_nodes=MAX_NODES)
+        plain["speculation"].update(
+            draft="topk",
+            verify="greedy",
+            max_tree_nodes=MAX_NODES,
+            pipeline=self.uses.pipeline,
+        )
         return RunStarted(
             **self._head(),
             created_utc=(datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=seed)).isoformat(),
@@ -175,6 +179,7 @@ class _Maker(Drafting):
         yield self._seen(self._combined(number, ballot))
         spans.append(self._span("llm", "forward", 6.0))
         self.forward = spans[-1].start_ms, spans[-1].end_ms
+        spans += self._drafting_ahead(number)
         spans.append(self._span("verify", "verify", 0.3))
         verified = self._verified(number, tree)
         yield self._seen(verified)
@@ -277,26 +282,8 @@ class _Maker(Drafting):
             spans=tuple(spans),
             kv_used=first + count,
             kv_capacity=self.position + 8 * number + 64,
-            **self._told(number, following, spans),
+            **self._told(number, following),
         )
-
-    def _told(self, number: int, following: int, spans: list[Span]) -> dict[str, Any]:
-        """What a length controller, drafts made ahead and a failed drafter leave behind."""
-        told: dict[str, Any] = {}
-        if self.uses.length != "fixed":
-            told["length_reason"] = f"{following} stays: SYNTHETIC reason of round {number}"
-            told["estimates"] = estimates(number)
-            told["predicted_ms"] = round(9.0 + 0.25 * (number % 4), 6)
-        early = [s for s in spans if s.lane in self.drafters and s.start_ms < self.last_end]
-        told["ahead"] = tuple(
-            ahead_of(span.lane, number, span.end_ms - span.start_ms) for span in early
-        )
-        if number == self.uses.loses:
-            name = self.drafters[-1]
-            failure = HOSTILE_TEXTS[0] if self.hostile else "SYNTHETIC failure"
-            told["notes"] = (f"drafter {name} failed: {failure}; the run goes on without it",)
-        self.last_end = spans[-1].end_ms
-        return told
 
     # -- small things --
 

@@ -9,9 +9,9 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-from core.events import DraftRecord, Span
-from tests.synthetic_parts import Target
-from tests.synthetic_rules import VOTE_LENGTH, Mechanisms, pooled
+from core.events import Ahead, DraftRecord, Span
+from tests.synthetic_parts import HOSTILE_TEXTS, Target
+from tests.synthetic_rules import VOTE_LENGTH, Mechanisms, ahead_of, estimates, pooled
 
 __all__ = ["EXPANSION", "Drafting"]
 
@@ -22,6 +22,7 @@ class Drafting:
     """The drafting half of a run's maker: whoever inherits it sets these."""
 
     drafters: tuple[str, ...]
+    hostile: bool
     rng: random.Random
     uses: Mechanisms
     target: Target
@@ -30,20 +31,24 @@ class Drafting:
     clock: float
     committed: int
     forward: tuple[float, float]
+    early: dict[str, float]
+    fates: list[Ahead]
 
     @property
     def shape(self) -> tuple[int, ...]:
         return (1,) * VOTE_LENGTH if self.uses.combine == "vote" else EXPANSION
 
     def _drafts(self, number: int, spans: list[Span]) -> tuple[DraftRecord, ...]:
-        lost = 0 <= self.uses.loses <= number
-        names = self.drafters[:-1] if lost and len(self.drafters) > 1 else self.drafters
-        drafts = [self._draft(name, spans) for name in names]
+        drafts = [self._draft(name, number, spans) for name in self._living(number)]
         if self.uses.combine == "log_pool":
             drafts = [drafts[0], *(pooled(drafts[0], d.drafter, d.spans) for d in drafts[1:])]
         return tuple(drafts)
 
-    def _draft(self, name: str, spans: list[Span]) -> DraftRecord:
+    def _living(self, number: int) -> tuple[str, ...]:
+        lost = 0 <= self.uses.loses <= number
+        return self.drafters[:-1] if lost and len(self.drafters) > 1 else self.drafters
+
+    def _draft(self, name: str, number: int, spans: list[Span]) -> DraftRecord:
         skill = 0.75 - 0.05 * self.drafters.index(name)
         names = ("token_ids", "parents", "depths", "scores", "qs", "ranks")
         lists: dict[str, list[Any]] = {name: [] for name in names}
@@ -60,26 +65,62 @@ class Drafting:
                     ):
                         values.append(value)
             frontier = deeper
-        ahead = self.uses.pipeline == "ahead" and self.forward[1] > 0
-        own = self._drafted_ahead(name) if ahead else self._drafted_now(name)
+        own, ready = self._worked(name, number)
         spans += own
         return DraftRecord(
             drafter=name,
             texts=self._shown(tokens),
-            drafted_ahead=ahead,
+            drafted_ahead=ready,
             spans=own,
             **{field: tuple(values) for field, values in lists.items()},
         )
 
-    def _drafted_now(self, name: str) -> tuple[Span, ...]:
-        steps = 0.5 * len(EXPANSION)
-        return self._span(name, "catch_up", 0.4), self._span(name, "draft", steps)
+    # -- when it drafted --
 
-    def _drafted_ahead(self, name: str) -> tuple[Span, ...]:
-        """Beside the last LLM pass; what could not be known then is caught up with now."""
+    def _worked(self, name: str, number: int) -> tuple[tuple[Span, ...], bool]:
+        """The round's own spans of a drafter, and whether its draft was made ahead."""
+        if self.uses.pipeline == "across" and self.forward[1] > 0:
+            return self._drafted_across(name), True
+        spent = self.early.pop(name, 0.0)
+        if spent:
+            self.fates.append(ahead_of(name, number, spent))
+            if self.fates[-1].hit:
+                return (self._span(name, "catch_up", 0.2),), True
+        steps = 0.5 * len(EXPANSION)
+        return (self._span(name, "catch_up", 0.4), self._span(name, "draft", steps)), False
+
+    def _drafted_across(self, name: str) -> tuple[Span, ...]:
+        """Beside the LLM's pass for another request; nothing is guessed."""
         start, end = self.forward
         late = round(start + 0.6 * (end - start), 6)
+        self.fates.append(Ahead(name, 0, 1.0, True, round(late - start, 6), 0.0))
         return Span(name, "draft", start, late), self._span(name, "catch_up", 0.2)
+
+    def _drafting_ahead(self, number: int) -> Iterator[Span]:
+        """For the next round, beside this one's LLM pass."""
+        if self.uses.ahead_in(number):
+            start, end = self.forward
+            for name in self._living(number + 1):
+                late = round(start + self.rng.uniform(0.4, 0.9) * (end - start), 6)
+                self.early[name] = round(late - start, 6)
+                yield Span(name, "ahead", start, late)
+
+    def _told(self, number: int, following: int) -> dict[str, Any]:
+        """What a length controller, drafts made ahead and a failed drafter leave behind."""
+        told: dict[str, Any] = {}
+        if self.uses.length != "fixed":
+            told["length_reason"] = f"{following} stays: SYNTHETIC reason of round {number}"
+            told["estimates"] = estimates(number)
+            told["predicted_ms"] = round(9.0 + 0.25 * (number % 4), 6)
+        told["ahead"], self.fates = tuple(self.fates), []
+        notes = list[str]()
+        if number in self.uses.switches:
+            notes.append(f"SYNTHETIC: drafting ahead is switched {self.uses.switches[number]}")
+        if number == self.uses.loses:
+            name = self.drafters[-1]
+            failure = HOSTILE_TEXTS[0] if self.hostile else "SYNTHETIC failure"
+            notes.append(f"drafter {name} failed: {failure}; the run goes on without it")
+        return {**told, "notes": tuple(notes)}
 
     def _guesses(
         self, depth: int, width: int, on_path: bool, skill: float

@@ -30,7 +30,7 @@ KEPT = 12
 @dataclass(frozen=True, slots=True)
 class Mechanisms:
     """Which mechanisms a SYNTHETIC run claims to use; `loses`: the round in which its last drafter
-    fails, -1 for none."""
+    fails, -1 for none. `pipeline=auto` drafts ahead but between two of its switches."""
 
     combine: str = "union"
     length: str = "fixed"
@@ -40,6 +40,14 @@ class Mechanisms:
     @property
     def weighs(self) -> bool:
         return self.combine != "union"
+
+    @property
+    def switches(self) -> dict[int, str]:
+        return {3: "off", 5: "on"} if self.pipeline == "auto" else {}
+
+    def ahead_in(self, number: int) -> bool:
+        """Whether the drafters draft ahead beside the LLM's pass of this round."""
+        return self.pipeline == "ahead" or (self.pipeline == "auto" and number not in (3, 4))
 
 
 MINIONS = Mechanisms("vote", "goodput", "ahead", loses=5)

@@ -32,7 +32,7 @@ FORBIDDEN: dict[str, tuple[str, ...]] = {
 }
 # Inside core: a module imports its own layer and those before it.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "checks", "choices"),
+    ("errors", "checks", "choices", "plain", "event_parts"),
     ("config", "events"),
     ("metrics", "tree", "noise", "sampling", "detokenize", "outcome", "threads"),
     ("models", "costs"),
@@ -51,6 +51,8 @@ NEVER: dict[str, tuple[str, ...]] = {
     "metrics": ("torch",),
     "config": ("torch",),
     "events": ("torch",),
+    "event_parts": ("torch",),
+    "plain": ("torch",),
 }
 
 

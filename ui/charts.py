@@ -5,6 +5,7 @@ Plain JSON in dicts, as ui/values.py says; while a run is live only its latest r
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from typing import Any
 
 from core.events import RunStats, Span
@@ -18,7 +19,7 @@ Value = dict[str, Any]
 LIVE_ROUNDS = 100
 LIVE_BARS = 40
 MOST_BEFORE = 600
-SHARES = ("draft", "llm", "combine", "verify", "commit", "prefill", "other")
+SHARES = ("draft", "ahead", "llm", "combine", "verify", "commit", "prefill", "other")
 
 
 def drafters_value(view: View) -> Value:
@@ -79,29 +80,19 @@ def _rates(stats: RunStats) -> Value:
 
 
 def timeline_value(frame: Frame) -> Value:
-    """Every stage as a bar on the run's own milliseconds, and the time spent in each."""
+    """Every stage as a bar on the run's own milliseconds, and the time spent in each; what came of
+    drafts made ahead, and predicted against measured round time."""
     view = frame.view
-    lanes = (*view.drafters, "combine", "llm", "verify", "commit")
-    place = {name: i for i, name in enumerate(lanes)}
     shown = view.rounds if frame.whole else view.rounds[-LIVE_BARS:]
     return {
         "run": view.run_id,
         "drafters": drafters_value(view),
-        "lanes": {str(i): name for i, name in enumerate(lanes)} if view.started else {},
-        "bars": {
-            str(line.number): {
-                str(k): {
-                    "lane": str(place.get(span.lane, 0)),
-                    "name": span.name,
-                    "start": round(span.start_ms, 3),
-                    "end": round(span.end_ms, 3),
-                    "a": _fate(line, span),
-                }
-                for k, span in enumerate(line.spans)
-            }
-            for line in shown
-        },
-        "ahead": _ahead(view),
+        "lanes": {str(i): name for i, name in enumerate(_lanes(view))} if view.started else {},
+        "bars": _bars(view, shown),
+        "pipeline": _setting(view, "pipeline") if view.drafters else "",
+        "overlap": round(view.stats.overlap_ratio, 4),
+        "ahead": _ahead(view.rounds),
+        "hits": {str(line.number): _ahead((line,)) for line in shown if line.ahead},
         "rounds": {
             str(line.number): {"ms": round(line.ms, 3), "p": round(line.predicted_ms, 3)}
             for line in shown
@@ -113,20 +104,48 @@ def timeline_value(frame: Frame) -> Value:
     }
 
 
-def _fate(line: RoundView, span: Span) -> str:
-    """`hit` or `miss` of what was drafted before the round's turn, else nothing."""
-    hits = {entry.drafter: entry.hit for entry in line.ahead}
-    if span.lane not in hits:
-        return ""
-    early = span.start_ms < line.begin_ms
-    if hits[span.lane]:
-        return "hit" if early or span.name == "draft" else ""
-    return "miss" if early else ""
+def _lanes(view: View) -> tuple[str, ...]:
+    return (*view.drafters, "combine", "llm", "verify", "commit")
 
 
-def _ahead(view: View) -> Value:
-    """Sums over the run; empty where nothing was drafted ahead."""
-    entries = [entry for line in view.rounds for entry in line.ahead]
+def _bars(view: View, shown: tuple[RoundView, ...]) -> Value:
+    place = {name: str(i) for i, name in enumerate(_lanes(view))}
+    return {
+        str(line.number): {
+            str(k): {
+                "lane": place.get(span.lane, "0"),
+                "name": span.name,
+                "start": round(span.start_ms, 3),
+                "end": round(span.end_ms, 3),
+                "a": _fate(line, later, span),
+            }
+            for k, span in enumerate(line.spans)
+        }
+        for line, later in zip_longest(shown, shown[1:])
+    }
+
+
+def _fate(line: RoundView, later: RoundView | None, span: Span) -> str:
+    """What became of drafting before its round's turn: `hit`, `miss`, or `open` where no round has
+    asked for it; nothing of any other stage.
+
+    Drafting `ahead` was for the round after its own. Across requests nothing is guessed: what was
+    drafted before its round began, for a text that is known, is a hit.
+    """
+    if span.name == "ahead":
+        asked = {entry.drafter: entry.hit for entry in (later.ahead if later else ())}
+        return {True: "hit", False: "miss", None: "open"}[asked.get(span.lane)]
+    early = span.start_ms < line.begin_ms or span.name == "draft"
+    known = (entry.drafter for entry in line.ahead if not entry.outcomes)
+    return "hit" if early and span.lane in known else ""
+
+
+def _ahead(lines: tuple[RoundView, ...]) -> Value:
+    """Sums over these rounds; empty where nothing was drafted ahead.
+
+    `guessed`: for outcomes that were guessed, not for another request's known text.
+    """
+    entries = [entry for line in lines for entry in line.ahead]
     if not entries:
         return {}
     return {
@@ -134,6 +153,7 @@ def _ahead(view: View) -> Value:
         "misses": sum(not entry.hit for entry in entries),
         "saved": round(sum(entry.saved_ms for entry in entries), 3),
         "wasted": round(sum(entry.wasted_ms for entry in entries), 3),
+        "guessed": any(entry.outcomes for entry in entries),
     }
 
 

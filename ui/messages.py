@@ -57,6 +57,7 @@ def run_lines(
     if answer:
         kinds = {"identical": "good", "distribution": "good", "tie": "warn", "bug": "error"}
         lines.append(Line(kinds[answer.kind], answer.sentence))
+    lines += _telling(frame)
     started = frame.view.started
     if started:
         lines += [Line("info", warning) for warning in started.warnings]
@@ -64,6 +65,18 @@ def run_lines(
     if frame.view.state in ("completed", "cancelled") and baseline:
         lines += _speed(frame, baseline)
     return lines
+
+
+def _telling(frame: Frame) -> list[Line]:
+    """Why a run that has just ended shows another round than its last one."""
+    rounds = frame.view.rounds
+    here = frame.selected
+    if not frame.whole or frame.mode != "full" or frame.pinned or not 0 <= here < len(rounds) - 1:
+        return []
+    if frame.view.state != "completed" or not rounds[here].nodes:
+        return []
+    words = f"Shown is round {here + 1}, in which the LLM accepted most"
+    return [Line("info", f"{words}; click a token to see its own round.")]
 
 
 def _notes(frame: Frame) -> list[Line]:

@@ -178,8 +178,8 @@ class Player:
         """No selection: the latest round is shown, at the end of a run the very last one.
 
         Whoever presses "Latest round" where everybody reads "40 rounds" means round 40, though
-        nothing was drafted in it; only the picture that a run ends with by itself is the last one
-        with a tree. Whoever has stepped back leaves that place, since nothing moves on from it.
+        nothing was drafted in it; only the picture that a run ends with by itself is a telling one.
+        Whoever has stepped back leaves that place, since nothing moves on from it.
         """
         with self._lock:
             self._pinned = self._node = None
@@ -199,16 +199,25 @@ class Player:
         view = self._view
         latest = view.last if self._pace.mode == "full" and view.last else view.current
         if self._pace.mode == "full" and self.resting:
-            latest = self._last_tree() or latest
+            latest = self._telling() or latest
         if latest != self._followed:
             self._followed, self._followed_at = latest, now
             self._version += 1
 
-    def _last_tree(self) -> Detail | None:
-        """The last round that drafted anything: the end often has no room for a draft, and a run
-        should not leave an empty picture behind."""
-        drafting = [line.number for line in self._view.rounds if line.nodes]
-        return self._round(drafting[-1]) if drafting else None
+    def _telling(self) -> Detail | None:
+        """The round to end with: a run should not leave an empty or a bare picture behind.
+
+        Of a completed run the one in which the LLM accepted most, of several the one with the most
+        nodes, of these the last. What was stopped or broke off ends where it was: with the last
+        round that drafted anything, since the end often has no room for a draft.
+        """
+        drafting = [line for line in self._view.rounds if line.nodes]
+        if not drafting:
+            return None
+        if self._view.state != "completed":
+            return self._round(drafting[-1].number)
+        best = max(drafting, key=lambda line: (line.accepted, line.nodes, line.number))
+        return self._round(best.number)
 
     # -- reading --
 

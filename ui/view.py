@@ -280,7 +280,7 @@ def _shared(
     sums = dict(share)
     for span in event.spans:
         stage = STAGE_OF_LANE.get(span.lane, "draft")
-        stage = "prefill" if span.name == "prefill" else stage
+        stage = span.name if span.name in ("prefill", "ahead") else stage
         sums[stage] = sums.get(stage, 0.0) + span.end_ms - span.start_ms
     busy = union_ms((span.start_ms, span.end_ms) for span in event.spans)
     sums["busy"] = sums.get("busy", 0.0) + busy

@@ -1,4 +1,5 @@
-"""Law 6 on real runs: JSON, the database and a replay give back what the engine said.
+"""Law 6 on real runs, and a synthetic one that drafts ahead: JSON, the database and a replay give
+back what the engine said.
 
 The control: whatever column of the log is changed, what is read back differs, but for the columns
 named here, which repeat what others hold.
@@ -10,7 +11,7 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,11 @@ import pytest
 from core import Request, SamplingParams, SpeculationConfig
 from core.bookends import run_cancelled, run_failed
 from core.errors import SpecScopeError
-from core.events import Event, RoundCompleted, RunCompleted, event_from_plain, event_to_plain
+from core.events import Ahead, Event, RoundCompleted, RunCompleted, event_from_plain, event_to_plain
 from core.sequence import Sequence
 from storage import RunStore
 from tests.laws.runs import bundled_engine, prompts
+from tests.synthetic import Mechanisms, synthetic_run
 from ui.view import View, reduce, reduce_all
 
 RUNS: dict[str, tuple[SamplingParams, dict[str, Any]]] = {
@@ -56,7 +58,7 @@ REPEATED = {
     "drafts": {"num_tokens"},
     "tokens": {"source", "position"},
 }
-NAMES = (*RUNS, *CUT_OFF)
+NAMES = (*RUNS, *CUT_OFF, "ahead")
 ORDER = ("ordinal", "round", "node", "position")
 FLAGS = ("accepted", "drafted_ahead")
 TABLES = (
@@ -69,6 +71,9 @@ TABLES = (
 def events_of(name: str) -> tuple[Event, ...]:
     if name in CUT_OFF:
         return tuple(cut_off(CUT_OFF[name]))
+    if name == "ahead":
+        # Hits, misses and switches on demand: which a real run has depends on its times.
+        return tuple(synthetic_run(8, seed=5, mechanisms=Mechanisms(pipeline="auto")))
     sampling, fields = RUNS[name]
     request = Request(prompts(8)[3], sampling, SpeculationConfig(**fields))
     *events, last = bundled_engine().generate(request)
@@ -194,3 +199,22 @@ def test_control_every_changed_column_is_noticed(kept: dict[str, Path], tmp_path
             never_held.add(column)
     assert unnoticed == REPEATED
     assert not never_held
+
+
+@pytest.mark.parametrize("part", [field.name for field in fields(Ahead)])
+def test_control_every_part_of_what_came_of_a_draft_made_ahead_is_noticed(
+    part: str, tmp_path: Path
+) -> None:
+    events = events_of("ahead")
+    recorded(tmp_path / "runs.db", events)
+    place = [field.name for field in fields(Ahead)].index(part)
+    with closing(sqlite3.connect(tmp_path / "runs.db")) as connection, connection:
+        query = "SELECT rowid, ahead_json FROM rounds WHERE ahead_json != '[]' LIMIT 1"
+        row, text = connection.execute(query).fetchone()
+        told = json.loads(text)
+        old = told[0][place]
+        told[0][place] = not old if part == "hit" else changed(old, part)
+        connection.execute(
+            "UPDATE rounds SET ahead_json = ? WHERE rowid = ?", [json.dumps(told), row]
+        )
+    assert not reads_back(tmp_path / "runs.db", events)

@@ -14,12 +14,13 @@ from tests.ui.fakes import FakeWorker, scripted
 from tests.ui.test_form import form_values
 from ui.context import Context, make_context
 from ui.pages.history import Asker
-from ui.pages.live import Live, build_live, started
+from ui.pages.live import Live, build_live
+from ui.pages.running import Press, started
 from ui.pages.sessions import Sessions, build_sessions
 from ui.session import Desk
 from ui.visitors import Access
 
-__all__ = ["ALL", "context", "live_of", "notice_of", "run", "sessions_of"]
+__all__ = ["ALL", "context", "live_of", "notice_of", "press", "run", "sessions_of"]
 
 ALL = Asker(None, True)
 
@@ -54,9 +55,16 @@ def notice_of(values: list[Any], at: int = 1) -> str:
     return "\n".join(line["text"] for line in values[at]["lines"].values())
 
 
+def press(
+    compare: bool = False, stops: int | None = None, owner: str = "me", **changes: Any
+) -> Press:
+    """A press of Run at full speed, with some of a fresh form's values changed."""
+    return Press(owner, form_values(**changes), compare, stops)
+
+
 def run(live: Live, desk: Desk, owner: str = "me", **changes: Any) -> list[Any]:
     """Run the form to its end; the last values."""
-    return list(started(live, desk, owner, ("full", 2.0), form_values(**changes)))[-1]
+    return list(started(live, desk, press(owner=owner, **changes)))[-1]
 
 
 def sessions_of(made: Context) -> Sessions:

@@ -162,3 +162,15 @@ def long(tmp_path: Path) -> Iterator[Any]:
 
     with site(tmp_path, recorded(400), speed=20.0) as made:
         yield made
+
+
+@pytest.fixture(scope="session")
+def real(tmp_path_factory: pytest.TempPathFactory, chromium: Any) -> Iterator[Any]:
+    """The whole page with the bundled models behind it: its address and its context."""
+    from core import Engine, load_models
+    from core.worker import Worker
+    from tests.ui.sites import hosted
+
+    worker = Worker(Engine(load_models(llm="bundled", ssms=["bundled"])))
+    with hosted(tmp_path_factory.mktemp("real"), worker) as made:
+        yield made

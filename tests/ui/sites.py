@@ -17,6 +17,7 @@ from ui.visitors import Access
 
 __all__ = [
     "OpenPage",
+    "hosted",
     "overflows",
     "ready",
     "said",
@@ -33,8 +34,14 @@ OpenPage = Callable[..., Any]
 @contextmanager
 def site(folder: Path, script: Any, **options: Any) -> Iterator[tuple[str, Context]]:
     """A server with a fake worker and a real store."""
+    with hosted(folder, FakeWorker(script, **options)) as made:
+        yield made
+
+
+@contextmanager
+def hosted(folder: Path, worker: Any) -> Iterator[tuple[str, Context]]:
+    """A server before `worker`, with a store of its own in `folder`."""
     with RunStore(folder / "runs.db") as store:
-        worker = FakeWorker(script, **options)
         context = make_context(worker, store, Access("127.0.0.1"), "specinfer", RunQuery)
         with served(build_page(context)) as url:
             yield url, context

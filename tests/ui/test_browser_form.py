@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from core.config import PRESETS
 from storage import RunStore
 from tests.ui.sites import OpenPage, ready, said, sessions
 from ui.context import Context
@@ -49,16 +50,16 @@ def asked(context: Context) -> Any:
 
 NUMBERS = (
     ("sampling-max_new_tokens", "900", None, "900"),
-    ("sampling-max_new_tokens", "", "max_new_tokens is None: a whole number from 1", "128"),
+    ("sampling-max_new_tokens", "", "max_new_tokens is empty: a whole number from 1", "128"),
     ("sampling-temperature", "5", None, "5"),
     ("sampling-temperature", "101", "temperature is 101: 0 or a number from 0.001", "0"),
-    ("sampling-temperature", "", "temperature is None: 0 or a number from 0.001", "0"),
+    ("sampling-temperature", "", "temperature is empty: 0 or a number from 0.001", "0"),
     ("sampling-top_p", "0.01", None, "0.01"),
     ("sampling-top_p", "7", "top_p is 7: a number above 0 to 1", "1"),
-    ("sampling-top_p", "", "top_p is None: a number above 0 to 1", "0.9"),
+    ("sampling-top_p", "", "top_p is empty: a number above 0 to 1", "0.9"),
     ("sampling-top_k", "2.7", "top_k is 2.7: a whole number from 0", "3"),
-    ("sampling-top_k", "", "top_k is None: a whole number from 0", "0"),
-    ("field-speculation_length", "", "speculation_length is None: a whole number", "7"),
+    ("sampling-top_k", "", "top_k is empty: a whole number from 0", "0"),
+    ("field-speculation_length", "", "speculation_length is empty: a whole number", "7"),
     ("field-speculation_length", "99", "speculation_length is 99: a whole number", "8"),
     ("field-max_speculation_length", "0", "max_speculation_length is 0: a whole number", "32"),
     ("field-record_top_k", "2.5", "record_top_k is 2.5: a whole number from 0 to 50", "50"),
@@ -130,12 +131,12 @@ def test_a_field_of_ones_own_stays_when_the_temperature_changes(
 ) -> None:
     page = opened(browser_page(short[0]))
     expansion = page.locator("#field-expansion input, #field-expansion textarea").first
-    expansion.fill("2,1")  # as pasted: Gradio tells of no input then, and the menu stays
+    expansion.fill("2,1")  # as pasted: Gradio tells of a change, not of an input
+    page.wait_for_function("() => document.querySelector('#preset input').value.startsWith('own')")
     number(page, "sampling-temperature").fill("0.7")
     page.wait_for_timeout(700)
     assert expansion.input_value() == "2,1"
     expansion.press_sequentially(",1")
-    page.wait_for_function("() => document.querySelector('#preset input').value.startsWith('own')")
     number(page, "sampling-temperature").fill("0.8")
     page.wait_for_timeout(700)
     page.click("#live-run")
@@ -199,3 +200,30 @@ def test_the_log_is_said_to_be_paused_as_long_as_it_is(
     page.locator("#sessions-said").get_by_text("9 events wait").wait_for()
     status.paused = False
     page.locator("#sessions-said").get_by_text("The log is paused").wait_for(state="detached")
+
+
+def test_the_menu_names_a_preset_as_long_as_the_fields_are_what_it_means(
+    short: tuple[str, Context], browser_page: OpenPage
+) -> None:
+    page = opened(browser_page(short[0]))
+    menu = page.locator("#preset input")
+    for temperature in ("0", "0.8"):
+        number(page, "sampling-temperature").fill(temperature)
+        for preset in PRESETS:
+            choose(page, preset)
+            page.wait_for_timeout(400)
+            assert menu.input_value() == preset
+            number(page, "field-record_top_k").fill("7")
+            page.wait_for_function(
+                "() => document.querySelector('#preset input').value.startsWith('own')"
+            )
+
+
+def test_a_prompt_that_cannot_be_seen_runs_and_is_shown(
+    short: tuple[str, Context], browser_page: OpenPage
+) -> None:
+    page = opened(browser_page(short[0]))
+    page.fill("#prompt textarea", "\u200b")
+    page.click("#live-run")
+    said(page, "Finished: ")
+    page.locator("#live-strip .ss-prompt").get_by_text("⟨ZWSP⟩", exact=True).wait_for()

@@ -1,103 +1,18 @@
-"""The whole page on the bundled models in a real Chromium: what the panels show of votes, weights,
-lengths and lanes equals what the store recorded."""
+"""The whole page on the bundled models in a real Chromium: votes and weights as recorded."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from core import Engine, load_models
-from core.events import Combined, Drafted, Event, RoundCompleted, RunStarted, Verified
-from core.worker import Worker
-from storage import RunQuery, RunStore
-from tests.ui.serving import served
+from tests.ui.decoded import Recorded, choose, close, decode, recorded, settled, with_draft
 from tests.ui.sites import OpenPage, ready, said, sessions, shot
-from ui.context import Context, make_context
-from ui.page import build_page
-from ui.visitors import Access
+from ui.context import Context
 
 pytestmark = pytest.mark.browser
 
-TOKENS = 40
 GLYPHS = str.maketrans({" ": "␣", "\n": "↵", "\t": "⇥"})
-
-
-@pytest.fixture(scope="module")
-def real(tmp_path_factory: pytest.TempPathFactory, chromium: Any) -> Iterator[tuple[str, Context]]:
-    """The page with the bundled models behind it."""
-    folder = tmp_path_factory.mktemp("real")
-    worker = Worker(Engine(load_models(llm="bundled", ssms=["bundled"])))
-    with RunStore(folder / "runs.db") as store:
-        context = make_context(worker, store, Access("127.0.0.1"), "specinfer", RunQuery)
-        with served(build_page(context)) as url:
-            yield url, context
-        worker.close()
-
-
-@dataclass(frozen=True)
-class Recorded:
-    """The events of one run, read back from the store, by round."""
-
-    started: RunStarted
-    drafted: list[Drafted]
-    combined: list[Combined]
-    verified: list[Verified]
-    completed: list[RoundCompleted]
-
-
-def recorded(context: Context) -> Recorded:
-    context.store.flush()
-    run_id = context.store.runs(RunQuery()).rows[0].run_id
-    events = context.store.events(run_id)
-
-    def of(kind: type[Event]) -> list[Any]:
-        return [event for event in events if isinstance(event, kind)]
-
-    kinds = (Drafted, Combined, Verified, RoundCompleted)
-    return Recorded(of(RunStarted)[0], *map(of, kinds))
-
-
-def pick(page: Any, field: str, option: str) -> None:
-    """Choose in a menu as a visitor does."""
-    page.locator(f"#{field} input").click()
-    page.get_by_role("option", name=option, exact=True).click()
-
-
-def decode(page: Any, preset: str, **fields: str) -> None:
-    """Run the story example under a preset and some fields of its own, to the end."""
-    page.click("#example-story")
-    page.get_by_text("Sampling", exact=True).click()
-    page.locator("#sampling-max_new_tokens input[type=number]").fill(str(TOKENS))
-    pick(page, "preset", preset)
-    if fields:
-        page.get_by_text("Every setting of the engine").click()
-        for name, value in fields.items():
-            pick(page, f"field-{name}", value)
-    page.click("#live-run")
-    said(page, "Finished: ")
-    settled(page)
-
-
-def settled(page: Any) -> None:
-    """Every picture has drawn what it was sent, also those out of sight, which take a second."""
-    page.wait_for_function(
-        """() => { const now = performance.now();
-        if (document.querySelector('[data-pending]')) window.calm = null;
-        else window.calm ??= now;
-        return window.calm && now - window.calm > 300; }"""
-    )
-
-
-def choose(page: Any, number: int) -> None:
-    """Select a round by its text."""
-    page.locator(f"#live-strip .ss-round[data-r='{number}']").first.click()
-    page.locator("#live-proposals").get_by_text(f"Round {number + 1}:").wait_for()
-    page.locator("#live-tree").get_by_text(f"Round {number + 1}", exact=True).wait_for()
-    settled(page)
 
 
 CHIPS = """rows => rows.map((row) => [...row.querySelectorAll(".ss-chip")].map((chip) => ({
@@ -111,17 +26,6 @@ CHIPS = """rows => rows.map((row) => [...row.querySelectorAll(".ss-chip")].map((
 def chips(page: Any) -> list[list[dict[str, Any]]]:
     """The proposals' chips, a list for each drafter, in the order drawn (by depth)."""
     return list(page.locator("#live-proposals .ss-votes tbody tr").evaluate_all(CHIPS))
-
-
-def number_in(text: str) -> float:
-    """The number that a short label holds; what is written as <0.01 counts as 0."""
-    found = re.search(r"(<?)([\d.]+)", text)
-    assert found, text
-    return 0.0 if found[1] else float(found[2])
-
-
-def close(text: str, value: float) -> bool:
-    return number_in(text) == pytest.approx(value, abs=0.0105)
 
 
 def check_grid(page: Any, run: Recorded, number: int) -> None:
@@ -161,12 +65,6 @@ def check_dropped(page: Any, run: Recorded, number: int) -> None:
             paths[draft.drafter, j] = (*above, token_id)
     different = {paths[pair] for pair in tree.dropped}
     assert page.locator("#live-tree .ss-n-dropped").count() == len(different)
-
-
-def with_draft(run: Recorded, dropping: bool = False) -> list[int]:
-    """Rounds that drafted, some of which dropped something."""
-    found = [r for r, tree in enumerate(run.combined) if tree.token_ids]
-    return [r for r in found if run.combined[r].dropped] if dropping else found
 
 
 def test_minions_the_vote_on_the_page_is_the_recorded_one(
@@ -241,50 +139,6 @@ def test_log_pool_shows_the_pooled_score_beside_each_ssms_own(
     first = [row[0]["mass"] for row in chips(page)]
     assert all("∏" in mass and close(mass, tree.masses[0]) for mass in first)
     shot(page, "log-pool-1280-dark")
-
-
-def test_best_shows_estimates_reason_and_prediction_as_recorded(
-    real: tuple[str, Context], browser_page: OpenPage
-) -> None:
-    page = ready(browser_page(real[0]))
-    decode(page, "best")
-    run = recorded(real[1])
-    assert run.started.config["speculation"]["length"] == "goodput"
-    number = max(range(len(run.completed)), key=lambda r: len(run.completed[r].estimates))
-    choose(page, number)
-    completed = run.completed[number]
-    panel = page.locator("#live-lengths")
-    reason = panel.locator(".ss-choice-said").inner_text()
-    assert completed.length_reason.replace("->", "→") in reason
-    columns = panel.locator(".ss-mini-col title").all_text_contents()
-    assert len(columns) == len(completed.estimates) > 1
-    for text, estimate in zip(columns, completed.estimates, strict=True):
-        speed = 1000 * estimate.tokens / estimate.ms
-        length, tokens = text.split(" tokens in ")[0].split(": ")
-        assert length == f"length {estimate.length}" and close(tokens, estimate.tokens)
-        assert number_in(text.split(", ")[1]) == pytest.approx(speed, abs=0.06)
-    chosen = panel.locator(".ss-mini-chosen title").text_content()
-    assert chosen.startswith(f"length {completed.next_speculation_length}:")
-    told = page.locator("#live-timeline .ss-ahead-said").nth(1).inner_text()
-    predicted = re.search(r"predicted ([\d.]+) ms", told)
-    assert predicted and float(predicted[1]) == pytest.approx(completed.predicted_ms, abs=0.06)
-    check_lanes(page, run, number)
-    shot(page, "best-1280-light")
-
-
-def check_lanes(page: Any, run: Recorded, number: int) -> None:
-    """The bars of the selected round are its spans."""
-    plot = "document.querySelector('#live-timeline .ss-plot')"
-    page.wait_for_function(f"{plot}.data?.[0].customdata.some((bar) => bar[0] === {number})")
-    bars = page.evaluate(
-        f"""() => {{ const trace = {plot}.data[0];
-        return trace.base.map((start, i) => [trace.customdata[i][0], start, trace.x[i]])
-          .filter((bar) => bar[0] === {number}).map((bar) => bar.slice(1)); }}"""
-    )
-    spans = [s for s in run.completed[number].spans if s.name != "prefill"]
-    assert len(bars) >= len(spans)
-    starts = sorted(start for start, _ in bars)[-len(spans) :]
-    assert starts == pytest.approx(sorted(s.start_ms for s in spans), abs=2e-3)
 
 
 def test_a_replay_shows_the_vote_that_live_showed(

@@ -153,16 +153,16 @@ def test_bad_values_are_refused_by_name_value_and_what_is_allowed(field: str) ->
     ("field", "typed", "words"),
     [
         ("top_p", 7, "top_p is 7: a number above 0 to 1"),
-        ("top_p", None, "top_p is None: a number above 0 to 1"),
+        ("top_p", None, "top_p is empty: a number above 0 to 1"),
         ("top_k", 2.7, "top_k is 2.7: a whole number from 0"),
-        ("top_k", None, "top_k is None: a whole number from 0"),
+        ("top_k", None, "top_k is empty: a whole number from 0"),
         ("temperature", -1, "temperature is -1: 0 or a number from 0.001"),
-        ("temperature", None, "temperature is None: 0 or a number from 0.001"),
+        ("temperature", None, "temperature is empty: 0 or a number from 0.001"),
         ("max_new_tokens", 0, "max_new_tokens is 0: a whole number from 1"),
         ("max_new_tokens", 2.5, "max_new_tokens is 2.5: a whole number from 1"),
-        ("max_new_tokens", None, "max_new_tokens is None: a whole number from 1"),
+        ("max_new_tokens", None, "max_new_tokens is empty: a whole number from 1"),
         ("speculation_length", 99, "speculation_length is 99: a whole number from 0 to 16"),
-        ("speculation_length", None, "speculation_length is None: a whole number from 0 to 16"),
+        ("speculation_length", None, "speculation_length is empty: a whole number from 0 to 16"),
         ("max_speculation_length", 0, "max_speculation_length is 0: a whole number from 1"),
         ("record_top_k", 51, "record_top_k is 51: a whole number from 0 to 50"),
     ],
@@ -247,3 +247,10 @@ def test_examples_are_texts_of_four_domains() -> None:
     for _, text in EXAMPLES:
         request_of(form_values(prompt=text))
     assert len(SAMPLING_NAMES) == 8
+
+
+def test_a_prompt_of_what_cannot_be_seen_is_text_all_the_same() -> None:
+    """The tokenizer has tokens for it; white space alone is refused."""
+    assert request_of(form_values(prompt="\u200b")).prompt == "\u200b"
+    with pytest.raises(ConfigError, match="prompt is"):
+        request_of(form_values(prompt=" \n\u2003"))

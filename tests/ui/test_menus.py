@@ -10,6 +10,7 @@ from core import Engine, load_models
 from core.config import (
     COMBINES,
     DRAFTS,
+    PIPELINES,
     VERIFIES,
     WEIGHTS,
     SpeculationConfig,
@@ -18,13 +19,15 @@ from core.config import (
 from core.errors import ConfigError
 from core.events import Combined
 from tests.ui.test_form import form_values, fresh_form
-from ui.pages.fields import FIELD_NAMES, MEANINGS
+from ui.pages.fields import FIELD_NAMES, MEANINGS, field_controls
 from ui.pages.form import EXAMPLES, FOLLOWED, followed, request_of
 from ui.pages.menus import (
     FOLLOWERS,
+    PIPELINING,
     combine_choices,
     draft_choices,
     idle_fields,
+    pipeline_choices,
     verify_choices,
     weights_choices,
 )
@@ -156,3 +159,11 @@ def test_names_that_do_nothing_say_so() -> None:
     assert [label for label, _ in weights_choices("vote")] == list(WEIGHTS)
     still = "paper (stays even: log_pool has no winner to reward)"
     assert [label for label, _ in weights_choices("log_pool")] == ["full_information", still]
+
+
+def test_every_way_of_pipelining_has_its_meaning_and_only_those_there_are_are_offered() -> None:
+    assert set(PIPELINING) == {"off", "across", "ahead", "auto"} >= set(PIPELINES)
+    assert [name for _, name in pipeline_choices()] == list(PIPELINES)
+    assert all(PIPELINING[name] in label for label, name in pipeline_choices())
+    menu = field_controls(SpeculationConfig(), ("a",))["pipeline"]
+    assert menu.choices == pipeline_choices()

@@ -10,6 +10,7 @@ from core.errors import ConfigError
 from core.events import Combined, Event, RoundCompleted
 from tests.synthetic import synthetic_run
 from tests.ui.fakes import FakeStore
+from ui.messages import run_lines
 from ui.player import Pace, Player
 from ui.source import KEPT_EVENTS, LiveSource, StoredSource
 from ui.view import reduce_all
@@ -146,11 +147,29 @@ def test_a_selected_round_and_node_survive_updates_and_come_from_the_events() ->
     assert frame.detail is not None and frame.detail.round == 3 and frame.node == 2
     assert frame.detail.completed is not None and frame.pinned
     player.follow()
-    assert player.frame().selected == 19 and not player.frame().pinned
+    assert player.frame().selected == 19 and player.frame().node is None
 
 
-def test_the_latest_round_is_the_last_though_the_run_ends_with_the_last_tree() -> None:
-    events = synthetic_run(6, seed=2)
+def test_a_completed_run_ends_with_the_round_in_which_most_was_accepted() -> None:
+    for seed in range(4):
+        events = synthetic_run(12, seed=seed)
+        player = Player(stored(events))
+        player.advance(0.0)
+        lines = [line for line in player.frame().view.rounds if line.nodes]
+        most = max(line.accepted for line in lines)
+        largest = max(line.nodes for line in lines if line.accepted == most)
+        wanted = [x.number for x in lines if (x.accepted, x.nodes) == (most, largest)][-1]
+        frame = player.frame()
+        assert frame.selected == wanted and not frame.pinned
+        told = [line.text for line in run_lines(frame) if line.text.startswith("Shown is round")]
+        assert bool(told) == (wanted < 11)
+        player.follow()
+        assert player.frame().selected == 11
+        assert not [x for x in run_lines(player.frame()) if x.text.startswith("Shown is")]
+
+
+def test_the_latest_round_is_the_last_though_a_stopped_run_ends_with_the_last_tree() -> None:
+    events = synthetic_run(6, seed=2, end="cancelled")
     # As at the end of many a run: no room was left for a draft.
     nothing = ("token_ids", "texts", "parents", "depths", "proposals", "dropped")
     for i, event in enumerate(events):
@@ -194,7 +213,7 @@ def test_next_and_previous_round_stop_at_the_ends() -> None:
 
 
 def test_at_full_speed_the_followed_round_changes_a_few_times_a_second() -> None:
-    events = synthetic_run(60, seed=2)
+    events = synthetic_run(60, seed=2, end="cancelled")
     source = live(events[:1])
     player = Player(source)
     followed = set()

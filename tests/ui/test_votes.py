@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from core.events import Combined, Event, RoundCompleted
+from core.events import Combined, Event, RoundCompleted, RunCompleted
 from tests.synthetic import DRAFTERS, MINIONS, Mechanisms, synthetic_run
 from ui.frame import Frame
 from ui.messages import run_lines
@@ -167,27 +167,76 @@ def test_estimates_are_those_behind_the_selected_round() -> None:
     assert plain["policy"] == "fixed" and not plain["estimates"] and not plain["reason"]
 
 
-def test_sums_of_drafting_ahead_are_those_of_the_events() -> None:
-    events = run("union", 20)
-    entries = [e for event in events if isinstance(event, RoundCompleted) for e in event.ahead]
-    ahead = shown(events, 3)["timeline"]["ahead"]
-    assert ahead["hits"] == sum(e.hit for e in entries) > 0
-    assert ahead["misses"] == sum(not e.hit for e in entries) > 0
-    assert ahead["saved"] == pytest.approx(sum(e.saved_ms for e in entries), abs=1e-3)
-    assert ahead["wasted"] == pytest.approx(sum(e.wasted_ms for e in entries), abs=1e-3)
-    assert picture_values(Frame(view=reduce_all(synthetic_run(3))))["timeline"]["ahead"] == {}
+def pipelined(pipeline: str, rounds: int = 20) -> list[Event]:
+    return synthetic_run(rounds, seed=5, mechanisms=Mechanisms(pipeline=pipeline))
 
 
-def test_only_what_was_drafted_before_the_round_is_a_hit_or_a_miss() -> None:
-    events = run("union", 20)
-    view = reduce_all(events)
+def of_rounds(events: list[Event]) -> list[RoundCompleted]:
+    return [event for event in events if isinstance(event, RoundCompleted)]
+
+
+@pytest.mark.parametrize("pipeline", ["ahead", "auto", "across"])
+def test_sums_of_drafting_ahead_are_those_of_the_events(pipeline: str) -> None:
+    events = pipelined(pipeline)
+    value = shown(events, 3)["timeline"]
+    told = {e.round: e.ahead for e in of_rounds(events) if e.ahead}
+    assert value["hits"].keys() == {str(number) for number in told}
+    every = tuple(entry for entries in told.values() for entry in entries)
+    for sums, entries in (
+        (value["ahead"], every),
+        *((value["hits"][str(number)], entries) for number, entries in told.items()),
+    ):
+        assert sums["hits"] == sum(e.hit for e in entries)
+        assert sums["misses"] == sum(not e.hit for e in entries)
+        assert sums["saved"] == pytest.approx(sum(e.saved_ms for e in entries), abs=1e-3)
+        assert sums["wasted"] == pytest.approx(sum(e.wasted_ms for e in entries), abs=1e-3)
+        assert sums["guessed"] == (pipeline != "across")
+    assert value["ahead"]["hits"] > 0
+    assert (value["ahead"]["misses"] > 0) == (pipeline != "across")
+    assert value["pipeline"] == pipeline
+
+
+def test_the_overlap_is_that_of_the_runs_figures() -> None:
+    for pipeline in ("off", "across", "ahead"):
+        events = pipelined(pipeline)
+        last = events[-1]
+        assert isinstance(last, RunCompleted)
+        overlap = shown(events, 3)["timeline"]["overlap"]
+        assert overlap == pytest.approx(last.stats.overlap_ratio, abs=1e-4)
+        assert (overlap > 0) == (pipeline == "ahead")
+
+
+def test_without_drafting_ahead_nothing_is_told_of_it() -> None:
+    value = picture_values(Frame(view=reduce_all(synthetic_run(3))))["timeline"]
+    assert value["ahead"] == value["hits"] == {} and value["pipeline"] == "off"
+    share = shown(pipelined("ahead"), 3)["timeline"]["share"]
+    assert value["share"]["ahead"] == 0 < share["ahead"]
+
+
+def test_drafting_ahead_is_a_hit_or_a_miss_as_the_next_round_tells() -> None:
+    seen_fates = set()
+    for pipeline in ("ahead", "auto"):
+        events = pipelined(pipeline)
+        bars = shown(events, 3)["timeline"]["bars"]
+        asked = {(e.round, a.drafter): a.hit for e in of_rounds(events) for a in e.ahead}
+        for event in of_rounds(events):
+            for k, span in enumerate(event.spans):
+                fate = bars[str(event.round)][str(k)]["a"]
+                hit = asked.get((event.round + 1, span.lane))
+                wanted = "open" if hit is None else "hit" if hit else "miss"
+                assert fate == (wanted if span.name == "ahead" else "")
+                seen_fates.add(fate)
+    assert seen_fates == {"", "hit", "miss", "open"}
+
+
+def test_a_draft_made_beside_another_request_is_a_hit_in_its_own_round() -> None:
+    events = pipelined("across")
     bars = shown(events, 3)["timeline"]["bars"]
-    for line in view.rounds:
-        fates = {entry.drafter: "hit" if entry.hit else "miss" for entry in line.ahead}
-        for k, span in enumerate(line.spans):
-            early = span.start_ms < line.begin_ms
-            wanted = fates.get(span.lane, "") if early else ""
-            assert bars[str(line.number)][str(k)]["a"] == wanted
+    for event in of_rounds(events):
+        early = {entry.drafter for entry in event.ahead}
+        for k, span in enumerate(event.spans):
+            drafted = span.lane in early and span.name == "draft"
+            assert bars[str(event.round)][str(k)]["a"] == ("hit" if drafted else "")
 
 
 def test_notes_are_told_with_their_round_as_far_as_one_has_come() -> None:

@@ -16,7 +16,6 @@ from gradio.components import Component
 
 from core.config import (
     LENGTHS,
-    PIPELINES,
     SpeculationConfig,
     parse_field,
 )
@@ -25,6 +24,7 @@ from ui.pages.menus import (
     combine_choices,
     draft_choices,
     idle_fields,
+    pipeline_choices,
     verify_choices,
     weights_choices,
 )
@@ -57,7 +57,7 @@ MEANINGS = {
     "max_speculation_length": "Upper bound for whoever decides the length.",
     "confidence_threshold": "A draft stops behind a token that its SSM scores under this.",
     "verify": "How the LLM accepts: by its best token, by its seeded draw, or by coins (mss).",
-    "pipeline": "Draft for other requests while the LLM verifies these (across).",
+    "pipeline": "What the drafters do while the LLM verifies: wait, or work for what comes.",
     "carry_over": "Keep what was learned about the drafters for the next run.",
     "record_top_k": "Alternatives kept for every node, for the inspector; 0 keeps none.",
 }
@@ -89,7 +89,7 @@ def _control(name: str, value: Any, drafter_names: Sequence[str], idle: str) -> 
         "speculation_length": whole_number,
         "max_speculation_length": whole_number,
         "confidence_threshold": (gr.Number, {"step": 0.05}),
-        "pipeline": (gr.Dropdown, {"choices": list(PIPELINES)}),
+        "pipeline": (gr.Dropdown, {"choices": pipeline_choices()}),
         "carry_over": (gr.Checkbox, {}),
         "record_top_k": whole_number,
     }

@@ -6,6 +6,7 @@ control changes, so that a combination which would not be lossless is refused be
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -170,6 +171,14 @@ def _sampling_controls(chat: bool) -> dict[str, Component]:
 
 def request_of(values: Sequence[Any]) -> Request:
     """Values of `Form.inputs` -> Request; ConfigError names the field."""
+    try:
+        return _request(values)
+    except ConfigError as error:
+        # An empty number box comes as None, which is no word for a visitor.
+        raise type(error)(re.sub(r"^(\w+) is None: ", r"\1 is empty: ", str(error))) from error
+
+
+def _request(values: Sequence[Any]) -> Request:
     count = len(SAMPLING_NAMES)
     prompt, rest = values[0], values[1:]
     given = dict(zip(SAMPLING_NAMES, rest[:count], strict=True))

@@ -7,9 +7,10 @@ Knows core's validity matrix and the fields' names; no component and no engine.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
-from core.choices import WEIGHTED_COMBINES
+from core.choices import PIPELINES, WEIGHTED_COMBINES
 from core.config import (
     COMBINES,
     DRAFTS,
@@ -22,9 +23,11 @@ from core.errors import ConfigError
 
 __all__ = [
     "FOLLOWERS",
+    "PIPELINING",
     "combine_choices",
     "draft_choices",
     "idle_fields",
+    "pipeline_choices",
     "verify_choices",
     "weights_choices",
 ]
@@ -41,6 +44,16 @@ FOLLOWERS = (
     "confidence_threshold",
 )
 """Fields that some choice of another field makes idle."""
+
+PIPELINING = MappingProxyType(
+    {
+        "off": "first draft, then verify",
+        "across": "draft for other requests while the LLM verifies this one",
+        "ahead": "guess what the LLM will accept and draft on from there while it verifies",
+        "auto": "ahead, switched on and off by what it measures to be faster",
+    }
+)
+"""What the drafters do during the LLM's pass, by the value of `pipeline`."""
 
 
 # -- menus --
@@ -90,6 +103,11 @@ def weights_choices(combine: str) -> Choices:
     moves = combine == "vote" or combine not in WEIGHTED_COMBINES
     still = f"paper (stays even: {combine} has no winner to reward)"
     return [(rule if rule != "paper" or moves else still, rule) for rule in WEIGHTS]
+
+
+def pipeline_choices() -> Choices:
+    """Ways of pipelining that there are, each with its meaning."""
+    return [(f"{name} ({PIPELINING[name]})", name) for name in PIPELINES]
 
 
 def _at(temperature: float, combine: str) -> str:

@@ -14,7 +14,7 @@ from ui.pages.fields import config_of
 from ui.pages.form import OWN, own_preset, preset_values
 from ui.pages.parts import notice_value
 
-__all__ = ["at_temperature", "preset_menu", "saved"]
+__all__ = ["at_temperature", "preset_menu", "saved", "still_means"]
 
 MAX_OWN = 40
 LONGEST_NAME = 60
@@ -34,16 +34,25 @@ def at_temperature(
     They follow where they still are what one of our presets means at some temperature. A field
     that the visitor has touched is never replaced, whatever the menu says.
     """
-    if name not in PRESETS:
-        return None
-    try:
-        now = config_of(shown)
-    except ConfigError:
-        return None
-    ours = [preset_values(name, t, names) for t in (0.0, 1.0)]
-    if now not in [config_of(values) for values in ours]:
+    if name not in PRESETS or not still_means(name, None, names, shown):
         return None
     return preset_values(name, temperature or 0.0, names)
+
+
+def still_means(
+    name: str, own: dict[str, Any] | None, names: Sequence[str], shown: Sequence[Any]
+) -> bool:
+    """Whether the fields are what the menu's entry stands for, at some temperature."""
+    if name == OWN:
+        return True
+    if name not in (*PRESETS, *(own or {})):
+        return False
+    try:
+        now = config_of(shown)
+        meant = [preset_values(name, t, names, own) for t in (0.0, 1.0)]
+        return now in [config_of(values) for values in meant]
+    except ConfigError:
+        return False
 
 
 def saved(

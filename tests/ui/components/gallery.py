@@ -16,7 +16,7 @@ from typing import Any
 import gradio as gr
 
 from core.events import Event
-from tests.synthetic import MINIONS, synthetic_run
+from tests.synthetic import MINIONS, Mechanisms, synthetic_run
 from tests.ui.components.samples import frames, hostile_values, large_tree, values_at
 from ui.components import (
     Figures,
@@ -58,6 +58,8 @@ def scenes() -> dict[str, Callable[[], dict[str, Any]]]:
         "lost": lambda: values_at(voted, 11, "combine"),
         "dial": lambda: values_at(minions_run("vote_tree"), 11),
         "pool": lambda: values_at(minions_run("log_pool"), 11),
+        "ahead": lambda: values_at(pipelined("ahead"), 4),
+        "across": lambda: values_at(pipelined("across"), 4),
         "plain": lambda: values_at(synthetic_run(rounds=5, seed=1, drafters=()), 2),
         "feeds": lambda: only_line_feeds(values_at(run, 4)),
         "hostile": hostile_values,
@@ -69,6 +71,12 @@ def scenes() -> dict[str, Callable[[], dict[str, Any]]]:
 def minions_run(combine: str) -> list[Event]:
     """A SYNTHETIC run with every mechanism at once, one of its drafters lost at the end."""
     return synthetic_run(30, seed=5, mechanisms=replace(MINIONS, combine=combine, loses=26))
+
+
+def pipelined(pipeline: str) -> list[Event]:
+    """A SYNTHETIC run of trees, drafted while the LLM verifies."""
+    uses = Mechanisms("union", "goodput" if pipeline == "ahead" else "fixed", pipeline)
+    return synthetic_run(20, seed=5, mechanisms=uses)
 
 
 def only_line_feeds(values: dict[str, Any]) -> dict[str, Any]:
@@ -153,6 +161,9 @@ SHOTS = (
     ("lost", 1280, "dark", False),
     ("dial", 1280, "light", False),
     ("pool", 390, "light", False),
+    ("ahead", 1280, "light", False),
+    ("ahead", 390, "dark", False),
+    ("across", 1280, "dark", False),
     ("draft", 1280, "light", False),
     ("combine", 1280, "dark", False),
     ("commit", 1920, "dark", False),

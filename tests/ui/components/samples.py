@@ -182,7 +182,10 @@ def hostile_values() -> dict[str, Any]:
             "bars": {
                 "0": {"0": {"lane": "0", "name": HOSTILE[1], "start": 0, "end": 1, "a": "hit"}}
             },
-            "ahead": {"hits": 1, "misses": 0, "saved": 1.0, "wasted": 0.5},
+            "pipeline": "ahead",
+            "overlap": 0.5,
+            "ahead": {"hits": 1, "misses": 0, "saved": 1.0, "wasted": 0.5, "guessed": True},
+            "hits": {"0": {"hits": 1, "misses": 0, "saved": 1.0, "wasted": 0.5}},
             "round": {"0": {"outcomes": 2, "p": 0.5, "hit": True, "saved": 1.0, "wasted": 0.5}},
             "rounds": {"0": {"ms": 1.0, "p": 2.0}},
             "sel": 0,

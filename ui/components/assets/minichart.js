@@ -1,5 +1,5 @@
-// Small charts of our own, in SVG: lines over the rounds, and columns of which one is chosen. For
-// pictures that hold a chart beside other things; the large charts are Plotly's (charts.js).
+// Small charts of our own, in SVG: lines over the rounds, columns up and down, and columns of which
+// one is chosen. For pictures that hold a chart beside other things; the large charts are Plotly's (charts.js).
 
 import { h, s, set } from "./dom.js";
 import { scaleOf, sizeOf } from "./measure.js";
@@ -13,8 +13,12 @@ export const dash = (slot) => DASHES[slot % DASHES.length];
 
 // lines: draw({series: [{name, label, color, dash, points: [[x, y], ...]}], sel, format, title, label,
 // robust}); robust cuts off what is far above the rest
-export function lineChart(panel, { select }) {
-  const chart = frame(panel, (value, place) => lines(value, place));
+export const lineChart = (panel, { select }) => selecting(frame(panel, lines), select);
+
+// up and down: draw({bars: [[x, above, below], ...], sel, format, title, label})
+export const upDownChart = (panel, { select }) => selecting(frame(panel, upsAndDowns), select);
+
+function selecting(chart, select) {
   chart.node.addEventListener("click", (event) => {
     const x = chart.at(event);
     if (x !== null) select(x);
@@ -24,7 +28,7 @@ export function lineChart(panel, { select }) {
 
 // columns: draw({columns: [{key, value, note}], chosen, title, format})
 export function columnChart(panel) {
-  return frame(panel, (value, place) => columns(value, place));
+  return frame(panel, columns);
 }
 
 function frame(panel, make) {
@@ -76,7 +80,7 @@ function lines({ series, sel, format, title, robust }, place) {
   const top = ceiling(most);
   const x = (round) => room.left + (last > first ? (round - first) / (last - first) : 0.5) * (room.right - room.left);
   const y = (value) => room.bottom - (Math.min(value, top) / top) * (room.bottom - room.top);
-  const parts = [...axes(room, top, y, format), ...rounds(first, last, x, room), heading(title, room)];
+  const parts = [...axes(room, [0, top / 2, top], y, format), ...rounds(first, last, x, room), heading(title, room)];
   if (sel >= first && sel <= last) {
     parts.push(s("line", { class: "ss-mini-sel", x1: x(sel), x2: x(sel), y1: room.top, y2: room.bottom }));
   }
@@ -85,8 +89,12 @@ function lines({ series, sel, format, title, robust }, place) {
   for (const [round, value] of points.filter(([, found]) => found > top)) {
     parts.push(text(`▲ ${format(value)}`, x(round), room.top - room.font * 0.55, room, { class: "ss-mini-end", "text-anchor": x(round) > room.width / 2 ? "end" : "start" }));
   }
-  const xs = (px) => Math.min(last, Math.max(first, Math.round(first + ((px - room.left) / Math.max(1, room.right - room.left)) * (last - first))));
-  return { parts, xs };
+  return { parts, xs: roundAt(first, last, room) };
+}
+
+// The round at so many pixels from the left.
+function roundAt(first, last, room) {
+  return (px) => Math.min(last, Math.max(first, Math.round(first + ((px - room.left) / Math.max(1, room.right - room.left)) * (last - first))));
 }
 
 function line({ color, dash: pattern, points, name }, x, y) {
@@ -112,13 +120,31 @@ function labels(series, room, x, y) {
   return ends.map((end) => text(end.one.label, end.x, end.y, room, { class: "ss-mini-end" }));
 }
 
+// -- up and down --
+
+// Two paths, however many rounds: a column above the middle line, another below it.
+function upsAndDowns({ bars, sel, format, title }, place) {
+  const [first, last] = [bars[0][0], bars[bars.length - 1][0]];
+  const top = ceiling(Math.max(...bars.flatMap(([, above, below]) => [above, below]), 1e-9));
+  const step = (place.right - place.left) / (last - first + 1);
+  const room = { ...place, left: place.left + step / 2, right: place.right - step / 2 };
+  const x = (round) => room.left + (last > first ? (round - first) / (last - first) : 0.5) * (room.right - room.left);
+  const y = (value) => (room.top + room.bottom) / 2 - (value / top) * ((room.bottom - room.top) / 2);
+  const half = Math.max(0.5, Math.min(step * 0.36, 30));
+  const path = (name, of) => s("path", { class: name, d: bars.map(([round, ...two]) => `M${(x(round) - half).toFixed(1)} ${y(0).toFixed(1)}V${y(of(two)).toFixed(1)}H${(x(round) + half).toFixed(1)}V${y(0).toFixed(1)}Z`).join("") });
+  const parts = [...axes(place, [-top, 0, top], y, (value) => format(Math.abs(value))), ...rounds(first, last, x, place), heading(title, place)];
+  if (sel >= first && sel <= last) parts.push(s("line", { class: "ss-mini-sel", x1: x(sel), x2: x(sel), y1: room.top, y2: room.bottom }));
+  parts.push(path("ss-mini-up", ([above]) => above), path("ss-mini-down", ([, below]) => -below));
+  return { parts, xs: roundAt(first, last, room) };
+}
+
 // -- columns --
 
 function columns({ columns: all, chosen, format, title }, place) {
   const top = ceiling(Math.max(...all.map(({ value }) => value), 1e-9));
   const y = (value) => place.bottom - (value / top) * (place.bottom - place.top);
   const step = (place.right - place.left) / all.length;
-  const parts = [...axes(place, top, y, format), heading(title, place)];
+  const parts = [...axes(place, [0, top / 2, top], y, format), heading(title, place)];
   all.forEach(({ key, value, note }, i) => {
     const mine = key === chosen;
     const left = place.left + i * step;
@@ -133,8 +159,8 @@ function columns({ columns: all, chosen, format, title }, place) {
 
 // -- what both have --
 
-function axes(place, top, y, format) {
-  return [0, top / 2, top].flatMap((value) => [
+function axes(place, values, y, format) {
+  return values.flatMap((value) => [
     s("line", { class: "ss-mini-grid", x1: place.left, x2: place.right, y1: y(value), y2: y(value) }),
     text(format(value), place.left - 6, y(value), place, { "text-anchor": "end", class: "ss-mini-tick" }),
   ]);
@@ -149,7 +175,7 @@ function rounds(first, last, x, place) {
 }
 
 function heading(title, place) {
-  return text(title, place.left, place.font * 0.7, place, { class: "ss-mini-title" });
+  return text(title, place.width < 30 * place.font ? 0 : place.left, place.font * 0.7, place, { class: "ss-mini-title" });
 }
 
 function text(words, x, y, place, attributes) {

@@ -78,7 +78,7 @@ function reset(value, { state, flow, text }) {
 
 function drawSurroundings(value, { prompt, old, caret, panel, state }) {
   const full = value.prompt ?? "";
-  setText(prompt, full.length > PROMPT_SHOWN ? `… ${full.slice(-PROMPT_SHOWN)}` : full);
+  setText(prompt, prose(full.length > PROMPT_SHOWN ? `… ${full.slice(-PROMPT_SHOWN)}` : full));
   setText(old, entries(value.old).map(([, chunk]) => chunk).join(""));
   caret.hidden = !value.run || Boolean(value.done);
   const count = Object.keys(value.tokens ?? {}).length;

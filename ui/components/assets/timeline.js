@@ -7,9 +7,9 @@ import { textWidth } from "./measure.js";
 import { drafters } from "./palette.js";
 import { ms, percent, prose, shorten } from "./text.js";
 
-const STAGES = [["draft", "drafting"], ["llm", "LLM pass"], ["prefill", "prefill"], ["combine", "combine"], ["verify", "verify"], ["commit", "commit"], ["other", "other"]];
+const STAGES = [["draft", "drafting"], ["ahead", "drafting ahead"], ["llm", "LLM pass"], ["prefill", "prefill"], ["combine", "combine"], ["verify", "verify"], ["commit", "commit"], ["other", "other"]];
 const PATTERNS = { draft: "", catch_up: "/", forward: "", prefill: "x", combine: "", verify: "", commit: "" };
-const FATES = { hit: "<br>drafted ahead: a hit", miss: "<br>drafted ahead: a miss" };
+const FATES = { hit: "<br>drafted ahead: a hit", miss: "<br>drafted ahead: a miss", open: "<br>drafted ahead: no round has asked for it" };
 const MANY = 400;
 const SPANS = [[1, "1 round"], [5, "5 rounds"], [Infinity, "All"]];
 
@@ -94,15 +94,18 @@ function figure(value, look, view) {
   // Hundreds of rounds side by side are thinner than a border or a hatch.
   const many = view.span === Infinity && bars.length > MANY;
   const pale = many ? 0.85 : 0.55;
+  const colorOf = (bar) => colors.get(String(bar.lane)) ?? look.muted;
+  const ahead = (bar) => bar.name === "ahead" && !many;
   const trace = {
     type: "bar", orientation: "h", base: bars.map((bar) => bar.start), x: bars.map((bar) => bar.end - bar.start),
     y: bars.map((bar) => Number(bar.lane)), width: 0.74, constraintext: "none",
     text: bars.map((bar) => MARKS[bar.a] ?? ""), textposition: "inside", insidetextanchor: "middle", textangle: 0, cliponaxis: true,
-    textfont: { color: look.panel, size: 13 * look.scale },
+    textfont: { color: bars.map((bar) => (ahead(bar) ? look.ink : look.panel)), size: 13 * look.scale },
+    // Drafting ahead is an outline, hatched where it was of use.
     marker: {
-      color: bars.map((bar) => colors.get(String(bar.lane)) ?? look.muted), opacity: bars.map((bar) => (chosen(bar) || value.sel < 0 ? 1 : pale)),
-      line: { color: bars.map((bar) => (chosen(bar) ? look.ink : look.panel)), width: bars.map((bar) => (chosen(bar) ? 1.5 : many ? 0 : 0.5)) },
-      pattern: { shape: bars.map((bar) => (many ? "" : PATTERNS[bar.name] ?? "")), solidity: 0.35, fgcolor: look.panel },
+      color: bars.map((bar) => (ahead(bar) && bar.a !== "hit" ? look.panel : colorOf(bar))), opacity: bars.map((bar) => (chosen(bar) || value.sel < 0 ? 1 : pale)),
+      line: { color: bars.map((bar) => (ahead(bar) ? colorOf(bar) : chosen(bar) ? look.ink : look.panel)), width: bars.map((bar) => (ahead(bar) ? 2 : chosen(bar) ? 1.5 : many ? 0 : 0.5)) },
+      pattern: { shape: bars.map((bar) => (many ? "" : ahead(bar) && bar.a === "hit" ? "\\" : PATTERNS[bar.name] ?? "")), solidity: 0.3, bgcolor: look.panel },
     },
     customdata: bars.map((bar) => [bar.round, prose(bar.name).replace("_", " "), ms(bar.end - bar.start), bar.start, prose(value.lanes[bar.lane]), bar.round + 1, FATES[bar.a] ?? ""]),
     hovertemplate: "<b>%{customdata[4]}</b>: %{customdata[1]}, %{customdata[2]}<br>round %{customdata[5]}, from %{customdata[3]:.2f} ms%{customdata[6]}<extra></extra>",
@@ -173,7 +176,7 @@ function drawShare(value, view) {
 
 function table(value) {
   const rows = entries(value.bars).flatMap(([round, spans]) => entries(spans).map(([, span]) => [
-    Number(round) + 1, value.lanes?.[span.lane] ?? span.lane, span.name.replace("_", " "), span.start.toFixed(2), (span.end - span.start).toFixed(2), span.a ?? "",
+    Number(round) + 1, value.lanes?.[span.lane] ?? span.lane, span.name.replace("_", " "), span.start.toFixed(2), (span.end - span.start).toFixed(2), span.a === "open" ? "not asked for" : span.a ?? "",
   ]));
   return { caption: "What every worker did, round by round", head: ["round", "lane", "stage", "start (ms)", "duration (ms)", "drafted ahead"], rows };
 }

@@ -1,0 +1,173 @@
+"""What events are made of: frozen, slotted values with plain fields, each a small table of its own.
+
+Knows no event and no run; nodes, drafters and times are told as in core/events.py, from where
+other modules import these names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = [
+    "Ahead",
+    "DraftRecord",
+    "Estimate",
+    "ModelInfo",
+    "ProposalRecord",
+    "RunStats",
+    "Span",
+    "TopK",
+    "Trial",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A stage's stretch of time. `lane` is a drafter's name, `combine`, `llm`, `verify` or
+    `commit`.
+
+    `name` is the stage: `draft`, `catch_up`, `combine`, `forward`, `verify`, `commit`, `prefill`;
+    `ahead` is drafting for the next round beside this one's `forward`.
+    """
+
+    lane: str
+    name: str
+    start_ms: float
+    end_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """One loaded model. `role` is `llm` or `ssm`; `parameters` counts each tied weight once."""
+
+    name: str
+    role: str
+    parameters: int
+    architecture: str
+    vocab_size: int
+    context_length: int
+    dtype: str
+    device: str
+
+
+@dataclass(frozen=True, slots=True)
+class DraftRecord:
+    """What one drafter drafted in one round, as a tree of its own; tuples run parallel.
+
+    `scores`: its unprocessed, calibrated probability of each token; `qs`: the probability with
+    which each was drawn (1 for a deterministic proposal); `ranks`: draw order among siblings.
+    `drafted_ahead`: the draft was made during the previous verification.
+    """
+
+    drafter: str
+    token_ids: tuple[int, ...]
+    texts: tuple[str, ...]
+    parents: tuple[int, ...]
+    depths: tuple[int, ...]
+    scores: tuple[float, ...]
+    qs: tuple[float, ...]
+    ranks: tuple[int, ...]
+    drafted_ahead: bool
+    spans: tuple[Span, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ProposalRecord:
+    """One drafter's proposal of one node of the combined tree."""
+
+    drafter: str
+    score: float
+    q: float
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One accept-or-reject decision at `node`, in the order made.
+
+    `p` is the LLM's probability of the token at that moment (after earlier residuals), `q` the
+    proposal's. For `greedy` and `match` there is one trial a child, with q = 1.
+    """
+
+    node: int
+    drafter: str
+    p: float
+    q: float
+    accepted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TopK:
+    """The most probable tokens after `node` (-1: after the root) under `source` (`llm` or a
+    drafter).
+
+    The LLM's probabilities are processed (temperature, top-k, top-p; at temperature 0, where that
+    is one-hot, the plain softmax), a drafter's are its plain softmax, neither coupled nor
+    calibrated.
+    """
+
+    node: int
+    source: str
+    token_ids: tuple[int, ...]
+    texts: tuple[str, ...]
+    probabilities: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What a length controller expects of drafting `length` steps and verifying `nodes` nodes:
+    committed `tokens` in a round of `ms` milliseconds."""
+
+    length: int
+    nodes: int
+    tokens: float
+    ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """What came of one drafter's drafts for this round, made during the last verification.
+
+    It drafted behind `outcomes` guesses of what would be committed, which together had
+    `probability`; `hit` if one came true. `saved_ms`: drafting that this round need not wait for;
+    `wasted_ms`: drafting for what did not come true.
+    """
+
+    drafter: str
+    outcomes: int
+    probability: float
+    hit: bool
+    saved_ms: float
+    wasted_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class RunStats:
+    """The figures of one run.
+
+    `num_accepted_tokens`: drafted tokens that were emitted. `num_draft_tokens`: sum over rounds of
+    the verified tree's depth, less what EOS, a stop string or the limit cut off.
+    `num_verified_nodes`: sum of tree sizes. `acceptance_histogram[j]`: rounds that accepted j.
+    `acceptance_rate_per_position[i]`: share of rounds that accepted more than i. `overlap_ratio`:
+    time the LLM and a drafter were both busy, over the LLM's busy time. `tokens_per_second`:
+    emitted tokens over the time from the end of the prefill to the end. Times are milliseconds;
+    `ttft_ms` starts when the request leaves the queue.
+    """
+
+    num_new_tokens: int = 0
+    num_rounds: int = 0
+    num_accepted_tokens: int = 0
+    num_draft_tokens: int = 0
+    num_verified_nodes: int = 0
+    draft_acceptance_rate: float = 0.0
+    mean_acceptance_length: float = 0.0
+    acceptance_histogram: tuple[int, ...] = ()
+    acceptance_rate_per_position: tuple[float, ...] = ()
+    draft_ms: float = 0.0
+    verify_ms: float = 0.0
+    prefill_ms: float = 0.0
+    overlap_ratio: float = 0.0
+    tokens_per_second: float = 0.0
+    ttft_ms: float = 0.0
+    queue_ms: float = 0.0
+    total_ms: float = 0.0

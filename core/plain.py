@@ -1,0 +1,53 @@
+"""Dataclasses to plain values and back, by their annotations: what a trip through JSON needs.
+
+Knows no class by name: fields may be plain values, dicts of those, dataclasses, and tuples of any
+of these.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from core.errors import ConfigError
+
+__all__ = ["from_plain", "to_plain"]
+
+
+def to_plain(value: Any) -> dict[str, Any]:
+    """A dataclass's fields as JSON's own types plus tuples, dataclasses within it too."""
+    return dataclasses.asdict(value)
+
+
+def from_plain(cls: type[Any], values: Mapping[str, Any]) -> Any:
+    """The inverse of `to_plain`: lists become tuples where the annotation says so.
+
+    Raises ConfigError on a field that `cls` does not have.
+    """
+    hints = _hints(typing.cast("typing.Hashable", cls))
+    unknown = sorted(set(values) - set(hints))
+    if unknown:
+        raise ConfigError.of("field", unknown[0], f"one of {', '.join(hints)} in {cls.__name__}")
+    return cls(**{name: _restored(hints[name], value) for name, value in values.items()})
+
+
+@cache
+def _hints(cls: Any) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
+
+
+def _restored(hint: Any, value: Any) -> Any:
+    origin = typing.get_origin(hint)
+    if dataclasses.is_dataclass(hint):
+        return from_plain(typing.cast("type[Any]", hint), value)
+    if origin is tuple:
+        args = typing.get_args(hint)
+        if len(args) == 2 and args[1] is Ellipsis:
+            return tuple(_restored(args[0], item) for item in value)
+        return tuple(_restored(arg, item) for arg, item in zip(args, value, strict=True))
+    if hint is float and isinstance(value, int):
+        return float(value)
+    return value

@@ -1,0 +1,181 @@
+"""Votes, lengths and drafting ahead in a real Chromium: what is drawn is the value."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.ui.components.conftest import turn
+from tests.ui.components.gallery import scenes
+from tests.ui.components.test_drawn import TREE_NODES, shown
+
+pytestmark = pytest.mark.browser
+
+Show = Callable[..., Any]
+
+
+def near(texts: list[str], numbers: list[float], within: float = 0.006) -> bool:
+    return [float(text) for text in texts] == pytest.approx(numbers, abs=within)
+
+
+def test_a_vote_is_drawn_with_its_masses_weights_and_winner(show: Show) -> None:
+    value = scenes()["vote"]()["proposals"]
+    page = show("vote")
+    panel = page.locator("#picture-proposals")
+    chips = [chip for row in value["rows"].values() for chip in row.values()]
+    masses = panel.locator(".ss-chip-mass").all_text_contents()
+    order = [
+        token
+        for row in value["rows"].values()
+        for token in sorted(row.values(), key=lambda token: token["depth"])
+    ]
+    assert near([text.split()[1] for text in masses], [token["mass"] for token in order])
+    assert panel.locator(".ss-chip[data-dropped]").count() == sum(not c["in_tree"] for c in chips)
+    won = panel.locator(".ss-won:not([hidden])")
+    assert won.count() == 1 and won.text_content() == "★ won"
+    assert value["drafters"][value["winner"]]["name"] in panel.locator("tr[data-won]").inner_text()
+    stars = panel.locator(".ss-chip[data-won]").all_text_contents()
+    assert len(stars) == value["kept"]["nodes"] and all("★" in text for text in stars)
+    assert panel.locator(".ss-vote-said").text_content() == value["sentence"]
+    weights = panel.locator(".ss-weight-number").all_text_contents()
+    assert near([text.split(" ")[0] for text in weights], list(value["weights"].values()))
+    assert near([text.split(" ")[-1] for text in weights], list(value["after"].values()))
+    assert panel.locator(".ss-mini-line").count() == 3
+    ends = panel.locator(".ss-mini-end").all_text_contents()
+    assert sorted(ends) == ["A", "B", "C"], "not told by colour alone"
+    dashes = panel.locator(".ss-mini-line").evaluate_all(
+        "nodes => nodes.map((node) => node.getAttribute('stroke-dasharray'))"
+    )
+    assert len(set(dashes)) == 3
+
+
+def test_without_a_vote_the_panel_is_as_it_was(show: Show) -> None:
+    panel = show("verify").locator("#picture-proposals")
+    hidden = (".ss-won", ".ss-dial", ".ss-vote-said", ".ss-mini", ".ss-weight", ".ss-chip-mass")
+    for part in hidden:
+        assert not any(panel.locator(part).evaluate_all("all => all.map((n) => !n.hidden)")), part
+
+
+def test_the_dial_and_the_pool_say_what_they_kept(show: Show) -> None:
+    page = show("dial")
+    panel = page.locator("#picture-proposals")
+    kept = scenes()["dial"]()["proposals"]["kept"]
+    words = panel.locator(".ss-dial-words").text_content()
+    assert words.startswith(f"{kept['nodes']} of {kept['all']} nodes kept")
+    track = panel.locator(".ss-dial-track").bounding_box()["width"]
+    fill = panel.locator(".ss-dial-fill").bounding_box()["width"]
+    wanted = (kept["nodes"] - kept["longest"]) / (kept["all"] - kept["longest"])
+    assert fill / track == pytest.approx(wanted, abs=0.03)
+    turn(page, "pool")
+    rows = scenes()["pool"]()["proposals"]["rows"]
+    assert panel.locator(".ss-dial").is_hidden()
+    assert panel.locator(".ss-chip-mass").count() == sum(len(row) for row in rows.values())
+    assert "∏" in panel.locator(".ss-chip-mass").first.text_content()
+
+
+def test_what_lost_the_vote_is_dotted_in_the_tree_once_and_whoever_drafted_it(show: Show) -> None:
+    value = scenes()["lost"]()["tree"]
+    drawn = show("lost").evaluate(TREE_NODES)
+    lost = {key[1:]: node for key, node in drawn.items() if key.startswith("d")}
+    assert set(lost) == set(value["dropped"]) and lost
+    for key, told in value["dropped"].items():
+        assert lost[key]["kind"] == "dropped" and lost[key]["text"] == shown(told["t"])
+        assert lost[key]["by"] == "".join("ABC"[int(drafter)] for drafter in told["by"])
+
+
+def test_the_controllers_estimates_are_columns_with_the_next_length_marked(show: Show) -> None:
+    value = scenes()["vote"]()["lengths"]
+    panel = show("vote").locator("#picture-lengths")
+    assert value["reason"] in panel.locator(".ss-choice-said").text_content()
+    heights = panel.locator(".ss-mini-col").evaluate_all(
+        "nodes => nodes.map((node) => Number(node.getAttribute('height')))"
+    )
+    speeds = [told["tps"] for told in value["estimates"].values()]
+    assert [h / max(heights) for h in heights] == pytest.approx([s / max(speeds) for s in speeds])
+    chosen = panel.locator(".ss-mini-col").evaluate_all(
+        "nodes => nodes.findIndex((node) => node.classList.contains('ss-mini-chosen'))"
+    )
+    assert str(chosen) == str(value["next"])
+    assert panel.locator(".ss-mini-end").text_content() == f"▸{value['next']}"
+
+
+def test_hits_misses_and_predictions_stand_at_the_lanes(show: Show) -> None:
+    value = scenes()["ahead"]()["timeline"]
+    page = show("ahead")
+    panel = page.locator("#picture-timeline")
+    words = panel.locator(".ss-ahead-sums").text_content()
+    ahead = value["ahead"]
+    assert f"{ahead['hits']} hits (✓) and {ahead['misses']} misses (✗)" in words
+    assert f"{ahead['saved']:.1f} ms saved, {ahead['wasted']:.1f} ms wasted" in words
+    assert f"for {100 * value['overlap']:.0f} % of the LLM's time a drafter worked too" in words
+    assert panel.locator(".ss-ahead-what").text_content().startswith("A hit: the LLM wrote")
+    assert panel.locator(".ss-ahead-key").is_visible()
+    own = value["rounds"][str(value["sel"])]
+    told = panel.locator(".ss-ahead-predicted").text_content()
+    times = re.search(r"predicted ([\d.]+) ms, measured ([\d.]+) ms", told)
+    assert times and near(list(times.groups()), [own["p"], own["ms"]], 0.051)
+    check_marks(page, value)
+    panel.get_by_role("button", name="Show 5 rounds around").click()
+
+
+def check_marks(page: Any, value: dict[str, Any]) -> None:
+    """Every bar with its mark; only drafting ahead is an outline."""
+    page.wait_for_function("document.querySelector('.ss-timeline .ss-plot')?.data")
+    page.get_by_role("button", name="Show every round").click()
+    spans = [span for told in value["bars"].values() for span in told.values()]
+    plot = "document.querySelector('.ss-timeline .ss-plot')"
+    page.wait_for_function(f"{plot}.data[0].base.length === {len(spans)}")
+    marks = page.evaluate(f"{plot}.data[0].text")
+    assert marks == [{"hit": "✓", "miss": "✗"}.get(span["a"], "") for span in spans]
+    assert {"✓", "✗", ""} == set(marks)
+    hollow, hatched = page.evaluate(
+        f"""() => {{ const {{ color, pattern }} = {plot}.data[0].marker;
+        const panel = getComputedStyle({plot}.closest('.ss-panel')).backgroundColor;
+        return [color.map((own) => own === panel),
+          pattern.shape.map((own) => own === "\\\\")]; }}"""
+    )
+    fates = [(span["name"] == "ahead", span["a"]) for span in spans]
+    assert hollow == [ahead and fate != "hit" for ahead, fate in fates]
+    assert hatched == [ahead and fate == "hit" for ahead, fate in fates]
+
+
+def test_saved_and_wasted_time_stand_round_by_round(show: Show) -> None:
+    hits = scenes()["ahead"]()["timeline"]["hits"]
+    panel = show("ahead").locator("#picture-timeline")
+    paths = [
+        panel.locator(f".ss-mini-{way}").get_attribute("d").split("Z")[:-1]
+        for way in ("up", "down")
+    ]
+    numbers = [[[float(n) for n in re.findall(r"[\d.]+", one)] for one in path] for path in paths]
+    up = [zero - tip for _, zero, tip, _, _ in numbers[0]]
+    down = [tip - zero for _, zero, tip, _, _ in numbers[1]]
+    drawn = [*up, *down]
+    told = [sums["saved"] for sums in hits.values()] + [sums["wasted"] for sums in hits.values()]
+    scale = max(drawn) / max(told)
+    assert drawn == pytest.approx([scale * time for time in told], abs=0.2)
+
+
+def test_drafting_across_requests_is_told_without_guesses(show: Show) -> None:
+    value = scenes()["across"]()["timeline"]
+    panel = show("across").locator("#picture-timeline")
+    words = panel.locator(".ss-ahead-sums").text_content()
+    assert f"{value['ahead']['hits']} drafts (✓)" in words and "another request" in words
+    assert f"{value['ahead']['saved']:.1f} ms of drafting hidden" in words
+    assert (
+        not panel.locator(".ss-ahead-what, .ss-ahead-key, .ss-mini-up").filter(visible=True).count()
+    )
+
+
+def test_a_note_is_marked_in_the_text_and_told_on_hover(show: Show) -> None:
+    value = scenes()["vote"]()["strip"]
+    page = show("vote")
+    noted = page.locator("#picture-strip .ss-round[data-noted]")
+    assert [noted.nth(i).get_attribute("data-r") for i in range(noted.count())] == list(
+        value["notes"]
+    )
+    noted.first.locator(".ss-tok").first.hover()
+    tip = page.locator("#ss-tip").text_content()
+    assert "drafter ssm-stories failed" in tip and "noted" in tip

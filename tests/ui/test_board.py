@@ -1,0 +1,66 @@
+"""Handlers of every board: buttons, selections, speeds, the notice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from storage import RunStore
+from tests.ui.boards import context, live_of, notice_of, press, run
+from ui.pages.board import moved, paced, played, selected, told_again
+from ui.pages.running import started
+from ui.session import Desk
+
+
+def test_every_button_answers_before_there_is_a_run(store: RunStore) -> None:
+    board = live_of(context(store)).board
+    for name in ("step-back", "step", "round-previous", "round-next", "follow"):
+        assert len(moved(board, Desk(), name)) == len(board.outputs)
+    assert len(list(played(board, Desk(), "full", 2.0, True))) == 1
+    assert len(list(paced(board, Desk(), "slow", 2.0))) == 1
+
+
+@pytest.mark.parametrize(
+    "data", [{}, {"round": "3"}, {"round": 10**9}, {"round": 1, "node": "x"}, {"round": None}]
+)
+def test_selections_from_a_browser_are_not_trusted(store: RunStore, data: Any) -> None:
+    made = context(store)
+    live, desk = live_of(made), Desk()
+    run(live, desk)
+    values = selected(live.board, desk, data)
+    assert "error" not in notice_of(values, 0)
+    good = selected(live.board, desk, {"round": 2, "node": 1})
+    names = list(live.board.pictures)
+    tree = good[1 + names.index("tree")]
+    assert tree["round"] == 2 and tree["node"] == 1
+    for name in ("strip", "lengths", "timeline"):
+        assert good[1 + names.index(name)]["sel"] == 2
+
+
+def test_from_the_start_plays_a_finished_run_again_slowly(store: RunStore) -> None:
+    live, desk = live_of(context(store)), Desk()
+    run(live, desk)
+    frames = list(played(live.board, desk, "full", 20.0, True))
+    assert len(frames) > 4 and "Finished" in notice_of(frames[-1], 0)
+    assert "Engine finished, you are at round" in notice_of(frames[1], 0)
+
+
+def test_a_bad_pace_is_told(store: RunStore) -> None:
+    live, desk = live_of(context(store)), Desk()
+    words = "rounds_per_second is 0: a number from 0.05 to 100"
+    assert words in notice_of(list(started(live, desk, replace(press(), pace=("slow", 0))))[-1])
+    assert words in notice_of(list(paced(live.board, desk, "slow", 0))[-1], 0)
+    assert words in notice_of(list(played(live.board, desk, "slow", 0, True))[-1], 0)
+
+
+def test_the_page_says_that_the_log_is_paused(store: RunStore) -> None:
+    live, desk = live_of(context(store)), Desk()
+    status = SimpleNamespace(paused=True, reason="disk is full", waiting=7, dropped=0)
+    object.__setattr__(live.board.context, "store", SimpleNamespace(status=lambda: status))
+    values = live.board.values(desk)
+    assert "The log is paused: disk is full" in notice_of(values, 0) and values[0]["again"]
+    status.paused = False
+    assert "paused" not in str(told_again(live.board, desk)), "it is told only while it is so"

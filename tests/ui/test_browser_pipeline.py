@@ -1,0 +1,145 @@
+"""The whole page on the bundled models in a real Chromium: what the panels show of lengths, lanes,
+overlap and drafts made ahead equals what the store recorded."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from core.choices import PIPELINES
+from tests.ui.decoded import Recorded, choose, close, decode, finished, number_in, prepare, recorded
+from tests.ui.sites import OpenPage, overflows, ready, said, shot
+from ui.context import Context
+from ui.pages.menus import pipeline_choices
+
+pytestmark = pytest.mark.browser
+
+LABELS = {name: label for label, name in pipeline_choices()}
+
+
+def check_sums(page: Any, run: Recorded) -> None:
+    """The sums of what was drafted ahead, and the overlap, are those of the events."""
+    entries = [entry for completed in run.completed for entry in completed.ahead]
+    told = page.locator("#live-timeline .ss-ahead-sums")
+    if not entries:
+        assert told.is_hidden() or "none to draft for" in told.inner_text()
+        return
+    words = told.inner_text()
+    hits, saved = sum(entry.hit for entry in entries), sum(entry.saved_ms for entry in entries)
+    if not any(entry.outcomes for entry in entries):
+        assert f"another request: {hits} draft" in words
+        assert time_in(words, "of drafting hidden") == pytest.approx(saved, abs=0.06)
+        return
+    assert f"Drafted ahead: {hits} hit" in words
+    assert f"and {len(entries) - hits} miss" in words
+    wasted = sum(entry.wasted_ms for entry in entries)
+    assert time_in(words, "saved") == pytest.approx(saved, abs=0.06)
+    assert time_in(words, "wasted") == pytest.approx(wasted, abs=0.06)
+    assert f"for {100 * run.stats.overlap_ratio:.0f} % of the LLM's time" in words
+
+
+def time_in(words: str, before: str) -> float:
+    """The milliseconds that stand before a word."""
+    found = re.search(rf"([\d.]+) (ms|s) {before}", words)
+    assert found, words
+    return float(found[1]) * (1000 if found[2] == "s" else 1)
+
+
+def check_round(page: Any, run: Recorded, number: int) -> None:
+    """What came of the drafts made ahead for one round, drafter by drafter."""
+    words = page.locator("#live-timeline .ss-ahead-round").inner_text()
+    parts = words.removeprefix(f"Round {number + 1}: ").split("; ")
+    assert len(parts) == len(run.completed[number].ahead)
+    for part, entry in zip(parts, run.completed[number].ahead, strict=True):
+        assert part.startswith(f"{entry.drafter} ")
+        if entry.outcomes:
+            assert ("hit" in part) == entry.hit and f"({entry.outcomes} guess" in part
+        if entry.hit:
+            word = "saved" if entry.outcomes else "hidden"
+            assert time_in(part, word) == pytest.approx(entry.saved_ms, abs=0.06)
+
+
+def check_lanes(page: Any, run: Recorded, number: int) -> None:
+    """The bars of the selected round are its spans."""
+    plot = "document.querySelector('#live-timeline .ss-plot')"
+    page.wait_for_function(f"{plot}.data?.[0].customdata.some((bar) => bar[0] === {number})")
+    bars = page.evaluate(
+        f"""() => {{ const trace = {plot}.data[0];
+        return trace.base.map((start, i) => [trace.customdata[i][0], start, trace.x[i]])
+          .filter((bar) => bar[0] === {number}).map((bar) => bar.slice(1)); }}"""
+    )
+    spans = [s for s in run.completed[number].spans if s.name != "prefill"]
+    assert len(bars) >= len(spans)
+    starts = sorted(start for start, _ in bars)[-len(spans) :]
+    assert starts == pytest.approx(sorted(s.start_ms for s in spans), abs=2e-3)
+
+
+def test_best_shows_estimates_reason_and_prediction_as_recorded(
+    real: tuple[str, Context], browser_page: OpenPage
+) -> None:
+    page = ready(browser_page(real[0]))
+    decode(page, "best")
+    run = recorded(real[1])
+    assert run.started.config["speculation"]["length"] == "goodput"
+    number = max(range(len(run.completed)), key=lambda r: len(run.completed[r].estimates))
+    choose(page, number)
+    completed = run.completed[number]
+    panel = page.locator("#live-lengths")
+    reason = panel.locator(".ss-choice-said").inner_text()
+    assert completed.length_reason.replace("->", "→") in reason
+    columns = panel.locator(".ss-mini-col title").all_text_contents()
+    assert len(columns) == len(completed.estimates) > 1
+    for text, estimate in zip(columns, completed.estimates, strict=True):
+        speed = 1000 * estimate.tokens / estimate.ms
+        length, tokens = text.split(" tokens in ")[0].split(": ")
+        assert length == f"length {estimate.length}" and close(tokens, estimate.tokens)
+        assert number_in(text.split(", ")[1]) == pytest.approx(speed, abs=0.06)
+    chosen = panel.locator(".ss-mini-chosen title").text_content()
+    assert chosen.startswith(f"length {completed.next_speculation_length}:")
+    check_sums(page, run)
+    told = page.locator("#live-timeline .ss-ahead-predicted").inner_text()
+    predicted = re.search(r"predicted ([\d.]+) ms", told)
+    assert predicted and float(predicted[1]) == pytest.approx(completed.predicted_ms, abs=0.06)
+    check_lanes(page, run, number)
+    shot(page, "best-1280-light")
+
+
+@pytest.mark.parametrize("pipeline", [name for name in PIPELINES if name != "off"])
+def test_a_request_by_itself_shows_what_was_drafted_beside_its_passes(
+    real: tuple[str, Context], browser_page: OpenPage, pipeline: str
+) -> None:
+    page = ready(browser_page(real[0]))
+    decode(page, "specinfer", pipeline=LABELS[pipeline])
+    run = recorded(real[1])
+    assert run.started.config["speculation"]["pipeline"] == pipeline
+    check_sums(page, run)
+    number = next((c.round for c in run.completed if c.ahead), len(run.completed) - 2)
+    choose(page, number)
+    if run.completed[number].ahead:
+        check_round(page, run, number)
+    check_lanes(page, run, number)
+    shot(page, f"pipeline-{pipeline}-1280-light")
+
+
+def test_of_two_requests_at_once_the_overlap_is_the_recorded_one(
+    real: tuple[str, Context], browser_page: OpenPage
+) -> None:
+    first, second = (ready(browser_page(real[0], width=width)) for width in (1280, 390))
+    prepare(first, "minions", tokens=400)
+    first.get_by_label("ignore_eos").check()
+    prepare(second, "minions")
+    first.click("#live-run")
+    said(first, "Writing: ")
+    second.click("#live-run")
+    finished(second)
+    run = recorded(real[1])
+    first.click("#live-stop")
+    ahead = [completed.round for completed in run.completed if completed.ahead]
+    assert ahead, "both drafted and verified at once"
+    check_sums(second, run)
+    choose(second, ahead[-1])
+    check_round(second, run, ahead[-1])
+    assert not overflows(second)
+    shot(second, "across-390-light")
