@@ -7,6 +7,7 @@ import importlib.metadata
 import platform
 from datetime import UTC, datetime
 
+from core.choices import NOT_AHEAD
 from core.events import RunCancelled, RunCompleted, RunFailed, RunStarted
 from core.models.loading import LoadedModels
 from core.sequence import Sequence
@@ -90,6 +91,12 @@ def _warnings(sequence: Sequence, dtype: str) -> tuple[str, ...]:
         )
     if not sequence.speculation.drafters:
         warnings.append("no drafters: this is plain decoding")
+    speculation = sequence.speculation
+    if speculation.pipeline == "ahead" and speculation.combine in NOT_AHEAD:
+        warnings.append(
+            f"pipeline=ahead does nothing with combine={speculation.combine}: its SSMs draft one "
+            "tree together, and begin it when the round begins"
+        )
     return tuple(warnings)
 
 

@@ -9,6 +9,7 @@ __all__ = [
     "COMBINES",
     "DRAFTS",
     "LENGTHS",
+    "NOT_AHEAD",
     "PIPELINES",
     "PRESETS",
     "SAMPLED_DRAFTS",
@@ -28,6 +29,8 @@ PRESETS = ("autoregressive", "sequence", "specinfer", "specinfer-paper", "minion
 
 SAMPLED_DRAFTS = ("sampled", "sampled_iid")
 WEIGHTED_COMBINES = ("vote", "vote_tree", "log_pool")
+# One tree drafted by all SSMs together is not begun behind guesses.
+NOT_AHEAD = ("log_pool",)
 
 
 def lossless_rules(draft: str, temperature: float, combine: str = "union") -> tuple[str, ...]:

@@ -24,7 +24,7 @@ from core.intake import prepare
 from core.length import make_policy
 from core.models.language_model import Feed, chain
 from core.models.loading import LoadedModels
-from core.pipeline import Job, Lane, Pools, Up, modes_of, watch
+from core.pipeline import Job, Lane, Pools, Up, modes_of, run_of, watch
 from core.record import Recorder
 from core.sampling import Target
 from core.sequence import Sequence, Timed
@@ -118,7 +118,7 @@ class Engine:
         jobs: list[Job] = []
         if up.meanwhile:
             jobs.append(lambda _: self._drafting.draft(up.meanwhile))
-        ahead = [turn for turn in up.turns if modes[turn.live.sequence.run_id] == "ahead"]
+        ahead = [turn for turn in up.turns if modes[run_of(turn.live)] == "ahead"]
         if ahead:
             jobs.append(Foresight(self._drafting.ssms, ahead))
         return jobs

@@ -16,13 +16,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from core.ahead import Done, hidden_ms
+from core.choices import NOT_AHEAD
 from core.costs import Costs
 from core.events import Ahead
 from core.metrics import LLM_LANE, union_ms
 from core.sequence import Timed
 from core.turn import Live, Turn
 
-__all__ = ["Job", "Lane", "Pools", "Up", "due", "modes_of", "watch"]
+__all__ = ["Job", "Lane", "Pools", "Up", "due", "modes_of", "run_of", "watch"]
 
 Job = Callable[[Done], None]
 """What the drafting thread does beside a pass; `Done` tells it that the pass has ended."""
@@ -118,22 +119,27 @@ def due(live: Live) -> Turn:
 
 
 def modes_of(live: Many[Live], costs: Costs) -> dict[str, str]:
-    """How each run is pipelined in this round; `auto` as its switch stands."""
-    kind = _kind(live)
-    automatic = kind if costs.pipelining[kind].on else "off"
-    asked = {run_of(one): one.sequence.speculation.pipeline for one in live}
-    return {run: automatic if mode == "auto" else mode for run, mode in asked.items()}
+    """How each run is pipelined in this round: `off`, `across` or `ahead`; `auto` as its switch
+    stands."""
+    kind, automatic = _automatic(live)
+    stands = kind if costs.pipelining[kind].on else "off"
+    modes = {}
+    for one in live:
+        mode = one.sequence.speculation.pipeline
+        if mode == "auto":
+            mode = stands if one in automatic else "off"
+        modes[run_of(one)] = "off" if mode == "ahead" and not _foresees(one) else mode
+    return modes
 
 
 def watch(up: Up, live: Many[Live], costs: Costs, began: float) -> None:
     """Shows the switch of `auto` what a round took that began at `began`; notes what it decides."""
-    automatic = [one for one in live if one.sequence.speculation.pipeline == "auto"]
-    drafted = any(turn.drafts for turn in (*up.turns, *up.meanwhile))
-    if not automatic or not drafted:
+    kind, automatic = _automatic(live)
+    turns = (*up.turns, *up.meanwhile)
+    if not automatic or not any(turn.drafts for turn in turns):
         return
-    worked = [t for turn in (*up.turns, *up.meanwhile) for t in turn.timed if t.start >= began]
-    ms = union_ms((t.start * 1000, t.end * 1000) for t in worked if t.name != "prefill")
-    kind = _kind(live)
+    worked = [t for turn in turns for t in turn.timed if t.start >= began and t.name != "prefill"]
+    ms = union_ms((t.start * 1000, t.end * 1000) for t in worked)
     switch = costs.pipelining[kind]
     found = switch.observe(ms / len(up.turns))
     if found is not None:
@@ -145,10 +151,17 @@ def watch(up: Up, live: Many[Live], costs: Costs, began: float) -> None:
             )
 
 
-def _kind(live: Many[Live]) -> str:
-    """What `auto` has to choose from: several requests overlap, one can only draft ahead."""
-    automatic = sum(one.sequence.speculation.pipeline == "auto" for one in live)
-    return "across" if automatic > 1 else "ahead"
+def _automatic(live: Many[Live]) -> tuple[str, list[Live]]:
+    """What `auto` has to choose from, and the runs for which it may: several requests overlap, one
+    can only draft ahead."""
+    automatic = [one for one in live if one.sequence.speculation.pipeline == "auto"]
+    if len(automatic) > 1:
+        return "across", automatic
+    return "ahead", [one for one in automatic if _foresees(one)]
+
+
+def _foresees(live: Live) -> bool:
+    return live.sequence.speculation.combine not in NOT_AHEAD
 
 
 def _run(jobs: Many[Job], done: Done) -> None:

@@ -10,8 +10,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from core.choices import WEIGHTED_COMBINES
-from core.config import DRAFTS, LENGTHS, PRESETS, WEIGHTS, SpeculationConfig, lossless_rules
+from core.choices import (
+    COMBINES,
+    DRAFTS,
+    LENGTHS,
+    NOT_AHEAD,
+    PIPELINES,
+    PRESETS,
+    WEIGHTED_COMBINES,
+    WEIGHTS,
+    lossless_rules,
+)
+from core.config import SpeculationConfig
 from core.drafters.ngram import NGRAM
 
 __all__ = ["TEMPERATURE", "Row", "law_rows"]
@@ -57,9 +67,15 @@ class Row:
 
 
 def law_rows() -> tuple[Row, ...]:
-    """The presets, prompt lookup by itself, the product of all mechanisms, then that of all ways to
-    draft and verify a union."""
-    return (*_preset_rows(), *_ngram_rows(), *_mechanism_rows(), *_draft_rows())
+    """The presets, prompt lookup by itself, the products of all mechanisms and of all pipelining,
+    then that of all ways to draft and verify a union."""
+    return (
+        *_preset_rows(),
+        *_ngram_rows(),
+        *_mechanism_rows(),
+        *_pipeline_rows(),
+        *_draft_rows(),
+    )
 
 
 def _preset_rows() -> Iterator[Row]:
@@ -91,6 +107,18 @@ def _mechanism_rows() -> Iterator[Row]:
             **SHAPES[1],
         )
         yield Row("mechanisms", temperature, config.resolved(temperature), together)
+
+
+def _pipeline_rows() -> Iterator[Row]:
+    """Every way to pipeline, under every combine rule and length policy."""
+    product = itertools.product(PIPELINES, LENGTHS, COMBINES, (0.0, TEMPERATURE), (1, TOGETHER))
+    for pipeline, length, combine, temperature, together in product:
+        if pipeline == "off" or (pipeline == "across" and together == 1):
+            continue  # the same as a row above
+        if pipeline == "ahead" and combine in NOT_AHEAD:
+            continue
+        config = SpeculationConfig(combine=combine, length=length, pipeline=pipeline, **SHAPES[1])
+        yield Row("pipelined", temperature, config.resolved(temperature), together)
 
 
 def _draft_rows() -> Iterator[Row]:
