@@ -22,7 +22,7 @@ from core.tree import TokenTree
 from core.verify import Verdict
 from core.weights import Weights
 
-__all__ = ["Live", "Turn", "outcome_of", "reward"]
+__all__ = ["Foreseen", "Live", "Turn", "outcome_of", "reward"]
 
 KEEPS_ALL = ("mss", "traversal")
 

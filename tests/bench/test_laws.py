@@ -20,6 +20,7 @@ from bench.suites.law_tables import verdict
 from bench.suites.laws import Laws
 from bench.theirs import Theirs
 from core import engine
+from core.choices import PIPELINES
 from core.config import COMBINES, DRAFTS, LENGTHS, PRESETS, WEIGHTS, SpeculationConfig
 from core.models.loading import LoadedModels
 from core.tree import ROOT
@@ -123,7 +124,20 @@ def test_a_broken_verifier_fails(
 def test_the_product_meets_everything_there_is() -> None:
     every = law_rows()
     assert len({json.dumps(row.key, sort_keys=True) for row in every}) == len(every)
-    assert {row.name for row in every} == {*PRESETS, "prompt lookup", "rules", "mechanisms"}
+    kinds = {"prompt lookup", "rules", "mechanisms", "pipelined"}
+    assert {row.name for row in every} == {*PRESETS, *kinds}
+    ways = {
+        (row.speculation.pipeline, row.speculation.combine, row.speculation.length, row.together)
+        for row in every
+        if row.name == "pipelined"
+    }
+    every_way = product(PIPELINES[1:], COMBINES, LENGTHS, (1, 6))
+    # One request has no other to draft for, and a pool does not draft ahead.
+    assert ways == {
+        (pipeline, combine, length, together)
+        for pipeline, combine, length, together in every_way
+        if (pipeline, together) != ("across", 1) and (pipeline, combine) != ("ahead", "log_pool")
+    }
     compared = [row for row in every if row.compared and row.name == "rules"]
     for together in (1, 6):
         met = {

@@ -17,7 +17,7 @@ from tests.core.engines import GREEDY, WARM, engine_of, ids_of_events, open_rows
 from tests.fakes import TableModel, loaded_tables, random_table
 from tests.lanes import PunctualLane
 
-TREE: dict[str, Any] = {"expansion": (2, 1), "speculation_length": 3}
+TREE: dict[str, Any] = {"expansion": (2, 1), "speculation_length": 3, "max_tree_nodes": 24}
 LONG = SamplingParams(40, seed=1)
 
 
@@ -55,7 +55,7 @@ KINDS = [
 def test_wherever_the_clock_stops_it_the_drafts_are_those_made_on_time(
     sampling: SamplingParams, draft: str, verify: str, looks: int
 ) -> None:
-    fields = {"draft": draft, "verify": verify, "max_tree_nodes": 24}
+    fields = {"draft": draft, "verify": verify}
     on_time = run(engine_of(*tables()), sampling, pipeline="off", **fields)
     ahead = run(engine_ahead(looks), sampling, **fields)
     assert ids_of_events(ahead) == ids_of_events(on_time)
@@ -99,7 +99,8 @@ def test_the_same_drafter_guesses_right_always() -> None:
     """An SSM that is the LLM itself at temperature 0 knows every outcome."""
     events = run(engine_ahead(count=1))
     hits = [one.hit for event in rounds(events) for one in event.ahead]
-    assert len(hits) > 5 and all(hits)
+    # Behind the last outcomes but one there is no room for a draft.
+    assert len(hits) > 5 and all(hits[:-1])
 
 
 def test_a_row_keeps_nothing_of_wrong_guesses() -> None:
