@@ -17,8 +17,9 @@ from tests.core.engines import GREEDY, WARM, engine_of, ids_of_events, open_rows
 from tests.fakes import TableModel, loaded_tables, random_table
 from tests.lanes import PunctualLane
 
-TREE: dict[str, Any] = {"expansion": (2, 1), "speculation_length": 3, "max_tree_nodes": 24}
+TREE: dict[str, Any] = {"expansion": (2, 1), "speculation_length": 2, "max_tree_nodes": 24}
 LONG = SamplingParams(40, seed=1)
+DRAWN = SamplingParams(40, temperature=0.8, seed=1)
 
 
 def engine_ahead(looks: int = 99, **of: Any) -> Engine:
@@ -43,10 +44,10 @@ def trees(events: Sequence[Event]) -> list[list[tuple[int, ...]]]:
 KINDS = [
     (LONG, "topk", "greedy"),
     (LONG, "best_first", "greedy"),
-    (WARM, "coupled", "match"),
-    (WARM, "sampled", "match"),
-    (WARM, "sampled", "mss"),
-    (WARM, "sampled_iid", "traversal"),
+    (DRAWN, "coupled", "match"),
+    (DRAWN, "sampled", "match"),
+    (DRAWN, "sampled", "mss"),
+    (DRAWN, "sampled_iid", "traversal"),
 ]
 
 
@@ -60,6 +61,7 @@ def test_wherever_the_clock_stops_it_the_drafts_are_those_made_on_time(
     ahead = run(engine_ahead(looks), sampling, **fields)
     assert ids_of_events(ahead) == ids_of_events(on_time)
     assert trees(ahead) == trees(on_time)
+    assert any(one.hit for event in rounds(ahead) for one in event.ahead) or looks < 4
 
 
 @pytest.mark.parametrize("combine", ["union", "vote", "vote_tree", "log_pool"])
@@ -80,10 +82,11 @@ def test_guesses_come_true_and_are_told() -> None:
     assert any(one.hit for _, one in told) and not rounds(events)[0].ahead
     drafted = {e.round: e.drafts for e in events if isinstance(e, Drafted)}
     for number, one in told:
-        assert 0 < one.outcomes <= 4 and 0 < one.probability <= 1
+        assert 0 <= one.outcomes <= 4 and 0 <= one.probability <= 1
         assert (one.saved_ms, one.wasted_ms > 0) == (0.0, True)  # this lane hides nothing
-        record = next(d for d in drafted[number] if d.drafter == one.drafter)
-        assert record.drafted_ahead == one.hit
+        # The last round may have no room for a draft.
+        records = [d.drafted_ahead for d in drafted[number] if d.drafter == one.drafter]
+        assert records == [one.hit] or (not records and not one.hit)
     assert not any(record.drafted_ahead for record in drafted[0])
 
 
