@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from core.costs.acceptance import Acceptance, Odds, Rates
-from core.costs.backoff import Backoff, Backoffs
+from core.costs.backoff import Backoff, Backoffs, RunBackoffs
 from core.costs.ledger import Costs, DraftCosts
 from core.costs.meters import Average, Meter
 from core.costs.switch import Switch
@@ -20,6 +20,7 @@ __all__ = [
     "Meter",
     "Odds",
     "Rates",
+    "RunBackoffs",
     "Switch",
     "VerifyCosts",
     "measure_verify_costs",

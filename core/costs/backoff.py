@@ -1,15 +1,15 @@
 """When a drafter that did not pay is tried again: ever more rarely, and never at more than a
 hundredth of the decode time (ALGORITHMS 4).
 
-Belongs to the engine: a drafter that was hopeless in one run is not tried anew at the start of the
-next. Counts rounds of all of the engine's runs.
+A hopeless drafter is the engine's matter: it is not tried anew at the start of the next run. One
+that others made superfluous is a run's own, since another text may need it. Counts rounds.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-__all__ = ["Backoff", "Backoffs"]
+__all__ = ["Backoff", "Backoffs", "RunBackoffs"]
 
 FIRST, LAST = 16, 128
 SHARE = 0.01
@@ -17,56 +17,67 @@ SHARE = 0.01
 
 @dataclass
 class Backoff:
-    """One drafter that is switched off: `waited` rounds of the `interval` to its next probe.
+    """A drafter that is switched off: `waited` rounds of the `interval` to its next probe."""
 
-    `hopeless`: it did not even pay alone. Otherwise others made it superfluous, in one run.
-    """
-
-    hopeless: bool
     interval: int = FIRST
     waited: int = 0
+
+    def failed(self) -> None:
+        """A probe in vain: the next one after twice as long."""
+        self.interval, self.waited = min(2 * self.interval, LAST), 0
 
 
 @dataclass
 class Backoffs:
-    """The drafters that are switched off, by name, and what probing has cost so far."""
+    """The engine's: hopeless drafters by name, and what probing has cost of the decode time."""
 
-    off: dict[str, Backoff] = field(default_factory=dict)
+    hopeless: dict[str, Backoff] = field(default_factory=dict)
     decode_ms: float = 0.0
     probe_ms: float = 0.0
 
-    def switch_off(self, name: str, *, hopeless: bool) -> None:
-        """Its first probe is due after 16 rounds."""
-        self.off[name] = Backoff(hopeless)
 
-    def forgive(self, names: tuple[str, ...]) -> None:
-        """A new run: what was superfluous in another text may be of use in this one."""
-        for name in names:
-            if name in self.off and not self.off[name].hopeless:
-                del self.off[name]
+class RunBackoffs:
+    """One run's view: the engine's hopeless drafters, which live neighbours share, and its own
+    superfluous ones."""
+
+    def __init__(self, shared: Backoffs) -> None:
+        self._shared = shared
+        self._superfluous: dict[str, Backoff] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._superfluous or name in self._shared.hopeless
+
+    def __getitem__(self, name: str) -> Backoff:
+        return self._superfluous.get(name) or self._shared.hopeless[name]
+
+    def switch_off(self, name: str, *, hopeless: bool) -> None:
+        """Its first probe is due after 16 rounds; for one that a neighbour switched off before, as
+        it was."""
+        where = self._shared.hopeless if hopeless else self._superfluous
+        where.setdefault(name, Backoff())
 
     def passed(self, ms: float, waiting: tuple[str, ...]) -> None:
         """A round of so many milliseconds, in which `waiting` did not draft."""
-        self.decode_ms += ms
+        self._shared.decode_ms += ms
         for name in waiting:
-            if name in self.off:
-                self.off[name].waited += 1
+            if name in self:
+                self[name].waited += 1
 
     def due(self, name: str, cost_ms: float) -> bool:
         """Whether it may be probed at this predicted cost: all probes together stay within one
         hundredth of the decode time so far."""
-        one = self.off[name]
-        affordable = self.probe_ms + cost_ms <= SHARE * self.decode_ms
+        one = self[name]
+        affordable = self._shared.probe_ms + cost_ms <= SHARE * self._shared.decode_ms
         return one.waited >= one.interval and affordable
 
     def probed(self, name: str, cost_ms: float, *, success: bool) -> None:
         """What a probe came to: on a success it drafts again, else it waits twice as long.
 
-        Unless a live neighbour's success, or a new run, has meanwhile switched it on.
+        A live neighbour may have switched it on meanwhile: then only the cost is left to count.
         """
-        self.probe_ms += cost_ms
-        if success or name not in self.off:
-            self.off.pop(name, None)
-            return
-        one = self.off[name]
-        one.interval, one.waited = min(2 * one.interval, LAST), 0
+        self._shared.probe_ms += cost_ms
+        if success:
+            self._superfluous.pop(name, None)
+            self._shared.hopeless.pop(name, None)
+        elif name in self:
+            self[name].failed()

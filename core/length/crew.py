@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from math import sqrt
 from statistics import fmean, pstdev
 
+from core.costs import RunBackoffs
 from core.length.base import RoundOutcome
 from core.length.outlook import Outlook
 from core.length.team import Drafted, Team
@@ -29,18 +30,17 @@ IDLE = 4
 
 
 class Crew:
-    """`on`: the teams that draft, the best first. `said`: what was last decided, in words."""
+    """`on`: the teams that draft, the best first. `said`: what was last decided, in words.
+    `backoffs`: the others."""
 
     def __init__(self, teams: Sequence[Team], outlook: Outlook) -> None:
         self.teams = tuple(teams)
         self.said = ""
         self._outlook = outlook
-        self._backoffs = outlook.costs.backoffs
+        self.backoffs = RunBackoffs(outlook.costs.backoffs)
         self._rounds: deque[dict[str, Drafted]] = deque(maxlen=REPLAYED)
         self._opened: frozenset[str] = frozenset()
-        labels = tuple(team.label for team in self.teams)
-        self._backoffs.forgive(labels)
-        self.on = [team for team in self.teams if team.label not in self._backoffs.off]
+        self.on = [team for team in self.teams if team.label not in self.backoffs]
         self.probed = self._probe()
 
     # -- after a round --
@@ -49,7 +49,7 @@ class Crew:
         """What each team's drafts came to, by label."""
         found = {team.label: team.drafted(outcome) for team in self.teams}
         drafted = {label: one for label, one in found.items() if one is not None}
-        self._backoffs.passed(outcome.round_ms, tuple(found.keys() - drafted.keys()))
+        self.backoffs.passed(outcome.round_ms, tuple(found.keys() - drafted.keys()))
         for team in self.teams:
             if team.label in drafted and team is not self.probed:
                 team.observe(drafted[team.label])
@@ -71,7 +71,7 @@ class Crew:
         success = own.reached > max(others, default=max(0, own.depth - 1))
         prefill = sum(outcome.drafts[n].prefill_ms for n in team.names if n in outcome.drafts)
         cost = own.ms + prefill + self._outlook.added_ms(own.nodes)
-        self._backoffs.probed(team.label, cost, success=success)
+        self.backoffs.probed(team.label, cost, success=success)
         if success:
             # What it was before is another text's matter: it is judged anew.
             team.reset()
@@ -83,7 +83,7 @@ class Crew:
         for team in self.on:
             team.idle = 0 if team.label in drafted or not length else team.idle + 1
             if team.idle >= IDLE:
-                self._backoffs.switch_off(team.label, hopeless=False)
+                self.backoffs.switch_off(team.label, hopeless=False)
         self.on = [team for team in self.on if team.idle < IDLE]
 
     # -- before a round --
@@ -91,6 +91,11 @@ class Crew:
     def decide(self, price: float) -> None:
         """Who drafts next, at `price` tokens a millisecond; who is to be probed."""
         self.said = ""
+        # Where a live neighbour's probe succeeded, it is worth another look here too.
+        back = [t for t in self.teams if t not in self.on and t.label not in self.backoffs]
+        for team in back:
+            team.reset()
+        self.on += back
         known = [team for team in self.on if team.rounds >= PATIENCE and team.measured]
         if known:
             chosen = self._chosen(known, price)
@@ -151,7 +156,7 @@ class Crew:
 
     def _switch_off(self, team: Team) -> None:
         hopeless = self.worth(team, 1 / self._outlook.plain_ms) <= 0
-        self._backoffs.switch_off(team.label, hopeless=hopeless)
+        self.backoffs.switch_off(team.label, hopeless=hopeless)
         ms, brought = team.ms, team.tokens.get()
         if not hopeless:
             brought = self.extra(team, [other for other in self.on if other is not team])
@@ -165,10 +170,10 @@ class Crew:
         due = [
             team
             for team in self.teams
-            if team.label in self._backoffs.off
+            if team.label in self.backoffs
             and team not in self.on
-            and self._backoffs.due(team.label, team.probe_ms(self._opened) + added)
+            and self.backoffs.due(team.label, team.probe_ms(self._opened) + added)
         ]
-        off = self._backoffs.off
-        waits = {team.label: off[team.label].waited - off[team.label].interval for team in due}
-        return max(due, key=lambda team: waits[team.label], default=None)
+        waits = {team.label: self.backoffs[team.label] for team in due}
+        late = {label: one.waited - one.interval for label, one in waits.items()}
+        return max(due, key=lambda team: late[team.label], default=None)

@@ -126,7 +126,7 @@ class Goodput:
         estimates = self._outlook.estimates(crew)
         length = self._length
         if probed is not None:
-            waited = self._costs.backoffs.off[probed.label].waited
+            waited = self._crew.backoffs[probed.label].waited
             reason += f"; {probed.label} is tried again, after {waited} rounds without it"
             length = max(length, min(PROBE_LENGTH, self._outlook.longest(1)))
         if self._crew.said:

@@ -16,6 +16,7 @@ from core.costs import (
     Meter,
     Odds,
     Rates,
+    RunBackoffs,
     VerifyCosts,
 )
 
@@ -102,7 +103,7 @@ def test_verification_is_corrected_and_the_correction_forgets() -> None:
 
 
 def test_the_wait_doubles_up_to_128_rounds_and_a_success_ends_it() -> None:
-    backoffs = Backoffs()
+    backoffs = RunBackoffs(Backoffs())
     backoffs.passed(1e6, ())
     backoffs.switch_off("a", hopeless=True)
     waits = []
@@ -115,7 +116,7 @@ def test_the_wait_doubles_up_to_128_rounds_and_a_success_ends_it() -> None:
         backoffs.probed("a", 1.0, success=False)
     assert waits == [16, 32, 64, 128, 128]
     backoffs.probed("a", 1.0, success=True)
-    assert backoffs.off == {}
+    assert "a" not in backoffs
     backoffs.switch_off("a", hopeless=True)
     for _ in range(16):
         backoffs.passed(5.0, ("a",))
@@ -123,7 +124,7 @@ def test_the_wait_doubles_up_to_128_rounds_and_a_success_ends_it() -> None:
 
 
 def test_all_probes_share_one_hundredth_of_the_time() -> None:
-    backoffs = Backoffs()
+    backoffs = RunBackoffs(Backoffs())
     for name in ("a", "b"):
         backoffs.switch_off(name, hopeless=True)
     for _ in range(100):
@@ -136,20 +137,31 @@ def test_all_probes_share_one_hundredth_of_the_time() -> None:
 def test_live_neighbours_may_probe_the_same_drafter() -> None:
     """Two runs share the engine's back-offs: what one has ended, the other only pays for."""
     for second in (True, False):
-        backoffs = Backoffs()
-        backoffs.switch_off("a", hopeless=True)
-        backoffs.probed("a", 1.0, success=True)
-        backoffs.probed("a", 2.0, success=second)
-        assert backoffs.off == {} and backoffs.probe_ms == 3.0
+        shared = Backoffs()
+        one, other = RunBackoffs(shared), RunBackoffs(shared)
+        one.switch_off("a", hopeless=True)
+        one.probed("a", 1.0, success=True)
+        other.probed("a", 2.0, success=second)
+        assert "a" not in one and "a" not in other and shared.probe_ms == 3.0
 
 
-def test_a_new_run_forgives_whoever_was_only_superfluous() -> None:
-    backoffs = Backoffs()
-    backoffs.switch_off("hopeless", hopeless=True)
-    backoffs.switch_off("superfluous", hopeless=False)
-    backoffs.switch_off("elsewhere", hopeless=False)
-    backoffs.forgive(("hopeless", "superfluous"))
-    assert set(backoffs.off) == {"hopeless", "elsewhere"}
+def test_a_neighbour_that_gives_it_up_too_does_not_begin_anew() -> None:
+    shared = Backoffs()
+    one, other = RunBackoffs(shared), RunBackoffs(shared)
+    one.switch_off("a", hopeless=True)
+    one.probed("a", 0.0, success=False)
+    other.switch_off("a", hopeless=True)
+    assert other["a"].interval == 32
+
+
+def test_who_was_only_superfluous_is_so_in_one_run() -> None:
+    shared = Backoffs()
+    one = RunBackoffs(shared)
+    one.switch_off("hopeless", hopeless=True)
+    one.switch_off("superfluous", hopeless=False)
+    another = RunBackoffs(shared)
+    assert ("superfluous" in one, "superfluous" in another) == (True, False)
+    assert "hopeless" in one and "hopeless" in another
 
 
 # -- acceptance --
