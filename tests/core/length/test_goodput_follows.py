@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from itertools import accumulate
 
@@ -218,3 +219,18 @@ def test_acceptance_is_carried_over_where_asked(carry_over: bool) -> None:
 
 def tokens_of(config: SpeculationConfig, costs: Costs) -> float:
     return Goodput(config, costs).choose().estimates[4].tokens
+
+
+def test_a_neighbours_success_brings_a_drafter_back() -> None:
+    """Two live runs share an engine's costs; what one has found out, the other looks at at once."""
+    world = World((drafter("a", 0.05, 1.0, 1.0),), linear(5, 0.1))
+    costs = world.costs()
+    policies = [make_policy(config_of(world), costs) for _ in range(2)]
+    dice = random.Random(1)
+    for number in range(60):
+        for policy in policies:
+            policy.observe(world.round(number, 3 * number, policy.choose(), dice)[0])
+    assert [policy.choose().length for policy in policies] == [0, 0]
+    costs.backoffs.hopeless.clear()  # as a probe of a third one would
+    policies[0].observe(world.round(60, 180, policies[0].choose(), dice)[0])
+    assert policies[0].choose().length > 0
