@@ -19,17 +19,16 @@ from core.events import (
     Verified,
 )
 from storage import RunQuery
-from tests.ui.sites import said
+from tests.ui.sites import choose, number_box, said
 from ui.context import Context
 
 __all__ = [
     "Recorded",
-    "choose",
+    "select_round",
     "close",
     "decode",
     "finished",
     "number_in",
-    "pick",
     "prepare",
     "recorded",
     "settled",
@@ -64,22 +63,16 @@ def recorded(context: Context) -> Recorded:
     return Recorded(of(RunStarted)[0], *map(of, kinds), of(RunCompleted)[-1].stats)
 
 
-def pick(page: Any, field: str, option: str) -> None:
-    """Choose in a menu as a visitor does."""
-    page.locator(f"#{field} input").click()
-    page.get_by_role("option", name=option, exact=True).click()
-
-
 def prepare(page: Any, preset: str, tokens: int = TOKENS, **fields: str) -> None:
     """Ask for the story example under a preset and some fields of its own, up to the last click."""
     page.click("#example-story")
     page.get_by_text("Sampling", exact=True).click()
-    page.locator("#sampling-max_new_tokens input[type=number]").fill(str(tokens))
-    pick(page, "preset", preset)
+    number_box(page, "sampling-max_new_tokens").fill(str(tokens))
+    choose(page, "preset", preset)
     if fields:
         page.get_by_text("Every setting of the engine").click()
         for name, value in fields.items():
-            pick(page, f"field-{name}", value)
+            choose(page, f"field-{name}", value)
 
 
 def decode(page: Any, preset: str, **fields: str) -> None:
@@ -104,7 +97,7 @@ def settled(page: Any) -> None:
     )
 
 
-def choose(page: Any, number: int) -> None:
+def select_round(page: Any, number: int) -> None:
     """Select a round by its text."""
     page.locator(f"#live-strip .ss-round[data-r='{number}']").first.click()
     page.locator("#live-proposals").get_by_text(f"Round {number + 1}:").wait_for()

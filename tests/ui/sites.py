@@ -17,14 +17,20 @@ from ui.visitors import Access
 
 __all__ = [
     "OpenPage",
+    "choose",
     "hosted",
+    "number_box",
     "overflows",
+    "ran",
     "ready",
+    "replayed",
     "said",
     "sessions",
     "shot",
     "site",
     "strip_text",
+    "text_box",
+    "unfolded",
 ]
 
 ARTIFACTS = Path(__file__).parents[2] / "artifacts"
@@ -57,6 +63,46 @@ def ready(page: Any) -> Any:
     said(page, "Press Run")
     page.locator("#live-strip .ss-panel, #live-strip .ss-shell > *").first.wait_for()
     return page
+
+
+def ran(page: Any) -> Any:
+    """A run from the press of Run to its end; the page."""
+    page.click("#live-run")
+    said(page, "Finished: ")
+    return page
+
+
+def replayed(page: Any) -> Any:
+    """The latest run, opened in Sessions; the page."""
+    sessions(page)
+    page.locator(".sp-open").first.click()
+    said(page, "Finished: ", "sessions")
+    return page
+
+
+def unfolded(page: Any) -> Any:
+    """The page with every setting in sight."""
+    ready(page)
+    page.get_by_text("Sampling", exact=True).click()
+    page.get_by_text("Every setting of the engine").click()
+    number_box(page, "sampling-top_p").wait_for()
+    return page
+
+
+def number_box(page: Any, name: str) -> Any:
+    """A number box, such as `sampling-top_p`."""
+    return page.locator(f"#{name} input[type=number]")
+
+
+def text_box(page: Any, name: str) -> Any:
+    """A text box, such as `field-expansion`."""
+    return page.locator(f"#{name} input, #{name} textarea").first
+
+
+def choose(page: Any, name: str, option: str) -> None:
+    """An option of a menu, such as `preset`, as a visitor does it."""
+    page.locator(f"#{name} input").click()
+    page.get_by_role("option", name=option, exact=True).click()
 
 
 def strip_text(page: Any, where: str = "live") -> str:

@@ -14,7 +14,17 @@ import pytest
 from storage import RunQuery
 from tests.synthetic import HOSTILE_TEXTS, synthetic_run
 from tests.ui.fakes import recorded, scripted
-from tests.ui.sites import OpenPage, overflows, ready, said, sessions, shot, site, strip_text
+from tests.ui.sites import (
+    OpenPage,
+    overflows,
+    ran,
+    ready,
+    replayed,
+    said,
+    shot,
+    site,
+    strip_text,
+)
 from ui.context import Context
 from ui.pages.form import EXAMPLES
 from ui.view import reduce_all
@@ -28,8 +38,7 @@ def test_a_run_from_the_first_example_to_pictures_and_into_sessions(
     url, context = short
     page = ready(browser_page(url))
     page.click("#example-dialogue")
-    page.click("#live-run")
-    said(page, "Finished: ")
+    ran(page)
     view = reduce_all(synthetic_run(8))
     for picture in ("tree", "proposals", "inspector", "lengths", "timeline", "legend", "figures"):
         assert page.locator(f"#live-{picture}").inner_text().strip(), picture
@@ -37,9 +46,7 @@ def test_a_run_from_the_first_example_to_pictures_and_into_sessions(
     page.locator("#live-timeline .js-plotly-plot").first.wait_for()
     assert str(len(view.tokens)) in page.locator("#live-figures").inner_text()
     shot(page, "run-1280-light")
-    sessions(page)
-    page.locator(".sp-open").first.click()
-    said(page, "Finished: ", "sessions")
+    replayed(page)
     assert EXAMPLES[0][1][:20] in page.locator("#sessions-runs").inner_text()
     assert context.store.runs(RunQuery()).total == 1
 
@@ -47,14 +54,10 @@ def test_a_run_from_the_first_example_to_pictures_and_into_sessions(
 def test_replay_shows_the_same_pictures_round_by_round(
     short: tuple[str, Context], browser_page: OpenPage
 ) -> None:
-    page = ready(browser_page(short[0]))
-    page.click("#live-run")
-    said(page, "Finished: ")
+    page = ran(ready(browser_page(short[0])))
     figures = page.locator("#live-figures").inner_text()
     live_text = strip_text(page)
-    sessions(page)
-    page.locator(".sp-open").first.click()
-    said(page, "Finished: ", "sessions")
+    replayed(page)
     page.locator("#sessions-figures").get_by_text("tokens").first.wait_for()
     assert page.locator("#sessions-figures").inner_text() == figures
     assert strip_text(page, "sessions") == live_text
@@ -113,14 +116,11 @@ def test_hostile_text_is_text(tmp_path: Path, browser_page: OpenPage) -> None:
     with site(tmp_path, scripted(10, hostile=True)) as (url, context):
         page = ready(browser_page(url))
         page.fill("#prompt textarea", nasty.replace("\r", "").replace("\x00", ""))
-        page.click("#live-run")
-        said(page, "Finished: ")
+        ran(page)
         shot(page, "hostile-live")
         for key in ("ArrowLeft", "ArrowLeft", "ArrowLeft"):
             page.locator("body").press(key)
-        sessions(page)
-        page.locator(".sp-open").first.click()
-        said(page, "Finished: ", "sessions")
+        replayed(page)
         shot(page, "hostile-sessions")
         assert page.evaluate("() => globalThis.pwned") is None
         assert page.locator("img[src='x']").count() == 0
@@ -134,9 +134,7 @@ def test_hostile_text_is_text(tmp_path: Path, browser_page: OpenPage) -> None:
 def test_every_width_in_light_and_dark(
     short: tuple[str, Context], browser_page: OpenPage, width: int, dark: bool
 ) -> None:
-    page = ready(browser_page(short[0], width=width, height=900, dark=dark))
-    page.click("#live-run")
-    said(page, "Finished: ")
+    page = ran(ready(browser_page(short[0], width=width, height=900, dark=dark)))
     page.locator("#live-timeline .js-plotly-plot").first.wait_for()
     assert not overflows(page)
     name = f"{width}-{'dark' if dark else 'light'}"
@@ -144,9 +142,7 @@ def test_every_width_in_light_and_dark(
     background = page.evaluate("() => getComputedStyle(document.body).backgroundColor")
     red = int(re.findall(r"\d+", background)[0])
     assert (red < 80) == dark
-    sessions(page)
-    page.locator(".sp-open").first.click()
-    said(page, "Finished: ", "sessions")
+    replayed(page)
     assert not overflows(page)
     shot(page, f"sessions-{name}")
 
@@ -200,9 +196,7 @@ def test_slow_motion_says_where_it_is_and_play_goes_on(
 def test_a_click_selects_the_round_everywhere(
     short: tuple[str, Context], browser_page: OpenPage
 ) -> None:
-    page = ready(browser_page(short[0]))
-    page.click("#live-run")
-    said(page, "Finished: ")
+    page = ran(ready(browser_page(short[0])))
     page.locator("#live-strip [data-round='2'], #live-strip [data-r='2']").first.click()
     page.locator("#live-tree").get_by_text("Round 3").wait_for()
     page.locator("#live-proposals").get_by_text("Round 3").wait_for()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.ui.sites import OpenPage, ready, said, shot
+from tests.ui.sites import OpenPage, choose, number_box, ran, said, shot, unfolded
 from ui.context import Context
 
 pytestmark = pytest.mark.browser
@@ -14,32 +14,32 @@ pytestmark = pytest.mark.browser
 QUIET_MS = 1200  # three times as long as the page waits for a hand that moves
 
 
-def opened(page: Any) -> Any:
-    ready(page)
-    page.get_by_text("Sampling", exact=True).click()
-    page.locator("#sampling-top_p input[type=number]").wait_for()
-    return page
-
-
 def requests(context: Context) -> list[Any]:
     worker: Any = context.hub.worker
     return list(worker.requests)
 
 
+# Within the page, whose timers also tell when the hand is still: a slow machine slows both.
+PRESSES = """async (box, presses) => {
+  for (let i = 0; i < presses; i += 1) {
+    box.stepDown();
+    box.dispatchEvent(new Event("input", { bubbles: true }));
+    await new Promise((next) => setTimeout(next, 20));
+  }
+}"""
+
+
 def count(page: Any, name: str, presses: int) -> None:
     """Down, step by step, as with an arrow that is pressed again and again."""
-    box = page.locator(f"#sampling-{name} input[type=number]")
-    for _ in range(presses):
-        box.press("ArrowDown", delay=20)
+    number_box(page, f"sampling-{name}").evaluate(PRESSES, presses)
 
 
 def test_a_number_counted_down_runs_once_and_only_where_it_is_asked_for(
     short: tuple[str, Context], browser_page: OpenPage
 ) -> None:
     url, context = short
-    page = opened(browser_page(url))
-    page.click("#live-run")
-    said(page, "Finished: ")
+    page = unfolded(browser_page(url))
+    ran(page)
     count(page, "top_p", 10)
     page.wait_for_timeout(QUIET_MS)
     assert len(requests(context)) == 1, "off: a changed control runs nothing"
@@ -61,15 +61,14 @@ def test_a_preset_runs_and_a_prompt_when_it_is_left(
     short: tuple[str, Context], browser_page: OpenPage
 ) -> None:
     url, context = short
-    page = opened(browser_page(url))
+    page = unfolded(browser_page(url))
     page.get_by_label("Run on change").check()
     page.fill("#prompt textarea", "Another prompt")
     page.wait_for_timeout(QUIET_MS)
     assert requests(context) == [], "not while it is typed"
     page.locator("#prompt textarea").blur()
     said(page, "Finished: ")
-    page.locator("#preset input").click()
-    page.get_by_role("option", name="sequence", exact=True).click()
+    choose(page, "preset", "sequence")
     page.locator("#live-figures").get_by_text("before:").first.wait_for()
     page.wait_for_timeout(QUIET_MS)
     asked = requests(context)
@@ -82,15 +81,15 @@ def test_a_change_stops_the_run_at_hand_and_a_wrong_one_does_not(
 ) -> None:
     url, context = long
     worker: Any = context.hub.worker
-    page = opened(browser_page(url))
+    page = unfolded(browser_page(url))
     page.get_by_label("Run on change").check()
     page.click("#live-run")
     said(page, "Writing: ")
-    page.locator("#sampling-top_p input[type=number]").fill("7")
+    number_box(page, "sampling-top_p").fill("7")
     page.locator("#live-validity").get_by_text("top_p is 7").wait_for()
     page.wait_for_timeout(QUIET_MS)
     assert len(worker.runs) == 1 and not worker.runs[0].cancelled
-    page.locator("#sampling-top_p input[type=number]").fill("0.5")
+    number_box(page, "sampling-top_p").fill("0.5")
     page.wait_for_timeout(QUIET_MS)
     assert len(worker.runs) == 2 and worker.runs[0].cancelled and not worker.runs[1].cancelled
     page.click("#live-stop")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -10,27 +11,20 @@ import pytest
 
 from core.config import PRESETS
 from storage import RunStore
-from tests.ui.sites import OpenPage, ready, said, sessions
+from tests.ui.sites import (
+    OpenPage,
+    choose,
+    number_box,
+    ran,
+    ready,
+    said,
+    sessions,
+    text_box,
+    unfolded,
+)
 from ui.context import Context
 
 pytestmark = pytest.mark.browser
-
-
-def number(page: Any, name: str) -> Any:
-    return page.locator(f"#{name} input[type=number]")
-
-
-def opened(page: Any) -> Any:
-    ready(page)
-    page.get_by_text("Sampling", exact=True).click()
-    page.get_by_text("Every setting of the engine").click()
-    number(page, "sampling-top_p").wait_for()
-    return page
-
-
-def choose(page: Any, preset: str) -> None:
-    page.locator("#preset input").click()
-    page.get_by_role("option", name=preset, exact=True).click()
 
 
 def shown(page: Any, name: str) -> str:
@@ -69,9 +63,9 @@ NUMBERS = (
 def test_a_number_is_run_as_it_was_typed_or_refused_by_name(
     short: tuple[str, Context], browser_page: OpenPage
 ) -> None:
-    page = opened(browser_page(short[0]))
+    page = unfolded(browser_page(short[0]))
     for name, typed, refused, good in NUMBERS:
-        box, wrong = number(page, name), page.locator("#live-validity")
+        box, wrong = number_box(page, name), page.locator("#live-validity")
         box.fill(typed)
         box.blur()
         if refused:
@@ -108,12 +102,12 @@ def wait_until_asked(context: Context, kind: str, field: str, value: float) -> N
 def test_a_preset_means_what_it_says_at_every_temperature(
     short: tuple[str, Context], browser_page: OpenPage
 ) -> None:
-    page = opened(browser_page(short[0]))
-    choose(page, "specinfer-paper")
+    page = unfolded(browser_page(short[0]))
+    choose(page, "preset", "specinfer-paper")
     shows(page, "verify", "greedy")
     for temperature, draft, verify in (("0.8", "sampled", "mss"), ("0", "topk", "greedy")):
-        number(page, "sampling-temperature").fill(temperature)
-        number(page, "sampling-temperature").blur()
+        number_box(page, "sampling-temperature").fill(temperature)
+        number_box(page, "sampling-temperature").blur()
         shows(page, "verify", verify)
         page.wait_for_function("() => !document.querySelector('#live-run').disabled")
         page.click("#live-run")
@@ -129,18 +123,17 @@ def test_a_preset_means_what_it_says_at_every_temperature(
 def test_a_field_of_ones_own_stays_when_the_temperature_changes(
     short: tuple[str, Context], browser_page: OpenPage
 ) -> None:
-    page = opened(browser_page(short[0]))
-    expansion = page.locator("#field-expansion input, #field-expansion textarea").first
+    page = unfolded(browser_page(short[0]))
+    expansion = text_box(page, "field-expansion")
     expansion.fill("2,1")  # as pasted: Gradio tells of a change, not of an input
     page.wait_for_function("() => document.querySelector('#preset input').value.startsWith('own')")
-    number(page, "sampling-temperature").fill("0.7")
+    number_box(page, "sampling-temperature").fill("0.7")
     page.wait_for_timeout(700)
     assert expansion.input_value() == "2,1"
     expansion.press_sequentially(",1")
-    number(page, "sampling-temperature").fill("0.8")
+    number_box(page, "sampling-temperature").fill("0.8")
     page.wait_for_timeout(700)
-    page.click("#live-run")
-    said(page, "Finished: ")
+    ran(page)
     assert asked(short[1]).speculation.expansion == (2, 1, 1)
     assert asked(short[1]).sampling.temperature == 0.8
 
@@ -148,13 +141,11 @@ def test_a_field_of_ones_own_stays_when_the_temperature_changes(
 def test_from_the_start_says_at_which_speed_it_plays(
     short: tuple[str, Context], browser_page: OpenPage
 ) -> None:
-    page = ready(browser_page(short[0]))
-    page.click("#live-run")
-    said(page, "Finished: ")
+    page = ran(ready(browser_page(short[0])))
     bar = page.locator("#live-playback")
     assert bar.get_by_label("full speed").is_checked()
     page.click("#live-rewind")
-    said(page, "you are at round 2 of 8")
+    said(page, re.compile("you are at round [2-7] of 8"))
     assert bar.get_by_label("slow motion").is_checked()
     bar.get_by_label("full speed").check()
     said(page, "Finished: ")
@@ -179,6 +170,16 @@ def test_stop_in_the_same_moment_as_run_is_not_lost(
     assert not worker.runs[-1].cancelled, "Run after Stop runs"
     page.click("#live-stop")
     said(page, "Stopped: ")
+    for question in ("measure", "prove"):
+        page.evaluate(
+            """(question) => {
+          document.querySelector(`#live-${question}`).click();
+          document.querySelector("#live-stop").click();
+        }""",
+            question,
+        )
+        said(page, "Plain decoding did not finish")
+        assert worker.runs[-1].cancelled
 
 
 def test_the_log_is_said_to_be_paused_as_long_as_it_is(
@@ -205,15 +206,15 @@ def test_the_log_is_said_to_be_paused_as_long_as_it_is(
 def test_the_menu_names_a_preset_as_long_as_the_fields_are_what_it_means(
     short: tuple[str, Context], browser_page: OpenPage
 ) -> None:
-    page = opened(browser_page(short[0]))
+    page = unfolded(browser_page(short[0]))
     menu = page.locator("#preset input")
-    for temperature in ("0", "0.8"):
-        number(page, "sampling-temperature").fill(temperature)
-        for preset in PRESETS:
-            choose(page, preset)
+    for temperature, presets in (("0", PRESETS), ("0.8", ("specinfer-paper", "minions"))):
+        number_box(page, "sampling-temperature").fill(temperature)
+        for preset in presets:
+            choose(page, "preset", preset)
             page.wait_for_timeout(400)
             assert menu.input_value() == preset
-            number(page, "field-record_top_k").fill("7")
+            number_box(page, "field-record_top_k").fill("7")
             page.wait_for_function(
                 "() => document.querySelector('#preset input').value.startsWith('own')"
             )
@@ -222,8 +223,7 @@ def test_the_menu_names_a_preset_as_long_as_the_fields_are_what_it_means(
 def test_a_prompt_that_cannot_be_seen_runs_and_is_shown(
     short: tuple[str, Context], browser_page: OpenPage
 ) -> None:
-    page = opened(browser_page(short[0]))
+    page = unfolded(browser_page(short[0]))
     page.fill("#prompt textarea", "\u200b")
-    page.click("#live-run")
-    said(page, "Finished: ")
+    ran(page)
     page.locator("#live-strip .ss-prompt").get_by_text("⟨ZWSP⟩", exact=True).wait_for()

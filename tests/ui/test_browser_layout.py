@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.ui.fakes import scripted
-from tests.ui.sites import OpenPage, ready, said, site
+from tests.ui.sites import OpenPage, number_box, ran, ready, said, site
 from ui.context import Context
 
 pytestmark = pytest.mark.browser
@@ -61,14 +61,13 @@ def test_nothing_moves_when_figures_and_notices_come(
         page.click("#live-prove")
         said(page, "there is no run yet")
         assert page.evaluate(TOPS, PLACES) == tops, "an error"
-        page.click("#live-run")
-        said(page, "Finished: ")
+        ran(page)
         page.click("#live-prove")
         said(page, "Identical: ")
         page.locator("#live-figures").get_by_text("measured now").wait_for()
         assert page.evaluate(TOPS, PLACES) == tops, "figures, a proof, a baseline"
         page.get_by_text("Sampling", exact=True).click()
-        page.locator("#sampling-top_p input[type=number]").fill("7")
+        number_box(page, "sampling-top_p").fill("7")
         page.locator("#live-validity").get_by_text("top_p is 7").wait_for()
         assert page.evaluate(TOPS, PLACES) == tops, "a refusal"
 
@@ -79,7 +78,7 @@ def test_the_reason_of_a_refusal_is_in_sight_of_the_field(
     for width in (1280, 390):
         page = ready(browser_page(short[0], width=width, height=800))
         page.get_by_text("Every setting of the engine").click()
-        field = page.locator("#field-record_top_k input[type=number]")
+        field = number_box(page, "field-record_top_k")
         field.evaluate("(node) => node.scrollIntoView({ block: 'center' })")
         field.fill("99")
         reason = page.locator("#live-validity").get_by_text("record_top_k is 99")

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.ui.decoded import Recorded, choose, close, decode, recorded, settled, with_draft
-from tests.ui.sites import OpenPage, ready, said, sessions, shot
+from tests.ui.decoded import Recorded, close, decode, recorded, select_round, settled, with_draft
+from tests.ui.sites import OpenPage, ready, replayed, shot
 from ui.context import Context
 
 pytestmark = pytest.mark.browser
@@ -75,7 +75,7 @@ def test_minions_the_vote_on_the_page_is_the_recorded_one(
     run = recorded(real[1])
     assert run.started.config["speculation"]["combine"] == "vote"
     for number in (*with_draft(run, dropping=True)[:2], with_draft(run)[-1]):
-        choose(page, number)
+        select_round(page, number)
         tree = run.combined[number]
         check_grid(page, run, number)
         check_dropped(page, run, number)
@@ -112,7 +112,7 @@ def test_vote_tree_keeps_what_the_events_say(
     decode(page, "specinfer-paper", combine="vote_tree")
     run = recorded(real[1])
     number = with_draft(run, dropping=True)[0]
-    choose(page, number)
+    select_round(page, number)
     check_grid(page, run, number)
     check_dropped(page, run, number)
     kept = len(run.combined[number].token_ids)
@@ -133,7 +133,7 @@ def test_log_pool_shows_the_pooled_score_beside_each_ssms_own(
     )
     run = recorded(real[1])
     number = with_draft(run)[0]
-    choose(page, number)
+    select_round(page, number)
     check_grid(page, run, number)
     tree = run.combined[number]
     first = [row[0]["mass"] for row in chips(page)]
@@ -148,9 +148,7 @@ def test_a_replay_shows_the_vote_that_live_showed(
     decode(page, "minions")
     live = page.locator("#live-proposals .ss-vote-said").inner_text()
     grid = page.locator("#live-proposals .ss-votes").inner_text()
-    sessions(page)
-    page.locator(".sp-open").first.click()
-    said(page, "Finished: ", "sessions")
+    replayed(page)
     settled(page)
     assert page.locator("#sessions-proposals .ss-vote-said").inner_text() == live
     assert page.locator("#sessions-proposals .ss-votes").inner_text() == grid

@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 
 from core.choices import PIPELINES
-from tests.ui.decoded import Recorded, choose, close, decode, finished, number_in, prepare, recorded
+from tests.ui.decoded import (
+    Recorded,
+    close,
+    decode,
+    finished,
+    number_in,
+    prepare,
+    recorded,
+    select_round,
+)
 from tests.ui.sites import OpenPage, overflows, ready, said, shot
 from ui.context import Context
 from ui.pages.menus import pipeline_choices
@@ -84,7 +93,7 @@ def test_best_shows_estimates_reason_and_prediction_as_recorded(
     run = recorded(real[1])
     assert run.started.config["speculation"]["length"] == "goodput"
     number = max(range(len(run.completed)), key=lambda r: len(run.completed[r].estimates))
-    choose(page, number)
+    select_round(page, number)
     completed = run.completed[number]
     panel = page.locator("#live-lengths")
     reason = panel.locator(".ss-choice-said").inner_text()
@@ -116,7 +125,7 @@ def test_a_request_by_itself_shows_what_was_drafted_beside_its_passes(
     assert run.started.config["speculation"]["pipeline"] == pipeline
     check_sums(page, run)
     number = next((c.round for c in run.completed if c.ahead), len(run.completed) - 2)
-    choose(page, number)
+    select_round(page, number)
     if run.completed[number].ahead:
         check_round(page, run, number)
     check_lanes(page, run, number)
@@ -139,7 +148,7 @@ def test_of_two_requests_at_once_the_overlap_is_the_recorded_one(
     ahead = [completed.round for completed in run.completed if completed.ahead]
     assert ahead, "both drafted and verified at once"
     check_sums(second, run)
-    choose(second, ahead[-1])
+    select_round(second, ahead[-1])
     check_round(second, run, ahead[-1])
     assert not overflows(second)
     shot(second, "across-390-light")

@@ -9,7 +9,19 @@ import pytest
 
 from storage import RunQuery
 from tests.ui.fakes import scripted
-from tests.ui.sites import OpenPage, overflows, ready, said, sessions, shot, site
+from tests.ui.sites import (
+    OpenPage,
+    choose,
+    overflows,
+    ran,
+    ready,
+    replayed,
+    said,
+    sessions,
+    shot,
+    site,
+    text_box,
+)
 from tests.ui.watched import open_watched
 from ui.context import Context
 
@@ -46,10 +58,10 @@ def test_bad_settings_grey_run_and_say_why(
 ) -> None:
     page = ready(browser_page(short[0]))
     page.get_by_text("Every setting of the engine").click()
-    page.locator("#field-expansion input, #field-expansion textarea").first.fill("1,zwei")
+    text_box(page, "field-expansion").fill("1,zwei")
     page.locator("#live-validity").get_by_text("expansion is '1,zwei'").wait_for()
     page.wait_for_function("() => document.querySelector('#live-run').disabled")
-    page.locator("#field-expansion input, #field-expansion textarea").first.fill("1,2")
+    text_box(page, "field-expansion").fill("1,2")
     page.wait_for_function("() => !document.querySelector('#live-run').disabled")
     page.fill("#prompt textarea", "   ")
     page.click("#live-run")
@@ -63,11 +75,8 @@ def test_a_round_or_a_rate_that_is_not_there_is_the_nearest_one(
     page = ready(browser_page(short[0]))
     page.locator("#live-playback input[type=number]").fill("0")
     page.locator("#live-playback input[type=number]").blur()
-    page.click("#live-run")
-    said(page, "Finished: ")
-    sessions(page)
-    page.locator(".sp-open").first.click()
-    said(page, "Finished: ", "sessions")
+    ran(page)
+    replayed(page)
     page.locator("#sessions-scrub input[type=number]").fill("3")
     said(page, "you are at round 3 of 8", "sessions")
     page.locator("#sessions-scrub input[type=number]").fill("99")
@@ -79,8 +88,7 @@ def test_measure_and_prove_answer_on_the_page(tmp_path: Path, browser_page: Open
         page = ready(browser_page(url))
         page.click("#live-prove")
         said(page, "there is no run yet")
-        page.click("#live-run")
-        said(page, "Finished: ")
+        ran(page)
         page.click("#live-measure")
         page.locator("#live-figures").get_by_text("measured now").wait_for()
         page.click("#live-prove")
@@ -91,12 +99,8 @@ def test_a_run_is_deleted_only_when_asked_twice(
     short: tuple[str, Context], browser_page: OpenPage
 ) -> None:
     url, context = short
-    page = ready(browser_page(url))
-    page.click("#live-run")
-    said(page, "Finished: ")
-    sessions(page)
-    page.locator(".sp-open").first.click()
-    said(page, "Finished: ", "sessions")
+    page = ran(ready(browser_page(url)))
+    replayed(page)
     page.click("#sessions-delete")
     assert context.store.runs(RunQuery()).total == 1
     page.click("#sessions-sure")
@@ -111,14 +115,10 @@ def test_a_run_is_deleted_only_when_asked_twice(
 def test_our_own_parts_are_accessible(
     short: tuple[str, Context], browser_page: OpenPage, axe: Any, dark: bool
 ) -> None:
-    page = ready(browser_page(short[0], dark=dark))
-    page.click("#live-run")
-    said(page, "Finished: ")
+    page = ran(ready(browser_page(short[0], dark=dark)))
     for part in ("#header", "#live-notice", ".sp-keys", "#live-playback"):
         assert axe(page, part) == []
-    sessions(page)
-    page.locator(".sp-open").first.click()
-    said(page, "Finished: ", "sessions")
+    replayed(page)
     for part in ("#sessions-runs", "#sessions-said"):
         assert axe(page, part) == []
 
@@ -137,9 +137,7 @@ def test_a_refused_prompt_is_forgotten_when_it_is_mended(
 def test_stop_ends_a_proof(tmp_path: Path, browser_page: OpenPage) -> None:
     with site(tmp_path, scripted(120), speed=0.01) as (url, context):
         worker: Any = context.hub.worker
-        page = ready(browser_page(url))
-        page.click("#live-run")
-        said(page, "Finished: ")
+        page = ran(ready(browser_page(url)))
         worker.speed = 20.0
         page.click("#live-prove")
         said(page, "Plain decoding of the same request")
@@ -165,17 +163,15 @@ def test_own_presets_stay_in_the_browser(
 ) -> None:
     page = ready(browser_page(short[0]))
     page.get_by_text("Every setting of the engine").click()
-    page.locator("#field-expansion input, #field-expansion textarea").first.fill("2,2")
+    text_box(page, "field-expansion").fill("2,2")
     page.get_by_text("A preset of your own").click()
     page.locator("#own-name input, #own-name textarea").first.fill("wide")
     page.click("#own-save")
     page.locator("#live-validity").get_by_text("Saved in this browser as wide.").wait_for()
     page.goto(short[0])
     ready(page)
-    page.locator("#preset input").click()
-    page.get_by_role("option", name="wide").click()
-    page.click("#live-run")
-    said(page, "Finished: ")
+    choose(page, "preset", "wide")
+    ran(page)
     asked = short[1].hub.worker.requests[-1]  # type: ignore[attr-defined]
     assert asked.speculation.expansion == (2, 2)
 
@@ -191,12 +187,10 @@ def test_what_changes_nothing_is_greyed_and_says_why(
 
     assert greyed("weights") and greyed("vote_nodes") and not greyed("expansion")
     page.locator("#field-weights").get_by_text("Not used: union weighs nobody").wait_for()
-    page.locator("#field-combine input").click()
-    page.get_by_role("option", name="vote", exact=True).click()
+    choose(page, "field-combine", "vote")
     page.locator("#field-expansion").get_by_text("a vote is over sequences").wait_for()
     assert greyed("expansion") and greyed("vote_nodes") and greyed("eta") and not greyed("weights")
-    page.locator("#field-weights input").click()
-    page.get_by_role("option", name="paper", exact=True).click()
+    choose(page, "field-weights", "paper")
     page.locator("#field-eta").get_by_text("How far a won vote").wait_for()
     assert not greyed("eta") and not greyed("weight_bounds")
     assert not page.locator("#live-run").is_disabled()

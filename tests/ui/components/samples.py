@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from core.events import Event, RunCompleted
@@ -102,13 +102,39 @@ def hostile_values() -> dict[str, Any]:
     """Every picture with hostile text wherever text may stand."""
     drafters = {str(i): {"name": HOSTILE[i], "slot": i} for i in range(3)}
     base = {"run": HOSTILE[2], "round": 0, "drafters": drafters}
-    tokens = {
-        str(i): {"t": t, "tok": t, "id": i, "r": i // 2, "k": "accepted", "by": "0,2", "p": 0.5}
-        for i, t in enumerate(HOSTILE)
+    return {
+        "legend": {"drafters": drafters, "llm": HOSTILE[1]},
+        "figures": {"state": HOSTILE[0], "baseline_note": HOSTILE[1], "speedup": 0.8},
+        "strip": {**base, **_hostile_strip()},
+        "tree": {**base, **_hostile_tree()},
+        "proposals": {**base, **_hostile_proposals()},
+        "inspector": {**base, **_hostile_inspector()},
+        "lengths": {**base, **_hostile_lengths()},
+        "timeline": {**base, **_hostile_timeline()},
     }
-    nodes = {
-        str(i): {
-            "t": t,
+
+
+def _each(make: Callable[[int, str], dict[str, Any]]) -> dict[str, Any]:
+    """One thing for each hostile text, by its number."""
+    return {str(i): make(i, text) for i, text in enumerate(HOSTILE)}
+
+
+def _hostile_strip() -> dict[str, Any]:
+    common = {"k": "accepted", "by": "0,2", "p": 0.5}
+    return {
+        "prompt": "".join(HOSTILE),
+        "old": {"0": HOSTILE[0]},
+        "tokens": _each(lambda i, t: {"t": t, "tok": t, "id": i, "r": i // 2, **common}),
+        "sel": 0,
+        "done": True,
+        "notes": {"0": HOSTILE[0]},
+    }
+
+
+def _hostile_tree() -> dict[str, Any]:
+    def node(i: int, text: str) -> dict[str, Any]:
+        return {
+            "t": text,
             "id": i,
             "parent": i // 2 - 1 if i else -1,
             "depth": 1,
@@ -116,78 +142,67 @@ def hostile_values() -> dict[str, Any]:
             "lp": 0.25,
             "by": {"0": {"score": 0.5, "q": 1.0, "rank": 0}},
         }
-        for i, t in enumerate(HOSTILE)
-    }
-    rows = {
-        str(i): {"t": t, "depth": 1 + i % 3, "parent": -1, "score": 0.1, "q": 1.0, "rank": i}
-        for i, t in enumerate(HOSTILE)
-    }
-    bars = {str(i): {"t": t, "id": i, "p": 0.1} for i, t in enumerate(HOSTILE)}
-    own = {"t": HOSTILE[0], "id": 1, "kind": "recovered", "p": 0.5, "after": 0}
+
     return {
-        "legend": {"drafters": drafters, "llm": HOSTILE[1]},
-        "figures": {"state": HOSTILE[0], "baseline_note": HOSTILE[1], "speedup": 0.8},
-        "strip": {
-            **base,
-            "prompt": "".join(HOSTILE),
-            "old": {"0": HOSTILE[0]},
-            "tokens": tokens,
-            "sel": 0,
-            "done": True,
-            "notes": {"0": HOSTILE[0]},
-        },
-        "tree": {
-            **base,
-            "stage": "verify",
-            "root": {"t": HOSTILE[0], "id": 0},
-            "nodes": nodes,
-            "own": own,
-            "dropped": {},
-            "node": 0,
-        },
-        "proposals": {
-            **base,
-            "rule": "vote",
-            "rows": {"0": {key: {**row, "mass": 1.0} for key, row in rows.items()}},
-            "weights": {"0": 1.0},
-            "after": {"0": 1.1},
-            "winner": "0",
-            "kept": {"nodes": 3, "all": 10, "longest": 3},
-            "sentence": " ".join(HOSTILE),
-            "history": {"0": {"0": 1.0}, "1": {"0": 1.1}},
-        },
-        "inspector": {
-            **base,
-            "node": 0,
-            "title": HOSTILE[0],
-            "sentence": " ".join(HOSTILE),
-            "token": HOSTILE[0],
-            "bars": {"llm": bars, "0": bars},
-        },
-        "lengths": {
-            "run": HOSTILE[0],
-            "rounds": {"0": {"a": 1, "d": 2, "s": 3}},
-            "histogram": {"1": 1},
-            "per_position": {"0": 1.0},
-            "sel": 0,
-            "policy": "goodput",
-            "reason": HOSTILE[0],
-            "next": 1,
-            "estimates": {"1": {"n": 1, "t": 1.5, "ms": 2.0, "tps": 750.0}},
-        },
-        "timeline": {
-            **base,
-            "lanes": {"0": HOSTILE[0], "1": HOSTILE[1]},
-            "share": {"draft": 1.0},
-            "bars": {
-                "0": {"0": {"lane": "0", "name": HOSTILE[1], "start": 0, "end": 1, "a": "hit"}}
-            },
-            "pipeline": "ahead",
-            "overlap": 0.5,
-            "ahead": {"hits": 1, "misses": 0, "saved": 1.0, "wasted": 0.5, "guessed": True},
-            "hits": {"0": {"hits": 1, "misses": 0, "saved": 1.0, "wasted": 0.5}},
-            "round": {"0": {"outcomes": 2, "p": 0.5, "hit": True, "saved": 1.0, "wasted": 0.5}},
-            "rounds": {"0": {"ms": 1.0, "p": 2.0}},
-            "sel": 0,
-        },
+        "stage": "verify",
+        "root": {"t": HOSTILE[0], "id": 0},
+        "nodes": _each(node),
+        "own": {"t": HOSTILE[0], "id": 1, "kind": "recovered", "p": 0.5, "after": 0},
+        "dropped": {},
+        "node": 0,
+    }
+
+
+def _hostile_proposals() -> dict[str, Any]:
+    common = {"parent": -1, "score": 0.1, "q": 1.0, "mass": 1.0}
+    return {
+        "rule": "vote",
+        "rows": {"0": _each(lambda i, t: {"t": t, "depth": 1 + i % 3, "rank": i, **common})},
+        "weights": {"0": 1.0},
+        "after": {"0": 1.1},
+        "winner": "0",
+        "kept": {"nodes": 3, "all": 10, "longest": 3},
+        "sentence": " ".join(HOSTILE),
+        "history": {"0": {"0": 1.0}, "1": {"0": 1.1}},
+    }
+
+
+def _hostile_inspector() -> dict[str, Any]:
+    bars = _each(lambda i, t: {"t": t, "id": i, "p": 0.1})
+    return {
+        "node": 0,
+        "title": HOSTILE[0],
+        "sentence": " ".join(HOSTILE),
+        "token": HOSTILE[0],
+        "bars": {"llm": bars, "0": bars},
+    }
+
+
+def _hostile_lengths() -> dict[str, Any]:
+    return {
+        "run": HOSTILE[0],
+        "rounds": {"0": {"a": 1, "d": 2, "s": 3}},
+        "histogram": {"1": 1},
+        "per_position": {"0": 1.0},
+        "sel": 0,
+        "policy": "goodput",
+        "reason": HOSTILE[0],
+        "next": 1,
+        "estimates": {"1": {"n": 1, "t": 1.5, "ms": 2.0, "tps": 750.0}},
+    }
+
+
+def _hostile_timeline() -> dict[str, Any]:
+    came = {"saved": 1.0, "wasted": 0.5}
+    return {
+        "lanes": {"0": HOSTILE[0], "1": HOSTILE[1]},
+        "share": {"draft": 1.0},
+        "bars": {"0": {"0": {"lane": "0", "name": HOSTILE[1], "start": 0, "end": 1, "a": "hit"}}},
+        "pipeline": "ahead",
+        "overlap": 0.5,
+        "ahead": {"hits": 1, "misses": 0, "guessed": True, **came},
+        "hits": {"0": {"hits": 1, "misses": 0, **came}},
+        "round": {"0": {"outcomes": 2, "p": 0.5, "hit": True, **came}},
+        "rounds": {"0": {"ms": 1.0, "p": 2.0}},
+        "sel": 0,
     }

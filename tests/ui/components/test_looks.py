@@ -55,7 +55,7 @@ SAVED_WORDS = {
 SAVED_VOTES = {
     "proposals": "Weights over the rounds",
     "lengths": "Expected tokens per second",
-    "timeline": "predicted (dashed)",
+    "timeline": "dashed: predicted",
     "inspector": "recovered",
 }
 
