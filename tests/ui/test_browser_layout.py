@@ -32,6 +32,8 @@ def test_large_type_reaches_tabs_form_and_buttons(
     short: tuple[str, Context], browser_page: OpenPage, dark: bool
 ) -> None:
     page = ready(browser_page(short[0], dark=dark))
+    for part in PARTS.values():
+        page.locator(part).first.wait_for()
     before = page.evaluate(SIZES, PARTS)
     page.get_by_role("button", name="Large type").click()
     # Buttons change their size with a transition.
