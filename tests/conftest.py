@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+from pathlib import Path
 
 import pytest
 
@@ -22,8 +24,16 @@ def _pinned_arithmetic() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes long goes first: whoever came to such a file last would keep all waiting."""
-    items.sort(key=_haste)
+    """Files that drive a browser take turns with others: a browser beside a browser starves both,
+    and whoever came to a long file last would keep all waiting."""
+    files: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.path, []).append(item)
+    kinds: list[list[Path]] = [[], []]
+    for path in sorted(files, key=lambda path: _haste(files[path][0])):
+        kinds[_haste(files[path][0]) > 0].append(path)
+    turns = itertools.chain.from_iterable(itertools.zip_longest(*kinds))
+    items[:] = [item for path in turns if path is not None for item in files[path]]
 
 
 def _haste(item: pytest.Item) -> int:
@@ -31,8 +41,3 @@ def _haste(item: pytest.Item) -> int:
     if item.get_closest_marker("browser"):
         return 0
     return 1 if {"laws", "zoo"} & {folder.name for folder in item.path.parents} else 2
-
-
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """One process more than cores: a test of the page waits half its time for a browser."""
-    return (os.cpu_count() or 1) + 1
