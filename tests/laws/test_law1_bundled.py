@@ -25,8 +25,8 @@ from tests.laws.runs import (
     transformers_ids,
 )
 
-SAMPLING = SamplingParams(max_new_tokens=32)
-PROMPTS = prompts(8)
+SAMPLING = SamplingParams(max_new_tokens=24)
+PROMPTS = prompts(5)
 FIELDS = {
     "draft": ("auto", "topk", "best_first"),
     "expansion": ((4,), (2,), (1, 1, 3, 1, 1, 1, 1, 1), (3, 1, 2)),

@@ -25,14 +25,14 @@ from tests.laws.runs import (
     prompts,
 )
 
-PROMPTS = prompts(8)
+PROMPTS = prompts(4)
 SAMPLINGS = (
-    SamplingParams(32, temperature=0.8, seed=1),
-    SamplingParams(32, temperature=0.3, seed=2**63 - 1, ignore_eos=True),
-    SamplingParams(32, temperature=1.6, top_k=20, seed=3),
-    SamplingParams(32, temperature=0.8, top_p=0.9, seed=4),
-    SamplingParams(32, temperature=1.0, top_k=50, top_p=0.5, seed=0),
-    SamplingParams(32, temperature=0.7, top_k=1, seed=6),
+    SamplingParams(24, temperature=0.8, seed=1),
+    SamplingParams(24, temperature=0.3, seed=2**63 - 1, ignore_eos=True),
+    SamplingParams(24, temperature=1.6, top_k=20, seed=3),
+    SamplingParams(24, temperature=0.8, top_p=0.9, seed=4),
+    SamplingParams(24, temperature=1.0, top_k=50, top_p=0.5, seed=0),
+    SamplingParams(24, temperature=0.7, top_k=1, seed=6),
 )
 FIELDS = {
     "sampling": tuple(range(len(SAMPLINGS))),
@@ -115,7 +115,7 @@ def test_control_mss_keeps_the_distribution_but_not_the_tokens() -> None:
 
 
 def test_top_k_of_one_is_greedy() -> None:
-    greedy = [Request(prompt, SamplingParams(32), PLAIN) for prompt in PROMPTS]
+    greedy = [Request(prompt, SamplingParams(24), PLAIN) for prompt in PROMPTS]
     assert plain(5) == ids_of_many(bundled_engine(), greedy)
 
 
