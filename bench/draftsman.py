@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from core.config import Request, SamplingParams, SpeculationConfig
 from core.drafters import make_drafters
 from core.drafters.base import Ask, Draft, Drafter, cut_shape, shape_nodes
+from core.drafters.homes import Homes
 from core.intake import prepare
 from core.models.language_model import Feed, LanguageModel, chain
 from core.models.loading import LoadedModels
@@ -40,7 +41,8 @@ class Draftsman:
 
     def __init__(self, models: LoadedModels) -> None:
         self._models = models
-        self._drafters = make_drafters(models)
+        homes = Homes(models.ssms, models.llm.vocab_size, "thread")
+        self._drafters = make_drafters(homes)
         self._text: Text | None = None
         self._drafts: dict[str, Draft] = {}
 

@@ -12,6 +12,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import NoReturn, TextIO
 
@@ -126,8 +127,9 @@ def run(args: argparse.Namespace) -> None:
 
     use_threads(args.threads)
     models = load_models(args.llm, ssms_of(args), args.dtype, args.device)
-    events = Engine(models).generate(request)
-    write_events(events, sys.stdout) if args.events else write_text(events, args.json)
+    with closing(Engine(models)) as engine:
+        events = engine.generate(request)
+        write_events(events, sys.stdout) if args.events else write_text(events, args.json)
 
 
 def write_events(events: Iterator[Event], out: TextIO) -> None:

@@ -5,35 +5,49 @@ Requests that ask one drafter share its passes. Knows no LLM and no verification
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Many
+from typing import TypeVar
 
+from core.drafters import make_drafters
 from core.drafters.base import Ask, Drafter, cut_shape, shape_nodes
-from core.drafters.pool import LogPool, PoolAsk
-from core.drafters.ssm import SsmDrafter
+from core.drafters.foresight import Done, Plan
+from core.drafters.homes import Homes
+from core.drafters.pool import PoolAsk
 from core.errors import FORESEEN, DrafterError
+from core.models.loading import LoadedModels
 from core.turn import Live, Turn
 
 __all__ = ["Drafting", "asks_of"]
 
+Answer = TypeVar("Answer")
+
 
 class Drafting:
-    """Owns the drafters, by name."""
+    """Owns the drafters, by name. `place`: where SSMs draft beside the LLM, see `Homes`."""
 
-    def __init__(self, drafters: Mapping[str, Drafter]) -> None:
-        self._drafters = drafters
-        self._ssms = {name: d for name, d in drafters.items() if isinstance(d, SsmDrafter)}
-        self._pool = LogPool(self._ssms)
+    def __init__(self, models: LoadedModels, place: str) -> None:
+        self.homes = Homes(models.ssms, models.llm.vocab_size, place)
+        self._drafters = make_drafters(self.homes)
+        self._live: Many[Live] = ()
 
     def named(self, names: Many[str]) -> tuple[Drafter, ...]:
         """The drafters of a run, in its order."""
         return tuple(self._drafters[name] for name in names)
 
+    def settle(self, live: Many[Live], modes: Mapping[str, str]) -> None:
+        """Where each run's SSMs work in this round: apart from the LLM, where they overlap it."""
+        self._live = live
+        pipelined = any(mode != "off" for mode in modes.values())
+        self._note(self.homes.keep(wanted=pipelined))
+        for one in live:
+            self.homes.settle(one.sequence, apart=modes[one.sequence.run_id] != "off")
+
     def draft(self, turns: Many[Turn]) -> None:
         """Fills in each turn's drafts, and tells its weights what the drafters learnt."""
         alone: dict[str, list[tuple[Turn, Ask]]] = {}
         for turn in turns:
-            asks = [ask for ask in asks_of(turn) if _opened(turn.live, ask.index)]
+            asks = [ask for ask in asks_of(turn) if self._opened(turn.live, ask.index)]
             for ask in self._draft_together(turn, asks):
                 alone.setdefault(ask.name, []).append((turn, ask))
         for name, asked in alone.items():
@@ -45,10 +59,36 @@ class Drafting:
                 turn.timed.extend(draft.timed)
             _hear(turn)
 
-    @property
-    def ssms(self) -> Mapping[str, SsmDrafter]:
-        """Those of the drafters that are models, by name."""
-        return self._ssms
+    def foresee(self, turns: Many[Turn], done: Done) -> None:
+        """Drafts ahead for turns whose trees are being verified; all of them are at home in one
+        place."""
+        plans = [self._plan(turn) for turn in turns]
+        try:
+            seen, failed = self.homes.of(turns[0].live.sequence).foresee(plans, done)
+        except FORESEEN:
+            if not self._recovered():
+                raise
+            return
+        for turn, found in zip(turns, seen, strict=True):
+            turn.foreseen = found
+        for name, error in failed.items():
+            for turn in turns:
+                for index, drafter in enumerate(turn.live.drafters):
+                    if drafter.name == name and index in turn.live.opened:
+                        turn.live.lose(index, error)
+
+    def _plan(self, turn: Turn) -> Plan:
+        """The SSMs that drafted in this round, and what they will be asked for in the next if it is
+        chosen like this one."""
+        names = {i: turn.live.drafters[i].name for i in turn.drafts}
+        weights = turn.ballot.weights
+        behind = range(1, turn.tree.depth + 2)
+        return Plan(
+            turn.live.sequence,
+            turn.tree,
+            {name: weights[i] for i, name in names.items() if name in self.homes.here.ssms},
+            tuple({ask.name: ask for ask in asks_of(turn, tokens)} for tokens in behind),
+        )
 
     def commit(self, turn: Turn, committed: tuple[int, ...]) -> None:
         """The drafters take over what was committed."""
@@ -58,7 +98,9 @@ class Drafting:
                 draft = turn.drafts.get(index)
                 live.drafters[index].commit(live.sequence, draft, committed)
             except FORESEEN as error:
-                live.lose(index, error)
+                # An SSM that came home from a process has nothing fed to commit.
+                if not self._recovered():
+                    live.lose(index, error)
 
     def close(self, live: Live) -> None:
         """The drafters forget a request; safe to call in any state."""
@@ -66,10 +108,42 @@ class Drafting:
             live.drafters[index].close(live.sequence)
         live.opened.clear()
 
+    def _asked(self, work: Callable[[], Answer]) -> Answer:
+        """What SSMs answer; asked again here if they were in a process that is gone."""
+        try:
+            return work()
+        except FORESEEN:
+            if not self._recovered():
+                raise
+            return work()
+
+    def _recovered(self) -> bool:
+        """Whether an error was the process's: then everybody is back from it."""
+        said = self.homes.recover()
+        self._note(said)
+        return bool(said)
+
+    def _note(self, said: str) -> None:
+        for one in self._live if said else ():
+            if one.sequence.speculation.pipeline != "off":
+                one.notes.append(said)
+
+    def _opened(self, live: Live, index: int) -> bool:
+        """Whether a drafter knows the request, which it is told when first asked."""
+        if index not in live.opened:
+            live.opened.add(index)
+            try:
+                timed = self._asked(lambda: live.drafters[index].open(live.sequence))
+                live.timed.extend(timed)
+            except FORESEEN as error:
+                live.lose(index, error)
+        return index in live.opened
+
     def _draft_alone(self, name: str, asked: list[tuple[Turn, Ask]]) -> None:
         """One drafter's drafts for all who ask it; all lose it if it fails."""
+        asks = [ask for _, ask in asked]
         try:
-            drafts = self._drafters[name].draft([ask for _, ask in asked])
+            drafts = self._asked(lambda: self._drafters[name].draft(asks))
         except FORESEEN as error:
             for turn, ask in asked:
                 turn.live.lose(ask.index, error)
@@ -79,13 +153,14 @@ class Drafting:
 
     def _draft_together(self, turn: Turn, asks: list[Ask]) -> list[Ask]:
         """`log_pool`: the SSMs of a run draft one tree. Returns whoever is left to draft alone."""
-        pooled = [ask for ask in asks if ask.name in self._ssms]
+        pooled = [ask for ask in asks if ask.name in self.homes.here.ssms]
         if turn.speculation.combine != "log_pool" or not pooled:
             return asks
         weights = turn.ballot.weights
         pool = PoolAsk(tuple(pooled), tuple(weights[ask.index] for ask in pooled))
         try:
-            for ask, draft in zip(pooled, self._pool.draft(pool), strict=True):
+            drafts = self._asked(lambda: self.homes.of(turn.live.sequence).pool(pool))
+            for ask, draft in zip(pooled, drafts, strict=True):
                 turn.drafts[ask.index] = draft
         except DrafterError as error:
             # Without a pool's draft in this round; the next goes on with those that are left.
@@ -113,17 +188,6 @@ def asks_of(turn: Turn, beyond: int = 0) -> list[Ask]:
             ask = Ask(sequence, index, config.draft, fitted, budget, name, choice.stop, beyond)
             asks.append(ask)
     return asks
-
-
-def _opened(live: Live, index: int) -> bool:
-    """Whether a drafter knows the request, which it is told when first asked."""
-    if index not in live.opened:
-        live.opened.add(index)
-        try:
-            live.timed.extend(live.drafters[index].open(live.sequence))
-        except FORESEEN as error:
-            live.lose(index, error)
-    return index in live.opened
 
 
 def _hear(turn: Turn) -> None:

@@ -11,12 +11,11 @@ import time
 from collections.abc import Iterator, Mapping
 from collections.abc import Sequence as Many
 
-from core.ahead import Foresight, came_of
+from core.ahead import came_of
 from core.bookends import run_completed, run_started
 from core.combine import combine
 from core.config import Request, SpeculationConfig
 from core.costs import Costs
-from core.drafters import make_drafters
 from core.drafting import Drafting
 from core.errors import EngineBusyError
 from core.events import Event, RunStarted
@@ -39,16 +38,20 @@ PREFILL_CHUNK = 512
 
 
 class Engine:
-    """Owns the models while a call runs; one call at a time, in the caller's thread."""
+    """Owns the models while a call runs; one call at a time, in the caller's thread.
 
-    def __init__(self, models: LoadedModels) -> None:
+    `place`: where SSMs draft while the LLM verifies, `thread`, `process` or `auto` (a process where
+    it helps, started by the first pipelined run).
+    """
+
+    def __init__(self, models: LoadedModels, place: str = "auto") -> None:
         self.models = models
         self.busy = threading.Lock()
         self._llm = models.llm
-        self._drafting = Drafting(make_drafters(models))
+        self._drafting = Drafting(models, place)
         self._carried: dict[tuple[str, ...], Weights] = {}
         self._pools = Pools()
-        self._lane = Lane()
+        self._lane = Lane(models.llm.device)
         self._admitted: set[str] = set()
         self._recorder = Recorder(models.tokenizer)
         self.costs = Costs(models.llm)
@@ -82,6 +85,16 @@ class Engine:
                 self.release(one)
             self.busy.release()
 
+    def ready_beside(self, timeout: float) -> bool:
+        """Waits (s) for the drafting process, so that a measurement does not meet its start; False
+        where drafting beside the LLM is a thread's."""
+        return self._drafting.homes.wait(timeout)
+
+    def close(self) -> None:
+        """Ends what the engine has started; it may be used again."""
+        self._lane.close()
+        self._drafting.homes.close()
+
     # -- one round: what everybody reads first --
 
     def round(self, live: Many[Live]) -> Iterator[Event]:
@@ -89,6 +102,7 @@ class Engine:
         record = self._recorder
         began = time.perf_counter()
         modes = modes_of(live, self.costs)
+        self._drafting.settle(live, modes)
         up = self._pools.take(live, modes)
         turns = up.turns
 
@@ -120,7 +134,7 @@ class Engine:
             jobs.append(lambda _: self._drafting.draft(up.meanwhile))
         ahead = [turn for turn in up.turns if modes[run_of(turn.live)] == "ahead"]
         if ahead:
-            jobs.append(Foresight(self._drafting.ssms, ahead))
+            jobs.append(lambda done: self._drafting.foresee(ahead, done))
         return jobs
 
     def _combine(self, turns: Many[Turn]) -> None:

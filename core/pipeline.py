@@ -12,12 +12,16 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Sequence as Many
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from typing import Any
 
-from core.ahead import Done, hidden_ms
+import torch
+
+from core.ahead import hidden_ms
 from core.choices import NOT_AHEAD
 from core.costs import Costs
+from core.drafters.foresight import Done
 from core.events import Ahead
 from core.metrics import LLM_LANE, union_ms
 from core.sequence import Timed
@@ -83,10 +87,13 @@ class Pools:
 
 
 class Lane:
-    """One thread beside the engine's own, for drafting; it lives from the first job to `close`."""
+    """One thread beside the engine's own, for drafting; it lives from the first job to `close`. On
+    CUDA its work has a stream of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: torch.device | None = None) -> None:
         self._executor: ThreadPoolExecutor | None = None
+        on_cuda = device is not None and device.type == "cuda"
+        self._stream: Any = _stream(device) if on_cuda else None
 
     @contextmanager
     def beside(self, jobs: Many[Job]) -> Iterator[None]:
@@ -98,12 +105,16 @@ class Lane:
         if self._executor is None:
             self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="drafting")
         done = threading.Event()
-        future = self._executor.submit(_run, jobs, done.is_set)
+        if self._stream is not None:  # what was drafted so far is read there
+            self._stream.wait_stream(torch.cuda.current_stream(self._stream.device))
+        future = self._executor.submit(_run, jobs, done, self._stream)
         try:
             yield
         finally:
             done.set()
             future.result()
+            if self._stream is not None:  # what was drafted meanwhile is read here
+                torch.cuda.current_stream(self._stream.device).wait_stream(self._stream)
 
     def close(self) -> None:
         """Ends the thread; the next job begins another."""
@@ -129,6 +140,8 @@ def modes_of(live: Many[Live], costs: Costs) -> dict[str, str]:
         if mode == "auto":
             mode = stands if one in automatic else "off"
         modes[run_of(one)] = "off" if mode == "ahead" and not _foresees(one) else mode
+    if list(modes.values()).count("across") == 1:  # there is nobody else to draft for
+        modes = {run: "off" if mode == "across" else mode for run, mode in modes.items()}
     return modes
 
 
@@ -164,9 +177,14 @@ def _foresees(live: Live) -> bool:
     return live.sequence.speculation.combine not in NOT_AHEAD
 
 
-def _run(jobs: Many[Job], done: Done) -> None:
-    for job in jobs:
-        job(done)
+def _run(jobs: Many[Job], done: Done, stream: Any) -> None:
+    with nullcontext() if stream is None else torch.cuda.stream(stream):
+        for job in jobs:
+            job(done)
+
+
+def _stream(device: torch.device | None) -> Any:
+    return torch.cuda.Stream(device=device)  # type: ignore[no-untyped-call]
 
 
 def _saved(turn: Turn, index: int, passes: list[Timed]) -> Ahead:

@@ -12,6 +12,7 @@ from core.choices import WEIGHTED_COMBINES
 from core.combine import Ballot, CombinedTree
 from core.config import SpeculationConfig
 from core.drafters.base import Draft, Drafter, chances_of
+from core.drafters.foresight import Seen
 from core.errors import FORESEEN, DrafterError
 from core.events import Ahead
 from core.length import Choice, DraftOutcome, LengthPolicy, RoundOutcome
@@ -22,7 +23,7 @@ from core.tree import TokenTree
 from core.verify import Verdict
 from core.weights import Weights
 
-__all__ = ["Foreseen", "Live", "Turn", "outcome_of", "reward"]
+__all__ = ["Live", "Turn", "outcome_of", "reward"]
 
 KEEPS_ALL = ("mss", "traversal")
 
@@ -72,26 +73,11 @@ class Live:
 
 
 @dataclass(eq=False)
-class Foreseen:
-    """What one SSM did for the next round during this one's verification: `looked` at the tree,
-    `drafted` behind `outcomes` (tokens that may be committed, and how probable they were)."""
-
-    outcomes: dict[tuple[int, ...], float] = field(default_factory=dict)
-    looked: list[Timed] = field(default_factory=list)
-    drafted: list[Timed] = field(default_factory=list)
-
-    @property
-    def timed(self) -> list[Timed]:
-        """All of it, in order."""
-        return [*self.looked, *self.drafted]
-
-
-@dataclass(eq=False)
 class Turn:
     """One live request's round; each step of the engine fills in its part.
 
     `ahead`: what came of drafts made for it during the last pass, of whose time `hidden_ms` need
-    not be waited for now; `foreseen`: what is made for the next, by drafter index.
+    not be waited for now; `foreseen`: what is made for the next, by drafter.
     """
 
     live: Live
@@ -104,7 +90,7 @@ class Turn:
     timed: list[Timed] = field(default_factory=list)
     ahead: tuple[Ahead, ...] = ()
     hidden_ms: float = 0.0
-    foreseen: dict[int, Foreseen] = field(default_factory=dict)
+    foreseen: Seen = field(default_factory=dict)
 
     @property
     def speculation(self) -> SpeculationConfig:

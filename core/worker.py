@@ -162,6 +162,7 @@ class Worker:
         if self._thread is not None:
             self._thread.join()
         if not already:
+            self.engine.close()
             self.engine.busy.release()
 
     # -- the worker's thread --

@@ -6,6 +6,7 @@ seed. Where two texts part, the float64 margin tells a tie from an error.
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,8 @@ from core.engine import Engine
 from core.errors import ConfigError
 
 __all__ = ["Laws"]
+
+PATIENCE_S = 60.0
 
 GENERATE, PLAIN = "transformers generate", "plain decoding"
 Reference = dict[tuple[str, int], list[int]]
@@ -52,7 +55,11 @@ class Laws:
         todo = [row for row in self.rows if row.compared and not context.results.has(**row.key)]
         if not todo:
             return
-        engine = Engine(context.load("float32"))
+        with closing(Engine(context.load("float32"))) as engine:
+            engine.ready_beside(PATIENCE_S)
+            self._measure_rows(context, engine, todo)
+
+    def _measure_rows(self, context: Context, engine: Engine, todo: list[Row]) -> None:
         margins = Margins()
         references = {
             temperature: _reference(context, engine, temperature)

@@ -6,6 +6,7 @@ each pipelining. The clock runs from the prompts to the last token, prefills inc
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -25,6 +26,7 @@ from core.engine import Engine
 __all__ = ["Pipeline", "groups"]
 
 WARMING = 8  # tokens
+PATIENCE_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -46,9 +48,11 @@ class Pipeline:
     def measure(self, context: Context) -> None:
         for dtype in context.settings.dtypes:
             if any(_missing(context, dtype, row) for row in self.rows):
-                engine = Engine(context.load(dtype))
-                for row in self.rows:
-                    _measured(context, engine, dtype, row)
+                with closing(Engine(context.load(dtype))) as engine:
+                    apart = "process" if engine.ready_beside(PATIENCE_S) else "thread"
+                    context.say(f"drafting beside the LLM in a {apart}")
+                    for row in self.rows:
+                        _measured(context, engine, dtype, row)
 
     def report(self, context: Context) -> Report:
         return Report(tables(context, self.rows))

@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence as Many
 
 from core.drafters.base import Drafter
+from core.drafters.homes import Homes, HousedSsm
 from core.drafters.ngram import NGRAM, NgramDrafter
-from core.drafters.ssm import SsmDrafter
 from core.errors import ConfigError
-from core.models.loading import LoadedModels
 
 __all__ = ["make_drafters", "resolve_drafters"]
 
 
-def make_drafters(models: LoadedModels) -> dict[str, Drafter]:
+def make_drafters(homes: Homes) -> dict[str, Drafter]:
     """Every drafter that the loaded models allow, by name."""
-    drafters: dict[str, Drafter] = {
-        name: SsmDrafter(name, model, models.llm.vocab_size) for name, model in models.ssms.items()
-    }
+    drafters: dict[str, Drafter] = {name: HousedSsm(name, homes) for name in homes.here.ssms}
     drafters[NGRAM] = NgramDrafter()
     return drafters
 

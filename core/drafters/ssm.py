@@ -18,7 +18,7 @@ from core.drafters.base import Ask, Draft
 from core.drafters.calibration import Calibration
 from core.drafters.feeding import Feeding
 from core.drafters.growth import Growth, growth
-from core.drafters.state import SsmState
+from core.drafters.state import Luggage, SsmState
 from core.models.language_model import LanguageModel
 from core.sequence import Sequence, Timed
 from core.tree import ROOT, TokenTree
@@ -52,6 +52,8 @@ class SsmDrafter:
 
     def open(self, sequence: Sequence) -> tuple[Timed, ...]:
         carried = self._carried.copy() if sequence.speculation.carry_over else Calibration()
+        if sequence.run_id in self._states:  # it came home from a process that failed to open it
+            self.pack(sequence)
         row = self._feeding.model.open_row()
         state = SsmState(row, carried, judged=len(sequence.tokens))
         self._states[sequence.run_id] = state
@@ -108,6 +110,19 @@ class SsmDrafter:
             self._feeding.model.close_row(state.row)
             if sequence.speculation.carry_over:
                 self._carried = state.calibration
+
+    def pack(self, sequence: Sequence) -> Luggage:
+        """Forgets the sequence, and hands out what was learnt of it."""
+        state = self._states.pop(sequence.run_id)
+        self._feeding.model.close_row(state.row)
+        return Luggage(state.calibration.temperature, state.judged, tuple(state.told))
+
+    def unpack(self, sequence: Sequence, luggage: Luggage) -> None:
+        """Takes a sequence over; its text is read when it next drafts."""
+        row = self._feeding.model.open_row()
+        calibration = Calibration(luggage.temperature)
+        told = list(luggage.told)
+        self._states[sequence.run_id] = SsmState(row, calibration, luggage.judged, told)
 
     def temperature(self, sequence: Sequence) -> float:
         state = self._states.get(sequence.run_id)

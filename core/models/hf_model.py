@@ -137,6 +137,16 @@ class HfModel:
     def slots(self) -> int:
         return self.arena.slots
 
+    @property
+    def parts(self) -> tuple[Any, ModelInfo, MaskKind]:
+        """What it was made of: `HfModel(*parts)` is another, with rows of its own."""
+        return self._module, self._info, self._masks
+
+    @property
+    def weight_bytes(self) -> int:
+        """What the parameters take, each tied one once."""
+        return sum(parameter.nbytes for parameter in self._module.parameters())
+
     def renamed(self, name: str) -> HfModel:
         """The same model under another name."""
         self._info = replace(self._info, name=name)

@@ -40,7 +40,8 @@ def test_closing_the_iterator_gives_everything_back(steps: int) -> None:
     events.close()
     assert open_rows(engine) == [(), (), ()]
     assert not engine.busy.locked()
-    assert all(not drafter._states for drafter in engine._drafting._drafters.values())
+    assert all(not ssm._states for ssm in engine._drafting.homes.here.ssms.values())
+    assert not engine._drafting.homes._known
 
 
 def test_an_error_of_the_llm_gives_everything_back() -> None:

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from core import Engine, Request, SamplingParams, SpeculationConfig
-from core.ahead import Done
 from core.choices import PIPELINES
+from core.drafters.foresight import Done
 from core.events import Event, RoundCompleted, RunCompleted
 from core.models.language_model import Feed
 from core.pipeline import Lane, Pools

@@ -67,7 +67,7 @@ def check(engine: Engine, live: Live) -> int:
         name = live.sequence.speculation.drafters[index]
         if name != "ngram":
             model = engine.models.ssms[name]
-            state = engine._drafting._drafters[name]._states[live.sequence.run_id]
+            state = engine._drafting.homes.here.ssms[name]._states[live.sequence.run_id]
             row = state.row
             # A guess that came true has fed the root, and what is drafted behind it.
             assert model.pending(row) == len(state.pending) == 0 or state.ready is not None
@@ -118,7 +118,7 @@ def test_every_family_keeps_what_a_prefill_gives(
 ) -> None:
     # Random models are never sure of anything: more guesses, and less likely ones.
     monkeypatch.setattr("core.drafters.outcomes.LEAST", 0.0)
-    monkeypatch.setattr("core.ahead.OUTCOMES", 200)
+    monkeypatch.setattr("core.drafters.foresight.OUTCOMES", 200)
     texts = ("w3 w9 w27 w17 w51 w25 w11 w33 w2 w6", "w5 w25")
     for name in ("topk", "sampled", "ahead"):
         lives = run_checked(tiny_engine(family), requests_of(name, texts), most=6)

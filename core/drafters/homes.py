@@ -1,0 +1,164 @@
+"""Homes: where a run's SSMs work, here or in a process beside this one, and what moves between.
+
+Pipelined runs' SSMs work apart from the LLM. On a CPU that is a process with copies of them, since
+a thread would share the interpreter with the LLM; elsewhere, until the process stands and if it
+dies, it is here, in whichever thread asks. Nothing is lost with a process but time: what an SSM had
+read there, it reads anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Sequence as Many
+
+from core.checks import choice
+from core.drafters.base import Ask, Draft
+from core.drafters.process import DraftingProcess, process_helps
+from core.drafters.remote import RemoteStudio
+from core.drafters.studio import Studio
+from core.models.language_model import LanguageModel
+from core.sequence import Sequence, Timed
+
+__all__ = ["PLACES", "Homes", "HousedSsm"]
+
+PLACES = ("auto", "thread", "process")
+DEATHS = 3
+
+
+class Homes:
+    """`place`: `thread`, `process`, or `auto` (a process where one helps). `vocab_size` is the
+    LLM's."""
+
+    def __init__(self, models: Mapping[str, LanguageModel], vocab_size: int, place: str) -> None:
+        choice("place", place, PLACES)
+        self.here = Studio(models, vocab_size)
+        self._models, self._vocab_size = models, vocab_size
+        self._allowed = place == "process" or (place == "auto" and process_helps(models))
+        self._process: DraftingProcess | None = None
+        self._there: RemoteStudio | None = None
+        self._deaths = 0
+        self._apart: set[str] = set()
+        self._known: dict[str, dict[str, Sequence]] = {}
+
+    def of(self, sequence: Sequence) -> Studio | RemoteStudio:
+        """Where a sequence's SSMs work now."""
+        apart = self._there is not None and sequence.run_id in self._apart
+        return self._there if apart and self._there is not None else self.here
+
+    def settle(self, sequence: Sequence, *, apart: bool) -> None:
+        """Where they work from now on; between rounds, or before any of them knows the sequence."""
+        before = self.of(sequence)
+        if apart and self._there is not None:
+            self._apart.add(sequence.run_id)
+        else:
+            self._apart.discard(sequence.run_id)
+        after = self.of(sequence)
+        if after is not before:
+            for name in self._known.get(sequence.run_id, ()):
+                after.unpack(name, sequence, before.pack(name, sequence))
+
+    def meet(self, name: str, sequence: Sequence) -> None:
+        """An SSM is about to know a sequence."""
+        self._known.setdefault(sequence.run_id, {})[name] = sequence
+
+    def part(self, name: str, sequence: Sequence) -> bool:
+        """An SSM is to forget a sequence; False if it does not know it."""
+        names = self._known.get(sequence.run_id, {})
+        known = names.pop(name, None) is not None
+        if not names:
+            self._known.pop(sequence.run_id, None)
+        return known
+
+    def left(self, sequence: Sequence) -> None:
+        """The run is over."""
+        if sequence.run_id not in self._known:
+            self._apart.discard(sequence.run_id)
+
+    # -- the process --
+
+    def keep(self, *, wanted: bool) -> str:
+        """Between rounds: starts the process if it is `wanted`, moves in once it stands; returns a
+        sentence if it is gone."""
+        if self._process is None:
+            if wanted and self._allowed:
+                self._process = DraftingProcess(self._models, self._vocab_size)
+        elif self._process.error:
+            return self.recover()
+        elif self._process.ready and self._there is None:
+            self._there = RemoteStudio(self._process)
+        return ""
+
+    def recover(self) -> str:
+        """After an error: if the process is at fault, everybody comes home, and what failed may be
+        asked again; a sentence that says so, else nothing."""
+        process = self._process
+        if process is None or not process.error:
+            return ""
+        self._come_home()
+        process.close()
+        self._process = None
+        self._deaths += 1
+        self._allowed = self._deaths < DEATHS
+        return f"drafting goes on in a thread: the process for it is gone ({process.error})"
+
+    def wait(self, timeout: float) -> bool:
+        """Starts the process, and waits (s) until it stands; False where it does not."""
+        self.keep(wanted=True)
+        if self._process is not None:
+            self._process.wait(timeout)
+            self.keep(wanted=True)
+        return self._there is not None
+
+    def close(self) -> None:
+        """Ends the process; the next pipelined run starts another."""
+        if self._process is not None:
+            self._come_home()
+            self._process.close()
+            self._process = None
+
+    def _come_home(self) -> None:
+        there, self._there = self._there, None
+        if there is not None:
+            for run_id in self._apart:
+                for name, sequence in self._known.get(run_id, {}).items():
+                    self.here.unpack(name, sequence, there.pack(name, sequence))
+        self._apart.clear()
+
+
+class HousedSsm:
+    """See Drafter: an SSM, wherever the sequence's SSMs are at home."""
+
+    def __init__(self, name: str, homes: Homes) -> None:
+        self._name = name
+        self._homes = homes
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def open(self, sequence: Sequence) -> tuple[Timed, ...]:
+        self._homes.meet(self._name, sequence)
+        return self._homes.of(sequence).open(self._name, sequence)
+
+    def draft(self, asks: Many[Ask]) -> list[Draft]:
+        found: dict[int, Draft] = {}
+        places = [self._homes.of(ask.sequence) for ask in asks]
+        for place in dict.fromkeys(places):
+            members = [i for i, one in enumerate(places) if one is place]
+            drafts = place.draft(self._name, [asks[i] for i in members])
+            found.update(zip(members, drafts, strict=True))
+        return [found[i] for i in range(len(asks))]
+
+    def commit(self, sequence: Sequence, draft: Draft | None, token_ids: tuple[int, ...]) -> None:
+        self._homes.of(sequence).commit(self._name, sequence, draft, token_ids)
+
+    def close(self, sequence: Sequence) -> None:
+        if self._homes.part(self._name, sequence):
+            self._homes.of(sequence).close(self._name, sequence)
+            self._homes.left(sequence)
+
+    def temperature(self, sequence: Sequence) -> float:
+        return self._homes.of(sequence).temperature(self._name, sequence)
+
+    def likelihoods(self, sequence: Sequence) -> list[float]:
+        return self._homes.of(sequence).likelihoods(self._name, sequence)

@@ -1,0 +1,69 @@
+"""Studio: the SSMs of an engine at work in one place, by name; the one place's whole interface.
+
+There is one in this process, and there may be another in a process beside it (`remote`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Sequence as Many
+
+from core.drafters.base import Ask, Draft
+from core.drafters.foresight import Done, Foresight, Plan, Seen
+from core.drafters.pool import LogPool, PoolAsk
+from core.drafters.ssm import SsmDrafter
+from core.drafters.state import Luggage
+from core.models.language_model import LanguageModel
+from core.sequence import Sequence, Timed
+
+__all__ = ["Foreseeing", "Studio"]
+
+Foreseeing = tuple[list[Seen], dict[str, BaseException]]
+"""What came of each plan, and the SSMs that failed."""
+
+
+class Studio:
+    """`vocab_size` is the LLM's."""
+
+    def __init__(self, models: Mapping[str, LanguageModel], vocab_size: int) -> None:
+        self.ssms = {name: SsmDrafter(name, model, vocab_size) for name, model in models.items()}
+        self._pool = LogPool(self.ssms)
+
+    def open(self, name: str, sequence: Sequence) -> tuple[Timed, ...]:
+        """See Drafter, here and below."""
+        return self.ssms[name].open(sequence)
+
+    def draft(self, name: str, asks: Many[Ask]) -> list[Draft]:
+        return self.ssms[name].draft(asks)
+
+    def pool(self, asked: PoolAsk) -> list[Draft]:
+        """One tree drafted together; see LogPool."""
+        return self._pool.draft(asked)
+
+    def commit(
+        self, name: str, sequence: Sequence, draft: Draft | None, token_ids: tuple[int, ...]
+    ) -> None:
+        self.ssms[name].commit(sequence, draft, token_ids)
+
+    def close(self, name: str, sequence: Sequence) -> None:
+        self.ssms[name].close(sequence)
+
+    def temperature(self, name: str, sequence: Sequence) -> float:
+        return self.ssms[name].temperature(sequence)
+
+    def likelihoods(self, name: str, sequence: Sequence) -> list[float]:
+        return self.ssms[name].likelihoods(sequence)
+
+    def foresee(self, plans: Many[Plan], done: Done) -> Foreseeing:
+        """Drafts ahead until `done`; see Foresight."""
+        foresight = Foresight(self.ssms, plans)
+        foresight.run(done)
+        return foresight.seen, foresight.failed
+
+    def pack(self, name: str, sequence: Sequence) -> Luggage:
+        """An SSM forgets a sequence; what it has learnt of it goes elsewhere."""
+        return self.ssms[name].pack(sequence)
+
+    def unpack(self, name: str, sequence: Sequence, luggage: Luggage) -> None:
+        """An SSM takes over a sequence; it reads the text when it next drafts."""
+        self.ssms[name].unpack(sequence, luggage)
