@@ -75,25 +75,15 @@ class Feeding:
     def tree(self, asked: Many[tuple[SsmState, TokenTree]]) -> list[torch.Tensor]:
         """One pass over the nodes of trees that were not fed yet, if there are any; the logits
         after the root and every node, (1 + nodes, V)."""
-        wanted, all_places = [], []
+        wanted, ends = [], []
         for state, tree in asked:
-            places = [ROOT]
-            ids: list[int] = []
-            parents: list[int] = []
-            for token_id, parent in zip(tree.token_ids, tree.parents, strict=True):
-                above = places[parent + 1]
-                place = state.pending.child(above, token_id)
-                if place is None:
-                    place = len(state.pending) + len(ids)
-                    ids.append(token_id)
-                    parents.append(above)
-                places.append(place)
-            all_places.append(places)
-            if ids:
-                wanted.append((state, ids, parents))
-        if wanted:
-            self.nodes(wanted)
-        pairs = zip(asked, all_places, strict=True)
+            paths = [tree.tokens_to(node) for node in range(len(tree))]
+            ids, parents, places = state.pending.missing(paths)
+            wanted.append((state, ids, parents))
+            ends.append([ROOT, *places])
+        if fed := [one for one in wanted if one[1]]:
+            self.nodes(fed)
+        pairs = zip(asked, ends, strict=True)
         return [torch.stack([state.pending.logits[p] for p in ps]) for (state, _), ps in pairs]
 
     def forget(self, state: SsmState) -> None:

@@ -1,6 +1,6 @@
-"""Drafting ahead within one request (ALGORITHMS 5): while the LLM verifies a round, the SSMs look
-at its tree, guess what it will come to, and begin the next round's drafts behind the likeliest
-outcomes, all of one SSM in one pass. A guess that comes true is used at once.
+"""Drafting ahead within one request (ALGORITHMS 5): while the LLM verifies a round, one SSM looks
+at its tree and guesses what it will come to, and all SSMs begin the next round's drafts behind the
+likeliest outcomes, those of one SSM in one pass. A guess that comes true is used at once.
 
 Knows SSMs and plans, and neither the LLM nor the round they serve.
 """
@@ -83,8 +83,7 @@ class Foresight:
         self.failed: dict[str, BaseException] = {}
         self._plans = plans
         self._ssms = ssms
-        self._scores: dict[int, list[tuple[float, torch.Tensor]]] = {}
-        self._found: dict[int, list[Outcome]] = {}
+        self._outcomes: dict[int, list[Outcome]] = {}
         self._members = {
             name: [i for i, plan in enumerate(plans) if name in plan.weights and _fits(plan, ssm)]
             for name, ssm in ssms.items()
@@ -92,11 +91,15 @@ class Foresight:
 
     def run(self, done: Done) -> None:
         """All of it, or as much as there is time for."""
-        for step in (self._look, self._guess):
-            for name in self._names():
-                if done.is_set():
-                    return
-                step(name)
+        leads = self._leads()
+        for name in self._names():
+            if done.is_set():
+                return
+            self._look(name, [i for i in self._members[name] if leads[i] == name])
+        for name in self._names():
+            if done.is_set():
+                return
+            self._guess(name)
         going = self._names()
         while going and not done.is_set():
             going = [name for name in going if not done.is_set() and self._go_on(name)]
@@ -104,57 +107,63 @@ class Foresight:
     def _names(self) -> list[str]:
         return [name for name, members in self._members.items() if members]
 
-    def _look(self, name: str) -> None:
-        """What the SSM holds of every node of the trees."""
-        ssm, members = self._ssms[name], self._members[name]
-        with self._pass(name, looking=True):
-            plans = [self._plans[i] for i in members]
+    def _leads(self) -> dict[int, str]:
+        """Who looks for each plan: the SSM of the greatest weight. A pass a round is what another
+        pair of eyes would cost, and there is time for a few only."""
+        leads: dict[int, str] = {}
+        for name, members in self._members.items():
+            for i in members:
+                weights = self._plans[i].weights
+                if i not in leads or weights[name] > weights[leads[i]]:
+                    leads[i] = name
+        return leads
+
+    def _look(self, name: str, members: list[int]) -> None:
+        """What the SSM holds of every node of the trees, and so the likeliest outcomes."""
+        if not members:
+            return
+        ssm, plans = self._ssms[name], [self._plans[i] for i in members]
+        with self._pass(name, members, looking=True):
             logits = ssm.look([(plan.sequence, plan.tree) for plan in plans])
             for i, plan, rows in zip(members, plans, logits, strict=True):
-                self.seen[i][name] = Foreseen()
                 scores = ssm.calibration(plan.sequence).scores(_utilities(rows, plan))
-                self._scores.setdefault(i, []).append((plan.weights[name], scores))
+                ends = plan.sequence.eos_ids
+                self._outcomes[i] = likeliest(plan.tree, scores, OUTCOMES, ends)
 
     def _guess(self, name: str) -> None:
         """Begins a draft behind each outcome that leaves one to be made."""
-        ssm, wanted = self._ssms[name], []
+        ssm, wanted, members = self._ssms[name], [], []
         for i in self._members[name]:
-            chosen = []
-            for outcome in self._outcomes(i):
-                ask = self._plans[i].asks[len(outcome.token_ids) - 1].get(name)
+            plan, chosen = self._plans[i], {}
+            for outcome in self._outcomes.get(i, ()):
+                ask = plan.asks[len(outcome.token_ids) - 1].get(name)
                 if ask is not None and (fitted := ssm.fitted(ask)).worth_starting:
-                    chosen.append((outcome.token_ids, fitted))
-                    self.seen[i][name].outcomes[outcome.token_ids] = outcome.probability
+                    chosen[outcome] = fitted
             if chosen:
-                wanted.append((self._plans[i].sequence, chosen))
+                members.append(i)
+                wanted.append((plan.sequence, [(o.token_ids, ask) for o, ask in chosen.items()]))
+                found = {outcome.token_ids: outcome.probability for outcome in chosen}
+                self._of(i, name).outcomes.update(found)
         if wanted:
-            with self._pass(name):
+            with self._pass(name, members):
                 ssm.guess(wanted)
 
-    def _outcomes(self, i: int) -> Many[Outcome]:
-        """The likeliest outcomes by what the SSMs hold on weighted average."""
-        if i not in self._found:
-            held = self._scores[i]
-            total = sum(weight for weight, _ in held)
-            scores = torch.stack([weight / total * rows for weight, rows in held]).sum(dim=0)
-            plan = self._plans[i]
-            self._found[i] = likeliest(plan.tree, scores, OUTCOMES, plan.sequence.eos_ids)
-        return self._found[i]
+    def _of(self, i: int, name: str) -> Foreseen:
+        return self.seen[i].setdefault(name, Foreseen())
 
     def _go_on(self, name: str) -> bool:
         """One pass further; False where there is nothing left to draft."""
-        sequences = [
-            self._plans[i].sequence for i in self._members[name] if self.seen[i][name].outcomes
-        ]
+        members = [i for i in self._members[name] if self._of(i, name).outcomes]
+        sequences = [self._plans[i].sequence for i in members]
         if not self._ssms[name].growing(sequences):
             return False
-        with self._pass(name):
+        with self._pass(name, members):
             self._ssms[name].go_on(sequences)
         return True
 
     @contextmanager
-    def _pass(self, name: str, *, looking: bool = False) -> Iterator[None]:
-        """Times a pass; an SSM that fails in it takes no further part."""
+    def _pass(self, name: str, members: list[int], *, looking: bool = False) -> Iterator[None]:
+        """Times a pass for some plans; an SSM that fails in it takes no further part."""
         start = time.perf_counter()
         try:
             yield
@@ -165,8 +174,8 @@ class Foresight:
             self._members[name] = []
             return
         timed = Timed(name, "ahead", start, time.perf_counter())
-        for i in self._members[name]:
-            foreseen = self.seen[i][name]
+        for i in members:
+            foreseen = self._of(i, name)
             (foreseen.looked if looking else foreseen.drafted).append(timed)
 
 

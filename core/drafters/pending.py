@@ -50,6 +50,25 @@ class Pending:
             places.append(place)
         return places[1:]
 
+    def missing(self, paths: Many[Many[int]]) -> tuple[list[int], list[int], list[int]]:
+        """What must be fed to have been fed all of `paths`: token ids and parents' places, as
+        `add` takes them; and where each path will end."""
+        token_ids: list[int] = []
+        parents: list[int] = []
+        ends = []
+        planned: dict[tuple[int, int], int] = {}
+        for path in paths:
+            place = ROOT
+            for token_id in path:
+                found = self._children.get((place, token_id), planned.get((place, token_id)))
+                if found is None:
+                    found = planned[place, token_id] = len(self) + len(token_ids)
+                    token_ids.append(token_id)
+                    parents.append(place)
+                place = found
+            ends.append(place)
+        return token_ids, parents, ends
+
     def behind(self, path: Many[int]) -> tuple[list[int], dict[int, int], Pending]:
         """What hangs under the last node of `path`, once the path is committed: the places that
         stay, each old place's new one (the path's last becomes ROOT), and the trie of them."""

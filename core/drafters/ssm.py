@@ -143,20 +143,21 @@ class SsmDrafter:
 
     def guess(self, asked: Many[tuple[Sequence, Many[tuple[tuple[int, ...], Ask]]]]) -> None:
         """Begins a draft behind each outcome of a sequence: (tokens that would be committed, what
-        is asked for behind them). All but the last of the tokens were looked at."""
-        wanted = []
+        is asked for behind them). One pass over whatever of them was not fed yet."""
+        wanted, ends = [], []
         for sequence, outcomes in asked:
             state = self._states[sequence.run_id]
-            parents = [(ROOT, *state.pending.walk(ids[:-1]))[-1] for ids, _ in outcomes]
-            wanted.append((state, [ids[-1] for ids, _ in outcomes], parents))
-        fed = self._feeding.nodes(wanted)
-        for (state, _, _), (_, outcomes), (_, rows) in zip(wanted, asked, fed, strict=True):
-            for i, (ids, ask) in enumerate(outcomes):
+            ids, parents, places = state.pending.missing([tokens for tokens, _ in outcomes])
+            wanted.append((state, ids, parents))
+            ends.append(places)
+        if fed := [one for one in wanted if one[1]]:
+            self._feeding.nodes(fed)
+        for (state, _, _), (_, outcomes), places in zip(wanted, asked, ends, strict=True):
+            for (tokens, ask), place in zip(outcomes, places, strict=True):
                 grown = self._growth(ask)
-                # The token may have been fed before: then that is its place.
-                grown.places[ROOT] = state.pending.walk(ids)[-1]
-                grown.absorb(rows[i : i + 1])
-                state.guesses[ids] = grown
+                grown.places[ROOT] = place
+                grown.absorb(state.pending.logits[place][None])
+                state.guesses[tokens] = grown
 
     def growing(self, sequences: Many[Sequence]) -> bool:
         """Whether a draft behind a guess wants another pass."""

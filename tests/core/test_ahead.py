@@ -83,7 +83,8 @@ def test_guesses_come_true_and_are_told() -> None:
     drafted = {e.round: e.drafts for e in events if isinstance(e, Drafted)}
     for number, one in told:
         assert 0 <= one.outcomes <= 4 and 0 <= one.probability <= 1
-        assert (one.saved_ms, one.wasted_ms > 0) == (0.0, True)  # this lane hides nothing
+        assert one.saved_ms == 0.0  # this lane hides nothing
+        assert one.wasted_ms > 0 or one.hit
         # The last round may have no room for a draft.
         records = [d.drafted_ahead for d in drafted[number] if d.drafter == one.drafter]
         assert records == [one.hit] or (not records and not one.hit)
