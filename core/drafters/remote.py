@@ -23,7 +23,7 @@ from core.tree import TokenTree
 
 __all__ = ["RemoteStudio", "Text"]
 
-NOBODY = cast(Sequence, None)
+NOBODY: Any = None
 
 
 @dataclass(eq=False)
