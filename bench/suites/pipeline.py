@@ -49,8 +49,7 @@ class Pipeline:
         for dtype in context.settings.dtypes:
             if any(_missing(context, dtype, row) for row in self.rows):
                 with closing(Engine(context.load(dtype))) as engine:
-                    apart = "process" if engine.ready_beside(PATIENCE_S) else "thread"
-                    context.say(f"drafting beside the LLM in a {apart}")
+                    engine.ready_beside(PATIENCE_S)
                     for row in self.rows:
                         _measured(context, engine, dtype, row)
 
