@@ -47,7 +47,7 @@ class Inputs:
     corpora: Path | None = None
     tokenizer: Path | None = None
     prompts: Path = DEFAULT_PROMPTS
-    library: Path = field(default_factory=standard_library)
+    stdlib: Path = field(default_factory=standard_library)
 
 
 def prepare(preset: Preset, inputs: Inputs, out: Path, seed: int = 0) -> Manifest:
@@ -84,12 +84,12 @@ def report(manifest: Manifest) -> Iterator[str]:
 def _read(preset: Preset, inputs: Inputs, seed: int) -> list[Domain]:
     refused_lines = prompt_lines(inputs.prompts)
     if inputs.corpora is not None:
-        return read_corpora(inputs.corpora, inputs.library, refused_lines, seed)
+        return read_corpora(inputs.corpora, inputs.stdlib, refused_lines, seed)
     if not preset.own_corpus_bytes:
         raise ConfigError.of(
             "corpora", None, f"a folder of corpora; preset {preset.name} has none of its own"
         )
-    return library_corpora(inputs.library, preset.own_corpus_bytes, refused_lines, seed)
+    return library_corpora(inputs.stdlib, preset.own_corpus_bytes, refused_lines, seed)
 
 
 def _tokenizer(

@@ -126,7 +126,7 @@ def test_manifest_counts_hash_and_attribute(prepared: Path) -> None:
 def test_corpora_with_a_given_tokenizer(
     prepared: Path, folder: Path, library: Path, tmp_path: Path
 ) -> None:
-    inputs = Inputs(folder, prepared / "tokenizer", library=library)
+    inputs = Inputs(folder, prepared / "tokenizer", stdlib=library)
     manifest = prepare(PRESETS["cpu"], inputs, tmp_path / "out")
     assert list(manifest.domains) == ["stories", "math", "code"]
     assert manifest.vocab_size == SMALL.vocab_size
@@ -139,7 +139,7 @@ def test_the_report_counts_refusals(folder: Path, library: Path, tmp_path: Path)
     line = "This is a line of a prompt which has far more than sixty characters in it."
     (folder / "math" / "more.txt").write_text(f"Some.\n{line}\n", encoding="utf-8")
     (tmp_path / "prompts.jsonl").write_text(json.dumps({"prompt": line}), encoding="utf-8")
-    inputs = Inputs(folder, prompts=tmp_path / "prompts.jsonl", library=library)
+    inputs = Inputs(folder, prompts=tmp_path / "prompts.jsonl", stdlib=library)
     lines = list(report(prepare(SMALL, inputs, tmp_path / "out")))
     assert "math/more.txt: 0 documents, 1 refused (quote a prompt), 0 duplicates" in lines
     assert lines[-1] == "1 documents refused in all, vocabulary 496"
