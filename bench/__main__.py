@@ -21,6 +21,7 @@ from bench.results import Results
 from bench.settings import DTYPES, Settings
 from bench.suites import SUITES, Suite
 from core.checks import choice
+from core.choices import PLACES
 from core.errors import ConfigError, SpecScopeError
 from core.models.loading import LoadedModels, load_models
 
@@ -58,6 +59,7 @@ def parser() -> Parser:
     p.add_argument("--repeats", type=whole("repeats"), help="times each, or seeds each")
     p.add_argument("--dtype", nargs="+", help=" ".join(DTYPES))
     p.add_argument("--threads", type=whole("threads"), help="default: torch's own")
+    p.add_argument("--place", help=f"of pipelined runs' SSMs: {', '.join(PLACES)}")
     p.add_argument("--out", type=Path, help=f"default: {FOLDER}/bench-SUITE.json; continued")
     p.add_argument("--fresh", action="store_true", help="begin anew if --out is there already")
     return p
@@ -79,6 +81,7 @@ def run(arguments: argparse.Namespace, suites: Mapping[str, Suite]) -> Report:
         tokens=arguments.tokens,
         repeats=arguments.repeats,
         dtypes=tuple(arguments.dtype) if arguments.dtype else None,
+        place=arguments.place,
     )
     suite.check(settings)
     context = opened(suite, settings.but(threads=threads(arguments.threads)), arguments)

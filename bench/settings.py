@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from core.checks import choice, integer
+from core.choices import PLACES
 from core.errors import ConfigError
 
 __all__ = ["DTYPES", "MAX_PROMPTS", "Settings"]
@@ -23,6 +24,7 @@ class Settings:
 
     `repeats`: times each block is measured in a suite that takes time, seeds per prompt above
     temperature 0 in one that does not. `threads` 0: torch's own number.
+    `place`: where the SSMs of pipelined runs draft.
     """
 
     prompts: int
@@ -30,6 +32,7 @@ class Settings:
     repeats: int
     dtypes: tuple[str, ...]
     threads: int = 0
+    place: str = "auto"
 
     def __post_init__(self) -> None:
         integer("prompts", self.prompts, 1, MAX_PROMPTS)
@@ -37,6 +40,7 @@ class Settings:
         integer("repeats", self.repeats, 1, MAX_REPEATS)
         for dtype in self.dtypes:
             choice("dtype", dtype, DTYPES)
+        choice("place", self.place, PLACES)
         if not self.dtypes or len(set(self.dtypes)) != len(self.dtypes):
             raise ConfigError.of("dtype", self.dtypes, "name each dtype once")
 
@@ -50,7 +54,8 @@ class Settings:
         return {**dataclasses.asdict(self), "dtypes": list(self.dtypes)}
 
     def __str__(self) -> str:
+        place = f" --place {self.place}" if self.place != "auto" else ""
         return (
             f"--prompts {self.prompts} --tokens {self.tokens} --repeats {self.repeats} "
-            f"--dtype {' '.join(self.dtypes)}"
+            f"--dtype {' '.join(self.dtypes)}{place}"
         )

@@ -11,6 +11,7 @@ __all__ = [
     "LENGTHS",
     "NOT_AHEAD",
     "PIPELINES",
+    "PLACES",
     "PRESETS",
     "SAMPLED_DRAFTS",
     "VERIFIES",
@@ -25,6 +26,8 @@ WEIGHTS = ("full_information", "paper")
 LENGTHS = ("fixed", "trend", "goodput", "confidence")
 VERIFIES = ("auto", "greedy", "match", "mss", "traversal")
 PIPELINES = ("off", "across", "ahead", "auto")
+# Where the SSMs of pipelined runs draft; a process where one helps, for `auto`.
+PLACES = ("auto", "thread", "process")
 PRESETS = ("autoregressive", "sequence", "specinfer", "specinfer-paper", "minions", "best")
 
 SAMPLED_DRAFTS = ("sampled", "sampled_iid")

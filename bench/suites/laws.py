@@ -55,7 +55,7 @@ class Laws:
         todo = [row for row in self.rows if row.compared and not context.results.has(**row.key)]
         if not todo:
             return
-        with closing(Engine(context.load("float32"))) as engine:
+        with closing(Engine(context.load("float32"), context.settings.place)) as engine:
             engine.ready_beside(PATIENCE_S)
             self._measure_rows(context, engine, todo)
 

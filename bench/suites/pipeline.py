@@ -48,7 +48,7 @@ class Pipeline:
     def measure(self, context: Context) -> None:
         for dtype in context.settings.dtypes:
             if any(_missing(context, dtype, row) for row in self.rows):
-                with closing(Engine(context.load(dtype))) as engine:
+                with closing(Engine(context.load(dtype), context.settings.place)) as engine:
                     engine.ready_beside(PATIENCE_S)
                     for row in self.rows:
                         _measured(context, engine, dtype, row)

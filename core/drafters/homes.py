@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence as Many
 
 from core.checks import choice
+from core.choices import PLACES
 from core.drafters.base import Ask, Draft
 from core.drafters.process import DraftingProcess, process_helps
 from core.drafters.remote import RemoteStudio
@@ -19,9 +20,8 @@ from core.drafters.studio import Studio
 from core.models.language_model import LanguageModel
 from core.sequence import Sequence, Timed
 
-__all__ = ["PLACES", "Homes", "HousedSsm"]
+__all__ = ["Homes", "HousedSsm"]
 
-PLACES = ("auto", "thread", "process")
 DEATHS = 3
 
 

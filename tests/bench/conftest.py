@@ -13,7 +13,7 @@ from bench.results import Results
 from bench.settings import Settings
 from core.models.loading import LoadedModels, load_models
 
-TINY = Settings(prompts=2, tokens=8, repeats=1, dtypes=("float32",), threads=1)
+TINY = Settings(prompts=2, tokens=8, repeats=1, dtypes=("float32",), threads=1, place="thread")
 
 
 @pytest.fixture(scope="session")

@@ -54,7 +54,7 @@ def stepped_logits(model: HfModel, token_ids: list[int], step: int) -> torch.Ten
 @pytest.mark.parametrize("device", DEVICES)
 def test_every_bfloat16_token_is_within_the_rounding_gap_of_the_argmax(device: str) -> None:
     models = load_models(dtype="bfloat16", device=device)
-    engine = Engine(models)
+    engine = Engine(models, place="thread")
     differences, margins = [], []
     for prompt in prompts(4):
         new = ids_of(engine, prompt, "specinfer")
@@ -87,7 +87,7 @@ def test_float32_on_cuda_writes_what_plain_decoding_writes(temperature: float) -
 @pytest.mark.gpu
 def test_float32_on_cuda_equals_transformers_generate() -> None:
     models = load_models(dtype="float32", device="cuda")
-    engine = Engine(models)
+    engine = Engine(models, place="thread")
     for prompt in prompts(8):
         inputs = models.tokenizer(prompt, return_tensors="pt").to("cuda")
         output = models.llm._module.generate(**inputs, do_sample=False, max_new_tokens=NEW_TOKENS)
