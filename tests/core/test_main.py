@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ import torch
 
 from core import Engine
 from core.__main__ import main
+from core.costs import ledger
+from core.costs.verify import measure_verify_costs
 from core.errors import EngineBusyError
 from core.events import RoundCompleted, RunCompleted, RunStarted, event_from_plain
 from core.models import loading
@@ -29,6 +32,8 @@ from tests.interrupts import hear_interrupts
 ROOT = Path(__file__).resolve().parents[2]
 PROMPT = "Once upon a time"
 SHORT = ["--prompt", PROMPT, "--max-new-tokens", "12"]
+LONG = ["--prompt", PROMPT, "--max-new-tokens", "1000", "--ignore-eos", "--events"]
+LONG += ["--set", "max_tree_nodes=9"]  # a given number is not measured
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +45,7 @@ def _same_threads() -> Iterator[None]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _loaded_once() -> Iterator[None]:
-    """The bundled models are loaded once for all tests of this file."""
+    """The bundled models are loaded, and their passes timed, once for all tests of this file."""
     kept: dict[tuple[Any, ...], Any] = {}
     load = loading.load_models
 
@@ -52,6 +57,7 @@ def _loaded_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loading, "load_models", cached)
+        patch.setattr(ledger, "measure_verify_costs", cache(measure_verify_costs))
         yield
 
 
@@ -286,7 +292,7 @@ def process(*arguments: str) -> subprocess.Popen[str]:
 
 
 def test_an_interrupt_ends_with_130_and_no_traceback() -> None:
-    running = process("--prompt", PROMPT, "--max-new-tokens", "1000", "--ignore-eos", "--events")
+    running = process(*LONG)
     assert running.stdout is not None
     for _ in range(9):
         assert running.stdout.readline()
@@ -297,7 +303,7 @@ def test_an_interrupt_ends_with_130_and_no_traceback() -> None:
 
 
 def test_a_reader_who_leaves_is_no_error() -> None:
-    running = process("--prompt", PROMPT, "--max-new-tokens", "1000", "--ignore-eos", "--events")
+    running = process(*LONG)
     assert running.stdout is not None and running.stderr is not None
     assert running.stdout.readline()
     running.stdout.close()
