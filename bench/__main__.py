@@ -60,6 +60,7 @@ def parser() -> Parser:
     p.add_argument("--dtype", nargs="+", help=" ".join(DTYPES))
     p.add_argument("--threads", type=whole("threads"), help="default: torch's own")
     p.add_argument("--place", help=f"of pipelined runs' SSMs: {', '.join(PLACES)}")
+    p.add_argument("--processes", type=whole("processes"), help="of `laws`: how many share it")
     p.add_argument("--out", type=Path, help=f"default: {FOLDER}/bench-SUITE.json; continued")
     p.add_argument("--fresh", action="store_true", help="begin anew if --out is there already")
     return p
@@ -82,6 +83,7 @@ def run(arguments: argparse.Namespace, suites: Mapping[str, Suite]) -> Report:
         repeats=arguments.repeats,
         dtypes=tuple(arguments.dtype) if arguments.dtype else None,
         place=arguments.place,
+        processes=arguments.processes,
     )
     suite.check(settings)
     context = opened(suite, settings.but(threads=threads(arguments.threads)), arguments)

@@ -16,6 +16,7 @@ DTYPES = ("float32", "bfloat16")
 MAX_PROMPTS = 60
 MAX_TOKENS = 512
 MAX_REPEATS = 1000
+MAX_PROCESSES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,8 @@ class Settings:
 
     `repeats`: times each block is measured in a suite that takes time, seeds per prompt above
     temperature 0 in one that does not. `threads` 0: torch's own number.
-    `place`: where the SSMs of pipelined runs draft.
+    `place`: where the SSMs of pipelined runs draft. `processes`: how many share the work, where
+    nothing is timed.
     """
 
     prompts: int
@@ -33,6 +35,7 @@ class Settings:
     dtypes: tuple[str, ...]
     threads: int = 0
     place: str = "auto"
+    processes: int = 1
 
     def __post_init__(self) -> None:
         integer("prompts", self.prompts, 1, MAX_PROMPTS)
@@ -40,6 +43,7 @@ class Settings:
         integer("repeats", self.repeats, 1, MAX_REPEATS)
         for dtype in self.dtypes:
             choice("dtype", dtype, DTYPES)
+        integer("processes", self.processes, 1, MAX_PROCESSES)
         choice("place", self.place, PLACES)
         if not self.dtypes or len(set(self.dtypes)) != len(self.dtypes):
             raise ConfigError.of("dtype", self.dtypes, "name each dtype once")
@@ -51,7 +55,14 @@ class Settings:
 
     def to_plain(self) -> dict[str, Any]:
         """Only JSON's own types."""
-        return {**dataclasses.asdict(self), "dtypes": list(self.dtypes)}
+        plain = {**dataclasses.asdict(self), "dtypes": list(self.dtypes)}
+        del plain["processes"]  # as many as before, or more, can go on
+        return plain
+
+    def alone(self) -> None:
+        """Raises ConfigError where processes would share what is timed."""
+        if self.processes > 1:
+            raise ConfigError.of("processes", self.processes, "1: only `laws` is not timed")
 
     def __str__(self) -> str:
         place = f" --place {self.place}" if self.place != "auto" else ""

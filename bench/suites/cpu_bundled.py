@@ -44,7 +44,8 @@ class CpuBundled:
     variants: tuple[Variant, ...] | None = None
 
     def check(self, settings: Settings) -> None:
-        """Any settings will do."""
+        """Any settings of one process will do."""
+        settings.alone()
 
     def measure(self, context: Context) -> None:
         variants = all_variants() if self.variants is None else self.variants

@@ -46,7 +46,8 @@ class Lanes:
     splits: tuple[int, ...] | None = None
 
     def check(self, settings: Settings) -> None:
-        """Any settings will do."""
+        """Any settings of one process will do."""
+        settings.alone()
 
     def measure(self, context: Context) -> None:
         before = torch.get_num_threads()

@@ -6,15 +6,17 @@ seed. Where two texts part, the float64 margin tells a tie from an error.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
 from bench.context import Context, Report
 from bench.machine import pin_arithmetic
-from bench.margins import Margins, first_divergence
 from bench.ours import Case, decode
 from bench.settings import Settings
+from bench.suites.law_check import Checker, Reference, cases
+from bench.suites.law_crew import PATIENCE_S, shared
 from bench.suites.law_rows import TEMPERATURE, Row, law_rows
 from bench.suites.law_tables import failures, tables
 from bench.theirs import Theirs
@@ -24,10 +26,7 @@ from core.errors import ConfigError
 
 __all__ = ["Laws"]
 
-PATIENCE_S = 60.0
-
 GENERATE, PLAIN = "transformers generate", "plain decoding"
-Reference = dict[tuple[str, int], list[int]]
 
 
 @dataclass(frozen=True)
@@ -52,24 +51,18 @@ class Laws:
 
     def measure(self, context: Context) -> None:
         pin_arithmetic()
-        todo = [row for row in self.rows if row.compared and not context.results.has(**row.key)]
-        if not todo:
+        rows = [row for row in self.rows if row.compared and not context.results.has(**row.key)]
+        if not rows:
             return
         with closing(Engine(context.load("float32"), context.settings.place)) as engine:
-            engine.ready_beside(PATIENCE_S)
-            self._measure_rows(context, engine, todo)
-
-    def _measure_rows(self, context: Context, engine: Engine, todo: list[Row]) -> None:
-        margins = Margins()
-        references = {
-            temperature: _reference(context, engine, temperature)
-            for temperature in sorted({row.temperature for row in todo})
-        }
-        for number, row in enumerate(todo, start=1):
-            sample = _measured(context, engine, row, references[row.temperature], margins)
-            context.results.add(sample)
-            wrong = sum(prompt["diverged_at"] is not None for prompt in sample["prompts"])
-            context.say(f"{number} of {len(todo)}: {described(row)}: {wrong} diverged")
+            todo = _with_references(context, engine, rows)
+            found = shared(context, todo)
+            if context.settings.processes == 1:
+                found = _one_by_one(context, engine, todo)
+            for number, (row, sample) in enumerate(found, start=1):
+                context.results.add(sample)
+                wrong = sum(prompt["diverged_at"] is not None for prompt in sample["prompts"])
+                context.say(f"{number} of {len(todo)}: {described(row)}: {wrong} diverged")
 
     def report(self, context: Context) -> Report:
         return Report(tables(context, self.rows), failures(context, self.rows))
@@ -85,14 +78,23 @@ def described(row: Row) -> str:
     )
 
 
-def cases(context: Context, temperature: float) -> list[Case]:
-    """Every prompt; above temperature 0 with as many seeds as there are repeats."""
-    repeats = context.settings.repeats if temperature > 0 else 1
-    return [
-        Case(prompt, prompt.seed(repeat), context.settings.tokens, temperature)
-        for repeat in range(repeats)
-        for prompt in context.prompts
-    ]
+def _one_by_one(
+    context: Context, engine: Engine, todo: Sequence[tuple[Row, Reference]]
+) -> Iterator[tuple[Row, dict[str, Any]]]:
+    engine.ready_beside(PATIENCE_S)
+    checker = Checker(engine, context.settings, context.prompts)
+    for row, reference in todo:
+        yield row, checker.sample(row, reference)
+
+
+def _with_references(
+    context: Context, engine: Engine, rows: Sequence[Row]
+) -> list[tuple[Row, Reference]]:
+    references = {
+        temperature: _reference(context, engine, temperature)
+        for temperature in sorted({row.temperature for row in rows})
+    }
+    return [(row, references[row.temperature]) for row in rows]
 
 
 def _reference(context: Context, engine: Engine, temperature: float) -> Reference:
@@ -100,7 +102,7 @@ def _reference(context: Context, engine: Engine, temperature: float) -> Referenc
     name = PLAIN if temperature > 0 else GENERATE
     if not context.results.has(reference=name):
         context.say(f"reference: {name}")
-        asked = cases(context, temperature)
+        asked = cases(context.settings, context.prompts, temperature)
         ids = _plain(engine, asked) if temperature > 0 else _generated(asked)
         found = [
             {"id": case.prompt.id, "seed": case.seed, "token_ids": each}
@@ -119,38 +121,3 @@ def _plain(engine: Engine, asked: list[Case]) -> list[list[int]]:
 def _generated(asked: list[Case]) -> list[list[int]]:
     theirs = Theirs("float32")
     return [theirs.generate(theirs.tokenize(case.prompt.text), case.tokens) for case in asked]
-
-
-def _measured(
-    context: Context, engine: Engine, row: Row, reference: Reference, margins: Margins
-) -> dict[str, Any]:
-    asked = cases(context, row.temperature)
-    outcomes = decode(engine, asked, row.speculation, row.together)
-    prompts = [
-        _compared(case, outcome, reference[case.prompt.id, case.seed], margins)
-        for case, outcome in zip(asked, outcomes, strict=True)
-    ]
-    nodes = outcomes[0]["config"]["speculation"]["max_tree_nodes"]
-    return {**row.key, "resolved_max_tree_nodes": nodes, "prompts": prompts}
-
-
-def _compared(
-    case: Case, outcome: dict[str, Any], expected: list[int], margins: Margins
-) -> dict[str, Any]:
-    ids = outcome["token_ids"]
-    at = first_divergence(ids, expected)
-    found = {
-        "id": case.prompt.id,
-        "seed": case.seed,
-        "tokens": len(ids),
-        "rounds": outcome["summary"]["num_rounds"],
-        "diverged_at": at,
-        "margin": None,
-    }
-    if at is not None:
-        found["token_ids"] = ids
-        if at < min(len(ids), len(expected)):  # else one of them merely ended: no tie excuses it
-            seen = [*outcome["prompt_token_ids"], *ids[:at]]
-            pair = (ids[at], expected[at])
-            found["margin"] = margins.margin(seen, pair, case.temperature, case.seed)
-    return found

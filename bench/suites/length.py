@@ -45,6 +45,7 @@ class Length:
 
     def check(self, settings: Settings) -> None:
         """The best fixed length is chosen on one half of the prompts for the other."""
+        settings.alone()
         if settings.prompts < 2:
             raise ConfigError.of("prompts", settings.prompts, "at least 2: half choose, half test")
 

@@ -59,6 +59,7 @@ class Overhead:
 
     def check(self, settings: Settings) -> None:
         """One dtype at a time: the tables have no column for it."""
+        settings.alone()
         if len(settings.dtypes) != 1:
             raise ConfigError.of("dtype", " ".join(settings.dtypes), "one dtype a run")
 

@@ -43,7 +43,8 @@ class Pipeline:
         return pipeline_rows() if self.only is None else self.only
 
     def check(self, settings: Settings) -> None:
-        """Any settings will do."""
+        """Any settings of one process will do."""
+        settings.alone()
 
     def measure(self, context: Context) -> None:
         for dtype in context.settings.dtypes:

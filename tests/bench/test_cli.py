@@ -109,6 +109,8 @@ def test_a_suite_that_failed_ends_with_one(
         (["--tokens", "13"], "tokens is 13: anything else"),
         (["--repeats", "0"], "repeats is 0"),
         (["--threads", "0"], "threads is 0"),
+        (["--place", "cloud"], "place is 'cloud': one of auto, thread, process"),
+        (["--processes", "0"], "processes is 0: a whole number from 1"),
         (["--dtype", "float16"], "dtype is 'float16': one of float32, bfloat16"),
         (["--dtype", "float32", "float32"], "name each dtype once"),
         (["--wrong"], "--wrong"),
@@ -130,6 +132,12 @@ def test_bad_arguments_are_one_line_and_status_two(
 def test_suites_of_one_dtype_say_so(suite: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--suite", suite, "--dtype", "bfloat16", "float32"]) == 2
     assert "dtype is 'bfloat16 float32'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("suite", sorted(set(SUITES) - {"laws"}))
+def test_what_is_timed_is_not_shared(suite: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--suite", suite, "--processes", "2"]) == 2
+    assert "processes is 2: 1: only `laws` is not timed" in capsys.readouterr().err
 
 
 def test_prompts_are_spread_over_the_domains() -> None:

@@ -69,13 +69,26 @@ def test_a_run_that_was_interrupted_continues_with_the_next_row(
 
     decoded: list[int] = []
     whole = decode
-    monkeypatch.setattr("bench.suites.laws.decode", lambda *args: decoded.append(1) or whole(*args))
+    monkeypatch.setattr(
+        "bench.suites.law_check.decode", lambda *args: decoded.append(1) or whole(*args)
+    )
     context = make_context()
     suite.measure(context)
     assert len(decoded) == 1  # the second row; the references are kept too
     assert [len(list(context.results.where(**row.key))) for row in suite.rows] == [1, 1]
     suite.measure(make_context())
     assert len(decoded) == 1
+
+
+def test_processes_share_the_rows(make_context: MakeContext) -> None:
+    suite = Laws(only=rows("topk", "best_first", "coupled"))
+    suite.measure(make_context(processes=2))
+    context = make_context()
+    assert suite.report(context).tables[1].count("| exact |\n") == 3
+    samples = [next(context.results.where(**row.key)) for row in suite.rows]
+    assert all(prompt["rounds"] > 0 for sample in samples for prompt in sample["prompts"])
+    suite.measure(context)  # with another number of processes: nothing is left to be done
+    assert len(context.results.samples) == 2 + 3
 
 
 def first_child(rule: str, case: Verification) -> Verdict:

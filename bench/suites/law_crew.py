@@ -1,0 +1,48 @@
+"""Rows of `laws` shared among processes: nothing is timed there, so every core may work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cache
+from multiprocessing import get_context
+from typing import Any
+
+from bench.context import Context
+from bench.machine import pin_arithmetic
+from bench.prompts import Prompt
+from bench.settings import Settings
+from bench.suites.law_check import Checker, Reference
+from bench.suites.law_rows import Row
+from core.engine import Engine
+from core.models.loading import load_models
+from core.threads import use_threads
+
+__all__ = ["PATIENCE_S", "shared"]
+
+PATIENCE_S = 60.0
+Task = tuple[Settings, tuple[Prompt, ...], Row, Reference]
+
+
+def shared(
+    context: Context, todo: Sequence[tuple[Row, Reference]]
+) -> Iterator[tuple[Row, dict[str, Any]]]:
+    """Rows with their samples, in the order in which `settings.processes` processes finish them;
+    all of these end with the generator."""
+    tasks = [(context.settings, context.prompts, *each) for each in todo]
+    with get_context("spawn").Pool(context.settings.processes) as pool:
+        yield from pool.imap_unordered(_measured, tasks)
+
+
+def _measured(task: Task) -> tuple[Row, dict[str, Any]]:
+    settings, prompts, row, reference = task
+    return row, _checker(settings, prompts).sample(row, reference)
+
+
+@cache
+def _checker(settings: Settings, prompts: tuple[Prompt, ...]) -> Checker:
+    """A process's own."""
+    pin_arithmetic()
+    use_threads(settings.threads)
+    engine = Engine(load_models(dtype="float32", device="cpu"), settings.place)
+    engine.ready_beside(PATIENCE_S)
+    return Checker(engine, settings, prompts)
