@@ -13,7 +13,7 @@ import pytest
 
 from core import SamplingParams, SpeculationConfig
 from tests.fakes import TableModel, random_table
-from tests.laws.enumeration import Case, joint_of_rounds, plain_joint, total_variation
+from tests.laws.whole_rounds import Case, joint_of_rounds, plain_joint, total_variation
 
 __all__ = [
     "DEEP",

@@ -7,7 +7,7 @@ the next round. With keys that forget the round those decisions would share one 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -47,6 +47,11 @@ class SharedNoise(WalkNoise):
         ends = (weights.double().cumsum(dim=0) / weights.double().sum()).tolist()
         parts = zip(range(len(ends)), [0.0, *ends[:-1]], [*ends[:-1], 1.0], strict=True)
         return self._read(key, list(parts))
+
+    def fork(self, script: Sequence[int] = ()) -> Self:
+        other = super().fork(script)
+        other._known = dict(self._known)
+        return other
 
     def _read(self, key: Key, parts: list[Part]) -> Any:
         low, high = self._known.get(self.shared(key), (0.0, 1.0))

@@ -40,7 +40,9 @@ def config_of(name: str) -> SpeculationConfig:
 @cache
 def engine_of(family: str) -> Engine:
     llm = tiny_module(family, seed=1)
-    return Engine(loaded(llm, [perturbed(llm, 0.12, seed=3), tiny_module(family, seed=2)]), place="thread")
+    return Engine(
+        loaded(llm, [perturbed(llm, 0.12, seed=3), tiny_module(family, seed=2)]), place="thread"
+    )
 
 
 @cache

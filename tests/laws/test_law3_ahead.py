@@ -16,9 +16,9 @@ from core.drafters.ssm import SsmDrafter
 from core.events import RoundCompleted
 from core.pipeline import Job
 from tests.lanes import PunctualLane
-from tests.laws.enumeration import Case, joint_of_walks, plain_joint, total_variation
 from tests.laws.law3_cases import EXACT, NOTICED, case
 from tests.laws.shared_noise import RepeatedNoise
+from tests.laws.whole_rounds import Case, joint_of_walks, plain_joint, total_variation
 
 
 class FirstRoundLane(PunctualLane):

@@ -11,7 +11,7 @@ import pytest
 
 from core import SamplingParams, SpeculationConfig
 from tests.fakes import TableModel, random_table
-from tests.laws.enumeration import Case, KeyAskedTwiceError, WalkNoise, every_walk
+from tests.laws.enumeration import KeyAskedTwiceError, WalkNoise, every_walk
 from tests.laws.law3_cases import (
     EXACT,
     NOTICED,
@@ -23,6 +23,7 @@ from tests.laws.law3_cases import (
     tables,
 )
 from tests.laws.traps import TRAPS, PositionlessKeys
+from tests.laws.whole_rounds import Case
 
 RULES = ("mss", "traversal")
 

@@ -12,8 +12,7 @@ import torch
 
 from core.sampling import one_hot_residual, residual
 from core.verify.offers import Offer
-from tests.laws.enumeration import WalkNoise, expected_accepted, joint_of_walks, plain_joint
-from tests.laws.enumeration import total_variation as distance
+from tests.laws.enumeration import WalkNoise
 from tests.laws.law3_cases import (
     DEEP,
     EXACT,
@@ -26,6 +25,8 @@ from tests.laws.law3_cases import (
 )
 from tests.laws.shared_noise import SharedNoise
 from tests.laws.traps import TRAPS
+from tests.laws.whole_rounds import expected_accepted, joint_of_walks, plain_joint
+from tests.laws.whole_rounds import total_variation as distance
 
 MODULE = import_module("core.verify.traversal")  # by name the function hides its module
 rest = MODULE._rest

@@ -33,7 +33,9 @@ CONFIGS = {
 def tiny_engine(family: str) -> Engine:
     llm = tiny_module(family, seed=1, dtype=torch.float32)
     close = perturbed(llm, 0.05, seed=3)
-    return Engine(loaded(llm, [close, tiny_module(family, seed=2, dtype=torch.float32)]), place="thread")
+    return Engine(
+        loaded(llm, [close, tiny_module(family, seed=2, dtype=torch.float32)]), place="thread"
+    )
 
 
 def cached(model: HfModel, row: int) -> torch.Tensor:

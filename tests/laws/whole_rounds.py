@@ -1,0 +1,244 @@
+"""Every outcome of whole production rounds, with its exact probability.
+
+Two rounds in a row are enumerated as the first round's leaves, and the second round's from each
+state of engine and drafters they lead to. The drafts of the last round that is looked at are made
+once and verified in every way.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from core import Engine, SamplingParams, SpeculationConfig, engine
+from core.events import RoundCompleted
+from core.noise import Noise
+from core.sequence import Sequence as Live
+from core.turn import Turn
+from core.verify import Verdict
+from tests.fakes import TableModel, loaded_tables, sequence_of
+from tests.laws.enumeration import WalkNoise, every_walk
+
+__all__ = [
+    "Case",
+    "expected_accepted",
+    "joint_of_rounds",
+    "joint_of_walks",
+    "plain_joint",
+    "total_variation",
+]
+
+END = -1
+"""Stands behind an end-of-text token in a joint of a fixed number of tokens."""
+
+
+@dataclass(frozen=True)
+class _Way:
+    """One way to verify a round's drafts: its probability given them, all new tokens then, and how
+    many drafted ones were accepted."""
+
+    probability: float
+    tokens: tuple[int, ...]
+    accepted: int
+
+
+class _Thorough(Engine):
+    """Verifies the drafts of a `last` round in every way; the round itself goes on with the first.
+
+    So drafts are made, and the LLM asked, once for all that can come of them.
+    """
+
+    last = False
+    ways: tuple[_Way, ...] = ()
+
+    def _verify(self, turns: Sequence[Turn]) -> None:
+        if not self.last:
+            return super()._verify(turns)
+        (turn,) = turns
+        sequence = turn.live.sequence
+        noise = sequence.noise
+        assert isinstance(noise, WalkNoise)
+        sequence.noise = noise.fork()
+        super()._verify(turns)
+        sequence.noise = noise
+        given, rule = self._case(turn), sequence.speculation.verify
+        walks = every_walk(
+            lambda walk: engine.verify(rule, replace(given, noise=walk)), kind=noise.fork
+        )
+        self.ways = tuple(
+            _Way(walk.probability, _new_tokens(turn, verdict), len(verdict.path))
+            for walk, verdict in walks
+        )
+
+
+def _new_tokens(turn: Turn, verdict: Verdict) -> tuple[int, ...]:
+    """The tokens behind the prompt, were this verdict committed."""
+    sequence = copy.copy(turn.live.sequence)
+    sequence.tokens = list(sequence.tokens)
+    own = () if verdict.own_token_id is None else (verdict.own_token_id,)
+    sequence.commit((*(turn.tree.token_ids[node] for node in verdict.path), *own))
+    return tuple(sequence.tokens[len(sequence.prompt_ids) :])
+
+
+@dataclass
+class Case:
+    """Tables, a configuration and a prompt: what a law enumerates."""
+
+    llm: TableModel
+    ssms: Sequence[TableModel]
+    speculation: SpeculationConfig
+    sampling: SamplingParams = field(
+        default_factory=lambda: SamplingParams(temperature=1.0, seed=0, max_new_tokens=50)
+    )
+    prompt_ids: tuple[int, ...] = (0, 1, 2, 0)
+    eos_ids: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        self.engine = _Thorough(loaded_tables(self.llm, self.ssms, self.eos_ids))
+
+    def rounds(self, noise: Noise, count: int, *, ways: bool = False) -> _End:
+        """Runs `count` whole rounds of the production engine, the last with all `ways` on."""
+        live = self.engine.admit(self._sequence(noise))
+        try:
+            for _ in self.engine.prefill(live):
+                pass
+            lengths: list[int] = []
+            self.engine.ways = ()
+            while len(lengths) < count and not live.sequence.finish_reason:
+                self.engine.last = ways and len(lengths) == count - 1
+                lengths += [
+                    len(event.token_ids)
+                    for event in self.engine.round([live])
+                    if isinstance(event, RoundCompleted)
+                ]
+            return self._end(live.sequence, tuple(lengths))
+        finally:
+            self.engine.release(live)
+
+    def _sequence(self, noise: Noise) -> Live:
+        names = tuple(model.info.name for model in self.ssms)
+        asked = self.speculation
+        if asked.drafters == ("all",):
+            asked = replace(asked, drafters=names)
+        return sequence_of(
+            self.prompt_ids,
+            asked,
+            self.sampling,
+            noise,
+            eos_ids=frozenset(self.eos_ids),
+            context_length=self.llm.context_length,
+        )
+
+    def _end(self, sequence: Live, lengths: tuple[int, ...]) -> _End:
+        models = (self.llm, *self.ssms)
+        kept = tuple(model.tokens(row) for model in models for row in model.open_rows)
+        tokens = tuple(sequence.tokens[len(self.prompt_ids) :])
+        ways = self.engine.ways or (_Way(1.0, tokens, 0),)
+        assert ways[0].tokens == tokens, "the round went on with the first"
+        return _End(tokens, bool(sequence.finish_reason), kept, lengths, ways)
+
+
+@dataclass(frozen=True)
+class _End:
+    """How some rounds ended: the new tokens, how many of each round, and what every model's rows
+    hold. Equal states have equal futures. `ways`: all that the last round could have come to."""
+
+    tokens: tuple[int, ...]
+    finished: bool
+    kept: tuple[tuple[int, ...], ...]
+    lengths: tuple[int, ...]
+    ways: tuple[_Way, ...]
+
+    @property
+    def state(self) -> tuple[Any, ...]:
+        return self.tokens, self.finished, self.kept
+
+
+Joint = Mapping[tuple[int, ...], float]
+
+
+def joint_of_rounds(case: Case, rounds: int, count: int) -> Joint:
+    """The joint distribution of the first `count` new tokens after `rounds` (1 or 2) rounds.
+
+    Where the rounds emitted fewer, plain sampling goes on.
+    """
+    if rounds == 1:
+        return joint_of_walks(case, 1, count, WalkNoise)
+    states: dict[Any, tuple[float, WalkNoise, _End]] = {}
+    for noise, end in every_walk(lambda noise: case.rounds(noise, 1)):
+        mass, first, _ = states.get(end.state, (0.0, noise, end))
+        states[end.state] = (mass + noise.probability, first, end)
+    emitted: dict[tuple[int, ...], float] = defaultdict(float)
+    for mass, first, end in states.values():
+        if end.finished:
+            emitted[end.tokens] += mass
+            continue
+        script = [taken for taken, _ in first.branches]
+        for noise, last in every_walk(lambda noise: case.rounds(noise, 2, ways=True), script):
+            for way in last.ways:
+                share = noise.probability / first.probability
+                emitted[way.tokens] += mass * share * way.probability
+    return _gone_on(case, emitted, count)
+
+
+def joint_of_walks(
+    case: Case, rounds: int, count: int, kind: Callable[[Sequence[int]], WalkNoise]
+) -> Joint:
+    """See joint_of_rounds; each walk goes through all rounds, for noises that remember."""
+    emitted: dict[tuple[int, ...], float] = defaultdict(float)
+    for noise, end in every_walk(lambda noise: case.rounds(noise, rounds, ways=True), kind=kind):
+        for way in end.ways:
+            emitted[way.tokens] += noise.probability * way.probability
+    return _gone_on(case, emitted, count)
+
+
+def expected_accepted(case: Case) -> float:
+    """How many drafted tokens the first round accepts on average, over every outcome."""
+    return sum(
+        noise.probability * way.probability * way.accepted
+        for noise, end in every_walk(lambda noise: case.rounds(noise, 1, ways=True))
+        for way in end.ways
+    )
+
+
+def plain_joint(case: Case, count: int) -> Joint:
+    """The joint distribution of the first `count` tokens of plain sampling."""
+    return _gone_on(case, {(): 1.0}, count)
+
+
+def _gone_on(case: Case, emitted: Mapping[tuple[int, ...], float], count: int) -> Joint:
+    joint: dict[tuple[int, ...], float] = {}
+    for tokens, mass in emitted.items():
+        _continue(case, tokens, mass, count, joint)
+    return joint
+
+
+def _continue(
+    case: Case, tokens: tuple[int, ...], mass: float, count: int, joint: dict[Any, float]
+) -> None:
+    ended = any(token in case.eos_ids for token in tokens)
+    if ended or len(tokens) >= count:
+        padded = (*tokens, *[END] * count)[:count]
+        joint[padded] = joint.get(padded, 0.0) + mass
+        return
+    for token, p in enumerate(_target(case, tokens)):
+        if p > 0.0:
+            _continue(case, (*tokens, token), mass * p, count, joint)
+
+
+def _target(case: Case, tokens: tuple[int, ...]) -> list[float]:
+    """p by its definition: temperature, then the top-k, then a softmax in float64."""
+    scores = case.llm.logits((*case.prompt_ids, *tokens)) / case.sampling.temperature
+    if case.sampling.top_k:
+        smallest = scores.sort(descending=True).values[case.sampling.top_k - 1]
+        scores = scores.masked_fill(scores < smallest, float("-inf"))
+    values = scores.double().exp()
+    return (values / values.sum()).tolist()
+
+
+def total_variation(a: Joint, b: Joint) -> float:
+    """Half the sum of absolute differences."""
+    return 0.5 * sum(abs(a.get(key, 0.0) - b.get(key, 0.0)) for key in a.keys() | b.keys())
