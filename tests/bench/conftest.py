@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from bench.context import Context
 from bench.prompts import load_prompts, spread
 from bench.results import Results
 from bench.settings import Settings
+from core.costs import ledger
+from core.costs.verify import measure_verify_costs
 from core.models.loading import LoadedModels, load_models
 
 TINY = Settings(prompts=2, tokens=8, repeats=1, dtypes=("float32",), threads=1, place="thread")
@@ -20,6 +23,14 @@ TINY = Settings(prompts=2, tokens=8, repeats=1, dtypes=("float32",), threads=1, 
 def family() -> LoadedModels:
     """The bundled models in float32."""
     return load_models(dtype="float32", device="cpu")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _timed_once() -> Iterator[None]:
+    """The passes of a model are timed once for all engines over it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ledger, "measure_verify_costs", cache(measure_verify_costs))
+        yield
 
 
 @pytest.fixture

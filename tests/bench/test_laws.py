@@ -124,8 +124,8 @@ def test_a_broken_verifier_fails(
     monkeypatch.setattr(cli, "loader", lambda: lambda dtype: family)
     suite = Laws(only=rows(draft))
     out = tmp_path / "out.json"
-    argv = ["--suite", "laws", "--prompts", "2", "--tokens", "8", "--out", str(out)]
-    assert cli.main(argv, {"laws": suite}) == 1
+    argv = ["--suite", "laws", "--prompts", "2", "--tokens", "8", "--place", "thread"]
+    assert cli.main([*argv, "--out", str(out)], {"laws": suite}) == 1
     captured = capsys.readouterr()
     assert "| FAIL |" in captured.out
     assert f"FAILED: rules {suite.rows[0].temperature:g} {draft}" in captured.err

@@ -27,10 +27,23 @@ VARIANTS = (Variant(ASSISTED, 3, "ssm-code", "constant"), Variant(LOOKUP, 3))
 
 
 class TestAcceptance:
-    def test_measures_and_reports(self, make_context: MakeContext) -> None:
+    def test_is_deterministic_keeps_what_it_has_and_reports(
+        self, make_context: MakeContext
+    ) -> None:
+        def interrupt(message: str) -> None:
+            if message.startswith("3 of"):
+                raise KeyboardInterrupt
+
         suite = Acceptance(parts=("same", "more"))
+        with pytest.raises(KeyboardInterrupt):
+            suite.measure(make_context(interrupt, tokens=5))
         context = make_context(tokens=5)
+        assert context.results.found == 3
+        kept = context.results.samples.pop(1)  # measured anew below
         suite.measure(context)
+        assert len(context.results.samples) == len(suite.rows())
+        again = next(context.results.where(config=kept["config"], temperature=kept["temperature"]))
+        assert again == kept
         report = suite.report(context)
         assert report.failures == ()
         by_row, comparisons = report.tables[:2]
@@ -38,22 +51,6 @@ class TestAcceptance:
         assert by_row.count("| ssm-stories |") == 5
         assert "coupled / plain top-k, union of 3" in comparisons
         assert "union of 3 / best single SSM" in comparisons
-
-    def test_is_deterministic_and_keeps_what_it_has(self, make_context: MakeContext) -> None:
-        def interrupt(message: str) -> None:
-            if message.startswith("3 of"):
-                raise KeyboardInterrupt
-
-        suite = Acceptance(parts=("same",))
-        with pytest.raises(KeyboardInterrupt):
-            suite.measure(make_context(interrupt))
-        context = make_context()
-        assert context.results.found == 3
-        kept = context.results.samples.pop(1)  # measured anew below
-        suite.measure(context)
-        assert len(context.results.samples) == len(suite.rows()) == 20
-        again = next(context.results.where(config=kept["config"], temperature=kept["temperature"]))
-        assert again == kept
 
     def test_rows_are_what_the_figures_ask_for(self) -> None:
         rows = acceptance_rows(("a", "b", "c"))

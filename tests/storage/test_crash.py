@@ -20,7 +20,7 @@ from storage.database import connect
 from tests.synthetic import synthetic_run
 
 ROOT = Path(__file__).parents[2]
-ROUNDS = 2_000
+ROUNDS = 500
 PACE_S = 0.02
 SAFE_AFTER_S = 0.25
 
@@ -159,14 +159,14 @@ def test_two_processes_write_to_one_file(path: Path, keep: Any) -> None:
     with recorder(path, "theirs") as process:
         lines_until(process, 10)
         with RunStore(path) as store:
-            for seed in range(20):
+            for seed in range(10):
                 for event in synthetic_run(10, seed=seed):
                     store.record(event)
                 time.sleep(0.02)
             assert store.flush()
             assert store.status().dropped == 0
             lines_until(process, 5)
-            for seed in range(20):
+            for seed in range(10):
                 assert list(store.events(f"synthetic-{seed}")) == synthetic_run(10, seed=seed)
             time.sleep(SAFE_AFTER_S)
             theirs = store.events("theirs")
