@@ -18,7 +18,7 @@ from tests.fakes import TableModel
 __all__ = ["CachedModel"]
 
 AT_ONCE = 256
-LIKELY = 1e-4
+LIKELY = 1e-3
 
 
 class CachedModel(TableModel):

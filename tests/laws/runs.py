@@ -24,6 +24,7 @@ __all__ = [
     "module_of",
     "outcomes",
     "prompts",
+    "some",
     "transformers_ids",
 ]
 
@@ -41,6 +42,11 @@ def prompts(count: int) -> tuple[str, ...]:
     """`count` development prompts, evenly from all domains."""
     texts = [json.loads(line)["prompt"] for line in PROMPTS.read_text("utf-8").splitlines()]
     return tuple(texts[i * len(texts) // count] for i in range(count))
+
+
+def some(texts: tuple[str, ...], index: int, count: int = 2) -> tuple[str, ...]:
+    """`count` of the texts, others for another `index`: for rows that take one text at a time."""
+    return tuple(texts[(index + i) % len(texts)] for i in range(count))
 
 
 def outcomes(events: Iterable[Event]) -> dict[str, Outcome]:

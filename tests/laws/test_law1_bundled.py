@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 from functools import cache
-from typing import Any
 
 import pytest
 
@@ -22,11 +21,12 @@ from tests.laws.runs import (
     module_of,
     outcomes,
     prompts,
+    some,
     transformers_ids,
 )
 
 SAMPLING = SamplingParams(max_new_tokens=24)
-PROMPTS = prompts(5)
+PROMPTS = prompts(4)
 FIELDS = {
     "draft": ("auto", "topk", "best_first"),
     "expansion": ((4,), (2,), (1, 1, 3, 1, 1, 1, 1, 1), (3, 1, 2)),
@@ -66,24 +66,28 @@ def check(divergences: Divergences, texts: list[list[int]], of: tuple[str, ...] 
         divergences.check(tokenizer(prompt)["input_ids"], got, expected(prompt), SAMPLING)
 
 
-def texts_of(config: SpeculationConfig, mode: str) -> list[list[int]]:
+def texts_of(
+    config: SpeculationConfig, mode: str, of: tuple[str, ...] = PROMPTS
+) -> list[list[int]]:
     engine = bundled_engine()
     if mode == "mixed":
         # Half of the batch runs under other settings: requests must not disturb each other.
         other = SpeculationConfig.preset("sequence")
-        configs = [config if i % 2 else other for i in range(len(PROMPTS))]
+        configs = [config if i % 2 else other for i in range(len(of))]
     else:
-        configs = [config] * len(PROMPTS)
-    requests = [Request(p, SAMPLING, c) for p, c in zip(PROMPTS, configs, strict=True)]
+        configs = [config] * len(of)
+    requests = [Request(p, SAMPLING, c) for p, c in zip(of, configs, strict=True)]
     if mode == "alone":
         return [ids_of(engine, request) for request in requests]
     return ids_of_many(engine, requests)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=[str(i) for i in range(len(ROWS))])
-def test_pairwise_settings(divergences: Divergences, row: dict[str, Any]) -> None:
+@pytest.mark.parametrize("index", range(len(ROWS)))
+def test_pairwise_settings(divergences: Divergences, index: int) -> None:
+    row = ROWS[index]
     fields = {name: value for name, value in row.items() if name != "mode"}
-    check(divergences, texts_of(SpeculationConfig(**fields), row["mode"]))
+    of = some(PROMPTS, index) if row["mode"] == "alone" else PROMPTS
+    check(divergences, texts_of(SpeculationConfig(**fields), row["mode"], of), of)
 
 
 def test_every_mechanism_occurs() -> None:
@@ -95,9 +99,8 @@ def test_every_mechanism_occurs() -> None:
 def test_presets(divergences: Divergences, name: str) -> None:
     config = SpeculationConfig.preset(name)
     check(divergences, texts_of(config, "mixed"))
-    few = PROMPTS[::3]
-    alone = [ids_of(bundled_engine(), Request(prompt, SAMPLING, config)) for prompt in few]
-    check(divergences, alone, few)
+    one = some(PROMPTS, PRESETS.index(name), count=1)
+    check(divergences, texts_of(config, "alone", one), one)
 
 
 def test_stop_strings_end_the_text_where_transformers_does() -> None:
