@@ -2,7 +2,7 @@
 
 With REQUIRE_BROWSER=1 a missing browser is a failure. `serve(demo)` gives a local address,
 `browser_page(url)` a page of it; at the end of a test every page must have asked no other host for
-anything and have logged no error. `axe(page, selector)` lists serious faults of accessibility.
+anything and have logged no error. `axe(page, *selectors)` lists serious faults of accessibility.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tests.ui.watched import Watch, free_port, open_watched
+from tests.ui.watched import Tab, Tabs, free_port
 
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
@@ -78,19 +78,31 @@ def chromium() -> Iterator[Any]:
         browser.close()
 
 
-@pytest.fixture
-def browser_page(chromium: Any) -> Iterator[Callable[..., Any]]:
-    """`browser_page(url, width=1280, height=900, dark=False, **context)` opens a watched page."""
-    opened: list[tuple[Any, Watch]] = []
+@pytest.fixture(scope="session")
+def tabs(chromium: Any) -> Tabs:
+    """The browser's tabs; closed with it."""
+    return Tabs(chromium)
 
-    def open_page(url: str, **options: Any) -> Any:
-        opened.append(open_watched(chromium, url, **options))
-        return opened[-1][0]
+
+@pytest.fixture
+def browser_page(tabs: Tabs) -> Iterator[Callable[..., Any]]:
+    """`browser_page(url, width=1280, height=900, dark=False, still=False)` opens a watched page.
+
+    `forgiven`: what an error may say that is none.
+    """
+    opened: list[tuple[Tab, tuple[str, ...]]] = []
+
+    def open_page(url: str, forgiven: tuple[str, ...] = (), **options: Any) -> Any:
+        opened.append((tabs.take(), forgiven))
+        return opened[-1][0].visit(url, **options)
 
     yield open_page
-    for page, _ in opened:
-        page.context.close()
-    problems = [problem for _, watch in opened for problem in watch.problems]
+    problems = [
+        problem
+        for tab, forgiven in reversed(opened)
+        for problem in tabs.give_back(tab)
+        if not any(known in problem for known in forgiven)
+    ]
     assert not problems, "\n".join(problems)
 
 
@@ -111,25 +123,27 @@ def serve() -> Iterator[Callable[..., str]]:
         demo.close()
 
 
-AXE_RUN = """async (selector) => {
-  const { violations } = await axe.run(selector, { resultTypes: ["violations"] });
+AXE_RUN = """async (selectors) => {
+  for (const one of selectors) if (!document.querySelector(one)) throw new Error(`no ${one}`);
+  const { violations } = await axe.run(selectors, { resultTypes: ["violations"] });
   return violations.flatMap(({ id, impact, nodes }) =>
     nodes.map((node) => [impact, `${id}: ${node.html} ${node.failureSummary}`]));
 }"""
 
 
 @pytest.fixture
-def axe() -> Callable[[Any, str], list[str]]:
-    """`axe(page, selector)`: axe-core's serious and critical violations inside `selector`."""
+def axe() -> Callable[..., list[str]]:
+    """`axe(page, *selectors)`: axe-core's serious and critical violations inside of them."""
     try:
         script = files("axe_playwright_python") / "axe.min.js"
     except ModuleNotFoundError:
         _missing("axe-playwright-python is not installed (requirements-dev.txt)")
     source = script.read_text(encoding="utf-8")
 
-    def check(page: Any, selector: str) -> list[str]:
-        page.evaluate(source)
-        found = page.evaluate(AXE_RUN, selector)
+    def check(page: Any, *selectors: str) -> list[str]:
+        if not page.evaluate("() => 'axe' in window"):
+            page.evaluate(source)
+        found = page.evaluate(AXE_RUN, selectors)
         return [text for impact, text in found if impact in ("serious", "critical")]
 
     return check
@@ -144,24 +158,37 @@ def store(tmp_path: Path) -> Iterator[Any]:
         yield made
 
 
+@pytest.fixture(scope="session")
+def stage(tmp_path_factory: pytest.TempPathFactory, chromium: Any) -> Iterator[Any]:
+    """The whole page with a fake worker, served once."""
+    from tests.ui.sites import staged
+
+    with staged(tmp_path_factory.mktemp("stage")) as made:
+        yield made
+
+
 @pytest.fixture
-def short(tmp_path: Path) -> Iterator[Any]:
+def site(stage: Any) -> Callable[..., Any]:
+    """`site(script, speed=1.0, max_live=4)`: the whole page with an empty log and a worker that
+    plays `script`: its address and its context."""
+    stage.clear()
+    return stage.play
+
+
+@pytest.fixture
+def short(site: Callable[..., Any]) -> Any:
     """The whole page with a worker that plays a short run: its address and its context."""
     from tests.ui.fakes import recorded
-    from tests.ui.sites import site
 
-    with site(tmp_path, recorded(8)) as made:
-        yield made
+    return site(recorded(8))
 
 
 @pytest.fixture
-def long(tmp_path: Path) -> Iterator[Any]:
+def long(site: Callable[..., Any]) -> Any:
     """Like `short`, with a run that goes on for minutes unless it is stopped."""
     from tests.ui.fakes import recorded
-    from tests.ui.sites import site
 
-    with site(tmp_path, recorded(400), speed=20.0) as made:
-        yield made
+    return site(recorded(400), speed=20.0)
 
 
 @pytest.fixture(scope="session")

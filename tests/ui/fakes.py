@@ -143,7 +143,8 @@ class FakeRun:
     def __init__(self, worker: FakeWorker, request: Request, run_id: str, tap: Tap | None) -> None:
         self.run_id, self.request, self.tap = run_id, request, tap
         self.done = False
-        self.started = self.cancelled = False
+        self.started = False
+        self._stop = threading.Event()
         self._worker = worker
         self._queue: queue.SimpleQueue[Event] = queue.SimpleQueue()
 
@@ -168,8 +169,16 @@ class FakeRun:
             self.done = True
         return events
 
+    @property
+    def cancelled(self) -> bool:
+        return self._stop.is_set()
+
     def cancel(self) -> None:
-        self.cancelled = True
+        self._stop.set()
+
+    def pause(self, seconds: float) -> None:
+        """Sleep, but not through a Stop."""
+        self._stop.wait(seconds)
 
 
 class FakeWorker:
@@ -178,14 +187,27 @@ class FakeWorker:
     def __init__(self, script: Script | None = None, speed: float = 1.0, max_live: int = 4) -> None:
         models = SimpleNamespace(infos=INFOS, drafter_names=DRAFTERS)
         self.engine = SimpleNamespace(models=models)
-        self.script = script or scripted()
-        self.speed = speed
         self.requests: list[Request] = []
         self.runs: list[FakeRun] = []
-        self._slots = threading.Semaphore(max_live)
+        self._players: list[threading.Thread] = []
         self._queued: list[FakeRun] = []
         self._lock = threading.Lock()
         self.closed = False
+        self.cast(script or scripted(), speed, max_live)
+
+    def cast(self, script: Script, speed: float = 1.0, max_live: int = 4) -> None:
+        """What it plays from now on; for a worker that plays nothing at the moment."""
+        self.script, self.speed = script, speed
+        self._slots = threading.Semaphore(max_live)
+
+    def clear(self) -> None:
+        """Stop every run, wait for its end and forget it."""
+        for run in self.runs:
+            run.cancel()
+        for thread in self._players:
+            thread.join()
+        for kept in (self.runs, self.requests, self._players):
+            kept.clear()
 
     def submit(self, request: Request, tap: Tap | None = None) -> FakeRun:
         if self.closed:
@@ -195,7 +217,8 @@ class FakeWorker:
         self.runs.append(run)
         with self._lock:
             self._queued.append(run)
-        threading.Thread(target=self._serve, args=(run,), daemon=True).start()
+        self._players.append(threading.Thread(target=self._serve, args=(run,), daemon=True))
+        self._players[-1].start()
         return run
 
     def place(self, run: FakeRun) -> int:
@@ -221,7 +244,7 @@ class FakeWorker:
         for event in events:
             late = event.at_ms / 1000 * self.speed - (time.monotonic() - began)
             if late > 0:
-                time.sleep(late)
+                run.pause(late)
             if run.cancelled and not isinstance(event, (*END, RunStarted)):
                 stats = RunStats()
                 run.put(RunCancelled(run.run_id, event.seq, event.at_ms, "", stats))

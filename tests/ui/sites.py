@@ -5,18 +5,22 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from storage import RunQuery, RunStore
 from tests.ui.fakes import FakeWorker
 from tests.ui.serving import served
+from tests.ui.watched import WAIT_MS
 from ui.context import Context, make_context
 from ui.page import build_page
 from ui.visitors import Access
 
 __all__ = [
     "OpenPage",
+    "OpenSite",
+    "Stage",
     "choose",
     "hosted",
     "number_box",
@@ -27,21 +31,46 @@ __all__ = [
     "said",
     "sessions",
     "shot",
-    "site",
+    "staged",
     "strip_text",
     "text_box",
     "unfolded",
+    "until",
 ]
 
 ARTIFACTS = Path(__file__).parents[2] / "artifacts"
 OpenPage = Callable[..., Any]
+OpenSite = Callable[..., tuple[str, Context]]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A server with a fake worker and a real store, for one test after another."""
+
+    url: str
+    context: Context
+    worker: FakeWorker
+
+    def play(self, script: Any, **options: Any) -> tuple[str, Context]:
+        """Every request now plays `script`; FakeWorker says which options there are."""
+        self.worker.cast(script, **options)
+        return self.url, self.context
+
+    def clear(self) -> None:
+        """No run goes on, and the log is empty."""
+        self.worker.clear()
+        store: Any = self.context.store
+        store.flush()
+        while rows := store.runs(RunQuery()).rows:
+            for row in rows:
+                store.delete(row.run_id)
 
 
 @contextmanager
-def site(folder: Path, script: Any, **options: Any) -> Iterator[tuple[str, Context]]:
-    """A server with a fake worker and a real store."""
-    with hosted(folder, FakeWorker(script, **options)) as made:
-        yield made
+def staged(folder: Path) -> Iterator[Stage]:
+    worker = FakeWorker()
+    with hosted(folder, worker) as (url, context):
+        yield Stage(url, context, worker)
 
 
 @contextmanager
@@ -118,6 +147,15 @@ def shot(page: Any, name: str) -> None:
 def sessions(page: Any) -> None:
     page.get_by_role("tab", name="Sessions").click()
     page.locator("#sessions-said").get_by_text(re.compile(r"\d+ runs?, page")).wait_for()
+
+
+def until(page: Any, condition: Callable[[], bool]) -> None:
+    """Wait for what happens on the server, as long as for what the page shows."""
+    for _ in range(WAIT_MS // 50):
+        if condition():
+            return
+        page.wait_for_timeout(50)
+    raise AssertionError("it did not happen in time")
 
 
 def overflows(page: Any) -> bool:

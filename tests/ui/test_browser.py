@@ -7,7 +7,7 @@ Screenshots go to artifacts/, which git ignores.
 from __future__ import annotations
 
 import re
-from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,13 +16,13 @@ from tests.synthetic import HOSTILE_TEXTS, synthetic_run
 from tests.ui.fakes import recorded, scripted
 from tests.ui.sites import (
     OpenPage,
+    OpenSite,
     overflows,
     ran,
     ready,
     replayed,
     said,
     shot,
-    site,
     strip_text,
 )
 from ui.context import Context
@@ -92,59 +92,63 @@ def test_stop_keeps_what_was_written(long: tuple[str, Context], browser_page: Op
 
 
 def test_two_visitors_at_once_see_each_their_own_run(
-    tmp_path: Path, browser_page: OpenPage
+    site: OpenSite, browser_page: OpenPage
 ) -> None:
-    with site(tmp_path, recorded(60), max_live=1, speed=50.0) as (url, context):
-        one, two = ready(browser_page(url)), ready(browser_page(url))
-        one.fill("#prompt textarea", "The first visitor")
-        two.fill("#prompt textarea", "The second visitor")
-        one.click("#live-run")
-        said(one, "Writing: ")
-        two.click("#live-run")
-        said(two, "In the queue: 1st in line.")
-        context.hub.worker.speed = 0.1  # type: ignore[attr-defined]
-        said(one, "Finished: ")
-        said(two, "Finished: ")
-        assert "The first visitor" in strip_text(one) and "second" not in strip_text(one)
-        assert "The second visitor" in strip_text(two)
-        prompts = {row.prompt for row in context.store.runs(RunQuery()).rows}
-        assert prompts == {"The first visitor", "The second visitor"}
+    url, context = site(recorded(60), max_live=1, speed=10.0)
+    one, two = ready(browser_page(url)), ready(browser_page(url))
+    one.fill("#prompt textarea", "The first visitor")
+    two.fill("#prompt textarea", "The second visitor")
+    one.click("#live-run")
+    said(one, "Writing: ")
+    two.click("#live-run")
+    said(two, "In the queue: 1st in line.")
+    context.hub.worker.speed = 0.1  # type: ignore[attr-defined]
+    said(one, "Finished: ")
+    said(two, "Finished: ")
+    assert "The first visitor" in strip_text(one) and "second" not in strip_text(one)
+    assert "The second visitor" in strip_text(two)
+    prompts = {row.prompt for row in context.store.runs(RunQuery()).rows}
+    assert prompts == {"The first visitor", "The second visitor"}
 
 
-def test_hostile_text_is_text(tmp_path: Path, browser_page: OpenPage) -> None:
+def test_hostile_text_is_text(site: OpenSite, browser_page: OpenPage) -> None:
     nasty = " ".join(HOSTILE_TEXTS) + "y" * 10_000
-    with site(tmp_path, scripted(10, hostile=True)) as (url, context):
-        page = ready(browser_page(url))
-        page.fill("#prompt textarea", nasty.replace("\r", "").replace("\x00", ""))
-        ran(page)
-        shot(page, "hostile-live")
-        for key in ("ArrowLeft", "ArrowLeft", "ArrowLeft"):
-            page.locator("body").press(key)
-        replayed(page)
-        shot(page, "hostile-sessions")
-        assert page.evaluate("() => globalThis.pwned") is None
-        assert page.locator("img[src='x']").count() == 0
-        assert not overflows(page)
-        assert context.store.runs(RunQuery()).total == 1
-
-
-@pytest.mark.parametrize(
-    ("width", "dark"), [(1280, True), (1920, False), (1920, True), (390, False), (390, True)]
-)
-def test_every_width_in_light_and_dark(
-    short: tuple[str, Context], browser_page: OpenPage, width: int, dark: bool
-) -> None:
-    page = ran(ready(browser_page(short[0], width=width, height=900, dark=dark)))
-    page.locator("#live-timeline .js-plotly-plot").first.wait_for()
+    url, context = site(scripted(10, hostile=True))
+    page = ready(browser_page(url))
+    page.fill("#prompt textarea", nasty.replace("\r", "").replace("\x00", ""))
+    ran(page)
+    shot(page, "hostile-live")
+    for key in ("ArrowLeft", "ArrowLeft", "ArrowLeft"):
+        page.locator("body").press(key)
+    replayed(page)
+    shot(page, "hostile-sessions")
+    assert page.evaluate("() => globalThis.pwned") is None
+    assert page.locator("img[src='x']").count() == 0
     assert not overflows(page)
-    name = f"{width}-{'dark' if dark else 'light'}"
-    shot(page, f"run-{name}")
+    assert context.store.runs(RunQuery()).total == 1
+
+
+@pytest.mark.parametrize(("dark", "widths"), [(False, (390, 1920)), (True, (390, 1280, 1920))])
+def test_every_width_in_light_and_dark(
+    short: tuple[str, Context], browser_page: OpenPage, dark: bool, widths: tuple[int, ...]
+) -> None:
+    page = ran(ready(browser_page(short[0], width=widths[0], dark=dark)))
+    page.locator("#live-timeline .js-plotly-plot").first.wait_for()
     background = page.evaluate("() => getComputedStyle(document.body).backgroundColor")
     red = int(re.findall(r"\d+", background)[0])
     assert (red < 80) == dark
+    fits_everywhere(page, widths, "run", dark)
     replayed(page)
-    assert not overflows(page)
-    shot(page, f"sessions-{name}")
+    fits_everywhere(page, widths, "sessions", dark)
+
+
+def fits_everywhere(page: Any, widths: tuple[int, ...], name: str, dark: bool) -> None:
+    """The page at each width, as a window is made wider."""
+    for width in widths:
+        page.set_viewport_size({"width": width, "height": 900})
+        shot(page, f"{name}-{width}-{'dark' if dark else 'light'}")  # drawn by then
+        assert not overflows(page), width
+    page.set_viewport_size({"width": widths[0], "height": 900})
 
 
 def test_the_keyboard_runs_steps_and_selects(
@@ -176,21 +180,21 @@ def test_the_keyboard_runs_steps_and_selects(
 
 
 def test_slow_motion_says_where_it_is_and_play_goes_on(
-    tmp_path: Path, browser_page: OpenPage
+    site: OpenSite, browser_page: OpenPage
 ) -> None:
     # Rounds enough for a busy machine: they pass at two a second whether it draws them or not.
-    with site(tmp_path, recorded(40)) as (url, _):
-        page = ready(browser_page(url))
-        page.locator("#live-playback").get_by_text("slow motion").click()
-        page.click("#live-run")
-        said(page, re.compile(r"Engine finished, you are at round \d+ of 40"))
-        page.click("#live-step")
-        page.wait_for_timeout(500)  # the click has arrived
-        stepped = page.locator("#live-notice .sp-shell").inner_text()
-        page.wait_for_timeout(700)  # in slow motion another round would have come by now
-        assert page.locator("#live-notice .sp-shell").inner_text() == stepped
-        page.locator("#live-playback").get_by_text("full speed").click()
-        said(page, "Finished: ")
+    url, _ = site(recorded(40))
+    page = ready(browser_page(url))
+    page.locator("#live-playback").get_by_text("slow motion").click()
+    page.click("#live-run")
+    said(page, re.compile(r"Engine finished, you are at round \d+ of 40"))
+    page.click("#live-step")
+    page.wait_for_timeout(500)  # the click has arrived
+    stepped = page.locator("#live-notice .sp-shell").inner_text()
+    page.wait_for_timeout(700)  # in slow motion another round would have come by now
+    assert page.locator("#live-notice .sp-shell").inner_text() == stepped
+    page.locator("#live-playback").get_by_text("full speed").click()
+    said(page, "Finished: ")
 
 
 def test_a_click_selects_the_round_everywhere(

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from tests.ui.sites import OpenPage, choose, number_box, ran, said, shot, unfolded
+from tests.ui.sites import OpenPage, choose, number_box, ran, said, shot, unfolded, until
 from ui.context import Context
 
 pytestmark = pytest.mark.browser
 
-QUIET_MS = 1200  # three times as long as the page waits for a hand that moves
+QUIET_MS = 1000  # far longer than the page waits for a hand that moves
 
 
 def requests(context: Context) -> list[Any]:
@@ -90,6 +90,7 @@ def test_a_change_stops_the_run_at_hand_and_a_wrong_one_does_not(
     page.wait_for_timeout(QUIET_MS)
     assert len(worker.runs) == 1 and not worker.runs[0].cancelled
     number_box(page, "sampling-top_p").fill("0.5")
+    until(page, lambda: len(worker.runs) == 2)
     page.wait_for_timeout(QUIET_MS)
     assert len(worker.runs) == 2 and worker.runs[0].cancelled and not worker.runs[1].cancelled
     page.click("#live-stop")

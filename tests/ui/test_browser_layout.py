@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from tests.ui.fakes import scripted
-from tests.ui.sites import OpenPage, number_box, ran, ready, said, site
+from tests.ui.sites import OpenPage, OpenSite, number_box, ran, ready, said
 from ui.context import Context
 
 pytestmark = pytest.mark.browser
@@ -53,38 +51,38 @@ PLACES = [
 
 @pytest.mark.parametrize("width", [1280, 1920])
 def test_nothing_moves_when_figures_and_notices_come(
-    tmp_path: Path, browser_page: OpenPage, width: int
+    site: OpenSite, browser_page: OpenPage, width: int
 ) -> None:
-    with site(tmp_path, scripted(8)) as (url, _):
-        page = ready(browser_page(url, width=width))
-        page.locator("#live-inspector .ss-panel").wait_for()
-        page.wait_for_function("() => !document.querySelector('[data-pending]')")
-        tops = page.evaluate(TOPS, PLACES)
-        page.click("#live-prove")
-        said(page, "there is no run yet")
-        assert page.evaluate(TOPS, PLACES) == tops, "an error"
-        ran(page)
-        page.click("#live-prove")
-        said(page, "Identical: ")
-        page.locator("#live-figures").get_by_text("measured now").wait_for()
-        assert page.evaluate(TOPS, PLACES) == tops, "figures, a proof, a baseline"
-        page.get_by_text("Sampling", exact=True).click()
-        number_box(page, "sampling-top_p").fill("7")
-        page.locator("#live-validity").get_by_text("top_p is 7").wait_for()
-        assert page.evaluate(TOPS, PLACES) == tops, "a refusal"
+    url, _ = site(scripted(8))
+    page = ready(browser_page(url, width=width))
+    page.locator("#live-inspector .ss-panel").wait_for()
+    page.wait_for_function("() => !document.querySelector('[data-pending]')")
+    tops = page.evaluate(TOPS, PLACES)
+    page.click("#live-prove")
+    said(page, "there is no run yet")
+    assert page.evaluate(TOPS, PLACES) == tops, "an error"
+    ran(page)
+    page.click("#live-prove")
+    said(page, "Identical: ")
+    page.locator("#live-figures").get_by_text("measured now").wait_for()
+    assert page.evaluate(TOPS, PLACES) == tops, "figures, a proof, a baseline"
+    page.get_by_text("Sampling", exact=True).click()
+    number_box(page, "sampling-top_p").fill("7")
+    page.locator("#live-validity").get_by_text("top_p is 7").wait_for()
+    assert page.evaluate(TOPS, PLACES) == tops, "a refusal"
 
 
+@pytest.mark.parametrize("width", [1280, 390])
 def test_the_reason_of_a_refusal_is_in_sight_of_the_field(
-    short: tuple[str, Context], browser_page: OpenPage
+    short: tuple[str, Context], browser_page: OpenPage, width: int
 ) -> None:
-    for width in (1280, 390):
-        page = ready(browser_page(short[0], width=width, height=800))
-        page.get_by_text("Every setting of the engine").click()
-        field = number_box(page, "field-record_top_k")
-        field.evaluate("(node) => node.scrollIntoView({ block: 'center' })")
-        field.fill("99")
-        reason = page.locator("#live-validity").get_by_text("record_top_k is 99")
-        reason.wait_for()
-        for what in (reason, field):
-            box = what.bounding_box()
-            assert box["y"] >= 0 and box["y"] + box["height"] <= 800, width
+    page = ready(browser_page(short[0], width=width, height=800))
+    page.get_by_text("Every setting of the engine").click()
+    field = number_box(page, "field-record_top_k")
+    field.evaluate("(node) => node.scrollIntoView({ block: 'center' })")
+    field.fill("99")
+    reason = page.locator("#live-validity").get_by_text("record_top_k is 99")
+    reason.wait_for()
+    for what in (reason, field):
+        box = what.bounding_box()
+        assert box["y"] >= 0 and box["y"] + box["height"] <= 800

@@ -67,33 +67,8 @@ def check_dropped(page: Any, run: Recorded, number: int) -> None:
     assert page.locator("#live-tree .ss-n-dropped").count() == len(different)
 
 
-def test_minions_the_vote_on_the_page_is_the_recorded_one(
-    real: tuple[str, Context], browser_page: OpenPage
-) -> None:
-    page = ready(browser_page(real[0]))
-    decode(page, "minions")
-    run = recorded(real[1])
-    assert run.started.config["speculation"]["combine"] == "vote"
-    for number in (*with_draft(run, dropping=True)[:2], with_draft(run)[-1]):
-        select_round(page, number)
-        tree = run.combined[number]
-        check_grid(page, run, number)
-        check_dropped(page, run, number)
-        panel = page.locator("#live-proposals")
-        assert panel.locator("tr[data-won] .ss-who").inner_text().split("\n")[-1] == tree.winner
-        told = panel.locator(".ss-vote-said").inner_text()
-        assert told.startswith(f"{tree.winner} won: mass {tree.masses[0]:.2f} of ")
-        said_why = page.locator("#live-lengths .ss-choice-said").inner_text()
-        assert run.completed[number].length_reason.replace("->", "→") in said_why
-    shot(page, "minions-1280-light")
-
-
-def test_the_weights_line_ends_where_the_recorded_weights_do(
-    real: tuple[str, Context], browser_page: OpenPage
-) -> None:
-    page = ready(browser_page(real[0]))
-    decode(page, "minions")
-    run = recorded(real[1])
+def check_weights_line(page: Any, run: Recorded) -> None:
+    """It has a point for each round and ends where the recorded weights do."""
     label = page.locator("#live-proposals .ss-mini-svg").get_attribute("aria-label")
     history = [tree.weights for tree in run.combined if tree.weights]
     assert f"Weights over {len(history)} rounds" in label
@@ -103,6 +78,42 @@ def test_the_weights_line_ends_where_the_recorded_weights_do(
         "lines => lines.map((line) => line.getAttribute('d').split('L').length)"
     )
     assert points == [len(history)] * 3
+
+
+def check_vote(page: Any, run: Recorded, number: int) -> None:
+    """The winner, by how much, and the length that was chosen next."""
+    tree, panel = run.combined[number], page.locator("#live-proposals")
+    assert panel.locator("tr[data-won] .ss-who").inner_text().split("\n")[-1] == tree.winner
+    told = panel.locator(".ss-vote-said").inner_text()
+    assert told.startswith(f"{tree.winner} won: mass {tree.masses[0]:.2f} of ")
+    said_why = page.locator("#live-lengths .ss-choice-said").inner_text()
+    assert run.completed[number].length_reason.replace("->", "→") in said_why
+
+
+def vote(page: Any, where: str) -> tuple[str, str]:
+    """The sentence of the vote and the grid of all that was proposed."""
+    panel = page.locator(f"#{where}-proposals")
+    return panel.locator(".ss-vote-said").inner_text(), panel.locator(".ss-votes").inner_text()
+
+
+def test_minions_the_vote_on_the_page_is_the_recorded_one_and_so_is_its_replay(
+    real: tuple[str, Context], browser_page: OpenPage
+) -> None:
+    page = ready(browser_page(real[0]))
+    decode(page, "minions")
+    run = recorded(real[1])
+    assert run.started.config["speculation"]["combine"] == "vote"
+    check_weights_line(page, run)
+    live = vote(page, "live")
+    for number in (*with_draft(run, dropping=True)[:2], with_draft(run)[-1]):
+        select_round(page, number)
+        check_grid(page, run, number)
+        check_dropped(page, run, number)
+        check_vote(page, run, number)
+    shot(page, "minions-1280-light")
+    replayed(page)
+    settled(page)
+    assert vote(page, "sessions") == live
 
 
 def test_vote_tree_keeps_what_the_events_say(
@@ -139,16 +150,3 @@ def test_log_pool_shows_the_pooled_score_beside_each_ssms_own(
     first = [row[0]["mass"] for row in chips(page)]
     assert all("∏" in mass and close(mass, tree.masses[0]) for mass in first)
     shot(page, "log-pool-1280-dark")
-
-
-def test_a_replay_shows_the_vote_that_live_showed(
-    real: tuple[str, Context], browser_page: OpenPage
-) -> None:
-    page = ready(browser_page(real[0]))
-    decode(page, "minions")
-    live = page.locator("#live-proposals .ss-vote-said").inner_text()
-    grid = page.locator("#live-proposals .ss-votes").inner_text()
-    replayed(page)
-    settled(page)
-    assert page.locator("#sessions-proposals .ss-vote-said").inner_text() == live
-    assert page.locator("#sessions-proposals .ss-votes").inner_text() == grid

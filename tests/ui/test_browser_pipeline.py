@@ -138,7 +138,7 @@ def test_of_two_requests_at_once_the_overlap_is_the_recorded_one(
     first, second = (ready(browser_page(real[0], width=width)) for width in (1280, 390))
     prepare(first, "minions", tokens=400)
     first.get_by_label("ignore_eos").check()
-    prepare(second, "minions")
+    prepare(second, "minions", tokens=20)
     first.click("#live-run")
     said(first, "Writing: ")
     second.click("#live-run")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ from storage import RunQuery
 from tests.ui.fakes import scripted
 from tests.ui.sites import (
     OpenPage,
+    OpenSite,
     choose,
     overflows,
     ran,
@@ -19,10 +19,8 @@ from tests.ui.sites import (
     said,
     sessions,
     shot,
-    site,
     text_box,
 )
-from tests.ui.watched import open_watched
 from ui.context import Context
 
 pytestmark = pytest.mark.browser
@@ -38,9 +36,11 @@ LEAVING = (
 )
 
 
-def test_a_reload_while_it_writes_breaks_nothing(long: tuple[str, Context], chromium: Any) -> None:
+def test_a_reload_while_it_writes_breaks_nothing(
+    long: tuple[str, Context], browser_page: OpenPage
+) -> None:
     url, context = long
-    page, watch = open_watched(chromium, url)
+    page = browser_page(url, forgiven=LEAVING)
     ready(page).click("#live-run")
     said(page, "Writing: ")
     page.reload()
@@ -49,8 +49,6 @@ def test_a_reload_while_it_writes_breaks_nothing(long: tuple[str, Context], chro
     page.click("#sessions-refresh")
     page.locator("#sessions-runs").get_by_text("cancelled").wait_for()
     assert context.hub.worker.runs[0].cancelled  # type: ignore[attr-defined]
-    page.context.close()
-    assert not [x for x in watch.problems if not any(known in x for known in LEAVING)]
 
 
 def test_bad_settings_grey_run_and_say_why(
@@ -83,16 +81,16 @@ def test_a_round_or_a_rate_that_is_not_there_is_the_nearest_one(
     said(page, "Finished: ", "sessions")
 
 
-def test_measure_and_prove_answer_on_the_page(tmp_path: Path, browser_page: OpenPage) -> None:
-    with site(tmp_path, scripted(8)) as (url, _):
-        page = ready(browser_page(url))
-        page.click("#live-prove")
-        said(page, "there is no run yet")
-        ran(page)
-        page.click("#live-measure")
-        page.locator("#live-figures").get_by_text("measured now").wait_for()
-        page.click("#live-prove")
-        said(page, "Identical: plain decoding with the same seed writes the same")
+def test_measure_and_prove_answer_on_the_page(site: OpenSite, browser_page: OpenPage) -> None:
+    url, _ = site(scripted(8))
+    page = ready(browser_page(url))
+    page.click("#live-prove")
+    said(page, "there is no run yet")
+    ran(page)
+    page.click("#live-measure")
+    page.locator("#live-figures").get_by_text("measured now").wait_for()
+    page.click("#live-prove")
+    said(page, "Identical: plain decoding with the same seed writes the same")
 
 
 def test_a_run_is_deleted_only_when_asked_twice(
@@ -116,11 +114,9 @@ def test_our_own_parts_are_accessible(
     short: tuple[str, Context], browser_page: OpenPage, axe: Any, dark: bool
 ) -> None:
     page = ran(ready(browser_page(short[0], dark=dark)))
-    for part in ("#header", "#live-notice", ".sp-keys", "#live-playback"):
-        assert axe(page, part) == []
+    assert axe(page, "#header", "#live-notice", ".sp-keys", "#live-playback") == []
     replayed(page)
-    for part in ("#sessions-runs", "#sessions-said"):
-        assert axe(page, part) == []
+    assert axe(page, "#sessions-runs", "#sessions-said") == []
 
 
 def test_a_refused_prompt_is_forgotten_when_it_is_mended(
@@ -134,16 +130,16 @@ def test_a_refused_prompt_is_forgotten_when_it_is_mended(
     page.locator("#live-notice").get_by_text("prompt is").wait_for(state="detached")
 
 
-def test_stop_ends_a_proof(tmp_path: Path, browser_page: OpenPage) -> None:
-    with site(tmp_path, scripted(120), speed=0.01) as (url, context):
-        worker: Any = context.hub.worker
-        page = ran(ready(browser_page(url)))
-        worker.speed = 20.0
-        page.click("#live-prove")
-        said(page, "Plain decoding of the same request")
-        page.click("#live-stop")
-        said(page, "Plain decoding did not finish")
-        assert worker.runs[-1].cancelled
+def test_stop_ends_a_proof(site: OpenSite, browser_page: OpenPage) -> None:
+    url, context = site(scripted(120), speed=0.01)
+    worker: Any = context.hub.worker
+    page = ran(ready(browser_page(url)))
+    worker.speed = 20.0
+    page.click("#live-prove")
+    said(page, "Plain decoding of the same request")
+    page.click("#live-stop")
+    said(page, "Plain decoding did not finish")
+    assert worker.runs[-1].cancelled
 
 
 def test_large_type_is_kept(short: tuple[str, Context], browser_page: OpenPage) -> None:

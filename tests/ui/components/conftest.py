@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from tests.ui.components.gallery import build
-from tests.ui.watched import Watch, free_port, open_watched
+from tests.ui.watched import Tab, Tabs, free_port
 from ui.components import launch_options
 
 
@@ -22,35 +23,45 @@ def gallery_url(chromium: Any) -> Iterator[str]:
     demo.close()
 
 
+@dataclass
+class CommonPage:
+    """One page for all tests that leave nothing behind; a visit anew for those that do."""
+
+    tab: Tab
+    url: str
+    shown: dict[str, Any] | None = None
+
+    def show(self, fresh: bool, **options: Any) -> Any:
+        if fresh or options != self.shown:
+            self.tab.leave()
+            self.tab.visit(self.url, **options)
+            self.shown = None if fresh else options
+        self.tab.page.set_viewport_size({"width": 1280, "height": 900})
+        return self.tab.page
+
+
 @pytest.fixture(scope="session")
-def common_page(chromium: Any, gallery_url: str) -> Iterator[tuple[Any, Watch]]:
-    """One page for all tests that leave nothing behind: loading one takes seconds."""
-    page, watch = open_watched(chromium, gallery_url)
-    yield page, watch
-    page.context.close()
+def common_page(tabs: Tabs, gallery_url: str) -> CommonPage:
+    return CommonPage(tabs.take(), gallery_url)
 
 
 @pytest.fixture
-def show(request: pytest.FixtureRequest, gallery_url: str) -> Iterator[Callable[..., Any]]:
+def show(common_page: CommonPage) -> Iterator[Callable[..., Any]]:
     """`show("verify")` gives the common page on one of the gallery's scenes, drawn.
 
-    With options of `browser_page`, or fresh=True, a page of its own.
+    With fresh=True it is loaded anew, and once more after the test, which may do what it likes;
+    without, a test may change the window's size. `dark` and `still` are those of `browser_page`.
     """
-    shared: list[Watch] = []
+    common_page.tab.watch.problems.clear()
 
-    def open_scene(scene: str, fresh: bool = False, **options: Any) -> Any:
-        if fresh or options:
-            page = request.getfixturevalue("browser_page")(gallery_url, **options)
-        else:
-            page, watch = request.getfixturevalue("common_page")
-            shared.append(watch)
+    def open_scene(scene: str, fresh: bool = False, dark: bool = False, still: bool = False) -> Any:
+        page = common_page.show(fresh, dark=dark, still=still)
         page.wait_for_selector("#picture-timeline .ss-panel")
         turn(page, scene)
         return page
 
     yield open_scene
-    problems = [problem for watch in shared for problem in watch.problems]
-    assert not problems, "\n".join(problems)
+    assert not common_page.tab.watch.problems, "\n".join(common_page.tab.watch.problems)
 
 
 DRAWN = """(scene) => document.querySelector("#now textarea").value === scene

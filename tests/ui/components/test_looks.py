@@ -115,7 +115,7 @@ TOO_WIDE = """nodes => nodes.filter((n) => n.scrollWidth > n.clientWidth + 1)
 
 @pytest.mark.parametrize("scene", ["verify", "vote", "dial"])
 def test_nothing_sticks_out_of_the_page(show: Show, scene: str) -> None:
-    page = show(scene, fresh=True)
+    page = show(scene)
     for width in (390, 768, 1280, 1920):
         page.set_viewport_size({"width": width, "height": 900})
         page.wait_for_function(DRAWN, arg=scene)
@@ -124,7 +124,7 @@ def test_nothing_sticks_out_of_the_page(show: Show, scene: str) -> None:
 
 
 def test_dark_and_large_type(show: Show) -> None:
-    page = show("verify", dark=True)
+    page = show("verify", fresh=True, dark=True)
     style = """() => { const s = getComputedStyle(document.querySelector(".ss-panel"));
       return [s.backgroundColor, parseFloat(s.fontSize)] }"""
     background, size = page.evaluate(style)
@@ -137,7 +137,7 @@ def test_dark_and_large_type(show: Show) -> None:
 
 
 def test_reduced_motion_is_respected(show: Show) -> None:
-    page = show("combine", reduced_motion="reduce")
+    page = show("combine", still=True)
     turn(page, "verify")
     assert page.evaluate("document.getAnimations().length") == 0
 
@@ -149,4 +149,4 @@ def test_axe_finds_no_serious_fault(
 ) -> None:
     page = show(scene, dark=dark)
     page.wait_for_selector(".ss-timeline .main-svg")
-    assert [fault for name in ORDER for fault in axe(page, f"#picture-{name}")] == []
+    assert axe(page, *(f"#picture-{name}" for name in ORDER)) == []
