@@ -80,7 +80,8 @@ def test_the_cases_are_not_trivial(family: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("family", "name"), zip(itertools.cycle(["llama", "mistral", "gpt2"]), PRESETS, strict=False)
+    ("family", "name"),
+    list(zip(itertools.cycle(["llama", "mistral", "gpt2"]), PRESETS, strict=False)),
 )
 def test_an_end_of_text_token_ends_the_same_text(family: str, name: str) -> None:
     # A token that the model writes anyway plays the end of text.
