@@ -6,6 +6,7 @@ import dataclasses
 import importlib.metadata
 import platform
 from datetime import UTC, datetime
+from functools import cache
 
 from core.choices import NOT_AHEAD
 from core.events import RunCancelled, RunCompleted, RunFailed, RunStarted
@@ -39,7 +40,7 @@ def run_started(
         drafters=sequence.speculation.drafters,
         dtype=info.dtype,
         device=info.device,
-        versions=_versions(),
+        versions=dict(_versions()),
         seed=sequence.sampling.seed or 0,
         queue_ms=queue_ms,
         warnings=_warnings(sequence, info.dtype),
@@ -100,6 +101,8 @@ def _warnings(sequence: Sequence, dtype: str) -> tuple[str, ...]:
     return tuple(warnings)
 
 
+@cache
 def _versions() -> dict[str, str]:
+    """Reading what is installed takes milliseconds: once a process, not once a run."""
     versions = {name: importlib.metadata.version(name) for name in VERSIONED}
     return {"python": platform.python_version(), **versions}

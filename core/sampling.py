@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from transformers.generation.logits_process import (
-    LogitsProcessorList,
     TemperatureLogitsWarper,
     TopKLogitsWarper,
     TopPLogitsWarper,
@@ -42,14 +41,15 @@ def processed(logits: torch.Tensor, sampling: SamplingParams) -> torch.Tensor:
         best = scores.argmax(dim=-1, keepdim=True)
         return torch.full_like(scores, float("-inf")).scatter_(-1, best, 0.0)
     # The warpers are built anew: they are a few attributes, and a cache would be global state.
-    warpers = LogitsProcessorList([TemperatureLogitsWarper(float(sampling.temperature))])
+    warpers: list[Any] = [TemperatureLogitsWarper(float(sampling.temperature))]
     if sampling.top_k:
         warpers.append(TopKLogitsWarper(sampling.top_k))
     if sampling.top_p < 1.0:
         warpers.append(TopPLogitsWarper(sampling.top_p))
     no_ids: Any = torch.empty((scores.shape[0], 0), dtype=torch.long, device=scores.device)
-    warped: torch.Tensor = warpers(no_ids, scores)  # these warpers read no ids
-    return warped
+    for warper in warpers:  # not as a LogitsProcessorList: that looks up signatures at each call
+        scores = warper(no_ids, scores)  # these warpers read no ids
+    return scores
 
 
 def to_probabilities(scores: torch.Tensor) -> torch.Tensor:

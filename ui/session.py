@@ -64,7 +64,8 @@ class Desk:
     `asked` is the request behind `player`, where it was started here; `baseline` and `answer`
     belong to that run, `before` is the one it is compared with; `trouble` and `doing` are sentences
     for the visitor; `side` is a second run for this desk, such as the baseline's. `stops` counts
-    how often Stop was pressed, as the browser counts it.
+    how often Stop was pressed, as the browser counts it. Who changes what is seen and shows it
+    holds `drawing`: presses in quick succession are answered in their order.
     """
 
     player: Player | None = None
@@ -77,6 +78,7 @@ class Desk:
     side: LiveSource | None = None
     stops: int = 0
     pictures: PictureMaker = field(default_factory=PictureMaker)
+    drawing: threading.RLock = field(default_factory=threading.RLock)
     _trouble: tuple[str, object] = ("", None)
 
     def look_at(self, player: Player | None) -> None:

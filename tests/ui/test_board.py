@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
+from time import sleep
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,6 +23,36 @@ def test_every_button_answers_before_there_is_a_run(store: RunStore) -> None:
         assert len(moved(board, Desk(), name)) == len(board.outputs)
     assert len(list(played(board, Desk(), "full", 2.0, True))) == 1
     assert len(list(paced(board, Desk(), "slow", 2.0))) == 1
+
+
+def test_steps_in_quick_succession_are_answered_in_their_order(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live, desk = live_of(context(store)), Desk()
+    run(live, desk)
+    assert desk.player is not None
+    desk.player.seek(1)
+    slow, made = [0.3, 0.0, 0.0], desk.pictures.values
+    monkeypatch.setattr(
+        desk, "pictures", SimpleNamespace(values=lambda *a: (sleep(slow.pop(0)), made(*a))[1])
+    )
+    answers: list[str] = []
+    pressed = threading.Event()
+
+    def press_step() -> None:
+        pressed.set()
+        answers.append(notice_of(moved(live.board, desk, "step"), 0).splitlines()[0])
+
+    threads = [threading.Thread(target=press_step) for _ in range(3)]
+    for thread in threads:
+        pressed.clear()
+        thread.start()
+        pressed.wait()
+        sleep(0.02)
+    for thread in threads:
+        thread.join()
+    stages = [f"you are at round 2 of 8, {s}." for s in ("drafted", "combined", "verified")]
+    assert [stage in answer for stage, answer in zip(stages, answers, strict=True)] == [True] * 3
 
 
 @pytest.mark.parametrize(

@@ -76,8 +76,9 @@ class Board:
 
     def values(self, desk: Desk) -> Values:
         """What `outputs` show now."""
-        said, frame = self.said(desk), desk.frame()
-        pictures = desk.pictures.values(frame, desk.baseline, time.monotonic(), desk.before)
+        with desk.drawing:
+            said, frame = self.said(desk), desk.frame()
+            pictures = desk.pictures.values(frame, desk.baseline, time.monotonic(), desk.before)
         return [said, *(pack(pictures[name]) for name in self.pictures)]
 
     def failed(self, desk: Desk) -> Callable[[str], Values]:
@@ -98,9 +99,10 @@ class Board:
         """Do `work`, then show the board."""
 
         def worked() -> Values:
-            desk.trouble = ""
-            work()
-            return self.values(desk)
+            with desk.drawing:
+                desk.trouble = ""
+                work()
+                return self.values(desk)
 
         return guarded_once(worked, self.failed(desk))
 
