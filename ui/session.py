@@ -23,6 +23,7 @@ from ui.frame import Baseline, Before, Frame
 from ui.player import Player
 from ui.proof import Answer
 from ui.source import LiveSource, RunLike, StoreLike
+from ui.stamps import Stamps
 from ui.values import PictureMaker
 
 __all__ = ["Desk", "Desks", "Hub", "WorkerLike", "guarded", "guarded_once", "play", "run_to_end"]
@@ -78,6 +79,7 @@ class Desk:
     side: LiveSource | None = None
     stops: int = 0
     pictures: PictureMaker = field(default_factory=PictureMaker)
+    stamps: Stamps = field(default_factory=Stamps)
     drawing: threading.RLock = field(default_factory=threading.RLock)
     _trouble: tuple[str, object] = ("", None)
 

@@ -157,6 +157,8 @@ def test_a_client_that_cancels_stops_the_engine(client: Client, made: Context) -
         count = len(worker.runs)
         job = client.submit(prompt="long", api_name="/generate")
         wait(lambda: len(worker.runs) > count)
+        # Before it knows its event, Gradio's client has nothing to tell the server.
+        wait(lambda: job.communicator is not None and job.communicator.event_id)
         job.cancel()
         wait(lambda: worker.runs[-1].cancelled)
     finally:

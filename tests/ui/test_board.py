@@ -55,6 +55,23 @@ def test_steps_in_quick_succession_are_answered_in_their_order(
     assert [stage in answer for stage, answer in zip(stages, answers, strict=True)] == [True] * 3
 
 
+def test_what_is_shown_is_numbered_and_what_stays_the_same_keeps_its_number(
+    store: RunStore,
+) -> None:
+    live, desk = live_of(context(store)), Desk()
+    run(live, desk)
+    assert desk.player is not None
+    desk.player.seek(3)
+    before, same = live.board.values(desk), live.board.values(desk)
+    assert before == same
+    (after, names) = (moved(live.board, desk, "step"), ["notice", *live.board.pictures])
+    for name, old, new in zip(names, before, after, strict=True):
+        unchanged = {**old, "n": 0} == {**new, "n": 0}
+        assert (new["n"] == old["n"]) if unchanged else (new["n"] > old["n"]), name
+    legend = names.index("legend")
+    assert after[0]["n"] > before[0]["n"] and after[legend] == before[legend]
+
+
 @pytest.mark.parametrize(
     "data", [{}, {"round": "3"}, {"round": 10**9}, {"round": 1, "node": "x"}, {"round": None}]
 )

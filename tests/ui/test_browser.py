@@ -179,6 +179,37 @@ def test_the_keyboard_runs_steps_and_selects(
     assert page.input_value("#prompt textarea") == "r s . ,", "keys are letters where one types"
 
 
+def test_an_answer_that_was_overtaken_is_not_shown(
+    short: tuple[str, Context], browser_page: OpenPage
+) -> None:
+    page = ready(browser_page(short[0]))
+    page.locator("#live-playback").get_by_text("step", exact=True).click()
+    page.click("#live-run")
+    said(page, "Engine finished, you are at round 0 of 8")
+    late: list[tuple[Any, Any]] = []
+
+    def hold_the_first(route: Any) -> None:
+        answer = route.fetch()
+        if late:
+            route.fulfill(response=answer)
+        else:
+            late.append((route, answer))
+
+    page.route("**/run/predict**", hold_the_first)
+    page.keyboard.press(".")
+    page.keyboard.press(".")
+    said(page, "you are at round 1 of 8, combined.")
+    ((route, answer),) = late
+    with page.expect_response("**/run/predict**"):
+        route.fulfill(response=answer)
+    page.wait_for_timeout(300)  # it would have been drawn by now
+    said(page, "you are at round 1 of 8, combined.")
+    assert (
+        page.locator("#live-tree .ss-stage[aria-current]").get_attribute("data-stage") == "combine"
+    )
+    page.unroute("**/run/predict**")
+
+
 def test_slow_motion_says_where_it_is_and_play_goes_on(
     site: OpenSite, browser_page: OpenPage
 ) -> None:

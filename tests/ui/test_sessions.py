@@ -63,7 +63,8 @@ def test_a_past_run_is_replayed_on_the_same_board(store: RunStore) -> None:
     run_id = desk.frame().run_id
     values = opened_run(sessions, past, ALL, run_id)
     assert values[-1] == run_id
-    assert values[1:-2] == shown[1:], "the same pictures as at the end of the live run"
+    replayed, lived = ([{**value, "n": 0} for value in some] for some in (values[1:-2], shown[1:]))
+    assert replayed == lived, "the same pictures as at the end of the live run"
     back = scrubbed(sessions, past, 3)
     assert "you are at round 3 of 8" in notice_of(back, 0)
     assert "Finished" in notice_of(scrubbed(sessions, past, 99), 0)

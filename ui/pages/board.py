@@ -65,6 +65,10 @@ class Board:
 
     def said(self, desk: Desk) -> dict[str, Any]:
         """What the notice says now."""
+        with desk.drawing:
+            return desk.stamps.on("notice", self._said(desk))
+
+    def _said(self, desk: Desk) -> dict[str, Any]:
         frame = desk.frame()
         first, *rest = run_lines(frame, desk.baseline, desk.answer)
         if not frame.run_id:
@@ -79,7 +83,8 @@ class Board:
         with desk.drawing:
             said, frame = self.said(desk), desk.frame()
             pictures = desk.pictures.values(frame, desk.baseline, time.monotonic(), desk.before)
-        return [said, *(pack(pictures[name]) for name in self.pictures)]
+            packed = {name: pack(pictures[name]) for name in self.pictures}
+            return [said, *(desk.stamps.on(name, value) for name, value in packed.items())]
 
     def failed(self, desk: Desk) -> Callable[[str], Values]:
         """What to show when a handler breaks."""

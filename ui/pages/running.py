@@ -47,13 +47,15 @@ class Press:
 
 def shown(live: Live, desk: Desk, values: Values) -> Values:
     """The board's values with the header's before them."""
-    frame = desk.frame()
-    state = "queued" if frame.place else "ready"
-    if not frame.ended and frame.run_id and not frame.place:
-        state = "running"
-    elif desk.side is not None:
-        state = "decoding plainly"
-    return [header_value(live.board.context.models, state, frame.place), *values]
+    with desk.drawing:
+        frame = desk.frame()
+        state = "queued" if frame.place else "ready"
+        if not frame.ended and frame.run_id and not frame.place:
+            state = "running"
+        elif desk.side is not None:
+            state = "decoding plainly"
+        chips = header_value(live.board.context.models, state, frame.place)
+        return [desk.stamps.on("header", chips), *values]
 
 
 def started(live: Live, desk: Desk, press: Press) -> Iterator[Values]:

@@ -4,6 +4,7 @@
 import { h } from "./dom.js";
 import { scheduler } from "./frame.js";
 import { unpacker } from "./packing.js";
+import { newest } from "./newest.js";
 import { createPanel } from "./panel.js";
 
 const PICTURES = {
@@ -39,14 +40,19 @@ export async function mount(kind, host) {
   const picture = create(panel);
   panel.picture = picture;
   const unpack = unpacker();
+  const latest = newest(host.props);
   const draw = scheduler(shell, picture, () => {
-    if (!host.props.value || typeof host.props.value !== "object") return;
-    const value = unpack(host.props.value);
+    const packed = latest();
+    if (!packed) return;
+    const value = unpack(packed);
     picture.draw(value);
     panel.refresh(value);
   });
   panel.redraw = draw;
-  host.watch("value", draw);
+  host.watch("value", () => {
+    latest(); // drawn later, when another may have come
+    draw();
+  });
   watchAppearance(picture, draw);
   draw();
 }

@@ -44,8 +44,11 @@ function largeType() {
   });
   return button;
 }
+// Answers may overtake each other: one that was made before what is shown is left out.
+let shown = {};
 function draw() {
-  const chips = chipsOf(props.value || {});
+  if (!((props.value || {}).n < shown.n)) shown = props.value || {};
+  const chips = chipsOf(shown);
   const next = chips.outerHTML;
   if (root.dataset.drawn !== next) {
     root.dataset.drawn = next;

@@ -13,8 +13,13 @@ function line(kind) {
   made.append(glyph, spoken, text);
   return made;
 }
+// Answers may overtake each other: one that was made before what is shown is left out.
+let shown = {};
+function take() {
+  if (!((props.value || {}).n < shown.n)) shown = props.value || {};
+}
 function draw() {
-  const lines = Object.values((props.value || {}).lines || {});
+  const lines = Object.values(shown.lines || {});
   const before = root.children.length;
   while (root.children.length > lines.length) root.lastChild.remove();
   while (root.children.length < lines.length) root.append(line());
@@ -37,8 +42,9 @@ function ask() {
   else if (!document.hidden && element.offsetParent !== null) trigger("tick");
 }
 function told() {
+  take();
   draw();
-  const again = Boolean((props.value || {}).again);
+  const again = Boolean(shown.again);
   if (again && !asking) asking = setInterval(ask, AGAIN_MS);
   if (!again && asking) asking = clearInterval(asking) || 0;
 }

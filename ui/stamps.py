@@ -1,0 +1,30 @@
+"""Stamps: numbers what a tab is shown, so that its browser can tell late answers from new ones.
+
+Answers to presses in quick succession travel apart and may overtake each other. A browser leaves
+out a value with a lower number than the one it shows. Knows no picture.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+__all__ = ["Stamps"]
+
+
+class Stamps:
+    """One tab's. Not for several threads at once."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[dict[str, Any], int]] = {}
+        self._number = 0
+
+    def on(self, name: str, value: dict[str, Any]) -> dict[str, Any]:
+        """`value` of the component `name` with its number `n`; what has not changed keeps its own,
+        so that nothing is sent or drawn anew."""
+        before = self._last.get(name)
+        if before is None or before[0] != value:
+            # By the clock, so that a page that outlives its server goes on with the next one.
+            self._number = max(self._number + 1, time.time_ns() // 1_000_000)
+            before = self._last[name] = (value, self._number)
+        return {**value, "n": before[1]}
