@@ -61,8 +61,12 @@ class Drafting:
 
     def foresee(self, turns: Many[Turn], done: Done) -> None:
         """Drafts ahead for turns whose trees are being verified; all of them are at home in one
-        place."""
-        plans = [self._plan(turn) for turn in turns]
+        place. Where no SSM drafted, none knows the text as far as it goes: there is nothing to do.
+        """
+        planned = [(turn, plan) for turn in turns if (plan := self._plan(turn)).weights]
+        if not planned:
+            return
+        turns, plans = [turn for turn, _ in planned], [plan for _, plan in planned]
         try:
             seen, failed = self.homes.of(turns[0].live.sequence).foresee(plans, done)
         except FORESEEN:
@@ -81,13 +85,16 @@ class Drafting:
         """The SSMs that drafted in this round, and what they will be asked for in the next if it is
         chosen like this one."""
         names = {i: turn.live.drafters[i].name for i in turn.drafts}
-        weights = turn.ballot.weights
+        ssms = {i: name for i, name in names.items() if name in self.homes.here.ssms}
         behind = range(1, turn.tree.depth + 2)
         return Plan(
             turn.live.sequence,
             turn.tree,
-            {name: weights[i] for i, name in names.items() if name in self.homes.here.ssms},
-            tuple({ask.name: ask for ask in asks_of(turn, tokens)} for tokens in behind),
+            {name: turn.ballot.weights[i] for i, name in ssms.items()},
+            tuple(
+                {ask.name: ask for ask in asks_of(turn, tokens) if ask.index in ssms}
+                for tokens in behind
+            ),
         )
 
     def commit(self, turn: Turn, committed: tuple[int, ...]) -> None:

@@ -19,6 +19,8 @@ from core import Engine, Request, SamplingParams, SpeculationConfig, Worker
 from core.drafters.homes import Homes
 from core.errors import ConfigError
 from core.events import Event, RoundCompleted, RunCompleted
+from core.length.base import Choice
+from core.length.fixed import Fixed
 from core.models.loading import LoadedModels
 from core.pipeline import Job
 from tests.core.engines import engine_of, ids_of_events, tables
@@ -123,6 +125,19 @@ def test_mixed_neighbours_share_an_engine(engine: Engine) -> None:
         requests(pipeline="across")[2],
     )
     assert texts(list(engine.generate_many([ahead, plainly, across]))) == plain(0.0)
+
+
+def test_where_no_ssm_drafts_none_drafts_ahead(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where `goodput` found that they do not pay: the process has never heard of the run."""
+    child, asked = child_of(engine), asked_beside(engine, monkeypatch)
+    monkeypatch.setattr(Fixed, "choose", lambda _: Choice(3, "", frozenset({"ngram"})))
+    wanted = requests(pipeline="ahead", drafters=("all", "ngram"))
+    events = list(engine.generate_many(wanted))
+    assert texts(events) == plain(0.0)
+    assert child.poll() is None and "foresee" not in asked
+    assert any(e.num_accepted for e in events if isinstance(e, RoundCompleted))
 
 
 @pytest.mark.parametrize("weights", ["paper", "full_information"])
