@@ -21,7 +21,7 @@ from core.errors import ConfigError, EngineError, SpecScopeError
 from core.events import Event, event_to_plain
 from core.models.catalog import BUNDLED
 
-DEFAULT_PRESET = "specinfer"
+DEFAULT_PRESET = "best"
 
 
 class Parser(argparse.ArgumentParser):

@@ -180,7 +180,7 @@ class SpeculationConfig:
                 expansion=(1,), combine="vote", weights="paper", length="trend", pipeline="across"
             )
         if name == "best":
-            return cls(length="goodput")
+            return cls(drafters=("all", "ngram"), length="goodput")
         return cls()
 
     def resolved(self, temperature: float) -> SpeculationConfig:

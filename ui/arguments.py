@@ -55,7 +55,7 @@ def _login(value: str) -> tuple[str, str]:
 def _preset(args: argparse.Namespace) -> str:
     plain = "autoregressive"
     if args.preset is None:
-        return "specinfer" if ssms_of(args) else plain
+        return "best" if ssms_of(args) else plain
     choice("--preset", args.preset, PRESETS)
     if args.preset != plain and not ssms_of(args):
         allowed = f"{plain}, as there is no SSM; name one with --ssm"

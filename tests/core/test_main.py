@@ -94,7 +94,9 @@ def test_json_is_one_object_with_what_was_promised(capsys: pytest.CaptureFixture
     assert made["summary"]["finish_reason"] == "length"
     assert made["summary"]["wall_ms"] > 0
     assert [model["name"] for model in made["models"]][0] == "llm"
-    assert made["config"]["speculation"]["drafters"] == [m["name"] for m in made["models"][1:]]
+    ssms = [model["name"] for model in made["models"][1:]]
+    assert made["config"]["speculation"]["drafters"] == [*ssms, "ngram"]
+    assert made["config"]["speculation"]["length"] == "goodput", "best is what a newcomer gets"
 
 
 @pytest.mark.parametrize("prompt", [PROMPT, "def f(x):\n    return", "東京は", "🙂🙂"])

@@ -37,7 +37,7 @@ def test_defaults_are_the_bundled_models_on_loopback(monkeypatch: pytest.MonkeyP
         "auto",
         "auto",
     )
-    assert args.host is None and args.preset == "specinfer"
+    assert args.host is None and args.preset == "best"
     assert server_name(args.host) == "127.0.0.1"
     monkeypatch.setenv("GRADIO_SERVER_NAME", "0.0.0.0")
     assert server_name(None) == "0.0.0.0" and server_name("10.0.0.1") == "10.0.0.1"
@@ -46,7 +46,7 @@ def test_defaults_are_the_bundled_models_on_loopback(monkeypatch: pytest.MonkeyP
 def test_another_llm_has_no_ssm_unless_named() -> None:
     assert ssms_of(parse(["--llm", "x"])) == [] and parse(["--llm", "x"]).preset == "autoregressive"
     args = parse(["--llm", "x", "--ssm", "a", "--ssm", "b"])
-    assert ssms_of(args) == ["a", "b"] and args.preset == "specinfer"
+    assert ssms_of(args) == ["a", "b"] and args.preset == "best"
     with pytest.raises(ConfigError, match="--preset is 'specinfer': autoregressive, as there is"):
         parse(["--llm", "x", "--preset", "specinfer"])
 
