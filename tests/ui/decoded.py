@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from core.config import SpeculationConfig
 from core.events import (
     Combined,
     Drafted,
@@ -19,7 +20,7 @@ from core.events import (
     Verified,
 )
 from storage import RunQuery
-from tests.ui.sites import choose, number_box, said
+from tests.ui.sites import choose, number_box, said, shows
 from ui.context import Context
 
 __all__ = [
@@ -68,11 +69,13 @@ def prepare(page: Any, preset: str, tokens: int = TOKENS, **fields: str) -> None
     page.click("#example-story")
     page.get_by_text("Sampling", exact=True).click()
     number_box(page, "sampling-max_new_tokens").fill(str(tokens))
+    page.get_by_text("Every setting of the engine").click()
     choose(page, "preset", preset)
-    if fields:
-        page.get_by_text("Every setting of the engine").click()
-        for name, value in fields.items():
-            choose(page, f"field-{name}", value)
+    meant = SpeculationConfig.preset(preset)
+    for name in ("combine", "length", "pipeline"):  # the server fills in the fields
+        shows(page, name, getattr(meant, name))
+    for name, value in fields.items():
+        choose(page, f"field-{name}", value)
 
 
 def decode(page: Any, preset: str, **fields: str) -> None:

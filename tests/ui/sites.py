@@ -31,6 +31,7 @@ __all__ = [
     "said",
     "sessions",
     "shot",
+    "shows",
     "staged",
     "strip_text",
     "text_box",
@@ -92,6 +93,12 @@ def ready(page: Any) -> Any:
     said(page, "Press Run")
     page.locator("#live-strip .ss-panel, #live-strip .ss-shell > *").first.wait_for()
     return page
+
+
+def shows(page: Any, name: str, words: str) -> None:
+    """Wait until a menu shows a choice."""
+    script = "([id, words]) => document.querySelector(id + ' input').value.split(' ')[0] === words"
+    page.wait_for_function(script, arg=[f"#field-{name}", words])
 
 
 def ran(page: Any) -> Any:

@@ -19,6 +19,7 @@ from tests.ui.sites import (
     ready,
     said,
     sessions,
+    shows,
     text_box,
     unfolded,
     until,
@@ -30,12 +31,6 @@ pytestmark = pytest.mark.browser
 
 def shown(page: Any, name: str) -> str:
     return str(page.locator(f"#field-{name} input").first.input_value())
-
-
-def shows(page: Any, name: str, words: str) -> None:
-    """Wait until a menu shows a choice."""
-    script = "([id, words]) => document.querySelector(id + ' input').value.split(' ')[0] === words"
-    page.wait_for_function(script, arg=[f"#field-{name}", words])
 
 
 def asked(context: Context) -> Any:
