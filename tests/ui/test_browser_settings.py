@@ -20,6 +20,7 @@ from tests.ui.sites import (
     sessions,
     shot,
     text_box,
+    until,
 )
 from ui.context import Context
 
@@ -169,8 +170,7 @@ def test_own_presets_stay_in_the_browser(
     choose(page, "preset", "wide")
     page.get_by_text("Every setting of the engine").click()
     expansion = text_box(page, "field-expansion")
-    while expansion.input_value().replace(" ", "") != "2,2":  # the server fills in the fields
-        page.wait_for_timeout(50)
+    until(page, lambda: expansion.input_value().replace(" ", "") == "2,2")  # by the server
     ran(page)
     asked = short[1].hub.worker.requests[-1]  # type: ignore[attr-defined]
     assert asked.speculation.expansion == (2, 2)
