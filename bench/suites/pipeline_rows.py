@@ -16,7 +16,7 @@ from core.config import PIPELINES, SpeculationConfig
 
 __all__ = ["AUTO", "SERIAL", "TEMPERATURES", "Row", "pipeline_rows"]
 
-SERIAL, AUTO = "off", "auto"
+SERIAL, AUTO, BEST = "off", "auto", "best"
 TEMPERATURES = (0.0, 0.8)
 # By the number of live requests: within one request, and across several.
 FITTING: Mapping[int, tuple[str, ...]] = MappingProxyType(
@@ -33,7 +33,7 @@ WORKS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
             "max_tree_nodes": 8,
         },
         "all SSMs, 4 steps": {"speculation_length": 4, "max_tree_nodes": 24},
-        "best": {"length": "goodput", "max_tree_nodes": 64},
+        BEST: {"max_tree_nodes": 64},
     }
 )
 
@@ -60,15 +60,19 @@ class Row:
 def pipeline_rows() -> tuple[Row, ...]:
     """All comparisons, as far as the pipelinings exist."""
     return tuple(
-        Row(live, work, temperature, _contestants(names, fields))
+        Row(live, work, temperature, _contestants(names, _speculation(work)))
         for live, names in FITTING.items()
         for temperature in TEMPERATURES
-        for work, fields in WORKS.items()
+        for work in WORKS
         if len(set(names) & set(PIPELINES)) > 1
     )
 
 
-def _contestants(names: tuple[str, ...], fields: Mapping[str, Any]) -> dict[str, SpeculationConfig]:
-    work = dataclasses.replace(SpeculationConfig.preset("specinfer"), **fields)
+def _speculation(work: str) -> SpeculationConfig:
+    preset = SpeculationConfig.preset(BEST if work == BEST else "specinfer")
+    return dataclasses.replace(preset, **WORKS[work])
+
+
+def _contestants(names: tuple[str, ...], work: SpeculationConfig) -> dict[str, SpeculationConfig]:
     known = [name for name in names if name in PIPELINES]
     return {name: dataclasses.replace(work, pipeline=name) for name in known}

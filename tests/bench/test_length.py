@@ -21,7 +21,14 @@ from bench.length_chart import drawn, main
 from bench.ours import Case
 from bench.prompts import load_prompts, spread
 from bench.suites.length import Length
-from bench.suites.length_rows import FIXED, GOODPUT, PLAIN, POLICIES, contestants
+from bench.suites.length_rows import (
+    FIXED,
+    GOODPUT,
+    PLAIN,
+    POLICIES,
+    contestants,
+    hopeless_contestants,
+)
 from bench.suites.length_tables import BEST, OWN, Contest
 from bench.traced import traced
 from core.config import LENGTHS, SpeculationConfig
@@ -158,6 +165,12 @@ def test_a_hopeless_ssm_costs_its_passes_and_brings_nothing(family: LoadedModels
     assert bad["accepted"] == 0 and min(bad["nodes"][:-1]) > 0
     assert good["accepted"] > 0
     assert bad["tokens"] == good["tokens"] == len(bad["lengths"]) == 12
+
+
+def test_nothing_helps_the_hopeless_ssm() -> None:
+    every = hopeless_contestants()
+    assert set(every) == {PLAIN, GOODPUT}
+    assert {config.drafters for config in every.values()} == {("all",)}
 
 
 def test_one_prompt_is_too_few() -> None:

@@ -12,7 +12,7 @@ from bench.context import Context
 from bench.ours import Case
 from bench.prompts import load_prompts, spread
 from bench.suites.pipeline import Pipeline, groups
-from bench.suites.pipeline_rows import FITTING, WORKS, pipeline_rows
+from bench.suites.pipeline_rows import BEST, FITTING, WORKS, pipeline_rows
 from bench.suites.pipeline_tables import Contender
 from bench.watched import _Watch, watched
 from core.config import SpeculationConfig
@@ -48,6 +48,14 @@ def test_contestants_differ_in_their_pipelining_alone() -> None:
         plain = [{**c.to_plain(), "pipeline": ""} for c in row.contestants.values()]
         assert all(each == plain[0] for each in plain)
         assert [c.pipeline for c in row.contestants.values()] == list(row.contestants)
+
+
+def test_best_is_the_preset() -> None:
+    preset = SpeculationConfig.preset(BEST).to_plain()
+    for row in pipeline_rows():
+        for config in row.contestants.values() if row.work == BEST else ():
+            changed = {name for name, value in config.to_plain().items() if value != preset[name]}
+            assert changed <= {"pipeline", "max_tree_nodes"}
 
 
 def test_measures_continues_and_reports(make_context: MakeContext) -> None:
