@@ -75,71 +75,79 @@ def drafts(draw: st.DrawFn) -> DraftRecord:
 def round_events(draw: st.DrawFn, run_id: str, number: int, seq: int) -> list[Any]:
     """The four events of one round."""
     size = draw(st.integers(0, 5))
-    new = draw(st.integers(0, 4))
-    proposal = st.builds(ProposalRecord, names, floats, floats, small)
-    trial = st.builds(Trial, st.integers(-1, 9), names, floats, floats, st.booleans())
-    top = st.builds(TopK, st.integers(-1, 9), texts, many(tokens), many(texts), many(floats))
-    shared = {"round": st.just(number)}
+    shared = [{**heads(run_id, seq + i), "round": st.just(number)} for i in range(4)]
     kinds = (
-        st.builds(Drafted, **heads(run_id, seq), **shared, drafts=many(drafts())),
-        st.builds(
-            Combined,
-            **heads(run_id, seq + 1),
-            **shared,
-            token_ids=many(tokens, size),
-            texts=many(texts, size),
-            parents=many(st.integers(-1, 9), size),
-            depths=many(small, size),
-            proposals=many(many(proposal), size),
-            dropped=many(st.tuples(names, small)),
-            root_token_id=tokens,
-            root_text=texts,
-            rule=texts,
-            weights=st.dictionaries(texts, floats, max_size=3),
-            masses=many(floats),
-            dropped_masses=many(floats),
-            winner=texts,
-        ),
-        st.builds(
-            Verified,
-            **heads(run_id, seq + 2),
-            **shared,
-            rule=texts,
-            path=many(small),
-            outcomes=many(st.sampled_from(("accepted", "rejected", "not_reached")), size),
-            own_token_id=st.none() | tokens,
-            own_text=texts,
-            own_kind=st.sampled_from(("recovered", "bonus", "plain", "none")),
-            own_probability=floats,
-            llm_probabilities=many(floats, size),
-            trials=many(trial),
-            top_k=many(top),
-        ),
-        st.builds(
-            RoundCompleted,
-            **heads(run_id, seq + 3),
-            **shared,
-            position=small,
-            token_ids=many(tokens, new),
-            texts=many(texts, new),
-            text_deltas=many(texts, new),
-            num_accepted=small,
-            num_cut=small,
-            speculation_length=small,
-            next_speculation_length=small,
-            weights=st.dictionaries(texts, floats, max_size=3),
-            temperatures=st.dictionaries(texts, floats, max_size=3),
-            spans=many(spans),
-            kv_used=small,
-            kv_capacity=small,
-            length_reason=texts,
-            estimates=many(st.builds(Estimate, small, small, floats, floats)),
-            predicted_ms=floats,
-            ahead=many(st.builds(Ahead, texts, small, floats, st.booleans(), floats, floats)),
-            notes=many(texts),
-        ),
+        st.builds(Drafted, **shared[0], drafts=many(drafts())),
+        combinations(size, shared[1]),
+        verdicts(size, shared[2]),
+        commits(draw(st.integers(0, 4)), shared[3]),
     )
     return [draw(kind) for kind in kinds]
+
+
+def combinations(size: int, shared: dict[str, Any]) -> st.SearchStrategy[Combined]:
+    proposal = st.builds(ProposalRecord, names, floats, floats, small)
+    return st.builds(
+        Combined,
+        **shared,
+        token_ids=many(tokens, size),
+        texts=many(texts, size),
+        parents=many(st.integers(-1, 9), size),
+        depths=many(small, size),
+        proposals=many(many(proposal), size),
+        dropped=many(st.tuples(names, small)),
+        root_token_id=tokens,
+        root_text=texts,
+        rule=texts,
+        weights=st.dictionaries(texts, floats, max_size=3),
+        masses=many(floats),
+        dropped_masses=many(floats),
+        winner=texts,
+    )
+
+
+def verdicts(size: int, shared: dict[str, Any]) -> st.SearchStrategy[Verified]:
+    trial = st.builds(Trial, st.integers(-1, 9), names, floats, floats, st.booleans())
+    top = st.builds(TopK, st.integers(-1, 9), texts, many(tokens), many(texts), many(floats))
+    return st.builds(
+        Verified,
+        **shared,
+        rule=texts,
+        path=many(small),
+        outcomes=many(st.sampled_from(("accepted", "rejected", "not_reached")), size),
+        own_token_id=st.none() | tokens,
+        own_text=texts,
+        own_kind=st.sampled_from(("recovered", "bonus", "plain", "none")),
+        own_probability=floats,
+        llm_probabilities=many(floats, size),
+        trials=many(trial),
+        top_k=many(top),
+    )
+
+
+def commits(new: int, shared: dict[str, Any]) -> st.SearchStrategy[RoundCompleted]:
+    return st.builds(
+        RoundCompleted,
+        **shared,
+        position=small,
+        token_ids=many(tokens, new),
+        texts=many(texts, new),
+        text_deltas=many(texts, new),
+        num_accepted=small,
+        num_cut=small,
+        speculation_length=small,
+        next_speculation_length=small,
+        weights=st.dictionaries(texts, floats, max_size=3),
+        temperatures=st.dictionaries(texts, floats, max_size=3),
+        spans=many(spans),
+        kv_used=small,
+        kv_capacity=small,
+        length_reason=texts,
+        estimates=many(st.builds(Estimate, small, small, floats, floats)),
+        predicted_ms=floats,
+        ahead=many(st.builds(Ahead, texts, small, floats, st.booleans(), floats, floats)),
+        notes=many(texts),
+    )
 
 
 def starts(run_id: str) -> st.SearchStrategy[RunStarted]:
