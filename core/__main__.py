@@ -16,9 +16,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import NoReturn, TextIO
 
-from core.config import PRESETS, Request, SamplingParams, SpeculationConfig, parse_field
+from core.config import PRESETS, Request, SamplingParams, SpeculationConfig
 from core.errors import ConfigError, EngineError, SpecScopeError
 from core.events import Event, event_to_plain
+from core.field_text import parse_field
 from core.models.catalog import BUNDLED
 
 DEFAULT_PRESET = "best"

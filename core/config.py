@@ -24,6 +24,13 @@ from core.choices import (
     lossless_rules,
 )
 from core.errors import ConfigError
+from core.shape_checks import (
+    MAX_SPECULATION_LENGTH,
+    MAX_TREE_NODES,
+    expansion,
+    tree_nodes,
+    weight_bounds,
+)
 
 __all__ = [
     "COMBINES",
@@ -37,12 +44,8 @@ __all__ = [
     "SamplingParams",
     "SpeculationConfig",
     "lossless_rules",
-    "parse_field",
 ]
 
-MAX_TREE_NODES = 256
-MAX_SPECULATION_LENGTH = 64
-MAX_EXPANSION = 16
 MIN_TEMPERATURE = 0.001
 MAX_SEED = 2**63 - 1
 
@@ -126,13 +129,13 @@ class SpeculationConfig:
         if len(set(self.drafters)) != len(self.drafters):
             raise ConfigError.of("drafters", self.drafters, "name each drafter once")
         choice("draft", self.draft, DRAFTS)
-        object.__setattr__(self, "expansion", _expansion(self.expansion))
-        _tree_nodes(self.max_tree_nodes)
+        object.__setattr__(self, "expansion", expansion(self.expansion))
+        tree_nodes(self.max_tree_nodes)
         choice("combine", self.combine, COMBINES)
         choice("weights", self.weights, WEIGHTS)
         integer("vote_nodes", self.vote_nodes, 1, MAX_TREE_NODES)
         number("eta", self.eta, 0.0, 10.0, low_open=True)
-        object.__setattr__(self, "weight_bounds", _weight_bounds(self.weight_bounds))
+        object.__setattr__(self, "weight_bounds", weight_bounds(self.weight_bounds))
         choice("length", self.length, LENGTHS)
         integer("max_speculation_length", self.max_speculation_length, 1, MAX_SPECULATION_LENGTH)
         integer("speculation_length", self.speculation_length, 0, self.max_speculation_length)
@@ -266,66 +269,6 @@ class Request:
         known["sampling"] = SamplingParams(**_known(SamplingParams, known.get("sampling", {})))
         known["speculation"] = SpeculationConfig.from_plain(known.get("speculation", {}))
         return cls(**known)
-
-
-def parse_field(config: SpeculationConfig, name: str, value: str) -> SpeculationConfig:
-    """`config` with one field set from text, as `--set FIELD=VALUE` gives it.
-
-    Lists are separated by commas. Raises ConfigError naming the field.
-    """
-    known = {f.name for f in dataclasses.fields(config)}
-    if name not in known:
-        raise ConfigError.of("field", name, f"one of {', '.join(sorted(known))}")
-    return dataclasses.replace(config, **{name: _parsed(name, value)})
-
-
-def _parsed(name: str, value: str) -> Any:
-    if name == "drafters":
-        return tuple(part.strip() for part in value.split(",") if part.strip())
-    if name == "expansion":
-        parts = value.strip("<> ").split(",")
-        if not all(part.strip().isdecimal() for part in parts):
-            raise ConfigError.of(name, value, "whole numbers separated by commas, as 1,1,3,1")
-        if max(map(len, parts)) > 9:  # Python does not read thousands of digits
-            raise ConfigError.of(name, value, f"whole numbers from 1 to {MAX_EXPANSION}")
-        return tuple(int(part) for part in parts)
-    if name == "weight_bounds":
-        value = f"[{value.strip('[] ')}]"
-    try:
-        return json.loads(value.lower() if value.lower() in ("true", "false") else value)
-    except (ValueError, RecursionError):
-        return value  # not JSON: a name, or something its check will refuse
-
-
-def _expansion(value: object) -> tuple[int, ...]:
-    if not isinstance(value, (tuple, list)) or not 1 <= len(value) <= MAX_SPECULATION_LENGTH:
-        raise ConfigError.of(
-            "expansion", value, f"1 to {MAX_SPECULATION_LENGTH} whole numbers from 1"
-        )
-    for width in value:
-        integer("expansion", width, 1, MAX_EXPANSION)
-    return tuple(value)
-
-
-def _weight_bounds(value: object) -> tuple[float, float]:
-    allowed = "two numbers, the lower from 0.001 to 1 and the upper from 1 to 1000"
-    if not isinstance(value, (tuple, list)) or len(value) != 2:
-        raise ConfigError.of("weight_bounds", value, allowed)
-    low, high = value
-    # Their mean is 1, so the bounds must leave 1 between them.
-    number("weight_bounds", low, 0.001, 1.0)
-    number("weight_bounds", high, 1.0, 1000.0)
-    return float(low), float(high)
-
-
-def _tree_nodes(value: object) -> None:
-    if isinstance(value, str):
-        if value not in ("auto", "uncut"):
-            raise ConfigError.of(
-                "max_tree_nodes", value, f"auto, uncut, or a number from 1 to {MAX_TREE_NODES}"
-            )
-        return
-    integer("max_tree_nodes", value, 1, MAX_TREE_NODES)
 
 
 def _plain(value: Any) -> dict[str, Any]:

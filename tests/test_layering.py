@@ -33,7 +33,9 @@ FORBIDDEN: dict[str, tuple[str, ...]] = {
 # Inside core: a module imports its own layer and those before it.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "checks", "choices", "plain", "event_parts"),
+    ("shape_checks",),
     ("config", "events"),
+    ("field_text",),
     ("metrics", "tree", "noise", "sampling", "detokenize", "outcome", "threads"),
     ("models", "costs"),
     ("sequence",),

@@ -20,9 +20,9 @@ from core.config import (
     SamplingParams,
     SpeculationConfig,
     lossless_rules,
-    parse_field,
 )
 from core.errors import ConfigError
+from core.field_text import parse_field
 
 # -- what is lossless --
 

@@ -17,8 +17,8 @@ from gradio.components import Component
 from core.config import (
     LENGTHS,
     SpeculationConfig,
-    parse_field,
 )
+from core.field_text import parse_field
 from ui.pages.menus import (
     FOLLOWERS,
     combine_choices,
