@@ -14,7 +14,7 @@ from core.drafters.base import Ask, Drafter, cut_shape, shape_nodes
 from core.drafters.foresight import Done, Plan
 from core.drafters.homes import Homes
 from core.drafters.pool import PoolAsk
-from core.errors import FORESEEN, DrafterError
+from core.errors import DRAFTER_FAULTS, DrafterError
 from core.models.loading import LoadedModels
 from core.turn import Live, Turn
 
@@ -41,7 +41,17 @@ class Drafting:
         pipelined = any(mode != "off" for mode in modes.values())
         self._note(self.homes.keep(wanted=pipelined))
         for one in live:
-            self.homes.settle(one.sequence, apart=modes[one.sequence.run_id] != "off")
+            self._settle(one, apart=modes[one.sequence.run_id] != "off")
+
+    def _settle(self, live: Live, *, apart: bool) -> None:
+        try:
+            self._asked(lambda: self.homes.settle(live.sequence, apart=apart))
+        except DRAFTER_FAULTS as error:  # who can neither stay nor go is lost
+            for index in sorted(live.opened & self._ssms_of(live)):
+                live.lose(index, error)
+
+    def _ssms_of(self, live: Live) -> set[int]:
+        return {i for i, d in enumerate(live.drafters) if d.name in self.homes.here.ssms}
 
     def draft(self, turns: Many[Turn]) -> None:
         """Fills in each turn's drafts, and tells its weights what the drafters learnt."""
@@ -69,7 +79,7 @@ class Drafting:
         turns, plans = [turn for turn, _ in planned], [plan for _, plan in planned]
         try:
             seen, failed = self.homes.of(turns[0].live.sequence).foresee(plans, done)
-        except FORESEEN:
+        except DRAFTER_FAULTS:
             if not self._recovered():
                 raise
             return
@@ -104,22 +114,26 @@ class Drafting:
             try:
                 draft = turn.drafts.get(index)
                 live.drafters[index].commit(live.sequence, draft, committed)
-            except FORESEEN as error:
+            except DRAFTER_FAULTS as error:
                 # An SSM that came home from a process has nothing fed to commit.
                 if not self._recovered():
                     live.lose(index, error)
 
     def close(self, live: Live) -> None:
-        """The drafters forget a request; safe to call in any state."""
+        """The drafters forget a request; safe to call in any state. One that cannot has nobody
+        left to tell."""
         for index in live.opened:
-            live.drafters[index].close(live.sequence)
+            try:
+                live.drafters[index].close(live.sequence)
+            except DRAFTER_FAULTS:
+                self._recovered()
         live.opened.clear()
 
     def _asked(self, work: Callable[[], Answer]) -> Answer:
         """What SSMs answer; asked again here if they were in a process that is gone."""
         try:
             return work()
-        except FORESEEN:
+        except DRAFTER_FAULTS:
             if not self._recovered():
                 raise
             return work()
@@ -142,7 +156,7 @@ class Drafting:
             try:
                 timed = self._asked(lambda: live.drafters[index].open(live.sequence))
                 live.timed.extend(timed)
-            except FORESEEN as error:
+            except DRAFTER_FAULTS as error:
                 live.lose(index, error)
         return index in live.opened
 
@@ -151,7 +165,7 @@ class Drafting:
         asks = [ask for _, ask in asked]
         try:
             drafts = self._asked(lambda: self._drafters[name].draft(asks))
-        except FORESEEN as error:
+        except DRAFTER_FAULTS as error:
             for turn, ask in asked:
                 turn.live.lose(ask.index, error)
             return
@@ -169,9 +183,11 @@ class Drafting:
             drafts = self._asked(lambda: self.homes.of(turn.live.sequence).pool(pool))
             for ask, draft in zip(pooled, drafts, strict=True):
                 turn.drafts[ask.index] = draft
-        except DrafterError as error:
+        except DRAFTER_FAULTS as error:
             # Without a pool's draft in this round; the next goes on with those that are left.
-            turn.live.lose(next(ask.index for ask in pooled if ask.name == error.name), error)
+            named = [a for a in pooled if isinstance(error, DrafterError) and a.name == error.name]
+            for ask in named or pooled:
+                turn.live.lose(ask.index, error)
         return [ask for ask in asks if ask not in pooled]
 
 

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from collections.abc import Sequence as Many
+from contextlib import ExitStack
 
 from core.ahead import came_of
 from core.bookends import run_completed, run_started
@@ -72,18 +73,16 @@ class Engine:
                 "engine is busy: one call at a time; use a Worker for many callers"
             )
         live: list[Live] = []
-        try:
+        with ExitStack() as leaving:
+            leaving.callback(self.busy.release)
             for sequence in [self.prepare(request) for request in requests]:
                 live.append(self.admit(sequence))
+                leaving.callback(self.release, live[-1])
                 yield self.started(live[-1])
                 for _ in self.prefill(live[-1]):
                     pass
             while running := [one for one in live if not one.sequence.finish_reason]:
                 yield from self.round(running)
-        finally:
-            for one in live:
-                self.release(one)
-            self.busy.release()
 
     def ready_beside(self, timeout: float) -> bool:
         """Waits (s) for the drafting process, so that a measurement does not meet its start; False
@@ -250,12 +249,13 @@ class Engine:
 
     def release(self, live: Live) -> None:
         """Takes back the rows; safe to call in any state."""
-        self._llm.close_row(live.row)
-        self._pools.forget(live)
-        self._drafting.close(live)
         self._admitted.discard(live.sequence.run_id)
-        if not self._admitted:
-            self._lane.close()
+        with ExitStack() as leaving:
+            if not self._admitted:
+                leaving.callback(self._lane.close)
+            leaving.callback(self._drafting.close, live)
+            leaving.callback(self._pools.forget, live)
+            self._llm.close_row(live.row)
 
     def _weights(self, config: SpeculationConfig) -> Weights:
         """Even ones, or with `carry_over` those that earlier runs of these drafters left."""

@@ -18,6 +18,7 @@ SpecScopeError
 from __future__ import annotations
 
 __all__ = [
+    "DRAFTER_FAULTS",
     "FORESEEN",
     "ConfigError",
     "ContextLengthError",
@@ -109,3 +110,17 @@ class StoreError(SpecScopeError):
 
 # What a model, a device or a request may bring about in a round.
 FORESEEN = (SpecScopeError, RuntimeError, ValueError, MemoryError)
+# What a drafter may fail with, whoever wrote it, and cost its run nothing but the drafter: a token
+# outside its embedding is an IndexError, a folder that was taken away an OSError.
+DRAFTER_FAULTS = (
+    *FORESEEN,
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    EOFError,
+    ImportError,
+    LookupError,
+    OSError,
+    StopIteration,
+    TypeError,
+)

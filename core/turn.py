@@ -13,7 +13,7 @@ from core.combine import Ballot, CombinedTree
 from core.config import SpeculationConfig
 from core.drafters.base import Draft, Drafter, chances_of
 from core.drafters.foresight import Seen
-from core.errors import FORESEEN, DrafterError
+from core.errors import DRAFTER_FAULTS, DrafterError
 from core.events import Ahead
 from core.length import Choice, DraftOutcome, LengthPolicy, RoundOutcome
 from core.metrics import LLM_LANE
@@ -56,7 +56,7 @@ class Live:
         self.opened.discard(index)
         said = error if isinstance(error, DrafterError) else DrafterError(drafter.name, error)
         self.notes.append(f"{said}; the run goes on without it")
-        with contextlib.suppress(*FORESEEN):  # it may be past closing anything
+        with contextlib.suppress(*DRAFTER_FAULTS):  # it may be past closing anything
             drafter.close(self.sequence)
 
     def budgets(self, full: int, count: int) -> list[int]:

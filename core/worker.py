@@ -11,6 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 from core.bookends import run_cancelled, run_failed
 from core.config import Request
@@ -177,10 +178,14 @@ class Worker:
             self._leave(sys.exception())
 
     def _leave(self, error: BaseException | None) -> None:
-        """Frees the place for a next thread. Only an unforeseen error leaves runs behind: who
-        waits for them must hear of it."""
-        for _, live in self._live.values():
-            self.engine.release(live)
+        """Only an unforeseen error leaves runs behind."""
+        with ExitStack() as leaving:
+            leaving.callback(self._tell, error or SpecScopeError("the worker stopped"))
+            for _, live in self._live.values():
+                leaving.callback(self.engine.release, live)
+
+    def _tell(self, error: BaseException) -> None:
+        """Frees the place for a next thread; who waits for what was left must hear of it."""
         with self._changed:
             joining = [] if self._joining is None else [self._joining]
             left = [*(run for run, _ in self._live.values()), *joining, *self._waiting]
@@ -188,7 +193,7 @@ class Worker:
             self._waiting.clear()
             self._joining, self._serving = None, False
         for run in left:
-            run.deliver(run_failed(run.sequence, error or SpecScopeError("the worker stopped")))
+            run.deliver(run_failed(run.sequence, error))
 
     def _admit_or_wait(self) -> bool:
         with self._changed:
@@ -249,6 +254,7 @@ class Worker:
 
     def _end(self, run: Run, event: Event) -> None:
         entry = self._live.pop(run.run_id, None)
-        if entry is not None:
-            self.engine.release(entry[1])
-        run.deliver(event)
+        with ExitStack() as leaving:
+            leaving.callback(run.deliver, event)
+            if entry is not None:
+                self.engine.release(entry[1])

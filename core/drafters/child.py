@@ -1,25 +1,24 @@
-"""The child of a DraftingProcess: `python -m core.drafters.child PIPE` (an inherited descriptor).
+"""The child of a DraftingProcess: `python -m core.drafters.child WIRE` (an inherited descriptor).
 
-Reads models from the pipe, then serves their Studio until the pipe is closed.
+Reads models from the wire, then serves their Studio until the wire is closed.
 """
 
 from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from multiprocessing.connection import Connection
 from typing import Any, cast
 
 import torch
 
-from core.drafters import wire
 from core.drafters.base import Ask, Draft
 from core.drafters.foresight import Plan
 from core.drafters.pool import PoolAsk
 from core.drafters.remote import Text
 from core.drafters.state import Luggage
 from core.drafters.studio import Studio
-from core.errors import FORESEEN, DrafterError
+from core.drafters.wire import Wire
+from core.errors import DRAFTER_FAULTS, DrafterError
 from core.models.hf_model import HfModel
 from core.sequence import Sequence, Timed
 
@@ -33,14 +32,14 @@ Told = tuple[float, list[float]]
 def main() -> None:
     """Serves until the other side is gone."""
     torch.set_num_threads(1)
-    pipe = Connection(int(sys.argv[1]))
+    wire = Wire.inherited(int(sys.argv[1]))
     try:
-        parts, vocab_size = wire.receive(pipe)
+        parts, vocab_size = wire.receive()
         models = {name: HfModel(*of) for name, of in parts.items()}
-        desk = Desk(pipe, Studio(models, vocab_size))
-        wire.send(pipe, "ready")
+        desk = Desk(wire, Studio(models, vocab_size))
+        wire.send("ready")
         while True:
-            desk.serve(*wire.receive(pipe))
+            desk.serve(*wire.receive())
     except (EOFError, OSError, KeyboardInterrupt):
         return  # the other side has gone
 
@@ -48,8 +47,8 @@ def main() -> None:
 class Desk:
     """Answers messages; a method a message. `texts` mirror the other side's sequences."""
 
-    def __init__(self, pipe: Connection, studio: Studio) -> None:
-        self._pipe = pipe
+    def __init__(self, wire: Wire, studio: Studio) -> None:
+        self._wire = wire
         self._studio = studio
         self._texts: dict[str, Text] = {}
         self._drafts: dict[tuple[str, str], Draft] = {}
@@ -59,11 +58,11 @@ class Desk:
         """Does one thing, and tells what came of it."""
         try:
             found = getattr(self, method)(*arguments)
-        except FORESEEN as error:
+        except DRAFTER_FAULTS as error:
             name = error.name if isinstance(error, DrafterError) else ""
-            wire.send(self._pipe, (True, (name, f"{type(error).__name__}: {error}")))
+            self._wire.send((True, (name, f"{type(error).__name__}: {error}")))
             return
-        wire.send(self._pipe, (False, found))
+        self._wire.send((False, found))
 
     def open(self, name: str, text: Text) -> tuple[tuple[Timed, ...], Told]:
         self._meet(name, text)
@@ -105,9 +104,9 @@ class Desk:
     def foresee(self, sent: list[tuple[str, Plan]]) -> tuple[Any, dict[str, str]]:
         plans = [self._plan(*one) for one in sent]
         try:
-            seen, failed = self._studio.foresee(plans, _Asked(self._pipe))
+            seen, failed = self._studio.foresee(plans, _Asked(self._wire))
         finally:
-            wire.receive(self._pipe)  # the word that the LLM's pass has ended
+            self._wire.receive()  # the word that the LLM's pass has ended
         return seen, {name: f"{type(error).__name__}: {error}" for name, error in failed.items()}
 
     # -- who knows which text --
@@ -156,16 +155,16 @@ class Desk:
 
 
 class _Asked:
-    """See Done: the word that the LLM's pass has ended is waiting in the pipe."""
+    """See Done: the word that the LLM's pass has ended is waiting in the wire."""
 
-    def __init__(self, pipe: Connection) -> None:
-        self._pipe = pipe
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
 
     def is_set(self) -> bool:
-        return self._pipe.poll()
+        return self._wire.waits(forever=False)
 
     def wait(self) -> bool:
-        return self._pipe.poll(None)
+        return self._wire.waits(forever=True)
 
 
 def _as_sequence(text: Text) -> Sequence:

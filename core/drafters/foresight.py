@@ -19,7 +19,7 @@ import torch
 from core.drafters.base import Ask
 from core.drafters.outcomes import Outcome, likeliest
 from core.drafters.ssm import SsmDrafter
-from core.errors import FORESEEN
+from core.errors import DRAFTER_FAULTS
 from core.sampling import processed
 from core.sequence import Sequence, Timed
 from core.tree import TokenTree
@@ -167,7 +167,7 @@ class Foresight:
         start = time.perf_counter()
         try:
             yield
-        except FORESEEN as error:
+        except DRAFTER_FAULTS as error:
             self.failed[name] = error
             for seen in self.seen:
                 seen.pop(name, None)

@@ -48,14 +48,14 @@ class Homes:
     def settle(self, sequence: Sequence, *, apart: bool) -> None:
         """Where they work from now on; between rounds, or before any of them knows the sequence."""
         before = self.of(sequence)
-        if apart and self._there is not None:
-            self._apart.add(sequence.run_id)
-        else:
-            self._apart.discard(sequence.run_id)
-        after = self.of(sequence)
+        after = self._there if apart and self._there is not None else self.here
         if after is not before:
             for name in self._known.get(sequence.run_id, ()):
                 after.unpack(name, sequence, before.pack(name, sequence))
+        if after is self.here:
+            self._apart.discard(sequence.run_id)
+        else:
+            self._apart.add(sequence.run_id)
 
     def meet(self, name: str, sequence: Sequence) -> None:
         """An SSM is about to know a sequence."""
@@ -119,9 +119,10 @@ class Homes:
     def _come_home(self) -> None:
         there, self._there = self._there, None
         if there is not None:
-            for run_id in self._apart:
-                for name, sequence in self._known.get(run_id, {}).items():
-                    self.here.unpack(name, sequence, there.pack(name, sequence))
+            for known in self._known.values():
+                for name, sequence in known.items():
+                    if there.knows(name, sequence):  # in mid-move some are here
+                        self.here.unpack(name, sequence, there.pack(name, sequence))
         self._apart.clear()
 
 

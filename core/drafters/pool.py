@@ -17,7 +17,7 @@ from core.drafters.base import Ask, Draft
 from core.drafters.calibration import Calibration
 from core.drafters.growth import Growth, growth
 from core.drafters.ssm import SsmDrafter
-from core.errors import FORESEEN, DrafterError
+from core.errors import DRAFTER_FAULTS, DrafterError
 from core.sequence import Timed
 
 __all__ = ["LogPool", "PoolAsk"]
@@ -49,7 +49,7 @@ class _Member:
                 rows = self.drafter.catch_up([self.ask])[0]
             else:
                 rows = self.drafter.feed(self.ask, grown)
-        except FORESEEN as error:
+        except DRAFTER_FAULTS as error:
             raise DrafterError(self.drafter.name, error) from error
         stage = "catch_up" if grown is None else "draft"
         self.timed.append(Timed(self.drafter.name, stage, start, time.perf_counter()))

@@ -1,9 +1,9 @@
-"""DraftingProcess: a child process with copies of the SSMs, and the pipe to it.
+"""DraftingProcess: a child process with copies of the SSMs, and the wire to it.
 
 Two threads of one interpreter share its lock, and a small model's pass is mostly interpreter: a
 thread beside the LLM's passes gains next to nothing on a CPU, a process most of what there is to
 gain (`python -m bench --suite lanes`). The child is `python -m core.drafters.child`; it lives until
-its pipe is closed, so it cannot outlive this process, however that ends.
+its wire is closed, so it cannot outlive this process, however that ends.
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ import sys
 import threading
 import weakref
 from collections.abc import Mapping
-from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from core.drafters import wire
+from core.drafters.wire import Wire
 from core.errors import DrafterError, EngineError
 from core.models.hf_model import HfModel
 from core.models.language_model import LanguageModel
@@ -30,6 +29,8 @@ from core.models.memory import available_bytes
 __all__ = ["DraftingProcess", "process_helps"]
 
 PATIENCE_S = 10.0
+LOOK_S = 1.0
+IDLE_LOOKS = 5
 # What pickling somebody else's module may raise.
 UNPICKLABLE = (pickle.PicklingError, TypeError, AttributeError, RuntimeError, RecursionError)
 
@@ -56,8 +57,8 @@ class DraftingProcess:
         self._vocab_size = vocab_size
         self._ready = threading.Event()
         self._lock = threading.Lock()
-        self._ends: list[Any] = []  # the pipe and the child, for whoever ends them
-        self._pipe: Connection | None = None
+        self._ends: list[Any] = []  # the wire and the child, for whoever ends them
+        self._wire: Wire | None = None
         self.child: subprocess.Popen[bytes] | None = None
         self._starter = threading.Thread(target=self._start, name="drafting-start", daemon=True)
         self._starter.start()
@@ -93,33 +94,36 @@ class DraftingProcess:
     def send(self, message: Any) -> None:
         """Half of `ask`: for whoever does something else before the answer."""
         try:
-            wire.send(self._connection, message)
+            self._reached.send(message)
         except OSError as error:
-            raise self._lost() from error
+            raise self._lost(error) from error
 
     def receive(self) -> Any:
         """The other half."""
         try:
-            failed, found = wire.receive(self._connection)
+            failed, found = self._reached.receive()
         except (EOFError, OSError) as error:
-            raise self._lost() from error
+            raise self._lost(error) from error
         if failed:
             name, said = found
             raise DrafterError(name, EngineError(said)) if name else EngineError(said)
         return found
 
     @property
-    def _connection(self) -> Connection:
-        if self._pipe is None or self.error:
+    def _reached(self) -> Wire:
+        if self._wire is None or self.error:
             raise EngineError(f"the drafting process is gone: {self.error or 'it never came'}")
-        return self._pipe
+        return self._wire
 
-    def _lost(self) -> EngineError:
+    def _lost(self, how: Exception) -> EngineError:
+        silent = isinstance(how, TimeoutError)
+        if silent and self.child is not None:
+            self.child.kill()  # it may only be stopped, and go on when nobody expects it
         try:
             status = None if self.child is None else self.child.wait(1.0)
         except subprocess.TimeoutExpired:
             status = None
-        self.error = "it does not answer" if status is None else f"it ended with status {status}"
+        self.error = "it does not answer" if silent else f"it ended with status {status}"
         return EngineError(f"the drafting process is gone: {self.error}")
 
     # -- starting --
@@ -136,7 +140,7 @@ class DraftingProcess:
         parts = {name: model.parts for name, model in self._originals.items()}
         if self.error:
             return  # closed meanwhile
-        ours, theirs = Pipe()
+        ours, theirs = Wire.pair()
         try:
             self.child = subprocess.Popen(
                 [sys.executable, "-m", "core.drafters.child", str(theirs.fileno())],
@@ -148,17 +152,41 @@ class DraftingProcess:
         finally:
             theirs.close()
         self._ends += [ours, self.child]
-        self._pipe = ours
-        wire.send(ours, (parts, self._vocab_size))
-        wire.receive(ours)  # it has read the models
+        self._wire = ours
+        ours.send((parts, self._vocab_size))
+        ours.receive()  # it has read the models
+        ours.be_patient(LOOK_S, Toil(self.child.pid))
+
+
+class Toil:
+    """Whether a process that does not answer is at work: to read a long text may take minutes, but
+    one that was stopped would never answer."""
+
+    def __init__(self, pid: int) -> None:
+        self._stat = Path(f"/proc/{pid}/stat")
+        self._ticks = self._idle = 0
+
+    def __call__(self) -> bool:
+        """False after some looks between which it did nothing, or could not be looked at."""
+        before, self._ticks = self._ticks, self._worked()
+        self._idle = 0 if self._ticks > before else self._idle + 1
+        return self._idle < IDLE_LOOKS
+
+    def _worked(self) -> int:
+        """Its processor time, in the kernel's ticks."""
+        try:
+            fields = self._stat.read_text().rpartition(")")[2].split()
+            return int(fields[11]) + int(fields[12])
+        except (OSError, ValueError, IndexError):
+            return self._ticks
 
 
 def _end(ends: list[Any]) -> None:
-    """Closes the pipe, which ends the child, and waits for that."""
+    """Closes the wire, which ends the child, and waits for that."""
     if not ends:
         return
-    pipe, child = ends
-    pipe.close()
+    wire, child = ends
+    wire.close()
     try:
         child.wait(PATIENCE_S)
     except subprocess.TimeoutExpired:

@@ -112,11 +112,16 @@ class RemoteStudio:
 
     def pack(self, name: str, sequence: Sequence) -> Luggage:
         """Without a process: what was last told of it."""
-        temperature, told = self._learnt.pop((name, sequence.run_id), (1.0, []))
-        if not self._process.ready:
-            return Luggage(temperature, len(sequence.tokens), tuple(told))
-        luggage: Luggage = self._process.ask("pack", name, sequence.run_id)
+        temperature, told = self._learnt.get((name, sequence.run_id), (1.0, []))
+        luggage = Luggage(temperature, len(sequence.tokens))
+        if self._process.ready:
+            luggage = self._process.ask("pack", name, sequence.run_id)
+        self._learnt.pop((name, sequence.run_id), None)
         return replace(luggage, told=(*told, *luggage.told))
+
+    def knows(self, name: str, sequence: Sequence) -> bool:
+        """Whether an SSM's work for a sequence is there."""
+        return (name, sequence.run_id) in self._learnt
 
     def unpack(self, name: str, sequence: Sequence, luggage: Luggage) -> None:
         self._learnt[name, sequence.run_id] = (luggage.temperature, list(luggage.told))

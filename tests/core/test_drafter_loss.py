@@ -69,8 +69,12 @@ def test_the_text_is_the_same(combine: str, temperature: float, last: int) -> No
     assert engine.models.ssms["ssm-2"].open_rows == ()  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("error", [RuntimeError, MemoryError, ValueError])
-def test_whatever_a_device_may_raise(error: type[Exception]) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [RuntimeError, MemoryError, ValueError, IndexError, KeyError, TypeError, AttributeError]
+    + [AssertionError, OSError, ZeroDivisionError, StopIteration],
+)
+def test_whatever_a_drafter_may_raise(error: type[Exception]) -> None:
     events = list(engine_with(3, error).generate(request()))
     assert ids_of_events(events) == plain(0.0) and len(notes(events)) == 1
 
@@ -110,5 +114,5 @@ def test_a_worker_serves_on() -> None:
 
 
 def test_what_is_not_foreseen_still_surfaces() -> None:
-    with pytest.raises(ZeroDivisionError):
-        list(engine_with(3, ZeroDivisionError).generate(request()))
+    with pytest.raises(NameError):
+        list(engine_with(3, NameError).generate(request()))

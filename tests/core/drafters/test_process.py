@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Iterator
 from functools import cache
-from multiprocessing.connection import Pipe
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +18,12 @@ import pytest
 import torch
 
 from core import SamplingParams, SpeculationConfig
-from core.drafters import wire
 from core.drafters.base import Ask, Draft
 from core.drafters.child import Desk
 from core.drafters.process import DraftingProcess, process_helps
 from core.drafters.remote import RemoteStudio
 from core.drafters.studio import Studio
+from core.drafters.wire import Wire
 from core.errors import DrafterError, EngineError
 from core.models.hf_model import HfModel
 from core.models.language_model import LanguageModel
@@ -145,9 +144,9 @@ class Failing(Studio):
     ],
 )
 def test_what_fails_there_is_told_here(error: Exception, told: tuple[str, str]) -> None:
-    ours, theirs = Pipe()
+    ours, theirs = Wire.pair()
     Desk(theirs, Failing(error)).serve("draft", ("llama", []))
-    failed, (name, said) = wire.receive(ours)
+    failed, (name, said) = ours.receive()
     assert failed and name == told[0] and said.startswith(told[1])
 
 
