@@ -149,6 +149,9 @@ class DraftingProcess:
                 start_new_session=True,  # Ctrl-C is this process's matter
                 env=_environment(),
             )
+        except OSError:
+            ours.close()
+            raise
         finally:
             theirs.close()
         self._ends += [ours, self.child]

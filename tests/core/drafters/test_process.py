@@ -10,6 +10,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ import torch
 from core import SamplingParams, SpeculationConfig
 from core.drafters.base import Ask, Draft
 from core.drafters.child import Desk
-from core.drafters.process import DraftingProcess, process_helps
+from core.drafters.process import IDLE_LOOKS, DraftingProcess, Toil, process_helps
 from core.drafters.remote import RemoteStudio
 from core.drafters.studio import Studio
 from core.drafters.wire import Wire
@@ -145,8 +146,9 @@ class Failing(Studio):
 )
 def test_what_fails_there_is_told_here(error: Exception, told: tuple[str, str]) -> None:
     ours, theirs = Wire.pair()
-    Desk(theirs, Failing(error)).serve("draft", ("llama", []))
-    failed, (name, said) = ours.receive()
+    with closing(ours), closing(theirs):
+        Desk(theirs, Failing(error)).serve("draft", ("llama", []))
+        failed, (name, said) = ours.receive()
     assert failed and name == told[0] and said.startswith(told[1])
 
 
@@ -209,6 +211,32 @@ def alive(pid: int) -> bool:
     except FileNotFoundError:
         return False
     return state != "Z"
+
+
+def test_one_at_work_is_waited_for_and_one_that_does_nothing_given_up(tmp_path: Path) -> None:
+    stat = tmp_path / "stat"
+    toil = Toil(os.getpid())
+    assert toil()  # this process has worked
+    toil._stat = stat
+    for ticks in range(1_000_000, 1_000_000 + 3 * IDLE_LOOKS):
+        stat.write_text(f"7 (a) name)) R {'0 ' * 10} {ticks} 3 0 0")
+        assert toil()
+    assert [toil() for _ in range(IDLE_LOOKS)] == [True] * (IDLE_LOOKS - 1) + [False]
+    stat.write_text(f"7 (a) name)) R {'0 ' * 10} 2000000 3 0 0")
+    assert toil()
+    stat.unlink()
+    assert [toil() for _ in range(IDLE_LOOKS)][-1] is False
+
+
+def test_a_process_that_is_stopped_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("core.drafters.process.LOOK_S", 0.05)
+    process = DraftingProcess({}, VOCAB)
+    assert process.wait(SOON), process.error
+    child_of(process).send_signal(signal.SIGSTOP)
+    with pytest.raises(EngineError, match=r"is gone: it does not answer"):
+        process.ask("close", "llama", "a run")
+    assert child_of(process).returncode == -signal.SIGKILL
+    process.close()
 
 
 class Unpicklable(torch.nn.Module):
