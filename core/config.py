@@ -230,6 +230,12 @@ class SpeculationConfig:
         padded = self.expansion + (1,) * max(0, length - len(self.expansion))
         return padded[:length]
 
+    @property
+    def never_drafts(self) -> bool:
+        """Plain decoding: nobody to draft, or a length of 0 that stays what it is."""
+        given = self.length in ("fixed", "confidence")
+        return not self.drafters or (given and self.speculation_length == 0)
+
     def to_plain(self) -> dict[str, Any]:
         """Only JSON's own types."""
         return _plain(self)

@@ -269,8 +269,7 @@ class Engine:
             return None
         if isinstance(config.max_tree_nodes, int):
             return config.max_tree_nodes
-        given = config.length in ("fixed", "confidence")
-        if not config.drafters or (given and config.speculation_length == 0):
+        if config.never_drafts:
             return 1  # plain decoding
         verify = self.costs.verify
         # `goodput` weighs every node itself: it is bounded by what was measured alone.

@@ -22,6 +22,7 @@ from core.ahead import hidden_ms
 from core.choices import NOT_AHEAD
 from core.costs import Costs
 from core.drafters.foresight import Done
+from core.drafters.ngram import NGRAM
 from core.events import Ahead
 from core.metrics import LLM_LANE, union_ms
 from core.sequence import Timed
@@ -29,6 +30,10 @@ from core.turn import Live, Turn
 
 __all__ = ["Job", "Lane", "Pools", "Up", "due", "modes_of", "run_of", "watch"]
 
+ALONE = (
+    "no other request is being served, so there is nobody to draft for meanwhile; pipeline=ahead "
+    "overlaps within one request"
+)
 Job = Callable[[Done], None]
 """What the drafting thread does beside a pass; `Done` tells it that the pass has ended."""
 
@@ -131,7 +136,7 @@ def due(live: Live) -> Turn:
 
 def modes_of(live: Many[Live], costs: Costs) -> dict[str, str]:
     """How each run is pipelined in this round: `off`, `across` or `ahead`; `auto` as its switch
-    stands."""
+    stands. A run that begins with nobody beside it is told so."""
     kind, automatic = _automatic(live)
     stands = kind if costs.pipelining[kind].on else "off"
     modes = {}
@@ -139,9 +144,13 @@ def modes_of(live: Many[Live], costs: Costs) -> dict[str, str]:
         mode = one.sequence.speculation.pipeline
         if mode == "auto":
             mode = stands if one in automatic else "off"
-        modes[run_of(one)] = "off" if mode == "ahead" and not _foresees(one) else mode
-    if list(modes.values()).count("across") == 1:  # there is nobody else to draft for
-        modes = {run: "off" if mode == "across" else mode for run, mode in modes.items()}
+        fits = _foresees(one) if mode == "ahead" else _has_ssms(one)
+        modes[run_of(one)] = mode if fits else "off"
+    across = [one for one in live if modes[run_of(one)] == "across"]
+    if len(across) == 1:
+        modes[run_of(across[0])] = "off"
+        if across[0].sequence.round == 0 and across[0] not in automatic:
+            across[0].notes.append(ALONE)
     return modes
 
 
@@ -167,14 +176,24 @@ def watch(up: Up, live: Many[Live], costs: Costs, began: float) -> None:
 def _automatic(live: Many[Live]) -> tuple[str, list[Live]]:
     """What `auto` has to choose from, and the runs for which it may: several requests overlap, one
     can only draft ahead."""
-    automatic = [one for one in live if one.sequence.speculation.pipeline == "auto"]
+    automatic = [
+        one for one in live if one.sequence.speculation.pipeline == "auto" and _has_ssms(one)
+    ]
     if len(automatic) > 1:
         return "across", automatic
     return "ahead", [one for one in automatic if _foresees(one)]
 
 
 def _foresees(live: Live) -> bool:
-    return live.sequence.speculation.combine not in NOT_AHEAD
+    return _has_ssms(live) and live.sequence.speculation.combine not in NOT_AHEAD
+
+
+def _has_ssms(live: Live) -> bool:
+    """Whether there is work that is worth doing beside the LLM's: looking n-grams up is not."""
+    if live.sequence.speculation.never_drafts:
+        return False
+    left = (drafter for i, drafter in enumerate(live.drafters) if i not in live.lost)
+    return any(drafter.name != NGRAM for drafter in left)
 
 
 def _run(jobs: Many[Job], done: Done, stream: Any) -> None:

@@ -148,3 +148,14 @@ def test_a_worker_ends_its_run_and_serves_the_neighbour(
     finally:
         worker.close()
     assert is_free(engine)
+
+
+@pytest.mark.parametrize("pipeline", ["ahead", "across", "auto"])
+@pytest.mark.parametrize(
+    "fields", [{"drafters": ("ngram",)}, {"drafters": ()}, {"speculation_length": 0}]
+)
+def test_no_process_is_begun_where_no_ssm_drafts(pipeline: str, fields: dict[str, Any]) -> None:
+    engine = Engine(models(), place="process")
+    events = list(engine.generate_many(requests(pipeline, **fields)))
+    assert engine._drafting.homes._process is None
+    assert not [note for e in events if isinstance(e, RoundCompleted) for note in e.notes]

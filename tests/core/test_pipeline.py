@@ -14,7 +14,7 @@ from core.choices import PIPELINES
 from core.drafters.foresight import Done
 from core.events import Event, RoundCompleted, RunCompleted
 from core.models.language_model import Feed
-from core.pipeline import Lane, Pools
+from core.pipeline import ALONE, Lane, Pools
 from core.worker import Worker
 from tests.core.engines import GREEDY, WARM, engine_of, ids_of_events, open_rows, tables
 from tests.fakes import TableModel, loaded_tables, random_table
@@ -97,6 +97,7 @@ def test_a_single_request_is_decoded_as_in_the_plain_loop() -> None:
     events = list(engine_of(*tables()).generate_many(requests(1, pipeline="across")))
     assert not any(event.ahead for event in rounds(events))
     assert not drafting_threads()
+    assert [(event.round, note) for event in rounds(events) for note in event.notes] == [(0, ALONE)]
 
 
 class Meeting(TableModel):
