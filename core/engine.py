@@ -13,6 +13,7 @@ from collections.abc import Sequence as Many
 
 from core.ahead import came_of
 from core.bookends import run_completed, run_started
+from core.choices import GIVEN_LENGTHS
 from core.combine import combine
 from core.config import Request, SpeculationConfig
 from core.costs import Costs
@@ -269,7 +270,7 @@ class Engine:
             return None
         if isinstance(config.max_tree_nodes, int):
             return config.max_tree_nodes
-        given = config.length in ("fixed", "confidence")
+        given = config.length in GIVEN_LENGTHS
         if not config.drafters or (given and config.speculation_length == 0):
             return 1  # plain decoding
         verify = self.costs.verify
