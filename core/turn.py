@@ -91,7 +91,8 @@ class Live:
         elif room < fits:
             why = f"the text ends after {room + 1} more"
         else:
-            why = f"max_tree_nodes is {config.max_tree_nodes}, for {len(names)} drafters"
+            by = f"for {len(names)} drafters" if len(names) > 1 else "for one drafter"
+            why = f"max_tree_nodes is {config.max_tree_nodes}, {by}"
         reasons = (choice.reason, f"drafts are at most {min(fits, room)} deep ({why})")
         given = config.length in GIVEN_LENGTHS
         length = choice.length if given else min(fits, room)
