@@ -12,9 +12,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from core.budget import cut_shape, shape_nodes
 from core.config import Request, SamplingParams, SpeculationConfig
 from core.drafters import make_drafters
-from core.drafters.base import Ask, Draft, Drafter, cut_shape, shape_nodes
+from core.drafters.base import Ask, Draft, Drafter
 from core.drafters.homes import Homes
 from core.intake import prepare
 from core.models.language_model import Feed, LanguageModel, chain

@@ -8,7 +8,9 @@ from __future__ import annotations
 __all__ = [
     "COMBINES",
     "DRAFTS",
+    "GIVEN_LENGTHS",
     "LENGTHS",
+    "NGRAM",
     "NOT_AHEAD",
     "PIPELINES",
     "PLACES",
@@ -24,6 +26,8 @@ DRAFTS = ("auto", "topk", "coupled", "sampled", "sampled_iid", "best_first")
 COMBINES = ("union", "vote", "vote_tree", "log_pool")
 WEIGHTS = ("full_information", "paper")
 LENGTHS = ("fixed", "trend", "goodput", "confidence")
+# There the length is the user's number; the other rules find theirs.
+GIVEN_LENGTHS = ("fixed", "confidence")
 VERIFIES = ("auto", "greedy", "match", "mss", "traversal")
 PIPELINES = ("off", "across", "ahead", "auto")
 # Where the SSMs of pipelined runs draft; a process where one helps, for `auto`.
@@ -32,6 +36,8 @@ PRESETS = ("autoregressive", "sequence", "specinfer", "specinfer-paper", "minion
 
 SAMPLED_DRAFTS = ("sampled", "sampled_iid")
 WEIGHTED_COMBINES = ("vote", "vote_tree", "log_pool")
+# The drafter that is no SSM: prompt lookup.
+NGRAM = "ngram"
 # One tree drafted by all SSMs together is not begun behind guesses.
 NOT_AHEAD = ("log_pool",)
 

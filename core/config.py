@@ -16,6 +16,7 @@ from core.checks import choice, integer, names, number, text, whole_characters
 from core.choices import (
     COMBINES,
     DRAFTS,
+    GIVEN_LENGTHS,
     LENGTHS,
     PIPELINES,
     PRESETS,
@@ -94,7 +95,8 @@ class SpeculationConfig:
     `drafters`: `all` (every SSM), `first` (the first SSM), names of SSMs, `ngram`; empty is plain
     decoding. `expansion` <k1,...,km>: a speculation length of s uses its first s entries, padded
     with 1. `max_tree_nodes`: a number, `auto` (the largest tree whose verification costs at most
-    1.5 plain passes, at most 64) or `uncut`; it is divided among the drafters before drawing.
+    1.5 plain passes, at most 64; 64 where the length is found by measured times) or `uncut`; it is
+    divided among the drafters before drawing, and no combine rule has more verified.
 
     `combine`: `union` (SpecInfer's merge), `vote` (Minions: one SSM's sequence), `vote_tree` (the
     best `vote_nodes` nodes of the union), `log_pool` (the SSMs draft one tree together). The last
@@ -149,7 +151,7 @@ class SpeculationConfig:
 
     def _check_uncut(self) -> None:
         """An expansion multiplies: where no budget cuts it, a few steps would fill any memory."""
-        found = self.length in ("trend", "goodput")
+        found = self.length not in GIVEN_LENGTHS
         longest = self.max_speculation_length if found else self.speculation_length
         nodes, width = 0, 1
         for children in self.shape(longest):
@@ -201,6 +203,9 @@ class SpeculationConfig:
             draft = "topk" if greedy else drawn
         if greedy and draft == "coupled":
             draft = "topk"  # the noise of temperature 0 is no noise: the rules coincide
+        if draft == "best_first" and self.combine == "vote":
+            # A sequence has one token a step: no branch is there to go first.
+            draft = "topk" if greedy else "coupled"
         rules = lossless_rules(draft, temperature, self.combine)
         if not rules:
             raise ConfigError.of(
@@ -233,7 +238,7 @@ class SpeculationConfig:
     @property
     def never_drafts(self) -> bool:
         """Plain decoding: nobody to draft, or a length of 0 that stays what it is."""
-        given = self.length in ("fixed", "confidence")
+        given = self.length in GIVEN_LENGTHS
         return not self.drafters or (given and self.speculation_length == 0)
 
     def to_plain(self) -> dict[str, Any]:

@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Many
 from typing import TypeVar
 
+from core.budget import cut_shape, shape_nodes
 from core.drafters import make_drafters
-from core.drafters.base import Ask, Drafter, cut_shape, shape_nodes
+from core.drafters.base import Ask, Drafter
 from core.drafters.foresight import Done, Plan
 from core.drafters.homes import Homes
 from core.drafters.pool import PoolAsk
@@ -197,13 +198,9 @@ def asks_of(turn: Turn, beyond: int = 0) -> list[Ask]:
     live, sequence, choice = turn.live, turn.live.sequence, turn.choice
     config = turn.speculation
     shape = config.shape(max(0, min(choice.length, sequence.room - beyond)))
-    chosen = [
-        index
-        for index, drafter in enumerate(live.drafters)
-        if index not in live.lost and (choice.drafters is None or drafter.name in choice.drafters)
-    ]
+    asked = live.asked(choice)
     asks = []
-    for index, budget in zip(chosen, live.budgets(shape_nodes(shape), len(chosen)), strict=True):
+    for index, budget in zip(asked, live.budgets(shape_nodes(shape), asked), strict=True):
         # Best first spends its budget by score; the others are cut beforehand.
         fitted = shape if config.draft == "best_first" else cut_shape(shape, budget)
         name = live.drafters[index].name

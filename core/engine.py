@@ -14,6 +14,7 @@ from contextlib import ExitStack
 
 from core.ahead import came_of
 from core.bookends import run_completed, run_started
+from core.choices import GIVEN_LENGTHS
 from core.combine import combine
 from core.config import Request, SpeculationConfig
 from core.costs import Costs
@@ -272,5 +273,8 @@ class Engine:
         if config.never_drafts:
             return 1  # plain decoding
         verify = self.costs.verify
-        # `goodput` weighs every node itself: it is bounded by what was measured alone.
-        return max(verify.ms) if config.length == "goodput" else verify.affordable_nodes()
+        # A length that is found by measured times weighs what nodes cost itself: it is bounded by
+        # what was measured alone. Cut to what is affordable, `trend` could never learn that more
+        # is not.
+        found = config.length not in GIVEN_LENGTHS
+        return max(verify.ms) if found else verify.affordable_nodes()

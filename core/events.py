@@ -163,6 +163,12 @@ class RoundCompleted:
     round, drafts included; round 0 also the prefill. `weights`: drafter weights after the round.
     `temperatures`: each drafter's calibration.
 
+    `speculation_length` is the length chosen for this round's drafts, `next_speculation_length`
+    that of the next round's. A length policy that finds it is recorded with what can be drafted:
+    cut to what the node budget and the end of the text allow. A number that the user gave (`fixed`,
+    `confidence`) is recorded as it was given; drafts may be less deep, and where the budget or the
+    end of the text makes them so, `length_reason` says it.
+
     `length_reason` says in a sentence why the next length is what it is, `estimates` what the
     controller expects of each candidate; `predicted_ms` what it expected of this round (0: it did
     not). `ahead`: what came of drafts made ahead. `notes`: sentences about what happened (a drafter

@@ -158,7 +158,7 @@ class Recorder:
     def completed(self, turn: Turn, cut: Cut, kv: tuple[int, int]) -> RoundCompleted:
         """`kv`: slots used and capacity."""
         live, sequence = turn.live, turn.live.sequence
-        following = live.policy.choose()
+        following = live.told(live.policy.choose())
         accepted = min(len(turn.verdict.path), len(cut.token_ids))
         beyond = max(0, turn.tree.depth - len(cut.token_ids)) if cut.finish_reason else 0
         return RoundCompleted(

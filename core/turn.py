@@ -6,9 +6,10 @@ import contextlib
 from collections import Counter
 from collections.abc import Iterable
 from collections.abc import Sequence as Many
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from core.choices import WEIGHTED_COMBINES
+from core.budget import longest, shares
+from core.choices import GIVEN_LENGTHS
 from core.combine import Ballot, CombinedTree
 from core.config import SpeculationConfig
 from core.drafters.base import Draft, Drafter, chances_of
@@ -59,17 +60,43 @@ class Live:
         with contextlib.suppress(*DRAFTER_FAULTS):  # it may be past closing anything
             drafter.close(self.sequence)
 
-    def budgets(self, full: int, count: int) -> list[int]:
-        """`max_tree_nodes` divided among `count` drafters; `full` each where it is uncut.
+    def asked(self, choice: Choice) -> list[int]:
+        """The drafters that a choice asks, but for the lost ones."""
+        wanted = choice.drafters
+        return [
+            index
+            for index, drafter in enumerate(self.drafters)
+            if index not in self.lost and (wanted is None or drafter.name in wanted)
+        ]
 
-        Where a rule verifies a part of what was drafted, or all draft one tree, each has it all.
-        """
+    def budgets(self, full: int, asked: Many[int]) -> list[int]:
+        """`max_tree_nodes` divided among drafters, see `shares`; `full` each where it is uncut."""
         if self.max_tree_nodes is None:
-            return [full] * count
-        if self.sequence.speculation.combine in WEIGHTED_COMBINES:
-            return [self.max_tree_nodes] * count
-        share, rest = divmod(self.max_tree_nodes, count) if count else (0, 0)
-        return [share + (1 if index < rest else 0) for index in range(count)]
+            return [full] * len(asked)
+        names = [self.drafters[index].name for index in asked]
+        return shares(self.sequence.speculation.combine, self.max_tree_nodes, names)
+
+    def told(self, choice: Choice) -> Choice:
+        """A choice as a reader is told it: cut to how deep the coming drafts can be. A length that
+        the user gave stays as it is. The reason says what stands in the way."""
+        if self.sequence.finish_reason:  # nothing is coming
+            return choice
+        config, room = self.sequence.speculation, self.sequence.room
+        names = [self.drafters[index].name for index in self.asked(choice)]
+        fits = longest(config, names, choice.length)
+        if min(fits, room) == choice.length:
+            return choice
+        if not names:
+            why = "nobody drafts"
+        elif room < fits:
+            why = f"the text ends after {room + 1} more"
+        else:
+            by = f"for {len(names)} drafters" if len(names) > 1 else "for one drafter"
+            why = f"max_tree_nodes is {config.max_tree_nodes}, {by}"
+        reasons = (choice.reason, f"drafts are at most {min(fits, room)} deep ({why})")
+        given = config.length in GIVEN_LENGTHS
+        length = choice.length if given else min(fits, room)
+        return replace(choice, length=length, reason="; ".join(filter(None, reasons)))
 
 
 @dataclass(eq=False)
@@ -78,6 +105,7 @@ class Turn:
 
     `ahead`: what came of drafts made for it during the last pass, of whose time `hidden_ms` need
     not be waited for now; `foreseen`: what is made for the next, by drafter.
+    `length`: the chosen one, as `Live.told` has it.
     """
 
     live: Live
@@ -91,6 +119,10 @@ class Turn:
     ahead: tuple[Ahead, ...] = ()
     hidden_ms: float = 0.0
     foreseen: Seen = field(default_factory=dict)
+    length: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.length = self.live.told(self.choice).length
 
     @property
     def speculation(self) -> SpeculationConfig:
@@ -101,7 +133,8 @@ class Turn:
         """What the combine rule may weigh with."""
         weights = self.live.weights.values()
         by_index = {i: weights[drafter.name] for i, drafter in enumerate(self.live.drafters)}
-        return Ballot(by_index, self.speculation.vote_nodes)
+        kept, most = self.speculation.vote_nodes, self.live.max_tree_nodes
+        return Ballot(by_index, kept if most is None else min(kept, most))
 
     def keep(self, drafter: int, depth: int, chance: float) -> bool:
         """Whether the length policy finds a node worth verifying; nothing drawn is dropped."""
@@ -115,11 +148,6 @@ class Turn:
         """The drafter whose sequence a vote chose, if there was one."""
         index = self.combined.winner
         return "" if index is None else self.live.drafters[index].name
-
-    @property
-    def length(self) -> int:
-        """Steps that were chosen for this round's drafts."""
-        return self.choice.length
 
     @property
     def tree(self) -> TokenTree:

@@ -36,7 +36,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("shape_checks",),
     ("config", "events"),
     ("field_text",),
-    ("metrics", "tree", "noise", "sampling", "detokenize", "outcome", "threads"),
+    ("budget", "metrics", "tree", "noise", "sampling", "detokenize", "outcome", "threads"),
     ("models", "costs"),
     ("sequence",),
     ("weights", "drafters", "combine", "verify", "length", "routing"),

@@ -16,7 +16,7 @@ from core.length.base import Stop
 from core.sequence import Sequence, Timed
 from core.tree import ROOT, depths_of
 
-__all__ = ["Ask", "Draft", "Drafter", "chances_of", "cut_shape", "shape_nodes"]
+__all__ = ["Ask", "Draft", "Drafter", "chances_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,24 +147,3 @@ def chances_of(draft: Draft) -> tuple[float, ...]:
     for parent, score in zip(draft.parents, draft.scores, strict=True):
         chances.append(score * (1.0 if parent == ROOT else chances[parent]))
     return tuple(chances)
-
-
-def shape_nodes(shape: Many[int]) -> int:
-    """Nodes of a full expansion: k1 + k1 k2 + ..."""
-    nodes, width = 0, 1
-    for children in shape:
-        width *= children
-        nodes += width
-    return nodes
-
-
-def cut_shape(shape: tuple[int, ...], budget: int) -> tuple[int, ...]:
-    """The shape cut to at most `budget` nodes: depth first, then width (ALGORITHMS 1).
-
-    Decided before anything is drawn, so that sampled drafts stay lossless.
-    """
-    if budget < 1:
-        return ()
-    while len(shape) > 1 and shape_nodes(shape) > budget:
-        shape = shape[:-1]
-    return (min(shape[0], budget),) if len(shape) == 1 else shape

@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence as Many
 from dataclasses import dataclass, field
 
+from core.choices import NGRAM
 from core.drafters.base import Ask, Draft
 from core.sequence import Sequence, Timed
 from core.tree import ROOT
@@ -19,7 +20,6 @@ from core.weights import needs_likelihoods
 
 __all__ = ["NGRAM", "NgramDrafter"]
 
-NGRAM = "ngram"
 LONGEST_MATCH = 4
 
 

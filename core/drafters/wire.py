@@ -10,13 +10,12 @@ from __future__ import annotations
 import pickle
 import select
 import socket
-import struct
 from collections.abc import Callable
 from typing import Any
 
 __all__ = ["Wire"]
 
-HEAD = struct.Struct("!Q")  # bytes that follow
+HEAD = 8  # bytes of a number: how many follow
 
 
 class Wire:
@@ -55,12 +54,12 @@ class Wire:
         """Raises OSError where nobody is at the other end, TimeoutError (an OSError) where nobody
         reads."""
         body = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
-        self._all(HEAD.pack(len(body)) + body, self._end.send)
+        self._all(len(body).to_bytes(HEAD) + body, self._end.send)
 
     def receive(self) -> Any:
         """Waits for a message, from the process at the other end alone. Raises EOFError, OSError,
         TimeoutError (an OSError)."""
-        (size,) = HEAD.unpack(self._read(HEAD.size))
+        size = int.from_bytes(self._read(HEAD))
         return pickle.loads(self._read(size))
 
     def waits(self, *, forever: bool) -> bool:

@@ -81,7 +81,8 @@ class DraftOutcome:
 
 @dataclass(frozen=True, slots=True)
 class RoundOutcome:
-    """What one round cost and gave; `length` is what was chosen for it.
+    """What one round cost and gave; `length` is what was chosen for it, less where what was found
+    could not be drafted (the text ended): then it was made with another length than the policy's.
 
     `num_tokens` committed (accepted and the LLM's own, before any cut), `num_nodes` verified in
     `verify_ms` (the LLM's pass) behind `context` cached tokens; `round_ms` from the first draft to

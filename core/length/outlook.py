@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from operator import mul
 
-from core.choices import WEIGHTED_COMBINES
+from core.budget import shares
 from core.config import SpeculationConfig
 from core.costs import Average, Costs, Rates
 from core.events import Estimate
@@ -53,9 +53,11 @@ class Outlook:
         most = self._config.max_tree_nodes
         if not isinstance(most, int):
             return None
-        # As the engine divides it: a vote, or a pool, verifies a part of what was drafted.
-        shared = self._config.combine not in WEIGHTED_COMBINES
-        return max(1, most // drafters) if shared and drafters else most
+        # A pool is of all its drafters, and its largest share is the SSMs' tree.
+        pooled = self._config.combine == "log_pool"
+        names = self._config.drafters if pooled else self._config.drafters[:drafters]
+        divided = shares(self._config.combine, most, names)
+        return max(1, (max if pooled else min)(divided, default=most))
 
     def longest(self, drafters: int) -> int:
         """The longest draft that fits in the node budget of each of so many drafters."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 
+from core.budget import longest
 from core.config import SpeculationConfig
 from core.length.base import Choice, RoundOutcome
 
@@ -22,10 +23,13 @@ STEP, PENALTY = 1, 2
 class Trend:
     """rho(s) = LLM milliseconds per verified token. Each 16 verifications of drafts made with one s
     close a point (s, sum t / sum v); the slope of rho against s over the last 4 points decides:
-    falling, or all at one s: s + 1; rising: s - 2; level: s stays. Bounds [1, max]."""
+    falling, or all at one s: s + 1; rising: s - 2; level: s stays. Bounds [1, max], max being
+    cut to how deep the budget of nodes lets a draft be."""
 
     def __init__(self, config: SpeculationConfig) -> None:
-        self._most = config.max_speculation_length
+        most = config.max_speculation_length
+        # What a draft cannot hold is never drafted, and must not be learnt from.
+        self._most = max(1, min(most, longest(config, config.drafters, most)))
         start = min(max(1, config.speculation_length), self._most)
         self._points: deque[tuple[int, float]] = deque(maxlen=POINTS)
         self._choice = Choice(start, f"{start} to begin with")
@@ -68,6 +72,8 @@ class Trend:
         found = f"{why} (at {length} it is {ms:.2f} ms"
         found += ")" if slope is None else f", {slope:+.3f} ms a step)"
         move = f"{length} -> {chosen}" if chosen != length else f"{length} stays"
+        if chosen < length + change:
+            found += f"; {self._most} is the most"
         return Choice(chosen, f"{move}: {found}")
 
 

@@ -62,6 +62,30 @@ def test_the_mean_runs_over_all_winners() -> None:
     assert weights.values()["a"] > before["a"]
 
 
+@pytest.mark.parametrize(("share", "gains"), [(0.143, False), (0.149, True)])
+def test_the_mean_forgets_what_lies_far_back(share: float, gains: bool) -> None:
+    """Ten wins of 1 after many of 0: over the last 64, 1 - (63 / 64)^10 = 0.146; over all, 0.05;
+    over the last 16, 0.48."""
+    weights = paper()
+    for _ in range(200):
+        weights.won([("a", 0.0)])
+    for _ in range(10):
+        weights.won([("a", 1.0)])
+    before = weights.values()
+    weights.won([("b", share)])
+    after = weights.values()
+    assert (after["b"] / after["c"] > before["b"] / before["c"]) == gains
+
+
+def test_at_first_the_mean_is_that_of_all() -> None:
+    """50 wins of 0 and 10 of 1: a sixth."""
+    for share, gains in ((0.16, False), (0.17, True)):
+        weights = paper()
+        weights.won([("a", 0.0)] * 50 + [("a", 1.0)] * 10)
+        weights.won([("b", share)])
+        assert (weights.values()["b"] > 1.0) == gains
+
+
 def test_weights_stay_within_their_bounds() -> None:
     weights = paper(eta=1.0, weight_bounds=(0.2, 2.0))
     for step in range(40):
@@ -92,6 +116,14 @@ def test_no_win_and_an_equal_one_change_nothing() -> None:
     weights.won([])
     weights.won([("a", 0.5)])
     weights.won([("b", 0.5)])
+    assert weights.values() == dict.fromkeys(NAMES, 1.0)
+
+
+def test_equal_to_the_mean_but_for_rounding_is_equal() -> None:
+    weights = paper()
+    # The mean, found step by step, is 0.6666666666666667; two thirds are 0.6666666666666666.
+    weights.won([("a", share) for share in (1.0, 1.0, 1 / 3, 1.0, 0.0)])
+    weights.won([("b", 2 / 3)])
     assert weights.values() == dict.fromkeys(NAMES, 1.0)
 
 

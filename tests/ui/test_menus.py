@@ -90,6 +90,14 @@ def test_menus_follow_temperature_draft_and_combine_rule() -> None:
     assert marked == ["greedy", "mss", "traversal"]
 
 
+@pytest.mark.parametrize(("temperature", "becomes"), [(0.0, "topk"), (0.7, "coupled")])
+def test_best_first_says_what_it_is_in_a_vote(temperature: float, becomes: str) -> None:
+    label = f"best_first (as {becomes}: a vote is over sequences, one token a step)"
+    assert (label, "best_first") in draft_choices(temperature, combine="vote")
+    for combine in set(COMBINES) - {"vote"}:
+        assert ("best_first", "best_first") in draft_choices(temperature, combine=combine)
+
+
 def idle(**changes: Any) -> set[str]:
     return set(idle_fields(dict(zip(FIELD_NAMES, form_values(**changes)[9:], strict=True))))
 

@@ -70,6 +70,9 @@ def _draft_label(draft: str, verify: str, temperature: float, combine: str) -> s
         return f"{draft} (refused at temperature {temperature:g}: every draw is the best token)"
     if not _lossless(draft, verify, temperature, combine):
         return f"{draft} (not lossless with verify {verify}{_at(temperature, combine)})"
+    if draft == "best_first" and combine == "vote":
+        becomes = SpeculationConfig(draft=draft, combine=combine).resolved(temperature).draft
+        return f"{draft} (as {becomes}: a vote is over sequences, one token a step)"
     return draft
 
 

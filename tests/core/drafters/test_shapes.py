@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.budget import cut_shape, shape_nodes
 from core.config import SpeculationConfig
 from core.drafters import make_drafters, resolve_drafters
-from core.drafters.base import Draft, cut_shape, shape_nodes
+from core.drafters.base import Draft
 from core.drafters.homes import Homes
 from core.errors import ConfigError
 from core.length import LENGTH_POLICIES, Choice, Fixed, RoundOutcome
@@ -59,7 +61,7 @@ def test_a_cut_shape_fits_and_wastes_no_step(shape: tuple[int, ...], budget: int
 
 def live(count: int, nodes: int | None) -> Live:
     config = SpeculationConfig()
-    drafters: Any = (None,) * count
+    drafters: Any = tuple(SimpleNamespace(name=f"ssm-{index}") for index in range(count))
     weights = make_weights(config, ())
     return Live(sequence_of((1,), config), 0, drafters, Fixed(config), weights, nodes)
 
@@ -69,7 +71,7 @@ def live(count: int, nodes: int | None) -> Live:
     [(3, 8, [3, 3, 2]), (3, 2, [1, 1, 0]), (2, None, [14, 14]), (1, 5, [5]), (0, 5, [])],
 )
 def test_nodes_are_divided_among_drafters(count: int, nodes: int | None, shares: list[int]) -> None:
-    assert live(count, nodes).budgets(14, count) == shares
+    assert live(count, nodes).budgets(14, range(count)) == shares
 
 
 def test_a_walk_follows_the_first_of_equal_draws() -> None:

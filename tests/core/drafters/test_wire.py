@@ -34,7 +34,7 @@ def test_messages_come_whole_and_in_order(wire: tuple[Wire, Wire]) -> None:
 
 def test_the_other_ends_end(wire: tuple[Wire, Wire]) -> None:
     one, other = wire
-    one._end.sendall(HEAD.pack(9) + b"half")
+    one._end.sendall((9).to_bytes(HEAD) + b"half")
     one.close()
     assert other.waits(forever=True)
     with pytest.raises(EOFError):

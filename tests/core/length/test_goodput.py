@@ -194,6 +194,10 @@ def test_a_node_budget_bounds_the_length() -> None:
     config = config_of(INDEPENDENT, max_tree_nodes=6)
     first = make_policy(config, INDEPENDENT.costs()).choose()
     assert first.length == 3, "six nodes for two drafters are three each"
+    names = ("a", "b", "ngram")
+    pool = config_of(INDEPENDENT, drafters=names, combine="log_pool", max_tree_nodes=6)
+    estimates = make_policy(pool, INDEPENDENT.costs()).choose().estimates
+    assert len(estimates) == 5, "six nodes are four for the pool of two, and two beside it"
     wide = config_of(CHEAP, expansion=(1, 1, 3, 1), max_tree_nodes=8)
     assert len(make_policy(wide, CHEAP.costs()).choose().estimates) == 5
     assert [e.nodes for e in make_policy(wide, CHEAP.costs()).choose().estimates] == [0, 1, 2, 5, 8]

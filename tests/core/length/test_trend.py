@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
@@ -82,6 +83,34 @@ def test_the_bounds_hold() -> None:
     assert trend(start=0).choose().length == 1
     assert trend(start=3, most=3).choose().length == 3
     assert feed(trend(start=3, most=3), 5.0) == 3
+
+
+@pytest.mark.parametrize(
+    ("drafters", "fields", "most"),
+    [
+        (("a",), {"max_tree_nodes": 6}, 6),
+        (("a", "b", "ngram"), {"max_tree_nodes": 6}, 2),
+        (("a", "b", "ngram"), {"max_tree_nodes": 6, "combine": "vote"}, 6),
+        (("a", "b", "ngram"), {"max_tree_nodes": 6, "combine": "log_pool"}, 4),
+        (("a",), {"max_tree_nodes": 6, "expansion": (1, 2, 1)}, 3),
+        (("a", "b"), {"max_tree_nodes": 1}, 1),
+        ((), {"max_tree_nodes": 1}, 1),
+        (("a",), {"max_tree_nodes": "uncut"}, 16),
+    ],
+)
+def test_it_goes_no_further_than_the_node_budget(
+    drafters: tuple[str, ...], fields: dict[str, Any], most: int
+) -> None:
+    given = {"expansion": (1,), "speculation_length": 1, **fields}
+    policy = Trend(SpeculationConfig(drafters=drafters, **given))
+    lengths = [feed(policy, ms) for ms in range(60, 30, -1)]
+    assert lengths == [min(length, most) for length in range(2, 32)]
+    # Points at the bound alone leave nothing to compare with.
+    assert policy.choose().reason.startswith(f"{most} stays: nothing to compare with yet")
+    assert policy.choose().reason.endswith(f"; {most} is the most")
+    given["speculation_length"] = 16
+    first = Trend(SpeculationConfig(drafters=drafters, **given)).choose()
+    assert first.length == most and first.reason == f"{most} to begin with"
 
 
 def test_verifications_made_with_another_length_are_ignored() -> None:

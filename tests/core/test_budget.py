@@ -1,0 +1,248 @@
+"""The budget of nodes: no combine rule has more verified, and a recorded length is one that was
+drafted."""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core import Engine, SamplingParams, SpeculationConfig
+from core.budget import longest, shares
+from core.config import COMBINES
+from core.costs import Costs
+from core.events import Combined, Drafted, Event, RoundCompleted, RunStarted
+from core.length import Choice, LengthPolicy, RoundOutcome
+from tests.core.engines import engine_of, ids_of_events, request, tables
+from tests.laws.trees import LAW
+
+# Prompt lookup has something to say from the start.
+PROMPT = "w1 w2 w1 w2 w1"
+DRAFTERS = (
+    ("all",),
+    ("first",),
+    ("ngram",),
+    ("all", "ngram"),
+    ("ngram", "all"),
+    ("ngram", "first"),
+    ("first", "ngram"),
+    ("ssm-2", "ngram", "ssm-3"),
+)
+SHAPES = ((1,), (2, 2, 2), (4,), (1, 1, 3, 1), (3, 1, 2))
+
+
+@cache
+def engine() -> Engine:
+    return engine_of(*tables(3, context=128))
+
+
+def run(config: SpeculationConfig, temperature: float = 0.0, tokens: int = 12) -> list[Event]:
+    sampling = SamplingParams(tokens, temperature=temperature, seed=1)
+    return list(engine().generate(request(PROMPT, sampling, config)))
+
+
+def completed(events: list[Event]) -> list[RoundCompleted]:
+    return [event for event in events if isinstance(event, RoundCompleted)]
+
+
+def deepest(events: list[Event]) -> list[int]:
+    """Of each round's drafts."""
+    return [
+        max((depth for record in event.drafts for depth in record.depths), default=0)
+        for event in events
+        if isinstance(event, Drafted)
+    ]
+
+
+# -- how it is divided --
+
+
+@pytest.mark.parametrize(
+    ("combine", "nodes", "names", "divided"),
+    [
+        ("union", 8, ("a", "b", "ngram"), [3, 3, 2]),
+        ("vote", 8, ("a", "b", "ngram"), [8, 8, 8]),
+        ("vote_tree", 8, ("a", "b"), [8, 8]),
+        # One tree of the SSMs' shares, and the chain beside it.
+        ("log_pool", 8, ("a", "b", "ngram"), [6, 6, 2]),
+        ("log_pool", 8, ("ngram", "a", "b"), [3, 5, 5]),
+        ("log_pool", 8, ("a", "b"), [8, 8]),
+        ("log_pool", 1, ("ngram", "a"), [1, 0]),
+        ("log_pool", 1, ("a", "ngram"), [1, 0]),
+        ("log_pool", 5, ("ngram",), [5]),
+        ("log_pool", 5, (), []),
+    ],
+)
+def test_each_rule_divides_it_by_what_it_verifies(
+    combine: str, nodes: int, names: tuple[str, ...], divided: list[int]
+) -> None:
+    assert shares(combine, nodes, names) == divided
+
+
+@LAW
+@given(
+    combine=st.sampled_from(COMBINES),
+    drafters=st.sampled_from(DRAFTERS),
+    nodes=st.integers(1, 14),
+    shape=st.sampled_from(SHAPES),
+    draft=st.sampled_from(("topk", "coupled", "best_first", "sampled", "sampled_iid")),
+    verify=st.sampled_from(("auto", "traversal")),
+    length=st.sampled_from(("fixed", "trend")),
+    vote_nodes=st.sampled_from((1, 3, 12, 256)),
+)
+def test_no_rule_verifies_more_nodes_than_are_allowed(
+    combine: str,
+    drafters: tuple[str, ...],
+    nodes: int,
+    shape: tuple[int, ...],
+    draft: str,
+    verify: str,
+    length: str,
+    vote_nodes: int,
+) -> None:
+    drawn = draft.startswith("sampled") and combine == "union"
+    config = SpeculationConfig(
+        drafters=drafters,
+        draft=draft,
+        expansion=shape,
+        max_tree_nodes=nodes,
+        combine=combine,
+        vote_nodes=vote_nodes,
+        length=length,
+        verify=verify if drawn else "auto",
+    )
+    temperature = 0.8 if draft not in ("topk", "best_first") else 0.0
+    events = run(config, temperature)
+    trees = [len(event.token_ids) for event in events if isinstance(event, Combined)]
+    assert 0 < max(trees) <= nodes
+    if not drawn:
+        plain = run(SpeculationConfig.preset("autoregressive"), temperature)
+        assert ids_of_events(events) == ids_of_events(plain)
+
+
+@pytest.mark.parametrize("combine", COMBINES)
+def test_the_budget_is_used_where_there_is_enough_to_draft(combine: str) -> None:
+    config = SpeculationConfig(
+        drafters=("all",), expansion=(4, 4), draft="best_first", max_tree_nodes=6, combine=combine
+    )
+    sizes = [len(e.token_ids) for e in run(config) if isinstance(e, Combined)]
+    assert max(sizes) >= (4 if combine == "union" else 6), "a union's drafts have nodes in common"
+
+
+# -- how deep it lets a draft be --
+
+
+@pytest.mark.parametrize(
+    ("fields", "names", "most"),
+    [
+        ({"max_tree_nodes": 8}, 1, 8),
+        ({"max_tree_nodes": 8}, 3, 3),
+        ({"max_tree_nodes": 2}, 3, 1),
+        ({"max_tree_nodes": 8, "combine": "vote"}, 3, 8),
+        ({"max_tree_nodes": 8, "combine": "log_pool"}, 3, 8),
+        ({"max_tree_nodes": 8, "expansion": (1, 1, 3, 1, 1)}, 1, 4),
+        ({"max_tree_nodes": 2, "expansion": (4,)}, 1, 1),
+        ({"max_tree_nodes": 8, "expansion": (4, 4), "draft": "best_first"}, 2, 4),
+        ({"max_tree_nodes": "uncut"}, 3, 16),
+        ({"max_tree_nodes": 8}, 0, 0),
+    ],
+)
+def test_the_longest_draft_that_fits(fields: dict[str, object], names: int, most: int) -> None:
+    config = SpeculationConfig(**{"expansion": (1,), **fields})  # type: ignore[arg-type]
+    assert longest(config, ("a", "b", "c")[:names], 16) == most
+
+
+@pytest.mark.parametrize("combine", COMBINES)
+@pytest.mark.parametrize("drafters", [("all",), ("all", "ngram")])
+def test_a_length_that_was_found_is_recorded_as_it_was_drafted(
+    combine: str, drafters: tuple[str, ...]
+) -> None:
+    config = SpeculationConfig(
+        drafters=drafters,
+        expansion=(1,),
+        combine=combine,
+        length="trend",
+        speculation_length=3,
+        max_tree_nodes=7,
+    )
+    events = run(config, tokens=110)
+    rounds = completed(events)
+    assert [event.speculation_length for event in rounds] == deepest(events), "to the last round"
+    for before, after in pairwise(rounds):
+        assert before.next_speculation_length == after.speculation_length
+
+
+def test_where_the_text_ends_a_found_length_is_cut_and_says_so() -> None:
+    config = SpeculationConfig(
+        drafters=("ssm-2",), expansion=(1,), length="trend", speculation_length=4, max_tree_nodes=9
+    )
+    assert completed(run(config, tokens=3))[0].speculation_length == 2
+    first, second = completed(run(config, tokens=5))[:2]
+    assert (first.speculation_length, len(first.token_ids)) == (4, 1), "four are left"
+    assert (first.next_speculation_length, second.speculation_length) == (3, 3)
+    assert first.length_reason == (
+        "4 stays: 1 of 16 verifications made with it; "
+        "drafts are at most 3 deep (the text ends after 4 more)"
+    )
+    (last,) = completed(run(config, tokens=1))
+    assert (last.speculation_length, last.next_speculation_length) == (0, 4)
+
+
+def test_a_policy_learns_with_the_length_that_was_drafted(monkeypatch: pytest.MonkeyPatch) -> None:
+    outcomes: list[RoundOutcome] = []
+
+    class Given:
+        def choose(self) -> Choice:
+            return Choice(4)
+
+        def observe(self, outcome: RoundOutcome) -> None:
+            outcomes.append(outcome)
+
+    def make(config: SpeculationConfig, costs: Costs) -> LengthPolicy:
+        return Given()
+
+    monkeypatch.setattr("core.length.LENGTH_POLICIES", {"trend": make})
+    events = run(SpeculationConfig(expansion=(1,), length="trend", max_tree_nodes=64))
+    assert [outcome.length for outcome in outcomes] == deepest(events)
+    assert {4} < {outcome.length for outcome in outcomes}, "the last drafts have less room"
+
+
+@pytest.mark.parametrize("length", ["fixed", "confidence"])
+def test_a_given_length_stays_and_the_reason_says_what_becomes_of_it(length: str) -> None:
+    config = SpeculationConfig(
+        expansion=(1,), length=length, max_tree_nodes=6, speculation_length=5
+    )
+    events = run(config)
+    rounds = completed(events)
+    assert {event.speculation_length for event in rounds} == {5}
+    assert max(deepest(events)) <= 2
+    assert rounds[0].length_reason.endswith(
+        "drafts are at most 2 deep (max_tree_nodes is 6, for 3 drafters)"
+    )
+    fitting = SpeculationConfig(expansion=(1,), max_tree_nodes=6, speculation_length=2)
+    assert completed(run(fitting))[0].length_reason == ""
+
+
+def test_the_setting_of_a_run_keeps_what_the_user_asked_for() -> None:
+    (started, *_) = run(SpeculationConfig(max_tree_nodes=3, speculation_length=8))
+    assert isinstance(started, RunStarted)
+    assert started.config["speculation"]["speculation_length"] == 8
+
+
+# -- a vote is over sequences --
+
+
+@pytest.mark.parametrize(("temperature", "draft"), [(0.0, "topk"), (0.8, "coupled")])
+def test_in_a_vote_best_first_drafts_sequences(temperature: float, draft: str) -> None:
+    config = SpeculationConfig(draft="best_first", combine="vote", max_tree_nodes=4)
+    assert config.resolved(temperature).draft == draft
+    events = run(config, temperature)
+    for event in events:
+        for record in event.drafts if isinstance(event, Drafted) else ():
+            assert len(set(record.parents)) == len(record.parents) <= 4, "one child a step"
+    for combine in set(COMBINES) - {"vote"}:
+        one = SpeculationConfig(draft="best_first", combine=combine)
+        assert one.resolved(temperature).draft == "best_first"

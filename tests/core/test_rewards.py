@@ -1,0 +1,114 @@
+"""The paper's weights in whole runs: replayed by hand from the recorded events, round by round."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+import pytest
+
+from core import Engine, SamplingParams, SpeculationConfig
+from core.events import Combined, Event, RoundCompleted, Verified
+from tests.core.engines import VOCAB, engine_of, request
+from tests.fakes import Table, TableModel, random_table
+
+NAMES = ("left", "right")
+ETA, LOW, HIGH = 0.3, 0.5, 1.6
+CONFIG = SpeculationConfig(
+    combine="vote",
+    weights="paper",
+    eta=ETA,
+    weight_bounds=(LOW, HIGH),
+    speculation_length=3,
+    max_tree_nodes=3,
+)
+Win = tuple[str, float]
+
+
+def half(llm: Table, other: Table, low: bool) -> Table:
+    """Right behind the lower or behind the higher tokens."""
+    return lambda context: (llm if (context[-1] < VOCAB // 2) == low else other)(context)
+
+
+def engine() -> Engine:
+    llm, other = random_table(VOCAB, 1, sharpness=2.5), random_table(VOCAB, 2)
+    models = [TableModel(n, VOCAB, half(llm, other, n == "left"), 512) for n in NAMES]
+    return engine_of(TableModel("llm", VOCAB, llm, 512), models)
+
+
+def by_run(events: list[Event]) -> list[list[Event]]:
+    runs: dict[str, list[Event]] = defaultdict(list)
+    for event in events:
+        runs[event.run_id].append(event)
+    return list(runs.values())
+
+
+def rounds(run: list[Event]) -> Iterator[tuple[Combined, Verified, RoundCompleted]]:
+    combined = [event for event in run if isinstance(event, Combined)]
+    verified = [event for event in run if isinstance(event, Verified)]
+    completed = [event for event in run if isinstance(event, RoundCompleted)]
+    return zip(combined, verified, completed, strict=True)
+
+
+class ByHand:
+    """Minions' rewards (ALGORITHMS 3), written a second time."""
+
+    def __init__(self) -> None:
+        self.weights = dict.fromkeys(NAMES, 1.0)
+        self.shares: list[float] = []
+
+    def verified(self, wins: list[Win]) -> None:
+        """A batch: each winner's mean against the running mean before the batch."""
+        # The engine's lets go of what lies more than 64 back: these runs are shorter.
+        assert len(self.shares) + len(wins) <= 64
+        if wins and self.shares:
+            theta = sum(self.shares) / len(self.shares)
+            for name in {name for name, _ in wins}:
+                own = [share for winner, share in wins if winner == name]
+                mean = sum(own) / len(own)
+                if abs(mean - theta) > 1e-12:
+                    self.weights[name] *= 1 + ETA if mean > theta else 1 / (1 + ETA)
+        self.shares += [share for _, share in wins]
+        average = sum(self.weights.values()) / len(NAMES)
+        for name in NAMES:
+            self.weights[name] = min(max(self.weights[name] / average, LOW), HIGH)
+
+
+def win(combined: Combined, verified: Verified) -> list[Win]:
+    if not combined.token_ids:
+        return []
+    return [(combined.winner, len(verified.path) / len(combined.token_ids))]
+
+
+def test_a_runs_weights_are_the_papers_round_by_round() -> None:
+    sampling = SamplingParams(100, temperature=0.8, seed=1)
+    (run,) = by_run(list(engine().generate(request(sampling=sampling, config=CONFIG))))
+    hand = ByHand()
+    winners = []
+    for combined, verified, completed in rounds(run):
+        assert combined.weights == pytest.approx(hand.weights), "the vote weighs with them"
+        hand.verified(win(combined, verified))
+        assert completed.weights == pytest.approx(hand.weights)
+        winners.append(combined.winner)
+    assert min(winners.count(name) for name in NAMES) >= 5, "both are judged"
+    assert len(set(hand.shares)) > 2
+    assert max(abs(weight - 1) for weight in completed.weights.values()) > 0.05
+
+
+def test_requests_that_share_their_weights_are_one_batch() -> None:
+    config = SpeculationConfig(**{**CONFIG.to_plain(), "carry_over": True})
+    asked = [
+        request(text, SamplingParams(40, temperature=0.8, seed=seed), config)
+        for seed, text in enumerate(("w1 w2", "w6 w7 w3"))
+    ]
+    runs = [list(rounds(run)) for run in by_run(list(engine().generate_many(asked)))]
+    hand = ByHand()
+    both = 0
+    for number in range(max(map(len, runs))):
+        together = [run[number] for run in runs if number < len(run)]
+        wins = [one for combined, verified, _ in together for one in win(combined, verified)]
+        both += len({name for name, _ in wins}) < len(wins)
+        hand.verified(wins)
+        for _, _, completed in together:
+            assert completed.weights == pytest.approx(hand.weights)
+    assert both, "one SSM won for both"
