@@ -199,6 +199,18 @@ def test_what_was_made_ahead_is_told_when_requests_begin_to_take_turns(
     assert len(both) == 1, "one of them was drafted beside the other's pass"
 
 
+def test_a_neighbours_longer_draft_is_not_ones_own_work() -> None:
+    configs = [SpeculationConfig(**{**TREE, "speculation_length": length}) for length in (1, 4)]
+    asked = [Request("w1 w2", LONG, config) for config in configs]
+    events = list(engine_hiding(count=1).generate_many(asked))
+    runs = dict.fromkeys(event.run_id for event in events)
+    short, long = [[e for e in rounds(events) if e.run_id == run] for run in runs]
+    passes = [[sum(s.name == "ahead" for s in e.spans) for e in run] for run in (short, long)]
+    assert max(passes[0]) == 2 < 5 == max(passes[1])  # a look, and a pass for each step
+    assert accounted(short) == pytest.approx(worked(short))
+    assert accounted(long) == pytest.approx(worked(long))
+
+
 def test_what_is_made_in_the_last_round_is_wasted() -> None:
     events = run(engine_hiding(count=1), SamplingParams(30, seed=1, stop=("w",)))
     assert len(rounds(events)) == 1
