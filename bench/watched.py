@@ -42,16 +42,17 @@ class _Watch:
             for span in event.spans
             if span.lane not in NOT_DRAFTING and span.name != "prefill"
         ]
-        hits = sum(one.hit for one in event.ahead)
+        # What was made for a round that never came was wanted by none.
+        asked = [one for one in event.ahead if one.reason != "ended"]
         found = {
             "rounds": 1,
             "round_ms": wall,
             "draft_ms": sum(drafting),
-            "drafts": max(self.drafts, len(event.ahead)),
-            "hits": hits,
+            "drafts": max(self.drafts, len({one.drafter for one in asked})),
+            "hits": sum(one.hit for one in asked),
             "saved_ms": sum(one.saved_ms for one in event.ahead),
             "wasted_ms": sum(one.wasted_ms for one in event.ahead),
-            "on_ms": wall if event.ahead else 0.0,
+            "on_ms": wall if asked else 0.0,
         }
         self.sums = {name: self.sums.get(name, 0) + value for name, value in found.items()}
 
@@ -60,9 +61,9 @@ def watched(
     engine: Engine, cases: Sequence[Case], speculation: SpeculationConfig
 ) -> dict[str, Any]:
     """Runs the cases live together. `tokens` and `seconds`, prefills included; sums over all rounds
-    of all runs but their first: `rounds`, `round_ms`, `draft_ms`, `drafts` wanted and `hits` among
-    them, `saved_ms`, `wasted_ms`, `on_ms` (of rounds with drafts made ahead); a `digest` of the
-    texts; `notes` with their rounds."""
+    of all runs but their first: `rounds`, `round_ms`, `draft_ms`, `drafts` wanted (or made early
+    for a round) and `hits` among them, `saved_ms`, `wasted_ms`, `on_ms` (of rounds with drafts made
+    early); a `digest` of the texts; `notes` with their rounds."""
     runs: dict[str, _Watch] = {}
     start = time.perf_counter()
     for event in engine.generate_many([request(case, speculation) for case in cases]):

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Many
 from typing import TypeVar
 
+from core.ahead import judged
 from core.budget import cut_shape, shape_nodes
 from core.drafters import make_drafters
 from core.drafters.base import Ask, Drafter
@@ -55,7 +56,8 @@ class Drafting:
         return {i for i, d in enumerate(live.drafters) if d.name in self.homes.here.ssms}
 
     def draft(self, turns: Many[Turn]) -> None:
-        """Fills in each turn's drafts, and tells its weights what the drafters learnt."""
+        """Fills in each turn's drafts, judges what was made of them ahead, and tells its weights
+        what the drafters learnt."""
         alone: dict[str, list[tuple[Turn, Ask]]] = {}
         for turn in turns:
             asks = [ask for ask in asks_of(turn) if self._opened(turn.live, ask.index)]
@@ -68,6 +70,7 @@ class Drafting:
             turn.drafts = dict(sorted(turn.drafts.items()))
             for draft in turn.drafts.values():
                 turn.timed.extend(draft.timed)
+            turn.ahead = judged(turn)
             _hear(turn)
 
     def foresee(self, turns: Many[Turn], done: Done) -> None:

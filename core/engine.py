@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from collections.abc import Sequence as Many
 from contextlib import ExitStack
 
-from core.ahead import came_of
+from core.ahead import ended, made
 from core.bookends import run_completed, run_started
 from core.choices import GIVEN_LENGTHS
 from core.combine import combine
@@ -186,8 +186,11 @@ class Engine:
         committed = (*(turn.tree.token_ids[node] for node in verdict.path), *own)
         cut = sequence.commit(committed)
         turn.timed += [t for seen in turn.foreseen.values() for t in seen.timed]
-        if not cut.finish_reason:
-            live.ahead = came_of(turn, committed)
+        following = made(turn, committed)
+        if cut.finish_reason:
+            turn.ahead += ended(turn, following)
+        else:
+            live.made = following
             self._drafting.commit(turn, committed)
         turn.timed.append(Timed("commit", "commit", start, time.perf_counter()))
         live.policy.observe(outcome_of(turn, committed))

@@ -126,11 +126,15 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """What came of one drafter's drafts for this round, made during the last verification.
+    """What came of one drafter's drafts made early: for this round, during its request's last
+    verification, or beside the LLM's pass for another request (no `outcomes`, always a hit).
 
     It drafted behind `outcomes` guesses of what would be committed, which together had
-    `probability`; `hit` if one came true. `saved_ms`: drafting that this round need not wait for;
-    `wasted_ms`: drafting for what did not come true.
+    `probability`; `hit` if one came true and this round's draft was made of it. `saved_ms`:
+    drafting in it that this round need not wait for; `wasted_ms`: all that is not in it.
+    `reason` of a miss: `wrong`, no guess came true (or none was made in time);
+    `unused`, one did and the round did not use its draft; `ended`, it was made in this round for a
+    next that did not come, as the text ended. Older runs have none, and counted `unused` as hits.
     """
 
     drafter: str
@@ -139,6 +143,12 @@ class Ahead:
     hit: bool
     saved_ms: float
     wasted_ms: float
+    reason: str = ""
+
+    @property
+    def known(self) -> bool:
+        """Nothing was guessed: it drafted for a text that stood."""
+        return self.hit and not self.outcomes
 
 
 @dataclass(frozen=True, slots=True)

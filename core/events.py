@@ -171,8 +171,8 @@ class RoundCompleted:
 
     `length_reason` says in a sentence why the next length is what it is, `estimates` what the
     controller expects of each candidate; `predicted_ms` what it expected of this round (0: it did
-    not). `ahead`: what came of drafts made ahead. `notes`: sentences about what happened (a drafter
-    that failed, pipelining switched off).
+    not). `ahead`: what came of drafts made early, now and then two entries of one drafter. `notes`:
+    sentences about what happened (a drafter that failed, pipelining switched off).
     """
 
     run_id: str

@@ -82,8 +82,9 @@ class Pools:
         """What was drafted beside a pass is verified in a later one."""
         passes = [t for turn in up.turns[:1] for t in turn.timed if t.lane == LLM_LANE]
         for turn in up.meanwhile:
-            turn.ahead = tuple(_saved(turn, index, passes) for index in turn.drafts)
-            turn.hidden_ms = sum(one.saved_ms for one in turn.ahead)
+            saved = tuple(_saved(turn, index, passes) for index in turn.drafts)
+            turn.ahead += saved
+            turn.hidden_ms = sum(one.saved_ms for one in saved)
             self._drafted[run_of(turn.live)] = turn
 
     def forget(self, live: Live) -> None:
@@ -130,8 +131,8 @@ class Lane:
 
 def due(live: Live) -> Turn:
     """A request's next round, its length chosen."""
-    ahead, live.ahead = live.ahead, ()
-    return Turn(live, live.policy.choose(), live.sequence.root_position, ahead=ahead)
+    made, live.made = live.made, None
+    return Turn(live, live.policy.choose(), live.sequence.root_position, made=made)
 
 
 def modes_of(live: Many[Live], costs: Costs) -> dict[str, str]:

@@ -24,9 +24,19 @@ from core.tree import TokenTree
 from core.verify import Verdict
 from core.weights import Weights
 
-__all__ = ["Live", "Turn", "outcome_of", "reward"]
+__all__ = ["Live", "Made", "Turn", "outcome_of", "reward"]
 
 KEEPS_ALL = ("mss", "traversal")
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """Work done ahead for a request's next round: `seen`, by drafter, beside these `passes` of the
+    LLM, which `committed` the tokens behind which the round begins."""
+
+    seen: Seen
+    passes: tuple[Timed, ...]
+    committed: tuple[int, ...]
 
 
 @dataclass(eq=False)
@@ -34,7 +44,7 @@ class Live:
     """A sequence with its place in the engine: LLM row, drafters in their fixed order, policy.
 
     `max_tree_nodes` None is uncut. Waiting for the next round: `timed`, the prefill's time, and
-    `ahead`, what came of drafts made for it. `lost`: drafters that failed; `notes`: sentences for
+    `made`, the drafts made for it. `lost`: drafters that failed; `notes`: sentences for
     the round's event.
     """
 
@@ -48,7 +58,7 @@ class Live:
     timed: list[Timed] = field(default_factory=list)
     lost: set[int] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
-    ahead: tuple[Ahead, ...] = ()
+    made: Made | None = None
 
     def lose(self, index: int, error: BaseException) -> None:
         """A drafter failed: it is asked no more, and the run goes on without it."""
@@ -103,9 +113,10 @@ class Live:
 class Turn:
     """One live request's round; each step of the engine fills in its part.
 
-    `ahead`: what came of drafts made for it during the last pass, of whose time `hidden_ms` need
-    not be waited for now; `foreseen`: what is made for the next, by drafter.
-    `length`: the chosen one, as `Live.told` has it.
+    `made`: what was made for it behind guesses beside its request's last pass; `ahead`: what came
+    of all that was made early, of whose time `hidden_ms` was spent on this turn beside the pass for
+    another request. `foreseen`: what is made for the next, by drafter. `length`: the chosen one, as
+    `Live.told` has it.
     """
 
     live: Live
@@ -116,6 +127,7 @@ class Turn:
     target: Target = field(init=False)
     verdict: Verdict = field(init=False)
     timed: list[Timed] = field(default_factory=list)
+    made: Made | None = None
     ahead: tuple[Ahead, ...] = ()
     hidden_ms: float = 0.0
     foreseen: Seen = field(default_factory=dict)
@@ -198,7 +210,7 @@ def _outcome(turn: Turn, index: int, committed: tuple[int, ...], credit: int) ->
         credit=credit,
         start_ms=_ms(t for t in draft.timed if t.name == "catch_up"),
         prefill_ms=_ms(prefill),
-        ahead=draft.ahead,
+        ahead=draft.ahead > 0,
     )
 
 

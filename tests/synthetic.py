@@ -172,6 +172,7 @@ class _Maker(Drafting):
         if number == 0:
             spans.append(self._span("llm", "prefill", 8.0))
         drafts = () if plain else self._drafts(number, spans)
+        self._unasked("unused")  # in a plain round, or of a drafter that has failed
         yield self._seen(Drafted(**self._head(), round=number, drafts=drafts))
         ballot = chosen(self.uses.combine, drafts, self.weights)
         tree, self.winner = ballot.tree, ballot.winner
@@ -282,7 +283,7 @@ class _Maker(Drafting):
             spans=tuple(spans),
             kv_used=first + count,
             kv_capacity=self.position + 8 * number + 64,
-            **self._told(number, following),
+            **self._told(number, following, last=cut),
         )
 
     # -- small things --

@@ -105,13 +105,21 @@ class Drafting:
                 self.early[name] = round(late - start, 6)
                 yield Span(name, "ahead", start, late)
 
-    def _told(self, number: int, following: int) -> dict[str, Any]:
+    def _unasked(self, reason: str) -> None:
+        """What nobody asked for of what was drafted ahead."""
+        for name, spent in self.early.items():
+            self.fates.append(Ahead(name, 3, 0.625, False, 0.0, spent, reason))
+        self.early = {}
+
+    def _told(self, number: int, following: int, last: bool) -> dict[str, Any]:
         """What a length controller, drafts made ahead and a failed drafter leave behind."""
         told: dict[str, Any] = {}
         if self.uses.length != "fixed":
             told["length_reason"] = f"{following} stays: SYNTHETIC reason of round {number}"
             told["estimates"] = estimates(number)
             told["predicted_ms"] = round(9.0 + 0.25 * (number % 4), 6)
+        if last:
+            self._unasked("ended")
         told["ahead"], self.fates = tuple(self.fates), []
         notes = list[str]()
         if number in self.uses.switches:

@@ -16,6 +16,7 @@ __all__ = ["drafters_value", "lengths_value", "timeline_value"]
 
 Value = dict[str, Any]
 
+UNASKED = ("unused", "ended")
 LIVE_ROUNDS = 100
 LIVE_BARS = 40
 MOST_BEFORE = 600
@@ -127,16 +128,17 @@ def _bars(view: View, shown: tuple[RoundView, ...]) -> Value:
 
 def _fate(line: RoundView, later: RoundView | None, span: Span) -> str:
     """What became of drafting before its round's turn: `hit`, `miss`, or `open` where no round has
-    asked for it; nothing of any other stage.
+    asked for it, though a guess may have come true; nothing of any other stage.
 
     Drafting `ahead` was for the round after its own. Across requests nothing is guessed: what was
     drafted before its round began, for a text that is known, is a hit.
     """
     if span.name == "ahead":
-        asked = {entry.drafter: entry.hit for entry in (later.ahead if later else ())}
-        return {True: "hit", False: "miss", None: "open"}[asked.get(span.lane)]
+        told = [entry for entry in (later.ahead if later else ()) if entry.drafter == span.lane]
+        asked = [entry for entry in told if not entry.known and entry.reason not in UNASKED]
+        return ("hit" if asked[0].hit else "miss") if asked else "open"
     early = span.start_ms < line.begin_ms or span.name == "draft"
-    known = (entry.drafter for entry in line.ahead if not entry.outcomes)
+    known = (entry.drafter for entry in line.ahead if entry.known)
     return "hit" if early and span.lane in known else ""
 
 
@@ -153,23 +155,25 @@ def _ahead(lines: tuple[RoundView, ...]) -> Value:
         "misses": sum(not entry.hit for entry in entries),
         "saved": round(sum(entry.saved_ms for entry in entries), 3),
         "wasted": round(sum(entry.wasted_ms for entry in entries), 3),
-        "guessed": any(entry.outcomes for entry in entries),
+        "guessed": not all(entry.known for entry in entries),
     }
 
 
 def _round(frame: Frame) -> Value:
-    """The selected round's drafts made ahead, drafter by drafter."""
+    """The selected round's drafts made ahead, drafter by drafter (by slot), in their order."""
     completed = frame.detail.completed if frame.detail else None
     index = {name: str(i) for i, name in enumerate(frame.view.drafters)}
     return {
-        index.get(entry.drafter, "-1"): {
+        str(k): {
+            "d": index.get(entry.drafter, "-1"),
             "outcomes": entry.outcomes,
             "p": round(entry.probability, 4),
             "hit": entry.hit,
             "saved": round(entry.saved_ms, 3),
             "wasted": round(entry.wasted_ms, 3),
+            "why": entry.reason,
         }
-        for entry in (completed.ahead if completed else ())
+        for k, entry in enumerate(completed.ahead if completed else ())
     }
 
 

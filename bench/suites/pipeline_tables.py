@@ -1,7 +1,7 @@
 """The tables of the `pipeline` suite. Reads samples, runs nothing.
 
-Of a serial round the share f is drafting; of the drafts the share h was made beside a verification
-and came true: then no more than 1 / (1 - h f) can be gained.
+Of a serial round the share f is drafting; of the drafts the share h was made beside a verification,
+came true and was used: then no more than 1 / (1 - h f) can be gained.
 """
 
 from __future__ import annotations
@@ -114,9 +114,10 @@ def _comparison(lines: list[list[object]], live: int, dtype: str) -> str:
     heads = ("T", "work", "pipeline", "tokens/s", f"/ {SERIAL}", "h", "f", "bound", "of the bound")
     further = ("saved ms", "wasted ms", "on", "same texts")
     note = (
-        "f: drafting's share of a serial round; h: drafts made beside a verification that came "
-        "true; bound: 1 / (1 - h f). Saved and wasted milliseconds a round; on: share of the time "
-        "in rounds whose drafts were made ahead. Texts: as serial decoding's, block by block."
+        "f: drafting's share of a serial round; h: drafts that were made beside a verification, "
+        "came true and were used; bound: 1 / (1 - h f). Saved and wasted milliseconds a round; on: "
+        "share of the time in rounds whose drafts were made ahead. Texts: as serial decoding's, "
+        "block by block."
     )
     title = f"{live} live request{'s' if live > 1 else ''}, {dtype}"
     return table(title, (*heads, *further), lines, note)

@@ -61,8 +61,8 @@ class Draft:
     of `q`) that the children of `parent` were taken from. `logits`: (rows, V) float32, unprocessed.
     `utilities`: what the scores are the softmax of, if not `logits` (coupled drafts). `q`: (rows,
     V) float64, only where tokens were drawn. `passes`: the drafter's model passes, the catch-up's
-    included. `ahead`: it was begun during the last verification; time and passes are what was
-    missing.
+    included. `ahead`: how many passes made during the last verification it rests on; where there
+    are any, time and `passes` are what was missing.
     """
 
     token_ids: list[int] = field(default_factory=list)
@@ -76,7 +76,7 @@ class Draft:
     q: torch.Tensor | None = None
     timed: tuple[Timed, ...] = ()
     passes: int = 0
-    ahead: bool = False
+    ahead: int = 0
 
     def __len__(self) -> int:
         return len(self.token_ids)

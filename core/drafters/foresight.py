@@ -152,13 +152,15 @@ class Foresight:
         return self.seen[i].setdefault(name, Foreseen())
 
     def _go_on(self, name: str) -> bool:
-        """One pass further; False where there is nothing left to draft."""
-        members = [i for i in self._members[name] if self._of(i, name).outcomes]
-        sequences = [self._plans[i].sequence for i in members]
-        if not self._ssms[name].growing(sequences):
+        """One pass further for whose drafts want one; False where there is nothing left to draft.
+        So the k-th pass that drafted for a request is the k-th of each draft it was in."""
+        ssm, plans = self._ssms[name], self._plans
+        begun = [i for i in self._members[name] if name in self.seen[i]]
+        members = [i for i in begun if ssm.growing([plans[i].sequence])]
+        if not members:
             return False
         with self._pass(name, members):
-            self._ssms[name].go_on(sequences)
+            ssm.go_on([plans[i].sequence for i in members])
         return True
 
     @contextmanager

@@ -28,6 +28,11 @@ class Growth(Protocol):
     out: Draft
     places: dict[int, int]
 
+    @property
+    def passes(self) -> int:
+        """How many it has absorbed; each is a level of the tree."""
+        ...
+
     def absorb(self, logits: torch.Tensor) -> None:
         """Takes the frontier's logits (n, V) and moves the frontier on."""
         ...
@@ -60,6 +65,11 @@ class _Tree:
         self._utilities: list[torch.Tensor] = []
         self._q: list[torch.Tensor] = []
         self._num_rows = 0
+
+    @property
+    def passes(self) -> int:
+        """See Growth."""
+        return len(self._logits)
 
     def propose(self, logits: torch.Tensor, width: int) -> Proposals:
         """Children for the frontier; all of its nodes have one depth."""

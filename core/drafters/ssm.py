@@ -77,6 +77,7 @@ class SsmDrafter:
         fitting = {i: self.fitted(ask) for i, ask in enumerate(asks)}
         wanted = {i: ask for i, ask in fitting.items() if ask.worth_starting}
         begun = {i: grown for i, ask in wanted.items() if (grown := self._begun(ask)) is not None}
+        ahead = {i: min(grown.passes, len(wanted[i].shape)) for i, grown in begun.items()}
         fresh = {i: self._growth(ask) for i, ask in wanted.items() if i not in begun}
         if fresh:
             logits = self.catch_up([wanted[i] for i in fresh])
@@ -89,7 +90,7 @@ class SsmDrafter:
         drafts = [Draft()] * len(asks)
         for i, grown in (begun | fresh).items():
             timed = (catching_up, drafting) if i in fresh else (drafting,) * (passes[i] > 1)
-            drafts[i] = replace(grown.draft(), timed=timed, passes=passes[i], ahead=i in begun)
+            drafts[i] = replace(grown.draft(), timed=timed, passes=passes[i], ahead=ahead.get(i, 0))
         return drafts
 
     def commit(self, sequence: Sequence, draft: Draft | None, token_ids: tuple[int, ...]) -> None:

@@ -127,7 +127,10 @@ class Goodput:
         length = self._length
         if probed is not None:
             waited = self._crew.backoffs[probed.label].waited
-            reason += f"; {probed.label} is tried again, after {waited} rounds without it"
+            reason += (
+                f"; {probed.label} is tried again: {waited} rounds passed without it, "
+                "earlier runs' among them"
+            )
             length = max(length, min(PROBE_LENGTH, self._outlook.longest(1)))
         if self._crew.said:
             reason += f"; {self._crew.said}"

@@ -6,6 +6,7 @@ from core.length.bound import Step
 
 __all__ = ["moved", "ordinal", "plain", "rests"]
 
+SHOWN = 0.005  # tokens: less is shown as none
 WORDS = (
     "zeroth",
     "first",
@@ -45,6 +46,11 @@ def rests(length: int, step: Step | None, price: float) -> str:
     """`step` is the one that is not taken, None where no longer draft is possible."""
     if step is None:
         return f"{length} stays: no longer draft is possible"
+    if step.tokens < SHOWN:
+        return (
+            f"{length} stays: of late no draft was sure enough of its first {length} tokens for "
+            f"{_article(length + 1)} {ordinal(length + 1)} to be worth a try"
+        )
     return f"{length} stays: {_weighed(length + 1, 'would cost', 'bring', step, price)}"
 
 
@@ -56,8 +62,12 @@ def plain(before: int, price: float) -> str:
 
 def _weighed(number: int, costs: str, brings: str, step: Step, price: float) -> str:
     worth = step.tokens / price if price > 0 else 0.0
-    article = "an" if ordinal(number).startswith(("e", "8", "11", "18")) else "a"
     return (
-        f"{article} {ordinal(number)} step {costs} {step.ms:.1f} ms and {brings} up to "
-        f"{step.tokens:.2f} tokens, worth {worth:.1f} ms at {price * 1000:.0f} tokens a second"
+        f"where the drafter is surest, {_article(number)} {ordinal(number)} step {costs} "
+        f"{step.ms:.1f} ms and {brings} {step.tokens:.2f} tokens, worth {worth:.1f} ms at "
+        f"{price * 1000:.0f} tokens a second"
     )
+
+
+def _article(number: int) -> str:
+    return "an" if ordinal(number).startswith(("e", "8", "11", "18")) else "a"

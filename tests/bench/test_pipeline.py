@@ -143,6 +143,19 @@ def test_rounds_are_summed_but_for_the_first() -> None:
     assert watch.token_ids == [7, 7, 7]
 
 
+def test_what_was_made_for_a_round_that_never_came_is_wasted_and_was_wanted_by_none() -> None:
+    watch = _Watch()
+    hit = Ahead("a", 2, 0.7, hit=True, saved_ms=2.0, wasted_ms=0.5)
+    unused = Ahead("b", 2, 0.7, hit=False, saved_ms=0.0, wasted_ms=1.5, reason="unused")
+    last = Ahead("a", 2, 0.7, hit=False, saved_ms=0.0, wasted_ms=4.0, reason="ended")
+    watch.completed(completed(0, 20.0))
+    watch.completed(completed(1, 30.0, hit, unused))
+    watch.completed(completed(2, 45.0, last))
+    found = {name: watch.sums[name] for name in ("drafts", "hits", "saved_ms", "wasted_ms")}
+    assert found == {"drafts": 2, "hits": 1, "saved_ms": 2.0, "wasted_ms": 6.0}
+    assert watch.sums["on_ms"] == 10.0
+
+
 def test_share_hits_and_bound() -> None:
     """Half of a serial round is drafting and 4 of 5 drafts are hits: at most 1 / (1 - 0.4)."""
     serial = {"tokens": 10, "seconds": 1.0, "digest": "a", "draft_ms": 50.0, "round_ms": 100.0}

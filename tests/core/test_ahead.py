@@ -107,6 +107,18 @@ def test_the_same_drafter_guesses_right_always() -> None:
     assert len(hits) > 5 and all(hits[:-1])
 
 
+@pytest.mark.parametrize("draft", ["coupled", "topk"])
+def test_under_match_it_foretells_the_draw_itself(draft: str) -> None:
+    """An SSM that is the LLM shares its noise too: by the distribution alone it would be right
+    about six times in ten. Wrong are guesses that are made where the right one has no room."""
+    hits: list[bool] = []
+    for seed in range(3):
+        sampling = SamplingParams(40, temperature=0.8, seed=seed)
+        events = run(engine_ahead(count=1), sampling, draft=draft, verify="match")
+        hits += [one.hit for event in rounds(events) for one in event.ahead if one.outcomes]
+    assert len(hits) > 30 and sum(hits) > 0.9 * len(hits)
+
+
 def test_a_row_keeps_nothing_of_wrong_guesses() -> None:
     engine = engine_ahead()
     config = SpeculationConfig(**TREE, pipeline="ahead")

@@ -15,6 +15,7 @@ from core.drafters.foresight import Done
 from core.events import Event, RoundCompleted, RunCompleted
 from core.models.language_model import Feed
 from core.pipeline import ALONE, Lane, Pools
+from core.turn import Live
 from core.worker import Worker
 from tests.core.engines import GREEDY, WARM, engine_of, ids_of_events, open_rows, tables
 from tests.fakes import TableModel, loaded_tables, random_table
@@ -91,6 +92,33 @@ def test_groups_take_turns() -> None:
     first = [event for event in rounds(events) if not event.ahead]
     assert {runs.index(event.run_id) for event in first} == {0, 1}
     assert [event.round for event in first] == [0, 0]
+
+
+def test_drafting_pauses_while_the_pool_holds_as_many_as_a_pass_takes() -> None:
+    """Also where many join at once: nobody is drafted for whom the next pass has no place."""
+    engine = engine_of(*tables())
+    long = SamplingParams(30, seed=1)
+
+    def joined(count: int) -> list[Live]:
+        asked = requests(count, long, pipeline="across")
+        live = [engine.admit(engine.prepare(each)) for each in asked]
+        for one in live:
+            list(engine.prefill(one))
+        return live
+
+    live, waiting = joined(2), []
+    for joining in (0, 0, 5, 0, 0, 0):
+        live += joined(joining)
+        list(engine.round(live))
+        waiting.append(len(engine._pools._drafted))
+    assert waiting == [1, 1, 4, 3, 4, 3]
+    for gone in live[2:]:
+        engine.release(gone)
+    for _ in range(3):
+        list(engine.round(live[:2]))
+        assert len(engine._pools._drafted) == 1
+    for one in live[:2]:
+        engine.release(one)
 
 
 def test_a_single_request_is_decoded_as_in_the_plain_loop() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import typing
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from core.events import (
 )
 from storage import RunQuery, RunStore
 from tests.storage.strategies import runs
-from tests.synthetic import DRAFTERS, ENDINGS, HOSTILE_TEXTS, synthetic_run
+from tests.synthetic import DRAFTERS, ENDINGS, HOSTILE_TEXTS, Mechanisms, synthetic_run
 
 NUMBERS = count()
 
@@ -135,6 +136,25 @@ def test_a_run_comes_back_from_a_store_opened_later(path: Path, keep: Any) -> No
     with RunStore(path) as store:
         assert list(store.events("synthetic-0")) == events
         assert store.runs(RunQuery()).total == 1
+
+
+def test_what_came_of_drafting_ahead_reads_back_from_before_it_had_reasons(
+    path: Path, keep: Any, sql: Any
+) -> None:
+    events = synthetic_run(8, seed=5, mechanisms=Mechanisms(pipeline="ahead"))
+    with RunStore(path) as store:
+        keep(store, events)
+    for number, text in sql("SELECT rowid, ahead_json FROM rounds"):
+        older = json.dumps([entry[:6] for entry in json.loads(text)])
+        sql("UPDATE rounds SET ahead_json = ? WHERE rowid = ?", older, number)
+    wanted = [
+        replace(e, ahead=tuple(replace(one, reason="") for one in e.ahead))
+        if isinstance(e, RoundCompleted)
+        else e
+        for e in events
+    ]
+    with RunStore(path) as store:
+        assert list(store.events("synthetic-5")) == wanted != events
 
 
 def test_closing_writes_what_waits(path: Path) -> None:

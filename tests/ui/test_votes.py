@@ -196,6 +196,28 @@ def test_sums_of_drafting_ahead_are_those_of_the_events(pipeline: str) -> None:
     assert value["pipeline"] == pipeline
 
 
+@pytest.mark.parametrize("pipeline", ["ahead", "auto"])
+def test_all_work_made_ahead_is_saved_or_wasted(pipeline: str) -> None:
+    """In SYNTHETIC runs none of it outlasts the pass, so that nothing had to be waited for."""
+    events = pipelined(pipeline)
+    sums = shown(events, 3)["timeline"]["ahead"]
+    spans = [s for e in of_rounds(events) for s in e.spans if s.name == "ahead"]
+    worked = sum(span.end_ms - span.start_ms for span in spans)
+    assert sums["saved"] + sums["wasted"] == pytest.approx(worked, abs=2e-3)
+
+
+def test_a_round_says_why_a_guess_missed() -> None:
+    events = pipelined("ahead")
+    reasons = set()
+    for event in of_rounds(events):
+        own = shown(events, event.round)["timeline"]["round"]
+        assert [(one["d"], one["why"], one["hit"]) for one in own.values()] == [
+            (str(DRAFTERS.index(one.drafter)), one.reason, one.hit) for one in event.ahead
+        ]
+        reasons |= {one.reason for one in event.ahead}
+    assert reasons == {"", "wrong", "unused", "ended"}
+
+
 def test_the_overlap_is_that_of_the_runs_figures() -> None:
     for pipeline in ("off", "across", "ahead"):
         events = pipelined(pipeline)
@@ -218,7 +240,12 @@ def test_drafting_ahead_is_a_hit_or_a_miss_as_the_next_round_tells() -> None:
     for pipeline in ("ahead", "auto"):
         events = pipelined(pipeline)
         bars = shown(events, 3)["timeline"]["bars"]
-        asked = {(e.round, a.drafter): a.hit for e in of_rounds(events) for a in e.ahead}
+        asked = {
+            (e.round, a.drafter): a.hit
+            for e in of_rounds(events)
+            for a in e.ahead
+            if a.reason not in ("unused", "ended")
+        }
         for event in of_rounds(events):
             for k, span in enumerate(event.spans):
                 fate = bars[str(event.round)][str(k)]["a"]

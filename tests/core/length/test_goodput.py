@@ -169,8 +169,8 @@ def test_a_move_is_told_with_its_numbers() -> None:
     moves = [c for c in found("cheap").choices if " -> " in c.reason]
     assert moves
     pattern = (
-        r"^\d+ -> \d+: an? \w+ step costs \d+\.\d ms and brings up to \d+\.\d\d tokens, "
-        r"worth \d+\.\d ms at \d+ tokens a second"
+        r"^\d+ -> \d+: where the drafter is surest, an? \w+ step costs \d+\.\d ms and brings "
+        r"\d+\.\d\d tokens, worth \d+\.\d ms at \d+ tokens a second"
     )
     assert all(re.match(pattern, choice.reason) for choice in moves)
     up = next(c.reason for c in moves)

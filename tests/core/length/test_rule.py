@@ -122,12 +122,18 @@ def test_an_outlier_counts_as_four_rounds() -> None:
 def test_sentences() -> None:
     step = Step(1.9, 0.41)
     assert reasons.moved(4, 5, step, 0.18) == (
-        "4 -> 5: a fifth step costs 1.9 ms and brings up to 0.41 tokens, "
+        "4 -> 5: where the drafter is surest, a fifth step costs 1.9 ms and brings 0.41 tokens, "
         "worth 2.3 ms at 180 tokens a second"
     )
-    assert reasons.moved(9, 7, step, 0.18).startswith("9 -> 7: an eighth step costs 1.9 ms")
+    assert ": where the drafter is surest, an eighth step costs 1.9 ms" in reasons.moved(
+        9, 7, step, 0.18
+    )
     assert reasons.rests(4, step, 0.18).startswith(
-        "4 stays: a fifth step would cost 1.9 ms and bring"
+        "4 stays: where the drafter is surest, a fifth step would cost 1.9 ms and bring 0.41"
+    )
+    assert reasons.rests(4, Step(1.9, 0.0), 0.18) == (
+        "4 stays: of late no draft was sure enough of its first 4 tokens for a fifth to be worth a "
+        "try"
     )
     assert reasons.rests(4, None, 0.18) == "4 stays: no longer draft is possible"
     assert reasons.plain(3, 0.18).startswith("3 -> 0: no draft beats plain decoding at 180 tokens")

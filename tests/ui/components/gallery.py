@@ -59,6 +59,7 @@ def scenes() -> dict[str, Callable[[], dict[str, Any]]]:
         "dial": lambda: values_at(minions_run("vote_tree"), 11),
         "pool": lambda: values_at(minions_run("log_pool"), 11),
         "ahead": lambda: values_at(pipelined("ahead"), 4),
+        "ahead-end": lambda: values_at(pipelined("ahead"), 19),
         "across": lambda: values_at(pipelined("across"), 4),
         "plain": lambda: values_at(synthetic_run(rounds=5, seed=1, drafters=()), 2),
         "feeds": lambda: only_line_feeds(values_at(run, 4)),

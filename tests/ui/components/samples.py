@@ -202,7 +202,7 @@ def _hostile_timeline() -> dict[str, Any]:
         "overlap": 0.5,
         "ahead": {"hits": 1, "misses": 0, "guessed": True, **came},
         "hits": {"0": {"hits": 1, "misses": 0, **came}},
-        "round": {"0": {"outcomes": 2, "p": 0.5, "hit": True, **came}},
+        "round": {"0": {"d": "0", "outcomes": 2, "p": 0.5, "hit": True, "why": "", **came}},
         "rounds": {"0": {"ms": 1.0, "p": 2.0}},
         "sel": 0,
     }

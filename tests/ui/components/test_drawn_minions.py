@@ -158,6 +158,25 @@ def test_saved_and_wasted_time_stand_round_by_round(show: Show) -> None:
     assert drawn == pytest.approx([scale * time for time in told], abs=0.2)
 
 
+def test_each_drafter_s_work_ahead_is_told_with_why_it_was_for_nothing(show: Show) -> None:
+    value = scenes()["ahead-end"]()["timeline"]
+    told = show("ahead-end").locator("#picture-timeline .ss-ahead-round").text_content()
+    parts = told.removeprefix("Round 20: ").split("; ")
+    says = {
+        "": "hit, ",
+        "wrong": "miss, nothing saved",
+        "unused": "right, but the round did not use its draft",
+        "ended": "drafted for a next round, but the text ended",
+    }
+    own = value["round"].values()
+    assert {"unused", "ended"} <= {one["why"] for one in own}
+    for part, one in zip(parts, own, strict=True):
+        name = value["drafters"][one["d"]]["name"]
+        assert part.startswith(f"{name} {says[one['why']]}")
+        wasted = re.search(r"([\d.]+) ms wasted \(3 guesses, together 6", part)
+        assert wasted and float(wasted[1]) == pytest.approx(one["wasted"], abs=0.051)
+
+
 def test_drafting_across_requests_is_told_without_guesses(show: Show) -> None:
     value = scenes()["across"]()["timeline"]
     panel = show("across").locator("#picture-timeline")

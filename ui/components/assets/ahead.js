@@ -10,8 +10,10 @@ import { ms, percent, plural, prose, roundName, fixed } from "./text.js";
 export const MARKS = { hit: "✓", miss: "✗" };
 
 const KEY = [["hit", `${MARKS.hit} a hit`], ["miss", `${MARKS.miss} a miss`], ["open", "not asked for"]];
-const WHAT = "A hit: the LLM wrote one of the continuations that a drafter had prepared for, so its draft was ready at once. After a miss it drafts again, and the work ahead was for nothing.";
+const WHAT = "A hit: the LLM wrote one of the continuations that a drafter had prepared for, and its draft was used at once. A miss: the LLM wrote something else, or no round asked for the draft, and the work ahead was for nothing.";
 const ALONE = "No other request ran beside this one: while the LLM verified it, there was none to draft for.";
+
+const MISSED = { wrong: "miss, nothing saved", unused: "right, but the round did not use its draft", ended: "drafted for a next round, but the text ended" };
 
 export function createAhead(panel) {
   const said = (name) => h("p", { class: `ss-ahead-said ss-ahead-${name}` });
@@ -56,12 +58,13 @@ function sums(value) {
 
 function ofRound(value) {
   const who = byKey(value);
-  const own = entries(value.round).map(([key, entry]) => {
-    const name = who.get(key)?.name ?? "somebody";
-    if (!entry.outcomes) return `${name} ${ms(entry.saved)} hidden`;
-    const outcome = entry.hit ? `hit, ${ms(entry.saved)} saved` : "miss, nothing saved";
+  const own = entries(value.round).map(([, entry]) => {
+    const name = who.get(entry.d)?.name ?? "somebody";
+    if (entry.hit && !entry.outcomes) return `${name} ${ms(entry.saved)} hidden`;
+    const outcome = entry.hit ? `hit, ${ms(entry.saved)} saved` : MISSED[entry.why] ?? MISSED.wrong;
     const spent = entry.wasted > 0 ? `, ${ms(entry.wasted)} wasted` : "";
-    return `${name} ${outcome}${spent} (${many(entry.outcomes, "guess")}, together ${percent(entry.p)})`;
+    const guessed = entry.outcomes ? `${many(entry.outcomes, "guess")}, together ${percent(entry.p)}` : "no guess was made in time";
+    return `${name} ${outcome}${spent} (${guessed})`;
   });
   return own.length ? prose(`${roundName(value.sel)}: ${own.join("; ")}.`) : "";
 }

@@ -1,0 +1,263 @@
+"""What is told of drafting ahead: a hit is a draft that was used, and every millisecond of work
+made ahead is saved, waited for or wasted.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+
+from core import Engine, Request, SamplingParams, SpeculationConfig
+from core.ahead import ended, judged, made
+from core.costs import Costs
+from core.drafters.base import Draft
+from core.drafters.foresight import Foreseen
+from core.events import Ahead, Drafted, Event, RoundCompleted
+from core.length.base import Choice
+from core.length.fixed import Fixed
+from core.models.language_model import Feed
+from core.pipeline import Job, Lane
+from core.sequence import Timed
+from core.turn import Live, Made, Turn
+from tests.core.engines import ids_of_events, tables
+from tests.fakes import TableModel, loaded_tables, random_table
+from tests.lanes import Looks
+
+TREE: dict[str, Any] = {
+    "expansion": (2, 1),
+    "speculation_length": 4,
+    "max_tree_nodes": 24,
+    "pipeline": "ahead",
+}
+LONG = SamplingParams(40, seed=1)
+WARM = SamplingParams(40, temperature=0.8, seed=1)
+
+
+class Hiding(TableModel):
+    """An LLM within whose pass the jobs are done, so that it hides all of them."""
+
+    def __init__(self) -> None:
+        super().__init__("llm", 8, random_table(8, 1, sharpness=2.5), 64)
+        self.jobs: list[Job] = []
+
+    def forward(self, feeds: Sequence[Feed]) -> list[torch.Tensor]:
+        jobs, self.jobs = self.jobs, []
+        for job in jobs:
+            job(Looks(99))
+        return super().forward(feeds)
+
+
+class HidingLane(Lane):
+    def __init__(self, llm: Hiding) -> None:
+        super().__init__()
+        self._llm = llm
+
+    @contextmanager
+    def beside(self, jobs: Sequence[Job]) -> Iterator[None]:
+        self._llm.jobs = list(jobs)
+        yield
+
+
+def engine_hiding(count: int = 2) -> Engine:
+    llm = Hiding()
+    engine = Engine(loaded_tables(llm, tables(count)[1]))
+    engine._lane = HidingLane(llm)
+    return engine
+
+
+def run(engine: Engine, sampling: SamplingParams = LONG, **fields: Any) -> list[Event]:
+    config = SpeculationConfig(**{**TREE, **fields})
+    return list(engine.generate(Request("w1 w2 w3", sampling, config)))
+
+
+def rounds(events: Sequence[Event]) -> list[RoundCompleted]:
+    return [event for event in events if isinstance(event, RoundCompleted)]
+
+
+def told(events: Sequence[Event]) -> list[Ahead]:
+    return [one for event in rounds(events) for one in event.ahead]
+
+
+def worked(events: Sequence[Event]) -> dict[tuple[int, str], float]:
+    """Milliseconds of work made ahead, by the round it was made in and drafter."""
+    found: dict[tuple[int, str], float] = defaultdict(float)
+    for event in rounds(events):
+        for span in event.spans:
+            if span.name == "ahead":
+                found[event.round, span.lane] += span.end_ms - span.start_ms
+    return found
+
+
+def accounted(events: Sequence[Event]) -> dict[tuple[int, str], float]:
+    """What is told of it; only in the last round of what was made in that round."""
+    return {
+        (e.round - (one.reason != "ended"), one.drafter): one.saved_ms + one.wasted_ms
+        for e in rounds(events)
+        for one in e.ahead
+        if not one.known
+    }
+
+
+def changing(monkeypatch: pytest.MonkeyPatch, *choices: Choice) -> None:
+    """`fixed` takes these in turn. It is asked twice a round: for the event and by the round."""
+    turns = itertools.cycle([one for one in choices for _ in range(2)])
+    monkeypatch.setattr(Fixed, "choose", lambda _: next(turns))
+
+
+FULL = Choice(4)
+
+
+@pytest.mark.parametrize("sampling", [LONG, WARM], ids=["greedy", "match"])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"draft": "best_first"},
+        {"combine": "vote", "expansion": (1,), "length": "trend"},
+        {"length": "goodput"},
+        {"length": "confidence", "drafters": ("all", "ngram")},
+    ],
+    ids=str,
+)
+def test_saved_and_wasted_are_all_that_was_made_ahead(
+    sampling: SamplingParams, fields: dict[str, Any]
+) -> None:
+    if fields.get("draft") == "best_first" and not sampling.greedy:
+        fields = {**fields, "verify": "match"}
+    events = run(engine_hiding(), sampling, **fields)
+    assert accounted(events) == pytest.approx(worked(events))
+    assert any(one.hit and one.wasted_ms for one in told(events))
+
+
+@pytest.mark.parametrize(
+    "choices",
+    [
+        (FULL, Choice(0)),
+        (FULL, Choice(4, drafters=frozenset({"ssm-2"}))),
+        (FULL, Choice(1)),
+        (FULL, FULL, Choice(2), Choice(0), Choice(3)),
+    ],
+    ids=["none", "one left out", "shorter", "mixed"],
+)
+def test_a_hit_is_a_draft_that_was_used(
+    choices: tuple[Choice, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = ids_of_events(run(engine_hiding(), drafters=()))
+    changing(monkeypatch, *choices)
+    events = run(engine_hiding())
+    assert ids_of_events(events) == plain
+    drafts = {e.round: e.drafts for e in events if isinstance(e, Drafted)}
+    for event in rounds(events):
+        drafted = {one.drafter for one in drafts[event.round] if one.token_ids}
+        early = {one.drafter for one in drafts[event.round] if one.drafted_ahead}
+        assert early == {one.drafter for one in event.ahead if one.hit} <= drafted
+        for one in event.ahead:
+            assert one.saved_ms == 0 or one.hit
+            assert one.hit == (one.reason == "")
+    assert accounted(events) == pytest.approx(worked(events))
+    assert any(one.hit for one in told(events)) or Choice(0) in choices
+    unused = [one for one in told(events) if one.reason == "unused"]
+    assert unused or Choice(1) in choices
+
+
+def test_of_a_draft_cut_shorter_only_what_is_left_is_saved(monkeypatch: pytest.MonkeyPatch) -> None:
+    changing(monkeypatch, FULL, Choice(1))
+    events = run(engine_hiding(count=1))
+    made = [[s for s in e.spans if s.name == "ahead"] for e in rounds(events)]
+    cut = [e for e in rounds(events) if e.speculation_length == 1 and any(o.hit for o in e.ahead)]
+    assert len(cut) > 2
+    for event in cut:
+        looked, first, *others = made[event.round - 1]
+        assert len(others) >= 2
+        assert event.ahead[0].saved_ms == pytest.approx(first.end_ms - first.start_ms)
+
+
+def test_what_was_made_ahead_is_told_when_requests_begin_to_take_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`auto` may change from the one to the other as soon as another request joins."""
+    modes = itertools.chain(["ahead"] * 4, itertools.repeat("across"))
+
+    def modes_of(live: Sequence[Live], costs: Costs) -> dict[str, str]:
+        return dict.fromkeys([one.sequence.run_id for one in live], next(modes))
+
+    monkeypatch.setattr("core.engine.modes_of", modes_of)
+    config = SpeculationConfig(**{**TREE, "pipeline": "auto"})
+    asked = [Request(text, LONG, config) for text in ("w1 w2", "w4")]
+    events = list(engine_hiding().generate_many(asked))
+    for name in dict.fromkeys(event.run_id for event in events):
+        own = [event for event in events if event.run_id == name]
+        assert len(worked(own)) > 4
+        assert accounted(own) == pytest.approx(worked(own))
+    both = [e.ahead for e in rounds(events) if len({o.known for o in e.ahead}) == 2]
+    assert len(both) == 1, "one of them was drafted beside the other's pass"
+
+
+def test_a_neighbours_longer_draft_is_not_ones_own_work() -> None:
+    configs = [SpeculationConfig(**{**TREE, "speculation_length": length}) for length in (1, 4)]
+    asked = [Request("w1 w2", LONG, config) for config in configs]
+    events = list(engine_hiding(count=1).generate_many(asked))
+    runs = dict.fromkeys(event.run_id for event in events)
+    short, long = [[e for e in rounds(events) if e.run_id == run] for run in runs]
+    passes = [[sum(s.name == "ahead" for s in e.spans) for e in run] for run in (short, long)]
+    assert max(passes[0]) == 2 < 5 == max(passes[1])  # a look, and a pass for each step
+    assert accounted(short) == pytest.approx(worked(short))
+    assert accounted(long) == pytest.approx(worked(long))
+
+
+def test_what_is_made_in_the_last_round_is_wasted() -> None:
+    events = run(engine_hiding(count=1), SamplingParams(30, seed=1, stop=("w",)))
+    assert len(rounds(events)) == 1
+    (one,) = told(events)
+    assert (one.hit, one.saved_ms, one.reason) == (False, 0.0, "ended")
+    assert {(0, one.drafter): one.wasted_ms} == pytest.approx(worked(events))
+    assert one.outcomes > 0
+
+
+# -- the reckoning alone --
+
+SEEN = Foreseen(
+    outcomes={(3, 5): 0.5, (4,): 0.25},
+    looked=[Timed("same", "ahead", 1.0, 1.5)],
+    drafted=[Timed("same", "ahead", 2.0, 2.25), Timed("same", "ahead", 3.0, 4.0)],
+)
+PASS = Timed("llm", "forward", 0.5, 3.25)
+
+
+def turn_of(committed: tuple[int, ...], drafts: dict[int, Draft]) -> Turn:
+    engine = engine_hiding()
+    live = engine.admit(engine.prepare(Request("w1 w2 w3", LONG, SpeculationConfig(**TREE))))
+    return Turn(live, FULL, 2, drafts, made=Made({"same": SEEN}, (PASS,), committed))
+
+
+@pytest.mark.parametrize(
+    ("committed", "drafts", "saved", "wasted", "reason"),
+    [
+        ((3, 5), {0: Draft([1], ahead=2)}, 500.0, 500.0, ""),
+        ((4,), {0: Draft([1], ahead=1)}, 250.0, 1500.0, ""),
+        ((3,), {0: Draft([1])}, 0.0, 1750.0, "wrong"),
+        ((4,), {0: Draft([1])}, 0.0, 1750.0, "unused"),
+        ((4,), {1: Draft([1], ahead=2)}, 0.0, 1750.0, "unused"),
+        ((4,), {}, 0.0, 1750.0, "unused"),
+    ],
+)
+def test_a_round_judges_what_was_made_for_it(
+    committed: tuple[int, ...], drafts: dict[int, Draft], saved: float, wasted: float, reason: str
+) -> None:
+    (one,) = judged(turn_of(committed, drafts))
+    assert one == Ahead("same", 2, 0.75, not reason, saved, wasted, reason)
+
+
+def test_where_nothing_was_made_nothing_is_told() -> None:
+    turn = turn_of((4,), {})
+    assert made(turn, (4,)) is None
+    assert ended(turn, None) == ()
+    assert ended(turn, turn.made)[0].wasted_ms == 1750.0
+    turn.made = None
+    assert judged(turn) == ()
