@@ -9,8 +9,10 @@ from typing import Any
 from bench.prompts import Prompt
 from core.config import Request, SamplingParams, SpeculationConfig
 from core.engine import Engine
-from core.events import RoundCompleted, RunStarted
+from core.errors import EngineError
+from core.events import Event, RoundCompleted, RunStarted
 from core.outcome import Outcome
+from core.turn import WITHOUT_IT
 
 __all__ = ["Case", "count_tokens", "decode", "request"]
 
@@ -49,8 +51,16 @@ def decode(
             if isinstance(event, RunStarted):  # they start in the order of the requests
                 found[event.run_id] = Outcome()
             found[event.run_id].observe(event)
+            _sound(event)
         outcomes += [outcome.to_plain() for outcome in found.values()]
     return outcomes
+
+
+def _sound(event: Event) -> None:
+    """Raises EngineError where a drafter was lost: its run would prove and measure another's."""
+    for note in event.notes if isinstance(event, RoundCompleted) else ():
+        if note.endswith(WITHOUT_IT):
+            raise EngineError(note)
 
 
 def count_tokens(engine: Engine, case: Case, speculation: SpeculationConfig) -> int:

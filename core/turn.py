@@ -24,8 +24,9 @@ from core.tree import TokenTree
 from core.verify import Verdict
 from core.weights import Weights
 
-__all__ = ["Live", "Made", "Turn", "outcome_of", "reward"]
+__all__ = ["WITHOUT_IT", "Live", "Made", "Turn", "outcome_of", "reward"]
 
+WITHOUT_IT = "the run goes on without it"
 KEEPS_ALL = ("mss", "traversal")
 
 
@@ -66,7 +67,7 @@ class Live:
         self.lost.add(index)
         self.opened.discard(index)
         said = error if isinstance(error, DrafterError) else DrafterError(drafter.name, error)
-        self.notes.append(f"{said}; the run goes on without it")
+        self.notes.append(f"{said}; {WITHOUT_IT}")
         with contextlib.suppress(*DRAFTER_FAULTS):  # it may be past closing anything
             drafter.close(self.sequence)
 

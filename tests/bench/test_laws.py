@@ -22,6 +22,7 @@ from bench.theirs import Theirs
 from core import engine
 from core.choices import PIPELINES
 from core.config import COMBINES, DRAFTS, LENGTHS, PRESETS, WEIGHTS, SpeculationConfig
+from core.errors import EngineError
 from core.models.loading import LoadedModels
 from core.tree import ROOT
 from core.verify import Case as Verification
@@ -221,3 +222,16 @@ def test_transformers_own_text_is_the_reference() -> None:
     for i, token_id in enumerate(new):
         whole = theirs.module(theirs.module.dummy_inputs["input_ids"].new_tensor([ids + new[:i]]))
         assert int(whole.logits[0, -1].argmax()) == token_id
+
+
+@pytest.mark.loses_drafters
+def test_a_run_that_lost_a_drafter_proves_nothing(
+    family: LoadedModels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: object, asks: object) -> None:
+        raise RuntimeError("the device went away")
+
+    monkeypatch.setattr("core.drafters.ssm.SsmDrafter.draft", fail)
+    case = Case(load_prompts()[0], 0, 4, 0.0)
+    with pytest.raises(EngineError, match="the device went away.*goes on without it"):
+        decode(engine.Engine(family, "thread"), [case], SpeculationConfig())

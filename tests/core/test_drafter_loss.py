@@ -15,6 +15,7 @@ from core.worker import Worker
 from tests.core.engines import ids_of_events
 from tests.fakes import TableModel, loaded_tables, random_table
 
+pytestmark = pytest.mark.loses_drafters
 VOCAB = 8
 PROMPT = "w3 w1 w4"
 COMBINES = ("union", "vote", "vote_tree", "log_pool")

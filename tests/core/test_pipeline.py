@@ -211,6 +211,7 @@ def test_a_worker_cancels_one_of_several() -> None:
     assert not drafting_threads()
 
 
+@pytest.mark.loses_drafters
 def test_a_drafter_that_dies_beside_a_pass_costs_no_text() -> None:
     llm, ssms = tables()
     broken = ssms[1]

@@ -17,8 +17,8 @@ from core.noise import Key
 __all__ = ["KeyAskedTwiceError", "WalkNoise", "every_walk"]
 
 
-class KeyAskedTwiceError(AssertionError):
-    """Two decisions would share one piece of randomness."""
+class KeyAskedTwiceError(Exception):
+    """Two decisions would share one piece of randomness; no drafter is forgiven that."""
 
 
 class WalkNoise:

@@ -174,7 +174,7 @@ def test_a_move_is_told_with_its_numbers() -> None:
     )
     assert all(re.match(pattern, choice.reason) for choice in moves)
     up = next(c.reason for c in moves)
-    assert up.startswith(f"4 -> {moves[0].length}: a")
+    assert up.startswith(f"4 -> {moves[0].length}: where")
 
 
 def test_asking_twice_changes_nothing() -> None:
