@@ -115,6 +115,7 @@ def test_a_vote_is_told_with_its_numbers() -> None:
             told += 1
             assert (moved[1] == "rises") == (after > before)
             assert (moved[2], moved[3]) == (f"{before:.2f}", f"{after:.2f}")
+            assert sentence.endswith(f"to {after:.2f}, after all are rescaled to mean 1.")
             assert ("above the running mean" in sentence) == (moved[1] == "rises")
     assert told > 10
 
@@ -148,6 +149,32 @@ def test_the_dial_and_the_pool_are_told() -> None:
     assert "of the prompt" not in sentence
     assert "foretold the prompt" in vote_sentence(*seen(run("vote_tree"), 0))
     assert "drafted one tree of" in vote_sentence(*seen(run("log_pool"), 2))
+
+
+def test_whose_weight_moved_is_told_as_two_digits_show_it() -> None:
+    events = run("vote_tree")
+    view, detail = seen(events, 4)
+    assert detail.combined
+    a, b, c = DRAFTERS
+
+    def told(before: tuple[float, ...], after: tuple[float, ...]) -> str:
+        names = dict(zip(DRAFTERS, before, strict=True)), dict(zip(DRAFTERS, after, strict=True))
+        rounds = tuple(
+            replace(line, weights=names[0]) if line.number == 3 else line for line in view.rounds
+        )
+        assert detail.combined
+        now = replace(detail, combined=replace(detail.combined, weights=names[1]))
+        sentence = vote_sentence(replace(view, rounds=rounds), now)
+        return sentence.split("since the round before, ")[1]
+
+    assert told((0.0, 0.0, 3.0), (0.0, 0.0, 3.0)) == f"no weight moved: {c} has nearly all of it."
+    assert told((1.0, 1.0, 1.0), (1.001, 1.002, 0.997)) == "no weight moved by as much as 0.01."
+    assert told((1.0, 1.0, 1.0), (1.0, 1.5, 0.5)) == (
+        f"the weight of {b} rises from 1.00 to 1.50, the largest change."
+    )
+    assert told((0.0, 1.5, 1.5), (0.0, 1.49, 1.5)).startswith(f"the weight of {b} ")
+    only = told((1.004, 0.0, 2.0), (1.006, 0.001, 1.999))
+    assert only == f"the weight of {a} rises from 1.00 to 1.01."
 
 
 # -- lengths, drafting ahead, notes --

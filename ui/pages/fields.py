@@ -50,7 +50,7 @@ MEANINGS = {
     "combine": "Drafts to one tree: all of them (union), a vote for one, its dial, or a pool.",
     "weights": "Whose word counts: by how well an SSM foretold the text, or by votes won.",
     "vote_nodes": "Nodes that vote_tree keeps: few is close to a vote, all is the union.",
-    "eta": "How far a won vote moves a weight: 0.1 multiplies or divides it by 1.1.",
+    "eta": "A won vote multiplies or divides a weight by 1 + eta; then all are rescaled to mean 1.",
     "weight_bounds": "Lowest and highest weight of an SSM; their mean is 1.",
     "length": "Who decides how far to draft: you (fixed), or a rule that measures or stops.",
     "speculation_length": "Tokens drafted ahead in a round (trend: in the first); 0 is plain.",
