@@ -18,6 +18,7 @@ export function createAhead(panel) {
   const chart = (make) => make(panel, { select: (round) => panel.select(round) });
   const parts = { sums: said("sums"), round: said("round"), what: said("what"), predicted: said("predicted") };
   const charts = { hits: chart(upDownChart), predicted: chart(lineChart) };
+  charts.predicted.node.classList.add("ss-ahead-times");
   const key = h("p", { class: "ss-ahead-key" }, "Drafting ahead, beside the LLM pass:", KEY.map(([fate, words]) => h("span", {}, h("span", { class: "ss-ahead-swatch", "data-fate": fate }), words)));
   panel.body.append(h("div", { class: "ss-ahead" }, key, parts.sums, parts.round, parts.what, charts.hits.node, parts.predicted, charts.predicted.node));
   return {
