@@ -287,8 +287,37 @@ def test_many_notes_do_not_flood_the_notice() -> None:
     frame = Frame(view=reduce_all(events), known=len(events), run_id="x", at_end=True)
     told = [line.text for line in run_lines(frame) if "note" in line.text]
     assert told == [
-        "Round 9: note 8.",
-        "Round 8: note 7.",
-        "Round 7: note 6.",
         "6 earlier notes not shown here.",
+        "Round 7: note 6.",
+        "Round 8: note 7.",
+        "Round 9: note 8.",
     ]
+
+
+def test_what_auto_found_is_told_in_order_and_as_what_the_run_goes_on_with() -> None:
+    notes = {
+        3: "drafting ahead takes 21.6 ms a round, 10.6 without: off",
+        7: "drafting ahead takes 7.0 ms a round, 10.2 without: on",
+    }
+    events = [
+        replace(event, notes=(notes[event.round],))
+        if isinstance(event, RoundCompleted) and event.round in notes
+        else event
+        for event in synthetic_run(9, mechanisms=Mechanisms(pipeline="auto"))
+    ]
+    frame = Frame(view=reduce_all(events), known=len(events), run_id="x", at_end=True)
+    told = [line.text for line in run_lines(frame) if "trial" in line.text]
+    words = "a trial of drafting ahead ends"
+    assert told == [
+        f"Round 4: {words}: 21.6 ms a round with it, 10.6 without; the run goes on without it.",
+        f"Round 8: {words}: 7.0 ms a round with it, 10.2 without; the run goes on with it.",
+    ]
+    assert picture_values(frame)["timeline"]["trials"] == {
+        "3": {"ms": 21.6, "without": 10.6, "on": False},
+        "7": {"ms": 7.0, "without": 10.2, "on": True},
+    }
+
+
+@pytest.mark.parametrize("combine", ("union", *RULES))
+def test_what_can_never_be_drafted_ahead_is_known(combine: str) -> None:
+    assert shown(run(combine), 3)["timeline"]["never"] == (combine == "log_pool")

@@ -2,7 +2,7 @@
 
 import { entries } from "./dom.js";
 import { CHART_PACE, createChart, axis, heading } from "./charts.js";
-import { createChoice } from "./choice.js";
+import { choiceTable, createChoice } from "./choice.js";
 import { percent, plural } from "./text.js";
 
 const OF_ROUNDS = new Set(["accepted", "speculation length"]);
@@ -53,7 +53,8 @@ function figure(value, look) {
     { type: "bar", name: "accepted", ...full, x, y: rounds.map(([, round]) => round.a), marker: { color: look.accent, ...thin },
       hovertemplate: "round %{x}: %{y} accepted<extra></extra>" },
     { type: "scatter", mode: x.length > 1 ? "lines" : "markers", name: "speculation length", x, y: rounds.map(([, round]) => round.s),
-      line: { shape: "hvh", color: look.ink, width: 1.5, dash: "dot" }, hovertemplate: "round %{x}: speculation length %{y}<extra></extra>" },
+      line: { shape: "hvh", color: look.ink, width: 1.5, dash: "dot" },
+      hovertemplate: "round %{x}: speculation length %{y}<extra></extra>" },
     { type: "bar", name: "histogram", x: hits.map(([j]) => Number(j)), y: hits.map(([, n]) => n), xaxis: "x2", yaxis: "y2",
       marker: { color: look.muted, ...thin }, text: hits.map(([, n]) => plural(n, "round")), textposition: "none",
       hovertemplate: "%{text} accepted %{x}<extra></extra>" },
@@ -98,11 +99,11 @@ function stacked(value, look) {
 }
 
 function titles(value, look, places) {
-  const small = look.narrow;
-  const names = [
-    small ? "<b>Accepted</b>, length dotted" : "<b>Accepted</b> (bars) and speculation length (dotted)", small ? "<b>How often</b>" : "<b>How often</b> that many",
-    small ? "<b>By position</b>" : "<b>Rate</b> by position",
-  ];
+  const names = look.narrow
+    ? ["<b>Accepted</b>, length dotted", "<b>How often</b>", "<b>By position</b>"]
+    : [
+      "<b>Accepted</b> (bars) and speculation length (dotted)", "<b>How often</b> that many", "<b>Rate</b> by position",
+    ];
   const shown = names.map((name, i) => heading(look, name, ...places[i]));
   return noRates(value) ? [...shown, nothing(look)] : shown;
 }
@@ -130,7 +131,10 @@ function axes(value, look, xs, ys) {
     uirevision: value.run,
     bargap: 0.25,
     shapes: selection(value, look),
-    xaxis: axis(look, { domain: xs[0], anchor: "y", title: "round", ...count(Math.max(rounds.length, earlier.length), look.narrow ? 6 : 12), rangemode: "normal", showgrid: false }),
+    xaxis: axis(look, {
+      domain: xs[0], anchor: "y", title: "round",
+      ...count(Math.max(rounds.length, earlier.length), look.narrow ? 6 : 12), rangemode: "normal", showgrid: false,
+    }),
     yaxis: axis(look, { domain: ys[0], anchor: "x", ...count(tallest, 6) }),
     xaxis2: axis(look, { domain: xs[1], anchor: "y2", title: "accepted", ...steps }),
     yaxis2: axis(look, { domain: ys[1], anchor: "x2", ...count(often, 6) }),
@@ -156,5 +160,8 @@ function selection(value, look) {
 
 function table(value) {
   const rows = entries(value.rounds).map(([round, { a, d, s }]) => [Number(round) + 1, a, d, s]);
-  return { caption: "Round by round", head: ["round", "accepted", "tree depth", "speculation length"], rows };
+  return [
+    { caption: "Round by round", head: ["round", "accepted", "tree depth", "speculation length"], rows },
+    choiceTable(value),
+  ];
 }
