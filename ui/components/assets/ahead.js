@@ -121,7 +121,7 @@ function upsAndDowns(value, hits) {
     bars: hits.map(([round, { saved, wasted }]) => [Number(round), saved, wasted]),
     sel: value.sel,
     format: short,
-    title: "Milliseconds saved; below the line, wasted",
+    title: ["Milliseconds saved; below the line, wasted", "ms saved; below, wasted"],
     label: `Saved and wasted time of ${plural(hits.length, "round")}. ${sums(value)}`,
   };
 }
@@ -148,7 +148,7 @@ function lines(value, rounds) {
     ],
     sel: value.sel,
     robust: true,
-    title: "Milliseconds a round; dashed: predicted",
+    title: ["Milliseconds a round; dashed: predicted", "ms a round; dashed: predicted"],
     format: short,
     label: compared(value),
   };

@@ -48,7 +48,8 @@ function candidates(value) {
   }));
   const told = columns.map((column) => column.note).join("; ");
   return {
-    columns, chosen: String(value.next), title: "Expected tokens per second of each length; ▸ is the next",
+    columns, chosen: String(value.next),
+    title: ["Expected tokens per second of each length; ▸ is the next", "Tokens per second by length; ▸ next", "Tokens/s by length"],
     format: (tps) => fixed(tps, !tps || tps >= 10 ? 0 : 1), label: `Next length ${value.next}. Expected: ${told}`,
   };
 }

@@ -91,16 +91,18 @@ function sideBySide(value, look) {
 }
 
 function stacked(value, look) {
+  // Room for the percentages between the two.
+  const [first, second] = large(look) ? [0.38, 0.62] : [0.44, 0.58];
   return {
-    ...axes(value, look, [[0, 1], [0, 0.44], [0.58, 1]], [[0.6, 1], [0, 0.34], [0, 0.34]]),
-    annotations: titles(value, look, [[0, 1.01], [0, 0.35], [0.58, 0.35]]),
+    ...axes(value, look, [[0, 1], [0, first], [second, 1]], [[0.6, 1], [0, 0.34], [0, 0.34]]),
+    annotations: titles(value, look, [[0, 1.01], [0, 0.35], [second, 0.35]]),
     margin: { l: 40 * look.scale, r: 10, t: 30 * look.scale, b: 46 * look.scale },
   };
 }
 
 function titles(value, look, places) {
   const names = look.narrow
-    ? ["<b>Accepted</b>, length dotted", "<b>How often</b>", "<b>By position</b>"]
+    ? ["<b>Accepted</b>, length dotted", "<b>How often</b>", large(look) ? "<b>Rate</b>" : "<b>By position</b>"]
     : [
       "<b>Accepted</b> (bars) and speculation length (dotted)", "<b>How often</b> that many", "<b>Rate</b> by position",
     ];
@@ -126,7 +128,7 @@ function axes(value, look, xs, ys) {
   const tallest = peak([...rounds.flatMap((round) => [round.a, round.s]), ...earlier]);
   const often = peak(Object.values(value.histogram ?? {}));
   const many = Math.max(Object.keys(value.histogram ?? {}).length, Object.keys(value.per_position ?? {}).length);
-  const steps = { tickformat: "d", showgrid: false, dtick: nice(many / 9) };
+  const steps = { tickformat: "d", showgrid: false, dtick: nice(many / (look.narrow && large(look) ? 4 : 9)) };
   return {
     uirevision: value.run,
     bargap: 0.25,
@@ -142,6 +144,8 @@ function axes(value, look, xs, ys) {
     yaxis3: axis(look, { visible: !noRates(value), domain: ys[2], anchor: "x3", range: [0, 1.02], tickformat: ".0%", nticks: 5 }),
   };
 }
+
+const large = (look) => look.scale > 1.1;
 
 // The next of 1, 2, 5, 10, 20, 50, ...
 function nice(step) {

@@ -2,7 +2,7 @@
 // one is chosen. For pictures that hold a chart beside other things; the large charts are Plotly's (charts.js).
 
 import { h, s, set } from "./dom.js";
-import { scaleOf, sizeOf } from "./measure.js";
+import { scaleOf, sizeOf, textWidth } from "./measure.js";
 
 const DASHES = ["", "7 3", "2 3", "9 3 2 3", "4 4", "12 3", "1 2", "6 2 2 2"];
 const STEPS = [1, 2, 2.5, 3, 4, 5, 6, 8, 10];
@@ -11,6 +11,7 @@ const WHOLE_STEPS = [1, 2, 5, 10];
 // A line's pattern says who it is where its colour does not.
 export const dash = (slot) => DASHES[slot % DASHES.length];
 
+// `title` is a list, longest first: the first that fits is shown.
 // lines: draw({series: [{name, label, color, dash, points: [[x, y], ...]}], sel, format, title, label,
 // robust}); robust cuts off what is far above the rest
 export const lineChart = (panel, { select }) => selecting(frame(panel, lines), select);
@@ -165,6 +166,10 @@ function columns({ columns: all, chosen, format, title }, place) {
   const y = (value) => place.bottom - (value / top) * (place.bottom - place.top);
   const step = (place.right - place.left) / all.length;
   const parts = [...axes(place, [0, top / 2, top], y, format), heading(title, place)];
+  // Names that would touch are left out, but for the chosen one's.
+  const every = Math.ceil((1.8 * place.font) / step);
+  const at = all.findIndex(({ key }) => key === chosen);
+  const named = (i) => i === at || (i % every === 0 && (at < 0 || Math.abs(i - at) >= every));
   all.forEach(({ key, value, note }, i) => {
     const mine = key === chosen;
     const left = place.left + i * step;
@@ -173,7 +178,7 @@ function columns({ columns: all, chosen, format, title }, place) {
     const looks = { "text-anchor": "middle", class: mine ? "ss-mini-end" : "ss-mini-tick" };
     parts.push(
       s("rect", { class: mine ? "ss-mini-col ss-mini-chosen" : "ss-mini-col", ...box }, s("title", {}, note)),
-      text(mine ? `▸${key}` : key, left + step / 2, place.bottom + place.font * 0.95, place, looks),
+      text(mine ? `▸${key}` : named(i) ? key : "", left + step / 2, place.bottom + place.font * 0.95, place, looks),
     );
   });
   return { parts, xs: null };
@@ -197,7 +202,10 @@ function rounds(first, last, x, place) {
   return ticks.map((tick) => text(String(tick + 1), x(tick), place.bottom + place.font * 0.95, place, looks));
 }
 
-function heading(title, place) {
+// The first of the titles, longest first, that is not cut.
+function heading(titles, place) {
+  const fits = (title) => textWidth(title, `600 ${place.font}px 'IBM Plex Sans'`) < place.width;
+  const title = titles.find(fits) ?? titles[titles.length - 1];
   return text(title, place.width < 30 * place.font ? 0 : place.left, place.font * 0.7, place, { class: "ss-mini-title" });
 }
 
