@@ -8,8 +8,10 @@ from __future__ import annotations
 from itertools import zip_longest
 from typing import Any
 
+from core.choices import NOT_AHEAD
 from core.events import RunStats, Span
 from ui.frame import Before, Frame
+from ui.switching import trial_of
 from ui.view import RoundView, View
 
 __all__ = ["drafters_value", "lengths_value", "timeline_value"]
@@ -91,6 +93,9 @@ def timeline_value(frame: Frame) -> Value:
         "lanes": {str(i): name for i, name in enumerate(_lanes(view))} if view.started else {},
         "bars": _bars(view, shown),
         "pipeline": _setting(view, "pipeline") if view.drafters else "",
+        "never": bool(view.drafters) and _setting(view, "combine") in NOT_AHEAD,
+        "ended": frame.ended,
+        "trials": _trials(view),
         "overlap": round(view.stats.overlap_ratio, 4),
         "ahead": _ahead(view.rounds),
         "hits": {str(line.number): _ahead((line,)) for line in shown if line.ahead},
@@ -102,6 +107,16 @@ def timeline_value(frame: Frame) -> Value:
         "round": _round(frame),
         "share": _share(view),
         "sel": frame.selected,
+    }
+
+
+def _trials(view: View) -> Value:
+    """What `auto` found whenever it had tried the other way, by round."""
+    found = ((line.number, trial_of(note)) for line in view.rounds for note in line.notes)
+    return {
+        str(number): {"ms": trial.ms, "without": trial.without_ms, "on": trial.on}
+        for number, trial in found
+        if trial
     }
 
 

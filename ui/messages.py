@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from ui.frame import Baseline, Frame
 from ui.proof import Answer, slower_because
+from ui.switching import in_words
 from ui.view import STAGES
 
 __all__ = ["Line", "ordinal", "run_lines", "standing"]
@@ -80,15 +81,15 @@ def _telling(frame: Frame) -> list[Line]:
 
 
 def _notes(frame: Frame) -> list[Line]:
-    """What the engine noted on the way, as far as the visitor has come; the latest first."""
+    """What the engine noted on the way, as far as the visitor has come: the latest, in order."""
     noted = [
-        Line("warn", f"Round {line.number + 1}: {note}.")
-        for line in reversed(frame.view.rounds)
+        Line("warn", f"Round {line.number + 1}: {in_words(note)}.")
+        for line in frame.view.rounds
         for note in line.notes
     ]
     more = len(noted) - NOTES_SHOWN
     rest = [Line("info", f"{_count(more, 'earlier note')} not shown here.")] if more > 0 else []
-    return noted[:NOTES_SHOWN] + rest
+    return rest + noted[-NOTES_SHOWN:]
 
 
 def standing(frame: Frame) -> str:

@@ -22,6 +22,8 @@ __all__ = ["proposals_value", "vote_sentence"]
 
 Value = dict[str, Any]
 
+NEARLY_ALL = 0.99
+
 
 def proposals_value(frame: Frame) -> Value:
     """What each drafter proposed in the selected round, with the mass behind each token; weights
@@ -196,7 +198,12 @@ def _came_of(view: View, detail: Detail, line: RoundView) -> list[str]:
         return [f"{accepted}; the first vote is judged against nothing, the weights stay."]
     # What mean was carried over from earlier runs is not known here.
     mean = "" if carried else f", {_against(line)}"
-    return [f"{accepted} ({percent(line.share)}){mean}: {_moved('its weight', before, after)}."]
+    return [f"{accepted} ({percent(line.share)}){mean}: {_rescaled(before, after)}."]
+
+
+def _rescaled(before: float, after: float) -> str:
+    """What a step of `eta` came to, which is less than the step where all are rescaled."""
+    return f"{_moved('its weight', before, after)}, after all are rescaled to mean 1"
 
 
 def _against(line: RoundView) -> str:
@@ -211,10 +218,22 @@ def _learnt(view: View, detail: Detail, tree: Combined) -> list[str]:
     earlier = (x for x in reversed(view.rounds) if x.number < detail.round and x.weights)
     last = next(earlier, None)
     before = last.weights if last else dict.fromkeys(tree.weights, 1.0)
-    name = max(tree.weights, key=lambda name: abs(tree.weights[name] - before.get(name, 1.0)))
-    moved = _moved(f"the weight of {name}", before.get(name, 1.0), tree.weights[name])
     text = "the text since the round before" if last else "the prompt"
-    return [f"By how well each SSM foretold {text}, {moved}, the largest change."]
+    return [f"By how well each SSM foretold {text}, {_mover(before, tree.weights)}."]
+
+
+def _mover(before: Mapping[str, float], after: Mapping[str, float]) -> str:
+    """Whose weight moved most, of those that are seen to move at two digits."""
+    was = {name: before.get(name, 1.0) for name in after}
+    moved = [name for name in after if _weight(was[name]) != _weight(after[name])]
+    if moved:
+        name = max(moved, key=lambda name: abs(after[name] - was[name]))
+        most = ", the largest change" if len(moved) > 1 else ""
+        return f"{_moved(f'the weight of {name}', was[name], after[name])}{most}"
+    heaviest = max(after, key=lambda name: after[name])
+    if len(after) > 1 and after[heaviest] >= NEARLY_ALL * sum(after.values()):
+        return f"no weight moved: {heaviest} has nearly all of it"
+    return "no weight moved by as much as 0.01"
 
 
 def _moved(what: str, before: float, after: float) -> str:

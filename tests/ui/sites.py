@@ -136,9 +136,10 @@ def text_box(page: Any, name: str) -> Any:
 
 
 def choose(page: Any, name: str, option: str) -> None:
-    """An option of a menu, such as `preset`, as a visitor does it."""
+    """An option of a menu, such as `preset`, as a visitor does it; its meaning may stand behind."""
     page.locator(f"#{name} input").click()
-    page.get_by_role("option", name=option, exact=True).click()
+    words = re.compile(rf"^{re.escape(option)}( \(|$)")
+    page.get_by_role("option", name=words).click()
 
 
 def strip_text(page: Any, where: str = "live") -> str:

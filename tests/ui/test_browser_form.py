@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from core.config import PRESETS
+from core.config import PRESETS, SpeculationConfig
 from storage import RunStore
 from tests.ui.sites import (
     OpenPage,
@@ -25,8 +25,11 @@ from tests.ui.sites import (
     until,
 )
 from ui.context import Context
+from ui.pages.form import OWN
 
 pytestmark = pytest.mark.browser
+
+OPENED = "specinfer"  # the preset that the page of these tests opens with
 
 
 def shown(page: Any, name: str) -> str:
@@ -240,6 +243,53 @@ def test_the_menu_names_a_preset_as_long_as_the_fields_are_what_it_means(
             page.wait_for_function(
                 "() => document.querySelector('#preset input').value.startsWith('own')"
             )
+
+
+NAMES_SAID = """() => { const menu = document.querySelector("#preset input");
+window.said = []; clearInterval(window.saying);
+const look = () => window.said.at(-1) === menu.value || window.said.push(menu.value);
+window.saying = setInterval(look, 10); }"""
+
+
+def test_with_the_settings_folded_a_preset_keeps_its_name_and_runs_at_any_temperature(
+    short: tuple[str, Context], browser_page: OpenPage
+) -> None:
+    page = ready(browser_page(short[0]))
+    page.get_by_text("Sampling", exact=True).click()
+    menu = page.locator("#preset input")
+    for temperature, presets in (
+        ("0", ("minions", "best", "specinfer-paper")),
+        ("0.8", ("best", "minions")),
+    ):
+        # What the fields mean now follows the temperature, which asks the server twice.
+        number_box(page, "sampling-temperature").fill(temperature)
+        page.wait_for_timeout(500)
+        assert menu.input_value() == (OPENED if temperature == "0" else "specinfer-paper")
+        assert not page.locator("#live-run").is_disabled(), temperature
+        for preset in presets:
+            choose(page, "preset", preset)
+            page.evaluate(NAMES_SAID)
+            page.wait_for_timeout(500)
+            assert page.evaluate("() => window.said") == [preset]
+            assert not page.locator("#live-run").is_disabled(), preset
+    ran(page)
+    meant = SpeculationConfig.preset("minions", 0.8)
+    assert asked(short[1]).speculation.combine == meant.combine
+    assert asked(short[1]).speculation.length == meant.length
+
+
+def test_a_field_put_back_gives_the_preset_its_name_again(
+    short: tuple[str, Context], browser_page: OpenPage
+) -> None:
+    page = unfolded(browser_page(short[0]))
+    box, named = (
+        number_box(page, "field-speculation_length"),
+        "(name) => document.querySelector('#preset input').value === name",
+    )
+    was = box.input_value()
+    for number, name in ((str(int(was) + 1), OWN), (was, OPENED)):
+        box.fill(number)
+        page.wait_for_function(named, arg=name)
 
 
 def test_a_prompt_that_cannot_be_seen_runs_and_is_shown(

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.ui.charted import check_curve, check_lanes, check_lengths
 from tests.ui.decoded import Recorded, close, decode, recorded, select_round, settled, with_draft
 from tests.ui.sites import OpenPage, ready, replayed, shot
 from ui.context import Context
@@ -74,10 +75,10 @@ def check_weights_line(page: Any, run: Recorded) -> None:
     assert f"Weights over {len(history)} rounds" in label
     for name, weight in history[-1].items():
         assert f"{name} {weight:.2f}" in label
-    points = page.locator("#live-proposals .ss-mini-line").evaluate_all(
-        "lines => lines.map((line) => line.getAttribute('d').split('L').length)"
-    )
-    assert points == [len(history)] * 3
+    rounds = [(number, tree.weights) for number, tree in enumerate(run.combined) if tree.weights]
+    names = run.started.drafters
+    lines = [[(number, weights[name]) for number, weights in rounds] for name in names]
+    check_curve(page, "#live-proposals", lines)
 
 
 def check_vote(page: Any, run: Recorded, number: int) -> None:
@@ -104,12 +105,14 @@ def test_minions_the_vote_on_the_page_is_the_recorded_one_and_so_is_its_replay(
     run = recorded(real[1])
     assert run.started.config["speculation"]["combine"] == "vote"
     check_weights_line(page, run)
+    check_lengths(page, run)
     live = vote(page, "live")
     for number in (*with_draft(run, dropping=True)[:2], with_draft(run)[-1]):
         select_round(page, number)
         check_grid(page, run, number)
         check_dropped(page, run, number)
         check_vote(page, run, number)
+    check_lanes(page, run, number)
     shot(page, "minions-1280-light")
     replayed(page)
     settled(page)

@@ -191,6 +191,6 @@ def test_what_changes_nothing_is_greyed_and_says_why(
     page.locator("#field-expansion").get_by_text("a vote is over sequences").wait_for()
     assert greyed("expansion") and greyed("vote_nodes") and greyed("eta") and not greyed("weights")
     choose(page, "field-weights", "paper")
-    page.locator("#field-eta").get_by_text("How far a won vote").wait_for()
+    page.locator("#field-eta").get_by_text("A won vote multiplies").wait_for()
     assert not greyed("eta") and not greyed("weight_bounds")
     assert not page.locator("#live-run").is_disabled()

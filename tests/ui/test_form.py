@@ -82,6 +82,7 @@ def test_every_field_has_a_control_and_a_meaning_in_one_line() -> None:
         assert len(MEANINGS[name]) <= 90 and "\n" not in MEANINGS[name]
         assert control.label == name
     assert set(MEANINGS) == set(FIELD_NAMES)
+    assert "rescaled to mean 1" in MEANINGS["eta"]
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])

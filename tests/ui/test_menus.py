@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from core import Engine, load_models
+from core.choices import NOT_AHEAD
 from core.config import (
     COMBINES,
     DRAFTS,
+    LENGTHS,
     PIPELINES,
     VERIFIES,
     WEIGHTS,
@@ -22,11 +24,15 @@ from tests.ui.test_form import form_values, fresh_form
 from ui.pages.fields import FIELD_NAMES, MEANINGS, field_controls
 from ui.pages.form import EXAMPLES, FOLLOWED, followed, request_of
 from ui.pages.menus import (
+    COMBINING,
     FOLLOWERS,
+    LENGTHENING,
     PIPELINING,
+    VERIFYING,
     combine_choices,
     draft_choices,
     idle_fields,
+    length_choices,
     pipeline_choices,
     verify_choices,
     weights_choices,
@@ -53,7 +59,7 @@ def test_menus_mark_exactly_what_is_not_lossless(temperature: float, combine: st
         for label, rule in verify_choices(draft, temperature, combine):
             reason = f"not lossless with draft {draft}{with_rule} at temperature {temperature:g}"
             known = lossless(draft, rule, temperature, combine)
-            assert label == (rule if known else f"{rule} ({reason})")
+            assert label == f"{rule} ({VERIFYING[rule] if known else reason})"
     for rule in VERIFIES:
         for label, draft in draft_choices(temperature, rule, combine):
             reason = f"not lossless with verify {rule}{with_rule} at temperature {temperature:g}"
@@ -175,3 +181,34 @@ def test_every_way_of_pipelining_has_its_meaning_and_only_those_there_are_are_of
     assert all(PIPELINING[name] in label for label, name in pipeline_choices())
     menu = field_controls(SpeculationConfig(), ("a",))["pipeline"]
     assert menu.choices == pipeline_choices()
+
+
+def test_every_choice_of_the_rules_has_its_meaning() -> None:
+    assert set(COMBINING) == set(COMBINES) and set(VERIFYING) == set(VERIFIES)
+    assert [name for _, name in length_choices()] == list(LENGTHS) == list(LENGTHENING)
+    for meanings, choices in (
+        (COMBINING, combine_choices("auto", "auto", 0.0)),
+        (LENGTHENING, length_choices()),
+        (VERIFYING, verify_choices("auto", 0.7)[:1]),
+    ):
+        assert all(label == f"{name} ({meanings[name]})" for label, name in choices)
+    controls = field_controls(SpeculationConfig(), ("a",))
+    assert controls["length"].choices == length_choices()
+    assert controls["combine"].choices == combine_choices("auto", "auto", 0.0)
+
+
+@pytest.mark.parametrize("combine", COMBINES)
+@pytest.mark.parametrize("pipeline", PIPELINES)
+def test_a_pipeline_that_does_nothing_says_so_and_can_be_changed(
+    combine: str, pipeline: str
+) -> None:
+    still = combine in NOT_AHEAD
+    menu = followed(form_values(combine=combine, pipeline=pipeline))["pipeline"]
+    assert menu.interactive is not False
+    marked = [name for label, name in menu.choices if "does nothing" in label]
+    assert marked == (["ahead"] if still else [])
+    told = still and pipeline in ("ahead", "auto")
+    assert menu.info.startswith("Does nothing") == told
+    assert told or menu.info == MEANINGS["pipeline"]
+    config = SpeculationConfig(combine=combine, pipeline=pipeline)
+    assert field_controls(config, ("a",))["pipeline"].info == menu.info

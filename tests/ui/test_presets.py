@@ -9,17 +9,21 @@ import pytest
 from core.config import PRESETS, SpeculationConfig
 from tests.ui.test_form import NAMES, form_values
 from ui.pages.form import OWN, SAMPLING_NAMES, own_preset, preset_values
-from ui.pages.presets import saved, still_means
+from ui.pages.presets import named, saved, still_means
 
 
 def test_presets_of_ones_own_are_checked_and_kept() -> None:
-    own, menu, said = saved(" mine ", None, form_values())
-    assert list(own) == ["mine"] and menu.value == "mine" and "Saved" in said["lines"]["0"]["text"]
+    own, menu, chosen, said = saved(" mine ", None, form_values())
+    assert (
+        list(own) == ["mine"] == [chosen]
+        and menu.value == "mine"
+        and "Saved" in said["lines"]["0"]["text"]
+    )
     assert [value for _, value in menu.choices][: len(PRESETS)] == list(PRESETS)
     for name in ("", "  ", "specinfer"):
-        kept, _, said = saved(name, own, form_values())
+        kept, _, _, said = saved(name, own, form_values())
         assert kept == own and "preset name is" in said["lines"]["0"]["text"]
-    kept, _, said = saved("bad", own, form_values(expansion="x"))
+    kept, _, _, said = saved("bad", own, form_values(expansion="x"))
     assert kept == own and "expansion" in said["lines"]["0"]["text"]
 
 
@@ -48,3 +52,13 @@ def test_a_preset_of_ones_own_has_its_name_too() -> None:
     assert not still_means("wide", own, NAMES, form_values()[1 + len(SAMPLING_NAMES) :])
     for broken in (None, {}, {"wide": {"expansion": "x"}}):
         assert not still_means("wide", broken, NAMES, shown)
+
+
+def test_the_menu_says_what_was_chosen_as_long_as_the_fields_are_that() -> None:
+    minions = preset_values("minions", 0.0, NAMES)
+    touched = [*minions[:-1], 7]
+    assert named("minions", "minions", None, NAMES, minions) == "minions"
+    assert named("minions", "minions", None, NAMES, touched) == OWN
+    assert named("minions", OWN, None, NAMES, minions) == "minions", "put back"
+    assert named("minions", "best", None, NAMES, minions) == "best", "its fields are on their way"
+    assert named(OWN, OWN, None, NAMES, touched) == OWN

@@ -115,6 +115,7 @@ def test_a_vote_is_told_with_its_numbers() -> None:
             told += 1
             assert (moved[1] == "rises") == (after > before)
             assert (moved[2], moved[3]) == (f"{before:.2f}", f"{after:.2f}")
+            assert sentence.endswith(f"to {after:.2f}, after all are rescaled to mean 1.")
             assert ("above the running mean" in sentence) == (moved[1] == "rises")
     assert told > 10
 
@@ -148,6 +149,32 @@ def test_the_dial_and_the_pool_are_told() -> None:
     assert "of the prompt" not in sentence
     assert "foretold the prompt" in vote_sentence(*seen(run("vote_tree"), 0))
     assert "drafted one tree of" in vote_sentence(*seen(run("log_pool"), 2))
+
+
+def test_whose_weight_moved_is_told_as_two_digits_show_it() -> None:
+    events = run("vote_tree")
+    view, detail = seen(events, 4)
+    assert detail.combined
+    a, b, c = DRAFTERS
+
+    def told(before: tuple[float, ...], after: tuple[float, ...]) -> str:
+        names = dict(zip(DRAFTERS, before, strict=True)), dict(zip(DRAFTERS, after, strict=True))
+        rounds = tuple(
+            replace(line, weights=names[0]) if line.number == 3 else line for line in view.rounds
+        )
+        assert detail.combined
+        now = replace(detail, combined=replace(detail.combined, weights=names[1]))
+        sentence = vote_sentence(replace(view, rounds=rounds), now)
+        return sentence.split("since the round before, ")[1]
+
+    assert told((0.0, 0.0, 3.0), (0.0, 0.0, 3.0)) == f"no weight moved: {c} has nearly all of it."
+    assert told((1.0, 1.0, 1.0), (1.001, 1.002, 0.997)) == "no weight moved by as much as 0.01."
+    assert told((1.0, 1.0, 1.0), (1.0, 1.5, 0.5)) == (
+        f"the weight of {b} rises from 1.00 to 1.50, the largest change."
+    )
+    assert told((0.0, 1.5, 1.5), (0.0, 1.49, 1.5)).startswith(f"the weight of {b} ")
+    only = told((1.004, 0.0, 2.0), (1.006, 0.001, 1.999))
+    assert only == f"the weight of {a} rises from 1.00 to 1.01."
 
 
 # -- lengths, drafting ahead, notes --
@@ -287,8 +314,37 @@ def test_many_notes_do_not_flood_the_notice() -> None:
     frame = Frame(view=reduce_all(events), known=len(events), run_id="x", at_end=True)
     told = [line.text for line in run_lines(frame) if "note" in line.text]
     assert told == [
-        "Round 9: note 8.",
-        "Round 8: note 7.",
-        "Round 7: note 6.",
         "6 earlier notes not shown here.",
+        "Round 7: note 6.",
+        "Round 8: note 7.",
+        "Round 9: note 8.",
     ]
+
+
+def test_what_auto_found_is_told_in_order_and_as_what_the_run_goes_on_with() -> None:
+    notes = {
+        3: "drafting ahead takes 21.6 ms a round, 10.6 without: off",
+        7: "drafting ahead takes 7.0 ms a round, 10.2 without: on",
+    }
+    events = [
+        replace(event, notes=(notes[event.round],))
+        if isinstance(event, RoundCompleted) and event.round in notes
+        else event
+        for event in synthetic_run(9, mechanisms=Mechanisms(pipeline="auto"))
+    ]
+    frame = Frame(view=reduce_all(events), known=len(events), run_id="x", at_end=True)
+    told = [line.text for line in run_lines(frame) if "trial" in line.text]
+    words = "a trial of drafting ahead ends"
+    assert told == [
+        f"Round 4: {words}: 21.6 ms a round with it, 10.6 without; the run goes on without it.",
+        f"Round 8: {words}: 7.0 ms a round with it, 10.2 without; the run goes on with it.",
+    ]
+    assert picture_values(frame)["timeline"]["trials"] == {
+        "3": {"ms": 21.6, "without": 10.6, "on": False},
+        "7": {"ms": 7.0, "without": 10.2, "on": True},
+    }
+
+
+@pytest.mark.parametrize("combine", ("union", *RULES))
+def test_what_can_never_be_drafted_ahead_is_known(combine: str) -> None:
+    assert shown(run(combine), 3)["timeline"]["never"] == (combine == "log_pool")

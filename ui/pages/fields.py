@@ -14,17 +14,16 @@ from typing import Any
 import gradio as gr
 from gradio.components import Component
 
-from core.config import (
-    LENGTHS,
-    SpeculationConfig,
-)
+from core.config import SpeculationConfig
 from core.field_text import parse_field
 from ui.pages.menus import (
     FOLLOWERS,
     combine_choices,
     draft_choices,
     idle_fields,
+    length_choices,
     pipeline_choices,
+    pipeline_idles,
     verify_choices,
     weights_choices,
 )
@@ -47,16 +46,16 @@ MEANINGS = {
     "draft": "How an SSM picks: its top k, with the LLM's own noise (coupled), or drawn.",
     "expansion": "Children per node at each depth: 1,1,3 is a chain that splits in three.",
     "max_tree_nodes": "Tokens verified in one LLM pass: a number, auto (by cost) or uncut.",
-    "combine": "Drafts to one tree: all of them (union), a vote for one, its dial, or a pool.",
+    "combine": "How the drafts of several SSMs become the one tree that the LLM verifies.",
     "weights": "Whose word counts: by how well an SSM foretold the text, or by votes won.",
     "vote_nodes": "Nodes that vote_tree keeps: few is close to a vote, all is the union.",
-    "eta": "How far a won vote moves a weight: 0.1 multiplies or divides it by 1.1.",
+    "eta": "A won vote multiplies or divides a weight by 1 + eta; then all are rescaled to mean 1.",
     "weight_bounds": "Lowest and highest weight of an SSM; their mean is 1.",
     "length": "Who decides how far to draft: you (fixed), or a rule that measures or stops.",
     "speculation_length": "Tokens drafted ahead in a round (trend: in the first); 0 is plain.",
     "max_speculation_length": "Upper bound for whoever decides the length.",
     "confidence_threshold": "A draft stops behind a token that its SSM scores under this.",
-    "verify": "How the LLM accepts: by its best token, by its seeded draw, or by coins (mss).",
+    "verify": "When the LLM accepts a drafted token; no choice changes what it is likely to write.",
     "pipeline": "What the drafters do while the LLM verifies: wait, or work for what comes.",
     "carry_over": "Keep what was learned about the drafters for the next run.",
     "record_top_k": "Alternatives kept for every node, for the inspector; 0 keeps none.",
@@ -67,6 +66,7 @@ def field_controls(config: SpeculationConfig, drafter_names: Sequence[str]) -> d
     """A control for each field, in the order of the dataclass; build inside a layout."""
     shown = dict(zip(FIELD_NAMES, values_of(config, drafter_names), strict=True))
     idle = idle_fields(shown)
+    idle["pipeline"] = pipeline_idles(str(shown["pipeline"]), str(shown["combine"]))
     return {
         name: _control(name, value, drafter_names, idle.get(name, ""))
         for name, value in shown.items()
@@ -84,7 +84,7 @@ def _control(name: str, value: Any, drafter_names: Sequence[str], idle: str) -> 
         "weights": (gr.Dropdown, {"choices": weights_choices("union")}),
         "vote_nodes": whole_number,
         "eta": (gr.Number, {"step": 0.01}),
-        "length": (gr.Dropdown, {"choices": list(LENGTHS)}),
+        "length": (gr.Dropdown, {"choices": length_choices()}),
         "max_tree_nodes": (gr.Dropdown, {"choices": TREE_SIZES, "allow_custom_value": True}),
         "speculation_length": whole_number,
         "max_speculation_length": whole_number,

@@ -29,6 +29,8 @@ from ui.pages.menus import (
     combine_choices,
     draft_choices,
     idle_fields,
+    pipeline_choices,
+    pipeline_idles,
     verify_choices,
     weights_choices,
 )
@@ -119,7 +121,8 @@ def build_form(
         choices=[*PRESETS, OWN],
         value=preset,
         label="Preset",
-        info="autoregressive: the LLM alone; specinfer: a tree; minions: a vote; best: measured.",
+        info="autoregressive: the LLM alone; sequence: one SSM; specinfer: a tree; "
+        "minions: a vote; best: a tree only as large as the measured times make worth it.",
         elem_id="preset",
     )
     with gr.Accordion("Sampling", open=False):
@@ -248,6 +251,10 @@ def followed(values: Sequence[Any]) -> dict[str, Component]:
         "draft": gr.Dropdown(choices=draft_choices(temperature, verify, combine)),
         "verify": gr.Dropdown(choices=verify_choices(draft, temperature, combine)),
         "combine": gr.Dropdown(choices=combine_choices(draft, verify, temperature)),
+        "pipeline": gr.Dropdown(
+            choices=pipeline_choices(combine),
+            info=pipeline_idles(str(fields["pipeline"]), combine) or MEANINGS["pipeline"],
+        ),
     }
     idle = idle_fields(fields)
     for name in FOLLOWERS:
@@ -265,4 +272,4 @@ def followed(values: Sequence[Any]) -> dict[str, Component]:
     return made
 
 
-FOLLOWED = ("draft", "verify", "combine", *FOLLOWERS)
+FOLLOWED = ("draft", "verify", "combine", "pipeline", *FOLLOWERS)

@@ -11,8 +11,8 @@ from ui.checks import measure_baseline, prove
 from ui.pages.board import Values, wire_board
 from ui.pages.form import EXAMPLES, FOLLOWED, OWN, preset_values
 from ui.pages.live_layout import Live, build_live
-from ui.pages.presets import at_temperature, preset_menu, saved, still_means
-from ui.pages.rerun import wire_changes
+from ui.pages.presets import at_temperature, named, preset_menu, saved
+from ui.pages.rerun import settled_script, wire_changes
 from ui.pages.running import Press, Question, asked, changed, checked, mended, started, stopped
 from ui.session import Desk
 
@@ -72,34 +72,38 @@ def _wire_form(live: Live, own: gr.BrowserState) -> None:
         "queue": False,
         "trigger_mode": "always_last",
     }
-    menus = [live.validity, live.run, *(form.fields[name] for name in FOLLOWED)]
-    answers = [*menus, live.board.notice]
-    temperature: Any = form.sampling["temperature"]
-    for control in form.sampling.values():
-        if control is not temperature:
-            control.change(_check_handler(live), form.inputs, answers, **quick)  # type: ignore[attr-defined]
-    # Not `input`: a text box has none for what is pasted.
-    named_inputs, named_answers = [form.preset, own, *form.inputs], [form.preset, *answers]
-    for control in form.fields.values():
-        control.change(_named_handler(live), named_inputs, named_answers, **quick)  # type: ignore[attr-defined]
-    live.own_name.change(_check_handler(live), form.inputs, answers, **quick)
-    form.prompt.change(_mend_handler(live), None, live.board.notice, **quick)
     fields = list(form.fields.values())
+    menus = [live.validity, live.run, *(form.fields[name] for name in FOLLOWED)]
+    live.settled.click(
+        _settled_handler(live),
+        [live.chosen, form.preset, own, *form.inputs],
+        [form.preset, *menus, live.board.notice],
+        **quick,
+    )
+    temperature: Any = form.sampling["temperature"]
+    settled = settled_script()
+    for control in (*form.sampling.values(), *fields, live.own_name):
+        # Not `input`: a text box has none for what is pasted.
+        if control is not temperature:
+            control.change(None, None, None, js=settled)  # type: ignore[attr-defined]
+    form.prompt.change(_mend_handler(live), None, live.board.notice, **quick)
     preset_inputs = [form.preset, temperature, own]
-    chosen = form.preset.input(_preset_handler(live), preset_inputs, fields, **quick)
+    chosen = form.preset.input(
+        _preset_handler(live), preset_inputs, [live.chosen, *fields], **quick
+    )
     for button, (_, text) in zip(form.examples, EXAMPLES, strict=True):
         button.click(_constant(text), None, form.prompt, **quick)
     live.own_save.click(
         _save_handler,
         [live.own_name, own, *form.inputs],
-        [own, form.preset, live.validity],
+        [own, form.preset, live.chosen, live.validity],
         **quick,
     )
     # A preset of ours may mean other fields at another temperature: those first, then the check.
     resolved = temperature.change(
-        _temperature_handler(live), [form.preset, temperature, *fields], fields, **quick
+        _temperature_handler(live), [live.chosen, temperature, *fields], fields, **quick
     )
-    resolved.then(_check_handler(live), form.inputs, answers, **quick)
+    resolved.then(None, None, None, js=settled)
     wire_changes(form, chosen)
 
 
@@ -132,23 +136,17 @@ def _stop_handler(live: Live) -> Callable[..., Values]:
     return stop
 
 
-def _check_handler(live: Live) -> Callable[..., list[Any]]:
-    def check(request: gr.Request, *values: Any) -> list[Any]:
-        return [*checked(values), mended(live, live.board.desk(request))]
+def _settled_handler(live: Live) -> Callable[..., list[Any]]:
+    names, count = live.board.context.drafter_names, len(live.form.fields)
 
-    return check
-
-
-def _named_handler(live: Live) -> Callable[..., list[Any]]:
-    names, check = live.board.context.drafter_names, _check_handler(live)
-
-    def follow(
-        request: gr.Request, name: str, own: dict[str, Any] | None, *values: Any
+    def settle(
+        request: gr.Request, chosen: str, shown: str, own: dict[str, Any] | None, *values: Any
     ) -> list[Any]:
-        kept = still_means(name, own, names, values[-len(live.form.fields) :])
-        return [gr.skip() if kept else OWN, *check(request, *values)]
+        name = named(chosen, shown, own, names, values[-count:])
+        mend = mended(live, live.board.desk(request))
+        return [gr.skip() if name == shown else name, *checked(values), mend]
 
-    return follow
+    return settle
 
 
 def _mend_handler(live: Live) -> Callable[..., Any]:
@@ -167,8 +165,8 @@ def _preset_handler(live: Live) -> Callable[..., list[Any]]:
 
     def choose(name: str, temperature: float, own: dict[str, Any] | None) -> list[Any]:
         if name == OWN:
-            return [gr.skip() for _ in live.form.fields]
-        return preset_values(name, temperature or 0.0, names, own)
+            return [name, *(gr.skip() for _ in live.form.fields)]
+        return [name, *preset_values(name, temperature or 0.0, names, own)]
 
     return choose
 

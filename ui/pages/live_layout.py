@@ -37,6 +37,8 @@ class Live:
     stops: gr.Number
     on_change: gr.Checkbox
     rerun: gr.Button
+    chosen: gr.State
+    settled: gr.Button
     measure: gr.Button
     prove: gr.Button
     own_name: gr.Textbox
@@ -60,9 +62,14 @@ def build_live(context: Context, chips: gr.HTML) -> Live:
             with gr.Accordion("A preset of your own", open=False):
                 own_name = gr.Textbox(label="Name", max_lines=1, elem_id="own-name")
                 own_save = gr.Button("Save these settings", size="sm", elem_id="own-save")
+            # The preset that was chosen last, which the menu calls own settings once a field is
+            # touched; and what the browser presses once all that changed has its new value.
+            chosen = gr.State(context.preset)
+            settled = gr.Button("Check", elem_id="live-settled", elem_classes="sp-unseen")
         with gr.Column(scale=4, min_width=360):
             board = build_board(context, "live", standing(Frame()))
-    return Live(board, form, chips, own_name=own_name, own_save=own_save, **buttons)
+    buttons |= {"own_name": own_name, "own_save": own_save, "chosen": chosen, "settled": settled}
+    return Live(board, form, chips, **buttons)
 
 
 def _run_bar() -> dict[str, Any]:

@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from core.choices import PIPELINES, WEIGHTED_COMBINES
+from core.choices import NOT_AHEAD, PIPELINES, WEIGHTED_COMBINES
 from core.config import (
     COMBINES,
     DRAFTS,
+    LENGTHS,
     VERIFIES,
     WEIGHTS,
     SpeculationConfig,
@@ -22,12 +23,17 @@ from core.config import (
 from core.errors import ConfigError
 
 __all__ = [
+    "COMBINING",
     "FOLLOWERS",
+    "LENGTHENING",
     "PIPELINING",
+    "VERIFYING",
     "combine_choices",
     "draft_choices",
     "idle_fields",
+    "length_choices",
     "pipeline_choices",
+    "pipeline_idles",
     "verify_choices",
     "weights_choices",
 ]
@@ -54,6 +60,37 @@ PIPELINING = MappingProxyType(
     }
 )
 """What the drafters do during the LLM's pass, by the value of `pipeline`."""
+
+COMBINING = MappingProxyType(
+    {
+        "union": "every SSM's drafts, merged into one tree",
+        "vote": "the SSMs vote, one sequence wins and is verified",
+        "vote_tree": "the nodes with most weight behind them, as many as vote_nodes",
+        "log_pool": "all SSMs draft one tree, choosing every token together",
+    }
+)
+"""What becomes of several SSMs' drafts, by the value of `combine`."""
+
+LENGTHENING = MappingProxyType(
+    {
+        "fixed": "always as many as speculation_length",
+        "trend": "one more while that lowers the LLM's time per token, else two fewer",
+        "goodput": "as far as one more token is expected to pay for its time",
+        "confidence": "on until an SSM is unsure of its token",
+    }
+)
+"""Who decides how far to draft, by the value of `length`."""
+
+VERIFYING = MappingProxyType(
+    {
+        "auto": "the first rule that is exact for this draft and temperature",
+        "greedy": "accept the LLM's best token",
+        "match": "accept what the LLM itself draws with this seed",
+        "mss": "toss a coin for each draft, from the root on",
+        "traversal": "toss the coins from the leaves back to the root, which accepts more",
+    }
+)
+"""When the LLM accepts a drafted token, by the value of `verify`."""
 
 
 # -- menus --
@@ -84,7 +121,7 @@ def verify_choices(draft: str, temperature: float, combine: str = "union") -> Ch
 def _verify_label(rule: str, draft: str, temperature: float, combine: str) -> str:
     if not _lossless(draft, rule, temperature, combine):
         return f"{rule} (not lossless with draft {draft}{_at(temperature, combine)})"
-    return rule
+    return f"{rule} ({VERIFYING[rule]})"
 
 
 def combine_choices(draft: str, verify: str, temperature: float) -> Choices:
@@ -94,10 +131,10 @@ def combine_choices(draft: str, verify: str, temperature: float) -> Choices:
 
 
 def _combine_label(rule: str, draft: str, verify: str, temperature: float) -> str:
-    if _lossless(draft, verify, temperature, rule):
-        return rule
-    if not _lossless(draft, verify, temperature, "union"):
-        return rule  # not its fault: the draft and verify menus say whose
+    fault = not _lossless(draft, verify, temperature, rule)
+    # Where a union is not either, it is not its fault: the draft and verify menus say whose.
+    if not fault or not _lossless(draft, verify, temperature, "union"):
+        return f"{rule} ({COMBINING[rule]})"
     return f"{rule} (not lossless with verify {verify}: what is chosen is no draw any more)"
 
 
@@ -108,9 +145,28 @@ def weights_choices(combine: str) -> Choices:
     return [(rule if rule != "paper" or moves else still, rule) for rule in WEIGHTS]
 
 
-def pipeline_choices() -> Choices:
-    """Ways of pipelining that there are, each with its meaning."""
-    return [(f"{name} ({PIPELINING[name]})", name) for name in PIPELINES]
+def length_choices() -> Choices:
+    """Rules for the length, each with its meaning."""
+    return [(f"{name} ({LENGTHENING[name]})", name) for name in LENGTHS]
+
+
+def pipeline_choices(combine: str = "union") -> Choices:
+    """Ways of pipelining that there are, each with its meaning; one that does nothing with this
+    combine rule says so."""
+    still = f"does nothing with {combine}, which cannot begin its tree behind a guess"
+    told = {**PIPELINING, "ahead": still} if combine in NOT_AHEAD else PIPELINING
+    return [(f"{name} ({told[name]})", name) for name in PIPELINES]
+
+
+def pipeline_idles(pipeline: str, combine: str) -> str:
+    """Why this choice of `pipeline` changes nothing, empty where it does.
+
+    The control is not greyed: another choice may do something.
+    """
+    if combine not in NOT_AHEAD or pipeline not in ("ahead", "auto"):
+        return ""
+    alone = "" if pipeline == "ahead" else " for a request by itself"
+    return f"Does nothing{alone}: {combine} cannot begin its tree behind a guess."
 
 
 def _at(temperature: float, combine: str) -> str:

@@ -14,7 +14,7 @@ from ui.pages.fields import config_of
 from ui.pages.form import OWN, own_preset, preset_values
 from ui.pages.parts import notice_value
 
-__all__ = ["at_temperature", "preset_menu", "saved", "still_means"]
+__all__ = ["at_temperature", "named", "preset_menu", "saved", "still_means"]
 
 MAX_OWN = 40
 LONGEST_NAME = 60
@@ -55,10 +55,23 @@ def still_means(
         return False
 
 
+def named(
+    chosen: str, menu: str, own: dict[str, Any] | None, names: Sequence[str], shown: Sequence[Any]
+) -> str:
+    """What the menu is to say of the fields: the preset that was chosen as long as they are what it
+    means, also once they are so again.
+
+    The `menu` may be ahead of what was `chosen`, whose fields then are on their way: it stays.
+    """
+    if not still_means(chosen, own, names, shown):
+        return OWN
+    return chosen if menu == OWN else menu
+
+
 def saved(
     name: str, own: dict[str, Any] | None, values: Sequence[Any]
-) -> tuple[dict[str, Any], gr.Dropdown, dict[str, Any]]:
-    """Keep the fields under a name: the presets kept now, the menu, what to say."""
+) -> tuple[dict[str, Any], gr.Dropdown, Any, dict[str, Any]]:
+    """Keep the fields under a name: the presets kept now, the menu, what is chosen, what to say."""
     kept = dict(own or {})
     name = (name or "").strip()[:LONGEST_NAME]
     try:
@@ -68,9 +81,10 @@ def saved(
             raise ConfigError.of("presets", len(kept), f"at most {MAX_OWN} of your own")
         kept[name] = own_preset(values)
     except ConfigError as error:
-        return kept, gr.Dropdown(), notice_value([Line("error", str(error))])
+        return kept, gr.Dropdown(), gr.skip(), notice_value([Line("error", str(error))])
     return (
         kept,
         preset_menu(kept, name),
+        name,
         notice_value([Line("good", f"Saved in this browser as {name}.")]),
     )

@@ -17,9 +17,9 @@ from ui.pages.form import Form
 from ui.session import Desk
 from ui.view import reduce_all
 
-__all__ = ["before_of", "build_rerun", "wire_changes"]
+__all__ = ["before_of", "build_rerun", "settled_script", "wire_changes"]
 
-CHANGED = Path(__file__).parent / "assets" / "changed.js"
+ASSETS = Path(__file__).parent / "assets"
 
 
 def build_rerun() -> tuple[gr.Checkbox, gr.Button]:
@@ -30,12 +30,21 @@ def build_rerun() -> tuple[gr.Checkbox, gr.Button]:
     return switch, gr.Button("Run again", elem_id="live-rerun", elem_classes="sp-unseen")
 
 
+def settled_script() -> str:
+    """What the browser does at every change: ask for the check once the form is settled."""
+    return _script("settled")
+
+
+def _script(name: str) -> str:
+    return (ASSETS / f"{name}.js").read_text(encoding="utf-8")
+
+
 def wire_changes(form: Form, preset_chosen: Any) -> None:
     """Tell the browser of every change that is one: of a text only when it is left or sent.
 
     `preset_chosen` is the event that puts a preset into the fields.
     """
-    changed = CHANGED.read_text(encoding="utf-8")
+    changed = _script("changed")
     for control in form.inputs:
         if isinstance(control, gr.Textbox):
             triggers: tuple[Callable[..., Any], ...] = (control.blur, control.submit)

@@ -61,6 +61,9 @@ def scenes() -> dict[str, Callable[[], dict[str, Any]]]:
         "ahead": lambda: values_at(pipelined("ahead"), 4),
         "ahead-end": lambda: values_at(pipelined("ahead"), 19),
         "across": lambda: values_at(pipelined("across"), 4),
+        "tried": lambda: tried(values_at(pipelined("ahead"), 4)),
+        "early": lambda: early(values_at(pipelined("across"), 4)),
+        "never": lambda: never(values_at(minions_run("log_pool"), 11)),
         "plain": lambda: values_at(synthetic_run(rounds=5, seed=1, drafters=()), 2),
         "feeds": lambda: only_line_feeds(values_at(run, 4)),
         "hostile": hostile_values,
@@ -78,6 +81,28 @@ def pipelined(pipeline: str) -> list[Event]:
     """A SYNTHETIC run of trees, drafted while the LLM verifies."""
     uses = Mechanisms("union", "goodput" if pipeline == "ahead" else "fixed", pipeline)
     return synthetic_run(20, seed=5, mechanisms=uses)
+
+
+def tried(values: dict[str, Any]) -> dict[str, Any]:
+    """`auto`, which tried twice and stopped; its misses cost more than its hits saved."""
+    found = {"3": {"ms": 7.0, "without": 10.2, "on": True}}
+    lost = {**found, "12": {"ms": 21.6, "without": 10.6, "on": False}}
+    sums = {**values["timeline"]["ahead"], "saved": 41.0, "wasted": 112.4}
+    told = {"pipeline": "auto", "trials": lost, "ahead": sums}
+    return {**values, "timeline": {**values["timeline"], **told}}
+
+
+def early(values: dict[str, Any]) -> dict[str, Any]:
+    """Drafts that were early, one of them between two passes of the LLM."""
+    entry = {"outcomes": 0, "p": 1.0, "hit": True, "wasted": 0.0}
+    told = {"0": {**entry, "saved": 0.0}, "1": {**entry, "saved": 1.25}}
+    return {**values, "timeline": {**values["timeline"], "round": told}}
+
+
+def never(values: dict[str, Any]) -> dict[str, Any]:
+    """`ahead`, where nothing can be drafted ahead."""
+    told = {"pipeline": "ahead", "ahead": {}, "hits": {}, "round": {}}
+    return {**values, "timeline": {**values["timeline"], **told}}
 
 
 def only_line_feeds(values: dict[str, Any]) -> dict[str, Any]:

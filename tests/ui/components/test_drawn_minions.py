@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.ui.components.conftest import turn
+from tests.ui.components.conftest import DRAWN, turn
 from tests.ui.components.gallery import scenes
 from tests.ui.components.test_drawn import TREE_NODES, shown
 
@@ -186,6 +186,125 @@ def test_drafting_across_requests_is_told_without_guesses(show: Show) -> None:
     assert (
         not panel.locator(".ss-ahead-what, .ss-ahead-key, .ss-mini-up").filter(visible=True).count()
     )
+
+
+def told(page: Any, part: str) -> str:
+    return str(page.locator(f"#picture-timeline .ss-ahead-{part}").inner_text())
+
+
+def test_what_drafting_ahead_came_to_is_told_as_a_verdict(show: Show) -> None:
+    page = show("ahead")
+    ahead = scenes()["ahead"]()["timeline"]["ahead"]
+    better = ahead["saved"] >= ahead["wasted"]
+    words = f"Drafting ahead {'saved more than it wasted' if better else 'lost more than it saved'}"
+    assert told(page, "verdict").startswith(words)
+    count = len(scenes()["ahead"]()["timeline"]["rounds"])
+    usual = rf"in half of the {count} rounds the prediction was within \d+ % of the measured time"
+    assert re.search(usual, told(page, "predicted"))
+    turn(page, "tried")
+    assert told(page, "verdict") == (
+        "Drafting ahead lost more than it saved (112.4 ms against 41.0 ms): "
+        "auto leaves it off once rounds take longer with it."
+    )
+    assert told(page, "trials").endswith(
+        "Found after round 4, 7.00 ms a round with it and 10.2 ms without: on with it; "
+        "round 13, 21.6 ms a round with it and 10.6 ms without: on without it."
+    )
+
+
+def test_an_early_draft_that_no_pass_hid_and_one_that_cannot_be_are_told_so(show: Show) -> None:
+    page = show("early")
+    assert told(page, "round") == (
+        "Round 5: ssm-code drafted early, though not during a pass: nothing hidden; "
+        "ssm-dialogue 1.25 ms hidden."
+    )
+    turn(page, "never")
+    assert told(page, "sums").startswith("Nothing is drafted ahead: the SSMs choose every token")
+    assert page.locator("#picture-timeline .ss-ahead-key").is_hidden()
+
+
+TABLES = """(tables) => tables.map((table) => [...table.rows].map((row) =>
+  [...row.cells].map((cell) => cell.textContent)))"""
+
+
+def tables(page: Any, name: str) -> list[list[list[str]]]:
+    """The table form of a picture: its tables' rows, the head first."""
+    panel = page.locator(f"#picture-{name}")
+    button = panel.get_by_role("button", name="as a table")
+    button.click()
+    found = panel.locator(".ss-table table").evaluate_all(TABLES)
+    button.click()
+    return list(found)
+
+
+def numbers(rows: list[list[str]]) -> list[list[float]]:
+    return [[float(cell) for cell in row] for row in rows]
+
+
+def test_the_table_forms_have_every_figure_of_the_charts(show: Show) -> None:
+    page, values = show("vote"), scenes()["vote"]()
+    lengths, timeline, proposals = (values[n] for n in ("lengths", "timeline", "proposals"))
+    rounds, chosen = tables(page, "lengths")
+    assert len(rounds) == 1 + len(lengths["rounds"])
+    estimates = [
+        [int(n), e["t"], e["ms"], e["tps"], e["n"]] for n, e in lengths["estimates"].items()
+    ]
+    for row, wanted in zip(numbers([row[:5] for row in chosen[1:]]), estimates, strict=True):
+        assert row == pytest.approx(wanted, abs=0.051)
+    assert [row[0] for row in chosen[1:] if row[5]] == [str(lengths["next"])]
+    caption = page.locator("#picture-lengths caption").nth(1).text_content()
+    assert lengths["reason"].replace("->", "→") in caption
+    ahead, lanes = tables(page, "timeline")
+    assert len(lanes) == 1 + sum(map(len, timeline["bars"].values()))
+    for row in ahead[1:]:
+        number = str(int(row[0]) - 1)
+        hit, times = timeline["hits"].get(number, {}), timeline["rounds"].get(number, {})
+        wanted = [hit.get(name) for name in ("hits", "misses", "saved", "wasted")]
+        wanted += [times.get("p"), times.get("ms")]
+        for cell, value in zip(row[1:], wanted, strict=True):
+            assert (cell == "") if value is None else near([cell], [value])
+    assert len(ahead) == 1 + len({*timeline["hits"], *timeline["rounds"]})
+    tokens, weights = tables(page, "proposals")
+    assert len(tokens) == 1 + sum(map(len, proposals["rows"].values()))
+    history = [[int(n) + 1, *w.values()] for n, w in proposals["history"].items()]
+    for row, wanted in zip(numbers(weights[1:]), history, strict=True):
+        assert row == pytest.approx(wanted, abs=0.006)
+
+
+CUT = """() => [
+  ...[".ss-vote-said", ".ss-proposals .ss-words", ".ss-timeline .ss-words", ".ss-choice-said"]
+    .map((name) => document.querySelector(name))
+    .filter((p) => p.scrollHeight > p.clientHeight + 1 || p.scrollWidth > p.clientWidth + 1)
+    .map((p) => p.textContent),
+  ...[...document.querySelectorAll(".ss-mini-title")]
+    .map((title) => [title, title.getBBox(), title.ownerSVGElement.clientWidth])
+    .filter(([, box, width]) => box.x + box.width > width + 1)
+    .map(([title]) => title.textContent),
+]"""
+IN_SIGHT = """(scroll) => {
+  const right = (node) => node.getBoundingClientRect().right;
+  const depths = [...scroll.querySelectorAll("thead th")].slice(1);
+  return depths.filter((depth) => right(depth) <= right(scroll) + 1).length;
+}"""
+
+
+@pytest.mark.parametrize("large", [False, True], ids=["ordinary", "large"])
+@pytest.mark.parametrize(("scene", "depths"), [("vote", 3), ("pool", 3), ("dial", 2)])
+def test_no_words_are_cut_on_a_phone_and_more_than_one_depth_is_in_sight(
+    show: Show, scene: str, depths: int, large: bool
+) -> None:
+    page = show(scene)
+    page.set_viewport_size({"width": 390, "height": 900})
+    switch = "(on) => document.documentElement.classList.toggle('ss-large', on)"
+    page.evaluate(switch, large)
+    try:
+        page.wait_for_function(DRAWN, arg=scene)
+        page.wait_for_timeout(300)
+        assert page.evaluate(CUT) == []
+        seen = page.locator("#picture-proposals .ss-scroll").evaluate(IN_SIGHT)
+        assert seen >= (depths if not large else depths - 1)
+    finally:
+        page.evaluate(switch, False)
 
 
 def test_a_note_is_marked_in_the_text_and_told_on_hover(show: Show) -> None:

@@ -106,6 +106,7 @@ function baseLayout(look) {
 export function axis(look, extra = {}) {
   return {
     gridcolor: look.line, zerolinecolor: look.line, linecolor: look.line, tickcolor: look.line, automargin: false,
+    tickangle: 0,
     tickfont: { color: look.muted, size: 12 * look.scale }, fixedrange: false, ...extra,
     title: { text: extra.title ?? "", font: { color: look.muted, size: 12.5 * look.scale }, standoff: 8 },
   };

@@ -48,7 +48,21 @@ function candidates(value) {
   }));
   const told = columns.map((column) => column.note).join("; ");
   return {
-    columns, chosen: String(value.next), title: "Expected tokens per second of each length; ▸ is the next",
+    columns, chosen: String(value.next),
+    title: ["Expected tokens per second of each length; ▸ is the next", "Tokens per second by length; ▸ next", "Tokens/s by length"],
     format: (tps) => fixed(tps, !tps || tps >= 10 ? 0 : 1), label: `Next length ${value.next}. Expected: ${told}`,
+  };
+}
+
+// The reason and what was expected of each length, of the selected round; null where no rule decides.
+export function choiceTable(value) {
+  if (!value.policy || value.policy === "fixed") return null;
+  const rows = entries(value.estimates).map(([length, { n, t, ms: took, tps }]) => [
+    length, t.toFixed(2), took.toFixed(2), tps.toFixed(1), n, Number(length) === value.next ? "▸ next" : "",
+  ]);
+  return {
+    caption: sentence(value),
+    head: rows.length ? ["length", "expected tokens", "expected ms", "tokens per second", "nodes", "chosen"] : [],
+    rows,
   };
 }

@@ -6,8 +6,12 @@ import { fontFaces } from "./fonts.js";
 
 const MARGIN = 20;
 const TITLE = 34;
+const TITLE_TYPE = { "font-size": 17, "font-weight": 600 };
 // Everything below U+0020 but tab and line ends, and what is no character at all, is no XML.
-const NOT_XML = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]|[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/g;
+const CONTROLS = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]/;
+const HALVES = /[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/;
+const NOT_XML = new RegExp(`${CONTROLS.source}|${HALVES.source}`, "g");
+const REFERENCE = /url\((?:&quot;|["'])?[^"')]*#([^"')&]+)(?:&quot;|["'])?\)/g;
 const COPIED = [
   "fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharray", "stroke-linecap", "stroke-opacity", "opacity", "font-family",
   "font-size", "font-weight", "text-anchor", "dominant-baseline", "text-decoration-line", "visibility", "display", "paint-order",
@@ -26,7 +30,7 @@ export async function svgOf(section, root, title) {
     "svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": title },
     s("style", {}, await fontFaces(section)),
     s("rect", { width, height, fill: style.backgroundColor }),
-    s("text", { x: MARGIN, y: MARGIN + 14, "font-family": style.fontFamily, "font-size": 17, "font-weight": 600, fill: style.color }, clean(title)),
+    s("text", { x: MARGIN, y: MARGIN + 14, ...TITLE_TYPE, "font-family": style.fontFamily, fill: style.color }, clean(title)),
     out,
   );
   return { text: new XMLSerializer().serializeToString(svg), width, height };
@@ -102,7 +106,8 @@ function drawText(node, out, box) {
     grow(box, rect);
     const line = s("text", {
       x: rect.left, y: rect.top + rect.height / 2 + font * 0.35, "font-family": style.fontFamily, "font-size": font,
-      "font-weight": style.fontWeight, fill: style.color, "xml:space": "preserve", textLength: rect.width || null, lengthAdjust: "spacingAndGlyphs",
+      "font-weight": style.fontWeight, fill: style.color, "xml:space": "preserve", textLength: rect.width || null,
+      lengthAdjust: "spacingAndGlyphs",
       "text-decoration": decorationOf(node.parentElement),
       "letter-spacing": style.letterSpacing === "normal" ? null : style.letterSpacing,
     });
@@ -135,9 +140,13 @@ function linesOf(node) {
     const line = lines[lines.length - 1];
     if (line && Math.abs(line.rect.top - rect.top) < 2) {
       line.text += text[i];
-      line.rect = { left: Math.min(line.rect.left, rect.left), top: line.rect.top, right: Math.max(line.rect.right, rect.right), bottom: rect.bottom, height: rect.height };
+      const [left, right] = [Math.min(line.rect.left, rect.left), Math.max(line.rect.right, rect.right)];
+      line.rect = { left, right, top: line.rect.top, bottom: rect.bottom, height: rect.height };
       line.rect.width = line.rect.right - line.rect.left;
-    } else lines.push({ text: text[i], rect: { left: rect.left, top: rect.top, right: rect.right, bottom: rect.bottom, width: rect.width, height: rect.height } });
+    } else {
+      const { left, top, right, bottom, width, height } = rect;
+      lines.push({ text: text[i], rect: { left, top, right, bottom, width, height } });
+    }
   }
   return lines;
 }
@@ -155,7 +164,8 @@ function copySvg(node, out, box) {
     for (const child of to[i].childNodes) if (child.nodeType === Node.TEXT_NODE) child.data = clean(child.data);
     for (const attribute of ["tabindex", "role", "aria-label", "aria-pressed", "class"]) to[i].removeAttribute(attribute);
   });
-  for (const [name, value] of [["x", rect.left], ["y", rect.top], ["width", rect.width], ["height", rect.height]]) copy.setAttribute(name, value);
+  const { left, top, width, height } = rect;
+  for (const [name, value] of Object.entries({ x: left, y: top, width, height })) copy.setAttribute(name, value);
   copy.removeAttribute("style");
   copy.style.overflow = "visible";
   out.append(copy);
@@ -164,7 +174,7 @@ function copySvg(node, out, box) {
 // Where the page has a base address, clips and patterns are named with it: in a file by id alone.
 function localise(element) {
   for (const { name, value } of [...element.attributes]) {
-    if (value.includes("url(")) element.setAttribute(name, value.replace(/url\((?:&quot;|["'])?[^"')]*#([^"')&]+)(?:&quot;|["'])?\)/g, "url(#$1)"));
+    if (value.includes("url(")) element.setAttribute(name, value.replace(REFERENCE, "url(#$1)"));
   }
 }
 

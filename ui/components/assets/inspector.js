@@ -4,6 +4,8 @@ import { h, set, setText, keyed, entries } from "./dom.js";
 import { drafters, badge, llmBadge } from "./palette.js";
 import { tokenText, prob, prose } from "./text.js";
 
+const ASK = "Click a node of the tree: the models' most probable tokens will stand here side by side.";
+
 export function create(panel) {
   const token = h("span", { class: "ss-inspected" });
   const title = h("span", { class: "ss-inspected-title" });
@@ -30,7 +32,7 @@ function draw(value, view) {
   setText(title, known ? prose(value.title) : "");
   setText(sentence, known ? prose(value.sentence) : "");
   note.hidden = known && (shown.some((source) => source.rows.length) || !value.token);
-  setText(note, known ? "No probabilities were recorded at this place." : "Click a node of the tree: the models' most probable tokens will stand here side by side.");
+  setText(note, known ? "No probabilities were recorded at this place." : ASK);
   keyed(view.sources, view.cache, known ? shown.filter((source) => source.rows.length) : [], {
     key: (source) => source.key, make: makeSource, update: (node, source) => updateSource(node, source, value),
   });

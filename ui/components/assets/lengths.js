@@ -2,7 +2,7 @@
 
 import { entries } from "./dom.js";
 import { CHART_PACE, createChart, axis, heading } from "./charts.js";
-import { createChoice } from "./choice.js";
+import { choiceTable, createChoice } from "./choice.js";
 import { percent, plural } from "./text.js";
 
 const OF_ROUNDS = new Set(["accepted", "speculation length"]);
@@ -53,7 +53,8 @@ function figure(value, look) {
     { type: "bar", name: "accepted", ...full, x, y: rounds.map(([, round]) => round.a), marker: { color: look.accent, ...thin },
       hovertemplate: "round %{x}: %{y} accepted<extra></extra>" },
     { type: "scatter", mode: x.length > 1 ? "lines" : "markers", name: "speculation length", x, y: rounds.map(([, round]) => round.s),
-      line: { shape: "hvh", color: look.ink, width: 1.5, dash: "dot" }, hovertemplate: "round %{x}: speculation length %{y}<extra></extra>" },
+      line: { shape: "hvh", color: look.ink, width: 1.5, dash: "dot" },
+      hovertemplate: "round %{x}: speculation length %{y}<extra></extra>" },
     { type: "bar", name: "histogram", x: hits.map(([j]) => Number(j)), y: hits.map(([, n]) => n), xaxis: "x2", yaxis: "y2",
       marker: { color: look.muted, ...thin }, text: hits.map(([, n]) => plural(n, "round")), textposition: "none",
       hovertemplate: "%{text} accepted %{x}<extra></extra>" },
@@ -90,19 +91,21 @@ function sideBySide(value, look) {
 }
 
 function stacked(value, look) {
+  // Room for the percentages between the two.
+  const [first, second] = large(look) ? [0.38, 0.62] : [0.44, 0.58];
   return {
-    ...axes(value, look, [[0, 1], [0, 0.44], [0.58, 1]], [[0.6, 1], [0, 0.34], [0, 0.34]]),
-    annotations: titles(value, look, [[0, 1.01], [0, 0.35], [0.58, 0.35]]),
+    ...axes(value, look, [[0, 1], [0, first], [second, 1]], [[0.6, 1], [0, 0.34], [0, 0.34]]),
+    annotations: titles(value, look, [[0, 1.01], [0, 0.35], [second, 0.35]]),
     margin: { l: 40 * look.scale, r: 10, t: 30 * look.scale, b: 46 * look.scale },
   };
 }
 
 function titles(value, look, places) {
-  const small = look.narrow;
-  const names = [
-    small ? "<b>Accepted</b>, length dotted" : "<b>Accepted</b> (bars) and speculation length (dotted)", small ? "<b>How often</b>" : "<b>How often</b> that many",
-    small ? "<b>By position</b>" : "<b>Rate</b> by position",
-  ];
+  const names = look.narrow
+    ? ["<b>Accepted</b>, length dotted", "<b>How often</b>", large(look) ? "<b>Rate</b>" : "<b>By position</b>"]
+    : [
+      "<b>Accepted</b> (bars) and speculation length (dotted)", "<b>How often</b> that many", "<b>Rate</b> by position",
+    ];
   const shown = names.map((name, i) => heading(look, name, ...places[i]));
   return noRates(value) ? [...shown, nothing(look)] : shown;
 }
@@ -125,12 +128,15 @@ function axes(value, look, xs, ys) {
   const tallest = peak([...rounds.flatMap((round) => [round.a, round.s]), ...earlier]);
   const often = peak(Object.values(value.histogram ?? {}));
   const many = Math.max(Object.keys(value.histogram ?? {}).length, Object.keys(value.per_position ?? {}).length);
-  const steps = { tickformat: "d", showgrid: false, dtick: nice(many / 9) };
+  const steps = { tickformat: "d", showgrid: false, dtick: nice(many / (look.narrow && large(look) ? 4 : 9)) };
   return {
     uirevision: value.run,
     bargap: 0.25,
     shapes: selection(value, look),
-    xaxis: axis(look, { domain: xs[0], anchor: "y", title: "round", ...count(Math.max(rounds.length, earlier.length), look.narrow ? 6 : 12), rangemode: "normal", showgrid: false }),
+    xaxis: axis(look, {
+      domain: xs[0], anchor: "y", title: "round",
+      ...count(Math.max(rounds.length, earlier.length), look.narrow ? 6 : 12), rangemode: "normal", showgrid: false,
+    }),
     yaxis: axis(look, { domain: ys[0], anchor: "x", ...count(tallest, 6) }),
     xaxis2: axis(look, { domain: xs[1], anchor: "y2", title: "accepted", ...steps }),
     yaxis2: axis(look, { domain: ys[1], anchor: "x2", ...count(often, 6) }),
@@ -138,6 +144,8 @@ function axes(value, look, xs, ys) {
     yaxis3: axis(look, { visible: !noRates(value), domain: ys[2], anchor: "x3", range: [0, 1.02], tickformat: ".0%", nticks: 5 }),
   };
 }
+
+const large = (look) => look.scale > 1.1;
 
 // The next of 1, 2, 5, 10, 20, 50, ...
 function nice(step) {
@@ -156,5 +164,8 @@ function selection(value, look) {
 
 function table(value) {
   const rows = entries(value.rounds).map(([round, { a, d, s }]) => [Number(round) + 1, a, d, s]);
-  return { caption: "Round by round", head: ["round", "accepted", "tree depth", "speculation length"], rows };
+  return [
+    { caption: "Round by round", head: ["round", "accepted", "tree depth", "speculation length"], rows },
+    choiceTable(value),
+  ];
 }

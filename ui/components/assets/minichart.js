@@ -2,7 +2,7 @@
 // one is chosen. For pictures that hold a chart beside other things; the large charts are Plotly's (charts.js).
 
 import { h, s, set } from "./dom.js";
-import { scaleOf, sizeOf } from "./measure.js";
+import { scaleOf, sizeOf, textWidth } from "./measure.js";
 
 const DASHES = ["", "7 3", "2 3", "9 3 2 3", "4 4", "12 3", "1 2", "6 2 2 2"];
 const STEPS = [1, 2, 2.5, 3, 4, 5, 6, 8, 10];
@@ -11,6 +11,7 @@ const WHOLE_STEPS = [1, 2, 5, 10];
 // A line's pattern says who it is where its colour does not.
 export const dash = (slot) => DASHES[slot % DASHES.length];
 
+// `title` is a list, longest first: the first that fits is shown.
 // lines: draw({series: [{name, label, color, dash, points: [[x, y], ...]}], sel, format, title, label,
 // robust}); robust cuts off what is far above the rest
 export const lineChart = (panel, { select }) => selecting(frame(panel, lines), select);
@@ -65,7 +66,8 @@ function frame(panel, make) {
 
 function placeOf({ width, height }, scale) {
   const font = 12 * scale;
-  return { width, height, font, left: 3.6 * font, right: width - 1.4 * font, top: 2.3 * font, bottom: height - 1.7 * font };
+  const rim = { left: 3.6 * font, right: width - 1.4 * font, top: 2.3 * font, bottom: height - 1.7 * font };
+  return { width, height, font, ...rim };
 }
 
 // -- lines --
@@ -76,30 +78,41 @@ function lines({ series, sel, format, title, robust }, place) {
   const room = { ...place, right: place.right - 1.2 * place.font };
   const values = points.map(([, y]) => y).sort((a, b) => a - b);
   // One value far above the rest would press all others flat: it is cut, and said.
-  const most = robust ? Math.min(values[values.length - 1], 4 * values[Math.floor(values.length / 2)]) : values[values.length - 1];
+  const largest = values[values.length - 1];
+  const most = robust ? Math.min(largest, 4 * values[Math.floor(values.length / 2)]) : largest;
   const top = ceiling(most);
-  const x = (round) => room.left + (last > first ? (round - first) / (last - first) : 0.5) * (room.right - room.left);
+  const x = across(first, last, room);
   const y = (value) => room.bottom - (Math.min(value, top) / top) * (room.bottom - room.top);
   const parts = [...axes(room, [0, top / 2, top], y, format), ...rounds(first, last, x, room), heading(title, room)];
-  if (sel >= first && sel <= last) {
-    parts.push(s("line", { class: "ss-mini-sel", x1: x(sel), x2: x(sel), y1: room.top, y2: room.bottom }));
-  }
+  if (sel >= first && sel <= last) parts.push(selected(x(sel), room));
   for (const one of series) parts.push(...line(one, x, y));
   parts.push(...labels(series, room, x, y));
   for (const [round, value] of points.filter(([, found]) => found > top)) {
-    parts.push(text(`▲ ${format(value)}`, x(round), room.top - room.font * 0.55, room, { class: "ss-mini-end", "text-anchor": x(round) > room.width / 2 ? "end" : "start" }));
+    const anchor = x(round) > room.width / 2 ? "end" : "start";
+    const place = [x(round), room.top - room.font * 0.55, room];
+    parts.push(text(`▲ ${format(value)}`, ...place, { class: "ss-mini-end", "text-anchor": anchor }));
   }
   return { parts, xs: roundAt(first, last, room) };
 }
 
-// The round at so many pixels from the left.
-function roundAt(first, last, room) {
-  return (px) => Math.min(last, Math.max(first, Math.round(first + ((px - room.left) / Math.max(1, room.right - room.left)) * (last - first))));
+// Where a round stands from left to right, and the round at so many pixels from the left.
+function across(first, last, { left, right }) {
+  return (round) => left + (last > first ? (round - first) / (last - first) : 0.5) * (right - left);
+}
+
+function roundAt(first, last, { left, right }) {
+  const at = (px) => first + ((px - left) / Math.max(1, right - left)) * (last - first);
+  return (px) => Math.min(last, Math.max(first, Math.round(at(px))));
+}
+
+function selected(x, room) {
+  return s("line", { class: "ss-mini-sel", x1: x, x2: x, y1: room.top, y2: room.bottom });
 }
 
 function line({ color, dash: pattern, points, name }, x, y) {
   if (!points.length) return [];
-  const path = points.map(([round, value], i) => `${i ? "L" : "M"}${x(round).toFixed(1)} ${y(value).toFixed(1)}`).join("");
+  const point = ([round, value], i) => `${i ? "L" : "M"}${x(round).toFixed(1)} ${y(value).toFixed(1)}`;
+  const path = points.map(point).join("");
   const drawn = s("path", { class: "ss-mini-line", d: path, "stroke-dasharray": pattern || null }, s("title", {}, name));
   drawn.style.stroke = color;
   if (points.length > 1) return [drawn];
@@ -116,7 +129,9 @@ function labels(series, room, x, y) {
   }).sort((a, b) => a.y - b.y);
   const step = room.font * 1.05;
   ends.forEach((end, i) => (end.y = Math.max(end.y, i ? ends[i - 1].y + step : room.top)));
-  for (let i = ends.length - 1, floor = room.bottom; i >= 0; i -= 1, floor -= step) ends[i].y = Math.min(ends[i].y, floor);
+  for (let i = ends.length - 1, floor = room.bottom; i >= 0; i -= 1, floor -= step) {
+    ends[i].y = Math.min(ends[i].y, floor);
+  }
   return ends.map((end) => text(end.one.label, end.x, end.y, room, { class: "ss-mini-end" }));
 }
 
@@ -128,12 +143,18 @@ function upsAndDowns({ bars, sel, format, title }, place) {
   const top = ceiling(Math.max(...bars.flatMap(([, above, below]) => [above, below]), 1e-9));
   const step = (place.right - place.left) / (last - first + 1);
   const room = { ...place, left: place.left + step / 2, right: place.right - step / 2 };
-  const x = (round) => room.left + (last > first ? (round - first) / (last - first) : 0.5) * (room.right - room.left);
+  const x = across(first, last, room);
   const y = (value) => (room.top + room.bottom) / 2 - (value / top) * ((room.bottom - room.top) / 2);
   const half = Math.max(0.5, Math.min(step * 0.36, 30));
-  const path = (name, of) => s("path", { class: name, d: bars.map(([round, ...two]) => `M${(x(round) - half).toFixed(1)} ${y(0).toFixed(1)}V${y(of(two)).toFixed(1)}H${(x(round) + half).toFixed(1)}V${y(0).toFixed(1)}Z`).join("") });
-  const parts = [...axes(place, [-top, 0, top], y, (value) => format(Math.abs(value))), ...rounds(first, last, x, place), heading(title, place)];
-  if (sel >= first && sel <= last) parts.push(s("line", { class: "ss-mini-sel", x1: x(sel), x2: x(sel), y1: room.top, y2: room.bottom }));
+  const box = (round, value) => {
+    const [left, right] = [x(round) - half, x(round) + half].map((px) => px.toFixed(1));
+    const [zero, tip] = [y(0), y(value)].map((px) => px.toFixed(1));
+    return `M${left} ${zero}V${tip}H${right}V${zero}Z`;
+  };
+  const path = (name, of) => s("path", { class: name, d: bars.map(([round, ...two]) => box(round, of(two))).join("") });
+  const scale = axes(place, [-top, 0, top], y, (value) => format(Math.abs(value)));
+  const parts = [...scale, ...rounds(first, last, x, place), heading(title, place)];
+  if (sel >= first && sel <= last) parts.push(selected(x(sel), room));
   parts.push(path("ss-mini-up", ([above]) => above), path("ss-mini-down", ([, below]) => -below));
   return { parts, xs: roundAt(first, last, room) };
 }
@@ -145,13 +166,19 @@ function columns({ columns: all, chosen, format, title }, place) {
   const y = (value) => place.bottom - (value / top) * (place.bottom - place.top);
   const step = (place.right - place.left) / all.length;
   const parts = [...axes(place, [0, top / 2, top], y, format), heading(title, place)];
+  // Names that would touch are left out, but for the chosen one's.
+  const every = Math.ceil((1.8 * place.font) / step);
+  const at = all.findIndex(({ key }) => key === chosen);
+  const named = (i) => i === at || (i % every === 0 && (at < 0 || Math.abs(i - at) >= every));
   all.forEach(({ key, value, note }, i) => {
     const mine = key === chosen;
     const left = place.left + i * step;
     const wide = Math.min(step * 0.72, 60);
+    const box = { x: left + (step - wide) / 2, width: wide, y: y(value), height: Math.max(1, place.bottom - y(value)) };
+    const looks = { "text-anchor": "middle", class: mine ? "ss-mini-end" : "ss-mini-tick" };
     parts.push(
-      s("rect", { class: mine ? "ss-mini-col ss-mini-chosen" : "ss-mini-col", x: left + (step - wide) / 2, width: wide, y: y(value), height: Math.max(1, place.bottom - y(value)) }, s("title", {}, note)),
-      text(mine ? `▸${key}` : key, left + step / 2, place.bottom + place.font * 0.95, place, { "text-anchor": "middle", class: mine ? "ss-mini-end" : "ss-mini-tick" }),
+      s("rect", { class: mine ? "ss-mini-col ss-mini-chosen" : "ss-mini-col", ...box }, s("title", {}, note)),
+      text(mine ? `▸${key}` : named(i) ? key : "", left + step / 2, place.bottom + place.font * 0.95, place, looks),
     );
   });
   return { parts, xs: null };
@@ -171,10 +198,14 @@ function rounds(first, last, x, place) {
   const ticks = [];
   for (let tick = Math.ceil(first / step) * step; tick <= last; tick += step) ticks.push(tick);
   if (!ticks.length) ticks.push(first);
-  return ticks.map((tick) => text(String(tick + 1), x(tick), place.bottom + place.font * 0.95, place, { "text-anchor": "middle", class: "ss-mini-tick" }));
+  const looks = { "text-anchor": "middle", class: "ss-mini-tick" };
+  return ticks.map((tick) => text(String(tick + 1), x(tick), place.bottom + place.font * 0.95, place, looks));
 }
 
-function heading(title, place) {
+// The first of the titles, longest first, that is not cut.
+function heading(titles, place) {
+  const fits = (title) => textWidth(title, `600 ${place.font}px 'IBM Plex Sans'`) < place.width;
+  const title = titles.find(fits) ?? titles[titles.length - 1];
   return text(title, place.width < 30 * place.font ? 0 : place.left, place.font * 0.7, place, { class: "ss-mini-title" });
 }
 

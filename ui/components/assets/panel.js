@@ -32,7 +32,7 @@ export function createPanel(shell, kind, title, select) {
   };
   panel.refresh = (value) => {
     panel.value = value;
-    if (!table.hidden) fillTable(table, panel.picture.table(value));
+    if (!table.hidden) fillTables(table, panel.picture.table(value));
   };
   return panel;
 }
@@ -52,10 +52,17 @@ function addTableToggle(panel) {
   set(button, "aria-pressed", "false");
 }
 
-// {caption, head: [...], rows: [[cell or DOM node, ...]]}; cells that did not change stay as they are.
-function fillTable(box, { caption, head, rows }) {
-  let table = box.firstElementChild;
-  if (!table) box.append((table = h("table", {}, h("caption"), h("thead", {}, h("tr")), h("tbody"))));
+// One table or several, null for none: {caption, head: [...], rows: [[cell or DOM node, ...]]}. Cells that did not
+// change stay as they are.
+function fillTables(box, told) {
+  const tables = [told].flat().filter(Boolean);
+  while (box.children.length > tables.length) box.lastElementChild.remove();
+  tables.forEach((one, i) => fillTable(box.children[i] ?? box.appendChild(emptyTable()), one));
+}
+
+const emptyTable = () => h("table", {}, h("caption"), h("thead", {}, h("tr")), h("tbody"));
+
+function fillTable(table, { caption, head, rows }) {
   setText(table.caption, caption);
   fillRow(table.tHead.rows[0], head, "th");
   const body = table.tBodies[0];

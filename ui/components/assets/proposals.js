@@ -4,18 +4,18 @@ import { h, set, setText, keyed, entries } from "./dom.js";
 import { drafters, badge } from "./palette.js";
 import { attach, card } from "./tip.js";
 import { tokenText, prob, plural, roundName } from "./text.js";
-import { createVotes, massText, weighs, weightText } from "./votes.js";
+import { createVotes, massText, weighs, weightsTable, weightText } from "./votes.js";
 
 export function create(panel) {
   const head = h("tr");
   const body = h("tbody");
-  const table = h("table", { class: "ss-votes" }, h("thead", {}, head), body);
+  const grid = h("table", { class: "ss-votes" }, h("thead", {}, head), body);
   const empty = h("p", { class: "ss-placeholder" }, "The drafts of the selected round, model by model.");
-  const scroll = h("div", { class: "ss-scroll", tabindex: 0, role: "region", "aria-label": panel.title }, empty, table);
+  const scroll = h("div", { class: "ss-scroll", tabindex: 0, role: "region", "aria-label": panel.title }, empty, grid);
   const votes = createVotes(panel);
   panel.body.append(...votes.above, scroll, ...votes.below);
-  panel.finishTools();
-  const view = { panel, head, body, table, empty, rows: new Map(), heads: new Map(), value: null };
+  panel.finishTools({ tableForm: true });
+  const view = { panel, head, body, grid, empty, rows: new Map(), heads: new Map(), value: null };
   listen(view);
   return {
     restyle: votes.restyle,
@@ -23,19 +23,20 @@ export function create(panel) {
       draw(value, view);
       votes.draw(value);
     },
+    table: (value) => [table(value), weightsTable(value)],
     exported: () => panel.body,
   };
 }
 
 function draw(value, view) {
-  const { panel, head, body, table, empty, rows, heads } = view;
+  const { panel, head, body, grid, empty, rows, heads } = view;
   const all = drafters(value);
   const drafted = all.filter((drafter) => Object.keys(value.rows?.[drafter.key] ?? {}).length);
   const deepest = Math.max(0, ...all.flatMap((d) => entries(value.rows?.[d.key]).map(([, token]) => token.depth)));
   const known = value.round != null && value.round >= 0;
   set(panel.section, "data-empty", !known);
   empty.hidden = known;
-  table.hidden = !known;
+  grid.hidden = !known;
   panel.say(sentence(value, drafted, known));
   const columns = ["drafter", ...Array.from({ length: deepest }, (_, i) => `depth ${i + 1}`)];
   keyed(head, heads, columns, {
@@ -85,9 +86,12 @@ function makeRow(drafter) {
   const bar = h("span", { class: "ss-weight-bar" });
   const number = h("span", { class: "ss-weight-number" });
   const won = h("span", { class: "ss-won", title: "won this round's vote" }, "★ won");
-  const weight = h("span", { class: "ss-weight", title: "weight of this drafter in this round, and after it" }, h("span", { class: "ss-weight-track" }, bar), number);
+  const track = h("span", { class: "ss-weight-track" }, bar);
+  const meaning = "weight of this drafter in this round, and after it";
+  const weight = h("span", { class: "ss-weight", title: meaning }, track, number);
   bar.style.background = drafter.color;
-  const row = h("tr", {}, h("th", { scope: "row" }, h("span", { class: "ss-who" }, badge(drafter), h("span", {}, drafter.name)), won, weight));
+  const who = h("span", { class: "ss-who" }, badge(drafter), h("span", {}, drafter.name));
+  const row = h("tr", {}, h("th", { scope: "row" }, who, won, weight));
   row.ssCells = [];
   row.ssWeight = { bar, number, weight, won };
   return row;
@@ -101,8 +105,8 @@ function updateRow(row, drafter, value, deepest) {
   weight.hidden = own == null;
   if (own != null) {
     bar.style.width = `${(100 * own) / Math.max(...Object.values(value.weights), 1e-9)}%`;
-    const after = value.after?.[drafter.key];
-    setText(number, after == null || weightText(after) === weightText(own) ? weightText(own) : `${weightText(own)} → ${weightText(after)}`);
+    const [before, after] = [own, value.after?.[drafter.key] ?? own].map(weightText);
+    setText(number, after === before ? before : `${before} → ${after}`);
   }
   while (row.ssCells.length > deepest) row.ssCells.pop().node.remove();
   while (row.ssCells.length < deepest) {
@@ -146,9 +150,15 @@ function updateChip(chip, token, drafter, value) {
 
 const LOST = { vote: "Lost the vote: the LLM never saw it", vote_tree: "Not among the best nodes: the LLM never saw it" };
 
+function fateOf(token, value) {
+  if (token.accepted) return "On the accepted path";
+  if (token.in_tree === false) return LOST[value.rule] ?? "Dropped before the LLM saw it";
+  return "In the tree, not accepted";
+}
+
 function chipCard(token, drafter, value) {
   if (!token) return null;
-  const fate = token.accepted ? "On the accepted path" : token.in_tree === false ? LOST[value.rule] ?? "Dropped before the LLM saw it" : "In the tree, not accepted";
+  const fate = fateOf(token, value);
   const rows = [["score", prob(token.score)], ["drawn with", prob(token.q)], ["rank among siblings", String((token.rank ?? 0) + 1)]];
   if (token.mass != null && weighs(value)) rows.push([MASS[value.rule], prob3(token.mass)]);
   return card(tokenText(token.t, 80), [h("span", {}, badge(drafter), ` ${drafter.name}`), fate], rows);
@@ -156,3 +166,12 @@ function chipCard(token, drafter, value) {
 
 const MASS = { vote: "weight behind it", vote_tree: "weighted score of its path", log_pool: "pooled score" };
 const prob3 = (mass) => (mass > 0 && mass < 0.0005 ? "<0.001" : mass.toFixed(3));
+
+function table(value) {
+  const rows = drafters(value).flatMap((drafter) => entries(value.rows?.[drafter.key]).map(([, token]) => [
+    drafter.name, token.depth, tokenText(token.t, 40), prob(token.score), massText(value, token.mass), fateOf(token, value),
+  ]));
+  const round = value.round >= 0 ? roundName(value.round) : "No round selected";
+  const mass = MASS[value.rule] ?? "";
+  return { caption: `${round}: what was proposed`, head: ["drafter", "depth", "token", "score", mass, "fate"], rows };
+}

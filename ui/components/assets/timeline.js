@@ -2,14 +2,21 @@
 
 import { h, setText, set, keyed, entries } from "./dom.js";
 import { CHART_PACE, createChart, axis } from "./charts.js";
-import { MARKS, createAhead } from "./ahead.js";
+import { MARKS, aheadTable, createAhead } from "./ahead.js";
 import { textWidth } from "./measure.js";
 import { drafters } from "./palette.js";
 import { ms, percent, prose, shorten } from "./text.js";
 
-const STAGES = [["draft", "drafting"], ["ahead", "drafting ahead"], ["llm", "LLM pass"], ["prefill", "prefill"], ["combine", "combine"], ["verify", "verify"], ["commit", "commit"], ["other", "other"]];
+const STAGES = [
+  ["draft", "drafting"], ["ahead", "drafting ahead"], ["llm", "LLM pass"], ["prefill", "prefill"],
+  ["combine", "combine"], ["verify", "verify"], ["commit", "commit"], ["other", "other"],
+];
 const PATTERNS = { draft: "", catch_up: "/", forward: "", prefill: "x", combine: "", verify: "", commit: "" };
-const FATES = { hit: "<br>drafted ahead: a hit", miss: "<br>drafted ahead: a miss", open: "<br>drafted ahead: no round has asked for it" };
+const FATES = {
+  hit: "<br>drafted ahead: a hit",
+  miss: "<br>drafted ahead: a miss",
+  open: "<br>drafted ahead: no round has asked for it",
+};
 const MANY = 400;
 const SPANS = [[1, "1 round"], [5, "5 rounds"], [Infinity, "All"]];
 
@@ -79,38 +86,68 @@ function sentence(value) {
   if (!total) return "no times yet";
   const busiest = Object.entries(value.share).sort((a, b) => b[1] - a[1])[0];
   const name = new Map(STAGES).get(busiest[0]) ?? busiest[0];
-  const behind = Object.values(value.bars ?? {}).some((spans) => Object.values(spans).some((span) => span.name === "catch_up"));
-  return `${ms(total)} measured; most of it ${name} (${percent(busiest[1] / total)}).${behind ? " Hatched: a drafter catching up with the text." : ""}`;
+  const spans = Object.values(value.bars ?? {}).flatMap((own) => Object.values(own));
+  const behind = spans.some((span) => span.name === "catch_up") ? " Hatched: a drafter catching up with the text." : "";
+  return `${ms(total)} measured; most of it ${name} (${percent(busiest[1] / total)}).${behind}`;
 }
 
 function figure(value, look, view) {
   const lanes = entries(value.lanes);
   const slots = new Map(drafters(value).map((drafter) => [drafter.name, drafter]));
-  const all = entries(value.bars).flatMap(([round, spans]) => entries(spans).map(([, span]) => ({ round: Number(round), ...span })));
+  const all = barsOf(value);
   if (view.span !== null) view.range = rangeOf(value, view, all);
   const bars = view.span === null ? all : inSight(all, view.range);
-  const colors = new Map(lanes.map(([key, name]) => [key, slots.has(name) ? look.slot(slots.get(name).slot) : look.stage(name)]));
-  const chosen = (bar) => bar.round === value.sel;
   // Hundreds of rounds side by side are thinner than a border or a hatch.
   const many = view.span === Infinity && bars.length > MANY;
-  const pale = many ? 0.85 : 0.55;
-  const colorOf = (bar) => colors.get(String(bar.lane)) ?? look.muted;
   const ahead = (bar) => bar.name === "ahead" && !many;
   const trace = {
     type: "bar", orientation: "h", base: bars.map((bar) => bar.start), x: bars.map((bar) => bar.end - bar.start),
     y: bars.map((bar) => Number(bar.lane)), width: 0.74, constraintext: "none",
-    text: bars.map((bar) => MARKS[bar.a] ?? ""), textposition: "inside", insidetextanchor: "middle", textangle: 0, cliponaxis: true,
+    text: bars.map((bar) => MARKS[bar.a] ?? ""), textposition: "inside", insidetextanchor: "middle", textangle: 0,
+    cliponaxis: true,
     textfont: { color: bars.map((bar) => (ahead(bar) ? look.ink : look.panel)), size: 13 * look.scale },
-    // Drafting ahead is an outline, hatched where it was of use.
-    marker: {
-      color: bars.map((bar) => (ahead(bar) && bar.a !== "hit" ? look.panel : colorOf(bar))), opacity: bars.map((bar) => (chosen(bar) || value.sel < 0 ? 1 : pale)),
-      line: { color: bars.map((bar) => (ahead(bar) ? colorOf(bar) : chosen(bar) ? look.ink : look.panel)), width: bars.map((bar) => (ahead(bar) ? 2 : chosen(bar) ? 1.5 : many ? 0 : 0.5)) },
-      pattern: { shape: bars.map((bar) => (many ? "" : ahead(bar) && bar.a === "hit" ? "\\" : PATTERNS[bar.name] ?? "")), solidity: 0.3, bgcolor: look.panel },
-    },
-    customdata: bars.map((bar) => [bar.round, prose(bar.name).replace("_", " "), ms(bar.end - bar.start), bar.start, prose(value.lanes[bar.lane]), bar.round + 1, FATES[bar.a] ?? ""]),
-    hovertemplate: "<b>%{customdata[4]}</b>: %{customdata[1]}, %{customdata[2]}<br>round %{customdata[5]}, from %{customdata[3]:.2f} ms%{customdata[6]}<extra></extra>",
+    marker: markerOf(bars, { value, look, many, ahead, colors: laneColors(lanes, slots, look) }),
+    customdata: bars.map((bar) => told(bar, value)),
+    hovertemplate: "<b>%{customdata[4]}</b>: %{customdata[1]}, %{customdata[2]}<br>"
+      + "round %{customdata[5]}, from %{customdata[3]:.2f} ms%{customdata[6]}<extra></extra>",
   };
   return { data: [trace], layout: layoutOf(value, look, view, lanes, slots) };
+}
+
+function barsOf(value) {
+  return entries(value.bars).flatMap(([round, spans]) => (
+    entries(spans).map(([, span]) => ({ round: Number(round), ...span }))
+  ));
+}
+
+function laneColors(lanes, slots, look) {
+  const colorOf = (name) => (slots.has(name) ? look.slot(slots.get(name).slot) : look.stage(name));
+  return new Map(lanes.map(([key, name]) => [key, colorOf(name)]));
+}
+
+// Drafting ahead is an outline, hatched where it was of use.
+function markerOf(bars, { value, look, many, ahead, colors }) {
+  const colorOf = (bar) => colors.get(String(bar.lane)) ?? look.muted;
+  const chosen = (bar) => bar.round === value.sel;
+  const pale = many ? 0.85 : 0.55;
+  const hatch = (bar) => (many ? "" : ahead(bar) && bar.a === "hit" ? "\\" : PATTERNS[bar.name] ?? "");
+  return {
+    color: bars.map((bar) => (ahead(bar) && bar.a !== "hit" ? look.panel : colorOf(bar))),
+    opacity: bars.map((bar) => (chosen(bar) || value.sel < 0 ? 1 : pale)),
+    line: {
+      color: bars.map((bar) => (ahead(bar) ? colorOf(bar) : chosen(bar) ? look.ink : look.panel)),
+      width: bars.map((bar) => (ahead(bar) ? 2 : chosen(bar) ? 1.5 : many ? 0 : 0.5)),
+    },
+    pattern: { shape: bars.map(hatch), solidity: 0.3, bgcolor: look.panel },
+  };
+}
+
+// What a bar says on hover.
+function told(bar, value) {
+  const name = prose(bar.name).replace("_", " ");
+  return [
+    bar.round, name, ms(bar.end - bar.start), bar.start, prose(value.lanes[bar.lane]), bar.round + 1, FATES[bar.a] ?? "",
+  ];
 }
 
 // A bar out of sight would cost Plotly as much as one in sight.
@@ -119,17 +156,25 @@ function inSight(bars, range) {
 }
 
 function layoutOf(value, look, view, lanes, slots) {
-  const names = lanes.map(([, name]) => shorten(slots.has(name) ? `${slots.get(name).letter}  ${name}` : name === "llm" ? "LLM" : name, 20));
+  const names = lanes.map(([, name]) => shorten(laneName(name, slots), look.narrow ? 13 : 20));
   const widest = Math.max(...names.map((name) => textWidth(name, `${13 * look.scale}px 'IBM Plex Sans'`)));
   return {
     uirevision: `${value.run}|${view.revision}`,
-    xaxis: axis(look, { title: "milliseconds since the run began", ...(view.range ? { range: view.range } : {}) }),
+    xaxis: axis(look, {
+      title: look.narrow ? "ms since the run began" : "milliseconds since the run began",
+      nticks: look.narrow ? 4 : 0, ...(view.range ? { range: view.range } : {}),
+    }),
     yaxis: axis(look, {
-      tickvals: lanes.map(([key]) => Number(key)), ticktext: names.map(escaped), range: [lanes.length - 0.5, -0.5], fixedrange: true, showgrid: false, zeroline: false,
-      tickfont: { color: look.ink, size: 13 * look.scale },
+      tickvals: lanes.map(([key]) => Number(key)), ticktext: names.map(escaped), range: [lanes.length - 0.5, -0.5],
+      fixedrange: true, showgrid: false, zeroline: false, tickfont: { color: look.ink, size: 13 * look.scale },
     }),
     margin: { l: 14 + widest, r: 14, t: 8, b: 46 * look.scale },
   };
+}
+
+function laneName(name, slots) {
+  if (slots.has(name)) return `${slots.get(name).letter}  ${name}`;
+  return name === "llm" ? "LLM" : name;
 }
 
 // Plotly reads a little markup in labels; a model's name is a name.
@@ -156,7 +201,9 @@ function rangeOf(value, view, bars) {
 
 function drawShare(value, view) {
   const total = Object.values(value.share ?? {}).reduce((sum, part) => sum + part, 0);
-  const parts = STAGES.filter(([name]) => value.share?.[name] > 0).map(([name, label]) => ({ name, label, part: value.share[name] / total, time: value.share[name] }));
+  const parts = STAGES.filter(([name]) => value.share?.[name] > 0).map(([name, label]) => (
+    { name, label, part: value.share[name] / total, time: value.share[name] }
+  ));
   view.share.hidden = view.shareWords.hidden = !total;
   set(view.share, "aria-label", `Share of time: ${parts.map((part) => `${part.label} ${percent(part.part)}`).join(", ")}`);
   keyed(view.share, view.cache, parts, {
@@ -169,14 +216,19 @@ function drawShare(value, view) {
   });
   keyed(view.shareWords, view.words, parts, {
     key: (part) => part.name,
-    make: (part) => h("span", { class: "ss-share-word" }, h("span", { class: "ss-share-part", "data-stage": part.name }), h("span")),
+    make: ({ name }) => {
+      const swatch = h("span", { class: "ss-share-part", "data-stage": name });
+      return h("span", { class: "ss-share-word" }, swatch, h("span"));
+    },
     update: (node, part) => setText(node.lastChild, `${part.label} ${percent(part.part, part.part < 0.1 ? 1 : 0)}`),
   });
 }
 
 function table(value) {
-  const rows = entries(value.bars).flatMap(([round, spans]) => entries(spans).map(([, span]) => [
-    Number(round) + 1, value.lanes?.[span.lane] ?? span.lane, span.name.replace("_", " "), span.start.toFixed(2), (span.end - span.start).toFixed(2), span.a === "open" ? "not asked for" : span.a ?? "",
-  ]));
-  return { caption: "What every worker did, round by round", head: ["round", "lane", "stage", "start (ms)", "duration (ms)", "drafted ahead"], rows };
+  const rows = barsOf(value).map((bar) => [
+    bar.round + 1, value.lanes?.[bar.lane] ?? bar.lane, bar.name.replace("_", " "), bar.start.toFixed(2),
+    (bar.end - bar.start).toFixed(2), bar.a === "open" ? "not asked for" : bar.a ?? "",
+  ]);
+  const head = ["round", "lane", "stage", "start (ms)", "duration (ms)", "drafted ahead"];
+  return [aheadTable(value), { caption: "What every worker did, round by round", head, rows }];
 }

@@ -93,7 +93,8 @@ export function words(value, list) {
   const accepted = nodes.filter((node) => node.outcome === "accepted").length;
   if (value.stage === "commit") {
     const count = value.committed ?? accepted + (value.own ? 1 : 0);
-    return `One pass of the LLM brought ${plural(count, "token")}: ${Math.min(accepted, count)} drafted, ${Math.max(0, count - accepted)} its own.`;
+    const [drafted, own] = [Math.min(accepted, count), Math.max(0, count - accepted)];
+    return `One pass of the LLM brought ${plural(count, "token")}: ${drafted} drafted, ${own} its own.`;
   }
   return `One pass of the LLM checked ${plural(nodes.length, "node")} and accepted ${accepted}. ${ownWords(value)}`;
 }

@@ -12,9 +12,11 @@ const BADGES_SHOWN = 6;
 // `legible` is how far the drawing may shrink of itself to fit: to text of eleven pixels.
 export function sizes(scale, compact) {
   const k = scale;
-  return compact
-    ? { height: 26 * k, row: 32 * k, column: 70 * k, gap: 30 * k, pad: 14 * k, inset: 8 * k, font: 13 * k, small: 10 * k, badge: 13 * k, legible: 0.85, compact }
-    : { height: 46 * k, row: 54 * k, column: 92 * k, gap: 38 * k, pad: 16 * k, inset: 10 * k, font: 15.5 * k, small: 11.5 * k, badge: 15 * k, legible: 0.72, compact };
+  const [box, type] = compact
+    ? [{ height: 26, row: 32, column: 70, gap: 30, pad: 14, inset: 8 }, { font: 13, small: 10, badge: 13 }]
+    : [{ height: 46, row: 54, column: 92, gap: 38, pad: 16, inset: 10 }, { font: 15.5, small: 11.5, badge: 15 }];
+  const scaled = Object.entries({ ...box, ...type }).map(([name, pixels]) => [name, pixels * k]);
+  return { ...Object.fromEntries(scaled), legible: compact ? 0.85 : 0.72, compact };
 }
 
 const families = { mono: "'IBM Plex Mono', ui-monospace, monospace", sans: "'IBM Plex Sans', system-ui, sans-serif" };

@@ -12,13 +12,17 @@ export const weighs = (value) => value.rule in NAMES;
 export const weightText = (weight) => (weight == null ? "–" : weight < 0.01 ? "<0.01" : weight.toFixed(2));
 
 // Σ: the weight, or weighted score, behind a token. ∏: a pool's score of it.
-export const massText = (value, mass) => (mass == null ? "" : `${value.rule === "log_pool" ? "∏" : "Σ"} ${mass < 0.005 ? "<0.01" : mass.toFixed(2)}`);
+export function massText(value, mass) {
+  if (mass == null) return "";
+  return `${value.rule === "log_pool" ? "∏" : "Σ"} ${mass < 0.005 ? "<0.01" : mass.toFixed(2)}`;
+}
 
 export function createVotes(panel) {
   const sentence = h("p", { class: "ss-sentence ss-vote-said" });
   const track = h("span", { class: "ss-dial-fill" });
   const dialWords = h("span", { class: "ss-dial-words" });
-  const dial = h("div", { class: "ss-dial" }, h("span", {}, "vote"), h("span", { class: "ss-dial-track" }, track), h("span", {}, "union"), dialWords);
+  const [vote, union] = ["vote", "union"].map((end) => h("span", {}, end));
+  const dial = h("div", { class: "ss-dial" }, vote, h("span", { class: "ss-dial-track" }, track), union, dialWords);
   const chart = lineChart(panel, { select: (round) => panel.select(round) });
   return {
     above: [sentence, dial],
@@ -56,7 +60,17 @@ function weights(value) {
   const [, latest] = history[history.length - 1];
   const now = all.map((drafter) => `${drafter.name} ${weightText(latest[drafter.key])}`).join(", ");
   return {
-    series, sel: value.round, title: "Weights over the rounds", format: (weight) => fixed(weight, !weight || weight >= 10 ? 0 : 1),
+    series, sel: value.round, title: ["Weights over the rounds"], format: (weight) => fixed(weight, !weight || weight >= 10 ? 0 : 1),
     label: prose(`Weights over ${history.length} rounds, at last ${now}`),
   };
+}
+
+// The chart as a table: the weights that each round used; null where nobody is weighed.
+export function weightsTable(value) {
+  const all = drafters(value);
+  const rows = entries(value.history).map(([round, weights]) => (
+    [Number(round) + 1, ...all.map(({ key }) => (weights[key] == null ? "" : weightText(weights[key])))]
+  ));
+  if (!weighs(value) || !rows.length) return null;
+  return { caption: "Weights that each round used", head: ["round", ...all.map(({ name }) => name)], rows };
 }

@@ -1,0 +1,143 @@
+"""What the charts on the page have drawn, read back from Plotly's traces and from our own SVG.
+
+A curve's points are turned into values by the axis that stands beside it, and the axis must use its
+chart's height: what a test compares with the events is what a visitor sees, not what was sent.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from core.events import RoundCompleted, Span
+from tests.ui.decoded import Recorded
+
+__all__ = ["check_columns", "check_curve", "check_lanes", "check_lengths", "round_times"]
+
+PIXELS = 0.11  # coordinates are written with one digit
+MINI = """(svg) => ({
+  height: svg.clientHeight,
+  ticks: [...svg.querySelectorAll(".ss-mini-tick[text-anchor=end]")]
+    .map((tick) => [tick.textContent, Number(tick.getAttribute("y"))]),
+  lines: [...svg.querySelectorAll(".ss-mini-line")].map((line) => line.getAttribute("d")),
+  columns: [...svg.querySelectorAll(".ss-mini-col")].map((column) =>
+    ["y", "height"].map((name) => Number(column.getAttribute(name)))),
+})"""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Pixels to values, by the ticks at 0 and at the top."""
+
+    zero: float
+    top: float
+    most: float
+
+    def value(self, y: float) -> float:
+        return self.most * (self.zero - y) / (self.zero - self.top)
+
+    @property
+    def step(self) -> float:
+        """How much a pixel's rounding may change a value."""
+        return abs(self.most * PIXELS / (self.zero - self.top)) + 1e-9
+
+
+def mini(page: Any, chart: str) -> tuple[dict[str, Any], Axis]:
+    drawn = page.locator(f"{chart} .ss-mini-svg").evaluate(MINI)
+    (zero, bottom), (most, top) = drawn["ticks"][0], drawn["ticks"][-1]
+    assert zero == "0" and bottom > 0.75 * drawn["height"] and top < 0.4 * drawn["height"]
+    return drawn, Axis(bottom, top, float(most))
+
+
+def check_curve(page: Any, chart: str, series: list[list[tuple[int, float]]]) -> None:
+    """The lines of a small chart are these, [round, value] by [round, value].
+
+    Values above the axis are cut at its top.
+    """
+    drawn, axis = mini(page, chart)
+    assert len(drawn["lines"]) == len(series)
+    for path, wanted in zip(drawn["lines"], series, strict=True):
+        points = [tuple(map(float, part.split())) for part in re.split("[ML]", path)[1:]]
+        assert len(points) == len(wanted)
+        ends = [points[0][0], points[-1][0]]
+        per_round = (ends[1] - ends[0]) / max(1, wanted[-1][0] - wanted[0][0])
+        for (x, y), (number, value) in zip(points, wanted, strict=True):
+            assert x == pytest.approx(ends[0] + per_round * (number - wanted[0][0]), abs=0.2)
+            assert axis.value(y) == pytest.approx(min(value, axis.most), abs=axis.step)
+
+
+def check_columns(page: Any, chart: str, values: list[float]) -> None:
+    """The columns of a small chart are so high; the smallest are a pixel."""
+    drawn, axis = mini(page, chart)
+    for (y, height), value in zip(drawn["columns"], values, strict=True):
+        assert axis.value(y) == pytest.approx(value, abs=axis.step)
+        assert height == pytest.approx(max(1.0, axis.zero - y), abs=PIXELS)
+
+
+def traces(page: Any, where: str) -> list[dict[str, Any]]:
+    """Plotly's traces of a panel."""
+    script = """(plot) => plot.data.map(({ name, x, y, base, customdata, text }) =>
+      ({ name, x, y, base, customdata, text }))"""
+    return list(page.locator(f"#live-{where} .js-plotly-plot").evaluate(script))
+
+
+def check_lengths(page: Any, run: Recorded) -> None:
+    """The bars and the line of the lengths are what was accepted, and what was to be drafted."""
+    drawn = {trace["name"]: trace for trace in traces(page, "lengths")}
+    numbers = [completed.round + 1 for completed in run.completed]
+    for name, wanted in (
+        ("accepted", [completed.num_accepted for completed in run.completed]),
+        ("speculation length", [completed.speculation_length for completed in run.completed]),
+    ):
+        assert (drawn[name]["x"], drawn[name]["y"]) == (numbers, wanted), name
+    rates = run.stats.acceptance_rate_per_position
+    assert drawn["rate"]["y"] == pytest.approx(list(rates), abs=1e-4)
+    assert drawn["histogram"]["y"] == list(run.stats.acceptance_histogram)
+
+
+def check_lanes(page: Any, run: Recorded, number: int) -> None:
+    """The bars of the selected round are its spans: lane, start and duration."""
+    plot = "document.querySelector('#live-timeline .ss-plot')"
+    page.wait_for_function(f"{plot}.data?.[0].customdata.some((bar) => bar[0] === {number})")
+    lanes = page.evaluate(f"() => [{plot}.layout.yaxis.tickvals, {plot}.layout.yaxis.ticktext]")
+    names = dict(zip(*lanes, strict=True))
+    trace = traces(page, "timeline")[0]
+    bars = [
+        (base, x, names[y].split("  ")[-1])
+        for base, x, y, (of, name, *_) in zip(
+            trace["base"], trace["x"], trace["y"], trace["customdata"], strict=True
+        )
+        if of == number and name != "prefill"
+    ]
+    spans = [s for s in run.completed[number].spans if s.name != "prefill"]
+    wanted = sorted((s.start_ms, s.end_ms - s.start_ms, lane(s)) for s in spans)
+    assert [bar[2] for bar in sorted(bars)] == [span[2] for span in wanted]
+    for bar, span in zip(sorted(bars), wanted, strict=True):
+        assert bar[:2] == pytest.approx(span[:2], abs=2e-3)
+
+
+def lane(span: Span) -> str:
+    return "LLM" if span.lane == "llm" else span.lane
+
+
+def round_times(run: Recorded) -> list[tuple[int, float, float]]:
+    """Round, milliseconds in which somebody was at work, milliseconds that were predicted, of every
+    round for which some were."""
+    times, end = [], 0.0
+    for completed in run.completed:
+        if completed.predicted_ms > 0:
+            times.append((completed.round, worked_ms(completed, end), completed.predicted_ms))
+        end = max((s.end_ms for s in completed.spans), default=0.0)
+    return times
+
+
+def worked_ms(completed: RoundCompleted, since: float) -> float:
+    total, reached = 0.0, since
+    for span in sorted(completed.spans, key=lambda s: s.start_ms):
+        if span.name != "prefill":
+            total += max(0.0, span.end_ms - max(span.start_ms, reached))
+            reached = max(reached, span.end_ms)
+    return total

@@ -1,0 +1,48 @@
+"""What `pipeline=auto` found when it tried the other way, out of the engine's notes.
+
+Knows the note's wording (core.pipeline) and nothing else; a note in other words stays as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+__all__ = ["Trial", "in_words", "trial_of"]
+
+NOTE = re.compile(
+    r"drafting (?P<kind>\w+) takes (?P<ms>[\d.]+) ms a round, (?P<without>[\d.]+) without: "
+    r"(?P<stands>on|off)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """Milliseconds of a round with drafting `kind` and without it; whether it is on from here."""
+
+    kind: str
+    ms: float
+    without_ms: float
+    on: bool
+
+
+def trial_of(note: str) -> Trial | None:
+    """The trial that a note tells of, if it tells of one."""
+    found = NOTE.fullmatch(note)
+    if found is None:
+        return None
+    return Trial(
+        found["kind"], float(found["ms"]), float(found["without"]), found["stands"] == "on"
+    )
+
+
+def in_words(note: str) -> str:
+    """A note as a visitor reads it: a trial that is lost leaves all as it was before."""
+    trial = trial_of(note)
+    if trial is None:
+        return note
+    ways = "with it" if trial.on else "without it"
+    return (
+        f"a trial of drafting {trial.kind} ends: {trial.ms:.1f} ms a round with it, "
+        f"{trial.without_ms:.1f} without; the run goes on {ways}"
+    )
