@@ -74,18 +74,24 @@ def _wire_form(live: Live, own: gr.BrowserState) -> None:
     }
     fields = list(form.fields.values())
     menus = [live.validity, live.run, *(form.fields[name] for name in FOLLOWED)]
-    live.settled.click(
+    answered = live.settled.click(
         _settled_handler(live),
         [live.chosen, form.preset, own, *form.inputs],
         [form.preset, *menus, live.board.notice],
         **quick,
     )
+    answered.then(None, None, None, js="() => window.specscopeSettled?.answered()")
     temperature: Any = form.sampling["temperature"]
-    settled = settled_script()
-    for control in (*form.sampling.values(), *fields, live.own_name):
-        # Not `input`: a text box has none for what is pasted.
+    for control in form.sampling.values():
         if control is not temperature:
-            control.change(None, None, None, js=settled)  # type: ignore[attr-defined]
+            control.change(  # type: ignore[attr-defined]
+                _check_handler(live), form.inputs, [*menus, live.board.notice], **quick
+            )
+    settled = settled_script()
+    for control in (*fields, live.own_name):
+        # Not `input`: a text box has none for what is pasted. The server has nothing to do yet, but
+        # is told: without that Gradio forgets what is typed while a folded box is still appearing.
+        control.change(_nothing, None, None, js=settled, **quick)  # type: ignore[attr-defined]
     form.prompt.change(_mend_handler(live), None, live.board.notice, **quick)
     preset_inputs = [form.preset, temperature, own]
     chosen = form.preset.input(
@@ -136,15 +142,22 @@ def _stop_handler(live: Live) -> Callable[..., Values]:
     return stop
 
 
+def _check_handler(live: Live) -> Callable[..., list[Any]]:
+    def check(request: gr.Request, *values: Any) -> list[Any]:
+        return [*checked(values), mended(live, live.board.desk(request))]
+
+    return check
+
+
 def _settled_handler(live: Live) -> Callable[..., list[Any]]:
     names, count = live.board.context.drafter_names, len(live.form.fields)
+    check = _check_handler(live)
 
     def settle(
         request: gr.Request, chosen: str, shown: str, own: dict[str, Any] | None, *values: Any
     ) -> list[Any]:
         name = named(chosen, shown, own, names, values[-count:])
-        mend = mended(live, live.board.desk(request))
-        return [gr.skip() if name == shown else name, *checked(values), mend]
+        return [gr.skip() if name == shown else name, *check(request, *values)]
 
     return settle
 
@@ -178,6 +191,10 @@ def _temperature_handler(live: Live) -> Callable[..., list[Any]]:
         return at_temperature(name, temperature, names, shown) or [gr.skip() for _ in shown]
 
     return follow
+
+
+def _nothing() -> None:
+    return None
 
 
 def _constant(text: str) -> Callable[[], str]:

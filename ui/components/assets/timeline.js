@@ -156,7 +156,7 @@ function inSight(bars, range) {
 }
 
 function layoutOf(value, look, view, lanes, slots) {
-  const names = lanes.map(([, name]) => shorten(laneName(name, slots), look.narrow ? 13 : 20));
+  const names = lanes.map(([, name]) => shorten(laneName(name, slots), look.narrow ? 16 : 20));
   const widest = Math.max(...names.map((name) => textWidth(name, `${13 * look.scale}px 'IBM Plex Sans'`)));
   return {
     uirevision: `${value.run}|${view.revision}`,
