@@ -9,7 +9,8 @@ export function createChoice(panel) {
   const said = h("p", { class: "ss-sentence ss-choice-said" });
   const chart = columnChart(panel);
   const none = h("p", { class: "ss-choice-none" });
-  const node = h("div", { class: "ss-choice" }, said, chart.node, none);
+  const meant = h("p", { class: "ss-choice-meant" }, MEANT);
+  const node = h("div", { class: "ss-choice" }, said, chart.node, none, meant);
   panel.body.append(node);
   return {
     restyle: chart.restyle,
@@ -22,10 +23,15 @@ export function createChoice(panel) {
       const shown = candidates(value);
       chart.draw(shown);
       none.hidden = Boolean(shown);
+      meant.hidden = value.policy !== "goodput";
       setText(none, NONE[value.policy] ?? "No estimates in this round.");
     },
   };
 }
+
+// The columns and the choice answer different questions.
+const MEANT = "A column is a round in which every draft goes that far. Real drafts end early where their drafter is "
+  + "unsure, so ▸ marks the longest draft allowed, which need not be the highest column.";
 
 // Why a controller has no estimates to draw.
 const NONE = {
