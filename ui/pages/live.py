@@ -82,13 +82,13 @@ def _wire_form(live: Live, own: gr.BrowserState) -> None:
     )
     answered.then(None, None, None, js="() => window.specscopeSettled?.answered()")
     temperature: Any = form.sampling["temperature"]
-    for control in form.sampling.values():
+    for control in (*form.sampling.values(), live.own_name):
         if control is not temperature:
             control.change(  # type: ignore[attr-defined]
                 _check_handler(live), form.inputs, [*menus, live.board.notice], **quick
             )
     settled = settled_script()
-    for control in (*fields, live.own_name):
+    for control in fields:
         # Not `input`: a text box has none for what is pasted. The server has nothing to do yet, but
         # is told: without that Gradio forgets what is typed while a folded box is still appearing.
         control.change(_nothing, None, None, js=settled, **quick)  # type: ignore[attr-defined]
