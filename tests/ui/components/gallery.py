@@ -94,8 +94,8 @@ def tried(values: dict[str, Any]) -> dict[str, Any]:
 
 def early(values: dict[str, Any]) -> dict[str, Any]:
     """Drafts that were early, one of them between two passes of the LLM."""
-    entry = {"outcomes": 0, "p": 1.0, "hit": True, "wasted": 0.0}
-    told = {"0": {**entry, "saved": 0.0}, "1": {**entry, "saved": 1.25}}
+    entry = {"outcomes": 0, "p": 1.0, "hit": True, "wasted": 0.0, "why": ""}
+    told = {"0": {**entry, "d": "0", "saved": 0.0}, "1": {**entry, "d": "1", "saved": 1.25}}
     return {**values, "timeline": {**values["timeline"], "round": told}}
 
 
