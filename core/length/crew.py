@@ -163,11 +163,6 @@ class Crew:
         what = "its drafts bring" if hopeless else "beyond the others it brings"
         self.said = f"{team.label} stops drafting: {what} {brought:.2f} tokens for {ms:.1f} ms"
 
-    @property
-    def probe_due(self) -> bool:
-        """Whether somebody would be probed in the coming round."""
-        return self._probe() is not None
-
     def _probe(self) -> Team | None:
         """The team that has waited longest beyond its time, if its probe is affordable."""
         two = self._outlook.nodes(min(PROBE_LENGTH, self._outlook.longest(1)))
