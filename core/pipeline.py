@@ -20,7 +20,7 @@ import torch
 
 from core.ahead import hidden_ms
 from core.choices import NOT_AHEAD
-from core.costs import Costs
+from core.costs import Costs, Switch
 from core.drafters.foresight import Done
 from core.drafters.ngram import NGRAM
 from core.events import Ahead
@@ -139,7 +139,7 @@ def modes_of(live: Many[Live], costs: Costs) -> dict[str, str]:
     """How each run is pipelined in this round: `off`, `across` or `ahead`; `auto` as its switch
     stands. A run that begins with nobody beside it is told so."""
     kind, automatic = _automatic(live)
-    stands = kind if costs.pipelining[kind].on else "off"
+    stands = kind if _switch(kind, automatic, costs).on else "off"
     modes = {}
     for one in live:
         mode = one.sequence.speculation.pipeline
@@ -163,7 +163,7 @@ def watch(up: Up, live: Many[Live], costs: Costs, began: float) -> None:
         return
     worked = [t for turn in turns for t in turn.timed if t.start >= began and t.name != "prefill"]
     ms = union_ms((t.start * 1000, t.end * 1000) for t in worked)
-    switch = costs.pipelining[kind]
+    switch = _switch(kind, automatic, costs)
     found = switch.observe(ms / len(up.turns))
     if found is not None:
         with_it, without = found
@@ -183,6 +183,11 @@ def _automatic(live: Many[Live]) -> tuple[str, list[Live]]:
     if len(automatic) > 1:
         return "across", automatic
     return "ahead", [one for one in automatic if _foresees(one)]
+
+
+def _switch(kind: str, automatic: Many[Live], costs: Costs) -> Switch:
+    names = {drafter.name for one in automatic for drafter in one.drafters}
+    return costs.pipelining(kind, names)
 
 
 def _foresees(live: Live) -> bool:

@@ -5,6 +5,7 @@ Written by the length policies (`core.length`), read by them and by whoever need
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from core.costs.acceptance import Acceptance
@@ -54,8 +55,7 @@ class Costs:
     """The engine's. The verification table is measured when first asked for, unless given.
 
     `overhead`: a round's milliseconds outside the models, plain (False) and with drafts (True).
-    `carried`: acceptance that runs with `carry_over` hand on. `pipelining`: a switch for each kind
-    that `pipeline=auto` chooses from.
+    `carried`: acceptance that runs with `carry_over` hand on.
     """
 
     def __init__(self, llm: LanguageModel, verify: VerifyCosts | None = None) -> None:
@@ -67,13 +67,18 @@ class Costs:
         self.overhead = {False: Meter(), True: Meter()}
         self.backoffs = Backoffs()
         self.carried: dict[str, Acceptance] = {}
-        self.pipelining = {"ahead": Switch(), "across": Switch()}
+        self._pipelining: dict[tuple[str, frozenset[str]], Switch] = {}
 
     @property
     def verify(self) -> VerifyCosts:
         if self._verify is None:
             self._verify = measure_verify_costs(self._llm)
         return self._verify
+
+    def pipelining(self, kind: str, drafters: Iterable[str]) -> Switch:
+        """The switch of `pipeline=auto` for a kind, `ahead` or `across`: what pays where three SSMs
+        draft may not where one does."""
+        return self._pipelining.setdefault((kind, frozenset(drafters)), Switch())
 
     def drafting(self, name: str) -> DraftCosts:
         """A drafter's costs, empty before it has drafted."""

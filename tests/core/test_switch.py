@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 from core.costs import Switch
+from tests.core.engines import engine_of, tables
 
 
 def rounds(switch: Switch, on_ms: float, off_ms: float, count: int, noise: float = 0.0) -> list:
@@ -63,3 +64,12 @@ def test_one_outlier_decides_nothing() -> None:
         ms = 8.0 if switch.on else 10.0
         switch.observe(500.0 if i % 9 == 8 else ms)
     assert switch.on
+
+
+def test_what_holds_for_some_drafters_does_not_for_others() -> None:
+    costs = engine_of(*tables()).costs
+    rounds(costs.pipelining("across", ["a", "b"]), on_ms=8.0, off_ms=10.0, count=40)
+    rounds(costs.pipelining("across", ["a"]), on_ms=13.0, off_ms=10.0, count=40)
+    assert costs.pipelining("across", ("b", "a")).on
+    assert not costs.pipelining("across", ["a"]).on
+    assert not costs.pipelining("ahead", ["a", "b"]).on
