@@ -98,13 +98,14 @@ class Drafting:
     def _plan(self, turn: Turn) -> Plan:
         """The SSMs that drafted in this round, and what they will be asked for in the next if it is
         chosen like this one."""
+        weights = turn.ballot.weights
         names = {i: turn.live.drafters[i].name for i in turn.drafts}
         ssms = {i: name for i, name in names.items() if name in self.homes.here.ssms}
         behind = range(1, turn.tree.depth + 2)
         return Plan(
             turn.live.sequence,
             turn.tree,
-            {name: turn.ballot.weights[i] for i, name in ssms.items()},
+            {name: weights[i] for i, name in ssms.items()},
             tuple(
                 {ask.name: ask for ask in asks_of(turn, tokens) if ask.index in ssms}
                 for tokens in behind

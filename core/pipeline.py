@@ -19,10 +19,9 @@ from typing import Any
 import torch
 
 from core.ahead import hidden_ms
-from core.choices import NOT_AHEAD
+from core.choices import NGRAM, NOT_AHEAD
 from core.costs import Costs, Switch
 from core.drafters.foresight import Done
-from core.drafters.ngram import NGRAM
 from core.events import Ahead
 from core.metrics import LLM_LANE, union_ms
 from core.sequence import Timed

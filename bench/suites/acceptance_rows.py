@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from core.choices import NGRAM
 from core.config import WEIGHTS, SpeculationConfig
-from core.drafters.ngram import NGRAM
 
 __all__ = ["KINDS", "PAPER", "TEMPERATURE", "WIDTHS", "Kind", "Row", "acceptance_rows"]
 

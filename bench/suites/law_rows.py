@@ -14,6 +14,7 @@ from core.choices import (
     COMBINES,
     DRAFTS,
     LENGTHS,
+    NGRAM,
     NOT_AHEAD,
     PIPELINES,
     PRESETS,
@@ -22,7 +23,6 @@ from core.choices import (
     lossless_rules,
 )
 from core.config import SpeculationConfig
-from core.drafters.ngram import NGRAM
 
 __all__ = ["TEMPERATURE", "Row", "law_rows"]
 

@@ -123,7 +123,8 @@ class DraftingProcess:
             status = None if self.child is None else self.child.wait(1.0)
         except subprocess.TimeoutExpired:
             status = None
-        self.error = "it does not answer" if silent else f"it ended with status {status}"
+        unanswered = silent or status is None
+        self.error = "it does not answer" if unanswered else f"it ended with status {status}"
         return EngineError(f"the drafting process is gone: {self.error}")
 
     # -- starting --
