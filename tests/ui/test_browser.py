@@ -199,6 +199,9 @@ def test_an_answer_that_was_overtaken_is_not_shown(
     page.keyboard.press(".")
     page.keyboard.press(".")
     said(page, "you are at round 1 of 8, combined.")
+    for _ in range(100):
+        if not late:
+            page.wait_for_timeout(50)
     ((route, answer),) = late
     with page.expect_response("**/run/predict**"):
         route.fulfill(response=answer)
