@@ -6,6 +6,7 @@ from collections.abc import Sequence as Many
 
 import torch
 
+from core.config import SpeculationConfig
 from core.drafters.base import Ask
 from core.drafters.studio import Studio
 from core.models.language_model import Feed
@@ -35,7 +36,7 @@ def drafted(studio: Studio, sequence: Sequence) -> tuple[int, ...]:
 def test_who_comes_back_reads_what_was_committed_since() -> None:
     models = Reader(), Reader()
     here, there = (Studio({"ssm": model}, VOCAB) for model in models)
-    sequence = sequence_of(tuple(range(8)), context_length=64)
+    sequence = sequence_of(tuple(range(8)), SpeculationConfig(), context_length=64)
     here.open("ssm", sequence)
     first = drafted(here, sequence)
     there.unpack("ssm", sequence, here.pack("ssm", sequence))
@@ -61,7 +62,7 @@ def test_who_comes_back_reads_what_was_committed_since() -> None:
 def test_who_begins_anew_leaves_nothing_behind() -> None:
     model = Reader()
     studio = Studio({"ssm": model}, VOCAB)
-    sequence = sequence_of((1, 2, 3), context_length=64)
+    sequence = sequence_of((1, 2, 3), SpeculationConfig(), context_length=64)
     studio.open("ssm", sequence)
     studio.pack("ssm", sequence)
     studio.open("ssm", sequence)
