@@ -97,6 +97,9 @@ class Desk:
     def pack(self, name: str, run_id: str) -> Luggage:
         return self._studio.pack(name, _as_sequence(self._part(name, run_id)))
 
+    def clear(self, name: str, run_id: str) -> None:
+        self._studio.clear(name, run_id)
+
     def unpack(self, name: str, text: Text, luggage: Luggage) -> None:
         self._meet(name, text)
         self._studio.unpack(name, _as_sequence(text), luggage)

@@ -2,8 +2,9 @@
 
 Pipelined runs' SSMs work apart from the LLM. On a CPU that is a process with copies of them, since
 a thread would share the interpreter with the LLM; elsewhere, until the process stands and if it
-dies, it is here, in whichever thread asks. Nothing is lost with a process but time: what an SSM had
-read there, it reads anew.
+dies, it is here, in whichever thread asks. Who moves leaves its row behind and, coming back, reads
+what was committed since: `pipeline=auto` tries now one place, now the other. Nothing is lost with a
+process but time.
 """
 
 from __future__ import annotations
@@ -69,10 +70,13 @@ class Homes:
             self._known.pop(sequence.run_id, None)
         return known
 
-    def left(self, sequence: Sequence) -> None:
-        """The run is over."""
-        if sequence.run_id not in self._known:
-            self._apart.discard(sequence.run_id)
+    def clear(self, name: str, run_id: str) -> None:
+        """An SSM has forgotten a sequence: nothing of it stays where it was before."""
+        if run_id not in self._known:
+            self._apart.discard(run_id)
+        self.here.clear(name, run_id)
+        if self._there is not None:
+            self._there.clear(name, run_id)
 
     # -- the process --
 
@@ -155,8 +159,10 @@ class HousedSsm:
 
     def close(self, sequence: Sequence) -> None:
         if self._homes.part(self._name, sequence):
-            self._homes.of(sequence).close(self._name, sequence)
-            self._homes.left(sequence)
+            try:
+                self._homes.of(sequence).close(self._name, sequence)
+            finally:
+                self._homes.clear(self._name, sequence.run_id)
 
     def temperature(self, sequence: Sequence) -> float:
         return self._homes.of(sequence).temperature(self._name, sequence)

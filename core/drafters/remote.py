@@ -61,6 +61,8 @@ class RemoteStudio:
         self._process = process
         # What an SSM last told of a run: its temperature, and probabilities not yet asked for.
         self._learnt: dict[tuple[str, str], tuple[float, list[float]]] = {}
+        # Whose text an SSM has read there, of the sequences that are elsewhere now.
+        self._left: set[tuple[str, str]] = set()
 
     def open(self, name: str, sequence: Sequence) -> tuple[Timed, ...]:
         timed, told = self._process.ask("open", name, Text.of(sequence))
@@ -116,8 +118,15 @@ class RemoteStudio:
         luggage = Luggage(temperature, len(sequence.tokens))
         if self._process.ready:
             luggage = self._process.ask("pack", name, sequence.run_id)
+            self._left.add((name, sequence.run_id))
         self._learnt.pop((name, sequence.run_id), None)
         return replace(luggage, told=(*told, *luggage.told))
+
+    def clear(self, name: str, run_id: str) -> None:
+        if (name, run_id) in self._left:
+            self._left.discard((name, run_id))
+            if self._process.ready:
+                self._process.ask("clear", name, run_id)
 
     def knows(self, name: str, sequence: Sequence) -> bool:
         """Whether an SSM's work for a sequence is there."""
@@ -125,6 +134,7 @@ class RemoteStudio:
 
     def unpack(self, name: str, sequence: Sequence, luggage: Luggage) -> None:
         self._learnt[name, sequence.run_id] = (luggage.temperature, list(luggage.told))
+        self._left.discard((name, sequence.run_id))
         empty = replace(luggage, told=())
         self._process.ask("unpack", name, Text.of(sequence), empty)
 

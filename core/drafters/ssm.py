@@ -39,6 +39,7 @@ class SsmDrafter:
         self._name = name
         self._feeding = Feeding(model, vocab_size)
         self._states: dict[str, SsmState] = {}
+        self._left: dict[str, int] = {}  # rows of sequences that are elsewhere
         self._carried = Calibration()
 
     @property
@@ -54,6 +55,7 @@ class SsmDrafter:
         carried = self._carried.copy() if sequence.speculation.carry_over else Calibration()
         if sequence.run_id in self._states:  # it came home from a process that failed to open it
             self.pack(sequence)
+        self.clear(sequence.run_id)
         row = self._feeding.model.open_row()
         state = SsmState(row, carried, judged=len(sequence.tokens))
         self._states[sequence.run_id] = state
@@ -113,14 +115,24 @@ class SsmDrafter:
                 self._carried = state.calibration
 
     def pack(self, sequence: Sequence) -> Luggage:
-        """Forgets the sequence, and hands out what was learnt of it."""
+        """Hands out what was learnt of the sequence. The row stays, with the text as far as it was
+        read: should the sequence come back, it need not be read twice."""
         state = self._states.pop(sequence.run_id)
-        self._feeding.model.close_row(state.row)
+        self._feeding.forget(state)
+        self._left[sequence.run_id] = state.row
         return Luggage(state.calibration.temperature, state.judged, tuple(state.told))
 
+    def clear(self, run_id: str) -> None:
+        """The run is over, or begins anew: gives back the row that `pack` left, if there is one."""
+        row = self._left.pop(run_id, None)
+        if row is not None:
+            self._feeding.model.close_row(row)
+
     def unpack(self, sequence: Sequence, luggage: Luggage) -> None:
-        """Takes a sequence over; its text is read when it next drafts."""
-        row = self._feeding.model.open_row()
+        """Takes a sequence over; what is missing of its text is read when it next drafts."""
+        row = self._left.pop(sequence.run_id, None)
+        if row is None:
+            row = self._feeding.model.open_row()
         calibration = Calibration(luggage.temperature)
         told = list(luggage.told)
         self._states[sequence.run_id] = SsmState(row, calibration, luggage.judged, told)

@@ -60,10 +60,14 @@ class Studio:
         foresight.run(done)
         return foresight.seen, foresight.failed
 
+    def clear(self, name: str, run_id: str) -> None:
+        """An SSM keeps nothing of a run that was here once."""
+        self.ssms[name].clear(run_id)
+
     def pack(self, name: str, sequence: Sequence) -> Luggage:
-        """An SSM forgets a sequence; what it has learnt of it goes elsewhere."""
+        """A sequence leaves an SSM; what was learnt of it goes elsewhere, what was read stays."""
         return self.ssms[name].pack(sequence)
 
     def unpack(self, name: str, sequence: Sequence, luggage: Luggage) -> None:
-        """An SSM takes over a sequence; it reads the text when it next drafts."""
+        """An SSM takes over a sequence; it reads what it lacks of the text when it next drafts."""
         self.ssms[name].unpack(sequence, luggage)

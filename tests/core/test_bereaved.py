@@ -159,3 +159,17 @@ def test_no_process_is_begun_where_no_ssm_drafts(pipeline: str, fields: dict[str
     events = list(engine.generate_many(requests(pipeline, **fields)))
     assert engine._drafting.homes._process is None
     assert not [note for e in events if isinstance(e, RoundCompleted) for note in e.notes]
+
+
+def test_a_run_that_moves_to_and_fro_leaves_no_row(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `auto` lets it: every other round is apart from the LLM."""
+    modes = iter(["ahead", "off", "off"] * 99)
+    monkeypatch.setattr(
+        "core.engine.modes_of", lambda live, _: {one.sequence.run_id: next(modes) for one in live}
+    )
+    assert ids_of_events(engine.generate(requests("ahead", 30)[0])) == plain(30)[0]
+    assert is_free(engine)
+    there = beside(engine).models
+    assert not [row for model in there.values() for row in model._rows if row is not None]

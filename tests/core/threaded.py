@@ -23,12 +23,12 @@ class ThreadedProcess(DraftingProcess):
 
     def _begin(self) -> None:
         parts = {n: model.parts for n, model in self._originals.items()}
-        models = {n: HfModel(*copy.deepcopy(of)) for n, of in parts.items()}
+        self.models = {n: HfModel(*copy.deepcopy(of)) for n, of in parts.items()}
         ours, self._theirs = Wire.pair()
         self._wire, self._hushed = ours, threading.Event()
         looks = iter(range(3))
         ours.be_patient(LOOK_S, lambda: not self._hushed.is_set() or next(looks, None) is not None)
-        desk = Desk(self._theirs, Studio(models, self._vocab_size))
+        desk = Desk(self._theirs, Studio(self.models, self._vocab_size))
         self._server = threading.Thread(target=self._serve, args=(desk,), daemon=True)
         self._server.start()
 
