@@ -58,7 +58,7 @@ def parser() -> Parser:
     p.add_argument("--tokens", type=whole("tokens"), help="new tokens a prompt")
     p.add_argument("--repeats", type=whole("repeats"), help="times each, or seeds each")
     p.add_argument("--dtype", nargs="+", help=" ".join(DTYPES))
-    p.add_argument("--threads", type=whole("threads"), help="default: torch's own")
+    p.add_argument("--threads", type=whole("threads"), help="default: cores - 1")
     p.add_argument("--place", help=f"of pipelined runs' SSMs: {', '.join(PLACES)}")
     p.add_argument("--processes", type=whole("processes"), help="of `laws`: how many share it")
     p.add_argument("--out", type=Path, help=f"default: {FOLDER}/bench-SUITE.json; continued")
@@ -112,12 +112,10 @@ def opened(suite: Suite, settings: Settings, arguments: argparse.Namespace) -> C
 
 
 def threads(count: int | None) -> int:
-    """torch's threads, set to `count` if one is given."""
-    import torch
-
+    """torch's threads, set to `count` or, as the page does, to all cores but one."""
     from core.threads import use_threads
 
-    return use_threads(count) if count is not None else torch.get_num_threads()
+    return use_threads(count)
 
 
 def loader() -> Callable[[str], LoadedModels]:

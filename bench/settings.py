@@ -24,7 +24,7 @@ class Settings:
     """`prompts` are spread evenly over the domains; `tokens` new ones each.
 
     `repeats`: times each block is measured in a suite that takes time, seeds per prompt above
-    temperature 0 in one that does not. `threads` 0: torch's own number.
+    temperature 0 in one that does not. `threads` 0: all cores but one.
     `place`: where the SSMs of pipelined runs draft. `processes`: how many share the work, where
     nothing is timed.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -155,3 +156,12 @@ def test_no_two_seeds_are_one() -> None:
     prompts = load_prompts()
     seeds = {prompt.seed(repeat) for prompt in prompts for repeat in range(10)}
     assert len(seeds) == 600
+
+
+def test_a_core_is_left_free_unless_threads_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    argv = ["--suite", "counting", "--out", str(tmp_path / "out.json")]
+    assert main(argv, {"counting": Counting()}) == 0
+    assert "--threads 1" in capsys.readouterr().out

@@ -186,25 +186,25 @@ def test_an_answer_that_was_overtaken_is_not_shown(
     page.locator("#live-playback").get_by_text("step", exact=True).click()
     page.click("#live-run")
     said(page, "Engine finished, you are at round 0 of 8")
-    late: list[tuple[Any, Any]] = []
+    asked: list[Any] = []
+    answers: dict[int, Any] = {}  # which was asked first is settled before any is answered
 
     def hold_the_first(route: Any) -> None:
-        answer = route.fetch()
-        if late:
-            route.fulfill(response=answer)
-        else:
-            late.append((route, answer))
+        place = len(asked)
+        asked.append(route)
+        answers[place] = route.fetch()
+        if place:
+            route.fulfill(response=answers[place])
 
     page.route("**/run/predict**", hold_the_first)
     page.keyboard.press(".")
     page.keyboard.press(".")
     said(page, "you are at round 1 of 8, combined.")
-    for _ in range(100):
-        if not late:
+    for _ in range(100):  # the sentence is the page's own: it may stand before an answer comes
+        if len(answers) < 2:
             page.wait_for_timeout(50)
-    ((route, answer),) = late
     with page.expect_response("**/run/predict**"):
-        route.fulfill(response=answer)
+        asked[0].fulfill(response=answers[0])
     page.wait_for_timeout(300)  # it would have been drawn by now
     said(page, "you are at round 1 of 8, combined.")
     assert (
