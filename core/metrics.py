@@ -57,7 +57,8 @@ class StatsFold:
         rest = [s for s in spans if s.name != "prefill"]
         if prefill:
             self._prefill_ms += union_ms((s.start_ms, s.end_ms) for s in prefill)
-            self._prefill_end = max(self._prefill_end, *(s.end_ms for s in prefill))
+            if self._rounds == 1:  # a drafter first asked later reads while tokens are made
+                self._prefill_end = max(s.end_ms for s in prefill)
         drafting = [(s.start_ms, s.end_ms) for s in rest if s.lane not in NOT_DRAFTING]
         llm = [(s.start_ms, s.end_ms) for s in rest if s.lane == LLM_LANE]
         self._draft_ms += sum(end - start for start, end in drafting)

@@ -96,6 +96,17 @@ def test_times_of_serial_stages() -> None:
     assert stats.total_ms == 75.0
 
 
+def test_a_prompt_read_late_is_time_in_which_tokens_were_made() -> None:
+    late = (Span("ssm", "prefill", 40.0, 48.0), Span("llm", "forward", 48.0, 60.0))
+    stats = folded(
+        completed(1, 0, spans=(Span("llm", "prefill", 0.0, 20.0),)),
+        completed(1, 0, spans=(Span("llm", "forward", 20.0, 40.0),)),
+        completed(2, 1, spans=late),
+    ).stats(60.0)
+    assert stats.tokens_per_second == pytest.approx(4 / ((60 - 20) / 1000))
+    assert stats.prefill_ms == pytest.approx(20 + 8)
+
+
 def test_overlap_is_the_share_of_the_llms_time() -> None:
     spans = (
         Span("llm", "forward", 0.0, 10.0),
