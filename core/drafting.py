@@ -46,14 +46,10 @@ class Drafting:
             self._settle(one, apart=modes[one.sequence.run_id] != "off")
 
     def _settle(self, live: Live, *, apart: bool) -> None:
-        try:
-            self._asked(lambda: self.homes.settle(live.sequence, apart=apart))
-        except DRAFTER_FAULTS as error:  # who can neither stay nor go is lost
-            for index in sorted(live.opened & self._ssms_of(live)):
-                live.lose(index, error)
-
-    def _ssms_of(self, live: Live) -> set[int]:
-        return {i for i, d in enumerate(live.drafters) if d.name in self.homes.here.ssms}
+        failed = self._asked(lambda: self.homes.settle(live.sequence, apart=apart))
+        for index, drafter in enumerate(live.drafters):
+            if drafter.name in failed:
+                live.lose(index, failed[drafter.name])
 
     def draft(self, turns: Many[Turn]) -> None:
         """Fills in each turn's drafts, judges what was made of them ahead, and tells its weights
@@ -133,6 +129,7 @@ class Drafting:
             except DRAFTER_FAULTS:
                 self._recovered()
         live.opened.clear()
+        self.homes.left(live.sequence.run_id)
 
     def _asked(self, work: Callable[[], Answer]) -> Answer:
         """What SSMs answer; asked again here if they were in a process that is gone."""

@@ -98,6 +98,8 @@ class Desk:
         return self._studio.pack(name, _as_sequence(self._part(name, run_id)))
 
     def clear(self, name: str, run_id: str) -> None:
+        if name in self._known.get(run_id, ()):
+            self._part(name, run_id)
         self._studio.clear(name, run_id)
 
     def unpack(self, name: str, text: Text, luggage: Luggage) -> None:

@@ -87,10 +87,10 @@ class Feeding:
         return [torch.stack([state.pending.logits[p] for p in ps]) for (state, _), ps in pairs]
 
     def forget(self, state: SsmState) -> None:
-        """Drops what is pending; the committed text stays known."""
+        """Drops what is pending; the committed text stays known, and what may follow it."""
         if self.model.pending(state.row):
             self.model.commit(state.row, [])
-        state.pending, state.guesses, state.ready = Pending(), {}, None
+        state.pending, state.guesses, state.ready = Pending(state.pending.root), {}, None
 
     def commit(self, state: SsmState, token_ids: tuple[int, ...]) -> None:
         """`token_ids` were committed: keeps what of them was fed, and the draft that hoped for

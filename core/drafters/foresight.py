@@ -85,7 +85,7 @@ class Foresight:
         self._ssms = ssms
         self._outcomes: dict[int, list[Outcome]] = {}
         self._members = {
-            name: [i for i, plan in enumerate(plans) if name in plan.weights and _fits(plan, ssm)]
+            name: [i for i, plan in enumerate(plans) if name in plan.weights and _can(plan, ssm)]
             for name, ssm in ssms.items()
         }
 
@@ -181,9 +181,10 @@ class Foresight:
             (foreseen.looked if looking else foreseen.drafted).append(timed)
 
 
-def _fits(plan: Plan, ssm: SsmDrafter) -> bool:
-    """Whether the SSM's context has room behind the tree."""
-    return ssm.context_length - plan.sequence.root_position - plan.tree.depth > 1
+def _can(plan: Plan, ssm: SsmDrafter) -> bool:
+    """Whether the SSM has read the text here, and its context has room behind the tree."""
+    room = ssm.context_length - plan.sequence.root_position - plan.tree.depth
+    return room > 1 and ssm.caught_up(plan.sequence)
 
 
 def _utilities(logits: torch.Tensor, plan: Plan) -> torch.Tensor:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Sequence as Many
+from contextlib import suppress
 
 from core.checks import choice
 from core.choices import PLACES
@@ -18,6 +19,7 @@ from core.drafters.base import Ask, Draft
 from core.drafters.process import DraftingProcess, process_helps
 from core.drafters.remote import RemoteStudio
 from core.drafters.studio import Studio
+from core.errors import DRAFTER_FAULTS
 from core.models.language_model import LanguageModel
 from core.sequence import Sequence, Timed
 
@@ -46,17 +48,27 @@ class Homes:
         apart = self._there is not None and sequence.run_id in self._apart
         return self._there if apart and self._there is not None else self.here
 
-    def settle(self, sequence: Sequence, *, apart: bool) -> None:
-        """Where they work from now on; between rounds, or before any of them knows the sequence."""
+    def settle(self, sequence: Sequence, *, apart: bool) -> dict[str, BaseException]:
+        """Where they work from now on; between rounds, or before any of them knows the sequence.
+        Returns who could neither stay nor go, and why: nothing of them is left in either place."""
         before = self.of(sequence)
         after = self._there if apart and self._there is not None else self.here
-        if after is not before:
-            for name in self._known.get(sequence.run_id, ()):
+        failed: dict[str, BaseException] = {}
+        for name in tuple(self._known.get(sequence.run_id, ())) if after is not before else ():
+            try:
                 after.unpack(name, sequence, before.pack(name, sequence))
+            except DRAFTER_FAULTS as error:
+                if self._process is not None and self._process.error:
+                    raise
+                failed[name] = error
         if after is self.here:
             self._apart.discard(sequence.run_id)
         else:
             self._apart.add(sequence.run_id)
+        for name in failed:
+            self.part(name, sequence)
+            self.clear(name, sequence.run_id)
+        return failed
 
     def meet(self, name: str, sequence: Sequence) -> None:
         """An SSM is about to know a sequence."""
@@ -71,12 +83,14 @@ class Homes:
         return known
 
     def clear(self, name: str, run_id: str) -> None:
-        """An SSM has forgotten a sequence: nothing of it stays where it was before."""
-        if run_id not in self._known:
-            self._apart.discard(run_id)
+        """An SSM has forgotten a sequence: nothing of it stays anywhere."""
         self.here.clear(name, run_id)
         if self._there is not None:
             self._there.clear(name, run_id)
+
+    def left(self, run_id: str) -> None:
+        """The run is over, and no SSM knows it."""
+        self._apart.discard(run_id)
 
     # -- the process --
 
@@ -115,10 +129,12 @@ class Homes:
 
     def close(self) -> None:
         """Ends the process; the next pipelined run starts another."""
-        if self._process is not None:
-            self._come_home()
-            self._process.close()
-            self._process = None
+        process, self._process = self._process, None
+        if process is not None:
+            try:
+                self._come_home()
+            finally:
+                process.close()
 
     def _come_home(self) -> None:
         there, self._there = self._there, None
@@ -126,7 +142,9 @@ class Homes:
             for known in self._known.values():
                 for name, sequence in known.items():
                     if there.knows(name, sequence):  # in mid-move some are here
-                        self.here.unpack(name, sequence, there.pack(name, sequence))
+                        # Who finds no room here is noticed when it is next asked.
+                        with suppress(*DRAFTER_FAULTS):
+                            self.here.unpack(name, sequence, there.pack(name, sequence))
         self._apart.clear()
 
 

@@ -22,6 +22,11 @@ class Pending:
         self._parents: list[int] = []
         self._children: dict[tuple[int, int], int] = {}
 
+    @property
+    def root(self) -> torch.Tensor | None:
+        """The logits (V,) after the last committed token; None as long as the row lacks text."""
+        return self.logits.get(ROOT)
+
     def __len__(self) -> int:
         return len(self._parents)
 

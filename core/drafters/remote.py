@@ -6,6 +6,7 @@ Sequences are mirrored there as texts; what comes back of a draft is what this s
 from __future__ import annotations
 
 from collections.abc import Sequence as Many
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -113,18 +114,21 @@ class RemoteStudio:
         return seen, {name: EngineError(said) for name, said in failed.items()}
 
     def pack(self, name: str, sequence: Sequence) -> Luggage:
-        """Without a process: what was last told of it."""
-        temperature, told = self._learnt.get((name, sequence.run_id), (1.0, []))
+        """Without a process, or one that is gone when asked: what was last told of it."""
+        temperature, told = self._learnt.pop((name, sequence.run_id), (1.0, []))
         luggage = Luggage(temperature, len(sequence.tokens))
         if self._process.ready:
-            luggage = self._process.ask("pack", name, sequence.run_id)
             self._left.add((name, sequence.run_id))
-        self._learnt.pop((name, sequence.run_id), None)
+            with suppress(EngineError):
+                luggage = self._process.ask("pack", name, sequence.run_id)
         return replace(luggage, told=(*told, *luggage.told))
 
     def clear(self, name: str, run_id: str) -> None:
-        if (name, run_id) in self._left:
-            self._left.discard((name, run_id))
+        """See Studio; nothing where nothing is."""
+        key = name, run_id
+        if key in self._left or key in self._learnt:
+            self._left.discard(key)
+            self._learnt.pop(key, None)
             if self._process.ready:
                 self._process.ask("clear", name, run_id)
 

@@ -18,6 +18,7 @@ from core.drafters.base import Ask, Draft
 from core.drafters.calibration import Calibration
 from core.drafters.feeding import Feeding
 from core.drafters.growth import Growth, growth
+from core.drafters.pending import Pending
 from core.drafters.state import Luggage, SsmState
 from core.models.language_model import LanguageModel
 from core.sequence import Sequence, Timed
@@ -39,7 +40,7 @@ class SsmDrafter:
         self._name = name
         self._feeding = Feeding(model, vocab_size)
         self._states: dict[str, SsmState] = {}
-        self._left: dict[str, int] = {}  # rows of sequences that are elsewhere
+        self._left: dict[str, SsmState] = {}  # of sequences that are elsewhere
         self._carried = Calibration()
 
     @property
@@ -53,9 +54,7 @@ class SsmDrafter:
 
     def open(self, sequence: Sequence) -> tuple[Timed, ...]:
         carried = self._carried.copy() if sequence.speculation.carry_over else Calibration()
-        if sequence.run_id in self._states:  # it came home from a process that failed to open it
-            self.pack(sequence)
-        self.clear(sequence.run_id)
+        self.clear(sequence.run_id)  # it may have come home from a process that failed to open it
         row = self._feeding.model.open_row()
         state = SsmState(row, carried, judged=len(sequence.tokens))
         self._states[sequence.run_id] = state
@@ -72,6 +71,7 @@ class SsmDrafter:
             (logits,) = self._feeding.read([state], [feed])
             if not skim:
                 state.judge(logits, sequence.tokens, first)
+        state.pending = Pending()  # the last token, the root, is read when it first drafts
         return (Timed(self._name, "prefill", start, time.perf_counter()),)
 
     def draft(self, asks: Many[Ask]) -> list[Draft]:
@@ -101,6 +101,7 @@ class SsmDrafter:
             return
         if draft is None:
             self._feeding.forget(state)
+            state.pending = Pending()  # the text goes on
             return
         _observe(state.calibration, draft, token_ids)
         if needs_likelihoods(sequence.speculation):
@@ -117,25 +118,27 @@ class SsmDrafter:
     def pack(self, sequence: Sequence) -> Luggage:
         """Hands out what was learnt of the sequence. The row stays, with the text as far as it was
         read: should the sequence come back, it need not be read twice."""
-        state = self._states.pop(sequence.run_id)
+        state = self._states[sequence.run_id]
         self._feeding.forget(state)
-        self._left[sequence.run_id] = state.row
+        self._left[sequence.run_id] = self._states.pop(sequence.run_id)
         return Luggage(state.calibration.temperature, state.judged, tuple(state.told))
 
     def clear(self, run_id: str) -> None:
-        """The run is over, or begins anew: gives back the row that `pack` left, if there is one."""
-        row = self._left.pop(run_id, None)
-        if row is not None:
-            self._feeding.model.close_row(row)
+        """The run is over, or begins anew: gives back the row that is left of it, if there is
+        one."""
+        for states in (self._left, self._states):
+            state = states.pop(run_id, None)
+            if state is not None:
+                self._feeding.model.close_row(state.row)
 
     def unpack(self, sequence: Sequence, luggage: Luggage) -> None:
         """Takes a sequence over; what is missing of its text is read when it next drafts."""
-        row = self._left.pop(sequence.run_id, None)
-        if row is None:
-            row = self._feeding.model.open_row()
-        calibration = Calibration(luggage.temperature)
-        told = list(luggage.told)
-        self._states[sequence.run_id] = SsmState(row, calibration, luggage.judged, told)
+        left = self._left.pop(sequence.run_id, None)
+        row = left.row if left else self._feeding.model.open_row()
+        state = SsmState(row, Calibration(luggage.temperature), luggage.judged, list(luggage.told))
+        if left and self._feeding.model.length(row) == len(sequence.tokens):
+            state.pending = left.pending
+        self._states[sequence.run_id] = state
 
     def temperature(self, sequence: Sequence) -> float:
         state = self._states.get(sequence.run_id)
@@ -149,6 +152,12 @@ class SsmDrafter:
         return told
 
     # -- drafting ahead: before the round's tokens are known --
+
+    def caught_up(self, sequence: Sequence) -> bool:
+        """Whether it has read the text to its end. One that drafted for a round may have moved
+        since, or be back from a process that is gone."""
+        state = self._states.get(sequence.run_id)
+        return state is not None and state.pending.root is not None
 
     def look(self, asked: Many[tuple[Sequence, TokenTree]]) -> list[torch.Tensor]:
         """What it holds of the tokens after each tree's root and nodes, (1 + nodes, V) logits."""
@@ -190,18 +199,21 @@ class SsmDrafter:
         return replace(ask, shape=ask.shape[: max(0, self.context_length - ask.root_position)])
 
     def catch_up(self, asks: Many[Ask]) -> list[torch.Tensor]:
-        """Feeds what was committed since; the logits after each root, (1, V)."""
-        states = [self._state(ask) for ask in asks]
+        """Feeds what was committed since, if anything was; the logits after each root, (1, V)."""
+        if behind := [ask for ask in asks if self._state(ask).pending.root is None]:
+            self._read([self._state(ask) for ask in behind], [ask.sequence for ask in behind])
+        return [self._state(ask).pending.logits[ROOT][None] for ask in asks]
+
+    def _read(self, states: Many[SsmState], sequences: Many[Sequence]) -> None:
         feeds = []
-        for ask, state in zip(asks, states, strict=True):
-            skim = not needs_likelihoods(ask.sequence.speculation)
-            feeds.append(self._feeding.text(state, ask.sequence.tokens, last_only=skim))
+        for state, sequence in zip(states, sequences, strict=True):
+            skim = not needs_likelihoods(sequence.speculation)
+            feeds.append(self._feeding.text(state, sequence.tokens, last_only=skim))
         firsts = [self._feeding.model.length(state.row) + 1 for state in states]
         logits = self._feeding.read(states, feeds)
-        for ask, state, feed, rows, first in zip(asks, states, feeds, logits, firsts, strict=True):
-            if not feed.last_only:
-                state.judge(rows, ask.sequence.tokens, first)
-        return [rows[-1:] for rows in logits]
+        for i, (state, sequence) in enumerate(zip(states, sequences, strict=True)):
+            if not feeds[i].last_only:
+                state.judge(logits[i], sequence.tokens, firsts[i])
 
     def feed(self, ask: Ask, grown: Growth) -> torch.Tensor:
         """One pass over a growth's frontier; its logits (n, V)."""

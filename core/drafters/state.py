@@ -56,7 +56,7 @@ class SsmState:
     def judge_pending(self, committed: tuple[int, ...], tokens: list[int]) -> None:
         """Notes how probable the `committed` tokens, the last of `tokens`, were by what was fed
         before they were known."""
-        if ROOT not in self.pending.logits:
+        if self.pending.root is None:
             return
         places = [ROOT, *self.pending.walk(committed)][: len(committed)]
         logits = torch.stack([self.pending.logits[place] for place in places])
