@@ -66,7 +66,11 @@ class Desk:
 
     def open(self, name: str, text: Text) -> tuple[tuple[Timed, ...], Told]:
         self._meet(name, text)
-        timed = self._studio.open(name, _as_sequence(text))
+        try:
+            timed = self._studio.open(name, _as_sequence(text))
+        except DRAFTER_FAULTS:
+            self.close(name, text.run_id)  # the other side knows of nothing to close
+            raise
         return timed, self._told(name, text.run_id)
 
     def draft(self, name: str, asks: list[tuple[str, Ask]]) -> tuple[list[Draft], list[Told]]:

@@ -1,0 +1,52 @@
+"""What a length policy is told of a round, on made-up times: what the LLM's pass for another
+request hid is none of the round's."""
+
+from __future__ import annotations
+
+import pytest
+
+from core import Request, SamplingParams, SpeculationConfig
+from core.drafters.base import Draft
+from core.pipeline import Pools, Up
+from core.sequence import Timed
+from core.turn import Turn, outcome_of
+from core.verify import Verdict
+from tests.core.engines import engine_of, tables
+
+CONFIG = SpeculationConfig(expansion=(1,), speculation_length=2, pipeline="across")
+PROMPTS = ("w1 w2 w3", "w2 w2 w6")
+
+
+@pytest.mark.parametrize(
+    ("drafting", "round_ms"),
+    [
+        ((0.0, 0.4), 500.0 + 30.0),  # within the other's pass
+        ((0.6, 1.1), 500.0 + 30.0 + 100.0),  # a part of it
+        ((1.0, 1.4), 500.0 + 30.0 + 400.0),  # waited for
+    ],
+)
+def test_drafting_that_a_pass_hid_is_no_part_of_the_round(
+    drafting: tuple[float, float], round_ms: float
+) -> None:
+    engine = engine_of(*tables(1))
+    live = [
+        engine.admit(engine.prepare(Request(prompt, SamplingParams(9, seed=1), CONFIG)))
+        for prompt in PROMPTS
+    ]
+    first, second = (Turn(one, one.policy.choose(), 2) for one in live)
+    first.timed = [Timed("llm", "forward", 0.0, 1.0)]
+    timed = (Timed("same", "draft", *drafting),)
+    second.drafts = {0: Draft([5], [-1], [0.5], [1.0], [0], timed=timed, passes=1)}
+    second.timed = list(timed)
+    pools = Pools()
+    pools.keep(Up((), (first,), (second,)))
+    (found,) = pools.take(live[1:], {second.live.sequence.run_id: "across"}).turns
+    assert found is second
+    found.timed += [Timed("combine", "combine", 2.0, 2.03), Timed("llm", "forward", 2.1, 2.6)]
+    found.timed.append(Timed("same", "ahead", 2.1, 2.5))  # the next round's matter
+    found.verdict = Verdict((), 3, "recovered", ())
+    outcome = outcome_of(found, (3,))
+    assert outcome.round_ms == pytest.approx(round_ms)
+    assert outcome.verify_ms == pytest.approx(500.0)
+    for one in live:
+        engine.release(one)
