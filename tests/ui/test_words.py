@@ -12,7 +12,7 @@ from tests.ui.fakes import plain_twin
 from ui.explain import bars, explain, letter, quoted
 from ui.frame import Baseline, Frame
 from ui.messages import ordinal, run_lines, standing
-from ui.proof import slower_because
+from ui.slower import slower_because
 from ui.view import Detail, detail_of, reduce_all
 
 EVENTS = synthetic_run(30, seed=5)
