@@ -66,7 +66,7 @@ def run_lines(
     lines += _notes(frame)
     if frame.view.state in ("completed", "cancelled") and baseline:
         lines += _speed(frame, baseline)
-    return lines
+    return lines + _company(frame)
 
 
 def _telling(frame: Frame) -> list[Line]:
@@ -91,7 +91,7 @@ def _notes(frame: Frame) -> list[Line]:
     ]
     more = len(noted) - NOTES_SHOWN
     rest = [Line("info", f"{_count(more, 'earlier note')} not shown here.")] if more > 0 else []
-    return _company(frame) + rest + noted[-NOTES_SHOWN:]
+    return rest + noted[-NOTES_SHOWN:]
 
 
 def _company(frame: Frame) -> list[Line]:

@@ -21,16 +21,15 @@ def meant(config: Mapping[str, Any]) -> str:
     sampling, speculation = config.get("sampling", {}), config.get("speculation", {})
     if not sampling or not speculation:
         return ""
+    temperature = sampling.get("temperature", 0)
+    llm = f"the LLM at temperature {temperature:g}{_cut(sampling)}"
+    bars = f"Bars: {llm}; the SSMs at temperature 1, whatever is asked."
+    if not temperature:
+        bars = "Bars: every model at temperature 1; at 0 the LLM takes its longest bar."
     if not speculation.get("drafters"):
-        return f"Bars: {_llm(sampling)}."
-    bars = f"Bars: {_llm(sampling)}; the SSMs at temperature 1, whatever is asked."
+        return f"Bars: {llm}." if temperature else bars
     parts = (bars, _score(sampling, speculation), _trial(sampling, speculation))
     return " ".join(filter(None, parts))
-
-
-def _llm(sampling: Mapping[str, Any]) -> str:
-    temperature = sampling.get("temperature", 0)
-    return f"the LLM at temperature {temperature or 1:g}{_cut(sampling) if temperature else ''}"
 
 
 def _cut(sampling: Mapping[str, Any]) -> str:
@@ -59,7 +58,7 @@ def _trial(sampling: Mapping[str, Any], speculation: Mapping[str, Any]) -> str:
     if speculation.get("verify") not in DRAWN:
         return ""
     distinct = speculation.get("draft") == "sampled"
-    without = ", less what it drew here before" if distinct else ""
+    without = ", with its earlier draws taken out" if distinct else ""
     branch = ""
     if speculation["verify"] == "traversal":
         branch = ", times the chance that the branch up to here has left"

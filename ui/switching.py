@@ -16,9 +16,8 @@ NOTE = re.compile(
     r"(?P<stands>on|off)"
 )
 ALONE = (
-    "Nothing to overlap with: when this run began it was alone. pipeline=across drafts for one "
-    "request while the LLM verifies another: open a second tab and run there too, or choose "
-    "pipeline=ahead, which overlaps within one request."
+    "Nothing to overlap with: when this run began it was alone. Run in a second tab at the same "
+    "time, or choose pipeline=ahead, which overlaps within one request."
 )
 """What a run that began alone is told, unless it was not alone for long."""
 

@@ -45,7 +45,7 @@ const NONE = {
 
 function sentence(value) {
   if (value.sel == null || value.sel < 0) return `${value.policy} decides the length.`;
-  if (!value.reason && value.policy === "fixed" && value.next >= 0) return `After ${roundName(value.sel).toLowerCase()}, fixed: always ${value.next}.`;
+  if (!value.reason && value.policy === "fixed") return "fixed: the length is always the one that was set.";
   if (!value.reason) return `${roundName(value.sel)}: ${value.policy} gave no reason yet.`;
   return prose(`After ${roundName(value.sel).toLowerCase()}, ${value.policy}: ${value.reason.replaceAll("->", "→")}.`);
 }

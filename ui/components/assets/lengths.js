@@ -110,9 +110,9 @@ function stacked(value, look) {
 }
 
 function titles(value, look, places) {
-  const dotted = bounded(value) ? "longest draft the budget allows" : "speculation length";
+  const dotted = bounded(value) ? "depth allowed" : "speculation length";
   const names = look.narrow
-    ? [`<b>Accepted</b>, ${bounded(value) ? "budget" : "length"} dotted`, "<b>How often</b>", large(look) ? "<b>Rate</b>" : "<b>By position</b>"]
+    ? [`<b>Accepted</b>, ${bounded(value) ? "allowed" : "length"} dotted`, "<b>How often</b>", large(look) ? "<b>Rate</b>" : "<b>By position</b>"]
     : [
       `<b>Accepted</b> (bars) and ${dotted} (dotted)`, "<b>How often</b> that many", "<b>Rate</b> by position",
     ];

@@ -40,6 +40,8 @@ function row(run, selected) {
       const settings = cell("td", "sp-col-settings");
       settings.append(cell("span", "", run.settings), cell("span", "sp-sampling", run.sampling));
       made.append(settings);
+    } else if (key === "when") {
+      made.append(cell("td", "sp-col-when", run.when.replace(" ", "\n")));
     } else if (key === "status") {
       const status = cell("td", "sp-col-status sp-run-" + run.status.replace(/\W/g, ""));
       status.append(cell("span", "", (GLYPHS[run.status] || "?") + " "), cell("span", "", run.status));
