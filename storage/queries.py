@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 import unicodedata
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from core.errors import ConfigError
@@ -66,7 +66,8 @@ class RunQuery:
 class RunSummary:
     """One run without its rounds.
 
-    `config` is the whole request as it was run. `stats` is None while it runs. `num_lost_events`
+    `config` is the whole request as it was run, `asked` as it was given; `ssms` were loaded, in
+    their order, whether they drafted or not. `stats` is None while it runs. `num_lost_events`
     above 0: the log could not keep all of it, its events end at the first that is missing.
     """
 
@@ -86,6 +87,8 @@ class RunSummary:
     owner: str = ""
     error_message: str = ""
     num_lost_events: int = 0
+    asked: dict[str, Any] = field(default_factory=dict)
+    ssms: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +101,10 @@ class RunPage:
 
 COLUMNS = """runs.*, (
     SELECT name FROM run_models JOIN models ON models.id = run_models.model
-    WHERE run_models.run = runs.id AND role = 'llm' ORDER BY ordinal LIMIT 1) AS llm"""
+    WHERE run_models.run = runs.id AND role = 'llm' ORDER BY ordinal LIMIT 1) AS llm, (
+    SELECT json_group_array(name) FROM (
+        SELECT name FROM run_models JOIN models ON models.id = run_models.model
+        WHERE run_models.run = runs.id AND role = 'ssm' ORDER BY ordinal)) AS ssms_json"""
 
 
 def select_runs(connection: sqlite3.Connection, query: RunQuery) -> RunPage:
@@ -172,6 +178,8 @@ def _summary(connection: sqlite3.Connection, row: sqlite3.Row) -> RunSummary:
         owner=text_back(row["owner"]),
         error_message=text_back(row["error_message"]),
         num_lost_events=row["num_lost_events"],
+        asked=from_json(row["asked_json"]),
+        ssms=tuple(text_back(name) for name in from_json(row["ssms_json"])),
     )
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ui.frame import Baseline, Frame
-from ui.proof import Answer, slower_because
-from ui.switching import in_words
+from ui.proof import Answer
+from ui.slower import slower_because
+from ui.switching import ALONE, in_words, is_alone
 from ui.view import STAGES
 
 __all__ = ["Line", "ordinal", "run_lines", "standing"]
@@ -65,7 +66,7 @@ def run_lines(
     lines += _notes(frame)
     if frame.view.state in ("completed", "cancelled") and baseline:
         lines += _speed(frame, baseline)
-    return lines
+    return lines + _company(frame)
 
 
 def _telling(frame: Frame) -> list[Line]:
@@ -86,10 +87,19 @@ def _notes(frame: Frame) -> list[Line]:
         Line("warn", f"Round {line.number + 1}: {in_words(note)}.")
         for line in frame.view.rounds
         for note in line.notes
+        if not is_alone(note)
     ]
     more = len(noted) - NOTES_SHOWN
     rest = [Line("info", f"{_count(more, 'earlier note')} not shown here.")] if more > 0 else []
     return rest + noted[-NOTES_SHOWN:]
+
+
+def _company(frame: Frame) -> list[Line]:
+    """That `across` had nothing to overlap with, as long as no round shows that it had."""
+    rounds = frame.view.rounds
+    alone = any(is_alone(note) for line in rounds for note in line.notes)
+    overlapped = any(line.ahead for line in rounds)
+    return [Line("info", ALONE)] if alone and not overlapped else []
 
 
 def standing(frame: Frame) -> str:
@@ -148,5 +158,9 @@ def _speed(frame: Frame, baseline: Baseline) -> list[Line]:
     ratio = stats.tokens_per_second / baseline.tokens_per_second
     if ratio >= AS_FAST:
         return []
-    because = slower_because(stats, baseline.tokens_per_second)
+    started = frame.view.started
+    speculation = started.config.get("speculation") if started else None
+    early = [one for line in frame.view.rounds for one in line.ahead if one.known]
+    beside = sum(one.saved_ms for one in early)
+    because = slower_because(stats, baseline.tokens_per_second, speculation, beside)
     return [Line("warn", f"{ratio:.2f}x: slower than plain decoding here, because {because}")]

@@ -1,6 +1,6 @@
-"""Is the text what the LLM alone writes, and is it faster? Answers from two recorded runs.
+"""Is the text what the LLM alone writes? Answers from two recorded runs.
 
-Pure: token ids, figures and recorded top-k lists in, a sentence out. Law 1 and law 2 say when the
+Pure: token ids and recorded top-k lists in, a sentence out. Law 1 and law 2 say when the
 ids must be equal; where they are not, the two tokens in dispute are weighed by the LLM's own
 probabilities, as the plain run recorded them, against the rounding seen between the two runs.
 """
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from core.config import Request, SpeculationConfig
-from core.events import Event, RoundCompleted, RunStats, TopK, Verified
+from core.events import Event, RoundCompleted, TopK, Verified
 from ui.explain import quoted
 from ui.view import View
 
@@ -22,7 +22,6 @@ __all__ = [
     "Answer",
     "compare",
     "same_distribution",
-    "slower_because",
     "with_plain_decoding",
 ]
 
@@ -187,43 +186,3 @@ def _tops(events: Iterable[Event]) -> dict[int, TopK]:
                     found[count + i] = tops[before[i]]
             count += len(event.token_ids)
     return found
-
-
-def slower_because(stats: RunStats, plain_tokens_per_second: float) -> str:
-    """One sentence on where the time went, one on what to change, for a run below 1x."""
-    if not stats.num_rounds or plain_tokens_per_second <= 0:
-        return ""
-    plain_ms = 1000 / plain_tokens_per_second
-    decode_ms = 1000 * stats.num_new_tokens / max(stats.tokens_per_second, 1e-9)
-    a_round = decode_ms / stats.num_rounds
-    draft, verify = stats.draft_ms / stats.num_rounds, stats.verify_ms / stats.num_rounds
-    gained = stats.num_new_tokens / stats.num_rounds
-    cost = (
-        f"a round took {a_round:.1f} ms ({a_round / plain_ms:.1f} plain tokens: drafting "
-        f"{draft:.1f} ms, verifying {verify:.1f} ms) and gave {gained:.1f} tokens"
-    )
-    return f"{cost}. {_remedy(draft, verify, a_round, plain_ms, stats)}"
-
-
-def _remedy(draft: float, verify: float, a_round: float, plain_ms: float, stats: RunStats) -> str:
-    if stats.num_draft_tokens and stats.draft_acceptance_rate < 0.2:
-        return (
-            "Few drafts are accepted: choose an SSM closer to this text, or a shorter "
-            "speculation_length."
-        )
-    if draft >= 0.4 * a_round:
-        return (
-            "Drafting costs most: take fewer drafters, or a shorter speculation_length; it pays "
-            "when the LLM is much larger than its SSMs."
-        )
-    if verify >= 1.5 * plain_ms:
-        return "Verifying costs most: lower max_tree_nodes, or narrow the expansion."
-    if draft + verify <= 0.7 * a_round:
-        return (
-            "The page, the log and the commit take the rest: try a longer speculation_length, or "
-            "record_top_k 0."
-        )
-    return (
-        "A round gains too little for its cost: a larger max_tree_nodes, or SSMs closer to this "
-        "text, bring more tokens a round."
-    )

@@ -1,6 +1,7 @@
-"""What `pipeline=auto` found when it tried the other way, out of the engine's notes.
+"""The engine's notes on pipelining as a visitor reads them: what `auto` found when it tried the
+other way, and that `across` found nobody to overlap with.
 
-Knows the note's wording (core.pipeline) and nothing else; a note in other words stays as it is.
+Knows the notes' wording (core.pipeline) and nothing else; a note in other words stays as it is.
 """
 
 from __future__ import annotations
@@ -8,12 +9,17 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-__all__ = ["Trial", "in_words", "trial_of"]
+__all__ = ["ALONE", "Trial", "in_words", "is_alone", "trial_of"]
 
 NOTE = re.compile(
     r"drafting (?P<kind>\w+) takes (?P<ms>[\d.]+) ms a round, (?P<without>[\d.]+) without: "
     r"(?P<stands>on|off)"
 )
+ALONE = (
+    "Nothing to overlap with: when this run began it was alone. Run in a second tab at the same "
+    "time, or choose pipeline=ahead, which overlaps within one request."
+)
+"""What a run that began alone is told, unless it was not alone for long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +40,11 @@ def trial_of(note: str) -> Trial | None:
     return Trial(
         found["kind"], float(found["ms"]), float(found["without"]), found["stands"] == "on"
     )
+
+
+def is_alone(note: str) -> bool:
+    """Whether a note of `across` says that no other request is there: no fault of anybody's."""
+    return note.startswith("no other request is being served")
 
 
 def in_words(note: str) -> str:

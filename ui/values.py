@@ -11,11 +11,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from core.events import ModelInfo, RunStats
+from ui.budget import bounded
 from ui.charts import drafters_value, lengths_value, timeline_value
 from ui.explain import bars, explain
 from ui.frame import Baseline, Before, Frame
+from ui.probabilities import meant
+from ui.switching import is_alone
 from ui.trees import drafts_apart, dropped, tree_nodes
-from ui.view import Detail, TokenView, View
+from ui.view import Detail, RoundView, TokenView, View
 from ui.votes import proposals_value
 
 __all__ = ["PICTURES", "PictureMaker", "names_value", "picture_values"]
@@ -48,7 +51,10 @@ def picture_values(
     before: Before | None = None,
 ) -> dict[str, Value]:
     """The value of every picture, by name; `charts` takes the place of the two charts' values."""
-    drawn = charts or {"lengths": lengths_value(frame, before), "timeline": timeline_value(frame)}
+    drawn = charts or {
+        "lengths": bounded(lengths_value(frame, before), frame.view),
+        "timeline": timeline_value(frame),
+    }
     return {
         "legend": legend_value(frame.view),
         "figures": figures_value(frame, baseline, before),
@@ -122,8 +128,15 @@ def strip_value(frame: Frame) -> Value:
         },
         "sel": frame.selected,
         "done": frame.whole,
-        "notes": {str(line.number): " ".join(line.notes) for line in view.rounds if line.notes},
+        "notes": {
+            str(line.number): " ".join(told) for line in view.rounds if (told := _noted(line))
+        },
     }
+
+
+def _noted(line: RoundView) -> list[str]:
+    """What happened in a round; that a run is alone is no event of it."""
+    return [note for note in line.notes if not is_alone(note)]
 
 
 def _token(token: TokenView, tail: str) -> Value:
@@ -258,8 +271,14 @@ def inspector_value(frame: Frame) -> Value:
         "id": told.token_id,
         "parent_t": told.parent_text,
         "bars": bars(detail, told, view.drafters),
+        "meant": meant(_config(view)),
     }
 
 
+def _config(view: View) -> Mapping[str, Any]:
+    return view.started.config if view.started else {}
+
+
 def _sampling(view: View) -> Mapping[str, Any]:
-    return view.started.config.get("sampling", {}) if view.started else {}
+    sampling: Mapping[str, Any] = _config(view).get("sampling", {})
+    return sampling

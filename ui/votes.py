@@ -12,7 +12,9 @@ from typing import Any
 
 from core.choices import WEIGHTED_COMBINES
 from core.events import Combined, DraftRecord
+from ui.budget import nodeless
 from ui.charts import LIVE_ROUNDS, drafters_value
+from ui.decided import decided
 from ui.explain import percent
 from ui.frame import Frame
 from ui.trees import places
@@ -45,11 +47,22 @@ def proposals_value(frame: Frame) -> Value:
         "after": _by_index(completed.weights if completed and weighed else {}, index),
         "winner": index.get(tree.winner, "") if tree else "",
         "kept": _kept(tree, drafts),
+        "nodeless": _nodeless(view, drafts),
         "sentence": vote_sentence(view, detail),
         "history": {
             str(line.number): _by_index(line.weights, index) for line in shown if line.weights
         },
     }
+
+
+def _nodeless(view: View, drafts: tuple[DraftRecord, ...]) -> Value:
+    """Drafters that the budget has no node for: why their rows are empty."""
+    drafted = {draft.drafter for draft in drafts}
+    index = {name: str(i) for i, name in enumerate(view.drafters)}
+    config = view.started.config["speculation"] if view.started else {}
+    nodes = config.get("max_tree_nodes")
+    why = f"no node for it: max_tree_nodes is {nodes}, for {len(view.drafters)} drafters"
+    return {index[name]: why for name in nodeless(view) if name not in drafted}
 
 
 def _rule(view: View) -> str:
@@ -152,6 +165,7 @@ def _voted(tree: Combined, drafting: list[str], drafts: tuple[DraftRecord, ...])
     total = sum(tree.weights.get(name, 0.0) for name in drafting)
     first = tree.masses[0] if tree.masses else 0.0
     said = [f"{tree.winner} won: mass {first:.2f} of {total:.2f} stood behind its first token."]
+    said += decided(tree, drafts)
     if len(drafting) == 2:
         said.append("A vote of two is always the heavier one.")
     if len(drafting) == 1:

@@ -52,6 +52,7 @@ class Goodput:
         self._length = 0
         self._changed = False
         self._rounds = 0
+        self._observed = 0
         self._choice: Choice | None = None
 
     @property
@@ -84,6 +85,7 @@ class Goodput:
             self._outlook.observe(outcome, ran, max(one.depth for one in drafted.values()))
         self._outlook.refresh(outcome.context)
         self._rounds += 1
+        self._observed += 1
         if probed is not None or self._restless or self._rounds >= PLANNED:
             self._choice = None
 
@@ -127,10 +129,7 @@ class Goodput:
         length = self._length
         if probed is not None:
             waited = self._crew.backoffs[probed.label].waited
-            reason += (
-                f"; {probed.label} is tried again: {waited} rounds passed without it, "
-                "earlier runs' among them"
-            )
+            reason += f"; {reasons.tried_again(probed.label, waited, self._observed)}"
             length = max(length, min(PROBE_LENGTH, self._outlook.longest(1)))
         if self._crew.said:
             reason += f"; {self._crew.said}"
@@ -161,7 +160,8 @@ class Goodput:
             return reasons.moved(before, after, steps[after - 1], price)
         if after < before and further is not None:
             return reasons.moved(before, after, further, price)
-        return reasons.rests(after, further, price)
+        limit = self._outlook.limit(sum(len(team.names) for team in crew))
+        return reasons.rests(after, further, price, limit=limit, lately=crew[0].forgets)
 
     def _steps(self, crew: Sequence[Team], price: float) -> list[Step]:
         """Each step of the leading team: its time, and the tokens it brings in a round in which

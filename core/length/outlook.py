@@ -66,6 +66,18 @@ class Outlook:
             return most if budget is None else min(most, budget)
         return max(1, max(s for s in range(most + 1) if self._nodes[s] <= budget))
 
+    def limit(self, drafters: int) -> str:
+        """What keeps drafts of so many drafters from being longer, in words."""
+        budget, longest = self.budget(drafters), self.longest(drafters)
+        if budget is None or longest >= self._most:
+            return f"max_speculation_length is {self._most}"
+        bound = f"max_tree_nodes is {self._config.max_tree_nodes}"
+        if drafters > 1 and self._config.combine not in ("vote", "vote_tree"):
+            bound += f", which leaves {budget} for each of {drafters} drafters"
+        if self._config.draft == "best_first":
+            return bound
+        return f"{bound}, and a draft of {longest + 1} has {self._nodes[longest + 1]} nodes"
+
     def nodes(self, length: int, drafters: int = 1) -> int:
         """Nodes to verify after drafts of so many steps by so many drafters."""
         budget = self.budget(drafters)

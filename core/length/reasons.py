@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from core.length.bound import Step
 
-__all__ = ["moved", "ordinal", "plain", "rests"]
+__all__ = ["moved", "ordinal", "plain", "rests", "tried_again"]
 
 SHOWN = 0.005  # tokens: less is shown as none
 WORDS = (
@@ -42,16 +42,26 @@ def moved(before: int, after: int, step: Step, price: float) -> str:
     return f"{before} -> {after}: {_weighed(number, 'costs', 'brings', step, price)}"
 
 
-def rests(length: int, step: Step | None, price: float) -> str:
-    """`step` is the one that is not taken, None where no longer draft is possible."""
+def rests(
+    length: int, step: Step | None, price: float, *, limit: str = "", lately: bool = True
+) -> str:
+    """`step` is the one that is not taken, None where no longer draft is possible: there `limit`
+    says why. `lately`: older drafts than those looked at are forgotten by now."""
     if step is None:
-        return f"{length} stays: no longer draft is possible"
+        return f"{length} stays: no longer draft is possible{f' ({limit})' if limit else ''}"
     if step.tokens < SHOWN:
+        when = "of late" if lately else "so far"
         return (
-            f"{length} stays: of late no draft was sure enough of its first {length} tokens for "
+            f"{length} stays: {when} no draft was sure enough of its first {length} tokens for "
             f"{_article(length + 1)} {ordinal(length + 1)} to be worth a try"
         )
     return f"{length} stays: {_weighed(length + 1, 'would cost', 'bring', step, price)}"
+
+
+def tried_again(name: str, waited: int, rounds: int) -> str:
+    """A drafter that waited so many rounds, of which this run has had `rounds`."""
+    others = ", rounds of other runs among them" if waited > rounds else ""
+    return f"{name} is tried again: {waited} rounds passed without it{others}"
 
 
 def plain(before: int, price: float) -> str:

@@ -115,6 +115,11 @@ class Team:
         for i in range(min(allowed, len(self._sure))):
             self._sure[i].append(chances[i] if i < len(chances) else 0.0)
 
+    @property
+    def forgets(self) -> bool:
+        """Whether there were more drafts than are looked at to say how sure it is."""
+        return bool(self._sure) and len(self._sure[0]) == SURE_ROUNDS
+
     def sure(self, depth: int) -> float | None:
         """What one draft in ten reaches for P(accepted) at a depth; None if it never got there."""
         if depth == 0:

@@ -270,3 +270,15 @@ def test_any_thread_may_record_and_read(store: RunStore) -> None:
     assert failures == []
     assert sorted(ids(store)) == ["synthetic-0", "synthetic-2", "synthetic-4"]
     assert store.status().dropped == 0
+
+
+def test_a_summary_tells_what_was_asked_and_which_ssms_were_loaded(store: RunStore) -> None:
+    for seed, drafters in ((1, ("ssm-b", "ssm-a")), (2, ())):
+        started, *rest = synthetic_run(2, seed=seed, drafters=drafters)
+        assert isinstance(started, RunStarted)
+        for event in (started, *rest):
+            store.record(event)
+        run = store.run(started.run_id)
+        assert run.asked == started.asked != run.config
+        assert run.ssms == tuple(m.name for m in started.models if m.role == "ssm")
+        assert run.ssms[: len(drafters)] == drafters, "in their order"

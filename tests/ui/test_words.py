@@ -6,13 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from core.events import RunStats, Trial
+from core.events import Ahead, RunStats, Trial
+from core.pipeline import ALONE as ALONE_NOTE
 from tests.synthetic import HOSTILE_TEXTS, synthetic_run
 from tests.ui.fakes import plain_twin
 from ui.explain import bars, explain, letter, quoted
 from ui.frame import Baseline, Frame
-from ui.messages import ordinal, run_lines, standing
-from ui.proof import slower_because
+from ui.messages import Line, ordinal, run_lines, standing
+from ui.slower import slower_because
+from ui.switching import ALONE
+from ui.values import strip_value
 from ui.view import Detail, detail_of, reduce_all
 
 EVENTS = synthetic_run(30, seed=5)
@@ -186,6 +189,34 @@ def test_places_are_counted_in_english() -> None:
     assert [ordinal(n) for n in (1, 2, 3, 4, 11, 12, 13, 21, 102, 111)] == (
         ["1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "102nd", "111th"]
     )
+
+
+# -- alone --
+
+
+def test_a_run_that_is_alone_is_told_what_to_do_and_no_warning_is_left_of_it() -> None:
+    first, *rest = VIEW.rounds
+    alone = replace(VIEW, rounds=(replace(first, notes=(ALONE_NOTE,)), *rest))
+    frame = Frame(view=alone, run_id="x", known=9, ended=True, at_end=True)
+    lines = run_lines(frame)
+    assert Line("info", ALONE) in lines and "second tab" in ALONE
+    assert not [line for line in lines if line.kind == "warn" or "nobody to draft" in line.text]
+    assert strip_value(frame)["notes"] == {}, "nothing happened in that round"
+    lost = replace(rest[0], notes=("drafter a failed; the run goes on without it",))
+    both = replace(alone, rounds=(alone.rounds[0], lost, *rest[1:]))
+    frame = replace(frame, view=both)
+    assert [line.text for line in run_lines(frame) if line.kind == "warn"] == [
+        "Round 2: drafter a failed; the run goes on without it."
+    ]
+    assert list(strip_value(frame)["notes"]) == ["1"]
+
+
+def test_once_drafts_were_made_beside_another_request_nobody_is_alone() -> None:
+    first, second, *rest = VIEW.rounds
+    beside = replace(second, ahead=(Ahead("ssm-code", 0, 1.0, True, 4.0, 0.0),))
+    view = replace(VIEW, rounds=(replace(first, notes=(ALONE_NOTE,)), beside, *rest))
+    lines = run_lines(Frame(view=view, run_id="x", known=9, ended=True, at_end=True))
+    assert not [line for line in lines if "alone" in line.text or line.kind == "warn"]
 
 
 # -- slower, and why --

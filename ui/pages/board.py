@@ -31,6 +31,7 @@ from ui.pages.parts import log_line, notice, notice_value
 from ui.pages.playback import build_playback, playing
 from ui.player import Pace
 from ui.session import Desk, guarded, guarded_once, play
+from ui.settings import settings_line
 from ui.values import PICTURES, names_value
 
 __all__ = ["Board", "build_board", "wire_board"]
@@ -76,7 +77,9 @@ class Board:
         # The box has a fixed height: what is short and new comes before what explains at length.
         log = log_line(self.context.store.status())
         now = [Line("info", desk.doing), Line("error", desk.trouble), log]
-        return notice_value([first, *now, *rest], again=bool(log.text))
+        past = self.scrub is not None  # in Live the settings stand in the form
+        made = [Line("info", settings_line(frame.view) if past else "")]
+        return notice_value([first, *now, *made, *rest], again=bool(log.text))
 
     def values(self, desk: Desk) -> Values:
         """What `outputs` show now."""

@@ -57,7 +57,7 @@ MEANINGS = {
     "confidence_threshold": "A draft stops behind a token that its SSM scores under this.",
     "verify": "When the LLM accepts a drafted token; no choice changes what it is likely to write.",
     "pipeline": "What the drafters do while the LLM verifies: wait, or work for what comes.",
-    "carry_over": "Keep what was learned about the drafters for the next run.",
+    "carry_over": "Hand on how right each drafter was. Times, and who did not pay, stay known.",
     "record_top_k": "Alternatives kept for every node, for the inspector; 0 keeps none.",
 }
 

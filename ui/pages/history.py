@@ -16,6 +16,7 @@ from ui.context import Context
 from ui.messages import Line
 from ui.pages.parts import log_line, notice_value
 from ui.session import guarded_once
+from ui.settings import settings_of
 
 __all__ = ["ORDERS", "STATUSES", "Asker", "allowed", "asker_of", "listed", "row_value"]
 
@@ -23,6 +24,7 @@ STATUSES = ("completed", "running", "cancelled", "failed", "interrupted")
 ORDERS = ("newest", "oldest", "fastest", "longest", "acceptance")
 PAGE = 10
 EXCERPT = 160
+DIFFERENCES = 3
 
 
 def asker_of(context: Context, request: gr.Request, visitor: str) -> Asker:
@@ -89,6 +91,7 @@ def _whereabouts(context: Context, asker: Asker) -> list[Line]:
 def row_value(summary: Any) -> dict[str, Any]:
     """What the list shows of a run; a RunSummary in."""
     stats = summary.stats
+    settings = settings_of(summary.asked, summary.ssms)
     return {
         "id": summary.run_id,
         "status": summary.status,
@@ -96,6 +99,8 @@ def row_value(summary: Any) -> dict[str, Any]:
         "output": _excerpt(summary.output),
         "when": _local(summary.created_utc),
         "drafters": ", ".join(summary.drafters) or "none (plain)",
+        "settings": settings.brief(DIFFERENCES),
+        "sampling": ", ".join(settings.sampling),
         "tokens": str(stats.num_new_tokens) if stats else "",
         "rounds": str(summary.num_rounds),
         "mean": f"{stats.mean_acceptance_length:.2f}" if stats else "",
@@ -109,11 +114,13 @@ def _excerpt(text: str) -> str:
 
 
 def _local(created_utc: str) -> str:
-    """The server's local time, to the second."""
+    """The server's local time, to the second, with how far it is from UTC."""
     try:
-        return datetime.fromisoformat(created_utc).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+        at = datetime.fromisoformat(created_utc).astimezone()
     except ValueError:
         return created_utc
+    offset = f"{at:%z}" if at.utcoffset() else ""
+    return f"{at:%Y-%m-%d %H:%M:%S} UTC{offset}"
 
 
 def allowed(context: Context, asker: Asker, run_id: str) -> Any:

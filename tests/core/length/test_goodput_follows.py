@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from itertools import accumulate
+from typing import Any
 
 import pytest
 
 from core.config import SpeculationConfig
 from core.costs import Costs
 from core.length import Goodput, make_policy
+from core.length.outlook import Outlook
 from tests.core.length.test_goodput import CHEAP, HOPELESS, INDEPENDENT, drafter, linear
 from tests.core.length.world import (
     Result,
@@ -234,3 +236,72 @@ def test_a_neighbours_success_brings_a_drafter_back() -> None:
     costs.backoffs.hopeless.clear()  # as a probe of a third one would
     policies[0].observe(world.round(60, 180, policies[0].choose(), dice)[0])
     assert policies[0].choose().length > 0
+
+
+# -- what it says --
+
+
+@pytest.mark.parametrize(
+    ("fields", "drafters", "said"),
+    [
+        ({}, 3, "max_speculation_length is 16"),
+        (
+            {"expansion": (1, 1, 3, 1), "max_tree_nodes": 64},
+            3,
+            "max_tree_nodes is 64, which leaves 21 for each of 3 drafters, and a draft of 9 has 23 "
+            "nodes",
+        ),
+        (
+            {"max_tree_nodes": 8, "combine": "vote"},
+            3,
+            "max_tree_nodes is 8, and a draft of 9 has 9 nodes",
+        ),
+        (
+            {"max_tree_nodes": 9, "draft": "best_first"},
+            3,
+            "max_tree_nodes is 9, which leaves 3 for each of 3 drafters",
+        ),
+        (
+            {"max_tree_nodes": 9},
+            1,
+            "max_tree_nodes is 9, and a draft of 10 has 10 nodes",
+        ),
+    ],
+)
+def test_what_bounds_a_draft_is_said_with_its_number(
+    fields: dict[str, Any], drafters: int, said: str
+) -> None:
+    world = World(tuple(drafter(name, 0.99, 0.1, 0.01) for name in "abc"), linear(5, 0.001))
+    outlook = Outlook(config_of(world, **fields), world.costs())
+    assert outlook.limit(drafters) == said
+
+
+def test_a_length_that_rests_at_its_bound_says_which() -> None:
+    world = World((drafter("a", 0.999, 0.1, 0.01),), linear(5, 0.001))
+    config = config_of(world, max_tree_nodes=6)
+    result = simulate(world, 400, make_policy(config, world.costs()))
+    assert result.choices[-1].reason == (
+        "6 stays: no longer draft is possible (max_tree_nodes is 6, and a draft of 7 has 7 nodes)"
+    )
+
+
+def test_rounds_of_earlier_runs_are_named_only_where_there_were_some() -> None:
+    """A hopeless drafter's waiting is the engine's; a superfluous one's is the run's own."""
+    costs = HOPELESS.costs()
+    told = [
+        choice.reason
+        for _ in range(3)
+        for choice in simulate(HOPELESS, 700, costs=costs).choices
+        if "tried again" in choice.reason
+    ]
+    others = ["rounds of other runs among them" in reason for reason in told]
+    assert not others[0] and any(others[1:])
+
+
+def test_the_first_drafts_are_not_of_late() -> None:
+    world = World((drafter("a", 0.3, 0.2, 0.2),), linear(5, 0.1))
+    reasons = [choice.reason for choice in simulate(world, 600).choices]
+    unsure = [i for i, reason in enumerate(reasons) if "no draft was sure enough" in reason]
+    early = [i for i in unsure if i < 20]
+    assert early and all("so far no draft" in reasons[i] for i in early)
+    assert "of late no draft" in reasons[unsure[-1]]

@@ -136,6 +136,13 @@ def test_sentences() -> None:
         "try"
     )
     assert reasons.rests(4, None, 0.18) == "4 stays: no longer draft is possible"
+    assert reasons.rests(4, None, 0.18, limit="because").endswith("is possible (because)")
+    assert ": so far no draft was sure enough" in reasons.rests(
+        4, Step(1.9, 0.0), 0.18, lately=False
+    )
+    waited = "a is tried again: 34 rounds passed without it"
+    assert reasons.tried_again("a", 34, 40) == waited
+    assert reasons.tried_again("a", 34, 12) == f"{waited}, rounds of other runs among them"
     assert reasons.plain(3, 0.18).startswith("3 -> 0: no draft beats plain decoding at 180 tokens")
     assert reasons.plain(0, 0.18).startswith("0 stays: ")
     numbers = [reasons.ordinal(n) for n in (1, 11, 16, 17, 21, 22, 33, 41, 111)]

@@ -64,6 +64,7 @@ def scenes() -> dict[str, Callable[[], dict[str, Any]]]:
         "tried": lambda: tried(values_at(pipelined("ahead"), 4)),
         "early": lambda: early(values_at(pipelined("across"), 4)),
         "never": lambda: never(values_at(minions_run("log_pool"), 11)),
+        "budget": lambda: budgeted(values_at(run, 4, node=0)),
         "plain": lambda: values_at(synthetic_run(rounds=5, seed=1, drafters=()), 2),
         "feeds": lambda: only_line_feeds(values_at(run, 4)),
         "hostile": hostile_values,
@@ -103,6 +104,20 @@ def never(values: dict[str, Any]) -> dict[str, Any]:
     """`ahead`, where nothing can be drafted ahead."""
     told = {"pipeline": "ahead", "ahead": {}, "hits": {}, "round": {}}
     return {**values, "timeline": {**values["timeline"], **told}}
+
+
+def budgeted(values: dict[str, Any]) -> dict[str, Any]:
+    """A `fixed` length of 8 that a budget of 2 nodes for three drafters never lets them reach."""
+    lengths, proposals = values["lengths"], values["proposals"]
+    rounds = {key: {**told, "d": 1, "m": 1, "s": 8} for key, told in lengths["rounds"].items()}
+    told = {
+        "rounds": rounds,
+        "reason": "drafts are at most 1 deep (max_tree_nodes is 2, for 3 drafters)",
+        "budget": "max_tree_nodes=auto came to 2 nodes. SYNTHETIC",
+    }
+    rows = {key: row for key, row in proposals["rows"].items() if key != "2"}
+    left = {"rows": rows, "nodeless": {"2": "no node for it: max_tree_nodes is 2"}}
+    return {**values, "lengths": {**lengths, **told}, "proposals": {**proposals, **left}}
 
 
 def only_line_feeds(values: dict[str, Any]) -> dict[str, Any]:

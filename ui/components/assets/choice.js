@@ -1,5 +1,5 @@
 // The length controller's own words and numbers: why the next length is what it is, and what it
-// expects of each candidate.
+// expects of each candidate; what the node budget came to.
 
 import { h, set, setText, entries } from "./dom.js";
 import { columnChart } from "./minichart.js";
@@ -10,21 +10,24 @@ export function createChoice(panel) {
   const chart = columnChart(panel);
   const none = h("p", { class: "ss-choice-none" });
   const meant = h("p", { class: "ss-choice-meant" }, MEANT);
-  const node = h("div", { class: "ss-choice" }, said, chart.node, none, meant);
+  const budget = h("p", { class: "ss-choice-budget" });
+  const node = h("div", { class: "ss-choice" }, said, chart.node, none, meant, budget);
   panel.body.append(node);
   return {
     restyle: chart.restyle,
     draw(value) {
-      const known = Boolean(value.policy) && value.policy !== "fixed";
+      const known = Boolean(value.policy);
       node.hidden = !known;
       set(panel.section, "data-controlled", known ? value.policy : null);
       if (!known) return;
       setText(said, sentence(value));
       const shown = candidates(value);
       chart.draw(shown);
-      none.hidden = Boolean(shown);
+      none.hidden = Boolean(shown) || value.policy === "fixed";
       meant.hidden = value.policy !== "goodput";
       setText(none, NONE[value.policy] ?? "No estimates in this round.");
+      budget.hidden = !value.budget;
+      setText(budget, prose(value.budget));
     },
   };
 }
@@ -42,6 +45,7 @@ const NONE = {
 
 function sentence(value) {
   if (value.sel == null || value.sel < 0) return `${value.policy} decides the length.`;
+  if (!value.reason && value.policy === "fixed") return "fixed: the length is always the one that was set.";
   if (!value.reason) return `${roundName(value.sel)}: ${value.policy} gave no reason yet.`;
   return prose(`After ${roundName(value.sel).toLowerCase()}, ${value.policy}: ${value.reason.replaceAll("->", "→")}.`);
 }
@@ -60,14 +64,14 @@ function candidates(value) {
   };
 }
 
-// The reason and what was expected of each length, of the selected round; null where no rule decides.
+// The reason and what was expected of each length, of the selected round; null where nobody drafts.
 export function choiceTable(value) {
-  if (!value.policy || value.policy === "fixed") return null;
+  if (!value.policy) return null;
   const rows = entries(value.estimates).map(([length, { n, t, ms: took, tps }]) => [
     length, t.toFixed(2), took.toFixed(2), tps.toFixed(1), n, Number(length) === value.next ? "▸ next" : "",
   ]);
   return {
-    caption: sentence(value),
+    caption: prose([sentence(value), value.budget].filter(Boolean).join(" ")),
     head: rows.length ? ["length", "expected tokens", "expected ms", "tokens per second", "nodes", "chosen"] : [],
     rows,
   };

@@ -12,14 +12,15 @@ export function create(panel) {
   const sentence = h("p", { class: "ss-sentence" });
   const sources = h("div", { class: "ss-sources" });
   const note = h("p", { class: "ss-placeholder" });
-  panel.body.append(h("div", { class: "ss-inspected-head" }, token, title), sentence, note, sources);
+  const meant = h("p", { class: "ss-meant" });
+  panel.body.append(h("div", { class: "ss-inspected-head" }, token, title), sentence, note, sources, meant);
   panel.finishTools({ tableForm: true });
-  const view = { panel, token, title, sentence, sources, note, cache: new Map() };
+  const view = { panel, token, title, sentence, sources, note, meant, cache: new Map() };
   return { draw: (value) => draw(value, view), table: tableOf, exported: () => panel.body };
 }
 
 function draw(value, view) {
-  const { panel, token, title, sentence, note } = view;
+  const { panel, token, title, sentence, note, meant } = view;
   const known = value.round != null && value.round >= 0 && Boolean(value.title || value.sentence);
   const shown = sourcesOf(value);
   set(panel.section, "data-empty", !known);
@@ -33,6 +34,8 @@ function draw(value, view) {
   setText(sentence, known ? prose(value.sentence) : "");
   note.hidden = known && (shown.some((source) => source.rows.length) || !value.token);
   setText(note, known ? "No probabilities were recorded at this place." : ASK);
+  meant.hidden = !note.hidden || !value.meant;
+  setText(meant, value.meant ?? "");
   keyed(view.sources, view.cache, known ? shown.filter((source) => source.rows.length) : [], {
     key: (source) => source.key, make: makeSource, update: (node, source) => updateSource(node, source, value),
   });

@@ -52,9 +52,9 @@ function figure(value, look) {
   const data = [
     { type: "bar", name: "accepted", ...full, x, y: rounds.map(([, round]) => round.a), marker: { color: look.accent, ...thin },
       hovertemplate: "round %{x}: %{y} accepted<extra></extra>" },
-    { type: "scatter", mode: x.length > 1 ? "lines" : "markers", name: "speculation length", x, y: rounds.map(([, round]) => round.s),
-      line: { shape: "hvh", color: look.ink, width: 1.5, dash: "dot" },
-      hovertemplate: "round %{x}: speculation length %{y}<extra></extra>" },
+    { type: "scatter", mode: x.length > 1 ? "lines" : "markers", name: "speculation length", x, y: rounds.map(([, round]) => aim(round)),
+      line: { shape: "hvh", color: look.ink, width: 1.5, dash: "dot" }, text: rounds.map(([, round]) => asked(round)),
+      hovertemplate: "round %{x}: %{text}<extra></extra>" },
     { type: "bar", name: "histogram", x: hits.map(([j]) => Number(j)), y: hits.map(([, n]) => n), xaxis: "x2", yaxis: "y2",
       marker: { color: look.muted, ...thin }, text: hits.map(([, n]) => plural(n, "round")), textposition: "none",
       hovertemplate: "%{text} accepted %{x}<extra></extra>" },
@@ -64,6 +64,15 @@ function figure(value, look) {
     ...earlier(value, look),
   ];
   return { data, layout: look.narrow ? stacked(value, look) : sideBySide(value, look) };
+}
+
+// How far drafts could go: the length, or less where the node budget does not let them.
+const aim = (round) => round.m ?? round.s;
+const bounded = (value) => Object.values(value.rounds ?? {}).some((round) => round.m != null);
+
+function asked(round) {
+  const length = `speculation length ${round.s}`;
+  return round.m == null ? length : `drafts at most ${round.m} deep, for the node budget (${length})`;
 }
 
 // The run before, as pale lines: accepted tokens a round, rate by position.
@@ -101,10 +110,11 @@ function stacked(value, look) {
 }
 
 function titles(value, look, places) {
+  const dotted = bounded(value) ? "depth allowed" : "speculation length";
   const names = look.narrow
-    ? ["<b>Accepted</b>, length dotted", "<b>How often</b>", large(look) ? "<b>Rate</b>" : "<b>By position</b>"]
+    ? [`<b>Accepted</b>, ${bounded(value) ? "allowed" : "length"} dotted`, "<b>How often</b>", large(look) ? "<b>Rate</b>" : "<b>By position</b>"]
     : [
-      "<b>Accepted</b> (bars) and speculation length (dotted)", "<b>How often</b> that many", "<b>Rate</b> by position",
+      `<b>Accepted</b> (bars) and ${dotted} (dotted)`, "<b>How often</b> that many", "<b>Rate</b> by position",
     ];
   const shown = names.map((name, i) => heading(look, name, ...places[i]));
   return noRates(value) ? [...shown, nothing(look)] : shown;
@@ -125,7 +135,7 @@ function axes(value, look, xs, ys) {
   const count = (most, ticks) => ({ tickformat: "d", rangemode: "tozero", dtick: nice(most / ticks) });
   const rounds = Object.values(value.rounds ?? {});
   const earlier = Object.values(value.before ?? {});
-  const tallest = peak([...rounds.flatMap((round) => [round.a, round.s]), ...earlier]);
+  const tallest = peak([...rounds.flatMap((round) => [round.a, aim(round)]), ...earlier]);
   const often = peak(Object.values(value.histogram ?? {}));
   const many = Math.max(Object.keys(value.histogram ?? {}).length, Object.keys(value.per_position ?? {}).length);
   const steps = { tickformat: "d", showgrid: false, dtick: nice(many / (look.narrow && large(look) ? 4 : 9)) };

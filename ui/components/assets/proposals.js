@@ -91,9 +91,11 @@ function makeRow(drafter) {
   const weight = h("span", { class: "ss-weight", title: meaning }, track, number);
   bar.style.background = drafter.color;
   const who = h("span", { class: "ss-who" }, badge(drafter), h("span", {}, drafter.name));
-  const row = h("tr", {}, h("th", { scope: "row" }, who, won, weight));
+  const why = h("span", { class: "ss-no-node" });
+  const row = h("tr", {}, h("th", { scope: "row" }, who, won, weight, why));
   row.ssCells = [];
   row.ssWeight = { bar, number, weight, won };
+  row.ssWhy = why;
   return row;
 }
 
@@ -103,6 +105,8 @@ function updateRow(row, drafter, value, deepest) {
   won.hidden = !value.winner || value.winner !== drafter.key;
   set(row, "data-won", !won.hidden);
   weight.hidden = own == null;
+  row.ssWhy.hidden = !value.nodeless?.[drafter.key];
+  setText(row.ssWhy, value.nodeless?.[drafter.key] ?? "");
   if (own != null) {
     bar.style.width = `${(100 * own) / Math.max(...Object.values(value.weights), 1e-9)}%`;
     const [before, after] = [own, value.after?.[drafter.key] ?? own].map(weightText);

@@ -1,7 +1,7 @@
 // Past runs as a table; a row opens its run. Text nodes only.
 const root = element.querySelector(".sp-shell");
 const COLUMNS = [
-  ["", "status"], ["prompt and text", "text"], ["when", "when"], ["drafters", "drafters"],
+  ["", "status"], ["prompt and text", "text"], ["when", "when"], ["settings", "settings"], ["drafters", "drafters"],
   ["tokens", "tokens"], ["rounds", "rounds"], ["tokens a round", "mean"], ["tokens/s", "tps"],
 ];
 const GLYPHS = { completed: "✓", running: "…", cancelled: "■", failed: "✕", interrupted: "⚡" };
@@ -36,7 +36,13 @@ function row(run, selected) {
   if (run.id === selected) made.setAttribute("aria-current", "true");
   for (const [, key] of COLUMNS) {
     if (key === "text") made.append(textCell(run));
-    else if (key === "status") {
+    else if (key === "settings") {
+      const settings = cell("td", "sp-col-settings");
+      settings.append(cell("span", "", run.settings), cell("span", "sp-sampling", run.sampling));
+      made.append(settings);
+    } else if (key === "when") {
+      made.append(cell("td", "sp-col-when", run.when.replace(" ", "\n")));
+    } else if (key === "status") {
       const status = cell("td", "sp-col-status sp-run-" + run.status.replace(/\W/g, ""));
       status.append(cell("span", "", (GLYPHS[run.status] || "?") + " "), cell("span", "", run.status));
       made.append(status);

@@ -1,0 +1,69 @@
+"""Which probability is which: a token's bar, its score and the p and q of its verdict differ, since
+they answer different questions.
+
+Pure: the configuration of a run in, a sentence or two out. What each is, say core/event_parts.py
+(`TopK`, `DraftRecord`, `Trial`) and ALGORITHMS 0 and 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["meant"]
+
+DRAWN = ("mss", "traversal")
+COUPLED = ("coupled", "best_first")
+
+
+def meant(config: Mapping[str, Any]) -> str:
+    """What bars, scores and the sentence's p and q are in a run of this request."""
+    sampling, speculation = config.get("sampling", {}), config.get("speculation", {})
+    if not sampling or not speculation:
+        return ""
+    temperature = sampling.get("temperature", 0)
+    llm = f"the LLM at temperature {temperature:g}{_cut(sampling)}"
+    bars = f"Bars: {llm}; the SSMs at temperature 1, whatever is asked."
+    if not temperature:
+        bars = "Bars: every model at temperature 1; at 0 the LLM takes its longest bar."
+    if not speculation.get("drafters"):
+        return f"Bars: {llm}." if temperature else bars
+    parts = (bars, _score(sampling, speculation), _trial(sampling, speculation))
+    return " ".join(filter(None, parts))
+
+
+def _cut(sampling: Mapping[str, Any]) -> str:
+    """The other two warpers, where they are on."""
+    cut = []
+    if sampling.get("top_k"):
+        cut.append(f"top_k {sampling['top_k']}")
+    if sampling.get("top_p", 1) < 1:
+        cut.append(f"top_p {sampling['top_p']:g}")
+    return f" ({', '.join(cut)})" if cut else ""
+
+
+def _score(sampling: Mapping[str, Any], speculation: Mapping[str, Any]) -> str:
+    """The score is calibrated by one temperature a drafter, fitted to the committed tokens."""
+    score = "An SSM's score (in Proposals and on hover)"
+    temperature = sampling.get("temperature", 0)
+    if temperature and speculation.get("draft") in COUPLED:
+        return (
+            f"{score} is its probability at temperature {temperature:g} with this place's noise in "
+            "it, calibrated on committed tokens."
+        )
+    return f"{score} is its bar, calibrated on committed tokens."
+
+
+def _trial(sampling: Mapping[str, Any], speculation: Mapping[str, Any]) -> str:
+    if speculation.get("verify") not in DRAWN:
+        return ""
+    distinct = speculation.get("draft") == "sampled"
+    without = ", with its earlier draws taken out" if distinct else ""
+    branch = ""
+    if speculation["verify"] == "traversal":
+        branch = ", times the chance that the branch up to here has left"
+    return (
+        f"In p / q, q is the chance with which the token was drawn (an SSM's at temperature "
+        f"{sampling.get('temperature', 0):g}{_cut(sampling)}{without}); p is what earlier "
+        f"rejections left of the LLM's bar{branch}."
+    )

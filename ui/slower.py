@@ -1,0 +1,141 @@
+"""Why a run was slower than plain decoding, and what to change.
+
+Pure: figures and the run's own configuration in, a sentence or two out. Only what does something
+under that configuration is named (ui/pages/menus.py knows what is idle).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from core.choices import GIVEN_LENGTHS, NGRAM
+from core.config import SpeculationConfig
+from core.events import RunStats
+from core.shape_checks import MAX_TREE_NODES
+from ui.pages.menus import idle_fields
+
+__all__ = ["slower_because"]
+
+FEW_ACCEPTED = 0.2
+AS_MUCH_AS = 0.4
+A_TRIFLE_MS = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """A mean round: milliseconds in all, of `draft` beside no pass of the LLM and `hidden` beside
+    one, of `verify`, and of plain decoding's round."""
+
+    ms: float
+    draft: float
+    hidden: float
+    verify: float
+    plain: float
+
+
+def slower_because(
+    stats: RunStats,
+    plain_tokens_per_second: float,
+    speculation: Mapping[str, Any] | None = None,
+    beside_others_ms: float = 0.0,
+) -> str:
+    """One sentence on where the time went, one on what to change, for a run below 1x.
+
+    `speculation`: the run's, as its RunStarted has it; defaults where it is left out.
+    `beside_others_ms`: its drafting that passed beside the LLM's work for other requests.
+    """
+    if not stats.num_rounds or plain_tokens_per_second <= 0:
+        return ""
+    mean = _mean(stats, plain_tokens_per_second, beside_others_ms)
+    gained = stats.num_new_tokens / stats.num_rounds
+    beside = ""
+    if mean.hidden > A_TRIFLE_MS:
+        beside = f" and {mean.hidden:.1f} ms more beside the LLM's passes"
+    cost = (
+        f"a round took {mean.ms:.1f} ms ({mean.ms / mean.plain:.1f} plain tokens: drafting "
+        f"{mean.draft:.1f} ms{beside}, verifying {mean.verify:.1f} ms) and gave {gained:.1f} tokens"
+    )
+    fields = {**SpeculationConfig().to_plain(), **(speculation or {})}
+    remedy = _shared(fields) if beside_others_ms > 0 else _remedy(mean, stats, fields)
+    return f"{cost}. {remedy}"
+
+
+def _mean(stats: RunStats, plain_tokens_per_second: float, beside_others_ms: float) -> Round:
+    decode_ms = 1000 * stats.num_new_tokens / max(stats.tokens_per_second, 1e-9)
+    hidden = min(stats.draft_ms, stats.overlap_ratio * stats.verify_ms + beside_others_ms)
+    rounds = stats.num_rounds
+    return Round(
+        ms=decode_ms / rounds,
+        draft=(stats.draft_ms - hidden) / rounds,
+        hidden=hidden / rounds,
+        verify=stats.verify_ms / rounds,
+        plain=1000 / plain_tokens_per_second,
+    )
+
+
+def _shared(fields: Mapping[str, Any]) -> str:
+    return (
+        "The LLM served other requests meanwhile, which plain decoding was measured without: "
+        f"pipeline={fields['pipeline']} is for the tokens of all of them together."
+    )
+
+
+def _remedy(mean: Round, stats: RunStats, fields: Mapping[str, Any]) -> str:
+    if stats.num_draft_tokens and stats.draft_acceptance_rate < FEW_ACCEPTED:
+        return _advice("Few drafts are accepted", ["SSMs closer to this text", *_shorter(fields)])
+    if mean.draft >= AS_MUCH_AS * mean.ms:
+        fewer = ["fewer drafters"] if len(fields["drafters"]) > 1 or _many(fields) else []
+        told = _advice("Drafting costs most", [*fewer, *_shorter(fields)])
+        return f"{told[:-1]}; it pays when the LLM is much larger than its SSMs."
+    if mean.verify >= 1.5 * mean.plain:
+        alone = ["pipeline=off (what drafts beside the LLM takes cores from it)"]
+        ways = alone if mean.hidden > A_TRIFLE_MS else []
+        return _advice("Verifying costs most", [*ways, *_smaller(fields)])
+    if mean.draft + mean.verify <= 0.7 * mean.ms:
+        return _advice("The page, the log and the commit take the rest", _lighter(fields))
+    larger = "SSMs closer to this text"
+    most = fields["max_tree_nodes"]
+    if isinstance(most, int) and most < MAX_TREE_NODES and fields["combine"] != "vote":
+        larger = f"a larger max_tree_nodes than {most}, or {larger}"
+    return f"A round gains too little for its cost: {larger} may bring more tokens a round."
+
+
+def _advice(what: str, ways: list[str]) -> str:
+    return f"{what}: try {', or '.join(ways)}." if ways else f"{what}."
+
+
+def _many(fields: Mapping[str, Any]) -> bool:
+    """`all` may be several."""
+    return "all" in fields["drafters"]
+
+
+def _shorter(fields: Mapping[str, Any]) -> list[str]:
+    """What makes drafts shorter; a rule that finds the length is only to be bounded."""
+    ways = []
+    if fields["length"] == "confidence":
+        ways.append("a higher confidence_threshold")
+    if fields["length"] in GIVEN_LENGTHS:
+        shorter = int(fields["speculation_length"]) > 1
+        return [*ways, "a shorter speculation_length"] if shorter else ways
+    longer = int(fields["max_speculation_length"]) > 1
+    return [f"a lower max_speculation_length ({fields['length']} finds the rest)"] if longer else []
+
+
+def _smaller(fields: Mapping[str, Any]) -> list[str]:
+    """What makes the verified tree smaller."""
+    idle = idle_fields(fields)
+    ways = ["a lower max_tree_nodes"] if fields["max_tree_nodes"] != 1 else []
+    if "vote_nodes" not in idle:
+        ways.append("a lower vote_nodes")
+    if "expansion" not in idle and any(int(width) > 1 for width in fields["expansion"]):
+        ways.append("a narrower expansion")
+    return ways if len(ways) > 1 else [*ways, *_shorter(fields)]
+
+
+def _lighter(fields: Mapping[str, Any]) -> list[str]:
+    """Fewer rounds, or less to write down in each."""
+    longer = fields["length"] in GIVEN_LENGTHS and set(fields["drafters"]) != {NGRAM}
+    ways = ["a longer speculation_length"] if longer else []
+    return [*ways, "record_top_k 0"] if fields["record_top_k"] else ways
