@@ -86,7 +86,7 @@ class RoundOutcome:
 
     `num_tokens` committed (accepted and the LLM's own, before any cut), `num_nodes` verified in
     `verify_ms` (the LLM's pass) behind `context` cached tokens; `round_ms` from the first draft to
-    the commit.
+    the commit, less what of the drafting a pass over other requests hid.
     """
 
     length: int
