@@ -13,15 +13,12 @@ from core.budget import longest, shares
 from core.choices import GIVEN_LENGTHS
 from core.config import SpeculationConfig
 from core.errors import ConfigError
-from core.shape_checks import MAX_TREE_NODES
 from ui.view import View
 
 __all__ = ["bounded", "budget_words", "nodeless"]
 
 LARGEST_MEASURED = 64
 """No larger tree is timed at warm-up (ALGORITHMS 4)."""
-
-assert LARGEST_MEASURED <= MAX_TREE_NODES
 
 
 def bounded(lengths: dict[str, Any], view: View) -> dict[str, Any]:
