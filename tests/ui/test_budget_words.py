@@ -76,6 +76,8 @@ def test_the_line_of_the_lengths_is_what_the_budget_allows() -> None:
     assert told["0"]["m"] == 1 and told["1"]["m"] == 2, "what was drafted, was allowed"
     free = bounded(lengths, made("uncut", "uncut"))["rounds"]
     assert free == lengths["rounds"]
+    shown = picture_values(Frame(view=made("auto", 2)))["lengths"]
+    assert shown["budget"] == budget_words(made("auto", 2))
     found = bounded(lengths, made("auto", 2, length="trend"))["rounds"]
     assert found == lengths["rounds"], "what a rule found is recorded as it was cut"
 

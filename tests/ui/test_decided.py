@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 
 from core.events import Combined, DraftRecord
+from tests.synthetic import Mechanisms, synthetic_run
 from ui.decided import decided
+from ui.view import detail_of, reduce_all
+from ui.votes import vote_sentence
 
 A, B, C = "ssm-a", "ssm-b", "ssm-c"
 
@@ -64,6 +67,13 @@ def said(texts: dict[str, str], weights: tuple[float, ...], winner: str) -> str:
             "All drafted the same. Of the 3 SSMs that drafted it ssm-a is the first of equal "
             "weight.",
         ),
+        (
+            {A: "xy", B: "zw", C: "xy"},
+            (1.2, 1.0, 0.8),
+            A,
+            "The sequences part at token 1: 2.00 behind “x”, 1.00 behind “z”. Of the 2 SSMs that "
+            "drafted it ssm-a is the heaviest.",
+        ),
         ({A: "xy", B: ""}, (1.0, 1.0), A, ""),
     ],
 )
@@ -76,3 +86,16 @@ def test_what_decided_is_told(
 def test_a_tie_of_the_last_step_only_is_named_there() -> None:
     told = said({A: "xy", B: "xz", C: "xyw"}, (0.5, 1.0, 0.5), A)
     assert told.count("a tie") == 1
+
+
+def test_the_sentence_of_a_round_tells_it() -> None:
+    events = synthetic_run(12, seed=5, mechanisms=Mechanisms("vote", "goodput", "ahead"))
+    view = reduce_all(events)
+    told = 0
+    for number in range(12):
+        detail = detail_of(events, number)
+        assert detail and detail.combined and detail.drafted
+        why = decided(detail.combined, detail.drafted.drafts)
+        assert all(part in vote_sentence(view, detail) for part in why)
+        told += bool(why)
+    assert told > 6
