@@ -123,7 +123,7 @@ def test_hits_misses_and_predictions_stand_at_the_lanes(show: Show) -> None:
     misses = ahead["misses"] - ahead["unused"]
     counted = f"{ahead['hits']} hits (✓), {misses} misses (✗) and {ahead['unused']} not used"
     assert counted in words
-    assert f"{ahead['saved']:.1f} ms of drafting saved, {ahead['wasted']:.1f} ms wasted" in words
+    assert f"{ahead['saved']:.1f} ms saved, {ahead['wasted']:.1f} ms wasted" in words
     assert f"for {100 * value['overlap']:.0f} % of the LLM's time a drafter worked too" in words
     assert panel.locator(".ss-ahead-what").text_content().startswith("A hit: the LLM wrote")
     assert panel.locator(".ss-ahead-key").is_visible()

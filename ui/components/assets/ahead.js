@@ -77,8 +77,8 @@ function sums(value) {
   }
   const counted = [`${plural(hits, "hit")} (${MARKS.hit})`, `${many(misses - unused, "miss")} (${MARKS.miss})`];
   if (unused) counted.push(`${unused} not used`);
-  return `Drafted ahead, counted by drafter and round: ${counted.slice(0, -1).join(", ")} and ${last(counted)}; `
-    + `${ms(saved)} of drafting saved, ${ms(wasted)} wasted. `
+  return `Drafted ahead: ${counted.slice(0, -1).join(", ")} and ${last(counted)}, counted by drafter and round; `
+    + `${ms(saved)} saved, ${ms(wasted)} wasted of the drafters' time. `
     + `Overlap: for ${percent(value.overlap)} of the LLM's time a drafter worked too.`;
 }
 
