@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -9,11 +10,15 @@ import pytest
 
 from tests.ui.components.conftest import DRAWN, turn
 from tests.ui.components.gallery import scenes
-from tests.ui.components.test_drawn_minions import told
 
 pytestmark = pytest.mark.browser
 
 Show = Callable[..., Any]
+
+
+def told(page: Any, part: str) -> str:
+    return str(page.locator(f"#picture-timeline .ss-ahead-{part}").inner_text())
+
 
 TOUCHING = """() => {
   const svg = document.querySelector(".ss-ahead-times svg");
@@ -171,3 +176,38 @@ def test_the_legends_buttons_lie_on_nothing(show: Show) -> None:
     )
     first = page.locator("#picture-legend .ss-legend-item").first.bounding_box()
     assert first["y"] >= lowest
+
+
+def test_drafting_across_requests_is_told_without_guesses(show: Show) -> None:
+    value = scenes()["across"]()["timeline"]
+    panel = show("across").locator("#picture-timeline")
+    words = panel.locator(".ss-ahead-sums").text_content()
+    assert f"{value['ahead']['hits']} drafts (✓)" in words and "another request" in words
+    assert f"{value['ahead']['saved']:.1f} ms of drafting hidden" in words
+    assert (
+        not panel.locator(".ss-ahead-what, .ss-ahead-key, .ss-mini-up").filter(visible=True).count()
+    )
+
+
+def test_what_drafting_ahead_came_to_is_told_as_a_verdict(show: Show) -> None:
+    page = show("ahead")
+    count = len(scenes()["ahead"]()["timeline"]["rounds"])
+    usual = rf"in half of the {count} rounds the prediction was within \d+ % of the measured time"
+    assert re.search(usual, told(page, "predicted"))
+    turn(page, "tried")
+    assert told(page, "verdict").startswith("auto's last trial, after round 13: rounds are faster")
+    assert told(page, "trials").endswith(
+        "Found after round 4, 7.00 ms a round with it and 10.2 ms without: on with it; "
+        "round 13, 21.6 ms a round with it and 10.6 ms without: on without it."
+    )
+
+
+def test_an_early_draft_that_no_pass_hid_and_one_that_cannot_be_are_told_so(show: Show) -> None:
+    page = show("early")
+    assert told(page, "round") == (
+        "Round 5: ssm-code drafted early, though not during a pass: nothing hidden; "
+        "ssm-dialogue 1.25 ms hidden."
+    )
+    turn(page, "never")
+    assert told(page, "sums").startswith("Nothing is drafted ahead: the SSMs choose every token")
+    assert page.locator("#picture-timeline .ss-ahead-key").is_hidden()
