@@ -114,7 +114,12 @@ def _trials(view: View) -> Value:
     """What `auto` found whenever it had tried the other way, by round."""
     found = ((line.number, trial_of(note)) for line in view.rounds for note in line.notes)
     return {
-        str(number): {"ms": trial.ms, "without": trial.without_ms, "on": trial.on}
+        str(number): {
+            "kind": trial.kind,
+            "ms": trial.ms,
+            "without": trial.without_ms,
+            "on": trial.on,
+        }
         for number, trial in found
         if trial
     }
@@ -160,7 +165,8 @@ def _fate(line: RoundView, later: RoundView | None, span: Span) -> str:
 def _ahead(lines: tuple[RoundView, ...]) -> Value:
     """Sums over these rounds; empty where nothing was drafted ahead.
 
-    `guessed`: for outcomes that were guessed, not for another request's known text.
+    `guessed`: for outcomes that were guessed, not for another request's known text. `unused`:
+    misses of which no round asked for the draft.
     """
     entries = [entry for line in lines for entry in line.ahead]
     if not entries:
@@ -168,6 +174,7 @@ def _ahead(lines: tuple[RoundView, ...]) -> Value:
     return {
         "hits": sum(entry.hit for entry in entries),
         "misses": sum(not entry.hit for entry in entries),
+        "unused": sum(entry.reason in UNASKED for entry in entries),
         "saved": round(sum(entry.saved_ms for entry in entries), 3),
         "wasted": round(sum(entry.wasted_ms for entry in entries), 3),
         "guessed": not all(entry.known for entry in entries),

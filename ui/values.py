@@ -156,9 +156,7 @@ def figures_value(frame: Frame, baseline: Baseline | None, before: Before | None
     """The run's figures, None where there is nothing to say yet; in `before` the last run's."""
     view, stats = frame.view, frame.view.stats
     any_yet = stats.num_rounds > 0
-    values: Value = {"run": view.run_id, "state": view.state}
-    if not view.state and frame.place:
-        values["state"] = "queued"
+    values: Value = {"run": view.run_id, "state": _state(frame)}
     for name in FIGURES:
         values[name] = round(getattr(stats, name), 4) if any_yet else None
     config = view.started.config if view.started else {}
@@ -167,6 +165,16 @@ def figures_value(frame: Frame, baseline: Baseline | None, before: Before | None
     values.update(_speedup(stats, baseline))
     values["before"] = _figures_before(before.stats, baseline) if before else {}
     return values
+
+
+def _state(frame: Frame) -> str:
+    """How the run stands; what is shown may be behind an engine that has ended."""
+    state = frame.view.state
+    if not state:
+        return "queued" if frame.place else ""
+    if state != "running" or not frame.ended:
+        return state
+    return "interrupted" if frame.at_end else "playing back"
 
 
 def _figures_before(stats: RunStats, baseline: Baseline | None) -> Value:

@@ -49,7 +49,9 @@ def check_sums(page: Any, run: Recorded) -> None:
         assert time_in(words, "of drafting hidden") == pytest.approx(saved, abs=0.06)
         return
     assert f"Drafted ahead: {hits} hit" in words
-    assert f"and {len(entries) - hits} miss" in words
+    unused = sum(entry.reason in ("unused", "ended") for entry in entries)
+    assert f" {len(entries) - hits - unused} miss" in words
+    assert (f" and {unused} not used" in words) == (unused > 0)
     wasted = sum(entry.wasted_ms for entry in entries)
     assert time_in(words, "saved") == pytest.approx(saved, abs=0.06)
     assert time_in(words, "wasted") == pytest.approx(wasted, abs=0.06)
@@ -66,7 +68,10 @@ def time_in(words: str, before: str) -> float:
 def check_round(page: Any, run: Recorded, number: int) -> None:
     """What came of the drafts made ahead for one round, drafter by drafter."""
     words = page.locator("#live-timeline .ss-ahead-round").inner_text()
-    parts = words.removeprefix(f"Round {number + 1}: ").split("; ")
+    guessed = any(entry.outcomes or not entry.hit for entry in run.completed[number].ahead)
+    begun = f", from drafts begun during round {number}" if guessed else ""
+    assert words.startswith(f"Round {number + 1}{begun}: ")
+    parts = words.removeprefix(f"Round {number + 1}{begun}: ").split("; ")
     assert len(parts) == len(run.completed[number].ahead)
     for part, entry in zip(parts, run.completed[number].ahead, strict=True):
         assert part.startswith(f"{entry.drafter} ")

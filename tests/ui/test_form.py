@@ -73,6 +73,11 @@ def test_the_page_opens_with_specinfer_and_five_alternatives() -> None:
     assert request.prompt == EXAMPLES[0][1] and request.sampling.seed is None
 
 
+def test_the_preset_menu_says_what_each_preset_is() -> None:
+    info = fresh_form().preset.info
+    assert all(f"{preset}: " in info for preset in PRESETS)
+
+
 def test_every_field_has_a_control_and_a_meaning_in_one_line() -> None:
     with gr.Blocks():
         controls = field_controls(SpeculationConfig(), NAMES)

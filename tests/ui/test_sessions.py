@@ -93,6 +93,18 @@ def test_a_deleted_run_is_gone(store: RunStore) -> None:
     assert store.runs(RunQuery()).total == 1
 
 
+def test_a_run_that_another_tab_deleted_is_said_to_be_gone_and_cleared(store: RunStore) -> None:
+    filled(store)
+    sessions, desk = sessions_of(context(store)), Desk()
+    opened_run(sessions, desk, ALL, "synthetic-0")
+    store.delete("synthetic-0")
+    values = deleted(sessions, desk, ALL, "synthetic-0")
+    assert "already deleted" in notice_of(values, 0)
+    assert values[-2] == "" and desk.player is None
+    assert values[-3].maximum == 1 and values[-1].visible is False
+    assert "no such run" in notice_of(deleted(sessions, desk, ALL, "nosuch"), 0)
+
+
 def test_elsewhere_a_visitor_sees_and_deletes_only_its_own_runs(store: RunStore) -> None:
     filled(store)
     made = context(store, host="0.0.0.0")

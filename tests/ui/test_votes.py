@@ -215,6 +215,7 @@ def test_sums_of_drafting_ahead_are_those_of_the_events(pipeline: str) -> None:
     ):
         assert sums["hits"] == sum(e.hit for e in entries)
         assert sums["misses"] == sum(not e.hit for e in entries)
+        assert sums["unused"] == sum(e.reason in ("unused", "ended") for e in entries)
         assert sums["saved"] == pytest.approx(sum(e.saved_ms for e in entries), abs=1e-3)
         assert sums["wasted"] == pytest.approx(sum(e.wasted_ms for e in entries), abs=1e-3)
         assert sums["guessed"] == (pipeline != "across")
@@ -340,8 +341,8 @@ def test_what_auto_found_is_told_in_order_and_as_what_the_run_goes_on_with() -> 
         f"Round 8: {words}: 7.0 ms a round with it, 10.2 without; the run goes on with it.",
     ]
     assert picture_values(frame)["timeline"]["trials"] == {
-        "3": {"ms": 21.6, "without": 10.6, "on": False},
-        "7": {"ms": 7.0, "without": 10.2, "on": True},
+        "3": {"kind": "ahead", "ms": 21.6, "without": 10.6, "on": False},
+        "7": {"kind": "ahead", "ms": 7.0, "without": 10.2, "on": True},
     }
 
 

@@ -15,7 +15,7 @@ from ui.frame import Baseline, Frame
 from ui.messages import Line, ordinal, run_lines, standing
 from ui.slower import slower_because
 from ui.switching import ALONE
-from ui.values import strip_value
+from ui.values import figures_value, strip_value
 from ui.view import Detail, detail_of, reduce_all
 
 EVENTS = synthetic_run(30, seed=5)
@@ -172,6 +172,21 @@ def test_standing_says_where_the_visitor_is() -> None:
     }
     for words, frame in cases.items():
         assert standing(frame).startswith(words), (words, standing(frame))
+
+
+def test_the_chip_says_how_the_run_stands_as_the_sentence_does() -> None:
+    view = reduce_all(EVENTS[:30])
+    behind = {"view": view, "run_id": "x", "known": 122, "known_rounds": 30}
+    chips = {
+        "running": Frame(**behind, mode="step"),
+        "playing back": Frame(**behind, mode="slow", ended=True),
+        "interrupted": Frame(**behind, ended=True, at_end=True),
+        "completed": Frame(view=VIEW, run_id="x", known=122, ended=True, at_end=True),
+        "queued": Frame(run_id="x", place=2),
+        "": Frame(run_id="x"),
+    }
+    for chip, frame in chips.items():
+        assert figures_value(frame, None)["state"] == chip
 
 
 @pytest.mark.parametrize(

@@ -122,7 +122,8 @@ def build_form(
         value=preset,
         label="Preset",
         info="autoregressive: the LLM alone; sequence: one SSM; specinfer: a tree; "
-        "minions: a vote; best: a tree only as large as the measured times make worth it.",
+        "specinfer-paper: the tree uncut; minions: a vote; best: a tree only as large as the "
+        "measured times make worth it.",
         elem_id="preset",
     )
     with gr.Accordion("Sampling", open=False):

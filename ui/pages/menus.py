@@ -54,40 +54,40 @@ FOLLOWERS = (
 PIPELINING = MappingProxyType(
     {
         "off": "first draft, then verify",
-        "across": "draft for other requests while the LLM verifies this one",
-        "ahead": "guess what the LLM will accept and draft on from there while it verifies",
-        "auto": "ahead, switched on and off by what it measures to be faster",
+        "across": "draft for other requests",
+        "ahead": "draft on behind a guess",
+        "auto": "ahead while it is faster",
     }
 )
 """What the drafters do during the LLM's pass, by the value of `pipeline`."""
 
 COMBINING = MappingProxyType(
     {
-        "union": "every SSM's drafts, merged into one tree",
-        "vote": "the SSMs vote, one sequence wins and is verified",
-        "vote_tree": "the nodes with most weight behind them, as many as vote_nodes",
-        "log_pool": "all SSMs draft one tree, choosing every token together",
+        "union": "all drafts in one tree",
+        "vote": "one sequence wins",
+        "vote_tree": "best nodes by score",
+        "log_pool": "SSMs choose together",
     }
 )
 """What becomes of several SSMs' drafts, by the value of `combine`."""
 
 LENGTHENING = MappingProxyType(
     {
-        "fixed": "always as many as speculation_length",
-        "trend": "one more while that lowers the LLM's time per token, else two fewer",
-        "goodput": "as far as one more token is expected to pay for its time",
-        "confidence": "on until an SSM is unsure of its token",
+        "fixed": "always speculation_length",
+        "trend": "longer while it is faster",
+        "goodput": "while one more pays",
+        "confidence": "while an SSM is sure",
     }
 )
 """Who decides how far to draft, by the value of `length`."""
 
 VERIFYING = MappingProxyType(
     {
-        "auto": "the first rule that is exact for this draft and temperature",
-        "greedy": "accept the LLM's best token",
-        "match": "accept what the LLM itself draws with this seed",
-        "mss": "toss a coin for each draft, from the root on",
-        "traversal": "toss the coins from the leaves back to the root, which accepts more",
+        "auto": "the first exact rule",
+        "greedy": "the LLM's best token",
+        "match": "what the LLM itself draws",
+        "mss": "a coin a draft, root first",
+        "traversal": "coins, leaves first",
     }
 )
 """When the LLM accepts a drafted token, by the value of `verify`."""

@@ -12,7 +12,7 @@ from gradio.components import Component
 from core.errors import StoreError
 from ui.context import Context
 from ui.pages.board import Board, Values, build_board, wire_board
-from ui.pages.history import ORDERS, STATUSES, Asker, allowed, asker_of, listed
+from ui.pages.history import ORDERS, STATUSES, Asker, allowed, asker_of, is_gone, listed
 from ui.pages.parts import notice, run_list
 from ui.player import Pace, Player
 from ui.session import Desk, guarded_once
@@ -25,6 +25,9 @@ INTO_SIGHT = """() => {
   const options = { behavior: calm ? "auto" : "smooth", block: "start" };
   document.querySelector("#sessions-notice").scrollIntoView(options);
 }"""
+
+
+ALREADY = "This run is already deleted, in another tab perhaps: nothing was left to delete."
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,19 +133,32 @@ def scrubbed(sessions: Sessions, desk: Desk, number: float | None) -> Values:
     return sessions.board.once(desk, work)
 
 
+def shows(desk: Desk, run_id: str) -> bool:
+    """Whether this visitor's board has the run open: so it was theirs to see."""
+    return desk.player is not None and desk.player.source.run_id == run_id
+
+
 def deleted(sessions: Sessions, desk: Desk, asker: Asker, run_id: str) -> list[Any]:
-    """Remove the opened run; the board becomes empty."""
+    """Remove the opened run; the board becomes empty, also where another tab was first."""
     board = sessions.board
+
+    def emptied(values: Values) -> list[Any]:
+        return [*values, gr.Slider(minimum=0, maximum=1, value=0), "", gr.Button(visible=False)]
 
     def work() -> list[Any]:
         if not run_id:
             raise StoreError("no run is opened: open one from the list first")
-        if allowed(board.context, asker, run_id).status == "running":
-            raise StoreError("run is still running: stop it first")
-        board.context.store.delete(run_id)
+        try:
+            if allowed(board.context, asker, run_id).status == "running":
+                raise StoreError("run is still running: stop it first")
+            board.context.store.delete(run_id)
+        except StoreError as error:
+            if not is_gone(error) or not shows(desk, run_id):
+                raise
+            desk.look_at(None)
+            return emptied(board.failed(desk)(ALREADY))
         desk.look_at(None)
-        scrub = gr.Slider(minimum=0, maximum=1, value=0)
-        return [*board.values(desk), scrub, "", gr.Button(visible=False)]
+        return emptied(board.values(desk))
 
     def failed(message: str) -> list[Any]:
         return [*board.failed(desk)(message), gr.Slider(), run_id, gr.Button(visible=False)]

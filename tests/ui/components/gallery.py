@@ -17,7 +17,7 @@ import gradio as gr
 
 from core.events import Event
 from tests.synthetic import MINIONS, Mechanisms, synthetic_run
-from tests.ui.components.samples import frames, hostile_values, large_tree, values_at
+from tests.ui.components.samples import deep_tree, frames, hostile_values, large_tree, values_at
 from ui.components import (
     Figures,
     Inspector,
@@ -61,6 +61,11 @@ def scenes() -> dict[str, Callable[[], dict[str, Any]]]:
         "ahead": lambda: values_at(pipelined("ahead"), 4),
         "ahead-end": lambda: values_at(pipelined("ahead"), 19),
         "across": lambda: values_at(pipelined("across"), 4),
+        "peaks": lambda: peaks(values_at(pipelined("ahead"), 4)),
+        "deep": lambda: {**values_at(run), "tree": deep_tree(8)},
+        "deeper": lambda: {**values_at(run), "tree": deep_tree(16)},
+        "deeper-verify": lambda: {**values_at(run), "tree": {**deep_tree(16), "stage": "verify"}},
+        "split": lambda: split(values_at(pipelined("ahead"), 4)),
         "tried": lambda: tried(values_at(pipelined("ahead"), 4)),
         "early": lambda: early(values_at(pipelined("across"), 4)),
         "never": lambda: never(values_at(minions_run("log_pool"), 11)),
@@ -86,11 +91,33 @@ def pipelined(pipeline: str) -> list[Event]:
 
 def tried(values: dict[str, Any]) -> dict[str, Any]:
     """`auto`, which tried twice and stopped; its misses cost more than its hits saved."""
-    found = {"3": {"ms": 7.0, "without": 10.2, "on": True}}
-    lost = {**found, "12": {"ms": 21.6, "without": 10.6, "on": False}}
+    found = {"3": {"kind": "ahead", "ms": 7.0, "without": 10.2, "on": True}}
+    lost = {**found, "12": {"kind": "ahead", "ms": 21.6, "without": 10.6, "on": False}}
     sums = {**values["timeline"]["ahead"], "saved": 41.0, "wasted": 112.4}
     told = {"pipeline": "auto", "trials": lost, "ahead": sums}
     return {**values, "timeline": {**values["timeline"], **told}}
+
+
+def peaks(values: dict[str, Any]) -> dict[str, Any]:
+    """Sixty rounds of which a quarter took far longer than the rest, many of them neighbours."""
+    long = {0, 1, 2, 3, 4, 5, 25, 46, 47, 50, 51, 52, 53, 55, 56}
+    rounds = {
+        str(n): {"ms": 100.0 + 7 * n if n in long else 5.0 + n % 3, "p": 6.0} for n in range(60)
+    }
+    return {**values, "timeline": {**values["timeline"], "rounds": rounds}}
+
+
+def split(values: dict[str, Any]) -> dict[str, Any]:
+    """Work ahead in two bars, as where a drafter prepares for several continuations."""
+    bars: dict[str, Any] = {}
+    for number, own in values["timeline"]["bars"].items():
+        parts: list[dict[str, Any]] = []
+        for bar in own.values():
+            middle = bar["start"] + 0.4 * (bar["end"] - bar["start"])
+            ahead = bar["name"] == "ahead"
+            parts += [{**bar, "end": middle}, {**bar, "start": middle}] if ahead else [bar]
+        bars[number] = {str(k): part for k, part in enumerate(parts)}
+    return {**values, "timeline": {**values["timeline"], "bars": bars}}
 
 
 def early(values: dict[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from ui.frame import Baseline, Frame
 from ui.values import picture_values
 from ui.view import detail_of, reduce_all
 
-__all__ = ["HOSTILE", "frames", "hostile_values", "large_tree", "values_at"]
+__all__ = ["HOSTILE", "deep_tree", "frames", "hostile_values", "large_tree", "values_at"]
 
 HOSTILE = (
     "<img src=x onerror=\"window.pwned='img'\">",
@@ -94,6 +94,32 @@ def large_tree(nodes: int = 96, seed: int = 1) -> dict[str, Any]:
         "drafts": {},
         "dropped": {},
         "own": own,
+        "node": None,
+    }
+
+
+def deep_tree(depth: int) -> dict[str, Any]:
+    """A finished round, its accepted path `depth` tokens deep, with a sibling at every third."""
+    drafters = {str(i): {"name": f"ssm-{i}", "slot": i} for i in range(2)}
+    by = {"0": {"score": 0.5, "q": 1.0, "rank": 0}, "1": {"score": 0.4, "q": 1.0, "rank": 0}}
+    made: dict[str, Any] = {}
+    words = [" Spot", " was", " best", ".", " friend"]
+    for i in range(depth):
+        node = {"t": words[i % 5], "id": i, "parent": i - 1, "depth": i + 1, "lp": 0.987, "by": by}
+        made[str(i)] = {**node, "outcome": "accepted"}
+        if i % 3 == 0:
+            made[str(depth + i)] = {**node, "outcome": "rejected", "t": " not"}
+    return {
+        "run": f"deep-{depth}",
+        "round": 6,
+        "stage": "commit",
+        "rest": True,
+        "drafters": drafters,
+        "nodes": made,
+        "root": {"t": " She", "id": 0},
+        "drafts": {},
+        "dropped": {},
+        "own": {"t": " little", "id": 1, "kind": "bonus", "p": 0.4, "after": depth - 1},
         "node": None,
     }
 

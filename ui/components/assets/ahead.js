@@ -1,7 +1,7 @@
 // Drafting ahead and prediction, below the lanes: what came of it in words and round by round, and
 // predicted against measured round time.
 
-import { h, set, setText, entries } from "./dom.js";
+import { h, set, setText, entries, last } from "./dom.js";
 import { lineChart, upDownChart } from "./minichart.js";
 import { byKey } from "./palette.js";
 import { ms, percent, plural, prose, roundName, fixed } from "./text.js";
@@ -9,9 +9,12 @@ import { ms, percent, plural, prose, roundName, fixed } from "./text.js";
 // How a bar of the lanes says it without colour.
 export const MARKS = { hit: "✓", miss: "✗" };
 
-const KEY = [["hit", `${MARKS.hit} a hit`], ["miss", `${MARKS.miss} a miss`], ["open", "not asked for"]];
+const KEY = [["hit", `${MARKS.hit} a hit`], ["miss", `${MARKS.miss} a miss`], ["open", "not used"]];
+const MEANS = "Outlined bars draft for the next round, beside the LLM pass. What that round made of them, a mark for each drafter:";
 const WHAT = "A hit: the LLM wrote one of the continuations that a drafter had prepared for, and its draft was used at "
-  + "once. A miss: the LLM wrote something else, or no round asked for the draft, and the work ahead was for nothing.";
+  + "once. A miss: the LLM wrote something else, and the work ahead was for nothing. Not used: no round asked for the draft.";
+const BRACKETS = " In brackets: how many continuations a drafter had prepared for, and how likely it held it that the LLM "
+  + "writes one of them.";
 const ALONE = "No other request ran beside this one: while the LLM verified it, there was none to draft for.";
 const NEVER = "Nothing is drafted ahead: the SSMs choose every token of log_pool's tree together, which is not begun "
   + "behind a guess.";
@@ -29,7 +32,7 @@ export function createAhead(panel) {
   const charts = { hits: chart(upDownChart), predicted: chart(lineChart) };
   charts.predicted.node.classList.add("ss-ahead-times");
   const swatch = ([fate, words]) => h("span", {}, h("span", { class: "ss-ahead-swatch", "data-fate": fate }), words);
-  const key = h("p", { class: "ss-ahead-key" }, "Drafting ahead, beside the LLM pass:", KEY.map(swatch));
+  const key = h("p", { class: "ss-ahead-key" }, MEANS, KEY.map(swatch));
   const { predicted: compared, ...told } = parts;
   const nodes = [key, ...Object.values(told), charts.hits.node, compared, charts.predicted.node];
   panel.body.append(h("div", { class: "ss-ahead" }, nodes));
@@ -37,26 +40,26 @@ export function createAhead(panel) {
     restyle: () => Object.values(charts).forEach((one) => one.restyle()),
     draw(value) {
       const [predicted, hits] = [entries(value.rounds), entries(value.hits)];
-      const guessed = guesses(value);
+      const guessing = guesses(value);
       const begun = Object.keys(value.bars ?? {}).length > 0;
       const words = begun ? wordsOf(value) : {};
       for (const name of SAID) tell(parts[name], words[name] ?? "");
-      key.hidden = !begun || !guessed;
+      key.hidden = !begun || !guessing;
       set(panel.section, "data-predicts", predicted.length > 0);
-      set(panel.section, "data-ahead", guessed);
-      charts.hits.draw(guessed && hits.length ? upsAndDowns(value, hits) : null);
+      set(panel.section, "data-ahead", guessing);
+      charts.hits.draw(guessing && hits.length ? upsAndDowns(value, hits) : null);
       charts.predicted.draw(predicted.length ? lines(value, predicted) : null);
     },
   };
 }
 
 // Whether drafts are made for outcomes that are guessed; across requests the text is known.
-const guesses = (value) => Boolean(value.ahead?.guessed) || (["ahead", "auto"].includes(value.pipeline) && !value.never);
+const guesses = (value) => value.ahead?.guessed ?? (["ahead", "auto"].includes(value.pipeline) && !value.never);
 
 function wordsOf(value) {
   return {
     sums: sums(value), verdict: verdict(value), trials: trials(value), round: ofRound(value),
-    what: guesses(value) ? WHAT : "", predicted: compared(value),
+    what: guesses(value) ? WHAT + (guessed(value) ? BRACKETS : "") : "", predicted: compared(value),
   };
 }
 
@@ -66,14 +69,16 @@ function tell(node, words) {
 }
 
 function sums(value) {
-  const { hits, misses, saved, wasted } = value.ahead ?? {};
+  const { hits, misses, unused = 0, saved, wasted } = value.ahead ?? {};
   if (hits === undefined) return nothing(value);
   if (!guesses(value)) {
     const drafted = `Drafted while the LLM verified another request: ${plural(hits, "draft")} (${MARKS.hit})`;
     return `${drafted}, ${ms(saved)} of drafting hidden behind its pass.`;
   }
-  return `Drafted ahead: ${plural(hits, "hit")} (${MARKS.hit}) and ${many(misses, "miss")} (${MARKS.miss}), `
-    + `${ms(saved)} saved, ${ms(wasted)} wasted. `
+  const counted = [`${plural(hits, "hit")} (${MARKS.hit})`, `${many(misses - unused, "miss")} (${MARKS.miss})`];
+  if (unused) counted.push(`${unused} not used`);
+  return `Drafted ahead: ${counted.slice(0, -1).join(", ")} and ${last(counted)}, counted by drafter and round; `
+    + `${ms(saved)} saved, ${ms(wasted)} wasted of the drafters' time. `
     + `Overlap: for ${percent(value.overlap)} of the LLM's time a drafter worked too.`;
 }
 
@@ -84,15 +89,25 @@ function nothing(value) {
   return value.ended ? "Nothing was drafted ahead in this run." : "Nothing was drafted ahead yet.";
 }
 
-// Whether it was worth its work, in plain words.
+// Whether rounds are faster with it, where that was measured; else whose work came to what.
 function verdict(value) {
-  const { guessed, saved, wasted } = value.ahead ?? {};
-  if (!guessed || !(saved + wasted > 0)) return "";
+  const tried = last(entries(value.trials));
+  if (tried) return ofTrial(tried);
+  const { guessed: ahead, saved, wasted } = value.ahead ?? {};
+  if (!ahead || !(saved + wasted > 0)) return "";
+  const came = wasted <= saved ? "saved than wasted" : "wasted than saved";
+  const [more, less] = wasted <= saved ? [saved, wasted] : [wasted, saved];
   const far = value.ended ? "" : " so far";
-  const times = `${ms(wasted)} against ${ms(saved)}`;
-  if (wasted <= saved) return `Drafting ahead saved more than it wasted${far}.`;
-  const instead = value.pipeline === "auto" ? "auto leaves it off once rounds take longer with it" : "try pipeline off, or auto";
-  return `Drafting ahead lost more than it saved${far} (${times}): ${instead}.`;
+  const untried = value.ended ? "no trial of auto ended in this run" : "auto's first trial has not ended yet";
+  const how = value.pipeline === "auto" ? untried : "compare with pipeline off, or let auto try both";
+  return `More drafting time was ${came}${far} (${ms(more)} against ${ms(less)}). Which way is faster it does not tell: ${how}.`;
+}
+
+function ofTrial([round, { kind, ms: own, without, on }]) {
+  const what = kind === "across" ? "drafting across requests" : "drafting ahead";
+  const faster = on ? `with ${what}` : `without ${what}`;
+  const times = on ? [own, without] : [without, own];
+  return `auto's last trial, after round ${Number(round) + 1}: rounds are faster ${faster}, ${ms(times[0])} against ${ms(times[1])}.`;
 }
 
 // What auto found, in the order of the rounds.
@@ -110,13 +125,17 @@ function ofRound(value) {
     if (entry.hit && !entry.outcomes) return `${name} ${hidden(entry)}`;
     const outcome = entry.hit ? `hit, ${ms(entry.saved)} saved` : MISSED[entry.why] ?? MISSED.wrong;
     const spent = entry.wasted > 0 ? `, ${ms(entry.wasted)} wasted` : "";
-    const guessed = entry.outcomes
+    const prepared = entry.outcomes
       ? `${many(entry.outcomes, "guess")}, together ${percent(entry.p)}`
       : "no guess was made in time";
-    return `${name} ${outcome}${spent} (${guessed})`;
+    return `${name} ${outcome}${spent} (${prepared})`;
   });
-  return own.length ? prose(`${roundName(value.sel)}: ${own.join("; ")}.`) : "";
+  const begun = guessed(value) ? `, from drafts begun during round ${value.sel}` : "";
+  return own.length ? prose(`${roundName(value.sel)}${begun}: ${own.join("; ")}.`) : "";
 }
+
+// Whether the selected round's drafts were made for outcomes that were guessed.
+const guessed = (value) => Object.values(value.round ?? {}).some((entry) => entry.outcomes || !entry.hit);
 
 // A draft may be early and yet fall between two passes of the LLM.
 const hidden = ({ saved }) => (saved >= 0.005 ? `${ms(saved)} hidden` : "drafted early, though not during a pass: nothing hidden");
@@ -169,13 +188,14 @@ export function aheadTable(value) {
   if (!rounds.length) return null;
   const cell = (time) => (time == null ? "" : time.toFixed(2));
   const rows = rounds.sort((a, b) => a - b).map((round) => {
-    const { hits, misses, saved, wasted } = value.hits?.[round] ?? {};
+    const { hits, misses, unused = 0, saved, wasted } = value.hits?.[round] ?? {};
     const { p, ms: took } = value.rounds?.[round] ?? {};
-    return [round + 1, hits ?? "", misses ?? "", cell(saved), cell(wasted), cell(p), cell(took)];
+    const counts = hits === undefined ? ["", "", ""] : [hits, misses - unused, unused];
+    return [round + 1, ...counts, cell(saved), cell(wasted), cell(p), cell(took)];
   });
   return {
     caption: "Drafting ahead and round times, round by round",
-    head: ["round", "hits", "misses", "saved (ms)", "wasted (ms)", "predicted (ms)", "measured (ms)"],
+    head: ["round", "hits", "misses", "not used", "saved (ms)", "wasted (ms)", "predicted (ms)", "measured (ms)"],
     rows,
   };
 }

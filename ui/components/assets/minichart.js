@@ -75,24 +75,49 @@ function placeOf({ width, height }, scale) {
 function lines({ series, sel, format, title, robust }, place) {
   const points = series.flatMap((one) => one.points);
   const [first, last] = [Math.min(...points.map(([x]) => x)), Math.max(...points.map(([x]) => x))];
-  const room = { ...place, right: place.right - 1.2 * place.font };
   const values = points.map(([, y]) => y).sort((a, b) => a - b);
   // One value far above the rest would press all others flat: it is cut, and said.
   const largest = values[values.length - 1];
   const most = robust ? Math.min(largest, 4 * values[Math.floor(values.length / 2)]) : largest;
   const top = ceiling(most);
+  const above = largest > top ? 0.8 * place.font : 0;  // a row for the numbers of what is cut
+  const room = { ...place, right: place.right - 1.2 * place.font, top: place.top + above };
   const x = across(first, last, room);
   const y = (value) => room.bottom - (Math.min(value, top) / top) * (room.bottom - room.top);
   const parts = [...axes(room, [0, top / 2, top], y, format), ...rounds(first, last, x, room), heading(title, room)];
   if (sel >= first && sel <= last) parts.push(selected(x(sel), room));
   for (const one of series) parts.push(...line(one, x, y));
   parts.push(...labels(series, room, x, y));
-  for (const [round, value] of points.filter(([, found]) => found > top)) {
-    const anchor = x(round) > room.width / 2 ? "end" : "start";
-    const place = [x(round), room.top - room.font * 0.55, room];
-    parts.push(text(`▲ ${format(value)}`, ...place, { class: "ss-mini-end", "text-anchor": anchor }));
-  }
+  parts.push(...cut(series, top, { room, x, format }));
   return { parts, xs: roundAt(first, last, room) };
+}
+
+// Every point above the frame has its mark, which tells it on hover; the largest numbers are printed
+// where they have room.
+function cut(series, top, { room, x, format }) {
+  const over = series.flatMap(({ name, points, color }) => (
+    points.filter(([, value]) => value > top).map(([round, value]) => ({ name, color, value, round, x: x(round) }))
+  )).sort((a, b) => b.value - a.value);
+  const taken = [];
+  const half = (words) => textWidth(words, `600 ${room.font}px 'IBM Plex Sans'`) / 2;
+  const printed = over.map((one) => {
+    const words = format(one.value);
+    const wide = half(words);
+    const at = Math.min(Math.max(one.x, wide), room.width - wide);
+    const gap = 0.35 * room.font;
+    if (taken.some(([left, right]) => at - wide - gap < right && at + wide + gap > left)) return null;
+    taken.push([at - wide, at + wide]);
+    return text(words, at, room.top - 1.15 * room.font, room, { class: "ss-mini-end", "text-anchor": "middle" });
+  });
+  return [...over.map((one) => peak(one, room, format)), ...printed.filter(Boolean)];
+}
+
+function peak({ name, color, value, round, x }, { top, font }, format) {
+  const [half, tip, foot] = [0.28 * font, top - 0.6 * font, top - 0.1 * font].map((px) => px.toFixed(1));
+  const told = s("title", {}, `round ${round + 1}, ${name}: ${format(value)}`);
+  const mark = s("path", { class: "ss-mini-peak", d: `M${x.toFixed(1)} ${tip}l${half} ${foot - tip}h${-2 * half}Z` }, told);
+  mark.style.fill = color;
+  return mark;
 }
 
 // Where a round stands from left to right, and the round at so many pixels from the left.

@@ -2,21 +2,17 @@
 
 import { h, setText, set, keyed, entries } from "./dom.js";
 import { CHART_PACE, createChart, axis } from "./charts.js";
-import { MARKS, aheadTable, createAhead } from "./ahead.js";
+import { aheadTable, createAhead } from "./ahead.js";
 import { textWidth } from "./measure.js";
 import { drafters } from "./palette.js";
 import { ms, percent, prose, shorten } from "./text.js";
+import { markerOf, marksOf, told } from "./timeline_bars.js";
 
 const STAGES = [
   ["draft", "drafting"], ["ahead", "drafting ahead"], ["llm", "LLM pass"], ["prefill", "prefill"],
   ["combine", "combine"], ["verify", "verify"], ["commit", "commit"], ["other", "other"],
 ];
-const PATTERNS = { draft: "", catch_up: "/", forward: "", prefill: "x", combine: "", verify: "", commit: "" };
-const FATES = {
-  hit: "<br>drafted ahead: a hit",
-  miss: "<br>drafted ahead: a miss",
-  open: "<br>drafted ahead: no round has asked for it",
-};
+const OTHER = "nobody worked for this request: other requests, the page, the machine's other programs";
 const MANY = 400;
 const SPANS = [[1, "1 round"], [5, "5 rounds"], [Infinity, "All"]];
 
@@ -103,9 +99,9 @@ function figure(value, look, view) {
   const trace = {
     type: "bar", orientation: "h", base: bars.map((bar) => bar.start), x: bars.map((bar) => bar.end - bar.start),
     y: bars.map((bar) => Number(bar.lane)), width: 0.74, constraintext: "none",
-    text: bars.map((bar) => MARKS[bar.a] ?? ""), textposition: "inside", insidetextanchor: "middle", textangle: 0,
+    text: marksOf(bars), textposition: "inside", insidetextanchor: "middle", textangle: 0,
     cliponaxis: true,
-    textfont: { color: bars.map((bar) => (ahead(bar) ? look.ink : look.panel)), size: 13 * look.scale },
+    textfont: { color: bars.map((bar) => (ahead(bar) ? look.ink : look.panel)), weight: 700, size: 13 * look.scale },
     marker: markerOf(bars, { value, look, many, ahead, colors: laneColors(lanes, slots, look) }),
     customdata: bars.map((bar) => told(bar, value)),
     hovertemplate: "<b>%{customdata[4]}</b>: %{customdata[1]}, %{customdata[2]}<br>"
@@ -123,31 +119,6 @@ function barsOf(value) {
 function laneColors(lanes, slots, look) {
   const colorOf = (name) => (slots.has(name) ? look.slot(slots.get(name).slot) : look.stage(name));
   return new Map(lanes.map(([key, name]) => [key, colorOf(name)]));
-}
-
-// Drafting ahead is an outline, hatched where it was of use.
-function markerOf(bars, { value, look, many, ahead, colors }) {
-  const colorOf = (bar) => colors.get(String(bar.lane)) ?? look.muted;
-  const chosen = (bar) => bar.round === value.sel;
-  const pale = many ? 0.85 : 0.55;
-  const hatch = (bar) => (many ? "" : ahead(bar) && bar.a === "hit" ? "\\" : PATTERNS[bar.name] ?? "");
-  return {
-    color: bars.map((bar) => (ahead(bar) && bar.a !== "hit" ? look.panel : colorOf(bar))),
-    opacity: bars.map((bar) => (chosen(bar) || value.sel < 0 ? 1 : pale)),
-    line: {
-      color: bars.map((bar) => (ahead(bar) ? colorOf(bar) : chosen(bar) ? look.ink : look.panel)),
-      width: bars.map((bar) => (ahead(bar) ? 2 : chosen(bar) ? 1.5 : many ? 0 : 0.5)),
-    },
-    pattern: { shape: bars.map(hatch), solidity: 0.3, bgcolor: look.panel },
-  };
-}
-
-// What a bar says on hover.
-function told(bar, value) {
-  const name = prose(bar.name).replace("_", " ");
-  return [
-    bar.round, name, ms(bar.end - bar.start), bar.start, prose(value.lanes[bar.lane]), bar.round + 1, FATES[bar.a] ?? "",
-  ];
 }
 
 // A bar out of sight would cost Plotly as much as one in sight.
@@ -211,7 +182,7 @@ function drawShare(value, view) {
     make: (part) => h("span", { class: "ss-share-part", "data-stage": part.name }),
     update: (node, part) => {
       node.style.flexGrow = part.part.toFixed(4);
-      set(node, "title", `${part.label}: ${ms(part.time)}`);
+      set(node, "title", shareTitle(part));
     },
   });
   keyed(view.shareWords, view.words, parts, {
@@ -220,14 +191,19 @@ function drawShare(value, view) {
       const swatch = h("span", { class: "ss-share-part", "data-stage": name });
       return h("span", { class: "ss-share-word" }, swatch, h("span"));
     },
-    update: (node, part) => setText(node.lastChild, `${part.label} ${percent(part.part, part.part < 0.1 ? 1 : 0)}`),
+    update: (node, part) => {
+      setText(node.lastChild, `${part.label} ${percent(part.part, part.part < 0.1 ? 1 : 0)}`);
+      set(node, "title", shareTitle(part));
+    },
   });
 }
+
+const shareTitle = ({ name, label, time }) => `${label}: ${ms(time)}${name === "other" ? ` in which ${OTHER}` : ""}`;
 
 function table(value) {
   const rows = barsOf(value).map((bar) => [
     bar.round + 1, value.lanes?.[bar.lane] ?? bar.lane, bar.name.replace("_", " "), bar.start.toFixed(2),
-    (bar.end - bar.start).toFixed(2), bar.a === "open" ? "not asked for" : bar.a ?? "",
+    (bar.end - bar.start).toFixed(2), bar.a === "open" ? "not used" : bar.a ?? "",
   ]);
   const head = ["round", "lane", "stage", "start (ms)", "duration (ms)", "drafted ahead"];
   return [aheadTable(value), { caption: "What every worker did, round by round", head, rows }];

@@ -14,6 +14,10 @@ import { zoomable } from "./zoom.js";
 const ROOMY_AT_MOST = 48;
 const ROOMY_DRAFTS_AT_MOST = 24;  // drafts stand one below the other: all of them are to be seen
 const STEPPED_AFTER = 400;
+const END_RIM = 12;
+// [compact, tight], the roomiest first.
+const FORMS = [[false, false], [false, true], [true, false], [true, true]];
+const COMPACT = 2;
 const STRONG = new Set(["accepted", "recovered", "bonus", "plain"]);
 
 export function create(panel) {
@@ -29,8 +33,12 @@ export function create(panel) {
   const view = {
     panel, stages, edges, headings, nodes, svg, viewport, empty, list: [], byKey: new Map(), value: null,
     shown: { round: null, stage: null, at: 0, places: new Map() }, glide: glider(),
-    caches: { edges: new Map(), headings: new Map(), nodes: new Map() }, zoom: zoomable(panel, viewport, svg),
+    caches: { edges: new Map(), headings: new Map(), nodes: new Map() }, scene: null, least: 0,
   };
+  view.zoom = zoomable(panel, viewport, svg, () => {
+    view.least = 0;
+    if (view.value) draw(view.value, view);
+  });
   panel.finishTools({ tableForm: true });
   listen(view);
   return {
@@ -64,15 +72,13 @@ function draw(value, view) {
   panel.say(words(value, list));
   drawStage(value, view);
   if (!list.length) return;
-  const most = value.stage === "draft" ? ROOMY_DRAFTS_AT_MOST : ROOMY_AT_MOST;
   view.scale ??= scaleOf(panel.section);
-  const size = sizes(view.scale, list.length > most);
-  const measured = list.map((item) => ({ ...item, width: nodeWidth(item, size) }));
-  const drawn = layout(measured, size);
+  // A run at full speed is one scene; whoever looks at a round at rest has it at its own size.
+  const scene = value.rest ? `${value.run} ${value.round}` : value.run;
+  const { size, measured, drawn } = laidOut(value, view, scene);
   set(svg, "data-stage", value.stage);
   set(svg, "aria-label", `Token tree of ${roundName(value.round)}: ${prose(words(value, list))}`);
-  // A run at full speed is one scene; whoever looks at a round at rest has it at its own size.
-  zoom.resize(drawn, size.legible, value.rest ? `${value.run} ${value.round}` : value.run);
+  zoom.resize(drawn, size.legible, { scene, run: value.run, end: value.rest ? endOf(measured, drawn) : 0 });
   const paint = (places) => {
     drawEdges(view, measured, places, size);
     drawHeadings(view, measured, places, size);
@@ -82,6 +88,28 @@ function draw(value, view) {
   set(svg, "data-still", !stepped);
   view.glide.move(stepped ? view.shown.places : drawn.places, drawn.places, paint);
   view.shown = { run: value.run, round: value.round, stage: value.stage, at: performance.now(), places: drawn.places };
+}
+
+// The roomiest form in which the whole width is legible, else the tightest. Within a scene it only
+// grows tighter: a live tree must not change its form to and fro.
+function laidOut(value, view, scene) {
+  const { list, zoom } = view;
+  const most = value.stage === "draft" ? ROOMY_DRAFTS_AT_MOST : ROOMY_AT_MOST;
+  if (scene !== view.scene) Object.assign(view, { scene, least: 0 });
+  for (let at = Math.max(view.least, list.length > most ? COMPACT : 0); ; at += 1) {
+    const size = sizes(view.scale, ...FORMS[at]);
+    const measured = list.map((item) => ({ ...item, width: nodeWidth(item, size) }));
+    const drawn = layout(measured, size);
+    if (at < FORMS.length - 1 && !zoom.holds(drawn.width, size.legible)) continue;
+    view.least = Math.max(view.least, at);
+    return { size, measured, drawn };
+  }
+}
+
+// Where the accepted path ends, with the LLM's own token behind it.
+function endOf(list, { places }) {
+  const ends = list.filter((item) => STRONG.has(item.kind)).map(({ key }) => places.get(key));
+  return Math.max(0, ...ends.map(({ x, width }) => x + width)) + END_RIM;
 }
 
 // Somebody steps through one round: then nodes glide. Another round is another tree, and in a run at

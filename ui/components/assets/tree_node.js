@@ -10,11 +10,13 @@ const BADGES_SHOWN = 6;
 
 // Sizes in pixels: the roomy ones have a second line for who proposed it and how probable it was.
 // `legible` is how far the drawing may shrink of itself to fit: to text of eleven pixels.
-export function sizes(scale, compact) {
+// `tight` gives up the columns' least width and most of the room between them.
+export function sizes(scale, compact, tight = false) {
   const k = scale;
-  const [box, type] = compact
+  const [loose, type] = compact
     ? [{ height: 26, row: 32, column: 70, gap: 30, pad: 14, inset: 8 }, { font: 13, small: 10, badge: 13 }]
     : [{ height: 46, row: 54, column: 92, gap: 38, pad: 16, inset: 10 }, { font: 15.5, small: 11.5, badge: 15 }];
+  const box = tight ? { ...loose, column: 0, gap: 14 } : loose;
   const scaled = Object.entries({ ...box, ...type }).map(([name, pixels]) => [name, pixels * k]);
   return { ...Object.fromEntries(scaled), legible: compact ? 0.85 : 0.72, compact };
 }

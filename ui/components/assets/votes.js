@@ -17,22 +17,31 @@ export function massText(value, mass) {
   return `${value.rule === "log_pool" ? "∏" : "Σ"} ${mass < 0.005 ? "<0.01" : mass.toFixed(2)}`;
 }
 
+const MASSES = {
+  vote: "Σ: the weights of all SSMs that drafted this token on this path, added up.",
+  vote_tree: "Σ: how likely the SSMs held the path as far as this token, a mean by their weights; the nodes of the largest Σ are kept.",
+  log_pool: "∏: how likely the SSMs held the path as far as this token, their scores multiplied by weight.",
+};
+
 export function createVotes(panel) {
   const sentence = h("p", { class: "ss-sentence ss-vote-said" });
   const track = h("span", { class: "ss-dial-fill" });
   const dialWords = h("span", { class: "ss-dial-words" });
   const [vote, union] = ["vote", "union"].map((end) => h("span", {}, end));
   const dial = h("div", { class: "ss-dial" }, vote, h("span", { class: "ss-dial-track" }, track), union, dialWords);
+  const meant = h("p", { class: "ss-mass-meant" });
   const chart = lineChart(panel, { select: (round) => panel.select(round) });
   return {
     above: [sentence, dial],
-    below: [chart.node],
+    below: [meant, chart.node],
     restyle: chart.restyle,
     draw(value) {
       const shown = weighs(value);
       set(panel.section, "data-weighs", shown ? value.rule : null);
       sentence.hidden = !shown;
       setText(sentence, prose(value.sentence ?? ""));
+      meant.hidden = !shown;
+      setText(meant, MASSES[value.rule] ?? "");
       drawDial(value, { dial, track, dialWords });
       chart.draw(shown ? weights(value) : null);
     },

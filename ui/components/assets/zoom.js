@@ -9,12 +9,19 @@ const LEAST = 0.25;
 const MOST = 4;
 const GROWN = 1.7;  // a small tree fills its panel as far as it still looks like one of ours
 
-export function zoomable(panel, viewport, svg) {
-  const state = { width: 0, height: 0, legible: 1, own: null, fitted: 1, scene: null, whole: false, moved: false };
+// `resized` is called once the panel has another width: the drawing may want another form for it.
+export function zoomable(panel, viewport, svg, resized) {
+  const state = {
+    width: 0, height: 0, legible: 1, own: null, fitted: 1, scene: null, run: null, end: 0, whole: false,
+    moved: false, put: null, across: 0,
+  };
   const room = sizeOf(viewport, () => {
     if (!state.width || !room.width) return;
     state.fitted = fitting(state, room);
     apply();
+    if (room.width === state.across) return;
+    Object.assign(state, { scene: null, across: room.width });
+    resized();
   });
   const scale = () => state.own ?? state.fitted;
   const apply = () => {
@@ -37,8 +44,14 @@ export function zoomable(panel, viewport, svg) {
     Object.assign(state, { own: null, whole: true });
     state.fitted = fitting(state, room);
     apply();
-    viewport.scrollTo(0, 0);
+    put(0, 0);
   };
+  const put = (left, top) => {
+    viewport.scrollTo(left, top);
+    state.put = [viewport.scrollLeft, viewport.scrollTop];
+  };
+  // A place in the drawing, in its own pixels, brought into sight with what stands left of it.
+  const show = (x) => put(Math.max(0, x * scale() - room.width), 0);
   panel.button("−", "Zoom out", () => zoomTo(scale() / STEP));
   panel.button("+", "Zoom in", () => zoomTo(scale() * STEP));
   panel.button("Fit", "Fit the whole tree", fit);
@@ -51,15 +64,29 @@ export function zoomable(panel, viewport, svg) {
   dragging(viewport, state);
   return {
     dragged: () => state.moved,
+    // Whether a drawing so wide is legible without scrolling; unknown where the panel is closed.
+    holds: (width, legible) => !room.width || width * legible <= room.width - 2,
     // Within a scene the fitted scale only shrinks: trees of changing size must not pump.
-    resize({ width, height }, legible, scene) {
+    // What does not fit shows its `end`, unless the visitor has zoomed himself, or scrolled in this run.
+    resize({ width, height }, legible, { scene, run, end }) {
       const fresh = scene !== state.scene;
-      Object.assign(state, { width, height, legible, scene, whole: state.whole && !fresh });
+      const moves = fresh || end !== state.end;
+      const own = state.own !== null || (moves && run === state.run && scrolled(viewport, state.put));
+      const whole = state.whole && (!fresh || state.scene === null);
+      Object.assign(state, { width, height, legible, scene, run, end, whole });
       const wanted = fitting(state, room);
       state.fitted = fresh || state.whole ? wanted : Math.min(state.fitted, wanted);
       apply();
+      if (moves && !own && room.width) show(end);
     },
   };
+}
+
+// Whether the visitor moved the drawing from where it was `put`; one that shrank moved of itself.
+function scrolled(viewport, put) {
+  const [left, top] = put ?? [0, 0];
+  const most = [viewport.scrollWidth - viewport.clientWidth, viewport.scrollHeight - viewport.clientHeight];
+  return Math.abs(viewport.scrollLeft - Math.min(left, most[0])) > 2 || Math.abs(viewport.scrollTop - Math.min(top, most[1])) > 2;
 }
 
 // Into the panel's width as long as it stays legible, and larger where there is room both ways; Fit

@@ -1,0 +1,50 @@
+// What a bar of the lanes looks like and says: pattern, outline, mark, hover. Pure: no DOM.
+
+import { MARKS } from "./ahead.js";
+import { ms, prose } from "./text.js";
+
+const PATTERNS = { draft: "", catch_up: "/", forward: "", prefill: "|", combine: "", verify: "", commit: "" };
+// What became of a draft made ahead; its outline says that it is one.
+const FILLED = { hit: ".", miss: "x", open: "" };
+const FATES = {
+  hit: "<br>drafted ahead: a hit",
+  miss: "<br>drafted ahead: a miss",
+  open: "<br>drafted ahead: not used, no round has asked for it",
+};
+
+// One mark for a drafter's work in a round, as hits are counted: on the longest of its bars.
+export function marksOf(bars) {
+  const longest = new Map();
+  for (const bar of bars.filter(({ a }) => MARKS[a])) {
+    const who = `${bar.round} ${bar.lane} ${bar.a}`;
+    const known = longest.get(who);
+    if (!known || bar.end - bar.start > known.end - known.start) longest.set(who, bar);
+  }
+  const marked = new Set(longest.values());
+  return bars.map((bar) => (marked.has(bar) ? MARKS[bar.a] : ""));
+}
+
+// Drafting ahead is an outline, dotted where it was of use and crossed where it was not.
+export function markerOf(bars, { value, look, many, ahead, colors }) {
+  const colorOf = (bar) => colors.get(String(bar.lane)) ?? look.muted;
+  const chosen = (bar) => bar.round === value.sel;
+  const pale = many ? 0.85 : 0.55;
+  const hatch = (bar) => (many ? "" : ahead(bar) ? FILLED[bar.a] ?? "" : PATTERNS[bar.name] ?? "");
+  return {
+    color: bars.map((bar) => (ahead(bar) && !FILLED[bar.a] ? look.panel : colorOf(bar))),
+    opacity: bars.map((bar) => (chosen(bar) || value.sel < 0 ? 1 : pale)),
+    line: {
+      color: bars.map((bar) => (ahead(bar) ? colorOf(bar) : chosen(bar) ? look.ink : look.panel)),
+      width: bars.map((bar) => (ahead(bar) ? 2 : chosen(bar) ? 1.5 : many ? 0 : 0.5)),
+    },
+    pattern: { shape: bars.map(hatch), solidity: 0.3, bgcolor: look.panel },
+  };
+}
+
+// What a bar says on hover.
+export function told(bar, value) {
+  const name = prose(bar.name).replace("_", " ");
+  return [
+    bar.round, name, ms(bar.end - bar.start), bar.start, prose(value.lanes[bar.lane]), bar.round + 1, FATES[bar.a] ?? "",
+  ];
+}
