@@ -13,6 +13,7 @@ SpecScopeError
 │   ├── EngineClosedError            a request sent to a worker that was closed
 │   └── DrafterError                 a drafter that failed; its run goes on without it
 └── StoreError                       the run log cannot be opened, read or understood
+    └── UnknownRunError              a run that the log does not hold
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ __all__ = [
     "OutOfMemoryError",
     "SpecScopeError",
     "StoreError",
+    "UnknownRunError",
     "UnsupportedModelError",
     "VocabMismatchError",
 ]
@@ -106,6 +108,10 @@ class DrafterError(EngineError):
 
 class StoreError(SpecScopeError):
     """The run log cannot be opened, read or understood."""
+
+
+class UnknownRunError(StoreError):
+    """There is no such run in the log, or none that whoever asks may see."""
 
 
 # What a model, a device or a request may bring about in a round.

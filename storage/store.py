@@ -10,7 +10,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from core.errors import StoreError
+from core.errors import StoreError, UnknownRunError
 from core.events import Event
 from storage.codec import text_in
 from storage.database import OPEN_TIMEOUT_S, connect, explain, locate, open_database, reading
@@ -72,7 +72,7 @@ class RunStore:
         return self._writer.status()
 
     def delete(self, run_id: str) -> None:
-        """Remove a run and all that belongs to it. Raises StoreError, also if there is none.
+        """Remove a run and all that belongs to it. Raises StoreError, UnknownRunError.
 
         What a run still going on records later is ignored.
         """
@@ -105,7 +105,7 @@ class RunStore:
             return select_runs(connection, query)
 
     def run(self, run_id: str) -> RunSummary:
-        """One run without its rounds. Raises StoreError if there is none."""
+        """One run without its rounds. Raises StoreError, UnknownRunError."""
         self._catch_up()
         with reading(self.path) as connection:
             found = select_run(connection, run_id)
@@ -131,5 +131,5 @@ class RunStore:
         if not self.status().paused:
             self.flush(CATCH_UP_TIMEOUT_S)
 
-    def _unknown(self, run_id: str) -> StoreError:
-        return StoreError(f"run_id is {run_id!r}: no such run")
+    def _unknown(self, run_id: str) -> UnknownRunError:
+        return UnknownRunError(f"run_id is {run_id!r}: no such run")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from core.errors import StoreError
+from core.errors import UnknownRunError
 from core.events import Combined, Event, RunCompleted, Verified
 from storage import RunQuery, RunStore
 from tests.storage.trouble import locked, record_quickly
@@ -144,5 +144,5 @@ def test_a_run_deleted_while_it_goes_on_is_gone_and_costs_nothing(
     keep(store, events[13:])
     assert [run.run_id for run in store.runs(RunQuery()).rows] == ["other"]
     assert list(store.events("other")) == synthetic_run(2, run_id="other")
-    with pytest.raises(StoreError, match="no such run"):
+    with pytest.raises(UnknownRunError, match="no such run"):
         store.events("synthetic-0")

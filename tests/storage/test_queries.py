@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.errors import ConfigError, StoreError
+from core.errors import ConfigError, UnknownRunError
 from core.events import Event, RunCompleted, RunStarted
 from storage import ORDERS, STATUSES, RunQuery, RunStore
 from tests.synthetic import HOSTILE_TEXTS, synthetic_run
@@ -137,7 +137,7 @@ def test_the_statuses_are_those_of_the_design() -> None:
 
 def test_an_unknown_run_is_an_error(filled: RunStore) -> None:
     for ask in (filled.run, filled.events, filled.delete):
-        with pytest.raises(StoreError, match="run_id is 'nobody': no such run"):
+        with pytest.raises(UnknownRunError, match="run_id is 'nobody': no such run"):
             ask("nobody")
 
 
@@ -215,7 +215,7 @@ def test_deletion_removes_everything_of_the_run_and_nothing_else(
     assert sql("SELECT count(*) FROM runs_fts WHERE runs_fts MATCH 'xylophone'") == [(0,)]
     assert list(store.events("synthetic-2")) == kept
     assert ids(store, text="keep") == ["synthetic-2"]
-    with pytest.raises(StoreError, match="no such run"):
+    with pytest.raises(UnknownRunError, match="no such run"):
         store.delete("synthetic-1")
 
 

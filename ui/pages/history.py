@@ -11,14 +11,14 @@ from typing import Any
 
 import gradio as gr
 
-from core.errors import StoreError
+from core.errors import UnknownRunError
 from ui.context import Context
 from ui.messages import Line
 from ui.pages.parts import log_line, notice_value
 from ui.session import guarded_once
 from ui.settings import settings_of
 
-__all__ = ["ORDERS", "STATUSES", "Asker", "allowed", "asker_of", "is_gone", "listed", "row_value"]
+__all__ = ["ORDERS", "STATUSES", "Asker", "allowed", "asker_of", "listed", "row_value"]
 
 STATUSES = ("completed", "running", "cancelled", "failed", "interrupted")
 ORDERS = ("newest", "oldest", "fastest", "longest", "acceptance")
@@ -123,24 +123,16 @@ def _local(created_utc: str) -> str:
     return f"{at:%Y-%m-%d %H:%M:%S} UTC{offset}"
 
 
-NO_SUCH = "no such run"
-
-
-def is_gone(error: StoreError) -> bool:
-    """Whether the store said that there is no such run, not that it could not look."""
-    return NO_SUCH in str(error)
-
-
 def allowed(context: Context, asker: Asker, run_id: str) -> Any:
-    """The run's summary. StoreError also where it is another visitor's: it does not exist."""
+    """The run's summary. UnknownRunError also where it is another visitor's."""
     if asker.owner is None:
         return context.store.run(run_id)
     # One answer for both: it must not tell which ids other visitors' runs have.
-    nothing = f"run_id is {run_id!r}: {NO_SUCH} of yours"
+    nothing = f"run_id is {run_id!r}: no such run of yours"
     try:
         summary = context.store.run(run_id)
-    except StoreError as error:
-        raise StoreError(nothing) from error
+    except UnknownRunError as error:
+        raise UnknownRunError(nothing) from error
     if getattr(summary, "owner", "") != asker.owner:
-        raise StoreError(nothing)
+        raise UnknownRunError(nothing)
     return summary

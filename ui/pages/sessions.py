@@ -9,10 +9,10 @@ from typing import Any
 import gradio as gr
 from gradio.components import Component
 
-from core.errors import StoreError
+from core.errors import StoreError, UnknownRunError
 from ui.context import Context
 from ui.pages.board import Board, Values, build_board, wire_board
-from ui.pages.history import ORDERS, STATUSES, Asker, allowed, asker_of, is_gone, listed
+from ui.pages.history import ORDERS, STATUSES, Asker, allowed, asker_of, listed
 from ui.pages.parts import notice, run_list
 from ui.player import Pace, Player
 from ui.session import Desk, guarded_once
@@ -152,8 +152,8 @@ def deleted(sessions: Sessions, desk: Desk, asker: Asker, run_id: str) -> list[A
             if allowed(board.context, asker, run_id).status == "running":
                 raise StoreError("run is still running: stop it first")
             board.context.store.delete(run_id)
-        except StoreError as error:
-            if not is_gone(error) or not shows(desk, run_id):
+        except UnknownRunError:
+            if not shows(desk, run_id):
                 raise
             desk.look_at(None)
             return emptied(board.failed(desk)(ALREADY))
