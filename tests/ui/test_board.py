@@ -12,8 +12,8 @@ import pytest
 
 from storage import RunStore
 from tests.ui.boards import context, live_of, notice_of, press, run
-from ui.pages.board import moved, paced, played, selected, told_again
 from ui.pages.running import started
+from ui.pages.steering import moved, paced, played, selected, told_again
 from ui.session import Desk
 
 

@@ -18,9 +18,9 @@ from tests.ui.fakes import Script, plain_twin, scripted
 from tests.ui.test_form import form_values
 from ui.checks import measure_baseline, prove
 from ui.components import pack
-from ui.pages.board import moved, paced
 from ui.pages.live_layout import Live
 from ui.pages.running import Press, Question, asked, changed, checked, mended, started, stopped
+from ui.pages.steering import moved, paced
 from ui.session import Desk
 
 ME = Press("me")

@@ -11,9 +11,9 @@ from storage import RunQuery, RunStore
 from tests.synthetic import HOSTILE_TEXTS, synthetic_run
 from tests.ui.boards import ALL, context, live_of, notice_of, run, sessions_of
 from ui.page import build_page
-from ui.pages.board import played
 from ui.pages.history import Asker, allowed, listed
 from ui.pages.sessions import deleted, opened_run, scrubbed
+from ui.pages.steering import played
 from ui.session import Desk
 from ui.visitors import Access, is_loopback, new_key
 

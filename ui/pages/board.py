@@ -1,7 +1,7 @@
 """The board: every picture of a run, its playback bar and its notice. Live and Sessions each have
 one, and both draw frames that came through the same `reduce`.
 
-Layout, then handlers as plain functions of (desk, ...), then wiring.
+Layout and what it shows; ui/pages/steering.py moves through a run.
 """
 
 from __future__ import annotations
@@ -28,13 +28,12 @@ from ui.components import (
 from ui.context import Context
 from ui.messages import Line, run_lines
 from ui.pages.parts import log_line, notice, notice_value
-from ui.pages.playback import build_playback, playing
-from ui.player import Pace
-from ui.session import Desk, guarded, guarded_once, play
+from ui.pages.playback import build_playback
+from ui.session import Desk, guarded, guarded_once
 from ui.settings import settings_line
 from ui.values import PICTURES, names_value
 
-__all__ = ["Board", "build_board", "wire_board"]
+__all__ = ["Board", "Values", "build_board"]
 
 Values = list[dict[str, Any]]
 
@@ -155,148 +154,3 @@ def build_board(context: Context, page: str, welcome: str, scrub: bool = False) 
     }
     pictures = {name: made[name] for name in PICTURES}
     return Board(page, context, welcome, said, pictures, *bar)
-
-
-# -- handlers --
-
-
-def moved(board: Board, desk: Desk, name: str) -> Values:
-    """One press of a button of the playback bar."""
-
-    def work() -> None:
-        player = desk.player
-        if player is None:
-            return
-        moves: dict[str, Callable[[], None]] = {
-            "step-back": lambda: player.step(-1),
-            "step": lambda: player.step(1),
-            "round-previous": lambda: player.select_next(-1),
-            "round-next": lambda: player.select_next(1),
-            "follow": player.follow,
-        }
-        moves[name]()
-
-    return board.once(desk, work)
-
-
-def selected(board: Board, desk: Desk, data: Any) -> Values:
-    """A round, and perhaps a node, was clicked in a picture; `data` comes from the browser."""
-
-    def work() -> None:
-        number, node = data.get("round"), data.get("node")
-        if desk.player is not None and isinstance(number, int):
-            desk.player.select(number, node if isinstance(node, int) else None)
-
-    return board.once(desk, work)
-
-
-def played(board: Board, desk: Desk, mode: str, rate: float, rewind: bool) -> Iterator[Values]:
-    """Play on, or from the start: what stood still at `step` moves in slow motion."""
-
-    def frames() -> Iterator[object]:
-        pace = Pace(playing(mode, rewind), rate)
-        if desk.player is None:
-            yield None
-            return
-        desk.player.set_pace(pace)
-        if rewind:
-            desk.player.rewind()
-        yield from play(desk)
-
-    return board.stream(desk, frames())
-
-
-def told_again(board: Board, desk: Desk) -> Any:
-    """The notice anew while the log is paused; a run that moves says it with its next frame."""
-    player = desk.player
-    if player is not None and not player.resting and player.pace.mode != "step":
-        return gr.skip()
-    return board.said(desk)
-
-
-def paced(board: Board, desk: Desk, mode: str, rate: float) -> Iterator[Values]:
-    """The speed was changed: a run that rests moves on unless it is stepped."""
-
-    def frames() -> Iterator[object]:
-        pace, player = Pace(mode, rate), desk.player
-        resting = player is None or player.resting
-        if player is not None:
-            player.set_pace(pace)
-        if player is not None and resting and not player.resting:
-            yield from play(desk)
-        elif resting:
-            yield None
-
-    drawn = False
-    for values in board.stream(desk, frames()):
-        drawn = True
-        yield values
-    if not drawn:
-        # Whoever plays shows it too: a frame of ours might come after the last one of theirs.
-        yield [gr.skip() for _ in board.outputs]
-
-
-# -- wiring --
-
-
-def wire_board(board: Board) -> None:
-    """Connect the playback bar and every picture's selection."""
-    quick: dict[str, Any] = {
-        "outputs": board.outputs,
-        "show_progress": "hidden",
-        "api_visibility": "private",
-        "queue": False,
-        "trigger_mode": "multiple",
-    }
-    for name in ("step-back", "step", "round-previous", "round-next", "follow"):
-        board.buttons[name].click(_button_handler(board, name), **quick)
-    board.notice.tick(_tick_handler(board), **{**quick, "outputs": board.notice})
-    for picture in board.pictures.values():
-        picture.select(_select_handler(board), **quick)
-    stream = {**quick, "queue": True, "concurrency_limit": None}
-    pace_inputs = [board.speed, board.rate]
-    and_speed = {**stream, "outputs": [*board.outputs, board.speed]}
-    board.buttons["play"].click(_play_handler(board, False), pace_inputs, **and_speed)
-    board.buttons["rewind"].click(_play_handler(board, True), pace_inputs, **and_speed)
-    board.speed.input(_pace_handler(board), pace_inputs, **stream)
-    board.rate.release(_pace_handler(board), pace_inputs, **stream)
-
-
-def _button_handler(board: Board, name: str) -> Callable[..., Values]:
-    def press(request: gr.Request) -> Values:
-        return moved(board, board.desk(request), name)
-
-    return press
-
-
-def _tick_handler(board: Board) -> Callable[..., Any]:
-    def tick(request: gr.Request) -> Any:
-        return told_again(board, board.desk(request))
-
-    return tick
-
-
-def _select_handler(board: Board) -> Callable[..., Values]:
-    def select(request: gr.Request, event: gr.EventData) -> Values:
-        return selected(board, board.desk(request), event._data or {})
-
-    return select
-
-
-def _play_handler(board: Board, rewind: bool) -> Callable[..., Iterator[list[Any]]]:
-    def press(mode: str, rate: float, request: gr.Request) -> Iterator[list[Any]]:
-        desk = board.desk(request)
-        # Told once, with the first frame: from then on the choice is the visitor's again.
-        speed: Any = playing(mode, rewind) if desk.player is not None else gr.skip()
-        for values in played(board, desk, mode, rate, rewind):
-            yield [*values, speed]
-            speed = gr.skip()
-
-    return press
-
-
-def _pace_handler(board: Board) -> Callable[..., Iterator[Values]]:
-    def change(mode: str, rate: float, request: gr.Request) -> Iterator[Values]:
-        yield from paced(board, board.desk(request), mode, rate)
-
-    return change

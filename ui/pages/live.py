@@ -8,12 +8,13 @@ from typing import Any
 import gradio as gr
 
 from ui.checks import measure_baseline, prove
-from ui.pages.board import Values, wire_board
+from ui.pages.board import Values
 from ui.pages.form import EXAMPLES, FOLLOWED, OWN, preset_values
 from ui.pages.live_layout import Live, build_live
 from ui.pages.presets import at_temperature, named, preset_menu, saved
 from ui.pages.rerun import settled_script, wire_changes
 from ui.pages.running import Press, Question, asked, changed, checked, mended, started, stopped
+from ui.pages.steering import wire_board
 from ui.session import Desk
 
 __all__ = ["Live", "build_live", "wire_live"]

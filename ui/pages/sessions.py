@@ -11,9 +11,10 @@ from gradio.components import Component
 
 from core.errors import StoreError, UnknownRunError
 from ui.context import Context
-from ui.pages.board import Board, Values, build_board, wire_board
+from ui.pages.board import Board, Values, build_board
 from ui.pages.history import ORDERS, STATUSES, Asker, allowed, asker_of, listed
 from ui.pages.parts import notice, run_list
+from ui.pages.steering import wire_board
 from ui.player import Pace, Player
 from ui.session import Desk, guarded_once
 from ui.source import StoredSource

@@ -1,0 +1,174 @@
+"""Drafting ahead as the page tells it: sums, hits, misses and notes equal the events."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from core.events import Event, RoundCompleted, RunCompleted
+from tests.synthetic import DRAFTERS, MINIONS, Mechanisms, synthetic_run
+from tests.ui.shown import shown
+from ui.frame import Frame
+from ui.messages import run_lines
+from ui.values import picture_values
+from ui.view import reduce_all
+
+
+def pipelined(pipeline: str, rounds: int = 20) -> list[Event]:
+    return synthetic_run(rounds, seed=5, mechanisms=Mechanisms(pipeline=pipeline))
+
+
+def of_rounds(events: list[Event]) -> list[RoundCompleted]:
+    return [event for event in events if isinstance(event, RoundCompleted)]
+
+
+@pytest.mark.parametrize("pipeline", ["ahead", "auto", "across"])
+def test_sums_of_drafting_ahead_are_those_of_the_events(pipeline: str) -> None:
+    events = pipelined(pipeline)
+    value = shown(events, 3)["timeline"]
+    told = {e.round: e.ahead for e in of_rounds(events) if e.ahead}
+    assert value["hits"].keys() == {str(number) for number in told}
+    every = tuple(entry for entries in told.values() for entry in entries)
+    for sums, entries in (
+        (value["ahead"], every),
+        *((value["hits"][str(number)], entries) for number, entries in told.items()),
+    ):
+        assert sums["hits"] == sum(e.hit for e in entries)
+        assert sums["misses"] == sum(not e.hit for e in entries)
+        assert sums["unused"] == sum(e.reason in ("unused", "ended") for e in entries)
+        assert sums["saved"] == pytest.approx(sum(e.saved_ms for e in entries), abs=1e-3)
+        assert sums["wasted"] == pytest.approx(sum(e.wasted_ms for e in entries), abs=1e-3)
+        assert sums["guessed"] == (pipeline != "across")
+    assert value["ahead"]["hits"] > 0
+    assert (value["ahead"]["misses"] > 0) == (pipeline != "across")
+    assert value["pipeline"] == pipeline
+
+
+@pytest.mark.parametrize("pipeline", ["ahead", "auto"])
+def test_all_work_made_ahead_is_saved_or_wasted(pipeline: str) -> None:
+    """In SYNTHETIC runs none of it outlasts the pass, so that nothing had to be waited for."""
+    events = pipelined(pipeline)
+    sums = shown(events, 3)["timeline"]["ahead"]
+    spans = [s for e in of_rounds(events) for s in e.spans if s.name == "ahead"]
+    worked = sum(span.end_ms - span.start_ms for span in spans)
+    assert sums["saved"] + sums["wasted"] == pytest.approx(worked, abs=2e-3)
+
+
+def test_a_round_says_why_a_guess_missed() -> None:
+    events = pipelined("ahead")
+    reasons = set()
+    for event in of_rounds(events):
+        own = shown(events, event.round)["timeline"]["round"]
+        assert [(one["d"], one["why"], one["hit"]) for one in own.values()] == [
+            (str(DRAFTERS.index(one.drafter)), one.reason, one.hit) for one in event.ahead
+        ]
+        reasons |= {one.reason for one in event.ahead}
+    assert reasons == {"", "wrong", "unused", "ended"}
+
+
+def test_the_overlap_is_that_of_the_runs_figures() -> None:
+    for pipeline in ("off", "across", "ahead"):
+        events = pipelined(pipeline)
+        last = events[-1]
+        assert isinstance(last, RunCompleted)
+        overlap = shown(events, 3)["timeline"]["overlap"]
+        assert overlap == pytest.approx(last.stats.overlap_ratio, abs=1e-4)
+        assert (overlap > 0) == (pipeline == "ahead")
+
+
+def test_without_drafting_ahead_nothing_is_told_of_it() -> None:
+    value = picture_values(Frame(view=reduce_all(synthetic_run(3))))["timeline"]
+    assert value["ahead"] == value["hits"] == {} and value["pipeline"] == "off"
+    share = shown(pipelined("ahead"), 3)["timeline"]["share"]
+    assert value["share"]["ahead"] == 0 < share["ahead"]
+
+
+def test_drafting_ahead_is_a_hit_or_a_miss_as_the_next_round_tells() -> None:
+    seen_fates = set()
+    for pipeline in ("ahead", "auto"):
+        events = pipelined(pipeline)
+        bars = shown(events, 3)["timeline"]["bars"]
+        asked = {
+            (e.round, a.drafter): a.hit
+            for e in of_rounds(events)
+            for a in e.ahead
+            if a.reason not in ("unused", "ended")
+        }
+        for event in of_rounds(events):
+            for k, span in enumerate(event.spans):
+                fate = bars[str(event.round)][str(k)]["a"]
+                hit = asked.get((event.round + 1, span.lane))
+                wanted = "open" if hit is None else "hit" if hit else "miss"
+                assert fate == (wanted if span.name == "ahead" else "")
+                seen_fates.add(fate)
+    assert seen_fates == {"", "hit", "miss", "open"}
+
+
+def test_a_draft_made_beside_another_request_is_a_hit_in_its_own_round() -> None:
+    events = pipelined("across")
+    bars = shown(events, 3)["timeline"]["bars"]
+    for event in of_rounds(events):
+        early = {entry.drafter for entry in event.ahead}
+        for k, span in enumerate(event.spans):
+            drafted = span.lane in early and span.name == "draft"
+            assert bars[str(event.round)][str(k)]["a"] == ("hit" if drafted else "")
+
+
+def test_notes_are_told_with_their_round_as_far_as_one_has_come() -> None:
+    events = synthetic_run(9, seed=5, mechanisms=MINIONS)
+    end = next(i for i, e in enumerate(events) if isinstance(e, RoundCompleted) and e.round == 5)
+    words = "Round 6: drafter ssm-stories failed: SYNTHETIC failure; the run goes on without it."
+    for count, told in ((end, False), (end + 1, True), (len(events), True)):
+        view = reduce_all(events[:count])
+        frame = Frame(view=view, known=count, run_id="x", at_end=True)
+        assert (words in [line.text for line in run_lines(frame)]) == told
+        assert bool(picture_values(frame)["strip"]["notes"]) == told
+
+
+def test_many_notes_do_not_flood_the_notice() -> None:
+    events = [
+        replace(event, notes=(f"note {event.round}",))
+        if isinstance(event, RoundCompleted)
+        else event
+        for event in synthetic_run(9)
+    ]
+    frame = Frame(view=reduce_all(events), known=len(events), run_id="x", at_end=True)
+    told = [line.text for line in run_lines(frame) if "note" in line.text]
+    assert told == [
+        "6 earlier notes not shown here.",
+        "Round 7: note 6.",
+        "Round 8: note 7.",
+        "Round 9: note 8.",
+    ]
+
+
+def test_what_auto_found_is_told_in_order_and_as_what_the_run_goes_on_with() -> None:
+    notes = {
+        3: "drafting ahead takes 21.6 ms a round, 10.6 without: off",
+        7: "drafting ahead takes 7.0 ms a round, 10.2 without: on",
+    }
+    events = [
+        replace(event, notes=(notes[event.round],))
+        if isinstance(event, RoundCompleted) and event.round in notes
+        else event
+        for event in synthetic_run(9, mechanisms=Mechanisms(pipeline="auto"))
+    ]
+    frame = Frame(view=reduce_all(events), known=len(events), run_id="x", at_end=True)
+    told = [line.text for line in run_lines(frame) if "trial" in line.text]
+    words = "a trial of drafting ahead ends"
+    assert told == [
+        f"Round 4: {words}: 21.6 ms a round with it, 10.6 without; the run goes on without it.",
+        f"Round 8: {words}: 7.0 ms a round with it, 10.2 without; the run goes on with it.",
+    ]
+    assert picture_values(frame)["timeline"]["trials"] == {
+        "3": {"kind": "ahead", "ms": 21.6, "without": 10.6, "on": False},
+        "7": {"kind": "ahead", "ms": 7.0, "without": 10.2, "on": True},
+    }
+
+
+@pytest.mark.parametrize("combine", ["union", "vote", "vote_tree", "log_pool"])
+def test_what_can_never_be_drafted_ahead_is_known(combine: str) -> None:
+    uses = Mechanisms(combine, "goodput", "ahead")
+    events = synthetic_run(12, seed=5, mechanisms=uses)
+    assert shown(events, 3)["timeline"]["never"] == (combine == "log_pool")
