@@ -196,6 +196,7 @@ def outcome_of(turn: Turn, committed: tuple[int, ...]) -> RoundOutcome:
             for index in turn.drafts
         },
         context=turn.root_position,
+        hidden_ms=turn.hidden_ms,
     )
 
 

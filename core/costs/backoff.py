@@ -22,6 +22,11 @@ class Backoff:
     interval: int = FIRST
     waited: int = 0
 
+    @property
+    def is_over(self) -> bool:
+        """Whether it has waited long enough."""
+        return self.waited >= self.interval
+
     def failed(self) -> None:
         """A probe in vain: the next one after twice as long."""
         self.interval, self.waited = min(2 * self.interval, LAST), 0
@@ -68,7 +73,7 @@ class RunBackoffs:
         hundredth of the decode time so far."""
         one = self[name]
         affordable = self._shared.probe_ms + cost_ms <= SHARE * self._shared.decode_ms
-        return one.waited >= one.interval and affordable
+        return one.is_over and affordable
 
     def probed(self, name: str, cost_ms: float, *, success: bool) -> None:
         """What a probe came to: on a success it drafts again, else it waits twice as long.

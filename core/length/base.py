@@ -86,7 +86,7 @@ class RoundOutcome:
 
     `num_tokens` committed (accepted and the LLM's own, before any cut), `num_nodes` verified in
     `verify_ms` (the LLM's pass) behind `context` cached tokens; `round_ms` from the first draft to
-    the commit, less what of the drafting a pass over other requests hid.
+    the commit, less `hidden_ms`: what of the drafting a pass over other requests hid.
     """
 
     length: int
@@ -96,6 +96,7 @@ class RoundOutcome:
     round_ms: float
     drafts: Mapping[str, DraftOutcome] = field(default_factory=dict)
     context: int = 0
+    hidden_ms: float = 0.0
 
 
 class LengthPolicy(Protocol):

@@ -127,7 +127,8 @@ class Crew:
         estimates = self._outlook.estimates([team])
         plain = estimates[0]
         expected = max(e.tokens - 1 - price * (e.ms - plain.ms) for e in estimates[1:])
-        cost = team.ms + self._outlook.added_ms(round(team.nodes.get()))
+        drafting = self._outlook.cover.charged(team.ms)
+        cost = drafting + self._outlook.added_ms(round(team.nodes.get()))
         return max(expected, team.hoped - price * cost)
 
     def extra(self, team: Team, others: Sequence[Team]) -> float:
@@ -145,7 +146,8 @@ class Crew:
         nodes = sum(round(other.nodes.get()) for other in others)
         outlook = self._outlook
         added = outlook.verify_ms(nodes + round(team.nodes.get())) - outlook.verify_ms(nodes)
-        return self.extra(team, others) - CLEARLY_LESS * price * (team.ms + added)
+        drafting = outlook.cover.charged(team.ms, sum(other.ms for other in others))
+        return self.extra(team, others) - CLEARLY_LESS * price * (drafting + added)
 
     def share(self, team: Team) -> float:
         """The part of this team's accepted tokens that those before it do not bring."""

@@ -19,6 +19,7 @@ from core.length import reasons
 from core.length.base import Choice, DraftOutcome, RoundOutcome
 from core.length.bound import Bound, Step
 from core.length.crew import PROBE_LENGTH, Crew
+from core.length.look import LOOK_LENGTH, Look
 from core.length.outlook import Outlook
 from core.length.price import Price
 from core.length.rule import StepRule, Terms
@@ -48,6 +49,7 @@ class Goodput:
         self._outlook = Outlook(config, costs)
         self._crew = Crew(teams, self._outlook)
         self._price = Price()
+        self._look = Look()
         self._bound = Bound(min(FIRST, config.max_speculation_length))
         self._length = 0
         self._changed = False
@@ -75,7 +77,7 @@ class Goodput:
         self._outlook.refresh(outcome.context)
         plain_ms = self._outlook.plain_ms
         self._price.observe(outcome.num_tokens, outcome.round_ms, choice.predicted_ms, plain_ms)
-        probed = self._crew.probed
+        probed, looked = self._crew.probed, self._look.due
         self._learn_costs(outcome, probed.names if probed is not None else ())
         for name, draft in outcome.drafts.items():
             self._learn_odds(name, draft, outcome.length)
@@ -86,14 +88,21 @@ class Goodput:
         self._outlook.refresh(outcome.context)
         self._rounds += 1
         self._observed += 1
-        if probed is not None or self._restless or self._rounds >= PLANNED:
+        if probed is not None or looked or self._restless or self._rounds >= PLANNED:
             self._choice = None
 
     def _learn_costs(self, outcome: RoundOutcome, late: Sequence[str]) -> None:
         self._costs.verified(outcome.num_nodes, outcome.context, outcome.verify_ms)
         drafting = [draft for draft in outcome.drafts.values() if draft.ms > 0 or draft.depths]
-        books = outcome.round_ms - outcome.verify_ms - sum(draft.ms for draft in drafting)
+        drafted = sum(draft.ms for draft in drafting)
+        books = outcome.round_ms + outcome.hidden_ms - outcome.verify_ms - drafted
         self._costs.overhead[bool(drafting)].add(books)
+        spared = sum(self._spared(name, draft) for name, draft in outcome.drafts.items())
+        crew = self._crew.on
+        further = sum(team.step_ms for team in crew)
+        self._outlook.cover.observe(drafted, outcome.hidden_ms, spared, further)
+        if drafting and crew:
+            self._look.observe(_step_ms(outcome.drafts.get(crew[0].names[0])), crew[0].step_ms)
         for name, draft in outcome.drafts.items():
             costs = self._costs.drafting(name)
             if draft.ms > 0 and not draft.ahead:
@@ -101,6 +110,13 @@ class Goodput:
                 costs.add(draft.start_ms, rest, draft.steps, late=name in late)
             if draft.prefill_ms > 0:
                 costs.prefill.add(draft.prefill_ms)
+
+    def _spared(self, name: str, draft: DraftOutcome) -> float:
+        """What a draft would have taken that was begun during the last verification."""
+        if not draft.ahead:
+            return 0.0
+        costs, passes = self._costs.drafting(name), max(draft.depths, default=1)
+        return max(0.0, costs.start.get() + (passes - 1) * costs.step_ms - draft.ms)
 
     def _learn_odds(self, name: str, draft: DraftOutcome, length: int) -> None:
         acceptance = self._acceptance.get(name)
@@ -125,12 +141,16 @@ class Goodput:
         before = self._length
         reason = self._follow(crew, price)
         self._changed = self._length != before or bool(self._crew.said)
+        self._look.plan(self._length, self._outlook.longest(sum(len(t.names) for t in crew) or 1))
         estimates = self._outlook.estimates(crew)
         length = self._length
         if probed is not None:
             waited = self._crew.backoffs[probed.label].waited
             reason += f"; {reasons.tried_again(probed.label, waited, self._observed)}"
             length = max(length, min(PROBE_LENGTH, self._outlook.longest(1)))
+        if self._look.due:
+            reason += "; two steps are tried, to see what the second costs now"
+            length = max(length, LOOK_LENGTH)
         if self._crew.said:
             reason += f"; {self._crew.said}"
         teams = [*crew, probed] if probed is not None else crew
@@ -179,7 +199,12 @@ class Goodput:
         """A team's steps: time, and tokens if the node before was accepted."""
         sizes = self._outlook.sizes(drafters)
         rates = team.rates.upto(len(sizes) - 1)
-        times = [team.start_ms] + [team.step_ms] * (len(rates) - 1)
+        on = self._crew.on
+        before = sum(other.ms for other in (on[: on.index(team)] if team in on else on))
+        times = []
+        for ms in [team.start_ms] + [team.step_ms] * (len(rates) - 1):
+            times.append(self._outlook.cover.charged(ms, before))
+            before += ms
         return tuple(
             Step(ms + (more - less) / drafters, rate)
             for ms, rate, ((_, less), (_, more)) in zip(times, rates, pairwise(sizes), strict=True)
@@ -190,11 +215,12 @@ class Goodput:
         terms = {}
         for team in teams:
             probed = team is self._crew.probed
+            looks = self._look.due and team is teams[0]
             steps = self._timed(team, drafters)
-            longest = PROBE_LENGTH if probed else self._length
+            longest = PROBE_LENGTH if probed else LOOK_LENGTH if looks else self._length
             share = 1.0 if probed else self._crew.share(team)
             for name in team.names:
-                terms[name] = Terms(self._acceptance[name], steps, share, longest, forced=probed)
+                terms[name] = Terms(self._acceptance[name], steps, share, longest, probed or looks)
         nodes = self._outlook.nodes(min(self._length, len(steps)), drafters)
         return StepRule(terms, price, self._outlook.node_ms(nodes))
 
@@ -206,9 +232,15 @@ class Goodput:
             return estimates[min(self._length, len(estimates) - 1)].ms
         steps = [min(team.steps.get(), max(0, self._length - 1)) for team in teams]
         drafting = sum(t.start_ms + s * t.step_ms for t, s in zip(teams, steps, strict=True))
-        return (
-            drafting + self._outlook.plain_ms + self._outlook.added_ms(self._outlook.nodes_lately)
-        )
+        added = self._outlook.added_ms(self._outlook.nodes_lately)
+        return self._outlook.cover.charged(drafting) + self._outlook.plain_ms + added
+
+
+def _step_ms(draft: DraftOutcome | None) -> float | None:
+    """A further step's time in a draft, if it had one."""
+    if draft is None or draft.ahead or not draft.steps:
+        return None
+    return (draft.ms - draft.start_ms) / draft.steps
 
 
 def _of(

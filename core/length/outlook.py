@@ -11,6 +11,7 @@ from core.config import SpeculationConfig
 from core.costs import Average, Costs, Rates
 from core.events import Estimate
 from core.length.base import RoundOutcome
+from core.length.cover import Cover
 from core.length.team import Team
 
 __all__ = ["Outlook"]
@@ -24,6 +25,7 @@ class Outlook:
 
     def __init__(self, config: SpeculationConfig, costs: Costs) -> None:
         self.costs = costs
+        self.cover = Cover()
         self._context = 0
         # Worked out once a round.
         self._estimates: dict[frozenset[str], tuple[Estimate, ...]] = {}
@@ -143,15 +145,15 @@ class Outlook:
             return (plain,)
         sizes = self.sizes(sum(len(team.names) for team in teams))[1:]
         rates = self._rates.get(key, Rates()).upto(len(sizes), teams[0].rates.upto(len(sizes)))
-        step = sum(team.step_ms for team in teams)
+        start, step = sum(t.start_ms for t in teams), sum(t.step_ms for t in teams)
         # Verifying nothing adds nothing: what is left of it is the books.
-        ms = sum(team.start_ms for team in teams) + self.plain_ms + self.added_ms(0) - step
-        ms -= self.verify_ms(0)
+        ms = self.plain_ms + self.added_ms(0) - self.verify_ms(0)
         found, tokens, reach = [plain], 1.0, 1.0
         for length, (rate, (nodes, verify_ms)) in enumerate(zip(rates, sizes, strict=True), 1):
             reach *= rate
             tokens += reach
-            found.append(Estimate(length, nodes, tokens, ms + length * step + verify_ms))
+            drafting = self.cover.charged(start + (length - 1) * step)
+            found.append(Estimate(length, nodes, tokens, ms + drafting + verify_ms))
         return tuple(found)
 
 

@@ -299,9 +299,11 @@ def test_rounds_of_earlier_runs_are_named_only_where_there_were_some() -> None:
 
 
 def test_the_first_drafts_are_not_of_late() -> None:
-    world = World((drafter("a", 0.3, 0.2, 0.2),), linear(5, 0.1))
-    reasons = [choice.reason for choice in simulate(world, 600).choices]
-    unsure = [i for i, reason in enumerate(reasons) if "no draft was sure enough" in reason]
-    early = [i for i in unsure if i < 20]
-    assert early and all("so far no draft" in reasons[i] for i in early)
-    assert "of late no draft" in reasons[unsure[-1]]
+    def said(acceptance: float) -> dict[int, str]:
+        world = World((drafter("a", acceptance, 0.2, 0.2),), linear(5, 0.1))
+        reasons = [choice.reason for choice in simulate(world, 400).choices]
+        return {i: r for i, r in enumerate(reasons) if "no draft was sure enough" in r}
+
+    early, late = said(0.3), said(0.5)
+    assert min(early) < 20 and "so far no draft" in early[min(early)]
+    assert min(late) > 32 and all("of late no draft" in reason for reason in late.values())
