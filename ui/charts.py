@@ -19,6 +19,8 @@ __all__ = ["drafters_value", "lengths_value", "timeline_value"]
 Value = dict[str, Any]
 
 UNASKED = ("unused", "ended")
+HIDDEN_MS = 0.005
+"""Less is shown as 0.00 ms."""
 LIVE_ROUNDS = 100
 LIVE_BARS = 40
 MOST_BEFORE = 600
@@ -166,7 +168,7 @@ def _ahead(lines: tuple[RoundView, ...]) -> Value:
     """Sums over these rounds; empty where nothing was drafted ahead.
 
     `guessed`: for outcomes that were guessed, not for another request's known text. `unused`:
-    misses of which no round asked for the draft.
+    misses of which no round asked for the draft. `beside`: hits of which a pass of the LLM hid some.
     """
     entries = [entry for line in lines for entry in line.ahead]
     if not entries:
@@ -177,6 +179,7 @@ def _ahead(lines: tuple[RoundView, ...]) -> Value:
         "unused": sum(entry.reason in UNASKED for entry in entries),
         "saved": round(sum(entry.saved_ms for entry in entries), 3),
         "wasted": round(sum(entry.wasted_ms for entry in entries), 3),
+        "beside": sum(entry.hit and entry.saved_ms >= HIDDEN_MS for entry in entries),
         "guessed": not all(entry.known for entry in entries),
     }
 

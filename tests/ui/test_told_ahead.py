@@ -45,6 +45,19 @@ def test_sums_of_drafting_ahead_are_those_of_the_events(pipeline: str) -> None:
     assert value["pipeline"] == pipeline
 
 
+def test_a_draft_that_no_pass_hid_is_not_counted_as_run_beside_one() -> None:
+    events = [
+        replace(e, ahead=tuple(replace(one, saved_ms=0.004) for one in e.ahead))
+        if isinstance(e, RoundCompleted) and e.round % 4
+        else e
+        for e in pipelined("across")
+    ]
+    sums = shown(events, 3)["timeline"]["ahead"]
+    told = [one for event in of_rounds(events) for one in event.ahead]
+    assert sums["beside"] == sum(one.saved_ms > 0.004 for one in told)
+    assert 0 < sums["beside"] < sums["hits"] == len(told)
+
+
 @pytest.mark.parametrize("pipeline", ["ahead", "auto"])
 def test_all_work_made_ahead_is_saved_or_wasted(pipeline: str) -> None:
     """In SYNTHETIC runs none of it outlasts the pass, so that nothing had to be waited for."""

@@ -124,7 +124,8 @@ def early(values: dict[str, Any]) -> dict[str, Any]:
     """Drafts that were early, one of them between two passes of the LLM."""
     entry = {"outcomes": 0, "p": 1.0, "hit": True, "wasted": 0.0, "why": ""}
     told = {"0": {**entry, "d": "0", "saved": 0.0}, "1": {**entry, "d": "1", "saved": 1.25}}
-    return {**values, "timeline": {**values["timeline"], "round": told}}
+    came = {"hits": 2, "misses": 0, "beside": 1, "saved": 1.25, "wasted": 0.0, "guessed": False}
+    return {**values, "timeline": {**values["timeline"], "round": told, "ahead": came}}
 
 
 def never(values: dict[str, Any]) -> dict[str, Any]:

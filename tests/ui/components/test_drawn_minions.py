@@ -82,7 +82,8 @@ def test_the_dial_and_the_pool_say_what_they_kept(show: Show) -> None:
     assert meant.inner_text().startswith("Σ: how likely the SSMs held the path")
     turn(page, "pool")
     assert meant.inner_text() == (
-        "∏: the geometric mean, by weight, of the SSMs' scores of this token after the one before it."
+        "∏: the geometric mean, by weight, of the SSMs' scores of this token "
+        "after the one before it."
     )
     rows = scenes()["pool"]()["proposals"]["rows"]
     assert panel.locator(".ss-dial").is_hidden()

@@ -181,9 +181,11 @@ def test_the_legends_buttons_lie_on_nothing(show: Show) -> None:
 def test_drafting_across_requests_is_told_without_guesses(show: Show) -> None:
     value = scenes()["across"]()["timeline"]
     panel = show("across").locator("#picture-timeline")
-    words = panel.locator(".ss-ahead-sums").text_content()
-    assert f"{value['ahead']['hits']} drafts (✓)" in words and "another request" in words
-    assert f"{value['ahead']['saved']:.1f} ms of drafting hidden" in words
+    ahead = value["ahead"]
+    assert panel.locator(".ss-ahead-sums").text_content() == (
+        f"{ahead['hits']} drafts were ready before their round (✓); {ahead['beside']} of them ran "
+        f"beside a pass over another request, {ahead['saved']:.1f} ms hidden."
+    )
     assert (
         not panel.locator(".ss-ahead-what, .ss-ahead-key, .ss-mini-up").filter(visible=True).count()
     )
@@ -207,6 +209,10 @@ def test_an_early_draft_that_no_pass_hid_and_one_that_cannot_be_are_told_so(show
     assert told(page, "round") == (
         "Round 5: ssm-code drafted early, though not during a pass: nothing hidden; "
         "ssm-dialogue 1.25 ms hidden."
+    )
+    assert told(page, "sums") == (
+        "2 drafts were ready before their round (✓); 1 of them ran beside a pass over another "
+        "request, 1.25 ms hidden."
     )
     turn(page, "never")
     assert told(page, "sums").startswith("Nothing is drafted ahead: the SSMs choose every token")

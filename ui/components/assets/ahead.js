@@ -71,15 +71,20 @@ function tell(node, words) {
 function sums(value) {
   const { hits, misses, unused = 0, saved, wasted } = value.ahead ?? {};
   if (hits === undefined) return nothing(value);
-  if (!guesses(value)) {
-    const drafted = `Drafted while the LLM verified another request: ${plural(hits, "draft")} (${MARKS.hit})`;
-    return `${drafted}, ${ms(saved)} of drafting hidden behind its pass.`;
-  }
+  if (!guesses(value)) return early(value.ahead);
   const counted = [`${plural(hits, "hit")} (${MARKS.hit})`, `${many(misses - unused, "miss")} (${MARKS.miss})`];
   if (unused) counted.push(`${unused} not used`);
   return `Drafted ahead: ${counted.slice(0, -1).join(", ")} and ${last(counted)}, counted by drafter and round; `
     + `${ms(saved)} saved, ${ms(wasted)} wasted of the drafters' time. `
     + `Overlap: for ${percent(value.overlap)} of the LLM's time a drafter worked too.`;
+}
+
+// A draft may be early and yet fall between two passes of the LLM.
+function early({ hits, beside = 0, saved }) {
+  const ready = `${plural(hits, "draft")} ${hits === 1 ? "was ready before its" : "were ready before their"} round (${MARKS.hit})`;
+  if (!beside) return `${ready}; none of the drafting ran beside a pass over another request: nothing hidden.`;
+  const which = hits === 1 ? "it" : `${beside} of them`;
+  return `${ready}; ${which} ran beside a pass over another request, ${ms(saved)} hidden.`;
 }
 
 function nothing(value) {
@@ -137,7 +142,6 @@ function ofRound(value) {
 // Whether the selected round's drafts were made for outcomes that were guessed.
 const guessed = (value) => Object.values(value.round ?? {}).some((entry) => entry.outcomes || !entry.hit);
 
-// A draft may be early and yet fall between two passes of the LLM.
 const hidden = ({ saved }) => (saved >= 0.005 ? `${ms(saved)} hidden` : "drafted early, though not during a pass: nothing hidden");
 
 const many = (count, noun) => (count === 1 ? `1 ${noun}` : `${count} ${noun}es`);
