@@ -168,7 +168,7 @@ def _ahead(lines: tuple[RoundView, ...]) -> Value:
     """Sums over these rounds; empty where nothing was drafted ahead.
 
     `guessed`: for outcomes that were guessed, not for another request's known text. `unused`:
-    misses of which no round asked for the draft. `beside`: hits of which a pass of the LLM hid some.
+    misses of which no round asked for the draft. `beside`: hits that a pass of the LLM hid some of.
     """
     entries = [entry for line in lines for entry in line.ahead]
     if not entries:

@@ -70,15 +70,18 @@ def time_in(words: str, before: str) -> float:
 def check_round(page: Any, run: Recorded, number: int) -> None:
     """What came of the drafts made ahead for one round, drafter by drafter."""
     words = page.locator("#live-timeline .ss-ahead-round").inner_text()
-    guessed = any(entry.outcomes or not entry.hit for entry in run.completed[number].ahead)
+    own = [entry for entry in run.completed[number].ahead if entry.reason != "ended"]
+    guessed = any(entry.outcomes or not entry.hit for entry in own)
     begun = f", from drafts begun during round {number}" if guessed else ""
-    assert words.startswith(f"Round {number + 1}{begun}: ")
-    parts = words.removeprefix(f"Round {number + 1}{begun}: ").split("; ")
+    head, _, told = words.partition(": ")
+    assert head.startswith(f"Round {number + 1}{begun}")
+    parts = told.split("; ")
     assert len(parts) == len(run.completed[number].ahead)
     for part, entry in zip(parts, run.completed[number].ahead, strict=True):
         assert part.startswith(f"{entry.drafter} ")
         if entry.outcomes:
-            assert ("hit" in part) == entry.hit and f"({entry.outcomes} guess" in part
+            assert ("hit" in part) == entry.hit
+            assert (f"({entry.outcomes} guess" in head) != (f"({entry.outcomes} guess" in part)
         if entry.hit and not entry.outcomes and entry.saved_ms < 0.005:
             assert part.removesuffix(".").endswith("not during a pass: nothing hidden")
         elif entry.hit:

@@ -68,6 +68,8 @@ def scenes() -> dict[str, Callable[[], dict[str, Any]]]:
         "split": lambda: split(values_at(pipelined("ahead"), 4)),
         "tried": lambda: tried(values_at(pipelined("ahead"), 4)),
         "early": lambda: early(values_at(pipelined("across"), 4)),
+        "unlike": lambda: unlike(values_at(pipelined("ahead"), 4)),
+        "over": lambda: over(values_at(pipelined("ahead"), 4)),
         "never": lambda: never(values_at(minions_run("log_pool"), 11)),
         "budget": lambda: budgeted(values_at(run, 4, node=0)),
         "plain": lambda: values_at(synthetic_run(rounds=5, seed=1, drafters=()), 2),
@@ -126,6 +128,25 @@ def early(values: dict[str, Any]) -> dict[str, Any]:
     told = {"0": {**entry, "d": "0", "saved": 0.0}, "1": {**entry, "d": "1", "saved": 1.25}}
     came = {"hits": 2, "misses": 0, "beside": 1, "saved": 1.25, "wasted": 0.0, "guessed": False}
     return {**values, "timeline": {**values["timeline"], "round": told, "ahead": came}}
+
+
+def unlike(values: dict[str, Any]) -> dict[str, Any]:
+    """Drafts made ahead by drafters that could not all prepare for the same."""
+    entry = {"hit": True, "saved": 1.25, "wasted": 0.0, "why": ""}
+    missed = {"hit": False, "saved": 0.0, "wasted": 0.5, "why": "wrong"}
+    told = {
+        "0": {**entry, "d": "0", "outcomes": 4, "p": 0.28},
+        "1": {**entry, "d": "1", "outcomes": 3, "p": 0.25},
+        "2": {**missed, "d": "2", "outcomes": 0, "p": 0.0},
+    }
+    return {**values, "timeline": {**values["timeline"], "round": told}}
+
+
+def over(values: dict[str, Any]) -> dict[str, Any]:
+    """A text that ends with a draft made ahead for more of it."""
+    entry = {"d": "0", "outcomes": 4, "p": 0.28, "hit": False, "saved": 0.0, "wasted": 1.5}
+    told = {"0": {**entry, "why": "ended"}}
+    return {**values, "timeline": {**values["timeline"], "round": told}}
 
 
 def never(values: dict[str, Any]) -> dict[str, Any]:

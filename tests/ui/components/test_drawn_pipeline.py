@@ -97,13 +97,28 @@ def test_hatching_means_one_thing_and_fates_differ_by_shape(show: Show) -> None:
 
 def test_a_round_says_when_its_drafts_were_begun_and_what_the_brackets_mean(show: Show) -> None:
     page = show("ahead")
-    assert told(page, "round").startswith("Round 5, from drafts begun during round 4: ssm-code ")
-    assert "(3 guesses, together 63 %)" in told(page, "round")
-    assert "In brackets: how many continuations" in told(page, "what")
+    alike = "Round 5, from drafts begun during round 4 (3 guesses, together 63 %): ssm-code "
+    assert told(page, "round").startswith(alike)
+    assert told(page, "round").count("together") == 1 < told(page, "round").count(";")
+    assert told(page, "what").endswith(
+        "In brackets: how many continuations were prepared for, and how likely the SSM that "
+        "looked ahead held it that the LLM writes one of them."
+    )
     key = page.locator("#picture-timeline .ss-ahead-key").inner_text()
     assert key.startswith("Outlined bars draft for the next round")
     other = page.locator("#picture-timeline .ss-share-word", has_text="other").first
     assert "nobody worked for this request" in other.get_attribute("title")
+    turn(page, "unlike")
+    assert told(page, "round") == (
+        "Round 5, from drafts begun during round 4: ssm-code hit, 1.25 ms saved (4 guesses, "
+        "together 28 %); ssm-dialogue hit, 1.25 ms saved (3 guesses, together 25 %); "
+        "ssm-stories miss, nothing saved, 0.50 ms wasted (no guess was made in time)."
+    )
+    turn(page, "over")
+    assert told(page, "round") == (
+        "Round 5 (4 guesses, together 28 %): ssm-code drafted for a next round, but the text "
+        "ended, 1.50 ms wasted."
+    )
     turn(page, "across")
     assert told(page, "round").startswith("Round 5: ")
 

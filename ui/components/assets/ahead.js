@@ -13,8 +13,8 @@ const KEY = [["hit", `${MARKS.hit} a hit`], ["miss", `${MARKS.miss} a miss`], ["
 const MEANS = "Outlined bars draft for the next round, beside the LLM pass. What that round made of them, a mark for each drafter:";
 const WHAT = "A hit: the LLM wrote one of the continuations that a drafter had prepared for, and its draft was used at "
   + "once. A miss: the LLM wrote something else, and the work ahead was for nothing. Not used: no round asked for the draft.";
-const BRACKETS = " In brackets: how many continuations a drafter had prepared for, and how likely it held it that the LLM "
-  + "writes one of them.";
+const BRACKETS = " In brackets: how many continuations were prepared for, and how likely the SSM that looked ahead held "
+  + "it that the LLM writes one of them.";
 const ALONE = "No other request ran beside this one: while the LLM verified it, there was none to draft for.";
 const NEVER = "Nothing is drafted ahead: the SSMs choose every token of log_pool's tree together, which is not begun "
   + "behind a guess.";
@@ -59,7 +59,7 @@ const guesses = (value) => value.ahead?.guessed ?? (["ahead", "auto"].includes(v
 function wordsOf(value) {
   return {
     sums: sums(value), verdict: verdict(value), trials: trials(value), round: ofRound(value),
-    what: guesses(value) ? WHAT + (guessed(value) ? BRACKETS : "") : "", predicted: compared(value),
+    what: guesses(value) ? WHAT + (prepared(value) ? BRACKETS : "") : "", predicted: compared(value),
   };
 }
 
@@ -125,22 +125,35 @@ function trials(value) {
 
 function ofRound(value) {
   const who = byKey(value);
+  const common = inCommon(value);
   const own = entries(value.round).map(([, entry]) => {
     const name = who.get(entry.d)?.name ?? "somebody";
     if (entry.hit && !entry.outcomes) return `${name} ${hidden(entry)}`;
     const outcome = entry.hit ? `hit, ${ms(entry.saved)} saved` : MISSED[entry.why] ?? MISSED.wrong;
     const spent = entry.wasted > 0 ? `, ${ms(entry.wasted)} wasted` : "";
-    const prepared = entry.outcomes
-      ? `${many(entry.outcomes, "guess")}, together ${percent(entry.p)}`
-      : "no guess was made in time";
-    return `${name} ${outcome}${spent} (${prepared})`;
+    return `${name} ${outcome}${spent}${common && entry.outcomes ? "" : bracketed(entry)}`;
   });
   const begun = guessed(value) ? `, from drafts begun during round ${value.sel}` : "";
-  return own.length ? prose(`${roundName(value.sel)}${begun}: ${own.join("; ")}.`) : "";
+  return own.length ? prose(`${roundName(value.sel)}${begun}${common}: ${own.join("; ")}.`) : "";
 }
 
-// Whether the selected round's drafts were made for outcomes that were guessed.
-const guessed = (value) => Object.values(value.round ?? {}).some((entry) => entry.outcomes || !entry.hit);
+function bracketed({ outcomes, p }) {
+  return outcomes ? ` (${many(outcomes, "guess")}, together ${percent(p)})` : " (no guess was made in time)";
+}
+
+// One SSM guesses for all: what all of them were given is said once.
+function inCommon(value) {
+  const all = Object.values(value.round ?? {});
+  const given = new Set(all.filter((entry) => entry.outcomes).map(bracketed));
+  const alike = given.size === 1 && new Set(all.map((entry) => entry.why === "ended")).size === 1;
+  return alike ? [...given][0] : "";
+}
+
+// Whether the selected round's drafts were made for outcomes that were guessed, in the round before.
+const guessed = (value) => (
+  Object.values(value.round ?? {}).some((entry) => (entry.outcomes || !entry.hit) && entry.why !== "ended")
+);
+const prepared = (value) => Object.values(value.round ?? {}).some((entry) => entry.outcomes);
 
 const hidden = ({ saved }) => (saved >= 0.005 ? `${ms(saved)} hidden` : "drafted early, though not during a pass: nothing hidden");
 
