@@ -113,18 +113,26 @@ def timeline_value(frame: Frame) -> Value:
 
 
 def _trials(view: View) -> Value:
-    """What `auto` found whenever it had tried the other way, by round."""
-    found = ((line.number, trial_of(note)) for line in view.rounds for note in line.notes)
-    return {
-        str(number): {
-            "kind": trial.kind,
-            "ms": trial.ms,
-            "without": trial.without_ms,
-            "on": trial.on,
-        }
-        for number, trial in found
-        if trial
-    }
+    """What `auto` found whenever it had tried the other way, by round.
+
+    Until then, in this run: `asked`, the rounds for which guesses were made; `used`, drafts that
+    were used of them. A trial may have begun in an earlier run.
+    """
+    found, asked, used = Value(), 0, 0
+    for line in view.rounds:
+        guesses = [entry for entry in line.ahead if not entry.known]
+        asked += bool(guesses)
+        used += sum(entry.hit for entry in guesses)
+        for trial in filter(None, map(trial_of, line.notes)):
+            found[str(line.number)] = {
+                "kind": trial.kind,
+                "ms": trial.ms,
+                "without": trial.without_ms,
+                "on": trial.on,
+                "asked": asked,
+                "used": used,
+            }
+    return found
 
 
 def _lanes(view: View) -> tuple[str, ...]:

@@ -175,9 +175,17 @@ def test_what_auto_found_is_told_in_order_and_as_what_the_run_goes_on_with() -> 
         f"Round 8: {words}: 7.0 ms a round with it, 10.2 without; the run goes on with it.",
     ]
     assert picture_values(frame)["timeline"]["trials"] == {
-        "3": {"kind": "ahead", "ms": 21.6, "without": 10.6, "on": False},
-        "7": {"kind": "ahead", "ms": 7.0, "without": 10.2, "on": True},
+        "3": {"kind": "ahead", "ms": 21.6, "without": 10.6, "on": False} | guessed(events, 3),
+        "7": {"kind": "ahead", "ms": 7.0, "without": 10.2, "on": True} | guessed(events, 7),
     }
+
+
+def guessed(events: list[Event], until: int) -> dict[str, int]:
+    """Rounds for which guesses were made, and the drafts used of them."""
+    told = [event.ahead for event in of_rounds(events) if event.round <= until]
+    made = [[entry for entry in entries if not entry.known] for entries in told]
+    used = sum(entry.hit for entries in made for entry in entries)
+    return {"asked": sum(bool(entries) for entries in made), "used": used}
 
 
 @pytest.mark.parametrize("combine", ["union", "vote", "vote_tree", "log_pool"])

@@ -141,6 +141,23 @@ def test_auto_s_last_trial_is_the_verdict_and_sums_are_no_verdict(show: Show) ->
     assert page.locator("#picture-timeline .ss-ahead-verdict").is_hidden()
 
 
+def test_a_trial_won_with_nothing_used_is_told_as_chance(show: Show) -> None:
+    page = show("chance")
+    assert told(page, "sums").startswith("Drafted ahead: 0 hits (✓) and 17 misses (✗)")
+    won = (
+        "auto's last trial, after round 14: its rounds with drafting ahead were faster, "
+        "104.8 ms against 121.8 ms, "
+    )
+    assert told(page, "verdict") == won + "by chance: nothing drafted ahead had been used."
+    turn(page, "chance-elsewhere")
+    assert told(page, "verdict") == won + "though nothing drafted ahead had been used in this run."
+    turn(page, "alike")
+    assert told(page, "verdict") == (
+        "auto's last trial, after round 14: neither way is clearly faster, "
+        "10.3 ms a round with drafting ahead, 10.2 ms without."
+    )
+
+
 VIEWPORT = """() => { const v = document.querySelector("#picture-tree .ss-viewport");
   const box = (node) => node.getBoundingClientRect();
   const own = v.querySelector(".ss-n-bonus");

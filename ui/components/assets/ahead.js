@@ -108,11 +108,22 @@ function verdict(value) {
   return `More drafting time was ${came}${far} (${ms(more)} against ${ms(less)}). Which way is faster it does not tell: ${how}.`;
 }
 
-function ofTrial([round, { kind, ms: own, without, on }]) {
+function ofTrial([round, trial]) {
+  const { kind, ms: own, without, on } = trial;
   const what = kind === "across" ? "drafting across requests" : "drafting ahead";
-  const faster = on ? `with ${what}` : `without ${what}`;
-  const times = on ? [own, without] : [without, own];
-  return `auto's last trial, after round ${Number(round) + 1}: rounds are faster ${faster}, ${ms(times[0])} against ${ms(times[1])}.`;
+  const found = `auto's last trial, after round ${Number(round) + 1}`;
+  const [kept, other] = on ? [own, without] : [without, own];
+  if (kept >= other) return `${found}: neither way is clearly faster, ${ms(own)} a round with ${what}, ${ms(without)} without.`;
+  const times = `${ms(kept)} against ${ms(other)}`;
+  if (unearned(trial)) return `${found}: its rounds with ${what} were faster, ${times}, ${unearned(trial)}.`;
+  return `${found}: rounds are faster ${on ? "with" : "without"} ${what}, ${times}.`;
+}
+
+// Why rounds with drafting ahead are not faster by it: nothing of it was used. Six rounds are a trial.
+function unearned({ kind, on, asked, used }) {
+  if (kind !== "ahead" || !on || used !== 0) return "";
+  return asked < 6 ? "though nothing drafted ahead had been used in this run"
+    : "by chance: nothing drafted ahead had been used";
 }
 
 // What auto found, in the order of the rounds.
@@ -120,7 +131,7 @@ function trials(value) {
   const told = entries(value.trials).map(([round, { ms: own, without, on }]) => (
     `round ${Number(round) + 1}, ${ms(own)} a round with it and ${ms(without)} without: on ${on ? "with" : "without"} it`
   ));
-  return told.length ? `auto tries the other way for a few rounds and keeps the faster. Found after ${told.join("; ")}.` : "";
+  return told.length ? `auto tries the other way for a few rounds and keeps it if it is clearly faster. Found after ${told.join("; ")}.` : "";
 }
 
 function ofRound(value) {
