@@ -108,6 +108,7 @@ def timeline_value(frame: Frame) -> Value:
         },
         "round": _round(frame),
         "share": _share(view),
+        "total": round(view.stats.total_ms, 3),
         "sel": frame.selected,
     }
 

@@ -141,6 +141,26 @@ def test_auto_s_last_trial_is_the_verdict_and_sums_are_no_verdict(show: Show) ->
     assert page.locator("#picture-timeline .ss-ahead-verdict").is_hidden()
 
 
+def test_work_done_at_once_is_not_called_the_run_s_time(show: Show) -> None:
+    def facts() -> tuple[str, float, float]:
+        value = scenes()[scene]()["timeline"]
+        said = page.locator("#picture-timeline .ss-words").inner_text()
+        return said, value["total"], sum(value["share"].values())
+
+    page, scene = show("verify"), "verify"
+    said, total, stages = facts()
+    assert stages == pytest.approx(total, rel=1e-3) and said.startswith(f"{total:.1f} ms measured")
+    assert "most of it" in said and "at once" not in said
+    scene = "ahead"
+    turn(page, scene)
+    said, total, stages = facts()
+    assert stages > 1.05 * total
+    assert said.startswith(
+        f"{total:.1f} ms measured; drafters and LLM worked at once, so that the stages add up to "
+        f"{stages:.1f} ms, and shares are of that sum; most of it "
+    )
+
+
 def test_a_trial_won_with_nothing_used_is_told_as_chance(show: Show) -> None:
     page = show("chance")
     assert told(page, "sums").startswith("Drafted ahead: 0 hits (✓) and 17 misses (✗)")
