@@ -92,7 +92,7 @@ const summed = (value) => Object.values(value.share ?? {}).reduce((sum, part) =>
 // Of those who work at once each has its time: the stages add up to more than the run took.
 function timed({ total }, sum) {
   if (!(total > 0) || sum < 1.005 * total) return `${ms(sum)} measured`;
-  return `${ms(total)} measured; drafters and LLM worked at once, so that the stages add up to ${ms(sum)}, and shares are of that sum`;
+  return `${ms(total)}; shares are of the stages' ${ms(sum)}, since drafters and LLM worked at once`;
 }
 
 function figure(value, look, view) {
