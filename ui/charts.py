@@ -19,6 +19,8 @@ __all__ = ["drafters_value", "lengths_value", "timeline_value"]
 Value = dict[str, Any]
 
 UNASKED = ("unused", "ended")
+HIDDEN_MS = 0.005
+"""Less is shown as 0.00 ms."""
 LIVE_ROUNDS = 100
 LIVE_BARS = 40
 MOST_BEFORE = 600
@@ -106,23 +108,32 @@ def timeline_value(frame: Frame) -> Value:
         },
         "round": _round(frame),
         "share": _share(view),
+        "total": round(view.stats.total_ms, 3),
         "sel": frame.selected,
     }
 
 
 def _trials(view: View) -> Value:
-    """What `auto` found whenever it had tried the other way, by round."""
-    found = ((line.number, trial_of(note)) for line in view.rounds for note in line.notes)
-    return {
-        str(number): {
-            "kind": trial.kind,
-            "ms": trial.ms,
-            "without": trial.without_ms,
-            "on": trial.on,
-        }
-        for number, trial in found
-        if trial
-    }
+    """What `auto` found whenever it had tried the other way, by round.
+
+    Until then, in this run: `asked`, the rounds for which guesses were made; `used`, drafts that
+    were used of them. A trial may have begun in an earlier run.
+    """
+    found, asked, used = Value(), 0, 0
+    for line in view.rounds:
+        guesses = [entry for entry in line.ahead if not entry.known]
+        asked += bool(guesses)
+        used += sum(entry.hit for entry in guesses)
+        for trial in filter(None, map(trial_of, line.notes)):
+            found[str(line.number)] = {
+                "kind": trial.kind,
+                "ms": trial.ms,
+                "without": trial.without_ms,
+                "on": trial.on,
+                "asked": asked,
+                "used": used,
+            }
+    return found
 
 
 def _lanes(view: View) -> tuple[str, ...]:
@@ -166,7 +177,7 @@ def _ahead(lines: tuple[RoundView, ...]) -> Value:
     """Sums over these rounds; empty where nothing was drafted ahead.
 
     `guessed`: for outcomes that were guessed, not for another request's known text. `unused`:
-    misses of which no round asked for the draft.
+    misses of which no round asked for the draft. `beside`: hits that a pass of the LLM hid some of.
     """
     entries = [entry for line in lines for entry in line.ahead]
     if not entries:
@@ -177,6 +188,7 @@ def _ahead(lines: tuple[RoundView, ...]) -> Value:
         "unused": sum(entry.reason in UNASKED for entry in entries),
         "saved": round(sum(entry.saved_ms for entry in entries), 3),
         "wasted": round(sum(entry.wasted_ms for entry in entries), 3),
+        "beside": sum(entry.hit and entry.saved_ms >= HIDDEN_MS for entry in entries),
         "guessed": not all(entry.known for entry in entries),
     }
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ui.frame import Baseline, Frame
 from ui.proof import Answer
 from ui.slower import slower_because
-from ui.switching import ALONE, in_words, is_alone
+from ui.switching import ALONE, in_words, is_alone, is_fault
 from ui.view import STAGES
 
 __all__ = ["Line", "ordinal", "run_lines", "standing"]
@@ -82,9 +82,10 @@ def _telling(frame: Frame) -> list[Line]:
 
 
 def _notes(frame: Frame) -> list[Line]:
-    """What the engine noted on the way, as far as the visitor has come: the latest, in order."""
+    """What the engine noted on the way, as far as the visitor has come: the latest, in order. What
+    went wrong is a warning, what `auto` found when it tried the other way is none."""
     noted = [
-        Line("warn", f"Round {line.number + 1}: {in_words(note)}.")
+        Line("warn" if is_fault(note) else "info", f"Round {line.number + 1}: {in_words(note)}.")
         for line in frame.view.rounds
         for note in line.notes
         if not is_alone(note)

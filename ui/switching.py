@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-__all__ = ["ALONE", "Trial", "in_words", "is_alone", "trial_of"]
+__all__ = ["ALONE", "Trial", "in_words", "is_alone", "is_fault", "trial_of"]
 
 NOTE = re.compile(
     r"drafting (?P<kind>\w+) takes (?P<ms>[\d.]+) ms a round, (?P<without>[\d.]+) without: "
@@ -45,6 +45,11 @@ def trial_of(note: str) -> Trial | None:
 def is_alone(note: str) -> bool:
     """Whether a note of `across` says that no other request is there: no fault of anybody's."""
     return note.startswith("no other request is being served")
+
+
+def is_fault(note: str) -> bool:
+    """Whether a note tells of something that went wrong, as a lost drafter or process."""
+    return not is_alone(note) and trial_of(note) is None
 
 
 def in_words(note: str) -> str:

@@ -16,7 +16,7 @@ from ui.charts import drafters_value, lengths_value, timeline_value
 from ui.explain import bars, explain
 from ui.frame import Baseline, Before, Frame
 from ui.probabilities import meant
-from ui.switching import is_alone
+from ui.switching import is_fault
 from ui.trees import drafts_apart, dropped, tree_nodes
 from ui.view import Detail, RoundView, TokenView, View
 from ui.votes import proposals_value
@@ -135,8 +135,8 @@ def strip_value(frame: Frame) -> Value:
 
 
 def _noted(line: RoundView) -> list[str]:
-    """What happened in a round; that a run is alone is no event of it."""
-    return [note for note in line.notes if not is_alone(note)]
+    """What went wrong in a round; trials of `auto` and that a run is alone are no such thing."""
+    return [note for note in line.notes if is_fault(note)]
 
 
 def _token(token: TokenView, tail: str) -> Value:

@@ -1,12 +1,13 @@
 """What each drafter proposed, and the vote or pool over it: the picture's value and its sentence.
 
 Pure: a Frame in, plain JSON and words out. What a mass is depends on the combine rule: the weight
-of the drafters behind a token (`vote`), its weighted cumulative score (`vote_tree`), or the pooled
-one (`log_pool`); `union` weighs nobody (ALGORITHMS 3).
+of the drafters behind a token (`vote`), its weighted cumulative score (`vote_tree`), or the mean of
+its scores after the token before it (`log_pool`); `union` weighs nobody (ALGORITHMS 3).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -35,6 +36,7 @@ def proposals_value(frame: Frame) -> Value:
     drafts = detail.drafted.drafts if detail and detail.drafted else ()
     tree = detail.combined if detail else None
     weighed = tree is not None and tree.rule in WEIGHTED_COMBINES
+    means = _means(tree, drafts)
     shown = view.rounds if frame.whole else view.rounds[-LIVE_ROUNDS:]
     completed = detail.completed if detail else None
     return {
@@ -42,7 +44,9 @@ def proposals_value(frame: Frame) -> Value:
         "round": frame.selected,
         "drafters": drafters_value(view),
         "rule": _rule(view),
-        "rows": {index.get(draft.drafter, "-1"): _row(draft, detail) for draft in drafts if detail},
+        "rows": {
+            index.get(draft.drafter, "-1"): _row(draft, detail, means) for draft in drafts if detail
+        },
         "weights": _by_index(tree.weights if tree and weighed else {}, index),
         "after": _by_index(completed.weights if completed and weighed else {}, index),
         "winner": index.get(tree.winner, "") if tree else "",
@@ -74,9 +78,11 @@ def _by_index(weights: Mapping[str, float], index: Mapping[str, str]) -> Value:
     return {index[name]: round(weight, 4) for name, weight in weights.items() if name in index}
 
 
-def _row(draft: DraftRecord, detail: Detail) -> Value:
+def _row(draft: DraftRecord, detail: Detail, means: Mapping[tuple[int, ...], float]) -> Value:
     nodes, tree, verdict = places(detail, draft.drafter), detail.combined, detail.verified
     masses = _masses(tree, draft.drafter, nodes) if tree else {}
+    if means and masses:
+        masses = {j: means[path] for j, path in enumerate(_paths(draft))}
     return {
         str(j): {
             "t": draft.texts[j],
@@ -89,7 +95,7 @@ def _row(draft: DraftRecord, detail: Detail) -> Value:
             "accepted": verdict is not None and j in nodes and _accepted(verdict, nodes[j]),
             "in_tree": j in nodes or tree is None,
             "node": nodes.get(j, -1),
-            "mass": _shown_mass(masses, draft, j, tree),
+            "mass": round(masses[j], 4) if j in masses else None,
         }
         for j in range(len(draft.token_ids))
     }
@@ -108,16 +114,23 @@ def _masses(tree: Combined, drafter: str, nodes: Mapping[int, int]) -> dict[int,
     return kept | {j: mass for (name, j), mass in pairs if name == drafter}
 
 
-def _shown_mass(
-    masses: Mapping[int, float], draft: DraftRecord, j: int, tree: Combined | None
-) -> float | None:
-    """The mass of token j; of a pool, whose masses are products along the path, the last factor:
-    what stands beside an SSM's own score."""
-    if j not in masses:
-        return None
-    above = masses.get(draft.parents[j], 1.0)
-    pooled = tree is not None and tree.rule == "log_pool"
-    return round(masses[j] / above if pooled and above > 0 else masses[j], 4)
+def _means(tree: Combined | None, drafts: tuple[DraftRecord, ...]) -> dict[tuple[int, ...], float]:
+    """Of a pool: tokens from the root -> the geometric mean, by weight, of the scores of the last
+    one; a mass is the product of these along the path. Empty for other rules."""
+    if tree is None or tree.rule != "log_pool":
+        return {}
+    logs: dict[tuple[int, ...], dict[str, float]] = {}
+    for draft in drafts:
+        for path, score in zip(_paths(draft), draft.scores, strict=True):
+            logs.setdefault(path, {})[draft.drafter] = math.log(score) if score > 0 else -math.inf
+    return {path: _mean(own, tree.weights) for path, own in logs.items()}
+
+
+def _mean(logs: Mapping[str, float], weights: Mapping[str, float]) -> float:
+    """0 x -inf is no vote against a token: who has no weight is not asked."""
+    own = {name: weights[name] for name in logs if weights.get(name, 0.0) > 0}
+    total = sum(own.values())
+    return math.exp(sum(own[name] * logs[name] for name in own) / total) if total else 0.0
 
 
 def _kept(tree: Combined | None, drafts: tuple[DraftRecord, ...]) -> Value:

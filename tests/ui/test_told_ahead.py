@@ -45,6 +45,19 @@ def test_sums_of_drafting_ahead_are_those_of_the_events(pipeline: str) -> None:
     assert value["pipeline"] == pipeline
 
 
+def test_a_draft_that_no_pass_hid_is_not_counted_as_run_beside_one() -> None:
+    events = [
+        replace(e, ahead=tuple(replace(one, saved_ms=0.004) for one in e.ahead))
+        if isinstance(e, RoundCompleted) and e.round % 4
+        else e
+        for e in pipelined("across")
+    ]
+    sums = shown(events, 3)["timeline"]["ahead"]
+    told = [one for event in of_rounds(events) for one in event.ahead]
+    assert sums["beside"] == sum(one.saved_ms > 0.004 for one in told)
+    assert 0 < sums["beside"] < sums["hits"] == len(told)
+
+
 @pytest.mark.parametrize("pipeline", ["ahead", "auto"])
 def test_all_work_made_ahead_is_saved_or_wasted(pipeline: str) -> None:
     """In SYNTHETIC runs none of it outlasts the pass, so that nothing had to be waited for."""
@@ -115,6 +128,16 @@ def test_a_draft_made_beside_another_request_is_a_hit_in_its_own_round() -> None
             assert bars[str(event.round)][str(k)]["a"] == ("hit" if drafted else "")
 
 
+def test_the_run_s_time_stands_beside_the_stages_that_add_up_to_more() -> None:
+    for pipeline in ("off", "ahead"):
+        events = pipelined(pipeline)
+        last = events[-1]
+        assert isinstance(last, RunCompleted)
+        value = shown(events, 3)["timeline"]
+        assert value["total"] == pytest.approx(last.stats.total_ms, abs=1e-3)
+        assert (sum(value["share"].values()) > 1.005 * value["total"]) == (pipeline == "ahead")
+
+
 def test_notes_are_told_with_their_round_as_far_as_one_has_come() -> None:
     events = synthetic_run(9, seed=5, mechanisms=MINIONS)
     end = next(i for i, e in enumerate(events) if isinstance(e, RoundCompleted) and e.round == 5)
@@ -124,6 +147,7 @@ def test_notes_are_told_with_their_round_as_far_as_one_has_come() -> None:
         frame = Frame(view=view, known=count, run_id="x", at_end=True)
         assert (words in [line.text for line in run_lines(frame)]) == told
         assert bool(picture_values(frame)["strip"]["notes"]) == told
+        assert ("warn" in [line.kind for line in run_lines(frame) if line.text == words]) == told
 
 
 def test_many_notes_do_not_flood_the_notice() -> None:
@@ -155,16 +179,43 @@ def test_what_auto_found_is_told_in_order_and_as_what_the_run_goes_on_with() -> 
         for event in synthetic_run(9, mechanisms=Mechanisms(pipeline="auto"))
     ]
     frame = Frame(view=reduce_all(events), known=len(events), run_id="x", at_end=True)
-    told = [line.text for line in run_lines(frame) if "trial" in line.text]
+    lines = [line for line in run_lines(frame) if "trial" in line.text]
+    assert {line.kind for line in lines} == {"info"}, "nothing went wrong"
+    marked = picture_values(frame)["strip"]["notes"].keys()
+    assert not marked & {"3", "7"}, "and neither round carries a mark"
+    told = [line.text for line in lines]
     words = "a trial of drafting ahead ends"
     assert told == [
         f"Round 4: {words}: 21.6 ms a round with it, 10.6 without; the run goes on without it.",
         f"Round 8: {words}: 7.0 ms a round with it, 10.2 without; the run goes on with it.",
     ]
     assert picture_values(frame)["timeline"]["trials"] == {
-        "3": {"kind": "ahead", "ms": 21.6, "without": 10.6, "on": False},
-        "7": {"kind": "ahead", "ms": 7.0, "without": 10.2, "on": True},
+        "3": {"kind": "ahead", "ms": 21.6, "without": 10.6, "on": False} | guessed(events, 3),
+        "7": {"kind": "ahead", "ms": 7.0, "without": 10.2, "on": True} | guessed(events, 7),
     }
+
+
+def test_a_process_that_is_gone_is_a_warning_beside_a_trial() -> None:
+    gone = "drafting goes on in a thread: the process for it is gone (SYNTHETIC)"
+    notes = ("drafting ahead takes 7.0 ms a round, 10.2 without: on", gone)
+    events = [
+        replace(event, notes=notes)
+        if isinstance(event, RoundCompleted) and not event.round
+        else event
+        for event in synthetic_run(3, mechanisms=Mechanisms(pipeline="auto"))
+    ]
+    frame = Frame(view=reduce_all(events), known=len(events), run_id="x", at_end=True)
+    kinds = [line.kind for line in run_lines(frame) if line.text.startswith("Round 1: ")]
+    assert kinds == ["info", "warn"]
+    assert picture_values(frame)["strip"]["notes"] == {"0": gone}
+
+
+def guessed(events: list[Event], until: int) -> dict[str, int]:
+    """Rounds for which guesses were made, and the drafts used of them."""
+    told = [event.ahead for event in of_rounds(events) if event.round <= until]
+    made = [[entry for entry in entries if not entry.known] for entries in told]
+    used = sum(entry.hit for entries in made for entry in entries)
+    return {"asked": sum(bool(entries) for entries in made), "used": used}
 
 
 @pytest.mark.parametrize("combine", ["union", "vote", "vote_tree", "log_pool"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 
@@ -13,7 +14,7 @@ from tests.ui.shown import seen, shown
 from ui.frame import Frame
 from ui.values import picture_values
 from ui.view import reduce_all
-from ui.votes import vote_sentence
+from ui.votes import proposals_value, vote_sentence
 
 RULES = ("vote", "vote_tree", "log_pool")
 
@@ -47,6 +48,26 @@ def test_every_drafted_token_has_the_mass_that_its_events_say(combine: str) -> N
                 if combine == "log_pool" and above:
                     mass /= tree.masses[above["node"]]
                 assert token["mass"] == pytest.approx(mass, abs=6e-5)
+
+
+def test_a_pool_s_number_is_the_weighted_geometric_mean_of_the_scores_beside_it() -> None:
+    """Also where one of the weighed drafters drafted nothing: the mean is of those that did."""
+    events = run("log_pool")
+    view, detail = seen(events, 5)
+    assert detail.combined and detail.drafted and len(detail.drafted.drafts) == 3
+    weights = dict(zip(DRAFTERS, (0.5, 2.0, 0.5), strict=True))
+    for drafts in (detail.drafted.drafts, detail.drafted.drafts[:2]):
+        now = replace(
+            detail,
+            drafted=replace(detail.drafted, drafts=drafts),
+            combined=replace(detail.combined, weights=weights),
+        )
+        rows = proposals_value(Frame(view=view, detail=now))["rows"]
+        own = [weights[draft.drafter] for draft in drafts]
+        for j, token in rows["0"].items():
+            held = [row[j]["score"] for row in rows.values()]
+            logs = [w * math.log(score) for w, score in zip(own, held, strict=True)]
+            assert token["mass"] == pytest.approx(math.exp(sum(logs) / sum(own)), abs=2e-3)
 
 
 def test_nobody_is_weighed_in_a_union() -> None:

@@ -18,6 +18,19 @@ import gradio as gr
 from core.events import Event
 from tests.synthetic import MINIONS, Mechanisms, synthetic_run
 from tests.ui.components.samples import deep_tree, frames, hostile_values, large_tree, values_at
+from tests.ui.components.variants import (
+    alike,
+    budgeted,
+    chance,
+    early,
+    never,
+    only_line_feeds,
+    over,
+    peaks,
+    split,
+    tried,
+    unlike,
+)
 from ui.components import (
     Figures,
     Inspector,
@@ -67,7 +80,12 @@ def scenes() -> dict[str, Callable[[], dict[str, Any]]]:
         "deeper-verify": lambda: {**values_at(run), "tree": {**deep_tree(16), "stage": "verify"}},
         "split": lambda: split(values_at(pipelined("ahead"), 4)),
         "tried": lambda: tried(values_at(pipelined("ahead"), 4)),
+        "chance": lambda: chance(values_at(pipelined("ahead"), 4), 7),
+        "chance-elsewhere": lambda: chance(values_at(pipelined("ahead"), 4), 2),
+        "alike": lambda: alike(values_at(pipelined("ahead"), 4)),
         "early": lambda: early(values_at(pipelined("across"), 4)),
+        "unlike": lambda: unlike(values_at(pipelined("ahead"), 4)),
+        "over": lambda: over(values_at(pipelined("ahead"), 4)),
         "never": lambda: never(values_at(minions_run("log_pool"), 11)),
         "budget": lambda: budgeted(values_at(run, 4, node=0)),
         "plain": lambda: values_at(synthetic_run(rounds=5, seed=1, drafters=()), 2),
@@ -87,71 +105,6 @@ def pipelined(pipeline: str) -> list[Event]:
     """A SYNTHETIC run of trees, drafted while the LLM verifies."""
     uses = Mechanisms("union", "goodput" if pipeline == "ahead" else "fixed", pipeline)
     return synthetic_run(20, seed=5, mechanisms=uses)
-
-
-def tried(values: dict[str, Any]) -> dict[str, Any]:
-    """`auto`, which tried twice and stopped; its misses cost more than its hits saved."""
-    found = {"3": {"kind": "ahead", "ms": 7.0, "without": 10.2, "on": True}}
-    lost = {**found, "12": {"kind": "ahead", "ms": 21.6, "without": 10.6, "on": False}}
-    sums = {**values["timeline"]["ahead"], "saved": 41.0, "wasted": 112.4}
-    told = {"pipeline": "auto", "trials": lost, "ahead": sums}
-    return {**values, "timeline": {**values["timeline"], **told}}
-
-
-def peaks(values: dict[str, Any]) -> dict[str, Any]:
-    """Sixty rounds of which a quarter took far longer than the rest, many of them neighbours."""
-    long = {0, 1, 2, 3, 4, 5, 25, 46, 47, 50, 51, 52, 53, 55, 56}
-    rounds = {
-        str(n): {"ms": 100.0 + 7 * n if n in long else 5.0 + n % 3, "p": 6.0} for n in range(60)
-    }
-    return {**values, "timeline": {**values["timeline"], "rounds": rounds}}
-
-
-def split(values: dict[str, Any]) -> dict[str, Any]:
-    """Work ahead in two bars, as where a drafter prepares for several continuations."""
-    bars: dict[str, Any] = {}
-    for number, own in values["timeline"]["bars"].items():
-        parts: list[dict[str, Any]] = []
-        for bar in own.values():
-            middle = bar["start"] + 0.4 * (bar["end"] - bar["start"])
-            ahead = bar["name"] == "ahead"
-            parts += [{**bar, "end": middle}, {**bar, "start": middle}] if ahead else [bar]
-        bars[number] = {str(k): part for k, part in enumerate(parts)}
-    return {**values, "timeline": {**values["timeline"], "bars": bars}}
-
-
-def early(values: dict[str, Any]) -> dict[str, Any]:
-    """Drafts that were early, one of them between two passes of the LLM."""
-    entry = {"outcomes": 0, "p": 1.0, "hit": True, "wasted": 0.0, "why": ""}
-    told = {"0": {**entry, "d": "0", "saved": 0.0}, "1": {**entry, "d": "1", "saved": 1.25}}
-    return {**values, "timeline": {**values["timeline"], "round": told}}
-
-
-def never(values: dict[str, Any]) -> dict[str, Any]:
-    """`ahead`, where nothing can be drafted ahead."""
-    told = {"pipeline": "ahead", "ahead": {}, "hits": {}, "round": {}}
-    return {**values, "timeline": {**values["timeline"], **told}}
-
-
-def budgeted(values: dict[str, Any]) -> dict[str, Any]:
-    """A `fixed` length of 8 that a budget of 2 nodes for three drafters never lets them reach."""
-    lengths, proposals = values["lengths"], values["proposals"]
-    rounds = {key: {**told, "d": 1, "m": 1, "s": 8} for key, told in lengths["rounds"].items()}
-    told = {
-        "rounds": rounds,
-        "reason": "drafts are at most 1 deep (max_tree_nodes is 2, for 3 drafters)",
-        "budget": "max_tree_nodes=auto came to 2 nodes. SYNTHETIC",
-    }
-    rows = {key: row for key, row in proposals["rows"].items() if key != "2"}
-    left = {"rows": rows, "nodeless": {"2": "no node for it: max_tree_nodes is 2"}}
-    return {**values, "lengths": {**lengths, **told}, "proposals": {**proposals, **left}}
-
-
-def only_line_feeds(values: dict[str, Any]) -> dict[str, Any]:
-    """A text that is nothing but line ends."""
-    for token in values["strip"]["tokens"].values():
-        token["t"] = token["tok"] = "\n"
-    return values
 
 
 def build(play_delay: float = 0.08) -> gr.Blocks:

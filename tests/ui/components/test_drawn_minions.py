@@ -81,7 +81,10 @@ def test_the_dial_and_the_pool_say_what_they_kept(show: Show) -> None:
     meant = panel.locator(".ss-mass-meant")
     assert meant.inner_text().startswith("Σ: how likely the SSMs held the path")
     turn(page, "pool")
-    assert meant.inner_text().startswith("∏: how likely the SSMs held the path")
+    assert meant.inner_text() == (
+        "∏: the geometric mean, by weight, of the SSMs' scores of this token "
+        "after the one before it."
+    )
     rows = scenes()["pool"]()["proposals"]["rows"]
     assert panel.locator(".ss-dial").is_hidden()
     assert panel.locator(".ss-chip-mass").count() == sum(len(row) for row in rows.values())

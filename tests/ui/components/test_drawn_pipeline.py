@@ -97,13 +97,28 @@ def test_hatching_means_one_thing_and_fates_differ_by_shape(show: Show) -> None:
 
 def test_a_round_says_when_its_drafts_were_begun_and_what_the_brackets_mean(show: Show) -> None:
     page = show("ahead")
-    assert told(page, "round").startswith("Round 5, from drafts begun during round 4: ssm-code ")
-    assert "(3 guesses, together 63 %)" in told(page, "round")
-    assert "In brackets: how many continuations" in told(page, "what")
+    alike = "Round 5, from drafts begun during round 4 (3 guesses, together 63 %): ssm-code "
+    assert told(page, "round").startswith(alike)
+    assert told(page, "round").count("together") == 1 < told(page, "round").count(";")
+    assert told(page, "what").endswith(
+        "In brackets: how many continuations were prepared for, and how likely the SSM that "
+        "looked ahead held it that the LLM writes one of them."
+    )
     key = page.locator("#picture-timeline .ss-ahead-key").inner_text()
     assert key.startswith("Outlined bars draft for the next round")
     other = page.locator("#picture-timeline .ss-share-word", has_text="other").first
     assert "nobody worked for this request" in other.get_attribute("title")
+    turn(page, "unlike")
+    assert told(page, "round") == (
+        "Round 5, from drafts begun during round 4: ssm-code hit, 1.25 ms saved (4 guesses, "
+        "together 28 %); ssm-dialogue hit, 1.25 ms saved (3 guesses, together 25 %); "
+        "ssm-stories miss, nothing saved, 0.50 ms wasted (no guess was made in time)."
+    )
+    turn(page, "over")
+    assert told(page, "round") == (
+        "Round 5 (4 guesses, together 28 %): ssm-code drafted for a next round, but the text "
+        "ended, 1.50 ms wasted."
+    )
     turn(page, "across")
     assert told(page, "round").startswith("Round 5: ")
 
@@ -124,6 +139,43 @@ def test_auto_s_last_trial_is_the_verdict_and_sums_are_no_verdict(show: Show) ->
     )
     turn(page, "across")
     assert page.locator("#picture-timeline .ss-ahead-verdict").is_hidden()
+
+
+def test_work_done_at_once_is_not_called_the_run_s_time(show: Show) -> None:
+    def facts() -> tuple[str, float, float]:
+        value = scenes()[scene]()["timeline"]
+        said = page.locator("#picture-timeline .ss-words").inner_text()
+        return said, value["total"], sum(value["share"].values())
+
+    page, scene = show("verify"), "verify"
+    said, total, stages = facts()
+    assert stages == pytest.approx(total, rel=1e-3) and said.startswith(f"{total:.1f} ms measured")
+    assert "most of it" in said and "at once" not in said
+    scene = "ahead"
+    turn(page, scene)
+    said, total, stages = facts()
+    assert stages > 1.05 * total
+    assert said.startswith(
+        f"{total:.1f} ms; shares are of the stages' {stages:.1f} ms, since drafters and LLM "
+        "worked at once; most of it "
+    )
+
+
+def test_a_trial_won_with_nothing_used_is_told_as_chance(show: Show) -> None:
+    page = show("chance")
+    assert told(page, "sums").startswith("Drafted ahead: 0 hits (✓) and 17 misses (✗)")
+    won = (
+        "auto's last trial, after round 14: its rounds with drafting ahead were faster, "
+        "104.8 ms against 121.8 ms, "
+    )
+    assert told(page, "verdict") == won + "by chance: nothing drafted ahead had been used."
+    turn(page, "chance-elsewhere")
+    assert told(page, "verdict") == won + "though nothing drafted ahead had been used in this run."
+    turn(page, "alike")
+    assert told(page, "verdict") == (
+        "auto's last trial, after round 14: neither way is clearly faster, "
+        "10.3 ms a round with drafting ahead, 10.2 ms without."
+    )
 
 
 VIEWPORT = """() => { const v = document.querySelector("#picture-tree .ss-viewport");
@@ -181,9 +233,11 @@ def test_the_legends_buttons_lie_on_nothing(show: Show) -> None:
 def test_drafting_across_requests_is_told_without_guesses(show: Show) -> None:
     value = scenes()["across"]()["timeline"]
     panel = show("across").locator("#picture-timeline")
-    words = panel.locator(".ss-ahead-sums").text_content()
-    assert f"{value['ahead']['hits']} drafts (✓)" in words and "another request" in words
-    assert f"{value['ahead']['saved']:.1f} ms of drafting hidden" in words
+    ahead = value["ahead"]
+    assert panel.locator(".ss-ahead-sums").text_content() == (
+        f"{ahead['hits']} drafts were ready before their round (✓); {ahead['beside']} of them ran "
+        f"beside a pass over another request, {ahead['saved']:.1f} ms hidden."
+    )
     assert (
         not panel.locator(".ss-ahead-what, .ss-ahead-key, .ss-mini-up").filter(visible=True).count()
     )
@@ -207,6 +261,10 @@ def test_an_early_draft_that_no_pass_hid_and_one_that_cannot_be_are_told_so(show
     assert told(page, "round") == (
         "Round 5: ssm-code drafted early, though not during a pass: nothing hidden; "
         "ssm-dialogue 1.25 ms hidden."
+    )
+    assert told(page, "sums") == (
+        "2 drafts were ready before their round (✓); 1 of them ran beside a pass over another "
+        "request, 1.25 ms hidden."
     )
     turn(page, "never")
     assert told(page, "sums").startswith("Nothing is drafted ahead: the SSMs choose every token")

@@ -13,8 +13,8 @@ const KEY = [["hit", `${MARKS.hit} a hit`], ["miss", `${MARKS.miss} a miss`], ["
 const MEANS = "Outlined bars draft for the next round, beside the LLM pass. What that round made of them, a mark for each drafter:";
 const WHAT = "A hit: the LLM wrote one of the continuations that a drafter had prepared for, and its draft was used at "
   + "once. A miss: the LLM wrote something else, and the work ahead was for nothing. Not used: no round asked for the draft.";
-const BRACKETS = " In brackets: how many continuations a drafter had prepared for, and how likely it held it that the LLM "
-  + "writes one of them.";
+const BRACKETS = " In brackets: how many continuations were prepared for, and how likely the SSM that looked ahead held "
+  + "it that the LLM writes one of them.";
 const ALONE = "No other request ran beside this one: while the LLM verified it, there was none to draft for.";
 const NEVER = "Nothing is drafted ahead: the SSMs choose every token of log_pool's tree together, which is not begun "
   + "behind a guess.";
@@ -59,7 +59,7 @@ const guesses = (value) => value.ahead?.guessed ?? (["ahead", "auto"].includes(v
 function wordsOf(value) {
   return {
     sums: sums(value), verdict: verdict(value), trials: trials(value), round: ofRound(value),
-    what: guesses(value) ? WHAT + (guessed(value) ? BRACKETS : "") : "", predicted: compared(value),
+    what: guesses(value) ? WHAT + (prepared(value) ? BRACKETS : "") : "", predicted: compared(value),
   };
 }
 
@@ -71,15 +71,20 @@ function tell(node, words) {
 function sums(value) {
   const { hits, misses, unused = 0, saved, wasted } = value.ahead ?? {};
   if (hits === undefined) return nothing(value);
-  if (!guesses(value)) {
-    const drafted = `Drafted while the LLM verified another request: ${plural(hits, "draft")} (${MARKS.hit})`;
-    return `${drafted}, ${ms(saved)} of drafting hidden behind its pass.`;
-  }
+  if (!guesses(value)) return early(value.ahead);
   const counted = [`${plural(hits, "hit")} (${MARKS.hit})`, `${many(misses - unused, "miss")} (${MARKS.miss})`];
   if (unused) counted.push(`${unused} not used`);
   return `Drafted ahead: ${counted.slice(0, -1).join(", ")} and ${last(counted)}, counted by drafter and round; `
     + `${ms(saved)} saved, ${ms(wasted)} wasted of the drafters' time. `
     + `Overlap: for ${percent(value.overlap)} of the LLM's time a drafter worked too.`;
+}
+
+// A draft may be early and yet fall between two passes of the LLM.
+function early({ hits, beside = 0, saved }) {
+  const ready = `${plural(hits, "draft")} ${hits === 1 ? "was ready before its" : "were ready before their"} round (${MARKS.hit})`;
+  if (!beside) return `${ready}; none of the drafting ran beside a pass over another request: nothing hidden.`;
+  const which = hits === 1 ? "it" : `${beside} of them`;
+  return `${ready}; ${which} ran beside a pass over another request, ${ms(saved)} hidden.`;
 }
 
 function nothing(value) {
@@ -103,11 +108,22 @@ function verdict(value) {
   return `More drafting time was ${came}${far} (${ms(more)} against ${ms(less)}). Which way is faster it does not tell: ${how}.`;
 }
 
-function ofTrial([round, { kind, ms: own, without, on }]) {
+function ofTrial([round, trial]) {
+  const { kind, ms: own, without, on } = trial;
   const what = kind === "across" ? "drafting across requests" : "drafting ahead";
-  const faster = on ? `with ${what}` : `without ${what}`;
-  const times = on ? [own, without] : [without, own];
-  return `auto's last trial, after round ${Number(round) + 1}: rounds are faster ${faster}, ${ms(times[0])} against ${ms(times[1])}.`;
+  const found = `auto's last trial, after round ${Number(round) + 1}`;
+  const [kept, other] = on ? [own, without] : [without, own];
+  if (kept >= other) return `${found}: neither way is clearly faster, ${ms(own)} a round with ${what}, ${ms(without)} without.`;
+  const times = `${ms(kept)} against ${ms(other)}`;
+  if (unearned(trial)) return `${found}: its rounds with ${what} were faster, ${times}, ${unearned(trial)}.`;
+  return `${found}: rounds are faster ${on ? "with" : "without"} ${what}, ${times}.`;
+}
+
+// Why rounds with drafting ahead are not faster by it: nothing of it was used. Six rounds are a trial.
+function unearned({ kind, on, asked, used }) {
+  if (kind !== "ahead" || !on || used !== 0) return "";
+  return asked < 6 ? "though nothing drafted ahead had been used in this run"
+    : "by chance: nothing drafted ahead had been used";
 }
 
 // What auto found, in the order of the rounds.
@@ -115,29 +131,41 @@ function trials(value) {
   const told = entries(value.trials).map(([round, { ms: own, without, on }]) => (
     `round ${Number(round) + 1}, ${ms(own)} a round with it and ${ms(without)} without: on ${on ? "with" : "without"} it`
   ));
-  return told.length ? `auto tries the other way for a few rounds and keeps the faster. Found after ${told.join("; ")}.` : "";
+  return told.length ? `auto tries the other way for a few rounds and keeps it if it is clearly faster. Found after ${told.join("; ")}.` : "";
 }
 
 function ofRound(value) {
   const who = byKey(value);
+  const common = inCommon(value);
   const own = entries(value.round).map(([, entry]) => {
     const name = who.get(entry.d)?.name ?? "somebody";
     if (entry.hit && !entry.outcomes) return `${name} ${hidden(entry)}`;
     const outcome = entry.hit ? `hit, ${ms(entry.saved)} saved` : MISSED[entry.why] ?? MISSED.wrong;
     const spent = entry.wasted > 0 ? `, ${ms(entry.wasted)} wasted` : "";
-    const prepared = entry.outcomes
-      ? `${many(entry.outcomes, "guess")}, together ${percent(entry.p)}`
-      : "no guess was made in time";
-    return `${name} ${outcome}${spent} (${prepared})`;
+    return `${name} ${outcome}${spent}${common && entry.outcomes ? "" : bracketed(entry)}`;
   });
   const begun = guessed(value) ? `, from drafts begun during round ${value.sel}` : "";
-  return own.length ? prose(`${roundName(value.sel)}${begun}: ${own.join("; ")}.`) : "";
+  return own.length ? prose(`${roundName(value.sel)}${begun}${common}: ${own.join("; ")}.`) : "";
 }
 
-// Whether the selected round's drafts were made for outcomes that were guessed.
-const guessed = (value) => Object.values(value.round ?? {}).some((entry) => entry.outcomes || !entry.hit);
+function bracketed({ outcomes, p }) {
+  return outcomes ? ` (${many(outcomes, "guess")}, together ${percent(p)})` : " (no guess was made in time)";
+}
 
-// A draft may be early and yet fall between two passes of the LLM.
+// One SSM guesses for all: what all of them were given is said once.
+function inCommon(value) {
+  const all = Object.values(value.round ?? {});
+  const given = new Set(all.filter((entry) => entry.outcomes).map(bracketed));
+  const alike = given.size === 1 && new Set(all.map((entry) => entry.why === "ended")).size === 1;
+  return alike ? [...given][0] : "";
+}
+
+// Whether the selected round's drafts were made for outcomes that were guessed, in the round before.
+const guessed = (value) => (
+  Object.values(value.round ?? {}).some((entry) => (entry.outcomes || !entry.hit) && entry.why !== "ended")
+);
+const prepared = (value) => Object.values(value.round ?? {}).some((entry) => entry.outcomes);
+
 const hidden = ({ saved }) => (saved >= 0.005 ? `${ms(saved)} hidden` : "drafted early, though not during a pass: nothing hidden");
 
 const many = (count, noun) => (count === 1 ? `1 ${noun}` : `${count} ${noun}es`);

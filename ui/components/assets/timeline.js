@@ -78,13 +78,21 @@ function mark({ buttons, span }) {
 }
 
 function sentence(value) {
-  const total = Object.values(value.share ?? {}).reduce((sum, part) => sum + part, 0);
-  if (!total) return "no times yet";
+  const sum = summed(value);
+  if (!sum) return "no times yet";
   const busiest = Object.entries(value.share).sort((a, b) => b[1] - a[1])[0];
   const name = new Map(STAGES).get(busiest[0]) ?? busiest[0];
   const spans = Object.values(value.bars ?? {}).flatMap((own) => Object.values(own));
   const behind = spans.some((span) => span.name === "catch_up") ? " Hatched: a drafter catching up with the text." : "";
-  return `${ms(total)} measured; most of it ${name} (${percent(busiest[1] / total)}).${behind}`;
+  return `${timed(value, sum)}; most of it ${name} (${percent(busiest[1] / sum)}).${behind}`;
+}
+
+const summed = (value) => Object.values(value.share ?? {}).reduce((sum, part) => sum + part, 0);
+
+// Of those who work at once each has its time: the stages add up to more than the run took.
+function timed({ total }, sum) {
+  if (!(total > 0) || sum < 1.005 * total) return `${ms(sum)} measured`;
+  return `${ms(total)}; shares are of the stages' ${ms(sum)}, since drafters and LLM worked at once`;
 }
 
 function figure(value, look, view) {
@@ -171,7 +179,7 @@ function rangeOf(value, view, bars) {
 }
 
 function drawShare(value, view) {
-  const total = Object.values(value.share ?? {}).reduce((sum, part) => sum + part, 0);
+  const total = summed(value);
   const parts = STAGES.filter(([name]) => value.share?.[name] > 0).map(([name, label]) => (
     { name, label, part: value.share[name] / total, time: value.share[name] }
   ));

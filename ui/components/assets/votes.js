@@ -11,7 +11,7 @@ export const weighs = (value) => value.rule in NAMES;
 
 export const weightText = (weight) => (weight == null ? "–" : weight < 0.01 ? "<0.01" : weight.toFixed(2));
 
-// Σ: the weight, or weighted score, behind a token. ∏: a pool's score of it.
+// Σ: the weight, or weighted score, behind a token. ∏: a mean of its scores.
 export function massText(value, mass) {
   if (mass == null) return "";
   return `${value.rule === "log_pool" ? "∏" : "Σ"} ${mass < 0.005 ? "<0.01" : mass.toFixed(2)}`;
@@ -20,7 +20,7 @@ export function massText(value, mass) {
 const MASSES = {
   vote: "Σ: the weights of all SSMs that drafted this token on this path, added up.",
   vote_tree: "Σ: how likely the SSMs held the path as far as this token, a mean by their weights; the nodes of the largest Σ are kept.",
-  log_pool: "∏: how likely the SSMs held the path as far as this token, their scores multiplied by weight.",
+  log_pool: "∏: the geometric mean, by weight, of the SSMs' scores of this token after the one before it.",
 };
 
 export function createVotes(panel) {

@@ -1,0 +1,122 @@
+"""Variants of the gallery's SYNTHETIC values: what a made-up run does not come to by itself.
+
+Each takes the values of all pictures and gives them with one thing changed; knows no page.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = [
+    "alike",
+    "budgeted",
+    "chance",
+    "early",
+    "never",
+    "only_line_feeds",
+    "over",
+    "peaks",
+    "split",
+    "tried",
+    "unlike",
+]
+
+
+def tried(values: dict[str, Any]) -> dict[str, Any]:
+    """`auto`, which tried twice and stopped; its misses cost more than its hits saved."""
+    found = {"3": {"kind": "ahead", "ms": 7.0, "without": 10.2, "on": True}}
+    lost = {**found, "12": {"kind": "ahead", "ms": 21.6, "without": 10.6, "on": False}}
+    sums = {**values["timeline"]["ahead"], "saved": 41.0, "wasted": 112.4}
+    told = {"pipeline": "auto", "trials": lost, "ahead": sums}
+    return {**values, "timeline": {**values["timeline"], **told}}
+
+
+def chance(values: dict[str, Any], asked: int) -> dict[str, Any]:
+    """`auto`, whose trial was won by rounds in which nothing drafted ahead was used."""
+    found = {"kind": "ahead", "ms": 104.8, "without": 121.8, "on": True, "asked": asked, "used": 0}
+    sums = {"hits": 0, "misses": 17, "saved": 0.0, "wasted": 206.6, "guessed": True}
+    told = {"pipeline": "auto", "trials": {"13": found}, "ahead": sums}
+    return {**values, "timeline": {**values["timeline"], **told}}
+
+
+def alike(values: dict[str, Any]) -> dict[str, Any]:
+    """`auto`, which goes on as before since the other way was hardly faster."""
+    found = {"kind": "ahead", "ms": 10.3, "without": 10.2, "on": True, "asked": 9, "used": 5}
+    told = {"pipeline": "auto", "trials": {"13": found}}
+    return {**values, "timeline": {**values["timeline"], **told}}
+
+
+def peaks(values: dict[str, Any]) -> dict[str, Any]:
+    """Sixty rounds of which a quarter took far longer than the rest, many of them neighbours."""
+    long = {0, 1, 2, 3, 4, 5, 25, 46, 47, 50, 51, 52, 53, 55, 56}
+    rounds = {
+        str(n): {"ms": 100.0 + 7 * n if n in long else 5.0 + n % 3, "p": 6.0} for n in range(60)
+    }
+    return {**values, "timeline": {**values["timeline"], "rounds": rounds}}
+
+
+def split(values: dict[str, Any]) -> dict[str, Any]:
+    """Work ahead in two bars, as where a drafter prepares for several continuations."""
+    bars: dict[str, Any] = {}
+    for number, own in values["timeline"]["bars"].items():
+        parts: list[dict[str, Any]] = []
+        for bar in own.values():
+            middle = bar["start"] + 0.4 * (bar["end"] - bar["start"])
+            ahead = bar["name"] == "ahead"
+            parts += [{**bar, "end": middle}, {**bar, "start": middle}] if ahead else [bar]
+        bars[number] = {str(k): part for k, part in enumerate(parts)}
+    return {**values, "timeline": {**values["timeline"], "bars": bars}}
+
+
+def early(values: dict[str, Any]) -> dict[str, Any]:
+    """Drafts that were early, one of them between two passes of the LLM."""
+    entry = {"outcomes": 0, "p": 1.0, "hit": True, "wasted": 0.0, "why": ""}
+    told = {"0": {**entry, "d": "0", "saved": 0.0}, "1": {**entry, "d": "1", "saved": 1.25}}
+    came = {"hits": 2, "misses": 0, "beside": 1, "saved": 1.25, "wasted": 0.0, "guessed": False}
+    return {**values, "timeline": {**values["timeline"], "round": told, "ahead": came}}
+
+
+def unlike(values: dict[str, Any]) -> dict[str, Any]:
+    """Drafts made ahead by drafters that could not all prepare for the same."""
+    entry = {"hit": True, "saved": 1.25, "wasted": 0.0, "why": ""}
+    missed = {"hit": False, "saved": 0.0, "wasted": 0.5, "why": "wrong"}
+    told = {
+        "0": {**entry, "d": "0", "outcomes": 4, "p": 0.28},
+        "1": {**entry, "d": "1", "outcomes": 3, "p": 0.25},
+        "2": {**missed, "d": "2", "outcomes": 0, "p": 0.0},
+    }
+    return {**values, "timeline": {**values["timeline"], "round": told}}
+
+
+def over(values: dict[str, Any]) -> dict[str, Any]:
+    """A text that ends with a draft made ahead for more of it."""
+    entry = {"d": "0", "outcomes": 4, "p": 0.28, "hit": False, "saved": 0.0, "wasted": 1.5}
+    told = {"0": {**entry, "why": "ended"}}
+    return {**values, "timeline": {**values["timeline"], "round": told}}
+
+
+def never(values: dict[str, Any]) -> dict[str, Any]:
+    """`ahead`, where nothing can be drafted ahead."""
+    told = {"pipeline": "ahead", "ahead": {}, "hits": {}, "round": {}}
+    return {**values, "timeline": {**values["timeline"], **told}}
+
+
+def budgeted(values: dict[str, Any]) -> dict[str, Any]:
+    """A `fixed` length of 8 that a budget of 2 nodes for three drafters never lets them reach."""
+    lengths, proposals = values["lengths"], values["proposals"]
+    rounds = {key: {**told, "d": 1, "m": 1, "s": 8} for key, told in lengths["rounds"].items()}
+    told = {
+        "rounds": rounds,
+        "reason": "drafts are at most 1 deep (max_tree_nodes is 2, for 3 drafters)",
+        "budget": "max_tree_nodes=auto came to 2 nodes. SYNTHETIC",
+    }
+    rows = {key: row for key, row in proposals["rows"].items() if key != "2"}
+    left = {"rows": rows, "nodeless": {"2": "no node for it: max_tree_nodes is 2"}}
+    return {**values, "lengths": {**lengths, **told}, "proposals": {**proposals, **left}}
+
+
+def only_line_feeds(values: dict[str, Any]) -> dict[str, Any]:
+    """A text that is nothing but line ends."""
+    for token in values["strip"]["tokens"].values():
+        token["t"] = token["tok"] = "\n"
+    return values
