@@ -15,13 +15,14 @@ def union(whole: Merged, ballot: Ballot) -> Selection:
 def log_pool(whole: Merged, ballot: Ballot) -> Selection:
     """Everything; the drafters weighed in while they drafted one tree together.
 
-    A node's mass is the weighted geometric mean of its chances (ALGORITHMS 3, `log_pool`).
+    A node's mass is the weighted geometric mean of the chances that its drafters gave it
+    (ALGORITHMS 3, `log_pool`): one that failed, or proposes chains of its own, is none of them.
     """
-    total = sum(ballot.weights.values())
     masses = []
     for node in range(len(whole.tree)):
-        mass = 1.0
-        for drafter in whole.drafters(node):
-            mass *= whole.chance(node, drafter) ** (ballot.weights[drafter] / total)
+        weights = {drafter: ballot.weights[drafter] for drafter in whole.drafters(node)}
+        total, mass = sum(weights.values()), 1.0
+        for drafter, weight in weights.items():
+            mass *= whole.chance(node, drafter) ** (weight / total)
         masses.append(mass)
     return Selection(tuple(range(len(whole.tree))), tuple(masses))

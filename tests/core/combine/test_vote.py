@@ -141,8 +141,8 @@ def test_a_pools_masses_are_weighted_geometric_means() -> None:
     parts = {0: chain(1, 2, score=0.8), 1: chain(1, 2, score=0.2), 2: chain(3, score=0.5)}
     found = combine("log_pool", parts, Ballot({0: 3.0, 1: 1.0, 2: 4.0}))
     assert found.tree.token_ids == (1, 2, 3) and found.winner is None
-    one = 0.8 ** (3 / 8) * 0.2 ** (1 / 8)
-    assert found.masses == pytest.approx((one, one**2, 0.5 ** (4 / 8)))
+    one = 0.8 ** (3 / 4) * 0.2 ** (1 / 4)
+    assert found.masses == pytest.approx((one, one**2, 0.5)), "of those who hold the node"
     alone = combine("log_pool", {0: chain(1, 2, score=0.8)}, Ballot({0: 7.0}))
     assert alone.masses == pytest.approx((0.8, 0.64)), "one drafter's masses are its chances"
 
