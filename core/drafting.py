@@ -19,6 +19,7 @@ from core.drafters.pool import PoolAsk
 from core.errors import DRAFTER_FAULTS, DrafterError
 from core.models.loading import LoadedModels
 from core.turn import Live, Turn
+from core.weights import needs_likelihoods
 
 __all__ = ["Drafting", "asks_of"]
 
@@ -213,6 +214,14 @@ def asks_of(turn: Turn, beyond: int = 0) -> list[Ask]:
 
 def _hear(turn: Turn) -> None:
     """The weights hear how probable the drafters held what was committed since."""
-    live = turn.live
-    told = {drafter.name: drafter.likelihoods(live.sequence) for drafter in live.drafters}
-    live.weights.foretold({name: found for name, found in told.items() if found})
+    if not needs_likelihoods(turn.speculation):
+        return
+    live, sequence = turn.live, turn.live.sequence
+    caught_up = {index for index, draft in turn.drafts.items() if draft.passes}
+    told = {}
+    for index in sorted(live.opened):
+        name = live.drafters[index].name
+        told[name] = live.drafters[index].likelihoods(sequence)
+        whole = index in caught_up
+        live.heard.reach(name, len(told[name]), len(sequence.tokens), whole=whole)
+    live.weights.foretold(told, live.heard)

@@ -51,7 +51,7 @@ class Engine:
         self.busy = threading.Lock()
         self._llm = models.llm
         self._drafting = Drafting(models, place)
-        self._carried: dict[tuple[str, ...], Weights] = {}
+        self._carried: dict[tuple[object, ...], Weights] = {}
         self._pools = Pools()
         self._lane = Lane(models.llm.device)
         self._admitted: set[str] = set()
@@ -262,10 +262,11 @@ class Engine:
             self._llm.close_row(live.row)
 
     def _weights(self, config: SpeculationConfig) -> Weights:
-        """Even ones, or with `carry_over` those that earlier runs of these drafters left."""
+        """Even ones, or with `carry_over` those that earlier runs of these drafters left by this
+        rule."""
         if not config.carry_over:
             return make_weights(config, config.drafters)
-        key = (config.weights, *config.drafters)
+        key = (config.weights, config.eta, config.weight_bounds, *config.drafters)
         return self._carried.setdefault(key, make_weights(config, config.drafters))
 
     def _max_tree_nodes(self, config: SpeculationConfig) -> int | None:

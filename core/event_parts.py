@@ -159,9 +159,10 @@ class RunStats:
     the verified tree's depth, less what EOS, a stop string or the limit cut off.
     `num_verified_nodes`: sum of tree sizes. `acceptance_histogram[j]`: rounds that accepted j.
     `acceptance_rate_per_position[i]`: share of rounds that accepted more than i. `overlap_ratio`:
-    time the LLM and a drafter were both busy, over the LLM's busy time. `tokens_per_second`:
-    emitted tokens over the time from the end of the prefill to the end. Times are milliseconds;
-    `ttft_ms` starts when the request leaves the queue.
+    time the LLM and a drafter of the run were both busy, whether the LLM's pass was for the run or,
+    with `across`, for other requests, over the LLM's busy time for the run; at most 1.
+    `tokens_per_second`: emitted tokens over the time from the end of the prefill to the end. Times
+    are milliseconds; `ttft_ms` starts when the request leaves the queue.
     """
 
     num_new_tokens: int = 0

@@ -24,7 +24,7 @@ class StatsFold:
         self._histogram: list[int] = []
         self._new = self._accepted = self._drafted = self._nodes = self._rounds = 0
         self._draft_ms = self._verify_ms = self._prefill_ms = 0.0
-        self._llm_busy = self._both_busy = 0.0
+        self._llm_busy = self._draft_busy = self._both_busy = self._beside_others = 0.0
         self._prefill_end = 0.0
         self._ttft: float | None = None
         self._tree_depth = self._tree_nodes = 0
@@ -50,6 +50,7 @@ class StatsFold:
         self._histogram[event.num_accepted] += 1
         if self._ttft is None and event.token_ids:
             self._ttft = event.at_ms
+        self._beside_others += sum(one.saved_ms for one in event.ahead if one.known)
         self._add_spans(event.spans)
 
     def _add_spans(self, spans: tuple[Span, ...]) -> None:
@@ -64,6 +65,7 @@ class StatsFold:
         self._draft_ms += sum(end - start for start, end in drafting)
         self._verify_ms += sum(end - start for start, end in llm)
         self._llm_busy += union_ms(llm)
+        self._draft_busy += union_ms(drafting)
         self._both_busy += union_ms(llm) + union_ms(drafting) - union_ms([*llm, *drafting])
 
     def stats(self, now_ms: float) -> RunStats:
@@ -83,12 +85,25 @@ class StatsFold:
             draft_ms=self._draft_ms,
             verify_ms=self._verify_ms,
             prefill_ms=self._prefill_ms,
-            overlap_ratio=self._both_busy / self._llm_busy if self._llm_busy else 0.0,
+            overlap_ratio=self._overlap_ratio(),
             tokens_per_second=self._new / decode_s if decode_s > 0 else 0.0,
             ttft_ms=self._ttft if self._ttft is not None else 0.0,
             queue_ms=self._queue_ms,
             total_ms=now_ms,
         )
+
+    def _overlap_ratio(self) -> float:
+        """Of the LLM's passes for this run, the share beside which a drafter worked: beside them,
+        or (`across`) for this run beside those for other requests, which are not in its events.
+
+        Drafters that worked at once are counted once, no drafting is counted beside two passes,
+        and the others' passes may be longer than this run's own: 1 is the most.
+        """
+        if not self._llm_busy:
+            return 0.0
+        at_once = self._draft_busy / self._draft_ms if self._draft_ms else 0.0
+        others = min(self._beside_others * at_once, self._draft_busy - self._both_busy)
+        return min(1.0, (self._both_busy + max(0.0, others)) / self._llm_busy)
 
 
 def _per_position(histogram: list[int], rounds: int) -> tuple[float, ...]:

@@ -22,7 +22,7 @@ from core.sampling import Target
 from core.sequence import Sequence, Timed
 from core.tree import TokenTree
 from core.verify import Verdict
-from core.weights import Weights
+from core.weights import Heard, Weights
 
 __all__ = ["WITHOUT_IT", "Live", "Made", "Turn", "outcome_of", "reward"]
 
@@ -46,7 +46,7 @@ class Live:
 
     `max_tree_nodes` None is uncut. Waiting for the next round: `timed`, the prefill's time, and
     `made`, the drafts made for it. `lost`: drafters that failed; `notes`: sentences for
-    the round's event.
+    the round's event. `heard`: what the weights were told of its text.
     """
 
     sequence: Sequence
@@ -60,6 +60,7 @@ class Live:
     lost: set[int] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
     made: Made | None = None
+    heard: Heard = field(default_factory=Heard)
 
     def lose(self, index: int, error: BaseException) -> None:
         """A drafter failed: it is asked no more, and the run goes on without it."""

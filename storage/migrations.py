@@ -179,3 +179,10 @@ def m005_minions(db: Database) -> None:
     for column in f"{texts} length_reason estimates_json ahead_json notes_json".split():
         db.execute(f"ALTER TABLE rounds ADD COLUMN {column} TEXT")
     db.execute("ALTER TABLE rounds ADD COLUMN predicted_ms REAL")
+
+
+@migrations()
+def m006_overlap(db: Database) -> None:
+    """`overlap_ratio` counts what passes for other requests hid of a run's drafting."""
+    db.execute("DROP VIEW run_summary")
+    _create_views(db, views.M006)

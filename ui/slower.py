@@ -64,7 +64,8 @@ def slower_because(
 
 def _mean(stats: RunStats, plain_tokens_per_second: float, beside_others_ms: float) -> Round:
     decode_ms = 1000 * stats.num_new_tokens / max(stats.tokens_per_second, 1e-9)
-    hidden = min(stats.draft_ms, stats.overlap_ratio * stats.verify_ms + beside_others_ms)
+    # The overlap counts what passed beside others' work, as far as the run's own passes go.
+    hidden = min(stats.draft_ms, max(stats.overlap_ratio * stats.verify_ms, beside_others_ms))
     rounds = stats.num_rounds
     return Round(
         ms=decode_ms / rounds,

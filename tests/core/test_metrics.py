@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.events import Combined, Event, RoundCompleted, RunStarted, Span
+from core.events import Ahead, Combined, Event, RoundCompleted, RunStarted, Span
 from core.metrics import StatsFold, union_ms
 from tests.synthetic import synthetic_run
 
@@ -30,11 +30,16 @@ def combined(depths: tuple[int, ...]) -> Combined:
 
 
 def completed(
-    tokens: int, accepted: int, cut: int = 0, at_ms: float = 0.0, spans: tuple[Span, ...] = ()
+    tokens: int,
+    accepted: int,
+    cut: int = 0,
+    at_ms: float = 0.0,
+    spans: tuple[Span, ...] = (),
+    ahead: tuple[Ahead, ...] = (),
 ) -> RoundCompleted:
     return RoundCompleted(
         "r", 0, at_ms, 0, 0, (1,) * tokens, ("x",) * tokens, ("x",) * tokens, accepted, cut,
-        4, 4, {}, {}, spans, 0, 0,
+        4, 4, {}, {}, spans, 0, 0, ahead=ahead,
     )  # fmt: skip
 
 
@@ -116,6 +121,44 @@ def test_overlap_is_the_share_of_the_llms_time() -> None:
     stats = folded(completed(1, 0, spans=spans)).stats(12.0)
     assert stats.overlap_ratio == pytest.approx(6 / 10)
     assert stats.draft_ms == pytest.approx(4 + 6)
+
+
+def beside(name: str, saved_ms: float) -> Ahead:
+    return Ahead(name, 0, 1.0, True, saved_ms, 0.0)
+
+
+def overlap(spans: tuple[Span, ...], *ahead: Ahead) -> float:
+    return folded(completed(1, 0, spans=spans, ahead=ahead)).stats(99.0).overlap_ratio
+
+
+OWN = Span("llm", "forward", 20.0, 30.0)
+ONE_BY_ONE = (Span("a", "draft", 0.0, 4.0), Span("b", "draft", 4.0, 10.0), OWN)
+AT_ONCE = (Span("a", "draft", 0.0, 4.0), Span("b", "draft", 0.0, 4.0), OWN)
+
+
+def test_what_passes_for_others_hid_is_overlap_too() -> None:
+    assert overlap(ONE_BY_ONE) == 0.0
+    assert overlap(ONE_BY_ONE, beside("a", 4.0)) == pytest.approx(4 / 10)
+    assert overlap(ONE_BY_ONE, beside("a", 4.0), beside("b", 2.0)) == pytest.approx(6 / 10)
+    early = (*ONE_BY_ONE, Span("a", "ahead", 21.0, 23.0))
+    assert overlap(early, beside("a", 4.0), beside("b", 2.0)) == pytest.approx(8 / 10)
+
+
+def test_a_guess_that_came_true_is_not_counted_a_second_time() -> None:
+    early = (Span("a", "ahead", 21.0, 23.0), OWN)
+    assert overlap(early, Ahead("a", 3, 0.5, True, 2.0, 0.0)) == pytest.approx(2 / 10)
+
+
+def test_no_drafting_is_counted_twice() -> None:
+    assert overlap(AT_ONCE, beside("a", 4.0), beside("b", 4.0)) == pytest.approx(4 / 10)
+    assert overlap(AT_ONCE, beside("a", 2.0), beside("b", 2.0)) == pytest.approx(2 / 10)
+    own = (Span("a", "draft", 22.0, 26.0), OWN)
+    assert overlap(own, beside("a", 4.0)) == pytest.approx(4 / 10), "it was beside its own"
+
+
+def test_the_overlap_is_at_most_all_of_the_llms_time() -> None:
+    long = (Span("a", "draft", 0.0, 18.0), OWN)
+    assert overlap(long, beside("a", 15.0)) == 1.0
 
 
 def test_the_first_token_counts_when_there_is_one() -> None:

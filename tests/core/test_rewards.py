@@ -112,3 +112,25 @@ def test_requests_that_share_their_weights_are_one_batch() -> None:
         for _, _, completed in together:
             assert completed.weights == pytest.approx(hand.weights)
     assert both, "one SSM won for both"
+
+
+@pytest.mark.parametrize("other", [{"eta": 0.7}, {"weight_bounds": [0.8, 1.2]}], ids=str)
+def test_weights_are_carried_over_to_runs_of_the_same_rule_only(other: dict[str, object]) -> None:
+    kept = SpeculationConfig(**{**CONFIG.to_plain(), "carry_over": True})
+    changed = SpeculationConfig(**{**kept.to_plain(), **other})
+
+    def last(made: Engine, config: SpeculationConfig, text: str) -> dict[str, float]:
+        asked = request(text, SamplingParams(40, temperature=0.8, seed=3), config)
+        return [done for _, _, done in rounds(list(made.generate(asked)))][-1].weights
+
+    one = engine()
+    first = last(one, kept, "w1 w2")
+    alone = last(engine(), changed, "w6 w7 w3")
+    assert last(one, changed, "w6 w7 w3") == alone, "as if nobody had run before"
+    again = engine()
+    assert last(again, kept, "w1 w2") == first
+    assert (
+        last(one, kept, "w6 w7 w3")
+        == last(again, kept, "w6 w7 w3")
+        != last(engine(), kept, "w6 w7 w3")
+    )

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from core.config import SpeculationConfig
-from core.weights import FullInformation, Paper, make_weights, needs_likelihoods
+from core.weights import CORRECTED, FullInformation, Heard, Paper, make_weights, needs_likelihoods
 
 NAMES = ("a", "b", "c")
 
@@ -158,6 +158,76 @@ def test_who_says_nothing_is_judged_like_the_average() -> None:
     weights = full()
     weights.foretold({"a": [0.5] * 300, "b": [0.5] * 300, "c": [math.nan] * 300})
     assert weights.values() == pytest.approx(dict.fromkeys(NAMES, 1.0), abs=0.3)
+
+
+Told = tuple[dict[str, list[float]], int]
+
+
+def after(*told: Told) -> dict[str, float]:
+    """The weights once these were told, each time by drafters that go on from where they were in a
+    text that has the given length; who is first heard has read all of it."""
+    weights, heard = full(), Heard()
+    for probabilities, length in told:
+        for name, found in probabilities.items():
+            heard.reach(name, len(found), length, whole=False)
+        weights.foretold(probabilities, heard)
+    return weights.values()
+
+
+A, B = [0.9, 0.5, 0.2, 0.6, 0.8, 0.4], [0.3, 0.7, 0.1, 0.9, 0.2, 0.5]
+
+
+def test_who_has_not_told_yet_gets_what_the_others_get_on_average() -> None:
+    alone = after(({"a": A}, 7))
+    assert alone == pytest.approx(dict.fromkeys(NAMES, 1.0)), "nothing to compare it with"
+    silent = after(({"a": A, "b": B}, 7))
+    assert silent["c"] == pytest.approx(math.sqrt(silent["a"] * silent["b"]))
+    assert after(({"a": A, "b": B, "c": []}, 7)) == pytest.approx(silent)
+    nothing_to_say = after(({"a": A, "b": B, "c": [math.nan] * 6}, 7))
+    assert nothing_to_say == pytest.approx(silent)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        (
+            ({"a": A[:1], "b": B[:1]}, 2),
+            ({"a": A[1:4], "b": B[1:2]}, 7),
+            ({"a": A[4:], "b": B[2:]}, 7),
+        ),
+        (({"a": A[:2], "b": B[:2]}, 3), ({"a": A[2:]}, 7), ({"b": B[2:]}, 7)),
+        (({"a": A[:2]}, 3), ({"a": A[2:5], "b": B[:5]}, 6), ({"b": B[5:], "a": A[5:]}, 7)),
+        (({"b": B}, 7), ({"a": A}, 7)),
+        (({"a": A[:2], "c": []}, 3), ({"c": [math.nan] * 4}, 7), ({"a": A[2:], "b": B}, 7)),
+    ],
+    ids=["both lag", "one lags", "one opens late", "one opens later", "the first word is none"],
+)
+def test_what_is_told_late_counts_as_if_it_had_been_told_in_time(told: tuple[Told, ...]) -> None:
+    assert after(*told) == pytest.approx(after(({"a": A, "b": B}, 7)))
+
+
+def test_what_lies_far_back_is_not_corrected() -> None:
+    long, less = [0.5] * (CORRECTED + 30), [0.1] * 30 + [0.5] * CORRECTED
+    told = ({"a": long, "b": long}, len(long) + 1)
+    assert after(told, ({"c": less}, len(long) + 1)) == pytest.approx(after(told))
+    seen = after(told, ({"c": [0.1] + less[-CORRECTED + 1 :]}, len(long) + 1))
+    assert seen["c"] / seen["a"] == pytest.approx(0.2 ** (0.95 ** (CORRECTED - 1)))
+    # A gap of which nobody told is not walked through.
+    weights, heard = full(), Heard({"a": 3})
+    weights.foretold({"a": [0.5] * 2}, heard)
+    heard.reached["b"] = 10**12
+    weights.foretold({"b": [0.5] * 2}, heard)
+    assert len(heard.tokens) == CORRECTED
+
+
+def test_texts_that_share_their_weights_are_not_mixed_up() -> None:
+    weights, texts = full(), (Heard({"a": 2}), Heard({"a": 2}))
+    weights.foretold({"a": [0.5]}, texts[0])
+    weights.foretold({"a": [0.25]}, texts[1])
+    texts[0].reached["b"] = 2
+    weights.foretold({"b": [0.1]}, texts[0])
+    values = weights.values()
+    assert values["a"] / values["b"] == pytest.approx(5**0.95)
 
 
 def test_losers_learn_too_and_winners_gain_nothing_by_winning() -> None:

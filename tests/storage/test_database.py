@@ -34,7 +34,7 @@ TABLES = {
     "tokens",
     "spans",
 }
-VIEWS = {"run_summary", "acceptance_by_position", "ssm_scoreboard", "span_times"}
+VIEWS = {"run_summary", "acceptance_by_position", "ssm_scoreboard", "span_times", "overlaps"}
 
 
 def test_a_blank_file_gets_the_schema(path: Path) -> None:
@@ -46,7 +46,14 @@ def test_a_blank_file_gets_the_schema(path: Path) -> None:
         assert database.table("runs").detect_fts() == "runs_fts"
         assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
         applied = [migration.name for migration in migrations.applied(database)]
-    assert applied == ["m001_runs", "m002_rounds", "m003_search", "m004_views", "m005_minions"]
+    assert applied == [
+        "m001_runs",
+        "m002_rounds",
+        "m003_search",
+        "m004_views",
+        "m005_minions",
+        "m006_overlap",
+    ]
 
 
 def test_an_empty_file_is_a_blank_one(path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 from core.events import Combined, Drafted, Event, RoundCompleted, RunStats, Span, Verified
 from core.metrics import StatsFold
 from storage import RunStore
-from tests.synthetic import DRAFTERS, ENDINGS, synthetic_run
+from tests.synthetic import DRAFTERS, ENDINGS, Mechanisms, synthetic_run
 
 # In the views they have rows of their own, or are the fold's alone.
 NOT_IN_SUMMARY = {"acceptance_histogram", "acceptance_rate_per_position"}
@@ -88,6 +88,37 @@ def test_overlap_equals_the_fold(store: RunStore, keep: Any, seed: int) -> None:
     stats = folded(events)
     assert 0 < stats.overlap_ratio < 1
     check(store.path, f"synthetic-{seed}", stats)
+
+
+@pytest.mark.parametrize("end", ENDINGS)
+@pytest.mark.parametrize("pipeline", ["across", "ahead", "auto"])
+def test_pipelined_overlap_equals_the_fold(
+    store: RunStore, keep: Any, pipeline: str, end: str
+) -> None:
+    events = synthetic_run(12, seed=3, end=end, mechanisms=Mechanisms(pipeline=pipeline))
+    keep(store, events)
+    stats = folded(events)
+    assert 0 < stats.overlap_ratio < 1
+    check(store.path, "synthetic-3", stats)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_any_overlap_and_saving_equal_the_fold(store: RunStore, keep: Any, seed: int) -> None:
+    """Also where both at once would be more than there is."""
+    events = overlapping(
+        synthetic_run(12, seed=seed, mechanisms=Mechanisms(pipeline="across")), seed
+    )
+    more = [
+        dataclasses.replace(
+            event, ahead=tuple(dataclasses.replace(a, saved_ms=seed * 8.0) for a in event.ahead)
+        )
+        if isinstance(event, RoundCompleted)
+        else event
+        for event in events
+    ]
+    keep(store, more)
+    assert 0 < folded(more).overlap_ratio <= 1
+    check(store.path, f"synthetic-{seed}", folded(more))
 
 
 def test_a_run_without_a_round_has_a_summary_of_zeros(store: RunStore, keep: Any) -> None:

@@ -68,6 +68,11 @@ def test_drafting_beside_the_llm_is_no_cost_of_the_round() -> None:
 def test_a_shared_llm_is_said_to_be_shared() -> None:
     told = said("minions", 500.0, draft_ms=900.0, verify_ms=600.0)
     assert "drafting 8.0 ms and 10.0 ms more beside the LLM's passes" in told
+    # What passed beside others' work is in the overlap too: it is told once.
+    same = said("minions", 500.0, draft_ms=900.0, verify_ms=600.0, overlap_ratio=5 / 6)
+    assert same == told
+    more = said("minions", 500.0, draft_ms=900.0, verify_ms=600.0, overlap_ratio=1.0)
+    assert "drafting 6.0 ms and 12.0 ms more beside" in more, "and some beside its own passes"
     assert told.endswith(
         "The LLM served other requests meanwhile, which plain decoding was measured without: "
         "pipeline=across is for the tokens of all of them together."

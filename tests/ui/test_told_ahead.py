@@ -87,7 +87,7 @@ def test_the_overlap_is_that_of_the_runs_figures() -> None:
         assert isinstance(last, RunCompleted)
         overlap = shown(events, 3)["timeline"]["overlap"]
         assert overlap == pytest.approx(last.stats.overlap_ratio, abs=1e-4)
-        assert (overlap > 0) == (pipeline == "ahead")
+        assert (overlap > 0) == (pipeline != "off")
 
 
 def test_without_drafting_ahead_nothing_is_told_of_it() -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pytest
 
 from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.drafters import ssm as ssm_module
-from core.weights import FullInformation
+from core.events import Event, RoundCompleted
+from core.turn import Live
+from core.weights import FLOOR, FORGETTING, FullInformation, Heard
 from tests.core.engines import ids_of_events
 from tests.fakes import TableModel, loaded_tables, random_table
 
@@ -30,10 +32,12 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, list[float]]]:
     found: dict[str, list[float]] = {}
     real = FullInformation.foretold
 
-    def foretold(self: FullInformation, told: Mapping[str, Sequence[float]]) -> None:
+    def foretold(
+        self: FullInformation, told: Mapping[str, Sequence[float]], text: Heard | None = None
+    ) -> None:
         for name, probabilities in told.items():
             found.setdefault(name, []).extend(probabilities)
-        real(self, told)
+        real(self, told, text)
 
     monkeypatch.setattr(FullInformation, "foretold", foretold)
     yield found
@@ -110,3 +114,78 @@ def test_prompt_lookup_tells_its_score_where_it_spoke(heard: dict[str, list[floa
     spoken = [p for p in heard["ngram"] if not math.isnan(p)]
     assert math.isnan(heard["ngram"][0])
     assert len(spoken) >= 15 and spoken == sorted(spoken) and spoken[-1] > 0.9
+
+
+# -- what the weights make of it, from the first round on --
+
+
+def by_hand(ssms: Sequence[TableModel], text: Sequence[int]) -> dict[str, float]:
+    """ALGORITHMS 3 written a second time: each SSM's log weight after a text."""
+    logs = {}
+    for ssm in ssms:
+        found = [math.log(max(FLOOR, p)) for p in told(ssm, text)]
+        logs[ssm.info.name] = sum(FORGETTING**i * log for i, log in enumerate(reversed(found)))
+    return logs
+
+
+def weighed(
+    events: Sequence[Event], prompt: Sequence[int]
+) -> Iterator[tuple[RoundCompleted, list[int]]]:
+    """Each round with the text that it began with."""
+    text = list(prompt)
+    for event in events:
+        if isinstance(event, RoundCompleted):
+            yield event, list(text)
+            text += event.token_ids
+
+
+PROMPT = (3, 1, 4, 1, 5, 2, 6, 5, 3, 5, 7)
+
+
+def run_of(settings: dict[str, object], temperature: float) -> tuple[list[Event], list[TableModel]]:
+    llm, ssms = tables()
+    config = SpeculationConfig(speculation_length=2, **settings)  # type: ignore[arg-type]
+    words = " ".join(f"w{i}" for i in PROMPT)
+    request = Request(words, SamplingParams(24, temperature, seed=5), config)
+    return list(Engine(loaded_tables(llm, ssms)).generate(request)), ssms
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("combine", ["vote", "vote_tree"])
+def test_a_silent_drafter_begins_with_what_the_others_get_on_average(
+    combine: str, temperature: float
+) -> None:
+    events, ssms = run_of({"combine": combine, "drafters": ("ngram", "all")}, temperature)
+    first, text = next(weighed(events, PROMPT))
+    logs = by_hand(ssms, text)
+    logs["ngram"] = sum(logs.values()) / len(logs)
+    mean = sum(map(math.exp, logs.values())) / len(logs)
+    expected = {name: math.exp(log) / mean for name, log in logs.items()}
+    assert first.weights == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize(
+    "begins", [lambda i, n: n >= 3 * i, lambda i, n: n % (i + 1) == 0], ids=["late", "by turns"]
+)
+def test_who_is_asked_late_or_seldom_is_judged_by_the_same_tokens(
+    begins: Callable[[int, int], bool], temperature: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`begins`: whether a drafter is asked in a round."""
+
+    def asked(self: Live, choice: object) -> list[int]:
+        return [i for i in range(3) if begins(i, self.sequence.round)]
+
+    monkeypatch.setattr(Live, "asked", asked)
+    events, ssms = run_of({"combine": "vote_tree"}, temperature)
+    compared = 0
+    for event, text in weighed(events, PROMPT):
+        if len(asked_in := [i for i in range(3) if begins(i, event.round)]) < 3:
+            continue
+        assert asked_in
+        logs = by_hand(ssms, text)
+        mean = sum(map(math.exp, logs.values())) / 3
+        expected = {name: math.exp(log) / mean for name, log in logs.items()}
+        assert event.weights == pytest.approx(expected, rel=1e-4)
+        compared += 1
+    assert compared >= 2
