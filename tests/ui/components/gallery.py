@@ -70,6 +70,7 @@ def scenes() -> dict[str, Callable[[], dict[str, Any]]]:
         "early": lambda: early(values_at(pipelined("across"), 4)),
         "never": lambda: never(values_at(minions_run("log_pool"), 11)),
         "budget": lambda: budgeted(values_at(run, 4, node=0)),
+        "drawn": lambda: drawn(values_at(run, 4)),
         "plain": lambda: values_at(synthetic_run(rounds=5, seed=1, drafters=()), 2),
         "feeds": lambda: only_line_feeds(values_at(run, 4)),
         "hostile": hostile_values,
@@ -145,6 +146,13 @@ def budgeted(values: dict[str, Any]) -> dict[str, Any]:
     rows = {key: row for key, row in proposals["rows"].items() if key != "2"}
     left = {"rows": rows, "nodeless": {"2": "no node for it: max_tree_nodes is 2"}}
     return {**values, "lengths": {**lengths, **told}, "proposals": {**proposals, **left}}
+
+
+def drawn(values: dict[str, Any]) -> dict[str, Any]:
+    """The first drafter drew its tokens, the others took the most probable ones."""
+    rows = values["proposals"]["rows"]
+    own = {key: {**token, "q": 0.25 if key == "0" else 1.0} for key, token in rows["0"].items()}
+    return {**values, "proposals": {**values["proposals"], "rows": {**rows, "0": own}}}
 
 
 def only_line_feeds(values: dict[str, Any]) -> dict[str, Any]:
