@@ -61,6 +61,10 @@ def test_replay_shows_the_same_pictures_round_by_round(
     page.locator("#sessions-figures").get_by_text("tokens").first.wait_for()
     assert page.locator("#sessions-figures").inner_text() == figures
     assert strip_text(page, "sessions") == live_text
+    names = page.locator("#sessions-runs td.sp-col-drafters span")
+    assert "ssm-dialogue" in ", ".join(names.all_inner_texts())
+    lines = "(names) => names.map((name) => name.getClientRects().length)"
+    assert set(names.evaluate_all(lines)) == {1}, "no name is broken"
     scrub = page.locator("#sessions-scrub input[type=range]")
     scrub.focus()
     page.keyboard.press("Home")

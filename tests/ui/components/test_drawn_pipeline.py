@@ -129,7 +129,8 @@ def test_auto_s_last_trial_is_the_verdict_and_sums_are_no_verdict(show: Show) ->
 VIEWPORT = """() => { const v = document.querySelector("#picture-tree .ss-viewport");
   const box = (node) => node.getBoundingClientRect();
   const own = v.querySelector(".ss-n-bonus");
-  const texts = [...v.querySelectorAll(".ss-node-text")].map((node) => Math.round(box(node).height));
+  const letters = [...v.querySelectorAll(".ss-node-text")];
+  const texts = letters.map((node) => Math.round(box(node).height));
   return { inside: box(own).right <= box(v).right && box(own).left >= box(v).left,
     left: v.scrollLeft, wide: v.scrollWidth > v.clientWidth + 1, smallest: Math.min(...texts),
     width: v.clientWidth }; }"""
