@@ -10,8 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from core.budget import longest
 from core.choices import GIVEN_LENGTHS, NGRAM
 from core.config import SpeculationConfig
+from core.errors import ConfigError
 from core.events import RunStats
 from core.shape_checks import MAX_TREE_NODES
 from ui.pages.menus import idle_fields
@@ -98,7 +100,7 @@ def _remedy(mean: Round, stats: RunStats, fields: Mapping[str, Any]) -> str:
         return _advice("The page, the log and the commit take the rest", _lighter(fields))
     larger = "SSMs closer to this text"
     most = fields["max_tree_nodes"]
-    if isinstance(most, int) and most < MAX_TREE_NODES and fields["combine"] != "vote":
+    if _grows(most) and fields["combine"] != "vote" and _cut(fields):
         larger = f"a larger max_tree_nodes than {most}, or {larger}"
     return f"A round gains too little for its cost: {larger} may bring more tokens a round."
 
@@ -112,31 +114,79 @@ def _many(fields: Mapping[str, Any]) -> bool:
     return "all" in fields["drafters"]
 
 
+def _deep(fields: Mapping[str, Any], length: int) -> int:
+    """How deep a draft of `length` steps can be, for the nodes that are left for it."""
+    try:
+        config = SpeculationConfig.from_plain(fields)
+    except ConfigError:  # a run of another version
+        return length
+    # Goodput divides the nodes among those that draft, which may be one alone.
+    names = config.drafters[:1] if config.length == "goodput" else config.drafters
+    return longest(config, names, length)
+
+
+def _asked_by(fields: Mapping[str, Any]) -> str:
+    """The field that says how long drafts may be."""
+    return "speculation_length" if fields["length"] in GIVEN_LENGTHS else "max_speculation_length"
+
+
+def _cut(fields: Mapping[str, Any]) -> bool:
+    """Whether more nodes would let drafts be deeper."""
+    if fields["length"] not in GIVEN_LENGTHS:
+        return True
+    asked = int(fields["speculation_length"])
+    return _deep(fields, asked) < asked
+
+
+def _grows(nodes: object) -> bool:
+    return isinstance(nodes, int) and nodes < MAX_TREE_NODES
+
+
 def _shorter(fields: Mapping[str, Any]) -> list[str]:
-    """What makes drafts shorter; a rule that finds the length is only to be bounded."""
+    """What makes drafts shorter; a rule that finds the length is only to be bounded. Where the
+    budget of nodes bounds them already, only less than that makes a difference."""
     ways = []
     if fields["length"] == "confidence":
         ways.append("a higher confidence_threshold")
-    if fields["length"] in GIVEN_LENGTHS:
-        shorter = int(fields["speculation_length"]) > 1
-        return [*ways, "a shorter speculation_length"] if shorter else ways
-    longer = int(fields["max_speculation_length"]) > 1
-    return [f"a lower max_speculation_length ({fields['length']} finds the rest)"] if longer else []
+    given = fields["length"] in GIVEN_LENGTHS
+    name = _asked_by(fields)
+    asked = int(fields[name])
+    deep = _deep(fields, asked)
+    found = "" if given else f" ({fields['length']} finds the rest)"
+    if deep <= 1:
+        # Drafts of one token are as short as any; fewer nodes leave some drafter without one.
+        return [*ways, "a lower max_tree_nodes"] if asked > 1 < _nodes(fields) else ways
+    if deep < asked:
+        lower = f"a {name} {'of 1' if deep == 2 else f'below {deep}'}"
+    else:
+        lower = f"a {'shorter' if given else 'lower'} {name}"
+    return [*ways, lower + found]
+
+
+def _nodes(fields: Mapping[str, Any]) -> int:
+    most = fields["max_tree_nodes"]
+    return most if isinstance(most, int) else MAX_TREE_NODES
 
 
 def _smaller(fields: Mapping[str, Any]) -> list[str]:
     """What makes the verified tree smaller."""
     idle = idle_fields(fields)
-    ways = ["a lower max_tree_nodes"] if fields["max_tree_nodes"] != 1 else []
+    ways = ["a lower max_tree_nodes"] if _nodes(fields) > 1 else []
     if "vote_nodes" not in idle:
         ways.append("a lower vote_nodes")
-    if "expansion" not in idle and any(int(width) > 1 for width in fields["expansion"]):
+    reached = fields["expansion"][: _deep(fields, int(fields[_asked_by(fields)]))]
+    if "expansion" not in idle and any(int(width) > 1 for width in reached):
         ways.append("a narrower expansion")
-    return ways if len(ways) > 1 else [*ways, *_shorter(fields)]
+    return ways if len(ways) > 1 else list(dict.fromkeys([*ways, *_shorter(fields)]))
 
 
 def _lighter(fields: Mapping[str, Any]) -> list[str]:
     """Fewer rounds, or less to write down in each."""
-    longer = fields["length"] in GIVEN_LENGTHS and set(fields["drafters"]) != {NGRAM}
-    ways = ["a longer speculation_length"] if longer else []
+    ways = []
+    if fields["length"] in GIVEN_LENGTHS and set(fields["drafters"]) != {NGRAM}:
+        more = int(fields["speculation_length"]) + 1
+        if _deep(fields, more) == more:
+            ways.append("a longer speculation_length")
+        elif _grows(fields["max_tree_nodes"]):
+            ways.append(f"a larger max_tree_nodes than {fields['max_tree_nodes']}")
     return [*ways, "record_top_k 0"] if fields["record_top_k"] else ways

@@ -13,6 +13,7 @@ from math import sqrt
 from statistics import fmean, pstdev
 
 from core.costs import RunBackoffs
+from core.length import reasons
 from core.length.base import RoundOutcome
 from core.length.outlook import Outlook
 from core.length.team import Drafted, Team
@@ -162,8 +163,7 @@ class Crew:
         ms, brought = team.ms, team.tokens.get()
         if not hopeless:
             brought = self.extra(team, [other for other in self.on if other is not team])
-        what = "its drafts bring" if hopeless else "beyond the others it brings"
-        self.said = f"{team.label} stops drafting: {what} {brought:.2f} tokens for {ms:.1f} ms"
+        self.said = reasons.stops(team.label, brought, ms, hopeless=hopeless)
 
     def _probe(self) -> Team | None:
         """The team that has waited longest beyond its time, if its probe is affordable."""

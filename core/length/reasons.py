@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from core.length.bound import Step
 
-__all__ = ["moved", "ordinal", "plain", "rests", "tried_again"]
+__all__ = ["moved", "ordinal", "plain", "rests", "stops", "tried_again"]
 
 SHOWN = 0.005  # tokens: less is shown as none
 WORDS = (
@@ -61,7 +61,25 @@ def rests(
 def tried_again(name: str, waited: int, rounds: int) -> str:
     """A drafter that waited so many rounds, of which this run has had `rounds`."""
     others = ", rounds of other runs among them" if waited > rounds else ""
-    return f"{name} is tried again: {waited} rounds passed without it{others}"
+    verb = "are" if _several(name) else "is"
+    return f"{name} {verb} tried again: {waited} rounds passed without it{others}"
+
+
+def stops(name: str, tokens: float, ms: float, *, hopeless: bool) -> str:
+    """What a drafter, or several that draft together ("a + b"), brings for its time; without
+    `hopeless` beyond what the others bring."""
+    several = _several(name)
+    if hopeless:
+        what = "their drafts bring" if several else "its drafts bring"
+    else:
+        what = f"beyond the others {'they bring' if several else 'it brings'}"
+    verb = "stop" if several else "stops"
+    return f"{name} {verb} drafting: {what} {tokens:.2f} tokens for {ms:.1f} ms"
+
+
+def _several(name: str) -> bool:
+    """Drafters that draft together are named together (core.length.team)."""
+    return " + " in name
 
 
 def plain(before: int, price: float) -> str:

@@ -108,6 +108,7 @@ def test_runs_and_run_give_back_what_generate_made(client: Client) -> None:
     listed = client.predict(search="fox", limit=1, api_name="/runs")
     assert listed["total"] >= 1 and listed["rows"][0]["run_id"] == result["run_id"]
     assert "owner" not in listed["rows"][0]
+    assert client.predict(search="fox", limit=1, status="all", api_name="/runs") == listed
     again = client.predict(run_id=result["run_id"], api_name="/run")
     assert again.pop("status") == "completed"
     assert again == result

@@ -97,6 +97,17 @@ def test_from_the_start_plays_a_finished_run_again_slowly(store: RunStore) -> No
     assert "Engine finished, you are at round" in notice_of(frames[1], 0)
 
 
+def test_from_the_start_waits_there_for_who_steps(store: RunStore) -> None:
+    live, desk = live_of(context(store)), Desk()
+    run(live, desk)
+    frames = list(played(live.board, desk, "step", 20.0, True))
+    assert "Engine finished, you are at round 0 of" in notice_of(frames[-1], 0)
+    assert desk.player and desk.player.pace.mode == "step"
+    moved(live.board, desk, "step")
+    assert list(played(live.board, desk, "step", 20.0, False))
+    assert "Finished" in notice_of(live.board.values(desk), 0), "Play on plays"
+
+
 def test_a_bad_pace_is_told(store: RunStore) -> None:
     live, desk = live_of(context(store)), Desk()
     words = "rounds_per_second is 0: a number from 0.05 to 100"

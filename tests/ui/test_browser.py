@@ -61,6 +61,10 @@ def test_replay_shows_the_same_pictures_round_by_round(
     page.locator("#sessions-figures").get_by_text("tokens").first.wait_for()
     assert page.locator("#sessions-figures").inner_text() == figures
     assert strip_text(page, "sessions") == live_text
+    names = page.locator("#sessions-runs td.sp-col-drafters span")
+    assert "ssm-dialogue" in ", ".join(names.all_inner_texts())
+    lines = "(names) => names.map((name) => name.getClientRects().length)"
+    assert set(names.evaluate_all(lines)) == {1}, "no name is broken"
     scrub = page.locator("#sessions-scrub input[type=range]")
     scrub.focus()
     page.keyboard.press("Home")
@@ -169,11 +173,22 @@ def test_the_keyboard_runs_steps_and_selects(
     for _ in range(6):
         page.keyboard.press(".")
     said(page, "you are at round 3 of 8, drafted.")
-    page.locator("h1").click()  # in a group of choices the arrows choose
-    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("ArrowLeft")  # the chosen speed has the focus, and no use for the arrows
     page.locator("#live-tree").get_by_text("Round 2").wait_for()
     page.keyboard.press("ArrowRight")
     page.locator("#live-tree").get_by_text("Round 3").wait_for()
+    speeds = page.locator("#live-playback")
+    page.click("#live-rewind")
+    said(page, "Engine finished, you are at round 0 of 8")
+    assert speeds.get_by_label("step", exact=True).is_checked()
+    speeds.get_by_label("step", exact=True).focus()
+    for key in ("Shift+Tab", "Space"):
+        page.keyboard.press(key)
+    assert speeds.get_by_label("slow motion").is_checked(), "chosen by keys alone"
+    together = "radios => radios.forEach((radio) => { radio.name = 'speed' })"
+    speeds.locator("input[type=radio]").evaluate_all(together)
+    page.keyboard.press("ArrowLeft")
+    assert speeds.get_by_label("full speed").is_checked(), "in one group the arrows choose"
     page.keyboard.press("s")
     page.fill("#prompt textarea", "r s . ,")
     assert page.input_value("#prompt textarea") == "r s . ,", "keys are letters where one types"

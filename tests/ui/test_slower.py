@@ -7,6 +7,7 @@ from typing import Any
 
 from core.config import SpeculationConfig
 from core.events import Ahead, RunStats
+from core.shape_checks import MAX_TREE_NODES
 from tests.synthetic import synthetic_run
 from ui.frame import Baseline, Frame
 from ui.messages import run_lines
@@ -54,6 +55,29 @@ def test_a_smaller_tree_is_asked_of_what_makes_it() -> None:
     little = {"draft_ms": 700.0, "verify_ms": 740.0}
     assert "max_tree_nodes" not in said("specinfer-paper", **little), "uncut is no number"
     assert "a larger max_tree_nodes than 8" in said(max_tree_nodes=8, **little)
+
+
+def test_a_length_that_is_not_reached_is_not_to_be_lowered() -> None:
+    few, three = {"draft_acceptance_rate": 0.05}, {"drafters": ["a", "b", "c"]}
+    rest, little = {"draft_ms": 10.0, "verify_ms": 20.0}, {"draft_ms": 700.0, "verify_ms": 740.0}
+    shallow: dict[str, Any] = {**three, "max_tree_nodes": 12, "expansion": [1, 1, 3]}
+    told = said(**shallow, **few)
+    assert told.endswith("SSMs closer to this text, or a speculation_length of 1.")
+    assert "a speculation_length below 5" in said(**{**shallow, "max_tree_nodes": 36}, **few)
+    one = said(**{**shallow, "max_tree_nodes": 3}, **few)
+    assert "a lower max_tree_nodes" in one and "speculation_length" not in one
+    alone = said(**{**shallow, "max_tree_nodes": 1}, **few)
+    assert alone.endswith("try SSMs closer to this text.")
+    assert "a lower max_speculation_length" in said("best", **three, max_tree_nodes=64, **few)
+    assert "a max_speculation_length of 1" in said("best", **three, max_tree_nodes=2, **few)
+    verifying = {"draft_ms": 200.0, "verify_ms": 1500.0}
+    assert "expansion" not in said(**shallow, **verifying), "its third step is not reached"
+    assert "a narrower expansion" in said(**{**shallow, "max_tree_nodes": 60}, **verifying)
+    assert "try a larger max_tree_nodes than 12" in said(**shallow, **rest)
+    assert "a longer speculation_length" in said(**three, max_tree_nodes=MAX_TREE_NODES, **rest)
+    assert "a larger max_tree_nodes than 12" in said(**shallow, **little)
+    reached = {**shallow, "speculation_length": 2}
+    assert "max_tree_nodes" not in said(**reached, **little), "more nodes would change nothing"
 
 
 def test_drafting_beside_the_llm_is_no_cost_of_the_round() -> None:

@@ -118,18 +118,24 @@ def _runs(context: Context) -> Callable[..., Any]:
     ) -> dict[str, Any]:
         """Past runs, newest first: `rows` and the `total` of all that match `search` and `status`.
 
+        `status` is all (or empty), completed, running, cancelled, failed or interrupted;
         `order` is newest, oldest, fastest, longest or acceptance; `limit` at most 1000.
         """
         with spoken_errors():
             if not isinstance(search, str):
                 raise ConfigError.of("search", search, "a text")
             if status != "":
-                choice("status", status, STATUSES)
+                choice("status", status, (*STATUSES, "all"))
             choice("order", order, ORDERS)
             integer("limit", limit, 1, MAX_ROWS)
             owner = asker_of(context, gradio_request, "").owner
             asked = context.query(
-                text=search, status=status, owner=owner, order=order, limit=limit, offset=offset
+                text=search,
+                status="" if status == "all" else status,
+                owner=owner,
+                order=order,
+                limit=limit,
+                offset=offset,
             )
             page = context.store.runs(asked)
             return {"rows": [summary_plain(row) for row in page.rows], "total": page.total}

@@ -47,5 +47,10 @@ def build_playback(
 
 
 def playing(mode: str, rewind: bool) -> str:
-    """The speed that a press of "Play on" or, with `rewind`, "From the start" plays at."""
-    return "slow" if mode == "step" or rewind and mode == "full" else mode
+    """The speed that a press of "Play on" or, with `rewind`, "From the start" plays at.
+
+    Whoever steps and goes to the start waits there for the first step.
+    """
+    if rewind:
+        return "slow" if mode == "full" else mode
+    return "slow" if mode == "step" else mode

@@ -49,7 +49,8 @@ def selected(board: Board, desk: Desk, data: Any) -> Values:
 
 
 def played(board: Board, desk: Desk, mode: str, rate: float, rewind: bool) -> Iterator[Values]:
-    """Play on, or from the start: what stood still at `step` moves in slow motion."""
+    """Play on, where what stood still at `step` moves in slow motion; or go to the start, where
+    who steps waits for the first step."""
 
     def frames() -> Iterator[object]:
         pace = Pace(playing(mode, rewind), rate)

@@ -157,3 +157,17 @@ def test_sentences() -> None:
         "41st",
         "111th",
     ]
+
+
+def test_several_drafters_are_spoken_of_as_several() -> None:
+    one, pool = "ssm-code", "ssm-code + ssm-dialogue"
+    assert reasons.stops(one, 0.2, 3.0, hopeless=True) == (
+        "ssm-code stops drafting: its drafts bring 0.20 tokens for 3.0 ms"
+    )
+    assert reasons.stops(pool, 0.2, 3.0, hopeless=True) == (
+        "ssm-code + ssm-dialogue stop drafting: their drafts bring 0.20 tokens for 3.0 ms"
+    )
+    told = reasons.stops(pool, 0.2, 3.0, hopeless=False)
+    assert "stop drafting: beyond the others they bring 0.20" in told
+    assert reasons.tried_again(pool, 16, 16).startswith(f"{pool} are tried again: ")
+    assert reasons.tried_again(one, 16, 16).startswith("ssm-code is tried again: ")

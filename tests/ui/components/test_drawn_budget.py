@@ -36,7 +36,10 @@ def test_a_length_that_the_budget_bounds_is_drawn_where_it_is_bound(show: Show) 
     assert value["reason"] in said.inner_text()
     assert panel.locator(".ss-choice-budget").inner_text() == value["budget"]
     rounds = tables(page, "lengths")[0]
-    assert {row[3] for row in rounds[1:]} == {"8"}, "the table has what was asked for"
+    assert rounds[0][3:] == ["depth allowed", "speculation length"]
+    assert {tuple(row[3:]) for row in rounds[1:]} == {("1", "8")}, "what is drawn, what was asked"
+    turn(page, "verify")
+    assert tables(page, "lengths")[0][0][3:] == ["speculation length"], "no column twice"
 
 
 def test_a_row_without_a_node_and_the_bars_say_why(show: Show) -> None:
@@ -50,3 +53,14 @@ def test_a_row_without_a_node_and_the_bars_say_why(show: Show) -> None:
     assert not page.locator(".ss-no-node").filter(visible=True).count()
     turn(page, "empty")
     assert note.is_hidden()
+
+
+def test_only_what_was_drawn_is_said_to_be_drawn(show: Show) -> None:
+    page = show("drawn")
+    told = []
+    for row, chip in ((0, 0), (0, 1), (1, 0)):
+        own = page.locator("#picture-proposals tbody tr").nth(row).locator(".ss-chip")
+        own.nth(chip).dispatch_event("pointerover")  # no scrolling, which would hide it again
+        told.append(page.locator("#ss-tip").text_content())
+    assert "drawn with0.250" in told[0] and "drawn with1" in told[1]
+    assert "drawn with" not in told[2] and "score" in told[2]

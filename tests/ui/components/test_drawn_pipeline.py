@@ -181,7 +181,8 @@ def test_a_trial_won_with_nothing_used_is_told_as_chance(show: Show) -> None:
 VIEWPORT = """() => { const v = document.querySelector("#picture-tree .ss-viewport");
   const box = (node) => node.getBoundingClientRect();
   const own = v.querySelector(".ss-n-bonus");
-  const texts = [...v.querySelectorAll(".ss-node-text")].map((node) => box(node).height);
+  const letters = [...v.querySelectorAll(".ss-node-text")];
+  const texts = letters.map((node) => Math.round(box(node).height));
   return { inside: box(own).right <= box(v).right && box(own).left >= box(v).left,
     left: v.scrollLeft, wide: v.scrollWidth > v.clientWidth + 1, smallest: Math.min(...texts),
     width: v.clientWidth }; }"""
@@ -193,10 +194,10 @@ def test_a_finished_round_shows_the_llms_own_token(show: Show) -> None:
     turn(page, "deep")
     seen = page.evaluate(VIEWPORT)
     assert 780 < seen["width"] < 880, "as wide as in the page at 1280"
-    assert seen["inside"] and not seen["wide"] and seen["smallest"] >= 11
+    assert seen["inside"] and not seen["wide"] and seen["smallest"] >= 10
     turn(page, "deeper")
     seen = page.evaluate(VIEWPORT)
-    assert seen["inside"] and seen["wide"] and seen["smallest"] >= 11
+    assert seen["inside"] and seen["wide"] and seen["smallest"] >= 10
     page.evaluate("document.querySelector('.ss-viewport').scrollTo(90, 0)")
     turn(page, "deeper-verify")
     assert page.evaluate(VIEWPORT)["left"] == 90, "the visitor's own"
@@ -210,13 +211,36 @@ def test_a_finished_round_shows_the_llms_own_token(show: Show) -> None:
     assert kept == zoomed
 
 
+MORE = """() => [...document.querySelectorAll("#picture-tree .ss-more")].map((node) =>
+  node.hidden ? "" : node.textContent)"""
+
+
+def test_a_tree_is_drawn_whole_while_it_is_legible_or_says_how_much_is_cut(show: Show) -> None:
+    page = show("empty", fresh=True)
+    page.add_style_tag(content="#picture-tree { max-width: 750px }")
+    turn(page, "deep")
+    seen = page.evaluate(VIEWPORT)
+    assert seen["inside"] and not seen["wide"] and seen["width"] < 720
+    token = page.evaluate("""() => { const v = document.querySelector("#picture-tree .ss-viewport");
+      return v.dataset.zoom * v.querySelector(".ss-node-text").getAttribute("font-size"); }""")
+    assert token >= 10 and page.evaluate(MORE) == ["", ""]
+    turn(page, "deeper")
+    before, after = page.evaluate(MORE)
+    hidden = int(before.removeprefix("← ").removesuffix(" more"))
+    assert 1 < hidden < 16 and after == ""
+    page.evaluate("document.querySelector('.ss-viewport').scrollTo(0, 0)")
+    page.wait_for_function(f"({MORE})()[1] === '{hidden} more →' && ({MORE})()[0] === ''")
+    page.get_by_role("button", name="Fit the whole tree").click()
+    assert page.evaluate(MORE) == ["", ""], "nothing is cut"
+
+
 def test_a_panel_that_grows_narrow_keeps_the_llms_own_token_in_sight(show: Show) -> None:
     page = show("empty", fresh=True)
     turn(page, "deep")
     page.set_viewport_size({"width": 390, "height": 900})
     page.wait_for_function(f"({VIEWPORT})().width < 380")
     page.wait_for_function(f"({VIEWPORT})().inside")
-    assert page.evaluate(VIEWPORT)["smallest"] >= 11
+    assert page.evaluate(VIEWPORT)["smallest"] >= 10
 
 
 def test_the_legends_buttons_lie_on_nothing(show: Show) -> None:

@@ -11,6 +11,7 @@ __all__ = [
     "alike",
     "budgeted",
     "chance",
+    "drawn",
     "early",
     "never",
     "only_line_feeds",
@@ -120,3 +121,10 @@ def only_line_feeds(values: dict[str, Any]) -> dict[str, Any]:
     for token in values["strip"]["tokens"].values():
         token["t"] = token["tok"] = "\n"
     return values
+
+
+def drawn(values: dict[str, Any]) -> dict[str, Any]:
+    """The first drafter drew its tokens, the others took the most probable ones."""
+    rows = values["proposals"]["rows"]
+    own = {key: {**token, "q": 0.25 if key == "0" else 1.0} for key, token in rows["0"].items()}
+    return {**values, "proposals": {**values["proposals"], "rows": {**rows, "0": own}}}

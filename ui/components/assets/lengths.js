@@ -172,10 +172,11 @@ function selection(value, look) {
   }];
 }
 
+// "Depth allowed" is what the chart draws dotted; a column of its own only where it is another number.
 function table(value) {
-  const rows = entries(value.rounds).map(([round, { a, d, s }]) => [Number(round) + 1, a, d, s]);
-  return [
-    { caption: "Round by round", head: ["round", "accepted", "tree depth", "speculation length"], rows },
-    choiceTable(value),
-  ];
+  const less = bounded(value);
+  const allowed = (told) => (less ? [aim(told)] : []);
+  const rows = entries(value.rounds).map(([round, told]) => [Number(round) + 1, told.a, told.d, ...allowed(told), told.s]);
+  const head = ["round", "accepted", "tree depth", ...(less ? ["depth allowed"] : []), "speculation length"];
+  return [{ caption: "Round by round", head, rows }, choiceTable(value)];
 }

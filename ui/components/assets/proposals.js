@@ -160,10 +160,14 @@ function fateOf(token, value) {
   return "In the tree, not accepted";
 }
 
+// What is taken by its rank or score is not drawn: there every q is 1 and says nothing.
+const wasDrawn = (row) => Object.values(row ?? {}).some(({ q }) => q != null && q !== 1);
+
 function chipCard(token, drafter, value) {
   if (!token) return null;
   const fate = fateOf(token, value);
-  const rows = [["score", prob(token.score)], ["drawn with", prob(token.q)], ["rank among siblings", String((token.rank ?? 0) + 1)]];
+  const drawn = wasDrawn(value.rows?.[drafter.key]) ? [["drawn with", prob(token.q)]] : [];
+  const rows = [["score", prob(token.score)], ...drawn, ["rank among siblings", String((token.rank ?? 0) + 1)]];
   if (token.mass != null && weighs(value)) rows.push([MASS[value.rule], prob3(token.mass)]);
   return card(tokenText(token.t, 80), [h("span", {}, badge(drafter), ` ${drafter.name}`), fate], rows);
 }

@@ -15,8 +15,10 @@ const ROOMY_AT_MOST = 48;
 const ROOMY_DRAFTS_AT_MOST = 24;  // drafts stand one below the other: all of them are to be seen
 const STEPPED_AFTER = 400;
 const END_RIM = 12;
-// [compact, tight], the roomiest first.
-const FORMS = [[false, false], [false, true], [true, false], [true, true]];
+const CUT = 4;
+const GUTTER = 20;  // kept for a scrollbar at the right: where there is none, the drawing shows there
+// [compact, tight, least], the roomiest first.
+const FORMS = [[false, false], [false, true], [true, false], [true, true], [true, true, true]];
 const COMPACT = 2;
 const STRONG = new Set(["accepted", "recovered", "bonus", "plain"]);
 
@@ -28,17 +30,20 @@ export function create(panel) {
   const svg = s("svg", { class: "ss-tree-svg", role: "group" }, edges, headings, nodes);
   const viewport = h("div", { class: "ss-viewport" }, svg);
   const empty = h("p", { class: "ss-placeholder" }, "Run a prompt, then pick a round: its tree is drawn here.");
-  panel.body.append(stages.node, empty, viewport);
+  const [before, after] = ["before", "after"].map(rim);
+  panel.body.append(stages.node, empty, h("div", { class: "ss-window" }, viewport, before, after));
 
   const view = {
     panel, stages, edges, headings, nodes, svg, viewport, empty, list: [], byKey: new Map(), value: null,
     shown: { round: null, stage: null, at: 0, places: new Map() }, glide: glider(),
     caches: { edges: new Map(), headings: new Map(), nodes: new Map() }, scene: null, least: 0,
+    before, after, places: new Map(),
   };
-  view.zoom = zoomable(panel, viewport, svg, () => {
+  const resized = () => {
     view.least = 0;
     if (view.value) draw(view.value, view);
-  });
+  };
+  view.zoom = zoomable(panel, viewport, svg, { resized, seen: (from, to) => sayMore(view, from, to) });
   panel.finishTools({ tableForm: true });
   listen(view);
   return {
@@ -50,6 +55,11 @@ export function create(panel) {
     table: (value) => tableOf(value, items(value), (text) => tokenText(text)),
     exported: () => svg,
   };
+}
+
+// What hides a part of the drawing at one side, with how much.
+function rim(side) {
+  return h("div", { class: `ss-more ss-${side}`, "aria-hidden": "true", hidden: true }, h("span"));
 }
 
 function stageBar() {
@@ -71,11 +81,16 @@ function draw(value, view) {
   viewport.hidden = list.length === 0;
   panel.say(words(value, list));
   drawStage(value, view);
-  if (!list.length) return;
+  if (!list.length) {
+    view.places = new Map();
+    sayMore(view, 0, Infinity);
+    return;
+  }
   view.scale ??= scaleOf(panel.section);
   // A run at full speed is one scene; whoever looks at a round at rest has it at its own size.
   const scene = value.rest ? `${value.run} ${value.round}` : value.run;
   const { size, measured, drawn } = laidOut(value, view, scene);
+  view.places = drawn.places;
   set(svg, "data-stage", value.stage);
   set(svg, "aria-label", `Token tree of ${roundName(value.round)}: ${prose(words(value, list))}`);
   zoom.resize(drawn, size.legible, { scene, run: value.run, end: value.rest ? endOf(measured, drawn) : 0 });
@@ -110,6 +125,19 @@ function laidOut(value, view, scene) {
 function endOf(list, { places }) {
   const ends = list.filter((item) => STRONG.has(item.kind)).map(({ key }) => places.get(key));
   return Math.max(0, ...ends.map(({ x, width }) => x + width)) + END_RIM;
+}
+
+// How many tokens of depth lie out of sight at either end, all or in part.
+function sayMore({ places, before, after }, from, to) {
+  const [left, right] = [new Set(), new Set()];
+  for (const { x, width } of places.values()) {
+    if (x < from - CUT) left.add(x);
+    if (x + width > to + GUTTER) right.add(x);
+  }
+  before.hidden = !left.size;
+  after.hidden = !right.size;
+  setText(before.firstChild, `← ${left.size} more`);
+  setText(after.firstChild, `${right.size} more →`);
 }
 
 // Somebody steps through one round: then nodes glide. Another round is another tree, and in a run at

@@ -9,16 +9,19 @@ const LETTERS_SHOWN = 18;
 const BADGES_SHOWN = 6;
 
 // Sizes in pixels: the roomy ones have a second line for who proposed it and how probable it was.
-// `legible` is how far the drawing may shrink of itself to fit: to text of eleven pixels.
-// `tight` gives up the columns' least width and most of the room between them.
-export function sizes(scale, compact, tight = false) {
+// `legible` is how far the drawing may shrink of itself to fit: to tokens of ten pixels.
+// `tight` gives up the columns' least width and most of the room between them, `least` whatever the
+// words and letters can do without.
+export function sizes(scale, compact, tight = false, least = false) {
   const k = scale;
   const [loose, type] = compact
-    ? [{ height: 26, row: 32, column: 70, gap: 30, pad: 14, inset: 8 }, { font: 13, small: 10, badge: 13 }]
-    : [{ height: 46, row: 54, column: 92, gap: 38, pad: 16, inset: 10 }, { font: 15.5, small: 11.5, badge: 15 }];
-  const box = tight ? { ...loose, column: 0, gap: 14 } : loose;
+    ? [{ height: 26, row: 32, column: 70, gap: 30, pad: 14, inset: 8, space: 6, apart: 2 }, { font: 13, small: 10, badge: 13 }]
+    : [{ height: 46, row: 54, column: 92, gap: 38, pad: 16, inset: 10, space: 6, apart: 2 }, { font: 15.5, small: 11.5, badge: 15 }];
+  const box = {
+    ...loose, ...(tight ? { column: 0, gap: 14 } : {}), ...(least ? { gap: 8, pad: 6, inset: 5, space: 4, apart: 1 } : {}),
+  };
   const scaled = Object.entries({ ...box, ...type }).map(([name, pixels]) => [name, pixels * k]);
-  return { ...Object.fromEntries(scaled), legible: compact ? 0.85 : 0.72, compact };
+  return { ...Object.fromEntries(scaled), legible: compact ? 0.78 : 0.72, compact };
 }
 
 const families = { mono: "'IBM Plex Mono', ui-monospace, monospace", sans: "'IBM Plex Sans', system-ui, sans-serif" };
@@ -27,7 +30,7 @@ export function nodeWidth(item, size) {
   const token = textWidth(plain(item.text, LETTERS_SHOWN), `600 ${size.font}px ${families.mono}`);
   const badges = badgesWidth(item, size);
   const label = labelWidth(item, size);
-  if (size.compact) return 2 * size.inset + (label && label + 6) + token + (badges && badges + 6);
+  if (size.compact) return 2 * size.inset + (label && label + size.space) + token + (badges && badges + size.space);
   const p = item.p == null ? 0 : textWidth(prob(item.p), `${size.small}px ${families.mono}`);
   return 2 * size.inset + Math.max(token, badges + label + (p && badges + label ? size.inset : 0) + p, 34);
 }
@@ -39,7 +42,7 @@ function labelWidth(item, size) {
 }
 
 function badgesWidth(item, size) {
-  return Math.min(item.by.length, BADGES_SHOWN) * (size.badge + 2);
+  return Math.min(item.by.length, BADGES_SHOWN) * (size.badge + size.apart);
 }
 
 export function makeNode() {
@@ -68,13 +71,13 @@ export function updateNode(node, item, place, size) {
   const line1 = size.compact ? height / 2 : height * 0.34;
   const line2 = height * 0.75;
   const labelled = labelWidth(item, size);
-  const left = inset + (size.compact && labelled ? labelled + 6 : 0);
+  const left = inset + (size.compact && labelled ? labelled + size.space : 0);
   setPlace(text, left, line1, size.font);
   if (node.ssText !== item.text) {
     fillTspans(text, shortened(item.text), LETTERS_SHOWN);
     node.ssText = item.text;
   }
-  const byLeft = size.compact ? place.width - inset - badgesWidth(item, size) + 2 : inset;
+  const byLeft = size.compact ? place.width - inset - badgesWidth(item, size) + size.apart : inset;
   drawBadges(by, item, byLeft, (size.compact ? line1 : line2) - size.badge / 2, size);
   setText(label, labelled ? item.label : "");
   setPlace(label, inset + badgesWidth(item, size), size.compact ? line1 : line2, size.small);
@@ -101,12 +104,12 @@ function setPlace(text, x, y, size) {
 }
 
 function drawBadges(group, item, left, top, size) {
-  const signature = `${item.by.map((d) => d.slot).join(",")}|${left}|${top}|${size.badge}`;
+  const signature = `${item.by.map((d) => d.slot).join(",")}|${left}|${top}|${size.badge}|${size.apart}`;
   if (group.ssSignature === signature) return;
   group.ssSignature = signature;
   const shown = item.by.slice(0, BADGES_SHOWN);
   group.replaceChildren(...shown.map((drafter, i) => {
-    const x = left + i * (size.badge + 2);
+    const x = left + i * (size.badge + size.apart);
     return s(
       "g", { class: "ss-svg-badge", "data-slot": drafter.slot % 8 },
       s("rect", { x, y: top, width: size.badge, height: size.badge, rx: 3 }),

@@ -9,8 +9,9 @@ const LEAST = 0.25;
 const MOST = 4;
 const GROWN = 1.7;  // a small tree fills its panel as far as it still looks like one of ours
 
-// `resized` is called once the panel has another width: the drawing may want another form for it.
-export function zoomable(panel, viewport, svg, resized) {
+// `resized` is called once the panel has another width: the drawing may want another form for it;
+// `seen` with the stretch that is in sight, in the drawing's own pixels from left to right.
+export function zoomable(panel, viewport, svg, { resized, seen }) {
   const state = {
     width: 0, height: 0, legible: 1, own: null, fitted: 1, scene: null, run: null, end: 0, whole: false,
     moved: false, put: null, across: 0,
@@ -19,6 +20,7 @@ export function zoomable(panel, viewport, svg, resized) {
     if (!state.width || !room.width) return;
     state.fitted = fitting(state, room);
     apply();
+    look();
     if (room.width === state.across) return;
     Object.assign(state, { scene: null, across: room.width });
     resized();
@@ -30,6 +32,13 @@ export function zoomable(panel, viewport, svg, resized) {
     set(svg, "height", Math.ceil(state.height * scale()));
     set(viewport, "data-zoom", scale().toFixed(3));
   };
+  // Where the drawing is scrolled is asked only where there is something to scroll.
+  const look = () => {
+    const over = room.width && state.width * scale() > room.width + 1;
+    const from = over ? viewport.scrollLeft / scale() : 0;
+    seen(from, over ? from + room.width / scale() : Infinity);
+  };
+  viewport.addEventListener("scroll", look, { passive: true });
   // Around a point of the viewport, which stays where it is.
   const zoomTo = (next, x = room.width / 2, y = room.height / 2) => {
     const before = scale();
@@ -39,12 +48,14 @@ export function zoomable(panel, viewport, svg, resized) {
     const top = (viewport.scrollTop + y) * factor - y;
     apply();
     viewport.scrollTo(left, top);
+    look();
   };
   const fit = () => {
     Object.assign(state, { own: null, whole: true });
     state.fitted = fitting(state, room);
     apply();
     put(0, 0);
+    look();
   };
   const put = (left, top) => {
     viewport.scrollTo(left, top);
@@ -78,6 +89,7 @@ export function zoomable(panel, viewport, svg, resized) {
       state.fitted = fresh || state.whole ? wanted : Math.min(state.fitted, wanted);
       apply();
       if (moves && !own && room.width) show(end);
+      look();
     },
   };
 }

@@ -7,6 +7,10 @@
   const TYPING = "textarea, select, [contenteditable=true], [role=listbox], " +
     "input:not([type=radio]):not([type=checkbox]):not([type=range])";
   const ARROWED = "input[type=radio], input[type=range], [role=slider], [role=tablist]";
+  // Gradio's radios are each a group of their own, reached by Tab and chosen by the space bar: there
+  // the arrows would do nothing, so they go to the rounds. In a group of several they choose.
+  const alone = ({ type, name }) => type === "radio"
+    && document.querySelectorAll(`input[type=radio][name="${CSS.escape(name)}"]`).length === 1;
   function button(name) {
     for (const page of ["live", "sessions"]) {
       const found = document.querySelector("#" + page + "-" + name);
@@ -23,7 +27,7 @@
     }
     if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
     const within = (what) => event.target.closest && event.target.closest(what);
-    if (within(TYPING) || (event.key.startsWith("Arrow") && within(ARROWED))) return;
+    if (within(TYPING) || (event.key.startsWith("Arrow") && within(ARROWED) && !alone(event.target))) return;
     const name = KEYS[event.key];
     const found = name && button(name);
     if (found) { event.preventDefault(); found.click(); }

@@ -40,6 +40,11 @@ function row(run, selected) {
       const settings = cell("td", "sp-col-settings");
       settings.append(cell("span", "", run.settings), cell("span", "sp-sampling", run.sampling));
       made.append(settings);
+    } else if (key === "drafters") {
+      const names = run.drafters.split(/(?<=,) /).map((name) => cell("span", "", name));
+      const drafters = cell("td", "sp-col-drafters");
+      drafters.append(...names.flatMap((name, i) => (i ? [" ", name] : [name])));
+      made.append(drafters);
     } else if (key === "when") {
       made.append(cell("td", "sp-col-when", run.when.replace(" ", "\n")));
     } else if (key === "status") {
