@@ -155,15 +155,17 @@ def modes_of(live: Many[Live], costs: Costs) -> dict[str, str]:
 
 
 def watch(up: Up, live: Many[Live], costs: Costs, began: float) -> None:
-    """Shows the switch of `auto` what a round took that began at `began`; notes what it decides."""
+    """Shows the switch of `auto` what a round that began at `began` took a request, and how many
+    steps were drafted for it; notes what it decides."""
     kind, automatic = _automatic(live)
     turns = (*up.turns, *up.meanwhile)
     if not automatic or not any(turn.drafts for turn in turns):
         return
     worked = [t for turn in turns for t in turn.timed if t.start >= began and t.name != "prefill"]
     ms = union_ms((t.start * 1000, t.end * 1000) for t in worked)
+    drafted = sum(max(d.depths, default=0) for turn in up.turns for d in turn.drafts.values())
     switch = _switch(kind, automatic, costs)
-    found = switch.observe(ms / len(up.turns))
+    found = switch.observe(ms / len(up.turns), drafted / len(up.turns))
     if found is not None:
         with_it, without = found
         stands = "on" if switch.on else "off"

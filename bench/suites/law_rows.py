@@ -1,4 +1,11 @@
-"""The rows of the `laws` suite: every preset, and the full product of the rules that exist.
+"""The rows of the `laws` suite: every preset, and the product of the rules that exist.
+
+Fully crossed, each at temperature 0 and above, one request and several at once:
+every preset with every way to pipeline; every combine rule, its weights and every length policy,
+not pipelined; every combine rule, every length policy and every way to pipeline; every way to draft
+and verify a union with drafters and shapes. What the two products in between leave open, draft,
+verification, drafters, shape (and weights, pipelined), is filled in pairwise: every pair of values
+that go together, of these and of the crossed ones, occurs at both temperatures.
 
 Built from the lists of `core.config`, so that a new rule joins by existing.
 """
@@ -6,10 +13,11 @@ Built from the lists of `core.config`, so that a new rule joins by existing.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+from bench.suites.law_fill import Values, filled
 from core.choices import (
     COMBINES,
     DRAFTS,
@@ -24,7 +32,7 @@ from core.choices import (
 )
 from core.config import SpeculationConfig
 
-__all__ = ["TEMPERATURE", "Row", "law_rows"]
+__all__ = ["TEMPERATURE", "Row", "law_rows", "meets", "open_fields"]
 
 TEMPERATURE = 0.8
 TOGETHER = 6
@@ -67,8 +75,8 @@ class Row:
 
 
 def law_rows() -> tuple[Row, ...]:
-    """The presets, prompt lookup by itself, the products of all mechanisms and of all pipelining,
-    then that of all ways to draft and verify a union."""
+    """The presets in every way to pipeline, prompt lookup by itself, the products of all mechanisms
+    and of all pipelining, then that of all ways to draft and verify a union."""
     return (
         *_preset_rows(),
         *_ngram_rows(),
@@ -79,13 +87,20 @@ def law_rows() -> tuple[Row, ...]:
 
 
 def _preset_rows() -> Iterator[Row]:
+    """A preset's own way first."""
     for name, temperature, together in itertools.product(
         PRESETS, (0.0, TEMPERATURE), (1, TOGETHER)
     ):
-        speculation = SpeculationConfig.preset(name, temperature).resolved(temperature)
-        if name == "autoregressive" and temperature > 0 and together == 1:
-            continue  # the reference itself
-        yield Row(name, temperature, speculation, together)
+        preset = SpeculationConfig.preset(name, temperature).resolved(temperature)
+        for pipeline in dict.fromkeys((preset.pipeline, *PIPELINES)):
+            own = pipeline == preset.pipeline
+            if own and name == "autoregressive" and temperature > 0 and together == 1:
+                continue  # the reference itself
+            if not own and (pipeline, together) == ("across", 1):
+                continue  # the same as off
+            row = Row(name, temperature, replace(preset, pipeline=pipeline), together)
+            if row.compared or own:  # not compared: one row says so
+                yield row
 
 
 def _ngram_rows() -> Iterator[Row]:
@@ -97,28 +112,63 @@ def _ngram_rows() -> Iterator[Row]:
 def _mechanism_rows() -> Iterator[Row]:
     """Every combine rule with every weighing, under every length policy."""
     weighed = [("union", WEIGHTS[0]), *itertools.product(WEIGHTED_COMBINES, WEIGHTS)]
-    product = itertools.product(LENGTHS, weighed, (0.0, TEMPERATURE), (1, TOGETHER))
-    for length, (combine, weights), temperature, together in product:
-        config = SpeculationConfig(
-            drafters=("all", NGRAM),
-            combine=combine,
-            weights=weights,
-            length=length,
-            **SHAPES[1],
-        )
-        yield Row("mechanisms", temperature, config.resolved(temperature), together)
+    for temperature in (0.0, TEMPERATURE):
+        crossed = [
+            {"length": length, "combine": combine, "weights": weights, "together": together}
+            for length, (combine, weights), together in itertools.product(
+                LENGTHS, weighed, (1, TOGETHER)
+            )
+        ]
+        yield from _rows("mechanisms", temperature, crossed)
 
 
 def _pipeline_rows() -> Iterator[Row]:
     """Every way to pipeline, under every combine rule and length policy."""
-    product = itertools.product(PIPELINES, LENGTHS, COMBINES, (0.0, TEMPERATURE), (1, TOGETHER))
-    for pipeline, length, combine, temperature, together in product:
-        if pipeline == "off" or (pipeline == "across" and together == 1):
-            continue  # the same as a row above
-        if pipeline == "ahead" and combine in NOT_AHEAD:
-            continue
-        config = SpeculationConfig(combine=combine, length=length, pipeline=pipeline, **SHAPES[1])
-        yield Row("pipelined", temperature, config.resolved(temperature), together)
+    for temperature in (0.0, TEMPERATURE):
+        crossed = [
+            {"length": length, "combine": combine, "pipeline": pipeline, "together": together}
+            for pipeline, length, combine, together in itertools.product(
+                PIPELINES, LENGTHS, COMBINES, (1, TOGETHER)
+            )
+            # What is the same as a row above, or as that of pipeline=off.
+            if pipeline != "off"
+            and (pipeline, together) != ("across", 1)
+            and not (pipeline == "ahead" and combine in NOT_AHEAD)
+        ]
+        yield from _rows("pipelined", temperature, crossed)
+
+
+def _rows(name: str, temperature: float, crossed: list[Values]) -> Iterator[Row]:
+    for values in filled(crossed, open_fields(temperature, crossed), meets):
+        together, shape = values.pop("together"), SHAPES[values.pop("shape")]
+        config = SpeculationConfig(**values, **shape)
+        yield Row(name, temperature, config.resolved(temperature), together)
+
+
+def open_fields(temperature: float, crossed: list[Values]) -> dict[str, Sequence[Any]]:
+    """What is filled in pairwise, the default first. `shape` counts `SHAPES`."""
+    default = SpeculationConfig().resolved(temperature)
+    drafts = [draft for draft in DRAFTS[1:] if lossless_rules(draft, temperature)]
+    if temperature == 0:
+        drafts.remove("coupled")  # it resolves to another
+    rules = [rule for rule in EXACT_RULES if rule in lossless_rules(default.draft, temperature)]
+    fields: dict[str, Sequence[Any]] = {
+        "draft": sorted(drafts, key=lambda draft: draft != default.draft),
+        "verify": rules,
+        "drafters": DRAFTERS[::-1],
+        "shape": (1, 2, 0),
+        "weights": WEIGHTS,
+    }
+    return {field: values for field, values in fields.items() if field not in crossed[0]}
+
+
+def meets(values: Values) -> bool:
+    """Whether values go together, and each of them is of effect."""
+    combine = values.get("combine")
+    if combine == "union" and values.get("weights", WEIGHTS[0]) != WEIGHTS[0]:
+        return False
+    # A vote's sequences have no branches to go first: another draft takes its place.
+    return not (combine == "vote" and values.get("draft") == "best_first")
 
 
 def _draft_rows() -> Iterator[Row]:

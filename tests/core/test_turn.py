@@ -1,5 +1,5 @@
 """What a length policy is told of a round, on made-up times: what the LLM's pass for another
-request hid is none of the round's."""
+request hid is none of the round's. What a combine rule is told."""
 
 from __future__ import annotations
 
@@ -50,3 +50,12 @@ def test_drafting_that_a_pass_hid_is_no_part_of_the_round(
     assert outcome.verify_ms == pytest.approx(500.0)
     for one in live:
         engine.release(one)
+
+
+@pytest.mark.parametrize(("most", "kept"), [(4, 4), (7, 7), (24, 7), ("uncut", 7)])
+def test_a_vote_keeps_no_more_than_may_be_verified(most: int | str, kept: int) -> None:
+    engine = engine_of(*tables(2))
+    config = SpeculationConfig(combine="vote_tree", vote_nodes=7, max_tree_nodes=most)
+    live = engine.admit(engine.prepare(Request(PROMPTS[0], SamplingParams(9, seed=1), config)))
+    assert Turn(live, live.policy.choose(), 2).ballot.vote_nodes == kept
+    engine.release(live)

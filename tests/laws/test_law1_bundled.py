@@ -6,6 +6,7 @@ Every value of every field, pairwise, alone, batched, and in a batch with other 
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -13,7 +14,7 @@ import pytest
 from core import Request, SamplingParams, SpeculationConfig
 from core.config import COMBINES, LENGTHS, PIPELINES, PRESETS, WEIGHTS
 from tests.laws.margins import Divergences
-from tests.laws.pairwise import affordable, missing_pairs, pairwise
+from tests.laws.pairwise import NEVER, Row, affordable, missing_pairs, of_effect, pairwise
 from tests.laws.runs import (
     bundled_engine,
     ids_of,
@@ -31,11 +32,11 @@ FIELDS = {
     "draft": ("auto", "topk", "best_first"),
     "expansion": ((4,), (2,), (1, 1, 3, 1, 1, 1, 1, 1), (3, 1, 2)),
     "max_tree_nodes": (7, 1, "auto", 24, "uncut"),
-    "drafters": ((), ("ngram",), ("first",), ("ssm-code", "ngram"), ("all",), ("ngram", "all")),
+    "drafters": (("ngram",), ("first",), ("ssm-code", "ngram"), ("all",), ("ngram", "all")),
     "combine": COMBINES,
     "weights": WEIGHTS,
     "vote_nodes": (12, 3, 1),
-    "speculation_length": (4, 1, 0, 8, 16),
+    "speculation_length": (4, 1, 8, 16),
     "max_speculation_length": (16, 24),
     "verify": ("auto", "greedy", "match"),
     "length": ("fixed", "confidence", "goodput", "trend"),
@@ -45,7 +46,14 @@ FIELDS = {
     "record_top_k": (0, 5),
     "mode": ("batched", "mixed", "alone"),
 }
-ROWS = pairwise(FIELDS, affordable)
+
+
+def allowed(row: Row) -> bool:
+    return affordable(row) and of_effect(row)
+
+
+PAIRS = pairwise(FIELDS, allowed)
+ROWS = [*PAIRS, *({**PAIRS[0], **row} for row in NEVER)]
 
 
 @cache
@@ -92,7 +100,7 @@ def test_pairwise_settings(divergences: Divergences, index: int) -> None:
 
 def test_every_mechanism_occurs() -> None:
     assert set(FIELDS["length"]) == set(LENGTHS)
-    assert missing_pairs(ROWS, FIELDS, affordable) == set()
+    assert missing_pairs(PAIRS, FIELDS, allowed) == set()
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -101,6 +109,15 @@ def test_presets(divergences: Divergences, name: str) -> None:
     check(divergences, texts_of(config, "mixed"))
     one = some(PROMPTS, PRESETS.index(name), count=1)
     check(divergences, texts_of(config, "alone", one), one)
+
+
+@pytest.mark.parametrize("pipeline", PIPELINES[1:])
+def test_presets_pipelined(divergences: Divergences, pipeline: str) -> None:
+    """All at once, so that each way has something to overlap."""
+    of = [PROMPTS[(i + PIPELINES.index(pipeline)) % len(PROMPTS)] for i in range(len(PRESETS))]
+    configs = [replace(SpeculationConfig.preset(name), pipeline=pipeline) for name in PRESETS]
+    requests = [Request(p, SAMPLING, c) for p, c in zip(of, configs, strict=True)]
+    check(divergences, ids_of_many(bundled_engine(), requests), tuple(of))
 
 
 def test_stop_strings_end_the_text_where_transformers_does() -> None:

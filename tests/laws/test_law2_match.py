@@ -13,7 +13,7 @@ import pytest
 from core import Request, SamplingParams, SpeculationConfig
 from core.config import COMBINES, LENGTHS, PIPELINES, WEIGHTS
 from tests.laws.margins import Divergences
-from tests.laws.pairwise import Row, affordable, missing_pairs, pairwise
+from tests.laws.pairwise import NEVER, Row, affordable, missing_pairs, of_effect, pairwise
 from tests.laws.runs import (
     PLAIN,
     bundled_engine,
@@ -39,11 +39,11 @@ FIELDS = {
     "draft": ("auto", "coupled", "topk", "best_first", "sampled", "sampled_iid"),
     "expansion": ((4,), (2,), (1, 1, 3, 1, 1, 1, 1, 1), (3, 1, 2)),
     "max_tree_nodes": (7, 1, "auto", 24, "uncut"),
-    "drafters": ((), ("ngram",), ("first",), ("ssm-code", "ngram"), ("all",), ("ngram", "all")),
+    "drafters": (("ngram",), ("first",), ("ssm-code", "ngram"), ("all",), ("ngram", "all")),
     "combine": COMBINES,
     "weights": WEIGHTS,
     "vote_nodes": (12, 3, 1),
-    "speculation_length": (4, 1, 0, 8, 16),
+    "speculation_length": (4, 1, 8, 16),
     "max_speculation_length": (16, 24),
     "verify": ("auto", "match"),
     "length": ("fixed", "confidence", "goodput", "trend"),
@@ -58,10 +58,11 @@ FIELDS = {
 def allowed(row: Row) -> bool:
     """`auto` chooses `mss` for drawn trees: another law."""
     drawn = row.get("verify") == "auto" and "sampled" in row.get("draft", "")
-    return affordable(row) and not drawn
+    return affordable(row) and of_effect(row) and not drawn
 
 
-ROWS = pairwise(FIELDS, allowed)
+PAIRS = pairwise(FIELDS, allowed)
+ROWS = [*PAIRS, *({**PAIRS[0], **row} for row in NEVER)]
 
 
 @cache
@@ -106,7 +107,7 @@ def test_ids_are_those_of_plain_decoding(divergences: Divergences, index: int) -
 
 def test_every_mechanism_occurs() -> None:
     assert set(FIELDS["length"]) == set(LENGTHS)
-    assert missing_pairs(ROWS, FIELDS, allowed) == set()
+    assert missing_pairs(PAIRS, FIELDS, allowed) == set()
 
 
 def test_control_another_seed_writes_another_text() -> None:

@@ -1,0 +1,105 @@
+"""What `auto`'s switch is shown of a round, on made-up times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import pytest
+
+from core import Engine, Request, SamplingParams, SpeculationConfig
+from core.drafters.base import Draft
+from core.pipeline import Up, watch
+from core.sequence import Timed
+from core.turn import Live, Turn
+from tests.core.engines import engine_of, tables
+
+CONFIG = SpeculationConfig(expansion=(1,), speculation_length=2, pipeline="auto")
+PROMPTS = ("w1 w2 w3", "w2 w2 w6", "w4")
+BEGAN = 10.0
+Shown = list[tuple[float, float]]
+
+
+@pytest.fixture
+def engine() -> Iterator[Engine]:
+    made = engine_of(*tables(1))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def live(engine: Engine) -> Iterator[list[Live]]:
+    sampling = SamplingParams(9, seed=1)
+    live = [engine.admit(engine.prepare(Request(p, sampling, CONFIG))) for p in PROMPTS]
+    yield live
+    for one in live:
+        engine.release(one)
+
+
+def turn_of(live: Live, *timed: Timed, depth: int = 2) -> Turn:
+    turn = Turn(live, live.policy.choose(), 2)
+    parents = list(range(-1, depth - 1))
+    ones = [1.0] * depth
+    turn.drafts = {0: Draft([5] * depth, parents, ones, ones, [0] * depth)}
+    turn.timed = list(timed)
+    return turn
+
+
+def drafted(start: float, end: float) -> Timed:
+    return Timed("same", "draft", BEGAN + start, BEGAN + end)
+
+
+def verified(start: float, end: float) -> Timed:
+    return Timed("llm", "forward", BEGAN + start, BEGAN + end)
+
+
+def shown(
+    monkeypatch: pytest.MonkeyPatch, engine: Engine, up: Up, live: list[Live]
+) -> Mapping[str, Shown]:
+    """By kind: milliseconds and steps of what its switch observed."""
+    seen: dict[str, Shown] = {"across": [], "ahead": []}
+    for kind, one in seen.items():
+        switch = engine.costs.pipelining(kind, ["same"])
+        monkeypatch.setattr(
+            switch, "observe", lambda ms, steps, one=one: one.append((ms, steps)), raising=True
+        )
+    watch(up, live, engine.costs, BEGAN)
+    return seen
+
+
+def test_a_round_counts_by_request(
+    monkeypatch: pytest.MonkeyPatch, engine: Engine, live: list[Live]
+) -> None:
+    """A pass serves as many as are verified in it, so its time is theirs together."""
+    both = verified(0.04, 0.1)
+    first = turn_of(live[0], drafted(0.0, 0.03), both, depth=1)
+    second = turn_of(live[1], drafted(0.0, 0.04), both, depth=4)
+    seen = shown(monkeypatch, engine, Up((), (first, second)), live[:2])
+    assert seen == {"across": [pytest.approx((50.0, 2.5))], "ahead": []}
+
+
+def test_what_an_earlier_round_did_is_not_counted_again(
+    monkeypatch: pytest.MonkeyPatch, engine: Engine, live: list[Live]
+) -> None:
+    """A turn from the pool was drafted beside an earlier pass; the one that is drafted meanwhile
+    lengthens the round by what it lasts longer than the pass."""
+    up = turn_of(live[0], drafted(-0.5, -0.4), verified(0.0, 0.1))
+    meanwhile = turn_of(live[1], drafted(0.01, 0.12), depth=6)
+    seen = shown(monkeypatch, engine, Up((up,), (), (meanwhile,)), live[:2])
+    assert seen["across"] == [pytest.approx((120.0, 2.0))]
+
+
+def test_reading_a_prompt_is_no_round(
+    monkeypatch: pytest.MonkeyPatch, engine: Engine, live: list[Live]
+) -> None:
+    prefill = Timed("same", "prefill", BEGAN, BEGAN + 3.0)
+    one = turn_of(live[0], prefill, verified(3.0, 3.1))
+    seen = shown(monkeypatch, engine, Up((), (one,)), live[:1])
+    assert seen == {"across": [], "ahead": [pytest.approx((100.0, 2.0))]}
+
+
+def test_a_round_without_drafts_tells_nothing(
+    monkeypatch: pytest.MonkeyPatch, engine: Engine, live: list[Live]
+) -> None:
+    one = turn_of(live[0], verified(0.0, 0.1))
+    one.drafts = {}
+    assert not any(shown(monkeypatch, engine, Up((), (one,)), live[:1]).values())
