@@ -175,8 +175,9 @@ M004 = (
     ("ssm_scoreboard", SSM_SCOREBOARD.strip()),
 )
 
-ALL_OVERLAP = """    coalesce((SELECT overlap_ratio FROM overlaps WHERE overlaps.run = figures.id), 0.0)
-        AS overlap_ratio,
+ALL_OVERLAP = """    coalesce(
+        (SELECT overlap_ratio FROM overlaps WHERE overlaps.run = figures.id), 0.0
+    ) AS overlap_ratio,
 """
 
 RUN_SUMMARY_006 = f"{SUMMARY_BEFORE_OVERLAP}{ALL_OVERLAP}{SUMMARY_BEHIND_OVERLAP}"
