@@ -201,7 +201,6 @@ class Deadly(Looks):
 @pytest.mark.parametrize(
     ("combine", "pipeline", "when", "deaths"),
     [
-        ("union", "across", "before", 0),
         ("vote", "ahead", "within", 1),
         ("log_pool", "across", "after", 2),
     ],

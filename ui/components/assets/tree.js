@@ -8,6 +8,7 @@ import { scaleOf, forget } from "./measure.js";
 import { layout, edgePath } from "./tree_layout.js";
 import { items, words, tableOf, spoken, DROPPED, MEANING, STAGES } from "./tree_model.js";
 import { makeNode, nodeWidth, sizes, updateNode } from "./tree_node.js";
+import { createRims } from "./tree_rims.js";
 import { glider } from "./glide.js";
 import { zoomable } from "./zoom.js";
 
@@ -15,8 +16,6 @@ const ROOMY_AT_MOST = 48;
 const ROOMY_DRAFTS_AT_MOST = 24;  // drafts stand one below the other: all of them are to be seen
 const STEPPED_AFTER = 400;
 const END_RIM = 12;
-const CUT = 4;
-const GUTTER = 20;  // kept for a scrollbar at the right: where there is none, the drawing shows there
 // [compact, tight, least], the roomiest first.
 const FORMS = [[false, false], [false, true], [true, false], [true, true], [true, true, true]];
 const COMPACT = 2;
@@ -30,20 +29,20 @@ export function create(panel) {
   const svg = s("svg", { class: "ss-tree-svg", role: "group" }, edges, headings, nodes);
   const viewport = h("div", { class: "ss-viewport" }, svg);
   const empty = h("p", { class: "ss-placeholder" }, "Run a prompt, then pick a round: its tree is drawn here.");
-  const [before, after] = ["before", "after"].map(rim);
-  panel.body.append(stages.node, empty, h("div", { class: "ss-window" }, viewport, before, after));
+  const rims = createRims();
+  panel.body.append(stages.node, empty, h("div", { class: "ss-window" }, viewport, rims.before, rims.after));
 
   const view = {
     panel, stages, edges, headings, nodes, svg, viewport, empty, list: [], byKey: new Map(), value: null,
     shown: { round: null, stage: null, at: 0, places: new Map() }, glide: glider(),
     caches: { edges: new Map(), headings: new Map(), nodes: new Map() }, scene: null, least: 0,
-    before, after, places: new Map(),
+    rims, places: new Map(),
   };
   const resized = () => {
     view.least = 0;
     if (view.value) draw(view.value, view);
   };
-  view.zoom = zoomable(panel, viewport, svg, { resized, seen: (from, to) => sayMore(view, from, to) });
+  view.zoom = zoomable(panel, viewport, svg, { resized, seen: (from, to) => rims.say(view.places, from, to) });
   panel.finishTools({ tableForm: true });
   listen(view);
   return {
@@ -55,11 +54,6 @@ export function create(panel) {
     table: (value) => tableOf(value, items(value), (text) => tokenText(text)),
     exported: () => svg,
   };
-}
-
-// What hides a part of the drawing at one side, with how much.
-function rim(side) {
-  return h("div", { class: `ss-more ss-${side}`, "aria-hidden": "true", hidden: true }, h("span"));
 }
 
 function stageBar() {
@@ -83,7 +77,7 @@ function draw(value, view) {
   drawStage(value, view);
   if (!list.length) {
     view.places = new Map();
-    sayMore(view, 0, Infinity);
+    view.rims.say(view.places, 0, Infinity);
     return;
   }
   view.scale ??= scaleOf(panel.section);
@@ -125,19 +119,6 @@ function laidOut(value, view, scene) {
 function endOf(list, { places }) {
   const ends = list.filter((item) => STRONG.has(item.kind)).map(({ key }) => places.get(key));
   return Math.max(0, ...ends.map(({ x, width }) => x + width)) + END_RIM;
-}
-
-// How many tokens of depth lie out of sight at either end, all or in part.
-function sayMore({ places, before, after }, from, to) {
-  const [left, right] = [new Set(), new Set()];
-  for (const { x, width } of places.values()) {
-    if (x < from - CUT) left.add(x);
-    if (x + width > to + GUTTER) right.add(x);
-  }
-  before.hidden = !left.size;
-  after.hidden = !right.size;
-  setText(before.firstChild, `← ${left.size} more`);
-  setText(after.firstChild, `${right.size} more →`);
 }
 
 // Somebody steps through one round: then nodes glide. Another round is another tree, and in a run at
