@@ -26,7 +26,7 @@ IMAGES = ROOT / "docs" / "images"
 WITHOUT_FOLDER = r"""() => {
   const texts = document.createTreeWalker(document.body, 4);
   while (texts.nextNode()) {
-    texts.currentNode.data = texts.currentNode.data.replace(/\S*\/(?=runs\.db)/g, "");
+    texts.currentNode.data = texts.currentNode.data.replace(/[^\s"]*\/(?=runs\.db)/g, "");
   }
 }"""
 
