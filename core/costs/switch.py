@@ -17,7 +17,8 @@ __all__ = ["Switch"]
 # A trial of so many rounds, ended early where it is plainly worse, made longer where it looks
 # better and may yet be noise.
 SHORT, TRIAL, LONG = 3, 6, 24
-# Winning by less is not worth a change; nor is what lies within so many standard errors.
+# Winning by less is not worth a change; nor is what lies within so many standard errors. In doubt
+# to the end of a trial it is off, which loses nothing.
 CLEARLY = 0.98
 SURELY = 2.0
 FIRST, LAST = 16, 128
@@ -27,8 +28,9 @@ OUTLIER = 3.0
 
 class Switch:
     """Off at first; the other way is tried for six rounds, or up to 24 where it looks better, and
-    kept if a round surely takes clearly less. Else it is tried again after 16 rounds, 32, 64, 128,
-    as before where 24 did not tell; once it wins, the intervals begin anew."""
+    kept if a round surely takes clearly less, off also where 24 leave it likely. Else it is tried
+    again after 16 rounds, 32, 64, 128, as before where 24 did not tell; once it wins, the intervals
+    begin anew."""
 
     def __init__(self) -> None:
         self.on = False
@@ -58,7 +60,8 @@ class Switch:
     def _judge(self) -> tuple[float, float] | None:
         tried = statistics.fmean(self._usual.log_ratio(*one) for one in self._trial)
         count = len(self._trial)
-        doubt = SURELY * self._usual.deviation(count)
+        last = count == LONG and not self.on
+        doubt = 0.0 if last else SURELY * self._usual.deviation(count)
         won = tried < min(math.log(CLEARLY), -doubt)
         hopeless = tried >= math.log(CLEARLY) if count >= TRIAL else tried > doubt
         if count < SHORT or not (won and count >= TRIAL or hopeless or count == LONG):
