@@ -32,7 +32,7 @@ SELECT run, kind, sum(end_ms - start_ms) AS sum_ms, max(end_ms) AS last_ms,
 FROM reaching GROUP BY run, kind
 """
 
-SUMMARY_BEFORE_OVERLAP = """
+SUMMARY_HEAD = """
 WITH counted AS (
     SELECT run, count(*) AS num_rounds, sum(num_new_tokens) AS num_new_tokens,
         sum(num_accepted) AS num_accepted_tokens,
@@ -72,21 +72,22 @@ SELECT run_id, created_utc, status, prompt, output,
     coalesce(prefill_ms, 0.0) AS prefill_ms,
 """
 
-SUMMARY_BEHIND_OVERLAP = """    coalesce(1000.0 * num_new_tokens / nullif(
-        max(0.0, stands_ms - coalesce(prefill_end_ms, 0.0)), 0.0), 0.0) AS tokens_per_second,
-    coalesce(ttft_ms, 0.0) AS ttft_ms,
+SUMMARY_REST = """    coalesce(ttft_ms, 0.0) AS ttft_ms,
     queue_ms,
     stands_ms AS total_ms
 FROM figures
 """
 
-OWN_OVERLAP = """    coalesce((llm_busy_ms + coalesce(draft_busy_ms, 0.0) - both_busy_ms)
+SUMMARY_RATES = """    coalesce((llm_busy_ms + coalesce(draft_busy_ms, 0.0) - both_busy_ms)
         / nullif(llm_busy_ms, 0.0), 0.0) AS overlap_ratio,
+    coalesce(1000.0 * num_new_tokens / nullif(
+        max(0.0, stands_ms - coalesce(prefill_end_ms, 0.0)), 0.0), 0.0) AS tokens_per_second,
 """
 
-RUN_SUMMARY = f"{SUMMARY_BEFORE_OVERLAP}{OWN_OVERLAP}{SUMMARY_BEHIND_OVERLAP}"
+RUN_SUMMARY = f"{SUMMARY_HEAD}{SUMMARY_RATES}{SUMMARY_REST}"
 
-# `overlap_ratio` with what passes for other requests hid, as `core.metrics` counts it.
+# As `core.metrics` counts them: `overlap_ratio` with what passes for other requests hid; tokens per
+# second from the first round's prefill on, since a drafter first asked later reads among them.
 OVERLAP = """
 WITH early AS (
     SELECT run, sum(json_extract(value, '$[4]')) AS saved_ms
@@ -175,12 +176,17 @@ M004 = (
     ("ssm_scoreboard", SSM_SCOREBOARD.strip()),
 )
 
-ALL_OVERLAP = """    coalesce(
+SUMMARY_RATES_006 = """    coalesce(
         (SELECT overlap_ratio FROM overlaps WHERE overlaps.run = figures.id), 0.0
     ) AS overlap_ratio,
+    coalesce(1000.0 * num_new_tokens / nullif(max(0.0, stands_ms - coalesce(
+        (SELECT max(end_ms) FROM spans WHERE spans.run = figures.id AND name = 'prefill'
+         AND round = (SELECT min(round) FROM rounds
+            WHERE rounds.run = figures.id AND completed_seq IS NOT NULL)),
+        0.0)), 0.0), 0.0) AS tokens_per_second,
 """
 
-RUN_SUMMARY_006 = f"{SUMMARY_BEFORE_OVERLAP}{ALL_OVERLAP}{SUMMARY_BEHIND_OVERLAP}"
+RUN_SUMMARY_006 = f"{SUMMARY_HEAD}{SUMMARY_RATES_006}{SUMMARY_REST}"
 
 M006 = (
     ("overlaps", OVERLAP.strip()),

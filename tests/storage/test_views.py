@@ -36,7 +36,8 @@ def folded(events: list[Event]) -> RunStats:
 
 
 def overlapping(events: list[Event], seed: int) -> list[Event]:
-    """The same run with spans that overlap at random, as threads would give them."""
+    """The same run with spans that overlap at random, as threads would give them, and a prompt that
+    a drafter read late."""
     rng = random.Random(seed)
     moved: list[Event] = []
     for event in events:
@@ -48,6 +49,8 @@ def overlapping(events: list[Event], seed: int) -> list[Event]:
                 for start in starts
             )
             prefills = tuple(span for span in event.spans if span.name == "prefill")
+            if event.round == 3:
+                prefills = (Span(DRAFTERS[0], "prefill", event.at_ms - 9, event.at_ms - 1),)
             event = dataclasses.replace(event, spans=prefills * 2 + spans)
         moved.append(event)
     return moved
