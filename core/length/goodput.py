@@ -218,9 +218,9 @@ class Goodput:
             looks = self._look.due and team is teams[0]
             steps = self._timed(team, drafters)
             longest = PROBE_LENGTH if probed else LOOK_LENGTH if looks else self._length
-            share = 1.0 if probed else self._crew.share(team)
+            share, forced = 1.0 if probed else self._crew.share(team), probed or looks
             for name in team.names:
-                terms[name] = Terms(self._acceptance[name], steps, share, longest, probed or looks)
+                terms[name] = Terms(self._acceptance[name], steps, share, longest, forced=forced)
         nodes = self._outlook.nodes(min(self._length, len(steps)), drafters)
         return StepRule(terms, price, self._outlook.node_ms(nodes))
 
