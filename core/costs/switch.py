@@ -24,6 +24,7 @@ SURELY = 2.0
 FIRST, LAST = 16, 128
 HORIZON = 32.0
 OUTLIER = 3.0
+TINY_MS = 1e-6
 
 
 class Switch:
@@ -46,7 +47,7 @@ class Switch:
         if self._skip:  # the first round behind a change is neither one nor the other
             self._skip = False
             return None
-        if not (math.isfinite(ms) and ms > 0):
+        if not (math.isfinite(ms) and ms > TINY_MS):
             return None
         if self.on == self._kept:
             self._usual.add(ms, steps)
@@ -91,7 +92,7 @@ class Switch:
 
 class _Usual:
     """What a round of so many steps takes the way that is kept: a line through the last rounds,
-    rising, and from no less than nothing; and how far single rounds lie from it."""
+    rising, nowhere under a third of their mean; and how far single rounds lie from it."""
 
     def __init__(self) -> None:
         self._ms, self._steps, self._both, self._square, self._off, self._off2 = (
@@ -133,4 +134,5 @@ class _Usual:
         if not spread > 1e-9:
             return ms
         slope = (self._both.get() - ms * mean) / spread
-        return ms + max(0.0, min(slope, ms / mean)) * (steps - mean)
+        line = ms + max(0.0, min(slope, ms / mean)) * (steps - mean)
+        return max(line, ms / OUTLIER)  # a round of no steps takes something too

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import random
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from core.costs import Switch
 from tests.core.engines import engine_of, tables
 
@@ -64,6 +67,25 @@ def test_one_outlier_decides_nothing() -> None:
         ms = 8.0 if switch.on else 10.0
         switch.observe(500.0 if i % 9 == 8 else ms)
     assert switch.on
+
+
+def test_where_a_round_seems_to_be_all_drafting_one_without_still_takes_something() -> None:
+    """The line would go through nothing or less where the tried rounds of no steps lie."""
+    switch, steps = Switch(), 0.0
+    while not switch.on:
+        steps = 3.0 - steps if steps else 1.0
+        switch.observe(10.0 * steps - 5.0, steps)
+    assert sum(switch.observe(10.0, 0.0) is not None for _ in range(24)) > 0
+
+
+@given(
+    st.lists(st.tuples(st.floats(-1.0, 1e6), st.sampled_from((0.0, 0.5, 1.0, 8.0))), max_size=90)
+)
+def test_no_times_break_it(seen: list[tuple[float, float]]) -> None:
+    switch = Switch()
+    for ms, steps in seen:
+        found = switch.observe(ms, steps)
+        assert found is None or min(found) >= 0
 
 
 def test_what_holds_for_some_drafters_does_not_for_others() -> None:
