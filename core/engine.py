@@ -25,7 +25,7 @@ from core.intake import prepare
 from core.length import make_policy
 from core.models.language_model import Feed, chain
 from core.models.loading import LoadedModels
-from core.pipeline import Job, Lane, Pools, Up, modes_of, run_of, watch
+from core.pipeline import Job, Lane, Pools, Up, auto_of, modes_of, run_of, watch
 from core.record import Recorder
 from core.sampling import Target
 from core.sequence import Sequence, Timed
@@ -101,7 +101,8 @@ class Engine:
         """Draft, combine, verify, commit: one round of every live request, in one LLM pass."""
         record = self._recorder
         began = time.perf_counter()
-        modes = modes_of(live, self.costs)
+        auto = auto_of(live, self.costs)
+        modes = modes_of(live, auto)
         self._drafting.settle(live, modes)
         up = self._pools.take(live, modes)
         turns = up.turns
@@ -125,7 +126,7 @@ class Engine:
             yield self._observed(turn, self._commit(turn))
             if turn.live.sequence.finish_reason:
                 yield run_completed(turn.live.sequence)
-        watch(up, live, self.costs, began)
+        watch(up, auto, began)
 
     def _jobs(self, up: Up, modes: Mapping[str, str]) -> list[Job]:
         """What the drafters do while the LLM verifies: draft for others, or for the next round."""
@@ -229,15 +230,12 @@ class Engine:
             speculation = dataclasses.replace(speculation, max_tree_nodes=nodes)
             sequence.speculation = speculation
         sequence.started = time.perf_counter()
+        # What may fail first: a policy may begin by timing passes of the LLM.
+        drafters = self._drafting.named(speculation.drafters)
+        policy, weights = make_policy(speculation, self.costs), self._weights(speculation)
+        live = Live(sequence, self._llm.open_row(), drafters, policy, weights, nodes)
         self._admitted.add(sequence.run_id)
-        return Live(
-            sequence,
-            self._llm.open_row(),
-            self._drafting.named(speculation.drafters),
-            make_policy(speculation, self.costs),
-            self._weights(speculation),
-            nodes,
-        )
+        return live
 
     def prefill(self, live: Live) -> Iterator[None]:
         """Reads the prompt but its last token, a chunk a step, so that it can be cancelled."""

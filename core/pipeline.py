@@ -27,7 +27,7 @@ from core.metrics import LLM_LANE, union_ms
 from core.sequence import Timed
 from core.turn import Live, Turn
 
-__all__ = ["Job", "Lane", "Pools", "Up", "due", "modes_of", "run_of", "watch"]
+__all__ = ["Auto", "Job", "Lane", "Pools", "Up", "auto_of", "due", "modes_of", "run_of", "watch"]
 
 ALONE = (
     "no other request is being served, so there is nobody to draft for meanwhile; pipeline=ahead "
@@ -134,61 +134,63 @@ def due(live: Live) -> Turn:
     return Turn(live, live.policy.choose(), live.sequence.root_position, made=made)
 
 
-def modes_of(live: Many[Live], costs: Costs) -> dict[str, str]:
+@dataclass(frozen=True, slots=True)
+class Auto:
+    """What `auto` has to choose from in a round, `across` or `ahead`, the runs for which it may,
+    and its switch. Made once a round: a drafter lost within it must not turn to another switch."""
+
+    kind: str
+    runs: tuple[Live, ...]
+    switch: Switch
+
+
+def auto_of(live: Many[Live], costs: Costs) -> Auto:
+    """Several requests overlap, one can only draft ahead."""
+    runs = [one for one in live if one.sequence.speculation.pipeline == "auto" and _has_ssms(one)]
+    kind = "across" if len(runs) > 1 else "ahead"
+    if kind == "ahead":
+        runs = [one for one in runs if _foresees(one)]
+    names = {drafter.name for one in runs for drafter in one.drafters}
+    return Auto(kind, tuple(runs), costs.pipelining(kind, names))
+
+
+def modes_of(live: Many[Live], auto: Auto) -> dict[str, str]:
     """How each run is pipelined in this round: `off`, `across` or `ahead`; `auto` as its switch
     stands. A run that begins with nobody beside it is told so."""
-    kind, automatic = _automatic(live)
-    stands = kind if _switch(kind, automatic, costs).on else "off"
+    stands = auto.kind if auto.switch.on else "off"
     modes = {}
     for one in live:
         mode = one.sequence.speculation.pipeline
         if mode == "auto":
-            mode = stands if one in automatic else "off"
+            mode = stands if one in auto.runs else "off"
         fits = _foresees(one) if mode == "ahead" else _has_ssms(one)
         modes[run_of(one)] = mode if fits else "off"
     across = [one for one in live if modes[run_of(one)] == "across"]
     if len(across) == 1:
         modes[run_of(across[0])] = "off"
-        if across[0].sequence.round == 0 and across[0] not in automatic:
+        if across[0].sequence.round == 0 and across[0] not in auto.runs:
             across[0].notes.append(ALONE)
     return modes
 
 
-def watch(up: Up, live: Many[Live], costs: Costs, began: float) -> None:
+def watch(up: Up, auto: Auto, began: float) -> None:
     """Shows the switch of `auto` what a round that began at `began` took a request, and how many
     steps were drafted for it; notes what it decides."""
-    kind, automatic = _automatic(live)
     turns = (*up.turns, *up.meanwhile)
-    if not automatic or not any(turn.drafts for turn in turns):
+    if not auto.runs or not any(turn.drafts for turn in turns):
         return
     worked = [t for turn in turns for t in turn.timed if t.start >= began and t.name != "prefill"]
     ms = union_ms((t.start * 1000, t.end * 1000) for t in worked)
     drafted = sum(max(d.depths, default=0) for turn in up.turns for d in turn.drafts.values())
-    switch = _switch(kind, automatic, costs)
-    found = switch.observe(ms / len(up.turns), drafted / len(up.turns))
+    found = auto.switch.observe(ms / len(up.turns), drafted / len(up.turns))
     if found is not None:
         with_it, without = found
-        stands = "on" if switch.on else "off"
-        for one in automatic:
+        stands = "on" if auto.switch.on else "off"
+        for one in auto.runs:
             one.notes.append(
-                f"drafting {kind} takes {with_it:.1f} ms a round, {without:.1f} without: {stands}"
+                f"drafting {auto.kind} takes {with_it:.1f} ms a round, {without:.1f} without: "
+                f"{stands}"
             )
-
-
-def _automatic(live: Many[Live]) -> tuple[str, list[Live]]:
-    """What `auto` has to choose from, and the runs for which it may: several requests overlap, one
-    can only draft ahead."""
-    automatic = [
-        one for one in live if one.sequence.speculation.pipeline == "auto" and _has_ssms(one)
-    ]
-    if len(automatic) > 1:
-        return "across", automatic
-    return "ahead", [one for one in automatic if _foresees(one)]
-
-
-def _switch(kind: str, automatic: Many[Live], costs: Costs) -> Switch:
-    names = {drafter.name for one in automatic for drafter in one.drafters}
-    return costs.pipelining(kind, names)
 
 
 def _foresees(live: Live) -> bool:

@@ -8,12 +8,16 @@ from core.tree import ROOT
 
 __all__ = ["vote", "vote_tree"]
 
+# Behind the point: closer than this, masses and weights are a tie.
+DIGITS = 9
+
 
 def vote(whole: Merged, ballot: Ballot) -> Selection:
     """One drafter's sequence (Minions 3.2; ALGORITHMS 3).
 
     A node's mass is the sum of the weights of the drafters through it. From the root down the
     heaviest child is taken; on a tie that of the heavier single drafter, then of the lower index.
+    Weights that went up and down by the same factors are equal, whatever their last bits say.
     """
     masses = tuple(
         sum(ballot.weights[drafter] for drafter in whole.drafters(node))
@@ -23,7 +27,10 @@ def vote(whole: Merged, ballot: Ballot) -> Selection:
     path: list[int] = []
     node = ROOT
     while children[node]:
-        node = max(children[node], key=lambda child: (masses[child], *_best(whole, ballot, child)))
+        node = max(
+            children[node],
+            key=lambda child: (round(masses[child], DIGITS), *_best(whole, ballot, child)),
+        )
         path.append(node)
     winner = -_best(whole, ballot, node)[1] if path else None
     return Selection(tuple(path), masses, winner)
@@ -50,4 +57,6 @@ def vote_tree(whole: Merged, ballot: Ballot) -> Selection:
 
 def _best(whole: Merged, ballot: Ballot, node: int) -> tuple[float, int]:
     """The heaviest drafter through a node: its weight and, negated, its index."""
-    return max((ballot.weights[drafter], -drafter) for drafter in whole.drafters(node))
+    return max(
+        (round(ballot.weights[drafter], DIGITS), -drafter) for drafter in whole.drafters(node)
+    )

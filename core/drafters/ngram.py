@@ -1,5 +1,5 @@
 """NgramDrafter: prompt lookup. Continues the text as it went on where its last tokens occurred
-before.
+before; where that runs into the end of the text, the text repeats itself, and so does the draft.
 
 Costs no model pass. Its score is the acceptance measured at that match length, never 1; every
 proposal is deterministic, so its q is one-hot.
@@ -99,7 +99,7 @@ class NgramDrafter:
             end = state.where.get(tuple(tokens[-length:]))
             if end is not None:
                 state.match = length
-                return _until_end(tokens[end : end + steps], ask.sequence.eos_ids)
+                return _until_end(_onwards(tokens[end:], steps), ask.sequence.eos_ids)
         state.match = 0
         return []
 
@@ -110,6 +110,13 @@ def _index(state: _State, tokens: list[int]) -> None:
         for length in range(1, min(LONGEST_MATCH, end) + 1):
             state.where[tuple(tokens[end - length : end])] = end
         state.indexed = end
+
+
+def _onwards(tokens: list[int], steps: int) -> list[int]:
+    """`steps` tokens: what went on from the match to the end of the text, and where that is too
+    short the same again, since behind it the draft itself is what occurred before."""
+    repeats = -(-steps // len(tokens)) if steps else 0
+    return (tokens[:steps] * repeats)[:steps]
 
 
 def _told(draft: Draft | None, accepted: int, count: int) -> list[float]:

@@ -99,13 +99,13 @@ class SsmDrafter:
         state = self._states.get(sequence.run_id)
         if state is None:
             return
+        if needs_likelihoods(sequence.speculation):
+            state.judge_pending(token_ids, sequence.tokens)
         if draft is None:
             self._feeding.forget(state)
             state.pending = Pending()  # the text goes on
             return
         _observe(state.calibration, draft, token_ids)
-        if needs_likelihoods(sequence.speculation):
-            state.judge_pending(token_ids, sequence.tokens)
         self._feeding.commit(state, token_ids)
 
     def close(self, sequence: Sequence) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import torch
@@ -42,10 +43,13 @@ class SsmState:
 
     def judge(self, logits: torch.Tensor, tokens: list[int], first: int) -> None:
         """Notes how probable `tokens[first]`, `tokens[first + 1]`, ... were by `logits` (n, V),
-        each once."""
+        each once; of tokens that were read and not judged nothing is known (NaN)."""
+        unknown = max(0, first - self.judged)
+        self.told += [math.nan] * unknown
+        self.judged += unknown
         skipped = max(0, self.judged - first)
         wanted = tokens[first + skipped : first + logits.shape[0]]
-        if not wanted or self.judged < first:
+        if not wanted:
             return
         rows = logits[skipped : skipped + len(wanted)]
         ids = torch.tensor(wanted, device=logits.device)[:, None]

@@ -144,11 +144,15 @@ class Crew:
         return fmean(beyond) + pstdev(beyond) / sqrt(len(beyond))
 
     def _margin(self, team: Team, others: Sequence[Team], price: float) -> float:
-        nodes = sum(round(other.nodes.get()) for other in others)
-        outlook = self._outlook
-        added = outlook.verify_ms(nodes + round(team.nodes.get())) - outlook.verify_ms(nodes)
-        drafting = outlook.cover.charged(team.ms, sum(other.ms for other in others))
+        added = self._verifying(team, others)
+        drafting = self._outlook.cover.charged(team.ms, sum(other.ms for other in others))
         return self.extra(team, others) - CLEARLY_LESS * price * (drafting + added)
+
+    def _verifying(self, team: Team, others: Sequence[Team]) -> float:
+        """What verifying its nodes adds to verifying theirs."""
+        nodes = sum(round(other.nodes.get()) for other in others)
+        whole = self._outlook.verify_ms(nodes + round(team.nodes.get()))
+        return whole - self._outlook.verify_ms(nodes)
 
     def share(self, team: Team) -> float:
         """The part of this team's accepted tokens that those before it do not bring."""
@@ -160,10 +164,10 @@ class Crew:
     def _switch_off(self, team: Team) -> None:
         hopeless = self.worth(team, 1 / self._outlook.plain_ms) <= 0
         self.backoffs.switch_off(team.label, hopeless=hopeless)
-        ms, brought = team.ms, team.tokens.get()
-        if not hopeless:
-            brought = self.extra(team, [other for other in self.on if other is not team])
-        self.said = reasons.stops(team.label, brought, ms, hopeless=hopeless)
+        others = [] if hopeless else [other for other in self.on if other is not team]
+        brought = self.extra(team, others) if others else team.tokens.get()
+        verifying = self._verifying(team, others)
+        self.said = reasons.stops(team.label, brought, team.ms, verifying, hopeless=hopeless)
 
     def _probe(self) -> Team | None:
         """The team that has waited longest beyond its time, if its probe is affordable."""

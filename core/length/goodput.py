@@ -56,6 +56,8 @@ class Goodput:
         self._rounds = 0
         self._observed = 0
         self._choice: Choice | None = None
+        # The last choice's length, where that was longer only for the sake of a try.
+        self._tried: int | None = None
 
     @property
     def _restless(self) -> bool:
@@ -68,6 +70,7 @@ class Goodput:
         if self._choice is None:
             self._rounds = 0
             self._choice = self._chosen()
+            self._tried = self._choice.length if self._choice.length > self._length else None
         return self._choice
 
     # -- learning --
@@ -140,6 +143,8 @@ class Goodput:
         crew, probed = self._crew.on, self._crew.probed
         before = self._length
         reason = self._follow(crew, price)
+        if self._tried is not None:
+            reason = f"{self._tried} was for a try; {reason}"
         self._changed = self._length != before or bool(self._crew.said)
         self._look.plan(self._length, self._outlook.longest(sum(len(t.names) for t in crew) or 1))
         estimates = self._outlook.estimates(crew)

@@ -7,6 +7,7 @@ from core.length.bound import Step
 __all__ = ["moved", "ordinal", "plain", "rests", "stops", "tried_again"]
 
 SHOWN = 0.005  # tokens: less is shown as none
+NEARLY = 0.95
 WORDS = (
     "zeroth",
     "first",
@@ -55,7 +56,8 @@ def rests(
             f"{length} stays: {when} no draft was sure enough of its first {length} tokens for "
             f"{_article(length + 1)} {ordinal(length + 1)} to be worth a try"
         )
-    return f"{length} stays: {_weighed(length + 1, 'would cost', 'bring', step, price)}"
+    near = ", not clearly more" if step.pays(price, NEARLY) else ""
+    return f"{length} stays: {_weighed(length + 1, 'would cost', 'bring', step, price)}{near}"
 
 
 def tried_again(name: str, waited: int, rounds: int) -> str:
@@ -65,16 +67,17 @@ def tried_again(name: str, waited: int, rounds: int) -> str:
     return f"{name} {verb} tried again: {waited} rounds passed without it{others}"
 
 
-def stops(name: str, tokens: float, ms: float, *, hopeless: bool) -> str:
-    """What a drafter, or several that draft together ("a + b"), brings for its time; without
-    `hopeless` beyond what the others bring."""
+def stops(name: str, tokens: float, ms: float, verify_ms: float, *, hopeless: bool) -> str:
+    """What a drafter, or several that draft together ("a + b"), brings for its time and for that of
+    verifying its nodes; without `hopeless` beyond what the others bring."""
     several = _several(name)
     if hopeless:
         what = "their drafts bring" if several else "its drafts bring"
     else:
         what = f"beyond the others {'they bring' if several else 'it brings'}"
     verb = "stop" if several else "stops"
-    return f"{name} {verb} drafting: {what} {tokens:.2f} tokens for {ms:.1f} ms"
+    took = f"{ms:.1f} ms and {verify_ms:.1f} ms of verifying"
+    return f"{name} {verb} drafting: {what} {tokens:.2f} tokens for {took}"
 
 
 def _several(name: str) -> bool:

@@ -15,14 +15,13 @@ import torch
 
 from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.ahead import ended, judged, made
-from core.costs import Costs
 from core.drafters.base import Draft
 from core.drafters.foresight import Foreseen
 from core.events import Ahead, Drafted, Event, RoundCompleted
 from core.length.base import Choice
 from core.length.fixed import Fixed
 from core.models.language_model import Feed
-from core.pipeline import Job, Lane
+from core.pipeline import Auto, Job, Lane
 from core.sequence import Timed
 from core.turn import Live, Made, Turn
 from tests.core.engines import ids_of_events, tables
@@ -184,7 +183,7 @@ def test_what_was_made_ahead_is_told_when_requests_begin_to_take_turns(
     """`auto` may change from the one to the other as soon as another request joins."""
     modes = itertools.chain(["ahead"] * 4, itertools.repeat("across"))
 
-    def modes_of(live: Sequence[Live], costs: Costs) -> dict[str, str]:
+    def modes_of(live: Sequence[Live], auto: Auto) -> dict[str, str]:
         return dict.fromkeys([one.sequence.run_id for one in live], next(modes))
 
     monkeypatch.setattr("core.engine.modes_of", modes_of)

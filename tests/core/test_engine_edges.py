@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 
 import pytest
@@ -29,6 +30,25 @@ def test_one_call_at_a_time() -> None:
         next(engine.generate(request()))
     first.close()
     assert len(list(engine.generate(request()))) > 2
+
+
+def test_a_request_that_is_not_admitted_leaves_nothing() -> None:
+    """`goodput` begins by timing passes of the LLM, and those may fail."""
+    llm, ssms = tables()
+    engine = engine_of(llm, ssms)
+    forward, llm.forward = llm.forward, lambda feeds: memory_is_out()  # type: ignore[method-assign]
+    config = SpeculationConfig(length="goodput", max_tree_nodes=16)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        list(engine.generate(request(config=config)))
+    assert open_rows(engine) == [(), (), ()] and not engine._admitted
+    llm.forward = forward  # type: ignore[method-assign]
+    ahead = SpeculationConfig(pipeline="ahead", max_tree_nodes=16)
+    assert isinstance(list(engine.generate(request(config=ahead)))[-1], RunCompleted)
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("drafting_")]
+
+
+def memory_is_out() -> list[torch.Tensor]:
+    raise RuntimeError("out of memory")
 
 
 @pytest.mark.parametrize("steps", range(1, 12))

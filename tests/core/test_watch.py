@@ -8,7 +8,7 @@ import pytest
 
 from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.drafters.base import Draft
-from core.pipeline import Up, watch
+from core.pipeline import Up, auto_of, watch
 from core.sequence import Timed
 from core.turn import Live, Turn
 from tests.core.engines import engine_of, tables
@@ -62,7 +62,7 @@ def shown(
         monkeypatch.setattr(
             switch, "observe", lambda ms, steps, one=one: one.append((ms, steps)), raising=True
         )
-    watch(up, live, engine.costs, BEGAN)
+    watch(up, auto_of(live, engine.costs), BEGAN)
     return seen
 
 

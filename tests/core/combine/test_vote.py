@@ -56,6 +56,17 @@ def test_a_tie_of_equals_goes_to_the_lower_index() -> None:
     assert found.tree.token_ids == (3,) and found.winner == 0
 
 
+def test_weights_that_went_up_and_down_alike_are_equal() -> None:
+    """By the last bits of their products and means they are not."""
+    weight = (0.1 + 0.2) / 0.3
+    assert weight > 1.0
+    found = vote([chain(3), chain(2), chain(1)], [1.0, weight, 1 / weight])
+    assert found.tree.token_ids == (3,) and found.winner == 0
+    # A mass of two is that of one as heavy; then the single one is heavier.
+    found = vote([chain(1), chain(1), chain(2)], [weight, weight, 2.0])
+    assert found.tree.token_ids == (2,) and found.winner == 2
+
+
 def test_a_vote_of_two_is_always_the_heavier_one() -> None:
     for heavier in (0, 1):
         weights = [1.0, 1.0]

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pytest
+import torch
 
 from core import Engine, Request, SamplingParams, SpeculationConfig
+from core import engine as engine_module
 from core.drafters import ssm as ssm_module
+from core.drafters.calibration import Calibration
+from core.drafters.state import SsmState
 from core.events import Event, RoundCompleted
+from core.models.language_model import Feed
 from core.turn import Live
+from core.verify import Case, Verdict
 from core.weights import FLOOR, FORGETTING, FullInformation, Heard
 from tests.core.engines import ids_of_events
 from tests.fakes import TableModel, loaded_tables, random_table
@@ -164,20 +172,37 @@ def test_a_silent_drafter_begins_with_what_the_others_get_on_average(
     assert first.weights == pytest.approx(expected, rel=1e-4)
 
 
+def with_time_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A verification long enough for drafts beside it."""
+    verify = engine_module.verify
+
+    def slowly(rule: str, case: Case) -> Verdict:
+        time.sleep(0.01)
+        return verify(rule, case)
+
+    monkeypatch.setattr(engine_module, "verify", slowly)
+
+
+@pytest.mark.parametrize("pipeline", ["off", "ahead"])
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize(
     "begins", [lambda i, n: n >= 3 * i, lambda i, n: n % (i + 1) == 0], ids=["late", "by turns"]
 )
 def test_who_is_asked_late_or_seldom_is_judged_by_the_same_tokens(
-    begins: Callable[[int, int], bool], temperature: float, monkeypatch: pytest.MonkeyPatch
+    begins: Callable[[int, int], bool],
+    temperature: float,
+    pipeline: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """`begins`: whether a drafter is asked in a round."""
+    """`begins`: whether a drafter is asked in a round. Drafting ahead, it may have read all that
+    was committed when it is not."""
 
     def asked(self: Live, choice: object) -> list[int]:
         return [i for i in range(3) if begins(i, self.sequence.round)]
 
     monkeypatch.setattr(Live, "asked", asked)
-    events, ssms = run_of({"combine": "vote_tree"}, temperature)
+    with_time_ahead(monkeypatch)
+    events, ssms = run_of({"combine": "vote_tree", "pipeline": pipeline}, temperature)
     compared = 0
     for event, text in weighed(events, PROMPT):
         if len(asked_in := [i for i in range(3) if begins(i, event.round)]) < 3:
@@ -189,3 +214,38 @@ def test_who_is_asked_late_or_seldom_is_judged_by_the_same_tokens(
         assert event.weights == pytest.approx(expected, rel=1e-4)
         compared += 1
     assert compared >= 2
+
+
+@pytest.mark.loses_drafters
+def test_after_one_of_a_pool_is_lost_the_others_are_judged_on(
+    heard: dict[str, list[float]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the pool had drafted is forgotten with the one that failed."""
+    calls = itertools.count()
+    forward = TableModel.forward
+
+    def failing(self: TableModel, feeds: Sequence[Feed]) -> list[torch.Tensor]:
+        if self.info.name == "ssm-2" and next(calls) == 12:
+            raise RuntimeError("once")
+        return forward(self, feeds)
+
+    monkeypatch.setattr(TableModel, "forward", failing)
+    events, _ = run_of({"combine": "log_pool", "expansion": (1,)}, 0.8)
+    lost = [e.round for e in events if isinstance(e, RoundCompleted) and e.notes]
+    committed = ids_of_events(e for e in events if isinstance(e, RoundCompleted))
+    assert lost and 0 < lost[0] < 8
+    for name in ("ssm-0", "ssm-1"):
+        assert len(heard[name]) >= len(PROMPT) - 1 + len(committed) - 6, "but for the last rounds"
+        unknown = sum(map(math.isnan, heard[name]))
+        assert unknown <= 3, "but for the round in which it failed"
+
+
+def test_what_was_read_unjudged_is_unknown_and_the_rest_is_judged_on() -> None:
+    """As where a run moved with a draft that waited for its turn."""
+    state = SsmState(0, Calibration(), judged=2)
+    logits = torch.tensor([[0.0, 1.0], [2.0, 0.0]])
+    state.judge(logits, [1, 0, 1, 1, 0], first=3)
+    expected = logits.softmax(-1)[[0, 1], [1, 0]].tolist()
+    assert math.isnan(state.told[0]) and state.told[1:] == pytest.approx(expected)
+    state.judge(logits, [1, 0, 1, 1, 0], first=3)
+    assert (state.judged, len(state.told)) == (5, 3), "each once"

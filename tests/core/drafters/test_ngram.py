@@ -27,12 +27,16 @@ def draft(drafter: NgramDrafter, sequence: Sequence, steps: int = 3, budget: int
 
 
 def by_hand(tokens: list[int], steps: int) -> list[int]:
-    """The definition: the longest suffix seen before, its last occurrence, what followed."""
+    """The definition: the longest suffix seen before, its last occurrence, what followed; and at
+    the end of the text what follows there by the same rule, as if the draft were text."""
     for length in range(min(LONGEST_MATCH, len(tokens) - 1), 0, -1):
         suffix = tokens[-length:]
         for end in range(len(tokens) - 1, length - 1, -1):
             if tokens[end - length : end] == suffix:
-                return tokens[end : end + steps]
+                text = list(tokens)
+                for i in range(steps):
+                    text.append(text[end + i])
+                return text[len(tokens) :]
     return []
 
 
@@ -57,11 +61,17 @@ def test_without_a_match_nothing_is_drafted() -> None:
     drafter.commit(sequence, draft(drafter, sequence), (4,))
 
 
-def test_the_draft_ends_with_the_budget_the_shape_and_the_text() -> None:
+def test_the_draft_ends_with_the_budget_and_the_shape() -> None:
     text = [5, 6, 7, 8, 9, 5]
     assert len(draft(*opened(text), steps=2)) == 2
     assert len(draft(*opened(text), steps=9, budget=3)) == 3
-    assert draft(*opened([5, 6, 5]), steps=9).token_ids == [6, 5]
+
+
+def test_a_text_that_repeats_itself_is_repeated() -> None:
+    assert draft(*opened([5, 6, 5]), steps=5).token_ids == [6, 5, 6, 5, 6]
+    assert draft(*opened([4, 4]), steps=4).token_ids == [4] * 4
+    assert draft(*opened([1, 0, 7, 1], eos_ids=frozenset({7})), steps=9).token_ids == [0, 7]
+    assert draft(*opened([4, 4]), steps=0).token_ids == []
 
 
 def test_nothing_is_drafted_behind_an_end_of_text() -> None:

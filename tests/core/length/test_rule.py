@@ -161,13 +161,22 @@ def test_sentences() -> None:
 
 def test_several_drafters_are_spoken_of_as_several() -> None:
     one, pool = "ssm-code", "ssm-code + ssm-dialogue"
-    assert reasons.stops(one, 0.2, 3.0, hopeless=True) == (
-        "ssm-code stops drafting: its drafts bring 0.20 tokens for 3.0 ms"
+    assert reasons.stops(one, 0.2, 3.0, 1.0, hopeless=True) == (
+        "ssm-code stops drafting: its drafts bring 0.20 tokens for 3.0 ms and 1.0 ms of verifying"
     )
-    assert reasons.stops(pool, 0.2, 3.0, hopeless=True) == (
-        "ssm-code + ssm-dialogue stop drafting: their drafts bring 0.20 tokens for 3.0 ms"
+    assert reasons.stops(pool, 0.2, 3.0, 1.0, hopeless=True) == (
+        "ssm-code + ssm-dialogue stop drafting: their drafts bring 0.20 tokens for 3.0 ms and "
+        "1.0 ms of verifying"
     )
-    told = reasons.stops(pool, 0.2, 3.0, hopeless=False)
+    told = reasons.stops(pool, 0.2, 3.0, 1.0, hopeless=False)
     assert "stop drafting: beyond the others they bring 0.20" in told
     assert reasons.tried_again(pool, 16, 16).startswith(f"{pool} are tried again: ")
     assert reasons.tried_again(one, 16, 16).startswith("ssm-code is tried again: ")
+
+
+def test_a_step_that_nearly_pays_is_said_to_bring_no_clear_gain() -> None:
+    """Both numbers may look the same."""
+    price = 0.1
+    near = reasons.rests(4, Step(2.0, 0.2), price)
+    assert near.endswith("worth 2.0 ms at 100 tokens a second, not clearly more")
+    assert "clearly" not in reasons.rests(4, Step(2.0, 0.1), price)
