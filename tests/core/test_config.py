@@ -105,6 +105,14 @@ def test_what_the_presets_are() -> None:
     paper = SpeculationConfig.preset("specinfer-paper", 0.8)
     assert (paper.max_tree_nodes, paper.draft, paper.verify) == ("uncut", "sampled", "mss")
     assert SpeculationConfig.preset("specinfer-paper").draft == "topk"
+    minions = SpeculationConfig.preset("minions")
+    assert minions == SpeculationConfig(
+        expansion=(1,), combine="vote", weights="paper", length="trend", pipeline="across"
+    )
+    # Every other choice was slower: docs/results.md, "What `best` is".
+    assert SpeculationConfig.preset("best") == SpeculationConfig(
+        drafters=("all", "ngram"), length="goodput"
+    )
     with pytest.raises(ConfigError, match=r"^preset is 'fastest': one of autoregressive, "):
         SpeculationConfig.preset("fastest")
 
