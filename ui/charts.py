@@ -96,20 +96,29 @@ def timeline_value(frame: Frame) -> Value:
         "bars": _bars(view, shown),
         "pipeline": _setting(view, "pipeline") if view.drafters else "",
         "never": bool(view.drafters) and _setting(view, "combine") in NOT_AHEAD,
-        "ended": frame.ended,
+        "ended": frame.whole,
         "trials": _trials(view),
         "overlap": round(view.stats.overlap_ratio, 4),
         "ahead": _ahead(view.rounds),
         "hits": {str(line.number): _ahead((line,)) for line in shown if line.ahead},
-        "rounds": {
-            str(line.number): {"ms": round(line.ms, 3), "p": round(line.predicted_ms, 3)}
-            for line in shown
-            if line.predicted_ms > 0
-        },
+        "rounds": {str(line.number): _times(line) for line in shown if line.predicted_ms > 0},
+        "policy": _setting(view, "length") if view.drafters else "",
         "round": _round(frame),
         "share": _share(view),
         "total": round(view.stats.total_ms, 3),
         "sel": frame.selected,
+    }
+
+
+def _times(line: RoundView) -> Value:
+    """Predicted (`p`) and measured time of a round's stages, `hid` beside other requests' passes;
+    `all` is from its first stage to its last."""
+    time = line.time
+    return {
+        "ms": round(time.ms, 3),
+        "p": round(line.predicted_ms, 3),
+        "hid": round(time.hidden_ms, 3),
+        "all": round(time.whole_ms, 3),
     }
 
 

@@ -220,7 +220,7 @@ def tree_value(frame: Frame) -> Value:
         "round": frame.selected,
         "stage": detail.stage if detail else "draft",
         "drafters": drafters_value(view),
-        "root": {"t": "", "id": -1},
+        "root": _root(view, detail),
         "nodes": {},
         "drafts": {},
         "own": None,
@@ -232,7 +232,6 @@ def tree_value(frame: Frame) -> Value:
     }
     if detail is None:
         return value
-    value["root"] = _root(view, detail)
     value["nodes"] = tree_nodes(detail, view.drafters)
     value["drafts"] = drafts_apart(detail, view.drafters)
     value["dropped"] = dropped(detail, view.drafters, value["root"]["t"])
@@ -250,17 +249,19 @@ def tree_value(frame: Frame) -> Value:
     return value
 
 
-def _root(view: View, detail: Detail) -> Value:
-    """The last committed token; before the tree exists it is looked up among the tokens."""
-    if detail.combined:
+def _root(view: View, detail: Detail | None) -> Value:
+    """The last committed token; before the tree exists it is looked up among the tokens, before
+    the first round it is the prompt's last; no text before a run."""
+    if detail and detail.combined:
         return {"t": detail.combined.root_text, "id": detail.combined.root_token_id}
-    before = [token for token in view.tokens[-64:] if token.round < detail.round]
+    here = detail.round if detail else 0
+    before = [token for token in view.tokens[-64:] if token.round < here]
     if before:
         return {"t": before[-1].token, "id": before[-1].token_id}
     started = view.started
     if started and started.prompt_token_ids:
         return {"t": started.prompt_texts[-1], "id": started.prompt_token_ids[-1]}
-    return {"t": "", "id": -1}
+    return {"t": None, "id": -1}
 
 
 def inspector_value(frame: Frame) -> Value:

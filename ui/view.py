@@ -27,8 +27,9 @@ from core.events import (
     Span,
     Verified,
 )
-from core.metrics import StatsFold, union_ms
+from core.metrics import StatsFold
 from core.weights import SLOWEST_MEAN
+from ui.times import RoundTime, shared, time_of
 
 __all__ = [
     "STAGES",
@@ -42,7 +43,6 @@ __all__ = [
 ]
 
 STAGES = ("draft", "combine", "verify", "commit")
-STAGE_OF_LANE = {"combine": "combine", "llm": "llm", "verify": "verify", "commit": "commit"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +67,8 @@ class RoundView:
 
     `weights`: those that the combine rule used, empty where nobody was weighed. `winner` of a vote,
     the `share` of its sequence that was accepted, and the mean share of the `votes` before it.
-    `begin_ms`: where the round before ended; `ms`: what this one took, `predicted_ms` what its
-    controller expected (0: it did not).
+    `begin_ms`: where the round before ended; `time`: what this one took, `predicted_ms` what its
+    controller expected of `time.ms` (0: it did not).
     """
 
     number: int
@@ -84,7 +84,7 @@ class RoundView:
     votes: int = 0
     mean_share: float = 0.0
     begin_ms: float = 0.0
-    ms: float = 0.0
+    time: RoundTime = RoundTime()
     predicted_ms: float = 0.0
     ahead: tuple[Ahead, ...] = ()
     notes: tuple[str, ...] = ()
@@ -210,7 +210,7 @@ def _after_round(view: View, event: RoundCompleted) -> View:
         spans=event.spans,
         weights=tree.weights if tree else {},
         begin_ms=_end_of(view),
-        ms=_round_ms(event, _end_of(view)),
+        time=time_of(event),
         predicted_ms=event.predicted_ms,
         ahead=event.ahead,
         notes=event.notes,
@@ -223,7 +223,7 @@ def _after_round(view: View, event: RoundCompleted) -> View:
         rounds=(*view.rounds, line),
         tokens=(*view.tokens, *_new_tokens(view, detail, event)),
         stats=view.fold.stats(event.at_ms),
-        share=_shared(view.share, event),
+        share=shared(view.share, event),
     )
 
 
@@ -248,12 +248,6 @@ def _end_of(view: View) -> float:
     return max((s.end_ms for s in view.rounds[-1].spans), default=0.0) if view.rounds else 0.0
 
 
-def _round_ms(event: RoundCompleted, last: float) -> float:
-    """The time somebody was at work in this round, the prefill and the last round's time apart."""
-    spans = [s for s in event.spans if s.name != "prefill" and s.end_ms > last]
-    return union_ms((max(s.start_ms, last), s.end_ms) for s in spans)
-
-
 def _new_tokens(view: View, detail: Detail, event: RoundCompleted) -> Iterable[TokenView]:
     """The round's tokens: accepted nodes first, in path order, then the LLM's own token."""
     tree, verdict = detail.combined, detail.verified
@@ -271,20 +265,6 @@ def _new_tokens(view: View, detail: Detail, event: RoundCompleted) -> Iterable[T
         yield TokenView(
             token_id, event.text_deltas[i], event.texts[i], event.round, kind, chance, scores
         )
-
-
-def _shared(
-    share: tuple[tuple[str, float], ...], event: RoundCompleted
-) -> tuple[tuple[str, float], ...]:
-    """`share` with the round's spans; `busy` is the time in which anything at all was at work."""
-    sums = dict(share)
-    for span in event.spans:
-        stage = STAGE_OF_LANE.get(span.lane, "draft")
-        stage = span.name if span.name in ("prefill", "ahead") else stage
-        sums[stage] = sums.get(stage, 0.0) + span.end_ms - span.start_ms
-    busy = union_ms((span.start_ms, span.end_ms) for span in event.spans)
-    sums["busy"] = sums.get("busy", 0.0) + busy
-    return tuple(sums.items())
 
 
 def _after_end(view: View, event: RunCompleted | RunCancelled | RunFailed) -> View:

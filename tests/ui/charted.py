@@ -124,20 +124,17 @@ def lane(span: Span) -> str:
 
 
 def round_times(run: Recorded) -> list[tuple[int, float, float]]:
-    """Round, milliseconds in which somebody was at work, milliseconds that were predicted, of every
-    round for which some were."""
-    times, end = [], 0.0
-    for completed in run.completed:
-        if completed.predicted_ms > 0:
-            times.append((completed.round, worked_ms(completed, end), completed.predicted_ms))
-        end = max((s.end_ms for s in completed.spans), default=0.0)
-    return times
+    """Round, milliseconds of its stages, milliseconds that were predicted, of every round for which
+    some were."""
+    return [
+        (completed.round, stages_ms(completed), completed.predicted_ms)
+        for completed in run.completed
+        if completed.predicted_ms > 0
+    ]
 
 
-def worked_ms(completed: RoundCompleted, since: float) -> float:
-    total, reached = 0.0, since
-    for span in sorted(completed.spans, key=lambda s: s.start_ms):
-        if span.name != "prefill":
-            total += max(0.0, span.end_ms - max(span.start_ms, reached))
-            reached = max(reached, span.end_ms)
-    return total
+def stages_ms(completed: RoundCompleted) -> float:
+    """What length rules are told that a round took: its own stages, less what was hidden."""
+    own = [s for s in completed.spans if s.name not in ("prefill", "ahead")]
+    hidden = sum(entry.saved_ms for entry in completed.ahead if entry.known)
+    return sum(s.end_ms - s.start_ms for s in own) - hidden

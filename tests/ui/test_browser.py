@@ -91,8 +91,17 @@ def test_stop_keeps_what_was_written(long: tuple[str, Context], browser_page: Op
     page.click("#live-run")
     said(page, "Writing: ")
     assert written
+    page.locator(".sp-state-running").wait_for()
+    # Going in earnest would abort the stream, which a browser logs as an error.
+    page.evaluate("() => dispatchEvent(new Event('pagehide'))")
     page.click("#live-stop")
     said(page, "Stopped: ")
+    page.reload()
+    said(page, "Your run was stopped when this page was left or loaded anew; it is in Sessions.")
+    page.reload()
+    ready(page)
+    page.wait_for_timeout(300)  # it would have been said by now
+    assert not page.locator("#live-notice").get_by_text("left or loaded anew").count()
 
 
 def test_two_visitors_at_once_see_each_their_own_run(

@@ -72,6 +72,18 @@ def test_nothing_moves_when_figures_and_notices_come(
     assert page.evaluate(TOPS, PLACES) == tops, "a refusal"
 
 
+# Labels of fields that lie behind the bar, and whether the bar is what is seen there.
+BEHIND = """() => { const bar = document.querySelector(".sp-runbar");
+  const [box, seen] = [bar.getBoundingClientRect(), []];
+  for (const label of document.querySelectorAll(".sp-controls [data-testid=block-info]")) {
+    const own = label.getBoundingClientRect();
+    const [x, y] = [own.left + own.width / 4, own.top + own.height / 2];
+    const behind = own.width && y > box.top + 2 && y < box.bottom - 2 && !bar.contains(label);
+    if (behind) seen.push([label.textContent, bar.contains(document.elementFromPoint(x, y))]);
+  }
+  return seen; }"""
+
+
 @pytest.mark.parametrize("width", [1280, 390])
 def test_the_reason_of_a_refusal_is_in_sight_of_the_field(
     short: tuple[str, Context], browser_page: OpenPage, width: int
@@ -86,3 +98,10 @@ def test_the_reason_of_a_refusal_is_in_sight_of_the_field(
     for what in (reason, field):
         box = what.bounding_box()
         assert box["y"] >= 0 and box["y"] + box["height"] <= 800
+    if width < 800:
+        return
+    behind = []
+    for top in range(300, 1100, 40):
+        page.evaluate("(top) => window.scrollTo(0, top)", top)
+        behind += page.evaluate(BEHIND)
+    assert len(behind) > 5 and all(bar for _, bar in behind), behind

@@ -19,7 +19,17 @@ from tests.ui.test_form import form_values
 from ui.checks import measure_baseline, prove
 from ui.components import pack
 from ui.pages.live_layout import Live
-from ui.pages.running import Press, Question, asked, changed, checked, mended, started, stopped
+from ui.pages.running import (
+    Press,
+    Question,
+    asked,
+    changed,
+    checked,
+    left,
+    mended,
+    started,
+    stopped,
+)
 from ui.pages.steering import moved, paced
 from ui.session import Desk
 
@@ -272,6 +282,15 @@ def test_a_run_cut_short_by_a_change_is_stopped_and_is_no_measure(store: RunStor
     assert worker.runs[1].cancelled and not worker.runs[2].cancelled
     assert desk.before is not None and desk.before.run_id == whole
     assert list(cut) == [], "the run that was cut short is no longer shown"
+
+
+def test_a_tab_that_is_loaded_anew_in_mid_run_is_told_where_its_run_is(store: RunStore) -> None:
+    live, desk = live_of(context(store)), Desk()
+    for was_running in (0, None):
+        assert left(live, desk, was_running) == gr.skip()
+    assert "it is in Sessions" in notice_of([left(live, desk, 1)], 0)
+    assert "it is in Sessions" not in notice_of(run(live, desk)), "another run, another notice"
+    assert left(live, desk, 1) == gr.skip()
 
 
 # -- what went wrong is said as long as it is so --

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from core.events import Event, RoundCompleted, RunCompleted
+from core.events import Event, RoundCompleted, RunCompleted, Span
 from tests.synthetic import DRAFTERS, MINIONS, Mechanisms, synthetic_run
 from tests.ui.shown import shown
 from ui.frame import Frame
@@ -223,3 +223,51 @@ def test_what_can_never_be_drafted_ahead_is_known(combine: str) -> None:
     uses = Mechanisms(combine, "goodput", "ahead")
     events = synthetic_run(12, seed=5, mechanisms=uses)
     assert shown(events, 3)["timeline"]["never"] == (combine == "log_pool")
+
+
+# -- round times --
+
+
+@pytest.mark.parametrize("pipeline", ["off", "ahead", "across"])
+def test_the_measured_time_is_the_one_that_length_rules_learn_from(pipeline: str) -> None:
+    """Stages added up, less what was hidden: `round_ms` of core.turn.outcome_of."""
+    events = synthetic_run(20, seed=5, mechanisms=Mechanisms("union", "goodput", pipeline))
+    rounds = shown(events, 3)["timeline"]["rounds"]
+    hidden = 0.0
+    for event in of_rounds(events):
+        own = [s for s in event.spans if s.name not in ("prefill", "ahead")]
+        told = rounds[str(event.round)]
+        assert told["hid"] == pytest.approx(
+            sum(a.saved_ms for a in event.ahead if a.known), abs=1e-3
+        )
+        worked = sum(s.end_ms - s.start_ms for s in own)
+        assert told["ms"] == pytest.approx(worked - told["hid"], abs=2e-3)
+        ends = min(s.start_ms for s in own), max(s.end_ms for s in own)
+        assert told["all"] == pytest.approx(ends[1] - ends[0], abs=1e-3)
+        hidden += told["hid"]
+    assert (hidden > 0) == (pipeline == "across")
+
+
+def test_a_pause_between_stages_is_no_part_of_the_measured_time() -> None:
+    events = synthetic_run(3, mechanisms=Mechanisms("union", "goodput", "off"))
+    paused = [
+        replace(event, spans=tuple(map(committed_late, event.spans)))
+        if isinstance(event, RoundCompleted)
+        else event
+        for event in events
+    ]
+    (short, long) = (shown(run, 1)["timeline"]["rounds"]["1"] for run in (events, paused))
+    assert long["ms"] == pytest.approx(short["ms"])
+    assert long["all"] == pytest.approx(short["all"] + 30)
+
+
+def committed_late(span: Span) -> Span:
+    late = 30.0 if span.lane == "commit" else 0.0
+    return replace(span, start_ms=span.start_ms + late, end_ms=span.end_ms + late)
+
+
+def test_playback_of_a_run_has_not_ended_before_its_end() -> None:
+    events = pipelined("across")
+    early = Frame(view=reduce_all(events[:9]), known=len(events), ended=True)
+    late = Frame(view=reduce_all(events), known=len(events), ended=True, at_end=True)
+    assert [picture_values(f)["timeline"]["ended"] for f in (early, late)] == [False, True]

@@ -13,7 +13,17 @@ from ui.pages.form import EXAMPLES, FOLLOWED, OWN, preset_values
 from ui.pages.live_layout import Live, build_live
 from ui.pages.presets import at_temperature, named, preset_menu, saved
 from ui.pages.rerun import settled_script, wire_changes
-from ui.pages.running import Press, Question, asked, changed, checked, mended, started, stopped
+from ui.pages.running import (
+    Press,
+    Question,
+    asked,
+    changed,
+    checked,
+    left,
+    mended,
+    started,
+    stopped,
+)
 from ui.pages.steering import wire_board
 from ui.session import Desk
 
@@ -23,6 +33,12 @@ __all__ = ["Live", "build_live", "wire_live"]
 # Stop, and each press carries the count as its last value: a Run that brings a smaller one than the
 # desk has seen was pressed before that Stop.
 WITH_STOPS = "(...given) => [...given.slice(0, -1), window.specscopeStops || 0]"
+# Set by ui/pages/assets/keys.js when the page goes while a run is under way; asked once.
+WAS_RUNNING = """() => { try {
+  const left = sessionStorage.getItem("specscope-left");
+  sessionStorage.removeItem("specscope-left");
+  return [left ? 1 : 0];
+} catch { return [0]; } }"""
 ONE_MORE_STOP = "() => [(window.specscopeStops = (window.specscopeStops || 0) + 1)]"
 
 
@@ -60,6 +76,15 @@ def wire_live(
         api_visibility="private",
     )
     _wire_form(live, own)
+    blocks.load(
+        _left_handler(live),
+        live.stops,
+        live.board.notice,
+        js=WAS_RUNNING,
+        api_visibility="private",
+        show_progress="hidden",
+        queue=False,
+    )
     blocks.load(
         preset_menu, own, live.form.preset, api_visibility="private", show_progress="hidden"
     )
@@ -141,6 +166,13 @@ def _stop_handler(live: Live) -> Callable[..., Values]:
         return stopped(live, live.board.desk(request), stops)
 
     return stop
+
+
+def _left_handler(live: Live) -> Callable[..., Any]:
+    def look(request: gr.Request, was_running: int | None) -> Any:
+        return left(live, live.board.desk(request), was_running)
+
+    return look
 
 
 def _check_handler(live: Live) -> Callable[..., list[Any]]:

@@ -20,9 +20,20 @@ from ui.pages.rerun import before_of
 from ui.player import Pace, Player
 from ui.session import Desk, Hub, play
 
-__all__ = ["Press", "Question", "asked", "changed", "checked", "mended", "started", "stopped"]
+__all__ = [
+    "Press",
+    "Question",
+    "asked",
+    "changed",
+    "checked",
+    "left",
+    "mended",
+    "started",
+    "stopped",
+]
 
 STOP_WAIT_S = 2.0
+LEFT = "Your run was stopped when this page was left or loaded anew; it is in Sessions."
 Question = Callable[[Hub, Desk, str], Iterator[object]]
 
 
@@ -139,6 +150,14 @@ def mended(live: Live, desk: Desk) -> Any:
     if not desk.trouble:
         return gr.skip()
     desk.trouble = ""
+    return live.board.said(desk)
+
+
+def left(live: Live, desk: Desk, was_running: int | None) -> Any:
+    """The notice of a tab that has just been opened: where its run went, if one was under way."""
+    if not was_running or desk.player is not None:
+        return gr.skip()
+    desk.doing = LEFT
     return live.board.said(desk)
 
 

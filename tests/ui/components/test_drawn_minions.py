@@ -232,7 +232,7 @@ def test_the_table_forms_have_every_figure_of_the_charts(show: Show) -> None:
         hit, times = timeline["hits"].get(number, {}), timeline["rounds"].get(number, {})
         hit = {**hit, "misses": hit["misses"] - hit["unused"]} if hit else hit
         wanted = [hit.get(name) for name in ("hits", "misses", "unused", "saved", "wasted")]
-        wanted += [times.get("p"), times.get("ms")]
+        wanted += [times.get("p"), times.get("ms"), times.get("all")]
         for cell, value in zip(row[1:], wanted, strict=True):
             assert (cell == "") if value is None else near([cell], [value])
     assert len(ahead) == 1 + len({*timeline["hits"], *timeline["rounds"]})

@@ -106,8 +106,8 @@ def test_a_round_says_when_its_drafts_were_begun_and_what_the_brackets_mean(show
     )
     key = page.locator("#picture-timeline .ss-ahead-key").inner_text()
     assert key.startswith("Outlined bars draft for the next round")
-    other = page.locator("#picture-timeline .ss-share-word", has_text="other").first
-    assert "nobody worked for this request" in other.get_attribute("title")
+    between = page.locator("#picture-timeline .ss-share-word", has_text="between").first
+    assert "nobody worked for this request" in between.get_attribute("title")
     turn(page, "unlike")
     assert told(page, "round") == (
         "Round 5, from drafts begun during round 4: ssm-code hit, 1.25 ms saved (4 guesses, "

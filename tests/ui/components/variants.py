@@ -9,13 +9,16 @@ from typing import Any
 
 __all__ = [
     "alike",
+    "alone",
     "budgeted",
     "chance",
     "drawn",
     "early",
     "never",
     "only_line_feeds",
+    "others",
     "over",
+    "paused",
     "peaks",
     "split",
     "tried",
@@ -45,6 +48,29 @@ def alike(values: dict[str, Any]) -> dict[str, Any]:
     found = {"kind": "ahead", "ms": 10.3, "without": 10.2, "on": True, "asked": 9, "used": 5}
     told = {"pipeline": "auto", "trials": {"13": found}}
     return {**values, "timeline": {**values["timeline"], **told}}
+
+
+def alone(values: dict[str, Any], ended: bool = True) -> dict[str, Any]:
+    """`across` with nobody beside it, and a length rule that predicts nothing."""
+    none: dict[str, Any] = {"ahead": {}, "hits": {}, "round": {}, "rounds": {}}
+    told = {**none, "policy": "trend", "ended": ended}
+    return {**values, "timeline": {**values["timeline"], **told}}
+
+
+def others(values: dict[str, Any]) -> dict[str, Any]:
+    """`across`, with most of the time between the stages, as beside another request."""
+    timeline = values["timeline"]
+    share = {**timeline["share"], "other": 2 * sum(timeline["share"].values())}
+    told = {"share": share, "total": sum(share.values())}
+    return {**values, "timeline": {**timeline, **told}}
+
+
+def paused(values: dict[str, Any]) -> dict[str, Any]:
+    """Rounds with pauses; in the selected one some drafting is hidden too."""
+    took = {"p": 19.0, "ms": 55.2}
+    rounds = {str(n): {**took, "hid": 0.0, "all": 56.0} for n in range(4)}
+    rounds["4"] = {**took, "hid": 5.0, "all": 80.1}
+    return {**values, "timeline": {**values["timeline"], "rounds": rounds}}
 
 
 def peaks(values: dict[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,10 @@ const WHAT = "A hit: the LLM wrote one of the continuations that a drafter had p
   + "once. A miss: the LLM wrote something else, and the work ahead was for nothing. Not used: no round asked for the draft.";
 const BRACKETS = " In brackets: how many continuations were prepared for, and how likely the SSM that looked ahead held "
   + "it that the LLM writes one of them.";
-const ALONE = "No other request ran beside this one: while the LLM verified it, there was none to draft for.";
+// Events tell of drafts made beside another request's pass, not of requests that ran beside this one.
+const ALONE = "Nothing of this run was drafted while the LLM verified another request: with one request, across has none "
+  + "to draft for. Run in a second tab at the same time, or choose pipeline=ahead.";
+const ALONE_YET = "So far nothing of this run was drafted while the LLM verified another request.";
 const NEVER = "Nothing is drafted ahead: the SSMs choose every token of log_pool's tree together, which is not begun "
   + "behind a guess.";
 const SAID = ["sums", "verdict", "trials", "round", "what", "predicted"];
@@ -88,7 +91,7 @@ function early({ hits, beside = 0, saved }) {
 }
 
 function nothing(value) {
-  if (value.pipeline === "across") return ALONE;
+  if (value.pipeline === "across") return value.ended ? ALONE : ALONE_YET;
   if (!["ahead", "auto"].includes(value.pipeline)) return "";
   if (value.never) return NEVER;
   return value.ended ? "Nothing was drafted ahead in this run." : "Nothing was drafted ahead yet.";
@@ -185,14 +188,32 @@ function upsAndDowns(value, hits) {
 function compared(value) {
   const own = value.rounds?.[value.sel];
   const all = Object.values(value.rounds ?? {});
-  if (!all.length) return "";
+  if (!all.length) return unpredicted(value);
   const off = all.map(({ ms: took, p }) => Math.abs(took - p) / Math.max(took, 1e-9)).sort((a, b) => a - b);
   const within = percent(off[Math.floor(off.length / 2)]);
   const half = all.length > 1 ? `in half of the ${all.length} rounds` : "in the one round";
   const usual = `${half} the prediction was within ${within} of the measured time`;
   if (!own) return `Predicted against measured: ${usual}.`;
-  return `${roundName(value.sel)}: predicted ${ms(own.p)}, measured ${ms(own.ms)}; ${usual}.`;
+  return `${roundName(value.sel)}: predicted ${ms(own.p)}, measured ${ms(own.ms)}; ${usual}.${leftOut(value, own)}`;
 }
+
+// Of a pipelined run a reader expects it; goodput alone predicts.
+function unpredicted({ policy, pipeline }) {
+  const expected = policy && pipeline && pipeline !== "off";
+  return expected && policy !== "goodput" ? `${policy} predicts no round time; goodput does.` : "";
+}
+
+// What of a round's time neither the prediction nor the measured time is about.
+function leftOut(value, { ms: took, hid = 0, all = 0 }) {
+  const parts = [];
+  const between = all - took - hid;
+  const pauses = guesses(value) ? "pauses between them, in which the SSMs may draft ahead" : "pauses between them";
+  if (noticed(between, all)) parts.push(`${ms(between)} of ${pauses}`);
+  if (noticed(hid, all)) parts.push(`${ms(hid)} of drafting hidden behind another request's pass`);
+  return parts.length ? ` Both are of the round's stages; not counted of its ${ms(all)}: ${parts.join(", ")}.` : "";
+}
+
+const noticed = (part, whole) => part >= Math.max(0.5, 0.05 * whole);
 
 function lines(value, rounds) {
   const measured = rounds.map(([round, own]) => [Number(round), own.ms]);
@@ -204,7 +225,7 @@ function lines(value, rounds) {
     ],
     sel: value.sel,
     robust: true,
-    title: ["Milliseconds a round; dashed: predicted", "ms a round; dashed: predicted"],
+    title: ["Milliseconds of a round's stages; dashed: predicted", "ms a round; dashed: predicted"],
     format: short,
     label: compared(value),
   };
@@ -217,13 +238,13 @@ export function aheadTable(value) {
   const cell = (time) => (time == null ? "" : time.toFixed(2));
   const rows = rounds.sort((a, b) => a - b).map((round) => {
     const { hits, misses, unused = 0, saved, wasted } = value.hits?.[round] ?? {};
-    const { p, ms: took } = value.rounds?.[round] ?? {};
+    const { p, ms: took, all } = value.rounds?.[round] ?? {};
     const counts = hits === undefined ? ["", "", ""] : [hits, misses - unused, unused];
-    return [round + 1, ...counts, cell(saved), cell(wasted), cell(p), cell(took)];
+    return [round + 1, ...counts, cell(saved), cell(wasted), cell(p), cell(took), cell(all)];
   });
   return {
     caption: "Drafting ahead and round times, round by round",
-    head: ["round", "hits", "misses", "not used", "saved (ms)", "wasted (ms)", "predicted (ms)", "measured (ms)"],
+    head: ["round", "hits", "misses", "not used", "saved (ms)", "wasted (ms)", "predicted (ms)", "measured (ms)", "with pauses (ms)"],
     rows,
   };
 }

@@ -10,9 +10,11 @@ import { markerOf, marksOf, told } from "./timeline_bars.js";
 
 const STAGES = [
   ["draft", "drafting"], ["ahead", "drafting ahead"], ["llm", "LLM pass"], ["prefill", "prefill"],
-  ["combine", "combine"], ["verify", "verify"], ["commit", "commit"], ["other", "other"],
+  ["combine", "combine"], ["verify", "verify"], ["commit", "commit"], ["other", "between stages"],
 ];
-const OTHER = "nobody worked for this request: other requests, the page, the machine's other programs";
+// Events tell where nobody worked for this request, and not for whom else.
+const OTHER = "nobody worked for this request: other requests' turns, bookkeeping, the machine's other programs";
+const MEANWHILE = "other requests' turns, and bookkeeping";
 const MANY = 400;
 const SPANS = [[1, "1 round"], [5, "5 rounds"], [Infinity, "All"]];
 
@@ -84,8 +86,14 @@ function sentence(value) {
   const name = new Map(STAGES).get(busiest[0]) ?? busiest[0];
   const spans = Object.values(value.bars ?? {}).flatMap((own) => Object.values(own));
   const behind = spans.some((span) => span.name === "catch_up") ? " Hatched: a drafter catching up with the text." : "";
-  return `${timed(value, sum)}; most of it ${name} (${percent(busiest[1] / sum)}).${behind}`;
+  const most = busiest[0] === "other";
+  const what = most ? `: ${besideOthers(value) ? MEANWHILE : "nobody worked for this request"}` : "";
+  const told = !most && besideOthers(value) && value.share.other >= 0.1 * sum ? ` Between stages: ${MEANWHILE}.` : "";
+  return `${timed(value, sum)}; most of it ${name} (${percent(busiest[1] / sum)})${what}.${told}${behind}`;
 }
+
+// Drafts ready before their round were made beside another request, which had its turns in between.
+const besideOthers = ({ ahead }) => ahead?.guessed === false && ahead.hits > 0;
 
 const summed = (value) => Object.values(value.share ?? {}).reduce((sum, part) => sum + part, 0);
 

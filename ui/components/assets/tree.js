@@ -3,10 +3,10 @@
 import { h, s, set, setText, keyed } from "./dom.js";
 import { badge } from "./palette.js";
 import { attach, card } from "./tip.js";
-import { tokenText, prob, roundName, prose, fixed } from "./text.js";
+import { tokenText, prob, prose, fixed } from "./text.js";
 import { scaleOf, forget } from "./measure.js";
 import { layout, edgePath } from "./tree_layout.js";
-import { items, words, tableOf, spoken, DROPPED, MEANING, STAGES } from "./tree_model.js";
+import { heading, items, words, tableOf, spoken, DROPPED, MEANING, STAGES } from "./tree_model.js";
 import { makeNode, nodeWidth, sizes, updateNode } from "./tree_node.js";
 import { createRims } from "./tree_rims.js";
 import { glider } from "./glide.js";
@@ -86,7 +86,7 @@ function draw(value, view) {
   const { size, measured, drawn } = laidOut(value, view, scene);
   view.places = drawn.places;
   set(svg, "data-stage", value.stage);
-  set(svg, "aria-label", `Token tree of ${roundName(value.round)}: ${prose(words(value, list))}`);
+  set(svg, "aria-label", `Token tree, ${heading(value)}: ${prose(words(value, list))}`);
   zoom.resize(drawn, size.legible, { scene, run: value.run, end: value.rest ? endOf(measured, drawn) : 0 });
   const paint = (places) => {
     drawEdges(view, measured, places, size);
@@ -130,7 +130,7 @@ function isStep(shown, value) {
 
 function drawStage(value, { stages }) {
   const known = value.round != null && value.round >= 0;
-  setText(stages.round, known ? roundName(value.round) : "No round yet");
+  setText(stages.round, heading(value));
   const at = STAGES.findIndex(([name]) => name === value.stage);
   stages.steps.forEach((step, i) => {
     set(step, "aria-current", known && i === at ? "step" : null);

@@ -87,6 +87,7 @@ function own(value) {
 export function words(value, list) {
   if (!list.length) return "The tree of the selected round will be drawn here.";
   const nodes = Object.values(value.nodes ?? {});
+  if (!begun(value)) return "The text so far is the prompt; nothing is drafted yet.";
   if (!nodes.length && !Object.keys(value.drafts ?? {}).length) return plainWords(value);
   if (value.stage === "draft") return draftWords(value, nodes);
   if (value.stage === "combine") return combineWords(value, nodes);
@@ -98,6 +99,10 @@ export function words(value, list) {
   }
   return `One pass of the LLM checked ${plural(nodes.length, "node")} and accepted ${accepted}. ${ownWords(value)}`;
 }
+
+const begun = ({ round }) => round != null && round >= 0;
+
+export const heading = (value) => (begun(value) ? roundName(value.round) : value.root?.t == null ? "No round yet" : "Before round 1");
 
 function plainWords(value) {
   const token = value.own && value.own.t != null ? `: ${plain(value.own.t)}` : "";
@@ -139,5 +144,6 @@ export function tableOf(value, list, cell) {
     item.kind.replace("_", " "), item.by.map((d) => `${d.letter} ${d.name}`).join(", ") || "–", prob(item.p),
   ]);
   const head = ["node", "after", "token", "outcome", "proposed by", value.stage === "draft" ? "score" : "LLM probability"];
-  return { caption: `${roundName(value.round)}, stage ${value.stage ?? ""}`, head, rows };
+  const stage = begun(value) ? `, stage ${value.stage ?? ""}` : "";
+  return { caption: `${heading(value)}${stage}`, head, rows };
 }

@@ -32,4 +32,9 @@
     const found = name && button(name);
     if (found) { event.preventDefault(); found.click(); }
   });
+  // The server stops the run of a tab that goes; loaded anew, the tab says so (ui/pages/live.py).
+  addEventListener("pagehide", () => {
+    if (!document.querySelector(".sp-state-running")) return;
+    try { sessionStorage.setItem("specscope-left", "1"); } catch { /* a browser that keeps nothing */ }
+  });
 }
