@@ -21,6 +21,8 @@ Value = dict[str, Any]
 UNASKED = ("unused", "ended")
 HIDDEN_MS = 0.005
 """Less is shown as 0.00 ms."""
+# The controller's own memory reaches about as far back.
+LATELY = 32
 LIVE_ROUNDS = 100
 LIVE_BARS = 40
 MOST_BEFORE = 600
@@ -72,7 +74,17 @@ def _choice(frame: Frame) -> Value:
             }
             for e in (completed.estimates if completed else ())
         },
+        "lately": _lately(frame),
     }
+
+
+def _lately(frame: Frame) -> float:
+    """Tokens a second of the selected round and those before it, by the time that the estimates
+    are about: what rounds of whatever length have yielded."""
+    end = frame.selected + 1
+    rounds = frame.view.rounds[max(0, end - LATELY) : end]
+    ms = sum(line.time.ms for line in rounds)
+    return round(1000 * sum(line.emitted for line in rounds) / ms, 2) if ms > 0 else 0.0
 
 
 def _setting(view: View, name: str) -> str:

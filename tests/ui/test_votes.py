@@ -192,6 +192,7 @@ def test_whose_weight_moved_is_told_as_two_digits_show_it() -> None:
 
 def test_estimates_are_those_behind_the_selected_round() -> None:
     events = run("union")
+    completed = [event for event in events if isinstance(event, RoundCompleted)]
     for number in (0, 4):
         lengths = shown(events, number)["lengths"]
         _, detail = seen(events, number)
@@ -200,5 +201,13 @@ def test_estimates_are_those_behind_the_selected_round() -> None:
         assert lengths["next"] == detail.completed.next_speculation_length
         speeds = [1000 * e.tokens / e.ms for e in detail.completed.estimates]
         assert [e["tps"] for e in lengths["estimates"].values()] == pytest.approx(speeds, abs=6e-3)
+        ms = sum(
+            span.end_ms - span.start_ms
+            for event in completed[: number + 1]
+            for span in event.spans
+            if span.name not in ("prefill", "ahead")
+        )
+        tokens = sum(len(event.token_ids) for event in completed[: number + 1])
+        assert lengths["lately"] == pytest.approx(1000 * tokens / ms, rel=1e-3)
     plain = picture_values(Frame(view=reduce_all(synthetic_run(3))))["lengths"]
     assert plain["policy"] == "fixed" and not plain["estimates"] and not plain["reason"]

@@ -215,6 +215,7 @@ def _hostile_lengths() -> dict[str, Any]:
         "reason": HOSTILE[0],
         "next": 1,
         "estimates": {"1": {"n": 1, "t": 1.5, "ms": 2.0, "tps": 750.0}},
+        "lately": 500.0,
     }
 
 

@@ -110,6 +110,15 @@ def test_the_controllers_estimates_are_columns_with_the_next_length_marked(show:
     )
     speeds = [told["tps"] for told in value["estimates"].values()]
     assert [h / max(heights) for h in heights] == pytest.approx([s / max(speeds) for s in speeds])
+    tops, level = (
+        panel.locator(f".ss-mini-{name}").evaluate_all(
+            "(nodes, side) => nodes.map((node) => Number(node.getAttribute(side)))", side
+        )
+        for name, side in (("col", "y"), ("level", "y1"))
+    )
+    bottom, fastest = tops[0] + heights[0], max(range(len(speeds)), key=lambda i: speeds[i])
+    share = (bottom - level[0]) / (bottom - tops[fastest])
+    assert share == pytest.approx(value["lately"] / speeds[fastest], rel=1e-3)
     chosen = panel.locator(".ss-mini-col").evaluate_all(
         "nodes => nodes.findIndex((node) => node.classList.contains('ss-mini-chosen'))"
     )

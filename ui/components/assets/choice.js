@@ -34,7 +34,7 @@ export function createChoice(panel) {
 
 // The columns and the choice answer different questions.
 const MEANT = "A column is a round in which every draft goes that far. Real drafts end early where their drafter is "
-  + "unsure, so ▸ marks the longest draft allowed, which need not be the highest column.";
+  + "unsure: ▸ marks the longest allowed, and the dashed line is what the rounds of late have yielded that way.";
 
 // Why a controller has no estimates to draw.
 const NONE = {
@@ -58,11 +58,13 @@ function candidates(value) {
   }));
   const told = columns.map((column) => column.note).join("; ");
   return {
-    columns, chosen: String(value.next),
+    columns, chosen: String(value.next), line: value.lately || null,
     title: ["Expected tokens per second of each length; ▸ is the next", "Tokens per second by length; ▸ next", "Tokens/s by length"],
-    format: (tps) => fixed(tps, !tps || tps >= 10 ? 0 : 1), label: `Next length ${value.next}. Expected: ${told}`,
+    format: (tps) => fixed(tps, !tps || tps >= 10 ? 0 : 1), label: `Next length ${value.next}. Expected: ${told}. ${lately(value)}`,
   };
 }
+
+const lately = (value) => (value.lately ? `Measured of late: ${fixed(value.lately, 1)} tokens a second.` : "");
 
 // The reason and what was expected of each length, of the selected round; null where nobody drafts.
 export function choiceTable(value) {
@@ -71,7 +73,7 @@ export function choiceTable(value) {
     length, t.toFixed(2), took.toFixed(2), tps.toFixed(1), n, Number(length) === value.next ? "▸ next" : "",
   ]);
   return {
-    caption: prose([sentence(value), value.budget].filter(Boolean).join(" ")),
+    caption: prose([sentence(value), lately(value), value.budget].filter(Boolean).join(" ")),
     head: rows.length ? ["length", "expected tokens", "expected ms", "tokens per second", "nodes", "chosen"] : [],
     rows,
   };

@@ -27,7 +27,7 @@ function selecting(chart, select) {
   return chart;
 }
 
-// columns: draw({columns: [{key, value, note}], chosen, title, format})
+// columns: draw({columns: [{key, value, note}], chosen, line, title, format}); a dashed line at `line`
 export function columnChart(panel) {
   return frame(panel, columns);
 }
@@ -186,8 +186,8 @@ function upsAndDowns({ bars, sel, format, title }, place) {
 
 // -- columns --
 
-function columns({ columns: all, chosen, format, title }, place) {
-  const top = ceiling(Math.max(...all.map(({ value }) => value), 1e-9));
+function columns({ columns: all, chosen, line: across, format, title }, place) {
+  const top = ceiling(Math.max(...all.map(({ value }) => value), across ?? 0, 1e-9));
   const y = (value) => place.bottom - (value / top) * (place.bottom - place.top);
   const step = (place.right - place.left) / all.length;
   const parts = [...axes(place, [0, top / 2, top], y, format), heading(title, place)];
@@ -206,6 +206,10 @@ function columns({ columns: all, chosen, format, title }, place) {
       text(mine ? `▸${key}` : named(i) ? key : "", left + step / 2, place.bottom + place.font * 0.95, place, looks),
     );
   });
+  if (across) {
+    const told = s("title", {}, format(across));
+    parts.push(s("line", { class: "ss-mini-level", x1: place.left, x2: place.right, y1: y(across), y2: y(across) }, told));
+  }
   return { parts, xs: null };
 }
 
