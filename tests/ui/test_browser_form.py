@@ -196,6 +196,7 @@ def test_stop_in_the_same_moment_as_run_is_not_lost(
     page.click("#live-stop")
     said(page, "Stopped: ")
     for question in ("measure", "prove"):
+        before = stopped(worker)
         page.evaluate(
             """(question) => {
           document.querySelector(`#live-${question}`).click();
@@ -203,6 +204,8 @@ def test_stop_in_the_same_moment_as_run_is_not_lost(
         }""",
             question,
         )
+        # What was said of the first question may still stand there when the second is asked.
+        until(page, lambda before=before: stopped(worker) > before)
         said(page, "Plain decoding did not finish")
         assert worker.runs[-1].cancelled
 
