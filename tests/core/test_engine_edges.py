@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Sequence
 
 import pytest
@@ -175,6 +176,24 @@ def test_costs_are_measured_for_every_size_that_fits_and_once() -> None:
     assert set(measure_verify_costs(short).ms) == {n for n in NODE_COUNTS if 5 + n + 1 <= 20}
     engine = engine_of(llm, ssms)
     assert engine.costs.verify is engine.costs.verify
+
+
+def test_a_loaded_moment_makes_no_size_dearer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all passes of a size only each third is fast: that is the size's cost."""
+    llm, _ = tables(context=100)
+    now, forward, calls = [0.0], llm.forward, Counter[int]()
+
+    def timed(feeds: Sequence[Feed]) -> list[torch.Tensor]:
+        size = len(feeds[0].token_ids)
+        calls[size] += 1
+        now[0] += 0.002 if calls[size] % 3 == 0 else 0.100
+        return forward(feeds)
+
+    llm.forward = timed  # type: ignore[method-assign]
+    monkeypatch.setattr("core.costs.verify.time.perf_counter", lambda: now[0])
+    costs = measure_verify_costs(llm)
+    assert list(costs.ms.values()) == pytest.approx([2.0] * len(NODE_COUNTS))
+    assert costs.affordable_nodes() == max(NODE_COUNTS)
 
 
 def test_an_automatic_budget_follows_the_costs(monkeypatch: pytest.MonkeyPatch) -> None:

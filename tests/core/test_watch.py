@@ -103,3 +103,16 @@ def test_a_round_without_drafts_tells_nothing(
     one = turn_of(live[0], verified(0.0, 0.1))
     one.drafts = {}
     assert not any(shown(monkeypatch, engine, Up((), (one,)), live[:1]).values())
+
+
+@pytest.mark.loses_drafters
+def test_a_round_that_lost_a_drafter_is_shown_to_the_switch_it_ran_under(
+    monkeypatch: pytest.MonkeyPatch, engine: Engine, live: list[Live]
+) -> None:
+    seen: list[Shown] = []
+    auto = auto_of(live[:1], engine.costs)
+    monkeypatch.setattr(auto.switch, "observe", lambda ms, steps: seen.append((ms, steps)))
+    one = turn_of(live[0], verified(0.0, 0.1))
+    live[0].lose(0, RuntimeError("once"))
+    watch(Up((), (one,)), auto, BEGAN)
+    assert seen == [pytest.approx((100.0, 2.0))]
