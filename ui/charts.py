@@ -110,7 +110,7 @@ def timeline_value(frame: Frame) -> Value:
         "never": bool(view.drafters) and _setting(view, "combine") in NOT_AHEAD,
         "ended": frame.whole,
         "trials": _trials(view),
-        "overlap": round(view.stats.overlap_ratio, 4),
+        "overlap": view.stats.overlap_ratio,
         "ahead": _ahead(view.rounds),
         "hits": {str(line.number): _ahead((line,)) for line in shown if line.ahead},
         "rounds": {str(line.number): _times(line) for line in shown if line.predicted_ms > 0},
