@@ -18,7 +18,8 @@ def gallery_url(chromium: Any) -> Iterator[str]:
     """Address of the gallery; without a browser it is not even started."""
     demo = build(play_delay=0.05)
     here = {"server_name": "127.0.0.1", "server_port": free_port()}
-    _, url, _ = demo.launch(prevent_thread_lock=True, quiet=True, **here, **launch_options())
+    options = {"prevent_thread_lock": True, "quiet": True, "run_history": False}
+    _, url, _ = demo.launch(**options, **here, **launch_options())
     yield str(url)
     demo.close()
 
