@@ -18,6 +18,7 @@ from ui.page import build_page
 from ui.visitors import Access
 
 __all__ = [
+    "LEAVING",
     "OpenPage",
     "OpenSite",
     "Stage",
@@ -41,6 +42,14 @@ __all__ = [
 
 ARTIFACTS = Path(__file__).parents[2] / "artifacts"
 OpenPage = Callable[..., Any]
+# What Gradio's own script says when a page with an open stream is left.
+LEAVING = (
+    "AbortError",
+    "Connection errored out",
+    "ERR_INCOMPLETE_CHUNKED",
+    "network error",
+    "Unexpected client exception",
+)
 OpenSite = Callable[..., tuple[str, Context]]
 
 

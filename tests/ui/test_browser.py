@@ -15,6 +15,7 @@ from storage import RunQuery
 from tests.synthetic import HOSTILE_TEXTS, synthetic_run
 from tests.ui.fakes import recorded, scripted
 from tests.ui.sites import (
+    LEAVING,
     OpenPage,
     OpenSite,
     overflows,
@@ -80,7 +81,7 @@ def test_replay_shows_the_same_pictures_round_by_round(
 
 def test_stop_keeps_what_was_written(long: tuple[str, Context], browser_page: OpenPage) -> None:
     url, context = long
-    page = ready(browser_page(url))
+    page = ready(browser_page(url, forgiven=LEAVING))
     page.click("#live-run")
     said(page, "Writing: ")
     page.click("#live-stop")

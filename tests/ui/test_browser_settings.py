@@ -9,6 +9,7 @@ import pytest
 from storage import RunQuery
 from tests.ui.fakes import scripted
 from tests.ui.sites import (
+    LEAVING,
     OpenPage,
     OpenSite,
     choose,
@@ -25,16 +26,6 @@ from tests.ui.sites import (
 from ui.context import Context
 
 pytestmark = pytest.mark.browser
-
-
-# What Gradio's own script says when a page with an open stream is left.
-LEAVING = (
-    "AbortError",
-    "Connection errored out",
-    "ERR_INCOMPLETE_CHUNKED",
-    "network error",
-    "Unexpected client exception",
-)
 
 
 def test_a_reload_while_it_writes_breaks_nothing(
