@@ -141,13 +141,28 @@ def test_a_preset_means_what_it_says_at_every_temperature(
     assert page.locator("#preset input").input_value() == "specinfer-paper"
 
 
+OWN_SHOWN = "() => document.querySelector('#preset input').value.startsWith('own')"
+
+
+def test_an_answer_that_is_lost_holds_up_no_later_question(
+    short: tuple[str, Context], browser_page: OpenPage
+) -> None:
+    page = unfolded(browser_page(short[0]))
+    asked = "{ asked: performance.now() }"
+    page.evaluate(f"() => {{ Object.assign(window.specscopeSettled ??= {{}}, {asked}); }}")
+    text_box(page, "field-expansion").fill("2,1")
+    page.wait_for_timeout(300)
+    assert not page.evaluate(OWN_SHOWN)  # else nothing was held up
+    page.wait_for_function(OWN_SHOWN)
+
+
 def test_a_field_of_ones_own_stays_when_the_temperature_changes(
     short: tuple[str, Context], browser_page: OpenPage
 ) -> None:
     page = unfolded(browser_page(short[0]))
     expansion = text_box(page, "field-expansion")
     expansion.fill("2,1")  # as pasted: Gradio tells of a change, not of an input
-    page.wait_for_function("() => document.querySelector('#preset input').value.startsWith('own')")
+    page.wait_for_function(OWN_SHOWN)
     number_box(page, "sampling-temperature").fill("0.7")
     page.wait_for_timeout(700)
     assert expansion.input_value() == "2,1"
