@@ -291,4 +291,8 @@ def _loops(found: dict[Row, Prompts], names: Iterable[str]) -> str:
             means = [f"{sum(s) / len(s):.0%}" if s else NOTHING for s in (shares, *by)]
             lines.append([str(kind), len(prompts), looping, *means])
     heads = ("kind", "continuations", f"looping (< {LOOPING:.0%})", "mean share", *names)
-    return table("Distinct 4-grams of the continuations", heads, lines)
+    note = (
+        "Of the union with the same expansion as the single SSMs; under `mss` and `traversal` "
+        "every row has continuations of its own."
+    )
+    return table("Distinct 4-grams of the continuations", heads, lines, note)

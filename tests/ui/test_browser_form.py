@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from types import SimpleNamespace
@@ -144,16 +145,67 @@ def test_a_preset_means_what_it_says_at_every_temperature(
 OWN_SHOWN = "() => document.querySelector('#preset input').value.startsWith('own')"
 
 
-def test_an_answer_that_is_lost_holds_up_no_later_question(
+PREDICT = "**/run/predict**"
+
+
+def asks_about(route: Any, value: str) -> bool:
+    """Whether a request brings the server this value of a field."""
+    return value in json.loads(route.request.post_data or "{}").get("data", ())
+
+
+def at_rest(page: Any) -> Any:
+    """The box of a field, once what its first appearance asked for is answered."""
+    expansion = text_box(page, "field-expansion")
+    expansion.fill("2,1")
+    page.wait_for_function(OWN_SHOWN)
+    page.wait_for_timeout(500)
+    return expansion
+
+
+def test_a_question_on_the_settings_whose_answer_is_lost_is_asked_again(
+    short: tuple[str, Context], browser_page: OpenPage
+) -> None:
+    page = unfolded(browser_page(short[0], forgiven=("500 (Internal Server Error)", "error")))
+    expansion = at_rest(page)
+    lost: list[Any] = []
+
+    def lose_one(route: Any) -> None:
+        if not lost and asks_about(route, "zwei"):
+            lost.append(route)
+            route.fulfill(status=500, body="{}")
+        else:
+            route.continue_()
+
+    page.route(PREDICT, lose_one)
+    expansion.fill("zwei")
+    page.locator("#live-validity").get_by_text("expansion is 'zwei'").wait_for()
+    assert lost
+    page.unroute(PREDICT)
+
+
+def test_an_older_answer_on_the_settings_never_comes_after_a_newer_one(
     short: tuple[str, Context], browser_page: OpenPage
 ) -> None:
     page = unfolded(browser_page(short[0]))
-    asked = "{ asked: performance.now() }"
-    page.evaluate(f"() => {{ Object.assign(window.specscopeSettled ??= {{}}, {asked}); }}")
-    text_box(page, "field-expansion").fill("2,1")
-    page.wait_for_timeout(300)
-    assert not page.evaluate(OWN_SHOWN)  # else nothing was held up
-    page.wait_for_function(OWN_SHOWN)
+    expansion = at_rest(page)
+    held: list[tuple[Any, Any]] = []
+
+    def hold_the_first(route: Any) -> None:
+        if not held and asks_about(route, "2,2"):
+            held.append((route, route.fetch()))
+        else:
+            route.continue_()
+
+    page.route(PREDICT, hold_the_first)
+    expansion.fill("2,2")
+    until(page, lambda: bool(held))
+    number_box(page, "sampling-top_p").fill("5")
+    page.wait_for_timeout(500)
+    held[0][0].fulfill(response=held[0][1])
+    page.wait_for_timeout(500)
+    page.locator("#live-validity").get_by_text("top_p is 5").wait_for()
+    assert page.locator("#live-run").is_disabled()
+    page.unroute(PREDICT)
 
 
 def test_a_field_of_ones_own_stays_when_the_temperature_changes(

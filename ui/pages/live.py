@@ -100,24 +100,21 @@ def _wire_form(live: Live, own: gr.BrowserState) -> None:
     }
     fields = list(form.fields.values())
     menus = [live.validity, live.run, *(form.fields[name] for name in FOLLOWED)]
+    # "multiple": a question that is asked again because its answer is lost must go out too.
     answered = live.settled.click(
         _settled_handler(live),
         [live.chosen, form.preset, own, *form.inputs],
         [form.preset, *menus, live.board.notice],
-        **quick,
+        **{**quick, "trigger_mode": "multiple"},
     )
     answered.then(None, None, None, js="() => window.specscopeSettled?.answered()")
     temperature: Any = form.sampling["temperature"]
-    for control in (*form.sampling.values(), live.own_name):
-        if control is not temperature:
-            control.change(  # type: ignore[attr-defined]
-                _check_handler(live), form.inputs, [*menus, live.board.notice], **quick
-            )
     settled = settled_script()
-    for control in fields:
-        # Not `input`: a text box has none for what is pasted. The server has nothing to do yet, but
-        # is told: without that Gradio forgets what is typed while a folded box is still appearing.
-        control.change(_nothing, None, None, js=settled, **quick)  # type: ignore[attr-defined]
+    for control in (*form.sampling.values(), live.own_name, *fields):
+        if control is not temperature:
+            # Not `input`: a text box has none for what is pasted. The server has nothing to do yet,
+            # but is told: else Gradio forgets what is typed while a folded box is still appearing.
+            control.change(_nothing, None, None, js=settled, **quick)  # type: ignore[attr-defined]
     form.prompt.change(_mend_handler(live), None, live.board.notice, **quick)
     preset_inputs = [form.preset, temperature, own]
     chosen = form.preset.input(
@@ -175,22 +172,15 @@ def _left_handler(live: Live) -> Callable[..., Any]:
     return look
 
 
-def _check_handler(live: Live) -> Callable[..., list[Any]]:
-    def check(request: gr.Request, *values: Any) -> list[Any]:
-        return [*checked(values), mended(live, live.board.desk(request))]
-
-    return check
-
-
 def _settled_handler(live: Live) -> Callable[..., list[Any]]:
     names, count = live.board.context.drafter_names, len(live.form.fields)
-    check = _check_handler(live)
 
     def settle(
         request: gr.Request, chosen: str, shown: str, own: dict[str, Any] | None, *values: Any
     ) -> list[Any]:
         name = named(chosen, shown, own, names, values[-count:])
-        return [gr.skip() if name == shown else name, *check(request, *values)]
+        told = [*checked(values), mended(live, live.board.desk(request))]
+        return [gr.skip() if name == shown else name, *told]
 
     return settle
 

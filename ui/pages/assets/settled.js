@@ -2,24 +2,27 @@
   // A control was changed. What one action changes comes control by control, and a control that is
   // folded away tells of itself before the others have their new values: once they all have, the
   // server is asked what these settings allow and which preset they are. One question at a time:
-  // an older answer must not come after a newer one. One whose answer is lost holds up nobody.
-  const STILL_MS = 60, LOST_MS = 5000;
-  const state = (window.specscopeSettled ??= { timer: 0, late: 0, asked: 0, again: false });
+  // an older answer must not come after a newer one. One that is not answered is asked again, and
+  // if its answer comes after all, once more behind it.
+  const STILL_MS = 60, LOST_MS = 5000, TRIES = 3;
+  const state = (window.specscopeSettled ??= { timer: 0, late: 0, asked: false, again: false, tries: 0, out: 0 });
   const ask = () => {
-    const left = state.asked ? state.asked + LOST_MS - performance.now() : 0;
-    if (left > 0) {
+    if (state.asked) {
       state.again = true;
-      clearTimeout(state.late);
-      state.late = setTimeout(ask, left);
       return;
     }
-    clearTimeout(state.late);
-    Object.assign(state, { asked: performance.now(), again: false });
+    Object.assign(state, { asked: true, again: false, late: setTimeout(lost, LOST_MS) });
     document.querySelector("#live-settled")?.click();
   };
+  const lost = () => {
+    Object.assign(state, { asked: false, tries: state.tries + 1, out: state.out + 1 });
+    if (state.again || state.tries < TRIES) ask();
+  };
   state.answered = () => {
-    state.asked = 0;
-    if (state.again) ask();
+    clearTimeout(state.late);
+    const stale = state.out > 0;
+    Object.assign(state, { asked: false, tries: 0, out: Math.max(0, state.out - 1) });
+    if (state.again || stale) ask();
   };
   clearTimeout(state.timer);
   state.timer = setTimeout(ask, STILL_MS);
