@@ -25,6 +25,7 @@ from tests.ui.sites import (
     said,
     shot,
     strip_text,
+    until,
 )
 from ui.context import Context
 from ui.pages.form import EXAMPLES
@@ -211,8 +212,9 @@ def test_an_answer_that_was_overtaken_is_not_shown(
     page.locator("#live-playback").get_by_text("step", exact=True).click()
     page.click("#live-run")
     said(page, "Engine finished, you are at round 0 of 8")
+    page.wait_for_timeout(500)  # nothing else is asked for any more
     asked: list[Any] = []
-    answers: dict[int, Any] = {}  # which was asked first is settled before any is answered
+    answers: dict[int, Any] = {}
 
     def hold_the_first(route: Any) -> None:
         place = len(asked)
@@ -223,11 +225,10 @@ def test_an_answer_that_was_overtaken_is_not_shown(
 
     page.route("**/run/predict**", hold_the_first)
     page.keyboard.press(".")
+    until(page, lambda: 0 in answers)  # else the server may take the second step first
     page.keyboard.press(".")
     said(page, "you are at round 1 of 8, combined.")
-    for _ in range(100):  # the sentence is the page's own: it may stand before an answer comes
-        if len(answers) < 2:
-            page.wait_for_timeout(50)
+    until(page, lambda: len(answers) == 2)
     with page.expect_response("**/run/predict**"):
         asked[0].fulfill(response=answers[0])
     page.wait_for_timeout(300)  # it would have been drawn by now
