@@ -85,8 +85,7 @@ def test_a_token_is_seen_within_100_ms_of_its_round() -> None:
         now = time.monotonic()
         late += [now - store.times[seq] for seq in range(len(late), frame.view.seq + 1)]
     late.sort()
-    # The median: a machine that is busy with other tests may hold frames up, never most of them.
-    assert len(late) > 200 and late[len(late) // 2] < 0.1, late
+    assert len(late) > 200 and late[len(late) // 2] < 0.06 and late[int(0.8 * len(late))] < 0.1
 
 
 def test_a_closed_tab_stops_the_engine_and_the_run_is_still_recorded() -> None:
