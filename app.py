@@ -43,6 +43,7 @@ def serve(argv: list[str] | None) -> None:
     try:
         launch(build_page(context), args, STARTED)
     finally:
+        context.conductor.close()
         worker.close()
         store.close()
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bench.figures import Estimate
 from bench.tables import NOTHING, ratio, table
+from lab.figures import Estimate
 
 __all__ = ["CLAIM_HEADS", "claims_table", "judged"]
 

@@ -1,46 +1,42 @@
-"""Interleaving: A B C A B C, a block at a time, so that a noisy moment hits all alike.
+"""Whole blocks of a contest, measured through the lab: one prompt once with every contestant.
 
-Ratios are taken within a block. Knows nothing of models: an item is any value with a name in
-`Block`, a contestant any callable. Made to be driven by a study harness as well.
+What an interrupt leaves behind are whole blocks, since ratios are taken within one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Generic, TypeVar
 
-__all__ = ["Block", "blocks", "interleaved", "within_blocks"]
+from lab.conduct import conduct
+from lab.events import CellMeasured
+from lab.order import Block, Cell, plan
+
+__all__ = ["interleaved"]
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """One item measured once by every contestant."""
-
-    item: str
-    repeat: int
-
-
-def blocks(items: Sequence[str], repeats: int) -> list[Block]:
-    """Repeats outermost: a run that is cut short has met as many items as it could."""
-    return [Block(item, repeat) for repeat in range(repeats) for item in items]
 
 
 def interleaved(
     todo: Iterable[Block], contestants: Mapping[str, Callable[[Block], T]]
 ) -> Iterator[tuple[Block, dict[str, T]]]:
     """Each block with what its contestants returned, in their order; lazily, one block a step."""
-    for block in todo:
-        yield block, {name: run(block) for name, run in contestants.items()}
+    pending: _Pending[T] = _Pending()
+    cells = plan(contestants, todo)
+    for event in conduct(cells, pending, lambda cell: contestants[cell.contestant](cell.block)):
+        if isinstance(event, CellMeasured) and len(pending.figures) == len(contestants):
+            yield event.cell.block, pending.figures
+            pending.figures = {}
 
 
-def within_blocks(
-    measured: Iterable[tuple[str, Mapping[str, float]]], name: str, base: str
-) -> list[list[float]]:
-    """The ratio `name` / `base` of each (item, figures) block, grouped by item."""
-    groups: dict[str, list[float]] = {}
-    for item, figures in measured:
-        groups.setdefault(item, []).append(figures[name] / figures[base])
-    return list(groups.values())
+class _Pending(Generic[T]):
+    """The block under way; whole ones are the caller's to keep."""
+
+    def __init__(self) -> None:
+        self.figures: dict[str, T] = {}
+
+    def cells(self) -> Collection[Cell]:
+        return ()
+
+    def keep(self, cell: Cell, result: T) -> None:
+        self.figures[cell.contestant] = result

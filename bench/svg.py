@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from bench.figures import Estimate
+from lab.figures import Estimate
 
 __all__ = ["COLOURS", "Panel", "bars", "legend", "line", "svg"]
 

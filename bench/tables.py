@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bench.figures import Estimate
+from lab.figures import Estimate
 
 __all__ = ["figure", "ratio", "table"]
 

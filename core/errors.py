@@ -12,8 +12,11 @@ SpecScopeError
 │   ├── EngineBusyError              `Engine.generate` called while another call is running
 │   ├── EngineClosedError            a request sent to a worker that was closed
 │   └── DrafterError                 a drafter that failed; its run goes on without it
-└── StoreError                       the run log cannot be opened, read or understood
-    └── UnknownRunError              a run that the log does not hold
+├── StoreError                       the run log cannot be opened, read or understood
+│   ├── UnknownRunError              a run that the log does not hold
+│   └── UnknownStudyError            a study that the log does not hold
+└── StudyError                       a study that cannot begin or go on
+    └── CellInterruptedError         a measurement that was cut short: it comes again
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from __future__ import annotations
 __all__ = [
     "DRAFTER_FAULTS",
     "FORESEEN",
+    "CellInterruptedError",
     "ConfigError",
     "ContextLengthError",
     "DrafterError",
@@ -32,7 +36,9 @@ __all__ = [
     "OutOfMemoryError",
     "SpecScopeError",
     "StoreError",
+    "StudyError",
     "UnknownRunError",
+    "UnknownStudyError",
     "UnsupportedModelError",
     "VocabMismatchError",
 ]
@@ -112,6 +118,18 @@ class StoreError(SpecScopeError):
 
 class UnknownRunError(StoreError):
     """There is no such run in the log, or none that whoever asks may see."""
+
+
+class UnknownStudyError(StoreError):
+    """There is no such study in the log, or none that whoever asks may see."""
+
+
+class StudyError(SpecScopeError):
+    """A study that cannot begin or go on."""
+
+
+class CellInterruptedError(StudyError):
+    """One measurement of a study was cut short; it is to be made again."""
 
 
 # What a model, a device or a request may bring about in a round.

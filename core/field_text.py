@@ -10,7 +10,7 @@ from core.config import SpeculationConfig
 from core.errors import ConfigError
 from core.shape_checks import MAX_EXPANSION
 
-__all__ = ["parse_field"]
+__all__ = ["parse_field", "value_from_text"]
 
 
 def parse_field(config: SpeculationConfig, name: str, value: str) -> SpeculationConfig:
@@ -21,10 +21,11 @@ def parse_field(config: SpeculationConfig, name: str, value: str) -> Speculation
     known = {f.name for f in dataclasses.fields(config)}
     if name not in known:
         raise ConfigError.of("field", name, f"one of {', '.join(sorted(known))}")
-    return dataclasses.replace(config, **{name: _parsed(name, value)})
+    return dataclasses.replace(config, **{name: value_from_text(name, value)})
 
 
-def _parsed(name: str, value: str) -> Any:
+def value_from_text(name: str, value: str) -> Any:
+    """The value of field `name` as it is typed; what is no such value is left to its check."""
     if name == "drafters":
         return tuple(part.strip() for part in value.split(",") if part.strip())
     if name == "expansion":

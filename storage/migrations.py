@@ -186,3 +186,37 @@ def m006_overlap(db: Database) -> None:
     """`overlap_ratio` counts what passes for other requests hid of a run's drafting."""
     db.execute("DROP VIEW run_summary")
     _create_views(db, views.M006)
+
+
+@migrations()
+def m007_studies(db: Database) -> None:
+    """What is measured over many runs; `run_id` names a cell's run, which may be deleted."""
+    _create(
+        db,
+        studies="""
+            id INTEGER PRIMARY KEY,
+            study_id TEXT NOT NULL UNIQUE,
+            kind TEXT NOT NULL,
+            title TEXT NOT NULL,
+            state TEXT NOT NULL DEFAULT 'running',
+            reason TEXT NOT NULL DEFAULT '',
+            created_utc TEXT NOT NULL,
+            owner TEXT NOT NULL,
+            total INTEGER NOT NULL,
+            study_json TEXT NOT NULL,
+            host TEXT NOT NULL,
+            pid INTEGER NOT NULL,
+            process_start TEXT NOT NULL
+        """,
+        study_cells="""
+            id INTEGER PRIMARY KEY,
+            study INTEGER NOT NULL REFERENCES studies(id) ON DELETE CASCADE,
+            contestant TEXT NOT NULL,
+            item TEXT NOT NULL,
+            repeat INTEGER NOT NULL,
+            run_id TEXT NOT NULL,
+            result_json TEXT NOT NULL,
+            UNIQUE (study, contestant, item, repeat)
+        """,
+    )
+    db.execute("CREATE INDEX study_cells_run ON study_cells(run_id)")

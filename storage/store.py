@@ -18,6 +18,7 @@ from storage.history import mark_interrupted, read_events
 from storage.process import Process
 from storage.queries import RunPage, RunQuery, RunSummary, select_run, select_runs
 from storage.sink import Sink
+from storage.studies import StudyLog, mark_studies_interrupted
 from storage.writer import LogStatus, LogWriter
 
 __all__ = ["RunStore"]
@@ -44,9 +45,12 @@ class RunStore:
         try:
             with closing(connect(self.path, timeout=OPEN_TIMEOUT_S)) as connection:
                 mark_interrupted(connection)
+                mark_studies_interrupted(connection)
         except sqlite3.Error as error:
             raise StoreError(explain(error, self.path)) from error
-        self._writer = LogWriter(Sink(self.path, Process.current()), max_waiting)
+        process = Process.current()
+        self.studies = StudyLog(self.path, process)
+        self._writer = LogWriter(Sink(self.path, process), max_waiting)
 
     def __enter__(self) -> RunStore:
         return self

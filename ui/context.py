@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from core.events import Event, ModelInfo
+from lab.conductor import Conductor
 from ui.session import Desks, Hub, WorkerLike
+from ui.study_runs import StudyRuns
 from ui.visitors import Access
 
 __all__ = ["Context", "StoreApi", "make_context"]
@@ -17,6 +19,7 @@ class StoreApi(Protocol):
     """storage.RunStore, as far as the pages use it."""
 
     path: Any
+    studies: Any
 
     def record(self, event: Event, owner: str = "") -> None: ...
     def flush(self, timeout: float = 5.0) -> bool: ...
@@ -39,6 +42,7 @@ class Context:
     access: Access
     preset: str
     query: Callable[..., Any]
+    conductor: Conductor
     desks: Desks = field(default_factory=Desks)
 
 
@@ -48,8 +52,10 @@ def make_context(
     """Read from the worker's engine what the page shows of its models."""
     models = worker.engine.models
     tokenizer = getattr(models, "tokenizer", None)
+    hub = Hub(worker, store)
+    names = tuple(info.name for info in models.infos)
     return Context(
-        hub=Hub(worker, store),
+        hub=hub,
         store=store,
         models=tuple(models.infos),
         drafter_names=tuple(models.drafter_names),
@@ -57,4 +63,5 @@ def make_context(
         access=access,
         preset=preset,
         query=query,
+        conductor=Conductor(StudyRuns(hub, lambda: names), store.studies),
     )

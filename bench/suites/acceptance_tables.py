@@ -13,10 +13,10 @@ import numpy as np
 
 from bench.claims import claims_table, judged
 from bench.context import Context
-from bench.figures import Estimate, estimate, pooled_length, pooled_ratio
 from bench.prompts import domains
 from bench.suites.acceptance_rows import KINDS, WIDTHS, Kind, Row
 from bench.tables import NOTHING, figure, ratio, table
+from lab.figures import Estimate, estimate, pooled_length, pooled_ratio
 
 __all__ = ["LOOPING", "tables"]
 

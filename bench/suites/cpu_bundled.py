@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from bench.context import Context, Report
-from bench.interleave import Block, blocks, interleaved
+from bench.interleave import interleaved
 from bench.machine import load_average
 from bench.ours import Case, count_tokens
 from bench.prompts import Prompt, spread
@@ -24,6 +24,7 @@ from bench.theirs import Theirs, load_module
 from core.config import PRESETS, SpeculationConfig
 from core.engine import Engine
 from core.models.catalog import bundled_ssms
+from lab.order import Block, blocks
 
 __all__ = ["CpuBundled"]
 

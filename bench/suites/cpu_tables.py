@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from bench.figures import estimate, median, middle
-from bench.interleave import within_blocks
 from bench.results import Results
 from bench.suites.cpu_variants import FAMILIES
 from bench.tables import figure, ratio, table
+from lab.figures import estimate, median, middle
+from lab.order import within_blocks
 
 __all__ = ["GENERATE", "PLAIN", "best_variant", "tables"]
 

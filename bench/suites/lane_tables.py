@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from bench.figures import estimate, median, middle
 from bench.results import Results
 from bench.tables import figure, ratio, table
+from lab.figures import estimate, median, middle
 
 __all__ = ["SERIAL", "tables"]
 

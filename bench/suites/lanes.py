@@ -19,7 +19,7 @@ import torch
 from bench.context import Context, Report
 from bench.draftsman import Drafted, Verifier
 from bench.forms import Form, InProcess, InThread, Serial
-from bench.interleave import Block, blocks, interleaved
+from bench.interleave import interleaved
 from bench.machine import cores, load_average
 from bench.ours import Case, decode
 from bench.settings import Settings
@@ -28,6 +28,7 @@ from bench.suites.pipeline_rows import WORKS
 from core.config import SpeculationConfig
 from core.engine import Engine
 from core.models.loading import LoadedModels
+from lab.order import Block, blocks
 
 __all__ = ["Lanes"]
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from bench.context import Context, Report
 from bench.hopeless import with_hopeless_ssm
-from bench.interleave import Block, blocks, interleaved
+from bench.interleave import interleaved
 from bench.machine import load_average
 from bench.ours import Case
 from bench.prompts import Prompt
@@ -25,6 +25,7 @@ from bench.traced import traced
 from core.config import SpeculationConfig
 from core.engine import Engine
 from core.errors import ConfigError
+from lab.order import Block, blocks
 
 __all__ = ["Length"]
 

@@ -14,11 +14,11 @@ import numpy as np
 
 from bench.claims import claims_table, judged
 from bench.context import Context
-from bench.figures import Estimate, estimate, middle
 from bench.prompts import Prompt, domains
 from bench.results import Results
 from bench.suites.length_rows import FIXED, GOODPUT, PLAIN, POLICIES
 from bench.tables import NOTHING, figure, ratio, table
+from lab.figures import Estimate, estimate, middle
 
 __all__ = ["BEST", "Contest", "contests", "tables"]
 

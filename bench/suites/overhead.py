@@ -14,7 +14,7 @@ from typing import Any
 
 from bench.clocked import Clock, clocked
 from bench.context import Context, Report
-from bench.interleave import Block, blocks, interleaved
+from bench.interleave import interleaved
 from bench.machine import load_average
 from bench.ours import Case, request
 from bench.prompts import Prompt
@@ -25,6 +25,7 @@ from core.config import SpeculationConfig
 from core.engine import Engine
 from core.errors import ConfigError
 from core.events import Combined, RoundCompleted
+from lab.order import Block, blocks
 
 __all__ = ["Overhead"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bench.figures import estimate, least_squares, median, middle
 from bench.results import Results
 from bench.tables import figure, table
+from lab.figures import estimate, least_squares, median, middle
 
 __all__ = ["STAGES", "tables"]
 

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from bench.context import Context, Report
-from bench.interleave import Block, blocks, interleaved
+from bench.interleave import interleaved
 from bench.machine import load_average
 from bench.ours import Case
 from bench.prompts import Prompt
@@ -22,6 +22,7 @@ from bench.suites.pipeline_tables import tables
 from bench.watched import watched
 from core.config import SpeculationConfig
 from core.engine import Engine
+from lab.order import Block, blocks
 
 __all__ = ["Pipeline", "groups"]
 

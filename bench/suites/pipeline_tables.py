@@ -14,9 +14,9 @@ from typing import Any
 
 from bench.claims import claims_table, judged
 from bench.context import Context
-from bench.figures import Estimate, estimate, middle
 from bench.suites.pipeline_rows import AUTO, SERIAL, Row
 from bench.tables import NOTHING, figure, ratio, table
+from lab.figures import Estimate, estimate, middle
 
 __all__ = ["Contender", "tables"]
 

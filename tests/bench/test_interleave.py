@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from bench.interleave import Block, blocks, interleaved, within_blocks
+from bench.interleave import interleaved
+from lab.order import Block, blocks, within_blocks
 
 
 def test_every_contestant_meets_every_block_in_turn() -> None:

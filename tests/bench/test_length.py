@@ -15,7 +15,6 @@ import pytest
 
 from bench.claims import judged
 from bench.context import Context
-from bench.figures import Estimate
 from bench.hopeless import with_hopeless_ssm
 from bench.length_chart import drawn, main
 from bench.ours import Case
@@ -35,6 +34,7 @@ from core.config import LENGTHS, SpeculationConfig
 from core.engine import Engine
 from core.errors import ConfigError
 from core.models.loading import LoadedModels
+from lab.figures import Estimate
 
 MakeContext = Callable[..., Context]
 PROMPTS = load_prompts()

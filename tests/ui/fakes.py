@@ -191,6 +191,7 @@ class FakeWorker:
         self.runs: list[FakeRun] = []
         self._players: list[threading.Thread] = []
         self._queued: list[FakeRun] = []
+        self._playing = 0
         self._lock = threading.Lock()
         self.closed = False
         self.cast(script or scripted(), speed, max_live)
@@ -228,6 +229,9 @@ class FakeWorker:
     def waiting(self) -> int:
         return len(self._queued)
 
+    def running(self) -> int:
+        return self._playing
+
     def close(self) -> None:
         self.closed = True
         for run in self.runs:
@@ -237,7 +241,12 @@ class FakeWorker:
         with self._slots:
             with self._lock:
                 self._queued.remove(run)
-            self._play(run, self.script(run.request, run.run_id))
+                self._playing += 1
+            try:
+                self._play(run, self.script(run.request, run.run_id))
+            finally:
+                with self._lock:
+                    self._playing -= 1
 
     def _play(self, run: FakeRun, events: list[Event]) -> None:
         began = time.monotonic()

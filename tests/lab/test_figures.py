@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bench.figures import (
+from lab.figures import (
     Rows,
     estimate,
     least_squares,

@@ -1,0 +1,74 @@
+"""Measuring a plan cell by cell: a resumable generator of events over a store.
+
+What a store has kept is not measured again, so a study that was cut off anywhere goes on with the
+cell it was at. Knows neither models nor prompts: what a cell's measurement is, the caller says.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Generator, Sequence
+from typing import Protocol, TypeVar
+
+from core.errors import CellInterruptedError
+from lab.events import CellBegun, CellLost, CellMeasured, StudyBegun, StudyEnded, StudyEvent
+from lab.order import Cell
+
+__all__ = ["Kept", "always", "conduct"]
+
+T = TypeVar("T")
+Result = TypeVar("Result", contravariant=True)
+PATIENCE = 20
+"""How often one cell may be interrupted before the study gives up: a neighbour that never ends."""
+
+
+class Kept(Protocol[Result]):
+    """Where results are kept: on disk when `keep` returns."""
+
+    def cells(self) -> Collection[Cell]: ...
+    def keep(self, cell: Cell, result: Result) -> None: ...
+
+
+def always() -> bool:
+    """Nothing holds the next cell back."""
+    return True
+
+
+def conduct(
+    cells: Sequence[Cell],
+    kept: Kept[T],
+    measure: Callable[[Cell], T],
+    go: Callable[[], bool] = always,
+) -> Generator[StudyEvent[T], None, None]:
+    """Measure what is not kept, in order, one cell a step.
+
+    `go` is asked before each cell; it may wait (for a visitor's run) and says False to stop.
+    `measure` raises CellInterruptedError where the cell is to be measured again. Other errors are
+    the caller's: what was kept stays kept. Closing the generator stops between two cells.
+    """
+    known = set(kept.cells())
+    todo = [cell for cell in cells if cell not in known]
+    total = len(cells)
+    done = total - len(todo)
+    yield StudyBegun(done, total)
+    for cell in todo:
+        for attempt in range(PATIENCE):
+            if not go():
+                yield StudyEnded(False, "stopped", done, total)
+                return
+            yield CellBegun(cell, done, total)
+            began = time.perf_counter()
+            try:
+                result = measure(cell)
+            except CellInterruptedError as error:
+                yield CellLost(cell, str(error), done, total)
+                if attempt + 1 == PATIENCE:
+                    reason = f"{cell.contestant} on {cell.item}: interrupted {PATIENCE} times"
+                    yield StudyEnded(False, reason, done, total)
+                    return
+                continue
+            kept.keep(cell, result)
+            done += 1
+            yield CellMeasured(cell, result, time.perf_counter() - began, done, total)
+            break
+    yield StudyEnded(True, "", done, total)

@@ -1,0 +1,266 @@
+"""Conductor: the one thread that measures studies, whoever looks on.
+
+A study belongs to the store: it goes on when every tab is closed, any tab sees how far it is, and
+one is measured at a time. A visitor's run takes precedence: no cell begins while one runs, and a
+cell beside which one began is broken off and measured again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from core.config import Request
+from core.errors import FORESEEN, CellInterruptedError, StudyError
+from core.events import Event
+from lab.conduct import conduct
+from lab.events import CellBegun, CellLost, CellMeasured, StudyBegun, StudyEnded
+from lab.figures import median
+from lab.measured import Measured, measured
+from lab.order import Cell
+from lab.study import Study
+
+__all__ = ["Conductor", "Progress", "RunLike", "Runs", "StudyStore"]
+
+LOOK_S = 0.02
+"""How often a running cell looks whether a visitor has come."""
+PATIENCE_S = 10.0
+WARMED = 8
+WARMING_TOKENS = 8
+
+
+class RunLike(Protocol):
+    """A run under way, recorded by whoever started it."""
+
+    @property
+    def done(self) -> bool: ...
+    @property
+    def count(self) -> int: ...
+    def events(self, first: int, end: int) -> Iterable[Event]: ...
+    def wait_done(self, timeout: float) -> None: ...
+    def cancel(self) -> None: ...
+
+
+class Runs(Protocol):
+    """Who decodes. `busy`: requests that wait or run, everybody's. Of a run that is not `kept`
+    nothing is left in the log."""
+
+    def start(self, request: Request, owner: str = "", kept: bool = True) -> RunLike: ...
+    def busy(self) -> int: ...
+    def models(self) -> tuple[str, ...]: ...
+
+
+class StudyStore(Protocol):
+    """Where studies are kept; all values plain, on disk when a call returns."""
+
+    def save(self, study: dict[str, Any], total: int, owner: str = "") -> None: ...
+    def set_state(self, study_id: str, state: str, reason: str = "") -> None: ...
+    def cells(self, study_id: str) -> Collection[tuple[str, str, int]]: ...
+    def keep(self, study_id: str, cell: tuple[str, str, int], result: dict[str, Any]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How the study that is measured, or was last, stands.
+
+    `state`: empty (none yet), `running`, `waiting` (a visitor's run goes first), `stopping`,
+    `stopped`, `completed`, `failed`. `left_s`: seconds left by the cells so far, None at first.
+    """
+
+    study_id: str = ""
+    state: str = ""
+    reason: str = ""
+    done: int = 0
+    total: int = 0
+    cell: Cell | None = None
+    lost: int = 0
+    left_s: float | None = None
+
+    @property
+    def live(self) -> bool:
+        return self.state in ("running", "waiting", "stopping")
+
+
+class Conductor:
+    """Measures one study at a time. Methods may be called from any thread."""
+
+    def __init__(self, runs: Runs, store: StudyStore) -> None:
+        self._runs, self._store = runs, store
+        self._lock = threading.Lock()
+        self._progress = Progress()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._seconds: dict[str, list[float]] = {}
+
+    def begin(self, study: Study, owner: str = "") -> None:
+        """Keep a new study and measure it. StudyError while another is measured."""
+        self._claim(study)
+        try:
+            self._store.save(study.to_plain(), len(study), owner)
+        except BaseException:
+            self._tell(state="failed", reason="the study could not be kept")
+            raise
+        self._measure(study, owner)
+
+    def resume(self, study: Study, owner: str = "") -> None:
+        """Go on with a study that is kept. StudyError while another is measured, or where other
+        models stand now than it was begun with."""
+        self._claim(study)
+        self._measure(study, owner)
+
+    def stop(self, study_id: str = "") -> None:
+        """End between two cells, a cell under way broken off; nothing kept is lost."""
+        with self._lock:
+            if study_id in ("", self._progress.study_id) and self._progress.live:
+                self._progress = replace(self._progress, state="stopping")
+                self._stop.set()
+
+    def progress(self) -> Progress:
+        """How it stands now."""
+        with self._lock:
+            return self._progress
+
+    def wait(self, timeout: float) -> bool:
+        """True when nothing is measured any more."""
+        thread = self._thread
+        if thread is not None:
+            thread.join(timeout)
+        return thread is None or not thread.is_alive()
+
+    def close(self) -> None:
+        """Stop and wait; the study can be resumed by the next server."""
+        self.stop()
+        if self._thread is not None:
+            self._thread.join()
+
+    # -- begin --
+
+    def _claim(self, study: Study) -> None:
+        standing = self._runs.models()
+        if study.models != standing:
+            raise StudyError(
+                f"study is of {', '.join(study.models)}: loaded are {', '.join(standing)}; "
+                "load its models, or begin a new study"
+            )
+        with self._lock:
+            if self._progress.live:
+                raise StudyError(
+                    f"study {self._progress.study_id} is being measured: one at a time; stop it, "
+                    "or wait for its end"
+                )
+            self._progress = Progress(study.study_id, "running", total=len(study))
+            self._stop.clear()
+            self._seconds = {}
+
+    def _measure(self, study: Study, owner: str) -> None:
+        self._thread = threading.Thread(
+            target=self._work, args=(study, owner), name="study", daemon=True
+        )
+        self._thread.start()
+
+    # -- the thread --
+
+    def _work(self, study: Study, owner: str) -> None:
+        state, reason = "failed", "internal error: the log of the server has more"
+        try:
+            self._store.set_state(study.study_id, "running", "")
+            kept = _Keeping(self._store, study.study_id)
+            cells = study.cells()
+            self._warm(study)
+            for event in conduct(cells, kept, lambda c: self._cell(study, c, owner), self._go):
+                self._follow(event, cells)
+                if isinstance(event, StudyEnded):
+                    state = "completed" if event.complete else "stopped"
+                    reason = "" if event.reason == "stopped" else event.reason
+        except FORESEEN as error:
+            reason = str(error)
+        finally:
+            self._end(study, state, reason)
+
+    def _warm(self, study: Study) -> None:
+        """A short run with each of the first configurations that is not counted: the first passes
+        of an engine are slower, and a length rule has no measured times yet."""
+        for one in study.configurations[:WARMED]:
+            if self._go():
+                first = Cell(one.name, study.prompts[0].id, 0)
+                asked = study.request(first)
+                tokens = min(WARMING_TOKENS, asked.sampling.max_new_tokens)
+                short = replace(asked, sampling=replace(asked.sampling, max_new_tokens=tokens))
+                self._alone(short, "", kept=False)
+
+    def _end(self, study: Study, state: str, reason: str) -> None:
+        try:
+            self._store.set_state(study.study_id, state, reason)
+        except FORESEEN as error:
+            state, reason = "failed", reason or str(error)
+        self._tell(state=state, reason=reason, cell=None, left_s=None)
+
+    def _follow(self, event: Any, cells: list[Cell]) -> None:
+        if isinstance(event, (StudyBegun, StudyEnded)):
+            self._tell(done=event.done)
+        elif isinstance(event, CellBegun):
+            self._tell(cell=event.cell)
+        elif isinstance(event, CellLost):
+            self._tell(lost=self.progress().lost + 1)
+        elif isinstance(event, CellMeasured):
+            self._seconds.setdefault(event.cell.contestant, []).append(event.seconds)
+            self._tell(done=event.done, left_s=self._left(cells[cells.index(event.cell) + 1 :]))
+
+    def _left(self, cells: list[Cell]) -> float:
+        """Seconds for what is left, by each contestant's median so far."""
+        every = [seconds for found in self._seconds.values() for seconds in found]
+        usual = median(every)
+        each = {name: median(found) for name, found in self._seconds.items()}
+        return sum(each.get(cell.contestant, usual) for cell in cells)
+
+    def _tell(self, **changed: Any) -> None:
+        with self._lock:
+            if self._progress.state == "stopping" and changed.get("state") in (
+                "running",
+                "waiting",
+            ):
+                del changed["state"]
+            self._progress = replace(self._progress, **changed)
+
+    def _go(self) -> bool:
+        """Wait until no visitor's run is under way."""
+        while not self._stop.is_set():
+            if not self._runs.busy():
+                self._tell(state="running")
+                return True
+            self._tell(state="waiting", cell=None)
+            self._stop.wait(LOOK_S)
+        return False
+
+    def _cell(self, study: Study, cell: Cell, owner: str) -> Measured:
+        run = self._alone(study.request(cell), owner)
+        if self._stop.is_set() and not run.done:
+            raise CellInterruptedError("the study was stopped")
+        return measured(run.events(0, run.count))
+
+    def _alone(self, request: Request, owner: str, kept: bool = True) -> RunLike:
+        """One run to its end; broken off where a visitor's begins beside it."""
+        run = self._runs.start(request, owner, kept)
+        try:
+            while not run.done and not self._stop.is_set() and self._runs.busy() <= 1:
+                run.wait_done(LOOK_S)
+        finally:
+            run.cancel()
+        run.wait_done(PATIENCE_S)
+        return run
+
+
+class _Keeping:
+    """The cells of one study in the store."""
+
+    def __init__(self, store: StudyStore, study_id: str) -> None:
+        self._store, self._study_id = store, study_id
+
+    def cells(self) -> Collection[Cell]:
+        return [Cell(*key) for key in self._store.cells(self._study_id)]
+
+    def keep(self, cell: Cell, result: Measured) -> None:
+        key = (cell.contestant, cell.item, cell.repeat)
+        self._store.keep(self._study_id, key, result.to_plain())

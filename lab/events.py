@@ -1,0 +1,63 @@
+"""What a study emits while it is measured. Plain values; `done` of `total` cells are kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from lab.order import Cell
+
+__all__ = ["CellBegun", "CellLost", "CellMeasured", "StudyBegun", "StudyEnded", "StudyEvent"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class StudyBegun:
+    """`done` cells were kept by an earlier session and are not measured again."""
+
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class CellBegun:
+    """A cell is being measured."""
+
+    cell: Cell
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class CellMeasured(Generic[T]):
+    """A cell is kept; it took `seconds`."""
+
+    cell: Cell
+    result: T
+    seconds: float
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class CellLost:
+    """A cell was interrupted: nothing of it is kept, it comes again."""
+
+    cell: Cell
+    reason: str
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class StudyEnded:
+    """`complete`: every cell is kept. Else `reason` says why it ended before."""
+
+    complete: bool
+    reason: str
+    done: int
+    total: int
+
+
+StudyEvent = StudyBegun | CellBegun | CellMeasured[T] | CellLost | StudyEnded

@@ -1,0 +1,133 @@
+"""What is kept of a cell: the figures of its run, and what tells texts apart. A fold over events.
+
+The run itself is in the log under `run_id`; a study's tables are made from these values alone, so
+that a study of hundreds of runs opens without reading them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from core.errors import CellInterruptedError, StudyError
+from core.events import (
+    Combined,
+    Event,
+    RoundCompleted,
+    RunCompleted,
+    RunFailed,
+    RunStarted,
+    RunStats,
+    Verified,
+)
+from core.plain import from_plain, to_plain
+
+__all__ = ["Measured", "measured"]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One finished run of a cell.
+
+    `accepted_by`: (drafter, accepted tokens that it proposed), in drafter order; a token that two
+    proposed counts for both. `rejected_at[d]`: rounds whose path ended with a rejection after d
+    accepted tokens. `accepted_per_round` in order of the rounds, `drafted_per_round` the depth of
+    each tree.
+    """
+
+    run_id: str
+    token_ids: tuple[int, ...]
+    stats: RunStats
+    finish_reason: str
+    verify: str
+    accepted_by: tuple[tuple[str, int], ...] = ()
+    rejected_at: tuple[int, ...] = ()
+    accepted_per_round: tuple[int, ...] = ()
+    drafted_per_round: tuple[int, ...] = ()
+
+    @property
+    def best_drafter(self) -> str:
+        """Who proposed most of the accepted tokens; empty where nobody did."""
+        best = max(self.accepted_by, key=lambda pair: pair[1], default=("", 0))
+        return best[0] if best[1] else ""
+
+    def to_plain(self) -> dict[str, Any]:
+        """JSON's own types plus tuples."""
+        return to_plain(self)
+
+    @classmethod
+    def from_plain(cls, values: dict[str, Any]) -> Measured:
+        """The inverse of `to_plain`, after a trip through JSON too."""
+        made: Measured = from_plain(cls, values)
+        return made
+
+
+def measured(events: Iterable[Event]) -> Measured:
+    """The figures of a run's events.
+
+    CellInterruptedError where it did not come to its end, StudyError where it failed: measuring
+    again would fail again.
+    """
+    fold = _Fold()
+    for event in events:
+        fold.observe(event)
+    return fold.result()
+
+
+class _Fold:
+    """The events of one run so far."""
+
+    def __init__(self) -> None:
+        self._started: RunStarted | None = None
+        self._tokens: list[int] = []
+        self._accepted_by: Counter[str] = Counter()
+        self._rejected: Counter[int] = Counter()
+        self._accepted: list[int] = []
+        self._drafted: list[int] = []
+        self._tree: Combined | None = None
+        self._last: Event | None = None
+
+    def observe(self, event: Event) -> None:
+        self._last = event
+        if isinstance(event, RunStarted):
+            self._started = event
+        elif isinstance(event, Combined):
+            self._tree = event
+            self._drafted.append(max(event.depths, default=0))
+        elif isinstance(event, Verified):
+            self._accepted_by.update(_proposers(self._tree, event))
+            if event.own_kind == "recovered":
+                self._rejected[len(event.path)] += 1
+        elif isinstance(event, RoundCompleted):
+            self._tokens += event.token_ids
+            self._accepted.append(event.num_accepted)
+
+    def result(self) -> Measured:
+        started, end = self._started, self._last
+        if isinstance(end, RunFailed):
+            raise StudyError(f"run {end.run_id} failed: {end.error}: {end.message}")
+        if started is None or not isinstance(end, RunCompleted):
+            raise CellInterruptedError("its run was stopped before its end")
+        deepest = max(self._rejected, default=-1) + 1
+        return Measured(
+            run_id=started.run_id,
+            token_ids=tuple(self._tokens),
+            stats=end.stats,
+            finish_reason=end.finish_reason,
+            verify=started.config.get("speculation", {}).get("verify", ""),
+            accepted_by=tuple((name, self._accepted_by[name]) for name in started.drafters),
+            rejected_at=tuple(self._rejected[depth] for depth in range(deepest)),
+            accepted_per_round=tuple(self._accepted),
+            drafted_per_round=tuple(self._drafted),
+        )
+
+
+def _proposers(tree: Combined | None, verdict: Verified) -> Counter[str]:
+    """Drafter -> how many nodes of the accepted path it proposed."""
+    found: Counter[str] = Counter()
+    if tree is not None:
+        for node in verdict.path:
+            found.update({proposal.drafter for proposal in tree.proposals[node]})
+    return found

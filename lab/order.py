@@ -1,0 +1,53 @@
+"""The order of measuring: A B C A B C, a block at a time, so that a noisy moment hits all alike.
+
+Ratios are taken within a block. Knows nothing of models: contestants and items are names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+__all__ = ["Block", "Cell", "blocks", "plan", "within_blocks"]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Block:
+    """One item measured once by every contestant."""
+
+    item: str
+    repeat: int
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Cell:
+    """One measurement: this contestant's turn in this block."""
+
+    contestant: str
+    item: str
+    repeat: int
+
+    @property
+    def block(self) -> Block:
+        return Block(self.item, self.repeat)
+
+
+def blocks(items: Sequence[str], repeats: int) -> list[Block]:
+    """Repeats outermost: a run that is cut short has met as many items as it could."""
+    return [Block(item, repeat) for repeat in range(repeats) for item in items]
+
+
+def plan(contestants: Iterable[str], todo: Iterable[Block]) -> list[Cell]:
+    """Every contestant's turn in every block, in the order of measuring."""
+    names = list(contestants)
+    return [Cell(name, block.item, block.repeat) for block in todo for name in names]
+
+
+def within_blocks(
+    measured: Iterable[tuple[str, Mapping[str, float]]], name: str, base: str
+) -> list[list[float]]:
+    """The ratio `name` / `base` of each (item, figures) block, grouped by item."""
+    groups: dict[str, list[float]] = {}
+    for item, figures in measured:
+        groups.setdefault(item, []).append(figures[name] / figures[base])
+    return list(groups.values())

@@ -1,0 +1,106 @@
+"""Prompts of a study: typed, pasted or from a file, told apart and named.
+
+A `.txt` holds a prompt a line, or prompts of several lines with a line of `---` between them; a
+`.jsonl` an object a line with `prompt` (or `text`) and, if known, `domain` and `id`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from core.checks import text, whole_characters
+from core.errors import ConfigError
+
+__all__ = ["MAX_PROMPTS", "StudyPrompt", "named", "prompts_from_file", "prompts_from_text"]
+
+MAX_PROMPTS = 500
+SEPARATOR = "---"
+LONGEST_ID = 80
+
+
+@dataclass(frozen=True, slots=True)
+class StudyPrompt:
+    """One text to continue; `id` is unique within its study, `domain` may be empty."""
+
+    id: str
+    text: str
+    domain: str = ""
+
+    def __post_init__(self) -> None:
+        text("prompt", self.text)
+        for name, value in (("prompt id", self.id), ("domain", self.domain)):
+            if not isinstance(value, str) or len(value) > LONGEST_ID:
+                raise ConfigError.of(name, value, f"a text of at most {LONGEST_ID} characters")
+            whole_characters(name, value)
+
+
+def prompts_from_text(typed: str) -> tuple[StudyPrompt, ...]:
+    """Prompts as a person types them. Raises ConfigError where there is none, or too many."""
+    lines = typed.replace("\r\n", "\n").split("\n")
+    if any(line.strip() == SEPARATOR for line in lines):
+        found = _between(lines)
+    else:
+        found = [line for line in lines if line.strip()]
+    return named(StudyPrompt(str(i), one) for i, one in enumerate(found, start=1))
+
+
+def prompts_from_file(name: str, content: bytes) -> tuple[StudyPrompt, ...]:
+    """The prompts of a `.txt` or `.jsonl`. Raises ConfigError naming the line that is wrong."""
+    try:
+        read = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError.of("file", name, f"text in UTF-8; byte {error.start} is not") from error
+    if name.lower().endswith(".jsonl"):
+        return named(
+            _of_line(i, line) for i, line in enumerate(read.split("\n"), 1) if line.strip()
+        )
+    if name.lower().endswith(".txt"):
+        return prompts_from_text(read)
+    raise ConfigError.of("file", name, "a .txt or .jsonl file")
+
+
+def named(prompts: Iterable[StudyPrompt]) -> tuple[StudyPrompt, ...]:
+    """The prompts with ids of their own: a second `x` becomes `x-2`."""
+    taken: dict[str, int] = {}
+    found: list[StudyPrompt] = []
+    for prompt in prompts:
+        if len(found) == MAX_PROMPTS:
+            raise ConfigError.of("prompts", f"more than {MAX_PROMPTS}", f"at most {MAX_PROMPTS}")
+        name, number = prompt.id, taken.get(prompt.id, 0) + 1
+        while number > 1 and f"{name}-{number}" in taken:
+            number += 1
+        taken[name] = number
+        if number > 1:
+            name = f"{name}-{number}"
+            taken.setdefault(name, 1)
+        found.append(StudyPrompt(name, prompt.text, prompt.domain))
+    if not found:
+        raise ConfigError.of("prompts", "", "at least one prompt")
+    return tuple(found)
+
+
+def _between(lines: list[str]) -> list[str]:
+    parts: list[list[str]] = [[]]
+    for line in lines:
+        if line.strip() == SEPARATOR:
+            parts.append([])
+        else:
+            parts[-1].append(line)
+    return [whole for part in parts if (whole := "\n".join(part).strip("\n")).strip()]
+
+
+def _of_line(number: int, line: str) -> StudyPrompt:
+    allowed = 'an object like {"prompt": "...", "domain": "..."}'
+    try:
+        entry: Any = json.loads(line)
+    except ValueError as error:
+        raise ConfigError.of(f"line {number}", line[:80], f"{allowed} ({error})") from error
+    if not isinstance(entry, dict):
+        raise ConfigError.of(f"line {number}", line[:80], allowed)
+    given = entry.get("prompt", entry.get("text"))
+    if not isinstance(given, str) or not given.strip():
+        raise ConfigError.of(f"line {number}", line[:80], f"{allowed}, its prompt not empty")
+    return StudyPrompt(str(entry.get("id", number)), given, str(entry.get("domain", "")))

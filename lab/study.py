@@ -1,0 +1,161 @@
+"""Study: configurations x prompts x repeats, as one frozen value that survives JSON.
+
+All cells of a study have one sampling, so that their texts can be told the same or not; a repeat
+has a seed of its own, the same for every configuration and prompt.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from core.checks import choice, integer, whole_characters
+from core.config import Request, SamplingParams, SpeculationConfig
+from core.errors import ConfigError
+from lab.order import Cell, blocks, plan
+from lab.prompts import MAX_PROMPTS, StudyPrompt
+
+__all__ = ["KINDS", "PLAIN", "Configuration", "Study", "plain_configuration"]
+
+KINDS = ("compare", "tune", "prompts")
+PLAIN = "plain decoding"
+MAX_CONFIGURATIONS = 200
+MAX_REPEATS = 50
+MAX_CELLS = 20_000
+LONGEST_NAME = 200
+SEED = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """A named way to speculate."""
+
+    name: str
+    speculation: SpeculationConfig
+
+    @property
+    def plain(self) -> bool:
+        """Whether the LLM works alone: what speed-ups are measured against."""
+        return self.speculation.never_drafts
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """What is to be measured. `models`: names, the LLM first; a study is of these alone.
+
+    Raises ConfigError where a part is missing, named twice or too large, and where a configuration
+    would not be lossless with this sampling.
+    """
+
+    study_id: str
+    kind: str
+    title: str
+    created_utc: str
+    models: tuple[str, ...]
+    sampling: SamplingParams
+    configurations: tuple[Configuration, ...]
+    prompts: tuple[StudyPrompt, ...]
+    repeats: int = 1
+    chat: bool = False
+
+    def __post_init__(self) -> None:
+        choice("kind", self.kind, KINDS)
+        whole_characters("title", self.title)
+        integer("repeats", self.repeats, 1, MAX_REPEATS)
+        _unique("configurations", [one.name for one in self.configurations], MAX_CONFIGURATIONS)
+        _unique("prompts", [one.id for one in self.prompts], MAX_PROMPTS)
+        if len(self) > MAX_CELLS:
+            raise ConfigError.of("cells", len(self), f"at most {MAX_CELLS} runs in a study")
+        # The last repeat's seed must be one too.
+        dataclasses.replace(self.sampling, seed=self._seed(self.repeats - 1))
+        for one in self.configurations:
+            # A Request checks what the two forbid each other.
+            Request("x", self.sampling, one.speculation, self.chat)
+
+    def __len__(self) -> int:
+        return len(self.configurations) * len(self.prompts) * self.repeats
+
+    def cells(self) -> list[Cell]:
+        """Every cell in the order of measuring."""
+        names = [one.name for one in self.configurations]
+        return plan(names, blocks([one.id for one in self.prompts], self.repeats))
+
+    def request(self, cell: Cell) -> Request:
+        """What is decoded for a cell."""
+        by_name = {one.name: one.speculation for one in self.configurations}
+        texts = {one.id: one.text for one in self.prompts}
+        sampling = dataclasses.replace(self.sampling, seed=self._seed(cell.repeat))
+        return Request(texts[cell.item], sampling, by_name[cell.contestant], self.chat)
+
+    def _seed(self, repeat: int) -> int:
+        return (SEED if self.sampling.seed is None else self.sampling.seed) + repeat
+
+    @property
+    def base(self) -> str:
+        """The configuration that speed-ups are measured against: plain decoding; empty if none."""
+        return next((one.name for one in self.configurations if one.plain), "")
+
+    def to_plain(self) -> dict[str, Any]:
+        """Only JSON's own types."""
+        return {
+            "study_id": self.study_id,
+            "kind": self.kind,
+            "title": self.title,
+            "created_utc": self.created_utc,
+            "models": list(self.models),
+            "sampling": _sampling_plain(self.sampling),
+            "configurations": [
+                {"name": one.name, "speculation": one.speculation.to_plain()}
+                for one in self.configurations
+            ],
+            "prompts": [dataclasses.asdict(one) for one in self.prompts],
+            "repeats": self.repeats,
+            "chat": self.chat,
+        }
+
+    @classmethod
+    def from_plain(cls, values: Mapping[str, Any]) -> Study:
+        """The inverse of `to_plain`. ConfigError where a newer version wrote it."""
+        try:
+            sampling = dict(values["sampling"])
+            return cls(
+                study_id=values["study_id"],
+                kind=values["kind"],
+                title=values["title"],
+                created_utc=values["created_utc"],
+                models=tuple(values["models"]),
+                sampling=SamplingParams(**{**sampling, "stop": tuple(sampling.get("stop", ()))}),
+                configurations=tuple(
+                    Configuration(one["name"], SpeculationConfig.from_plain(one["speculation"]))
+                    for one in values["configurations"]
+                ),
+                prompts=tuple(StudyPrompt(**one) for one in values["prompts"]),
+                repeats=values["repeats"],
+                chat=values["chat"],
+            )
+        except (KeyError, TypeError) as error:
+            raise ConfigError.of("study", values, f"a study of this version ({error})") from error
+
+
+def plain_configuration(record_top_k: int = 0) -> Configuration:
+    """Plain decoding, as a configuration."""
+    speculation = SpeculationConfig.preset("autoregressive")
+    return Configuration(PLAIN, dataclasses.replace(speculation, record_top_k=record_top_k))
+
+
+def _unique(field: str, names: list[str], most: int) -> None:
+    if not 1 <= len(names) <= most:
+        raise ConfigError.of(field, len(names), f"from 1 to {most}")
+    for name in names:
+        if not isinstance(name, str) or not name or len(name) > LONGEST_NAME:
+            raise ConfigError.of(field, name, f"names of 1 to {LONGEST_NAME} characters")
+    if len(set(names)) != len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ConfigError.of(field, twice, "each name once")
+
+
+def _sampling_plain(sampling: SamplingParams) -> dict[str, Any]:
+    plain = dataclasses.asdict(sampling)
+    return {**plain, "stop": list(plain["stop"])}

@@ -1,0 +1,239 @@
+"""What a study found: a row per configuration, a row per prompt, ratios within blocks.
+
+Pure: a Study and the cells kept so far in, plain rows out. A figure that was not measured is None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from lab.figures import Estimate, estimate, median, middle
+from lab.measured import Measured
+from lab.order import Cell, within_blocks
+from lab.study import Study
+
+__all__ = [
+    "ConfigurationRow",
+    "PromptRow",
+    "Results",
+    "Same",
+    "best_of",
+    "configuration_rows",
+    "prompt_rows",
+    "same_text",
+]
+
+Results = Mapping[Cell, Measured]
+DISTRIBUTION_RULES = ("mss", "traversal")
+
+
+@dataclass(frozen=True, slots=True)
+class Same:
+    """Texts beside plain decoding's in the same block. `kind`: `same`, `differs`, `distribution`
+    (the rule keeps the distribution, not the tokens), or `unknown` (nothing to compare with).
+
+    `cells`: how many were compared; `first`: the first cell that differs, with the token's place.
+    """
+
+    kind: str
+    cells: int = 0
+    first: tuple[Cell, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigurationRow:
+    """A configuration over all its cells. Tokens per pass and acceptance are of the pooled rounds.
+
+    `speed`: median tokens per second, `slowest` and `fastest` cell beside it; `ratio`: to plain
+    decoding, the median within blocks with its bootstrap 95 % interval over prompts (over repeats
+    where there is one prompt).
+    """
+
+    name: str
+    cells: int
+    speed: float | None
+    slowest: float | None
+    fastest: float | None
+    ratio: Estimate | None
+    mean_acceptance_length: float | None
+    draft_acceptance_rate: float | None
+    rounds: float | None
+    ttft_ms: float | None
+    draft_share: float | None
+    same: Same
+
+
+@dataclass(frozen=True, slots=True)
+class PromptRow:
+    """One prompt under one configuration; figures over its repeats. `runs`: their ids, in order."""
+
+    prompt: str
+    domain: str
+    configuration: str
+    runs: tuple[str, ...]
+    speed: float | None
+    ratio: float | None
+    mean_acceptance_length: float | None
+    draft_acceptance_rate: float | None
+    rate_per_position: tuple[float, ...]
+    best_drafter: str
+    rejected_most: int | None
+    """After how many accepted tokens most rejections came; None where nothing was rejected."""
+    same: Same
+
+
+def configuration_rows(study: Study, results: Results) -> tuple[ConfigurationRow, ...]:
+    """A row for each configuration, in the study's order, of what is measured so far."""
+    return tuple(_configuration(study, results, one.name) for one in study.configurations)
+
+
+def prompt_rows(study: Study, results: Results) -> tuple[PromptRow, ...]:
+    """A row for each prompt and configuration that has at least one cell."""
+    rows = []
+    for prompt in study.prompts:
+        for one in study.configurations:
+            found = {
+                cell: result
+                for cell, result in results.items()
+                if cell.item == prompt.id and cell.contestant == one.name
+            }
+            if found:
+                rows.append(_prompt(study, results, found, prompt.id, prompt.domain, one.name))
+    return tuple(rows)
+
+
+def best_of(rows: Sequence[ConfigurationRow], plain: str) -> ConfigurationRow | None:
+    """The fastest by its ratio to plain decoding, by its speed where there is none."""
+    others = [row for row in rows if row.name != plain and row.speed is not None]
+    rated = [row for row in others if row.ratio is not None]
+    if rated:
+        return max(rated, key=lambda row: row.ratio.value if row.ratio else 0.0)
+    return max(others, key=lambda row: row.speed or 0.0, default=None)
+
+
+def same_text(study: Study, results: Results, cells: Iterable[Cell]) -> Same:
+    """Whether the cells wrote what plain decoding wrote in their blocks."""
+    compared = 0
+    for cell in sorted(cells):
+        base = results.get(Cell(study.base, cell.item, cell.repeat))
+        ours = results.get(cell)
+        if base is None or ours is None:
+            continue
+        if ours.verify in DISTRIBUTION_RULES and not study.sampling.greedy:
+            return Same("distribution")
+        compared += 1
+        at = _first_difference(ours.token_ids, base.token_ids)
+        if at is not None:
+            return Same("differs", compared, (cell, at))
+    return Same("same", compared) if compared else Same("unknown")
+
+
+def _configuration(study: Study, results: Results, name: str) -> ConfigurationRow:
+    mine = {cell: result for cell, result in results.items() if cell.contestant == name}
+    speeds = [result.stats.tokens_per_second for result in mine.values()]
+    return ConfigurationRow(
+        name=name,
+        cells=len(mine),
+        speed=median(speeds) if speeds else None,
+        slowest=min(speeds, default=None),
+        fastest=max(speeds, default=None),
+        ratio=_ratio(study, results, name),
+        mean_acceptance_length=_pooled_length(mine.values()),
+        draft_acceptance_rate=_pooled_rate(mine.values()),
+        rounds=median([r.stats.num_rounds for r in mine.values()]) if mine else None,
+        ttft_ms=median([r.stats.ttft_ms for r in mine.values()]) if mine else None,
+        draft_share=_draft_share(mine.values()),
+        same=same_text(study, results, mine),
+    )
+
+
+def _prompt(
+    study: Study, results: Results, found: Results, prompt: str, domain: str, name: str
+) -> PromptRow:
+    speeds = [result.stats.tokens_per_second for result in found.values()]
+    bases = [
+        base.stats.tokens_per_second
+        for cell in found
+        if (base := results.get(Cell(study.base, cell.item, cell.repeat))) is not None
+    ]
+    ordered = [result for _, result in sorted(found.items())]
+    rejected = _summed([result.rejected_at for result in ordered])
+    accepted: dict[str, int] = {}
+    for result in ordered:
+        for drafter, count in result.accepted_by:
+            accepted[drafter] = accepted.get(drafter, 0) + count
+    best = max(accepted, key=lambda drafter: accepted[drafter], default="")
+    return PromptRow(
+        prompt=prompt,
+        domain=domain,
+        configuration=name,
+        runs=tuple(result.run_id for result in ordered),
+        speed=median(speeds),
+        ratio=median(speeds) / median(bases) if bases and median(bases) > 0 else None,
+        mean_acceptance_length=_pooled_length(ordered),
+        draft_acceptance_rate=_pooled_rate(ordered),
+        rate_per_position=_rates(ordered),
+        best_drafter=best if accepted.get(best) else "",
+        rejected_most=max(range(len(rejected)), key=rejected.__getitem__) if rejected else None,
+        same=same_text(study, results, found),
+    )
+
+
+def _ratio(study: Study, results: Results, name: str) -> Estimate | None:
+    base = study.base
+    if not base or name == base:
+        return None
+    blocks: dict[tuple[str, int], dict[str, float]] = {}
+    for cell, result in results.items():
+        if cell.contestant in (name, base) and result.stats.tokens_per_second > 0:
+            block = blocks.setdefault((cell.item, cell.repeat), {})
+            block[cell.contestant] = result.stats.tokens_per_second
+    whole = [(item, figures) for (item, _), figures in blocks.items() if len(figures) == 2]
+    groups = within_blocks(whole, name, base)
+    if len(groups) == 1:
+        groups = [[ratio] for ratio in groups[0]]
+    return estimate(groups, middle)
+
+
+def _pooled_length(results: Iterable[Measured]) -> float | None:
+    """1 + accepted / rounds over all rounds: a prompt counts by its rounds."""
+    found = [result.stats for result in results]
+    rounds = sum(stats.num_rounds for stats in found)
+    return 1 + sum(stats.num_accepted_tokens for stats in found) / rounds if rounds else None
+
+
+def _pooled_rate(results: Iterable[Measured]) -> float | None:
+    found = [result.stats for result in results]
+    drafted = sum(stats.num_draft_tokens for stats in found)
+    return sum(stats.num_accepted_tokens for stats in found) / drafted if drafted else None
+
+
+def _draft_share(results: Iterable[Measured]) -> float | None:
+    """Of the time drafters and LLM were at work, the drafters' share."""
+    found = [result.stats for result in results]
+    both = sum(stats.draft_ms + stats.verify_ms for stats in found)
+    return sum(stats.draft_ms for stats in found) / both if both else None
+
+
+def _rates(results: Sequence[Measured]) -> tuple[float, ...]:
+    """Share of rounds that accepted more than i tokens, i from 0."""
+    histogram = _summed([result.stats.acceptance_histogram for result in results])
+    rounds = sum(histogram)
+    return tuple(sum(histogram[i + 1 :]) / rounds for i in range(max(0, len(histogram) - 1)))
+
+
+def _summed(rows: Iterable[Sequence[int]]) -> list[int]:
+    total: list[int] = []
+    for row in rows:
+        total += [0] * (len(row) - len(total))
+        for i, count in enumerate(row):
+            total[i] += count
+    return total
+
+
+def _first_difference(ours: Sequence[int], theirs: Sequence[int]) -> int | None:
+    for i, (a, b) in enumerate(zip(ours, theirs, strict=False)):
+        if a != b:
+            return i
+    return None if len(ours) == len(theirs) else min(len(ours), len(theirs))

@@ -1,0 +1,208 @@
+"""Studies in the log's file: what is to be measured, how it stands, and the cells kept so far.
+
+Plain values in and out: what a study or a result is, its package knows. Each call opens a
+connection of its own and is on disk when it returns; several processes may use one file.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from core.errors import StoreError, UnknownStudyError
+from storage.codec import from_json, text_back, text_in, to_json
+from storage.database import OPEN_TIMEOUT_S, connect, explain, reading
+from storage.process import Process
+
+__all__ = ["STUDY_STATES", "CellKey", "StudyLog", "StudyRow", "mark_studies_interrupted"]
+
+STUDY_STATES = ("running", "stopped", "completed", "failed", "interrupted")
+CellKey = tuple[str, str, int]
+"""Contestant, item, repeat."""
+
+COLUMNS = """study_id, kind, title, state, reason, created_utc, owner, total,
+    (SELECT count(*) FROM study_cells WHERE study_cells.study = studies.id) AS done"""
+
+
+@dataclass(frozen=True, slots=True)
+class StudyRow:
+    """A study in a line of a list: `done` of `total` cells are kept."""
+
+    study_id: str
+    kind: str
+    title: str
+    state: str
+    reason: str
+    created_utc: str
+    owner: str
+    done: int
+    total: int
+
+
+class StudyLog:
+    """The studies of one database file, which must be open (`RunStore`)."""
+
+    def __init__(self, path: Path, process: Process) -> None:
+        self._path, self._process = path, process
+
+    # -- writing --
+
+    def save(self, study: dict[str, Any], total: int, owner: str = "") -> None:
+        """Keep a new study: its `study_id`, `kind`, `title`, `created_utc` and all else as JSON."""
+        values = {
+            "study_id": text_in(study["study_id"]),
+            "kind": study["kind"],
+            "title": text_in(study["title"]),
+            "created_utc": study["created_utc"],
+            "owner": text_in(owner),
+            "total": total,
+            "study_json": to_json(study),
+            **self._whose(),
+        }
+        names = ", ".join(values)
+        marks = ", ".join("?" * len(values))
+        with self._writing() as connection:
+            connection.execute(
+                f"INSERT INTO studies ({names}) VALUES ({marks})", tuple(values.values())
+            )
+
+    def set_state(self, study_id: str, state: str, reason: str = "") -> None:
+        """How it stands now; who runs it is this process. UnknownStudyError if it is gone."""
+        values = {"state": state, "reason": text_in(reason), **self._whose()}
+        if state not in STUDY_STATES:
+            raise StoreError(f"state is {state!r}: one of {', '.join(STUDY_STATES)}")
+        sets = ", ".join(f"{name} = ?" for name in values)
+        with self._writing() as connection:
+            query = f"UPDATE studies SET {sets} WHERE study_id = ?"
+            given = (*values.values(), text_in(study_id))
+            if not connection.execute(query, given).rowcount:
+                raise _unknown(study_id)
+
+    def keep(self, study_id: str, cell: CellKey, result: dict[str, Any]) -> None:
+        """Keep a cell's result; `run_id` in it names its run. One kept before stays."""
+        contestant, item, repeat = cell
+        run_id = text_in(str(result.get("run_id", "")))
+        with self._writing() as connection:
+            study = _key(connection, study_id)
+            connection.execute(
+                "INSERT OR IGNORE INTO study_cells"
+                " (study, contestant, item, repeat, run_id, result_json) VALUES (?, ?, ?, ?, ?, ?)",
+                (study, text_in(contestant), text_in(item), repeat, run_id, to_json(result)),
+            )
+
+    def delete(self, study_id: str) -> None:
+        """Remove a study and its cells; the runs stay. Raises UnknownStudyError."""
+        with self._writing() as connection:
+            query = "DELETE FROM studies WHERE study_id = ?"
+            if not connection.execute(query, (text_in(study_id),)).rowcount:
+                raise _unknown(study_id)
+
+    # -- reading --
+
+    def studies(
+        self, kind: str = "", owner: str | None = None, limit: int = 50, offset: int = 0
+    ) -> tuple[StudyRow, ...]:
+        """Studies, newest first; of one `kind` or all, of one owner or everybody's."""
+        where, values = "1", []
+        if kind:
+            where, values = "kind = ?", [kind]
+        if owner is not None:
+            where, values = f"{where} AND owner = ?", [*values, text_in(owner)]
+        query = (
+            f"SELECT {COLUMNS} FROM studies WHERE {where}"
+            " ORDER BY created_utc DESC, id DESC LIMIT ? OFFSET ?"
+        )
+        with reading(self._path) as connection:
+            found = connection.execute(query, (*values, limit, offset)).fetchall()
+        return tuple(_row(row) for row in found)
+
+    def study(self, study_id: str) -> tuple[StudyRow, dict[str, Any]]:
+        """One study: its line, and what was saved. Raises UnknownStudyError."""
+        query = f"SELECT {COLUMNS}, study_json FROM studies WHERE study_id = ?"
+        with reading(self._path) as connection:
+            row = connection.execute(query, (text_in(study_id),)).fetchone()
+        if row is None:
+            raise _unknown(study_id)
+        return _row(row), from_json(row["study_json"])
+
+    def cells(self, study_id: str) -> tuple[CellKey, ...]:
+        """Which cells are kept."""
+        return tuple(self.results(study_id))
+
+    def results(self, study_id: str) -> dict[CellKey, dict[str, Any]]:
+        """Every kept cell's result. Raises UnknownStudyError."""
+        query = (
+            "SELECT contestant, item, repeat, result_json FROM study_cells WHERE study = ?"
+            " ORDER BY id"
+        )
+        with reading(self._path) as connection:
+            rows = connection.execute(query, (_key(connection, study_id),)).fetchall()
+        return {
+            (text_back(r["contestant"]), text_back(r["item"]), r["repeat"]): from_json(
+                r["result_json"]
+            )
+            for r in rows
+        }
+
+    # -- both --
+
+    def _whose(self) -> dict[str, Any]:
+        return {
+            "host": text_in(self._process.host),
+            "pid": self._process.pid,
+            "process_start": self._process.start,
+        }
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        """One transaction, whole or not at all."""
+        try:
+            with closing(connect(self._path, timeout=OPEN_TIMEOUT_S)) as connection:
+                connection.execute("BEGIN IMMEDIATE")
+                with connection:
+                    yield connection
+        except sqlite3.Error as error:
+            raise StoreError(explain(error, self._path)) from error
+
+
+def mark_studies_interrupted(connection: sqlite3.Connection) -> None:
+    """Studies whose process is gone are `interrupted`: whoever may can go on with them."""
+    query = "SELECT id, host, pid, process_start FROM studies WHERE state = 'running'"
+    for row in connection.execute(query).fetchall():
+        owner = Process(text_back(row["host"]), row["pid"], row["process_start"])
+        if owner.gone():
+            connection.execute(
+                "UPDATE studies SET state = 'interrupted'"
+                " WHERE id = ? AND state = 'running' AND pid = ? AND process_start = ?",
+                (row["id"], row["pid"], row["process_start"]),
+            )
+
+
+def _key(connection: sqlite3.Connection, study_id: str) -> int:
+    query = "SELECT id FROM studies WHERE study_id = ?"
+    row = connection.execute(query, (text_in(study_id),)).fetchone()
+    if row is None:
+        raise _unknown(study_id)
+    return int(row["id"])
+
+
+def _unknown(study_id: str) -> UnknownStudyError:
+    return UnknownStudyError(f"study_id is {study_id!r}: no such study")
+
+
+def _row(row: sqlite3.Row) -> StudyRow:
+    return StudyRow(
+        study_id=text_back(row["study_id"]),
+        kind=row["kind"],
+        title=text_back(row["title"]),
+        state=row["state"],
+        reason=text_back(row["reason"]),
+        created_utc=row["created_utc"],
+        owner=text_back(row["owner"]),
+        done=row["done"],
+        total=row["total"],
+    )

@@ -1,0 +1,189 @@
+"""Studies measured on a fake worker, kept in a real log: to their end, stopped, beside visitors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from core.config import Request, SamplingParams, SpeculationConfig
+from core.errors import ConfigError, StudyError
+from lab.conductor import Conductor
+from lab.measured import Measured
+from lab.order import Cell
+from lab.prompts import StudyPrompt
+from lab.study import Configuration, Study, plain_configuration
+from lab.tables import configuration_rows, prompt_rows
+from storage import RunQuery, RunStore
+from tests.ui.fakes import FakeWorker, scripted
+from ui.session import Hub
+from ui.study_runs import StudyRuns
+
+MODELS = ("llm", "a")
+
+
+def study(**changes: object) -> Study:
+    configurations = (
+        plain_configuration(),
+        Configuration("specinfer", SpeculationConfig.preset("specinfer")),
+    )
+    made = Study(
+        study_id="s1",
+        kind="compare",
+        title="Plain and a tree",
+        created_utc="2026-01-01T00:00:00+00:00",
+        models=MODELS,
+        sampling=SamplingParams(max_new_tokens=8),
+        configurations=configurations,
+        prompts=(StudyPrompt("1", "Once"), StudyPrompt("2", "Twice", "stories")),
+        repeats=2,
+    )
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+class Lab:
+    """A conductor with everything behind it."""
+
+    def __init__(self, path: Path, speed: float = 0.0, rounds: int = 4) -> None:
+        self.store = RunStore(path)
+        self.worker = FakeWorker(scripted(rounds), speed=speed)
+        self.hub = Hub(self.worker, self.store)
+        self.runs = StudyRuns(self.hub, lambda: MODELS)
+        self.conductor = Conductor(self.runs, self.store.studies)
+
+    def results(self) -> dict[Cell, Measured]:
+        found = self.store.studies.results("s1")
+        return {Cell(*key): Measured.from_plain(value) for key, value in found.items()}
+
+    def close(self) -> None:
+        self.conductor.close()
+        self.worker.clear()
+        self.store.close()
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    made = Lab(tmp_path / "log.db")
+    yield made
+    made.close()
+
+
+def until(lab: Lab, done: int) -> None:
+    """Until so many cells are kept."""
+    for _ in range(3000):
+        if lab.conductor.progress().done >= done:
+            return
+        lab.conductor.wait(0.005)
+    raise AssertionError(lab.conductor.progress())
+
+
+def test_a_study_is_measured_to_its_end(lab: Lab) -> None:
+    lab.conductor.begin(study(), "me")
+    assert lab.conductor.wait(20)
+    end = lab.conductor.progress()
+    assert (end.state, end.done, end.total, end.reason) == ("completed", 8, 8, "")
+    assert set(lab.results()) == set(study().cells())
+    row, plain = lab.store.studies.study("s1")
+    assert (row.state, row.done, row.owner) == ("completed", 8, "me")
+    assert Study.from_plain(plain) == study()
+
+
+def test_its_runs_are_in_the_log_and_warming_is_not(lab: Lab) -> None:
+    lab.conductor.begin(study(), "me")
+    lab.conductor.wait(20)
+    lab.store.flush()
+    rows = lab.store.runs(RunQuery()).rows
+    assert {row.run_id for row in rows} == {one.run_id for one in lab.results().values()}
+    assert {row.owner for row in rows} == {"me"}
+
+
+def test_its_tables_are_made_of_what_was_measured(lab: Lab) -> None:
+    lab.conductor.begin(study())
+    lab.conductor.wait(20)
+    results = lab.results()
+    plain, tree = configuration_rows(study(), results)
+    speeds = [r.stats.tokens_per_second for c, r in results.items() if c.contestant == "specinfer"]
+    assert (tree.slowest, tree.fastest, tree.cells) == (min(speeds), max(speeds), 4)
+    assert plain.ratio is None and tree.ratio is not None and tree.ratio.value > 0
+    assert tree.same.kind == "same" and tree.same.cells == 4
+    rows = prompt_rows(study(), results)
+    assert [(row.prompt, row.domain) for row in rows[::2]] == [("1", ""), ("2", "stories")]
+    assert all(len(row.runs) == 2 for row in rows)
+
+
+def test_a_stopped_study_goes_on_where_it_was(tmp_path: Path) -> None:
+    lab = Lab(tmp_path / "log.db", speed=0.3)
+    lab.conductor.begin(study())
+    until(lab, 3)
+    lab.conductor.stop()
+    assert lab.conductor.wait(20)
+    kept = lab.results()
+    assert lab.conductor.progress().state == "stopped" and 3 <= len(kept) < 8
+    lab.close()
+
+    again = Lab(tmp_path / "log.db")  # as after a restart
+    row, plain = again.store.studies.study("s1")
+    assert row.state == "stopped"
+    again.conductor.resume(Study.from_plain(plain))
+    again.conductor.wait(20)
+    after = again.results()
+    assert len(after) == 8 and {cell: after[cell] for cell in kept} == kept
+    again.close()
+
+
+def test_a_visitors_run_goes_first(tmp_path: Path) -> None:
+    lab = Lab(tmp_path / "log.db", speed=1.0, rounds=12)
+    lab.conductor.begin(study(repeats=1))
+    until(lab, 1)
+    while lab.runs.busy() == 0:
+        lab.conductor.wait(0.002)
+    visit = lab.hub.start(Request("A visitor's"), "visitor")
+    seen = set()
+    while not visit.done:
+        seen.add(lab.conductor.progress().state)
+        visit.wait_done(0.005)
+    assert "waiting" in seen
+    assert lab.conductor.wait(60)
+    end = lab.conductor.progress()
+    assert end.state == "completed" and end.done == 4 and end.lost >= 1
+    # The broken-off run is no cell's; the visitor's own came to its end.
+    kept = {result.run_id for result in lab.results().values()}
+    rows = {row.run_id: row.status for row in lab.store.runs(RunQuery()).rows}
+    assert all(rows[run_id] == "completed" for run_id in kept)
+    assert rows[visit.run_id] == "completed"
+    lab.close()
+
+
+def test_one_study_at_a_time_and_of_the_models_that_stand(lab: Lab) -> None:
+    with pytest.raises(StudyError, match="loaded are llm, a"):
+        lab.conductor.begin(study(models=("other",)))
+    lab.worker.cast(scripted(8), speed=0.5)
+    lab.conductor.begin(study())
+    with pytest.raises(StudyError, match="one at a time"):
+        lab.conductor.begin(study(study_id="s2"))
+    lab.conductor.stop("another")
+    assert lab.conductor.progress().state in ("running", "waiting")
+
+
+def test_a_failing_run_ends_the_study_with_its_reason(lab: Lab) -> None:
+    lab.worker.cast(scripted(4, end="failed"), speed=0.0)
+    lab.conductor.begin(study())
+    lab.conductor.wait(20)
+    end = lab.conductor.progress()
+    assert end.state == "failed" and "failed" in end.reason
+    assert lab.store.studies.study("s1")[0].state == "failed"
+
+
+def test_a_study_that_cannot_be_is_refused() -> None:
+    twice = (plain_configuration(), plain_configuration())
+    with pytest.raises(ConfigError, match="each name once"):
+        study(configurations=twice)
+    with pytest.raises(ConfigError, match="repeats is 0"):
+        study(repeats=0)
+    with pytest.raises(ConfigError, match="seed"):
+        study(sampling=SamplingParams(seed=2**63 - 1))
+    mss = SpeculationConfig(draft="sampled", verify="mss")
+    with pytest.raises(ConfigError, match="draft"):
+        study(configurations=(Configuration("mss", mss),))

@@ -1,0 +1,44 @@
+"""StudyRuns: a study's runs on the page's own worker, recorded like a visitor's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from core.config import Request
+from core.events import Event
+from ui.session import Hub
+from ui.source import LiveSource
+
+__all__ = ["StudyRuns"]
+
+
+class StudyRuns:
+    """For lab.conductor.Conductor. `models` names those that stand, the LLM first."""
+
+    def __init__(self, hub: Hub, models: Callable[[], tuple[str, ...]]) -> None:
+        self._hub, self.models = hub, models
+
+    def start(self, request: Request, owner: str = "", kept: bool = True) -> LiveSource:
+        """Queue a run; one that is not `kept` leaves nothing in the log."""
+        if kept:
+            return self._hub.start(request, owner)
+        source = LiveSource(_Nowhere(), owner)
+        source.attach(self._hub.worker.submit(request, source.take))
+        return source
+
+    def busy(self) -> int:
+        """Requests that wait or run, everybody's."""
+        return self._hub.worker.waiting() + self._hub.worker.running()
+
+
+class _Nowhere:
+    """A log that keeps nothing."""
+
+    def record(self, event: Event, owner: str = "") -> None:
+        """Dropped."""
+
+    def flush(self, timeout: float = 5.0) -> bool:
+        return True
+
+    def events(self, run_id: str) -> tuple[Event, ...]:
+        return ()
