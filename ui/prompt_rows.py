@@ -42,12 +42,13 @@ def texts_of(prompts: Sequence[StudyPrompt]) -> dict[str, str]:
 
 
 def table_value(
-    rows: Sequence[PromptRow], texts: dict[str, str], drafters: Sequence[str]
+    name: str, rows: Sequence[PromptRow], texts: dict[str, str], drafters: Sequence[str]
 ) -> dict[str, Any]:
-    """What the table shows: rows by number, grouped by domain in order of appearance, and a mean of
-    each domain. `drafters` in the order of their colours."""
+    """What the table of that `name` shows: rows by number, grouped by domain in order of
+    appearance, and a mean of each domain. `drafters` in the order of their colours."""
     groups = list(dict.fromkeys(row.domain for row in rows))
     return {
+        "name": name,
         "rows": {str(i): _row(row, texts, drafters) for i, row in enumerate(rows)},
         "groups": {
             str(i): _group(domain, [row for row in rows if row.domain == domain])

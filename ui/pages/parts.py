@@ -24,6 +24,7 @@ __all__ = [
     "notice_value",
     "page_css",
     "page_js",
+    "prompt_table",
     "run_list",
 ]
 
@@ -45,6 +46,11 @@ def notice(elem_id: str, *lines: Line) -> gr.HTML:
 def run_list(elem_id: str) -> gr.HTML:
     """Past runs as a table; triggers `select` with {"run": id}."""
     return _part("runs.js", SHELL, elem_id)
+
+
+def prompt_table(elem_id: str, value: dict[str, Any]) -> gr.HTML:
+    """Acceptance prompt by prompt; triggers `select` with {"run": id}."""
+    return _part("prompt_table.js", SHELL, elem_id, value)
 
 
 def _part(script: str, shell: str, elem_id: str, value: dict[str, Any] | None = None) -> gr.HTML:
@@ -104,8 +110,8 @@ def log_line(status: Any) -> Line:
 
 
 def page_css() -> str:
-    """Style of the furniture and of the layout."""
-    return (ASSETS / "page.css").read_text(encoding="utf-8")
+    """Style of the furniture and of the layout, and of each tab's own parts."""
+    return "\n".join(path.read_text(encoding="utf-8") for path in sorted(ASSETS.glob("*.css")))
 
 
 def page_js() -> str:

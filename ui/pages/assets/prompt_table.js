@@ -12,6 +12,7 @@ const COLUMNS = [
 ];
 const NUMBERS = ["mean", "rate", "rejected", "speed", "ratio"];
 const order = { key: "", down: true };
+let chosen = ""; // the configuration whose table is shown; empty: the first
 
 function made(tag, className, text) {
   const node = document.createElement(tag);
@@ -126,29 +127,49 @@ function head() {
   thead.append(tr);
   return thead;
 }
+function menu(tables, shown) {
+  const label = made("label", "sp-prompt-menu", "Configuration ");
+  const select = made("select");
+  for (const table of tables) {
+    const option = made("option", "", table.name);
+    option.value = table.name;
+    option.selected = table === shown;
+    select.append(option);
+  }
+  select.addEventListener("change", () => {
+    chosen = select.value;
+    draw();
+    root.querySelector("select")?.focus();
+  });
+  label.append(select);
+  return label;
+}
+function body(rows, group) {
+  const part = made("tbody");
+  part.append(groupLine(group));
+  const members = rows.filter((row) => row.domain === group.domain);
+  if (order.key) members.sort(compared);
+  for (const row of members) part.append(line(row));
+  return part;
+}
 function draw() {
   const value = props.value || {};
-  const rows = numbered(value.rows);
+  const tables = numbered(value.tables);
+  const shown = tables.find((table) => table.name === chosen) || tables[0];
+  const rows = numbered(shown?.rows);
   if (!rows.length) {
     root.replaceChildren(made("p", "sp-empty", value.empty || "Nothing measured yet."));
     return;
   }
   const table = made("table", "sp-prompts");
-  table.append(made("caption", "sp-sr", value.caption || "Acceptance prompt by prompt"), head());
-  for (const group of numbered(value.groups)) {
-    const body = made("tbody");
-    body.append(groupLine(group));
-    const members = rows.filter((row) => row.domain === group.domain);
-    if (order.key) members.sort(compared);
-    for (const row of members) body.append(line(row));
-    table.append(body);
-  }
+  table.append(made("caption", "sp-sr", `${shown.name}: acceptance prompt by prompt`), head());
+  for (const group of numbered(shown.groups)) table.append(body(rows, group));
   const scroller = made("div", "sp-scroll");
   scroller.tabIndex = 0;
   scroller.setAttribute("role", "region");
   scroller.setAttribute("aria-label", "Acceptance prompt by prompt");
   scroller.append(table);
-  root.replaceChildren(scroller);
+  root.replaceChildren(...(tables.length > 1 ? [menu(tables, shown)] : []), scroller);
 }
 draw();
 watch("value", draw);
