@@ -43,14 +43,14 @@ def build_page(context: Context) -> gr.Blocks:
         visitor = gr.BrowserState("", storage_key="specscope-visitor", secret=SECRET)
         own = gr.BrowserState({}, storage_key="specscope-presets", secret=SECRET)
         chips = header(header_value(context.models))
-        with gr.Tabs(elem_id="tabs"):
+        with gr.Tabs(elem_id="tabs") as tabs:
             with gr.Tab("Live", id="live"):
                 live = build_live(context, chips)
             with gr.Tab("Sessions", id="sessions") as tab:
                 sessions = build_sessions(context)
         add_endpoints(context)  # first: the names of handlers must not take theirs
         wire_live(live, visitor, own, blocks)
-        wire_sessions(sessions, visitor, tab)
+        wire_sessions(sessions, visitor, tab, live, tabs)
         blocks.load(
             lambda key: key or new_key(),
             visitor,

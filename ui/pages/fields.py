@@ -103,8 +103,14 @@ def _control(name: str, value: Any, drafter_names: Sequence[str], idle: str) -> 
 
 def _text(value: Any) -> str:
     if isinstance(value, (tuple, list)):
-        return ",".join(f"{part:g}" for part in value)
+        return ",".join(_number(part) for part in value)
     return str(value)
+
+
+def _number(value: float) -> str:
+    """Short, and the number itself: what is shown is asked for again."""
+    short = f"{value:g}"
+    return short if float(short) == value else repr(value)
 
 
 def config_of(values: Sequence[Any]) -> SpeculationConfig:

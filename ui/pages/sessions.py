@@ -9,10 +9,13 @@ from typing import Any
 import gradio as gr
 from gradio.components import Component
 
+from core.config import Request
 from core.errors import StoreError, UnknownRunError
 from ui.context import Context
 from ui.pages.board import Board, Values, build_board
 from ui.pages.history import ORDERS, STATUSES, Asker, allowed, asker_of, listed
+from ui.pages.into_live import into_live
+from ui.pages.live_layout import Live
 from ui.pages.parts import notice, run_list
 from ui.pages.steering import wire_board
 from ui.player import Pace, Player
@@ -45,6 +48,7 @@ class Sessions:
     older: gr.Button
     newer: gr.Button
     refresh: gr.Button
+    into_live: gr.Button
     delete: gr.Button
     sure: gr.Button
     opened: gr.State
@@ -72,6 +76,7 @@ def build_sessions(context: Context) -> Sessions:
         newer = gr.Button("‹ Previous page", size="sm", elem_id="sessions-newer", min_width=80)
         older = gr.Button("Next page ›", size="sm", elem_id="sessions-older", min_width=80)
         refresh = gr.Button("Refresh", size="sm", elem_id="sessions-refresh", min_width=80)
+        opening = gr.Button("Open in Live", size="sm", elem_id="sessions-into-live", min_width=80)
         delete = gr.Button(
             "Delete the opened run", size="sm", elem_id="sessions-delete", min_width=80
         )
@@ -96,6 +101,7 @@ def build_sessions(context: Context) -> Sessions:
         older,
         newer,
         refresh,
+        opening,
         delete,
         sure,
         opened,
@@ -134,6 +140,13 @@ def scrubbed(sessions: Sessions, desk: Desk, number: float | None) -> Values:
     return sessions.board.once(desk, work)
 
 
+def asked_of(context: Context, asker: Asker, run_id: str) -> Request:
+    """The request of a past run as it was asked. StoreError, ConfigError."""
+    if not run_id:
+        raise StoreError("no run is opened: open one from the list first")
+    return Request.from_plain(allowed(context, asker, run_id).asked)
+
+
 def shows(desk: Desk, run_id: str) -> bool:
     """Whether this visitor's board has the run open: so it was theirs to see."""
     return desk.player is not None and desk.player.source.run_id == run_id
@@ -170,7 +183,9 @@ def deleted(sessions: Sessions, desk: Desk, asker: Asker, run_id: str) -> list[A
 # -- wiring --
 
 
-def wire_sessions(sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab) -> None:
+def wire_sessions(
+    sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab, live: Live, tabs: gr.Tabs
+) -> None:
     """Connect everything of the tab; the list is read again whenever the tab is opened."""
     quick: dict[str, Any] = {
         "show_progress": "hidden",
@@ -212,6 +227,14 @@ def wire_sessions(sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab) -> 
         **quick,
     )
     gone.then(_list_handler(board.context, 0), list_inputs, list_outputs, **quick)
+    into_live(
+        live,
+        tabs,
+        sessions.into_live.click,
+        _asked_handler(sessions),
+        [visitor, sessions.opened],
+        board.notice,
+    )
 
 
 def _list_handler(context: Context, turn: int | None) -> Callable[..., list[Any]]:
@@ -242,6 +265,14 @@ def _open_handler(sessions: Sessions) -> Callable[..., list[Any]]:
         return opened_run(sessions, board.desk(request), asker, run_id)
 
     return choose
+
+
+def _asked_handler(sessions: Sessions) -> Callable[..., Request]:
+    def asked(request: gr.Request, visitor: str, run_id: str) -> Request:
+        context = sessions.board.context
+        return asked_of(context, asker_of(context, request, visitor), run_id)
+
+    return asked
 
 
 def _scrub_handler(sessions: Sessions) -> Callable[..., Values]:
