@@ -1,4 +1,4 @@
-"""The prompts that come along, by domain: the development prompts that the benchmarks measure too."""
+"""The prompts that come along, by domain: those that the benchmarks measure too."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def domains_of(prompts: Sequence[StudyPrompt]) -> tuple[str, ...]:
 def of_domains(
     prompts: Sequence[StudyPrompt], chosen: Sequence[str], count: int
 ) -> tuple[StudyPrompt, ...]:
-    """The first `count` prompts of each chosen domain. ConfigError where there is no such domain."""
+    """The first `count` prompts of each chosen domain. ConfigError names an unknown one."""
     integer("prompts of each domain", count, 1, len(prompts))
     known = domains_of(prompts)
     unknown = [name for name in chosen if name not in known]

@@ -1,4 +1,4 @@
-"""Grids: axes as they are typed, every combination, what is refused, and the grid behind a study."""
+"""Grids: axes as they are typed, every combination, what is refused, a study's own grid."""
 
 from __future__ import annotations
 
