@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Prompt", "domains", "load_prompts", "spread"]
+from lab.examples import PROMPTS, example_prompts
 
-PROMPTS = Path(__file__).with_name("prompts.jsonl")
+__all__ = ["Prompt", "domains", "load_prompts", "spread"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +26,8 @@ class Prompt:
 
 def load_prompts(path: Path = PROMPTS) -> tuple[Prompt, ...]:
     """Every prompt of the file, in its order."""
-    lines = path.read_text(encoding="utf-8").splitlines()
-    entries = [json.loads(line) for line in lines if line.strip()]
-    return tuple(Prompt(e["id"], e["domain"], e["prompt"], i) for i, e in enumerate(entries))
+    found = enumerate(example_prompts(path))
+    return tuple(Prompt(one.id, one.domain, one.text, i) for i, one in found)
 
 
 def domains(prompts: tuple[Prompt, ...]) -> tuple[str, ...]:

@@ -8,23 +8,39 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Mapping, Sequence
+import math
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from core.choices import NGRAM
 from core.config import Request, SamplingParams, SpeculationConfig
 from core.errors import ConfigError
 from core.field_text import value_from_text
-from lab.study import Configuration
+from lab.study import PLAIN, Configuration, Study
 
-__all__ = ["FIELDS", "Axis", "Grid", "axis_from_text", "grid", "point_name", "value_text"]
+__all__ = [
+    "FIELDS",
+    "Axis",
+    "Grid",
+    "axis_from_text",
+    "axis_of",
+    "grid",
+    "grid_of",
+    "point_name",
+    "value_text",
+]
 
 MAX_VALUES = 50
+MAX_POINTS = 1000
 LISTS = ("expansion", "drafters", "weight_bounds")
 NOT_TUNED = ("record_top_k", "carry_over")
 FIELDS = tuple(
     field.name for field in dataclasses.fields(SpeculationConfig) if field.name not in NOT_TUNED
 )
+_AXIS_FIELD = re.compile(rf"(?:^|, )({'|'.join(FIELDS)})=")
+LEFT_OUT = "it was left out when the study began: its drafters were not loaded, perhaps"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,26 +63,41 @@ class Grid:
 
 def axis_from_text(field: str, typed: str) -> Axis:
     """`4, 8, 12`, or `1,1,3 | 1,2,2` where a value has commas of its own. ConfigError names it."""
-    if field not in FIELDS:
-        raise ConfigError.of("field", field, f"one of {', '.join(FIELDS)}")
+    _known(field)
     separator = "|" if "|" in typed or field in LISTS else ","
     parts = [part.strip() for part in typed.split(separator)]
-    values = tuple(dict.fromkeys(_hashable(value_from_text(field, part)) for part in parts if part))
-    if not 1 <= len(values) <= MAX_VALUES:
-        raise ConfigError.of(field, typed, f"from 1 to {MAX_VALUES} values")
-    return Axis(field, values)
+    return axis_of(field, [value_from_text(field, part) for part in parts if part])
+
+
+def axis_of(field: str, values: Sequence[Any]) -> Axis:
+    """An axis of plain values (a list for a list), each once. ConfigError names the field."""
+    _known(field)
+    try:
+        each = tuple(dict.fromkeys(_hashable(value) for value in values))
+    except TypeError as error:
+        raise ConfigError.of(field, values, "a list of values of this field") from error
+    if not isinstance(values, (list, tuple)) or not 1 <= len(each) <= MAX_VALUES:
+        raise ConfigError.of(field, values, f"a list of 1 to {MAX_VALUES} values")
+    return Axis(field, each)
 
 
 def grid(
-    base: SpeculationConfig, axes: Sequence[Axis], sampling: SamplingParams | None = None
+    base: SpeculationConfig,
+    axes: Sequence[Axis],
+    sampling: SamplingParams | None = None,
+    drafters: Collection[str] | None = None,
 ) -> Grid:
     """Every combination of the axes' values over `base`, the last axis fastest.
 
+    `drafters`: names of those that are loaded, where points that ask for others are to be refused.
     ConfigError where no combination can run, or an axis comes twice.
     """
     fields = [axis.field for axis in axes]
     if not axes or len(set(fields)) != len(fields):
         raise ConfigError.of("fields", fields, "at least one field, each once")
+    count = math.prod(len(axis.values) for axis in axes)
+    if count > MAX_POINTS:
+        raise ConfigError.of("points of the grid", count, f"at most {MAX_POINTS}")
     made: list[Configuration] = []
     points: list[dict[str, Any]] = []
     refused: list[tuple[str, str]] = []
@@ -76,6 +107,7 @@ def grid(
         try:
             speculation = SpeculationConfig.from_plain({**base.to_plain(), **point})
             Request("x", sampling or SamplingParams(), speculation)
+            _check_loaded(speculation, drafters)
         except ConfigError as error:
             refused.append((name, str(error)))
             continue
@@ -84,6 +116,34 @@ def grid(
     if not made:
         raise ConfigError(f"no point of the grid can run; the first: {refused[0][1]}")
     return Grid(tuple(axes), tuple(made), tuple(points), tuple(refused))
+
+
+def grid_of(study: Study) -> Grid:
+    """The grid behind a study that was made of one: points that are none of its configurations are
+    among the refused. ConfigError where it was not made of a grid.
+
+    An axis of numbers is in their order, another in the order in which its values came.
+    """
+    made = {one.name: one for one in study.configurations if one.name != PLAIN}
+    fields = _AXIS_FIELD.findall(next(iter(made), ""))
+    axes = [Axis(field, _values_of(field, made.values())) for field in fields]
+    whole = grid(next(iter(made.values())).speculation, axes, study.sampling) if axes else None
+    if whole is None or not made.keys() <= {one.name for one in whole.configurations}:
+        raise ConfigError.of("study", study.title, "a study of a grid")
+    pairs = list(zip(whole.configurations, whole.points, strict=True))
+    left_out = tuple((one.name, LEFT_OUT) for one, _ in pairs if one.name not in made)
+    return Grid(
+        whole.axes,
+        tuple(one for one, _ in pairs if one.name in made),
+        tuple(point for one, point in pairs if one.name in made),
+        (*whole.refused, *left_out),
+    )
+
+
+def _values_of(field: str, made: Iterable[Configuration]) -> tuple[Any, ...]:
+    found = dict.fromkeys(_hashable(getattr(one.speculation, field)) for one in made)
+    numbers = all(isinstance(value, (int, float)) for value in found)
+    return tuple(sorted(found) if numbers else found)
 
 
 def point_name(point: Mapping[str, Any]) -> str:
@@ -97,8 +157,23 @@ def value_text(value: Any) -> str:
         return ",".join(value_text(part) for part in value)
     if isinstance(value, bool):
         return str(value).lower()
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    # Not `:g`, which would give two values that differ little one name.
+    return repr(value).removesuffix(".0") if isinstance(value, float) else str(value)
 
 
 def _hashable(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
+
+
+def _known(field: str) -> None:
+    if field not in FIELDS:
+        raise ConfigError.of("field", field, f"one of {', '.join(FIELDS)}")
+
+
+def _check_loaded(speculation: SpeculationConfig, drafters: Collection[str] | None) -> None:
+    if drafters is None:
+        return
+    known = ("all", "first", NGRAM, *drafters)
+    missing = [name for name in speculation.drafters if name not in known]
+    if missing:
+        raise ConfigError.of("drafters", ",".join(missing), f"drafters of {', '.join(known)}")

@@ -96,11 +96,14 @@ def _of_line(number: int, line: str) -> StudyPrompt:
     allowed = 'an object like {"prompt": "...", "domain": "..."}'
     try:
         entry: Any = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError.of(f"line {number}", line[:80], f"{allowed} ({error})") from error
     if not isinstance(entry, dict):
         raise ConfigError.of(f"line {number}", line[:80], allowed)
     given = entry.get("prompt", entry.get("text"))
     if not isinstance(given, str) or not given.strip():
         raise ConfigError.of(f"line {number}", line[:80], f"{allowed}, its prompt not empty")
-    return StudyPrompt(str(entry.get("id", number)), given, str(entry.get("domain", "")))
+    # None of both is as good as not given; an id of 0 is one.
+    name, domain = entry.get("id"), entry.get("domain")
+    named_so = str(number) if name in (None, "") else str(name)
+    return StudyPrompt(named_so, given, "" if domain is None else str(domain))

@@ -1,0 +1,187 @@
+"""Grids: axes as they are typed, every combination, what is refused, a study's own grid."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.choices import VERIFIES
+from core.config import SamplingParams, SpeculationConfig
+from core.errors import ConfigError
+from lab.grid import FIELDS, Axis, Grid, axis_from_text, axis_of, grid, grid_of, value_text
+from lab.prompts import StudyPrompt
+from lab.study import Study, plain_configuration
+
+BASE = SpeculationConfig()
+
+
+def study_of(made: Grid, sampling: SamplingParams | None = None) -> Study:
+    """A study of a grid, after its way through the log."""
+    study = Study(
+        study_id="t",
+        kind="tune",
+        title="A grid",
+        created_utc="2026-01-01T00:00:00+00:00",
+        models=("llm", "a"),
+        sampling=sampling or SamplingParams(),
+        configurations=(plain_configuration(), *made.configurations),
+        prompts=(StudyPrompt("1", "Once"),),
+    )
+    return Study.from_plain(json.loads(json.dumps(study.to_plain())))
+
+
+@pytest.mark.parametrize(
+    ("field", "typed", "values"),
+    [
+        ("speculation_length", "4, 8,12 ,", (4, 8, 12)),
+        ("speculation_length", "4, 4, 8", (4, 8)),
+        ("eta", "0.1, 1", (0.1, 1)),
+        ("expansion", "1,1,3 | 1,2,2", ((1, 1, 3), (1, 2, 2))),
+        ("expansion", "1,1,3", ((1, 1, 3),)),
+        ("weight_bounds", "0.1,10 | 0.5,2", ((0.1, 10), (0.5, 2))),
+        ("drafters", "all | a,b | ngram", (("all",), ("a", "b"), ("ngram",))),
+        ("max_tree_nodes", "8, auto, uncut", (8, "auto", "uncut")),
+        ("verify", "greedy | match", ("greedy", "match")),
+    ],
+)
+def test_values_are_typed(field: str, typed: str, values: tuple[object, ...]) -> None:
+    axis = axis_from_text(field, typed)
+    assert axis == Axis(field, values)
+    separator = " | " if field in ("expansion", "weight_bounds", "drafters") else ", "
+    again = separator.join(value_text(value) for value in axis.values)
+    assert axis_from_text(field, again).values == axis.values
+
+
+@pytest.mark.parametrize(
+    ("field", "typed", "words"),
+    [
+        ("speed", "1", "field is 'speed': one of drafters"),
+        ("record_top_k", "1", "field is 'record_top_k'"),
+        ("speculation_length", " , ", "speculation_length is"),
+        ("speculation_length", ",".join(map(str, range(51))), "a list of 1 to 50 values"),
+        ("expansion", "1,x", "whole numbers separated by commas"),
+        ("expansion", "9" * 5000, "whole numbers from 1"),
+        ("eta", "[[1]]", "a list of values of this field"),
+    ],
+)
+def test_what_is_no_axis_is_refused(field: str, typed: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words.replace("[", r"\[")):
+        axis_from_text(field, typed)
+
+
+def test_an_axis_of_plain_values_comes_as_a_list() -> None:
+    assert axis_of("expansion", [[1, 2], [1, 2], [3]]) == Axis("expansion", ((1, 2), (3,)))
+    for wrong in ("mss", {"a": 1}, [{"a": 1}], [], 4):
+        with pytest.raises(ConfigError, match="verify is"):
+            axis_of("verify", wrong)  # type: ignore[arg-type]
+
+
+def test_every_combination_is_a_configuration_the_last_axis_fastest() -> None:
+    axes = [axis_from_text("speculation_length", "2,4"), axis_from_text("expansion", "1 | 2,1")]
+    made = grid(BASE, axes)
+    assert [one.name for one in made.configurations] == [
+        "speculation_length=2, expansion=1",
+        "speculation_length=2, expansion=2,1",
+        "speculation_length=4, expansion=1",
+        "speculation_length=4, expansion=2,1",
+    ]
+    assert made.points[3] == {"speculation_length": 4, "expansion": (2, 1)}
+    assert made.configurations[3].speculation == replace(
+        BASE, speculation_length=4, expansion=(2, 1)
+    )
+    assert made.refused == ()
+
+
+def test_what_cannot_run_is_left_out_with_its_reason() -> None:
+    axes = [axis_of("verify", list(VERIFIES)), axis_of("draft", ["topk", "sampled"])]
+    made = grid(BASE, axes, SamplingParams(temperature=1.0))
+    names = [name for name, _ in made.refused]
+    assert "verify=mss, draft=topk" in names and "verify=mss, draft=sampled" not in names
+    reason = dict(made.refused)["verify=mss, draft=topk"]
+    assert "the lossless choices are auto, match" in reason
+    assert len(made.configurations) + len(made.refused) == 10
+    # The same grid at temperature 0 refuses others.
+    cold = grid(BASE, axes)
+    assert "verify=auto, draft=sampled" in dict(cold.refused)
+
+
+def test_a_number_out_of_range_and_a_drafter_that_is_not_loaded_are_refused() -> None:
+    made = grid(BASE, [axis_from_text("speculation_length", "4, 99")])
+    assert [name for name, _ in made.refused] == ["speculation_length=99"]
+    made = grid(BASE, [axis_from_text("drafters", "all | nobody | ngram")], None, ("a", "b"))
+    assert made.refused[0][0] == "drafters=nobody"
+    assert "drafters of all, first, ngram, a, b" in made.refused[0][1]
+    with pytest.raises(ConfigError, match="no point of the grid can run; the first: drafters"):
+        grid(BASE, [axis_from_text("drafters", "nobody")], None, ("a",))
+
+
+def test_a_grid_has_axes_each_once_and_not_too_many_points() -> None:
+    axis = axis_from_text("speculation_length", "2,4")
+    for axes in ([], [axis, axis]):
+        with pytest.raises(ConfigError, match="at least one field, each once"):
+            grid(BASE, axes)
+    many = ",".join(map(str, range(1, 41)))
+    with pytest.raises(ConfigError, match="points of the grid is 1600: at most 1000"):
+        grid(BASE, [axis_from_text("vote_nodes", many), axis_from_text("eta", many)])
+
+
+# -- the grid behind a study --
+
+
+def test_the_grid_of_a_study_comes_back_with_what_was_refused() -> None:
+    axes = [
+        axis_from_text("speculation_length", "8, 2"),
+        axis_of("verify", ["match", "greedy", "mss"]),
+        axis_from_text("drafters", "all | ngram"),
+    ]
+    made = grid(BASE, axes)
+    back = grid_of(study_of(made))
+    numbers, names, drafters = back.axes
+    assert numbers == Axis("speculation_length", (2, 8)), "numbers in their order"
+    assert names.values == ("match", "greedy"), "a value with no point at all has no place"
+    assert drafters.values == (("all",), ("ngram",))
+    assert {one.name for one in back.configurations} == {one.name for one in made.configurations}
+    for one, point in zip(back.configurations, back.points, strict=True):
+        assert {name: getattr(one.speculation, name) for name in point} == point
+
+
+def test_a_point_that_was_left_out_is_told() -> None:
+    verify, draft = axis_of("verify", ["match", "mss"]), axis_of("draft", ["coupled", "sampled"])
+    warm = SamplingParams(temperature=1.0)
+    made = grid(BASE, [draft, verify], warm)
+    back = grid_of(study_of(made, warm))
+    assert dict(back.refused) == dict(made.refused) != {}
+    sampled_match = "draft=sampled, verify=match"
+    assert made.configurations[1].name == sampled_match
+    kept = [0, 2]
+    fewer = replace(made, configurations=tuple(made.configurations[i] for i in kept))
+    told = dict(grid_of(study_of(fewer, warm)).refused)
+    assert "left out when the study began" in told[sampled_match]
+
+
+def test_a_study_of_no_grid_says_so() -> None:
+    made = grid(BASE, [axis_from_text("speculation_length", "2,4")])
+    study = study_of(made)
+    renamed = replace(study.configurations[1], name="best of all")
+    for others in ((), (renamed,)):
+        other = replace(study, configurations=(study.configurations[0], *others))
+        with pytest.raises(ConfigError, match="a study of a grid"):
+            grid_of(other)
+
+
+@given(st.lists(st.floats(0.001, 9.9), min_size=1, max_size=8, unique=True))
+def test_values_that_differ_have_names_that_differ(values: list[float]) -> None:
+    made = grid(BASE, [axis_of("eta", values)])
+    assert len({one.name for one in made.configurations}) == len(values)
+    assert [point["eta"] for point in grid_of(study_of(made)).points] == sorted(values)
+
+
+def test_every_field_that_is_tuned_survives_the_way_back() -> None:
+    for field in FIELDS:
+        value = BASE.to_plain()[field]
+        made = grid(BASE, [axis_of(field, [value])])
+        assert [axis.field for axis in grid_of(study_of(made)).axes] == [field]
