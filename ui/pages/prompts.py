@@ -18,7 +18,12 @@ from ui.pages.fields import whole
 from ui.pages.form import preset_config
 from ui.pages.history import Asker, asker_of
 from ui.pages.parts import notice, notice_value, prompt_table
-from ui.pages.prompt_source import PromptSource, build_prompt_source, prompts_of
+from ui.pages.prompt_source import (
+    PromptSource,
+    build_prompt_source,
+    prompts_of,
+    wire_prompt_source,
+)
 from ui.pages.study_board import (
     Drawn,
     StudyBoard,
@@ -85,7 +90,7 @@ def build_prompts(context: Context) -> Prompts:
             board = build_study_board(context, "prompts", "prompts")
             said = notice("prompts-said")
             table = prompt_table("prompts-table", {"empty": EMPTY})
-            board.studies.render()
+            board.studies.render()  # type: ignore[no-untyped-call]
     return Prompts(
         context=context,
         board=board,
@@ -210,6 +215,7 @@ def wire_prompts(prompts: Prompts, visitor: gr.BrowserState, tab: gr.Tab) -> Non
     """Connect everything of the tab."""
     quick: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
     context, board = prompts.context, prompts.board
+    wire_prompt_source(prompts.source)
     drawn = Drawn((prompts.table,), partial(study_drawn, context))
     wire_study_board(board, visitor, tab, drawn)
 
