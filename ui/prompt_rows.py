@@ -16,7 +16,6 @@ from lab.tables import PromptRow, Results, prompt_row, prompt_rows
 __all__ = ["SORTS", "of_runs", "of_study", "table_value"]
 
 EXCERPT = 120
-NO_DOMAIN = "no domain"
 SORTS = ("prompt", "mean", "rate", "speed", "ratio", "rejected")
 
 
@@ -27,10 +26,12 @@ def of_study(study: Study, results: Results, configuration: str) -> tuple[Prompt
 
 def of_runs(runs: Iterable[tuple[str, Measured]]) -> tuple[tuple[PromptRow, ...], dict[str, str]]:
     """Rows of past runs (prompt, figures), one a prompt, in order of appearance; and the texts of
-    the prompts by their ids. No speed-up: nothing says which run is whose baseline."""
+    the prompts by their ids. Runs of plain decoding, which accept nothing, are left out. No
+    speed-up: nothing says which run is whose baseline."""
     by_prompt: dict[str, list[Measured]] = {}
     for text, found in runs:
-        by_prompt.setdefault(text, []).append(found)
+        if found.accepted_by:
+            by_prompt.setdefault(text, []).append(found)
     texts = {str(i): text for i, text in enumerate(by_prompt, start=1)}
     rows = tuple(prompt_row(key, "", "", by_prompt[text]) for key, text in texts.items())
     return rows, texts
@@ -63,7 +64,7 @@ def _row(row: PromptRow, texts: dict[str, str], drafters: Sequence[str]) -> dict
     return {
         "id": row.prompt,
         "prompt": flat if len(flat) <= EXCERPT else flat[: EXCERPT - 1] + "…",
-        "domain": row.domain or NO_DOMAIN,
+        "domain": row.domain,
         "mean": row.mean_acceptance_length,
         "rate": row.draft_acceptance_rate,
         "positions": {str(i): rate for i, rate in enumerate(row.rate_per_position)},
@@ -79,7 +80,7 @@ def _row(row: PromptRow, texts: dict[str, str], drafters: Sequence[str]) -> dict
 
 def _group(domain: str, rows: Sequence[PromptRow]) -> dict[str, Any]:
     return {
-        "domain": domain or NO_DOMAIN,
+        "domain": domain,
         "prompts": len(rows),
         "mean": _mean([row.mean_acceptance_length for row in rows]),
         "rate": _mean([row.draft_acceptance_rate for row in rows]),

@@ -71,7 +71,7 @@ def test_what_the_table_shows() -> None:
     value = table_value("tree", rows, texts_of(PROMPTS), DRAFTERS)
     first, second = value["rows"]["0"], value["rows"]["1"]
     assert first["prompt"] == "one two" and first["domain"] == "code"
-    assert len(second["prompt"]) == 120 and second["domain"] == "no domain"
+    assert len(second["prompt"]) == 120 and second["domain"] == ""
     assert first["slot"] == DRAFTERS.index(first["best"])
     assert first["runs"] == {"0": "tree-0"}
     assert [group["prompts"] for group in value["groups"].values()] == [1, 1]

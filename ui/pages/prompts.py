@@ -10,6 +10,7 @@ from typing import Any
 import gradio as gr
 from gradio.components import Component
 
+from core.choices import NGRAM
 from core.config import PRESETS, SamplingParams
 from lab.study import Configuration, Study, plain_configuration
 from ui.context import Context
@@ -128,9 +129,7 @@ def _past(context: Context) -> dict[str, Any]:
         "search": gr.Textbox(
             label="Search", info="Words of prompt, text or note.", elem_id="prompts-search"
         ),
-        "drafter": gr.Dropdown(
-            ["any", *context.drafter_names, "ngram"], value="any", label="With the drafter"
-        ),
+        "drafter": gr.Dropdown(["any", *_drafters(context)], value="any", label="With the drafter"),
         "look": gr.Button("Show the runs' prompts", size="sm", elem_id="prompts-look"),
     }
 
@@ -165,7 +164,7 @@ def study_drawn(context: Context, opened: Opened | None) -> list[Any]:
     names.sort(key=lambda name: name == study.base)  # plain decoding accepts nothing: it goes last
     texts = texts_of(study.prompts)
     tables = {
-        str(i): table_value(name, of_study(study, results, name), texts, context.drafter_names)
+        str(i): table_value(name, of_study(study, results, name), texts, _drafters(context))
         for i, name in enumerate(names)
     }
     return [{"tables": tables, "empty": "The first runs are being measured."}]
@@ -200,12 +199,18 @@ def _past_value(
     context: Context, known: Sequence[Any], total: int, done: bool
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     rows, texts = of_runs(known)
-    told = f"{len(rows)} prompts of {len(known)} completed runs"
+    count = sum(len(row.runs) for row in rows)
+    told = f"{len(rows)} prompts of {count} completed runs that drafted"
     latest = f"; the latest {MOST_RUNS} of {total} that match" if total > MOST_RUNS else ""
     end = "." if done else ", reading on."
     line = Line("info", f"{told}{latest}{end}")
-    table = table_value(told, rows, texts, context.drafter_names)
+    table = table_value(told, rows, texts, _drafters(context))
     return notice_value([line]), {"tables": {"0": table}, "empty": NO_RUN}
+
+
+def _drafters(context: Context) -> tuple[str, ...]:
+    """In the order of their colours, as runs name them."""
+    return (*context.drafter_names, NGRAM)
 
 
 # -- wiring --

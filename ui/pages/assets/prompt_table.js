@@ -6,7 +6,7 @@ const COLUMNS = [
   { key: "rate", title: "accepted", hint: "Share of the drafted tokens (by depth) that were accepted.", percent: true },
   { key: "positions", title: "by position", hint: "Share of rounds that accepted more than 0, 1, 2, ... drafted tokens." },
   { key: "best", title: "best drafter", hint: "Who proposed most of the accepted tokens." },
-  { key: "rejected", title: "rejected most", hint: "After how many accepted tokens most rejections came." },
+  { key: "rejected", title: "rejected at", hint: "The drafted token at which most rejections came: token 1 is the first." },
   { key: "speed", title: "tokens/s", hint: "Median over the prompt's runs.", digits: 1 },
   { key: "ratio", title: "speed-up", hint: "Beside plain decoding of the same prompt, measured in the same study.", digits: 2, unit: "x" },
 ];
@@ -22,6 +22,7 @@ function made(tag, className, text) {
 }
 function shown(column, value) {
   if (value === null || value === undefined || value === "") return "–";
+  if (column.key === "rejected") return `token ${value + 1}`;
   if (column.percent) return `${(100 * value).toFixed(0)} %`;
   return column.digits === undefined ? String(value) : `${value.toFixed(column.digits)}${column.unit || ""}`;
 }
@@ -87,12 +88,13 @@ function line(row) {
 }
 function groupLine(group) {
   const tr = made("tr", "sp-group");
+  const several = group.prompts > 1;
   for (const column of COLUMNS) {
     if (column.key === "prompt") {
-      const cell = made("th", "", `${group.domain} (${group.prompts} ${group.prompts === 1 ? "prompt" : "prompts"}, mean)`);
+      const cell = made("th", "", several ? `${group.domain}: mean of ${group.prompts} prompts` : group.domain);
       cell.scope = "rowgroup";
       tr.append(cell);
-    } else tr.append(made("td", "sp-number", column.key in group ? shown(column, group[column.key]) : ""));
+    } else tr.append(made("td", "sp-number", several && column.key in group ? shown(column, group[column.key]) : ""));
   }
   return tr;
 }
@@ -146,7 +148,7 @@ function menu(tables, shown) {
 }
 function body(rows, group) {
   const part = made("tbody");
-  part.append(groupLine(group));
+  if (group.domain) part.append(groupLine(group));
   const members = rows.filter((row) => row.domain === group.domain);
   if (order.key) members.sort(compared);
   for (const row of members) part.append(line(row));
