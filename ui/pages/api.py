@@ -119,7 +119,8 @@ def _runs(context: Context) -> Callable[..., Any]:
         """Past runs, newest first: `rows` and the `total` of all that match `search` and `status`.
 
         `status` is all (or empty), completed, running, cancelled, failed or interrupted;
-        `order` is newest, oldest, fastest, longest or acceptance; `limit` at most 1000.
+        `order` is newest, oldest, fastest, longest, acceptance or passes (fewest first);
+        `limit` at most 1000.
         """
         with spoken_errors():
             if not isinstance(search, str):

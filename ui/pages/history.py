@@ -21,7 +21,7 @@ from ui.settings import settings_of
 __all__ = ["ORDERS", "STATUSES", "Asker", "allowed", "asker_of", "listed", "row_value"]
 
 STATUSES = ("completed", "running", "cancelled", "failed", "interrupted")
-ORDERS = ("newest", "oldest", "fastest", "longest", "acceptance")
+ORDERS = ("newest", "oldest", "fastest", "longest", "acceptance", "passes")
 PAGE = 10
 EXCERPT = 160
 DIFFERENCES = 3
