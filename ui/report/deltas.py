@@ -21,13 +21,17 @@ def delta(before: Mapping[str, Any], after: Mapping[str, Any]) -> Delta:
     inner: dict[str, Delta] = {}
     for key, value in after.items():
         old = before.get(key)
-        if key in before and (old is value or old == value):
-            continue
-        if isinstance(old, dict) and isinstance(value, dict) and old:
-            inner[key] = delta(old, value)
-        else:
+        if isinstance(old, dict) and isinstance(value, dict) and (old or not value):
+            own = delta(old, value) if old is not value else []
+            inner |= {key: own} if own else {}
+        elif key not in before or not _same(old, value):
             news[key] = value
     parts: Delta = [news, inner, [key for key in before if key not in after]]
     while parts and not parts[-1]:
         parts.pop()
     return parts
+
+
+def _same(old: Any, value: Any) -> bool:
+    """As JSON tells them: 0 is no false."""
+    return old is value or (isinstance(old, bool) == isinstance(value, bool) and old == value)
