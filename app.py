@@ -28,6 +28,8 @@ def main(argv: list[str] | None = None) -> int:
 def serve(argv: list[str] | None) -> None:
     """Load, build, launch; returns when the server ends."""
     args = parse(argv)
+    from storage.exports import EXPORTS
+
     from core import Engine, Worker, load_models
     from core.threads import use_threads
     from storage import RunQuery, RunStore
@@ -39,7 +41,7 @@ def serve(argv: list[str] | None) -> None:
     use_threads()
     worker = Worker(Engine(load_models(args.llm, ssms_of(args), args.dtype, args.device)))
     access = Access(server_name(args.host), auth=args.auth is not None)
-    context = make_context(worker, store, access, args.preset, RunQuery)
+    context = make_context(worker, store, access, args.preset, RunQuery, EXPORTS)
     try:
         launch(build_page(context), args, STARTED)
     finally:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from core.events import Event, ModelInfo
@@ -25,11 +26,19 @@ class StoreApi(Protocol):
     def run(self, run_id: str) -> Any: ...
     def events(self, run_id: str) -> tuple[Event, ...]: ...
     def delete(self, run_id: str) -> None: ...
+    def annotate(self, run_id: str, note: str) -> None: ...
+    def choices(self) -> Any: ...
+    def retention(self) -> int | None: ...
+    def set_retention(self, keep: int | None) -> None: ...
+    def thin(self, keep: int) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """`models`: the LLM first, then the SSMs. `query` makes the store's RunQuery."""
+    """`models`: the LLM first, then the SSMs. `query` makes the store's RunQuery.
+
+    `exports`: formats that a run's events can be written in, by name (storage's EXPORTS).
+    """
 
     hub: Hub
     store: StoreApi
@@ -39,11 +48,17 @@ class Context:
     access: Access
     preset: str
     query: Callable[..., Any]
+    exports: Mapping[str, Any] = MappingProxyType({})
     desks: Desks = field(default_factory=Desks)
 
 
 def make_context(
-    worker: WorkerLike, store: StoreApi, access: Access, preset: str, query: Callable[..., Any]
+    worker: WorkerLike,
+    store: StoreApi,
+    access: Access,
+    preset: str,
+    query: Callable[..., Any],
+    exports: Mapping[str, Any] = MappingProxyType({}),
 ) -> Context:
     """Read from the worker's engine what the page shows of its models."""
     models = worker.engine.models
@@ -57,4 +72,5 @@ def make_context(
         access=access,
         preset=preset,
         query=query,
+        exports=exports,
     )

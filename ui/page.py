@@ -19,7 +19,8 @@ from ui.context import Context
 from ui.pages.api import add_endpoints
 from ui.pages.live import build_live, wire_live
 from ui.pages.parts import header, header_value, page_css, page_js
-from ui.pages.sessions import build_sessions, wire_sessions
+from ui.pages.sessions_layout import build_sessions
+from ui.pages.sessions_wiring import wire_sessions
 from ui.visitors import is_loopback, new_key
 
 __all__ = ["build_page", "launch", "page_options", "who_can_reach"]

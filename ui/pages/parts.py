@@ -17,6 +17,7 @@ from ui.explain import letter
 from ui.messages import Line
 
 __all__ = [
+    "download",
     "header",
     "header_value",
     "log_line",
@@ -24,6 +25,7 @@ __all__ = [
     "notice_value",
     "page_css",
     "page_js",
+    "pair_tables",
     "run_list",
 ]
 
@@ -45,6 +47,16 @@ def notice(elem_id: str, *lines: Line) -> gr.HTML:
 def run_list(elem_id: str) -> gr.HTML:
     """Past runs as a table; triggers `select` with {"run": id}."""
     return _part("runs.js", SHELL, elem_id)
+
+
+def pair_tables(elem_id: str) -> gr.HTML:
+    """Two tables of two runs: their figures with ratios, the settings that differ."""
+    return _part("pair.js", SHELL, elem_id)
+
+
+def download(elem_id: str) -> gr.HTML:
+    """Nothing to see: a value {"name", "media_type", "text", "n"} is saved as a file, once."""
+    return _part("download.js", SHELL, elem_id)
 
 
 def _part(script: str, shell: str, elem_id: str, value: dict[str, Any] | None = None) -> gr.HTML:
