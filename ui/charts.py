@@ -14,7 +14,7 @@ from ui.frame import Before, Frame
 from ui.switching import trial_of
 from ui.view import RoundView, View
 
-__all__ = ["drafters_value", "lengths_value", "timeline_value"]
+__all__ = ["choice_value", "drafters_value", "lengths_value", "round_value", "timeline_value"]
 
 Value = dict[str, Any]
 
@@ -54,11 +54,11 @@ def lengths_value(frame: Frame, before: Before | None = None) -> Value:
         else {},
         "before_rates": _rates(before.stats) if before else {},
         "sel": frame.selected,
-        **_choice(frame),
+        **choice_value(frame),
     }
 
 
-def _choice(frame: Frame) -> Value:
+def choice_value(frame: Frame) -> Value:
     """What the controller chose behind the selected round, and what it expects of each length."""
     completed = frame.detail.completed if frame.detail else None
     return {
@@ -115,7 +115,7 @@ def timeline_value(frame: Frame) -> Value:
         "hits": {str(line.number): _ahead((line,)) for line in shown if line.ahead},
         "rounds": {str(line.number): _times(line) for line in shown if line.predicted_ms > 0},
         "policy": _setting(view, "length") if view.drafters else "",
-        "round": _round(frame),
+        "round": round_value(frame),
         "share": _share(view),
         "total": round(view.stats.total_ms, 3),
         "sel": frame.selected,
@@ -214,7 +214,7 @@ def _ahead(lines: tuple[RoundView, ...]) -> Value:
     }
 
 
-def _round(frame: Frame) -> Value:
+def round_value(frame: Frame) -> Value:
     """The selected round's drafts made ahead, drafter by drafter (by slot), in their order."""
     completed = frame.detail.completed if frame.detail else None
     index = {name: str(i) for i, name in enumerate(frame.view.drafters)}

@@ -12,12 +12,21 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
+from collections.abc import Sequence
 from typing import Protocol
 
 from core.errors import SpecScopeError
 from core.events import Event, RunCancelled, RunCompleted, RunFailed
 
-__all__ = ["LiveSource", "RunLike", "Source", "StoreLike", "StoredSource", "ends"]
+__all__ = [
+    "HeldSource",
+    "LiveSource",
+    "RunLike",
+    "Source",
+    "StoreLike",
+    "StoredSource",
+    "ends",
+]
 
 KEPT_EVENTS = 2048
 """About 500 rounds: a lecture's longest run is stepped through without reading the store."""
@@ -152,12 +161,11 @@ class LiveSource:
             self._run.cancel()
 
 
-class StoredSource:
-    """A past run: complete, read once when it is opened."""
+class HeldSource:
+    """A past run whose events are at hand, all that there are."""
 
-    def __init__(self, store: StoreLike, run_id: str) -> None:
-        """StoreError where the run is unknown."""
-        self._events = store.events(run_id)
+    def __init__(self, events: Sequence[Event], run_id: str) -> None:
+        self._events = tuple(events)
         self.run_id = run_id
         self.place = 0
         self.done = True
@@ -177,6 +185,14 @@ class StoredSource:
 
     def cancel(self) -> None:
         """Nothing to stop."""
+
+
+class StoredSource(HeldSource):
+    """A past run out of the store, read once when it is opened."""
+
+    def __init__(self, store: StoreLike, run_id: str) -> None:
+        """StoreError where the run is unknown."""
+        super().__init__(store.events(run_id), run_id)
 
 
 def _read_back(store: StoreLike, run_id: str, first: int, end: int) -> tuple[Event, ...]:

@@ -3,6 +3,7 @@
 import { h, set } from "./dom.js";
 import { computed } from "./palette.js";
 import { scaleOf, sizeOf } from "./measure.js";
+import { plotlyAddress } from "./place.js";
 
 // Milliseconds between two drawings of one chart: a Plotly.react takes 10 to 40 of them.
 // Two that differ, so that two charts seldom share a frame.
@@ -13,16 +14,20 @@ let loading = null;
 // Our own copy, kept from the moment it loads: another component may later put a different
 // plotly.js under the same global name.
 export function plotly() {
-  loading ??= new Promise((resolve, reject) => {
-    const script = h("script", { src: new URL("plotly.min.js", import.meta.url).href });
-    script.onload = () => resolve(window.Plotly);
-    script.onerror = () => {
-      loading = null;
-      reject(new Error("plotly.min.js could not be loaded"));
-    };
-    document.head.append(script);
+  loading ??= plotlyAddress().then(load).catch((error) => {
+    loading = null;
+    throw error;
   });
   return loading;
+}
+
+function load(src) {
+  return new Promise((resolve, reject) => {
+    const script = h("script", { src });
+    script.onload = () => resolve(window.Plotly);
+    script.onerror = () => reject(new Error("plotly.min.js could not be loaded"));
+    document.head.append(script);
+  });
 }
 
 // A chart in `panel`; figure(value, look) gives {data, layout} of few traces.

@@ -1,11 +1,11 @@
 // What a component's loader calls: mount(kind, host) draws the picture `kind` into host.element
 // and keeps it true to host.props.value. Knows Gradio; the pictures do not.
 
-import { h } from "./dom.js";
 import { scheduler } from "./frame.js";
 import { unpacker } from "./packing.js";
 import { newest } from "./newest.js";
 import { createPanel } from "./panel.js";
+import { ensureStyles } from "./place.js";
 
 const PICTURES = {
   strip: () => import("./strip.js"),
@@ -17,17 +17,6 @@ const PICTURES = {
   timeline: () => import("./timeline.js"),
   legend: () => import("./legend.js"),
 };
-
-const STYLES = ["base.css", "text.css", "tree.css", "charts.css"];
-
-// The page's head links the styles; where it does not, or links them astray, they are linked here.
-function ensureStyles() {
-  const linked = new Set([...document.querySelectorAll("link[rel=stylesheet]")].map((link) => link.href));
-  for (const name of STYLES) {
-    const href = new URL(name, import.meta.url).href;
-    if (!linked.has(href)) document.head.append(h("link", { rel: "stylesheet", href }));
-  }
-}
 
 export async function mount(kind, host) {
   const shell = host.element.querySelector(".ss-shell") ?? host.element;

@@ -1,0 +1,12 @@
+"""A run as one HTML file to hand out: it opens from disk, asks nobody for anything and replays the
+run with the pictures of the page.
+
+`report_html(events)` makes it; `python -m ui.report EVENTS.jsonl OUT.html` does so for the output
+of `python -m core --events`.
+"""
+
+from __future__ import annotations
+
+from ui.report.document import report_html
+
+__all__ = ["report_html"]

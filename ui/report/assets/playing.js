@@ -1,0 +1,55 @@
+// Where a reader is in the run, and how they move: the same moves as on the page (ui/player.py).
+
+export function createPlayer(recording, changed) {
+  const { last } = recording;
+  // `opening`: as the file opens, until somebody moves. `round`: a selected one, null for the latest.
+  const at = { stop: last, round: recording.opening.round, node: null, moving: false, opening: true, rate: 2 };
+  if (at.round < 0) at.round = null;
+  let timer = null;
+
+  const go = (change) => {
+    Object.assign(at, { opening: false }, change);
+    changed(at);
+  };
+  const to = (stop) => go({ stop: Math.max(0, Math.min(last, stop)), round: null, node: null });
+  const pause = () => {
+    clearTimeout(timer);
+    if (at.moving) go({ moving: false });
+  };
+  const tick = () => {
+    if (at.stop >= last) return pause();
+    go({ stop: at.stop + 1 });
+    wait();
+  };
+  const wait = () => {
+    clearTimeout(timer);
+    timer = setTimeout(tick, 1000 / (at.rate * recording.stopsARound));
+  };
+  const play = () => {
+    go({ moving: true, stop: at.stop >= last ? 0 : at.stop, round: null, node: null });
+    wait();
+  };
+  const still = (move) => (...given) => {
+    pause();
+    move(...given);
+  };
+  const select = (round, node) => {
+    if (round >= 0 && round <= recording.current(at.stop)) go({ round, node });
+  };
+  return {
+    at, play, pause, select,
+    toggle: () => (at.moving ? pause() : play()),
+    step: still((by) => to(at.stop + by)),
+    seek: still((rounds) => to(recording.end(rounds))),
+    rewind: still(() => to(0)),
+    follow: still(() => to(last)),
+    selectNext(by) {
+      const latest = recording.current(at.stop);
+      if (latest >= 0) select(Math.max(0, Math.min(latest, (at.round ?? latest) + by)), null);
+    },
+    pace(rate) {
+      at.rate = rate;
+      if (at.moving) wait();
+    },
+  };
+}

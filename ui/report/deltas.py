@@ -1,0 +1,33 @@
+"""What changed between two values of dicts, so that a run is told once and not frame by frame.
+
+A delta is a list, cut short where its end is empty: keys with their new values, keys with a delta
+of their own (where both sides are dicts), keys that are gone. The inverse is `assets/deltas.js`.
+Knows no picture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["Delta", "delta"]
+
+Delta = list[Any]
+
+
+def delta(before: Mapping[str, Any], after: Mapping[str, Any]) -> Delta:
+    """What turns `before` into `after`; an empty list where nothing does."""
+    news: dict[str, Any] = {}
+    inner: dict[str, Delta] = {}
+    for key, value in after.items():
+        old = before.get(key)
+        if key in before and (old is value or old == value):
+            continue
+        if isinstance(old, dict) and isinstance(value, dict) and old:
+            inner[key] = delta(old, value)
+        else:
+            news[key] = value
+    parts: Delta = [news, inner, [key for key in before if key not in after]]
+    while parts and not parts[-1]:
+        parts.pop()
+    return parts

@@ -1,0 +1,131 @@
+"""The HTML file itself: a head that says what it is, the places of the pictures, everything sealed.
+
+Whatever a model or a visitor wrote goes through `_text` into the head, or sealed to the pictures,
+which make text nodes of it.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterable, Sequence
+from string import Template
+from typing import Any
+
+from core.events import Event, ModelInfo
+from ui.components.pictures import PICTURES
+from ui.frame import Baseline
+from ui.report.inlined import fonts_css, plotly_data, report_file, scripts_data, sealed, styles
+from ui.report.recording import Limits, Recording, record
+from ui.settings import settings_line
+from ui.view import View
+
+__all__ = ["report_html"]
+
+TITLE_LENGTH = 60
+# Control characters, what turns a line about, halves of a character.
+UNSEEN = r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+
+
+def report_html(
+    events: Sequence[Event], baseline: Baseline | None = None, limits: Limits | None = None
+) -> str:
+    """One run as an HTML file that opens from disk and asks nobody for anything.
+
+    `events`: all events of one run, from RunStarted on; a run that was cut short may lack its end.
+    `baseline`: plain decoding of the same request, where it was measured, for the speed-up.
+    `limits`: how much of a long run is told (ui/report/recording.py). The same arguments give the
+    same text. ConfigError where `events` are not those of one run.
+    """
+    recording = record(events, baseline, limits)
+    view = recording.view
+    assert view.started is not None
+    return Template(report_file("report.html")).substitute(
+        title=_text(_title(view.started.prompt)),
+        prompt=_text(view.started.prompt),
+        text=_text(view.text),
+        facts=_rows(_facts(view, recording, baseline)),
+        styles=styles(),
+        fonts=fonts_css(),
+        boot=report_file("boot.js"),
+        scripts=scripts_data(),
+        plotly=plotly_data(),
+        run=sealed(recording.values),
+        **_places(),
+    )
+
+
+def _text(text: str) -> str:
+    """Text for HTML; a character that cannot be seen or turns the line about is a dot."""
+    return html.escape(re.sub(UNSEEN, "·", text))
+
+
+def _title(prompt: str) -> str:
+    words = " ".join(prompt.split())
+    return words if len(words) <= TITLE_LENGTH else f"{words[: TITLE_LENGTH - 1]}…"
+
+
+def _places() -> dict[str, str]:
+    """By picture, the element that it is drawn into."""
+    place = Template(
+        '<div class="rp-picture" id="report-$name" data-label="$label" style="min-height:${height}px">'
+        '<div class="ss-shell" data-picture="$name"></div></div>'
+    )
+    return {
+        picture.name: place.substitute(
+            name=picture.name, label=_text(picture.label), height=picture.min_height
+        )
+        for picture in PICTURES
+    }
+
+
+def _rows(facts: Iterable[tuple[str, str]]) -> str:
+    return "\n".join(f"<dt>{_text(name)}</dt><dd>{_text(told)}</dd>" for name, told in facts)
+
+
+# -- what the head says --
+
+
+def _facts(
+    view: View, recording: Recording, baseline: Baseline | None
+) -> Iterable[tuple[str, str]]:
+    """Name and value of each line of the head; settings stand in the notice and in print here."""
+    started = view.started
+    assert started is not None
+    for role, name in (("llm", "LLM"), ("ssm", "SSMs")):
+        models = [_model(model) for model in started.models if model.role == role]
+        if models:
+            yield name, "; ".join(models)
+    yield "Settings", settings_line(view)
+    yield "Measured", _measured(view, baseline)
+    yield "Made", f"{_when(started.created_utc)}, seed {started.seed}, run {started.run_id}"
+    yield "With", _versions(started.versions)
+    if recording.notes:
+        yield "Left out", " ".join(recording.notes)
+
+
+def _model(model: ModelInfo) -> str:
+    return f"{model.name} ({model.parameters:,} parameters, {model.dtype}, {model.device})"
+
+
+def _measured(view: View, baseline: Baseline | None) -> str:
+    """The figures in a sentence, as the run measured them on its machine."""
+    stats = view.stats
+    amount = f"{stats.num_new_tokens} tokens in {stats.num_rounds} rounds"
+    parts = [amount, f"{stats.tokens_per_second:.1f} tokens a second"]
+    if view.drafters:
+        parts.append(f"{stats.mean_acceptance_length:.2f} tokens a round")
+        parts.append(f"{100 * stats.draft_acceptance_rate:.0f} % of draft tokens accepted")
+    parts.append(f"first token after {stats.ttft_ms:.0f} ms")
+    if baseline and baseline.tokens_per_second > 0:
+        ratio = stats.tokens_per_second / baseline.tokens_per_second
+        parts.append(f"{ratio:.2f} times plain decoding")
+    return ", ".join(parts)
+
+
+def _when(created_utc: str) -> str:
+    return f"{created_utc[:16].replace('T', ' ')} UTC"
+
+
+def _versions(versions: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {version}" for name, version in versions.items()) or "not recorded"

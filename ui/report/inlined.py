@@ -1,0 +1,95 @@
+"""The files of a report inside of it: the pictures' own scripts and styles, fonts, plotly.js.
+
+The scripts are modules that import each other as files; in a file of its own each is named by an
+import map instead, so none of them is changed. Only `place.js`, which says where files are, is the
+report's. Knows no run.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import re
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from ui.components.assets import PLOTLY, STYLESHEETS, asset_files
+
+__all__ = ["fonts_css", "plotly_data", "report_file", "scripts_data", "sealed", "styles"]
+
+ASSETS = Path(__file__).parent / "assets"
+PAGE_ASSETS = Path(__file__).parents[1] / "pages" / "assets"
+FONTS = "templates/frontend/static/fonts"
+# Family, folder, file, weight: those that the page is set in (ui/components/theme.py).
+FACES = (
+    ("IBM Plex Sans", "IBMPlexSans", "Regular", 400),
+    ("IBM Plex Sans", "IBMPlexSans", "Bold", 700),
+    ("IBM Plex Mono", "IBMPlexMono", "Regular", 400),
+    ("IBM Plex Mono", "IBMPlexMono", "Bold", 700),
+)
+IMPORTED = r'(from |import\()"\./(\w+\.js)"'
+
+
+def report_file(name: str) -> str:
+    """The text of one of the report's own assets."""
+    return (ASSETS / name).read_text(encoding="utf-8")
+
+
+@cache
+def scripts_data() -> str:
+    """Every module by name, sealed."""
+    ours = {
+        name: path.read_text(encoding="utf-8")
+        for name, path in asset_files().items()
+        if name.endswith(".js") and name != PLOTLY
+    }
+    own = {path.name: path.read_text(encoding="utf-8") for path in sorted(ASSETS.glob("*.js"))}
+    notice = (PAGE_ASSETS / "notice.js").read_text(encoding="utf-8")
+    own["notice.js"] = f"export function mount(element, props, watch, trigger) {{\n{notice}\n}}\n"
+    modules = {**ours, **own}
+    return sealed({name: _named(text) for name, text in modules.items() if name != "boot.js"})
+
+
+def _named(script: str) -> str:
+    """`./dom.js` as a name that the import map knows: a module without an address has no `./`."""
+    return re.sub(IMPORTED, r'\1"specscope/\2"', script)
+
+
+@cache
+def plotly_data() -> str:
+    """plotly.js, sealed: the two charts are drawn with it, here as on the page."""
+    return sealed(asset_files()[PLOTLY].read_text(encoding="utf-8"))
+
+
+@cache
+def styles() -> str:
+    """The pictures' styles, the page's, then the report's."""
+    shared = [asset_files()[name].read_text(encoding="utf-8") for name in STYLESHEETS]
+    page = (PAGE_ASSETS / "page.css").read_text(encoding="utf-8")
+    return "\n".join([*shared, page, report_file("report.css")])
+
+
+@cache
+def fonts_css() -> str:
+    """The page's fonts as `@font-face` rules with their data: texts are as wide as on the page."""
+    rules = []
+    for family, folder, file, weight in FACES:
+        path = files("gradio") / FONTS / folder / f"{folder}-{file}.woff2"
+        data = base64.b64encode(path.read_bytes()).decode("ascii")
+        rules.append(
+            f"@font-face{{font-family:'{family}';font-weight:{weight};font-style:normal;"
+            f"src:url(data:font/woff2;base64,{data}) format('woff2')}}"
+        )
+    return "\n".join(rules)
+
+
+def sealed(value: Mapping[str, Any] | str) -> str:
+    """Text, or a value as JSON, as a JSON object that no markup can be in: compressed, in base64."""
+    text = value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
+    # Without the time of day, so that the same run gives the same file.
+    packed = gzip.compress(text.encode("utf-8"), compresslevel=9, mtime=0)
+    return json.dumps({"gzip": base64.b64encode(packed).decode("ascii")})

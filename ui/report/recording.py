@@ -1,0 +1,264 @@
+"""Everything a visitor can see of one run, as plain JSON for a browser that has no Python.
+
+A Player walks through the run as it does on the page, and the pictures' values come from the same
+functions. What depends on the place in the run is kept apart from what depends on the selected
+round and node, so that each is told once:
+
+- `base`: one delta a stop, the values of all pictures but for what is selected;
+- `rounds`: what a selected round adds, at its first stage whole, then a delta a stage;
+- `nodes`: what a selected node of it adds to the inspector, a delta a stage.
+
+`assets/recording.js` puts them together again. A long run leaves out what tells least, and says so.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from core.errors import ConfigError
+from core.events import Event, RunStarted
+from ui.charts import choice_value, round_value
+from ui.frame import Baseline, Frame
+from ui.messages import Line, run_lines
+from ui.pages.parts import notice_value
+from ui.player import Pace, Player
+from ui.report.deltas import Delta, delta
+from ui.settings import settings_line
+from ui.source import HeldSource
+from ui.values import inspector_value, picture_values, tree_value
+from ui.view import STAGES, Detail, RoundView, View
+from ui.votes import proposals_value
+
+__all__ = ["FORMAT", "Limits", "Recording", "record"]
+
+FORMAT = 1
+Value = dict[str, Any]
+
+# Fields of a selected round's pictures that belong to the run and its place all the same.
+OF_THE_RUN = {
+    "tree": ("run", "drafters", "rest", "node"),
+    "proposals": ("run", "drafters", "rule", "history"),
+    "inspector": ("run", "drafters", "meant", "node"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much is told: `bytes` of JSON for the selected rounds before it is compressed; stage by
+    stage up to so many `rounds`, of longer runs so many places, each at the end of a round."""
+
+    bytes: int = 40_000_000
+    rounds: int = 1500
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """`values` is what the file holds, `view` the whole run; `notes` say what is left out."""
+
+    view: View
+    values: Value
+    notes: tuple[str, ...]
+
+
+def record(
+    events: Sequence[Event], baseline: Baseline | None = None, limits: Limits | None = None
+) -> Recording:
+    """Walk through a run. ConfigError where `events` are not those of one run, from its start."""
+    if not events or not isinstance(events[0], RunStarted):
+        raise ConfigError.of("events", type(events[0]).__name__ if events else "empty", BEGINNING)
+    if len({event.run_id for event in events}) > 1:
+        raise ConfigError.of("events", "several runs", BEGINNING)
+    tape = _Tape(baseline, limits or Limits())
+    source = HeldSource(events, events[0].run_id)
+    for frame in _walk(Player(source), tape):
+        tape.take(frame)
+    return tape.done(_opening(source, baseline))
+
+
+BEGINNING = "the events of one run, RunStarted first"
+
+
+def _walk(player: Player, tape: _Tape) -> Iterator[Frame]:
+    """Every stop, as whoever steps sees it; of a long run the ends of some rounds."""
+    player.set_pace(Pace("step"))
+    player.rewind()
+    tape.rounds = player.frame().known_rounds
+    while True:
+        yield player.frame()
+        if player.at_end:
+            return
+        player.step(1)
+
+
+def _opening(source: HeldSource, baseline: Baseline | None) -> Value:
+    """What is seen first: the whole run, and the round that it ends with on the page."""
+    player = Player(source)
+    player.advance(0.0)
+    frame = player.frame()
+    return {"round": frame.selected, "notice": _notice(frame, baseline)}
+
+
+@dataclass(slots=True)
+class _Tape:
+    """What is told of the stops so far."""
+
+    baseline: Baseline | None
+    limits: Limits
+    rounds: int = 0
+    values: Value = field(default_factory=dict)
+    base: list[Delta] = field(default_factory=list)
+    stops: list[list[int]] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
+    told: dict[int, list[Any]] = field(default_factory=dict)
+    nodes: dict[int, dict[str, list[Delta]]] = field(default_factory=dict)
+    blank: Value = field(default_factory=dict)
+    last: Frame = field(default_factory=Frame)
+    chosen: Value = field(default_factory=dict)
+    inspected: dict[str, Value] = field(default_factory=dict)
+
+    @property
+    def every(self) -> int:
+        """One round in so many is a stop."""
+        return -(-self.rounds // self.limits.rounds) or 1
+
+    def take(self, frame: Frame) -> None:
+        if not self._stops_at(frame):
+            return
+        chosen = _chosen(frame)
+        self._base(frame, chosen)
+        if frame.detail is None:
+            self.blank = chosen
+        else:
+            self._round(frame, frame.detail, chosen)
+        self.last = frame
+
+    def _stops_at(self, frame: Frame) -> bool:
+        """A round's end is told in any case; of a long run nothing in between."""
+        return self.every == 1 or frame.at_end or frame.detail is None or _ended(frame)
+
+    def _base(self, frame: Frame, chosen: Value) -> None:
+        ended = frame.at_end or frame.detail is None or _ended(frame)
+        done = len(frame.view.rounds)
+        if self.every > 1 and not frame.at_end and done % self.every:
+            return
+        # Between the ends of two rounds nothing of the run itself changes but where one stands.
+        seen = _of_the_place(frame, self.baseline, chosen) if ended else dict(self.values)
+        seen["notice"] = _notice(frame, self.baseline)
+        self.base.append(delta(self.values, seen))
+        self.values = seen
+        self.stops.append([frame.selected, _stage(frame.detail)])
+        while ended and len(self.ends) <= done:
+            self.ends.append(len(self.stops) - 1)
+
+    def _round(self, frame: Frame, detail: Detail, chosen: Value) -> None:
+        chain = self.told.setdefault(detail.round, [])
+        nodes = self.nodes.setdefault(detail.round, {})
+        if chain and self.last.selected == detail.round:
+            chain.append(delta(self.chosen, chosen))
+        elif not chain:
+            chain.append(chosen)
+        before, self.inspected = self.inspected if len(chain) > 1 else {}, _inspected(frame)
+        for node, inspector in self.inspected.items():
+            old = before.get(node, chain[0]["inspector"])
+            own = nodes.setdefault(node, [[]] * (len(chain) - 1))
+            own.append(delta(old, inspector))
+        self.chosen = chosen
+
+    def done(self, opening: Value) -> Recording:
+        lines = self.last.view.rounds
+        kept, notes = _kept(self, lines)
+        if self.every > 1:
+            notes = (f"Of {self.rounds} rounds, it stops at every {self.every}th.", *notes)
+        values = {
+            "format": FORMAT,
+            "rounds_known": self.rounds,
+            "opening": opening,
+            "base": self.base,
+            "stops": self.stops,
+            "ends": self.ends,
+            "blank": self.blank,
+            "absent": {**self.blank["inspector"], "sentence": ABSENT},
+            "rounds": {str(number): self.told[number] for number in kept},
+            "nodes": {str(number): self.nodes[number] for number in kept},
+        }
+        return Recording(self.last.view, values, notes)
+
+
+ABSENT = "This round's tree is not in this report, which would be too large with every tree."
+
+
+def _kept(tape: _Tape, lines: Sequence[RoundView]) -> tuple[list[int], tuple[str, ...]]:
+    """The rounds whose trees are told: all, or as many of the most telling as there is room for."""
+    rank = {line.number: (line.accepted, line.nodes) for line in lines}
+    order = sorted(tape.told, key=lambda number: (*rank.get(number, (0, 0)), number), reverse=True)
+    room, kept = tape.limits.bytes, []
+    for number in order:
+        room -= len(json.dumps([tape.told[number], tape.nodes[number]], separators=(",", ":")))
+        if room < 0 and kept:
+            break
+        kept.append(number)
+    if len(kept) == len(order):
+        return sorted(kept), ()
+    note = f"Of {len(order)} rounds, {len(kept)} have their trees: those that accepted most."
+    return sorted(kept), (note,)
+
+
+# -- values of a moment, in two halves --
+
+
+def _chosen(frame: Frame) -> Value:
+    """What follows from the selected round, at the stage that it has come to."""
+    whole = {
+        "tree": tree_value(frame),
+        "proposals": proposals_value(frame),
+        "inspector": inspector_value(frame),
+    }
+    mine = {
+        name: {key: value[key] for key in value if key not in OF_THE_RUN[name]}
+        for name, value in whole.items()
+    }
+    length = {key: value for key, value in choice_value(frame).items() if key != "policy"}
+    return {
+        "strip": {"sel": frame.selected},
+        **mine,
+        "lengths": {"sel": frame.selected, **length},
+        "timeline": {"sel": frame.selected, "round": round_value(frame)},
+    }
+
+
+def _of_the_place(frame: Frame, baseline: Baseline | None, chosen: Value) -> Value:
+    """What follows from the place in the run; as whoever lets it play sees it."""
+    values = picture_values(replace(frame, mode="slow"), baseline)
+    return {
+        name: {key: inner for key, inner in value.items() if key not in chosen.get(name, {})}
+        for name, value in values.items()
+    }
+
+
+def _inspected(frame: Frame) -> dict[str, Value]:
+    """What the inspector says of each node of the combined tree, and of the root."""
+    tree = frame.detail.combined if frame.detail else None
+    nodes = range(-1, len(tree.token_ids)) if tree else ()
+    return {str(node): _inspector(frame, node) for node in nodes}
+
+
+def _inspector(frame: Frame, node: int) -> Value:
+    value = inspector_value(replace(frame, node=node))
+    return {key: value[key] for key in value if key not in OF_THE_RUN["inspector"]}
+
+
+def _notice(frame: Frame, baseline: Baseline | None) -> Value:
+    """The lines that the page says above a past run."""
+    first, *rest = run_lines(frame, baseline)
+    return notice_value([first, Line("info", settings_line(frame.view)), *rest])
+
+
+def _stage(detail: Detail | None) -> int:
+    return STAGES.index(detail.stage) if detail else 0
+
+
+def _ended(frame: Frame) -> bool:
+    return frame.detail is not None and frame.detail.completed is not None
