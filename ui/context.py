@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, Protocol
 
 from core.events import Event, ModelInfo
@@ -30,7 +29,6 @@ class StoreApi(Protocol):
     def choices(self) -> Any: ...
     def retention(self) -> int | None: ...
     def set_retention(self, keep: int | None) -> None: ...
-    def thin(self, keep: int) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +46,7 @@ class Context:
     access: Access
     preset: str
     query: Callable[..., Any]
-    exports: Mapping[str, Any] = MappingProxyType({})
+    exports: Mapping[str, Any] = field(default_factory=dict)
     desks: Desks = field(default_factory=Desks)
 
 
@@ -58,7 +56,7 @@ def make_context(
     access: Access,
     preset: str,
     query: Callable[..., Any],
-    exports: Mapping[str, Any] = MappingProxyType({}),
+    exports: Mapping[str, Any] | None = None,
 ) -> Context:
     """Read from the worker's engine what the page shows of its models."""
     models = worker.engine.models
@@ -72,5 +70,5 @@ def make_context(
         access=access,
         preset=preset,
         query=query,
-        exports=exports,
+        exports=exports or {},
     )

@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 STATUSES = ("completed", "running", "cancelled", "failed", "interrupted")
-ORDERS = ("newest", "oldest", "fastest", "longest", "acceptance")
+ORDERS = ("newest", "oldest", "fastest", "longest", "acceptance", "passes")
 ANY_MODEL = ("all", "")
 NO_DRAFTER = ("none (plain decoding)", "none")
 SINCE = MappingProxyType(

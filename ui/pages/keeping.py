@@ -101,10 +101,10 @@ def retained(
             ask = f"All but the last {_count(keep)} lose their rejected branches, for ever. Sure?"
             return notice_value([Line("warn", ask)]), gr.Button(visible=True)
         context.store.set_retention(keep)
-        thinned = context.store.thin(keep) if keep is not None else 0
-        told = "Every run stays whole." if keep is None else f"The last {_count(keep)} stay whole."
-        gone = f" Thinned now: {_count(thinned)}." if thinned else ""
-        return notice_value([Line("good", told + gone)]), gr.Button(visible=False)
+        whole = "From now on every run stays whole."
+        some = f"The last {_count(keep or 0)} stay whole; older ones are thinned meanwhile."
+        said = Line("good", whole if keep is None else some)
+        return notice_value([said]), gr.Button(visible=False)
 
     def failed(message: str) -> tuple[dict[str, Any], gr.Button]:
         return notice_value([Line("error", message)]), gr.Button(visible=False)

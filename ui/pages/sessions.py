@@ -14,6 +14,7 @@ from ui.messages import Line
 from ui.pages.beside import compared
 from ui.pages.board import Values
 from ui.pages.history import Asker, allowed
+from ui.pages.keeping import about_run
 from ui.pages.parts import notice_value
 from ui.pages.sessions_layout import COMPARE_LABEL, Sessions, build_sessions
 from ui.player import Pace, Player
@@ -115,13 +116,15 @@ def chosen(
 ) -> list[Any]:
     """A run of the list was chosen: it is opened, or stands beside the one it is `comparing` with.
 
-    The board, the scrubber, the id; the two runs; for which run a second is chosen, its button.
+    The board, the scrubber, the id; what is said of the run, its note; the two runs; for which run
+    a second is chosen, its button.
     """
     board, beside = sessions.board, sessions.beside
     if not comparing:
         opened = opened_run(sessions, desks[0], asker, run_id)
         closed = [gr.Column(visible=False), *(gr.skip() for _ in beside.outputs[1:])]
-        return [*opened, *closed, gr.skip(), gr.skip()]
+        about = about_run(board.context, asker, opened[-1])
+        return [*opened, *about, *closed, gr.skip(), gr.skip()]
     pair = compared(beside, board.context, desks[1:], asker, (comparing, run_id))
-    kept = [gr.skip() for _ in (*board.outputs, *board.places, sessions.opened)]
+    kept = [gr.skip() for _ in (*sessions.opening, *sessions.on.told)]
     return [*kept, *pair, "", gr.Button(COMPARE_LABEL)]

@@ -21,7 +21,7 @@ from ui.pages.history import More, asker_of, drafter_choices, listed, llm_choice
 from ui.pages.keeping import about_run, annotated, retained, retention_shown
 from ui.pages.parts import notice_value
 from ui.pages.sessions import chosen, deleted, scrubbed
-from ui.pages.sessions_layout import COMPARE_LABEL, Sessions
+from ui.pages.sessions_layout import Sessions
 from ui.session import guarded_once
 
 __all__ = [
@@ -85,8 +85,7 @@ def choose_handler(sessions: Sessions) -> Callable[..., list[Any]]:
 
 def about_handler(context: Context) -> Callable[..., list[Any]]:
     def about(request: gr.Request, visitor: str, run_id: str) -> list[Any]:
-        told = about_run(context, asker_of(context, request, visitor), run_id)
-        return [*told, "", gr.Button(COMPARE_LABEL), gr.Column(visible=False)]
+        return about_run(context, asker_of(context, request, visitor), run_id)
 
     return about
 

@@ -65,6 +65,11 @@ class Opened:
     note: gr.Textbox
     keep_note: gr.Button
 
+    @property
+    def told(self) -> list[Any]:
+        """What `keeping.about_run` gives."""
+        return [self.section, self.about, self.note]
+
 
 @dataclass(frozen=True, slots=True)
 class Retention:
@@ -94,6 +99,11 @@ class Sessions:
     beside: Beside
     opened: gr.State
     comparing: gr.State
+
+    @property
+    def opening(self) -> list[Component]:
+        """What `sessions.opened_run` gives."""
+        return [*self.board.outputs, *self.board.places, self.opened]
 
 
 def build_sessions(context: Context) -> Sessions:

@@ -26,7 +26,7 @@ from ui.pages.sessions_handlers import (
     scrub_handler,
     stop_handler,
 )
-from ui.pages.sessions_layout import Sessions
+from ui.pages.sessions_layout import COMPARE_LABEL, Sessions
 from ui.pages.steering import wire_board
 
 __all__ = ["wire_sessions"]
@@ -86,10 +86,12 @@ def _wire_opening(
     sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab, reread: Callable[[Any], None]
 ) -> None:
     board, on, beside = sessions.board, sessions.on, sessions.beside
-    opening = [*board.outputs, *board.places, sessions.opened]
     pair = [*beside.outputs, sessions.comparing, on.compare]
     opened = sessions.runs.select(
-        choose_handler(sessions), [visitor, sessions.comparing], [*opening, *pair], **QUICK
+        choose_handler(sessions),
+        [visitor, sessions.comparing],
+        [*sessions.opening, *on.told, *pair],
+        **QUICK,
     )
     reread(opened)
     opened.then(None, None, None, js=INTO_SIGHT)
@@ -108,20 +110,17 @@ def _wire_opening(
     for trigger in (sessions.runs.select, tab.select):
         trigger(lambda: gr.Button(visible=False), None, on.sure, **QUICK)
     gone = on.sure.click(
-        delete_handler(sessions), [visitor, sessions.opened], [*opening, on.sure], **QUICK
+        delete_handler(sessions), [visitor, sessions.opened], [*sessions.opening, on.sure], **QUICK
     )
     reread(gone)
+    gone.then(about_handler(board.context), [visitor, sessions.opened], on.told, **QUICK)
+    none: list[Any] = [beside.section, sessions.comparing, on.compare]
+    gone.then(lambda: [gr.Column(visible=False), "", gr.Button(COMPARE_LABEL)], None, none, **QUICK)
 
 
 def _wire_opened(sessions: Sessions, visitor: gr.BrowserState) -> None:
     on, context = sessions.on, sessions.board.context
     asked = [visitor, sessions.opened]
-    sessions.opened.change(
-        about_handler(context),
-        asked,
-        [on.section, on.about, on.note, sessions.comparing, on.compare, sessions.beside.section],
-        **QUICK,
-    )
     on.keep_note.click(note_handler(context), [*asked, on.note], on.about, **QUICK)
     for name, button in on.exports.items():
         button.click(export_handler(context, name), asked, [on.saved, on.about], **QUICK)
@@ -134,11 +133,12 @@ def _wire_again(
     made = on.again.click(
         again_handler(sessions),
         [visitor, sessions.opened],
-        [*board.outputs, *board.places, sessions.opened],
+        sessions.opening,
         **{**QUICK, "queue": True, "trigger_mode": "once"},
         concurrency_limit=None,
     )
     reread(made)
+    made.then(about_handler(board.context), [visitor, sessions.opened], on.told, **QUICK)
     on.stop.click(stop_handler(sessions), None, [*board.outputs, *board.places], **QUICK)
 
 
