@@ -2,8 +2,26 @@
 
 from __future__ import annotations
 
-from storage.queries import ORDERS, STATUSES, RunPage, RunQuery, RunSummary
+from storage.queries import (
+    NO_DRAFTER,
+    ORDERS,
+    STATUSES,
+    RunChoices,
+    RunPage,
+    RunQuery,
+    RunSummary,
+)
 from storage.store import RunStore
 from storage.writer import LogStatus
 
-__all__ = ["ORDERS", "STATUSES", "LogStatus", "RunPage", "RunQuery", "RunStore", "RunSummary"]
+__all__ = [
+    "NO_DRAFTER",
+    "ORDERS",
+    "STATUSES",
+    "LogStatus",
+    "RunChoices",
+    "RunPage",
+    "RunQuery",
+    "RunStore",
+    "RunSummary",
+]

@@ -95,9 +95,13 @@ def from_json(stored: str) -> Any:
 # -- the start of a run --
 
 
-def encode_start(event: RunStarted, owner: str, process: Process) -> Row:
+def encode_start(
+    event: RunStarted, owner: str, process: Process, model_id: Callable[[str], int]
+) -> Row:
     """The row of table `runs`."""
+    llm = next((info.name for info in event.models if info.role == "llm"), None)
     values = {
+        "llm": None if llm is None else model_id(llm),
         "run_id": text_in(event.run_id),
         "status": "running",
         "owner": text_in(owner),

@@ -43,6 +43,8 @@ def open_database(path: Path) -> None:
     try:
         with closing(connect(path, create=True, timeout=OPEN_TIMEOUT_S)) as connection:
             _check_ours(connection, path)
+            # Only a file without a page can still be made so that it shrinks, see RunStore.compact.
+            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
             _use_wal(connection)
             _migrate(connection)
     except sqlite3.Error as error:

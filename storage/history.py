@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
 
 from core.events import Event
 from core.metrics import StatsFold
 from storage.codec import (
+    Fields,
     contiguous,
     decode_end,
     decode_start,
@@ -14,10 +18,12 @@ from storage.codec import (
     text_back,
     text_in,
 )
+from storage.figures import figures_of
 from storage.process import Process
 from storage.round_decoder import decode_rounds
 from storage.sink import run_output, update_run
 from storage.tables import ROUND_TABLES, RUN_MODELS
+from storage.thinned import THINNED, restored
 
 __all__ = ["mark_interrupted", "read_events"]
 
@@ -25,7 +31,8 @@ __all__ = ["mark_interrupted", "read_events"]
 def read_events(connection: sqlite3.Connection, run_id: str) -> tuple[Event, ...]:
     """A run's events as they were recorded, up to the first that is missing; () if unknown.
 
-    Rounds are whole, except one that the run's recorded end cut off.
+    Rounds are whole, except one that the run's recorded end cut off. Of a thinned run, a warning
+    more says what is missing.
     """
     query = "SELECT * FROM runs WHERE run_id = ?"
     run = connection.execute(query, (text_in(run_id),)).fetchone()
@@ -35,9 +42,14 @@ def read_events(connection: sqlite3.Connection, run_id: str) -> tuple[Event, ...
     names = {key: text_back(name) for key, name in names.items()}
     key = (run["id"],)
     models = connection.execute(RUN_MODELS.select, key)
-    rows = {table.name: connection.execute(table.select, key) for table in ROUND_TABLES}
-    events: list[Event] = [decode_start(run, models, names.__getitem__)]
-    events += decode_rounds(run_id, rows, names.__getitem__)
+    rows: Mapping[str, Iterable[Fields]] = {
+        table.name: connection.execute(table.select, key) for table in ROUND_TABLES
+    }
+    start = decode_start(run, models, names.__getitem__)
+    if run["thinned"]:
+        start = replace(start, warnings=(*start.warnings, THINNED))
+        rows = restored(rows)
+    events: list[Event] = [start, *decode_rounds(run_id, rows, names.__getitem__)]
     end = decode_end(run)
     if end is not None:
         events.append(end)
@@ -68,12 +80,14 @@ def _still_running(connection: sqlite3.Connection, run: int) -> bool:
 
 def _interrupted(
     connection: sqlite3.Connection, run: int, events: tuple[Event, ...]
-) -> dict[str, str]:
+) -> dict[str, Any]:
     fold = StatsFold()
     for event in events:
         fold.observe(event)
+    stats = fold.stats(events[-1].at_ms)
     return {
         "status": "interrupted",
         "output": text_in(run_output(connection, run)),
-        "stats_json": encode_stats(fold.stats(events[-1].at_ms)),
+        "stats_json": encode_stats(stats),
+        **figures_of(stats),
     }

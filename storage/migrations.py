@@ -13,7 +13,8 @@ from typing import cast
 from sqlite_utils import Database, Migrations
 from sqlite_utils.db import Table
 
-from storage import views
+from storage import figures, views
+from storage.search_index import create_index
 
 __all__ = ["migrations"]
 
@@ -186,3 +187,67 @@ def m006_overlap(db: Database) -> None:
     """`overlap_ratio` counts what passes for other requests hid of a run's drafting."""
     db.execute("DROP VIEW run_summary")
     _create_views(db, views.M006)
+
+
+@migrations()
+def m008_notes(db: Database) -> None:
+    """A visitor's note on a run, which the search knows too."""
+    db.execute("ALTER TABLE runs ADD COLUMN note TEXT NOT NULL DEFAULT ''")
+    db.execute("CREATE INDEX runs_noted ON runs(created_utc, id) WHERE note <> ''")
+    create_index(db, ("prompt", "output", "note"))
+
+
+@migrations()
+def m009_lists(db: Database) -> None:
+    """What lists of thousands of runs are sorted and filtered by, without reading the runs.
+
+    The indexes hold every column that a list asks for, so that it needs no row to count or skip.
+    """
+    _create(
+        db,
+        without_rowid=True,
+        run_drafters="""
+            run INTEGER NOT NULL REFERENCES runs(id) ON DELETE CASCADE,
+            ordinal INTEGER NOT NULL,
+            model INTEGER NOT NULL REFERENCES models(id),
+            PRIMARY KEY (run, ordinal)
+        """,
+    )
+    db.execute("CREATE INDEX run_drafters_model ON run_drafters(model, run)")
+    db.execute("ALTER TABLE runs ADD COLUMN llm INTEGER REFERENCES models(id)")
+    db.execute(
+        "UPDATE runs SET llm = (SELECT model FROM run_models"
+        " WHERE run = runs.id AND role = 'llm' ORDER BY ordinal LIMIT 1)"
+    )
+    for name in ("num_new_tokens INTEGER", "num_rounds INTEGER"):
+        db.execute(f"ALTER TABLE runs ADD COLUMN {name}")
+    for name in ("tokens_per_second REAL", "mean_acceptance_length REAL"):
+        db.execute(f"ALTER TABLE runs ADD COLUMN {name}")
+    figures.fill(db.conn)
+    for name in ("runs_created", "runs_status", "runs_owner"):
+        db.execute(f"DROP INDEX {name}")
+    rest = "status, owner, llm"
+    db.execute(f"CREATE INDEX runs_created ON runs(created_utc, id, {rest})")
+    db.execute("CREATE INDEX runs_status ON runs(status, created_utc, id, owner, llm)")
+    db.execute("CREATE INDEX runs_owner ON runs(owner, created_utc, id, status, llm)")
+    db.execute("CREATE INDEX runs_llm ON runs(llm, created_utc, id, status, owner)")
+    for figure in figures.FIGURES:
+        db.execute(f"CREATE INDEX runs_{figure} ON runs({figure}, created_utc, id, {rest})")
+    db.execute("DROP VIEW run_summary")
+    _create_views(db, views.M009)
+
+
+@migrations()
+def m010_thinning(db: Database) -> None:
+    """Of old runs only the accepted paths are kept, where that is set.
+
+    A thinned round's drafts keep how much of the tree was theirs, which its rows no longer tell.
+    """
+    _create(db, settings="name TEXT PRIMARY KEY, value_json TEXT NOT NULL")
+    db.execute("ALTER TABLE runs ADD COLUMN thinned INTEGER NOT NULL DEFAULT 0")
+    db.execute("ALTER TABLE rounds ADD COLUMN thinned INTEGER NOT NULL DEFAULT 0")
+    for column in ("num_nodes INTEGER", "num_scored INTEGER", "sum_scores REAL"):
+        db.execute(f"ALTER TABLE drafts ADD COLUMN {column}")
+    db.execute("CREATE INDEX runs_whole ON runs(created_utc, id, status) WHERE thinned < 2")
+    db.execute("DROP VIEW ssm_scoreboard")
+    _create_views(db, views.M010)

@@ -1,38 +1,28 @@
-"""Which past runs a reader asks for, and what a list shows of each. Search text is data.
-
-A word with letters or digits is looked up in the full-text index, as the beginning of a word; any
-other (punctuation, scripts written without blanks) as a piece of the text. All must be found.
-"""
+"""Which past runs a reader asks for, and what a list shows of each: values and their checks."""
 
 from __future__ import annotations
 
-import sqlite3
-import unicodedata
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from core.errors import ConfigError
 from core.events import RunStats
-from storage.codec import decode_stats, from_json, text_back, text_in
-from storage.sink import run_output
 
-__all__ = ["ORDERS", "STATUSES", "RunPage", "RunQuery", "RunSummary", "select_run", "select_runs"]
+__all__ = ["NO_DRAFTER", "ORDERS", "STATUSES", "RunChoices", "RunPage", "RunQuery", "RunSummary"]
 
 STATUSES = ("running", "completed", "cancelled", "failed", "interrupted")
-MAX_WORDS = 32
-MAX_WORD = 200
+NO_DRAFTER = "none"
 
-
-def _figure(name: str) -> str:
-    return f"json_extract(stats_json, '$.{name}') DESC NULLS LAST, created_utc DESC, id DESC"
-
-
+# Where two runs have the same figure the newer comes first; a run without figures comes last.
+NEWEST = "created_utc DESC, id DESC"
 ORDERS = {
-    "newest": "created_utc DESC, id DESC",
+    "newest": NEWEST,
     "oldest": "created_utc, id",
-    "fastest": _figure("tokens_per_second"),
-    "longest": _figure("num_new_tokens"),
-    "acceptance": _figure("mean_acceptance_length"),
+    "fastest": f"tokens_per_second DESC, {NEWEST}",
+    "longest": f"num_new_tokens DESC, {NEWEST}",
+    "acceptance": f"mean_acceptance_length DESC, {NEWEST}",
+    "passes": f"num_rounds NULLS LAST, {NEWEST}",
 }
 
 
@@ -40,8 +30,11 @@ ORDERS = {
 class RunQuery:
     """Which runs, in which order, which page of them.
 
-    `text`: words that prompt or output hold. `status`: one of STATUSES, empty for all. `owner`: a
-    visitor's key, None for all. `order`: a name in ORDERS. Raises ConfigError.
+    `text`: words that prompt, output or note hold. `status`: one of STATUSES, empty for all.
+    `owner`: a visitor's key, None for all. `order`: a name in ORDERS (`passes`: fewest first).
+    `llm`, `drafter`: names as the runs have them, empty for all; the drafter NO_DRAFTER stands for
+    plain decoding. `since_utc`, `until_utc`: runs made from then on, before then; ISO dates or
+    times, without an offset UTC. `noted`: only runs with a note. Raises ConfigError.
     """
 
     text: str = ""
@@ -50,6 +43,11 @@ class RunQuery:
     order: str = "newest"
     limit: int = 50
     offset: int = 0
+    llm: str = ""
+    drafter: str = ""
+    since_utc: str = ""
+    until_utc: str = ""
+    noted: bool = False
 
     def __post_init__(self) -> None:
         if self.status and self.status not in STATUSES:
@@ -60,6 +58,28 @@ class RunQuery:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or not low <= value < 2**63:
                 raise ConfigError.of(name, value, f"a whole number from {low}")
+        for name in ("llm", "drafter"):
+            if not isinstance(getattr(self, name), str):
+                raise ConfigError.of(name, getattr(self, name), "a name, or empty for all")
+        if not isinstance(self.noted, bool):
+            raise ConfigError.of("noted", self.noted, "true or false")
+        for name in ("since_utc", "until_utc"):
+            object.__setattr__(self, name, _moment(name, getattr(self, name)))
+
+
+def _moment(field: str, value: object) -> str:
+    """As the log writes times, but for the offset: so they compare as texts."""
+    if value == "":
+        return ""
+    try:
+        if not isinstance(value, str):
+            raise ValueError
+        moment = datetime.fromisoformat(value.strip())
+        moment = moment.astimezone(UTC) if moment.utcoffset() is not None else moment
+    except (ValueError, OverflowError) as error:
+        allowed = "empty, or a date or time such as 2026-01-31 or 2026-01-31T18:30"
+        raise ConfigError.of(field, value, allowed) from error
+    return moment.replace(tzinfo=None).isoformat()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +89,7 @@ class RunSummary:
     `config` is the whole request as it was run, `asked` as it was given; `ssms` were loaded, in
     their order, whether they drafted or not. `stats` is None while it runs. `num_lost_events`
     above 0: the log could not keep all of it, its events end at the first that is missing.
+    `thinned`: of its trees only the accepted paths are kept; its figures and texts are whole.
     """
 
     run_id: str
@@ -89,6 +110,8 @@ class RunSummary:
     num_lost_events: int = 0
     asked: dict[str, Any] = field(default_factory=dict)
     ssms: tuple[str, ...] = ()
+    note: str = ""
+    thinned: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,91 +122,9 @@ class RunPage:
     total: int
 
 
-COLUMNS = """runs.*, (
-    SELECT name FROM run_models JOIN models ON models.id = run_models.model
-    WHERE run_models.run = runs.id AND role = 'llm' ORDER BY ordinal LIMIT 1) AS llm, (
-    SELECT json_group_array(name) FROM (
-        SELECT name FROM run_models JOIN models ON models.id = run_models.model
-        WHERE run_models.run = runs.id AND role = 'ssm' ORDER BY ordinal)) AS ssms_json"""
+@dataclass(frozen=True, slots=True)
+class RunChoices:
+    """Names that runs in the log have, sorted: what a filter can be set to."""
 
-
-def select_runs(connection: sqlite3.Connection, query: RunQuery) -> RunPage:
-    """The page of runs that `query` asks for."""
-    where, values = _conditions(query)
-    (total,) = connection.execute(f"SELECT count(*) FROM runs WHERE {where}", values).fetchone()
-    page = connection.execute(
-        f"SELECT {COLUMNS} FROM runs WHERE {where} ORDER BY {ORDERS[query.order]} LIMIT ? OFFSET ?",
-        (*values, query.limit, query.offset),
-    )
-    return RunPage(tuple(_summary(connection, row) for row in page.fetchall()), total)
-
-
-def select_run(connection: sqlite3.Connection, run_id: str) -> RunSummary | None:
-    """One run by its id, None if there is none."""
-    found = connection.execute(
-        f"SELECT {COLUMNS} FROM runs WHERE run_id = ?", (text_in(run_id),)
-    ).fetchone()
-    return None if found is None else _summary(connection, found)
-
-
-def _conditions(query: RunQuery) -> tuple[str, tuple[Any, ...]]:
-    """The WHERE clause and its values."""
-    conditions: list[tuple[str, str]] = []
-    if query.status:
-        conditions.append(("status = ?", query.status))
-    if query.owner is not None:
-        conditions.append(("owner = ?", text_in(query.owner)))
-    words = _words(query.text)
-    indexed = [word for word in words if _indexed(word)]
-    if indexed:
-        phrases = " ".join('"' + word.replace('"', '""') + '"*' for word in indexed)
-        in_index = "id IN (SELECT rowid FROM runs_fts WHERE runs_fts MATCH ?)"
-        conditions.append((in_index, phrases))
-    pieces = [word for word in words if word not in indexed]
-    conditions += [("instr(prompt || char(10) || output, ?) > 0", piece) for piece in pieces]
-    where = " AND ".join(condition for condition, _ in conditions) or "1"
-    return where, tuple(value for _, value in conditions)
-
-
-def _words(text: str) -> list[str]:
-    # A NUL would end the query string inside SQLite; half a character cannot be sent there at all.
-    clean = text.replace("\0", " ").encode("utf-8", "replace").decode()
-    return [word[:MAX_WORD] for word in clean.split()[:MAX_WORDS]]
-
-
-def _indexed(word: str) -> bool:
-    """True if the index knows the beginnings of such words: letters and digits, none of them of a
-    script without blanks between words."""
-    kinds = {unicodedata.category(character) for character in word}
-    return "Lo" not in kinds and any(kind[0] in "LN" for kind in kinds)
-
-
-def _summary(connection: sqlite3.Connection, row: sqlite3.Row) -> RunSummary:
-    stats = decode_stats(row["stats_json"]) if row["stats_json"] is not None else None
-    running = row["status"] == "running"
-    return RunSummary(
-        run_id=text_back(row["run_id"]),
-        created_utc=text_back(row["created_utc"]),
-        status=row["status"],
-        prompt=text_back(row["prompt"]),
-        output=run_output(connection, row["id"]) if running else text_back(row["output"]),
-        llm=text_back(row["llm"] or ""),
-        drafters=tuple(from_json(row["drafters_json"])),
-        config=from_json(row["config_json"]),
-        seed=row["seed"],
-        stats=stats,
-        finish_reason=text_back(row["finish_reason"]),
-        error=text_back(row["error"]),
-        num_rounds=_rounds(connection, row["id"]) if stats is None else stats.num_rounds,
-        owner=text_back(row["owner"]),
-        error_message=text_back(row["error_message"]),
-        num_lost_events=row["num_lost_events"],
-        asked=from_json(row["asked_json"]),
-        ssms=tuple(text_back(name) for name in from_json(row["ssms_json"])),
-    )
-
-
-def _rounds(connection: sqlite3.Connection, run: int) -> int:
-    query = "SELECT count(*) FROM rounds WHERE run = ? AND completed_seq IS NOT NULL"
-    (rounds,) = connection.execute(query, (run,)).fetchone()
-    return int(rounds)
+    llms: tuple[str, ...]
+    drafters: tuple[str, ...]

@@ -14,6 +14,7 @@ from typing import Any
 
 from storage.codec import EndEvent, encode_end, encode_models, encode_start, text_back, text_in
 from storage.database import connect
+from storage.figures import figures_of, write_drafters
 from storage.intake import End, Hole, Round, Start, Unit
 from storage.process import Process
 from storage.round_encoder import encode_round
@@ -129,17 +130,19 @@ class Sink:
     def _start(self, connection: sqlite3.Connection, unit: Start) -> None:
         # Should the insertion fail, rounds must not go to an earlier run of the same name.
         self._runs.pop(unit.run_id, None)
-        row = encode_start(unit.event, unit.owner, self.process)
+        row = encode_start(unit.event, unit.owner, self.process, self._model_id)
         run = connection.execute(RUNS.insert(), row).lastrowid
         assert run is not None
         models = encode_models(unit.event, run, self._model_id)
         insert_rows(connection, RUN_MODELS, models)
+        write_drafters(connection, run, map(self._model_id, unit.event.drafters))
         self._runs[unit.run_id] = run
 
     def _end(self, connection: sqlite3.Connection, event: EndEvent) -> None:
         run = self._runs[event.run_id]
         output = run_output(connection, run, event.text_tail)
-        update_run(connection, run, {**encode_end(event), "output": text_in(output)})
+        figures = figures_of(event.stats)
+        update_run(connection, run, {**encode_end(event), **figures, "output": text_in(output)})
 
     def _model_id(self, name: str) -> int:
         """The key of a model's or drafter's name, made if there is none."""

@@ -7,17 +7,28 @@ whatever thread. Knows no widget and no engine. Several processes may use one fi
 from __future__ import annotations
 
 import sqlite3
-from contextlib import closing
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
-from core.errors import StoreError, UnknownRunError
+from core.errors import ConfigError, StoreError, UnknownRunError
 from core.events import Event
 from storage.codec import text_in
 from storage.database import OPEN_TIMEOUT_S, connect, explain, locate, open_database, reading
 from storage.history import mark_interrupted, read_events
 from storage.process import Process
-from storage.queries import RunPage, RunQuery, RunSummary, select_run, select_runs
+from storage.queries import RunChoices, RunPage, RunQuery, RunSummary
+from storage.selection import select_choices, select_run, select_runs
 from storage.sink import Sink
+from storage.thinning import (
+    check_keep,
+    give_back,
+    read_retention,
+    thin_some,
+    write_retention,
+)
+from storage.upkeep import upkeep_of
 from storage.writer import LogStatus, LogWriter
 
 __all__ = ["RunStore"]
@@ -26,6 +37,8 @@ __all__ = ["RunStore"]
 MAX_WAITING_EVENTS = 8_000
 FLUSH_TIMEOUT_S = 5.0
 CATCH_UP_TIMEOUT_S = 1.0
+REST_S = 0.01  # between two portions: so that others who wait for the lock get it
+MAX_NOTE = 4_000
 
 
 class RunStore:
@@ -46,7 +59,8 @@ class RunStore:
                 mark_interrupted(connection)
         except sqlite3.Error as error:
             raise StoreError(explain(error, self.path)) from error
-        self._writer = LogWriter(Sink(self.path, Process.current()), max_waiting)
+        sink = Sink(self.path, Process.current())
+        self._writer = LogWriter(sink, max_waiting, upkeep_of(self.path))
 
     def __enter__(self) -> RunStore:
         return self
@@ -77,20 +91,72 @@ class RunStore:
         What a run still going on records later is ignored.
         """
         self._catch_up()
-        try:
-            with closing(connect(self.path, timeout=OPEN_TIMEOUT_S)) as connection:
-                # Overwritten, not only unlinked: a deleted text should not stay in the file.
-                connection.execute("PRAGMA secure_delete = ON")
-                query = "DELETE FROM runs WHERE run_id = ?"
-                found = connection.execute(query, (text_in(run_id),)).rowcount
-                # The index keeps the words of a deleted row until its segments are merged, the
-                # write-ahead log until it is copied back and cut off.
-                connection.execute("INSERT INTO runs_fts(runs_fts) VALUES ('optimize')")
-                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        except sqlite3.Error as error:
-            raise StoreError(explain(error, self.path)) from error
+        with self._changing() as connection:
+            query = "DELETE FROM runs WHERE run_id = ?"
+            found = connection.execute(query, (text_in(run_id),)).rowcount
+            # The index keeps the words of a deleted row until its segments are merged, the
+            # write-ahead log until it is copied back and cut off.
+            connection.execute("INSERT INTO runs_fts(runs_fts) VALUES ('optimize')")
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        self._writer.tidy()
         if not found:
             raise self._unknown(run_id)
+
+    def annotate(self, run_id: str, note: str) -> None:
+        """Put a note on a run, in place of the one it has; an empty one takes it away.
+
+        Raises ConfigError, StoreError, UnknownRunError.
+        """
+        if not isinstance(note, str) or len(note) > MAX_NOTE:
+            raise ConfigError.of("note", note, f"a text of at most {MAX_NOTE} characters")
+        self._catch_up()
+        with self._changing() as connection:
+            query = "UPDATE runs SET note = ? WHERE run_id = ?"
+            found = connection.execute(query, (text_in(note), text_in(run_id))).rowcount
+        if not found:
+            raise self._unknown(run_id)
+
+    def set_retention(self, keep: int | None) -> None:
+        """From now on keep the whole trees of the newest `keep` runs only; None keeps all.
+
+        Older ones are thinned in the background, see `thin`. Raises ConfigError, StoreError.
+        """
+        if keep is not None:
+            check_keep(keep)
+        with self._changing() as connection:
+            write_retention(connection, keep)
+        self._writer.tidy()
+
+    def thin(self, keep: int) -> int:
+        """Thin all but the newest `keep` runs; returns how many that were.
+
+        Of a thinned run the accepted paths remain, with all its figures, text, tokens and times.
+        Runs that go on, and runs without a recorded end, are left alone. Others may write in
+        between. Raises ConfigError, StoreError.
+        """
+        check_keep(keep)
+        self._catch_up()
+        total = 0
+        with self._changing() as connection:
+            while (finished := thin_some(connection, keep)) is not None:
+                total += finished
+                time.sleep(REST_S)
+            while give_back(connection):
+                time.sleep(REST_S)
+        return total
+
+    def compact(self) -> None:
+        """Rewrite the file without its free space. Raises StoreError.
+
+        Needed once for files made before SpecScope let them shrink, else hardly ever: it takes as
+        long as copying the file, needs its size again on the disk, and nobody can write meanwhile
+        (what is recorded waits in memory, see `LogStatus`).
+        """
+        self._catch_up()
+        with self._changing() as connection:
+            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+            connection.execute("VACUUM")
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def close(self) -> None:
         """Write what is waiting, as far as that is possible, and end the writing thread."""
@@ -113,6 +179,12 @@ class RunStore:
             raise self._unknown(run_id)
         return found
 
+    def choices(self) -> RunChoices:
+        """The names of LLMs and drafters that runs in the log have. Raises StoreError."""
+        self._catch_up()
+        with reading(self.path) as connection:
+            return select_choices(connection)
+
     def events(self, run_id: str) -> tuple[Event, ...]:
         """The events that were recorded, equal to what they were. Raises StoreError.
 
@@ -125,6 +197,22 @@ class RunStore:
         if not found:
             raise self._unknown(run_id)
         return found
+
+    def retention(self) -> int | None:
+        """How many runs keep their whole trees; None for all. Raises StoreError."""
+        with reading(self.path) as connection:
+            return read_retention(connection)
+
+    @contextmanager
+    def _changing(self) -> Iterator[sqlite3.Connection]:
+        """A short-lived connection that writes beside the writer's. Raises StoreError."""
+        try:
+            with closing(connect(self.path, timeout=OPEN_TIMEOUT_S)) as connection:
+                # Overwritten, not only unlinked: a deleted text should not stay in the file.
+                connection.execute("PRAGMA secure_delete = ON")
+                yield connection
+        except sqlite3.Error as error:
+            raise StoreError(explain(error, self.path)) from error
 
     def _catch_up(self) -> None:
         """A reader sees what was recorded before, unless the log is paused."""

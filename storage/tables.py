@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["ROUND_TABLES", "RUNS", "RUN_MODELS", "Row", "Rows", "Table", "merged"]
+__all__ = ["ROUND_TABLES", "RUNS", "RUN_DRAFTERS", "RUN_MODELS", "Row", "Rows", "Table", "merged"]
 
 Row = tuple[Any, ...]
 Rows = dict[str, list[Row]]  # table name -> rows in that table's column order
@@ -54,7 +54,7 @@ RUNS = _table(
     "runs",
     """run_id status created_utc owner prompt seed dtype device queue_ms config_json asked_json
     versions_json warnings_json drafters_json prompt_token_ids_json prompt_texts_json start_seq
-    start_at_ms host pid process_start""",
+    start_at_ms host pid process_start llm""",
     keys=1,
 )
 RUN_MODELS = _table(
@@ -62,6 +62,7 @@ RUN_MODELS = _table(
     "run ordinal model role parameters architecture vocab_size context_length dtype device",
     keys=2,
 )
+RUN_DRAFTERS = _table("run_drafters", "run ordinal model", keys=2)
 ROUNDS = _table(
     "rounds",
     """run round drafted_seq drafted_at_ms combined_seq combined_at_ms verified_seq verified_at_ms

@@ -5,7 +5,7 @@ A released view is never edited here either: a new migration drops it and create
 
 from __future__ import annotations
 
-__all__ = ["M004", "M006"]
+__all__ = ["M004", "M006", "M009", "M010"]
 
 # Time covered by the spans of a run, by kind; where spans of one round overlap (threads), the time
 # counts once in `busy_ms` and twice in `sum_ms`. `both` is what an LLM or a drafter was busy.
@@ -32,7 +32,7 @@ SELECT run, kind, sum(end_ms - start_ms) AS sum_ms, max(end_ms) AS last_ms,
 FROM reaching GROUP BY run, kind
 """
 
-SUMMARY_HEAD = """
+SUMMARY_COUNTS = """
 WITH counted AS (
     SELECT run, count(*) AS num_rounds, sum(num_new_tokens) AS num_new_tokens,
         sum(num_accepted) AS num_accepted_tokens,
@@ -52,11 +52,17 @@ WITH counted AS (
         max(busy_ms) FILTER (WHERE kind = 'both') AS both_busy_ms
     FROM span_times GROUP BY run
 ), figures AS (
-    SELECT runs.*, counted.*, timed.*, coalesce(runs.end_at_ms, counted.last_ms) AS stands_ms
+"""
+
+SUMMARY_OF_ALL = "    SELECT runs.*, counted.*, timed.*,"
+
+SUMMARY_FIGURES = """ coalesce(runs.end_at_ms, counted.last_ms) AS stands_ms
     FROM runs LEFT JOIN counted ON counted.run = runs.id LEFT JOIN timed ON timed.run = runs.id
 )
 SELECT run_id, created_utc, status, prompt, output,
-    (SELECT name FROM run_models JOIN models ON models.id = run_models.model
+"""
+
+SUMMARY_COLUMNS = """    (SELECT name FROM run_models JOIN models ON models.id = run_models.model
      WHERE run_models.run = figures.id AND role = 'llm' ORDER BY ordinal LIMIT 1) AS llm,
     drafters_json, dtype, device, seed, finish_reason, error, num_lost_events,
     coalesce(num_new_tokens, 0) AS num_new_tokens,
@@ -71,6 +77,8 @@ SELECT run_id, created_utc, status, prompt, output,
     coalesce(verify_ms, 0.0) AS verify_ms,
     coalesce(prefill_ms, 0.0) AS prefill_ms,
 """
+
+SUMMARY_HEAD = f"{SUMMARY_COUNTS}{SUMMARY_OF_ALL}{SUMMARY_FIGURES}{SUMMARY_COLUMNS}"
 
 SUMMARY_REST = """    coalesce(ttft_ms, 0.0) AS ttft_ms,
     queue_ms,
@@ -192,3 +200,66 @@ M006 = (
     ("overlaps", OVERLAP.strip()),
     ("run_summary", RUN_SUMMARY_006.strip()),
 )
+
+# The runs' own columns are named: some now bear the names of the figures that are counted here.
+SUMMARY_OF_ALL_009 = """    SELECT runs.id, run_id, created_utc, status, prompt, output, note,
+        drafters_json, dtype, device, seed, finish_reason, error, num_lost_events, queue_ms,
+        counted.*, timed.*,
+       """
+
+SUMMARY_HEAD_009 = (
+    f"{SUMMARY_COUNTS}{SUMMARY_OF_ALL_009}{SUMMARY_FIGURES}    note,\n{SUMMARY_COLUMNS}"
+)
+
+RUN_SUMMARY_009 = f"{SUMMARY_HEAD_009}{SUMMARY_RATES_006}{SUMMARY_REST}"
+
+M009 = (("run_summary", RUN_SUMMARY_009.strip()),)
+
+# Of a thinned round only the accepted nodes are here; its drafts tell how many there were.
+SSM_SCOREBOARD_010 = """
+WITH told AS (
+    SELECT proposals.run, proposals.model, proposals.score, rounds.thinned,
+        coalesce(nodes.outcome = 'accepted' AND nodes.depth <= rounds.num_accepted, 0) AS emitted,
+        NOT EXISTS (SELECT 1 FROM proposals AS other
+            WHERE other.run = proposals.run AND other.round = proposals.round
+            AND other.node = proposals.node AND other.model <> proposals.model) AS alone,
+        row_number() OVER (
+            PARTITION BY proposals.run, proposals.round, proposals.node, proposals.model) AS place
+    FROM proposals
+    JOIN nodes USING (run, round, node)
+    JOIN rounds USING (run, round)
+), proposed AS (
+    SELECT run, model, sum(NOT thinned) AS num_nodes, sum(emitted) AS num_accepted,
+        sum(emitted AND alone) AS num_accepted_alone,
+        count(score) FILTER (WHERE NOT thinned) AS num_scored,
+        sum(score) FILTER (WHERE NOT thinned) AS sum_scores
+    FROM told WHERE place = 1 GROUP BY run, model
+), drafted AS (
+    SELECT run, model, sum(num_tokens > 0) AS num_rounds, sum(num_tokens) AS num_drafted_tokens,
+        coalesce(sum(num_nodes), 0) AS num_nodes, coalesce(sum(num_scored), 0) AS num_scored,
+        coalesce(sum(sum_scores), 0.0) AS sum_scores
+    FROM drafts GROUP BY run, model
+), timed AS (
+    SELECT run, lane, sum(end_ms - start_ms) AS draft_ms FROM spans GROUP BY run, lane
+), counted AS (
+    SELECT drafted.run, drafted.model, num_rounds, num_drafted_tokens,
+        drafted.num_nodes + coalesce(proposed.num_nodes, 0) AS num_nodes,
+        coalesce(num_accepted, 0) AS num_accepted,
+        coalesce(num_accepted_alone, 0) AS num_accepted_alone,
+        drafted.num_scored + coalesce(proposed.num_scored, 0) AS num_scored,
+        drafted.sum_scores + coalesce(proposed.sum_scores, 0.0) AS sum_scores
+    FROM drafted LEFT JOIN proposed USING (run, model)
+)
+SELECT runs.run_id, models.name AS drafter, counted.num_rounds, num_drafted_tokens,
+    num_nodes, num_accepted, num_accepted_alone,
+    coalesce(1.0 * num_accepted / nullif(num_nodes, 0), 0.0) AS acceptance_rate,
+    sum_scores / nullif(num_scored, 0) AS mean_score,
+    coalesce(draft_ms, 0.0) AS draft_ms
+FROM counted
+JOIN runs ON runs.id = counted.run
+JOIN models ON models.id = counted.model
+LEFT JOIN timed ON timed.run = counted.run AND timed.lane = models.name
+ORDER BY counted.run, num_accepted DESC, models.name
+"""
+
+M010 = (("ssm_scoreboard", SSM_SCOREBOARD_010.strip()),)

@@ -2,7 +2,8 @@
 
 One transaction a tenth of a second, or a round where that takes longer. While the disk is full or
 the file locked the log is paused: the thread tries again, less and less often, and what comes in
-waits in memory up to a limit; beyond it events are dropped and counted.
+waits in memory up to a limit; beyond it events are dropped and counted. After the end of a run,
+while nothing else is to be done, the log's upkeep is, a moment at a time.
 """
 
 from __future__ import annotations
@@ -15,14 +16,18 @@ from dataclasses import dataclass
 
 from core.events import Event
 from storage.database import explain
-from storage.intake import BOUNDARIES, END_EVENTS, Intake, Unit
+from storage.intake import BOUNDARIES, END_EVENTS, End, Intake, Unit
 from storage.sink import Sink
+from storage.upkeep import Upkeep
 
 __all__ = ["LogStatus", "LogWriter"]
 
 INTERVAL_S = 0.1
 FIRST_RETRY_S = 0.1
 LAST_RETRY_S = 2.0
+UPKEEP_RETRY_S = 2.0
+# A lock, a full disk; or what another program wrote into the file.
+UPKEEP_FAULTS = (sqlite3.Error, LookupError, TypeError, ValueError)
 UNITS_A_TRANSACTION = 64
 
 
@@ -42,19 +47,21 @@ class LogStatus:
 class LogWriter:
     """A queue of events and the thread that empties it into a sink."""
 
-    def __init__(self, sink: Sink, max_waiting: int) -> None:
-        self._sink, self._max_waiting = sink, max_waiting
+    def __init__(self, sink: Sink, max_waiting: int, upkeep: Upkeep) -> None:
+        self._sink, self._max_waiting, self._upkeep = sink, max_waiting, upkeep
         self._changed = threading.Condition()
         # Guarded by `_changed`:
         self._queue: deque[tuple[Event, str]] = deque()
         self._put = self._taken = self._settled = self._dropped = 0
         self._due = self._urgent = self._closing = False
+        self._untidy = True
         self._reason = ""
         # The thread's own:
         self._intake = Intake()
         self._units: deque[Unit] = deque()
         self._next_at = 0.0
         self._retry_s = FIRST_RETRY_S
+        self._upkeep_at = 0.0
         self._thread = threading.Thread(target=self._run, name="run-log", daemon=True)
         self._thread.start()
 
@@ -83,6 +90,12 @@ class LogWriter:
             self._changed.notify_all()
             return self._changed.wait_for(lambda: self._settled >= ticket, timeout)
 
+    def tidy(self) -> None:
+        """Look soon whether there is upkeep to be done."""
+        with self._changed:
+            self._untidy = self._due = True
+            self._changed.notify_all()
+
     def status(self) -> LogStatus:
         """How the log stands now."""
         with self._changed:
@@ -106,12 +119,14 @@ class LogWriter:
         while self._wait():
             self._take()
             self._write()
+            self._look_after()
         self._sink.close()
 
     def _wait(self) -> bool:
         """Until there is work and it may be done; False when closed and nothing can be done."""
         with self._changed:
-            self._changed.wait_for(lambda: self._hurried() or self._due or bool(self._units))
+            idle = max(0.0, self._upkeep_at - time.monotonic()) if self._untidy else None
+            self._changed.wait_for(lambda: self._hurried() or self._due or bool(self._units), idle)
             # What comes in during the pause goes into the same transaction.
             pause = max(0.0, self._next_at - time.monotonic())
             self._changed.wait_for(self._hurried, pause)
@@ -143,9 +158,24 @@ class LogWriter:
                     self._intake.spoil(unit)
                 else:
                     self._intake.forget(unit.run_id)
+            with self._changed:
+                self._untidy = self._untidy or any(isinstance(unit, End) for unit in chunk)
             for _ in chunk:
                 self._units.popleft()
         self._resume()
+
+    def _look_after(self) -> None:
+        with self._changed:
+            too_early = time.monotonic() < self._upkeep_at
+            if not self._untidy or too_early or self._closing or self._reason:
+                return
+            self._untidy = False
+        try:
+            more = self._upkeep()
+        except UPKEEP_FAULTS:  # nothing of it is urgent, and the log must go on
+            more, self._upkeep_at = True, time.monotonic() + UPKEEP_RETRY_S
+        with self._changed:
+            self._untidy = self._untidy or more
 
     def _pause(self, reason: str) -> None:
         self._next_at = time.monotonic() + self._retry_s

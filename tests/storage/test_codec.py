@@ -78,7 +78,7 @@ def test_any_rounds_come_back_equal(first: list[Any], second: list[Any]) -> None
 @given(starts("run"))
 def test_any_start_comes_back_equal(event: RunStarted) -> None:
     names = Names()
-    row = encode_start(event, "me", Process("host", 7, "boot 1"))
+    row = encode_start(event, "me", Process("host", 7, "boot 1"), names.key)
     models = encode_models(event, 1, names.key)
     assert event == decode_start(
         dict(zip(RUNS.columns, row, strict=True)),

@@ -33,6 +33,8 @@ TABLES = {
     "top_k",
     "tokens",
     "spans",
+    "run_drafters",
+    "settings",
 }
 VIEWS = {"run_summary", "acceptance_by_position", "ssm_scoreboard", "span_times", "overlaps"}
 
@@ -53,6 +55,9 @@ def test_a_blank_file_gets_the_schema(path: Path) -> None:
         "m004_views",
         "m005_minions",
         "m006_overlap",
+        "m008_notes",
+        "m009_lists",
+        "m010_thinning",
     ]
 
 

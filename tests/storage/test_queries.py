@@ -202,7 +202,7 @@ def test_deletion_removes_everything_of_the_run_and_nothing_else(
         for name in tables
         if any(column[1] == "run" for column in sql(f"PRAGMA table_info({name})"))
     ]
-    assert len(of_runs) == 9
+    assert len(of_runs) == 10
     (key,) = sql("SELECT id FROM runs WHERE run_id = 'synthetic-1'")[0]
     count = "SELECT count(*) FROM {} WHERE run = ?"
     assert all(sql(count.format(name), key)[0][0] > 0 for name in of_runs)

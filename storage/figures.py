@@ -1,0 +1,48 @@
+"""A run's figures and drafters as columns and rows, for lists to be sorted and filtered by.
+
+They repeat what `stats_json` and `drafters_json` say; those stay what is read back.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+from typing import Any
+
+from core.events import RunStats
+from storage.codec import decode_stats, from_json, text_in
+from storage.tables import RUN_DRAFTERS
+
+__all__ = ["FIGURES", "figures_of", "fill", "write_drafters"]
+
+FIGURES = ("num_new_tokens", "num_rounds", "tokens_per_second", "mean_acceptance_length")
+
+
+def figures_of(stats: RunStats) -> dict[str, Any]:
+    """The columns of table `runs` that a list is sorted by."""
+    return {name: getattr(stats, name) for name in FIGURES}
+
+
+def write_drafters(connection: sqlite3.Connection, run: int, keys: Iterable[int]) -> None:
+    """The rows of table `run_drafters`: the keys of a run's drafters, in their order."""
+    rows = [RUN_DRAFTERS.row({"run": run, "ordinal": i, "model": k}) for i, k in enumerate(keys)]
+    connection.executemany(RUN_DRAFTERS.insert(), rows)
+
+
+def fill(connection: sqlite3.Connection) -> None:
+    """Give all runs that were recorded before the columns existed what they would have."""
+    keys = {row[1]: row[0] for row in connection.execute("SELECT id, name FROM models")}
+    runs = connection.execute("SELECT id, stats_json, drafters_json FROM runs").fetchall()
+    for run, stats, drafters in runs:
+        if stats is not None:
+            values = figures_of(decode_stats(stats))
+            assignments = ", ".join(f"{name} = ?" for name in values)
+            connection.execute(
+                f"UPDATE runs SET {assignments} WHERE id = ?", (*values.values(), run)
+            )
+        names = [text_in(name) for name in from_json(drafters)]
+        for name in names:
+            if name not in keys:
+                query = "INSERT INTO models (name) VALUES (?)"
+                keys[name] = connection.execute(query, (name,)).lastrowid
+        write_drafters(connection, run, [keys[name] for name in names])

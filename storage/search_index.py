@@ -1,0 +1,33 @@
+"""The full-text index over runs and the triggers that keep it up. Knows the schema, no run."""
+
+from __future__ import annotations
+
+from sqlite_utils import Database
+
+__all__ = ["create_index"]
+
+
+def create_index(db: Database, columns: tuple[str, ...]) -> None:
+    """Make the index of table `runs` anew, over these columns, in the caller's transaction.
+
+    A change of other columns leaves the index alone: much of what is written to a run is no text.
+    """
+    for trigger in ("runs_ai", "runs_ad", "runs_au"):
+        db.execute(f"DROP TRIGGER IF EXISTS {trigger}")
+    db.execute("DROP TABLE IF EXISTS runs_fts")
+    names = ", ".join(columns)
+    db.execute(f'CREATE VIRTUAL TABLE runs_fts USING FTS5 ({names}, content="runs")')
+    added = _put(names, "new", columns)
+    removed = _put(f"runs_fts, {names}", "old", columns, "'delete', ")
+    for name, event, body in (
+        ("runs_ai", "INSERT", added),
+        ("runs_ad", "DELETE", removed),
+        ("runs_au", f"UPDATE OF {names}", f"{removed} {added}"),
+    ):
+        db.execute(f"CREATE TRIGGER {name} AFTER {event} ON runs BEGIN {body} END")
+    db.execute("INSERT INTO runs_fts(runs_fts) VALUES ('rebuild')")
+
+
+def _put(into: str, row: str, columns: tuple[str, ...], command: str = "") -> str:
+    values = ", ".join(f"{row}.{column}" for column in columns)
+    return f"INSERT INTO runs_fts(rowid, {into}) VALUES ({row}.id, {command}{values});"

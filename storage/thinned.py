@@ -1,0 +1,107 @@
+"""Thinned rounds as if they had been whole: rows in, rows that round_decoder.py reads, out. Pure.
+
+A thinned round keeps the nodes on its accepted path, with the numbers they had, and who proposed
+them. Read back they are numbered anew, and each draft is what the path has of it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from storage.codec import Fields, from_json, number_back, text_back, to_json
+from storage.round_encoder import TOKEN_FIELDS
+
+__all__ = ["THINNED", "restored"]
+
+THINNED = (
+    "Only the accepted paths of this run were kept: rejected and unreached nodes, trials and top-k "
+    "lists were removed to save space. Figures, text, tokens and times are those of the whole run."
+)
+
+Rows = dict[str, list[Fields]]
+
+
+def restored(rows: Mapping[str, Iterable[Fields]]) -> Rows:
+    """A run's rows by table, those of its thinned rounds made coherent; the others as they are."""
+    found: Rows = {name: list(values) for name, values in rows.items()}
+    thinned = {row["round"] for row in found["rounds"] if row["thinned"]}
+    if not thinned:
+        return found
+    rounds = {number: _Round() for number in thinned}
+    for name, values in found.items():
+        for row in values:
+            if row["round"] in thinned:
+                rounds[row["round"]].rows[name].append(row)
+    made = {number: of.restored() for number, of in rounds.items()}
+    for name, values in found.items():
+        kept = [row for row in values if row["round"] not in thinned]
+        found[name] = kept + [row for of in made.values() for row in of.get(name, ())]
+    return found
+
+
+class _Round:
+    """One thinned round's rows by table."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, list[Fields]] = defaultdict(list)
+
+    def restored(self) -> Mapping[str, list[Fields]]:
+        number = {row["node"]: i for i, row in enumerate(self.rows["nodes"])}
+        nodes: list[Fields] = [
+            _with(row, node=number[row["node"]], parent=number.get(row["parent"], -1))
+            for row in self.rows["nodes"]
+        ]
+        proposals: list[Fields] = [
+            _with(row, node=number[row["node"]]) for row in self.rows["proposals"]
+        ]
+        changed: dict[str, list[Fields]] = {
+            "nodes": nodes,
+            "proposals": proposals,
+            "drafts": self._drafts(nodes, proposals),
+            "rounds": [_path(row, number) for row in self.rows["rounds"]],
+        }
+        return {**self.rows, **changed}
+
+    def _drafts(self, nodes: list[Fields], proposals: list[Fields]) -> list[Fields]:
+        by_model: dict[int, list[Fields]] = defaultdict(list)
+        for row in proposals:
+            by_model[row["model"]].append(row)
+        return [
+            _with(row, tokens_json=to_json(_tokens(nodes, by_model.pop(row["model"], []))))
+            for row in self.rows["drafts"]
+        ]
+
+
+def _tokens(nodes: list[Fields], proposals: list[Fields]) -> dict[str, list[Any]]:
+    """One drafter's proposals as the draft they came from."""
+    columns: dict[str, list[Any]] = {name: [] for name in TOKEN_FIELDS}
+    place: dict[int, int] = {-1: -1}
+    for i, row in enumerate(proposals):
+        node = nodes[row["node"]]
+        place.setdefault(row["node"], i)
+        entry = (
+            node["token_id"],
+            text_back(node["text"]),
+            place.get(node["parent"], -1),
+            node["depth"],
+            number_back(row["score"]),
+            number_back(row["q"]),
+            row["rank"],
+        )
+        for name, value in zip(TOKEN_FIELDS, entry, strict=True):
+            columns[name].append(value)
+    return columns
+
+
+def _path(row: Fields, number: Mapping[int, int]) -> Fields:
+    if row["path_json"] is None:  # the run's end came before the verdict
+        return row
+    path = [number[node] for node in from_json(row["path_json"]) if node in number]
+    return _with(row, path_json=to_json(path))
+
+
+def _with(row: Fields, **changed: Any) -> dict[str, Any]:
+    values: dict[str, Any] = dict(row)  # type: ignore[call-overload]
+    return values | changed

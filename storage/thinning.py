@@ -1,0 +1,168 @@
+"""Retention: of all but the newest runs only the accepted paths are kept, bit by bit.
+
+Every call is one short transaction, so that whoever else writes has to wait only a moment; what is
+done is marked in the rows, so that anybody may go on. A run keeps its trees while it goes on, and
+for good where no recorded end tells its figures: those are counted from the trees.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Sequence
+
+from core.errors import ConfigError
+from storage.codec import from_json, to_json
+
+__all__ = ["check_keep", "give_back", "read_retention", "thin_some", "write_retention"]
+
+MOST_KEPT = 10**9
+PORTION_S = 0.02
+ROUNDS_AT_ONCE = 32
+PAGES_AT_ONCE = 256
+PAGES_LEFT = 256  # free pages that stay in the file: they would be asked for again at once
+INCREMENTAL = 2
+RETENTION = "retention"
+
+
+def check_keep(keep: object) -> None:
+    """Raises ConfigError where `keep` is no number of runs."""
+    whole = isinstance(keep, int) and not isinstance(keep, bool)
+    if not whole or not 0 <= keep <= MOST_KEPT:  # type: ignore[operator]
+        raise ConfigError.of("keep", keep, f"a whole number from 0 to {MOST_KEPT}")
+
+
+# -- the setting --
+
+
+def read_retention(connection: sqlite3.Connection) -> int | None:
+    """How many runs keep their trees; None for all."""
+    query = "SELECT value_json FROM settings WHERE name = ?"
+    row = connection.execute(query, (RETENTION,)).fetchone()
+    keep: int | None = None if row is None else from_json(row["value_json"])
+    return keep
+
+
+def write_retention(connection: sqlite3.Connection, keep: int | None) -> None:
+    """Set how many runs keep their trees."""
+    query = "INSERT OR REPLACE INTO settings (name, value_json) VALUES (?, ?)"
+    connection.execute(query, (RETENTION, to_json(keep)))
+
+
+# -- thinning --
+
+
+def thin_some(connection: sqlite3.Connection, keep: int) -> int | None:
+    """Thin for a moment; how many runs were finished in it, None if nothing was left to do."""
+    finished = 0
+    with connection:
+        connection.execute("BEGIN IMMEDIATE")
+        end = time.monotonic() + PORTION_S  # waiting for the lock does not count
+        if (run := _next(connection, keep)) is None:
+            return None
+        while run is not None:
+            finished += _thin_rounds(connection, run)
+            run = _next(connection, keep) if time.monotonic() < end else None
+    return finished
+
+
+def _next(connection: sqlite3.Connection, keep: int) -> int | None:
+    """The oldest run that is to be thinned, by its key."""
+    older, values = "1", tuple[object, ...]()
+    if keep:
+        query = "SELECT created_utc, id FROM runs ORDER BY created_utc DESC, id DESC"
+        last = connection.execute(f"{query} LIMIT 1 OFFSET ?", (keep - 1,)).fetchone()
+        if last is None:
+            return None
+        older, values = "(created_utc, id) < (?, ?)", tuple(last)
+    found = connection.execute(
+        "SELECT id FROM runs WHERE thinned < 2 AND num_lost_events = 0"
+        f" AND status IN ('completed', 'cancelled', 'failed') AND {older}"
+        " ORDER BY created_utc, id LIMIT 1",
+        values,
+    ).fetchone()
+    return None if found is None else int(found["id"])
+
+
+def _thin_rounds(connection: sqlite3.Connection, run: int) -> bool:
+    """The next rounds of a run; True when it was the last of them."""
+    rows = connection.execute(
+        "SELECT round, path_json, masses_json FROM rounds"
+        " WHERE run = ? AND thinned = 0 ORDER BY round LIMIT ?",
+        (run, ROUNDS_AT_ONCE),
+    ).fetchall()
+    done = len(rows) < ROUNDS_AT_ONCE
+    if rows:
+        stretch = (run, rows[0]["round"], rows[-1]["round"])
+        _count(connection, stretch)
+        _remove(connection, stretch)
+        _empty(connection, run, rows)
+    connection.execute("UPDATE runs SET thinned = ? WHERE id = ?", (2 if done else 1, run))
+    return done
+
+
+Stretch = tuple[int, int, int]  # run, first round, last round
+WITHIN = "run = ? AND round BETWEEN ? AND ?"
+
+
+def _count(connection: sqlite3.Connection, stretch: Stretch) -> None:
+    """Keep with each draft how many nodes were its drafter's and what it thought of them."""
+    counts = connection.execute(
+        "SELECT count(*), count(score), sum(score), run, round, model FROM ("
+        " SELECT run, round, model, score, row_number() OVER ("
+        f" PARTITION BY round, node, model) AS place FROM proposals WHERE {WITHIN}"
+        ") WHERE place = 1 GROUP BY round, model",
+        stretch,
+    ).fetchall()
+    connection.executemany(
+        "UPDATE drafts SET num_nodes = ?, num_scored = ?, sum_scores = ?"
+        " WHERE (run, round, ordinal) = (SELECT run, round, min(ordinal) FROM drafts"
+        " WHERE run = ? AND round = ? AND model = ?)",
+        [tuple(row) for row in counts],
+    )
+
+
+def _remove(connection: sqlite3.Connection, stretch: Stretch) -> None:
+    for table in ("trials", "top_k"):
+        connection.execute(f"DELETE FROM {table} WHERE {WITHIN}", stretch)
+    path = f"SELECT round, value FROM rounds, json_each(path_json) WHERE {WITHIN}"
+    for table in ("proposals", "nodes"):
+        connection.execute(
+            f"DELETE FROM {table} WHERE {WITHIN} AND (round, node) NOT IN ({path})",
+            (*stretch, *stretch),
+        )
+    connection.execute(f"UPDATE drafts SET tokens_json = '{{}}' WHERE {WITHIN}", stretch)
+
+
+def _empty(connection: sqlite3.Connection, run: int, rows: Sequence[sqlite3.Row]) -> None:
+    """What the rounds' own rows say of nodes that are gone."""
+    query = "UPDATE rounds SET thinned = 1, masses_json = ? WHERE run = ? AND round = ?"
+    kept = [(_masses(row), run, row["round"]) for row in rows]
+    connection.executemany(query, kept)
+    stretch = (run, rows[0]["round"], rows[-1]["round"])
+    for name in ("dropped_json", "dropped_masses_json"):
+        connection.execute(
+            f"UPDATE rounds SET {name} = '[]' WHERE {WITHIN} AND {name} IS NOT NULL", stretch
+        )
+
+
+def _masses(row: sqlite3.Row) -> str | None:
+    if row["masses_json"] is None:
+        return None
+    masses, path = from_json(row["masses_json"]), from_json(row["path_json"] or "[]")
+    return to_json([masses[node] for node in sorted(path) if node < len(masses)])
+
+
+# -- space --
+
+
+def give_back(connection: sqlite3.Connection) -> bool:
+    """Cut some free pages off the file; False when there are few, or the file cannot be cut."""
+    (mode,) = connection.execute("PRAGMA auto_vacuum").fetchone()
+    (free,) = connection.execute("PRAGMA freelist_count").fetchone()
+    if mode != INCREMENTAL or free <= PAGES_LEFT:
+        return False
+    pages = min(PAGES_AT_ONCE, free - PAGES_LEFT)
+    # SQLite frees a page a row that is asked for.
+    connection.execute(f"PRAGMA incremental_vacuum({pages})").fetchall()
+    return True

@@ -1,0 +1,212 @@
+"""Notes on runs, and lists by what a run was made with and when."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.errors import ConfigError, UnknownRunError
+from core.events import Event, RunStarted
+from storage import NO_DRAFTER, ORDERS, RunChoices, RunQuery, RunStore
+from storage.store import MAX_NOTE
+from tests.storage.test_queries import ids
+from tests.synthetic import DRAFTERS, HOSTILE_TEXTS, synthetic_run
+
+OLDER = Path(__file__).parent / "older" / "m004.db.gz"
+
+
+# -- notes --
+
+
+def test_a_note_is_kept_found_and_changed(store: RunStore, keep: Any) -> None:
+    keep(store, synthetic_run(2, seed=1))
+    keep(store, synthetic_run(2, seed=2))
+    assert store.run("synthetic-1").note == ""
+    store.annotate("synthetic-1", "For the lecture: 狐狸, acceptance is HIGH")
+    assert store.run("synthetic-1").note == "For the lecture: 狐狸, acceptance is HIGH"
+    for text in ("lecture", "high accept", "狐", "synthetic lecture"):
+        assert ids(store, text=text) == ["synthetic-1"], text
+    assert ids(store, noted=True) == ["synthetic-1"]
+    store.annotate("synthetic-1", "quite another")
+    assert ids(store, text="lecture") == []
+    assert ids(store, text="another") == ["synthetic-1"]
+    store.annotate("synthetic-1", "")
+    assert ids(store, text="another") == ids(store, noted=True) == []
+    assert list(store.events("synthetic-1")) == synthetic_run(2, seed=1)
+
+
+@pytest.mark.parametrize("note", [*HOSTILE_TEXTS, "\udce9", "x" * MAX_NOTE], ids=range(16))
+def test_any_text_is_a_note(store: RunStore, keep: Any, note: str) -> None:
+    keep(store, synthetic_run(1, seed=1))
+    store.annotate("synthetic-1", note)
+    assert store.run("synthetic-1").note == note
+    assert store.runs(RunQuery(noted=True)).rows[0].note == note
+    store.delete("synthetic-1")
+
+
+@pytest.mark.parametrize("note", ["x" * (MAX_NOTE + 1), None, 7, b"note"])
+def test_what_is_no_note_is_refused(store: RunStore, keep: Any, note: Any) -> None:
+    keep(store, synthetic_run(1, seed=1))
+    with pytest.raises(ConfigError, match="note is .*a text of at most 4000 characters"):
+        store.annotate("synthetic-1", note)
+    assert store.run("synthetic-1").note == ""
+
+
+def test_a_note_on_an_unknown_run_is_an_error(store: RunStore) -> None:
+    with pytest.raises(UnknownRunError, match="run_id is 'nobody': no such run"):
+        store.annotate("nobody", "hello")
+
+
+def test_a_running_run_may_have_a_note_and_goes_on(store: RunStore, keep: Any) -> None:
+    events = synthetic_run(4, seed=1)
+    keep(store, events[:5])
+    store.annotate("synthetic-1", "while it ran")
+    keep(store, events[5:])
+    assert store.run("synthetic-1").note == "while it ran"
+    assert list(store.events("synthetic-1")) == events
+    assert ids(store, text="while") == ["synthetic-1"]
+
+
+def test_a_deleted_runs_note_is_in_no_file(store: RunStore, keep: Any, path: Path) -> None:
+    keep(store, synthetic_run(1, seed=1))
+    keep(store, synthetic_run(1, seed=2))
+    store.annotate("synthetic-1", "the word is xylophone")
+    store.delete("synthetic-1")
+    together = b"".join(file.read_bytes() for file in path.parent.glob("log.db*"))
+    assert b"xylophone" not in together
+
+
+def test_the_index_is_touched_by_texts_alone(store: RunStore, keep: Any, sql: Any) -> None:
+    keep(store, synthetic_run(2, seed=1))
+    before = sql("SELECT * FROM runs_fts_data")
+    sql("UPDATE runs SET thinned = 1, status = 'failed'")
+    assert sql("SELECT * FROM runs_fts_data") == before
+    sql("UPDATE runs SET output = 'new'")
+    assert sql("SELECT * FROM runs_fts_data") != before
+
+
+# -- filters --
+
+
+def made(seed: int, created: str, drafters: tuple[str, ...], llm: str) -> list[Event]:
+    first, *rest = synthetic_run(2 + seed, seed=seed, drafters=drafters)
+    assert isinstance(first, RunStarted)
+    models = (dataclasses.replace(first.models[0], name=llm), *first.models[1:])
+    return [dataclasses.replace(first, created_utc=created, models=models), *rest]
+
+
+@pytest.fixture(scope="module")
+def several(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunStore]:
+    with RunStore(tmp_path_factory.mktemp("several") / "log.db") as store:
+        for seed, created, drafters, llm in (
+            (0, "2026-01-01T00:00:00.000+00:00", DRAFTERS, "big"),
+            (1, "2026-01-02T12:00:00.500+00:00", ("ngram",), "big"),
+            (2, "2026-01-02T12:00:01+00:00", (), "small \udce9"),
+            (3, "2026-01-03T23:59:59.999+00:00", ("ngram", "ssm-code"), "small \udce9"),
+        ):
+            for event in made(seed, created, drafters, llm):
+                store.record(event, owner=f"visitor-{seed % 2}")
+        assert store.flush()
+        yield store
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ({"llm": "big"}, [1, 0]),
+        ({"llm": "small \udce9"}, [3, 2]),
+        ({"llm": "bi"}, []),
+        ({"drafter": "ngram"}, [3, 1]),
+        ({"drafter": "ssm-code"}, [3, 0]),
+        ({"drafter": "ssm-code", "llm": "big"}, [0]),
+        ({"drafter": NO_DRAFTER}, [2]),
+        ({"drafter": "' OR 1=1 --"}, []),
+        ({"since_utc": "2026-01-02"}, [3, 2, 1]),
+        ({"since_utc": "2026-01-02T12:00:01"}, [3, 2]),
+        ({"until_utc": "2026-01-02T12:00:00.5"}, [0]),
+        ({"until_utc": "2026-01-02T12:00:01"}, [1, 0]),
+        ({"since_utc": "2026-01-02T14:00:01+02:00", "until_utc": "2026-01-03"}, [2]),
+        ({"since_utc": "2026-01-02", "owner": "visitor-1", "order": "oldest"}, [1, 3]),
+        ({"text": "synthetic", "drafter": "ngram", "status": "completed"}, [3, 1]),
+        ({"noted": True}, []),
+        ({"order": "passes"}, [0, 1, 2, 3]),
+        ({"order": "passes", "drafter": "ngram"}, [1, 3]),
+    ],
+)
+def test_filters(several: RunStore, asked: dict[str, Any], found: list[int]) -> None:
+    assert ids(several, **asked) == [f"synthetic-{seed}" for seed in found]
+    assert several.runs(RunQuery(**asked)).total == len(found)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("llm", 7),
+        ("drafter", None),
+        ("since_utc", "yesterday"),
+        ("until_utc", 5),
+        ("since_utc", "0001-01-01T00:00+10:00"),
+        ("noted", 1),
+    ],
+)
+def test_a_filter_that_makes_no_sense_is_refused(field: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=field):
+        RunQuery(**{field: value})
+
+
+def test_the_choices_are_the_names_that_runs_have(several: RunStore, store: RunStore) -> None:
+    assert several.choices() == RunChoices(("big", "small \udce9"), ("ngram", *sorted(DRAFTERS)))
+    assert store.choices() == RunChoices((), ())
+
+
+def test_fewest_passes_come_first_and_runs_without_figures_last(store: RunStore, keep: Any) -> None:
+    for seed, (rounds, end) in enumerate(
+        [(5, "completed"), (3, "cut"), (2, "failed"), (5, "completed")]
+    ):
+        keep(store, synthetic_run(rounds, seed=seed, end=end))
+    assert ids(store, order="passes") == [f"synthetic-{seed}" for seed in (2, 3, 0, 1)]
+
+
+# -- older logs --
+
+
+def test_runs_of_an_older_log_are_found_and_sorted_too(path: Path) -> None:
+    path.write_bytes(gzip.decompress(OLDER.read_bytes()))
+    with RunStore(path) as store:
+        rows = store.runs(RunQuery()).rows
+        for row in rows:
+            assert row.run_id in ids(store, llm=row.llm)
+            for drafter in row.drafters or (NO_DRAFTER,):
+                assert row.run_id in ids(store, drafter=drafter)
+        for order, figure in (
+            ("fastest", "tokens_per_second"),
+            ("longest", "num_new_tokens"),
+            ("acceptance", "mean_acceptance_length"),
+        ):
+            values = [
+                getattr(row.stats, figure)
+                for row in store.runs(RunQuery(order=order)).rows
+                if row.stats
+            ]
+            assert values == sorted(values, reverse=True)
+            assert len(values) > 1
+        store.annotate(rows[0].run_id, "found again")
+        assert ids(store, text="again") == [rows[0].run_id]
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_list_reads_its_order_from_an_index(store: RunStore, order: str) -> None:
+    """So that page 200 costs what page 1 does."""
+    with closing(sqlite3.connect(store.path)) as connection:
+        query = f"EXPLAIN QUERY PLAN SELECT id FROM runs ORDER BY {ORDERS[order]} LIMIT 9, 9"
+        plan = [row[3] for row in connection.execute(query)]
+    assert "COVERING INDEX" in plan[0]
+    wanted = ["USE TEMP B-TREE FOR RIGHT PART OF ORDER BY"] if order == "passes" else []
+    assert plan[1:] == wanted

@@ -1,0 +1,394 @@
+"""Thinning: what remains of an old run, and that nobody who reads or writes is disturbed."""
+
+from __future__ import annotations
+
+import dataclasses
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core.errors import ConfigError
+from core.events import Combined, Drafted, Event, RoundCompleted, RunStarted, Verified
+from storage import RunQuery, RunStore
+from storage.thinned import THINNED
+from tests.storage.strategies import runs
+from tests.storage.test_views import view
+from tests.storage.trouble import locked
+from tests.synthetic import DRAFTERS, MINIONS, Mechanisms, synthetic_run
+from ui.view import View, reduce_all
+
+SHAPES = {
+    "trees": Mechanisms(),
+    "vote": MINIONS,
+    "vote_tree": Mechanisms("vote_tree", "goodput", "auto"),
+    "log_pool": Mechanisms("log_pool", "trend", "across"),
+    "ahead": Mechanisms(pipeline="ahead"),
+}
+NUMBERS = count()
+
+
+def told(view: View) -> dict[str, Any]:
+    """What the page shows of a finished run beside its trees."""
+    return {
+        "tokens": view.tokens,
+        "text": view.text,
+        "stats": view.stats,
+        "state": (view.state, view.finish_reason, view.error, view.share),
+        "rounds": [
+            (r.number, r.accepted, r.emitted, r.length, r.spans, r.time, r.ahead, r.notes)
+            for r in view.rounds
+        ],
+    }
+
+
+def check_coherent(events: tuple[Event, ...]) -> None:
+    assert [event.seq for event in events] == list(range(len(events)))
+    drafts: Drafted | None = None
+    tree: Combined | None = None
+    for event in events:
+        if isinstance(event, Drafted):
+            drafts = event
+        elif isinstance(event, Combined):
+            tree = event
+            check_tree(tree, drafts)
+        elif isinstance(event, Verified):
+            assert tree is not None
+            assert event.path == tuple(range(len(tree.token_ids)))
+            assert event.outcomes == ("accepted",) * len(event.path)
+            assert len(event.llm_probabilities) == len(event.path)
+            assert event.trials == event.top_k == ()
+
+
+def check_tree(tree: Combined, drafted: Drafted | None) -> None:
+    size = len(tree.token_ids)
+    assert tree.parents == tuple(range(-1, size - 1))
+    assert tree.depths == tuple(range(1, size + 1))
+    assert len(tree.texts) == len(tree.proposals) == size
+    assert len(tree.masses) in (0, size)
+    assert tree.dropped == tree.dropped_masses == ()
+    assert drafted is not None
+    held = {(d.drafter, d.depths[i], d.token_ids[i]) for d in drafted.drafts for i in places(d)}
+    for node, proposals in enumerate(tree.proposals):
+        for one in proposals:
+            assert (one.drafter, tree.depths[node], tree.token_ids[node]) in held
+
+
+def places(draft: Any) -> range:
+    assert all(parent < i for i, parent in enumerate(draft.parents))
+    return range(len(draft.token_ids))
+
+
+@pytest.mark.parametrize("hostile", [False, True], ids=["plain", "hostile"])
+@pytest.mark.parametrize("drafters", [DRAFTERS, ("ngram",), ()], ids=["three", "one", "none"])
+@pytest.mark.parametrize("end", ["completed", "cancelled", "failed"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_thinned_run_tells_what_the_whole_one_told(
+    store: RunStore, keep: Any, shape: str, end: str, drafters: tuple[str, ...], hostile: bool
+) -> None:
+    """The law of thinning, over synthetic runs of all shapes."""
+    if not drafters and shape != "trees":
+        pytest.skip("nobody drafts, nobody votes")
+    mechanisms = SHAPES[shape]
+    run = synthetic_run(
+        40, seed=3, drafters=drafters, end=end, hostile=hostile, mechanisms=mechanisms
+    )
+    keep(store, run)
+    before = store.run("synthetic-3")
+    figures = view(store.path, "run_summary", "synthetic-3")
+    scores = view(store.path, "ssm_scoreboard", "synthetic-3")
+    assert store.thin(0) == 1
+    events = store.events("synthetic-3")
+    assert len(events) == len(run)
+    check_coherent(events)
+    assert told(reduce_all(events)) == told(reduce_all(run))
+    assert store.run("synthetic-3") == dataclasses.replace(before, thinned=True)
+    assert view(store.path, "run_summary", "synthetic-3") == figures
+    for row, old in zip(view(store.path, "ssm_scoreboard", "synthetic-3"), scores, strict=True):
+        assert row == pytest.approx(old)
+    first, whole = events[0], run[0]
+    assert isinstance(first, RunStarted)
+    assert isinstance(whole, RunStarted)
+    assert first == dataclasses.replace(whole, warnings=(*whole.warnings, THINNED))
+    for new, old in zip(events, run, strict=True):
+        if not isinstance(new, (RunStarted, Drafted, Combined, Verified)):
+            assert new == old
+
+
+def test_only_accepted_nodes_stay_in_the_file(store: RunStore, keep: Any, sql: Any) -> None:
+    keep(store, synthetic_run(40, seed=3))
+    accepted = "SELECT count(*) FROM nodes WHERE outcome = 'accepted'"
+    nodes = sql(accepted)
+    drafted = sql("SELECT run, round, ordinal, num_tokens, spans_json FROM drafts")
+    assert nodes[0][0] < sql("SELECT count(*) FROM nodes")[0][0]
+    store.thin(0)
+    assert sql(accepted) == sql("SELECT count(*) FROM nodes") == nodes
+    assert sql("SELECT count(*) FROM trials") == sql("SELECT count(*) FROM top_k") == [(0,)]
+    assert sql("SELECT DISTINCT tokens_json, dropped_json FROM drafts JOIN rounds") == [
+        ("{}", "[]")
+    ]
+    assert sql("SELECT run, round, ordinal, num_tokens, spans_json FROM drafts") == drafted
+    assert sql("PRAGMA foreign_key_check") == []
+
+
+def test_only_old_runs_are_thinned(store: RunStore, keep: Any) -> None:
+    for seed in range(5):
+        keep(store, synthetic_run(3, seed=seed))
+    assert store.thin(5) == store.thin(9) == 0
+    assert store.thin(3) == 2
+    assert thinned(store) == ["synthetic-0", "synthetic-1"]
+    assert list(store.events("synthetic-2")) == synthetic_run(3, seed=2)
+    assert store.thin(3) == 0
+    assert store.thin(0) == 3
+
+
+def thinned(store: RunStore) -> list[str]:
+    return [r.run_id for r in store.runs(RunQuery(order="oldest")).rows if r.thinned]
+
+
+def test_a_run_whose_figures_are_counted_from_its_trees_keeps_them(
+    path: Path, keep: Any, sql: Any
+) -> None:
+    """It goes on, it was interrupted, or the log lost some of it."""
+    whole = synthetic_run(8, seed=1, end="cut")
+    with RunStore(path) as store:
+        keep(store, whole)
+        keep(store, synthetic_run(3, seed=2))
+        assert store.thin(0) == 1
+        assert not store.run("synthetic-1").thinned
+    sql("UPDATE runs SET pid = 999999999 WHERE run_id = 'synthetic-1'")
+    with RunStore(path) as store:
+        assert store.run("synthetic-1").status == "interrupted"
+        assert store.thin(0) == 0
+        assert list(store.events("synthetic-1")) == whole
+        keep(store, synthetic_run(6, seed=4)[:9])
+        for event in synthetic_run(6, seed=4)[10:]:
+            store.record(event)
+        assert store.flush()
+        assert store.run("synthetic-4").num_lost_events > 0
+        assert store.thin(0) == 0
+
+
+@pytest.mark.parametrize("kept", [1, 2, 3])
+def test_a_round_that_the_end_cut_off(store: RunStore, keep: Any, kept: int) -> None:
+    run = synthetic_run(3, seed=1)
+    seq = 1 + 4 * 2 + kept
+    last = dataclasses.replace(run[-1], seq=seq)
+    keep(store, [*run[:seq], last])
+    store.thin(0)
+    events = store.events("synthetic-1")
+    assert len(events) == seq + 1
+    assert [type(e) for e in events] == [type(e) for e in (*run[:seq], last)]
+    assert told(reduce_all(events)) == told(reduce_all([*run[:seq], last]))
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunStore]:
+    with RunStore(tmp_path_factory.mktemp("shared") / "log.db") as opened:
+        yield opened
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_whatever_was_recorded_can_be_thinned(shared: RunStore, data: st.DataObject) -> None:
+    run_id = f"any-{next(NUMBERS)}"
+    run = data.draw(runs(run_id))
+    for event in run:
+        shared.record(event)
+    before = shared.run(run_id)
+    shared.thin(0)
+    events = shared.events(run_id)
+    assert [type(e) for e in events] == [type(e) for e in run]
+    ended = before.status in ("completed", "cancelled", "failed")
+    assert shared.run(run_id) == dataclasses.replace(before, thinned=ended)
+    commits = [e for e in run if isinstance(e, RoundCompleted)]
+    assert [e for e in events if isinstance(e, RoundCompleted)] == commits
+    shared.delete(run_id)
+
+
+# -- in portions --
+
+
+def test_a_run_is_thinned_in_portions_and_reads_well_at_each(
+    store: RunStore, keep: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from storage.database import connect
+    from storage.thinning import thin_some
+
+    monkeypatch.setattr("storage.thinning.PORTION_S", 1e-9)
+    monkeypatch.setattr("storage.thinning.ROUNDS_AT_ONCE", 8)
+    run = synthetic_run(20, seed=1)
+    keep(store, run)
+    seen = []
+    with closing(connect(store.path, timeout=1)) as connection:
+        while (found := thin_some(connection, 0)) is not None:
+            events = store.events("synthetic-1")
+            assert told(reduce_all(events)) == told(reduce_all(run))
+            assert events[0].warnings[-1] == THINNED  # type: ignore[union-attr]
+            seen.append((found, sum(e in events for e in run if isinstance(e, Combined))))
+    assert [found for found, _ in seen] == [0, 0, 1]
+    whole = [number for _, number in seen]
+    assert whole == sorted(whole, reverse=True)
+    assert whole[0] > whole[-1]
+
+
+def test_others_write_while_it_is_thinned(store: RunStore, keep: Any) -> None:
+    for seed in range(30):
+        keep(store, synthetic_run(20, seed=seed))
+    slowest, done = [0.0], threading.Event()
+
+    def watch() -> None:
+        with closing(sqlite3.connect(store.path, timeout=5, isolation_level=None)) as other:
+            while not done.is_set():
+                start = time.monotonic()
+                other.execute("UPDATE settings SET value_json = '1' WHERE name = 'nobody'")
+                slowest.append(time.monotonic() - start)
+                time.sleep(0.002)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        assert store.thin(0) == 30
+    finally:
+        done.set()
+        watcher.join()
+    assert len(slowest) > 5
+    assert max(slowest) < 2
+
+
+# -- the setting --
+
+
+def test_the_setting_is_kept_in_the_log(path: Path) -> None:
+    with RunStore(path) as store:
+        assert store.retention() is None
+        store.set_retention(7)
+    with RunStore(path) as store:
+        assert store.retention() == 7
+        store.set_retention(0)
+        assert store.retention() == 0
+        store.set_retention(None)
+        assert store.retention() is None
+
+
+@pytest.mark.parametrize("keep_", [-1, True, 1.5, "3", 10**10])
+def test_a_setting_that_makes_no_sense_is_refused(store: RunStore, keep_: Any) -> None:
+    for ask in (store.set_retention, store.thin):
+        with pytest.raises(ConfigError, match="keep is .*: a whole number from 0"):
+            ask(keep_)
+
+
+def test_it_happens_by_itself_when_set_and_when_a_run_ends(
+    store: RunStore, keep: Any, wait_for: Any
+) -> None:
+    for seed in range(4):
+        keep(store, synthetic_run(3, seed=seed))
+    store.set_retention(2)
+    wait_for(lambda: thinned(store) == ["synthetic-0", "synthetic-1"])
+    keep(store, synthetic_run(3, seed=4))
+    wait_for(lambda: thinned(store) == ["synthetic-0", "synthetic-1", "synthetic-2"])
+    assert store.status().dropped == 0
+
+
+def test_a_store_opened_later_goes_on_with_it(path: Path, keep: Any, sql: Any) -> None:
+    with RunStore(path) as store:
+        for seed in range(3):
+            keep(store, synthetic_run(3, seed=seed))
+    sql("INSERT INTO settings VALUES ('retention', '1')")
+    with RunStore(path) as store:
+        end = time.monotonic() + 10
+        while len(thinned(store)) < 2:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+
+
+def test_a_locked_file_stops_neither_the_log_nor_the_thinning(
+    store: RunStore, keep: Any, wait_for: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("storage.sink.LOCK_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("storage.writer.UPKEEP_RETRY_S", 0.05)
+    keep(store, synthetic_run(3, seed=1))
+    store.set_retention(0)
+    with locked(store.path):
+        run = synthetic_run(3, seed=2)
+        for event in run:
+            store.record(event)
+        wait_for(lambda: store.status().paused)
+    wait_for(lambda: thinned(store) == ["synthetic-1", "synthetic-2"])
+    assert store.status().dropped == 0
+
+
+def test_what_another_program_broke_does_not_stop_the_log(
+    store: RunStore, keep: Any, sql: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("storage.writer.UPKEEP_RETRY_S", 0.01)
+    keep(store, synthetic_run(3, seed=1))
+    sql("UPDATE rounds SET masses_json = 'no JSON'")
+    store.set_retention(0)
+    time.sleep(0.3)
+    keep(store, synthetic_run(3, seed=2))
+    assert list(store.events("synthetic-2")) == synthetic_run(3, seed=2) or thinned(store)
+    assert not store.status().paused
+
+
+# -- space --
+
+
+def test_the_file_shrinks_by_itself(
+    store: RunStore, keep: Any, wait_for: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("storage.thinning.PAGES_LEFT", 8)
+    for seed in range(12):
+        keep(store, synthetic_run(60, seed=seed))
+    pages = pages_of(store.path)
+    store.set_retention(0)
+    wait_for(lambda: len(thinned(store)) == 12)
+    wait_for(lambda: pages_of(store.path) < 0.6 * pages)
+
+
+def test_thin_and_delete_give_space_back(
+    store: RunStore, keep: Any, wait_for: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("storage.thinning.PAGES_LEFT", 8)
+    for seed in range(12):
+        keep(store, synthetic_run(60, seed=seed))
+    pages = pages_of(store.path)
+    assert store.thin(0) == 12
+    assert pages_of(store.path) < 0.6 * pages
+    for seed in range(12):
+        store.delete(f"synthetic-{seed}")
+    wait_for(lambda: pages_of(store.path) < 0.35 * pages)
+
+
+def pages_of(path: Path) -> int:
+    with closing(sqlite3.connect(path)) as connection:
+        return int(connection.execute("PRAGMA page_count").fetchone()[0])
+
+
+def test_compact_makes_an_older_file_small_and_able_to_shrink(
+    path: Path, keep: Any, sql: Any
+) -> None:
+    with RunStore(path) as store:
+        for seed in range(6):
+            keep(store, synthetic_run(60, seed=seed))
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA auto_vacuum = NONE")
+        connection.execute("VACUUM")
+    with RunStore(path) as store:
+        assert sql("PRAGMA auto_vacuum") == [(0,)]
+        size = path.stat().st_size
+        assert store.thin(0) == 6
+        pages = pages_of(path)
+        store.compact()
+        assert pages_of(path) < 0.6 * pages
+        assert path.stat().st_size < 0.6 * size
+        assert sql("PRAGMA auto_vacuum") == [(2,)]
+        assert len(store.events("synthetic-5")) == len(synthetic_run(60, seed=5))
