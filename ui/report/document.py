@@ -68,7 +68,8 @@ def _title(prompt: str) -> str:
 def _places() -> dict[str, str]:
     """By picture, the element that it is drawn into."""
     place = Template(
-        '<div class="rp-picture" id="report-$name" data-label="$label" style="min-height:${height}px">'
+        '<div class="rp-picture" id="report-$name" data-label="$label" '
+        'style="min-height:${height}px">'
         '<div class="ss-shell" data-picture="$name"></div></div>'
     )
     return {

@@ -88,7 +88,7 @@ def fonts_css() -> str:
 
 
 def sealed(value: Mapping[str, Any] | str) -> str:
-    """Text, or a value as JSON, as a JSON object that no markup can be in: compressed, in base64."""
+    """Text, or a value as JSON: compressed and in base64, so that no markup can be in it."""
     text = value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
     # Without the time of day, so that the same run gives the same file.
     packed = gzip.compress(text.encode("utf-8"), compresslevel=9, mtime=0)

@@ -15,34 +15,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from core.errors import ConfigError
 from core.events import Event, RunStarted
-from ui.charts import choice_value, round_value
 from ui.frame import Baseline, Frame
-from ui.messages import Line, run_lines
+from ui.messages import run_lines
 from ui.pages.parts import notice_value
 from ui.player import Pace, Player
 from ui.report.deltas import Delta, delta
-from ui.settings import settings_line
+from ui.report.halves import chosen, inspected, of_the_place
 from ui.source import HeldSource
-from ui.values import inspector_value, picture_values, tree_value
 from ui.view import STAGES, Detail, RoundView, View
-from ui.votes import proposals_value
 
 __all__ = ["FORMAT", "Limits", "Recording", "record"]
 
 FORMAT = 1
 Value = dict[str, Any]
-
-# Fields of a selected round's pictures that belong to the run and its place all the same.
-OF_THE_RUN = {
-    "tree": ("run", "drafters", "rest", "node"),
-    "proposals": ("run", "drafters", "rule", "history"),
-    "inspector": ("run", "drafters", "meant", "node"),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,25 +117,25 @@ class _Tape:
     def take(self, frame: Frame) -> None:
         if not self._stops_at(frame):
             return
-        chosen = _chosen(frame)
-        self._base(frame, chosen)
+        mine = chosen(frame)
+        self._base(frame, mine)
         if frame.detail is None:
-            self.blank = chosen
+            self.blank = mine
         else:
-            self._round(frame, frame.detail, chosen)
+            self._round(frame, frame.detail, mine)
         self.last = frame
 
     def _stops_at(self, frame: Frame) -> bool:
         """A round's end is told in any case; of a long run nothing in between."""
         return self.every == 1 or frame.at_end or frame.detail is None or _ended(frame)
 
-    def _base(self, frame: Frame, chosen: Value) -> None:
+    def _base(self, frame: Frame, mine: Value) -> None:
         ended = frame.at_end or frame.detail is None or _ended(frame)
         done = len(frame.view.rounds)
         if self.every > 1 and not frame.at_end and done % self.every:
             return
         # Between the ends of two rounds nothing of the run itself changes but where one stands.
-        seen = _of_the_place(frame, self.baseline, chosen) if ended else dict(self.values)
+        seen = of_the_place(frame, self.baseline, mine) if ended else dict(self.values)
         seen["notice"] = _notice(frame, self.baseline)
         self.base.append(delta(self.values, seen))
         self.values = seen
@@ -153,19 +143,19 @@ class _Tape:
         while ended and len(self.ends) <= done:
             self.ends.append(len(self.stops) - 1)
 
-    def _round(self, frame: Frame, detail: Detail, chosen: Value) -> None:
+    def _round(self, frame: Frame, detail: Detail, mine: Value) -> None:
         chain = self.told.setdefault(detail.round, [])
         nodes = self.nodes.setdefault(detail.round, {})
         if chain and self.last.selected == detail.round:
-            chain.append(delta(self.chosen, chosen))
+            chain.append(delta(self.chosen, mine))
         elif not chain:
-            chain.append(chosen)
-        before, self.inspected = self.inspected if len(chain) > 1 else {}, _inspected(frame)
+            chain.append(mine)
+        before, self.inspected = self.inspected if len(chain) > 1 else {}, inspected(frame)
         for node, inspector in self.inspected.items():
             old = before.get(node, chain[0]["inspector"])
             own = nodes.setdefault(node, [[]] * (len(chain) - 1))
             own.append(delta(old, inspector))
-        self.chosen = chosen
+        self.chosen = mine
 
     def done(self, opening: Value) -> Recording:
         lines = self.last.view.rounds
@@ -194,7 +184,8 @@ def _kept(tape: _Tape, lines: Sequence[RoundView]) -> tuple[list[int], tuple[str
     """The rounds whose trees are told: all, or as many of the most telling as there is room for."""
     rank = {line.number: (line.accepted, line.nodes) for line in lines}
     order = sorted(tape.told, key=lambda number: (*rank.get(number, (0, 0)), number), reverse=True)
-    room, kept = tape.limits.bytes, []
+    room = tape.limits.bytes
+    kept: list[int] = []
     for number in order:
         room -= len(json.dumps([tape.told[number], tape.nodes[number]], separators=(",", ":")))
         if room < 0 and kept:
@@ -206,54 +197,9 @@ def _kept(tape: _Tape, lines: Sequence[RoundView]) -> tuple[list[int], tuple[str
     return sorted(kept), (note,)
 
 
-# -- values of a moment, in two halves --
-
-
-def _chosen(frame: Frame) -> Value:
-    """What follows from the selected round, at the stage that it has come to."""
-    whole = {
-        "tree": tree_value(frame),
-        "proposals": proposals_value(frame),
-        "inspector": inspector_value(frame),
-    }
-    mine = {
-        name: {key: value[key] for key in value if key not in OF_THE_RUN[name]}
-        for name, value in whole.items()
-    }
-    length = {key: value for key, value in choice_value(frame).items() if key != "policy"}
-    return {
-        "strip": {"sel": frame.selected},
-        **mine,
-        "lengths": {"sel": frame.selected, **length},
-        "timeline": {"sel": frame.selected, "round": round_value(frame)},
-    }
-
-
-def _of_the_place(frame: Frame, baseline: Baseline | None, chosen: Value) -> Value:
-    """What follows from the place in the run; as whoever lets it play sees it."""
-    values = picture_values(replace(frame, mode="slow"), baseline)
-    return {
-        name: {key: inner for key, inner in value.items() if key not in chosen.get(name, {})}
-        for name, value in values.items()
-    }
-
-
-def _inspected(frame: Frame) -> dict[str, Value]:
-    """What the inspector says of each node of the combined tree, and of the root."""
-    tree = frame.detail.combined if frame.detail else None
-    nodes = range(-1, len(tree.token_ids)) if tree else ()
-    return {str(node): _inspector(frame, node) for node in nodes}
-
-
-def _inspector(frame: Frame, node: int) -> Value:
-    value = inspector_value(replace(frame, node=node))
-    return {key: value[key] for key in value if key not in OF_THE_RUN["inspector"]}
-
-
 def _notice(frame: Frame, baseline: Baseline | None) -> Value:
-    """The lines that the page says above a past run."""
-    first, *rest = run_lines(frame, baseline)
-    return notice_value([first, Line("info", settings_line(frame.view)), *rest])
+    """The lines that the page says above a run; its settings stand in the report's head."""
+    return notice_value(run_lines(frame, baseline))
 
 
 def _stage(detail: Detail | None) -> int:

@@ -1,0 +1,114 @@
+"""A report read as a browser reads it: what is sealed in the file, opened and put together again.
+
+The second reader of the format, in Python; the first is `ui/report/assets/recording.js`, and
+test_browser_report.py holds the two together.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from dataclasses import dataclass
+from html.parser import HTMLParser
+from itertools import accumulate
+from typing import Any
+
+__all__ = ["Place", "Report", "sealed_in", "unpacked"]
+
+Value = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a reader is: a stop, perhaps a selected round and node, and whether it plays."""
+
+    stop: int
+    round: int | None = None
+    node: int | None = None
+    moving: bool = False
+
+
+class Report:
+    """The pictures' values out of a report's HTML."""
+
+    def __init__(self, html: str) -> None:
+        self.told: Value = json.loads(sealed_in(html, "run"))
+        first: Value = {}
+        self.bases = list(accumulate(self.told["base"], applied, initial=first))[1:]
+        self.stops = len(self.bases)
+
+    def current(self, stop: int) -> int:
+        return int(self.told["stops"][stop][0])
+
+    def notice(self, stop: int) -> Value:
+        return dict(self.bases[stop]["notice"])
+
+    def pictures(self, place: Place) -> dict[str, Value]:
+        base = self.bases[place.stop]
+        current, stage = self.told["stops"][place.stop]
+        number = current if place.round is None else place.round
+        chosen = self._chosen(number, stage if number == current else 99)
+        inspector = self._inspector(number, stage if number == current else 99, place.node)
+        rest = base["tree"]["rest"] or not place.moving
+        chosen = chosen | {
+            "inspector": inspector | {"node": place.node},
+            "tree": chosen["tree"] | {"node": place.node, "rest": rest},
+        }
+        return {name: base[name] | chosen.get(name, {}) for name in base if name != "notice"}
+
+    def _chosen(self, number: int, far: int) -> Value:
+        chain = self.told["rounds"].get(str(number))
+        if number < 0 or chain is None:
+            return dict(self.told["blank"])
+        return chain_at(chain[0], chain[1:], far)
+
+    def _inspector(self, number: int, far: int, node: int | None) -> Value:
+        own = self.told["nodes"].get(str(number), {}).get(str(node))
+        if own is None:
+            return dict(self._chosen(number, far)["inspector"])
+        return chain_at(self.told["rounds"][str(number)][0]["inspector"], own, far + 1)
+
+
+def chain_at(first: Value, deltas: list[Any], count: int) -> Value:
+    return list(accumulate(deltas[:count], applied, initial=first))[-1]
+
+
+def applied(before: Value, delta: list[Any]) -> Value:
+    news, inner, gone = [*delta, *({}, {}, ())[len(delta) :]]
+    after = {**before, **news}
+    after |= {key: applied(before[key], own) for key, own in inner.items()}
+    return {key: value for key, value in after.items() if key not in gone}
+
+
+class _Sealed(HTMLParser):
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name, self.within, self.text = name, False, ""
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.within = tag == "script" and ("id", f"specscope-{self.name}") in attrs
+
+    def handle_endtag(self, tag: str) -> None:
+        self.within = False
+
+    def handle_data(self, data: str) -> None:
+        self.text += data if self.within else ""
+
+
+def sealed_in(html: str, name: str) -> str:
+    """The text of one of the file's sealed scripts: `scripts`, `plotly` or `run`."""
+    parser = _Sealed(name)
+    parser.feed(html)
+    return gzip.decompress(base64.b64decode(json.loads(parser.text)["gzip"])).decode("utf-8")
+
+
+def unpacked(value: Value) -> Value:
+    """A board's value as its picture sees it: the dicts out of their texts, without the stamp."""
+    return {key: _unpacked(inner) for key, inner in value.items() if key != "n"}
+
+
+def _unpacked(inner: Any) -> Any:
+    if not isinstance(inner, dict) or not all(key.startswith("~") for key in inner):
+        return inner
+    return {key: item for text in inner.values() for key, item in json.loads(text).items()}

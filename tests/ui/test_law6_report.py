@@ -1,0 +1,305 @@
+"""Law 6, as far as a reader sees it: a recorded run shows what its live run showed, and its report
+shows what the page shows, at every stop and at the end.
+
+Runs of all presets on the bundled models, greedy and sampled; pipelined, cancelled, failed and cut
+short; SYNTHETIC ones with hostile text. The control: whatever kind of event is changed, the report
+shows something else.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+
+from core import Request, SamplingParams, SpeculationConfig
+from core.choices import PRESETS
+from core.events import (
+    Combined,
+    Drafted,
+    Event,
+    RoundCompleted,
+    RunCompleted,
+    RunStarted,
+    Verified,
+)
+from storage import RunStore
+from tests.laws.runs import bundled_engine, prompts
+from tests.laws.test_law6_events import NAMES, events_of
+from tests.synthetic import ENDINGS, MINIONS, Mechanisms, synthetic_run
+from tests.ui.boards import ALL, context, sessions_of
+from tests.ui.fakes import FakeStore
+from tests.ui.reports import Place, Report, unpacked
+from ui.components import pack
+from ui.pages.board import Board
+from ui.pages.sessions import opened_run
+from ui.player import Pace, Player
+from ui.report import report_html
+from ui.session import Desk
+from ui.source import HeldSource, LiveSource, StoredSource
+from ui.values import PICTURES, picture_values
+from ui.view import View, reduce
+
+TEMPERATURES = (0.0, 0.8)
+MADE: dict[str, Callable[[], list[Event]]] = {
+    **{
+        f"hostile-{end}": lambda end=end: synthetic_run(6, 2, hostile=True, end=end)
+        for end in ENDINGS
+    },
+    "votes": lambda: synthetic_run(8, 3, mechanisms=MINIONS),
+    "switches": lambda: synthetic_run(9, 4, mechanisms=Mechanisms("log_pool", "trend", "auto")),
+    "long": lambda: synthetic_run(110, 5),
+    "nothing": lambda: synthetic_run(1, 6)[:1],
+}
+RUNS = (*(f"{preset}-{t}" for preset in PRESETS for t in TEMPERATURES), *NAMES, *MADE)
+
+
+@cache
+def run_of(name: str) -> tuple[Event, ...]:
+    if name in MADE:
+        return tuple(MADE[name]())
+    if name in NAMES:
+        return events_of(name)
+    preset, temperature = name.rsplit("-", 1)
+    sampling = SamplingParams(max_new_tokens=14, temperature=float(temperature), seed=4)
+    config = replace(SpeculationConfig.preset(preset, float(temperature)), record_top_k=4)
+    return tuple(bundled_engine().generate(Request(prompts(8)[2], sampling, config)))
+
+
+def test_there_are_twenty_runs_and_every_preset() -> None:
+    assert len(RUNS) > 20
+    asked = [run_of(name)[0] for name in RUNS]
+    assert {event.device for event in asked if isinstance(event, RunStarted)} == {"cpu"}
+
+
+def kept(store: RunStore, events: tuple[Event, ...]) -> str:
+    for event in events:
+        store.record(event, "visitor")
+    assert store.flush()
+    return events[0].run_id
+
+
+# -- a recorded run, and the same run live --
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_replay_shows_what_the_live_run_showed(name: str, store: RunStore) -> None:
+    events = run_of(name)
+    run_id = kept(store, events)
+    live = LiveSource(FakeStore())  # type: ignore[arg-type]
+    watching, replaying = Player(live), Player(StoredSource(store, run_id))
+    replaying.set_pace(Pace("step"))
+    view, clock = View(), 0.0
+    for number, event in enumerate(events):
+        live.take(event)
+        view = reduce(view, event)
+        clock += 1.0
+        watching.advance(clock)
+        replaying._to(number + 1)
+        seen, again = watching.frame(), replaying.frame()
+        assert seen.view == again.view == view
+        if isinstance(event, RoundCompleted):
+            assert seen.detail == view.last
+        # A live run is not known to its end, and its latest whole round is in sight.
+        same = replace(seen, view=again.view, detail=replaying_detail(replaying, seen.selected))
+        assert picture_values(same) == picture_values(seen)
+    assert replaying.frame().view == watching.frame().view
+
+
+def replaying_detail(player: Player, number: int) -> Any:
+    return player._round(number) if number >= 0 else None
+
+
+def test_stepping_through_a_finished_live_run_is_stepping_through_its_record(
+    store: RunStore,
+) -> None:
+    for name in ("specinfer-0.8", "minions-0.0", "cancelled", "hostile-failed"):
+        events = run_of(name)
+        live = LiveSource(FakeStore())  # type: ignore[arg-type]
+        for event in events:
+            live.take(event)
+        players = Player(live), Player(StoredSource(store, kept(store, events)))
+        for player in players:
+            player.set_pace(Pace("step"))
+            player.rewind()
+        while True:
+            one, other = (picture_values(player.frame()) for player in players)
+            assert one == other
+            if players[0].at_end:
+                break
+            for player in players:
+                player.step(1)
+        assert players[1].at_end
+
+
+# -- the page's board, and the report --
+
+
+def board_and_report(store: RunStore, events: tuple[Event, ...]) -> tuple[Board, Desk, Report]:
+    made = sessions_of(context(store))
+    desk = Desk()
+    opened_run(made, desk, ALL, kept(store, events))
+    return made.board, desk, Report(report_html(store.events(events[0].run_id)))
+
+
+def shown(board: Board, desk: Desk) -> dict[str, Any]:
+    _, *values = board.values(desk)
+    return {name: unpacked(value) for name, value in zip(board.pictures, values, strict=True)}
+
+
+def stops(desk: Desk) -> Iterator[int]:
+    """Every place at which who steps comes to stand, numbered."""
+    player = desk.player
+    assert player is not None
+    player.set_pace(Pace("step"))
+    player.rewind()
+    number = 0
+    while True:
+        yield number
+        if player.at_end:
+            return
+        player.step(1)
+        number += 1
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_the_report_shows_what_the_page_shows(name: str, store: RunStore) -> None:
+    board, desk, report = board_and_report(store, run_of(name))
+    player = desk.player
+    assert player is not None
+    opening = report.told["opening"]
+    last = report.stops - 1
+    assert shown(board, desk) == report.pictures(Place(last, none_below_zero(opening["round"])))
+    chance = random.Random(name)
+    count = 0
+    for stop in stops(desk):
+        count += 1
+        if 60 < stop < last - 60 and stop % 11:
+            continue  # of a long run some
+        assert shown(board, desk) == report.pictures(Place(stop)), stop
+        said = board.said(desk)["lines"].values()
+        assert all(line in said for line in report.notice(stop)["lines"].values())
+        for number, node in clicks(report, stop, chance):
+            player.select(number, node)
+            assert shown(board, desk) == report.pictures(Place(stop, number, node))
+        player._pinned = player._node = None
+    assert count == report.stops
+
+
+def none_below_zero(number: int) -> int | None:
+    return number if number >= 0 else None
+
+
+def clicks(report: Report, stop: int, chance: random.Random) -> list[tuple[int, int | None]]:
+    """Some rounds and nodes that can be clicked here, those of the latest round among them."""
+    latest = report.current(stop)
+    if latest < 0:
+        return []
+    return [
+        (latest, None),
+        (latest, chance.randrange(-1, 4)),
+        (chance.randint(0, latest), chance.randrange(-1, 12)),
+    ]
+
+
+def test_the_report_plays_as_the_page_plays(store: RunStore) -> None:
+    board, desk, report = board_and_report(store, run_of("votes"))
+    player = desk.player
+    assert player is not None
+    for stop in stops(desk):
+        player.set_pace(Pace("slow"))
+        assert shown(board, desk) == report.pictures(Place(stop, moving=True))
+        player.set_pace(Pace("step"))
+
+
+def test_events_that_end_within_a_round_are_told_as_far_as_they_go() -> None:
+    events = synthetic_run(4, 7)[:11]
+    report = Report(report_html(events))
+    player = Player(HeldSource(events, events[0].run_id))
+    player.set_pace(Pace("step"))
+    player.rewind()
+    for stop in range(report.stops):
+        assert picture_values(player.frame()) == report.pictures(Place(stop))
+        player.step(1)
+    assert report.told["stops"][-1] == [2, 1] and report.stops == 11
+
+
+def test_the_report_goes_to_the_end_of_every_round(store: RunStore) -> None:
+    board, desk, report = board_and_report(store, run_of("hostile-completed"))
+    player = desk.player
+    assert player is not None
+    for rounds, stop in enumerate(report.told["ends"]):
+        player.seek(rounds)
+        assert shown(board, desk) == report.pictures(Place(stop))
+    assert rounds == report.told["rounds_known"]
+
+
+# -- controls --
+
+
+def first(kind: type[Any], **change: Callable[[Any], Any]) -> Callable[[Event], Event | None]:
+    """Changes some fields of an event of that kind."""
+
+    def changed(event: Event) -> Event | None:
+        if not isinstance(event, kind):
+            return None
+        news = {name: made(getattr(event, name)) for name, made in change.items()}
+        return (
+            None
+            if any(news[name] == getattr(event, name) for name in news)
+            else replace(event, **news)
+        )  # type: ignore[arg-type]
+
+    return changed
+
+
+def louder(texts: tuple[str, ...]) -> tuple[str, ...]:
+    return (*texts[:-1], texts[-1] + "!") if texts else texts
+
+
+def all_louder(parts: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(replace(part, texts=louder(part.texts)) for part in parts)
+
+
+CHANGES = {
+    "prompt": first(RunStarted, prompt=lambda text: text + "!"),
+    "draft": first(
+        Drafted, drafts=lambda all: tuple(replace(d, texts=louder(d.texts)) for d in all)
+    ),
+    "tree": first(Combined, texts=louder),
+    "verdict": first(Verified, llm_probabilities=lambda all: tuple(p / 2 for p in all)),
+    "top": first(
+        Verified, top_k=lambda all: tuple(replace(top, texts=louder(top.texts)) for top in all)
+    ),
+    "text": first(RoundCompleted, text_deltas=louder),
+    "time": first(RoundCompleted, spans=lambda all: all[1:]),
+    "end": first(RunCompleted, finish_reason=lambda _: "eos"),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_control_a_changed_event_is_seen(what: str, store: RunStore) -> None:
+    events = list(run_of("specinfer-0.0"))
+    at, other = next((i, made) for i, event in enumerate(events) if (made := CHANGES[what](event)))
+    board, desk, _ = board_and_report(store, tuple(events))
+    events[at] = other
+    report = Report(report_html(events))
+    differs = {
+        name
+        for stop in stops(desk)
+        for name, value in shown(board, desk).items()
+        if value != report.pictures(Place(stop))[name]
+    }
+    if what == "top":  # told where a node is asked for, and of the LLM's own token
+        assert "inspector" in differs
+    assert differs, what
+
+
+def test_control_the_reader_of_values_is_no_sieve() -> None:
+    value = {"run": "x", "tokens": {str(i): {"t": "a"} for i in range(70)}, "sel": 3, "none": {}}
+    assert unpacked({**pack(value), "n": 5}) == value
+    assert set(PICTURES) == set(Report(report_html(run_of("votes"))).pictures(Place(0)))

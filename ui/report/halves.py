@@ -1,0 +1,68 @@
+"""A moment's values of the pictures in two halves: what follows from the place in the run, and what
+from the selected round and node. Together they are `picture_values` of the moment.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from ui.charts import choice_value, round_value
+from ui.frame import Baseline, Frame
+from ui.values import inspector_value, picture_values, tree_value
+from ui.votes import proposals_value
+
+__all__ = ["chosen", "inspected", "of_the_place"]
+
+Value = dict[str, Any]
+
+# Fields of a selected round's pictures that belong to the run and its place all the same.
+OF_THE_RUN = {
+    "tree": ("run", "drafters", "rest", "node"),
+    "proposals": ("run", "drafters", "rule", "history"),
+    "inspector": ("run", "drafters", "meant", "node"),
+}
+
+
+def chosen(frame: Frame) -> Value:
+    """What follows from the selected round, at the stage that it has come to."""
+    whole = {
+        "tree": tree_value(frame),
+        "proposals": proposals_value(frame),
+        "inspector": inspector_value(frame),
+    }
+    mine = {
+        name: {key: value[key] for key in value if key not in OF_THE_RUN[name]}
+        for name, value in whole.items()
+    }
+    length = {key: value for key, value in choice_value(frame).items() if key != "policy"}
+    return {
+        "strip": {"sel": frame.selected},
+        **mine,
+        "lengths": {"sel": frame.selected, **length},
+        "timeline": {"sel": frame.selected, "round": round_value(frame)},
+    }
+
+
+def of_the_place(frame: Frame, baseline: Baseline | None, mine: Value) -> Value:
+    """What follows from the place in the run; as whoever lets it play sees it.
+
+    `mine`: the other half, whose fields are left out.
+    """
+    values = picture_values(replace(frame, mode="slow"), baseline)
+    return {
+        name: {key: inner for key, inner in value.items() if key not in mine.get(name, {})}
+        for name, value in values.items()
+    }
+
+
+def inspected(frame: Frame) -> dict[str, Value]:
+    """What the inspector says of each node of the combined tree, and of the root."""
+    tree = frame.detail.combined if frame.detail else None
+    nodes = range(-1, len(tree.token_ids)) if tree else ()
+    return {str(node): _inspector(frame, node) for node in nodes}
+
+
+def _inspector(frame: Frame, node: int) -> Value:
+    value = inspector_value(replace(frame, node=node))
+    return {key: value[key] for key in value if key not in OF_THE_RUN["inspector"]}
