@@ -39,13 +39,16 @@ def same_text(
         far = " as far as both went" if cut else ""
         still = f", though {_listed(why)} differ" if why else ""
         count = len(one.tokens)
-        return Answer("identical", f"Same text{far}{still}: {count} tokens, one for one the same.")
+        told = f"{names[0]} wrote the same text as {names[1]}{far}{still}"
+        return Answer("identical", f"{told}: {count} tokens, one for one.")
     if why:
         return Answer(
             "other",
             f"Another text from token {at + 1} on, as may be: the runs differ in {_listed(why)}.",
             at,
         )
+    if at >= min(len(one.tokens), len(two.tokens)):
+        return _ended(one, two, at)
     return _lawful(one, two, at) or _weighed(one, two, at, ours, theirs, names)
 
 
@@ -79,6 +82,16 @@ def _another_question(one: RunStarted | None, two: RunStarted | None) -> list[st
         why += [name for name in DRAWING[1:] if first.get(name) != second.get(name)]
         why += ["seed"] if one.seed != two.seed else []
     return why
+
+
+def _ended(one: View, two: View, at: int) -> Answer:
+    """Both were to end alike, and one went on: by what was there to read, not by its tokens."""
+    why = sorted({view.finish_reason for view in (one, two)})
+    if "context" in why:
+        return Answer("other", f"Same text up to token {at}, where a context was full.", at)
+    return Answer(
+        "bug", f"Same text up to token {at}, where one ends ({', '.join(why)}): a bug.", at
+    )
 
 
 def _lawful(one: View, two: View, at: int) -> Answer | None:

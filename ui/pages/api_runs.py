@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Any
 
 import gradio as gr
@@ -102,9 +103,15 @@ def _runs(context: Context) -> Callable[..., Any]:
 
 
 def _moment(value: Any, name: str) -> str:
-    """What the store checks further; its own name for it is another."""
-    if not isinstance(value, str):
-        raise ConfigError.of(name, value, "a date or time as text, or empty")
+    """A date or time for the store, which knows it by another name."""
+    try:
+        if not isinstance(value, str):
+            raise ValueError
+        if value:
+            datetime.fromisoformat(value.strip())
+    except ValueError as error:
+        allowed = "empty, or a date or time such as 2026-01-31 or 2026-01-31T18:30"
+        raise ConfigError.of(name, value, allowed) from error
     return value
 
 

@@ -30,10 +30,11 @@ __all__ = [
     "opened_run",
     "scrubbed",
     "shows",
+    "uncompared",
 ]
 
 ALREADY = "This run is already deleted, in another tab perhaps: nothing was left to delete."
-CHOOSE = "Choose the second run: open it from the list above."
+CHOOSE = "Choose the second run: press it in this list."
 
 
 def opened_run(sessions: Sessions, desk: Desk, asker: Asker, run_id: str) -> list[Any]:
@@ -117,14 +118,19 @@ def chosen(
     """A run of the list was chosen: it is opened, or stands beside the one it is `comparing` with.
 
     The board, the scrubber, the id; what is said of the run, its note; the two runs; for which run
-    a second is chosen, its button.
+    a second is chosen, its button, what is said of that.
     """
     board, beside = sessions.board, sessions.beside
     if not comparing:
         opened = opened_run(sessions, desks[0], asker, run_id)
         closed = [gr.Column(visible=False), *(gr.skip() for _ in beside.outputs[1:])]
         about = about_run(board.context, asker, opened[-1])
-        return [*opened, *about, *closed, gr.skip(), gr.skip()]
+        return [*opened, *about, *closed, gr.skip(), gr.skip(), gr.skip()]
     pair = compared(beside, board.context, desks[1:], asker, (comparing, run_id))
     kept = [gr.skip() for _ in (*sessions.opening, *sessions.on.told)]
-    return [*kept, *pair, "", gr.Button(COMPARE_LABEL)]
+    return [*kept, *pair, *uncompared()[1:]]
+
+
+def uncompared() -> list[Any]:
+    """Nothing is compared, and no second run is being chosen."""
+    return [gr.Column(visible=False), "", gr.Button(COMPARE_LABEL), notice_value([])]

@@ -89,6 +89,7 @@ class Sessions:
 
     board: Board
     filters: Filters
+    choose: gr.HTML
     runs: gr.HTML
     said: gr.HTML
     older: gr.Button
@@ -110,6 +111,7 @@ def build_sessions(context: Context) -> Sessions:
     """The list above, the opened run below, a second one beside it where it is asked for."""
     filters = _filters()
     said = notice("sessions-said")
+    choose = notice("sessions-choose")
     runs = run_list("sessions-runs")
     with gr.Row():
         newer = gr.Button("‹ Previous page", size="sm", elem_id="sessions-newer", min_width=80)
@@ -120,7 +122,7 @@ def build_sessions(context: Context) -> Sessions:
     beside = build_beside(context)
     board = build_board(context, "sessions", "Open a run from the list.", scrub=True)
     states = gr.State(""), gr.State("")
-    shown = (board, filters, runs, said, older, newer, refresh, retention, on, beside)
+    shown = (board, filters, choose, runs, said, older, newer, refresh, retention, on, beside)
     return Sessions(*shown, *states)
 
 
@@ -170,7 +172,7 @@ def _opened() -> Opened:
                 for name, title in FORMATS.items()
             }
             saved = download("sessions-saved")
-        with gr.Row(equal_height=True):
+        with gr.Row(equal_height=False, elem_classes="sp-beside"):
             note = gr.Textbox(
                 label="Note", lines=2, max_lines=8, scale=4, elem_id="sessions-note", min_width=240
             )
@@ -183,7 +185,7 @@ def _retention() -> Retention:
     with gr.Accordion(
         "What the run log keeps", open=False, visible=False, elem_id="sessions-retention"
     ) as section:
-        with gr.Row(equal_height=True):
+        with gr.Row(equal_height=False, elem_classes="sp-beside"):
             # Not a number box: an empty one shows 0 once it is opened.
             keep = gr.Textbox(
                 label="Keep full trees for the last … runs",

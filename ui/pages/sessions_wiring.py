@@ -10,7 +10,7 @@ import gradio as gr
 from ui.pages.beside import wire_half
 from ui.pages.into_live import into_live
 from ui.pages.live_layout import Live
-from ui.pages.sessions import choosing
+from ui.pages.sessions import choosing, uncompared
 from ui.pages.sessions_handlers import (
     about_handler,
     again_handler,
@@ -26,7 +26,7 @@ from ui.pages.sessions_handlers import (
     scrub_handler,
     stop_handler,
 )
-from ui.pages.sessions_layout import COMPARE_LABEL, Sessions
+from ui.pages.sessions_layout import Sessions
 from ui.pages.steering import wire_board
 
 __all__ = ["wire_sessions"]
@@ -41,7 +41,7 @@ INTO_SIGHT = """() => {
     (seen ? pair : document.querySelector("#sessions-notice")).scrollIntoView(options);
   }, 60);
 }"""
-LIST_INTO_SIGHT = """() => document.querySelector("#sessions-runs").scrollIntoView(
+LIST_INTO_SIGHT = """() => document.querySelector("#sessions-said").scrollIntoView(
   { behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth" })"""
 QUICK: Any = {
     "show_progress": "hidden",
@@ -86,7 +86,7 @@ def _wire_opening(
     sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab, reread: Callable[[Any], None]
 ) -> None:
     board, on, beside = sessions.board, sessions.on, sessions.beside
-    pair = [*beside.outputs, sessions.comparing, on.compare]
+    pair = [*beside.outputs, sessions.comparing, on.compare, sessions.choose]
     opened = sessions.runs.select(
         choose_handler(sessions),
         [visitor, sessions.comparing],
@@ -96,7 +96,7 @@ def _wire_opening(
     reread(opened)
     opened.then(None, None, None, js=INTO_SIGHT)
     board.places[0].input(scrub_handler(sessions), board.places, board.outputs, **QUICK)  # type: ignore[attr-defined]
-    choose = [sessions.comparing, on.compare, on.about]
+    choose = [sessions.comparing, on.compare, sessions.choose]
     on.compare.click(choosing, [sessions.opened, sessions.comparing], choose, **QUICK).then(
         None, None, None, js=LIST_INTO_SIGHT
     )
@@ -114,8 +114,8 @@ def _wire_opening(
     )
     reread(gone)
     gone.then(about_handler(board.context), [visitor, sessions.opened], on.told, **QUICK)
-    none: list[Any] = [beside.section, sessions.comparing, on.compare]
-    gone.then(lambda: [gr.Column(visible=False), "", gr.Button(COMPARE_LABEL)], None, none, **QUICK)
+    none: list[Any] = [beside.section, sessions.comparing, on.compare, sessions.choose]
+    gone.then(uncompared, None, none, **QUICK)
 
 
 def _wire_opened(sessions: Sessions, visitor: gr.BrowserState) -> None:
