@@ -9,7 +9,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["ROUND_TABLES", "RUNS", "RUN_DRAFTERS", "RUN_MODELS", "Row", "Rows", "Table", "merged"]
+__all__ = [
+    "DRAFTS",
+    "ROUND_TABLES",
+    "RUNS",
+    "RUN_DRAFTERS",
+    "RUN_MODELS",
+    "Row",
+    "Rows",
+    "Table",
+    "merged",
+]
 
 Row = tuple[Any, ...]
 Rows = dict[str, list[Row]]  # table name -> rows in that table's column order

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from core.errors import ConfigError
 from storage.codec import from_json, to_json
+from storage.tables import DRAFTS
 
 __all__ = ["check_keep", "give_back", "read_retention", "thin_some", "write_retention"]
 
@@ -94,7 +95,7 @@ def _thin_rounds(connection: sqlite3.Connection, run: int) -> bool:
     done = len(rows) < ROUNDS_AT_ONCE
     if rows:
         stretch = (run, rows[0]["round"], rows[-1]["round"])
-        _count(connection, stretch)
+        _shorten(connection, stretch)
         _remove(connection, stretch)
         _empty(connection, run, rows)
     connection.execute("UPDATE runs SET thinned = ? WHERE id = ?", (2 if done else 1, run))
@@ -105,21 +106,32 @@ Stretch = tuple[int, int, int]  # run, first round, last round
 WITHIN = "run = ? AND round BETWEEN ? AND ?"
 
 
-def _count(connection: sqlite3.Connection, stretch: Stretch) -> None:
-    """Keep with each draft how many nodes were its drafter's and what it thought of them."""
-    counts = connection.execute(
-        "SELECT count(*), count(score), sum(score), run, round, model FROM ("
-        " SELECT run, round, model, score, row_number() OVER ("
+def _shorten(connection: sqlite3.Connection, stretch: Stretch) -> None:
+    """Of each draft keep how many nodes were its drafter's and what it thought of them.
+
+    The rows are written anew: SQLite would leave the pages of rows that only shrink as they are.
+    """
+    found = connection.execute(
+        "SELECT round, model, count(*) AS nodes, count(score) AS scored, sum(score) AS total FROM ("
+        " SELECT round, model, score, row_number() OVER ("
         f" PARTITION BY round, node, model) AS place FROM proposals WHERE {WITHIN}"
         ") WHERE place = 1 GROUP BY round, model",
         stretch,
-    ).fetchall()
-    connection.executemany(
-        "UPDATE drafts SET num_nodes = ?, num_scored = ?, sum_scores = ?"
-        " WHERE (run, round, ordinal) = (SELECT run, round, min(ordinal) FROM drafts"
-        " WHERE run = ? AND round = ? AND model = ?)",
-        [tuple(row) for row in counts],
     )
+    counts = {(row[0], row[1]): tuple(row)[2:] for row in found}
+    drafts = connection.execute(
+        f"SELECT {', '.join(DRAFTS.columns)} FROM drafts WHERE {WITHIN} ORDER BY round, ordinal",
+        stretch,
+    ).fetchall()
+    rows = []
+    for draft in drafts:
+        short = [*draft]
+        short[DRAFTS.columns.index("tokens_json")] = "{}"
+        rows.append((*short, *counts.pop((draft["round"], draft["model"]), (0, 0, 0.0))))
+    connection.execute(f"DELETE FROM drafts WHERE {WITHIN}", stretch)
+    names = ", ".join((*DRAFTS.columns, "num_nodes", "num_scored", "sum_scores"))
+    places = ", ".join("?" * (len(DRAFTS.columns) + 3))
+    connection.executemany(f"INSERT INTO drafts ({names}) VALUES ({places})", rows)
 
 
 def _remove(connection: sqlite3.Connection, stretch: Stretch) -> None:
@@ -131,7 +143,6 @@ def _remove(connection: sqlite3.Connection, stretch: Stretch) -> None:
             f"DELETE FROM {table} WHERE {WITHIN} AND (round, node) NOT IN ({path})",
             (*stretch, *stretch),
         )
-    connection.execute(f"UPDATE drafts SET tokens_json = '{{}}' WHERE {WITHIN}", stretch)
 
 
 def _empty(connection: sqlite3.Connection, run: int, rows: Sequence[sqlite3.Row]) -> None:
@@ -163,6 +174,6 @@ def give_back(connection: sqlite3.Connection) -> bool:
     if mode != INCREMENTAL or free <= PAGES_LEFT:
         return False
     pages = min(PAGES_AT_ONCE, free - PAGES_LEFT)
-    # SQLite frees a page a row that is asked for.
-    connection.execute(f"PRAGMA incremental_vacuum({pages})").fetchall()
+    # Not `execute`, which would free one page: SQLite frees one a step, and tells no row of it.
+    connection.executescript(f"PRAGMA incremental_vacuum({pages})")
     return True

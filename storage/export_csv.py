@@ -1,0 +1,161 @@
+"""A run's rounds as a table, one row a round, for spreadsheets and data frames."""
+
+from __future__ import annotations
+
+import csv
+import io
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from core.events import Combined, Drafted, Event, RoundCompleted, RunStarted, Verified
+from storage.export_json import is_thinned
+
+__all__ = ["rounds_csv"]
+
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠")
+KEPT_CONTROLS = "\t\n"
+OWN_LANES = ("combine", "llm", "verify", "commit")
+STAGES = ("draft", *OWN_LANES, "prefill")
+
+
+def rounds_csv(events: Sequence[Event]) -> str:
+    """One row a finished round, headed by names; a thinned run's `tree` column says so, and what
+    only its whole trees would tell is left empty.
+
+    A text that a spreadsheet would take for a formula gets an apostrophe in front; control
+    characters and half characters are written as their escapes.
+    """
+    start = events[0] if events else None
+    drafters = start.drafters if isinstance(start, RunStarted) else ()
+    thinned = is_thinned(events)
+    out = io.StringIO()
+    writer = csv.writer(out)
+    rows = [_row(one, drafters, thinned) for one in _rounds(events)]
+    writer.writerow([_cell(head) for head in _row(_nothing(), drafters, thinned)])
+    for row in rows:
+        writer.writerow([_cell(value) for value in row.values()])
+    return out.getvalue()
+
+
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """The events of one finished round, and where the one before it ended (ms)."""
+
+    drafted: Drafted | None
+    combined: Combined | None
+    verified: Verified | None
+    completed: RoundCompleted
+    begin_ms: float
+
+
+def _nothing() -> _Round:
+    """A round that only lends its heads."""
+    done = RoundCompleted("", 0, 0.0, 0, 0, (), (), (), 0, 0, 0, 0, {}, {}, (), 0, 0)
+    return _Round(None, None, None, done, 0.0)
+
+
+def _rounds(events: Sequence[Event]) -> Iterator[_Round]:
+    drafted: Drafted | None = None
+    combined: Combined | None = None
+    verified: Verified | None = None
+    begin = 0.0
+    for event in events:
+        if isinstance(event, Drafted):
+            drafted, combined, verified = event, None, None
+        elif isinstance(event, Combined):
+            combined = event
+        elif isinstance(event, Verified):
+            verified = event
+        elif isinstance(event, RoundCompleted):
+            yield _Round(drafted, combined, verified, event, begin)
+            begin = event.at_ms
+
+
+def _row(one: _Round, drafters: tuple[str, ...], thinned: bool) -> dict[str, Any]:
+    """Head -> value; the heads are the same for all rounds of a run."""
+    done, tree = one.completed, one.combined
+    values: dict[str, Any] = {
+        "round": done.round,
+        "start_ms": one.begin_ms,
+        "end_ms": done.at_ms,
+        "position": done.position,
+        "num_tokens": len(done.token_ids),
+        "text": "".join(done.text_deltas),
+        "token_ids": " ".join(map(str, done.token_ids)),
+        "num_accepted": done.num_accepted,
+        "num_cut": done.num_cut,
+        "own_kind": one.verified.own_kind if one.verified else "",
+        "speculation_length": done.speculation_length,
+        "next_speculation_length": done.next_speculation_length,
+        "length_reason": done.length_reason,
+        "predicted_ms": done.predicted_ms or "",
+        "tree": "accepted paths only" if thinned else "whole",
+        "num_nodes": "" if thinned or not tree else len(tree.token_ids),
+        "drafted_depth": "" if thinned or not tree else max(tree.depths, default=0),
+        "rule": tree.rule if tree else "",
+        "winner": tree.winner if tree else "",
+        "verify_rule": one.verified.rule if one.verified else "",
+        "kv_used": done.kv_used,
+        "ahead_hits": sum(entry.hit for entry in done.ahead),
+        "ahead_misses": sum(not entry.hit for entry in done.ahead),
+        "saved_ms": sum(entry.saved_ms for entry in done.ahead),
+        "wasted_ms": sum(entry.wasted_ms for entry in done.ahead),
+        "notes": " ".join(done.notes),
+    }
+    return {**values, **_stages(done), **_by_drafter(one, drafters, thinned)}
+
+
+def _stages(done: RoundCompleted) -> dict[str, float]:
+    """Milliseconds by stage, all drafters' drafting in one; what overlaps counts twice."""
+    sums = dict.fromkeys(STAGES, 0.0)
+    for span in done.spans:
+        stage = span.lane if span.lane in OWN_LANES else "draft"
+        sums["prefill" if span.name == "prefill" else stage] += span.end_ms - span.start_ms
+    return {f"{name}_ms": value for name, value in sums.items()}
+
+
+def _by_drafter(one: _Round, drafters: tuple[str, ...], thinned: bool) -> dict[str, Any]:
+    """Of each drafter: tokens drafted, nodes of the tree that it proposed, those emitted, time."""
+    drafted, proposed, accepted, spent = (Counter[str]() for _ in range(4))
+    for draft in one.drafted.drafts if one.drafted else ():
+        drafted[draft.drafter] += len(draft.token_ids)
+    emitted = one.verified.path[: one.completed.num_accepted] if one.verified else ()
+    for node, proposals in enumerate(one.combined.proposals if one.combined else ()):
+        for name in {proposal.drafter for proposal in proposals}:
+            proposed[name] += 1
+            accepted[name] += node in emitted
+    for span in one.completed.spans:
+        spent[span.lane] += span.end_ms - span.start_ms  # type: ignore[assignment]
+    values: dict[str, Any] = {}
+    for name in drafters:
+        values[f"drafted: {name}"] = "" if thinned else drafted[name]
+        values[f"proposed: {name}"] = "" if thinned else proposed[name]
+        values[f"accepted: {name}"] = accepted[name]
+        values[f"weight after: {name}"] = one.completed.weights.get(name, "")
+        values[f"ms: {name}"] = spent[name]
+    return values
+
+
+def _cell(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    shown = "".join(
+        character if _harmless(character) else _escape(character) for character in value
+    )
+    # Blanks in front do not keep every spreadsheet from calculating.
+    return f"'{shown}" if shown.lstrip(" \n").startswith(FORMULA) else shown
+
+
+def _harmless(character: str) -> bool:
+    return (
+        character.isprintable()
+        or character in KEPT_CONTROLS
+        or unicodedata.category(character) == "Zs"
+    )
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape").decode()

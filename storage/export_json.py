@@ -1,0 +1,108 @@
+"""Events as one JSON object, and plain values that are safe in any JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from core.events import (
+    Event,
+    RoundCompleted,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    RunStarted,
+    event_to_plain,
+)
+from core.metrics import StatsFold
+from storage.thinned import THINNED
+
+__all__ = ["events_json", "is_thinned", "safe_json", "summary_of"]
+
+FORMAT = "specscope-events-1"
+STATUSES = {RunCompleted: "completed", RunCancelled: "cancelled", RunFailed: "failed"}
+# JSON allows them as they are; a page that holds the JSON in a script element does not.
+IN_HTML = (("<", "\\u003c"), (">", "\\u003e"), ("&", "\\u0026"))
+
+
+def events_json(events: Sequence[Event]) -> str:
+    """One object: `format`, `run_id`, `thinned`, `summary`, and all `events` as they were recorded.
+
+    ASCII only, half characters escaped, numbers that are none written as null; it may stand in
+    an HTML script element as it is.
+    """
+    return safe_json(
+        {
+            "format": FORMAT,
+            "run_id": events[0].run_id if events else "",
+            "thinned": is_thinned(events),
+            "summary": summary_of(events),
+            "events": [event_to_plain(event) for event in events],
+        }
+    )
+
+
+def is_thinned(events: Sequence[Event]) -> bool:
+    """True if of this run's trees only the accepted paths are there."""
+    first = events[0] if events else None
+    return isinstance(first, RunStarted) and THINNED in first.warnings
+
+
+def summary_of(events: Sequence[Event]) -> dict[str, Any]:
+    """What the run was asked and what came of it; `status` is `unfinished` where it has no end."""
+    if not events:
+        return {}
+    first, last = events[0], events[-1]
+    text, token_ids = list[str](), list[int]()
+    for event in events:
+        if isinstance(event, RoundCompleted):
+            text += event.text_deltas
+            token_ids += event.token_ids
+    summary: dict[str, Any] = {"status": STATUSES.get(type(last), "unfinished")}
+    if isinstance(first, RunStarted):
+        models = [model.name for model in first.models if model.role == "llm"]
+        summary |= {"prompt": first.prompt, "llm": models[0] if models else ""}
+        summary |= {"created_utc": first.created_utc, "warnings": list(first.warnings)}
+    if isinstance(last, (RunCompleted, RunCancelled, RunFailed)):
+        text.append(last.text_tail)
+        stats = last.stats
+    else:
+        stats = _counted(events)
+    if isinstance(last, RunCompleted):
+        summary["finish_reason"] = last.finish_reason
+    if isinstance(last, RunFailed):
+        summary["error"] = f"{last.error}: {last.message}"
+    return {
+        **summary,
+        "text": "".join(text),
+        "token_ids": token_ids,
+        "stats": dataclasses.asdict(stats),
+    }
+
+
+def _counted(events: Sequence[Event]) -> Any:
+    fold = StatsFold()
+    for event in events:
+        fold.observe(event)
+    return fold.stats(events[-1].at_ms)
+
+
+def safe_json(value: Any) -> str:
+    """`value` as JSON that every reader takes."""
+    text = json.dumps(_finite(value), separators=(",", ":"), allow_nan=False)
+    for character, escape in IN_HTML:
+        text = text.replace(character, escape)
+    return text
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return value

@@ -1,0 +1,173 @@
+"""A run as a Chrome trace, which ui.perfetto.dev, chrome://tracing and Speedscope open.
+
+One process is the run; its threads are lanes: rounds, each drafter, combine, LLM, verify, commit.
+Perfetto wants slices of one thread to lie apart or within one another: where two of a lane overlap,
+the later goes to a second thread of that lane.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from core.events import (
+    Combined,
+    Event,
+    RoundCompleted,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    RunStarted,
+    Span,
+    Verified,
+)
+from storage.export_json import is_thinned, safe_json, summary_of
+from storage.thinned import THINNED
+
+__all__ = ["chrome_trace"]
+
+PID = 1
+NS_A_MS = 1_000_000
+LONGEST_MS = 1e10  # four months: what is beyond is no time
+ROUNDS = "rounds"
+LAST_LANES = ("combine", "llm", "verify", "commit")
+
+Slice = tuple[int, int, str, dict[str, Any]]  # start, end (ns), name, arguments
+Entry = dict[str, Any]
+
+
+def chrome_trace(events: Sequence[Event]) -> str:
+    """The trace as JSON: complete events (`X`) in microseconds from the run's start, counters of
+    tokens, marks at its start and end, and the run's summary under `otherData`."""
+    start = events[0] if events else None
+    drafters = start.drafters if isinstance(start, RunStarted) else ()
+    lanes = _lanes(events, drafters)
+    entries = [_name("process_name", 0, name=f"SpecScope run {start.run_id if start else ''}")]
+    thread = 0
+    for lane, slices in lanes.items():
+        for number, apart in enumerate(_apart(slices)):
+            thread += 1
+            shown = lane if number == 0 else f"{lane} ({number + 1})"
+            entries.append(_name("thread_name", thread, name=shown))
+            entries.append(_name("thread_sort_index", thread, sort_index=thread))
+            entries += [_complete(one, thread, lane) for one in apart]
+    entries += [*_counters(events), *_marks(events)]
+    summary = summary_of(events)
+    other = {key: value for key, value in summary.items() if key not in ("token_ids", "text")}
+    note = {"note": THINNED} if is_thinned(events) else {}
+    return safe_json(
+        {"displayTimeUnit": "ms", "otherData": {**other, **note}, "traceEvents": entries}
+    )
+
+
+# -- slices --
+
+
+def _lanes(events: Sequence[Event], drafters: tuple[str, ...]) -> dict[str, list[Slice]]:
+    """Lane -> slices, the lanes in the order in which they are shown."""
+    found: dict[str, list[Slice]] = {name: [] for name in (ROUNDS, *drafters, *LAST_LANES)}
+    begin, tree, verdict = 0.0, None, None
+    thinned = is_thinned(events)
+    for event in events:
+        if isinstance(event, Combined):
+            tree, verdict = event, None
+        elif isinstance(event, Verified):
+            verdict = event
+        elif isinstance(event, RoundCompleted):
+            whole = Span(ROUNDS, f"round {event.round}", begin, event.at_ms)
+            nodes = len(tree.token_ids) if tree and not thinned else None
+            _put(found, whole, {**_told(event, tree, verdict), "nodes": nodes})
+            for span in event.spans:
+                _put(found, span, {"round": event.round})
+            begin, tree, verdict = event.at_ms, None, None
+    return {lane: slices for lane, slices in found.items() if slices}
+
+
+def _put(found: dict[str, list[Slice]], span: Span, told: dict[str, Any]) -> None:
+    start, end = _ns(span.start_ms), _ns(span.end_ms)
+    if start is not None and end is not None and end >= start:
+        found.setdefault(span.lane, []).append((start, end, span.name, told))
+
+
+def _ns(ms: float) -> int | None:
+    """Whole nanoseconds, as Perfetto counts; rounded once, so that neighbours stay neighbours."""
+    known = math.isfinite(ms) and abs(ms) <= LONGEST_MS
+    return round(ms * NS_A_MS) if known else None
+
+
+def _told(done: RoundCompleted, tree: Combined | None, verdict: Verified | None) -> dict[str, Any]:
+    return {
+        "text": "".join(done.text_deltas),
+        "accepted": done.num_accepted,
+        "tokens": len(done.token_ids),
+        "own token": verdict.own_kind if verdict else "",
+        "speculation length": done.speculation_length,
+        "next length": done.next_speculation_length,
+        "why": done.length_reason,
+        "winner": tree.winner if tree else "",
+        "weights": done.weights,
+        "drafted ahead": [
+            f"{one.drafter}: {'hit' if one.hit else one.reason or 'miss'}" for one in done.ahead
+        ],
+        "notes": list(done.notes),
+    }
+
+
+def _apart(slices: Iterable[Slice]) -> list[list[Slice]]:
+    """The slices on as few threads as they need so that none overlap on one."""
+    threads: list[list[Slice]] = []
+    for one in sorted(slices, key=lambda slice_: slice_[:2]):
+        for thread in threads:
+            if thread[-1][1] <= one[0]:
+                thread.append(one)
+                break
+        else:
+            threads.append([one])
+    return threads
+
+
+def _complete(one: Slice, thread: int, lane: str) -> Entry:
+    start, end, name, told = one
+    return {
+        "ph": "X",
+        "pid": PID,
+        "tid": thread,
+        "name": name,
+        "cat": lane,
+        "ts": start / 1000,
+        "dur": (end - start) / 1000,
+        "args": told,
+    }
+
+
+# -- the rest --
+
+
+def _name(kind: str, thread: int, **args: Any) -> Entry:
+    return {"ph": "M", "pid": PID, "tid": thread, "name": kind, "args": args}
+
+
+def _counters(events: Sequence[Event]) -> Iterator[Entry]:
+    """Accepted tokens of each round, the speculation length, and the tokens so far."""
+    total = 0
+    for event in events:
+        at = _ns(event.at_ms)
+        if isinstance(event, RoundCompleted) and at is not None:
+            total += len(event.token_ids)
+            for name, value in (
+                ("accepted tokens", event.num_accepted),
+                ("speculation length", event.speculation_length),
+                ("tokens so far", total),
+            ):
+                entry = {"ph": "C", "pid": PID, "tid": 0, "name": name, "ts": at / 1000}
+                yield {**entry, "args": {"value": value}}
+
+
+def _marks(events: Sequence[Event]) -> Iterator[Entry]:
+    for event in events:
+        at = _ns(event.at_ms)
+        ends = (RunStarted, RunCompleted, RunCancelled, RunFailed)
+        if isinstance(event, ends) and at is not None:
+            name = type(event).__name__
+            yield {"ph": "i", "pid": PID, "tid": 1, "name": name, "ts": at / 1000, "s": "p"}

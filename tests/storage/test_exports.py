@@ -1,0 +1,290 @@
+"""Exports: whole, readable by the programs they are for, and harmless whatever a model wrote."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+import math
+from collections import defaultdict
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+from core.events import (
+    Combined,
+    Event,
+    RoundCompleted,
+    RunStarted,
+    Span,
+    Verified,
+    event_from_plain,
+    event_to_plain,
+)
+from storage import RunStore
+from storage.exports import EXPORTS, chrome_trace, events_json, rounds_csv
+from storage.thinned import THINNED
+from tests.storage.strategies import runs
+from tests.synthetic import DRAFTERS, ENDINGS, HOSTILE_TEXTS, MINIONS, Mechanisms, synthetic_run
+
+
+def rows_of(events: list[Event] | tuple[Event, ...]) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(rounds_csv(events), newline="")))
+
+
+def trace_of(events: list[Event] | tuple[Event, ...]) -> dict[str, Any]:
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is no JSON")
+
+    trace: dict[str, Any] = json.loads(chrome_trace(events), parse_constant=refuse)
+    return trace
+
+
+def commits(events: Any) -> list[RoundCompleted]:
+    return [e for e in events if isinstance(e, RoundCompleted)]
+
+
+@pytest.fixture
+def thinned(store: RunStore, keep: Any) -> tuple[Event, ...]:
+    keep(store, synthetic_run(12, seed=3))
+    store.thin(0)
+    return store.events("synthetic-3")
+
+
+# -- all of them --
+
+
+def test_the_registry_names_what_a_file_needs() -> None:
+    assert list(EXPORTS) == ["events", "rounds", "trace"]
+    for export in EXPORTS.values():
+        assert export.extension
+        assert "/" in export.media_type
+        assert export.write(synthetic_run(2))
+
+
+@pytest.mark.parametrize("name", EXPORTS)
+@pytest.mark.parametrize(
+    "events",
+    [[], synthetic_run(0, end="cut"), synthetic_run(0, end="failed"), synthetic_run(3)[:4]],
+    ids=["nothing", "start", "no round", "within a round"],
+)
+def test_a_run_without_a_round_is_no_error(name: str, events: list[Event]) -> None:
+    text = EXPORTS[name].write(events)
+    assert text.startswith(("{", "round,"))
+    assert "\r\n" not in text.removesuffix("\r\n")
+
+
+@settings(max_examples=60, deadline=None)
+@given(runs())
+def test_any_run_can_be_exported(events: list[Event]) -> None:
+    for export in EXPORTS.values():
+        export.write(events).encode()
+    json.loads(events_json(events), parse_constant=lambda c: pytest.fail(c))
+    check_lanes(trace_of(events))
+    assert len(rows_of(events)) == len(commits(events))
+
+
+def test_exports_are_pure() -> None:
+    events = synthetic_run(6, hostile=True)
+    for export in EXPORTS.values():
+        assert export.write(events) == export.write(list(events))
+
+
+# -- events --
+
+
+@pytest.mark.parametrize("end", ENDINGS)
+def test_the_events_come_back_from_json(end: str) -> None:
+    events = synthetic_run(8, seed=2, end=end, hostile=True, mechanisms=MINIONS)
+    found = json.loads(events_json(events))
+    assert [event_from_plain(values) for values in found["events"]] == events
+    assert (found["run_id"], found["thinned"]) == ("synthetic-2", False)
+    summary = found["summary"]
+    assert summary["status"] == ("unfinished" if end == "cut" else end)
+    texts = [d for e in commits(events) for d in e.text_deltas]
+    assert summary["text"] == "".join([*texts, getattr(events[-1], "text_tail", "")])
+    assert summary["token_ids"] == [t for e in commits(events) for t in e.token_ids]
+    if end != "cut":
+        assert summary["stats"] == json.loads(json.dumps(dataclasses.asdict(events[-1].stats)))  # type: ignore[union-attr]
+    assert summary["stats"]["num_rounds"] == 8
+
+
+def test_json_may_stand_in_a_page() -> None:
+    text = events_json(synthetic_run(20, hostile=True))
+    assert text.isascii()
+    assert not set("<>&") & set(text)
+    assert "pwned" in text
+
+
+def test_numbers_that_are_none_are_null() -> None:
+    events: list[Event] = list(synthetic_run(2, seed=1))
+    verdict = events[3]
+    assert isinstance(verdict, Verified)
+    events[3] = dataclasses.replace(verdict, own_probability=math.nan)
+    assert isinstance(events[4], RoundCompleted)
+    events[4] = dataclasses.replace(
+        events[4], predicted_ms=math.inf, spans=(Span("llm", "forward", math.nan, math.inf),)
+    )
+    found = json.loads(events_json(events), parse_constant=lambda c: pytest.fail(c))
+    assert found["events"][3]["own_probability"] is None
+    assert found["events"][4]["predicted_ms"] is None
+    check_lanes(trace_of(events))
+    assert len(rows_of(events)) == 2
+
+
+# -- rounds --
+
+
+def test_the_table_tells_what_the_events_told() -> None:
+    events = synthetic_run(20, seed=5, mechanisms=Mechanisms(length="goodput", pipeline="ahead"))
+    rows = rows_of(events)
+    trees = [e for e in events if isinstance(e, Combined)]
+    verdicts = [e for e in events if isinstance(e, Verified)]
+    assert len(rows) == 20
+    begin = 0.0
+    for row, done, tree, verdict in zip(rows, commits(events), trees, verdicts, strict=True):
+        assert int(row["round"]) == done.round
+        assert (float(row["start_ms"]), float(row["end_ms"])) == (begin, done.at_ms)
+        begin = done.at_ms
+        assert row["token_ids"] == " ".join(map(str, done.token_ids))
+        assert int(row["num_accepted"]) == done.num_accepted
+        assert int(row["num_nodes"]) == len(tree.token_ids)
+        assert int(row["drafted_depth"]) == max(tree.depths, default=0)
+        assert row["length_reason"] == done.length_reason
+        assert row["tree"] == "whole"
+        assert int(row["ahead_hits"]) == sum(a.hit for a in done.ahead)
+        stages = sum(float(row[f"{s}_ms"]) for s in ("draft", *OWN, "prefill"))
+        assert stages == pytest.approx(sum(s.end_ms - s.start_ms for s in done.spans))
+        for name in DRAFTERS:
+            mine = [n for n, ps in enumerate(tree.proposals) if any(p.drafter == name for p in ps)]
+            assert int(row[f"proposed: {name}"]) == len(mine)
+            emitted = set(verdict.path[: done.num_accepted])
+            assert int(row[f"accepted: {name}"]) == len(emitted & set(mine))
+            assert float(row[f"weight after: {name}"]) == done.weights[name]
+
+
+OWN = ("combine", "llm", "verify", "commit")
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", " =1", "\n=1", "＝1"])
+def test_no_text_is_a_formula(text: str) -> None:
+    events: list[Event] = list(synthetic_run(1, drafters=(text,)))
+    done = events[4]
+    assert isinstance(done, RoundCompleted)
+    deltas = (text, *[""] * (len(done.text_deltas) - 1))
+    events[4] = dataclasses.replace(done, text_deltas=deltas, notes=(text,))
+    (row,) = rows_of(events)
+    assert row["text"] == row["notes"] == f"'{text}"
+    for head in rounds_csv(events).splitlines()[0].split(","):
+        assert not head.startswith(("=", "+", "-", "@"))
+
+
+def test_the_table_holds_no_control_character_and_no_half_one() -> None:
+    events = synthetic_run(60, seed=1, hostile=True)
+    text = rounds_csv(events)
+    text.encode()
+    assert not [c for c in text if not c.isprintable() and c not in "\t\r\n"]
+    assert [row["round"] for row in rows_of(events)] == [str(i) for i in range(60)]
+    assert any("\\u202e" in row["text"] for row in rows_of(events))
+
+
+def test_a_thinned_run_says_so_in_every_export(thinned: tuple[Event, ...]) -> None:
+    found = json.loads(events_json(thinned))
+    assert found["thinned"] is True
+    assert THINNED in found["summary"]["warnings"]
+    assert trace_of(thinned)["otherData"]["note"] == THINNED
+    rows, whole = rows_of(thinned), rows_of(synthetic_run(12, seed=3))
+    assert {row["tree"] for row in rows} == {"accepted paths only"}
+    for row, old in zip(rows, whole, strict=True):
+        gone = {head for head in row if row[head] != old[head]} - {"tree"}
+        assert all(row[head] == "" for head in gone)
+        assert gone <= {"num_nodes", "drafted_depth"} | {
+            f"{kind}: {name}" for kind in ("drafted", "proposed") for name in DRAFTERS
+        }
+
+
+# -- trace --
+
+
+def check_lanes(trace: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """Slices by thread name; on one thread none overlap, as Perfetto demands."""
+    threads = {}
+    for entry in trace["traceEvents"]:
+        assert entry["ph"] in ("M", "X", "C", "i")
+        if entry["name"] == "thread_name":
+            threads[entry["tid"]] = entry["args"]["name"]
+    assert len(set(threads.values())) == len(threads)
+    lanes = defaultdict(list)
+    for entry in trace["traceEvents"]:
+        if entry["ph"] == "X":
+            lanes[threads[entry["tid"]]].append(entry)
+    for slices in lanes.values():
+        reached = -math.inf
+        for one in slices:
+            start = round(one["ts"] * 1000)
+            assert one["dur"] >= 0
+            assert start >= reached
+            reached = start + round(one["dur"] * 1000)
+    return lanes
+
+
+@pytest.mark.parametrize("pipeline", ["off", "ahead", "auto", "across"])
+def test_the_trace_has_a_lane_a_stage_and_every_span(pipeline: str) -> None:
+    events = synthetic_run(15, seed=4, mechanisms=Mechanisms(length="goodput", pipeline=pipeline))
+    trace = trace_of(events)
+    lanes = check_lanes(trace)
+    firsts = [name for name in lanes if not name.endswith(")")]
+    assert firsts == ["rounds", *DRAFTERS, "combine", "llm", "verify", "commit"]
+    spans = sorted((s.lane, s.name, s.start_ms, s.end_ms) for e in commits(events) for s in e.spans)
+    shown = sorted(
+        (one["cat"], one["name"], one["ts"] / 1000, (one["ts"] + one["dur"]) / 1000)
+        for name, slices in lanes.items()
+        for one in slices
+        if name != "rounds"
+    )
+    assert [s[:2] for s in shown] == [s[:2] for s in spans]
+    for found, span in zip(shown, spans, strict=True):
+        assert found[2:] == pytest.approx(span[2:], abs=1e-5)
+    ahead = [one for name in DRAFTERS for one in lanes[name] if one["name"] == "ahead"]
+    assert bool(ahead) == (pipeline in ("ahead", "auto"))
+    rounds = lanes["rounds"]
+    assert [one["args"]["accepted"] for one in rounds] == [e.num_accepted for e in commits(events)]
+    assert rounds[0]["ts"] == 0
+
+
+def test_the_trace_counts() -> None:
+    events = synthetic_run(10, seed=4)
+    entries = trace_of(events)["traceEvents"]
+    counted = defaultdict(list)
+    for entry in entries:
+        if entry["ph"] == "C":
+            counted[entry["name"]].append(entry["args"]["value"])
+    assert counted["accepted tokens"] == [e.num_accepted for e in commits(events)]
+    assert counted["tokens so far"][-1] == sum(len(e.token_ids) for e in commits(events))
+    names = [entry["name"] for entry in entries if entry["ph"] == "i"]
+    assert names == ["RunStarted", "RunCompleted"]
+    process = next(e for e in entries if e["name"] == "process_name")
+    assert process["args"]["name"] == "SpecScope run synthetic-4"
+
+
+def test_spans_that_overlap_in_a_lane_get_a_thread_each() -> None:
+    events: list[Event] = list(synthetic_run(1))
+    done = events[4]
+    assert isinstance(done, RoundCompleted)
+    spans = (Span("a", "one", 0.0, 10.0), Span("a", "two", 5.0, 15.0), Span("a", "in", 6.0, 7.0))
+    late = (Span("a", "three", 10.0, 11.0), Span("a", "back", 9.0, 8.0))
+    events[4] = dataclasses.replace(done, spans=spans + late)
+    lanes = check_lanes(trace_of(events))
+    apart = {name: [one["name"] for one in lanes[name]] for name in lanes if name[0] == "a"}
+    assert apart == {"a": ["one", "three"], "a (2)": ["two"], "a (3)": ["in"]}
+
+
+def test_hostile_names_are_data() -> None:
+    events = synthetic_run(6, seed=1, drafters=HOSTILE_TEXTS[:3], hostile=True)
+    start = events[0]
+    assert isinstance(start, RunStarted)
+    assert set(HOSTILE_TEXTS[:3]) <= set(check_lanes(trace_of(events)))
+    plain = json.loads(events_json(events))["events"][0]
+    assert plain == json.loads(json.dumps(event_to_plain(start)))
