@@ -59,9 +59,17 @@ class Report:
 
     def _chosen(self, number: int, far: int) -> Value:
         chain = self.told["rounds"].get(str(number))
-        if number < 0 or chain is None:
+        if number < 0:
             return dict(self.told["blank"])
+        if chain is None:
+            return self._absent(number)
         return chain_at(chain[0], chain[1:], far)
+
+    def _absent(self, number: int) -> Value:
+        """A round whose tree is left out: the blank values, under its number."""
+        at = {"strip": "sel", "lengths": "sel", "timeline": "sel"}
+        blank = {**self.told["blank"], "inspector": self.told["absent"]}
+        return {name: own | {at.get(name, "round"): number} for name, own in blank.items()}
 
     def _inspector(self, number: int, far: int, node: int | None) -> Value:
         own = self.told["nodes"].get(str(number), {}).get(str(node))

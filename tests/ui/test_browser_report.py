@@ -33,11 +33,12 @@ SAID = """(selector) => {
   const passing = ["data-pending", "data-zoom", "data-unformatted", "data-noexport"];
   const chart = (node) => said.push(node.getAttribute("aria-label"),
     ...[...node.querySelectorAll("text")].map((text) => text.textContent));
+  const says = ({ name }) => KEPT.test(name) && !passing.includes(name);
   const visit = (node) => {
     if (node.nodeType === Node.TEXT_NODE) return node.data && said.push(node.data);
     if (node.nodeType !== Node.ELEMENT_NODE) return;
     if (node.classList.contains("js-plotly-plot")) return chart(node);
-    const own = [...node.attributes].filter(({ name }) => KEPT.test(name) && !passing.includes(name));
+    const own = [...node.attributes].filter(says);
     said.push([node.tagName, ...own.map(({ name, value }) => `${name}=${value}`).sort()].join(" "));
     node.childNodes.forEach(visit);
   };
@@ -100,6 +101,7 @@ def test_the_report_is_the_board_of_the_page(
     alike(board, report)
     for there, here in ((board, "sessions"), (report, "report")):
         there.locator(f"#{here}-tree svg [role=button]").nth(1).click()
+        there.locator(f"#{here}-tree svg [role=button][aria-pressed=true]").wait_for()
     alike(board, report)
 
 
@@ -119,6 +121,7 @@ def alike(board: Any, report: Any) -> None:
             report.locator(f"#report-{name} .js-plotly-plot").wait_for()
         settled(report)
         wanted = report.evaluate(SAID, f"#report-{name}")
+        assert len(wanted) > 20, name
         board.locator(f"#sessions-{name}").scroll_into_view_if_needed()
         text = json.dumps(wanted, ensure_ascii=False, separators=(",", ":"))
         try:

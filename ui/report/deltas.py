@@ -20,12 +20,16 @@ def delta(before: Mapping[str, Any], after: Mapping[str, Any]) -> Delta:
     news: dict[str, Any] = {}
     inner: dict[str, Delta] = {}
     for key, value in after.items():
-        old = before.get(key)
-        if key in before and (old is value or old == value):
+        old = before.get(key, ...)
+        if old is value:
             continue
-        if isinstance(old, dict) and isinstance(value, dict) and old:
-            inner[key] = delta(old, value)
-        else:
+        kind = type(value)
+        # By kind as well, since 0 equals False.
+        if kind is dict and type(old) is dict and (old or not value):
+            own = delta(old, value)
+            if own:
+                inner[key] = own
+        elif type(old) is not kind or old != value:
             news[key] = value
     parts: Delta = [news, inner, [key for key in before if key not in after]]
     while parts and not parts[-1]:

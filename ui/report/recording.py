@@ -21,7 +21,7 @@ from typing import Any
 from core.errors import ConfigError
 from core.events import Event, RunStarted
 from ui.frame import Baseline, Frame
-from ui.messages import run_lines
+from ui.messages import ordinal, run_lines
 from ui.pages.parts import notice_value
 from ui.player import Pace, Player
 from ui.report.deltas import Delta, delta
@@ -161,7 +161,7 @@ class _Tape:
         lines = self.last.view.rounds
         kept, notes = _kept(self, lines)
         if self.every > 1:
-            notes = (f"Of {self.rounds} rounds, it stops at every {self.every}th.", *notes)
+            notes = (f"Of {self.rounds} rounds, it stops at every {ordinal(self.every)}.", *notes)
         values = {
             "format": FORMAT,
             "rounds_known": self.rounds,

@@ -7,6 +7,7 @@ import { recordingOf } from "./recording.js";
 
 const KEYS = { ".": "step", ",": "step-back", ArrowRight: "round-next", ArrowLeft: "round-previous", l: "follow", Escape: "follow", " ": "play" };
 const OWN_KEYS = "button, select, input, textarea, summary, [role=button], [role=region]";
+const CHARTS_DRAWN_MS = 1500;
 const find = (name) => document.querySelector(`#report-${name}`);
 
 export async function start(told) {
@@ -66,6 +67,9 @@ function dress() {
     find(name).addEventListener("click", () => pressed(name, classList.toggle(own)));
   }
   find("print").addEventListener("click", print);
+  // Who prints past our button prints the charts as they are: on dark ground, if that is how they are drawn.
+  addEventListener("beforeprint", () => classList.replace("dark", "rp-dark-charts"));
+  addEventListener("afterprint", () => classList.replace("rp-dark-charts", "dark"));
 }
 
 // On paper it is light. The charts are drawn anew for it, which takes them a moment.
@@ -73,7 +77,7 @@ async function print() {
   const { classList } = document.documentElement;
   const dark = classList.contains("dark");
   classList.remove("dark");
-  if (dark) await new Promise((drawn) => setTimeout(drawn, 1500));
+  if (dark) await new Promise((drawn) => setTimeout(drawn, CHARTS_DRAWN_MS));
   window.print();
   classList.toggle("dark", dark);
 }

@@ -1,0 +1,184 @@
+"""The report of a run as a file: what its head says, what it holds, what a long one leaves out."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.errors import ConfigError
+from core.events import Event, RunStarted, event_to_plain
+from tests.synthetic import HOSTILE_TEXTS, synthetic_run
+from tests.ui.reports import Place, Report, applied, sealed_in
+from ui.frame import Baseline
+from ui.report import report_html
+from ui.report.__main__ import main
+from ui.report.deltas import delta
+from ui.report.recording import Limits
+from ui.values import PICTURES
+
+ADDRESS = r"https?://[^\s\\\"'<>)]+"
+
+
+def body_of(html: str) -> str:
+    return html[html.index("<body>") : html.index('<script type="application/json"')]
+
+
+def test_the_head_says_what_it_is() -> None:
+    events = synthetic_run(8)
+    started = events[0]
+    assert isinstance(started, RunStarted)
+    html = report_html(events, Baseline(50.0, "other", "measured now"))
+    body = body_of(html)
+    for told in (
+        *(model.name for model in started.models),
+        "SYNTHETIC prompt 0",
+        "Made with own settings: expansion=1,1,3,1,1,1",
+        "temperature 0",
+        "2026-01-01 00:00 UTC",
+        "synthetic tests/synthetic.py",
+        "tokens a second",
+        "times plain decoding",
+        "Made with SpecScope",
+    ):
+        assert told in body, told
+    assert "<title>SYNTHETIC prompt 0" in html
+    speedup = Report(html).pictures(Place(0))["figures"]["baseline_tps"]
+    assert speedup is None and Report(html).bases[-1]["figures"]["baseline_tps"] == 50.0
+
+
+def test_the_same_run_is_the_same_file() -> None:
+    assert report_html(synthetic_run(3)) == report_html(synthetic_run(3))
+
+
+def test_it_asks_nobody_for_anything() -> None:
+    html = report_html(synthetic_run(3))
+    assert "default-src 'none'" in html
+    outside = html.replace(sealed_run(html), "")
+    assert not re.findall(r"<(?:link|img|iframe|base)\b|\bsrc=", outside)
+    assert not re.findall(r"@import|url\((?!data:)", outside)
+    addresses = re.findall(ADDRESS, "".join([outside, sealed_in(html, "scripts")]))
+    assert set(addresses) <= {"http://www.w3.org/2000/svg"}
+
+
+def sealed_run(html: str) -> str:
+    return html[html.index('<script type="application/json" id="specscope-scripts"') :]
+
+
+def test_hostile_text_is_no_markup() -> None:
+    started, *rest = synthetic_run(4, hostile=True, end="failed")
+    assert isinstance(started, RunStarted)
+    evil = "</script><script>pwned</script><!--\ud800\u202e" + " ".join(HOSTILE_TEXTS)
+    models = tuple(replace(model, name=f"<b>{evil}") for model in started.models)
+    events = [replace(started, prompt=evil, models=models, versions={evil: evil}), *rest]
+    html = report_html(events)
+    assert html.count("<script") == len(
+        re.findall(r"<script(?: type=.application/json.)?[ >]", html)
+    )
+    small = html.lower()
+    assert small.count("<script") == small.count("</script") == 4 and html.encode("utf-8")
+    assert "<b>" not in body_of(html) and "\u202e" not in html and "<img" not in html
+    assert all(ord(char) < 128 for char in sealed_run(html).split("</script>")[0])
+
+
+@pytest.mark.parametrize(
+    "events", [[], synthetic_run(3)[1:], [*synthetic_run(1), *synthetic_run(1, 5)]]
+)
+def test_what_is_no_run_is_refused(events: list[Event]) -> None:
+    with pytest.raises(ConfigError, match="events is .*: the events of one run, RunStarted first"):
+        report_html(events)
+
+
+# -- a long run --
+
+
+def test_a_large_run_keeps_the_trees_that_tell_most_and_says_so() -> None:
+    events = synthetic_run(30)
+    whole = Report(report_html(events))
+    html = report_html(events, limits=Limits(bytes=200_000))
+    report = Report(html)
+    kept = {int(number) for number in report.told["rounds"]}
+    assert 0 < len(kept) < 30 and set(report.told["nodes"]) == set(report.told["rounds"])
+    assert f"Of 30 rounds, {len(kept)} have their trees: those that accepted most." in html
+    accepted = whole.pictures(Place(whole.stops - 1))["lengths"]["rounds"]
+    least = min(accepted[str(number)]["a"] for number in kept)
+    assert all(accepted[str(n)]["a"] <= least for n in range(30) if n not in kept)
+    for stop in range(report.stops):
+        here, there = report.pictures(Place(stop)), whole.pictures(Place(stop))
+        number = report.current(stop)
+        same = number < 0 or number in kept
+        told = PICTURES if same else ("legend", "figures")
+        assert all(here[name] == there[name] for name in told)
+        if not same:
+            assert here["tree"]["round"] == number and here["tree"]["nodes"] == {}
+            assert "not in this report" in here["inspector"]["sentence"]
+            assert here["strip"] == there["strip"]
+    assert "Left out" not in report_html(events)
+
+
+def test_a_very_long_run_stops_at_some_rounds_and_says_so() -> None:
+    events = synthetic_run(50)
+    whole = Report(report_html(events))
+    html = report_html(events, limits=Limits(rounds=20))
+    report = Report(html)
+    assert "Of 50 rounds, it stops at every 3rd." in html
+    assert report.stops == 1 + 50 // 3 + 1 and len(report.told["ends"]) == 51
+    for stop in range(report.stops):
+        same = whole.told["stops"].index(report.told["stops"][stop])
+        assert report.pictures(Place(stop)) == whole.pictures(Place(same))
+    last = report.stops - 1
+    for number in (0, 17, 49):
+        place, other = Place(last, number, 1), Place(whole.stops - 1, number, 1)
+        assert report.pictures(place) == whole.pictures(other)
+
+
+def test_what_a_run_weighs() -> None:
+    """Most of a report are plotly.js and the fonts; a run of 130 tokens adds little."""
+    empty, short = len(report_html(synthetic_run(1)[:1])), len(report_html(synthetic_run(36)))
+    assert empty < 2_500_000 and short - empty < 200_000
+
+
+# -- deltas --
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({}, {"a": 1}),
+        ({"a": {"b": 1, "c": {}}}, {"a": {"b": 1, "c": {"d": None}}}),
+        ({"a": {"b": 1}}, {"a": {}}),
+        ({"a": {"b": 1}}, {"a": None, "c": False}),
+        ({"a": 0}, {"a": False}),
+        ({"a": None}, {}),
+    ],
+)
+def test_a_delta_and_its_inverse(before: dict[str, Any], after: dict[str, Any]) -> None:
+    made = json.loads(json.dumps(delta(before, after)))
+    assert json.dumps(applied(before, made)) == json.dumps(after)
+    assert delta(after, after) == []
+
+
+# -- from the command line --
+
+
+def test_events_of_the_engine_become_a_report(tmp_path: Path, capsys: Any) -> None:
+    events = synthetic_run(4)
+    lines, out = tmp_path / "events.jsonl", tmp_path / "run.html"
+    lines.write_text("\n".join(json.dumps(event_to_plain(event)) for event in events) + "\n\n")
+    assert main([str(lines), str(out)]) == 0
+    assert out.read_text(encoding="utf-8") == report_html(events)
+    assert f"{out}: 2." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"event": "Nothing"}', "", '{"event": "RunStarted"}'])
+def test_a_file_of_something_else_is_told(text: str, tmp_path: Path, capsys: Any) -> None:
+    (tmp_path / "events.jsonl").write_text(text)
+    assert main([str(tmp_path / "events.jsonl"), str(tmp_path / "out.html")]) == 2
+    said = capsys.readouterr().err
+    assert "line 1 is no event" in said or "events is 'empty'" in said
+    assert main([str(tmp_path / "missing"), str(tmp_path / "out.html")]) == 2
+    assert not (tmp_path / "out.html").exists()
