@@ -18,7 +18,7 @@ from tests.ui.boards import context
 from tests.ui.serving import served
 from ui.context import Context
 from ui.page import build_page
-from ui.pages.exporting import FORMATS
+from ui.pages.exporting import FORMATS, FROM_STORE
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def client(made: Context) -> Iterator[Client]:
 
 
 def test_the_formats_are_those_of_the_store_and_the_report() -> None:
-    assert set(FORMATS) == {*EXPORTS, "html"}
+    assert set(FORMATS) == {*FROM_STORE, "html"} and set(FROM_STORE.values()) == set(EXPORTS)
 
 
 def test_a_note_is_kept_found_and_taken_away(client: Client) -> None:

@@ -16,7 +16,7 @@ from ui.context import Context
 from ui.pages.history import Asker, allowed
 from ui.report import report_html
 
-__all__ = ["FORMATS", "written"]
+__all__ = ["FORMATS", "FROM_STORE", "written"]
 
 FORMATS: Mapping[str, str] = MappingProxyType(
     {
@@ -27,6 +27,11 @@ FORMATS: Mapping[str, str] = MappingProxyType(
     }
 )
 """Name of each format -> what its button says."""
+
+FROM_STORE: Mapping[str, str] = MappingProxyType(
+    {"json": "events", "csv": "rounds", "trace": "trace"}
+)
+"""Those that the store's EXPORTS write, by their names there."""
 
 LONGEST_NAME = 80
 
@@ -39,9 +44,9 @@ def written(context: Context, asker: Asker, run_id: str, name: str) -> dict[str,
     allowed(context, asker, run_id)
     events = context.store.events(run_id)
     if name == "html":
-        extension, media_type, text = "html", "text/html", report_html(events)
+        extension, media_type, text = "html", "text/html; charset=utf-8", report_html(events)
     else:
-        export = context.exports[name]
+        export = context.exports[FROM_STORE[name]]
         extension, media_type, text = export.extension, export.media_type, export.write(events)
     file = f"{_safe(run_id)}.{extension.lstrip('.')}"
     return {"name": file, "media_type": media_type, "text": text}

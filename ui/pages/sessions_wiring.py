@@ -58,7 +58,7 @@ def wire_sessions(
     wire_board(sessions.board)
     reread = _wire_list(sessions, visitor, tab)
     _wire_opening(sessions, visitor, tab, reread)
-    _wire_opened(sessions, visitor)
+    _wire_opened(sessions, visitor, reread)
     _wire_again(sessions, visitor, reread)
     _wire_retention(sessions, visitor, tab)
     asked = [visitor, sessions.opened]
@@ -118,10 +118,13 @@ def _wire_opening(
     gone.then(uncompared, None, none, **QUICK)
 
 
-def _wire_opened(sessions: Sessions, visitor: gr.BrowserState) -> None:
+def _wire_opened(
+    sessions: Sessions, visitor: gr.BrowserState, reread: Callable[[Any], None]
+) -> None:
     on, context = sessions.on, sessions.board.context
     asked = [visitor, sessions.opened]
-    on.keep_note.click(note_handler(context), [*asked, on.note], on.about, **QUICK)
+    kept = on.keep_note.click(note_handler(context), [*asked, on.note], on.about, **QUICK)
+    reread(kept)
     for name, button in on.exports.items():
         button.click(export_handler(context, name), asked, [on.saved, on.about], **QUICK)
 
