@@ -179,9 +179,10 @@ def test_a_run_that_another_tab_deletes_is_told_at_every_press(
     assert run_ids(context) == []
     one.fill("#sessions-note textarea", "too late")
     for button in ("keep-note", "save-json", "into-live"):
-        one.click(f"#sessions-{button}")
+        with one.expect_response("**/run/predict**"):
+            one.click(f"#sessions-{button}")
         about(one, f"run_id is '{run_id}': no such run")
-        one.evaluate("() => document.querySelector('#sessions-about .sp-shell').replaceChildren()")
+    assert one.locator("#sessions-about").is_visible(), "Live is not opened"
     one.click("#sessions-again")
     said(one, f"run_id is '{run_id}': no such run", "sessions")
     one.click("#sessions-delete")
