@@ -31,6 +31,7 @@ def serve(argv: list[str] | None) -> None:
     from core import Engine, Worker, load_models
     from core.threads import use_threads
     from storage import RunQuery, RunStore
+    from storage.exports import EXPORTS
     from ui.context import make_context
     from ui.page import build_page, launch
     from ui.visitors import Access
@@ -39,7 +40,7 @@ def serve(argv: list[str] | None) -> None:
     use_threads()
     worker = Worker(Engine(load_models(args.llm, ssms_of(args), args.dtype, args.device)))
     access = Access(server_name(args.host), auth=args.auth is not None)
-    context = make_context(worker, store, access, args.preset, RunQuery)
+    context = make_context(worker, store, access, args.preset, RunQuery, EXPORTS)
     try:
         launch(build_page(context), args, STARTED)
     finally:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -28,11 +28,18 @@ class StoreApi(Protocol):
     def run(self, run_id: str) -> Any: ...
     def events(self, run_id: str) -> tuple[Event, ...]: ...
     def delete(self, run_id: str) -> None: ...
+    def annotate(self, run_id: str, note: str) -> None: ...
+    def choices(self) -> Any: ...
+    def retention(self) -> int | None: ...
+    def set_retention(self, keep: int | None) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """`models`: the LLM first, then the SSMs. `query` makes the store's RunQuery."""
+    """`models`: the LLM first, then the SSMs. `query` makes the store's RunQuery.
+
+    `exports`: formats that a run's events can be written in, by name (storage's EXPORTS).
+    """
 
     hub: Hub
     store: StoreApi
@@ -43,11 +50,17 @@ class Context:
     preset: str
     query: Callable[..., Any]
     conductor: Conductor
+    exports: Mapping[str, Any] = field(default_factory=dict)
     desks: Desks = field(default_factory=Desks)
 
 
 def make_context(
-    worker: WorkerLike, store: StoreApi, access: Access, preset: str, query: Callable[..., Any]
+    worker: WorkerLike,
+    store: StoreApi,
+    access: Access,
+    preset: str,
+    query: Callable[..., Any],
+    exports: Mapping[str, Any] | None = None,
 ) -> Context:
     """Read from the worker's engine what the page shows of its models."""
     models = worker.engine.models
@@ -64,4 +77,5 @@ def make_context(
         preset=preset,
         query=query,
         conductor=Conductor(StudyRuns(hub, lambda: names), store.studies),
+        exports=exports or {},
     )

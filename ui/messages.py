@@ -58,7 +58,7 @@ def run_lines(
     lines = [Line("error" if frame.view.state == "failed" else "info", standing(frame))]
     if answer:
         kinds = {"identical": "good", "distribution": "good", "tie": "warn", "bug": "error"}
-        lines.append(Line(kinds[answer.kind], answer.sentence))
+        lines.append(Line(kinds.get(answer.kind, "info"), answer.sentence))
     lines += _telling(frame)
     started = frame.view.started
     if started:

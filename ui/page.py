@@ -20,7 +20,8 @@ from ui.pages.api import add_endpoints
 from ui.pages.live import build_live, wire_live
 from ui.pages.parts import header, header_value, page_css, page_js
 from ui.pages.prompts import build_prompts, wire_prompts
-from ui.pages.sessions import build_sessions, wire_sessions
+from ui.pages.sessions_layout import build_sessions
+from ui.pages.sessions_wiring import wire_sessions
 from ui.visitors import is_loopback, new_key
 
 __all__ = ["build_page", "launch", "page_options", "who_can_reach"]

@@ -21,7 +21,9 @@ __all__ = [
     "DISTRIBUTION_RULES",
     "Answer",
     "compare",
+    "first_difference",
     "same_distribution",
+    "weighed",
     "with_plain_decoding",
 ]
 
@@ -76,7 +78,7 @@ def _speculation(view: View) -> dict[str, Any]:
 
 def compare(view: View, plain: View, ours: Iterable[Event], theirs: Iterable[Event]) -> Answer:
     """Whether both runs wrote the same tokens; `ours` and `theirs` are their events."""
-    at = _first_difference(view.token_ids, plain.token_ids)
+    at = first_difference(view.token_ids, plain.token_ids)
     count = len(view.tokens)
     if at is None:
         so_far = "" if view.state == "completed" else " as far as it went"
@@ -84,11 +86,29 @@ def compare(view: View, plain: View, ours: Iterable[Event], theirs: Iterable[Eve
             "identical",
             f"Identical{so_far}: plain decoding with the same seed writes the same {count} tokens.",
         )
-    dispute = _dispute(view, plain, at)
-    margin = _margin(view, plain, at, _tops(theirs))
-    bound, why = _bound(view, plain, at, (_tops(ours), _tops(theirs)))
+    answer = weighed(view, plain, at, (ours, theirs), ("Here", "plain decoding"))
+    dispute = _dispute(view, plain, at, ("Here", "plain decoding"))
+    return answer or Answer("bug", f"Differs at token {at + 1}: a bug. {dispute}", at)
+
+
+def weighed(
+    view: View,
+    other: View,
+    at: int,
+    events: tuple[Iterable[Event], Iterable[Event]],
+    names: tuple[str, str],
+) -> Answer | None:
+    """Whether runs that should have written the same differ at token `at` by rounding alone: a
+    `tie` or a `bug`. None where the `other` run did not record how likely both tokens were.
+
+    `events` of both runs; `names`: what the answer calls them, the first at a sentence's beginning.
+    """
+    ours, theirs = (_tops(some) for some in events)
+    margin = _margin(view, other, at, theirs)
     if margin is None:
-        return Answer("bug", f"Differs at token {at + 1}: a bug. {dispute}", at)
+        return None
+    bound, why = _bound(view, other, at, (ours, theirs))
+    dispute = _dispute(view, other, at, names)
     apart = f"the LLM's two best were {margin:.2g} apart"
     if margin <= bound:
         return Answer(
@@ -97,17 +117,18 @@ def compare(view: View, plain: View, ours: Iterable[Event], theirs: Iterable[Eve
     return Answer("bug", f"Differs at token {at + 1}: a bug ({apart}; {why}). {dispute}", at)
 
 
-def _first_difference(ours: tuple[int, ...], theirs: tuple[int, ...]) -> int | None:
+def first_difference(ours: tuple[int, ...], theirs: tuple[int, ...]) -> int | None:
+    """The first place where the ids differ, the end of the shorter included; None for the same."""
     for i, (a, b) in enumerate(zip(ours, theirs, strict=False)):
         if a != b:
             return i
     return None if len(ours) == len(theirs) else min(len(ours), len(theirs))
 
 
-def _dispute(view: View, plain: View, at: int) -> str:
+def _dispute(view: View, other: View, at: int, names: tuple[str, str]) -> str:
     ours = quoted(view.tokens[at].token) if at < len(view.tokens) else "the end"
-    theirs = quoted(plain.tokens[at].token) if at < len(plain.tokens) else "the end"
-    return f"Here {ours}, plain decoding {theirs}."
+    theirs = quoted(other.tokens[at].token) if at < len(other.tokens) else "the end"
+    return f"{names[0]} {ours}, {names[1]} {theirs}."
 
 
 def _margin(view: View, plain: View, at: int, tops: dict[int, TopK]) -> float | None:

@@ -10,6 +10,7 @@ from typing import Any, cast
 import gradio as gr
 
 from storage import RunQuery, RunStore
+from storage.exports import EXPORTS
 from tests.ui.fakes import FakeWorker, scripted
 from tests.ui.test_form import form_values
 from ui.context import Context, make_context
@@ -27,7 +28,7 @@ ALL = Asker(None, True)
 
 def context(store: RunStore, host: str = "127.0.0.1", **script: Any) -> Context:
     worker = FakeWorker(scripted(**{"rounds": 8, **script}), speed=0.2)
-    return make_context(worker, store, Access(host), "specinfer", RunQuery)
+    return make_context(worker, store, Access(host), "specinfer", RunQuery, EXPORTS)
 
 
 @cache

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from storage import RunQuery, RunStore
+from storage.exports import EXPORTS
 from tests.ui.fakes import FakeWorker
 from tests.ui.serving import served
 from tests.ui.watched import WAIT_MS
@@ -87,7 +88,7 @@ def staged(folder: Path) -> Iterator[Stage]:
 def hosted(folder: Path, worker: Any) -> Iterator[tuple[str, Context]]:
     """A server before `worker`, with a store of its own in `folder`."""
     with RunStore(folder / "runs.db") as store:
-        context = make_context(worker, store, Access("127.0.0.1"), "specinfer", RunQuery)
+        context = make_context(worker, store, Access("127.0.0.1"), "specinfer", RunQuery, EXPORTS)
         with served(build_page(context)) as url:
             yield url, context
             worker.close()

@@ -15,6 +15,7 @@ from gradio_client.exceptions import AppError
 
 from core.events import event_from_plain
 from storage import RunQuery, RunStore, queries
+from storage.exports import EXPORTS
 from tests.synthetic import synthetic_run
 from tests.ui.fakes import FakeWorker, scripted
 from tests.ui.serving import served
@@ -29,7 +30,7 @@ from ui.visitors import Access
 def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Context]:
     with RunStore(tmp_path_factory.mktemp("api") / "runs.db") as store:
         worker = FakeWorker(scripted(rounds=6), speed=0.1)
-        yield make_context(worker, store, Access("127.0.0.1"), "specinfer", RunQuery)
+        yield make_context(worker, store, Access("127.0.0.1"), "specinfer", RunQuery, EXPORTS)
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +112,7 @@ def test_runs_and_run_give_back_what_generate_made(client: Client) -> None:
     assert client.predict(search="fox", limit=1, status="all", api_name="/runs") == listed
     again = client.predict(run_id=result["run_id"], api_name="/run")
     assert again.pop("status") == "completed"
+    assert again.pop("note") == "" and again.pop("thinned") is False
     assert again == result
     whole = client.predict(run_id=result["run_id"], events=True, api_name="/run")
     events = [event_from_plain(event) for event in whole["events"]]
@@ -174,7 +176,8 @@ def test_many_clients_at_once_hold_no_threads(client: Client, made: Context) -> 
 
 def test_the_api_page_names_what_there_is(client: Client) -> None:
     endpoints = client.view_api(return_format="dict", print_info=False)["named_endpoints"]
-    assert set(endpoints) == {"/generate", "/runs", "/run"}
+    past = {"/runs", "/run", "/export", "/annotate", "/delete"}
+    assert set(endpoints) == {"/generate", *past}
     first = endpoints["/generate"]["parameters"][0]
     assert first["parameter_name"] == "prompt" and not first["parameter_has_default"]
     rest = endpoints["/generate"]["parameters"][1:]
@@ -186,7 +189,7 @@ def test_elsewhere_a_client_sees_only_its_own_runs(tmp_path: Path) -> None:
         for event in synthetic_run(3, seed=9):
             store.record(event, "somebody else")
         worker = FakeWorker(scripted(rounds=4), speed=0.1)
-        made = make_context(worker, store, Access("0.0.0.0"), "specinfer", RunQuery)
+        made = make_context(worker, store, Access("0.0.0.0"), "specinfer", RunQuery, EXPORTS)
         with served(build_page(made)) as address:
             mine, other = Client(address, verbose=False), Client(address, verbose=False)
             result = mine.predict(prompt="mine", api_name="/generate")
@@ -204,7 +207,7 @@ def test_with_auth_runs_belong_to_the_user_who_logged_in(tmp_path: Path) -> None
     with RunStore(tmp_path / "runs.db") as store:
         worker = FakeWorker(scripted(rounds=3), speed=0.1)
         access = Access("0.0.0.0", auth=True)
-        made = make_context(worker, store, access, "specinfer", RunQuery)
+        made = make_context(worker, store, access, "specinfer", RunQuery, EXPORTS)
         with served(build_page(made), auth=("eve", "secret")) as address:
             with pytest.raises(HTTPError) as refused:
                 urlopen(f"{address}config", timeout=10)

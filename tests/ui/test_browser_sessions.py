@@ -1,44 +1,32 @@
-"""The Sessions tab in a real Chromium: what a visitor does with past runs."""
+"""The Sessions tab in a real Chromium: what a visitor does with a past run."""
 
 from __future__ import annotations
 
+import json
+import re
+from pathlib import Path
+
 import pytest
 
-from core.config import Request, SamplingParams, SpeculationConfig
+from tests.synthetic import HOSTILE_TEXTS
+from tests.ui.fakes import recorded
+from tests.ui.past import ASKED, about, made, opened, run_ids
 from tests.ui.sites import (
     OpenPage,
+    OpenSite,
     number_box,
+    overflows,
     ready,
     said,
     sessions,
+    shot,
     shows,
+    strip_text,
     text_box,
 )
 from ui.context import Context
 
 pytestmark = pytest.mark.browser
-
-ASKED = Request(
-    "A line\nand <b>another</b>",
-    SamplingParams(max_new_tokens=33, temperature=0.7, seed=12, stop=("END", "x y")),
-    SpeculationConfig(
-        ("ssm-code", "ngram"), combine="vote", length="goodput", weight_bounds=(0.125, 3.5)
-    ),
-)
-
-
-def made(context: Context, request: Request = ASKED) -> str:
-    """A run of the request in the log; its id."""
-    source = context.hub.start(request, "")
-    source.wait_done(20.0)
-    return source.run_id
-
-
-def opened(page: object, place: int = 0) -> None:
-    """The run at a place of the list, opened."""
-    sessions(page)
-    page.locator(".sp-open").nth(place).click()  # type: ignore[attr-defined]
-    said(page, "Finished: ", "sessions")
 
 
 def test_a_past_runs_settings_open_in_live_and_nothing_runs(
@@ -68,3 +56,136 @@ def test_a_past_runs_settings_open_in_live_and_nothing_runs(
     page.click("#live-run")
     said(page, "Finished: ")
     assert context.hub.worker.requests[1] == ASKED  # type: ignore[attr-defined]
+
+
+def test_a_note_is_kept_filtered_by_and_is_text(
+    short: tuple[str, Context], browser_page: OpenPage
+) -> None:
+    url, context = short
+    run_id, other = made(context), made(context)
+    page = ready(browser_page(url))
+    sessions(page)
+    page.locator(".sp-open").nth(1).click()
+    about(page, run_id)
+    note = " ".join(text.replace("\r", "").replace("\x00", "") for text in HOSTILE_TEXTS)
+    page.fill("#sessions-note textarea", note)
+    page.click("#sessions-keep-note")
+    about(page, "The note is kept; the search finds its words.")
+    assert context.store.run(run_id).note == note
+    page.locator("#sessions-noted input").check()
+    page.locator("#sessions-said").get_by_text("1 run, page 1 of 1.").wait_for()
+    page.locator("#sessions-runs .sp-note").wait_for()
+    assert page.evaluate("() => globalThis.pwned") is None
+    assert page.locator("img[src='x']").count() == 0
+    page.locator("#sessions-noted input").uncheck()
+    page.locator("#sessions-said").get_by_text("2 runs, page 1 of 1.").wait_for()
+    page.locator(".sp-open").nth(0).click()
+    about(page, other)
+    assert page.input_value("#sessions-note textarea") == "", "another run, another note"
+    page.locator(".sp-open").nth(1).click()
+    about(page, run_id)
+    page.wait_for_function(
+        "(note) => document.querySelector('#sessions-note textarea').value === note", arg=note
+    )
+    assert not overflows(page)
+    shot(page, "sessions-note")
+
+
+@pytest.mark.parametrize("name", ["json", "csv", "trace", "html"])
+def test_a_press_saves_a_file_named_after_the_run(
+    short: tuple[str, Context], browser_page: OpenPage, tmp_path: Path, name: str
+) -> None:
+    url, context = short
+    run_id = made(context)
+    page = ready(browser_page(url))
+    opened(page)
+    for _ in range(2):  # also the same file once more
+        with page.expect_download() as download:
+            page.click(f"#sessions-save-{name}")
+        file = download.value
+        assert file.suggested_filename.startswith(f"{run_id}.")
+    about(page, f"Saved as {run_id}.")
+    file.save_as(tmp_path / "saved")
+    text = (tmp_path / "saved").read_text(encoding="utf-8")
+    if name in ("json", "trace"):
+        assert json.loads(text)
+    else:
+        assert len(text) > 100
+
+
+def test_a_run_is_made_again_and_its_text_compared(
+    short: tuple[str, Context], browser_page: OpenPage
+) -> None:
+    url, context = short
+    run_id = made(context)
+    page = ready(browser_page(url))
+    opened(page)
+    before = strip_text(page, "sessions")
+    page.click("#sessions-again")
+    said(page, "This run wrote the same text as the one before", "sessions")
+    assert strip_text(page, "sessions") == before
+    page.locator("#sessions-figures").get_by_text("before: ").first.wait_for()
+    new = run_ids(context)
+    assert len(new) == 2 and run_id in new
+    new.remove(run_id)
+    about(page, new[0])
+    assert page.locator("#sessions-runs tr.sp-selected").count() == 1
+    shot(page, "sessions-again")
+
+
+def test_a_past_run_plays_pauses_and_goes_on_and_the_slider_goes_with_it(
+    site: OpenSite, browser_page: OpenPage
+) -> None:
+    url, context = site(recorded(60), speed=0.01)
+    made(context)
+    page = ready(browser_page(url))
+    opened(page)
+    box = page.locator("#sessions-scrub input[type=number]")
+    rate = page.locator("#sessions-playback input[type=number]").first
+    rate.fill("4")
+    rate.press("Enter")
+    page.click("#sessions-rewind")
+    said(page, re.compile(r"you are at round [1-9]\d* of 60"), "sessions")
+    page.wait_for_function(
+        "() => { const at = document.querySelector('#sessions-scrub input[type=number]').value;"
+        " return at > 0 && at < 60; }"
+    )
+    page.click("#sessions-pause")
+    page.wait_for_timeout(500)  # the press has arrived, and the last frame
+    at = box.input_value()
+    page.wait_for_timeout(700)  # in slow motion further rounds would have come by now
+    assert box.input_value() == at and 0 < int(at) < 60
+    rate.fill("100")
+    rate.press("Enter")
+    page.click("#sessions-play")
+    said(page, "Finished: ", "sessions")
+    page.wait_for_function(
+        "() => document.querySelector('#sessions-scrub input[type=number]').value === '60'"
+    )
+
+
+def test_a_run_that_another_tab_deletes_is_told_at_every_press(
+    short: tuple[str, Context], browser_page: OpenPage
+) -> None:
+    url, context = short
+    run_id = made(context)
+    one, two = ready(browser_page(url)), ready(browser_page(url))
+    opened(one)
+    opened(two)
+    two.click("#sessions-delete")
+    two.click("#sessions-sure")
+    two.locator("#sessions-runs").get_by_text("No run yet").wait_for()
+    two.locator("#sessions-opened").wait_for(state="hidden")
+    assert run_ids(context) == []
+    one.fill("#sessions-note textarea", "too late")
+    for button in ("keep-note", "save-json", "into-live"):
+        with one.expect_response("**/run/predict**"):
+            one.click(f"#sessions-{button}")
+        about(one, f"run_id is '{run_id}': no such run")
+    assert one.locator("#sessions-about").is_visible(), "Live is not opened"
+    one.click("#sessions-again")
+    said(one, f"run_id is '{run_id}': no such run", "sessions")
+    one.click("#sessions-delete")
+    one.click("#sessions-sure")
+    said(one, "already deleted", "sessions")
+    one.locator("#sessions-opened").wait_for(state="hidden")

@@ -7,35 +7,29 @@ the client with the same words. The same rules of who sees what hold as on the p
 from __future__ import annotations
 
 import asyncio
-import dataclasses
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import gradio as gr
 from gradio.events import api
 
-from core.checks import choice, integer, text
+from core.checks import choice
 from core.config import PRESETS, Request, SamplingParams, SpeculationConfig
-from core.errors import ConfigError, SpecScopeError
-from core.events import Event, event_to_plain
-from core.outcome import Outcome
+from core.errors import ConfigError
+from core.events import Event
 from ui.context import Context
-from ui.pages.history import ORDERS, STATUSES, allowed, asker_of
+from ui.pages.api_runs import add_run_endpoints, outcome, spoken_errors
 from ui.source import LiveSource
 
 __all__ = ["add_endpoints"]
 
 WAIT_S = 0.02
-MAX_ROWS = 1000
-"""A page of `/runs`: more rows than this are read in pages, by `offset`."""
 
 
 def add_endpoints(context: Context) -> None:
-    """Inside Blocks: `/generate`, `/runs`, `/run`."""
+    """Inside Blocks: `/generate`, and what ui/pages/api_runs.py has for past runs."""
     api(_generate(context), api_name="generate", concurrency_limit=None)
-    api(_runs(context), api_name="runs", concurrency_limit=None)
-    api(_run(context), api_name="run", concurrency_limit=None)
+    add_run_endpoints(context)
 
 
 def request_from(
@@ -97,81 +91,3 @@ async def finished(source: LiveSource) -> tuple[Event, ...]:
     finally:
         source.cancel()
     return source.events(0, source.count)
-
-
-def outcome(events: tuple[Event, ...]) -> dict[str, Any]:
-    """The object of `python -m core --json`."""
-    folded = Outcome()
-    for event in events:
-        folded.observe(event)
-    return folded.to_plain()
-
-
-def _runs(context: Context) -> Callable[..., Any]:
-    def runs(
-        gradio_request: gr.Request,
-        search: str = "",
-        status: str = "",
-        order: str = "newest",
-        limit: int = 50,
-        offset: int = 0,
-    ) -> dict[str, Any]:
-        """Past runs, newest first: `rows` and the `total` of all that match `search` and `status`.
-
-        `status` is all (or empty), completed, running, cancelled, failed or interrupted;
-        `order` is newest, oldest, fastest, longest, acceptance or passes (fewest first);
-        `limit` at most 1000.
-        """
-        with spoken_errors():
-            if not isinstance(search, str):
-                raise ConfigError.of("search", search, "a text")
-            if status != "":
-                choice("status", status, (*STATUSES, "all"))
-            choice("order", order, ORDERS)
-            integer("limit", limit, 1, MAX_ROWS)
-            owner = asker_of(context, gradio_request, "").owner
-            asked = context.query(
-                text=search,
-                status="" if status == "all" else status,
-                owner=owner,
-                order=order,
-                limit=limit,
-                offset=offset,
-            )
-            page = context.store.runs(asked)
-            return {"rows": [summary_plain(row) for row in page.rows], "total": page.total}
-
-    return runs
-
-
-def _run(context: Context) -> Callable[..., Any]:
-    def run(gradio_request: gr.Request, run_id: str, events: bool = False) -> dict[str, Any]:
-        """One past run: the object that `/generate` returned; with `events`, every event too."""
-        with spoken_errors():
-            text("run_id", run_id)
-            if not isinstance(events, bool):
-                raise ConfigError.of("events", events, "true or false")
-            summary = allowed(context, asker_of(context, gradio_request, ""), run_id)
-            recorded = context.store.events(run_id)
-            plain = {**outcome(recorded), "status": summary.status}
-            if events:
-                plain["events"] = [event_to_plain(event) for event in recorded]
-            return plain
-
-    return run
-
-
-def summary_plain(summary: Any) -> dict[str, Any]:
-    """A RunSummary as plain values, without the key of whoever made the run."""
-    plain = dataclasses.asdict(summary)
-    plain.pop("owner", None)
-    return plain
-
-
-@contextmanager
-def spoken_errors() -> Iterator[None]:
-    """Errors of ours become gr.Error with the same text; others are bugs and stay what they are."""
-    try:
-        yield
-    except SpecScopeError as error:
-        raise gr.Error(str(error), print_exception=False) from error

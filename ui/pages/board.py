@@ -80,6 +80,18 @@ class Board:
         made = [Line("info", settings_line(frame.view) if past else "")]
         return notice_value([first, *now, *made, *rest], again=bool(log.text))
 
+    @property
+    def places(self) -> list[Component]:
+        """The slider over the rounds, where there is one."""
+        return [] if self.scrub is None else [self.scrub]
+
+    def place(self, desk: Desk) -> list[Any]:
+        """What `places` show now: how many rounds are complete, of how many."""
+        if self.scrub is None:
+            return []
+        frame = desk.frame()
+        return [gr.update(maximum=max(1, frame.known_rounds), value=len(frame.view.rounds))]
+
     def values(self, desk: Desk) -> Values:
         """What `outputs` show now."""
         with desk.drawing:

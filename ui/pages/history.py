@@ -6,10 +6,14 @@ Shared by the Sessions tab and the endpoints, so that the same rules hold for bo
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 from typing import Any
 
 import gradio as gr
 
+from core.checks import choice
+from core.choices import NGRAM
 from core.errors import UnknownRunError
 from ui.context import Context
 from ui.dates import local_time
@@ -18,10 +22,36 @@ from ui.pages.parts import log_line, notice_value
 from ui.session import guarded_once
 from ui.settings import settings_of
 
-__all__ = ["ORDERS", "STATUSES", "Asker", "allowed", "asker_of", "listed", "row_value"]
+__all__ = [
+    "ANY_MODEL",
+    "NO_DRAFTER",
+    "ORDERS",
+    "SINCE",
+    "STATUSES",
+    "Asker",
+    "More",
+    "allowed",
+    "asker_of",
+    "drafter_choices",
+    "excerpt",
+    "listed",
+    "llm_choices",
+    "row_value",
+]
 
 STATUSES = ("completed", "running", "cancelled", "failed", "interrupted")
 ORDERS = ("newest", "oldest", "fastest", "longest", "acceptance", "passes")
+ANY_MODEL = ("all", "")
+NO_DRAFTER = ("none (plain decoding)", "none")
+SINCE = MappingProxyType(
+    {
+        "any time": timedelta(0),
+        "the last hour": timedelta(hours=1),
+        "the last 24 hours": timedelta(days=1),
+        "the last 7 days": timedelta(days=7),
+        "the last 30 days": timedelta(days=30),
+    }
+)
 PAGE = 10
 EXCERPT = 160
 DIFFERENCES = 3
@@ -41,8 +71,36 @@ class Asker:
     paths: bool
 
 
+@dataclass(frozen=True, slots=True)
+class More:
+    """Further filters of the list; empty ones restrict nothing. `since` is a name in SINCE."""
+
+    llm: str = ""
+    drafter: str = ""
+    since: str = "any time"
+    noted: bool = False
+
+    def query(self) -> dict[str, Any]:
+        """As fields of the store's RunQuery. ConfigError."""
+        asked = {"llm": self.llm or "", "drafter": self.drafter or "", "noted": bool(self.noted)}
+        choice("since", self.since, tuple(SINCE))
+        back = SINCE[self.since]
+        since = (datetime.now(UTC) - back).isoformat() if back else ""
+        return {**asked, "since_utc": since}
+
+
+NO_MORE = More()
+
+
 def listed(
-    context: Context, asker: Asker, opened: str, text: str, status: str, order: str, page: float
+    context: Context,
+    asker: Asker,
+    opened: str,
+    text: str,
+    status: str,
+    order: str,
+    page: float,
+    more: More = NO_MORE,
 ) -> list[Any]:
     """The list, its notice and the page number, which never runs past the end."""
 
@@ -53,6 +111,7 @@ def listed(
             "order": order,
             "owner": asker.owner,
             "limit": PAGE,
+            **more.query(),
         }
         number = max(1, int(page or 1))
         found = context.store.runs(context.query(**asked, offset=PAGE * (number - 1)))
@@ -61,7 +120,7 @@ def listed(
             number = last
             found = context.store.runs(context.query(**asked, offset=PAGE * (number - 1)))
         rows = {str(i): row_value(summary) for i, summary in enumerate(found.rows)}
-        anything = bool(text) or status != "all"
+        anything = bool(text) or status != "all" or more != NO_MORE
         empty = "No run matches." if anything else "No run yet: the Live tab makes the first."
         value = {"rows": rows, "selected": opened, "empty": empty}
         lines = [Line("info", f"{_runs(found.total)}, page {number} of {last}.")]
@@ -88,6 +147,21 @@ def _whereabouts(context: Context, asker: Asker) -> list[Line]:
     ]
 
 
+def llm_choices(context: Context, asker: Asker) -> list[tuple[str, str]]:
+    """LLMs to choose from: those of the log; to whom the log is not open, the loaded one."""
+    if asker.owner is None:
+        return [ANY_MODEL, *((name, name) for name in context.store.choices().llms)]
+    return [ANY_MODEL, *((model.name, model.name) for model in context.models[:1])]
+
+
+def drafter_choices(context: Context, asker: Asker) -> list[tuple[str, str]]:
+    """Drafters to choose from, in the same way."""
+    names = (
+        context.store.choices().drafters if asker.owner is None else (*context.drafter_names, NGRAM)
+    )
+    return [ANY_MODEL, NO_DRAFTER, *((name, name) for name in names)]
+
+
 def row_value(summary: Any) -> dict[str, Any]:
     """What the list shows of a run; a RunSummary in."""
     stats = summary.stats
@@ -95,8 +169,8 @@ def row_value(summary: Any) -> dict[str, Any]:
     return {
         "id": summary.run_id,
         "status": summary.status,
-        "prompt": _excerpt(summary.prompt),
-        "output": _excerpt(summary.output),
+        "prompt": excerpt(summary.prompt),
+        "output": excerpt(summary.output),
         "when": local_time(summary.created_utc),
         "drafters": ", ".join(summary.drafters) or "none (plain)",
         "settings": settings.brief(DIFFERENCES),
@@ -104,11 +178,13 @@ def row_value(summary: Any) -> dict[str, Any]:
         "tokens": str(stats.num_new_tokens) if stats else "",
         "rounds": str(summary.num_rounds),
         "mean": f"{stats.mean_acceptance_length:.2f}" if stats else "",
+        "note": excerpt(summary.note),
+        "thinned": summary.thinned,
         "tps": f"{stats.tokens_per_second:.1f}" if stats else "",
     }
 
 
-def _excerpt(text: str) -> str:
+def excerpt(text: str) -> str:
     flat = " ".join(text.split())
     return flat if len(flat) <= EXCERPT else flat[: EXCERPT - 1] + "…"
 

@@ -17,6 +17,7 @@ from ui.explain import letter
 from ui.messages import Line
 
 __all__ = [
+    "download",
     "header",
     "header_value",
     "log_line",
@@ -25,6 +26,7 @@ __all__ = [
     "page_css",
     "page_js",
     "prompt_table",
+    "pair_tables",
     "run_list",
     "study_list",
     "study_progress",
@@ -65,6 +67,16 @@ def study_list(elem_id: str) -> gr.HTML:
     """Past studies as a table, not rendered yet; triggers `select` with {"do": "open" | "delete",
     "study": id} or {"do": "page", "by": 1 | -1}."""
     return _part("studies.js", SHELL, elem_id, render=False)
+
+
+def pair_tables(elem_id: str) -> gr.HTML:
+    """Two tables of two runs: their figures with ratios, the settings that differ."""
+    return _part("pair.js", SHELL, elem_id)
+
+
+def download(elem_id: str) -> gr.HTML:
+    """Nothing to see: a value {"name", "media_type", "text", "n"} is saved as a file, once."""
+    return _part("download.js", SHELL, elem_id)
 
 
 def _part(

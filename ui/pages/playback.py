@@ -16,6 +16,7 @@ BUTTONS = (
     ("step-back", "◂ Step back"),
     ("step", "Step ▸"),
     ("play", "Play on"),
+    ("pause", "Pause"),
     ("rewind", "From the start"),
     ("round-previous", "‹ Round"),
     ("round-next", "Round ›"),
@@ -33,8 +34,10 @@ def build_playback(
             speed = gr.Radio(
                 SPEEDS, value="full", label="Speed of the pictures", scale=3, min_width=300
             )
+            # A past run is played faster than it was made, too.
+            fastest = 100 if scrub else 20
             rate = Slider(
-                0.25, 20, value=2, step=0.25, label="Rounds per second", scale=2, min_width=200
+                0.25, fastest, value=2, step=0.25, label="Rounds per second", scale=2, min_width=200
             )
         with gr.Row(elem_classes="sp-buttons"):
             buttons = {

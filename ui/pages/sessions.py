@@ -1,118 +1,44 @@
-"""The Sessions tab: past runs, found, opened and played again on a board like Live's."""
+"""The Sessions tab: past runs, found, opened and played again on a board like Live's.
+
+What is done with the opened run; ui/pages/sessions_wiring.py connects it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
-from gradio.components import Component
 
-from core.config import Request
 from core.errors import StoreError, UnknownRunError
-from ui.context import Context
-from ui.pages.board import Board, Values, build_board
-from ui.pages.history import ORDERS, STATUSES, Asker, allowed, asker_of, listed
-from ui.pages.into_live import into_live
-from ui.pages.live_layout import Live
-from ui.pages.parts import notice, run_list
-from ui.pages.steering import wire_board
+from ui.messages import Line
+from ui.pages.beside import compared
+from ui.pages.board import Values
+from ui.pages.history import Asker, allowed
+from ui.pages.keeping import about_run
+from ui.pages.parts import notice_value
+from ui.pages.sessions_layout import COMPARE_LABEL, Sessions, build_sessions
 from ui.player import Pace, Player
 from ui.session import Desk, guarded_once
 from ui.source import StoredSource
 
-__all__ = ["Sessions", "build_sessions", "wire_sessions"]
-
-INTO_SIGHT = """() => {
-  const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
-  const options = { behavior: calm ? "auto" : "smooth", block: "start" };
-  document.querySelector("#sessions-notice").scrollIntoView(options);
-}"""
-
+__all__ = [
+    "Sessions",
+    "build_sessions",
+    "chosen",
+    "choosing",
+    "deleted",
+    "opened_run",
+    "scrubbed",
+    "shows",
+    "uncompared",
+]
 
 ALREADY = "This run is already deleted, in another tab perhaps: nothing was left to delete."
-
-
-@dataclass(frozen=True, slots=True)
-class Sessions:
-    """The tab's components."""
-
-    board: Board
-    text: gr.Textbox
-    status: gr.Dropdown
-    order: gr.Dropdown
-    page: gr.Number
-    runs: gr.HTML
-    said: gr.HTML
-    older: gr.Button
-    newer: gr.Button
-    refresh: gr.Button
-    into_live: gr.Button
-    delete: gr.Button
-    sure: gr.Button
-    opened: gr.State
-
-    @property
-    def filters(self) -> list[Component]:
-        return [self.text, self.status, self.order, self.page]
-
-
-# -- layout --
-
-
-def build_sessions(context: Context) -> Sessions:
-    """The list above, the opened run below."""
-    with gr.Row(equal_height=False):
-        text = gr.Textbox(
-            label="Search", info="Words of prompt or text.", scale=3, elem_id="sessions-search"
-        )
-        status = gr.Dropdown(["all", *STATUSES], value="all", label="Status", info="How it ended.")
-        order = gr.Dropdown(list(ORDERS), value="newest", label="Order", info="What comes first.")
-    said = notice("sessions-said")
-    runs = run_list("sessions-runs")
-    page = gr.Number(value=1, precision=0, visible=False)
-    with gr.Row():
-        newer = gr.Button("‹ Previous page", size="sm", elem_id="sessions-newer", min_width=80)
-        older = gr.Button("Next page ›", size="sm", elem_id="sessions-older", min_width=80)
-        refresh = gr.Button("Refresh", size="sm", elem_id="sessions-refresh", min_width=80)
-        opening = gr.Button("Open in Live", size="sm", elem_id="sessions-into-live", min_width=80)
-        delete = gr.Button(
-            "Delete the opened run", size="sm", elem_id="sessions-delete", min_width=80
-        )
-        sure = gr.Button(
-            "Yes, delete it for ever",
-            size="sm",
-            variant="stop",
-            visible=False,
-            elem_id="sessions-sure",
-            min_width=80,
-        )
-    board = build_board(context, "sessions", "Open a run from the list.", scrub=True)
-    opened = gr.State("")
-    return Sessions(
-        board,
-        text,
-        status,
-        order,
-        page,
-        runs,
-        said,
-        older,
-        newer,
-        refresh,
-        opening,
-        delete,
-        sure,
-        opened,
-    )
-
-
-# -- handlers --
+CHOOSE = "Choose the second run: press it in this list."
 
 
 def opened_run(sessions: Sessions, desk: Desk, asker: Asker, run_id: str) -> list[Any]:
-    """Open a run at its end: the board, the scrubber, the id, Delete."""
+    """Open a run at its end: the board, the scrubber, the id."""
     board = sessions.board
 
     def work() -> list[Any]:
@@ -138,13 +64,6 @@ def scrubbed(sessions: Sessions, desk: Desk, number: float | None) -> Values:
             desk.player.seek(int(number))
 
     return sessions.board.once(desk, work)
-
-
-def asked_of(context: Context, asker: Asker, run_id: str) -> Request:
-    """The request of a past run as it was asked. StoreError, ConfigError."""
-    if not run_id:
-        raise StoreError("no run is opened: open one from the list first")
-    return Request.from_plain(allowed(context, asker, run_id).asked)
 
 
 def shows(desk: Desk, run_id: str) -> bool:
@@ -180,113 +99,38 @@ def deleted(sessions: Sessions, desk: Desk, asker: Asker, run_id: str) -> list[A
     return guarded_once(work, failed)
 
 
-# -- wiring --
+# -- a second run --
 
 
-def wire_sessions(
-    sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab, live: Live, tabs: gr.Tabs
-) -> None:
-    """Connect everything of the tab; the list is read again whenever the tab is opened."""
-    quick: dict[str, Any] = {
-        "show_progress": "hidden",
-        "api_visibility": "private",
-        "queue": False,
-        "trigger_mode": "always_last",
-    }
-    board = sessions.board
-    wire_board(board)
-    list_inputs = [visitor, sessions.opened, *sessions.filters]
-    list_outputs = [sessions.runs, sessions.said, sessions.page]
-    for trigger, turn in (
-        (tab.select, 0),
-        (sessions.refresh.click, 0),
-        (sessions.said.tick, 0),
-        (sessions.older.click, 1),
-        (sessions.newer.click, -1),
-        (sessions.text.change, None),
-        (sessions.status.change, None),
-        (sessions.order.change, None),
-    ):
-        trigger(_list_handler(board.context, turn), list_inputs, list_outputs, **quick)
-    assert board.scrub is not None
-    opening = [*board.outputs, board.scrub, sessions.opened]
-    opened = sessions.runs.select(_open_handler(sessions), [visitor], opening, **quick)
-    opened.then(_list_handler(board.context, 0), list_inputs, list_outputs, **quick)
-    opened.then(None, None, None, js=INTO_SIGHT)
-    board.scrub.input(_scrub_handler(sessions), [board.scrub], board.outputs, **quick)
-    # The question stands for the run that is open: it goes when another is opened.
-    sessions.delete.click(
-        lambda run_id: gr.Button(visible=bool(run_id)), sessions.opened, sessions.sure, **quick
-    )
-    for trigger in (sessions.runs.select, tab.select):
-        trigger(lambda: gr.Button(visible=False), None, sessions.sure, **quick)
-    gone = sessions.sure.click(
-        _delete_handler(sessions),
-        [visitor, sessions.opened],
-        [*opening, sessions.sure],
-        **quick,
-    )
-    gone.then(_list_handler(board.context, 0), list_inputs, list_outputs, **quick)
-    into_live(
-        live,
-        tabs,
-        sessions.into_live.click,
-        _asked_handler(sessions),
-        [visitor, sessions.opened],
-        board.notice,
-    )
+def choosing(run_id: str, comparing: str) -> list[Any]:
+    """A second run was asked for: the run it is chosen for, the button's label, what to say.
+
+    Pressed once more, nothing is chosen after all.
+    """
+    if not run_id or comparing:
+        return ["", gr.Button(COMPARE_LABEL), notice_value([])]
+    return [run_id, gr.Button("Compare with none"), notice_value([Line("info", CHOOSE)])]
 
 
-def _list_handler(context: Context, turn: int | None) -> Callable[..., list[Any]]:
-    """`turn`: pages forward or back; None begins at the first page again."""
+def chosen(
+    sessions: Sessions, desks: tuple[Desk, Desk, Desk], asker: Asker, run_id: str, comparing: str
+) -> list[Any]:
+    """A run of the list was chosen: it is opened, or stands beside the one it is `comparing` with.
 
-    def show(
-        request: gr.Request,
-        visitor: str,
-        opened: str,
-        text: str,
-        status: str,
-        order: str,
-        page: float,
-    ) -> list[Any]:
-        number = 1 if turn is None else (page or 1) + turn
-        asker = asker_of(context, request, visitor)
-        return listed(context, asker, opened, text, status, order, number)
-
-    return show
-
-
-def _open_handler(sessions: Sessions) -> Callable[..., list[Any]]:
-    board = sessions.board
-
-    def choose(request: gr.Request, event: gr.EventData, visitor: str) -> list[Any]:
-        run_id = str((event._data or {}).get("run", ""))
-        asker = asker_of(board.context, request, visitor)
-        return opened_run(sessions, board.desk(request), asker, run_id)
-
-    return choose
+    The board, the scrubber, the id; what is said of the run, its note; the two runs; for which run
+    a second is chosen, its button, what is said of that.
+    """
+    board, beside = sessions.board, sessions.beside
+    if not comparing:
+        opened = opened_run(sessions, desks[0], asker, run_id)
+        closed = [gr.Column(visible=False), *(gr.skip() for _ in beside.outputs[1:])]
+        about = about_run(board.context, asker, opened[-1])
+        return [*opened, *about, *closed, gr.skip(), gr.skip(), gr.skip()]
+    pair = compared(beside, board.context, desks[1:], asker, (comparing, run_id))
+    kept = [gr.skip() for _ in (*sessions.opening, *sessions.on.told)]
+    return [*kept, *pair, *uncompared()[1:]]
 
 
-def _asked_handler(sessions: Sessions) -> Callable[..., Request]:
-    def asked(request: gr.Request, visitor: str, run_id: str) -> Request:
-        context = sessions.board.context
-        return asked_of(context, asker_of(context, request, visitor), run_id)
-
-    return asked
-
-
-def _scrub_handler(sessions: Sessions) -> Callable[..., Values]:
-    def move(request: gr.Request, number: float | None) -> Values:
-        return scrubbed(sessions, sessions.board.desk(request), number)
-
-    return move
-
-
-def _delete_handler(sessions: Sessions) -> Callable[..., list[Any]]:
-    board = sessions.board
-
-    def delete(request: gr.Request, visitor: str, run_id: str) -> list[Any]:
-        asker = asker_of(board.context, request, visitor)
-        return deleted(sessions, board.desk(request), asker, run_id)
-
-    return delete
+def uncompared() -> list[Any]:
+    """Nothing is compared, and no second run is being chosen."""
+    return [gr.Column(visible=False), "", gr.Button(COMPARE_LABEL), notice_value([])]

@@ -31,6 +31,7 @@ def moved(board: Board, desk: Desk, name: str) -> Values:
             "round-previous": lambda: player.select_next(-1),
             "round-next": lambda: player.select_next(1),
             "follow": player.follow,
+            "pause": lambda: player.set_pace(Pace("step", player.pace.rounds_per_second)),
         }
         moves[name]()
 
@@ -101,29 +102,30 @@ def paced(board: Board, desk: Desk, mode: str, rate: float) -> Iterator[Values]:
 def wire_board(board: Board) -> None:
     """Connect the playback bar and every picture's selection."""
     quick: dict[str, Any] = {
-        "outputs": board.outputs,
+        "outputs": [*board.outputs, *board.places],
         "show_progress": "hidden",
         "api_visibility": "private",
         "queue": False,
         "trigger_mode": "multiple",
     }
-    for name in ("step-back", "step", "round-previous", "round-next", "follow"):
+    for name in ("step-back", "step", "round-previous", "round-next", "follow", "pause"):
         board.buttons[name].click(_button_handler(board, name), **quick)
     board.notice.tick(_tick_handler(board), **{**quick, "outputs": board.notice})
     for picture in board.pictures.values():
-        picture.select(_select_handler(board), **quick)
+        picture.select(_select_handler(board), **{**quick, "outputs": board.outputs})
     stream = {**quick, "queue": True, "concurrency_limit": None}
     pace_inputs = [board.speed, board.rate]
-    and_speed = {**stream, "outputs": [*board.outputs, board.speed]}
+    and_speed = {**stream, "outputs": [*board.outputs, *board.places, board.speed]}
     board.buttons["play"].click(_play_handler(board, False), pace_inputs, **and_speed)
     board.buttons["rewind"].click(_play_handler(board, True), pace_inputs, **and_speed)
     board.speed.input(_pace_handler(board), pace_inputs, **stream)
     board.rate.release(_pace_handler(board), pace_inputs, **stream)
 
 
-def _button_handler(board: Board, name: str) -> Callable[..., Values]:
-    def press(request: gr.Request) -> Values:
-        return moved(board, board.desk(request), name)
+def _button_handler(board: Board, name: str) -> Callable[..., list[Any]]:
+    def press(request: gr.Request) -> list[Any]:
+        desk = board.desk(request)
+        return [*moved(board, desk, name), *board.place(desk)]
 
     return press
 
@@ -148,14 +150,16 @@ def _play_handler(board: Board, rewind: bool) -> Callable[..., Iterator[list[Any
         # Told once, with the first frame: from then on the choice is the visitor's again.
         speed: Any = playing(mode, rewind) if desk.player is not None else gr.skip()
         for values in played(board, desk, mode, rate, rewind):
-            yield [*values, speed]
+            yield [*values, *board.place(desk), speed]
             speed = gr.skip()
 
     return press
 
 
-def _pace_handler(board: Board) -> Callable[..., Iterator[Values]]:
-    def change(mode: str, rate: float, request: gr.Request) -> Iterator[Values]:
-        yield from paced(board, board.desk(request), mode, rate)
+def _pace_handler(board: Board) -> Callable[..., Iterator[list[Any]]]:
+    def change(mode: str, rate: float, request: gr.Request) -> Iterator[list[Any]]:
+        desk = board.desk(request)
+        for values in paced(board, desk, mode, rate):
+            yield [*values, *board.place(desk)]
 
     return change

@@ -20,18 +20,18 @@ def delta(before: Mapping[str, Any], after: Mapping[str, Any]) -> Delta:
     news: dict[str, Any] = {}
     inner: dict[str, Delta] = {}
     for key, value in after.items():
-        old = before.get(key)
-        if isinstance(old, dict) and isinstance(value, dict) and (old or not value):
-            own = delta(old, value) if old is not value else []
-            inner |= {key: own} if own else {}
-        elif key not in before or not _same(old, value):
+        old = before.get(key, ...)
+        if old is value:
+            continue
+        kind = type(value)
+        # By kind as well, since 0 equals False.
+        if kind is dict and type(old) is dict and (old or not value):
+            own = delta(old, value)
+            if own:
+                inner[key] = own
+        elif type(old) is not kind or old != value:
             news[key] = value
     parts: Delta = [news, inner, [key for key in before if key not in after]]
     while parts and not parts[-1]:
         parts.pop()
     return parts
-
-
-def _same(old: Any, value: Any) -> bool:
-    """As JSON tells them: 0 is no false."""
-    return old is value or (isinstance(old, bool) == isinstance(value, bool) and old == value)

@@ -27,6 +27,7 @@ function textCell(run) {
   const button = cell("button", "sp-open");
   button.type = "button";
   button.append(cell("b", "", run.prompt), cell("span", "", run.output));
+  if (run.note) button.append(cell("span", "sp-note", "✎ " + run.note));
   button.addEventListener("click", () => trigger("select", { run: run.id }));
   made.append(button);
   return made;
@@ -50,6 +51,7 @@ function row(run, selected) {
     } else if (key === "status") {
       const status = cell("td", "sp-col-status sp-run-" + run.status.replace(/\W/g, ""));
       status.append(cell("span", "", (GLYPHS[run.status] || "?") + " "), cell("span", "", run.status));
+      if (run.thinned) status.append(cell("span", "sp-thinned", "thinned"));
       made.append(status);
     } else made.append(cell("td", "sp-col-" + key, run[key]));
   }

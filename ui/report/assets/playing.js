@@ -5,7 +5,7 @@ export function createPlayer(recording, changed) {
   // `opening`: as the file opens, until somebody moves. `round`: a selected one, null for the latest.
   const at = { stop: last, round: recording.opening.round, node: null, moving: false, opening: true, rate: 2 };
   if (at.round < 0) at.round = null;
-  let timer = null;
+  let [timer, since] = [null, 0];
 
   const go = (change) => {
     Object.assign(at, { opening: false }, change);
@@ -16,16 +16,24 @@ export function createPlayer(recording, changed) {
     clearTimeout(timer);
     if (at.moving) go({ moving: false });
   };
+  // As many stops as are due: a slow browser leaves some out, and the pace is kept.
   const tick = () => {
-    if (at.stop >= last) return pause();
-    go({ stop: at.stop + 1 });
-    wait();
+    const late = Math.min(performance.now() - since, 1000);
+    const due = Math.floor(late / stopMs());
+    if (due > 0) {
+      since = performance.now() - (late - due * stopMs());
+      go({ stop: Math.min(last, at.stop + due) });
+    }
+    if (at.stop >= last) pause();
+    else wait();
   };
+  const stopMs = () => 1000 / (at.rate * recording.stopsARound);
   const wait = () => {
     clearTimeout(timer);
-    timer = setTimeout(tick, 1000 / (at.rate * recording.stopsARound));
+    timer = setTimeout(tick, Math.max(15, since + stopMs() - performance.now()));
   };
   const play = () => {
+    since = performance.now();
     go({ moving: true, stop: at.stop >= last ? 0 : at.stop, round: null, node: null });
     wait();
   };
@@ -49,6 +57,7 @@ export function createPlayer(recording, changed) {
     },
     pace(rate) {
       at.rate = rate;
+      since = performance.now();
       if (at.moving) wait();
     },
   };

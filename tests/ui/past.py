@@ -1,0 +1,45 @@
+"""Past runs on the Sessions tab, for tests in a browser: made, opened, what is said of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from core.config import Request, SamplingParams, SpeculationConfig
+from storage import RunQuery
+from tests.ui.sites import said, sessions
+from ui.context import Context
+
+__all__ = ["ASKED", "about", "made", "opened", "run_ids"]
+
+ASKED = Request(
+    "A line\nand <b>another</b>",
+    SamplingParams(max_new_tokens=33, temperature=0.7, seed=12, stop=("END", "x y")),
+    SpeculationConfig(
+        ("ssm-code", "ngram"), combine="vote", length="goodput", weight_bounds=(0.125, 3.5)
+    ),
+)
+
+
+def made(context: Context, request: Request = ASKED) -> str:
+    """A run of the request in the log; its id."""
+    source = context.hub.start(request, "")
+    source.wait_done(20.0)
+    return source.run_id
+
+
+def opened(page: Any, place: int = 0) -> None:
+    """The run at a place of the list, opened."""
+    sessions(page)
+    page.locator(".sp-open").nth(place).click()
+    said(page, "Finished: ", "sessions")
+    page.locator("#sessions-about").get_by_text("Opened: ").wait_for()
+
+
+def about(page: Any, words: str) -> None:
+    """Wait until it is said of the opened run."""
+    page.locator("#sessions-about").get_by_text(words).first.wait_for()
+
+
+def run_ids(context: Context) -> list[str]:
+    """Newest first."""
+    return [row.run_id for row in context.store.runs(RunQuery()).rows]

@@ -1,0 +1,119 @@
+"""The Sessions tab in a real Chromium: two runs side by side, what the log keeps, every width."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from core.config import Request, SamplingParams, SpeculationConfig
+from storage import RunQuery
+from tests.ui.fakes import scripted
+from tests.ui.past import about, made, opened, run_ids
+from tests.ui.sites import OpenPage, OpenSite, overflows, ready, said, shot, until
+from ui.context import Context
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.mark.parametrize(
+    ("width", "dark"), [(1280, False), (1280, True), (390, False), (390, True)]
+)
+def test_two_runs_stand_side_by_side(
+    site: OpenSite,
+    browser_page: OpenPage,
+    axe: Callable[..., list[str]],
+    width: int,
+    dark: bool,
+) -> None:
+    url, context = site(scripted(8))
+    made(context)
+    plain = SpeculationConfig(drafters=(), speculation_length=0)
+    made(context, Request("Once", SamplingParams(max_new_tokens=33), plain))
+    page = ready(browser_page(url, width=width, dark=dark, still=True))
+    opened(page)
+    assert not page.locator("#pair-one-strip").count(), "built, but not there until asked for"
+    page.click("#sessions-compare")
+    page.locator("#sessions-choose").get_by_text("Choose the second run").wait_for()
+    page.locator(".sp-open").nth(1).click()
+    page.locator("#pair-said .sp-line").first.wait_for()
+    page.locator("#pair-tables").get_by_text("Settings that differ").wait_for()
+    for half in ("one", "two"):
+        for picture in ("figures", "strip", "lengths", "timeline"):
+            page.locator(f"#pair-{half}-{picture} .ss-panel").wait_for()
+        page.locator(f"#pair-{half}-timeline .js-plotly-plot").first.wait_for()
+    tops = [page.locator(f"#pair-{half}-strip").bounding_box()["y"] for half in ("one", "two")]
+    assert (tops[0] == tops[1]) == (width > 1000), "below each other where it is narrow"
+    names = page.locator("#pair-tables tbody th").all_inner_texts()
+    assert "Tokens / second" in names and "drafters" in names and "expansion" not in names
+    shot(page, f"sessions-pair-{width}-{'dark' if dark else 'light'}")
+    assert not overflows(page)
+    assert axe(page, "#sessions-pair", "#sessions-opened", "#sessions-runs") == []
+    page.locator("#pair-one-strip .ss-round[data-r='2']").first.click()
+    page.locator("#pair-one-strip .ss-round[data-r='2'][aria-pressed=true]").first.wait_for()
+    page.click("#pair-close")
+    page.locator("#sessions-pair").wait_for(state="hidden")
+    said(page, "Finished: ", "sessions")
+
+
+def test_choosing_a_second_run_can_be_left(
+    short: tuple[str, Context], browser_page: OpenPage
+) -> None:
+    url, context = short
+    run_id = made(context)
+    made(context)
+    page = ready(browser_page(url))
+    opened(page)
+    page.click("#sessions-compare")
+    page.get_by_role("button", name="Compare with none").click()
+    page.get_by_role("button", name="Compare with…").wait_for()
+    page.locator(".sp-open").nth(1).click()
+    about(page, run_id)
+    assert page.locator("#sessions-pair").is_hidden()
+
+
+def test_how_many_runs_stay_whole_is_asked_twice(
+    short: tuple[str, Context], browser_page: OpenPage, axe: Callable[..., list[str]]
+) -> None:
+    url, context = short
+    made(context)
+    made(context)
+    page = ready(browser_page(url))
+    opened(page)
+    page.get_by_text("What the run log keeps").click()
+    page.locator("#sessions-keep input, #sessions-keep textarea").first.fill("1")
+    page.click("#sessions-keep-set")
+    page.locator("#sessions-kept").get_by_text("Sure?").wait_for()
+    shot(page, "sessions-retention")
+    assert axe(page, "#sessions-retention") == []
+    page.click("#sessions-keep-sure")
+    page.locator("#sessions-kept").get_by_text("The last 1 run stay").wait_for()
+    assert context.store.retention() == 1
+    until(page, lambda: sum(run.thinned for run in context.store.runs(RunQuery()).rows) == 1)
+    page.click("#sessions-refresh")
+    page.locator("#sessions-runs .sp-thinned").wait_for()
+    page.locator(".sp-open").nth(1).click()
+    about(page, "Of this run only the accepted paths are kept")
+    shot(page, "sessions-thinned")
+    context.store.set_retention(None)
+
+
+@pytest.mark.parametrize(
+    ("width", "dark"), [(1280, False), (1280, True), (390, False), (390, True)]
+)
+def test_the_tab_at_every_width(
+    short: tuple[str, Context],
+    browser_page: OpenPage,
+    axe: Callable[..., list[str]],
+    width: int,
+    dark: bool,
+) -> None:
+    url, context = short
+    for _ in range(2):
+        made(context)
+    context.store.annotate(run_ids(context)[0], "A good one for the lecture on votes")
+    page = ready(browser_page(url, width=width, dark=dark))
+    opened(page)
+    shot(page, f"sessions-tab-{width}-{'dark' if dark else 'light'}")
+    assert not overflows(page)
+    assert axe(page, "#sessions-opened", "#sessions-runs", "#sessions-said") == []

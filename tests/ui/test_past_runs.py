@@ -1,0 +1,282 @@
+"""What is done with a past run: note, exports, run again, beside another, what the log keeps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from core.config import Request, SamplingParams
+from core.errors import ConfigError, StoreError, UnknownRunError
+from storage import RunQuery, RunStore
+from tests.synthetic import HOSTILE_TEXTS, synthetic_run
+from tests.ui.boards import ALL, context, notice_of, sessions_of
+from ui.context import Context
+from ui.pages.again import again, asked_of, stop_again
+from ui.pages.beside import picked
+from ui.pages.exporting import FORMATS, written
+from ui.pages.history import Asker, More, drafter_choices, listed, llm_choices
+from ui.pages.keeping import about_run, annotated, kept_runs, retained, retention_shown
+from ui.pages.sessions import choosing, chosen, deleted, opened_run
+from ui.pages.steering import moved, played
+from ui.session import Desk
+
+MINE = Asker("a", False)
+
+
+def recorded(store: RunStore, *owners: str) -> list[str]:
+    """A SYNTHETIC run of each owner; their ids."""
+    for seed, owner in enumerate(owners):
+        for event in synthetic_run(4, seed=seed):
+            store.record(event, owner)
+    return [f"synthetic-{seed}" for seed in range(len(owners))]
+
+
+def ran(made: Context, **changes: Any) -> str:
+    """A run by the fake worker, whose request the page could have made; its id."""
+    sampling = SamplingParams(max_new_tokens=20, **changes)
+    source = made.hub.start(Request("Once", sampling), "a")
+    source.wait_done(20.0)
+    return source.run_id
+
+
+def text(said: dict[str, Any]) -> str:
+    return " ".join(line["text"] for line in said["lines"].values())
+
+
+# -- the list --
+
+
+def test_filters_restrict_the_list(store: RunStore) -> None:
+    made = context(store)
+    one, two = recorded(store, "a", "b")
+    store.annotate(two, "for the lecture")
+
+    def ids(**changes: Any) -> list[str]:
+        rows = listed(made, ALL, "", "", "all", "newest", 1, More(**changes))[0]["rows"]
+        return [row["id"] for row in rows.values()]
+
+    assert set(ids()) == {one, two} and ids(noted=True) == [two]
+    assert ids(llm="synthetic-llm") == ids() and ids(llm="nobody") == []
+    assert ids(drafter="ssm-code") == ids() and ids(drafter="none") == []
+    assert ids(since="the last hour") == [], "SYNTHETIC runs are of another year"
+    started, *rest = synthetic_run(3, seed=9)
+    for event in (replace(started, created_utc=datetime.now(UTC).isoformat()), *rest):
+        store.record(event)
+    assert ids(since="the last hour") == ["synthetic-9"]
+    said = listed(made, ALL, "", "", "all", "newest", 1, More(since="ever"))[1]
+    assert "since is 'ever'" in text(said)
+    row = listed(made, ALL, "", "lecture", "all", "newest", 1)[0]["rows"]["0"]
+    assert row["note"] == "for the lecture" and row["thinned"] is False
+
+
+def test_only_who_sees_all_runs_is_told_all_names(store: RunStore) -> None:
+    made = context(store)
+    recorded(store, "a")
+    assert ("ssm-code", "ssm-code") in drafter_choices(made, ALL)
+    assert ("synthetic-llm", "synthetic-llm") in llm_choices(made, ALL)
+    loaded = [value for _, value in llm_choices(made, MINE)]
+    assert loaded == ["", made.models[0].name]
+    assert ("ngram", "ngram") in drafter_choices(made, MINE)
+
+
+# -- note, exports --
+
+
+def test_a_note_is_kept_and_shown_again(store: RunStore) -> None:
+    made = context(store)
+    (run_id,) = recorded(store, "a")
+    note = "".join(HOSTILE_TEXTS[:3])
+    assert "kept" in text(annotated(made, ALL, run_id, note))
+    section, said, shown = about_run(made, ALL, run_id)
+    assert section.visible and shown == note and run_id in text(said)
+    assert "rounds a second" in text(said)
+    assert "no note" in text(annotated(made, ALL, run_id, ""))
+    assert about_run(made, ALL, run_id)[2] == ""
+    assert "no run is opened" in text(annotated(made, ALL, "", "x"))
+    assert "no such run of yours" in text(annotated(made, Asker("b", False), run_id, "x"))
+    assert store.run(run_id).note == ""
+    assert about_run(made, ALL, "gone")[0].visible is False
+
+
+def test_a_run_is_written_in_every_format_under_its_name(store: RunStore) -> None:
+    made = context(store)
+    (run_id,) = recorded(store, "a")
+    files = {name: written(made, ALL, run_id, name) for name in FORMATS}
+    assert all(file["name"].startswith(f"{run_id}.") and file["text"] for file in files.values())
+    assert len({file["name"] for file in files.values()}) == len(FORMATS)
+    assert files["html"]["media_type"].startswith("text/html") and "<html" in files["html"]["text"]
+    with pytest.raises(ConfigError, match="format is 'pdf'"):
+        written(made, ALL, run_id, "pdf")
+    for asker, asked in ((ALL, "gone"), (Asker("b", False), run_id)):
+        with pytest.raises(UnknownRunError):
+            written(made, asker, asked, "json")
+    with pytest.raises(StoreError, match="no run is opened"):
+        written(made, ALL, "", "json")
+
+
+def test_a_files_name_is_one_on_any_system(store: RunStore) -> None:
+    for event in synthetic_run(3, run_id="../a b:c"):
+        store.record(event)
+    assert written(context(store), ALL, "../a b:c", "html")["name"] == "___a_b_c.html"
+
+
+# -- once more --
+
+
+def test_run_again_takes_the_recorded_seed_and_says_that_the_text_is_the_same(
+    store: RunStore,
+) -> None:
+    made = context(store)
+    run_id = ran(made)
+    sessions, desk = sessions_of(made), Desk()
+    opened_run(sessions, desk, ALL, run_id)
+    frames = list(again(sessions, desk, ALL, "me", run_id))
+    assert frames[-1][-1] not in ("", run_id) and desk.frame().run_id == frames[-1][-1]
+    told = notice_of(frames[-2], 0)
+    assert "This run wrote the same text as the one before" in told
+    requests = made.hub.worker.requests  # type: ignore[attr-defined]
+    first, second = requests[-2:]
+    seed = store.run(run_id).seed
+    assert second == replace(first, sampling=replace(first.sampling, seed=seed))
+    assert desk.before is not None and desk.before.run_id == run_id
+    assert store.run(frames[-1][-1]).owner == "me"
+
+
+def test_run_again_refuses_what_is_not_there(store: RunStore) -> None:
+    made = context(store)
+    sessions, desk = sessions_of(made), Desk()
+    for run_id, words in (("", "no run is opened"), ("gone", "no such run")):
+        frames = list(again(sessions, desk, ALL, "me", run_id))
+        assert words in notice_of(frames[-1], 0) and len(frames) == 1
+    run_id = ran(made)
+    frames = list(again(sessions, desk, Asker("b", False), "b", run_id))
+    assert "no such run of yours" in notice_of(frames[-1], 0)
+    assert asked_of(made, ALL, run_id).sampling.seed is None
+
+
+def test_stop_ends_the_run_that_is_made_again(store: RunStore) -> None:
+    made = context(store)
+    run_id = ran(made)
+    worker: Any = made.hub.worker
+    worker.speed = 50.0
+    sessions, desk = sessions_of(made), Desk()
+    frames = again(sessions, desk, ALL, "me", run_id)
+    next(frames)
+    assert "Running again" in notice_of(next(frames), 0)
+    assert "Stopped" in notice_of(stop_again(sessions, desk), 0)
+    assert worker.runs[-1].cancelled and list(frames)[-1][-1] == worker.runs[-1].run_id
+    assert stop_again(sessions, Desk())
+
+
+# -- a second run --
+
+
+def test_a_second_run_of_the_list_stands_beside_the_first(store: RunStore) -> None:
+    made = context(store)
+    one, two = recorded(store, "a", "b")
+    sessions, desks = sessions_of(made), (Desk(), Desk(), Desk())
+    first = chosen(sessions, desks, ALL, one, "")
+    opened = len(sessions.opening)
+    assert first[opened - 1] == one and desks[0].player is not None
+    comparing, button, said = choosing(one, "")
+    assert comparing == one and "Choose the second run" in text(said)
+    assert choosing(one, one)[0] == "" and choosing("", "")[0] == ""
+    both = chosen(sessions, desks, ALL, two, comparing)
+    assert desks[0].frame().run_id == one, "the first stays open"
+    section, answer, tables = both[opened + 3 : opened + 6]
+    assert section.visible and "Differs at token 1" in text(answer)
+    assert tables["figures"]["0"]["name"] == "Tokens / second"
+    assert [desk.frame().run_id for desk in desks[1:]] == [one, two]
+    half = sessions.beside.halves[1]
+    picked(half, desks[2], {"round": 2})
+    assert desks[2].frame().selected == 2
+    assert picked(half, Desk(), {}) and picked(half, desks[2], {"round": "x"})
+
+
+@pytest.mark.parametrize(
+    ("asker", "second", "words"),
+    [
+        (ALL, "synthetic-0", "the run itself"),
+        (ALL, "gone", "no such run"),
+        (MINE, "synthetic-1", "no such run of yours"),
+    ],
+)
+def test_a_second_run_that_cannot_be_compared_is_told(
+    store: RunStore, asker: Asker, second: str, words: str
+) -> None:
+    recorded(store, "a", "b")
+    sessions = sessions_of(context(store))
+    values = chosen(sessions, (Desk(), Desk(), Desk()), asker, second, "synthetic-0")
+    assert words in text(values[len(sessions.opening) + 4])
+
+
+# -- played --
+
+
+def test_a_past_run_plays_pauses_goes_on_and_is_scrubbed(store: RunStore) -> None:
+    made = context(store)
+    sessions, desk = sessions_of(made), Desk()
+    opened_run(sessions, desk, ALL, ran(made))
+    board = sessions.board
+    assert board.place(desk)[0]["value"] == board.place(desk)[0]["maximum"] == 8
+    frames = played(board, desk, "slow", 100.0, rewind=True)
+    next(frames)
+    assert board.place(desk)[0]["value"] == 0, "the slider goes back with the run"
+    next(frames)
+    moved(board, desk, "pause")
+    at = board.place(desk)[0]["value"]
+    assert 0 <= at < 8 and len(list(frames)) <= 1
+    assert board.place(desk)[0]["value"] == at, "nothing moves any more"
+    assert desk.player is not None and desk.player.pace.mode == "step"
+    list(played(board, desk, "slow", 100.0, rewind=False))
+    assert board.place(desk)[0]["value"] == 8
+
+
+# -- what the log keeps --
+
+
+def test_how_many_runs_stay_whole_is_for_the_owner_to_say(store: RunStore) -> None:
+    made = context(store)
+    recorded(store, "a", "b", "c")
+    section, shown = retention_shown(made, ALL)
+    assert section.visible and shown == ""
+    assert retention_shown(made, MINE)[0].visible is False
+    said, button = retained(made, ALL, "2", sure=False)
+    assert "Sure?" in text(said) and button.visible and store.retention() is None
+    said, button = retained(made, ALL, "2", sure=True)
+    assert "The last 2 runs stay whole" in text(said) and not button.visible
+    assert store.retention() == 2 and retention_shown(made, ALL)[1] == "2"
+    said, _ = retained(made, MINE, "1", sure=True)
+    assert "only who owns" in text(said) and store.retention() == 2
+    assert "every run stays whole" in text(retained(made, ALL, "0", sure=False)[0])
+    assert store.retention() is None
+    for typed in ("-1", "2.5", "many", "9" * 30):
+        assert "runs is" in text(retained(made, ALL, typed, sure=True)[0])
+    assert kept_runs(None) is None and kept_runs(" 7 ") == 7
+
+
+def test_a_thinned_run_says_so(store: RunStore) -> None:
+    made = context(store)
+    old, new = recorded(store, "a", "b")
+    store.thin(1)
+    runs = {run.run_id: run.thinned for run in store.runs(RunQuery()).rows}
+    assert sorted(runs.values()) == [False, True]
+    thinned = next(run_id for run_id, gone in runs.items() if gone)
+    assert "accepted paths" in text(about_run(made, ALL, thinned)[1])
+    assert "Finished" in notice_of(opened_run(sessions_of(made), Desk(), ALL, thinned), 0)
+
+
+def test_a_run_deleted_elsewhere_is_told_by_every_action(store: RunStore) -> None:
+    made = context(store)
+    run_id = ran(made)
+    sessions, desk = sessions_of(made), Desk()
+    opened_run(sessions, desk, ALL, run_id)
+    store.delete(run_id)
+    assert "no such run" in text(annotated(made, ALL, run_id, "x"))
+    assert "no such run" in notice_of(list(again(sessions, desk, ALL, "me", run_id))[0], 0)
+    with pytest.raises(UnknownRunError):
+        asked_of(made, ALL, run_id)
+    assert "already deleted" in notice_of(deleted(sessions, desk, ALL, run_id), 0)

@@ -1,0 +1,57 @@
+"""A past run as a file to take away: which formats there are, and the run written in one.
+
+The writers are handed in (ui/context.py); only the report with its pictures is made here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from core.checks import choice
+from core.errors import StoreError
+from ui.context import Context
+from ui.pages.history import Asker, allowed
+from ui.report import report_html
+
+__all__ = ["FORMATS", "FROM_STORE", "written"]
+
+FORMATS: Mapping[str, str] = MappingProxyType(
+    {
+        "json": "JSON events",
+        "csv": "CSV of rounds",
+        "trace": "Perfetto trace",
+        "html": "HTML report",
+    }
+)
+"""Name of each format -> what its button says."""
+
+FROM_STORE: Mapping[str, str] = MappingProxyType(
+    {"json": "events", "csv": "rounds", "trace": "trace"}
+)
+"""Those that the store's EXPORTS write, by their names there."""
+
+LONGEST_NAME = 80
+
+
+def written(context: Context, asker: Asker, run_id: str, name: str) -> dict[str, Any]:
+    """`name` (of the file), `media_type` and `text` of a run. ConfigError, StoreError."""
+    choice("format", name, tuple(FORMATS))
+    if not run_id:
+        raise StoreError("no run is opened: open one from the list first")
+    allowed(context, asker, run_id)
+    events = context.store.events(run_id)
+    if name == "html":
+        extension, media_type, text = "html", "text/html; charset=utf-8", report_html(events)
+    else:
+        export = context.exports[FROM_STORE[name]]
+        extension, media_type, text = export.extension, export.media_type, export.write(events)
+    file = f"{_safe(run_id)}.{extension.lstrip('.')}"
+    return {"name": file, "media_type": media_type, "text": text}
+
+
+def _safe(run_id: str) -> str:
+    """As a file's name on any system."""
+    return re.sub(r"[^A-Za-z0-9_-]", "_", run_id)[:LONGEST_NAME] or "run"

@@ -1,0 +1,117 @@
+"""What is kept of past runs: the opened run's note, and for how many runs whole trees are kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gradio as gr
+
+from core.errors import ConfigError, SpecScopeError, StoreError
+from ui.context import Context
+from ui.dates import local_time
+from ui.messages import Line
+from ui.pages.history import Asker, allowed
+from ui.pages.parts import notice_value
+from ui.session import guarded_once
+
+__all__ = ["THINNING", "about_run", "annotated", "kept_runs", "retained", "retention_shown"]
+
+THINNING = (
+    "Of older runs only the accepted paths stay: texts, figures and rounds are kept, rejected "
+    "branches and what else was likely go for ever. Empty or 0: every run stays whole."
+)
+THINNED = (
+    "Of this run only the accepted paths are kept, as the run log was told: its text and its "
+    "figures are whole, rejected branches and alternatives are gone."
+)
+MOST_RUNS = 10_000_000
+
+
+# -- the opened run --
+
+
+def about_run(context: Context, asker: Asker, run_id: str) -> list[Any]:
+    """Whether there is an opened run, what is said about it, its note."""
+    try:
+        run = allowed(context, asker, run_id) if run_id else None
+    except SpecScopeError:
+        run = None  # the board says so
+    if run is None:
+        return [gr.Column(visible=False), notice_value([]), ""]
+    told = f"Opened: {run.run_id}, made {local_time(run.created_utc)}."
+    real = _rounds_a_second(run.stats)
+    pace = f" It made {real:.1f} rounds a second; slow motion plays it slower or faster."
+    lines = [
+        Line("info", told + (pace if real else "")),
+        Line("info", THINNED if run.thinned else ""),
+    ]
+    return [gr.Column(visible=True), notice_value(lines), run.note]
+
+
+def _rounds_a_second(stats: Any) -> float:
+    return 1000 * stats.num_rounds / stats.total_ms if stats and stats.total_ms > 0 else 0.0
+
+
+def annotated(context: Context, asker: Asker, run_id: str, note: str) -> dict[str, Any]:
+    """Keep the note of the opened run; what to say of it."""
+
+    def work() -> dict[str, Any]:
+        if not run_id:
+            raise StoreError("no run is opened: open one from the list first")
+        allowed(context, asker, run_id)
+        context.store.annotate(run_id, note or "")
+        told = (
+            "The note is kept; the search finds its words." if note else "The run has no note now."
+        )
+        return notice_value([Line("good", told)])
+
+    return guarded_once(work, lambda message: notice_value([Line("error", message)]))
+
+
+# -- how much is kept --
+
+
+def kept_runs(typed: Any) -> int | None:
+    """What was typed as a number of runs; None for all. ConfigError."""
+    text = str(typed if typed is not None else "").strip()
+    if text in ("", "0"):
+        return None
+    if not text.isdecimal() or not 1 <= int(text[:20]) <= MOST_RUNS:
+        raise ConfigError.of("runs", typed, f"empty or a whole number from 1 to {MOST_RUNS}")
+    return int(text)
+
+
+def retention_shown(context: Context, asker: Asker) -> list[Any]:
+    """Whether the control is seen, and what it says."""
+    if not asker.paths:
+        return [gr.Accordion(visible=False), gr.skip()]
+    kept = context.store.retention()
+    return [gr.Accordion(visible=True), "" if kept is None else str(kept)]
+
+
+def retained(
+    context: Context, asker: Asker, typed: Any, sure: bool
+) -> tuple[dict[str, Any], gr.Button]:
+    """Set how many runs stay whole. What goes, goes for ever: that is asked first."""
+
+    def work() -> tuple[dict[str, Any], gr.Button]:
+        if not asker.paths:
+            raise StoreError("runs kept whole: only who owns this server may say how many")
+        keep = kept_runs(typed)
+        if keep is not None and not sure:
+            ask = f"All but the last {_count(keep)} lose their rejected branches, for ever. Sure?"
+            return notice_value([Line("warn", ask)]), gr.Button(visible=True)
+        context.store.set_retention(keep)
+        whole = "From now on every run stays whole."
+        some = f"The last {_count(keep or 0)} stay whole; older ones are thinned meanwhile."
+        said = Line("good", whole if keep is None else some)
+        return notice_value([said]), gr.Button(visible=False)
+
+    def failed(message: str) -> tuple[dict[str, Any], gr.Button]:
+        return notice_value([Line("error", message)]), gr.Button(visible=False)
+
+    return guarded_once(work, failed)
+
+
+def _count(runs: int) -> str:
+    return "1 run" if runs == 1 else f"{runs} runs"

@@ -1,0 +1,153 @@
+"""The Sessions tab connected: which handler answers what. No rule and no layout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gradio as gr
+
+from ui.pages.beside import wire_half
+from ui.pages.into_live import into_live
+from ui.pages.live_layout import Live
+from ui.pages.sessions import choosing, uncompared
+from ui.pages.sessions_handlers import (
+    about_handler,
+    again_handler,
+    asked_handler,
+    choose_handler,
+    delete_handler,
+    export_handler,
+    kept_handler,
+    list_handler,
+    names_handler,
+    note_handler,
+    retention_handler,
+    scrub_handler,
+    stop_handler,
+)
+from ui.pages.sessions_layout import Sessions
+from ui.pages.steering import wire_board
+
+__all__ = ["wire_sessions"]
+
+INTO_SIGHT = """() => {
+  const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+  const options = { behavior: calm ? "auto" : "smooth", block: "start" };
+  // What has just become visible is there a little later.
+  setTimeout(() => {
+    const pair = document.querySelector("#sessions-pair");
+    const seen = pair && pair.offsetParent !== null;
+    (seen ? pair : document.querySelector("#sessions-notice")).scrollIntoView(options);
+  }, 60);
+}"""
+LIST_INTO_SIGHT = """() => document.querySelector("#sessions-said").scrollIntoView(
+  { behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth" })"""
+QUICK: Any = {
+    "show_progress": "hidden",
+    "api_visibility": "private",
+    "queue": False,
+    "trigger_mode": "always_last",
+}
+
+
+def wire_sessions(
+    sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab, live: Live, tabs: gr.Tabs
+) -> None:
+    """Connect everything of the tab; the list is read again whenever the tab is opened."""
+    wire_board(sessions.board)
+    reread = _wire_list(sessions, visitor, tab)
+    _wire_opening(sessions, visitor, tab, reread)
+    _wire_opened(sessions, visitor, reread)
+    _wire_again(sessions, visitor, reread)
+    _wire_retention(sessions, visitor, tab)
+    asked = [visitor, sessions.opened]
+    into_live(
+        live, tabs, sessions.on.into_live.click, asked_handler(sessions), asked, sessions.on.about
+    )
+
+
+def _wire_list(sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab) -> Callable[[Any], None]:
+    """The list and its filters; returns what reads the list again after an event."""
+    filters, context = sessions.filters, sessions.board.context
+    inputs = [visitor, sessions.opened, *filters.inputs]
+    outputs = [sessions.runs, sessions.said, filters.page]
+    changes: list[tuple[Any, int | None]] = [(one.change, None) for one in filters.changing]
+    turns = [(sessions.older.click, 1), (sessions.newer.click, -1)]
+    again = [(tab.select, 0), (sessions.refresh.click, 0), (sessions.said.tick, 0)]
+    for trigger, turn in (*again, *turns, *changes):
+        trigger(list_handler(context, turn), inputs, outputs, **QUICK)
+    for trigger in (tab.select, sessions.refresh.click):
+        trigger(names_handler(context), [visitor], filters.names, **QUICK)
+    return lambda event: event.then(list_handler(context, 0), inputs, outputs, **QUICK)
+
+
+def _wire_opening(
+    sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab, reread: Callable[[Any], None]
+) -> None:
+    board, on, beside = sessions.board, sessions.on, sessions.beside
+    pair = [*beside.outputs, sessions.comparing, on.compare, sessions.choose]
+    opened = sessions.runs.select(
+        choose_handler(sessions),
+        [visitor, sessions.comparing],
+        [*sessions.opening, *on.told, *pair],
+        **QUICK,
+    )
+    reread(opened)
+    opened.then(None, None, None, js=INTO_SIGHT)
+    board.places[0].input(scrub_handler(sessions), board.places, board.outputs, **QUICK)  # type: ignore[attr-defined]
+    choose = [sessions.comparing, on.compare, sessions.choose]
+    on.compare.click(choosing, [sessions.opened, sessions.comparing], choose, **QUICK).then(
+        None, None, None, js=LIST_INTO_SIGHT
+    )
+    beside.close.click(lambda: gr.Column(visible=False), None, beside.section, **QUICK)
+    for half in beside.halves:
+        wire_half(half, board.context)
+    # The question stands for the run that is open: it goes when another is opened.
+    on.delete.click(
+        lambda run_id: gr.Button(visible=bool(run_id)), sessions.opened, on.sure, **QUICK
+    )
+    for trigger in (sessions.runs.select, tab.select):
+        trigger(lambda: gr.Button(visible=False), None, on.sure, **QUICK)
+    gone = on.sure.click(
+        delete_handler(sessions), [visitor, sessions.opened], [*sessions.opening, on.sure], **QUICK
+    )
+    reread(gone)
+    gone.then(about_handler(board.context), [visitor, sessions.opened], on.told, **QUICK)
+    none: list[Any] = [beside.section, sessions.comparing, on.compare, sessions.choose]
+    gone.then(uncompared, None, none, **QUICK)
+
+
+def _wire_opened(
+    sessions: Sessions, visitor: gr.BrowserState, reread: Callable[[Any], None]
+) -> None:
+    on, context = sessions.on, sessions.board.context
+    asked = [visitor, sessions.opened]
+    kept = on.keep_note.click(note_handler(context), [*asked, on.note], on.about, **QUICK)
+    reread(kept)
+    for name, button in on.exports.items():
+        button.click(export_handler(context, name), asked, [on.saved, on.about], **QUICK)
+
+
+def _wire_again(
+    sessions: Sessions, visitor: gr.BrowserState, reread: Callable[[Any], None]
+) -> None:
+    board, on = sessions.board, sessions.on
+    made = on.again.click(
+        again_handler(sessions),
+        [visitor, sessions.opened],
+        sessions.opening,
+        **{**QUICK, "queue": True, "trigger_mode": "once"},
+        concurrency_limit=None,
+    )
+    reread(made)
+    made.then(about_handler(board.context), [visitor, sessions.opened], on.told, **QUICK)
+    on.stop.click(stop_handler(sessions), None, [*board.outputs, *board.places], **QUICK)
+
+
+def _wire_retention(sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab) -> None:
+    kept, context = sessions.retention, sessions.board.context
+    tab.select(kept_handler(context), [visitor], [kept.section, kept.keep], **QUICK)
+    for button, sure in ((kept.ask, False), (kept.sure, True)):
+        handler = retention_handler(context, sure)
+        button.click(handler, [visitor, kept.keep], [kept.said, kept.sure], **QUICK)
