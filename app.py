@@ -32,18 +32,25 @@ def serve(argv: list[str] | None) -> None:
     from core.threads import use_threads
     from storage import RunQuery, RunStore
     from ui.context import make_context
+    from ui.exchange import Pair, Say
     from ui.page import build_page, launch
+    from ui.rig import Rig
     from ui.visitors import Access
 
     store = RunStore(args.db)
     use_threads()
-    worker = Worker(Engine(load_models(args.llm, ssms_of(args), args.dtype, args.device)))
+
+    def load(pair: Pair, say: Say) -> Worker:
+        return Worker(Engine(load_models(pair.llm, pair.ssms, pair.dtype, pair.device, say)))
+
+    pair = Pair(args.llm, tuple(ssms_of(args)), args.dtype, args.device)
+    rig = Rig.opened(load, pair)
     access = Access(server_name(args.host), auth=args.auth is not None)
-    context = make_context(worker, store, access, args.preset, RunQuery)
+    context = make_context(rig, store, access, args.preset, RunQuery)
     try:
         launch(build_page(context), args, STARTED)
     finally:
-        worker.close()
+        rig.close()
         store.close()
 
 

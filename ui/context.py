@@ -1,4 +1,4 @@
-"""What every page needs: the worker behind its Hub, the store, who is who. Made once per server."""
+"""What every page needs: the models behind its Hub, the store, who is who. Made once per server."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from core.events import Event, ModelInfo
-from ui.session import Desks, Hub, WorkerLike
+from ui.rig import Rig
+from ui.session import Desks, Hub
+from ui.stand import WorkerLike
 from ui.visitors import Access
 
 __all__ = ["Context", "StoreApi", "make_context"]
@@ -29,32 +31,42 @@ class StoreApi(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """`models`: the LLM first, then the SSMs. `query` makes the store's RunQuery."""
+    """`preset` is what the page opens with. `query` makes the store's RunQuery."""
 
     hub: Hub
     store: StoreApi
-    models: tuple[ModelInfo, ...]
-    drafter_names: tuple[str, ...]
-    chat: bool
     access: Access
     preset: str
     query: Callable[..., Any]
     desks: Desks = field(default_factory=Desks)
 
+    @property
+    def rig(self) -> Rig:
+        """The models that stand now, and how to exchange them."""
+        return self.hub.rig
+
+    @property
+    def models(self) -> tuple[ModelInfo, ...]:
+        """The LLM first, then the SSMs; others after an exchange."""
+        return self.hub.rig.infos
+
+    @property
+    def drafter_names(self) -> tuple[str, ...]:
+        """The SSMs by name; others after an exchange."""
+        return self.hub.rig.drafter_names
+
+    @property
+    def chat(self) -> bool:
+        """Whether the LLM has a chat template."""
+        return self.hub.rig.chat
+
 
 def make_context(
-    worker: WorkerLike, store: StoreApi, access: Access, preset: str, query: Callable[..., Any]
+    worker: WorkerLike | Rig,
+    store: StoreApi,
+    access: Access,
+    preset: str,
+    query: Callable[..., Any],
 ) -> Context:
-    """Read from the worker's engine what the page shows of its models."""
-    models = worker.engine.models
-    tokenizer = getattr(models, "tokenizer", None)
-    return Context(
-        hub=Hub(worker, store),
-        store=store,
-        models=tuple(models.infos),
-        drafter_names=tuple(models.drafter_names),
-        chat=bool(getattr(tokenizer, "chat_template", None)),
-        access=access,
-        preset=preset,
-        query=query,
-    )
+    """A worker alone stands for good; a Rig can be given other models."""
+    return Context(hub=Hub(worker, store), store=store, access=access, preset=preset, query=query)

@@ -6,7 +6,9 @@ downloaded is judged by the catalog's figures.
 
 from __future__ import annotations
 
+import ctypes
 import gc
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -148,3 +150,8 @@ def give_back() -> None:
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
+    if sys.platform == "linux":
+        # glibc keeps what threads freed: 140 MB of a 134 MB model that had gone.
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+        if trim is not None:
+            trim(0)
