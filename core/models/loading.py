@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from logging import CRITICAL
-from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
 
@@ -33,6 +32,7 @@ from core.models.placing import (
     llm_named,
     named,
     need_of,
+    shown_name,
 )
 from core.models.source import Source, located
 from core.models.tree_check import checked_model
@@ -128,7 +128,7 @@ def _loaded(
 
 
 def _about(say: Say, role: str, source: Source) -> Say:
-    return lambda stage: say(f"{role} {_name_of(source)}: {stage}")
+    return lambda stage: say(f"{role} {shown_name(source.name)}: {stage}")
 
 
 def load_tokenizer(source: Source) -> Any:
@@ -187,7 +187,7 @@ def _info(
     config = module.config.get_text_config()
     context = getattr(config, "max_position_embeddings", None) or 1 << 20
     return ModelInfo(
-        name=_name_of(source),
+        name=shown_name(source.name),
         role=role,
         parameters=sum(p.numel() for p in module.parameters()),
         architecture=type(module).__name__,
@@ -196,10 +196,6 @@ def _info(
         dtype=str(dtype).removeprefix("torch."),
         device=str(device),
     )
-
-
-def _name_of(source: Source) -> str:
-    return Path(source.name).name if Path(source.name).is_dir() else source.name
 
 
 @contextmanager

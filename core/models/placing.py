@@ -34,6 +34,7 @@ __all__ = [
     "llm_named",
     "named",
     "need_of",
+    "shown_name",
 ]
 
 DTYPES = MappingProxyType({"float32": torch.float32, "bfloat16": torch.bfloat16})
@@ -101,6 +102,11 @@ def named(ssm: str) -> tuple[str, ...]:
     return (next((str(path) for path in bundled_ssms() if path.name == ssm), ssm),)
 
 
+def shown_name(name: str) -> str:
+    """A folder's own name without the path to it; a hub id is itself."""
+    return Path(name).name if is_folder(name) else name
+
+
 # -- memory --
 
 
@@ -133,16 +139,12 @@ def check_memory(needs: Sequence[Need], device: torch.device) -> None:
     if len(needs) == 1:
         what = f"model {needs[0].name} needs {readable(needed)} as {needs[0].dtype}"
     else:
-        each = ", ".join(f"{_short(n.name)} {readable(n.bytes)} as {n.dtype}" for n in needs)
+        each = ", ".join(f"{shown_name(n.name)} {readable(n.bytes)} as {n.dtype}" for n in needs)
         what = f"models need {readable(needed)} ({each})"
     raise OutOfMemoryError(
         f"{what}: {readable(free)} are free on {device.type}; choose a smaller model, "
         "dtype=bfloat16 or another device"
     )
-
-
-def _short(name: str) -> str:
-    return Path(name).name if is_folder(name) else name
 
 
 def give_back() -> None:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import gradio as gr
@@ -17,11 +16,13 @@ from gradio.events import api
 
 from core.checks import choice, integer, text
 from core.config import PRESETS, Request, SamplingParams, SpeculationConfig
-from core.errors import ConfigError, SpecScopeError
+from core.errors import ConfigError
 from core.events import Event, event_to_plain
 from core.outcome import Outcome
 from ui.context import Context
+from ui.pages.api_models import add_model_endpoints
 from ui.pages.history import ORDERS, STATUSES, allowed, asker_of
+from ui.pages.spoken import spoken_errors
 from ui.source import LiveSource
 
 __all__ = ["add_endpoints"]
@@ -32,10 +33,11 @@ MAX_ROWS = 1000
 
 
 def add_endpoints(context: Context) -> None:
-    """Inside Blocks: `/generate`, `/runs`, `/run`."""
+    """Inside Blocks: `/generate`, `/runs`, `/run`, and those of other files."""
     api(_generate(context), api_name="generate", concurrency_limit=None)
     api(_runs(context), api_name="runs", concurrency_limit=None)
     api(_run(context), api_name="run", concurrency_limit=None)
+    add_model_endpoints(context)
 
 
 def request_from(
@@ -165,12 +167,3 @@ def summary_plain(summary: Any) -> dict[str, Any]:
     plain = dataclasses.asdict(summary)
     plain.pop("owner", None)
     return plain
-
-
-@contextmanager
-def spoken_errors() -> Iterator[None]:
-    """Errors of ours become gr.Error with the same text; others are bugs and stay what they are."""
-    try:
-        yield
-    except SpecScopeError as error:
-        raise gr.Error(str(error), print_exception=False) from error

@@ -23,11 +23,15 @@ __all__ = [
     "notice",
     "notice_value",
     "page_css",
+    "offer_table",
     "page_js",
     "run_list",
+    "short_count",
+    "stage_list",
 ]
 
 ASSETS = Path(__file__).parent / "assets"
+STYLES = ("page.css", "models.css")
 LIVE_SHELL = '<div class="sp-shell" aria-live="polite"></div>'
 SHELL = '<div class="sp-shell"></div>'
 
@@ -45,6 +49,17 @@ def notice(elem_id: str, *lines: Line) -> gr.HTML:
 def run_list(elem_id: str) -> gr.HTML:
     """Past runs as a table; triggers `select` with {"run": id}."""
     return _part("runs.js", SHELL, elem_id)
+
+
+def offer_table(elem_id: str) -> gr.HTML:
+    """What can be loaded; triggers `select` with {"llm": name, "ssms": {number: name}}, either
+    alone where only that is to be filled in."""
+    return _part("offers.js", SHELL, elem_id)
+
+
+def stage_list(elem_id: str) -> gr.HTML:
+    """The stages of a loading with their times."""
+    return _part("stages.js", SHELL, elem_id)
 
 
 def _part(script: str, shell: str, elem_id: str, value: dict[str, Any] | None = None) -> gr.HTML:
@@ -68,7 +83,7 @@ def header_value(
         chips[str(i)] = {
             "role": "SSM" if is_drafter else "LLM",
             "name": model.name,
-            "parameters": _count(model.parameters),
+            "parameters": short_count(model.parameters),
             "dtype": model.dtype,
             "device": model.device,
             "slot": slot if is_drafter else -1,
@@ -78,7 +93,8 @@ def header_value(
     return {"models": chips, "state": state, "place": place}
 
 
-def _count(parameters: int) -> str:
+def short_count(parameters: int) -> str:
+    """7.51M for 7,510,000."""
     for unit, size in (("B", 1e9), ("M", 1e6), ("k", 1e3)):
         if parameters >= size:
             return f"{parameters / size:.3g}{unit}"
@@ -105,7 +121,7 @@ def log_line(status: Any) -> Line:
 
 def page_css() -> str:
     """Style of the furniture and of the layout."""
-    return (ASSETS / "page.css").read_text(encoding="utf-8")
+    return "".join((ASSETS / name).read_text(encoding="utf-8") for name in STYLES)
 
 
 def page_js() -> str:
