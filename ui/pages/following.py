@@ -100,6 +100,7 @@ def wire_following(
             _follow_handler(live, sessions, len(outputs)),
             [known, form.preset, temperature, own, *fields],
             outputs,
+            preprocess=False,  # what comes may be a choice of models that have gone
             show_progress="hidden",
             api_visibility="private",
             queue=False,

@@ -52,6 +52,7 @@ def wire_live(
     board, form = live.board, live.form
     wire_board(board)
     stream: dict[str, Any] = {
+        "preprocess": False,  # as in `_wire_form`
         "outputs": live.outputs,
         "show_progress": "hidden",
         "api_visibility": "private",
@@ -92,7 +93,10 @@ def wire_live(
 
 def _wire_form(live: Live, own: gr.BrowserState) -> None:
     form = live.form
+    # Values come as they are: a page whose choices are of models that have gone is told so in our
+    # words. core.config checks them all.
     quick: dict[str, Any] = {
+        "preprocess": False,
         "show_progress": "hidden",
         "api_visibility": "private",
         "queue": False,

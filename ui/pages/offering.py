@@ -22,7 +22,6 @@ NOT_YOURS = (
     "You may look, not load: models are exchanged for everybody, so only visitors of this machine, "
     "or of a server with --auth, may do it."
 )
-STAYS = "The models that were loaded stay."
 
 
 def offers_value(made: Iterable[Offer], there: Wanted) -> dict[str, Any]:
@@ -115,6 +114,7 @@ def state_lines(rig: Rig, whole: bool) -> list[Line]:
 
 def _state(rig: Rig, exchange: Exchange, whole: bool) -> list[Line]:
     pair = f" {_named(exchange.pair)}" if exchange.pair and whole else " another pair"
+    stays = f"What was loaded stays: {', '.join(rig.names())}."
     took = f"{exchange.end - exchange.began:.1f} s"
     if exchange.ending and exchange.loading:
         return [Line("info", f"Giving{pair} up at the end of this stage.")]
@@ -124,10 +124,10 @@ def _state(rig: Rig, exchange: Exchange, whole: bool) -> list[Line]:
     if exchange.state == "done":
         return [Line("good", f"Loaded in {took}: {', '.join(rig.names())}. New runs use them.")]
     if exchange.state == CANCELLED:
-        return [Line("info", f"Loading was given up after {took}. {STAYS}")]
+        return [Line("info", f"Loading was given up after {took}. {stays}")]
     if exchange.state == "failed":
         why = exchange.reason if whole else "it cannot be loaded"
-        return [Line("error", f"{why}."), Line("info", STAYS)]
+        return [Line("error", f"{why}."), Line("info", stays)]
     return []
 
 
