@@ -33,19 +33,26 @@ def serve(argv: list[str] | None) -> None:
     from storage import RunQuery, RunStore
     from storage.exports import EXPORTS
     from ui.context import make_context
+    from ui.exchange import Pair, Say
     from ui.page import build_page, launch
+    from ui.rig import Rig
     from ui.visitors import Access
 
     store = RunStore(args.db)
     use_threads()
-    worker = Worker(Engine(load_models(args.llm, ssms_of(args), args.dtype, args.device)))
+
+    def load(pair: Pair, say: Say) -> Worker:
+        return Worker(Engine(load_models(pair.llm, pair.ssms, pair.dtype, pair.device, say)))
+
+    pair = Pair(args.llm, tuple(ssms_of(args)), args.dtype, args.device)
+    rig = Rig.opened(load, pair)
     access = Access(server_name(args.host), auth=args.auth is not None)
-    context = make_context(worker, store, access, args.preset, RunQuery, EXPORTS)
+    context = make_context(rig, store, access, args.preset, RunQuery, EXPORTS)
     try:
         launch(build_page(context), args, STARTED)
     finally:
         context.conductor.close()
-        worker.close()
+        rig.close()
         store.close()
 
 

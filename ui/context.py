@@ -1,4 +1,4 @@
-"""What every page needs: the worker behind its Hub, the store, who is who. Made once per server."""
+"""What every page needs: the models behind its Hub, the store, who is who. Made once per server."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Any, Protocol
 
 from core.events import Event, ModelInfo
 from lab.conductor import Conductor
-from ui.session import Desks, Hub, WorkerLike
+from ui.rig import Rig
+from ui.session import Desks, Hub
+from ui.stand import WorkerLike
 from ui.study_runs import StudyRuns
 from ui.visitors import Access
 
@@ -36,16 +38,13 @@ class StoreApi(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """`models`: the LLM first, then the SSMs. `query` makes the store's RunQuery.
+    """`preset` is what the page opens with. `query` makes the store's RunQuery.
 
     `exports`: formats that a run's events can be written in, by name (storage's EXPORTS).
     """
 
     hub: Hub
     store: StoreApi
-    models: tuple[ModelInfo, ...]
-    drafter_names: tuple[str, ...]
-    chat: bool
     access: Access
     preset: str
     query: Callable[..., Any]
@@ -53,29 +52,43 @@ class Context:
     exports: Mapping[str, Any] = field(default_factory=dict)
     desks: Desks = field(default_factory=Desks)
 
+    @property
+    def rig(self) -> Rig:
+        """The models that stand now, and how to exchange them."""
+        return self.hub.rig
+
+    @property
+    def models(self) -> tuple[ModelInfo, ...]:
+        """The LLM first, then the SSMs; others after an exchange."""
+        return self.hub.rig.infos
+
+    @property
+    def drafter_names(self) -> tuple[str, ...]:
+        """The SSMs by name; others after an exchange."""
+        return self.hub.rig.drafter_names
+
+    @property
+    def chat(self) -> bool:
+        """Whether the LLM has a chat template."""
+        return self.hub.rig.chat
+
 
 def make_context(
-    worker: WorkerLike,
+    worker: WorkerLike | Rig,
     store: StoreApi,
     access: Access,
     preset: str,
     query: Callable[..., Any],
     exports: Mapping[str, Any] | None = None,
 ) -> Context:
-    """Read from the worker's engine what the page shows of its models."""
-    models = worker.engine.models
-    tokenizer = getattr(models, "tokenizer", None)
+    """A worker alone stands for good; a Rig can be given other models."""
     hub = Hub(worker, store)
-    names = tuple(info.name for info in models.infos)
     return Context(
         hub=hub,
         store=store,
-        models=tuple(models.infos),
-        drafter_names=tuple(models.drafter_names),
-        chat=bool(getattr(tokenizer, "chat_template", None)),
         access=access,
         preset=preset,
         query=query,
-        conductor=Conductor(StudyRuns(hub, lambda: names), store.studies),
+        conductor=Conductor(StudyRuns(hub), store.studies),
         exports=exports or {},
     )

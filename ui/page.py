@@ -18,6 +18,7 @@ from ui.components import launch_options
 from ui.context import Context
 from ui.pages.api import add_endpoints
 from ui.pages.live import build_live, wire_live
+from ui.pages.models import build_models, wire_models
 from ui.pages.parts import header, header_value, page_css, page_js
 from ui.pages.prompts import build_prompts, wire_prompts
 from ui.pages.sessions_layout import build_sessions
@@ -46,16 +47,20 @@ def build_page(context: Context) -> gr.Blocks:
         own = gr.BrowserState({}, storage_key="specscope-presets", secret=SECRET)
         chips = header(header_value(context.models))
         with gr.Tabs(elem_id="tabs") as tabs:
-            with gr.Tab("Live", id="live"):
+            with gr.Tab("Live", id="live") as live_tab:
                 live = build_live(context, chips)
             with gr.Tab("Prompts", id="prompts") as prompts_tab:
                 prompts = build_prompts(context)
             with gr.Tab("Sessions", id="sessions") as tab:
                 sessions = build_sessions(context)
+            with gr.Tab("Models", id="models") as models_tab:
+                models = build_models(context)
         add_endpoints(context)  # first: the names of handlers must not take theirs
         wire_live(live, visitor, own, blocks)
         wire_prompts(prompts, visitor, prompts_tab)
         wire_sessions(sessions, visitor, tab, live, tabs)
+        named = {"live": live_tab, "sessions": tab, "models": models_tab}
+        wire_models(models, live, sessions, own, named, blocks)
         blocks.load(
             lambda key: key or new_key(),
             visitor,

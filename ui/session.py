@@ -14,16 +14,17 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from core.config import Request
 from core.errors import SpecScopeError
-from core.events import Event
 from ui.frame import Baseline, Before, Frame
 from ui.player import Player
 from ui.proof import Answer
-from ui.source import LiveSource, RunLike, StoreLike
+from ui.rig import Rig
+from ui.source import LiveSource, StoreLike
 from ui.stamps import Stamps
+from ui.stand import WorkerLike
 from ui.values import PictureMaker
 
 __all__ = [
@@ -46,26 +47,22 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class WorkerLike(Protocol):
-    """What is needed of core.worker.Worker."""
-
-    engine: Any
-
-    def submit(self, request: Request, tap: Callable[[Event], None] | None = None) -> RunLike: ...
-    def waiting(self) -> int: ...
-    def running(self) -> int: ...
-
-
 class Hub:
     """Starts runs; each is recorded to its end, whoever watches."""
 
-    def __init__(self, worker: WorkerLike, store: StoreLike) -> None:
-        self.worker, self.store = worker, store
+    def __init__(self, worker: WorkerLike | Rig, store: StoreLike) -> None:
+        self.rig = worker if isinstance(worker, Rig) else Rig(worker)
+        self.store = store
+
+    @property
+    def worker(self) -> WorkerLike:
+        """Where runs go now; another one after the models were exchanged."""
+        return self.rig.worker
 
     def start(self, request: Request, owner: str = "") -> LiveSource:
-        """Queue a request. Raises what `Worker.submit` raises (ConfigError, EngineClosedError)."""
+        """Queue a request. Raises what `Rig.submit` raises (ConfigError, EngineClosedError)."""
         source = LiveSource(self.store, owner)
-        source.attach(self.worker.submit(request, source.take))
+        source.attach(self.rig.submit(request, source.take))
         return source
 
 

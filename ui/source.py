@@ -110,7 +110,10 @@ class LiveSource:
 
     def attach(self, run: RunLike) -> None:
         """The run whose events come in; it may have begun already."""
-        self._run, self._run_id = run, run.run_id
+        with self._news:
+            self._run_id = run.run_id
+            # Who looks at a past run must not keep its models: they may have been exchanged.
+            self._run = None if self._done else run
 
     def take(self, event: Event) -> None:
         """For the worker's thread: record and keep one event. Never blocks on disk."""
@@ -121,9 +124,12 @@ class LiveSource:
             self._count += 1
             self._done = ends(event)
             self._news.notify_all()
-        if self._run is not None:
+            run = self._run
+            if self._done:
+                self._run = None
+        if run is not None:
             # The tap has seen what waits in the run's mailbox; nobody else will empty it.
-            self._run.poll(0.0)
+            run.poll(0.0)
 
     @property
     def run_id(self) -> str:
@@ -139,7 +145,8 @@ class LiveSource:
 
     @property
     def place(self) -> int:
-        return self._run.place if self._run else 0
+        run = self._run
+        return run.place if run else 0
 
     def events(self, first: int, end: int) -> tuple[Event, ...]:
         with self._news:
@@ -158,8 +165,9 @@ class LiveSource:
             self._news.wait_for(lambda: self._done, timeout)
 
     def cancel(self) -> None:
-        if self._run is not None and not self._done:
-            self._run.cancel()
+        run = self._run
+        if run is not None:
+            run.cancel()
 
 
 class HeldSource:

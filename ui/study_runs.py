@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 
 from core.config import Request
 from core.errors import StoreError, UnknownRunError
@@ -17,17 +16,21 @@ log = logging.getLogger(__name__)
 
 
 class StudyRuns:
-    """For lab.conductor.Conductor. `models` names those that stand, the LLM first."""
+    """For lab.conductor.Conductor."""
 
-    def __init__(self, hub: Hub, models: Callable[[], tuple[str, ...]]) -> None:
-        self._hub, self.models = hub, models
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+
+    def models(self) -> tuple[str, ...]:
+        """Those that stand, the LLM first."""
+        return self._hub.rig.names()
 
     def start(self, request: Request, owner: str = "", kept: bool = True) -> LiveSource:
         """Queue a run; one that is not `kept` leaves nothing in the log."""
         if kept:
             return self._hub.start(request, owner)
         source = LiveSource(_Nowhere(), owner)
-        source.attach(self._hub.worker.submit(request, source.take))
+        source.attach(self._hub.rig.submit(request, source.take))
         return source
 
     def forget(self, run: LiveSource) -> None:
@@ -41,7 +44,7 @@ class StudyRuns:
 
     def busy(self) -> int:
         """Requests that wait or run, everybody's."""
-        return self._hub.worker.waiting() + self._hub.worker.running()
+        return self._hub.rig.busy()
 
 
 class _Nowhere:

@@ -59,3 +59,7 @@ class Access:
     def shows_paths(self, request: Any) -> bool:
         """Whether the caller may read paths of the server."""
         return self.auth or self.open(request)
+
+    def may_load(self, request: Any) -> bool:
+        """Whether the caller may exchange the models, for everybody."""
+        return self.auth or self.open(request)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 __all__ = [
     "BUNDLED",
     "FAMILIES",
+    "PARAMETERS",
     "Family",
     "bundled_llm",
     "bundled_ssms",
@@ -39,6 +41,31 @@ FAMILIES = (
     Family("meta-llama/Llama-3.1-8B-Instruct", ("meta-llama/Llama-3.2-1B-Instruct",), "chat"),
     Family("HuggingFaceTB/SmolLM2-1.7B-Instruct", ("HuggingFaceTB/SmolLM2-135M-Instruct",), "chat"),
     Family("EleutherAI/pythia-6.9b", ("EleutherAI/pythia-70m", "EleutherAI/pythia-160m"), "base"),
+)
+
+# About how many parameters each has, for what is not on this machine yet.
+PARAMETERS = MappingProxyType(
+    {
+        "huggyllama/llama-7b": 6_740_000_000,
+        "JackFram/llama-68m": 68_000_000,
+        "JackFram/llama-160m": 162_000_000,
+        "facebook/opt-13b": 12_850_000_000,
+        "facebook/opt-1.3b": 1_316_000_000,
+        "facebook/opt-125m": 125_000_000,
+        "facebook/opt-350m": 331_000_000,
+        "meta-llama/Llama-2-70b-chat-hf": 68_980_000_000,
+        "Qwen/Qwen2.5-7B-Instruct": 7_616_000_000,
+        "Qwen/Qwen2.5-0.5B-Instruct": 494_000_000,
+        "Qwen/Qwen2.5-Coder-7B-Instruct": 7_616_000_000,
+        "Qwen/Qwen2.5-Coder-0.5B-Instruct": 494_000_000,
+        "meta-llama/Llama-3.1-8B-Instruct": 8_030_000_000,
+        "meta-llama/Llama-3.2-1B-Instruct": 1_236_000_000,
+        "HuggingFaceTB/SmolLM2-1.7B-Instruct": 1_711_000_000,
+        "HuggingFaceTB/SmolLM2-135M-Instruct": 134_500_000,
+        "EleutherAI/pythia-6.9b": 6_857_000_000,
+        "EleutherAI/pythia-70m": 70_400_000,
+        "EleutherAI/pythia-160m": 162_000_000,
+    }
 )
 
 

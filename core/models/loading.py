@@ -7,33 +7,39 @@ network). Never `trust_remote_code`; pickled weights only through torch's weight
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from logging import CRITICAL
-from pathlib import Path
 from pickle import UnpicklingError
-from types import MappingProxyType
 from typing import Any
 
 import torch
 from huggingface_hub.errors import StrictDataclassError
 
 from core.checks import choice, names
-from core.errors import ModelLoadError, OutOfMemoryError, UnsupportedModelError
+from core.errors import ModelLoadError, UnsupportedModelError
 from core.events import ModelInfo
-from core.models.catalog import BUNDLED, bundled_llm, bundled_ssms
+from core.models.catalog import BUNDLED
 from core.models.hf_model import HfModel
 from core.models.language_model import LanguageModel
-from core.models.memory import available_bytes, parameter_count, readable, weight_bytes
+from core.models.placing import (
+    DEVICES,
+    DTYPES,
+    check_memory,
+    device_of,
+    dtype_of,
+    llm_named,
+    named,
+    need_of,
+    shown_name,
+)
 from core.models.source import Source, located
 from core.models.tree_check import checked_model
 from core.models.vocabulary import check_embedding, check_same_vocabulary
 
 __all__ = ["LoadedModels", "load_models"]
 
-DTYPES = MappingProxyType({"float32": torch.float32, "bfloat16": torch.bfloat16})
-DEVICES = ("auto", "cpu", "cuda")
 # Names that mean something else where a drafter's name stands: choices, and lanes of a timeline.
 RESERVED_NAMES = frozenset({"ngram", "llm", "all", "first", "combine", "verify", "commit"})
 # What reading somebody else's files may raise, whatever is wrong in them.
@@ -48,7 +54,9 @@ READ_ERRORS = (
     TypeError,
     ValueError,
 )
-SMALL_ENOUGH_FOR_FLOAT32 = 200_000_000
+
+Say = Callable[[str], None]
+"""Told of each stage before it begins; what it raises ends the loading there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,40 +84,51 @@ def load_models(
     ssms: Sequence[str] = (BUNDLED,),
     dtype: str = "auto",
     device: str = "auto",
+    say: Say | None = None,
 ) -> LoadedModels:
     """Loads and checks everything; `ssms` may be empty, `bundled` there means all bundled SSMs.
 
-    Raises ModelLoadError, UnsupportedModelError, VocabMismatchError, OutOfMemoryError, ConfigError.
+    Tokenizers and memory come first: what can be refused is refused before weights are read.
+    Raises ModelLoadError, UnsupportedModelError, VocabMismatchError, OutOfMemoryError, ConfigError,
+    and whatever `say` raises.
     """
     choice("dtype", dtype, ("auto", *DTYPES))
     choice("device", device, DEVICES)
     names("ssm", list(ssms), at_most=16)
-    place = _device(device)
+    place = device_of(device)
     with _quiet():
-        return _loaded(llm, ssms, dtype, place)
+        return _loaded(llm, ssms, dtype, place, say or _nobody)
 
 
-def _loaded(llm: str, ssms: Sequence[str], dtype: str, place: torch.device) -> LoadedModels:
-    llm_source = located(str(bundled_llm()) if llm == BUNDLED else llm)
-    sources = [located(name) for ssm in ssms for name in _named(ssm)]
+def _nobody(_: str) -> None:
+    """Nobody wants to know."""
+
+
+def _loaded(
+    llm: str, ssms: Sequence[str], dtype: str, place: torch.device, say: Say
+) -> LoadedModels:
+    say("Looking for the models")
+    llm_source = located(llm_named(llm))
+    sources = [located(name) for ssm in ssms for name in named(ssm)]
+    say("Comparing the tokenizers")
     tokenizer = load_tokenizer(llm_source)
-    big = load_one(llm_source, "llm", dtype, place)
-    check_embedding(tokenizer, big.info)
-    small: dict[str, LanguageModel] = {}
     for source in sources:
         check_same_vocabulary(tokenizer, load_tokenizer(source), str(llm_source), str(source))
-        model = load_one(source, "ssm", dtype, place)
+    check_memory([need_of(source.name, dtype, place) for source in (llm_source, *sources)], place)
+    big = load_one(llm_source, "llm", dtype, place, _about(say, "LLM", llm_source))
+    check_embedding(tokenizer, big.info)
+    small: dict[str, LanguageModel] = {}
+    for number, source in enumerate(sources, start=1):
+        about = _about(say, f"SSM {number} of {len(sources)}", source)
+        model = load_one(source, "ssm", dtype, place, about)
         check_embedding(tokenizer, model.info)
         name = _unused(model.info.name, {*small, *RESERVED_NAMES})
         small[name] = model.renamed(name)
     return LoadedModels(big, small, tokenizer, _eos_ids(big, tokenizer))
 
 
-def _named(ssm: str) -> tuple[str, ...]:
-    """`bundled` is all bundled SSMs; one of them may be called by its own name."""
-    if ssm == BUNDLED:
-        return tuple(map(str, bundled_ssms()))
-    return (next((str(path) for path in bundled_ssms() if path.name == ssm), ssm),)
+def _about(say: Say, role: str, source: Source) -> Say:
+    return lambda stage: say(f"{role} {shown_name(source.name)}: {stage}")
 
 
 def load_tokenizer(source: Source) -> Any:
@@ -124,11 +143,14 @@ def load_tokenizer(source: Source) -> Any:
         raise ModelLoadError(_unreadable("tokenizer", source, error)) from error
 
 
-def load_one(source: Source, role: str, dtype: str, device: torch.device) -> HfModel:
+def load_one(
+    source: Source, role: str, dtype: str, device: torch.device, say: Say = _nobody
+) -> HfModel:
     """One model, in eval mode, its tree pass checked."""
     from safetensors import SafetensorError
     from transformers import AutoConfig, AutoModelForCausalLM
 
+    say("configuration")
     where: dict[str, Any] = {"local_files_only": source.local, "trust_remote_code": False}
     try:
         config = AutoConfig.from_pretrained(source.name, **where)
@@ -138,8 +160,9 @@ def load_one(source: Source, role: str, dtype: str, device: torch.device) -> HfM
         raise UnsupportedModelError(
             f"model {source} is of type {config.model_type}: a decoder-only model is allowed"
         )
-    wanted = _dtype(dtype, source, device)
-    _check_memory(source, wanted, device)
+    wanted = dtype_of(dtype, source.name, device)
+    check_memory([need_of(source.name, dtype, device)], device)
+    say("weights")
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             source.name, dtype=wanted, output_loading_info=True, **where
@@ -154,6 +177,7 @@ def load_one(source: Source, role: str, dtype: str, device: torch.device) -> HfM
         ) from error
     except (SafetensorError, *READ_ERRORS) as error:
         raise ModelLoadError(_unreadable("model", source, error)) from error
+    say("tree check")
     return checked_model(module, _info(module, source, role, wanted, device))
 
 
@@ -163,7 +187,7 @@ def _info(
     config = module.config.get_text_config()
     context = getattr(config, "max_position_embeddings", None) or 1 << 20
     return ModelInfo(
-        name=Path(source.name).name if Path(source.name).is_dir() else source.name,
+        name=shown_name(source.name),
         role=role,
         parameters=sum(p.numel() for p in module.parameters()),
         architecture=type(module).__name__,
@@ -188,38 +212,6 @@ def _quiet() -> Iterator[None]:
         yield
     finally:
         logging.set_verbosity(before)
-
-
-def _device(name: str) -> torch.device:
-    cuda = torch.cuda.is_available()
-    if name == "cuda" and not cuda:
-        raise ModelLoadError("device is 'cuda': no CUDA device is at hand; choose auto or cpu")
-    return torch.device("cuda" if cuda and name != "cpu" else "cpu")
-
-
-def _dtype(name: str, source: Source, device: torch.device) -> torch.dtype:
-    if name != "auto":
-        return DTYPES[name]
-    if device.type == "cuda":
-        return torch.bfloat16
-    small = parameter_count(source.name) <= SMALL_ENOUGH_FOR_FLOAT32
-    return torch.float32 if small or not _cpu_has_bfloat16() else torch.bfloat16
-
-
-def _cpu_has_bfloat16() -> bool:
-    mkldnn: Any = torch.backends.mkldnn
-    return bool(mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported())
-
-
-def _check_memory(source: Source, dtype: torch.dtype, device: torch.device) -> None:
-    needed = weight_bytes(source.name, dtype)
-    free = available_bytes(device)
-    if free is not None and needed > free:
-        raise OutOfMemoryError(
-            f"model {source} needs {readable(needed)} as {str(dtype).removeprefix('torch.')}: "
-            f"{readable(free)} are free on {device.type}; choose a smaller model, dtype=bfloat16 "
-            "or another device"
-        )
 
 
 def _check_complete(source: Source, report: dict[str, Any]) -> None:

@@ -16,7 +16,7 @@ from huggingface_hub import errors as hub_errors
 from core.errors import ModelLoadError
 from core.models.catalog import snapshot
 
-__all__ = ["Source", "located", "unreachable"]
+__all__ = ["Source", "is_folder", "located", "unreachable"]
 
 PATIENCE_S = 10.0
 
@@ -36,14 +36,21 @@ def located(name: str) -> Source:
     """The folder or hub id of this name. Raises ModelLoadError where nobody has it."""
     if not name.strip():
         raise ModelLoadError(f"model is {name!r}: bundled, a folder or a hub id is allowed")
-    if name.startswith("~"):
-        name = str(Path(name).expanduser())
-    folder = Path(name)
-    looks_local = name.startswith((".", "/")) or folder.exists() or name.count("/") > 1
-    if looks_local:
-        _check_folder(folder, name)
+    if is_folder(name):
+        name = _at_home(name)
+        _check_folder(Path(name), name)
         return Source(name, local=True)
     return Source(name, local=_only_in_the_cache(name))
+
+
+def is_folder(name: str) -> bool:
+    """Whether a name means a folder of this machine, be it there or not, and no hub id."""
+    name = _at_home(name)
+    return name.startswith((".", "/")) or name.count("/") > 1 or Path(name).exists()
+
+
+def _at_home(name: str) -> str:
+    return str(Path(name).expanduser()) if name.startswith("~") else name
 
 
 def unreachable() -> tuple[type[Exception], ...]:

@@ -17,11 +17,11 @@ from lab.prompts import StudyPrompt
 from lab.study import Configuration, Study, plain_configuration
 from lab.tables import configuration_rows, prompt_rows
 from storage import RunQuery, RunStore
-from tests.ui.fakes import FakeWorker, scripted
+from tests.ui.fakes import INFOS, FakeWorker, scripted
 from ui.session import Hub
 from ui.study_runs import StudyRuns
 
-MODELS = ("llm", "a")
+MODELS = tuple(info.name for info in INFOS)
 
 
 def study(**changes: object) -> Study:
@@ -50,7 +50,7 @@ class Lab:
         self.store = RunStore(path)
         self.worker = FakeWorker(scripted(rounds), speed=speed)
         self.hub = Hub(self.worker, self.store)
-        self.runs = StudyRuns(self.hub, lambda: MODELS)
+        self.runs = StudyRuns(self.hub)
         self.conductor = Conductor(self.runs, self.store.studies)
 
     def results(self) -> dict[Cell, Measured]:
@@ -157,7 +157,7 @@ def test_a_visitors_run_goes_first(tmp_path: Path) -> None:
 
 
 def test_one_study_at_a_time_and_of_the_models_that_stand(lab: Lab) -> None:
-    with pytest.raises(StudyError, match="loaded are llm, a"):
+    with pytest.raises(StudyError, match="loaded are synthetic-llm, ssm-code"):
         lab.conductor.begin(study(models=("other",)))
     lab.worker.cast(scripted(8), speed=0.5)
     lab.conductor.begin(study())

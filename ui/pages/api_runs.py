@@ -6,8 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
@@ -15,14 +14,15 @@ import gradio as gr
 from gradio.events import api
 
 from core.checks import choice, integer, text
-from core.errors import ConfigError, SpecScopeError, StoreError
+from core.errors import ConfigError, StoreError
 from core.events import Event, event_to_plain
 from core.outcome import Outcome
 from ui.context import Context
 from ui.pages.exporting import written
 from ui.pages.history import ORDERS, STATUSES, allowed, asker_of
+from ui.pages.spoken import spoken_errors
 
-__all__ = ["add_run_endpoints", "outcome", "spoken_errors"]
+__all__ = ["add_run_endpoints", "outcome"]
 
 MAX_ROWS = 1000
 """A page of `/runs`: more rows than this are read in pages, by `offset`."""
@@ -32,15 +32,6 @@ def add_run_endpoints(context: Context) -> None:
     """Inside Blocks: `/runs`, `/run`, `/export`, `/annotate`, `/delete`."""
     for make in (_runs, _run, _export, _annotate, _delete):
         api(make(context), api_name=make.__name__.strip("_"), concurrency_limit=None)
-
-
-@contextmanager
-def spoken_errors() -> Iterator[None]:
-    """Errors of ours become gr.Error with the same text; others are bugs and stay what they are."""
-    try:
-        yield
-    except SpecScopeError as error:
-        raise gr.Error(str(error), print_exception=False) from error
 
 
 def outcome(events: tuple[Event, ...]) -> dict[str, Any]:

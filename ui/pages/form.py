@@ -43,6 +43,7 @@ __all__ = [
     "Form",
     "build_form",
     "build_prompt",
+    "chat_words",
     "followed",
     "own_preset",
     "preset_config",
@@ -162,15 +163,20 @@ def _sampling_controls(chat: bool) -> dict[str, Component]:
         "chat": gr.Checkbox(
             False,
             label="chat",
-            info="Wrap the prompt in the LLM's chat template."
-            if chat
-            else "This LLM has no chat template.",
+            info=chat_words(chat),
             interactive=chat,
         ),
     }
     for name, control in controls.items():
         control.elem_id = f"sampling-{name}"
     return controls
+
+
+def chat_words(chat: bool) -> str:
+    """What the control of `chat` does, or why it does nothing."""
+    return (
+        "Wrap the prompt in the LLM's chat template." if chat else "This LLM has no chat template."
+    )
 
 
 def request_of(values: Sequence[Any]) -> Request:

@@ -52,6 +52,7 @@ def wire_live(
     board, form = live.board, live.form
     wire_board(board)
     stream: dict[str, Any] = {
+        "preprocess": False,  # as in `_wire_form`
         "outputs": live.outputs,
         "show_progress": "hidden",
         "api_visibility": "private",
@@ -92,7 +93,10 @@ def wire_live(
 
 def _wire_form(live: Live, own: gr.BrowserState) -> None:
     form = live.form
+    # Values come as they are: a page whose choices are of models that have gone is told so in our
+    # words. core.config checks them all.
     quick: dict[str, Any] = {
+        "preprocess": False,
         "show_progress": "hidden",
         "api_visibility": "private",
         "queue": False,
@@ -173,12 +177,12 @@ def _left_handler(live: Live) -> Callable[..., Any]:
 
 
 def _settled_handler(live: Live) -> Callable[..., list[Any]]:
-    names, count = live.board.context.drafter_names, len(live.form.fields)
+    context, count = live.board.context, len(live.form.fields)
 
     def settle(
         request: gr.Request, chosen: str, shown: str, own: dict[str, Any] | None, *values: Any
     ) -> list[Any]:
-        name = named(chosen, shown, own, names, values[-count:])
+        name = named(chosen, shown, own, context.drafter_names, values[-count:])
         told = [*checked(values), mended(live, live.board.desk(request))]
         return [gr.skip() if name == shown else name, *told]
 
@@ -197,21 +201,22 @@ def _save_handler(name: str, own: dict[str, Any] | None, *values: Any) -> tuple[
 
 
 def _preset_handler(live: Live) -> Callable[..., list[Any]]:
-    names = live.board.context.drafter_names
+    context = live.board.context
 
     def choose(name: str, temperature: float, own: dict[str, Any] | None) -> list[Any]:
         if name == OWN:
             return [name, *(gr.skip() for _ in live.form.fields)]
-        return [name, *preset_values(name, temperature or 0.0, names, own)]
+        return [name, *preset_values(name, temperature or 0.0, context.drafter_names, own)]
 
     return choose
 
 
 def _temperature_handler(live: Live) -> Callable[..., list[Any]]:
-    names = live.board.context.drafter_names
+    context = live.board.context
 
     def follow(name: str, temperature: float, *shown: Any) -> list[Any]:
-        return at_temperature(name, temperature, names, shown) or [gr.skip() for _ in shown]
+        resolved = at_temperature(name, temperature, context.drafter_names, shown)
+        return resolved or [gr.skip() for _ in shown]
 
     return follow
 

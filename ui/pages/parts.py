@@ -24,12 +24,15 @@ __all__ = [
     "notice",
     "notice_value",
     "page_css",
+    "offer_table",
     "page_js",
     "prompt_table",
     "pair_tables",
     "run_list",
     "study_list",
     "study_progress",
+    "short_count",
+    "stage_list",
 ]
 
 ASSETS = Path(__file__).parent / "assets"
@@ -79,6 +82,17 @@ def download(elem_id: str) -> gr.HTML:
     return _part("download.js", SHELL, elem_id)
 
 
+def offer_table(elem_id: str) -> gr.HTML:
+    """What can be loaded; triggers `select` with {"llm": name, "ssms": {number: name}}, either
+    alone where only that is to be filled in."""
+    return _part("offers.js", SHELL, elem_id)
+
+
+def stage_list(elem_id: str) -> gr.HTML:
+    """The stages of a loading with their times."""
+    return _part("stages.js", SHELL, elem_id)
+
+
 def _part(
     script: str,
     shell: str,
@@ -107,7 +121,7 @@ def header_value(
         chips[str(i)] = {
             "role": "SSM" if is_drafter else "LLM",
             "name": model.name,
-            "parameters": _count(model.parameters),
+            "parameters": short_count(model.parameters),
             "dtype": model.dtype,
             "device": model.device,
             "slot": slot if is_drafter else -1,
@@ -117,7 +131,8 @@ def header_value(
     return {"models": chips, "state": state, "place": place}
 
 
-def _count(parameters: int) -> str:
+def short_count(parameters: int) -> str:
+    """7.51M for 7,510,000."""
     for unit, size in (("B", 1e9), ("M", 1e6), ("k", 1e3)):
         if parameters >= size:
             return f"{parameters / size:.3g}{unit}"

@@ -16,10 +16,9 @@ from core.errors import (
     OutOfMemoryError,
     VocabMismatchError,
 )
-from core.models import loading
+from core.models import placing
 from core.models.catalog import FAMILIES, bundled_llm, bundled_ssms, cached_models
 from core.models.memory import available_bytes, readable, weight_bytes
-from core.models.source import located
 from tests.core.models.folders import refused, saved
 from tests.fakes import tiny_module, word_tokenizer
 
@@ -67,18 +66,6 @@ def test_bfloat16_when_asked(whole: Path) -> None:
 
 def test_a_bundled_ssm_may_be_called_by_its_name() -> None:
     assert tuple(load_models(ssms=["ssm-code"]).ssms) == ("ssm-code",)
-
-
-def test_auto_is_float32_for_small_models_on_a_cpu(
-    whole: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cpu, source = torch.device("cpu"), located(str(whole))
-    assert loading._dtype("auto", source, cpu) == torch.float32
-    monkeypatch.setattr(loading, "parameter_count", lambda source: 200_000_001)
-    monkeypatch.setattr(loading, "_cpu_has_bfloat16", lambda: True)
-    assert loading._dtype("auto", source, cpu) == torch.bfloat16
-    monkeypatch.setattr(loading, "_cpu_has_bfloat16", lambda: False)
-    assert loading._dtype("auto", source, cpu) == torch.float32
 
 
 # -- vocabularies --
@@ -140,7 +127,7 @@ def test_a_device_that_is_not_there(whole: Path) -> None:
 def test_too_little_memory_says_how_much_is_needed(
     whole: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loading, "available_bytes", lambda device: 10_240)
+    monkeypatch.setattr(placing, "available_bytes", lambda device: 10_240)
     message = refused(OutOfMemoryError, whole)
     needed = readable(weight_bytes(str(whole), torch.float32))
     assert f"needs {needed} as float32: 10 KiB are free on cpu" in message

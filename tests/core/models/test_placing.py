@@ -1,0 +1,168 @@
+"""Placing: device, dtype, what a model needs and what is free, before anything is loaded; and what
+is said while it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from core import load_models
+from core.errors import ModelLoadError, OutOfMemoryError, SpecScopeError, VocabMismatchError
+from core.models import placing
+from core.models.catalog import FAMILIES, PARAMETERS
+from core.models.memory import available_bytes, weight_bytes
+from core.models.placing import (
+    Need,
+    check_memory,
+    device_of,
+    dtype_of,
+    free_bytes,
+    give_back,
+    llm_named,
+    named,
+    need_of,
+)
+from tests.core.models.folders import refused, saved
+
+CPU = torch.device("cpu")
+
+
+def test_auto_is_float32_for_small_models_on_a_cpu(
+    whole: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert dtype_of("auto", str(whole), CPU) == torch.float32
+    monkeypatch.setattr(placing, "parameter_count", lambda source: 200_000_001)
+    monkeypatch.setattr(placing, "_cpu_has_bfloat16", lambda: True)
+    assert dtype_of("auto", str(whole), CPU) == torch.bfloat16
+    monkeypatch.setattr(placing, "_cpu_has_bfloat16", lambda: False)
+    assert dtype_of("auto", str(whole), CPU) == torch.float32
+
+
+def test_auto_is_bfloat16_on_cuda_and_for_a_large_model_still_to_come(
+    whole: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(placing, "_cpu_has_bfloat16", lambda: True)
+    assert dtype_of("auto", str(whole), torch.device("cuda")) == torch.bfloat16
+    assert dtype_of("auto", "EleutherAI/pythia-6.9b", CPU) == torch.bfloat16
+    assert dtype_of("auto", "EleutherAI/pythia-70m", CPU) == torch.float32
+    assert dtype_of("float32", "EleutherAI/pythia-6.9b", CPU) == torch.float32
+
+
+def test_devices() -> None:
+    assert device_of("cpu") == CPU
+    auto = device_of("auto").type
+    assert auto == ("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def test_names_of_the_bundled_family() -> None:
+    assert [Path(name).name for name in named("bundled")] == [
+        "ssm-code",
+        "ssm-dialogue",
+        "ssm-stories",
+    ]
+    assert Path(named("ssm-code")[0]).is_absolute() and named("some/id") == ("some/id",)
+    assert Path(llm_named("bundled")).name == "llm" and llm_named("some/id") == "some/id"
+
+
+def test_what_a_folder_needs(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    size = weight_bytes(str(whole), torch.float32)
+    need = need_of(str(whole), "auto", CPU)
+    assert need == Need(str(whole), size // 4, "float32", size, here=True)
+    half = need_of(str(whole), "bfloat16", CPU)
+    assert (half.dtype, half.bytes) == ("bfloat16", size // 2)
+    monkeypatch.setenv("HOME", str(whole.parent))
+    assert need_of(f"~/{whole.name}", "auto", CPU) == need
+    with pytest.raises(ModelLoadError, match="no such folder"):
+        need_of(str(tmp_path / "nothing"), "auto", CPU)
+
+
+def test_what_a_model_to_be_downloaded_needs_is_the_catalogs_figure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    need = need_of("EleutherAI/pythia-70m", "float32", CPU)
+    assert need == Need("EleutherAI/pythia-70m", 70_400_000, "float32", 281_600_000, here=False)
+    assert need_of("no/body-knows", "float32", CPU) == Need(
+        "no/body-knows", 0, "float32", 0, here=False
+    )
+
+
+def test_every_known_model_has_a_figure_and_no_other() -> None:
+    known = {name for family in FAMILIES for name in (family.llm, *family.ssms)}
+    assert known == set(PARAMETERS)
+    for family in FAMILIES:
+        assert all(PARAMETERS[ssm] < PARAMETERS[family.llm] for ssm in family.ssms)
+
+
+def test_several_models_must_fit_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    needs = [Need("a", 1, "float32", 600, True), Need("b", 1, "bfloat16", 500, True)]
+    monkeypatch.setattr(placing, "available_bytes", lambda device: 1100)
+    check_memory(needs, CPU)
+    monkeypatch.setattr(placing, "available_bytes", lambda device: 1099)
+    with pytest.raises(OutOfMemoryError) as caught:
+        check_memory(needs, CPU)
+    assert str(caught.value) == (
+        "models need 1 KiB (a 600 B as float32, b 500 B as bfloat16): 1 KiB are free on cpu; "
+        "choose a smaller model, dtype=bfloat16 or another device"
+    )
+    monkeypatch.setattr(placing, "available_bytes", lambda device: None)
+    check_memory(needs, CPU)  # nobody knows
+
+
+def test_free_memory_is_what_the_system_says() -> None:
+    free, told = free_bytes(CPU), available_bytes(CPU)
+    assert free is not None and told is not None and abs(free - told) < 2**30
+    give_back()  # and nothing happens where nothing is to be given
+
+
+# -- what is said meanwhile --
+
+
+def test_every_stage_is_said_before_it_begins(whole: Path) -> None:
+    said: list[str] = []
+    load_models(str(whole), [str(whole), str(whole)], say=said.append)
+    stages = ("configuration", "weights", "tree check")
+    assert said == [
+        "Looking for the models",
+        "Comparing the tokenizers",
+        *(f"LLM tiny: {stage}" for stage in stages),
+        *(f"SSM {n} of 2 tiny: {stage}" for n in (1, 2) for stage in stages),
+    ]
+
+
+def test_another_tokenizer_is_refused_before_weights_are_read(whole: Path, tmp_path: Path) -> None:
+    said: list[str] = []
+    fewer = saved(tmp_path / "fewer", vocab=60)
+    with pytest.raises(VocabMismatchError, match="token id 60 is None there and 'w60' in"):
+        load_models(str(whole), [str(whole), str(fewer)], say=said.append)
+    assert said == ["Looking for the models", "Comparing the tokenizers"]
+
+
+def test_too_little_memory_for_all_is_refused_before_weights_are_read(
+    whole: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = weight_bytes(str(whole), torch.float32)
+    monkeypatch.setattr(placing, "available_bytes", lambda device: 2 * size)
+    message = refused(OutOfMemoryError, whole, whole, whole)
+    assert message.startswith("models need ") and message.count("tiny ") == 3
+
+
+class Enough(SpecScopeError):
+    """Whoever listens has heard enough."""
+
+
+@pytest.mark.parametrize("stage", ["weights", "tree check"])
+def test_whoever_listens_may_end_it_between_stages(whole: Path, stage: str) -> None:
+    said: list[str] = []
+
+    def hear(words: str) -> None:
+        said.append(words)
+        if words.endswith(stage):
+            raise Enough(words)
+
+    with pytest.raises(Enough, match=f"^LLM tiny: {stage}$"):
+        load_models(str(whole), [str(whole)], say=hear)
+    assert said[-1] == f"LLM tiny: {stage}"

@@ -1,0 +1,70 @@
+"""An exchange of models in plain values: which pair was asked for, and how far its loading is.
+
+A stage is what the loader says before it begins: `SSM 1 of 3 name: weights`. Loads nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+__all__ = ["CANCELLED", "Exchange", "Pair", "Say", "Stage"]
+
+BUNDLED = "bundled"
+CANCELLED = "cancelled"
+Say = Callable[[str], None]
+"""Told of each stage before it begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """An LLM and its SSMs as they are asked for: names, folders or hub ids."""
+
+    llm: str = BUNDLED
+    ssms: tuple[str, ...] = (BUNDLED,)
+    dtype: str = "auto"
+    device: str = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One stage: what is done, and since when (seconds of a monotonic clock)."""
+
+    words: str
+    began: float
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """`state`: none, loading, done, cancelled or failed, then with the `reason`. `ending`: it was
+    asked to end at its next stage."""
+
+    pair: Pair | None = None
+    state: str = "none"
+    stages: tuple[Stage, ...] = ()
+    began: float = 0.0
+    end: float = 0.0
+    reason: str = ""
+    ending: bool = False
+
+    @classmethod
+    def of(cls, pair: Pair) -> Exchange:
+        """One that has just begun."""
+        return cls(pair, "loading", began=time.monotonic())
+
+    @property
+    def loading(self) -> bool:
+        return self.state == "loading"
+
+    def at(self, words: str, now: float) -> Exchange:
+        """The next stage begins."""
+        return replace(self, stages=(*self.stages, Stage(words, now)))
+
+    def asked_to_end(self) -> Exchange:
+        return replace(self, ending=True)
+
+    def ended(self, reason: str, now: float) -> Exchange:
+        """It is over: well where there is no reason."""
+        state = CANCELLED if reason == CANCELLED else "failed" if reason else "done"
+        return replace(self, state=state, reason=reason, end=now)
