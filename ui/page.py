@@ -17,6 +17,8 @@ from ui.arguments import server_name
 from ui.components import launch_options
 from ui.context import Context
 from ui.pages.api import add_endpoints
+from ui.pages.learn import build_learn, wire_learn
+from ui.pages.links import copy_run_button, wire_links
 from ui.pages.live import build_live, wire_live
 from ui.pages.parts import header, header_value, page_css, page_js
 from ui.pages.sessions import build_sessions, wire_sessions
@@ -48,9 +50,14 @@ def build_page(context: Context) -> gr.Blocks:
                 live = build_live(context, chips)
             with gr.Tab("Sessions", id="sessions") as tab:
                 sessions = build_sessions(context)
+                copy = copy_run_button()
+            with gr.Tab("Learn", id="learn"):
+                learn = build_learn(context)
         add_endpoints(context)  # first: the names of handlers must not take theirs
         wire_live(live, visitor, own, blocks)
         wire_sessions(sessions, visitor, tab, live, tabs)
+        wire_learn(learn, visitor, live, tabs, blocks)
+        wire_links(context, sessions, copy, (tabs, blocks), visitor)
         blocks.load(
             lambda key: key or new_key(),
             visitor,

@@ -20,6 +20,7 @@ from core.config import Request
 from core.errors import SpecScopeError
 from core.events import Event
 from ui.frame import Baseline, Before, Frame
+from ui.lessons.lecture import Lecture
 from ui.player import Player
 from ui.proof import Answer
 from ui.source import LiveSource, RunLike, StoreLike
@@ -64,9 +65,10 @@ class Desk:
 
     `asked` is the request behind `player`, where it was started here; `baseline` and `answer`
     belong to that run, `before` is the one it is compared with; `trouble` and `doing` are sentences
-    for the visitor; `side` is a second run for this desk, such as the baseline's. `stops` counts
-    how often Stop was pressed, as the browser counts it. Who changes what is seen and shows it
-    holds `drawing`: presses in quick succession are answered in their order.
+    for the visitor; `side` is a second run for this desk, such as the baseline's; `lecture` keeps
+    what the lessons' runs came to. `stops` counts how often Stop was pressed, as the browser counts
+    it. Who changes what is seen and shows it holds `drawing`: presses in quick succession are
+    answered in their order.
     """
 
     player: Player | None = None
@@ -81,6 +83,7 @@ class Desk:
     pictures: PictureMaker = field(default_factory=PictureMaker)
     stamps: Stamps = field(default_factory=Stamps)
     drawing: threading.RLock = field(default_factory=threading.RLock)
+    lecture: Lecture = field(default_factory=Lecture)
     _trouble: tuple[str, object] = ("", None)
 
     def look_at(self, player: Player | None) -> None:

@@ -24,10 +24,12 @@ __all__ = [
     "notice_value",
     "page_css",
     "page_js",
+    "part",
     "run_list",
 ]
 
 ASSETS = Path(__file__).parent / "assets"
+STYLES = ("page.css", "learn.css")
 LIVE_SHELL = '<div class="sp-shell" aria-live="polite"></div>'
 SHELL = '<div class="sp-shell"></div>'
 
@@ -45,6 +47,11 @@ def notice(elem_id: str, *lines: Line) -> gr.HTML:
 def run_list(elem_id: str) -> gr.HTML:
     """Past runs as a table; triggers `select` with {"run": id}."""
     return _part("runs.js", SHELL, elem_id)
+
+
+def part(script: str, elem_id: str, value: dict[str, Any] | None = None) -> gr.HTML:
+    """Furniture of one tab: drawn by a script of `assets/` from a dict."""
+    return _part(script, SHELL, elem_id, value)
 
 
 def _part(script: str, shell: str, elem_id: str, value: dict[str, Any] | None = None) -> gr.HTML:
@@ -105,7 +112,7 @@ def log_line(status: Any) -> Line:
 
 def page_css() -> str:
     """Style of the furniture and of the layout."""
-    return (ASSETS / "page.css").read_text(encoding="utf-8")
+    return "\n".join((ASSETS / name).read_text(encoding="utf-8") for name in STYLES)
 
 
 def page_js() -> str:
