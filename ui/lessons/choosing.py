@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from core.config import SpeculationConfig
-from ui.lessons.guessing import chain
 from ui.lessons.lesson import Attempt, Lesson, Question, Setup, Step
 from ui.lessons.measured import Evidence
-from ui.lessons.prompts import ALL, CODE, DIALOGUE, ONE, STORY
+from ui.lessons.runs import ALL, CODE, DIALOGUE, DRAFT_8, FORK_4, ONE, STORY
 
 __all__ = ["ACCEPTANCE", "LENGTH", "VOTE"]
 
@@ -110,7 +109,7 @@ ACCEPTANCE = Lesson(
         Step("seed", "a number that fixes all random numbers of a run beforehand"),
         Step("rejected", "a drafted token that is not the LLM's; the LLM's is written instead"),
     ),
-    example=(Setup("temperature 0.8", STORY, ALL, chain(4, 2), temperature=0.8),),
+    example=(Setup("temperature 0.8", STORY, ALL, FORK_4, temperature=0.8),),
     attempt=Attempt(
         "Let the LLM write alone, with the same prompt and seed, and compare token by token.",
         "Prove it",
@@ -170,7 +169,7 @@ LENGTH = Lesson(
         Step("speculation length", "how many tokens a draft has at most"),
         Step("goodput", "a rule that chooses the length by measured times and acceptance"),
     ),
-    example=(Setup(ALWAYS, DIALOGUE, ONE, chain(8), max_new_tokens=64),),
+    example=(Setup(ALWAYS, DIALOGUE, ONE, DRAFT_8, max_new_tokens=64),),
     attempt=Attempt(
         "Let goodput choose the length. It first measures the LLM's passes, once for each start of "
         "this page. Is the text written faster?",
@@ -188,7 +187,7 @@ LENGTH = Lesson(
         "token accepted?",
         third_place,
         told_of_places,
-        "With the run “always 8” on the board: the third point of “Rate by position” in “Accepted "
+        "With the run “always 8” on the board: the third bar of “Rate by position” in “Accepted "
         "tokens and speculation length”. Its table, behind the button “Table”, has the number.",
         point="lengths",
         unit="%",

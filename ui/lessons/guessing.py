@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from core.config import SpeculationConfig
 from ui.lessons.lesson import Attempt, Lesson, Question, Setup, Step
 from ui.lessons.measured import Evidence
-from ui.lessons.prompts import CODE, DIALOGUE, NOBODY, ONE, STORY
+from ui.lessons.runs import (
+    CODE,
+    DIALOGUE,
+    DRAFT_4,
+    DRAFT_5,
+    NOBODY,
+    ONE,
+    PASS_8,
+    PASS_16,
+    STORY,
+    TREE_4,
+)
 
 __all__ = ["MEMORY_BOUND", "ONE_SSM", "TREE"]
 
 ALONE, EIGHT, SIXTEEN = "1 token a pass", "8 tokens a pass", "16 tokens a pass"
-
-
-def beside(tokens: int) -> SpeculationConfig:
-    """So many tokens in each pass of the LLM: the last one, and guesses for the place behind it."""
-    guesses = tokens - 1
-    return SpeculationConfig(
-        expansion=(guesses,), speculation_length=1, max_tree_nodes=guesses, pipeline="off"
-    )
-
-
-def chain(length: int, width: int = 1) -> SpeculationConfig:
-    """Drafts of a fixed length; `width` tokens for the first place, one behind each."""
-    return SpeculationConfig(
-        expansion=(width, *(1,) * (length - 1)), speculation_length=length, max_tree_nodes=64
-    )
 
 
 def eight_against_one(evidence: Evidence) -> float | None:
@@ -67,12 +62,12 @@ MEMORY_BOUND = Lesson(
     ),
     example=(
         Setup(ALONE, STORY, NOBODY, max_new_tokens=32),
-        Setup(EIGHT, STORY, ONE, beside(8), max_new_tokens=32),
+        Setup(EIGHT, STORY, ONE, PASS_8, max_new_tokens=32),
     ),
     attempt=Attempt(
         "Put 16 tokens into each pass. Does a pass then take twice as long as with 8?",
         "Run with 16 tokens",
-        Setup(SIXTEEN, STORY, ONE, beside(16), max_new_tokens=32),
+        Setup(SIXTEEN, STORY, ONE, PASS_16, max_new_tokens=32),
     ),
     question=Question(
         "How many times as long as a pass over 1 token did a pass over 8 tokens take?",
@@ -85,7 +80,7 @@ MEMORY_BOUND = Lesson(
         places=1,
         within=0.05,
     ),
-    pictures=("figures", "strip", "timeline"),
+    pictures=("strip", "timeline"),
     columns=("fed", "pass_ms", "token_ms"),
 )
 
@@ -127,11 +122,11 @@ ONE_SSM = Lesson(
         Step("accepted", "a drafted token that the LLM would have written too"),
         Step("bonus", "the LLM's own token behind a draft that was accepted whole"),
     ),
-    example=(Setup("a dialogue", DIALOGUE, ONE, chain(5)),),
+    example=(Setup("a dialogue", DIALOGUE, ONE, DRAFT_5),),
     attempt=Attempt(
         "Let the same SSM draft program code. Does it guess better or worse there?",
         "Run with program code",
-        Setup("program code", CODE, ONE, chain(5)),
+        Setup("program code", CODE, ONE, DRAFT_5),
     ),
     question=Question(
         "What is the largest number of drafted tokens that one round of the run on the board "
@@ -185,11 +180,11 @@ TREE = Lesson(
         Step("node", "a drafted token in the tree"),
         Step("width", "how many tokens are offered for one place"),
     ),
-    example=(Setup(WIDE, STORY, ONE, chain(4, 3)),),
+    example=(Setup(WIDE, STORY, ONE, TREE_4),),
     attempt=Attempt(
         "Take the side branches away: the same SSM, the same number of places, width 1.",
         "Run with width 1",
-        Setup(NARROW, STORY, ONE, chain(4)),
+        Setup(NARROW, STORY, ONE, DRAFT_4),
     ),
     question=Question(
         "How many passes of the LLM did width 3 save against width 1? (Below 0 if it needed more.)",

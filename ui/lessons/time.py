@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from core.config import SpeculationConfig
-from ui.lessons.guessing import chain
 from ui.lessons.lesson import Attempt, Lesson, Question, Setup, Step
 from ui.lessons.measured import Evidence
-from ui.lessons.prompts import CODE, DIALOGUE, EVERYBODY, NOBODY, ONE
+from ui.lessons.runs import AHEAD_4, CODE, DIALOGUE, DRAFT_4, DRAFT_12, EVERYBODY, NOBODY, ONE
 
 __all__ = ["LOSES", "PIPELINE"]
 
@@ -53,12 +50,12 @@ PIPELINE = Lesson(
         Step("hit", "a draft begun ahead that can be used"),
         Step("miss", "a draft begun ahead for a text that did not come"),
     ),
-    example=(Setup(TURNS, DIALOGUE, ONE, chain(4)),),
+    example=(Setup(TURNS, DIALOGUE, ONE, DRAFT_4),),
     attempt=Attempt(
         "Let the SSM draft for the next round while the LLM checks. Do the bars overlap now, and "
         "did a round become shorter?",
         "Run with drafting ahead",
-        Setup(AHEAD, DIALOGUE, ONE, replace(chain(4), pipeline="ahead")),
+        Setup(AHEAD, DIALOGUE, ONE, AHEAD_4),
     ),
     question=Question(
         "With drafting ahead: how many hits were there?",
@@ -112,7 +109,7 @@ LOSES = Lesson(
     words=(Step("speculation", "writing ahead by guesses that are then checked"),),
     example=(
         Setup(PLAIN, CODE, NOBODY),
-        Setup(LONG, CODE, ONE, chain(12)),
+        Setup(LONG, CODE, ONE, DRAFT_12),
     ),
     attempt=Attempt(
         "Let goodput, the rule of lesson 6, decide who drafts and how far. It may decide that "
@@ -137,6 +134,6 @@ LOSES = Lesson(
         places=1,
         within=0.05,
     ),
-    pictures=("figures", "strip", "lengths", "timeline"),
+    pictures=("figures", "strip", "lengths"),
     columns=("per_round", "round_ms", "tps"),
 )

@@ -90,7 +90,7 @@ def _side() -> dict[str, Any]:
         made["stop"] = gr.Button("Stop", variant="stop", elem_id="learn-stop", min_width=60)
     made["rows"] = runs_view()
     made["attempt"] = gr.Markdown(try_words(lesson.attempt.words), elem_classes="sp-say")
-    made["attempted"] = gr.Button(lesson.attempt.button, elem_id="learn-try", **small)
+    made["attempted"] = gr.Button(lesson.attempt.button, elem_id="learn-try")
     made |= _question(small)
     with gr.Row():
         made["previous"] = gr.Button("‹ Previous lesson", elem_id="learn-previous", **small)
@@ -105,9 +105,12 @@ def _side() -> dict[str, Any]:
 def _question(small: dict[str, Any]) -> dict[str, Any]:
     question = LESSONS[0].question
     asked = gr.Markdown(f"**A question.** {question.words}", elem_classes="sp-say")
-    number = gr.Number(label=f"Your answer ({question.unit})", value=None, elem_id="learn-number")
-    choice = gr.Radio([], label="Your answer", visible=False, elem_id="learn-choice")
-    with gr.Row():
+    label = f"Your answer ({question.unit})"
+    with gr.Row(equal_height=True, elem_classes="sp-answer"):
+        number = gr.Number(label=label, value=None, elem_id="learn-number", min_width=150, scale=2)
+        choice = gr.Radio(
+            [], label="Your answer", visible=False, elem_id="learn-choice", min_width=300, scale=2
+        )
         check = gr.Button("Check", elem_id="learn-check", **small)
         show = gr.Button("Show me where", elem_id="learn-show", **small)
     verdict = notice("learn-verdict", Line("info", question.needs))

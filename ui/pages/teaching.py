@@ -161,7 +161,7 @@ def _kept(desk: Desk, lesson: Lesson, setup: Setup, player: Player) -> bool:
     if view.state != "completed" or not view.rounds:
         return False
     desk.lecture.keep(lesson.key, measured(setup.label, view))
-    if not view.drafters:
+    if not view.drafters and "tps" in lesson.columns:
         desk.baseline = _baseline(view)
     return True
 

@@ -14,7 +14,7 @@ function cell(tag, scope, text, means) {
 }
 function headOf(head) {
   const row = node("tr");
-  row.append(cell("th", "col", "your runs"));
+  row.append(cell("th", "col", "your runs (▸ on the board)"));
   for (const { t, means } of Object.values(head)) row.append(cell("th", "col", t, means));
   const made = node("thead");
   made.append(row);
@@ -22,8 +22,7 @@ function headOf(head) {
 }
 function rowOf({ label, latest, cells }) {
   const made = node("tr", latest ? "sp-selected" : "");
-  const name = cell("th", "row", label);
-  if (latest) name.append(node("span", "sp-on-board", " (on the board)"));
+  const name = cell("th", "row", (latest ? "▸ " : "") + label);
   made.append(name, ...Object.values(cells).map((text) => cell("td", "", text)));
   return made;
 }
