@@ -47,7 +47,7 @@ TERMS = {
     "pipeline": 7,
     "hit": 7,
     "miss": 7,
-    "speculation": 8,
+    "speculation(?! length)": 8,
 }
 # Words of the trade that no lesson needs.
 JARGON = (
@@ -94,6 +94,7 @@ def test_no_word_of_the_trade_stands_before_it_is_explained(number: int) -> None
 
 def test_every_word_is_explained_in_its_lesson() -> None:
     for term, number in TERMS.items():
+        term = term.split("(")[0]
         assert term.lower() in " ".join(lesson_of(number).text).lower(), term
     for lesson in LESSONS:
         for one in lesson.words:

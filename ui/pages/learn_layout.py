@@ -46,13 +46,13 @@ class Learn:
     @property
     def running(self) -> list[Component]:
         """What a run changes."""
-        return [*self.board.outputs, self.rows]
+        return [*self.board.outputs, self.rows, self.verdict]
 
     @property
     def turning(self) -> list[Component]:
         """What another lesson changes."""
         controls = [self.run, self.attempt, self.attempted, self.asked, self.number, self.choice]
-        moves = [self.check, self.verdict, self.previous, self.next, self.into_live]
+        moves = [self.check, self.previous, self.next, self.into_live]
         return [self.lesson, self.at, *controls, *moves, *self.running]
 
 

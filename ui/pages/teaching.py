@@ -53,12 +53,11 @@ def turned(
         f"**A question.** {lesson.question.words}",
         *_answers(lesson, names),
         gr.Button(interactive=ready),
-        notice_value([Line("warn", cannot) if cannot else _first(desk, lesson)]),
         gr.Button(interactive=at > 1),
         gr.Button(interactive=at < len(LESSONS)),
         gr.Button(interactive=ready),
         *board,
-        _rows(desk, lesson),
+        *_beside(desk, lesson, cannot),
     ]
 
 
@@ -70,12 +69,6 @@ def _answers(lesson: Lesson, names: Sequence[str]) -> Values:
         gr.Number(value=None, visible=numeric, label=label),
         gr.Radio(choices=list(names), value=None, visible=not numeric),
     ]
-
-
-def _first(desk: Desk, lesson: Lesson) -> Line:
-    """What has to run before there is an answer."""
-    found = lesson.question.answer(desk.lecture.evidence(lesson.key))
-    return Line("info", lesson.question.needs if found is None else "")
 
 
 def _look_again(learn: Learn, desk: Desk, lesson: Lesson) -> None:
@@ -92,8 +85,12 @@ def _look_again(learn: Learn, desk: Desk, lesson: Lesson) -> None:
     desk.look_at(player)
 
 
-def _rows(desk: Desk, lesson: Lesson) -> dict[str, Any]:
-    return table_value(desk.lecture.evidence(lesson.key), lesson.columns)
+def _beside(desk: Desk, lesson: Lesson, cannot: str = "") -> Values:
+    """The table of runs, and below the question what has to run before there is an answer."""
+    evidence = desk.lecture.evidence(lesson.key)
+    first = lesson.question.needs if lesson.question.answer(evidence) is None else ""
+    line = Line("warn", cannot) if cannot else Line("info", first)
+    return [table_value(evidence, lesson.columns), notice_value([line])]
 
 
 # -- runs --
@@ -124,7 +121,7 @@ def tried(
 
 def _streamed(learn: Learn, desk: Desk, lesson: Lesson, work: Iterator[object]) -> Iterator[Values]:
     for drawn in learn.board.stream(desk, work):
-        yield [*drawn, _rows(desk, lesson)]
+        yield [*drawn, *_beside(desk, lesson)]
 
 
 def _runs(
