@@ -17,6 +17,8 @@ from ui.arguments import server_name
 from ui.components import launch_options
 from ui.context import Context
 from ui.pages.api import add_endpoints
+from ui.pages.learn import build_learn, wire_learn
+from ui.pages.links import copy_run_button, wire_links
 from ui.pages.live import build_live, wire_live
 from ui.pages.models import build_models, wire_models
 from ui.pages.parts import header, header_value, page_css, page_js
@@ -53,14 +55,19 @@ def build_page(context: Context) -> gr.Blocks:
                 prompts = build_prompts(context)
             with gr.Tab("Sessions", id="sessions") as tab:
                 sessions = build_sessions(context)
+                copy = copy_run_button()
+            with gr.Tab("Learn", id="learn"):
+                learn = build_learn(context)
             with gr.Tab("Models", id="models") as models_tab:
                 models = build_models(context)
         add_endpoints(context)  # first: the names of handlers must not take theirs
         wire_live(live, visitor, own, blocks)
         wire_prompts(prompts, visitor, prompts_tab)
         wire_sessions(sessions, visitor, tab, live, tabs)
+        wire_learn(learn, visitor, live, tabs, blocks)
         named = {"live": live_tab, "sessions": tab, "models": models_tab}
         wire_models(models, live, sessions, own, named, blocks)
+        wire_links(context, sessions, copy, (tabs, blocks), visitor)
         blocks.load(
             lambda key: key or new_key(),
             visitor,

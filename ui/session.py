@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from core.config import Request
 from core.errors import SpecScopeError
 from ui.frame import Baseline, Before, Frame
+from ui.lessons.lecture import Lecture
 from ui.player import Player
 from ui.proof import Answer
 from ui.rig import Rig
@@ -85,10 +86,10 @@ class Desk:
 
     `asked` is the request behind `player`, where it was started here; `baseline` and `answer`
     belong to that run, `before` is the one it is compared with; `trouble` and `doing` are sentences
-    for the visitor; `side` is a second run for this desk, such as the baseline's. `stops` counts
-    how often Stop was pressed, as the browser counts it; `study` is for desks of studies. Who
-    changes what is seen and shows it holds `drawing`: presses in quick succession are answered in
-    their order.
+    for the visitor; `side` is a second run for this desk, such as the baseline's; `lecture` keeps
+    what the lessons' runs came to. `stops` counts how often Stop was pressed, as the browser counts
+    it; `study` is for desks of studies. Who changes what is seen and shows it holds `drawing`:
+    presses in quick succession are answered in their order.
     """
 
     player: Player | None = None
@@ -104,6 +105,7 @@ class Desk:
     pictures: PictureMaker = field(default_factory=PictureMaker)
     stamps: Stamps = field(default_factory=Stamps)
     drawing: threading.RLock = field(default_factory=threading.RLock)
+    lecture: Lecture = field(default_factory=Lecture)
     _trouble: tuple[str, object] = ("", None)
 
     def look_at(self, player: Player | None) -> None:

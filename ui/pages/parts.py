@@ -28,6 +28,7 @@ __all__ = [
     "page_js",
     "prompt_table",
     "pair_tables",
+    "part",
     "run_list",
     "study_list",
     "study_progress",
@@ -91,6 +92,11 @@ def offer_table(elem_id: str) -> gr.HTML:
 def stage_list(elem_id: str) -> gr.HTML:
     """The stages of a loading with their times."""
     return _part("stages.js", SHELL, elem_id)
+
+
+def part(script: str, elem_id: str, value: dict[str, Any] | None = None) -> gr.HTML:
+    """Furniture of one tab: drawn by a script of `assets/` from a dict."""
+    return _part(script, SHELL, elem_id, value)
 
 
 def _part(

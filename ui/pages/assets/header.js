@@ -29,7 +29,8 @@ function chipsOf(value) {
   return chips;
 }
 try {
-  const kept = localStorage.getItem("specscope-large") === "1";
+  const linked = new URLSearchParams(location.search).get("large") === "1";
+  const kept = linked || localStorage.getItem("specscope-large") === "1";
   document.documentElement.classList.toggle("ss-large", kept);
 } catch { /* a browser that keeps nothing */ }
 function largeType() {

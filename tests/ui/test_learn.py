@@ -1,0 +1,300 @@
+"""Handlers of the Learn tab and of links, as plain functions and generators."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from types import SimpleNamespace
+from typing import Any, cast
+
+import gradio as gr
+import pytest
+
+from core.errors import ConfigError
+from storage import RunQuery, RunStore
+from tests.ui.boards import ALL, context, notice_of, sessions_of
+from ui.context import Context
+from ui.lessons import LESSONS
+from ui.pages.history import Asker
+from ui.pages.learn import _wanted
+from ui.pages.learn_layout import Learn, build_learn
+from ui.pages.lesson_parts import finished, lesson_value
+from ui.pages.links import linked_run, wanted_lesson, wanted_tab
+from ui.pages.teaching import answered, asked_for, example, stopped, tried, turned
+from ui.player import Pace
+from ui.session import Desk
+
+FULL = Pace()
+
+
+@cache
+def layout() -> Learn:
+    """Components are slow to make and know nothing of a run: one set serves all tests."""
+    with gr.Blocks():
+        some = SimpleNamespace(drafter_names=(), models=(), chat=False)
+        return build_learn(cast(Context, some))
+
+
+def learn_of(made: Context) -> Learn:
+    learn = layout()
+    return replace(learn, board=replace(learn.board, context=made))
+
+
+@pytest.fixture
+def learn(store: RunStore) -> Learn:
+    return learn_of(context(store))
+
+
+def worker_of(learn: Learn) -> Any:
+    return learn.board.context.hub.worker
+
+
+def ended(frames: Iterator[list[Any]]) -> list[Any]:
+    return list(frames)[-1]
+
+
+def rows_of(values: list[Any]) -> list[str]:
+    return [row["label"] for row in values[-2]["rows"].values()]
+
+
+# -- runs --
+
+
+def test_an_example_runs_in_its_order_and_its_runs_stand_in_the_table(
+    learn: Learn, store: RunStore
+) -> None:
+    desk = Desk()
+    frames = list(example(learn, desk, 1, "me", FULL))
+    assert all(len(values) == len(learn.running) for values in frames)
+    asked = worker_of(learn).requests
+    assert [request.speculation.max_tree_nodes for request in asked[1:]] == [7]
+    assert not asked[0].speculation.drafters and asked[1].speculation.drafters
+    assert rows_of(frames[-1]) == ["1 token a pass", "8 tokens a pass"]
+    assert rows_of(frames[0]) == [], "a row comes with the end of its run"
+    assert "Finished: " in notice_of(frames[-1], 0)
+    assert store.runs(RunQuery(owner="me")).total == 2, "both are recorded"
+
+
+def test_the_thing_to_try_adds_its_run(learn: Learn) -> None:
+    desk = Desk()
+    ended(example(learn, desk, 3, "me", FULL))
+    values = ended(tried(learn, desk, 3, "me", FULL))
+    assert rows_of(values) == ["width 3", "width 1"]
+    assert [row["latest"] for row in values[-2]["rows"].values()] == [False, True]
+    again = ended(example(learn, desk, 3, "me", FULL))
+    assert rows_of(again) == ["width 3", "width 1"], "a second time takes the place of the first"
+
+
+def test_prove_it_is_something_to_try(learn: Learn) -> None:
+    desk = Desk()
+    assert "there is no run yet" in notice_of(ended(tried(learn, desk, 5, "me", FULL)), 0)
+    ended(example(learn, desk, 5, "me", FULL))
+    assert "Identical: " in notice_of(ended(tried(learn, desk, 5, "me", FULL)), 0)
+
+
+def test_the_llm_alone_is_what_speed_is_compared_with(learn: Learn) -> None:
+    desk = Desk()
+    ended(example(learn, desk, 8, "me", FULL))
+    assert desk.baseline is not None and "LLM alone" in desk.baseline.note
+    ended(example(learn, desk, 2, "me", FULL))
+    assert desk.baseline is None, "another prompt"
+
+
+def test_a_stopped_run_is_no_measure(store: RunStore) -> None:
+    learn, desk = learn_of(context(store, rounds=400)), Desk()
+    worker_of(learn).speed = 1.0
+    frames = example(learn, desk, 1, "me", FULL)
+    for values in frames:
+        if "Writing" in notice_of(values, 0):
+            break
+    assert "Stopped: " in notice_of(stopped(learn, desk), 0)
+    rest = list(frames)
+    assert len(worker_of(learn).requests) == 1, "the second run of the example does not begin"
+    assert all(rows_of(values) == [] for values in rest)
+
+
+def test_turning_the_page_ends_the_run(store: RunStore) -> None:
+    learn, desk = learn_of(context(store, rounds=400)), Desk()
+    worker_of(learn).speed = 1.0
+    frames = example(learn, desk, 8, "me", FULL)
+    for values in frames:
+        if "Writing" in notice_of(values, 0):
+            break
+    turned(learn, desk, 2, {})
+    list(frames)
+    assert worker_of(learn).runs[0].cancelled and len(worker_of(learn).runs) == 1
+    assert desk.lecture.evidence("loses").last is None
+
+
+def test_a_lesson_that_cannot_run_is_greyed_and_says_why(store: RunStore) -> None:
+    made = replace(context(store), drafter_names=("only",))
+    learn, desk = learn_of(made), Desk()
+    values = dict(zip(learn.turning, turned(learn, desk, 4, {}), strict=True))
+    assert values[learn.run].interactive is False and values[learn.check].interactive is False
+    assert "needs 2 small models" in str(values[learn.verdict])
+    assert "needs 2 small models" in notice_of(ended(example(learn, desk, 4, "me", FULL)), 0)
+    assert worker_of(learn).requests == []
+    values = dict(zip(learn.turning, turned(learn, desk, 3, {}), strict=True))
+    assert values[learn.run].interactive is True
+
+
+# -- lessons --
+
+
+def test_every_lesson_opens_with_its_own_words_and_controls(learn: Learn) -> None:
+    for number, lesson in enumerate(LESSONS, 1):
+        values = dict(zip(learn.turning, turned(learn, Desk(), number, {}), strict=True))
+        assert values[learn.lesson]["title"] == lesson.title and values[learn.at] == number
+        assert values[learn.attempted].value == lesson.attempt.button
+        assert lesson.question.words in values[learn.asked]
+        assert values[learn.number].visible is lesson.question.numeric
+        assert values[learn.choice].visible is not lesson.question.numeric
+        assert values[learn.previous].interactive is (number > 1)
+        assert values[learn.next].interactive is (number < len(LESSONS))
+        assert lesson.question.needs in str(values[learn.verdict])
+
+
+def test_the_choices_are_the_models_that_are_loaded(learn: Learn) -> None:
+    values = dict(zip(learn.turning, turned(learn, Desk(), 4, {}), strict=True))
+    names = learn.board.context.drafter_names
+    assert [value for _, value in values[learn.choice].choices] == list(names)
+
+
+def test_a_lesson_that_is_opened_again_shows_its_last_run(learn: Learn, store: RunStore) -> None:
+    desk = Desk()
+    ended(example(learn, desk, 2, "me", FULL))
+    text = desk.frame().view.text
+    store.flush()
+    assert rows_of(turned(learn, desk, 3, {})) == [] and desk.player is None
+    values = turned(learn, desk, 2, {})
+    assert rows_of(values) == ["a dialogue"] and desk.frame().view.text == text
+    run_id = desk.frame().run_id
+    store.delete(run_id)
+    turned(learn, desk, 3, {})
+    assert rows_of(turned(learn, desk, 2, {})) == ["a dialogue"] and desk.player is None
+
+
+def test_words_of_earlier_lessons_can_be_looked_up() -> None:
+    shown = [one["w"] for one in lesson_value(3, {})["words"].values()]
+    assert shown[0] == "tree" and "token" in shown and "SSM" in shown and "vote" not in shown
+
+
+# -- answers --
+
+
+def test_a_right_answer_finishes_the_lesson(learn: Learn) -> None:
+    desk = Desk()
+    first = answered(desk, 2, (3, None), {})
+    assert "Run the example first" in notice_of(first, 0) and first[1] == gr.skip()
+    ended(example(learn, desk, 2, "me", FULL))
+    most = desk.lecture.evidence("ssm").last
+    assert most is not None
+    wrong = answered(desk, 2, (most.most + 1, None), {})
+    assert "Not in this run. Where to look: " in notice_of(wrong, 0) and wrong[1] == gr.skip()
+    said, kept, lesson = answered(desk, 2, (most.most, None), {"done": ["memory"], "at": 2})
+    assert "Right. " in notice_of([said], 0) and "Lesson 2 is finished" in notice_of([said], 0)
+    assert kept == {"done": ["memory", "ssm"], "at": 2}
+    assert [step["done"] for step in lesson["steps"].values()] == [True, True] + [False] * 6
+    assert answered(desk, 2, (most.most, None), kept)[1] == kept, "once is enough"
+
+
+def test_the_last_lesson_finished_says_so(learn: Learn) -> None:
+    desk = Desk()
+    ended(example(learn, desk, 2, "me", FULL))
+    row = desk.lecture.evidence("ssm").last
+    assert row is not None
+    others = [lesson.key for lesson in LESSONS if lesson.key != "ssm"]
+    said, *_ = answered(desk, 2, (row.most, None), {"done": others})
+    assert "You have finished all lessons" in notice_of([said], 0)
+
+
+@pytest.mark.parametrize("kept", [None, [], "x", {"done": 5}, {"done": {"a": 1}}])
+def test_whatever_a_browser_kept_is_no_trouble(learn: Learn, kept: Any) -> None:
+    assert finished(kept) == ()
+    assert len(turned(learn, Desk(), 1, kept)) == len(learn.turning)
+    assert finished({"done": ["ssm", 3]}) == ("ssm",)
+
+
+def test_open_in_live_takes_the_run_that_is_on_the_board(learn: Learn) -> None:
+    desk = Desk()
+    assert asked_for(learn, desk, 3).speculation.expansion[0] == 3
+    ended(example(learn, desk, 3, "me", FULL))
+    ended(tried(learn, desk, 3, "me", FULL))
+    assert asked_for(learn, desk, 3).speculation.expansion[0] == 1
+    few = replace(learn.board.context, drafter_names=())
+    with pytest.raises(ConfigError, match="needs a small model"):
+        asked_for(learn_of(few), desk, 3)
+
+
+# -- links --
+
+TABS = ("live", "sessions", "learn")
+
+
+@pytest.mark.parametrize(
+    ("query", "tab", "wrong"),
+    [
+        ({}, "", ""),
+        ({"tab": "Sessions"}, "sessions", ""),
+        ({"tab": "tuna"}, "", "tab is 'tuna': one of live, sessions, learn"),
+        ({"lesson": "3"}, "learn", ""),
+        ({"lesson": "3", "tab": "live"}, "learn", ""),
+        ({"lesson": "0"}, "learn", "lesson is '0': a number from 1 to 8"),
+        ({"lesson": "²"}, "learn", "lesson is '²': a number from 1 to 8"),
+        ({"lesson": "9" * 5000}, "learn", f"lesson is {'9' * 20!r}: a number from 1 to 8"),
+        ({"run": "abc", "round": "7"}, "sessions", ""),
+        ({"view": "api", "__theme": "dark"}, "", ""),
+    ],
+)
+def test_a_link_opens_its_tab_or_says_what_is_wrong(
+    query: dict[str, str], tab: str, wrong: str
+) -> None:
+    assert wanted_tab(query, TABS) == (tab, wrong)
+    assert wanted_lesson(query) == (3 if query.get("lesson") == "3" else 0)
+
+
+def test_the_lesson_of_a_link_goes_before_the_one_a_visitor_was_at() -> None:
+    def wanted(query: dict[str, str], kept: dict[str, Any]) -> float:
+        return _wanted(cast(gr.Request, SimpleNamespace(query_params=query)), None, 1, kept)
+
+    assert wanted({"lesson": "3"}, {"at": 5}) == 3
+    assert wanted({}, {"at": 5}) == 5
+    assert [wanted({"lesson": "x"}, {"at": at}) for at in (None, 99, "x")] == [1, 1, 1]
+
+
+def recorded_run(store: RunStore, owner: str) -> tuple[Context, str]:
+    made = context(store, host="0.0.0.0", rounds=9)
+    learn, desk = learn_of(made), Desk()
+    ended(example(learn, desk, 2, owner, FULL))
+    store.flush()
+    return made, desk.frame().run_id
+
+
+def test_a_link_opens_a_run_at_its_round(store: RunStore) -> None:
+    made, run_id = recorded_run(store, "me")
+    sessions = sessions_of(made)
+    for asked, at in (("7", 7), ("0", 9), ("", 9), ("x", 9), ("999", 9), ("-1", 9)):
+        desk = Desk()
+        *_, slider, opened = linked_run(sessions, desk, ALL, {"run": run_id, "round": asked})
+        assert (slider.value, opened) == (at, run_id), asked
+        assert desk.frame().run_id == run_id
+    desk = Desk()
+    linked_run(sessions, desk, ALL, {"run": run_id, "round": "7"})
+    assert len(desk.frame().view.rounds) == 7
+
+
+@pytest.mark.parametrize("run_id", ["", "nobody's", "<img onerror=alert(1)>"])
+def test_a_link_to_no_run_says_so_and_opens_none(store: RunStore, run_id: str) -> None:
+    made, _ = recorded_run(store, "me")
+    sessions, desk = sessions_of(made), Desk()
+    values = linked_run(sessions, desk, Asker("me", False), {"run": run_id, "round": "2"})
+    assert "no such run of yours" in notice_of(values, 0)
+    assert values[-1] == "" and desk.player is None
+
+
+def test_a_link_does_not_open_anothers_run(store: RunStore) -> None:
+    made, run_id = recorded_run(store, "me")
+    sessions, desk = sessions_of(made), Desk()
+    values = linked_run(sessions, desk, Asker("you", False), {"run": run_id, "round": "2"})
+    assert "no such run of yours" in notice_of(values, 0) and desk.player is None

@@ -1,0 +1,305 @@
+"""The lessons themselves: their words, their runs, and whether their questions can be answered."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Callable
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+from core import Engine, load_models
+from core.config import Request
+from core.events import Event, RoundCompleted, RunCompleted
+from tests.synthetic import synthetic_run
+from ui.lessons import LESSONS, Lesson, judged, lesson_of, missing, request_of
+from ui.lessons.answers import is_right
+from ui.lessons.lecture import Lecture
+from ui.lessons.lesson import Setup
+from ui.lessons.measured import COLUMNS, Evidence, Measured, measured, table_value
+from ui.values import PICTURES
+from ui.view import reduce_all
+
+KEYS = [lesson.key for lesson in LESSONS]
+BUNDLED = ("ssm-code", "ssm-dialogue", "ssm-stories")
+
+# What a newcomer does not know before the lesson of this number has said it.
+TERMS = {
+    "SSM": 2,
+    "LLM": 2,
+    "draft": 2,
+    "round": 2,
+    "accepted": 2,
+    "bonus": 2,
+    "tree": 3,
+    "node": 3,
+    "branch": 3,
+    "width": 3,
+    "vote": 4,
+    "temperature": 5,
+    "seed": 5,
+    "rejected": 5,
+    "speculation length": 6,
+    "goodput": 6,
+    "pipeline": 7,
+    "hit": 7,
+    "miss": 7,
+    "speculation(?! length)": 8,
+}
+# Words of the trade that no lesson needs.
+JARGON = (
+    "logit|kv|prefill|argmax|throughput|latency|autoregressive|drafter|expansion|tensor|softmax"
+    "|inference|batch|parallel|decoder|policy|cache|sampling|distribution|baseline|greedy"
+)
+
+
+def words(lesson: Lesson) -> str:
+    """All that a visitor reads of a lesson; titles of pictures, in quotes, are no prose."""
+    question = lesson.question
+    said = [lesson.title, *lesson.text, lesson.look, lesson.attempt.words, lesson.attempt.button]
+    return re.sub("“[^”]*”", "", " ".join([*said, question.words, question.where, question.needs]))
+
+
+def setups(lesson: Lesson) -> list[Setup]:
+    return [*lesson.example, *([lesson.attempt.setup] if lesson.attempt.setup else [])]
+
+
+# -- words --
+
+
+@pytest.mark.parametrize("lesson", LESSONS, ids=KEYS)
+def test_a_lesson_is_short_and_its_sentences_are(lesson: Lesson) -> None:
+    text = " ".join(lesson.text)
+    assert 90 <= len(text.split()) <= 160
+    assert len(lesson.look.split()) <= 50 and len(lesson.attempt.words.split()) <= 40
+    sentences = re.split(r"(?<=[.?:])\s", " ".join([text, lesson.look, lesson.attempt.words]))
+    assert max(len(one.split()) for one in sentences) <= 32
+    assert lesson.question.words.rstrip(").").split("(")[0].strip().endswith("?")
+
+
+@pytest.mark.parametrize("number", range(1, len(LESSONS) + 1))
+def test_no_word_of_the_trade_stands_before_it_is_explained(number: int) -> None:
+    said = words(lesson_of(number))
+    early = [
+        term
+        for term, explained in TERMS.items()
+        if number < explained and re.search(rf"\b{term}(e?s|ed)?\b", said, re.IGNORECASE)
+    ]
+    assert not early
+    assert not re.findall(rf"\b(?:{JARGON})s?\b", said, re.IGNORECASE)
+
+
+def test_every_word_is_explained_in_its_lesson() -> None:
+    for term, number in TERMS.items():
+        term = term.split("(")[0]
+        assert term.lower() in " ".join(lesson_of(number).text).lower(), term
+    for lesson in LESSONS:
+        for one in lesson.words:
+            word = one.word.removesuffix(" of an SSM").lower()
+            assert word in " ".join((*lesson.text, lesson.title)).lower(), one.word
+
+
+@pytest.mark.parametrize("lesson", LESSONS, ids=KEYS)
+def test_a_lesson_states_no_result(lesson: Lesson) -> None:
+    """Whatever a run comes to is read from the run: no time, no share and no speed in the words."""
+    assert not re.findall(
+        r"\d[\d.]*\s*(?:ms|milliseconds|per cent|%|times faster|×)", words(lesson)
+    )
+
+
+def test_lessons_name_pictures_and_columns_that_there_are() -> None:
+    assert len(LESSONS) == 8 and len(set(KEYS)) == 8
+    for lesson in LESSONS:
+        assert set(lesson.pictures) <= set(PICTURES) and "strip" in lesson.pictures
+        assert set(lesson.columns) <= set(COLUMNS)
+        assert lesson.question.point in (*lesson.pictures, "rows")
+        labels = [setup.label for setup in setups(lesson)]
+        assert len(set(labels)) == len(labels)
+    assert [lesson_of(n).key for n in (None, 0, -3, 1, 8, 99)] == [
+        KEYS[i] for i in (0, 0, 0, 0, 7, 7)
+    ]
+
+
+# -- runs --
+
+
+@pytest.mark.parametrize("loaded", [("a", "b", "c"), ("org/one",), BUNDLED], ids=len)
+def test_every_run_is_valid_whatever_is_loaded(loaded: tuple[str, ...]) -> None:
+    for lesson in LESSONS:
+        if missing(lesson, loaded):
+            continue
+        for setup in setups(lesson):
+            request = request_of(setup, loaded)
+            assert set(request.speculation.drafters) <= {*loaded, "ngram"}
+            assert request == Request.from_plain(request.to_plain())
+            assert request.sampling.seed is not None, "the same text for everybody"
+
+
+def test_the_ssm_of_the_text_drafts_where_there_is_one() -> None:
+    (setup,) = LESSONS[1].example
+    assert request_of(setup, BUNDLED).speculation.drafters == ("ssm-dialogue",)
+    assert request_of(setup, ("x", "y")).speculation.drafters == ("x",)
+
+
+def test_a_lesson_that_cannot_run_says_why() -> None:
+    vote = next(lesson for lesson in LESSONS if lesson.key == "vote")
+    assert "needs 2 small models (SSMs), and only one is loaded" in missing(vote, ("one",))
+    assert "needs a small model (SSM), and none is loaded" in missing(LESSONS[0], ())
+    assert not missing(vote, ("one", "two"))
+    assert [lesson.key for lesson in LESSONS if missing(lesson, ("one",))] == ["vote"]
+
+
+# -- questions, on the bundled models --
+
+Runs = dict[str, list[Event]]
+
+
+@pytest.fixture(scope="module")
+def played() -> dict[str, Runs]:
+    """The events of every lesson's runs, on the bundled models."""
+    engine = Engine(load_models(llm="bundled", ssms=["bundled"]), place="thread")
+    return {
+        lesson.key: {
+            setup.label: list(engine.generate(request_of(setup, engine.models.drafter_names)))
+            for setup in setups(lesson)
+        }
+        for lesson in LESSONS
+    }
+
+
+def evidence_of(runs: Runs, latest: str = "") -> Evidence:
+    lecture = Lecture()
+    for label in sorted(runs, key=lambda label: label == latest):
+        lecture.keep("any", measured(label, reduce_all(runs[label])))
+    return lecture.evidence("any")
+
+
+def rounds(events: list[Event]) -> list[RoundCompleted]:
+    return [event for event in events if isinstance(event, RoundCompleted)]
+
+
+def median_pass(events: list[Event]) -> float:
+    spans = [span for line in rounds(events)[1:] for span in line.spans if span.name == "forward"]
+    return statistics.median(span.end_ms - span.start_ms for span in spans)
+
+
+def mean_round(events: list[Event]) -> float:
+    begun = max(span.end_ms for span in rounds(events)[0].spans if span.name == "prefill")
+    return (events[-1].at_ms - begun) / len(rounds(events))
+
+
+def heaviest(events: list[Event]) -> str:
+    weights = rounds(events)[-1].weights
+    return max(weights, key=lambda name: weights[name])
+
+
+# The answer worked out again, from the events alone.
+AGAIN: dict[str, Callable[[list[list[Event]]], Any]] = {
+    "memory": lambda runs: median_pass(runs[1]) / median_pass(runs[0]),
+    "ssm": lambda runs: max(line.num_accepted for line in rounds(runs[0])),
+    "tree": lambda runs: len(rounds(runs[1])) - len(rounds(runs[0])),
+    "vote": lambda runs: heaviest(runs[0]),
+    "acceptance": lambda runs: sum(
+        len(line.token_ids) - line.num_accepted for line in rounds(runs[0])
+    ),
+    "length": lambda runs: (
+        100 * statistics.mean(line.num_accepted >= 3 for line in rounds(runs[0]))
+    ),
+    "pipeline": lambda runs: sum(one.hit for line in rounds(runs[1]) for one in line.ahead),
+    "loses": lambda runs: mean_round(runs[1]) / mean_round(runs[0]),
+}
+
+
+@pytest.mark.parametrize("lesson", LESSONS, ids=KEYS)
+def test_the_question_is_answered_by_the_runs(lesson: Lesson, played: dict[str, Runs]) -> None:
+    runs = played[lesson.key]
+    assert all(isinstance(events[-1], RunCompleted) for events in runs.values())
+    evidence = evidence_of(runs, lesson.example[-1].label)
+    given = AGAIN[lesson.key]([runs[setup.label] for setup in setups(lesson)])
+    right, line = judged(lesson.question, evidence, given)
+    assert right, (given, lesson.question.answer(evidence), line)
+    assert line.kind == "good" and line.text.startswith("Right. ") and len(line.text) > 20
+    other = "nobody" if isinstance(given, str) else given * 1.5 + 2
+    wrong, told = judged(lesson.question, evidence, other)
+    assert not wrong and lesson.question.where in told.text
+
+
+@pytest.mark.parametrize("lesson", LESSONS, ids=KEYS)
+def test_without_its_run_a_question_says_what_to_do_first(lesson: Lesson) -> None:
+    right, line = judged(lesson.question, Evidence(MappingProxyType({})), 1.0)
+    assert not right and line.text == lesson.question.needs
+
+
+def test_the_passes_of_lesson_1_hold_as_many_tokens_as_they_say(played: dict[str, Runs]) -> None:
+    rows = evidence_of(played["memory"]).rows
+    assert {label: row.fed for label, row in rows.items()} == {
+        "1 token a pass": 1,
+        "8 tokens a pass": 8,
+        "16 tokens a pass": 16,
+    }
+
+
+def test_lesson_3_compares_the_same_text(played: dict[str, Runs]) -> None:
+    texts = [reduce_all(events).token_ids for events in played["tree"].values()]
+    assert texts[0] == texts[1]
+
+
+def test_an_example_needs_less_than_two_seconds_of_the_engine(played: dict[str, Runs]) -> None:
+    for lesson in LESSONS:
+        runs = played[lesson.key]
+        took = sum(runs[setup.label][-1].at_ms for setup in lesson.example)
+        # Events tell time; under a full test run others take the cores as well.
+        assert took < 2000 * 4, (lesson.key, took)
+
+
+# -- judging --
+
+
+def row(**changes: Any) -> Measured:
+    return replace(measured("x", reduce_all(synthetic_run(8))), **changes)
+
+
+def test_numbers_are_right_as_near_as_they_can_be_read() -> None:
+    times, count = LESSONS[0].question, LESSONS[1].question
+    assert is_right(times, 1.34, 1.3) and is_right(times, 1.34, 1.4) and is_right(times, 1.34, 1.25)
+    assert not is_right(times, 1.34, 1.5) and not is_right(times, 1.34, 8)
+    assert is_right(count, 3.0, 3) and not is_right(count, 3.0, 3.2)
+    for given in (float("nan"), float("inf"), "three"):
+        assert not is_right(times, 1.34, given)
+
+
+def test_an_empty_answer_is_no_wrong_one() -> None:
+    evidence = Evidence(MappingProxyType({"x": row()}), "x")
+    right, line = judged(LESSONS[1].question, evidence, None)
+    assert not right and line.kind == "info" and line.text.startswith("Write a number first.")
+
+
+def test_level_weights_are_all_right() -> None:
+    level = Evidence(MappingProxyType({"x": row(weights={"a": 1.002, "b": 1.0, "c": 0.9})}), "x")
+    question = LESSONS[3].question
+    assert question.answer(level) == ("a", "b")
+    assert judged(question, level, "b")[0] and not judged(question, level, "c")[0]
+
+
+def test_a_run_of_the_same_name_takes_the_place_of_the_older_one() -> None:
+    lecture = Lecture()
+    for label, run_id in (("a", "1"), ("b", "2"), ("a", "3")):
+        lecture.keep("ssm", row(label=label, run_id=run_id))
+    evidence = lecture.evidence("ssm")
+    assert [(one.label, one.run_id) for one in evidence.rows.values()] == [("a", "3"), ("b", "2")]
+    assert evidence.last is not None and evidence.last.run_id == "3"
+    assert lecture.evidence("tree").last is None
+
+
+def test_the_table_shows_what_was_measured() -> None:
+    events = synthetic_run(8)
+    view = reduce_all(events)
+    evidence = Evidence(MappingProxyType({"x": measured("x", view)}), "x")
+    shown = table_value(evidence, ("tokens", "passes", "pass_ms"))
+    assert [one["t"] for one in shown["head"].values()] == ["tokens", "LLM passes", "ms a pass"]
+    cells = shown["rows"]["0"]["cells"]
+    assert cells["0"] == str(len(view.tokens)) and cells["1"] == str(len(rounds(events)))
+    assert cells["2"] == f"{median_pass(events):.1f}" and shown["rows"]["0"]["latest"] is True

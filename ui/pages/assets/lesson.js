@@ -1,0 +1,72 @@
+// A lesson: the steps to all lessons, its words, what to look at. Text nodes only.
+const root = element.querySelector(".sp-shell");
+function node(tag, className, text) {
+  const made = document.createElement(tag);
+  if (className) made.className = className;
+  if (text !== undefined) made.textContent = text;
+  return made;
+}
+const ordered = (all) => Object.entries(all || {}).sort(([a], [b]) => a - b).map(([, one]) => one);
+function step(number, { t, done }, at) {
+  const button = node("button", "sp-step" + (done ? " sp-done" : ""), String(number));
+  button.type = "button";
+  button.title = t;
+  button.setAttribute("aria-label", `Lesson ${number}: ${t}${done ? ", finished" : ""}`);
+  if (number === at) button.setAttribute("aria-current", "step");
+  if (done) button.append(node("span", "sp-tick", "✓"));
+  button.addEventListener("click", () => trigger("select", { lesson: number }));
+  return button;
+}
+function steps(value) {
+  const nav = node("nav", "sp-steps");
+  nav.setAttribute("aria-label", "Lessons");
+  Object.entries(value.steps || {}).forEach(([number, one]) => nav.append(step(Number(number), one, value.at)));
+  return nav;
+}
+function glossary(words) {
+  const box = node("details", "sp-words");
+  const list = node("dl");
+  for (const { w, m } of ordered(words)) list.append(node("dt", "", w), node("dd", "", m));
+  box.append(node("summary", "", "Words used here"), list);
+  return box;
+}
+function look(words) {
+  const said = node("p", "sp-look");
+  said.append(node("b", "", "What to look at. "), words);
+  return said;
+}
+// Which pictures of the board matter is a matter of style: page.css hides the others.
+function choosePictures(names) {
+  document.documentElement.dataset.lesson = names;
+}
+function draw() {
+  const value = props.value || {};
+  if (!value.at) return;
+  const focused = root.contains(document.activeElement) && document.activeElement.matches(".sp-step");
+  const title = node("h2", "sp-lesson-title", `${value.at}. ${value.title}`);
+  const text = ordered(value.text).map((words) => node("p", "", words));
+  root.replaceChildren(steps(value), title, ...text, look(value.look), glossary(value.words));
+  if (focused) root.querySelector("[aria-current=step]")?.focus();
+  choosePictures(value.pictures);
+  // A new lesson is read from its beginning.
+  if (root.dataset.at !== String(value.at)) {
+    root.dataset.at = value.at;
+    root.closest(".sp-lesson")?.scrollTo?.(0, 0);
+  }
+  window.specscopeLink?.lesson(value.at);
+}
+const POINTED_MS = 4000;
+window.specscopeLesson = {
+  point() {
+    const found = document.querySelector("#learn-" + (props.value || {}).point);
+    if (!found) return;
+    const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+    found.scrollIntoView({ behavior: calm ? "auto" : "smooth", block: "center" });
+    found.tabIndex = -1;
+    found.focus({ preventScroll: true });
+    found.classList.add("sp-pointed");
+    setTimeout(() => found.classList.remove("sp-pointed"), POINTED_MS);
+  },
+};
+draw();
+watch("value", draw);

@@ -1,0 +1,55 @@
+// The page's address follows what is open, so that it can be handed on; and copies itself. Other
+// parameters than ours stay as they are. Never seen; mounted with the page.
+const OURS = ["tab", "lesson", "run", "round"];
+const STILL_MS = 250, TOLD_MS = 2000;
+const asked = new URLSearchParams(location.search);
+const state = { run: asked.get("run") || "", round: Number(asked.get("round")) || 0, lesson: Number(asked.get("lesson")) || 0 };
+// Before what the address names is open, it must not be changed.
+let ready = false, timer = 0;
+const tab = () => (document.querySelector("#tabs [role=tab][aria-selected=true]")?.textContent || "").trim().toLowerCase();
+function address(name) {
+  const url = new URL(location.href);
+  OURS.forEach((one) => url.searchParams.delete(one));
+  if (name === "learn" && state.lesson) url.searchParams.set("lesson", state.lesson);
+  else if (name === "sessions" && state.run) {
+    url.searchParams.set("run", state.run);
+    if (state.round) url.searchParams.set("round", state.round);
+  } else if (name && name !== "live") url.searchParams.set("tab", name);
+  return url;
+}
+function follow() {
+  clearTimeout(timer);
+  timer = setTimeout(() => {
+    const url = address(tab());
+    if (ready && url.href !== location.href) history.replaceState(history.state, "", url);
+  }, STILL_MS);
+}
+function told(id, words) {
+  const button = document.querySelector("#" + id);
+  if (!button) return;
+  button.dataset.told = words;
+  setTimeout(() => delete button.dataset.told, TOLD_MS);
+}
+async function copy(id) {
+  const url = address(id.split("-")[0]);
+  url.searchParams.delete("__theme");
+  if (document.documentElement.classList.contains("ss-large")) url.searchParams.set("large", "1");
+  try {
+    await navigator.clipboard.writeText(url.href);
+    told(id, "Copied");
+  } catch {
+    window.prompt("The link:", url.href); // a browser that lets nobody write its clipboard
+  }
+}
+window.specscopeLink = {
+  copy,
+  ready() { ready = true; follow(); },
+  turned: follow,
+  lesson(number) { state.lesson = number; follow(); },
+  round(number) { state.round = number; follow(); },
+};
+watch("value", () => {
+  const run = (props.value || {}).run ?? "";
+  if (run !== state.run) Object.assign(state, { run, round: run ? state.round : 0 });
+  follow();
+});

@@ -1,0 +1,43 @@
+// The runs of a lesson as a table: a row each, the one on the board marked. Text nodes only.
+const root = element.querySelector(".sp-shell");
+function node(tag, className, text) {
+  const made = document.createElement(tag);
+  if (className) made.className = className;
+  if (text !== undefined) made.textContent = text;
+  return made;
+}
+function cell(tag, scope, text, means) {
+  const made = node(tag, "", text);
+  if (scope) made.scope = scope;
+  if (means) made.title = means;
+  return made;
+}
+function headOf(head) {
+  const row = node("tr");
+  row.append(cell("th", "col", "your runs (▸ on the board)"));
+  for (const { t, means } of Object.values(head)) row.append(cell("th", "col", t, means));
+  const made = node("thead");
+  made.append(row);
+  return made;
+}
+function rowOf({ label, latest, cells }) {
+  const made = node("tr", latest ? "sp-selected" : "");
+  const name = cell("th", "row", (latest ? "▸ " : "") + label);
+  made.append(name, ...Object.values(cells).map((text) => cell("td", "", text)));
+  return made;
+}
+function draw() {
+  const { head = {}, rows = {} } = props.value || {};
+  const all = Object.values(rows);
+  if (!all.length) {
+    root.replaceChildren(node("p", "sp-empty", "What your runs come to will stand here."));
+    return;
+  }
+  const table = node("table", "sp-measured");
+  const body = node("tbody");
+  body.append(...all.map(rowOf));
+  table.append(node("caption", "sp-sr", "Your runs in this lesson"), headOf(head), body);
+  root.replaceChildren(table);
+}
+draw();
+watch("value", draw);

@@ -1,0 +1,151 @@
+"""The Learn tab: eight guided lessons, each beside a real run that it drives. Its wiring."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gradio as gr
+
+from core.config import Request
+from ui.lessons import LESSONS
+from ui.pages.into_live import into_live
+from ui.pages.learn_layout import Learn, build_learn
+from ui.pages.links import wanted_lesson
+from ui.pages.live_layout import Live
+from ui.pages.steering import wire_board
+from ui.pages.teaching import Values, answered, asked_for, example, stopped, tried, turned
+from ui.player import Pace
+
+__all__ = ["Learn", "build_learn", "wire_learn"]
+
+POINT = "() => { window.specscopeLesson?.point(); }"
+COPY = "() => { window.specscopeLink?.copy('learn-copy'); }"
+
+
+def wire_learn(
+    learn: Learn, visitor: gr.BrowserState, live: Live, tabs: gr.Tabs, blocks: gr.Blocks
+) -> None:
+    """Connect everything of the tab. What a visitor has finished stays in their browser."""
+    quick: dict[str, Any] = {
+        "show_progress": "hidden",
+        "api_visibility": "private",
+        "queue": False,
+    }
+    progress = gr.BrowserState({}, storage_key="specscope-lessons", secret="specscope")
+    wire_board(learn.board)
+    _wire_runs(learn, visitor)
+    turning = [progress, *learn.turning]
+    for trigger, which in (
+        (blocks.load, _wanted),
+        (learn.lesson.select, _chosen),
+        (learn.previous.click, _beside(-1)),
+        (learn.next.click, _beside(1)),
+    ):
+        trigger(_turn_handler(learn, which), [learn.at, progress], turning, **quick)
+    for trigger in (learn.check.click, learn.number.submit):
+        trigger(
+            _answer_handler(learn),
+            [learn.at, learn.number, learn.choice, progress],
+            [learn.verdict, progress, learn.lesson],
+            **quick,
+        )
+    learn.show.click(None, None, None, js=POINT)
+    learn.copy.click(None, None, None, js=COPY)
+    into_live(live, tabs, learn.into_live.click, _request_handler(learn), [learn.at], learn.verdict)
+
+
+def _wire_runs(learn: Learn, visitor: gr.BrowserState) -> None:
+    stream: dict[str, Any] = {
+        "inputs": [visitor, learn.at, learn.board.speed, learn.board.rate],
+        "outputs": learn.running,
+        "show_progress": "hidden",
+        "api_visibility": "private",
+        "concurrency_limit": None,
+        "trigger_mode": "multiple",
+    }
+    learn.run.click(_run_handler(learn, example), **stream)
+    learn.attempted.click(_run_handler(learn, tried), **stream)
+    learn.stop.click(
+        _stop_handler(learn),
+        None,
+        learn.board.outputs,
+        queue=False,
+        show_progress="hidden",
+        api_visibility="private",
+    )
+
+
+# -- which lesson --
+
+Which = Callable[[gr.Request, Any, float, dict[str, Any]], float]
+
+
+def _wanted(request: gr.Request, _data: Any, _at: float, progress: dict[str, Any]) -> float:
+    """The lesson of the link, else the one where the visitor was."""
+    number = wanted_lesson(request.query_params)
+    return number or int(_number(progress.get("at"))) or 1
+
+
+def _chosen(_request: gr.Request, data: Any, at: float, _progress: dict[str, Any]) -> float:
+    return _number((data or {}).get("lesson")) or at
+
+
+def _beside(by: int) -> Which:
+    def beside(_request: gr.Request, _data: Any, at: float, _progress: dict[str, Any]) -> float:
+        return min(len(LESSONS), max(1, at + by))
+
+    return beside
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, (int, float)) and 1 <= value <= len(LESSONS) else 0
+
+
+# -- handlers --
+
+
+def _turn_handler(learn: Learn, which: Which) -> Callable[..., Values]:
+    def turn(request: gr.Request, event: gr.EventData, at: float | None, progress: Any) -> Values:
+        kept = progress if isinstance(progress, dict) else {}
+        number = which(request, event._data, at or 1, kept)
+        values = turned(learn, learn.board.desk(request), number, kept)
+        return [{**kept, "at": int(number)}, *values]
+
+    return turn
+
+
+def _run_handler(
+    learn: Learn, work: Callable[..., Iterator[Values]]
+) -> Callable[..., Iterator[Values]]:
+    def press(
+        request: gr.Request, visitor: str, at: float, mode: str, rate: float
+    ) -> Iterator[Values]:
+        board = learn.board
+        owner = board.context.access.key(request, visitor or "")
+        yield from work(learn, board.desk(request), at, owner, Pace(mode, rate))
+
+    return press
+
+
+def _stop_handler(learn: Learn) -> Callable[..., Values]:
+    def stop(request: gr.Request) -> Values:
+        return stopped(learn, learn.board.desk(request))
+
+    return stop
+
+
+def _answer_handler(learn: Learn) -> Callable[..., Values]:
+    def answer(
+        request: gr.Request, at: float, number: float | None, choice: str | None, progress: Any
+    ) -> Values:
+        return answered(learn.board.desk(request), at, (number, choice), progress)
+
+    return answer
+
+
+def _request_handler(learn: Learn) -> Callable[..., Request]:
+    def ask(request: gr.Request, at: float) -> Request:
+        return asked_for(learn, learn.board.desk(request), at)
+
+    return ask

@@ -1,0 +1,118 @@
+"""Links that a presenter hands out: `?lesson=3`, `?run=ID&round=7`, `?tab=sessions`, `&large=1`.
+
+Opened, a link shows the tab, the lesson or the recorded run; while the page is used, its address
+follows (ui/pages/assets/links.js). Gradio's own parameters stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import gradio as gr
+
+from ui.context import Context
+from ui.lessons import LESSONS
+from ui.pages.history import Asker, asker_of
+from ui.pages.parts import part
+from ui.pages.sessions import Sessions, opened_run, scrubbed
+from ui.session import Desk
+
+__all__ = ["copy_run_button", "linked_run", "wanted_lesson", "wanted_tab", "wire_links"]
+
+
+def wanted_lesson(query: Mapping[str, str]) -> int:
+    """The lesson's number, 0 where the link names none that there is."""
+    number = _whole(query.get("lesson", ""))
+    return number if 1 <= number <= len(LESSONS) else 0
+
+
+def wanted_tab(query: Mapping[str, str], tabs: Sequence[str]) -> tuple[str, str]:
+    """The tab to open, empty for none, and what is wrong with the link."""
+    if query.get("lesson"):
+        wrong = f"lesson is {query['lesson'][:20]!r}: a number from 1 to {len(LESSONS)}"
+        return "learn", "" if wanted_lesson(query) else wrong
+    if query.get("run"):
+        return "sessions", ""
+    name = query.get("tab", "").lower()
+    if not name or name in tabs:
+        return name, ""
+    return "", f"tab is {name[:20]!r}: one of {', '.join(tabs)}"
+
+
+def _whole(text: str) -> int:
+    digits = text.strip()
+    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 10 else 0
+
+
+def linked_run(sessions: Sessions, desk: Desk, asker: Asker, query: Mapping[str, str]) -> list[Any]:
+    """The run of the link on the board of Sessions, at its round: board, scrubber, id."""
+    shown = opened_run(sessions, desk, asker, query["run"])
+    number = _whole(query.get("round", ""))
+    player = desk.player
+    if not shown[-1] or not number or player is None:
+        return shown
+    last = max(1, player.frame().known_rounds)
+    number = min(number, last)
+    values = scrubbed(sessions, desk, number)
+    return [*values, gr.Slider(minimum=0, maximum=last, value=number), shown[-1]]
+
+
+# -- layout and wiring --
+
+
+def copy_run_button() -> gr.Button:
+    """Copies the link to the run that is open in Sessions, at the round it stands at."""
+    return gr.Button(
+        "Copy link to this run", size="sm", elem_id="sessions-copy", interactive=False, scale=0
+    )
+
+
+def wire_links(
+    context: Context,
+    sessions: Sessions,
+    copy: gr.Button,
+    page: tuple[gr.Tabs, gr.Blocks],
+    visitor: gr.BrowserState,
+) -> None:
+    """Open what the address names; keep the address in step with what is open."""
+    tabs, blocks = page
+    place = part("links.js", "link-place")
+    board = sessions.board
+    assert board.scrub is not None
+    quick: dict[str, Any] = {
+        "show_progress": "hidden",
+        "api_visibility": "private",
+        "queue": False,
+    }
+    opening = [*board.outputs, board.scrub, sessions.opened]
+    come = blocks.load(_open_handler(context, sessions, tabs), visitor, [tabs, *opening], **quick)
+    come.then(None, None, None, js="() => { window.specscopeLink?.ready(); }")
+    tabs.change(None, None, None, js="() => { window.specscopeLink?.turned(); }")
+    sessions.opened.change(
+        lambda run_id: [{"run": run_id or ""}, gr.Button(interactive=bool(run_id))],
+        sessions.opened,
+        [place, copy],
+        **quick,
+    )
+    scrub: Any = board.scrub
+    scrub.change(None, scrub, None, js="(round) => { window.specscopeLink?.round(round); }")
+    copy.click(None, None, None, js="() => { window.specscopeLink?.copy('sessions-copy'); }")
+
+
+def _open_handler(context: Context, sessions: Sessions, tabs: gr.Tabs) -> Callable[..., list[Any]]:
+    names = [str(child.id) for child in tabs.children if isinstance(child, gr.Tab)]
+    count = len(sessions.board.outputs) + 2
+
+    def come(request: gr.Request, visitor: str) -> list[Any]:
+        query = dict(request.query_params)
+        tab, wrong = wanted_tab(query, names)
+        if wrong:
+            gr.Warning(f"This link cannot be followed: {wrong}.")
+        run: list[Any] = [gr.skip()] * count
+        if tab == "sessions" and query.get("run"):
+            asker = asker_of(context, request, visitor)
+            run = linked_run(sessions, sessions.board.desk(request), asker, query)
+        return [gr.Tabs(selected=tab) if tab else gr.skip(), *run]
+
+    return come
