@@ -19,6 +19,7 @@ from typing import Any, Protocol, TypeVar
 from core.config import Request
 from core.errors import SpecScopeError
 from core.events import Event
+from ui.arriving import Sent
 from ui.frame import Baseline, Before, Frame
 from ui.player import Player
 from ui.proof import Answer
@@ -65,8 +66,9 @@ class Desk:
     `asked` is the request behind `player`, where it was started here; `baseline` and `answer`
     belong to that run, `before` is the one it is compared with; `trouble` and `doing` are sentences
     for the visitor; `side` is a second run for this desk, such as the baseline's. `stops` counts
-    how often Stop was pressed, as the browser counts it. Who changes what is seen and shows it
-    holds `drawing`: presses in quick succession are answered in their order.
+    how often Stop was pressed, as the browser counts it; `sent` are fields on their way to its
+    form. Who changes what is seen and shows it holds `drawing`: presses in quick succession are
+    answered in their order.
     """
 
     player: Player | None = None
@@ -78,6 +80,7 @@ class Desk:
     doing: str = ""
     side: LiveSource | None = None
     stops: int = 0
+    sent: Sent | None = None
     pictures: PictureMaker = field(default_factory=PictureMaker)
     stamps: Stamps = field(default_factory=Stamps)
     drawing: threading.RLock = field(default_factory=threading.RLock)
