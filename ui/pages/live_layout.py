@@ -20,7 +20,8 @@ __all__ = ["Live", "build_live"]
 
 KEYS = (
     "Keys: <kbd>r</kbd> run, <kbd>s</kbd> stop, <kbd>.</kbd> step, <kbd>,</kbd> step back, "
-    "<kbd>←</kbd> <kbd>→</kbd> rounds, <kbd>l</kbd> latest round"
+    "<kbd>←</kbd> <kbd>→</kbd> rounds, <kbd>l</kbd> latest round, "
+    "<kbd>t</kbd> large type"
 )
 
 

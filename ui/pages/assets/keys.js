@@ -2,7 +2,7 @@
   // One key each, outside of inputs; every key is a button's, so nothing is reached by keys alone.
   const KEYS = {
     r: "run", s: "stop", ".": "step", ",": "step-back",
-    ArrowRight: "round-next", ArrowLeft: "round-previous", l: "follow", Escape: "follow",
+    ArrowRight: "round-next", ArrowLeft: "round-previous", l: "follow", Escape: "follow", t: "large",
   };
   const TYPING = "textarea, select, [contenteditable=true], [role=listbox], " +
     "input:not([type=radio]):not([type=checkbox]):not([type=range])";
@@ -12,6 +12,7 @@
   const alone = ({ type, name }) => type === "radio"
     && document.querySelectorAll(`input[type=radio][name="${CSS.escape(name)}"]`).length === 1;
   function button(name) {
+    if (name === "large") return document.querySelector(".sp-large");
     for (const page of ["live", "sessions"]) {
       const found = document.querySelector("#" + page + "-" + name);
       if (found && found.offsetParent !== null && !found.disabled) return found;
