@@ -89,10 +89,15 @@ REFERENCE = re.compile(r"""(?:href\s*=\s*["']|url\(["']?)(?!#|data:)([^"')]+)"""
 NUMBERED = re.compile(r"#p[0-9a-f-]+")
 
 
-def painted(svg: Path) -> list[tuple[str, str | None, str]]:
-    """Every shape and text of a file with its colours, in order; Plotly numbers patterns anew."""
+def painted(svg: Path) -> list[tuple[str, str | None, list[str]]]:
+    """Every shape and text of a file with its colours, in order. Plotly numbers patterns anew and
+    writes its styles in another order."""
     return [
-        (element.tag.split("}")[1], element.get("fill"), NUMBERED.sub("", element.get("style", "")))
+        (
+            element.tag.split("}")[1],
+            element.get("fill"),
+            sorted(NUMBERED.sub("", element.get("style", "")).rstrip(";").split("; ")),
+        )
         for element in ET.parse(svg).getroot().iter()
         if element.tag.split("}")[1] not in ("style", "title")
     ]
@@ -118,7 +123,7 @@ def test_a_file_is_for_white_paper_whatever_the_page_looks_like(
         light, dim = (painted(files[dark][name]) for dark in (False, True))
         assert light[1][:2] == ("rect", "rgb(255, 255, 255)"), f"{name}: paper is white"
         parted = [(a, b) for a, b in zip(light, dim, strict=True) if a != b]
-        assert not parted, f"{name}: the same file in both themes"
+        assert not parted, f"{name}: the same file in both themes, but {parted[0]}"
         text = files[True][name].read_text(encoding="utf-8")
         assert not REFERENCE.findall(text), f"{name}: nothing is fetched from elsewhere"
 
