@@ -21,8 +21,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "bench": ("core", "lab"),
     "zoo": ("core",),
 }
-# Only its `watching` suite looks at the page and the log.
-WATCHING = ("bench/watching", "bench/suites/watching")
+# Only its suites of what is seen, `watching` and `page`, look at the page and the log.
+WATCHING = ("bench/watching", "bench/suites/watching", "bench/page/", "bench/suites/page")
 FORBIDDEN: dict[str, tuple[str, ...]] = {
     "core": ("gradio", "sqlite_utils", "sqlite3", "plotly"),
     "lab": ("gradio", "sqlite_utils", "sqlite3", "plotly"),

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from core.config import Request
 from core.errors import SpecScopeError
+from ui.arriving import Sent
 from ui.frame import Baseline, Before, Frame
 from ui.lessons.lecture import Lecture
 from ui.player import Player
@@ -88,8 +89,9 @@ class Desk:
     belong to that run, `before` is the one it is compared with; `trouble` and `doing` are sentences
     for the visitor; `side` is a second run for this desk, such as the baseline's; `lecture` keeps
     what the lessons' runs came to. `stops` counts how often Stop was pressed, as the browser counts
-    it; `study` is for desks of studies. Who changes what is seen and shows it holds `drawing`:
-    presses in quick succession are answered in their order.
+    it; `sent` are fields on their way to its form; `study` is for desks of studies. Who changes
+    what is seen and shows it holds `drawing`: presses in quick succession are answered in their
+    order.
     """
 
     player: Player | None = None
@@ -102,6 +104,7 @@ class Desk:
     side: LiveSource | None = None
     stops: int = 0
     study: StudyPlace = field(default_factory=StudyPlace)
+    sent: Sent | None = None
     pictures: PictureMaker = field(default_factory=PictureMaker)
     stamps: Stamps = field(default_factory=Stamps)
     drawing: threading.RLock = field(default_factory=threading.RLock)

@@ -13,6 +13,7 @@ from bench.suites.lanes import Lanes
 from bench.suites.laws import Laws
 from bench.suites.length import Length
 from bench.suites.overhead import Overhead
+from bench.suites.page import Page
 from bench.suites.pipeline import Pipeline
 
 __all__ = ["SUITES", "Suite"]
@@ -37,6 +38,7 @@ SUITES: Mapping[str, Suite] = MappingProxyType(
             Pipeline(),
             Lanes(),
             Laws(),
+            Page(),
         )
     }
 )

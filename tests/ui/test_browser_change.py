@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.ui.sites import OpenPage, choose, number_box, ran, said, shot, unfolded, until
+from tests.ui.sites import LEAVING, OpenPage, choose, number_box, ran, said, shot, unfolded, until
 from ui.context import Context
 
 pytestmark = pytest.mark.browser
@@ -95,3 +95,69 @@ def test_a_change_stops_the_run_at_hand_and_a_wrong_one_does_not(
     assert len(worker.runs) == 2 and worker.runs[0].cancelled and not worker.runs[1].cancelled
     page.click("#live-stop")
     said(page, "Stopped: ")
+
+
+NOTHING = {"__type__": "update"}
+SLOW_MS = 1500  # far longer than the page waits for a hand that is still
+
+
+def presets_asked(route: Any) -> bool:
+    """Whether a request asks what a preset's fields are."""
+    data = (route.request.post_data_json or {}).get("data") or []
+    return data[:1] in (["sequence"], ["minions"])
+
+
+def test_fields_that_come_one_by_one_run_once(
+    short: tuple[str, Context], browser_page: OpenPage
+) -> None:
+    url, context = short
+    page = unfolded(browser_page(url))
+    ran(page)
+    answers: list[int] = []
+
+    def only_the_first_fields(route: Any) -> None:
+        if not presets_asked(route):
+            return route.continue_()
+        answer = route.fetch()
+        told = answer.json()
+        # What was chosen and the drafters; the other fields are as good as still on their way.
+        told["data"] = [*told["data"][:2], *(NOTHING for _ in told["data"][2:])]
+        answers.append(len(told["data"]))
+        route.fulfill(response=answer, json=told)
+
+    page.route("**/run/predict**", only_the_first_fields)
+    page.get_by_label("Run on change").check()
+    choose(page, "preset", "sequence")
+    until(page, lambda: bool(answers))
+    page.wait_for_timeout(SLOW_MS)
+    assert len(requests(context)) == 1, "a form between two presets is not run"
+    page.unroute("**/run/predict**")
+    choose(page, "preset", "sequence")  # now the others come
+    page.locator("#live-figures").get_by_text("before:").first.wait_for()
+    page.wait_for_timeout(QUIET_MS)
+    asked = requests(context)
+    assert len(asked) == 2
+    assert asked[1].speculation.expansion == (1,) and len(asked[1].speculation.drafters) == 1
+
+
+def test_a_preset_that_is_awaited_holds_the_run_of_what_was_changed_before(
+    short: tuple[str, Context], browser_page: OpenPage
+) -> None:
+    url, context = short
+    page = unfolded(browser_page(url, forgiven=LEAVING))
+    page.get_by_label("Run on change").check()
+
+    def slowly(route: Any) -> None:
+        if presets_asked(route):
+            page.wait_for_timeout(SLOW_MS)
+        route.continue_()
+
+    page.route("**/run/predict**", slowly)
+    number_box(page, "sampling-top_p").fill("0.5")
+    choose(page, "preset", "minions")
+    said(page, "Finished: ")
+    page.wait_for_timeout(SLOW_MS + QUIET_MS)
+    asked = requests(context)
+    assert [request.speculation.combine for request in asked] == ["vote"]
+    assert asked[0].sampling.top_p == 0.5
+    page.unroute("**/run/predict**")

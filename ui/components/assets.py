@@ -25,6 +25,7 @@ __all__ = ["STYLESHEETS", "asset_files", "asset_routes", "assets_head", "launch_
 ASSETS = Path(__file__).parent / "assets"
 STYLESHEETS = ("base.css", "text.css", "tree.css", "charts.css")
 PLOTLY = "plotly.min.js"
+LARGE = "large.js"
 MEDIA_TYPES = {".js": "text/javascript", ".css": "text/css"}
 
 
@@ -66,12 +67,13 @@ def _sender(path: Path) -> Callable[[Request], Awaitable[FileResponse]]:
 
 
 def assets_head() -> str:
-    """For `launch(head=...)`: the stylesheets, and the scripts asked for all at once."""
+    """For `launch(head=...)`: the stylesheets, the scripts asked for all at once, large type."""
     base = f"specscope/{version()}"
     scripts = [name for name in asset_files() if name.endswith(".js") and name != PLOTLY]
     return "\n".join(
         [f'<link rel="stylesheet" href="{base}/{name}">' for name in STYLESHEETS]
         + [f'<link rel="modulepreload" href="{base}/{name}">' for name in scripts]
+        + [f'<script type="module" src="{base}/{LARGE}"></script>']
     )
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import gradio as gr
 
+from ui.arriving import Sent
 from ui.checks import measure_baseline, prove
 from ui.pages.board import Values
 from ui.pages.form import EXAMPLES, FOLLOWED, OWN, preset_values
 from ui.pages.live_layout import Live, build_live
 from ui.pages.presets import at_temperature, named, preset_menu, saved
-from ui.pages.rerun import settled_script, wire_changes
+from ui.pages.rerun import AWAITED, here_script, settled_script, wire_changes
 from ui.pages.running import (
     Press,
     Question,
@@ -108,22 +110,26 @@ def _wire_form(live: Live, own: gr.BrowserState) -> None:
     answered = live.settled.click(
         _settled_handler(live),
         [live.chosen, form.preset, own, *form.inputs],
-        [form.preset, *menus, live.board.notice],
+        [form.preset, *menus, live.board.notice, live.arrived],
         **{**quick, "trigger_mode": "multiple"},
     )
-    answered.then(None, None, None, js="() => window.specscopeSettled?.answered()")
+    answered.then(
+        None, live.arrived, None, js="(here) => { window.specscopeSettled?.answered(here); }"
+    )
     temperature: Any = form.sampling["temperature"]
     settled = settled_script()
+    here = here_script()
     for control in (*form.sampling.values(), live.own_name, *fields):
         if control is not temperature:
             # Not `input`: a text box has none for what is pasted. The server has nothing to do yet,
             # but is told: else Gradio forgets what is typed while a folded box is still appearing.
             control.change(_nothing, None, None, js=settled, **quick)  # type: ignore[attr-defined]
     form.prompt.change(_mend_handler(live), None, live.board.notice, **quick)
-    preset_inputs = [form.preset, temperature, own]
+    preset_inputs = [form.preset, temperature, own, *fields]
     chosen = form.preset.input(
-        _preset_handler(live), preset_inputs, [live.chosen, *fields], **quick
+        _preset_handler(live), preset_inputs, [live.chosen, *fields], js=AWAITED, **quick
     )
+    chosen.then(None, None, None, js=here)
     for button, (_, text) in zip(form.examples, EXAMPLES, strict=True):
         button.click(_constant(text), None, form.prompt, **quick)
     live.own_save.click(
@@ -134,9 +140,13 @@ def _wire_form(live: Live, own: gr.BrowserState) -> None:
     )
     # A preset of ours may mean other fields at another temperature: those first, then the check.
     resolved = temperature.change(
-        _temperature_handler(live), [live.chosen, temperature, *fields], fields, **quick
+        _temperature_handler(live),
+        [live.chosen, temperature, *fields],
+        fields,
+        js=AWAITED,
+        **quick,
     )
-    resolved.then(None, None, None, js=settled)
+    resolved.then(None, None, None, js=here)
     wire_changes(form, chosen)
 
 
@@ -183,7 +193,11 @@ def _settled_handler(live: Live) -> Callable[..., list[Any]]:
         request: gr.Request, chosen: str, shown: str, own: dict[str, Any] | None, *values: Any
     ) -> list[Any]:
         name = named(chosen, shown, own, context.drafter_names, values[-count:])
-        told = [*checked(values), mended(live, live.board.desk(request))]
+        desk = live.board.desk(request)
+        here = desk.sent is None or desk.sent.arrived(values[-count:], time.monotonic())
+        if here:
+            desk.sent = None
+        told = [*checked(values), mended(live, desk), int(here)]
         return [gr.skip() if name == shown else name, *told]
 
     return settle
@@ -203,10 +217,13 @@ def _save_handler(name: str, own: dict[str, Any] | None, *values: Any) -> tuple[
 def _preset_handler(live: Live) -> Callable[..., list[Any]]:
     context = live.board.context
 
-    def choose(name: str, temperature: float, own: dict[str, Any] | None) -> list[Any]:
+    def choose(
+        request: gr.Request, name: str, temperature: float, own: dict[str, Any] | None, *shown: Any
+    ) -> list[Any]:
         if name == OWN:
-            return [name, *(gr.skip() for _ in live.form.fields)]
-        return [name, *preset_values(name, temperature or 0.0, context.drafter_names, own)]
+            return [name, *(gr.skip() for _ in shown)]
+        values = preset_values(name, temperature or 0.0, context.drafter_names, own)
+        return [name, *_sent(live.board.desk(request), shown, values)]
 
     return choose
 
@@ -214,11 +231,19 @@ def _preset_handler(live: Live) -> Callable[..., list[Any]]:
 def _temperature_handler(live: Live) -> Callable[..., list[Any]]:
     context = live.board.context
 
-    def follow(name: str, temperature: float, *shown: Any) -> list[Any]:
-        resolved = at_temperature(name, temperature, context.drafter_names, shown)
-        return resolved or [gr.skip() for _ in shown]
+    def follow(request: gr.Request, name: str, temperature: float, *shown: Any) -> list[Any]:
+        values = at_temperature(name, temperature, context.drafter_names, shown)
+        if values is None:
+            return [gr.skip() for _ in shown]
+        return _sent(live.board.desk(request), shown, values)
 
     return follow
+
+
+def _sent(desk: Desk, shown: Sequence[Any], values: list[Any]) -> list[Any]:
+    """`values` for the fields, which until they come show what is `shown`."""
+    desk.sent = Sent.of(shown, values, time.monotonic())
+    return values
 
 
 def _nothing() -> None:

@@ -20,7 +20,8 @@ __all__ = ["Live", "build_live"]
 
 KEYS = (
     "Keys: <kbd>r</kbd> run, <kbd>s</kbd> stop, <kbd>.</kbd> step, <kbd>,</kbd> step back, "
-    "<kbd>←</kbd> <kbd>→</kbd> rounds, <kbd>l</kbd> latest round"
+    "<kbd>←</kbd> <kbd>→</kbd> rounds, <kbd>l</kbd> latest round, "
+    "<kbd>t</kbd> large type"
 )
 
 
@@ -39,6 +40,7 @@ class Live:
     rerun: gr.Button
     chosen: gr.State
     settled: gr.Button
+    arrived: gr.Number
     measure: gr.Button
     prove: gr.Button
     own_name: gr.Textbox
@@ -66,10 +68,12 @@ def build_live(context: Context, chips: gr.HTML) -> Live:
             # touched; and what the browser presses once all that changed has its new value.
             chosen = gr.State(context.preset)
             settled = gr.Button("Check", elem_id="live-settled", elem_classes="sp-unseen")
+            # Whether all fields that were sent are shown: the check says it, the browser reads it.
+            arrived = gr.Number(1, precision=0, visible=False)
         with gr.Column(scale=4, min_width=360):
             board = build_board(context, "live", standing(Frame()))
     buttons |= {"own_name": own_name, "own_save": own_save, "chosen": chosen, "settled": settled}
-    return Live(board, form, chips, **buttons)
+    return Live(board, form, chips, **buttons, arrived=arrived)
 
 
 def _run_bar() -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """Run on change: a moved control runs the request anew, the run before stays as a pale line.
 
-The browser waits until the hand is still (assets/changed.js), then presses a button that nobody
-sees; what that button does is the caller's. Knows the form's controls, no engine.
+The browser waits until the hand is still and the form is settled (assets/changed.js), then presses
+a button that nobody sees; what that button does is the caller's. Knows the form's controls, no
+engine.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ from ui.pages.form import Form
 from ui.session import Desk
 from ui.view import reduce_all
 
-__all__ = ["before_of", "build_rerun", "settled_script", "wire_changes"]
+__all__ = ["AWAITED", "before_of", "build_rerun", "here_script", "settled_script", "wire_changes"]
 
 ASSETS = Path(__file__).parent / "assets"
+AWAITED = "(...given) => { window.specscopeAwaited = performance.now() + 10000; return given; }"
+"""What the browser does as it asks for fields: until they come, or should have, nothing runs."""
 
 
 def build_rerun() -> tuple[gr.Checkbox, gr.Button]:
@@ -33,6 +36,11 @@ def build_rerun() -> tuple[gr.Checkbox, gr.Button]:
 def settled_script() -> str:
     """What the browser does at every change: ask for the check once the form is settled."""
     return _script("settled")
+
+
+def here_script() -> str:
+    """What the browser does once the fields it asked for are here, or come one by one."""
+    return f"() => {{ window.specscopeAwaited = 0; ({settled_script()})(); }}"
 
 
 def _script(name: str) -> str:

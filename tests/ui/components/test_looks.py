@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from pathlib import Path
@@ -80,6 +81,61 @@ def test_every_picture_saves_as_svg_and_png(show: Show, tmp_path: Path, scene: s
                 rgb for rgb, color in DRAFTER_RGB.items() if rgb not in text and color not in text
             ]
             assert missing == [], name
+
+
+REFERENCE = re.compile(r"""(?:href\s*=\s*["']|url\(["']?)(?!#|data:)([^"')]+)""")
+
+
+NUMBERED = re.compile(r"#p[0-9a-f-]+")
+
+
+def painted(svg: Path) -> list[tuple[str, str | None, list[str]]]:
+    """Every shape and text of a file with its colours, in order. Plotly numbers patterns anew and
+    writes its styles in another order."""
+    return [
+        (
+            element.tag.split("}")[1],
+            element.get("fill"),
+            sorted(NUMBERED.sub("", element.get("style", "")).rstrip(";").split("; ")),
+        )
+        for element in ET.parse(svg).getroot().iter()
+        if element.tag.split("}")[1] not in ("style", "title")
+    ]
+
+
+@pytest.mark.parametrize("scene", ["verify", "dial"])
+def test_a_file_is_for_white_paper_whatever_the_page_looks_like(
+    show: Show, tmp_path: Path, scene: str
+) -> None:
+    files: dict[bool, dict[str, Path]] = {False: {}, True: {}}
+    for dark in (False, True):
+        page = show(scene, dark=dark)
+        (folder := tmp_path / str(dark)).mkdir()
+        for name in ORDER:
+            panel = page.locator(f"#picture-{name}")
+            panel.scroll_into_view_if_needed()
+            if name in ("lengths", "timeline"):
+                panel.locator(".main-svg").first.wait_for()
+            page.wait_for_function(DRAWN, arg=scene)
+            files[dark][name] = saved(page, panel, "SVG", folder)
+        assert page.evaluate("() => document.body.classList.contains('dark')") == dark
+    for name in ORDER:
+        light, dim = (painted(files[dark][name]) for dark in (False, True))
+        assert light[1][:2] == ("rect", "rgb(255, 255, 255)"), f"{name}: paper is white"
+        parted = [(a, b) for a, b in zip(light, dim, strict=True) if a != b]
+        assert not parted, f"{name}: the same file in both themes, but {parted[0]}"
+        text = files[True][name].read_text(encoding="utf-8")
+        assert not REFERENCE.findall(text), f"{name}: nothing is fetched from elsewhere"
+
+
+def test_a_picture_saves_while_its_table_stands_in_its_place(show: Show, tmp_path: Path) -> None:
+    page = show("verify", fresh=True)
+    panel = page.locator("#picture-tree")
+    before = painted(saved(page, panel, "SVG", tmp_path))
+    panel.get_by_role("button", name="as a table").click()
+    panel.locator(".ss-table table").first.wait_for()
+    assert painted(saved(page, panel, "SVG", tmp_path)) == before
+    assert panel.locator(".ss-table").is_visible() and not panel.locator(".ss-body").is_visible()
 
 
 COLOURED = ("legend", "strip", "tree", "proposals", "inspector", "timeline")

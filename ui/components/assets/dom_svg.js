@@ -17,6 +17,7 @@ const COPIED = [
   "font-size", "font-weight", "text-anchor", "dominant-baseline", "text-decoration-line", "visibility", "display", "paint-order",
 ];
 
+// All is read at once, before anything is waited for: what is on the page is so for this moment only.
 export async function svgOf(section, root, title) {
   const out = s("g");
   const box = { left: Infinity, top: Infinity, right: -Infinity, bottom: -Infinity };
@@ -25,12 +26,12 @@ export async function svgOf(section, root, title) {
   const width = Math.ceil(box.right - box.left + 2 * MARGIN);
   const height = Math.ceil(box.bottom - box.top + 2 * MARGIN + TITLE);
   out.setAttribute("transform", `translate(${MARGIN - box.left} ${MARGIN + TITLE - box.top})`);
-  const style = getComputedStyle(section);
+  const { backgroundColor: paper, color, fontFamily } = getComputedStyle(section);
   const svg = s(
     "svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": title },
     s("style", {}, await fontFaces(section)),
-    s("rect", { width, height, fill: style.backgroundColor }),
-    s("text", { x: MARGIN, y: MARGIN + 14, ...TITLE_TYPE, "font-family": style.fontFamily, fill: style.color }, clean(title)),
+    s("rect", { width, height, fill: paper }),
+    s("text", { x: MARGIN, y: MARGIN + 14, ...TITLE_TYPE, "font-family": fontFamily, fill: color }, clean(title)),
     out,
   );
   return { text: new XMLSerializer().serializeToString(svg), width, height };

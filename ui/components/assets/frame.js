@@ -3,9 +3,11 @@
 import { set } from "./dom.js";
 
 const UNSEEN_PACE = 1000;
+const FRAME_MS = 14;
 let queue = null;
 
-// First every drawing, then whatever reads the layout: so the page is laid out once a frame.
+// First the drawings, then whatever reads the layout: so the page is laid out once a frame. What
+// does not fit into a frame is drawn in the next one: at the end of a long run that is everything.
 function inFrame(draw, settle) {
   if (!queue) {
     queue = [];
@@ -15,10 +17,16 @@ function inFrame(draw, settle) {
 }
 
 function flush() {
-  const now = queue;
-  queue = null;
-  for (const [draw] of now) draw();
-  for (const [, settle] of now) settle?.();
+  const end = performance.now() + FRAME_MS;
+  const waiting = queue;
+  const drawn = [];
+  do {
+    drawn.push(waiting.shift());
+    drawn[drawn.length - 1][0]();
+  } while (waiting.length && performance.now() < end);
+  queue = waiting.length ? waiting : null;
+  if (queue) requestAnimationFrame(flush);
+  for (const [, settle] of drawn) settle?.();
 }
 
 // A function that asks for a drawing: at most one in `pace` milliseconds, one a second while the

@@ -7,19 +7,34 @@ const PNG_SCALE = 2;
 const PNG_SIDE = 12000;
 
 export async function saveAs(panel, format) {
-  const drawing = await whole(panel, () => svgOf(panel.section, panel.picture.exported?.() ?? panel.body, panel.title));
+  const drawing = await onPaper(panel, () => svgOf(panel.section, panel.picture.exported?.() ?? panel.body, panel.title));
   const name = `specscope-${panel.kind}${panel.value?.round >= 0 ? `-round-${panel.value.round + 1}` : ""}.${format}`;
   const blob = format === "svg" ? new Blob([drawing.text], { type: "image/svg+xml" }) : await rasterise(drawing);
   download(blob, name);
 }
 
-// What scrolls on the page is spread out while it is read; nobody sees it, no frame is drawn.
-function whole({ section }, read) {
+// A file is for paper and slides: always in the light colours, what scrolls spread out, the picture
+// also where its table stands. All within one task, so nobody sees it: no frame is drawn.
+function onPaper(panel, read) {
+  const { section, body, table } = panel;
+  const dark = [document.documentElement, document.body].filter((node) => node.classList.contains("dark"));
+  const tabled = body.hidden;
+  const recolour = () => {
+    if (!dark.length || !panel.value) return;
+    panel.picture.restyle?.();
+    panel.picture.draw(panel.value);
+  };
   section.setAttribute("data-exporting", "");
+  for (const node of dark) node.classList.remove("dark");
+  if (tabled) [body.hidden, table.hidden] = [false, true];
   try {
+    recolour();
     return read();
   } finally {
+    if (tabled) [body.hidden, table.hidden] = [true, false];
+    for (const node of dark) node.classList.add("dark");
     section.removeAttribute("data-exporting");
+    recolour();
   }
 }
 

@@ -14,7 +14,7 @@ const GROWN = 1.7;  // a small tree fills its panel as far as it still looks lik
 export function zoomable(panel, viewport, svg, { resized, seen }) {
   const state = {
     width: 0, height: 0, legible: 1, own: null, fitted: 1, scene: null, run: null, end: 0, whole: false,
-    moved: false, put: null, across: 0,
+    moved: false, put: null, at: [0, 0], across: 0,
   };
   const room = sizeOf(viewport, () => {
     if (!state.width || !room.width) return;
@@ -35,10 +35,15 @@ export function zoomable(panel, viewport, svg, { resized, seen }) {
   // Where the drawing is scrolled is asked only where there is something to scroll.
   const look = () => {
     const over = room.width && state.width * scale() > room.width + 1;
-    const from = over ? viewport.scrollLeft / scale() : 0;
+    const from = over ? state.at[0] / scale() : 0;
     seen(from, over ? from + room.width / scale() : Infinity);
   };
-  viewport.addEventListener("scroll", look, { passive: true });
+  // Where it is scrolled to is kept by events: asking would make the browser lay out the page.
+  const follow = () => {
+    state.at = [viewport.scrollLeft, viewport.scrollTop];
+    look();
+  };
+  viewport.addEventListener("scroll", follow, { passive: true });
   // Around a point of the viewport, which stays where it is.
   const zoomTo = (next, x = room.width / 2, y = room.height / 2) => {
     const before = scale();
@@ -48,7 +53,7 @@ export function zoomable(panel, viewport, svg, { resized, seen }) {
     const top = (viewport.scrollTop + y) * factor - y;
     apply();
     viewport.scrollTo(left, top);
-    look();
+    follow();
   };
   const fit = () => {
     Object.assign(state, { own: null, whole: true });
@@ -58,8 +63,9 @@ export function zoomable(panel, viewport, svg, { resized, seen }) {
     look();
   };
   const put = (left, top) => {
-    viewport.scrollTo(left, top);
-    state.put = [viewport.scrollLeft, viewport.scrollTop];
+    state.put = within([left, top], state, room, scale());
+    const there = state.put.every((px, i) => Math.abs(px - state.at[i]) < 1);
+    if (!there) viewport.scrollTo(...(state.at = state.put));
   };
   // A place in the drawing, in its own pixels, brought into sight with what stands left of it.
   const show = (x) => put(Math.max(0, x * scale() - room.width), 0);
@@ -82,7 +88,7 @@ export function zoomable(panel, viewport, svg, { resized, seen }) {
     resize({ width, height }, legible, { scene, run, end }) {
       const fresh = scene !== state.scene;
       const moves = fresh || end !== state.end;
-      const own = state.own !== null || (moves && run === state.run && scrolled(viewport, state.put));
+      const own = state.own !== null || (moves && run === state.run && scrolled(state, room, scale()));
       const whole = state.whole && (!fresh || state.scene === null);
       Object.assign(state, { width, height, legible, scene, run, end, whole });
       const wanted = fitting(state, room);
@@ -94,11 +100,17 @@ export function zoomable(panel, viewport, svg, { resized, seen }) {
   };
 }
 
+// A place to scroll to, as far as a drawing of this size can be scrolled.
+function within([left, top], { width, height }, room, scale) {
+  const most = [Math.ceil(width * scale) - room.width, Math.ceil(height * scale) - room.height];
+  return [Math.max(0, Math.min(left, most[0])), Math.max(0, Math.min(top, most[1]))];
+}
+
 // Whether the visitor moved the drawing from where it was `put`; one that shrank moved of itself.
-function scrolled(viewport, put) {
-  const [left, top] = put ?? [0, 0];
-  const most = [viewport.scrollWidth - viewport.clientWidth, viewport.scrollHeight - viewport.clientHeight];
-  return Math.abs(viewport.scrollLeft - Math.min(left, most[0])) > 2 || Math.abs(viewport.scrollTop - Math.min(top, most[1])) > 2;
+function scrolled(state, room, scale) {
+  const put = within(state.put ?? [0, 0], state, room, scale);
+  const at = within(state.at, state, room, scale);
+  return put.some((px, i) => Math.abs(px - at[i]) > 2);
 }
 
 // Into the panel's width as long as it stays legible, and larger where there is room both ways; Fit

@@ -1,10 +1,13 @@
 () => {
-  // A control was changed: with "Run on change" on, Run again once the hand is still.
-  const STILL_MS = 400;
+  // A control was changed: with "Run on change" on, Run again once the hand is still and the form is
+  // settled (settled.js): all fields of a preset have come, however slowly, and were checked.
+  const STILL_MS = 400, AGAIN_MS = 50;
   const on = () => document.querySelector("#live-onchange input")?.checked;
-  if (!on()) return;
+  const press = () => {
+    if (!on()) return;
+    if (window.specscopeSettled?.busy()) window.specscopeChanged = setTimeout(press, AGAIN_MS);
+    else document.querySelector("#live-rerun")?.click();
+  };
   clearTimeout(window.specscopeChanged);
-  window.specscopeChanged = setTimeout(() => {
-    if (on()) document.querySelector("#live-rerun")?.click();
-  }, STILL_MS);
+  if (on()) window.specscopeChanged = setTimeout(press, STILL_MS);
 }

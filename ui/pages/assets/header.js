@@ -1,4 +1,4 @@
-// Chips of the loaded models and the engine's state. Text nodes only.
+// Chips of the loaded models, the engine's state, the switch of large type. Text nodes only.
 const root = element.querySelector(".sp-shell");
 function node(tag, className, text) {
   const made = document.createElement(tag);
@@ -6,56 +6,61 @@ function node(tag, className, text) {
   if (text !== undefined) made.textContent = text;
   return made;
 }
-function chip(model) {
-  const made = node("span", "sp-chip");
+const factsOf = (model) => [model.dtype, model.device].join(" · ");
+// Short: what all models share is said once, behind them. The whole is told on hover and focus.
+function chip(model, shared) {
+  const made = node("span", "sp-chip sp-told");
+  const whole = [model.role, model.letter, model.name].filter(Boolean).join(" ");
+  const told = `${whole}: ${model.parameters} parameters, ${model.dtype}, ${model.device}`;
+  made.dataset.told = told;
+  made.tabIndex = 0;
+  made.setAttribute("role", "group");
+  made.setAttribute("aria-label", told);
   if (model.slot >= 0) {
     const mark = node("span", "sp-letter", model.letter);
     mark.style.background = "var(--ss-slot-" + (model.slot % 8) + ")";
     made.append(mark);
-  }
-  made.append(node("span", "sp-role", model.role), node("b", "", model.name));
-  const facts = [model.parameters, model.dtype, model.device].join(" · ");
-  made.append(node("span", "sp-facts", facts));
+  } else made.append(node("span", "sp-role", model.role));
+  const facts = shared ? model.parameters : `${model.parameters} · ${factsOf(model)}`;
+  made.append(node("b", "sp-name", model.name), node("span", "sp-facts", facts));
   return made;
 }
-function chipsOf(value) {
-  const chips = node("div", "sp-chips");
-  chips.append(node("h1", "sp-title", "SpecScope"));
-  for (const model of Object.values(value.models || {})) chips.append(chip(model));
-  const state = node("span", "sp-state sp-state-" + String(value.state || "").replace(/\W/g, ""));
-  state.append(node("span", "sp-dot"), node("span", "", "engine: " + (value.state || "")));
-  if (value.place) state.append(node("span", "", " · place " + value.place + " in the queue"));
-  chips.append(state);
-  return chips;
-}
-try {
-  const linked = new URLSearchParams(location.search).get("large") === "1";
-  const kept = linked || localStorage.getItem("specscope-large") === "1";
-  document.documentElement.classList.toggle("ss-large", kept);
-} catch { /* a browser that keeps nothing */ }
 function largeType() {
   const button = node("button", "sp-large", "Large type");
-  const html = document.documentElement;
   button.type = "button";
-  button.setAttribute("aria-pressed", String(html.classList.contains("ss-large")));
-  button.addEventListener("click", () => {
-    const on = html.classList.toggle("ss-large");
-    button.setAttribute("aria-pressed", String(on));
-    try { localStorage.setItem("specscope-large", on ? "1" : "0"); } catch { /* not kept */ }
-  });
+  button.title = "Larger type everywhere, for a lecture hall (key t)";
+  button.setAttribute("aria-pressed", String(document.documentElement.classList.contains("ss-large")));
+  button.addEventListener("click", () => window.specscopeLargeType?.());
   return button;
+}
+// Made once: what changes is written into them, so that nothing moves and no focus is lost.
+const bar = node("div", "sp-bar");
+const chips = node("div", "sp-chips");
+const state = node("span", "sp-state");
+const stateText = node("span", "");
+state.append(node("span", "sp-dot"), stateText);
+bar.append(node("h1", "sp-title", "SpecScope"), chips, state, largeType());
+root.replaceChildren(bar);
+function drawModels(models) {
+  const told = JSON.stringify(models);
+  if (chips.dataset.drawn === told) return;
+  chips.dataset.drawn = told;
+  const shared = models.length > 1 && new Set(models.map(factsOf)).size === 1;
+  chips.replaceChildren(...models.map((model) => chip(model, shared)));
+  if (shared) chips.append(node("span", "sp-facts sp-shared", factsOf(models[0])));
+}
+function drawState(value) {
+  const told = "engine: " + (value.state || "") + (value.place ? `, place ${value.place}` : "");
+  const kind = "sp-state sp-state-" + String(value.state || "").replace(/\W/g, "");
+  if (state.className !== kind) state.className = kind;
+  if (stateText.textContent !== told) stateText.textContent = told;
 }
 // Answers may overtake each other: one that was made before what is shown is left out.
 let shown = {};
 function draw() {
   if (!((props.value || {}).n < shown.n)) shown = props.value || {};
-  const chips = chipsOf(shown);
-  const next = chips.outerHTML;
-  if (root.dataset.drawn !== next) {
-    root.dataset.drawn = next;
-    chips.append(largeType());
-    root.replaceChildren(chips);
-  }
+  drawModels(Object.values(shown.models || {}));
+  drawState(shown);
 }
 draw();
 watch("value", draw);

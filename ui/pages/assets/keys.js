@@ -3,7 +3,7 @@
   const KEYS = {
     r: "run", s: "stop", ".": "step", ",": "step-back",
     ArrowRight: "round-next", ArrowLeft: "round-previous", l: "follow", Escape: "follow",
-    n: "next", p: "previous",
+    n: "next", p: "previous", t: "large",
   };
   const TYPING = "textarea, select, [contenteditable=true], [role=listbox], " +
     "input:not([type=radio]):not([type=checkbox]):not([type=range])";
@@ -13,6 +13,7 @@
   const alone = ({ type, name }) => type === "radio"
     && document.querySelectorAll(`input[type=radio][name="${CSS.escape(name)}"]`).length === 1;
   function button(name) {
+    if (name === "large") return document.querySelector(".sp-large");
     for (const page of ["live", "sessions", "learn"]) {
       const found = document.querySelector("#" + page + "-" + name);
       if (found && found.offsetParent !== null && !found.disabled) return found;

@@ -1,6 +1,6 @@
 """How SYNTHETIC drafters draft: some guesses right, more wrong ones, at plausible times.
 
-Knows core's contracts only; the maker of whole runs is in tests/synthetic.py.
+Knows core's contracts only; the maker of whole runs is in bench/made/run.py.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
+from bench.made.parts import HOSTILE_TEXTS, Target
+from bench.made.rules import VOTE_LENGTH, Mechanisms, ahead_of, estimates, pooled
 from core.events import Ahead, DraftRecord, Span
-from tests.synthetic_parts import HOSTILE_TEXTS, Target
-from tests.synthetic_rules import VOTE_LENGTH, Mechanisms, ahead_of, estimates, pooled
 
 __all__ = ["EXPANSION", "Drafting"]
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from bench.made.parts import MergedTree
 from core.events import Ahead, DraftRecord, Estimate, Span
-from tests.synthetic_parts import MergedTree
 
 __all__ = [
     "MINIONS",
@@ -92,7 +92,7 @@ def _mass(rule: str, behind: list[tuple[DraftRecord, int]], weights: dict[str, f
     shares = [(weights[draft.drafter] / total, _chance(draft, i)) for draft, i in behind]
     if rule == "vote_tree":
         return sum(share * chance for share, chance in shares)
-    return math.prod(chance**share for share, chance in shares)
+    return float(math.prod(chance**share for share, chance in shares))
 
 
 def _chance(draft: DraftRecord, node: int) -> float:

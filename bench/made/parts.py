@@ -1,6 +1,6 @@
 """What SYNTHETIC runs are made of: their vocabulary, hostile texts, and the merging of drafts.
 
-Knows core's contracts only; see tests/synthetic.py.
+Knows core's contracts only; see bench/made/run.py.
 """
 
 from __future__ import annotations

@@ -1,0 +1,88 @@
+"""How smoothly a long run is drawn: gaps between a real browser's frames while it streams.
+
+    python -m bench.page.gaps [--rounds 500] [--speed 1.0]
+
+A SYNTHETIC run of 500 rounds (about 2,000 tokens) goes the whole way of a live one: worker, tap,
+player, values, stream diff, pictures. 95 % of the gaps are to be under 50 ms. Run it on a quiet
+machine: browser, server and measurement share its cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from typing import Any
+
+from bench.made.worker import FakeWorker, recorded
+from bench.page.site import Site, open_site
+from bench.page.watched import Tab
+
+__all__ = ["WATCH", "gaps_of", "measure", "measured"]
+
+WATCH = """() => {
+  const gaps = []; const long = []; let last = performance.now(); let on = true;
+  const tick = (now) => { gaps.push(now - last); last = now; if (on) requestAnimationFrame(tick); };
+  requestAnimationFrame(tick);
+  new PerformanceObserver((list) => list.getEntries().forEach((e) => long.push(e.duration)))
+    .observe({ entryTypes: ["longtask"] });
+  window.__gaps = () => { on = false; return { gaps, long }; };
+}"""
+LIMIT_MS = 120_000
+
+
+def measure(browser: Any, rounds: int, speed: float) -> dict[str, float]:
+    """Milliseconds between frames: median, 95th percentile, worst; how many; how long it took."""
+    tab = Tab(browser)
+    with open_site(FakeWorker(recorded(rounds), speed=speed)) as site:
+        found = measured(tab, site)
+        tab.leave()
+    tab.page.context.close()
+    return found
+
+
+def measured(tab: Tab, site: Site) -> dict[str, float]:
+    """The same of a site that is there, in a tab of a browser."""
+    page = tab.visit(site.url)
+    page.set_default_timeout(LIMIT_MS)
+    page.get_by_text("Press Run").first.wait_for()
+    page.evaluate(WATCH)
+    page.click("#live-run")
+    page.get_by_text("Finished: ").first.wait_for()
+    return gaps_of(page.evaluate("() => window.__gaps()"))
+
+
+def gaps_of(found: dict[str, list[float]]) -> dict[str, float]:
+    """What WATCH saw, in figures."""
+    gaps, long = sorted(found["gaps"]), found["long"]
+    return {
+        "frames": len(gaps),
+        "seconds": sum(gaps) / 1000,
+        "median": gaps[len(gaps) // 2],
+        "p95": gaps[int(0.95 * len(gaps))],
+        "p99": gaps[int(0.99 * len(gaps))],
+        "worst": gaps[-1],
+        "under_50": sum(gap <= 50 for gap in gaps) / len(gaps),
+        "long_tasks": len(long),
+        "longest_task": max(long, default=0.0),
+    }
+
+
+def main() -> None:
+    """Measure and print one line of figures."""
+    from playwright.sync_api import sync_playwright
+
+    p = argparse.ArgumentParser(description=__doc__)
+    p.add_argument("--rounds", type=int, default=500)
+    p.add_argument("--speed", type=float, default=1.0, help="2 plays half as fast")
+    args = p.parse_args()
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
+        )
+        figures = measure(browser, args.rounds, args.speed)
+        browser.close()
+    print(", ".join(f"{name} {value:.4g}" for name, value in figures.items()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+(() => {
+  // What a pair of eyes would find wrong with what is in sight; see looks.py.
+  const TYPED = ["checkbox", "radio", "range", "hidden"];
+  const seen = (node) => node.checkVisibility({ visibilityProperty: true, opacityProperty: true });
+  const layered = (node) => node.namespaceURI.endsWith("svg") && node.tagName !== "svg";
+
+  // Every text that can be seen, with its effective size in pixels and the boxes of its lines.
+  function texts() {
+    const found = [];
+    const range = document.createRange();
+    const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    while (walker.nextNode()) {
+      const node = walker.currentNode, holder = node.parentElement;
+      if (!node.data.trim() || !holder || !seen(holder)) continue;
+      range.selectNodeContents(node);
+      const boxes = [...range.getClientRects()].filter((box) => box.width > 1 && box.height > 1);
+      const style = getComputedStyle(holder);
+      if (!boxes.length || style.clipPath !== "none" || holder.closest("[aria-hidden=true]:not(svg *), .sp-sr")) continue;
+      found.push({ node, holder, boxes, size: parseFloat(style.fontSize) * (holder.getScreenCTM?.()?.d ?? 1) });
+    }
+    for (const holder of document.querySelectorAll("input, textarea, select")) {
+      if (TYPED.includes(holder.type) || !seen(holder)) continue;
+      const boxes = [holder.getBoundingClientRect()];
+      found.push({ node: holder, holder, boxes, size: parseFloat(getComputedStyle(holder).fontSize) });
+    }
+    return found;
+  }
+
+  function name({ node, holder }) {
+    const at = holder.closest("[id]:not(svg *)")?.id ?? "";
+    const words = (node.data ?? node.value ?? "").trim().slice(0, 40);
+    return `#${at} ${holder.tagName.toLowerCase()}.${holder.getAttribute("class") ?? ""}: ${words}`;
+  }
+
+  // Of texts that are told by the same name, the smallest.
+  function sizes() {
+    const found = new Map();
+    for (const one of texts()) found.set(name(one), Math.min(one.size, found.get(name(one)) ?? Infinity));
+    return found;
+  }
+
+  let kept = new Map();
+  const keep = () => (kept = sizes()).size;
+  const small = (least) => [...sizes()].filter(([told, size]) => size < least * kept.get(told))
+    .map(([told, size]) => `${told} (${size.toFixed(1)} px)`);
+
+  const around = (boxes) => ({
+    left: Math.min(...boxes.map((box) => box.left)), right: Math.max(...boxes.map((box) => box.right)),
+    top: Math.min(...boxes.map((box) => box.top)), bottom: Math.max(...boxes.map((box) => box.bottom)),
+  });
+
+  // Hidden by a box that is too small, neither scrolls nor says with an ellipsis that there is more.
+  function isCut(one) {
+    if (one.node === one.holder) {
+      const ellipsis = getComputedStyle(one.holder).textOverflow === "ellipsis";
+      return one.holder.tagName === "INPUT" && !ellipsis && one.holder.scrollWidth > one.holder.clientWidth + 2;
+    }
+    const inner = around(one.boxes);
+    for (let box = one.holder; box && box !== document.body; box = box.parentElement) {
+      const style = getComputedStyle(box);
+      if (layered(box) || style.display === "inline" || style.overflowX === "visible") continue;
+      if (style.textOverflow === "ellipsis" || style.webkitLineClamp !== "none") return false;
+      if ([style.overflowX, style.overflowY].some((kind) => kind === "auto" || kind === "scroll")) return false;
+      const rect = box.getBoundingClientRect();
+      if (inner.right > rect.right + 2 || inner.left < rect.left - 2) return true;
+      if (inner.bottom > rect.bottom + 3 || inner.top < rect.top - 3) return true;
+    }
+    return false;
+  }
+  const cut = () => [...new Set(texts().filter(isCut).map(name))];
+
+  // What of a box can be seen of it within all that clips it.
+  function inSight(holder, box) {
+    let { left, right, top, bottom } = box;
+    for (let up = holder; up && up !== document.body; up = up.parentElement) {
+      const style = getComputedStyle(up);
+      if (style.overflowX === "visible" || style.display === "inline" || layered(up)) continue;
+      const rect = up.getBoundingClientRect();
+      [left, right] = [Math.max(left, rect.left), Math.min(right, rect.right)];
+      [top, bottom] = [Math.max(top, rect.top), Math.min(bottom, rect.bottom)];
+    }
+    return { left, right, top, bottom };
+  }
+
+  function sticks(node) {
+    for (let up = node; up; up = up.parentElement) {
+      if (["sticky", "fixed"].includes(getComputedStyle(up).position)) return true;
+    }
+    return false;
+  }
+
+  // Text on text by more than a sliver; a bar that sticks lies over what is scrolled on purpose.
+  function overlaps() {
+    const found = new Set();
+    const boxes = texts().filter((one) => !sticks(one.holder))
+      .flatMap((one) => one.boxes.map((box) => ({ one, ...inSight(one.holder, box) })))
+      .filter((box) => box.right - box.left > 2 && box.bottom - box.top > 2).sort((a, b) => a.top - b.top);
+    boxes.forEach((a, i) => {
+      for (let j = i + 1; j < boxes.length && boxes[j].top < a.bottom; j += 1) {
+        const b = boxes[j];
+        if (a.one === b.one || a.one.holder.contains(b.one.holder) || b.one.holder.contains(a.one.holder)) continue;
+        const wide = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+        const high = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+        const least = 0.35 * Math.min(a.bottom - a.top, b.bottom - b.top);
+        if (wide > 3 && high > least) found.add(`${name(a.one)}  |  ${name(b.one)}`);
+      }
+    });
+    return [...found];
+  }
+
+  window.specscopeLooks = { keep, small, cut, overlaps };
+})();

@@ -1,0 +1,59 @@
+"""What a pair of eyes would find wrong with a page that is open in a browser: text that large type
+does not reach, that is cut off or that lies on other text, and a page wider than its window.
+
+Each function takes a Playwright page and looks at what is in sight of it, whatever tab is open.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+__all__ = ["cut_texts", "keep_sizes", "large_type", "overflow", "overlaps", "small_texts", "tabs"]
+
+SCRIPT = Path(__file__).with_name("looks.js")
+
+
+def keep_sizes(page: Any) -> int:
+    """Remember how large each text is now, for `small_texts`; how many there are."""
+    return int(_ask(page, "keep()"))
+
+
+def small_texts(page: Any, least: float = 1.15) -> list[str]:
+    """Texts that are not `least` times as large as at `keep_sizes`; new ones are not judged."""
+    return list(_ask(page, f"small({least})"))
+
+
+def cut_texts(page: Any) -> list[str]:
+    """Texts of which a part is hidden, with no way to scroll to it and no ellipsis."""
+    return list(_ask(page, "cut()"))
+
+
+def overlaps(page: Any) -> list[str]:
+    """Pairs of texts that lie on each other."""
+    return list(_ask(page, "overlaps()"))
+
+
+def overflow(page: Any) -> int:
+    """Pixels by which the page is wider than its window."""
+    script = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    return int(page.evaluate(script))
+
+
+def large_type(page: Any, on: bool) -> None:
+    """Switch large type and wait until what changes its size by a transition has done so."""
+    page.evaluate("(on) => window.specscopeLargeType(on)", on)
+    page.wait_for_timeout(300)
+    page.wait_for_function("() => !document.querySelector('[data-pending]')")
+
+
+def tabs(page: Any) -> list[str]:
+    """The names of the page's tabs, in their order."""
+    names = page.locator("#tabs [role=tab]").all_inner_texts()
+    return list(dict.fromkeys(name.strip() for name in names if name.strip()))
+
+
+def _ask(page: Any, question: str) -> Any:
+    if not page.evaluate("() => 'specscopeLooks' in window"):
+        page.evaluate(SCRIPT.read_text(encoding="utf-8"))
+    return page.evaluate(f"() => specscopeLooks.{question}")

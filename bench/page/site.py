@@ -1,0 +1,103 @@
+"""The whole page on a port of its own, before a worker and with a log of its own."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bench.page.serving import served
+from core.events import Event, RoundCompleted, RunCancelled
+from storage import RunQuery, RunStore
+from ui.context import Context, make_context
+from ui.page import build_page
+from ui.visitors import Access
+
+__all__ = ["Clock", "Site", "open_site"]
+
+
+@dataclass
+class Clock:
+    """When events came from the engine, in milliseconds of the clock that browsers have too.
+
+    `tokens`: for each run, when each of its tokens was there; `rounds`: when each round was;
+    `heard`: when the worker was asked to stop it.
+    """
+
+    tokens: dict[str, list[float]] = field(default_factory=dict)
+    rounds: dict[str, list[float]] = field(default_factory=dict)
+    cancelled: dict[str, float] = field(default_factory=dict)
+    heard: dict[str, float] = field(default_factory=dict)
+
+    def see(self, event: Event) -> None:
+        now = time.time() * 1000
+        if isinstance(event, RoundCompleted):
+            self.tokens.setdefault(event.run_id, []).extend([now] * len(event.token_ids))
+            self.rounds.setdefault(event.run_id, []).append(now)
+        elif isinstance(event, RunCancelled):
+            self.cancelled[event.run_id] = now
+
+    def last(self) -> str:
+        """The run that came last."""
+        return list(self.rounds)[-1]
+
+
+@dataclass(frozen=True)
+class Site:
+    """`clock` sees each event as the page's store does; `worker` is what the page drives."""
+
+    url: str
+    context: Context
+    worker: Any
+    clock: Clock
+
+
+class _Heard:
+    """A run that tells a clock when it is asked to stop."""
+
+    def __init__(self, run: Any, clock: Clock) -> None:
+        self._run, self._clock = run, clock
+
+    def cancel(self) -> None:
+        self._clock.heard.setdefault(self._run.run_id, time.time() * 1000)
+        self._run.cancel()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._run, name)
+
+
+class _Clocked:
+    """A worker whose events are seen by a clock on their way to the page."""
+
+    def __init__(self, worker: Any, clock: Clock) -> None:
+        self._worker, self._clock = worker, clock
+
+    def submit(self, request: Any, tap: Any = None) -> Any:
+        def seen(event: Event) -> None:
+            self._clock.see(event)
+            if tap is not None:
+                tap(event)
+
+        return _Heard(self._worker.submit(request, seen), self._clock)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._worker, name)
+
+
+@contextmanager
+def open_site(worker: Any) -> Iterator[Site]:
+    """The page before `worker`, which is closed with it."""
+    clock = Clock()
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        RunStore(Path(folder) / "runs.db") as store,
+    ):
+        seen = _Clocked(worker, clock)
+        context = make_context(seen, store, Access("127.0.0.1"), "specinfer", RunQuery)
+        with served(build_page(context)) as url:
+            yield Site(url, context, worker, clock)
+            worker.close()

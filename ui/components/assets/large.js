@@ -1,0 +1,25 @@
+// Large type for a lecture hall: switched by window.specscopeLargeType(on), kept in this browser.
+
+const KEPT = "specscope-large";
+const html = document.documentElement;
+
+// `on` left out switches to the other; what it is now. `keep` false is for this visit only.
+function largeType(on = !html.classList.contains("ss-large"), { keep = true } = {}) {
+  html.classList.toggle("ss-large", on);
+  for (const button of document.querySelectorAll(".sp-large")) button.setAttribute("aria-pressed", String(on));
+  try {
+    if (keep) localStorage.setItem(KEPT, on ? "1" : "0");
+  } catch { /* a browser that keeps nothing */ }
+  return on;
+}
+
+function kept() {
+  try {
+    return localStorage.getItem(KEPT) === "1";
+  } catch {
+    return false;
+  }
+}
+
+window.specscopeLargeType = largeType;
+largeType(kept() || html.classList.contains("ss-large"), { keep: false });
