@@ -21,5 +21,8 @@ function kept() {
   }
 }
 
+// A presenter's link asks for it with `?large=1`.
+const linked = () => new URLSearchParams(location.search).get("large") === "1";
+
 window.specscopeLargeType = largeType;
-largeType(kept() || html.classList.contains("ss-large"), { keep: false });
+largeType(linked() || kept() || html.classList.contains("ss-large"), { keep: false });
