@@ -37,7 +37,7 @@ def same_text(
     why = _another_question(one.started, two.started)
     if at is None:
         far = " as far as both went" if cut else ""
-        still = f", though {_listed(why)} differ" if why else ""
+        still = f", though they differ in {_listed(why)}" if why else ""
         count = len(one.tokens)
         told = f"{names[0]} wrote the same text as {names[1]}{far}{still}"
         return Answer("identical", f"{told}: {count} tokens, one for one.")

@@ -119,7 +119,7 @@ def wire_board(board: Board) -> None:
     board.buttons["play"].click(_play_handler(board, False), pace_inputs, **and_speed)
     board.buttons["rewind"].click(_play_handler(board, True), pace_inputs, **and_speed)
     board.speed.input(_pace_handler(board), pace_inputs, **stream)
-    board.rate.release(_pace_handler(board), pace_inputs, **stream)
+    board.rate.release(_rate_handler(board), pace_inputs, **stream)
 
 
 def _button_handler(board: Board, name: str) -> Callable[..., list[Any]]:
@@ -159,6 +159,18 @@ def _play_handler(board: Board, rewind: bool) -> Callable[..., Iterator[list[Any
 def _pace_handler(board: Board) -> Callable[..., Iterator[list[Any]]]:
     def change(mode: str, rate: float, request: gr.Request) -> Iterator[list[Any]]:
         desk = board.desk(request)
+        for values in paced(board, desk, mode, rate):
+            yield [*values, *board.place(desk)]
+
+    return change
+
+
+def _rate_handler(board: Board) -> Callable[..., Iterator[list[Any]]]:
+    def change(mode: str, rate: float, request: gr.Request) -> Iterator[list[Any]]:
+        desk = board.desk(request)
+        # Only the rate: whoever leaves its box by pressing "From the start" plays slowly by now,
+        # whatever speed was chosen before.
+        mode = desk.player.pace.mode if desk.player is not None else mode
         for values in paced(board, desk, mode, rate):
             yield [*values, *board.place(desk)]
 
