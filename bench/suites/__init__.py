@@ -15,6 +15,7 @@ from bench.suites.length import Length
 from bench.suites.overhead import Overhead
 from bench.suites.page import Page
 from bench.suites.pipeline import Pipeline
+from bench.suites.sessions import Sessions
 
 __all__ = ["SUITES", "Suite"]
 
@@ -39,6 +40,7 @@ SUITES: Mapping[str, Suite] = MappingProxyType(
             Lanes(),
             Laws(),
             Page(),
+            Sessions(),
         )
     }
 )
