@@ -176,8 +176,8 @@ class Rig:
             reason = str(error) or type(error).__name__
         finally:
             reason = reason or _unforeseen(sys.exception())
-            _give_back()
             self._end(reason)
+            _give_back()
         if old is not None:
             self._see_off(old)
             del old

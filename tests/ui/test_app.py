@@ -51,6 +51,11 @@ def test_another_llm_has_no_ssm_unless_named() -> None:
         parse(["--llm", "x", "--preset", "specinfer"])
 
 
+def test_the_composition_root_stays_short() -> None:
+    source = Path(app.__file__).read_text(encoding="utf-8")
+    assert len(source.splitlines()) <= 60
+
+
 BAD = [
     (["--port", "0"], "--port is 0: a whole number from 1 to 65535"),
     (["--port", "x"], "argument --port: invalid int value: 'x'"),

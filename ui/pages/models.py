@@ -62,9 +62,11 @@ def build_models(context: Context) -> Models:
             gr.Markdown(INTRO)
             form = _form()
             with gr.Row():
-                need = gr.Button("What does it need?", elem_id="models-need", min_width=150)
-                load = gr.Button("Load", variant="primary", elem_id="models-load", min_width=70)
-                cancel = gr.Button("Give up", variant="stop", elem_id="models-cancel", min_width=80)
+                need = gr.Button("What does it need?", elem_id="models-need", min_width=140)
+                load = gr.Button("Load", variant="primary", elem_id="models-load", min_width=50)
+                cancel = gr.Button(
+                    "Give up", interactive=False, elem_id="models-cancel", min_width=70
+                )
             said = notice("models-notice")
             stages = stage_list("models-stages")
         with gr.Column(scale=3, min_width=340):

@@ -11,7 +11,9 @@ function line(entry) {
   const made = cell("li", "sp-stage sp-stage-" + String(entry.state).replace(/\W/g, ""));
   const mark = cell("span", "sp-glyph", GLYPHS[entry.state] || "›");
   mark.setAttribute("aria-hidden", "true");
-  made.append(mark, cell("b", "", entry.what), cell("span", "", entry.steps));
+  const told = cell("span", "sp-told");
+  told.append(cell("b", "", entry.what), " ", cell("span", "", entry.steps));
+  made.append(mark, told);
   return made;
 }
 function draw() {

@@ -1,0 +1,152 @@
+"""Real models exchanged: texts stay what they are, what went leaves memory, refusals come early."""
+
+from __future__ import annotations
+
+import gc
+import re
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from core import Engine, Request, SamplingParams, SpeculationConfig, Worker, load_models
+from core.events import RoundCompleted, RunCompleted
+from tests.core.models.folders import saved
+from tests.fakes import tiny_module, word_tokenizer
+from tests.ui.fakes import FakeStore
+from tests.ui.rigs import settled
+from ui.exchange import Pair, Say
+from ui.rig import Rig
+from ui.session import Hub
+from ui.source import LiveSource
+
+HERE = "thread"
+
+
+def load(pair: Pair, say: Say) -> Worker:
+    made = load_models(pair.llm, pair.ssms, pair.dtype, pair.device, say)
+    return Worker(Engine(made, place=HERE))
+
+
+@pytest.fixture
+def rig() -> Iterator[Rig]:
+    made = Rig.opened(load, Pair("bundled", ("bundled",), "float32", "cpu"))
+    yield made
+    made.close()
+
+
+def asked(tokens: int, prompt: str = "Once upon a time", preset: str = "specinfer") -> Request:
+    sampling = SamplingParams(max_new_tokens=tokens, ignore_eos=True)
+    return Request(prompt, sampling, SpeculationConfig.preset(preset))
+
+
+def tokens_of(source: LiveSource) -> list[int]:
+    source.wait_done(120)
+    events = source.events(0, source.count)
+    assert isinstance(events[-1], RunCompleted), events[-1]
+    return [i for event in events if isinstance(event, RoundCompleted) for i in event.token_ids]
+
+
+def test_a_bundled_llm_with_one_ssm_writes_the_same_text(rig: Rig) -> None:
+    hub = Hub(rig, FakeStore())
+    before = tokens_of(hub.start(asked(40)))
+    rig.begin(Pair("bundled", ("ssm-stories",), "float32", "cpu"))
+    settled(rig)
+    assert rig.exchange.state == "done" and rig.names() == ("llm", "ssm-stories")
+    assert tokens_of(hub.start(asked(40))) == before
+
+
+def test_a_run_is_not_touched_by_what_is_loaded_beside_it(rig: Rig) -> None:
+    hub = Hub(rig, FakeStore())
+    expected = tokens_of(hub.start(asked(200)))
+    # A loader that makes bfloat16 models changes torch's default dtype while it does.
+    for ssms in (("ssm-code",), ("bundled",), ()):
+        going = hub.start(asked(200))
+        rig.begin(Pair("bundled", ssms, "bfloat16", "cpu"))
+        settled(rig)
+        assert rig.exchange.state == "done", rig.exchange.reason
+        assert tokens_of(going) == expected
+        rig.begin(Pair("bundled", ("bundled",), "float32", "cpu"))
+        settled(rig)
+    assert tokens_of(hub.start(asked(200))) == expected
+
+
+def test_models_that_went_are_gone_though_their_runs_are_looked_at(rig: Rig) -> None:
+    hub = Hub(rig, FakeStore())
+    source = hub.start(asked(20))
+    tokens_of(source)
+    old: Any = rig.worker
+    engine, module = weakref.ref(old.engine), weakref.ref(old.engine.models.llm._module)
+    del old
+    rig.begin(Pair("bundled", ("ssm-code",)))
+    settled(rig)
+    gc.collect()
+    assert engine() is None and module() is None
+    assert source.events(0, source.count), "its run is still there to be looked at"
+
+
+def resident() -> int:
+    """Bytes of this process that are in memory and of no file."""
+    status = Path("/proc/self/status").read_text()
+    found = re.search(r"RssAnon:\s+(\d+) kB", status)
+    assert found
+    return int(found[1]) * 1024
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="a system without /proc")
+def test_the_memory_of_what_went_is_given_back(rig: Rig, tmp_path: Path) -> None:
+    module = tiny_module(
+        "llama", dtype=torch.float32, hidden_size=768, intermediate_size=1536, num_hidden_layers=8
+    )
+    module.save_pretrained(tmp_path / "large")
+    word_tokenizer().save_pretrained(tmp_path / "large")
+    size = 2 * sum(weight.numel() for weight in module.parameters())
+    del module
+    gc.collect()
+    assert size > 60_000_000
+    small = str(saved(tmp_path / "small"))
+    # bfloat16 of what is stored as float32: its weights are no file that is only mapped.
+    rig.begin(Pair(str(tmp_path / "large"), (), "bfloat16", "cpu"))
+    settled(rig)
+    assert rig.exchange.state == "done", rig.exchange.reason
+    before = resident()
+    rig.begin(Pair(small, (small,)))
+    settled(rig)
+    assert before - resident() > 0.7 * size
+    assert tokens_of(Hub(rig, FakeStore()).start(asked(12, "w1 w2 w3")))
+
+
+def test_a_tiny_pair_takes_over_and_another_tokenizer_is_refused(rig: Rig, tmp_path: Path) -> None:
+    tiny, other = saved(tmp_path / "tiny"), saved(tmp_path / "fewer", vocab=60)
+    rig.begin(Pair(str(tiny), (str(tiny),)))
+    settled(rig)
+    assert rig.names() == ("tiny", "tiny")[:1] + rig.drafter_names and rig.drafter_names == (
+        "tiny",
+    )
+    standing = rig.worker
+    for pair, words in (
+        (Pair(str(tiny), (str(other),)), "token id 60 is None there and 'w60' in"),
+        (Pair("bundled", (str(tiny),)), "token id 0 is 'w0' there"),
+        (Pair(str(tmp_path / "nowhere"), ()), "no such folder"),
+        (Pair(str(tiny), (), "float8"), "dtype is 'float8'"),
+    ):
+        rig.begin(pair)
+        settled(rig)
+        assert rig.exchange.state == "failed" and words in rig.exchange.reason
+        assert rig.worker is standing
+    assert tokens_of(Hub(rig, FakeStore()).start(asked(12, "w1 w2 w3")))
+
+
+def test_a_hub_that_is_not_reached_is_told(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    from huggingface_hub import HfApi
+
+    def nobody(*_: Any, **__: Any) -> None:
+        raise TimeoutError("slow")
+
+    monkeypatch.setattr(HfApi, "model_info", nobody)
+    rig.begin(Pair("some/model", ()))
+    settled(rig)
+    assert "the hub cannot be reached" in rig.exchange.reason and len(rig.names()) == 4

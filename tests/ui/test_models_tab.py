@@ -1,0 +1,286 @@
+"""The Models tab's handlers: what is offered, what is needed, what is told, who may."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.errors import ConfigError, ModelLoadError, OutOfMemoryError
+from core.models import placing
+from core.models.catalog import FAMILIES, bundled_llm
+from storage import RunQuery, RunStore
+from tests.core.models.folders import saved
+from tests.ui.fakes import FakeWorker, request, scripted
+from tests.ui.rigs import OTHER, Loader, failing, other_worker, settled
+from ui.context import Context, make_context
+from ui.exchange import Pair
+from ui.offers import checked, offers, wanted
+from ui.pages.loading import given_up, loaded, needed, pair_of, picked, table, told
+from ui.pages.offering import NOT_YOURS, need_lines, offers_value
+from ui.rig import Load, Rig
+from ui.visitors import Access
+
+
+@pytest.fixture(autouse=True)
+def no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever lies in this machine's cache."""
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return saved(tmp_path_factory.mktemp("models") / "tiny")
+
+
+def made(store: RunStore, load: Load | None = None) -> Context:
+    rig = Rig(FakeWorker(), load)
+    return make_context(rig, store, Access("127.0.0.1"), "specinfer", RunQuery)
+
+
+def words(values: list[Any], at: int = 0) -> str:
+    return "\n".join(line["text"] for line in values[at]["lines"].values())
+
+
+# -- offers --
+
+
+def cache(tmp_path: Path, name: str, config: str, size: int = 0) -> None:
+    folder = tmp_path / "hub" / f"models--{name.replace('/', '--')}"
+    snapshot = folder / "snapshots" / "abc"
+    snapshot.mkdir(parents=True)
+    (folder / "refs").mkdir()
+    (folder / "refs" / "main").write_text("abc")
+    (snapshot / "config.json").write_text(config)
+    if size:
+        (snapshot / "model.bin").write_bytes(b"0" * size)
+
+
+def test_what_is_offered_and_what_it_needs(tmp_path: Path) -> None:
+    cache(tmp_path, "some/writer", '{"architectures": ["LlamaForCausalLM"]}', 2000)
+    cache(tmp_path, "some/reader", '{"architectures": ["BertModel"]}', 2000)
+    cache(tmp_path, "half/there", '{"architectures": ["GPT2LMHeadModel"]}')
+    for name, config in (("a/b", "no json"), ("c/d", "[]"), ("e/f", "{}")):
+        cache(tmp_path, name, config)
+    cache(tmp_path, "EleutherAI/pythia-70m", '{"architectures": ["GPTNeoXForCausalLM"]}', 300)
+    all_offers, there = offers(Rig(FakeWorker(), None, OTHER), "bfloat16", "cpu", whole=True)
+    groups = [offer.group for offer in all_offers]
+    assert groups == ["loaded", "bundled", *["cached"] * 3, *["known"] * len(FAMILIES)]
+    first, bundled, *rest = all_offers
+    assert (first.llm, first.ssms) == ("other", ("small",)) and first.parts[0].place == "loaded"
+    assert [part.role for part in bundled.parts] == ["LLM", "SSM", "SSM", "SSM"]
+    assert (bundled.llm, bundled.ssms) == ("bundled", ("ssm-code", "ssm-dialogue", "ssm-stories"))
+    assert bundled.parts[0].bytes == (bundled_llm() / "model.safetensors").stat().st_size
+    cached = {offer.llm: offer for offer in rest if offer.group == "cached"}
+    assert set(cached) == {"some/writer", "half/there", "EleutherAI/pythia-70m"}
+    assert cached["some/writer"].bytes == 2000 and cached["half/there"].note == "no weights"
+    assert {part.dtype for offer in all_offers[1:] for part in offer.parts} == {"bfloat16"}
+    pythia = next(o for o in rest if o.group == "known" and "pythia-6.9b" in o.llm)
+    assert [part.place for part in pythia.parts] == [
+        "to be downloaded",
+        "on this machine",
+        "to be downloaded",
+    ]
+    assert pythia.parts[0].bytes == 2 * 6_857_000_000
+    assert there.device == "cpu" and there.free and there.free > 2**20
+
+
+def test_others_are_not_shown_paths_and_the_cache(tmp_path: Path) -> None:
+    cache(tmp_path, "some/writer", '{"architectures": ["LlamaForCausalLM"]}', 2000)
+    pair = Pair(str(tmp_path / "secret" / "llm"), (str(tmp_path / "secret" / "ssm"),))
+    mine, there = offers(Rig(FakeWorker(), None, pair), "auto", "cpu", whole=True)
+    theirs, _ = offers(Rig(FakeWorker(), None, pair), "auto", "cpu", whole=False)
+    assert "secret" in json.dumps(offers_value(mine, there))
+    shown = json.dumps(offers_value(theirs, there))
+    assert "secret" not in shown and "some/writer" not in shown
+    assert str(bundled_llm().parent) not in shown
+
+
+def test_the_table_says_whether_it_fits(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(placing, "available_bytes", lambda device: 8 * 2**30)
+    value, free = table(made(store), True, "bfloat16", "cpu")
+    verdicts = {offer["parts"]["0"]["name"]: offer["verdict"] for offer in value["offers"].values()}
+    assert verdicts["synthetic-llm"] == "loaded" and verdicts["llm"] == "fits"
+    assert verdicts["facebook/opt-1.3b"] == "fits" and verdicts["facebook/opt-13b"] == "tight"
+    assert "8.0 GiB is free on cpu now" in free["lines"]["0"]["text"]
+    monkeypatch.setattr(placing, "available_bytes", lambda device: None)
+    value, free = table(made(store), True, "bfloat16", "cpu")
+    assert value["offers"]["1"]["verdict"] == "unknown"
+    assert "an unknown amount is free" in free["lines"]["0"]["text"]
+
+
+def test_a_device_that_is_not_there_is_told(store: RunStore) -> None:
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("a CUDA device is at hand")
+    value, said = table(made(store), True, "auto", "cuda")
+    assert value == {} and "device is 'cuda': no CUDA device" in said["lines"]["0"]["text"]
+
+
+# -- the form --
+
+
+def test_the_form_is_read_line_by_line() -> None:
+    pair = pair_of(" bundled ", " a \n\n b/c\n", "auto", "cpu")
+    assert pair == Pair("bundled", ("a", "b/c"), "auto", "cpu")
+    assert pair_of("x", None, "float32", "auto").ssms == ()
+
+
+@pytest.mark.parametrize(
+    ("form", "message"),
+    [
+        (("", [], "auto", "auto"), "llm is ''"),
+        ((3, [], "auto", "auto"), "llm is 3"),
+        (("x", "y", "auto", "auto"), "ssms is 'y': a list of at most 16"),
+        (("x", ["y"] * 17, "auto", "auto"), "a list of at most 16"),
+        (("x", [1], "auto", "auto"), r"ssms is \[1\]"),
+        (("x", [], "float8", "auto"), "dtype is 'float8': one of auto, float32, bfloat16"),
+        (("x", [], "auto", "tpu"), "device is 'tpu': one of auto, cpu, cuda"),
+    ],
+)
+def test_what_is_no_pair_is_refused_by_name(form: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        checked(*form)
+
+
+def test_what_a_pair_needs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    size = (folder / "model.safetensors").stat().st_size
+    monkeypatch.setattr(placing, "available_bytes", lambda device: 2 * size)
+    need = wanted(Pair(str(folder), (str(folder),), "float32", "cpu"))
+    assert need.bytes == 2 * size and need.fits and need.device == "cpu"
+    lines = [line.text for line in need_lines(need)]
+    assert lines[0].startswith("It fits: ") and lines[1].startswith("LLM tiny: on this machine")
+    monkeypatch.setattr(placing, "available_bytes", lambda device: 2 * size - 1)
+    need = wanted(Pair(str(folder), (str(folder),), "float32", "cpu"))
+    assert need.fits is False and need_lines(need)[0].kind == "error"
+    need = wanted(Pair("facebook/opt-125m", ("no/body-knows",), "bfloat16", "cpu"))
+    assert need.fits is False, "what is known is too much already"
+    monkeypatch.setattr(placing, "available_bytes", lambda device: 2**40)
+    need = wanted(Pair("facebook/opt-125m", ("no/body-knows",), "bfloat16", "cpu"))
+    assert need.fits is None
+    lines = [line.text for line in need_lines(need)]
+    assert "about 125M parameters, about 238 MiB as bfloat16" in lines[1]
+    assert "to be downloaded, size not known, as bfloat16" in lines[2]
+    assert wanted(Pair("bundled", ("bundled",))).parts[3].name == "ssm-stories"
+    with pytest.raises(ModelLoadError, match="no such folder"):
+        wanted(Pair("./nowhere"))
+
+
+def test_an_offer_fills_the_form() -> None:
+    assert picked({"llm": "a", "ssms": {"0": "b", "1": "c"}}, "x", "y") == ("a", "b\nc")
+    assert picked({"llm": "a"}, "x", "y") == ("a", "y")
+    assert picked({"ssms": {"0": "b"}}, "x", "y\n") == ("x", "y\nb")
+    assert picked({"ssms": {"0": "y"}}, "x", "y") == ("x", "y")
+    assert picked(None, "x", "y") == ("x", "y")
+
+
+# -- what a press does --
+
+FORM = ("other", "small", "auto", "auto")
+
+
+def test_a_loading_is_told_stage_by_stage(store: RunStore) -> None:
+    loader = Loader(lambda: other_worker("small"), held=True)
+    context = made(store, loader)
+    frames = loaded(context, True, *FORM)
+    seen = [next(frames)]
+    while "Looking" not in words(seen[-1]):
+        seen.append(next(frames))
+    assert "Loading other with small: Looking for the models. Runs go on" in words(seen[-1])
+    assert seen[-1][0]["again"] and seen[-1][3].interactive and not seen[-1][2].interactive
+    others = told(context, False)
+    assert "Loading another pair. Runs go on meanwhile." in words(others)
+    assert NOT_YOURS in words(others) and others[1] == {"lines": {}}
+    assert not others[2].interactive and not others[3].interactive
+    assert "another pair is being loaded" in words(next(loaded(context, True, *FORM)))
+    loader.go.set()
+    last = list(frames)[-1]
+    assert "Loaded in" in words(last) and "other, small. New runs use them." in words(last)
+    stages = last[1]["lines"]
+    assert [line["what"] for line in stages.values()] == [
+        "Looking for the models",
+        "LLM other",
+        "SSM 1 of 1 small",
+    ]
+    assert stages["1"]["steps"].startswith("weights ") and stages["1"]["state"] == "done"
+    assert last[2].interactive and not last[3].interactive
+    settled(context.rig)
+
+
+def test_runs_on_the_models_of_before_are_told_of(store: RunStore) -> None:
+    context = made(store, Loader(lambda: other_worker("small")))
+    context.rig.worker.cast(scripted(400), speed=5.0)  # type: ignore[attr-defined]
+    source = context.hub.start(request())
+    last = list(loaded(context, True, *FORM))[-1]
+    assert "1 run still ends on the models of before" in words(last) and last[0]["again"]
+    source.cancel()
+    settled(context.rig)
+    assert "still" not in words(told(context, True)) and "again" not in told(context, True)[0]
+
+
+def test_a_refusal_is_told_with_its_reason_to_those_who_may_know(store: RunStore) -> None:
+    secret = "ssm is '/home/x/secret': token id 17 is 'a' there"
+    context = made(store, Loader(failing(OutOfMemoryError(secret))))
+    last = list(loaded(context, True, *FORM))[-1]
+    assert secret in words(last) and last[0]["lines"]["0"]["kind"] == "error"
+    assert "What was loaded stays: synthetic-llm" in words(last)
+    assert list(last[1]["lines"].values())[-1]["state"] == "failed"
+    theirs = words(told(context, False))
+    assert "it cannot be loaded." in theirs and "secret" not in theirs
+
+
+def test_given_up(store: RunStore) -> None:
+    loader = Loader(lambda: other_worker("small"), held=True)
+    context = made(store, loader)
+    frames = loaded(context, True, *FORM)
+    next(frames)
+    assert "Giving other with small up" in words(given_up(context, True))
+    loader.go.set()
+    last = list(frames)[-1]
+    assert "Loading was given up after" in words(last) and context.rig.version == 0
+
+
+def test_who_may_not_load_may_not_ask_either(store: RunStore) -> None:
+    loader = Loader(lambda: other_worker("small"), held=True)
+    context = made(store, loader)
+    for values in (
+        next(iter(loaded(context, False, *FORM))),
+        needed(context, False, *FORM),
+        given_up(context, False),
+    ):
+        assert NOT_YOURS in words(values)
+    assert not loader.asked and context.rig.exchange.state == "none"
+
+
+def test_what_it_needs_is_told_also_while_something_is_loaded(
+    store: RunStore, folder: Path
+) -> None:
+    loader = Loader(lambda: other_worker("small"), held=True)
+    context = made(store, loader)
+    asked = (str(folder), str(folder), "auto", "auto")
+    assert words(needed(context, True, *asked)).startswith("It fits: ")
+    assert "no such folder" in words(needed(context, True, "./nowhere", "", "auto", "auto"))
+    context.rig.begin(OTHER)
+    both = words(needed(context, True, *asked))
+    assert both.startswith("It fits: ") and "Loading other with small" in both
+    loader.go.set()
+    settled(context.rig)
+
+
+def test_a_page_without_a_loader_says_so(store: RunStore) -> None:
+    assert "without a loader" in words(next(iter(loaded(made(store), True, *FORM))))
+
+
+def test_access() -> None:
+    class Asked:
+        headers: dict[str, str] = {}
+
+    class Forwarded:
+        headers = {"x-forwarded-for": "10.0.0.1"}
+
+    assert Access("127.0.0.1").may_load(Asked()) and not Access("0.0.0.0").may_load(Asked())
+    assert not Access("127.0.0.1").may_load(Forwarded())
+    assert Access("0.0.0.0", auth=True).may_load(Asked())
