@@ -42,6 +42,7 @@ __all__ = [
 ]
 
 FRAME_S = 1 / 15
+REST_S = 0.02
 CHECK_S = 0.25
 MAX_DESKS = 400
 
@@ -192,14 +193,15 @@ def play(desk: Desk, clock: Callable[[], float] = time.monotonic) -> Iterator[Fr
     shown: object = None
     try:
         while desk.player is player and player.turn == turn:
+            began = clock()
             # Taken first: what comes in later differs from it and is drawn by the next frame.
-            version = _moved(player, clock())
+            version = _moved(player, began)
             if version != shown:
                 shown = version
                 yield player.frame()
             elif player.resting:
                 return
-            _pause(player, clock)
+            _pause(player, clock, began)
     finally:
         if player.turn == turn:
             player.source.cancel()
@@ -210,13 +212,13 @@ def _moved(player: Player, now: float) -> object:
     return player.version
 
 
-def _pause(player: Player, clock: Callable[[], float]) -> None:
-    """A frame's time; longer where nothing comes, so that an idle tab costs nothing."""
-    began = clock()
+def _pause(player: Player, clock: Callable[[], float], began: float) -> None:
+    """What is left of the time of a frame that `began` then, drawing and sending it included; a
+    little always, for others. Longer where nothing comes, so that an idle tab costs nothing."""
     if player.pace.mode == "full" and not player.source.done:
         player.source.wait(player.source.count, CHECK_S)
     if not player.resting:
-        time.sleep(max(0.0, FRAME_S - (clock() - began)))
+        time.sleep(max(REST_S, FRAME_S - (clock() - began)))
 
 
 def run_to_end(hub: Hub, desk: Desk, request: Request, owner: str) -> Iterator[LiveSource]:
