@@ -143,7 +143,7 @@ def comparison_values(study: Study, results: Results, events: Events) -> dict[st
         "ratios": {**head, "ratios": _numbered(map(_ratio, rows))},
         "rounds": {**head, "rounds": _numbered(_rounds(views.get(name)) for name in names)},
         "rates": {**head, "rates": _numbered(_rates(study, results, name) for name in names)},
-        "stages": {**head, "stages": _numbered(_stages(views.get(name)) for name in names)},
+        "portions": {**head, "stages": _numbered(_stages(views.get(name)) for name in names)},
         "texts": {**head, "prompt": study.prompts[0].text, "texts": _texts(study, rows, views)},
     }
 

@@ -17,6 +17,7 @@ from ui.arguments import server_name
 from ui.components import launch_options
 from ui.context import Context
 from ui.pages.api import add_endpoints
+from ui.pages.api_studies import add_study_endpoints
 from ui.pages.compare import build_compare, wire_compare
 from ui.pages.live import build_live, wire_live
 from ui.pages.parts import header, header_value, page_css, page_js
@@ -52,6 +53,7 @@ def build_page(context: Context) -> gr.Blocks:
             with gr.Tab("Sessions", id="sessions") as tab:
                 sessions = build_sessions(context)
         add_endpoints(context)  # first: the names of handlers must not take theirs
+        add_study_endpoints(context)
         wire_live(live, visitor, own, blocks)
         wire_compare(compare, visitor, own, compare_tab, live, tabs)
         wire_sessions(sessions, visitor, tab, live, tabs)

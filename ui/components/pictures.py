@@ -90,7 +90,7 @@ PICTURES = (TokenStrip, Figures, TokenTree, Proposals, Inspector, Lengths, Timel
 COMPARE_PICTURES = (
     Picture("compared", "Side by side", 240),
     Picture("ratios", "Speed, times plain decoding", 220),
-    Picture("stages", "Where the time goes", 220),
+    Picture("portions", "Where the time goes", 220),
     Picture("rounds", "Accepted tokens per round", 300),
     Picture("rates", "Acceptance rate by position", 300),
     Picture("texts", "The texts", 200),

@@ -32,6 +32,8 @@ function rowsOf(bars, place, most) {
   return { rows, x, foot: top + step * bars.length };
 }
 
+const STEPS = [1, 1.2, 1.4, 1.6, 2, 2.4, 3, 4, 5, 6, 8, 10];
+
 const title = (words) => s("title", {}, words);
 
 function named({ bar, name }, place) {
@@ -46,10 +48,11 @@ function ticks(most, { x, foot }, place, format) {
 }
 
 function intervals({ bars, level, format }, place) {
-  const most = ceiling(Math.max(level, ...bars.map(({ value, high }) => Math.max(value, high ?? 0))));
+  const most = ceiling(Math.max(level, ...bars.map(({ value, high }) => Math.max(value, high ?? 0))), STEPS);
   const scale = rowsOf(bars, place, most);
   const { rows, x, foot } = scale;
   const parts = ticks(most, scale, place, format);
+  parts.push(s("line", { class: "ss-mini-level", x1: x(level), x2: x(level), y1: 0, y2: foot }, title(format(level))));
   for (const row of rows) {
     const { color, value, low, high, name } = row.bar;
     const middle = row.top + row.high / 2;
@@ -59,7 +62,6 @@ function intervals({ bars, level, format }, place) {
     parts.push(named(row, place), box, whisker(x(low), x(high), middle, row.high * 0.35));
     parts.push(text(format(value), x(Math.max(value, high)) + 0.5 * place.font, middle, place, { class: "ss-mini-end" }));
   }
-  parts.push(s("line", { class: "ss-mini-level", x1: x(level), x2: x(level), y1: 0, y2: foot }, title(format(level))));
   return { parts, xs: null };
 }
 
@@ -71,7 +73,7 @@ function whisker(left, right, y, half) {
 
 function stacks({ bars, format }, place) {
   const sum = ({ parts }) => parts.reduce((all, { value }) => all + value, 0);
-  const most = ceiling(Math.max(...bars.map((bar) => Math.max(sum(bar), bar.wall))));
+  const most = ceiling(Math.max(...bars.map((bar) => Math.max(sum(bar), bar.wall))), STEPS);
   const scale = rowsOf(bars, place, most);
   const { rows, x } = scale;
   const parts = ticks(most, scale, place, format);

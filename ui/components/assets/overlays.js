@@ -18,7 +18,7 @@ export function mark(key, one) {
 }
 
 export function create(panel) {
-  return { ratios, stages, rounds, rates }[panel.kind](panel);
+  return { ratios, portions: stages, rounds, rates }[panel.kind](panel);
 }
 
 // A chart with a key of who is who, its table form, and saving.

@@ -7,7 +7,7 @@ import { prose } from "./text.js";
 
 export function create(panel) {
   const none = h("p", { class: "ss-placeholder" }, "What each configuration writes.");
-  const grid = h("div", { class: "ss-texts" });
+  const grid = h("div", { class: "ss-text-grid" });
   panel.body.append(none, grid);
   panel.finishTools({ tableForm: true });
   return {
