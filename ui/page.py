@@ -17,6 +17,8 @@ from ui.arguments import server_name
 from ui.components import launch_options
 from ui.context import Context
 from ui.pages.api import add_endpoints
+from ui.pages.api_studies import add_study_endpoints
+from ui.pages.compare import build_compare, wire_compare
 from ui.pages.learn import build_learn, wire_learn
 from ui.pages.links import copy_run_button, wire_links
 from ui.pages.live import build_live, wire_live
@@ -51,6 +53,8 @@ def build_page(context: Context) -> gr.Blocks:
         with gr.Tabs(elem_id="tabs") as tabs:
             with gr.Tab("Live", id="live") as live_tab:
                 live = build_live(context, chips)
+            with gr.Tab("Compare", id="compare") as compare_tab:
+                compare = build_compare(context)
             with gr.Tab("Prompts", id="prompts") as prompts_tab:
                 prompts = build_prompts(context)
             with gr.Tab("Sessions", id="sessions") as tab:
@@ -61,7 +65,9 @@ def build_page(context: Context) -> gr.Blocks:
             with gr.Tab("Models", id="models") as models_tab:
                 models = build_models(context)
         add_endpoints(context)  # first: the names of handlers must not take theirs
+        add_study_endpoints(context)
         wire_live(live, visitor, own, blocks)
+        wire_compare(compare, visitor, own, compare_tab, live, tabs)
         wire_prompts(prompts, visitor, prompts_tab)
         wire_sessions(sessions, visitor, tab, live, tabs)
         wire_learn(learn, visitor, live, tabs, blocks)

@@ -21,8 +21,10 @@ __all__ = [
     "DISTRIBUTION_RULES",
     "Answer",
     "compare",
+    "distribution_of",
     "first_difference",
     "same_distribution",
+    "weighable",
     "weighed",
     "with_plain_decoding",
 ]
@@ -58,7 +60,11 @@ def with_plain_decoding(view: View, record_top_k: int) -> Request:
 
 def same_distribution(view: View) -> Answer | None:
     """The answer for rules that draw other tokens of the same distribution; None for the rest."""
-    rule = _speculation(view).get("verify", "")
+    return distribution_of(_speculation(view).get("verify", ""))
+
+
+def distribution_of(rule: str) -> Answer | None:
+    """`same_distribution` by the name of the rule."""
     if rule not in DISTRIBUTION_RULES:
         return None
     return Answer(
@@ -115,6 +121,16 @@ def weighed(
             "tie", f"Differs at token {at + 1}, a rounding tie: {apart} ({why}). {dispute}", at
         )
     return Answer("bug", f"Differs at token {at + 1}: a bug ({apart}; {why}). {dispute}", at)
+
+
+def weighable(view: View, plain: View, theirs: Iterable[Event]) -> bool:
+    """Whether `compare` can tell a rounding tie from a bug where the two differ: the plain run has
+    recorded both tokens in dispute. Where one text ends before the other there is nothing to weigh.
+    """
+    at = first_difference(view.token_ids, plain.token_ids)
+    if at is None or at >= min(len(view.tokens), len(plain.tokens)):
+        return True
+    return _margin(view, plain, at, _tops(theirs)) is not None
 
 
 def first_difference(ours: tuple[int, ...], theirs: tuple[int, ...]) -> int | None:

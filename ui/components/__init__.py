@@ -9,6 +9,7 @@ from __future__ import annotations
 from ui.components.assets import assets_head, launch_options
 from ui.components.packing import pack
 from ui.components.pictures import (
+    COMPARE_PICTURES,
     PICTURES,
     Figures,
     Inspector,
@@ -23,6 +24,7 @@ from ui.components.pictures import (
 from ui.components.theme import LETTERS, PALETTE, page_theme
 
 __all__ = [
+    "COMPARE_PICTURES",
     "LETTERS",
     "PALETTE",
     "PICTURES",

@@ -17,6 +17,7 @@ import gradio as gr
 from ui.components.assets import version
 
 __all__ = [
+    "COMPARE_PICTURES",
     "PICTURES",
     "Figures",
     "Inspector",
@@ -85,3 +86,12 @@ Timeline = Picture("timeline", "Pipeline", 400)
 Legend = Picture("legend", "Legend", 110)
 
 PICTURES = (TokenStrip, Figures, TokenTree, Proposals, Inspector, Lengths, Timeline, Legend)
+
+COMPARE_PICTURES = (
+    Picture("compared", "Side by side", 240),
+    Picture("ratios", "Speed, times plain decoding", 220),
+    Picture("portions", "Where the time goes", 220),
+    Picture("rounds", "Accepted tokens per round", 300),
+    Picture("rates", "Acceptance rate by position", 300),
+    Picture("texts", "The texts", 200),
+)

@@ -16,9 +16,15 @@ const PICTURES = {
   lengths: () => import("./lengths.js"),
   timeline: () => import("./timeline.js"),
   legend: () => import("./legend.js"),
+  compared: () => import("./compared.js"),
+  ratios: () => import("./overlays.js"),
+  portions: () => import("./overlays.js"),
+  rounds: () => import("./overlays.js"),
+  rates: () => import("./overlays.js"),
+  texts: () => import("./texts.js"),
 };
 
-const STYLES = ["base.css", "text.css", "tree.css", "charts.css"];
+const STYLES = ["base.css", "text.css", "tree.css", "charts.css", "compare.css"];
 
 export async function mount(kind, host) {
   const shell = host.element.querySelector(".ss-shell") ?? host.element;
@@ -28,6 +34,7 @@ export async function mount(kind, host) {
   const { create } = await PICTURES[kind]();
   const panel = createPanel(shell, kind, host.props.label || kind, (round, node = null) =>
     host.trigger(host.event, { round: Number(round), node: node === null ? null : Number(node) }));
+  panel.trigger = host.trigger;
   const picture = create(panel);
   panel.picture = picture;
   const unpack = unpacker();

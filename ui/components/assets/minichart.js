@@ -32,7 +32,7 @@ export function columnChart(panel) {
   return frame(panel, columns);
 }
 
-function frame(panel, make) {
+export function frame(panel, make) {
   const svg = s("svg", { class: "ss-mini-svg", role: "img" });
   const node = h("div", { class: "ss-mini" }, svg);
   const state = { value: null, shown: "", look: null, xs: null };
@@ -232,18 +232,18 @@ function rounds(first, last, x, place) {
 }
 
 // The first of the titles, longest first, that is not cut.
-function heading(titles, place) {
+export function heading(titles, place) {
   const fits = (title) => textWidth(title, `600 ${place.font}px 'IBM Plex Sans'`) < place.width;
   const title = titles.find(fits) ?? titles[titles.length - 1];
   return text(title, place.width < 30 * place.font ? 0 : place.left, place.font * 0.7, place, { class: "ss-mini-title" });
 }
 
-function text(words, x, y, place, attributes) {
+export function text(words, x, y, place, attributes) {
   return s("text", { x, y, "font-size": place.font, "dominant-baseline": "central", ...attributes }, words);
 }
 
 // The next round number at or above.
-function ceiling(value, steps = STEPS) {
+export function ceiling(value, steps = STEPS) {
   const power = 10 ** Math.floor(Math.log10(Math.max(value, 1e-9)));
   return power * steps.find((step) => step * power >= value * 0.999999);
 }

@@ -1,0 +1,260 @@
+"""What Compare measures, draws and says: fake worker, real log."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from core.config import Request, SamplingParams, SpeculationConfig
+from core.errors import ConfigError
+from core.events import Event
+from lab.prompts import StudyPrompt
+from storage import RunStore
+from tests.synthetic import synthetic_run
+from tests.ui.boards import context as made_context
+from tests.ui.fakes import as_asked, plain_twin
+from tests.ui.test_form import form_values
+from ui.comparison import comparison_values, configurations_of, verdict
+from ui.components import COMPARE_PICTURES
+from ui.context import Context
+from ui.pages.compare import LIVE, compare_choices, drawn_values, request_of, study_of
+from ui.pages.form import SAMPLING_NAMES, own_preset
+from ui.studies import Opened, Studies, new_study
+from ui.study_text import same_answer
+
+
+@pytest.fixture
+def context(store: RunStore) -> Iterator[Context]:
+    made = made_context(store)
+    made.hub.worker.speed = 0.0  # type: ignore[attr-defined]
+    yield made
+    made.conductor.close()
+    made.hub.worker.clear()  # type: ignore[attr-defined]
+
+
+def values(
+    *,
+    prompt: str = "Once",
+    chosen: tuple[str, ...] = ("specinfer",),
+    repeats: Any = 2,
+    own: Any = None,
+    live: dict[str, Any] | None = None,
+    **sampling: Any,
+) -> list[Any]:
+    """What the tab's form hands over."""
+    usual = {"max_new_tokens": 8.0, "temperature": 0.0, "top_k": 0.0, "top_p": 1.0, "seed": 1000.0}
+    fields = form_values(**(live or {}))[1 + len(SAMPLING_NAMES) :]
+    return [prompt, list(chosen), repeats, *{**usual, **sampling}.values(), own, *fields]
+
+
+def measured(context: Context, script: Any = None, **asked: Any) -> Opened:
+    if script is not None:
+        context.hub.worker.script = script  # type: ignore[attr-defined]
+    mine = Studies(context, None, "me")
+    study = study_of(context, values(**asked))
+    mine.begin(study)
+    assert context.conductor.wait(30)
+    return mine.opened(study.study_id)
+
+
+def differing(margin: float, change: int = 3) -> Any:
+    """Runs whose plain twin has another token `change`, preferred by `margin` nats."""
+
+    def script(request: Request, run_id: str) -> list[Event]:
+        events = synthetic_run(8, run_id=run_id)
+        events[0] = as_asked(events[0], request)
+        return events if request.speculation.drafters else plain_twin(events, margin, change)
+
+    return script
+
+
+def pictures(context: Context, opened: Opened) -> dict[str, Any]:
+    return comparison_values(opened.study, opened.results, context.store.events)
+
+
+# -- what is measured --
+
+
+def test_the_form_is_a_study_with_plain_decoding_first(context: Context) -> None:
+    kept = own_preset(form_values())
+    study = study_of(
+        context,
+        values(chosen=("specinfer", LIVE, "mine"), own={"mine": kept}, live={"expansion": "2,2"}),
+    )
+    assert [one.name for one in study.configurations] == [
+        "plain decoding",
+        "specinfer",
+        LIVE,
+        "mine",
+    ]
+    assert study.configurations[2].speculation.expansion == (2, 2)
+    assert {one.speculation.record_top_k for one in study.configurations} == {5}
+    assert (study.kind, study.repeats, study.sampling.max_new_tokens) == ("compare", 2, 8)
+    assert study.models == context.conductor.models()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"chosen": ()}, "configurations is 0: 1 to 5"),
+        ({"chosen": ("sequence", "specinfer", "specinfer-paper", "minions", "best", LIVE)}, "is 6"),
+        ({"chosen": ("gone",)}, "preset is 'gone'"),
+        ({"prompt": " "}, "prompt is ' '"),
+        ({"repeats": None}, "repeats is empty"),
+        ({"repeats": 1.5}, "repeats is 1.5"),
+        ({"max_new_tokens": None}, "max_new_tokens is empty"),
+        ({"temperature": -1}, "temperature is -1"),
+    ],
+)
+def test_a_form_that_cannot_be_measured_is_refused(
+    context: Context, changes: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ConfigError, match=words.replace("(", r"\(")):
+        study_of(context, values(**changes))
+
+
+def test_the_choices_are_what_drafts(context: Context) -> None:
+    choices = compare_choices({"mine": {}})
+    assert choices[-2:] == [LIVE, "mine"] and "autoregressive" not in choices
+    with pytest.raises(ConfigError, match="configurations is 0"):
+        configurations_of([("x", SpeculationConfig.preset("autoregressive"))])
+
+
+def test_a_configuration_goes_into_live_with_its_seed(context: Context) -> None:
+    opened = measured(context)
+    mine = Studies(context, None, "me")
+    asked = request_of(mine, opened.row.study_id, "specinfer")
+    assert asked.prompt == "Once" and asked.sampling.seed == 1000
+    with pytest.raises(ConfigError, match="configuration is 'other': one of plain decoding"):
+        request_of(mine, opened.row.study_id, "other")
+
+
+# -- same text? --
+
+
+def test_equal_texts_are_identical_and_read_once(context: Context) -> None:
+    opened = measured(context)
+
+    def unread(run_id: str) -> tuple[Event, ...]:
+        raise AssertionError(run_id)
+
+    answer = same_answer(opened.study, opened.results, "specinfer", unread)
+    assert answer.kind == "identical" and "all 2 runs" in answer.sentence
+    base = same_answer(opened.study, opened.results, opened.study.base, unread)
+    assert base.kind == "base"
+
+
+@pytest.mark.parametrize(("margin", "kind"), [(1e-5, "tie"), (0.5, "bug")])
+def test_a_difference_is_weighed_by_what_was_recorded(
+    context: Context, margin: float, kind: str
+) -> None:
+    opened = measured(context, differing(margin))
+    shown = pictures(context, opened)
+    row = shown["compared"]["rows"]["1"]
+    assert row["same_text"] == kind and "Differs at token 4" in row["same_text_words"]
+    text = shown["texts"]["texts"]["1"]
+    tokens = synthetic_texts()
+    assert text["at"] == 3 and text["same"] == "".join(tokens[:3])
+    assert text["same"] + text["rest"] == "".join(tokens)
+
+
+def synthetic_texts() -> list[str]:
+    from ui.view import reduce_all
+
+    return [token.text for token in reduce_all(synthetic_run(8)).tokens]
+
+
+def test_what_was_not_recorded_is_no_bug(context: Context) -> None:
+    opened = measured(context, differing(0.5))
+
+    def bare(run_id: str) -> tuple[Event, ...]:
+        events = context.store.events(run_id)
+        return tuple(replace(e, top_k=()) if hasattr(e, "top_k") else e for e in events)
+
+    assert same_answer(opened.study, opened.results, "specinfer", bare).kind == "unclear"
+    for result in opened.results.values():
+        context.store.delete(result.run_id)
+    answer = same_answer(opened.study, opened.results, "specinfer", context.store.events)
+    assert answer.kind == "unclear" and "was deleted" in answer.sentence
+    assert pictures(context, opened)["texts"]["texts"] == {}
+
+
+def test_a_rule_with_coins_of_its_own_keeps_the_distribution(context: Context) -> None:
+    live = {"draft": "sampled", "verify": "mss", "temperature": 1.0}
+    opened = measured(context, chosen=(LIVE,), live=live, temperature=1.0)
+    found = {cell: replace(result, verify="mss") for cell, result in opened.results.items()}
+    answer = same_answer(opened.study, found, LIVE, context.store.events)
+    assert answer.kind == "distribution" and "Law 3" in answer.sentence
+
+
+# -- pictures --
+
+
+def test_pictures_have_a_value_each_and_are_plain(context: Context) -> None:
+    opened = measured(context, chosen=("specinfer", "sequence"))
+    shown = pictures(context, opened)
+    assert list(shown) == ["compared", "ratios", "rounds", "rates", "portions", "texts"]
+    assert set(shown) == {picture.name for picture in COMPARE_PICTURES}
+    json.dumps(shown)
+    assert shown["rounds"]["rounds"]["0"] == {} and len(shown["rounds"]["rounds"]["1"]) == 8
+    stages = shown["portions"]["stages"]["1"]
+    assert stages["wall"] > 0 and {"draft", "llm"} <= set(stages)
+    assert len(drawn_values(context, opened)) == len(COMPARE_PICTURES)
+    assert drawn_values(context, None) == [{}] * len(COMPARE_PICTURES)
+
+
+def test_partial_results_are_shown(context: Context) -> None:
+    opened = measured(context)
+    some = dict(list(opened.results.items())[:1])
+    shown = comparison_values(opened.study, some, context.store.events)
+    rows = shown["compared"]["rows"]
+    assert rows["0"]["tokens_per_second"] > 0 and rows["1"]["tokens_per_second"] is None
+    assert rows["1"]["same_text"] == "unknown" and shown["compared"]["words"]
+    nothing = comparison_values(opened.study, {}, context.store.events)
+    assert nothing["texts"]["texts"] == {}
+
+
+def with_speeds(opened: Opened, plain: float, tree: float) -> dict[Any, Any]:
+    return {
+        cell: replace(
+            result,
+            stats=replace(
+                result.stats,
+                tokens_per_second=plain if cell.contestant == opened.study.base else tree,
+            ),
+        )
+        for cell, result in opened.results.items()
+    }
+
+
+def test_the_verdict_says_plainly_what_is_faster(context: Context) -> None:
+    opened = measured(context)
+    faster = verdict(opened.study, with_speeds(opened, 10, 15))
+    assert faster.startswith("The fastest is specinfer at 1.50 times plain decoding")
+    slower = with_speeds(opened, 10, 5)
+    assert "Nothing is faster" in verdict(opened.study, slower)
+    shown = comparison_values(opened.study, slower, context.store.events)
+    why = shown["compared"]["rows"]["1"]["slower_because"]
+    assert why.startswith("0.50x: slower than plain decoding here, because")
+    even = verdict(opened.study, with_speeds(opened, 10, 10))
+    assert "not surely faster" in even
+
+
+def test_a_study_of_one_repeat_has_no_interval(context: Context) -> None:
+    opened = measured(context, repeats=1)
+    assert "one repeat: no interval" in verdict(opened.study, opened.results)
+
+
+def test_the_study_of_an_endpoint_is_the_same_thing(context: Context) -> None:
+    study = new_study(
+        context,
+        "compare",
+        SamplingParams(),
+        configurations_of([("a", SpeculationConfig.preset("specinfer"))]),
+        (StudyPrompt("1", "x"),),
+    )
+    assert study.title == "plain decoding, a: x" and study.base == "plain decoding"

@@ -1,0 +1,206 @@
+"""What Compare draws of a study: the table, overlaid charts, the texts. Plain values, dicts by
+number; pure but for the recorded runs, which are read through a function that it is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from core.config import SpeculationConfig
+from core.errors import ConfigError
+from lab.figures import median
+from lab.measured import Measured
+from lab.study import PLAIN, Configuration, Study, plain_configuration
+from lab.tables import ConfigurationRow, Results, best_of, configuration_rows, prompt_rows
+from ui.slower import slower_because
+from ui.study_text import Events, same_answer, shown_repeat, text_of, views_of
+from ui.view import View
+
+__all__ = ["RECORDED", "comparison_rows", "comparison_values", "configurations_of", "verdict"]
+
+MOST = 6
+RECORDED = 5
+"""Alternatives recorded in every run alike: they tell a rounding tie from a bug, and cost time."""
+AS_FAST = 0.99
+STAGES = ("draft", "combine", "llm", "verify", "commit", "prefill")
+ANSWERS = {
+    "base": "–",
+    "identical": "identical",
+    "tie": "a rounding tie",
+    "distribution": "same distribution",
+    "bug": "differs: a bug",
+    "unclear": "differs",
+    "unknown": "–",
+}
+
+
+def configurations_of(chosen: Sequence[tuple[str, SpeculationConfig]]) -> tuple[Configuration, ...]:
+    """Plain decoding and the chosen ones, 2 to 6 in all, each recording alike. One that never
+    drafts is plain decoding, which is there already. Raises ConfigError."""
+    rest = [(name, one) for name, one in chosen if not _is_plain(one)]
+    if not 1 <= len(rest) <= MOST - 1:
+        allowed = f"1 to {MOST - 1} configurations that draft, beside plain decoding"
+        raise ConfigError.of("configurations", len(rest), allowed)
+    made = [Configuration(name, _recording(one)) for name, one in rest]
+    return (plain_configuration(RECORDED), *made)
+
+
+def _is_plain(speculation: SpeculationConfig) -> bool:
+    return Configuration(PLAIN, speculation).plain
+
+
+def _recording(speculation: SpeculationConfig) -> SpeculationConfig:
+    return SpeculationConfig.from_plain({**speculation.to_plain(), "record_top_k": RECORDED})
+
+
+def comparison_rows(study: Study, results: Results, events: Events) -> list[dict[str, Any]]:
+    """A row of plain figures for each configuration, in the study's order; None where there is
+    nothing yet. What `/compare` returns and the table shows."""
+    return [_row(study, results, row, events) for row in configuration_rows(study, results)]
+
+
+def _row(study: Study, results: Results, row: ConfigurationRow, events: Events) -> dict[str, Any]:
+    answer = same_answer(study, results, row.name, events)
+    ratio = row.ratio
+    middle = _middle_run(results, row.name)
+    return {
+        "name": row.name,
+        "runs": row.cells,
+        "tokens_per_second": row.speed,
+        "slowest": row.slowest,
+        "fastest": row.fastest,
+        "ratio": ratio.value if ratio else None,
+        "ratio_low": ratio.low if ratio else None,
+        "ratio_high": ratio.high if ratio else None,
+        "mean_acceptance_length": row.mean_acceptance_length,
+        "draft_acceptance_rate": row.draft_acceptance_rate,
+        "rounds": row.rounds,
+        "ttft_ms": row.ttft_ms,
+        "draft_share": row.draft_share,
+        "same_text": answer.kind,
+        "same_text_words": answer.sentence,
+        "slower_because": _slower(study, results, row, middle),
+        "run_id": middle.run_id if middle else "",
+    }
+
+
+def _middle_run(results: Results, name: str) -> Measured | None:
+    """The run with the middle speed: what is opened, and what is asked why it was slow."""
+    mine = [result for cell, result in results.items() if cell.contestant == name]
+    mine.sort(key=lambda result: result.stats.tokens_per_second)
+    return mine[(len(mine) - 1) // 2] if mine else None
+
+
+def _slower(study: Study, results: Results, row: ConfigurationRow, middle: Measured | None) -> str:
+    speeds = [
+        result.stats.tokens_per_second
+        for cell, result in results.items()
+        if cell.contestant == study.base
+    ]
+    if row.ratio is None or row.ratio.value >= AS_FAST or middle is None or not speeds:
+        return ""
+    speculation = next(one for one in study.configurations if one.name == row.name).speculation
+    because = slower_because(middle.stats, median(speeds), speculation.to_plain())
+    return f"{row.ratio.value:.2f}x: slower than plain decoding here, because {because}"
+
+
+def verdict(study: Study, results: Results) -> str:
+    """What the comparison found, in a sentence or two."""
+    rows = configuration_rows(study, results)
+    best = best_of(rows, study.base)
+    if best is None or best.ratio is None:
+        return "Figures come as the runs end."
+    ratio = best.ratio
+    spread = f"95 % interval {ratio.low:.2f} to {ratio.high:.2f} over {ratio.groups} repeats"
+    if ratio.groups < 2:
+        spread = "one repeat: no interval"
+    told = f"{best.name} at {ratio.value:.2f} times plain decoding ({spread})"
+    if ratio.value < AS_FAST:
+        return f"Nothing is faster than plain decoding here; the best is {told}."
+    if ratio.low <= 1:
+        return f"The fastest is {told}: not surely faster than plain decoding."
+    return f"The fastest is {told}."
+
+
+# -- pictures --
+
+
+def comparison_values(study: Study, results: Results, events: Events) -> dict[str, dict[str, Any]]:
+    """Picture -> its value. Rounds, stages and texts are of one repeat, which `repeat` names."""
+    rows = comparison_rows(study, results, events)
+    repeat = shown_repeat(study, results)
+    views = views_of(study, results, repeat, events)
+    who = {
+        str(i): {"name": row["name"], "plain": row["name"] == study.base}
+        for i, row in enumerate(rows)
+    }
+    head = {"study": study.study_id, "who": who, "repeat": repeat, "repeats": study.repeats}
+    names = [row["name"] for row in rows]
+    words = verdict(study, results)
+    return {
+        "compared": {**head, "rows": _numbered(map(_shown, rows)), "words": words},
+        "ratios": {**head, "ratios": _numbered(map(_ratio, rows))},
+        "rounds": {**head, "rounds": _numbered(_rounds(views.get(name)) for name in names)},
+        "rates": {**head, "rates": _numbered(_rates(study, results, name) for name in names)},
+        "portions": {**head, "stages": _numbered(_stages(views.get(name)) for name in names)},
+        "texts": {**head, "prompt": study.prompts[0].text, "texts": _texts(study, rows, views)},
+    }
+
+
+def _numbered(values: Any) -> dict[str, Any]:
+    return {str(i): value for i, value in enumerate(values)}
+
+
+def _shown(row: dict[str, Any]) -> dict[str, Any]:
+    return {**row, "same": ANSWERS[row["same_text"]]}
+
+
+def _ratio(row: dict[str, Any]) -> dict[str, Any]:
+    return {"value": row["ratio"], "low": row["ratio_low"], "high": row["ratio_high"]}
+
+
+def _rounds(view: View | None) -> dict[str, int]:
+    """Round -> accepted tokens; empty for plain decoding and what is not there yet."""
+    if view is None or not view.drafters:
+        return {}
+    return {str(line.number): line.accepted for line in view.rounds}
+
+
+def _rates(study: Study, results: Results, name: str) -> dict[str, float]:
+    """Position -> share of rounds that accepted it, over all repeats."""
+    if name == study.base:
+        return {}
+    row = next((row for row in prompt_rows(study, results) if row.configuration == name), None)
+    return _numbered(row.rate_per_position if row else ())
+
+
+def _stages(view: View | None) -> dict[str, float]:
+    """Milliseconds per new token of each stage, of what took the rest, and `wall`: all in all.
+    Stages that pass beside each other add up to more than `wall`."""
+    if view is None or not view.tokens:
+        return {}
+    share, count = dict(view.share), len(view.tokens)
+    found = {name: share[name] / count for name in (*STAGES, "ahead") if share.get(name)}
+    other = max(0.0, view.stats.total_ms - share.get("busy", 0.0))
+    return {**found, "other": other / count, "wall": view.stats.total_ms / count}
+
+
+def _texts(
+    study: Study, rows: list[dict[str, Any]], views: dict[str, View]
+) -> dict[str, dict[str, Any]]:
+    plain = views.get(study.base)
+    found: dict[str, dict[str, Any]] = {}
+    for i, row in enumerate(rows):
+        view = views.get(row["name"])
+        if view is None:
+            continue
+        text = text_of(view, plain)
+        found[str(i)] = {
+            "same": text.same,
+            "rest": text.rest,
+            "at": text.at,
+            "kind": row["same_text"],
+            "words": row["same_text_words"],
+        }
+    return found

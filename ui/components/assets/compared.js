@@ -1,0 +1,98 @@
+// The configurations of a comparison side by side: a row each, with its figures beside plain
+// decoding's, and in words where it was slower. A click on a name opens its run in Sessions.
+
+import { h, entries, set } from "./dom.js";
+import { openRun } from "./open_run.js";
+import { mark } from "./overlays.js";
+import { fixed, ms, percent, prose } from "./text.js";
+
+const COLUMNS = [
+  { head: "tokens/s", show: (row) => fixed(row.tokens_per_second, 1), note: spread,
+    means: "New tokens per second: the median of the runs, below it the slowest and the fastest." },
+  { head: "× plain", show: (row) => fixed(row.ratio, 2), note: interval,
+    means: "Speed over that of plain decoding in the same repeat: the median, below it the 95 % interval." },
+  { head: "tokens a pass", show: (row) => fixed(row.mean_acceptance_length, 2),
+    means: "1 + accepted tokens / rounds: what one pass of the LLM brings." },
+  { head: "accepted", show: (row) => (row.draft_share ? percent(row.draft_acceptance_rate) : "–"),
+    means: "Accepted draft tokens over draft tokens." },
+  { head: "rounds", show: (row) => fixed(row.rounds, 0), means: "Passes of the LLM: the median of the runs." },
+  { head: "first token", show: (row) => ms(row.ttft_ms), means: "Time to the first new token: the median." },
+  { head: "draft share", show: (row) => percent(row.draft_share),
+    means: "Of the time drafters and LLM were at work, the drafters' share." },
+];
+
+function spread({ runs, slowest, fastest }) {
+  return runs > 1 ? `${fixed(slowest, 1)} to ${fixed(fastest, 1)}` : "";
+}
+
+function interval({ ratio_low: low, ratio_high: high, runs }) {
+  return low != null && runs > 1 ? `${fixed(low, 2)} to ${fixed(high, 2)}` : "";
+}
+
+export function create(panel) {
+  const scroller = h("div", { class: "ss-compared-scroll", tabindex: 0, role: "region", "aria-label": `${panel.title}: figures` });
+  const slower = h("div", { class: "ss-compared-slower" });
+  const none = h("p", { class: "ss-placeholder" }, "Choose configurations and press Compare: the figures come as the runs end.");
+  panel.body.append(none, scroller, slower);
+  panel.finishTools({});
+  return {
+    draw(value) {
+      const rows = entries(value.rows);
+      none.hidden = rows.length > 0;
+      scroller.hidden = slower.hidden = !rows.length;
+      panel.say(value.words ?? "");
+      if (!rows.length) return;
+      const focused = document.activeElement?.dataset?.focus;
+      scroller.replaceChildren(table(panel, value, rows));
+      if (focused) scroller.querySelector(`[data-focus="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
+      slower.replaceChildren(...rows.flatMap(([, row]) => sentences(row)));
+    },
+    exported: () => panel.body,
+  };
+}
+
+function table(panel, value, rows) {
+  const heads = COLUMNS.map(({ head, means }) => h("th", { scope: "col", title: means }, head));
+  return h(
+    "table", { class: "ss-compared-table" },
+    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "configuration"), heads, h("th", { scope: "col" }, "same text?"))),
+    h("tbody", {}, rows.map(([key, row]) => line(panel, value, key, row))),
+  );
+}
+
+function line(panel, value, key, row) {
+  const name = h("button", {
+    type: "button", class: "ss-compared-open", "data-focus": `open-${key}`, title: "Open its middle run in Sessions",
+    onclick: () => row.run_id && openRun(panel, row.run_id),
+  }, prose(row.name));
+  name.disabled = !row.run_id;
+  const take = h("button", {
+    type: "button", class: "ss-tool", "data-focus": `take-${key}`, "data-noexport": true,
+    "aria-label": `Open ${row.name} in Live`, title: "Put these settings into the Live tab",
+    onclick: () => panel.trigger("edit", { study: value.study, name: row.name }),
+  }, "Open in Live");
+  const first = h("th", { scope: "row" }, h("span", { class: "ss-compared-name" }, mark(key, value.who[key]), name), take);
+  const made = h("tr", {}, first, COLUMNS.map((column) => cell(column, row)), same(row));
+  set(made, "data-slower", Boolean(row.slower_because));
+  return made;
+}
+
+function cell({ show, note }, row) {
+  const less = note?.(row);
+  return h("td", {}, h("span", { class: "ss-compared-value" }, show(row)), less && h("span", { class: "ss-compared-note" }, less));
+}
+
+const GLYPHS = { identical: "✓", distribution: "≈", tie: "≈", bug: "✕", unclear: "?" };
+
+function same(row) {
+  const glyph = GLYPHS[row.same_text];
+  return h("td", { class: "ss-compared-same", "data-same": row.same_text, title: row.same_text_words },
+    glyph && h("span", { "aria-hidden": "true" }, `${glyph} `), row.same);
+}
+
+// Why the text differs, and why a configuration was slower: whole sentences below the table.
+function sentences(row) {
+  const told = ["tie", "bug", "unclear", "distribution"].includes(row.same_text) ? [row.same_text_words] : [];
+  if (row.slower_because) told.push(row.slower_because);
+  return told.map((words) => h("p", {}, h("b", {}, `${prose(row.name)}: `), prose(words)));
+}

@@ -1,0 +1,94 @@
+// Lying bars of our own, in SVG: one with a whisker for its interval, or one of stacked parts. Each
+// has its number and name above it and its figure at its end, so that no colour is needed.
+
+import { s, set } from "./dom.js";
+import { ceiling, frame, text } from "./minichart.js";
+
+// draw({bars: [{key, name, color, value, low, high}], level, format, label}); a line at `level`
+export const intervalBars = (panel) => tall(frame(panel, intervals));
+
+// draw({bars: [{key, name, parts: [{stage, name, value}], wall}], format, label}); ▾ at `wall`
+export const stackedBars = (panel) => tall(frame(panel, stacks));
+
+// As high as it has bars.
+function tall(chart) {
+  const draw = chart.draw;
+  chart.draw = (value) => {
+    set(chart.node, "style", value ? `height:${2.9 * value.bars.length + 2.4}em` : null);
+    draw(value);
+  };
+  return chart;
+}
+
+function rowsOf(bars, place, most) {
+  const top = 0.4 * place.font;
+  const step = (place.height - top - 1.9 * place.font) / bars.length;
+  const right = place.width - 4.6 * place.font;
+  const x = (value) => (value / most) * right;
+  const rows = bars.map((bar, i) => {
+    const y = top + i * step;
+    return { bar, name: y + 0.7 * place.font, top: y + 1.45 * place.font, high: Math.max(6, step - 2 * place.font) };
+  });
+  return { rows, x, foot: top + step * bars.length };
+}
+
+const STEPS = [1, 1.2, 1.4, 1.6, 2, 2.4, 3, 4, 5, 6, 8, 10];
+
+const title = (words) => s("title", {}, words);
+
+function named({ bar, name }, place) {
+  return text(`${bar.key}  ${bar.name}`, 0, name, place, { class: "ss-mini-end" });
+}
+
+function ticks(most, { x, foot }, place, format) {
+  return [0, most / 2, most].flatMap((value, i) => [
+    s("line", { class: "ss-mini-grid", x1: x(value), x2: x(value), y1: 0, y2: foot }),
+    text(format(value), x(value), foot + 0.95 * place.font, place, { class: "ss-mini-tick", "text-anchor": i ? "middle" : "start" }),
+  ]);
+}
+
+function intervals({ bars, level, format }, place) {
+  const most = ceiling(Math.max(level, ...bars.map(({ value, high }) => Math.max(value, high ?? 0))), STEPS);
+  const scale = rowsOf(bars, place, most);
+  const { rows, x, foot } = scale;
+  const parts = ticks(most, scale, place, format);
+  parts.push(s("line", { class: "ss-mini-level", x1: x(level), x2: x(level), y1: 0, y2: foot }, title(format(level))));
+  for (const row of rows) {
+    const { color, value, low, high, name } = row.bar;
+    const middle = row.top + row.high / 2;
+    const told = `${name}: ${format(value)}, 95 % from ${format(low)} to ${format(high)}`;
+    const box = s("rect", { class: "ss-hbar", x: 0, y: row.top, width: x(value), height: row.high, rx: 2 }, title(told));
+    box.style.fill = color;
+    parts.push(named(row, place), box, whisker(x(low), x(high), middle, row.high * 0.35));
+    parts.push(text(format(value), x(Math.max(value, high)) + 0.5 * place.font, middle, place, { class: "ss-mini-end" }));
+  }
+  return { parts, xs: null };
+}
+
+// A dark line on a pale one: seen on every colour.
+function whisker(left, right, y, half) {
+  const d = `M${left} ${y}H${right}M${left} ${y - half}V${y + half}M${right} ${y - half}V${y + half}`;
+  return s("g", {}, s("path", { class: "ss-whisker-rim", d }), s("path", { class: "ss-whisker", d }));
+}
+
+function stacks({ bars, format }, place) {
+  const sum = ({ parts }) => parts.reduce((all, { value }) => all + value, 0);
+  const most = ceiling(Math.max(...bars.map((bar) => Math.max(sum(bar), bar.wall))), STEPS);
+  const scale = rowsOf(bars, place, most);
+  const { rows, x } = scale;
+  const parts = ticks(most, scale, place, format);
+  for (const row of rows) {
+    let at = 0;
+    parts.push(named(row, place));
+    for (const { stage, name, value } of row.bar.parts) {
+      const wide = Math.max(0.5, x(at + value) - x(at) - 1);
+      const look = { class: "ss-stage-part", "data-stage": stage, x: x(at), y: row.top, width: wide, height: row.high };
+      parts.push(s("rect", look, title(`${row.bar.name}, ${name}: ${format(value)}`)));
+      at += value;
+    }
+    const wall = x(row.bar.wall);
+    parts.push(s("path", { class: "ss-wall", d: `M${wall} ${row.top - 1}l-4 -6h8Z` }, title(`${row.bar.name}: ${format(row.bar.wall)} on the clock`)));
+    parts.push(text(format(row.bar.wall), x(Math.max(at, row.bar.wall)) + 0.5 * place.font, row.top + row.high / 2, place, { class: "ss-mini-end" }));
+  }
+  return { parts, xs: null };
+}

@@ -1,0 +1,170 @@
+// The charts of a comparison, a configuration each line or bar: how much faster, where the time
+// goes, accepted tokens per round, acceptance rate by position. Numbers, dashes and colours say who.
+
+import { h, s, entries } from "./dom.js";
+import { intervalBars, stackedBars } from "./hbars.js";
+import { dash, lineChart } from "./minichart.js";
+import { color } from "./palette.js";
+import { fixed, percent, prose } from "./text.js";
+
+const number = (key) => String(Number(key) + 1);
+// Plain decoding is ink; the others have the palette's colours in their order.
+const paint = (key, one) => (one?.plain ? "var(--ss-ink)" : color(Number(key) - 1));
+
+export function mark(key, one) {
+  const made = h("span", { class: "ss-badge ss-compared-mark", "data-slot": one?.plain ? null : Number(key) - 1 }, number(key));
+  if (one?.plain) made.classList.add("ss-badge-llm");
+  return made;
+}
+
+export function create(panel) {
+  return { ratios, portions: stages, rounds, rates }[panel.kind](panel);
+}
+
+// A chart with a key of who is who, its table form, and saving.
+function charted(panel, chart, { told, table, empty }) {
+  const none = h("p", { class: "ss-placeholder" }, empty);
+  const key = h("div", { class: "ss-overlay-key" });
+  panel.body.append(none, key, chart.node);
+  panel.finishTools({ tableForm: true });
+  return {
+    restyle: chart.restyle,
+    draw(value) {
+      const drawn = Object.keys(value.who ?? {}).length ? told(value) : null;
+      none.hidden = Boolean(drawn);
+      chart.draw(drawn);
+      key.replaceChildren(...(drawn?.keys ?? []));
+      panel.say(drawn?.say ?? "");
+    },
+    table: (value) => (value.who ? table(value) : null),
+    exported: () => panel.body,
+  };
+}
+
+const names = (value) => entries(value.who).map(([key, one]) => [key, one, prose(one.name)]);
+const whoKey = (value, keys) => names(value).filter(([key]) => keys.includes(key)).map(([key, one, name]) => (
+  h("span", {}, sample(key, one), mark(key, one), name)
+));
+
+// A piece of the line as it is drawn.
+function sample(key, one) {
+  const line = s("line", { x1: 0, x2: 30, y1: 4, y2: 4, "stroke-width": 3, "stroke-dasharray": dash(Number(key) - 1) || null });
+  line.style.stroke = paint(key, one);
+  return s("svg", { class: "ss-overlay-sample", width: 30, height: 8, "aria-hidden": "true" }, line);
+}
+
+// -- how much faster --
+
+function ratios(panel) {
+  return charted(panel, intervalBars(panel), {
+    empty: "Speed over plain decoding's, with the 95 % interval.",
+    told(value) {
+      const bars = names(value).filter(([key, one]) => !one.plain && value.ratios[key].value != null)
+        .map(([key, one, name]) => ({ key: number(key), name, color: paint(key, one), ...value.ratios[key] }));
+      if (!bars.length) return null;
+      const label = bars.map(({ name, value: ratio }) => `${name} ${fixed(ratio, 2)}`).join("; ");
+      return { bars, level: 1, label: `Times plain decoding: ${label}`, format: (x) => `${fixed(x, 2)}×`,
+        say: "1 is plain decoding's speed; whiskers are the 95 % interval over the repeats." };
+    },
+    table: (value) => ({
+      caption: panel.title, head: ["configuration", "× plain", "95 % from", "to"],
+      rows: names(value).filter(([, one]) => !one.plain).map(([key, , name]) => {
+        const { value: ratio, low, high } = value.ratios[key];
+        return [name, fixed(ratio, 2), fixed(low, 2), fixed(high, 2)];
+      }),
+    }),
+  });
+}
+
+// -- where the time goes --
+
+const STAGES = { draft: "drafting", ahead: "drafting ahead", combine: "combining", llm: "LLM", verify: "verifying",
+  commit: "commit", prefill: "reading the prompt", other: "the rest" };
+
+function stages(panel) {
+  return charted(panel, stackedBars(panel), {
+    empty: "Milliseconds per new token of each stage.",
+    told(value) {
+      const bars = names(value).filter(([key]) => value.stages[key]?.wall).map(([key, , name]) => {
+        const parts = Object.keys(STAGES).filter((stage) => value.stages[key][stage] > 0)
+          .map((stage) => ({ stage, name: STAGES[stage], value: value.stages[key][stage] }));
+        return { key: number(key), name, parts, wall: value.stages[key].wall };
+      });
+      if (!bars.length) return null;
+      const used = Object.keys(STAGES).filter((stage) => bars.some(({ parts }) => parts.some((part) => part.stage === stage)));
+      const keys = used.map((stage) => h("span", {}, h("span", { class: "ss-share-part", "data-stage": stage }), STAGES[stage]));
+      const label = bars.map(({ name, wall }) => `${name} ${fixed(wall, 1)} ms`).join("; ");
+      return { bars, keys, label: `Per new token: ${label}`, format: (x) => `${fixed(x, x < 10 ? 1 : 0)} ms`,
+        say: `Milliseconds per new token, repeat ${value.repeat + 1}. ▾ is the time on the clock: stages beside each other add up to more.` };
+    },
+    table: (value) => ({
+      caption: panel.title, head: ["configuration", "all, ms a token", ...Object.values(STAGES)],
+      rows: names(value).map(([key, , name]) => {
+        const told = value.stages[key] ?? {};
+        return [name, fixed(told.wall, 2), ...Object.keys(STAGES).map((stage) => fixed(told[stage], 2))];
+      }),
+    }),
+  });
+}
+
+// -- over the rounds, by position --
+
+const MANY = 40;
+
+// Of many rounds the mean of a few: lines over each other stay readable.
+function smooth(points, width) {
+  if (width < 2) return points;
+  const found = [];
+  for (let i = 0; i < points.length; i += width) {
+    const some = points.slice(i, i + width);
+    const mean = (at) => some.reduce((sum, point) => sum + point[at], 0) / some.length;
+    found.push([Math.round(mean(0)), mean(1)]);
+  }
+  return found;
+}
+
+const pointsOf = (dict) => entries(dict).map(([at, y]) => [Number(at), y]);
+
+function series(value, dicts, width = 1) {
+  return names(value).map(([key, one, name]) => ({
+    key, name, label: number(key), color: paint(key, one), dash: dash(Number(key) - 1), points: smooth(pointsOf(dicts[key]), width),
+  })).filter(({ points }) => points.length);
+}
+
+function rounds(panel) {
+  return charted(panel, lineChart(panel, { select: () => {} }), {
+    empty: "How many drafted tokens the LLM accepts in each round.",
+    told(value) {
+      const longest = Math.max(0, ...Object.values(value.rounds).map((dict) => Object.keys(dict).length));
+      const width = Math.ceil(longest / MANY);
+      const lines = series(value, value.rounds, width);
+      if (!lines.length) return null;
+      const of = width > 1 ? `mean of ${width} rounds` : "each round";
+      return { series: lines, format: (y) => fixed(y, y % 1 ? 1 : 0), title: [`Accepted tokens, ${of}`, "Accepted"], label: `Accepted tokens, ${of}`,
+        keys: whoKey(value, lines.map((line) => line.key)),
+        say: `Repeat ${value.repeat + 1}; plain decoding drafts nothing and has no line.` };
+    },
+    table: (value) => byNumber(panel, value, value.rounds, "round", String),
+  });
+}
+
+function rates(panel) {
+  return charted(panel, lineChart(panel, { select: () => {} }), {
+    empty: "Share of rounds in which the token at each position was accepted.",
+    told(value) {
+      const lines = series(value, value.rates);
+      if (!lines.length) return null;
+      return { series: lines, format: (y) => percent(y), title: ["Rounds that accepted the token at this position", "Rate by position"],
+        label: "Acceptance rate by position", keys: whoKey(value, lines.map((line) => line.key)),
+        say: `Over ${value.repeats === 1 ? "one repeat" : `all ${value.repeats} repeats`}.` };
+    },
+    table: (value) => byNumber(panel, value, value.rates, "position", (y) => percent(y)),
+  });
+}
+
+function byNumber(panel, value, dicts, what, show) {
+  const shown = names(value).filter(([key]) => Object.keys(dicts[key] ?? {}).length);
+  const most = Math.max(0, ...shown.map(([key]) => Object.keys(dicts[key]).length));
+  const rows = Array.from({ length: most }, (_, i) => [i + 1, ...shown.map(([key]) => (dicts[key][i] == null ? "–" : show(dicts[key][i])))]);
+  return { caption: panel.title, head: [what, ...shown.map(([, , name]) => name)], rows };
+}
