@@ -19,6 +19,9 @@ from ui.components.assets import version
 __all__ = [
     "PICTURES",
     "Figures",
+    "GridLength",
+    "GridPoints",
+    "GridSpeed",
     "Inspector",
     "Legend",
     "Lengths",
@@ -83,5 +86,8 @@ Inspector = Picture("inspector", "Why this token?", 400)
 Lengths = Picture("lengths", "Accepted tokens and speculation length", 340)
 Timeline = Picture("timeline", "Pipeline", 400)
 Legend = Picture("legend", "Legend", 110)
+GridSpeed = Picture("grid", "Speed of each point", 330)
+GridLength = Picture("grid", "Acceptance of each point", 330)
+GridPoints = Picture("points", "All points", 200)
 
 PICTURES = (TokenStrip, Figures, TokenTree, Proposals, Inspector, Lengths, Timeline, Legend)

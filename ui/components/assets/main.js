@@ -16,9 +16,11 @@ const PICTURES = {
   lengths: () => import("./lengths.js"),
   timeline: () => import("./timeline.js"),
   legend: () => import("./legend.js"),
+  grid: () => import("./grid.js"),
+  points: () => import("./points.js"),
 };
 
-const STYLES = ["base.css", "text.css", "tree.css", "charts.css"];
+const STYLES = ["base.css", "text.css", "tree.css", "charts.css", "tune.css"];
 
 // The page's head links the styles; where it does not, or links them astray, they are linked here.
 function ensureStyles() {
@@ -39,6 +41,7 @@ export async function mount(kind, host) {
     host.trigger(host.event, { round: Number(round), node: node === null ? null : Number(node) }));
   const picture = create(panel);
   panel.picture = picture;
+  panel.tell = (told) => host.trigger(host.event, told);
   const unpack = unpacker();
   const latest = newest(host.props);
   const draw = scheduler(shell, picture, () => {
