@@ -45,9 +45,10 @@ class RunLike(Protocol):
 
 class Runs(Protocol):
     """Who decodes. `busy`: requests that wait or run, everybody's. Of a run that is not `kept`
-    nothing is left in the log."""
+    nothing is left in the log; `forget` takes out a kept one that came to be no cell's."""
 
     def start(self, request: Request, owner: str = "", kept: bool = True) -> RunLike: ...
+    def forget(self, run: Any) -> None: ...
     def busy(self) -> int: ...
     def models(self) -> tuple[str, ...]: ...
 
@@ -70,6 +71,8 @@ class Progress:
     """
 
     study_id: str = ""
+    kind: str = ""
+    owner: str = ""
     state: str = ""
     reason: str = ""
     done: int = 0
@@ -96,7 +99,7 @@ class Conductor:
 
     def begin(self, study: Study, owner: str = "") -> None:
         """Keep a new study and measure it. StudyError while another is measured."""
-        self._claim(study)
+        self._claim(study, owner)
         try:
             self._store.save(study.to_plain(), len(study), owner)
         except BaseException:
@@ -107,7 +110,7 @@ class Conductor:
     def resume(self, study: Study, owner: str = "") -> None:
         """Go on with a study that is kept. StudyError while another is measured, or where other
         models stand now than it was begun with."""
-        self._claim(study)
+        self._claim(study, owner)
         self._measure(study, owner)
 
     def stop(self, study_id: str = "") -> None:
@@ -121,6 +124,10 @@ class Conductor:
         """How it stands now."""
         with self._lock:
             return self._progress
+
+    def models(self) -> tuple[str, ...]:
+        """Names of the models that stand, the LLM first: what a new study is of."""
+        return self._runs.models()
 
     def wait(self, timeout: float) -> bool:
         """True when nothing is measured any more."""
@@ -137,7 +144,7 @@ class Conductor:
 
     # -- begin --
 
-    def _claim(self, study: Study) -> None:
+    def _claim(self, study: Study, owner: str) -> None:
         standing = self._runs.models()
         if study.models != standing:
             raise StudyError(
@@ -150,7 +157,9 @@ class Conductor:
                     f"study {self._progress.study_id} is being measured: one at a time; stop it, "
                     "or wait for its end"
                 )
-            self._progress = Progress(study.study_id, "running", total=len(study))
+            self._progress = Progress(
+                study.study_id, study.kind, owner, "running", total=len(study)
+            )
             self._stop.clear()
             self._seconds = {}
 
@@ -236,9 +245,14 @@ class Conductor:
 
     def _cell(self, study: Study, cell: Cell, owner: str) -> Measured:
         run = self._alone(study.request(cell), owner)
-        if self._stop.is_set() and not run.done:
-            raise CellInterruptedError("the study was stopped")
-        return measured(run.events(0, run.count))
+        try:
+            if not run.done:
+                raise CellInterruptedError("its run did not end in time")
+            return measured(run.events(0, run.count))
+        except CellInterruptedError:
+            # Half a run that nobody asked for would only stand in the way among the past runs.
+            self._runs.forget(run)
+            raise
 
     def _alone(self, request: Request, owner: str, kept: bool = True) -> RunLike:
         """One run to its end; broken off where a visitor's begins beside it."""

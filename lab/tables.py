@@ -21,6 +21,7 @@ __all__ = [
     "best_of",
     "configuration_row",
     "configuration_rows",
+    "prompt_row",
     "prompt_rows",
     "same_text",
 ]
@@ -91,16 +92,19 @@ def configuration_rows(study: Study, results: Results) -> tuple[ConfigurationRow
 
 def prompt_rows(study: Study, results: Results) -> tuple[PromptRow, ...]:
     """A row for each prompt and configuration that has at least one cell."""
+    groups: dict[tuple[str, str], dict[Cell, Measured]] = {}
+    for cell, result in sorted(results.items()):
+        groups.setdefault((cell.item, cell.contestant), {})[cell] = result
     rows = []
     for prompt in study.prompts:
         for one in study.configurations:
-            found = {
-                cell: result
-                for cell, result in results.items()
-                if cell.item == prompt.id and cell.contestant == one.name
-            }
+            found = groups.get((prompt.id, one.name))
             if found:
-                rows.append(_prompt(study, results, found, prompt.id, prompt.domain, one.name))
+                same = same_text(study, results, found)
+                bases = _bases(study, results, found)
+                ordered = list(found.values())
+                row = prompt_row(prompt.id, prompt.domain, one.name, ordered, bases, same)
+                rows.append(row)
     return tuple(rows)
 
 
@@ -150,36 +154,43 @@ def configuration_row(study: Study, results: Results, name: str) -> Configuratio
     )
 
 
-def _prompt(
-    study: Study, results: Results, found: Results, prompt: str, domain: str, name: str
+def prompt_row(
+    prompt: str,
+    domain: str,
+    configuration: str,
+    found: Sequence[Measured],
+    bases: Sequence[Measured] = (),
+    same: Same | None = None,
 ) -> PromptRow:
-    speeds = [result.stats.tokens_per_second for result in found.values()]
-    bases = [
-        base.stats.tokens_per_second
-        for cell in found
-        if (base := results.get(Cell(study.base, cell.item, cell.repeat))) is not None
-    ]
-    ordered = [result for _, result in sorted(found.items())]
-    rejected = _summed([result.rejected_at for result in ordered])
+    """The row of one prompt's runs `found`; `bases`: plain decoding's in the same blocks."""
+    speed = median([result.stats.tokens_per_second for result in found])
+    plain = median([base.stats.tokens_per_second for base in bases]) if bases else 0.0
+    rejected = _summed([result.rejected_at for result in found])
     accepted: dict[str, int] = {}
-    for result in ordered:
+    for result in found:
         for drafter, count in result.accepted_by:
             accepted[drafter] = accepted.get(drafter, 0) + count
     best = max(accepted, key=lambda drafter: accepted[drafter], default="")
     return PromptRow(
         prompt=prompt,
         domain=domain,
-        configuration=name,
-        runs=tuple(result.run_id for result in ordered),
-        speed=median(speeds),
-        ratio=median(speeds) / median(bases) if bases and median(bases) > 0 else None,
-        mean_acceptance_length=_pooled_length(ordered),
-        draft_acceptance_rate=_pooled_rate(ordered),
-        rate_per_position=_rates(ordered),
+        configuration=configuration,
+        runs=tuple(result.run_id for result in found),
+        speed=speed,
+        ratio=speed / plain if plain > 0 else None,
+        mean_acceptance_length=_pooled_length(found),
+        draft_acceptance_rate=_pooled_rate(found),
+        rate_per_position=_rates(found),
         best_drafter=best if accepted.get(best) else "",
         rejected_most=max(range(len(rejected)), key=rejected.__getitem__) if rejected else None,
-        same=same_text(study, results, found),
+        same=same or Same("unknown"),
     )
+
+
+def _bases(study: Study, results: Results, cells: Iterable[Cell]) -> list[Measured]:
+    """Plain decoding's results in the blocks of these cells."""
+    found = (results.get(Cell(study.base, cell.item, cell.repeat)) for cell in cells)
+    return [base for base in found if base is not None]
 
 
 def _ratio(study: Study, results: Results, name: str) -> Estimate | None:

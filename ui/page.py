@@ -19,6 +19,7 @@ from ui.context import Context
 from ui.pages.api import add_endpoints
 from ui.pages.live import build_live, wire_live
 from ui.pages.parts import header, header_value, page_css, page_js
+from ui.pages.prompts import build_prompts, wire_prompts
 from ui.pages.sessions import build_sessions, wire_sessions
 from ui.visitors import is_loopback, new_key
 
@@ -46,10 +47,13 @@ def build_page(context: Context) -> gr.Blocks:
         with gr.Tabs(elem_id="tabs") as tabs:
             with gr.Tab("Live", id="live"):
                 live = build_live(context, chips)
+            with gr.Tab("Prompts", id="prompts") as prompts_tab:
+                prompts = build_prompts(context)
             with gr.Tab("Sessions", id="sessions") as tab:
                 sessions = build_sessions(context)
         add_endpoints(context)  # first: the names of handlers must not take theirs
         wire_live(live, visitor, own, blocks)
+        wire_prompts(prompts, visitor, prompts_tab)
         wire_sessions(sessions, visitor, tab, live, tabs)
         blocks.load(
             lambda key: key or new_key(),

@@ -26,7 +26,17 @@ from ui.source import LiveSource, RunLike, StoreLike
 from ui.stamps import Stamps
 from ui.values import PictureMaker
 
-__all__ = ["Desk", "Desks", "Hub", "WorkerLike", "guarded", "guarded_once", "play", "run_to_end"]
+__all__ = [
+    "Desk",
+    "Desks",
+    "Hub",
+    "StudyPlace",
+    "WorkerLike",
+    "guarded",
+    "guarded_once",
+    "play",
+    "run_to_end",
+]
 
 FRAME_S = 1 / 15
 CHECK_S = 0.25
@@ -60,14 +70,28 @@ class Hub:
 
 
 @dataclass(slots=True)
+class StudyPlace:
+    """Where a desk stands among the studies: the one it looks at and its line in the log, the page
+    of the list, what of all that its pictures show (`drawn`), and the time (monotonic, s) before
+    which partial results are not drawn anew."""
+
+    study_id: str = ""
+    row: Any = None
+    page: int = 0
+    drawn: tuple[object, ...] = ()
+    rests: float = 0.0
+
+
+@dataclass(slots=True)
 class Desk:
     """One tab's place on one page: the run it looks at and what was found out about it.
 
     `asked` is the request behind `player`, where it was started here; `baseline` and `answer`
     belong to that run, `before` is the one it is compared with; `trouble` and `doing` are sentences
     for the visitor; `side` is a second run for this desk, such as the baseline's. `stops` counts
-    how often Stop was pressed, as the browser counts it. Who changes what is seen and shows it
-    holds `drawing`: presses in quick succession are answered in their order.
+    how often Stop was pressed, as the browser counts it; `study` is for desks of studies. Who
+    changes what is seen and shows it holds `drawing`: presses in quick succession are answered in
+    their order.
     """
 
     player: Player | None = None
@@ -79,6 +103,7 @@ class Desk:
     doing: str = ""
     side: LiveSource | None = None
     stops: int = 0
+    study: StudyPlace = field(default_factory=StudyPlace)
     pictures: PictureMaker = field(default_factory=PictureMaker)
     stamps: Stamps = field(default_factory=Stamps)
     drawing: threading.RLock = field(default_factory=threading.RLock)

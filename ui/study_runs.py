@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 from core.config import Request
+from core.errors import StoreError, UnknownRunError
 from core.events import Event
 from ui.session import Hub
 from ui.source import LiveSource
 
 __all__ = ["StudyRuns"]
+
+log = logging.getLogger(__name__)
 
 
 class StudyRuns:
@@ -25,6 +29,15 @@ class StudyRuns:
         source = LiveSource(_Nowhere(), owner)
         source.attach(self._hub.worker.submit(request, source.take))
         return source
+
+    def forget(self, run: LiveSource) -> None:
+        """Take a run out of the log again: a cell that was broken off and is measured anew."""
+        try:
+            self._hub.store.delete(run.run_id)
+        except UnknownRunError:
+            return  # it never came out of the queue, or a visitor was first
+        except StoreError as error:
+            log.warning("run %s, which is no cell's, stays in the log: %s", run.run_id, error)
 
     def busy(self) -> int:
         """Requests that wait or run, everybody's."""
@@ -42,3 +55,6 @@ class _Nowhere:
 
     def events(self, run_id: str) -> tuple[Event, ...]:
         return ()
+
+    def delete(self, run_id: str) -> None:
+        """Nothing is there."""

@@ -53,6 +53,7 @@ def test_a_blank_file_gets_the_schema(path: Path) -> None:
         "m004_views",
         "m005_minions",
         "m006_overlap",
+        "m007_studies",
     ]
 
 

@@ -285,6 +285,9 @@ class FakeStore:
             raise StoreError(f"run {run_id!r} is unknown")
         return tuple(self.recorded[run_id])
 
+    def delete(self, run_id: str) -> None:
+        self.recorded.pop(run_id, None)
+
 
 def request(prompt: str = "Once", preset: str = "specinfer") -> Request:
     """A request as the page makes it."""

@@ -6,13 +6,13 @@ Shared by the Sessions tab and the endpoints, so that the same rules hold for bo
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 import gradio as gr
 
 from core.errors import UnknownRunError
 from ui.context import Context
+from ui.dates import local_time
 from ui.messages import Line
 from ui.pages.parts import log_line, notice_value
 from ui.session import guarded_once
@@ -97,7 +97,7 @@ def row_value(summary: Any) -> dict[str, Any]:
         "status": summary.status,
         "prompt": _excerpt(summary.prompt),
         "output": _excerpt(summary.output),
-        "when": _local(summary.created_utc),
+        "when": local_time(summary.created_utc),
         "drafters": ", ".join(summary.drafters) or "none (plain)",
         "settings": settings.brief(DIFFERENCES),
         "sampling": ", ".join(settings.sampling),
@@ -111,16 +111,6 @@ def row_value(summary: Any) -> dict[str, Any]:
 def _excerpt(text: str) -> str:
     flat = " ".join(text.split())
     return flat if len(flat) <= EXCERPT else flat[: EXCERPT - 1] + "…"
-
-
-def _local(created_utc: str) -> str:
-    """The server's local time, to the second, with how far it is from UTC."""
-    try:
-        at = datetime.fromisoformat(created_utc).astimezone()
-    except ValueError:
-        return created_utc
-    offset = f"{at:%z}" if at.utcoffset() else ""
-    return f"{at:%Y-%m-%d %H:%M:%S} UTC{offset}"
 
 
 def allowed(context: Context, asker: Asker, run_id: str) -> Any:

@@ -24,7 +24,10 @@ __all__ = [
     "notice_value",
     "page_css",
     "page_js",
+    "prompt_table",
     "run_list",
+    "study_list",
+    "study_progress",
 ]
 
 ASSETS = Path(__file__).parent / "assets"
@@ -47,13 +50,37 @@ def run_list(elem_id: str) -> gr.HTML:
     return _part("runs.js", SHELL, elem_id)
 
 
-def _part(script: str, shell: str, elem_id: str, value: dict[str, Any] | None = None) -> gr.HTML:
+def prompt_table(elem_id: str, value: dict[str, Any]) -> gr.HTML:
+    """Acceptance prompt by prompt; triggers `select` with {"run": id}."""
+    return _part("prompt_table.js", SHELL, elem_id, value)
+
+
+def study_progress(elem_id: str) -> gr.HTML:
+    """How a study stands, with Stop and Go on; triggers `tick` to be told again and `select` with
+    {"do": "stop" | "go" | "show", "study": id}."""
+    return _part("progress.js", SHELL, elem_id)
+
+
+def study_list(elem_id: str) -> gr.HTML:
+    """Past studies as a table, not rendered yet; triggers `select` with {"do": "open" | "delete",
+    "study": id} or {"do": "page", "by": 1 | -1}."""
+    return _part("studies.js", SHELL, elem_id, render=False)
+
+
+def _part(
+    script: str,
+    shell: str,
+    elem_id: str,
+    value: dict[str, Any] | None = None,
+    render: bool = True,
+) -> gr.HTML:
     return gr.HTML(
         value=value or {},
         html_template=shell,
         js_on_load=(ASSETS / script).read_text(encoding="utf-8"),
         apply_default_css=False,
         elem_id=elem_id,
+        render=render,
     )
 
 
@@ -104,8 +131,8 @@ def log_line(status: Any) -> Line:
 
 
 def page_css() -> str:
-    """Style of the furniture and of the layout."""
-    return (ASSETS / "page.css").read_text(encoding="utf-8")
+    """Style of the furniture and of the layout, and of each tab's own parts."""
+    return "\n".join(path.read_text(encoding="utf-8") for path in sorted(ASSETS.glob("*.css")))
 
 
 def page_js() -> str:

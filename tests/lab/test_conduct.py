@@ -1,0 +1,118 @@
+"""The generator behind every study: order, what is kept, what comes again, where it stops."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import pytest
+
+from core.errors import CellInterruptedError
+from lab.conduct import PATIENCE, conduct
+from lab.events import CellBegun, CellLost, CellMeasured, StudyBegun, StudyEnded
+from lab.order import Cell, blocks, plan
+
+CELLS = plan(["A", "B"], blocks(["x", "y"], 2))
+
+
+class Kept:
+    """In memory."""
+
+    def __init__(self, *cells: Cell) -> None:
+        self.results: dict[Cell, int] = dict.fromkeys(cells, -1)
+
+    def cells(self) -> Collection[Cell]:
+        return list(self.results)
+
+    def keep(self, cell: Cell, result: int) -> None:
+        self.results[cell] = result
+
+
+def test_contestants_take_turns_and_repeats_come_last() -> None:
+    assert [(c.contestant, c.item, c.repeat) for c in CELLS] == [
+        ("A", "x", 0),
+        ("B", "x", 0),
+        ("A", "y", 0),
+        ("B", "y", 0),
+        ("A", "x", 1),
+        ("B", "x", 1),
+        ("A", "y", 1),
+        ("B", "y", 1),
+    ]
+
+
+def test_every_cell_is_measured_once_in_order() -> None:
+    kept = Kept()
+    events = list(conduct(CELLS, kept, CELLS.index))
+    assert events[0] == StudyBegun(0, 8) and events[-1] == StudyEnded(True, "", 8, 8)
+    measured = [e for e in events if isinstance(e, CellMeasured)]
+    assert [e.cell for e in measured] == CELLS and [e.result for e in measured] == list(range(8))
+    assert [e.done for e in measured] == list(range(1, 9))
+    assert kept.results == {cell: i for i, cell in enumerate(CELLS)}
+
+
+def test_what_is_kept_is_not_measured_again() -> None:
+    kept = Kept(CELLS[0], CELLS[3])
+    met: list[Cell] = []
+    events = list(conduct(CELLS, kept, lambda cell: met.append(cell) or 0))
+    assert events[0] == StudyBegun(2, 8)
+    assert met == [cell for cell in CELLS if cell not in (CELLS[0], CELLS[3])]
+
+
+def test_a_cell_is_measured_when_it_is_asked_for() -> None:
+    met: list[Cell] = []
+    steps = conduct(CELLS, Kept(), lambda cell: met.append(cell) or 0)
+    next(steps), next(steps)
+    assert met == []
+    next(steps)
+    assert met == CELLS[:1]
+    steps.close()
+    assert met == CELLS[:1]
+
+
+def test_an_interrupted_cell_comes_again_at_once() -> None:
+    tries: list[Cell] = []
+
+    def measure(cell: Cell) -> int:
+        tries.append(cell)
+        if len(tries) == 2:
+            raise CellInterruptedError("a visitor's run began beside it")
+        return 0
+
+    kept = Kept()
+    events = list(conduct(CELLS[:2], kept, measure))
+    assert tries == [CELLS[0], CELLS[1], CELLS[1]]
+    assert [e.reason for e in events if isinstance(e, CellLost)] == [
+        "a visitor's run began beside it"
+    ]
+    assert len(kept.results) == 2
+
+
+def test_a_neighbour_that_never_ends_ends_the_study() -> None:
+    def never(cell: Cell) -> int:
+        raise CellInterruptedError("again")
+
+    events = list(conduct(CELLS, Kept(), never))
+    end = events[-1]
+    assert isinstance(end, StudyEnded) and not end.complete and "interrupted 20 times" in end.reason
+    assert sum(isinstance(e, CellBegun) for e in events) == PATIENCE
+
+
+def test_it_stops_before_the_next_cell() -> None:
+    answers = iter([True, True, False])
+    kept = Kept()
+    events = list(conduct(CELLS, kept, lambda cell: 0, lambda: next(answers)))
+    assert events[-1] == StudyEnded(False, "stopped", 2, 8)
+    assert list(kept.results) == CELLS[:2]
+
+
+def test_another_error_is_the_callers_and_loses_nothing() -> None:
+    kept = Kept()
+
+    def measure(cell: Cell) -> int:
+        if cell == CELLS[2]:
+            raise RuntimeError("the device is gone")
+        return 0
+
+    with pytest.raises(RuntimeError, match="gone"):
+        list(conduct(CELLS, kept, measure))
+    assert list(kept.results) == CELLS[:2]

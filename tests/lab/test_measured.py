@@ -1,0 +1,56 @@
+"""What is kept of a cell, counted again from its run's events in another way."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from core.errors import CellInterruptedError, StudyError
+from core.events import Combined, RoundCompleted, RunCompleted, Verified
+from lab.measured import Measured, measured
+from tests.synthetic import MINIONS, synthetic_run
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("rules", [None, MINIONS])
+def test_figures_are_those_of_the_events(seed: int, rules: object) -> None:
+    options = {} if rules is None else {"mechanisms": rules}
+    events = synthetic_run(12, seed=seed, run_id="r", **options)  # type: ignore[arg-type]
+    found = measured(events)
+    rounds = [e for e in events if isinstance(e, RoundCompleted)]
+    trees = [e for e in events if isinstance(e, Combined)]
+    verdicts = [e for e in events if isinstance(e, Verified)]
+    end = events[-1]
+    assert isinstance(end, RunCompleted)
+    assert found.run_id == "r" and found.stats == end.stats
+    assert found.token_ids == tuple(t for e in rounds for t in e.token_ids)
+    assert found.accepted_per_round == tuple(e.num_accepted for e in rounds)
+    assert found.drafted_per_round == tuple(max(e.depths, default=0) for e in trees)
+    for name, count in found.accepted_by:
+        by_hand = 0
+        for tree, verdict in zip(trees, verdicts, strict=True):
+            by_hand += sum(name in [p.drafter for p in tree.proposals[n]] for n in verdict.path)
+        assert count == by_hand
+    assert sum(found.rejected_at) == sum(v.own_kind == "recovered" for v in verdicts)
+    if found.best_drafter:
+        assert dict(found.accepted_by)[found.best_drafter] == max(dict(found.accepted_by).values())
+
+
+def test_it_survives_json() -> None:
+    found = measured(synthetic_run(6, run_id="r"))
+    assert Measured.from_plain(json.loads(json.dumps(found.to_plain()))) == found
+
+
+def test_a_run_without_its_end_is_measured_again() -> None:
+    for end in ("cancelled", "cut"):
+        with pytest.raises(CellInterruptedError):
+            measured(synthetic_run(6, end=end))
+    with pytest.raises(CellInterruptedError):
+        measured([])
+
+
+def test_a_failed_run_is_not() -> None:
+    with pytest.raises(StudyError, match="failed") as caught:
+        measured(synthetic_run(6, end="failed"))
+    assert not isinstance(caught.value, CellInterruptedError)

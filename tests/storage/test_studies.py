@@ -1,0 +1,104 @@
+"""Studies in the log's file: kept, listed, cut off, deleted."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.errors import StoreError, UnknownStudyError
+from storage import RunStore
+
+HOSTILE = "<b>${x}\x00\u202e half \ud800"
+
+
+def study(
+    study_id: str = "s", kind: str = "compare", created: str = "2026-01-01"
+) -> dict[str, Any]:
+    return {
+        "study_id": study_id,
+        "kind": kind,
+        "title": HOSTILE,
+        "created_utc": created,
+        "more": [1],
+    }
+
+
+def test_what_was_saved_comes_back(store: RunStore) -> None:
+    store.studies.save(study(), 12, HOSTILE)
+    row, plain = store.studies.study("s")
+    assert plain == study()
+    assert (row.title, row.owner, row.state, row.done, row.total) == (
+        HOSTILE,
+        HOSTILE,
+        "running",
+        0,
+        12,
+    )
+
+
+def test_cells_are_kept_once_each_in_their_order(store: RunStore) -> None:
+    store.studies.save(study(), 2)
+    cells = [("b", HOSTILE, 0), ("a", "x", 1)]
+    for i, cell in enumerate(cells):
+        store.studies.keep("s", cell, {"run_id": f"r{i}", "speed": 0.1 + i})
+    store.studies.keep("s", cells[0], {"run_id": "later", "speed": 9})
+    assert list(store.studies.results("s").items()) == [
+        (cells[0], {"run_id": "r0", "speed": 0.1}),
+        (cells[1], {"run_id": "r1", "speed": 1.1}),
+    ]
+    assert store.studies.cells("s") == tuple(cells)
+    assert store.studies.study("s")[0].done == 2
+
+
+def test_lists_are_newest_first_of_one_kind_and_one_owner(store: RunStore) -> None:
+    store.studies.save(study("1", "tune", "2026-01-01"), 1, "me")
+    store.studies.save(study("2", "compare", "2026-01-03"), 1, "me")
+    store.studies.save(study("3", "tune", "2026-01-02"), 1, "you")
+
+    def ids(**asked: Any) -> list[str]:
+        return [row.study_id for row in store.studies.studies(**asked)]
+
+    assert ids() == ["2", "3", "1"]
+    assert ids(kind="tune") == ["3", "1"]
+    assert ids(owner="me") == ["2", "1"]
+    assert ids(limit=1, offset=1) == ["3"]
+
+
+def test_a_deleted_study_is_gone_with_its_cells(store: RunStore, path: Path) -> None:
+    store.studies.save(study(), 1)
+    store.studies.keep("s", ("a", "x", 0), {"run_id": "r"})
+    store.studies.delete("s")
+    for ask in (
+        lambda: store.studies.study("s"),
+        lambda: store.studies.results("s"),
+        lambda: store.studies.delete("s"),
+        lambda: store.studies.set_state("s", "stopped"),
+        lambda: store.studies.keep("s", ("a", "x", 0), {}),
+    ):
+        with pytest.raises(UnknownStudyError, match="'s'"):
+            ask()
+    with closing(sqlite3.connect(path)) as raw:
+        assert raw.execute("SELECT count(*) FROM study_cells").fetchone() == (0,)
+
+
+def test_an_unknown_state_is_refused(store: RunStore) -> None:
+    store.studies.save(study(), 1)
+    with pytest.raises(StoreError, match="state is 'happy'"):
+        store.studies.set_state("s", "happy")
+
+
+def test_a_study_whose_process_is_gone_is_interrupted(path: Path) -> None:
+    with RunStore(path) as store:
+        store.studies.save(study("gone"), 1)
+        store.studies.save(study("here"), 1)
+        store.studies.save(study("done"), 1)
+        store.studies.set_state("done", "completed")
+    with closing(sqlite3.connect(path)) as raw, raw:
+        raw.execute("UPDATE studies SET process_start = 'before' WHERE study_id != 'here'")
+    with RunStore(path) as store:
+        states = {row.study_id: row.state for row in store.studies.studies()}
+    assert states == {"gone": "interrupted", "here": "running", "done": "completed"}

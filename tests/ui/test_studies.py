@@ -1,0 +1,291 @@
+"""Studies as a visitor sees them, and the board that shows them: fake worker, real log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import gradio as gr
+import pytest
+
+from core.config import SamplingParams, SpeculationConfig
+from core.errors import ConfigError, StudyError, UnknownStudyError
+from lab.conductor import Progress
+from lab.prompts import StudyPrompt
+from lab.study import Configuration, Study, plain_configuration
+from storage import RunQuery, RunStore
+from tests.ui.boards import context as made_context
+from tests.ui.fakes import scripted
+from ui.context import Context
+from ui.pages.study_board import Drawn, StudyBoard, begun, build_study_board, chosen, looked
+from ui.session import Desk
+from ui.studies import Opened, Studies, new_study, title_of
+from ui.study_words import left_words, progress_value
+
+TREE = Configuration("specinfer", SpeculationConfig.preset("specinfer"))
+
+
+def study(context: Context, kind: str = "compare", prompts: int = 1, repeats: int = 2) -> Study:
+    asked = tuple(StudyPrompt(str(i), f"Once {i}") for i in range(prompts))
+    sampling = SamplingParams(max_new_tokens=8)
+    return new_study(context, kind, sampling, (plain_configuration(), TREE), asked, repeats=repeats)
+
+
+@pytest.fixture
+def context(store: RunStore) -> Iterator[Context]:
+    made = made_context(store)
+    made.hub.worker.speed = 0.0  # type: ignore[attr-defined]
+    yield made
+    made.conductor.close()
+    made.hub.worker.clear()  # type: ignore[attr-defined]
+
+
+def slow(context: Context) -> None:
+    context.hub.worker.cast(scripted(400), speed=20.0)  # type: ignore[attr-defined]
+
+
+def mine(context: Context, owner: str | None = None, key: str = "me") -> Studies:
+    return Studies(context, owner, key)
+
+
+def ended(context: Context) -> None:
+    assert context.conductor.wait(30)
+
+
+# -- who sees what --
+
+
+def test_a_study_is_begun_listed_opened_and_deleted(context: Context) -> None:
+    begun_now = study(context)
+    mine(context).begin(begun_now)
+    ended(context)
+    (row,) = mine(context).listed("compare")
+    assert (row.state, row.done, row.owner) == ("completed", 4, "me")
+    opened = mine(context).opened(row.study_id)
+    assert opened.study == begun_now and set(opened.results) == set(begun_now.cells())
+    assert mine(context).latest("compare") == row.study_id
+    assert mine(context).latest("tune") == "" and mine(context).listed("tune") == ()
+    mine(context).delete(row.study_id)
+    assert mine(context).listed() == ()
+    assert context.store.runs(RunQuery()).total == 4  # its runs stay
+
+
+def test_elsewhere_a_study_is_its_owners_alone(context: Context) -> None:
+    eve, bob = mine(context, "eve", "eve"), mine(context, "bob", "bob")
+    slow(context)
+    eve.begin(one := study(context))
+    for act in (bob.opened, bob.stop, bob.resume, bob.delete):
+        with pytest.raises(UnknownStudyError, match="no such study of yours"):
+            act(one.study_id)
+    assert bob.listed() == () and len(eve.listed()) == 1 == len(mine(context).listed())
+    told = bob.standing()
+    assert told.live and told.total == 4 and not told.study_id and told.cell is None
+    assert eve.standing().study_id == one.study_id
+    with pytest.raises(StudyError, match="one at a time"):
+        bob.begin(study(context))
+
+
+def test_what_is_measured_is_neither_deleted_nor_gone_on_with(context: Context) -> None:
+    slow(context)
+    mine(context).begin(one := study(context))
+    with pytest.raises(StudyError, match="stop it first"):
+        mine(context).delete(one.study_id)
+    mine(context).stop(one.study_id)
+    ended(context)
+    context.hub.worker.cast(scripted(4), speed=0.0)  # type: ignore[attr-defined]
+    mine(context).resume(one.study_id)
+    ended(context)
+    assert mine(context).listed()[0].done == 4
+    with pytest.raises(StudyError, match="is complete"):
+        mine(context).resume(one.study_id)
+
+
+def test_a_study_that_another_server_measures_is_left_alone(context: Context) -> None:
+    one = study(context)
+    context.store.studies.save(one.to_plain(), len(one))  # as if by another process
+    for act in (mine(context).resume, mine(context).delete):
+        with pytest.raises(StudyError, match="being measured"):
+            act(one.study_id)
+
+
+def test_a_cell_that_was_broken_off_leaves_no_run(context: Context) -> None:
+    slow(context)
+    mine(context).begin(one := study(context))
+    while not context.conductor.progress().cell:
+        context.conductor.wait(0.005)
+    mine(context).stop(one.study_id)
+    ended(context)
+    context.store.flush()
+    assert context.store.runs(RunQuery()).total == 0
+
+
+def test_a_title_says_what_is_measured_on_what() -> None:
+    few, many = (
+        (plain_configuration(), TREE),
+        tuple(Configuration("x" * 10 + str(i), TREE.speculation) for i in range(9)),
+    )
+    one = (StudyPrompt("1", "Once\n upon " + "a " * 90),)
+    assert title_of(few, one).startswith("plain decoding, specinfer: Once upon a a")
+    assert title_of(many, (*one, StudyPrompt("2", "b"))) == "9 configurations: 2 prompts"
+
+
+# -- words --
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (None, ""),
+        (0.2, "about 1 s left"),
+        (40.4, "about 40 s left"),
+        (89, "about 89 s left"),
+        (90, "about 2 min left"),
+        (5400, "about 2 h left"),
+    ],
+)
+def test_time_left_is_told_in_round_words(seconds: float | None, words: str) -> None:
+    assert left_words(seconds) == words
+
+
+def test_another_study_is_told_beside_the_one_that_is_looked_at() -> None:
+    busy = Progress("s9", "tune", "", "running", done=3, total=9, left_s=12.0)
+    value = progress_value(None, busy, "compare")
+    assert value["beside"] == (
+        "Another grid is being measured now: 3 of 9, about 12 s left. One runs at a time."
+    )
+    assert value["beside_study"] == "" and value["ask_ms"] == 1000
+    assert progress_value(None, busy, "tune")["beside_study"] == "s9"
+    assert "another visitor's" in progress_value(None, Progress(state="running"), "tune")["beside"]
+    assert progress_value(None, Progress(), "tune")["ask_ms"] == 5000
+
+
+# -- the board --
+
+
+@cache
+def layout() -> tuple[StudyBoard, gr.HTML]:
+    with gr.Blocks():
+        board: Any = build_study_board(None, "compare", "compare")  # type: ignore[arg-type]
+        board.studies.render()
+        return board, gr.HTML()
+
+
+class Tab:
+    """One tab: a board whose picture is the number of cells it was last given."""
+
+    def __init__(self, context: Context) -> None:
+        board, picture = layout()
+        self.board = StudyBoard(context, "compare", "compare", board.progress, board.studies)
+        self.desk, self.mine = Desk(), mine(context)
+        self.drawn = Drawn((picture,), self.draw)
+        self.draws: list[int] = []
+
+    def draw(self, opened: Opened | None) -> list[Any]:
+        self.draws.append(len(opened.results) if opened else -1)
+        return [{"cells": self.draws[-1]}]
+
+    def look(self, opening: bool = False) -> list[Any]:
+        return looked(self.board, self.desk, self.mine, self.drawn, opening)
+
+    def press(self, do: str, study_id: str = "", **more: Any) -> list[Any]:
+        told = {"do": do, "study": study_id, **more}
+        return chosen(self.board, self.desk, self.mine, self.drawn, told)
+
+    def begin(self, study: Study) -> list[Any]:
+        return begun(self.board, self.desk, self.mine, self.drawn, lambda: study)
+
+
+def test_a_board_begins_follows_and_shows_the_end(context: Context) -> None:
+    tab = Tab(context)
+    assert tab.look(opening=True)[0]["title"] == "No comparison yet" and tab.draws == [-1]
+    one = study(context)
+    bar = tab.begin(one)[0]
+    assert bar["study"] == one.study_id and bar["total"] == 4
+    ended(context)
+    bar, listed, picture = tab.look()
+    assert (bar["state"], bar["words"], bar["stop"], bar["go"]) == (
+        "completed",
+        "4 of 4",
+        False,
+        False,
+    )
+    assert picture["cells"] == 4 and listed["rows"]["0"]["cells"] == "4 of 4"
+    again = tab.look()
+    assert again[0] == bar and again[1]["__type__"] == "update" == again[2]["__type__"]
+
+
+def test_another_tab_reattaches_and_stops(context: Context) -> None:
+    slow(context)
+    one = study(context)
+    Tab(context).begin(one)
+    other = Tab(context)
+    bar = other.look(opening=True)[0]
+    assert bar["study"] == one.study_id and bar["stop"] and bar["ask_ms"] == 1000
+    other.press("stop", one.study_id)
+    ended(context)
+    bar = other.look()[0]
+    assert bar["state"] == "stopped" and bar["go"] and not bar["stop"] and bar["ask_ms"] == 5000
+    context.hub.worker.cast(scripted(4), speed=0.0)  # type: ignore[attr-defined]
+    other.press("go", one.study_id)
+    ended(context)
+    assert other.look()[0]["state"] == "completed"
+
+
+def test_a_tab_that_reads_an_old_study_is_not_turned_away(context: Context) -> None:
+    tab, old, new = Tab(context), study(context), study(context)
+    tab.begin(old)
+    ended(context)
+    slow(context)
+    Tab(context).begin(new)
+    bar = tab.look()[0]
+    assert bar["study"] == old.study_id and bar["beside_study"] == new.study_id
+    bar = tab.press("show", new.study_id)[0]
+    assert bar["study"] == new.study_id and "beside" not in bar
+
+
+def test_an_interrupted_study_can_be_gone_on_with(context: Context) -> None:
+    one = study(context)
+    context.store.studies.save(one.to_plain(), len(one))
+    context.store.studies.set_state(one.study_id, "interrupted")
+    tab = Tab(context)
+    bar = tab.look(opening=True)[0]
+    assert bar["state"] == "interrupted" and "server ended" in bar["state_words"] and bar["go"]
+
+
+def test_errors_stand_on_the_board_until_the_next_press(context: Context) -> None:
+    tab, one = Tab(context), study(context)
+    tab.begin(one)
+    ended(context)
+    bar = tab.press("go", one.study_id)[0]
+    assert "is complete" in bar["trouble"] and bar["study"] == one.study_id
+    assert "is complete" in tab.look()[0]["trouble"]
+    assert tab.press("open", one.study_id)[0]["trouble"] == ""
+
+    def refuse() -> Study:
+        raise ConfigError("repeats is 0: a whole number")
+
+    bar = begun(tab.board, tab.desk, tab.mine, tab.drawn, refuse)[0]
+    assert bar["trouble"] == "repeats is 0: a whole number"
+
+
+def test_a_study_deleted_elsewhere_is_told(context: Context) -> None:
+    tab, one = Tab(context), study(context)
+    tab.begin(one)
+    ended(context)
+    Tab(context).press("delete", one.study_id)
+    bar = tab.press("open", one.study_id)[0]
+    assert "was deleted" in bar["trouble"] and bar["state"] == "none" and tab.draws[-1] == -1
+
+
+def test_the_list_has_pages(context: Context) -> None:
+    for _ in range(10):
+        one = study(context)
+        context.store.studies.save(one.to_plain(), len(one))
+        context.store.studies.set_state(one.study_id, "stopped")
+    tab = Tab(context)
+    first = tab.look(opening=True)[1]
+    assert len(first["rows"]) == 8 and first["older"] and not first["newer"]
+    second = tab.press("page", by=1)[1]
+    assert len(second["rows"]) == 2 and second["newer"] and not second["older"]
+    assert len(tab.press("page", by=1)[1]["rows"]) == 2  # no page behind the last

@@ -1,0 +1,89 @@
+// How a study stands: a bar, words, Stop and Go on. Text nodes only.
+const root = element.querySelector(".sp-shell");
+const GLYPHS = { running: "▸", waiting: "…", stopping: "…", stopped: "■", completed: "✓", failed: "✕", interrupted: "⚡" };
+function node(tag, className, ...children) {
+  const made = document.createElement(tag);
+  if (className) made.className = className;
+  made.append(...children);
+  return made;
+}
+function button(words, name, action) {
+  const made = node("button", "sp-button", words);
+  made.type = "button";
+  made.dataset.do = name;
+  made.addEventListener("click", action);
+  return made;
+}
+// Answers may overtake each other: one that was made before what is shown is left out.
+let shown = {};
+function take() {
+  if (!((props.value || {}).n < shown.n)) shown = props.value || {};
+}
+const press = (name, study) => trigger("select", { do: name, study });
+const parts = {
+  title: node("h3", "sp-study-title"),
+  bar: node("div", "sp-bar"),
+  filled: node("div", "sp-filled"),
+  glyph: node("span", "sp-glyph"),
+  state: node("span", "sp-study-state"),
+  words: node("span", "sp-study-words"),
+  stop: button("Stop", "stop", () => press("stop", shown.study)),
+  go: button("Go on", "go", () => press("go", shown.study)),
+  more: node("p", "sp-study-more"),
+  beside: node("span", ""),
+  show: button("Show it", "show", () => press("show", shown.beside_study)),
+  trouble: node("p", "sp-line sp-error"),
+};
+parts.glyph.setAttribute("aria-hidden", "true");
+parts.state.setAttribute("role", "status");
+parts.trouble.setAttribute("role", "alert");
+parts.bar.setAttribute("role", "progressbar");
+parts.bar.setAttribute("aria-label", "Runs measured");
+parts.bar.append(parts.filled);
+const line = node("div", "sp-study-line", parts.glyph, parts.state, parts.words, parts.stop, parts.go);
+const other = node("p", "sp-study-beside", parts.beside, " ", parts.show);
+root.append(node("section", "sp-study", parts.title, parts.bar, line, parts.more, other, parts.trouble));
+root.firstChild.setAttribute("aria-label", "Progress");
+function say(part, text) {
+  if (part.textContent !== (text || "")) part.textContent = text || "";
+}
+function draw() {
+  const { done = 0, total = 0, state = "none" } = shown;
+  say(parts.title, shown.title);
+  say(parts.state, shown.state_words);
+  say(parts.words, shown.words);
+  say(parts.more, shown.more);
+  say(parts.beside, shown.beside);
+  say(parts.trouble, shown.trouble);
+  say(parts.glyph, GLYPHS[state]);
+  root.firstChild.dataset.state = state;
+  line.hidden = parts.bar.hidden = state === "none";
+  parts.filled.style.width = `${total ? (100 * done) / total : 0}%`;
+  for (const [name, at] of [["now", done], ["min", 0], ["max", total]]) parts.bar.setAttribute(`aria-value${name}`, at);
+  parts.stop.hidden = !shown.stop;
+  parts.go.hidden = !shown.go;
+  parts.show.hidden = !shown.beside_study;
+  other.hidden = !shown.beside;
+  parts.trouble.hidden = !shown.trouble;
+}
+// Asked again as long as somebody can see it: often while something is measured, seldom at rest,
+// when another tab or a client may begin a study.
+let asking = 0;
+let pace = 0;
+function ask() {
+  if (!element.isConnected) {
+    clearInterval(asking);
+    document.removeEventListener("visibilitychange", ask);
+  } else if (!document.hidden && element.offsetParent !== null) trigger("tick");
+}
+function told() {
+  take();
+  draw();
+  const wanted = shown.ask_ms || 5000;
+  if (wanted === pace) return;
+  clearInterval(asking);
+  asking = setInterval(ask, (pace = wanted));
+}
+document.addEventListener("visibilitychange", ask);
+told();
+watch("value", told);

@@ -1,0 +1,169 @@
+"""Studies as one visitor may see them: begun, stopped, resumed, opened, listed, deleted.
+
+For the pages and the endpoints alike, so that the same rules hold for both: whoever may see all
+runs may see all studies, everybody else their own (ui/visitors.py); whoever may see a study may
+stop it, go on with it and delete it. Knows no component; what a study is, lab/ knows.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from core.config import SamplingParams
+from core.errors import StudyError, UnknownStudyError
+from lab.conductor import Progress
+from lab.measured import Measured
+from lab.order import Cell
+from lab.prompts import StudyPrompt
+from lab.study import Configuration, Study
+from lab.tables import Results
+from ui.context import Context
+
+__all__ = ["Opened", "Studies", "new_study", "title_of"]
+
+LONGEST_TITLE = 120
+EXCERPT = 60
+
+
+class Opened(NamedTuple):
+    """A study as it stands: what is measured, the cells kept so far, its line in the list (a
+    storage.StudyRow: study_id, kind, title, state, reason, created_utc, done, total)."""
+
+    study: Study
+    results: Results
+    row: Any
+
+
+def new_study(
+    context: Context,
+    kind: str,
+    sampling: SamplingParams,
+    configurations: Sequence[Configuration],
+    prompts: Sequence[StudyPrompt],
+    *,
+    repeats: int = 1,
+    chat: bool = False,
+    title: str = "",
+) -> Study:
+    """A study of the models that stand, with an id and a time of its own. Raises ConfigError."""
+    return Study(
+        study_id=f"study-{uuid.uuid4().hex[:12]}",
+        kind=kind,
+        title=title or title_of(configurations, prompts),
+        created_utc=datetime.now(UTC).isoformat(),
+        models=context.conductor.models(),
+        sampling=sampling,
+        configurations=tuple(configurations),
+        prompts=tuple(prompts),
+        repeats=repeats,
+        chat=chat,
+    )
+
+
+def title_of(configurations: Sequence[Configuration], prompts: Sequence[StudyPrompt]) -> str:
+    """What is measured on what, in a line: `plain decoding, specinfer: Once upon a time`."""
+    names = ", ".join(one.name for one in configurations)
+    if len(names) > EXCERPT:
+        names = f"{len(configurations)} configurations"
+    what = _short(prompts[0].text) if len(prompts) == 1 else f"{len(prompts)} prompts"
+    return f"{names}: {what}"[:LONGEST_TITLE]
+
+
+def _short(text: str) -> str:
+    flat = " ".join(text.split())
+    return flat if len(flat) <= EXCERPT else flat[: EXCERPT - 1] + "…"
+
+
+@dataclass(frozen=True, slots=True)
+class Studies:
+    """The studies that somebody may see. `owner`: whose alone they may be, None for all; `key`:
+    whom a study that they begin belongs to."""
+
+    context: Context
+    owner: str | None
+    key: str
+
+    # -- measuring --
+
+    def begin(self, study: Study) -> None:
+        """Keep a new study and measure it; it goes on whoever looks on. Raises StudyError while
+        another is measured, and where it is of other models than those that stand."""
+        self.context.conductor.begin(study, self.key)
+
+    def resume(self, study_id: str) -> None:
+        """Measure what is missing. Raises StudyError as `begin` does, and where nothing is."""
+        row, plain = self._found(study_id)
+        if row.done >= row.total:
+            raise StudyError(f"study {study_id} is complete: all {row.total} runs are kept")
+        if self._elsewhere(row):
+            raise StudyError(f"study {study_id} is being measured by another server: wait for it")
+        self.context.conductor.resume(Study.from_plain(plain), row.owner)
+
+    def stop(self, study_id: str) -> None:
+        """End between two runs, one under way broken off; nothing happens to one at rest."""
+        self._found(study_id)
+        self.context.conductor.stop(study_id)
+
+    def standing(self) -> Progress:
+        """How the study that is measured, or was last, stands. Of another visitor's there are only
+        the numbers: its `study_id` and `cell` are empty."""
+        found = self.context.conductor.progress()
+        if self.owner is None or found.owner == self.owner:
+            return found
+        return Progress(
+            kind=found.kind,
+            state=found.state,
+            done=found.done,
+            total=found.total,
+            left_s=found.left_s,
+        )
+
+    # -- reading --
+
+    def opened(self, study_id: str) -> Opened:
+        """One study with its results so far. UnknownStudyError also where it is another's."""
+        row, plain = self._found(study_id)
+        found = self.context.store.studies.results(study_id)
+        results = {Cell(*key): Measured.from_plain(value) for key, value in found.items()}
+        return Opened(Study.from_plain(plain), results, row)
+
+    def listed(self, kind: str = "", limit: int = 50, offset: int = 0) -> tuple[Any, ...]:
+        """Lines (storage.StudyRow), newest first, of one kind or all."""
+        rows: tuple[Any, ...] = self.context.store.studies.studies(kind, self.owner, limit, offset)
+        return rows
+
+    def latest(self, kind: str) -> str:
+        """The id of the newest study of a kind; empty where there is none."""
+        rows = self.listed(kind, 1)
+        return rows[0].study_id if rows else ""
+
+    # -- both --
+
+    def delete(self, study_id: str) -> None:
+        """Remove a study and its figures; its runs stay. StudyError while it is measured."""
+        row, _ = self._found(study_id)
+        measured = self.context.conductor.progress()
+        if (measured.live and measured.study_id == study_id) or self._elsewhere(row):
+            raise StudyError(f"study {study_id} is being measured: stop it first")
+        self.context.store.studies.delete(study_id)
+
+    def _found(self, study_id: str) -> tuple[Any, dict[str, Any]]:
+        """Line and contents. One answer for what is not there and for what is another's: it must
+        not tell which ids other visitors' studies have."""
+        nothing = f"study_id is {study_id!r}: no such study" + (" of yours" * bool(self.owner))
+        try:
+            row, plain = self.context.store.studies.study(study_id)
+        except UnknownStudyError as error:
+            raise UnknownStudyError(nothing) from error
+        if self.owner is not None and row.owner != self.owner:
+            raise UnknownStudyError(nothing)
+        return row, plain
+
+    def _elsewhere(self, row: Any) -> bool:
+        """Whether another process, which uses the same log, measures it."""
+        measured = self.context.conductor.progress()
+        return row.state == "running" and not (measured.live and measured.study_id == row.study_id)
