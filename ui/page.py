@@ -21,6 +21,8 @@ from ui.pages.live import build_live, wire_live
 from ui.pages.parts import header, header_value, page_css, page_js
 from ui.pages.prompts import build_prompts, wire_prompts
 from ui.pages.sessions import build_sessions, wire_sessions
+from ui.pages.tune import build_tune
+from ui.pages.tune_wiring import wire_tune
 from ui.visitors import is_loopback, new_key
 
 __all__ = ["build_page", "launch", "page_options", "who_can_reach"]
@@ -47,12 +49,15 @@ def build_page(context: Context) -> gr.Blocks:
         with gr.Tabs(elem_id="tabs") as tabs:
             with gr.Tab("Live", id="live"):
                 live = build_live(context, chips)
+            with gr.Tab("Tune", id="tune") as tune_tab:
+                tune = build_tune(context)
             with gr.Tab("Prompts", id="prompts") as prompts_tab:
                 prompts = build_prompts(context)
             with gr.Tab("Sessions", id="sessions") as tab:
                 sessions = build_sessions(context)
         add_endpoints(context)  # first: the names of handlers must not take theirs
         wire_live(live, visitor, own, blocks)
+        wire_tune(tune, visitor, own, tune_tab, live, tabs, sessions)
         wire_prompts(prompts, visitor, prompts_tab)
         wire_sessions(sessions, visitor, tab, live, tabs)
         blocks.load(

@@ -17,6 +17,8 @@ from ui.explain import letter
 from ui.messages import Line
 
 __all__ = [
+    "download",
+    "grid_point",
     "header",
     "header_value",
     "log_line",
@@ -65,6 +67,16 @@ def study_list(elem_id: str) -> gr.HTML:
     """Past studies as a table, not rendered yet; triggers `select` with {"do": "open" | "delete",
     "study": id} or {"do": "page", "by": 1 | -1}."""
     return _part("studies.js", SHELL, elem_id, render=False)
+
+
+def download(elem_id: str) -> gr.HTML:
+    """Nothing to see: a value {"name", "media_type", "text", "n"} is saved as a file, once."""
+    return _part("download.js", SHELL, elem_id)
+
+
+def grid_point(elem_id: str) -> gr.HTML:
+    """One point of a grid with its runs; triggers `select` with {"run": id}."""
+    return _part("point.js", SHELL, elem_id)
 
 
 def _part(

@@ -20,7 +20,7 @@ from lab.grid import FIELDS, Axis, Refused, axis_from_text, axis_of, grid
 from lab.prompts import StudyPrompt
 from lab.study import Study, plain_configuration
 from ui.context import Context
-from ui.pages.fields import MEANINGS, whole
+from ui.pages.fields import MEANINGS, config_of, whole
 from ui.pages.form import SAMPLING_NAMES, preset_config, sampling_controls, sampling_of
 from ui.pages.prompt_source import PromptSource, build_prompt_source, prompts_of
 from ui.studies import new_study
@@ -57,7 +57,7 @@ TYPED = MappingProxyType(
 )
 """Values to begin with."""
 FIRST = ("speculation_length", "expansion", NO_FIELD)
-TOKENS, REPEATS = 64, 3
+TOKENS, REPEATS = 64, 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,20 +181,18 @@ def _bases(own: dict[str, Any] | None) -> list[str]:
 def asked(
     context: Context,
     own: dict[str, Any] | None,
-    live: SpeculationConfig | None,
+    live: Sequence[Any],
     values: Sequence[Any],
 ) -> Asked:
-    """Values of `TuneForm.inputs` -> the study. `live`: what Live's form holds. Raises ConfigError
+    """Values of `TuneForm.inputs` -> the study. `live`: those of Live's form. Raises ConfigError
     where nothing could be measured; the message names the field."""
     base, rest = values[0], list(values[1:])
     axes = axes_of([rest[3 * i : 3 * i + 3] for i in range(AXES)])
     rest = rest[3 * AXES :]
-    prompts = prompts_of(rest[:5])
+    prompts = prompts_of(*rest[:5])
     sampling, chat = sampling_of(rest[5 : 5 + len(SAMPLING_NAMES)])
     if base == LIVE:
-        if live is None:
-            raise ConfigError.of("base", base, "settings of Live that can run; mend them there")
-        speculation = live
+        speculation = config_of(live[1 + len(SAMPLING_NAMES) :])
     elif base in _bases(own):
         speculation = preset_config(base, sampling.temperature, own)
     else:
