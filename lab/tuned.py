@@ -22,7 +22,8 @@ __all__ = ["Tuned", "as_good", "tuned"]
 class Tuned:
     """Figures of a grid. `rows[i]` and `lengths[i]` (tokens per pass) belong to
     `grid.configurations[i]`; `plain` is plain decoding's row; `best` an index into `rows`, None
-    before anything is measured; `as_good`: whose intervals of speed overlap the best's."""
+    before anything is measured; `as_good`: whose intervals of speed overlap the best's; `alike`:
+    groups of points that drafted the same in every run, so that only noise tells them apart."""
 
     grid: Grid
     plain: ConfigurationRow
@@ -30,6 +31,7 @@ class Tuned:
     lengths: tuple[Estimate | None, ...]
     best: int | None
     as_good: tuple[int, ...]
+    alike: tuple[tuple[int, ...], ...]
 
 
 def tuned(study: Study, results: Results) -> Tuned:
@@ -54,6 +56,7 @@ def tuned(study: Study, results: Results) -> Tuned:
         lengths=tuple(_length(found) for found in mine),
         best=best,
         as_good=() if best is None else as_good(rows, best),
+        alike=_alike(mine),
     )
 
 
@@ -66,6 +69,33 @@ def as_good(rows: Sequence[ConfigurationRow], best: int) -> tuple[int, ...]:
         i
         for i, row in enumerate(rows)
         if i != best and row.ratio is not None and row.ratio.high >= top.low
+    )
+
+
+def _alike(mine: Sequence[Mapping[Cell, Measured]]) -> tuple[tuple[int, ...], ...]:
+    """A budget of nodes may cut what two settings would draft to the same tree."""
+    groups: dict[tuple[object, ...], list[int]] = {}
+    for i, found in enumerate(mine):
+        drafts = tuple(
+            (
+                cell.block,
+                result.drafted_per_round,
+                result.accepted_per_round,
+                result.stats.num_draft_tokens,
+            )
+            for cell, result in sorted(found.items())
+        )
+        if drafts:
+            groups.setdefault(drafts, []).append(i)
+    return tuple(tuple(group) for group in groups.values() if len(group) > 1)
+
+
+def _drafts(result: Measured) -> tuple[object, ...]:
+    return (
+        result.stats.num_draft_tokens,
+        result.drafted_per_round,
+        result.accepted_per_round,
+        result.accepted_by,
     )
 
 

@@ -17,6 +17,7 @@ from ui.arguments import server_name
 from ui.components import launch_options
 from ui.context import Context
 from ui.pages.api import add_endpoints
+from ui.pages.api_tune import add_tune_endpoint
 from ui.pages.live import build_live, wire_live
 from ui.pages.parts import header, header_value, page_css, page_js
 from ui.pages.prompts import build_prompts, wire_prompts
@@ -55,6 +56,7 @@ def build_page(context: Context) -> gr.Blocks:
                 prompts = build_prompts(context)
             with gr.Tab("Sessions", id="sessions") as tab:
                 sessions = build_sessions(context)
+        add_tune_endpoint(context)
         add_endpoints(context)  # first: the names of handlers must not take theirs
         wire_live(live, visitor, own, blocks)
         wire_tune(tune, visitor, own, tune_tab, live, tabs, sessions)

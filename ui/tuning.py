@@ -65,7 +65,7 @@ def grid_value(study: Study, found: Tuned, measure: str) -> dict[str, Any]:
         "columns": texts[1] if len(axes) > 1 else {},
         "layers": texts[2] if len(axes) > 2 else {},
         "ordered": all(isinstance(value, (int, float)) for value in axes[0].values),
-        "cells": _cells(found, axes, figures),
+        "cells": _cells(found, axes, figures, rated),
         "low": min(known, default=None),
         "high": max(known, default=None),
         "base": found.plain.mean_acceptance_length if measure == "length" else one,
@@ -73,7 +73,9 @@ def grid_value(study: Study, found: Tuned, measure: str) -> dict[str, Any]:
     }
 
 
-def _cells(found: Tuned, axes: tuple[Axis, ...], figures: list[_Figure]) -> dict[str, Any]:
+def _cells(
+    found: Tuned, axes: tuple[Axis, ...], figures: list[_Figure], rated: bool
+) -> dict[str, Any]:
     cells: dict[int, dict[str, Any]] = {}
     pairs = zip(found.grid.configurations, found.grid.points, strict=True)
     for i, (configuration, point) in enumerate(pairs):
@@ -84,7 +86,8 @@ def _cells(found: Tuned, axes: tuple[Axis, ...], figures: list[_Figure]) -> dict
             "low": figures[i].low,
             "high": figures[i].high,
             "runs": found.rows[i].cells,
-            "mark": _mark(found, i),
+            # Who is within noise of the fastest is said of speeds alone.
+            "mark": _mark(found, i) if rated or i == found.best else "",
         }
     for one in found.grid.refused:
         cells[_place(axes, one.point)] = {"point": -1, "name": one.name, "refused": one.reason}

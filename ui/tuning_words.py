@@ -80,7 +80,8 @@ def found_lines(study: Study, found: Tuned, done: int) -> list[Line]:
     lines = [Line("good", f"{so_far}: {row.name}. {_best_figures(row)}")]
     lines += _noise_lines(found, row)
     lines += _worth_lines(row)
-    lines += _same_lines(found.rows)
+    lines += _alike_lines(found)
+    lines += _same_lines(found.rows, done >= len(study))
     return lines + _refused_lines(found.grid.refused)
 
 
@@ -118,6 +119,20 @@ def _noise_lines(found: Tuned, best: ConfigurationRow) -> list[Line]:
     ]
 
 
+def _alike_lines(found: Tuned) -> list[Line]:
+    """Settings that came to the same: how far their speeds lie apart is the noise itself."""
+    lines = []
+    for group in sorted(found.alike, key=len, reverse=True)[:NAMED]:
+        speeds = [row.speed for i in group if (row := found.rows[i]).speed]
+        apart = f" Their speeds differ by {max(speeds) / min(speeds) - 1:.0%}." if speeds else ""
+        names = _names([found.rows[i].name for i in group])
+        words = "drafted the same in every run, so that only noise tells them apart (a budget of"
+        lines.append(
+            Line("info", f"Alike: {names} {words} max_tree_nodes may cut both trees).{apart}")
+        )
+    return lines
+
+
 def _worth_lines(row: ConfigurationRow) -> list[Line]:
     """Whether the best is faster than plain decoding at all."""
     if row.ratio is None:
@@ -127,9 +142,9 @@ def _worth_lines(row: ConfigurationRow) -> list[Line]:
         return [
             Line(
                 "warn",
-                f"No point is faster than plain decoding here: the best is {row.ratio.value:.2f}x, "
-                f"drafting costs more than it saves{share}. Shorter drafts, smaller trees or "
-                "fewer drafters cost less.",
+                "No point was faster than plain decoding here: "
+                f"the best is {row.ratio.value:.2f}x, drafting costs more than it saves{share}. "
+                "Shorter drafts, smaller trees or fewer drafters cost less.",
             )
         ]
     if row.ratio.groups > 1 and row.ratio.low <= 1:
@@ -139,7 +154,7 @@ def _worth_lines(row: ConfigurationRow) -> list[Line]:
     return []
 
 
-def _same_lines(rows: Sequence[ConfigurationRow]) -> list[Line]:
+def _same_lines(rows: Sequence[ConfigurationRow], whole: bool) -> list[Line]:
     kinds = {row.same.kind for row in rows}
     if "differs" in kinds:
         different = [row for row in rows if row.same.kind == "differs"]
@@ -150,7 +165,8 @@ def _same_lines(rows: Sequence[ConfigurationRow]) -> list[Line]:
         words = "Points with verify mss or traversal keep what the LLM is likely to write"
         return [Line("info", f"{words}, not each token: their texts may differ.")]
     if "same" in kinds:
-        return [Line("good", "Every point wrote plain decoding's text, token by token.")]
+        runs = "Every run" if whole else "Every run so far"
+        return [Line("good", f"{runs} wrote plain decoding's text, token by token.")]
     return []
 
 

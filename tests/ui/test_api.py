@@ -174,7 +174,7 @@ def test_many_clients_at_once_hold_no_threads(client: Client, made: Context) -> 
 
 def test_the_api_page_names_what_there_is(client: Client) -> None:
     endpoints = client.view_api(return_format="dict", print_info=False)["named_endpoints"]
-    assert set(endpoints) == {"/generate", "/runs", "/run"}
+    assert set(endpoints) == {"/generate", "/runs", "/run", "/tune"}
     first = endpoints["/generate"]["parameters"][0]
     assert first["parameter_name"] == "prompt" and not first["parameter_has_default"]
     rest = endpoints["/generate"]["parameters"][1:]

@@ -25,7 +25,7 @@ from ui.pages.tune_form import Asked, TuneForm, asked, build_tune_form
 from ui.session import guarded_once
 from ui.studies import Opened, Studies
 from ui.tuning import grid_value, point_value, points_value
-from ui.tuning_csv import cells_csv, summary_csv
+from ui.tuning_rows import run_rows, summary_rows, to_csv
 from ui.tuning_words import found_lines, plan_lines
 
 __all__ = [
@@ -182,5 +182,6 @@ def file_of(mine: Studies, study_id: str, what: str) -> dict[str, Any]:
         raise ConfigError(NO_STUDY)
     study, results, _ = mine.opened(study_id)
     found = tuned(study, results)
-    text = summary_csv(found) if what == "points" else cells_csv(study, results, found)
-    return {"name": f"specscope-{study_id}-{what}.csv", "media_type": "text/csv", "text": text}
+    rows = summary_rows(found) if what == "points" else run_rows(study, results, found)
+    name = f"specscope-{study_id}-{what}.csv"
+    return {"name": name, "media_type": "text/csv", "text": to_csv(rows)}

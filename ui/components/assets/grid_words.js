@@ -3,7 +3,7 @@
 import { card } from "./tip.js";
 import { fixed, plural, prose } from "./text.js";
 
-const MARKS = { best: "★ best", near: "≈ within noise of the best" };
+const MARKS = { best: "★ the fastest", near: "≈ within noise of the fastest" };
 export const TOLD = { x: "times plain decoding's speed", "tokens/s": "tokens a second", tokens: "tokens per pass of the LLM" };
 
 export function format(value, unit) {

@@ -130,14 +130,22 @@ function fill(node, cell, value, chosen) {
 
 const fixedOf = (number, { unit }) => format(number, unit).replace("x", "");
 
+// What the marks mean, of those that are there.
 function fillKey(key, value) {
-  const words = JSON.stringify([value.low, value.high, value.unit]);
+  const cells = Object.values(value.cells);
+  const told = [
+    ["★ the fastest", cells.some(({ mark }) => mark === "best")],
+    ["≈ within noise of it", cells.some(({ mark }) => mark === "near")],
+    ["✕ cannot run", cells.some(({ refused }) => refused)],
+    ["… not measured yet", cells.some(({ refused, value: figure }) => !refused && figure == null)],
+  ].filter(([, there]) => there).map(([words]) => words);
+  const words = JSON.stringify([value.low, value.high, value.unit, told]);
   if (key.dataset.words === words) return;
   key.dataset.words = words;
   key.replaceChildren(
     h("span", {}, format(value.low, value.unit)),
     h("span", { class: "ss-heat-scale" }, steps().map((color) => h("i", { style: `background:${color}` }))),
     h("span", {}, format(value.high, value.unit)),
-    h("span", {}, "★ best"), h("span", {}, "≈ within noise of it"), h("span", {}, "✕ cannot run"), h("span", {}, "… not measured yet"),
+    ...told.map((one) => h("span", {}, one)),
   );
 }

@@ -5,7 +5,7 @@ import { keepChosen } from "./chosen.js";
 import { prose } from "./text.js";
 
 const GLYPHS = { best: "★", near: "≈", "": "" };
-const MEANINGS = { best: "best", near: "within noise of the best", "": "" };
+const MEANINGS = { best: "the fastest", near: "within noise of the fastest", "": "" };
 
 export function create(panel) {
   const note = h("p", { class: "ss-placeholder" }, "A row for each point, as they are measured.");
@@ -42,6 +42,7 @@ export function create(panel) {
     }
     for (const head of heads.querySelectorAll("[data-column]")) {
       const mine = head.dataset.column === state.by;
+      set(head, "data-number", Object.values(value.rows).some(({ cells }) => "v" in cells[head.dataset.column]));
       set(head, "aria-sort", mine ? (state.down ? "descending" : "ascending") : null);
     }
   }
