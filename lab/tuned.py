@@ -82,6 +82,7 @@ def _alike(mine: Sequence[Mapping[Cell, Measured]]) -> tuple[tuple[int, ...], ..
                 result.drafted_per_round,
                 result.accepted_per_round,
                 result.stats.num_draft_tokens,
+                result.stats.num_verified_nodes,
             )
             for cell, result in sorted(found.items())
         )
@@ -93,6 +94,7 @@ def _alike(mine: Sequence[Mapping[Cell, Measured]]) -> tuple[tuple[int, ...], ..
 def _drafts(result: Measured) -> tuple[object, ...]:
     return (
         result.stats.num_draft_tokens,
+        result.stats.num_verified_nodes,
         result.drafted_per_round,
         result.accepted_per_round,
         result.accepted_by,

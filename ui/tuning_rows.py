@@ -24,9 +24,8 @@ Row = dict[str, Any]
 
 def summary_rows(found: Tuned) -> list[Row]:
     """Plain decoding, then each point; `found` says which is the best, and which are as good."""
-    rows = [
-        {"configuration": PLAIN, **_fields(found, None), **_figures(found.plain, None), "found": ""}
-    ]
+    alone = _figures(found.plain, None)
+    rows = [{"configuration": PLAIN, **_fields(found, None), **alone, "found": ""}]
     for i, (point, row) in enumerate(zip(found.grid.points, found.rows, strict=True)):
         mark = "best" if i == found.best else "within noise" if i in found.as_good else ""
         figures = _figures(row, found.lengths[i])
