@@ -24,6 +24,7 @@ __all__ = [
     "FIELDS",
     "Axis",
     "Grid",
+    "Refused",
     "axis_from_text",
     "axis_of",
     "grid",
@@ -52,13 +53,22 @@ class Axis:
 
 
 @dataclass(frozen=True, slots=True)
+class Refused:
+    """A point that cannot run, and why."""
+
+    name: str
+    point: dict[str, Any]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Grid:
-    """`points[i]`: the values behind `configurations[i]`, by field. `refused`: (point, reason)."""
+    """`points[i]`: the values behind `configurations[i]`, by field."""
 
     axes: tuple[Axis, ...]
     configurations: tuple[Configuration, ...]
     points: tuple[dict[str, Any], ...]
-    refused: tuple[tuple[str, str], ...]
+    refused: tuple[Refused, ...]
 
 
 def axis_from_text(field: str, typed: str) -> Axis:
@@ -100,7 +110,7 @@ def grid(
         raise ConfigError.of("points of the grid", count, f"at most {MAX_POINTS}")
     made: list[Configuration] = []
     points: list[dict[str, Any]] = []
-    refused: list[tuple[str, str]] = []
+    refused: list[Refused] = []
     for values in itertools.product(*(axis.values for axis in axes)):
         point = dict(zip(fields, values, strict=True))
         name = point_name(point)
@@ -109,12 +119,12 @@ def grid(
             Request("x", sampling or SamplingParams(), speculation)
             _check_loaded(speculation, drafters)
         except ConfigError as error:
-            refused.append((name, str(error)))
+            refused.append(Refused(name, point, str(error)))
             continue
         made.append(Configuration(name, speculation))
         points.append(point)
     if not made:
-        raise ConfigError(f"no point of the grid can run; the first: {refused[0][1]}")
+        raise ConfigError(f"no point of the grid can run; the first: {refused[0].reason}")
     return Grid(tuple(axes), tuple(made), tuple(points), tuple(refused))
 
 
@@ -131,7 +141,9 @@ def grid_of(study: Study) -> Grid:
     if whole is None or not made.keys() <= {one.name for one in whole.configurations}:
         raise ConfigError.of("study", study.title, "a study of a grid")
     pairs = list(zip(whole.configurations, whole.points, strict=True))
-    left_out = tuple((one.name, LEFT_OUT) for one, _ in pairs if one.name not in made)
+    left_out = tuple(
+        Refused(one.name, point, LEFT_OUT) for one, point in pairs if one.name not in made
+    )
     return Grid(
         whole.axes,
         tuple(one for one, _ in pairs if one.name in made),

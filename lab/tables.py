@@ -19,6 +19,7 @@ __all__ = [
     "Results",
     "Same",
     "best_of",
+    "configuration_row",
     "configuration_rows",
     "prompt_row",
     "prompt_rows",
@@ -86,7 +87,7 @@ class PromptRow:
 
 def configuration_rows(study: Study, results: Results) -> tuple[ConfigurationRow, ...]:
     """A row for each configuration, in the study's order, of what is measured so far."""
-    return tuple(_configuration(study, results, one.name) for one in study.configurations)
+    return tuple(configuration_row(study, results, one.name) for one in study.configurations)
 
 
 def prompt_rows(study: Study, results: Results) -> tuple[PromptRow, ...]:
@@ -133,7 +134,8 @@ def same_text(study: Study, results: Results, cells: Iterable[Cell]) -> Same:
     return Same("same", compared) if compared else Same("unknown")
 
 
-def _configuration(study: Study, results: Results, name: str) -> ConfigurationRow:
+def configuration_row(study: Study, results: Results, name: str) -> ConfigurationRow:
+    """One configuration; `results` may hold others too."""
     mine = {cell: result for cell, result in results.items() if cell.contestant == name}
     speeds = [result.stats.tokens_per_second for result in mine.values()]
     return ConfigurationRow(

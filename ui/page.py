@@ -18,6 +18,7 @@ from ui.components import launch_options
 from ui.context import Context
 from ui.pages.api import add_endpoints
 from ui.pages.api_studies import add_study_endpoints
+from ui.pages.api_tune import add_tune_endpoint
 from ui.pages.compare import build_compare, wire_compare
 from ui.pages.learn import build_learn, wire_learn
 from ui.pages.links import copy_run_button, wire_links
@@ -27,6 +28,8 @@ from ui.pages.parts import header, header_value, page_css, page_js
 from ui.pages.prompts import build_prompts, wire_prompts
 from ui.pages.sessions_layout import build_sessions
 from ui.pages.sessions_wiring import wire_sessions
+from ui.pages.tune import build_tune
+from ui.pages.tune_wiring import wire_tune
 from ui.visitors import is_loopback, new_key
 
 __all__ = ["build_page", "launch", "page_options", "who_can_reach"]
@@ -55,6 +58,8 @@ def build_page(context: Context) -> gr.Blocks:
                 live = build_live(context, chips)
             with gr.Tab("Compare", id="compare") as compare_tab:
                 compare = build_compare(context)
+            with gr.Tab("Tune", id="tune") as tune_tab:
+                tune = build_tune(context)
             with gr.Tab("Prompts", id="prompts") as prompts_tab:
                 prompts = build_prompts(context)
             with gr.Tab("Sessions", id="sessions") as tab:
@@ -64,11 +69,13 @@ def build_page(context: Context) -> gr.Blocks:
                 learn = build_learn(context)
             with gr.Tab("Models", id="models") as models_tab:
                 models = build_models(context)
+        add_tune_endpoint(context)
         add_endpoints(context)  # first: the names of handlers must not take theirs
         add_study_endpoints(context)
         wire_live(live, visitor, own, blocks)
-        wire_compare(compare, visitor, own, compare_tab, live, tabs)
-        wire_prompts(prompts, visitor, prompts_tab)
+        wire_compare(compare, visitor, own, compare_tab, live, tabs, sessions)
+        wire_tune(tune, visitor, own, tune_tab, live, tabs, sessions)
+        wire_prompts(prompts, visitor, prompts_tab, tabs, sessions)
         wire_sessions(sessions, visitor, tab, live, tabs)
         wire_learn(learn, visitor, live, tabs, blocks)
         named = {"live": live_tab, "sessions": tab, "models": models_tab}

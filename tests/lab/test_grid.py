@@ -19,6 +19,10 @@ from lab.study import Study, plain_configuration
 BASE = SpeculationConfig()
 
 
+def reasons(made: Grid) -> dict[str, str]:
+    return {one.name: one.reason for one in made.refused}
+
+
 def study_of(made: Grid, sampling: SamplingParams | None = None) -> Study:
     """A study of a grid, after its way through the log."""
     study = Study(
@@ -99,22 +103,23 @@ def test_every_combination_is_a_configuration_the_last_axis_fastest() -> None:
 def test_what_cannot_run_is_left_out_with_its_reason() -> None:
     axes = [axis_of("verify", list(VERIFIES)), axis_of("draft", ["topk", "sampled"])]
     made = grid(BASE, axes, SamplingParams(temperature=1.0))
-    names = [name for name, _ in made.refused]
+    names = [one.name for one in made.refused]
+    assert made.refused[0].point == {"verify": "greedy", "draft": "topk"}
     assert "verify=mss, draft=topk" in names and "verify=mss, draft=sampled" not in names
-    reason = dict(made.refused)["verify=mss, draft=topk"]
+    reason = reasons(made)["verify=mss, draft=topk"]
     assert "the lossless choices are auto, match" in reason
     assert len(made.configurations) + len(made.refused) == 10
     # The same grid at temperature 0 refuses others.
     cold = grid(BASE, axes)
-    assert "verify=auto, draft=sampled" in dict(cold.refused)
+    assert "verify=auto, draft=sampled" in reasons(cold)
 
 
 def test_a_number_out_of_range_and_a_drafter_that_is_not_loaded_are_refused() -> None:
     made = grid(BASE, [axis_from_text("speculation_length", "4, 99")])
-    assert [name for name, _ in made.refused] == ["speculation_length=99"]
+    assert list(reasons(made)) == ["speculation_length=99"]
     made = grid(BASE, [axis_from_text("drafters", "all | nobody | ngram")], None, ("a", "b"))
-    assert made.refused[0][0] == "drafters=nobody"
-    assert "drafters of all, first, ngram, a, b" in made.refused[0][1]
+    assert made.refused[0].name == "drafters=nobody"
+    assert "drafters of all, first, ngram, a, b" in made.refused[0].reason
     with pytest.raises(ConfigError, match="no point of the grid can run; the first: drafters"):
         grid(BASE, [axis_from_text("drafters", "nobody")], None, ("a",))
 
@@ -154,12 +159,12 @@ def test_a_point_that_was_left_out_is_told() -> None:
     warm = SamplingParams(temperature=1.0)
     made = grid(BASE, [draft, verify], warm)
     back = grid_of(study_of(made, warm))
-    assert dict(back.refused) == dict(made.refused) != {}
+    assert reasons(back) == reasons(made) != {}
     sampled_match = "draft=sampled, verify=match"
     assert made.configurations[1].name == sampled_match
     kept = [0, 2]
     fewer = replace(made, configurations=tuple(made.configurations[i] for i in kept))
-    told = dict(grid_of(study_of(fewer, warm)).refused)
+    told = reasons(grid_of(study_of(fewer, warm)))
     assert "left out when the study began" in told[sampled_match]
 
 

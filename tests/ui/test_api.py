@@ -178,7 +178,7 @@ def test_the_api_page_names_what_there_is(client: Client) -> None:
     endpoints = client.view_api(return_format="dict", print_info=False)["named_endpoints"]
     past = {"/runs", "/run", "/export", "/annotate", "/delete"}
     models = {"/models", "/load_models"}
-    studies = {"/compare", "/studies", "/study", "/stop_study", "/resume_study"}
+    studies = {"/compare", "/tune", "/studies", "/study", "/stop_study", "/resume_study"}
     assert set(endpoints) == {"/generate", *past, *models, *studies}
     first = endpoints["/generate"]["parameters"][0]
     assert first["parameter_name"] == "prompt" and not first["parameter_has_default"]

@@ -20,6 +20,9 @@ __all__ = [
     "COMPARE_PICTURES",
     "PICTURES",
     "Figures",
+    "GridLength",
+    "GridPoints",
+    "GridSpeed",
     "Inspector",
     "Legend",
     "Lengths",
@@ -84,6 +87,9 @@ Inspector = Picture("inspector", "Why this token?", 400)
 Lengths = Picture("lengths", "Accepted tokens and speculation length", 340)
 Timeline = Picture("timeline", "Pipeline", 400)
 Legend = Picture("legend", "Legend", 110)
+GridSpeed = Picture("grid", "Speed of each point", 330)
+GridLength = Picture("grid", "Acceptance of each point", 330)
+GridPoints = Picture("points", "All points", 200)
 
 PICTURES = (TokenStrip, Figures, TokenTree, Proposals, Inspector, Lengths, Timeline, Legend)
 

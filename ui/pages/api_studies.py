@@ -23,7 +23,8 @@ from lab.study import KINDS, Study
 from lab.tables import configuration_rows
 from ui.comparison import comparison_rows, configurations_of
 from ui.context import Context
-from ui.pages.api import WAIT_S, spoken_errors
+from ui.pages.api import WAIT_S
+from ui.pages.spoken import spoken_errors
 from ui.pages.study_board import studies_of
 from ui.studies import Opened, Studies, new_study
 

@@ -19,7 +19,9 @@ from ui.context import Context
 from ui.pages.fields import config_of, whole
 from ui.pages.form import EXAMPLES, preset_config
 from ui.pages.into_live import into_live
+from ui.pages.into_sessions import into_sessions
 from ui.pages.live_layout import Live
+from ui.pages.sessions_layout import Sessions
 from ui.pages.study_board import (
     Drawn,
     StudyBoard,
@@ -204,8 +206,9 @@ def wire_compare(
     tab: gr.Tab,
     live: Live,
     tabs: gr.Tabs,
+    sessions: Sessions,
 ) -> None:
-    """Connect everything of the tab."""
+    """Connect everything of the tab; a configuration goes into Live, its run opens in Sessions."""
     context, board = compare.context, compare.board
     pictures = tuple(compare.pictures[picture.name] for picture in COMPARE_PICTURES)
     drawn = Drawn(pictures, lambda opened: drawn_values(context, opened))
@@ -222,8 +225,7 @@ def wire_compare(
         button.click(_constant(text), None, compare.prompt, **quick)
     table = compare.pictures["compared"]
     into_live(live, tabs, table.edit, _take_handler(compare), [visitor])
-    # Which run, its script has left for the list of Sessions (assets/open_run.js).
-    table.select(lambda: gr.Tabs(selected="sessions"), None, tabs, **quick)
+    into_sessions(sessions, tabs, table.select, visitor)
 
 
 def _choices(own: dict[str, Any] | None, chosen: list[str] | None) -> gr.CheckboxGroup:

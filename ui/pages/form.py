@@ -7,7 +7,8 @@ control changes, so that a combination which would not be lossless is refused be
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,6 +50,9 @@ __all__ = [
     "preset_config",
     "preset_values",
     "request_of",
+    "sampling_controls",
+    "sampling_of",
+    "spoken_empty",
     "validity",
 ]
 
@@ -128,13 +132,14 @@ def build_form(
         elem_id="preset",
     )
     with gr.Accordion("Sampling", open=False):
-        sampling = _sampling_controls(chat)
+        sampling = sampling_controls(chat)
     with gr.Accordion("Every setting of the engine", open=False, elem_id="all-fields"):
         fields = field_controls(preset_config(preset, 0.0), drafter_names)
     return Form(*prompt, chosen, sampling, fields)
 
 
-def _sampling_controls(chat: bool) -> dict[str, Component]:
+def sampling_controls(chat: bool, page: str = "") -> dict[str, Component]:
+    """A control for each of SAMPLING_NAMES; ids begin with the `page` where it is not Live."""
     controls: dict[str, Component] = {
         # No slider: its box puts a number of its own in the place of one past its ends, and in the
         # place of none. Here what was typed stays, and core.config speaks.
@@ -168,7 +173,7 @@ def _sampling_controls(chat: bool) -> dict[str, Component]:
         ),
     }
     for name, control in controls.items():
-        control.elem_id = f"sampling-{name}"
+        control.elem_id = f"{page}-{name}" if page else f"sampling-{name}"
     return controls
 
 
@@ -181,28 +186,41 @@ def chat_words(chat: bool) -> str:
 
 def request_of(values: Sequence[Any]) -> Request:
     """Values of `Form.inputs` -> Request; ConfigError names the field."""
-    try:
+    with spoken_empty():
         return _request(values)
+
+
+@contextmanager
+def spoken_empty() -> Iterator[None]:
+    """An empty number box comes as None, which is no word for a visitor."""
+    try:
+        yield
     except ConfigError as error:
-        # An empty number box comes as None, which is no word for a visitor.
         raise type(error)(re.sub(r"^(\w+) is None: ", r"\1 is empty: ", str(error))) from error
 
 
 def _request(values: Sequence[Any]) -> Request:
     count = len(SAMPLING_NAMES)
     prompt, rest = values[0], values[1:]
-    given = dict(zip(SAMPLING_NAMES, rest[:count], strict=True))
+    sampling, chat = sampling_of(rest[:count])
+    return Request(
+        prompt=prompt or "",
+        sampling=sampling,
+        speculation=config_of(rest[count:]),
+        chat=chat,
+    )
+
+
+def sampling_of(values: Sequence[Any]) -> tuple[SamplingParams, bool]:
+    """Values of `sampling_controls` -> sampling, and whether as a chat. ConfigError names the
+    field."""
+    given = dict(zip(SAMPLING_NAMES, values, strict=True))
     chat = given.pop("chat")
     given["stop"] = tuple(line for line in str(given["stop"] or "").split("\n") if line)
     given["seed"] = _seed(given["seed"])
     for name in ("max_new_tokens", "top_k"):
         given[name] = whole(given[name])
-    return Request(
-        prompt=prompt or "",
-        sampling=SamplingParams(**given),
-        speculation=config_of(rest[count:]),
-        chat=bool(chat),
-    )
+    return SamplingParams(**given), bool(chat)
 
 
 def _seed(typed: Any) -> Any:

@@ -16,6 +16,7 @@ from ui.lessons import LESSONS
 from ui.pages.history import Asker, asker_of
 from ui.pages.parts import part
 from ui.pages.sessions import Sessions, opened_run, scrubbed
+from ui.pages.sessions_handlers import about_handler
 from ui.session import Desk
 
 __all__ = ["copy_run_button", "linked_run", "wanted_lesson", "wanted_tab", "wire_links"]
@@ -87,6 +88,8 @@ def wire_links(
     }
     opening = [*board.outputs, board.scrub, sessions.opened]
     come = blocks.load(_open_handler(context, sessions, tabs), visitor, [tabs, *opening], **quick)
+    told = [visitor, sessions.opened]
+    come.then(about_handler(context), told, sessions.on.told, **quick)
     come.then(None, None, None, js="() => { window.specscopeLink?.ready(); }")
     tabs.change(None, None, None, js="() => { window.specscopeLink?.turned(); }")
     sessions.opened.change(

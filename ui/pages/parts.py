@@ -18,6 +18,7 @@ from ui.messages import Line
 
 __all__ = [
     "download",
+    "grid_point",
     "header",
     "header_value",
     "log_line",
@@ -92,6 +93,11 @@ def offer_table(elem_id: str) -> gr.HTML:
 def stage_list(elem_id: str) -> gr.HTML:
     """The stages of a loading with their times."""
     return _part("stages.js", SHELL, elem_id)
+
+
+def grid_point(elem_id: str) -> gr.HTML:
+    """One point of a grid with its runs; triggers `select` with {"run": id}."""
+    return _part("point.js", SHELL, elem_id)
 
 
 def part(script: str, elem_id: str, value: dict[str, Any] | None = None) -> gr.HTML:

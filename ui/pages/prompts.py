@@ -18,6 +18,7 @@ from ui.messages import Line
 from ui.pages.fields import whole
 from ui.pages.form import preset_config
 from ui.pages.history import Asker, asker_of
+from ui.pages.into_sessions import into_sessions
 from ui.pages.parts import notice, notice_value, prompt_table
 from ui.pages.prompt_source import (
     PromptSource,
@@ -25,6 +26,7 @@ from ui.pages.prompt_source import (
     prompts_of,
     wire_prompt_source,
 )
+from ui.pages.sessions_layout import Sessions
 from ui.pages.study_board import (
     Drawn,
     StudyBoard,
@@ -216,8 +218,10 @@ def _drafters(context: Context) -> tuple[str, ...]:
 # -- wiring --
 
 
-def wire_prompts(prompts: Prompts, visitor: gr.BrowserState, tab: gr.Tab) -> None:
-    """Connect everything of the tab."""
+def wire_prompts(
+    prompts: Prompts, visitor: gr.BrowserState, tab: gr.Tab, tabs: gr.Tabs, sessions: Sessions
+) -> None:
+    """Connect everything of the tab; a prompt's run opens in Sessions."""
     quick: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
     context, board = prompts.context, prompts.board
     wire_prompt_source(prompts.source)
@@ -228,6 +232,7 @@ def wire_prompts(prompts: Prompts, visitor: gr.BrowserState, tab: gr.Tab) -> Non
         return study_of(context, values)
 
     wire_begin(board, visitor, prompts.measure.click, make, prompts.inputs, drawn)
+    into_sessions(sessions, tabs, prompts.table.select, visitor)
     prompts.look.click(
         _look_handler(prompts),
         [visitor, prompts.search, prompts.drafter],

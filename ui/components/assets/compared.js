@@ -2,7 +2,6 @@
 // decoding's, and in words where it was slower. A click on a name opens its run in Sessions.
 
 import { h, entries, set } from "./dom.js";
-import { openRun } from "./open_run.js";
 import { mark } from "./overlays.js";
 import { fixed, ms, percent, prose } from "./text.js";
 
@@ -63,7 +62,7 @@ function table(panel, value, rows) {
 function line(panel, value, key, row) {
   const name = h("button", {
     type: "button", class: "ss-compared-open", "data-focus": `open-${key}`, title: "Open its middle run in Sessions",
-    onclick: () => row.run_id && openRun(panel, row.run_id),
+    onclick: () => row.run_id && panel.trigger("select", { run: row.run_id }),
   }, prose(row.name));
   name.disabled = !row.run_id;
   const take = h("button", {

@@ -22,9 +22,11 @@ const PICTURES = {
   rounds: () => import("./overlays.js"),
   rates: () => import("./overlays.js"),
   texts: () => import("./texts.js"),
+  grid: () => import("./grid.js"),
+  points: () => import("./points.js"),
 };
 
-const STYLES = ["base.css", "text.css", "tree.css", "charts.css", "compare.css"];
+const STYLES = ["base.css", "text.css", "tree.css", "charts.css", "compare.css", "tune.css"];
 
 export async function mount(kind, host) {
   const shell = host.element.querySelector(".ss-shell") ?? host.element;
@@ -37,6 +39,7 @@ export async function mount(kind, host) {
   panel.trigger = host.trigger;
   const picture = create(panel);
   panel.picture = picture;
+  panel.tell = (told) => host.trigger(host.event, told);
   const unpack = unpacker();
   const latest = newest(host.props);
   const draw = scheduler(shell, picture, () => {

@@ -5,7 +5,7 @@ function save() {
   if (!value.name || value.n === last) return;
   last = value.n;
   const link = document.createElement("a");
-  link.href = URL.createObjectURL(new Blob([value.text], { type: value.media_type }));
+  link.href = URL.createObjectURL(new Blob([value.text], { type: value.media_type + ";charset=utf-8" }));
   link.download = value.name;
   document.body.append(link);
   link.click();

@@ -75,14 +75,5 @@ function draw() {
   scroller.append(table);
   root.replaceChildren(scroller);
 }
-// A run that another tab of the page asks for: left on the window, as this list may come later.
-function asked() {
-  const run = window.specscopeOpenRun;
-  if (!run || !element.isConnected) return;
-  delete window.specscopeOpenRun;
-  trigger("select", { run });
-}
-addEventListener("specscope-open-run", asked);
-asked();
 draw();
 watch("value", draw);

@@ -1,0 +1,113 @@
+"""What a grid found: each point's figures with their spread, the best, and who is as good.
+
+Pure: a Study of a grid and the cells kept so far in, plain values out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from lab.figures import Estimate, estimate, pooled_length
+from lab.grid import Grid, grid_of
+from lab.measured import Measured
+from lab.order import Cell
+from lab.study import Study
+from lab.tables import ConfigurationRow, Results, best_of, configuration_row
+
+__all__ = ["Tuned", "as_good", "tuned"]
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """Figures of a grid. `rows[i]` and `lengths[i]` (tokens per pass) belong to
+    `grid.configurations[i]`; `plain` is plain decoding's row; `best` an index into `rows`, None
+    before anything is measured; `as_good`: whose intervals of speed overlap the best's; `alike`:
+    groups of points that drafted the same in every run, so that only noise tells them apart."""
+
+    grid: Grid
+    plain: ConfigurationRow
+    rows: tuple[ConfigurationRow, ...]
+    lengths: tuple[Estimate | None, ...]
+    best: int | None
+    as_good: tuple[int, ...]
+    alike: tuple[tuple[int, ...], ...]
+
+
+def tuned(study: Study, results: Results) -> Tuned:
+    """Raises ConfigError where the study was not made of a grid."""
+    grid = grid_of(study)
+    by_name: dict[str, dict[Cell, Measured]] = {}
+    for cell, result in results.items():
+        by_name.setdefault(cell.contestant, {})[cell] = result
+    base = by_name.get(study.base, {})
+    names = [one.name for one in grid.configurations]
+    mine = [by_name.get(name, {}) for name in names]
+    rows = tuple(
+        configuration_row(study, {**base, **found}, name)
+        for name, found in zip(names, mine, strict=True)
+    )
+    first = best_of(rows, study.base)
+    best = None if first is None else rows.index(first)
+    return Tuned(
+        grid=grid,
+        plain=configuration_row(study, base, study.base),
+        rows=rows,
+        lengths=tuple(_length(found) for found in mine),
+        best=best,
+        as_good=() if best is None else as_good(rows, best),
+        alike=_alike(mine),
+    )
+
+
+def as_good(rows: Sequence[ConfigurationRow], best: int) -> tuple[int, ...]:
+    """Indexes of the others whose interval of the ratio overlaps the best's."""
+    top = rows[best].ratio
+    if top is None:
+        return ()
+    return tuple(
+        i
+        for i, row in enumerate(rows)
+        if i != best and row.ratio is not None and row.ratio.high >= top.low
+    )
+
+
+def _alike(mine: Sequence[Mapping[Cell, Measured]]) -> tuple[tuple[int, ...], ...]:
+    """A budget of nodes may cut what two settings would draft to the same tree."""
+    groups: dict[tuple[object, ...], list[int]] = {}
+    for i, found in enumerate(mine):
+        drafts = tuple(
+            (
+                cell.block,
+                result.drafted_per_round,
+                result.accepted_per_round,
+                result.stats.num_draft_tokens,
+                result.stats.num_verified_nodes,
+            )
+            for cell, result in sorted(found.items())
+        )
+        if drafts:
+            groups.setdefault(drafts, []).append(i)
+    return tuple(tuple(group) for group in groups.values() if len(group) > 1)
+
+
+def _drafts(result: Measured) -> tuple[object, ...]:
+    return (
+        result.stats.num_draft_tokens,
+        result.stats.num_verified_nodes,
+        result.drafted_per_round,
+        result.accepted_per_round,
+        result.accepted_by,
+    )
+
+
+def _length(found: Mapping[Cell, Measured]) -> Estimate | None:
+    """Tokens per pass over all rounds; the interval over prompts, over repeats where there is one
+    prompt, as that of the ratio."""
+    groups: dict[str, list[tuple[float, float]]] = {}
+    for cell, result in found.items():
+        if result.stats.num_rounds:
+            pair = (float(result.stats.num_accepted_tokens), float(result.stats.num_rounds))
+            groups.setdefault(cell.item, []).append(pair)
+    rows = list(groups.values())
+    return estimate([[pair] for pair in rows[0]] if len(rows) == 1 else rows, pooled_length)

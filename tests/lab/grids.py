@@ -1,0 +1,70 @@
+"""Studies of grids with results whose figures a test chooses; no run is behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from core.config import SamplingParams, SpeculationConfig
+from core.events import RunStats
+from lab.grid import Axis, axis_from_text, grid
+from lab.measured import Measured
+from lab.order import Cell
+from lab.prompts import StudyPrompt
+from lab.study import Study, plain_configuration
+
+__all__ = ["AXES", "grid_results", "grid_study", "result"]
+
+AXES = (axis_from_text("speculation_length", "2, 4"), axis_from_text("expansion", "1 | 2,1"))
+
+
+def grid_study(
+    axes: Sequence[Axis] = AXES, prompts: int = 3, repeats: int = 1, temperature: float = 0.0
+) -> Study:
+    """Plain decoding and every point of the axes that can run."""
+    sampling = SamplingParams(max_new_tokens=8, temperature=temperature)
+    made = grid(SpeculationConfig(), axes, sampling)
+    return Study(
+        study_id="t",
+        kind="tune",
+        title="A grid",
+        created_utc="2026-01-01T00:00:00+00:00",
+        models=("llm", "a"),
+        sampling=sampling,
+        configurations=(plain_configuration(), *made.configurations),
+        prompts=tuple(StudyPrompt(f"p{i}", f"Once {i}", "stories") for i in range(prompts)),
+        repeats=repeats,
+    )
+
+
+def result(cell: Cell, tps: float, accepted: int = 6, token: int = 7) -> Measured:
+    """A run of 4 rounds at so many tokens a second."""
+    stats = RunStats(
+        num_new_tokens=4 + accepted,
+        num_rounds=4,
+        num_accepted_tokens=accepted,
+        num_draft_tokens=12,
+        draft_acceptance_rate=accepted / 12,
+        mean_acceptance_length=1 + accepted / 4,
+        draft_ms=40.0,
+        verify_ms=60.0,
+        tokens_per_second=tps,
+        ttft_ms=5.0,
+    )
+    run_id = f"{cell.contestant}/{cell.item}/{cell.repeat}"
+    return Measured(run_id, (1, 2, token), stats, "length", "greedy")
+
+
+def grid_results(
+    study: Study, tps: Callable[[str, int, int], float], done: int | None = None
+) -> dict[Cell, Measured]:
+    """The first `done` cells; `tps(configuration, prompt number, repeat)` is its speed. Each
+    configuration accepts another number of tokens."""
+    names = [one.name for one in study.configurations]
+    return {
+        cell: result(
+            cell,
+            tps(cell.contestant, int(cell.item[1:]), cell.repeat),
+            names.index(cell.contestant),
+        )
+        for cell in study.cells()[:done]
+    }

@@ -1,0 +1,260 @@
+"""What Tune shows and says of a grid: values of pictures and table, sentences, rows for files."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from lab.grid import axis_from_text, axis_of, grid
+from lab.order import Cell
+from lab.study import Study
+from lab.tables import Results
+from lab.tuned import tuned
+from tests.lab.grids import AXES, grid_results, grid_study
+from tests.lab.test_tuned import noisy, steady
+from ui.tuning import axes_of, grid_value, point_value, points_value
+from ui.tuning_rows import run_rows, summary_rows, to_csv
+from ui.tuning_words import found_lines, grid_title, plan_lines
+
+
+def words(study: Study, results: Results) -> str:
+    found = tuned(study, results)
+    return "\n".join(line.text for line in found_lines(study, found, len(results)))
+
+
+# -- the pictures --
+
+
+def test_two_axes_make_a_map_with_every_point_in_its_place() -> None:
+    study = grid_study()
+    found = tuned(study, grid_results(study, noisy))
+    value = grid_value(study, found, "speed")
+    assert value["row_field"] == "speculation_length" and value["column_field"] == "expansion"
+    assert value["rows"] == {"0": "2", "1": "4"} and value["columns"] == {"0": "1", "1": "2,1"}
+    assert value["layers"] == {} and value["unit"] == "x" and value["base"] == 1.0
+    cells = value["cells"]
+    assert [cell["name"] for cell in cells.values()] == [row.name for row in found.rows]
+    assert (
+        cells["2"]["value"] == pytest.approx(2.0) and cells["2"]["low"] < 2.0 < cells["2"]["high"]
+    )
+    assert [cell["mark"] for cell in cells.values()] == ["", "near", "best", ""]
+    assert (value["low"], value["high"]) == (pytest.approx(0.5), pytest.approx(2.0))
+    json.dumps(value)
+
+
+def test_acceptance_marks_the_fastest_alone() -> None:
+    study = grid_study()
+    value = grid_value(study, tuned(study, grid_results(study, noisy)), "length")
+    assert value["unit"] == "tokens" and value["base"] == 1.0
+    assert [cell["value"] for cell in value["cells"].values()] == [1.25, 1.5, 1.75, 2.0]
+    assert [cell["mark"] for cell in value["cells"].values()] == ["", "", "best", ""]
+
+
+def test_one_axis_makes_a_line_and_a_single_value_is_no_axis() -> None:
+    axes = [axis_from_text("eta", "0.2"), axis_from_text("speculation_length", "8, 2, 4")]
+    study = grid_study(axes)
+    value = grid_value(study, tuned(study, grid_results(study, lambda *_: 10.0)), "speed")
+    assert value["row_field"] == "speculation_length" and value["columns"] == {}
+    assert value["rows"] == {"0": "2", "1": "4", "2": "8"} and value["ordered"]
+    study = grid_study([axis_of("combine", ["union", "vote"])])
+    value = grid_value(study, tuned(study, {}), "speed")
+    assert not value["ordered"] and value["high"] is None
+    study = grid_study([axis_from_text("eta", "0.2"), axis_from_text("vote_nodes", "4")])
+    assert [axis.field for axis in axes_of(tuned(study, {}).grid)] == ["eta"]
+
+
+def test_a_third_axis_is_chosen_from_and_has_one_scale() -> None:
+    axes = [*AXES, axis_from_text("vote_nodes", "3, 5, 9")]
+    study = grid_study(axes)
+    results = grid_results(study, lambda name, *_: 10.0 * (1 + name.endswith("=9")))
+    value = grid_value(study, tuned(study, results), "speed")
+    assert value["layer_field"] == "vote_nodes" and value["layers"] == {
+        "0": "3",
+        "1": "5",
+        "2": "9",
+    }
+    assert len(value["cells"]) == 12 and (value["low"], value["high"]) == (1.0, 2.0)
+    for place, cell in value["cells"].items():
+        layer, row, column = int(place) // 4, int(place) % 4 // 2, int(place) % 2
+        assert cell["name"] == ", ".join(
+            f"{axis.field}={text}"
+            for axis, text in zip(
+                axes, (["2", "4"][row], ["1", "2,1"][column], ["3", "5", "9"][layer]), strict=True
+            )
+        )
+
+
+def test_what_cannot_run_has_its_place_and_reason() -> None:
+    axes = [axis_of("draft", ["coupled", "sampled"]), axis_of("verify", ["match", "mss"])]
+    study = grid_study(axes, temperature=1.0)
+    value = grid_value(study, tuned(study, {}), "speed")
+    assert list(value["cells"]) == ["0", "1", "2", "3"]
+    refused = value["cells"]["1"]
+    assert refused["point"] == -1 and "the lossless choices are" in refused["refused"]
+
+
+def test_without_a_ratio_speeds_are_tokens_a_second() -> None:
+    study = grid_study()
+    results = {c: r for c, r in grid_results(study, steady).items() if c.contestant != study.base}
+    value = grid_value(study, tuned(study, results), "speed")
+    assert value["unit"] == "tokens/s" and value["base"] is None
+    assert value["cells"]["0"]["low"] == 15.0 and value["cells"]["0"]["high"] == 18.0
+
+
+def test_one_prompt_measured_once_has_no_spread() -> None:
+    study = grid_study(prompts=1)
+    found = tuned(study, grid_results(study, steady))
+    for measure in ("speed", "length"):
+        assert {c["low"] for c in grid_value(study, found, measure)["cells"].values()} == {None}
+    assert "no spread is known" in words(study, grid_results(study, steady))
+    assert {row["speed_up_low"] for row in summary_rows(found)} == {None}
+
+
+# -- the table and a point --
+
+
+def test_the_table_has_plain_decoding_and_each_point() -> None:
+    study = grid_study()
+    value = points_value(study, tuned(study, grid_results(study, noisy)))
+    heads = list(value["heads"].values())
+    assert heads[:3] == ["speculation_length", "expansion", "speed-up"]
+    plain, first = value["rows"]["0"], value["rows"]["1"]
+    assert plain["point"] == -1 and plain["cells"]["0"]["t"] == "plain"
+    assert first["cells"]["0"] == {"t": "2", "v": 2} and first["cells"]["1"] == {"t": "1"}
+    assert value["rows"]["3"]["mark"] == "best" and value["rows"]["2"]["mark"] == "near"
+    assert value["rows"]["3"]["cells"]["2"]["t"] == "2.00x"
+    assert all(len(row["cells"]) == len(heads) for row in value["rows"].values())
+
+
+def test_a_point_has_its_figures_and_runs() -> None:
+    study = grid_study(repeats=2)
+    results = grid_results(study, steady)
+    found = tuned(study, results)
+    value = point_value(study, results, found, 2)
+    assert value["name"] == "speculation_length=4, expansion=1" and value["mark"] == "best"
+    figures = {one["name"]: one["text"] for one in value["figures"].values()}
+    assert figures["speed-up"] == "2.00x" and figures["time in drafting"] == "40%"
+    runs = list(value["runs"].values())
+    assert [(run["prompt"], run["repeat"]) for run in runs] == [
+        (f"p{i}", repeat) for repeat in "12" for i in range(3)
+    ]
+    assert {run["ratio"] for run in runs} == {"2.00x"}
+    for nobody in (-1, 4, 10**9):
+        assert point_value(study, results, found, nobody) == {}
+
+
+# -- words --
+
+
+def test_before_the_start_the_runs_are_counted_and_the_refused_named() -> None:
+    axes = [axis_of("draft", ["coupled", "sampled"]), axis_of("verify", ["match", "mss"])]
+    study = grid_study(axes, temperature=1.0)
+    base = study.configurations[1].speculation
+    made = grid(base, axes, study.sampling)
+    lines = plan_lines(study, made.refused)
+    assert lines[0].text.startswith("3 points and plain decoding, 3 prompts, 1 repeat: 12 runs.")
+    assert "cannot run: draft=coupled, verify=mss. verify is 'mss'" in lines[1].text
+    assert grid_title(made, 3) == "draft (2 values) x verify (2 values) on 3 prompts"
+    alone = plan_lines(replace(study, prompts=study.prompts[:1]), ())
+    assert "no spread" in alone[1].text
+    idle = plan_lines(grid_study([axis_from_text("speculation_length", "0")]), ())
+    assert any("No point drafts anything" in line.text for line in idle)
+
+
+def test_the_best_is_named_with_what_is_as_good() -> None:
+    study = grid_study()
+    told = words(study, grid_results(study, noisy))
+    assert "Best: speculation_length=4, expansion=1. 2.00x the speed of plain decoding (" in told
+    assert "Within noise of it: speculation_length=2, expansion=2,1. Their intervals" in told
+    assert "Every run wrote plain decoding's text" in told
+    told = words(study, grid_results(study, steady))
+    assert "No other point comes within its noise." in told
+    told = words(study, grid_results(study, steady, done=7))
+    assert "Best so far: " in told and "Every run so far" in told
+    assert words(study, {}).startswith("Nothing is measured yet.")
+
+
+def test_a_slower_grid_is_said_plainly() -> None:
+    study = grid_study()
+    told = words(study, grid_results(study, lambda name, *_: 10.0 if name[0] == "p" else 8.0))
+    assert "No point was faster than plain decoding here: the best is 0.80x" in told
+    assert "drafting took 40%" in told
+    unsure = lambda name, prompt, _: 10.0 if name[0] == "p" else 9.5 + prompt  # noqa: E731
+    assert "it may be no faster" in words(study, grid_results(study, unsure))
+
+
+def test_a_text_that_differs_is_told_with_its_place() -> None:
+    study = grid_study()
+    results = grid_results(study, steady)
+    cell = Cell("speculation_length=2, expansion=1", "p1", 0)
+    results[cell] = replace(results[cell], token_ids=(1, 9, 7))
+    told = words(study, results)
+    assert "Not plain decoding's text: speculation_length=2, expansion=1. First: prompt p1" in told
+    assert "repeat 1, at token 2" in told
+
+
+def test_rules_that_keep_the_distribution_promise_no_tokens() -> None:
+    axes = [axis_of("draft", ["sampled"]), axis_of("verify", ["mss", "traversal"])]
+    study = grid_study(axes, temperature=1.0)
+    results = {
+        cell: replace(one, verify="mss")
+        for cell, one in grid_results(study, lambda *_: 10.0).items()
+    }
+    assert "not each token" in words(study, results)
+
+
+def test_points_that_drafted_alike_show_the_noise() -> None:
+    study = grid_study()
+    results = grid_results(study, steady)
+    same = {
+        cell: replace(one, stats=replace(one.stats, num_accepted_tokens=3))
+        for cell, one in results.items()
+    }
+    told = words(study, same)
+    assert "Alike: speculation_length=2, expansion=1; " in told and "and 1 more drafted" in told
+    assert "Their speeds differ by 300%." in told
+
+
+# -- rows --
+
+
+def read(text: str) -> list[dict[str, Any]]:
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_the_summary_has_every_point_and_every_refusal() -> None:
+    axes = [axis_of("draft", ["coupled", "sampled"]), axis_of("verify", ["match", "mss"])]
+    study = grid_study(axes, temperature=1.0)
+    found = tuned(study, grid_results(study, lambda *_: 10.0))
+    rows = summary_rows(found)
+    assert [row["configuration"] for row in rows] == [
+        "plain decoding",
+        *(row.name for row in found.rows),
+        "draft=coupled, verify=mss",
+    ]
+    assert len({tuple(row) for row in rows}) == 1, "one shape"
+    again = read(to_csv(rows))
+    assert again[1]["draft"] == "coupled" and again[1]["speed_up"] == "1.0"
+    assert again[-1]["found"].startswith("refused: verify is") and again[-1]["runs"] == ""
+    json.dumps(rows)
+
+
+def test_every_run_is_a_line_whatever_its_prompt_is_called() -> None:
+    study = grid_study()
+    odd = replace(study.prompts[1], id='p1 "quoted", =1+1\nnext', domain="a,b")
+    study = replace(study, prompts=(study.prompts[0], odd, study.prompts[2]))
+    names = {one.id: i for i, one in enumerate(study.prompts)}
+    plain = grid_study()
+    results = {
+        Cell(cell.contestant, study.prompts[int(cell.item[1:])].id, cell.repeat): one
+        for cell, one in grid_results(plain, steady).items()
+    }
+    rows = read(to_csv(run_rows(study, results, tuned(study, results))))
+    assert len(rows) == 15 and {row["prompt"] for row in rows} == set(names)
+    assert rows[1]["speculation_length"] == "2" and float(rows[1]["speed_up"]) == 1.5
+    assert rows[0]["configuration"] == "plain decoding" and rows[0]["expansion"] == ""

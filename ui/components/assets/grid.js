@@ -1,0 +1,94 @@
+// One figure of a grid: a map of two axes, a line over one. A third axis is chosen from.
+
+import { h, entries, set, setText } from "./dom.js";
+import { keepChosen } from "./chosen.js";
+import { TOLD, format, marked, spread } from "./grid_words.js";
+import { createHeat } from "./heat.js";
+import { createSweep } from "./sweep.js";
+import { fixed, prose } from "./text.js";
+
+const LAYER = "specscope-layer";
+
+export function create(panel) {
+  const note = h("p", { class: "ss-placeholder" }, "Drawn as soon as a point is measured.");
+  const said = h("p", { class: "ss-grid-said" });
+  const layers = createLayers(panel);
+  const chosen = keepChosen(panel, () => panel.redraw());
+  const heat = createHeat(panel, chosen.choose);
+  const sweep = createSweep(panel, chosen.choose);
+  panel.body.append(note, layers.node, said, heat.node, sweep.node);
+  panel.finishTools({ tableForm: true });
+  return {
+    draw(value) {
+      const empty = value.high == null;
+      const map = entries(value.columns).length > 0;
+      layers.draw(value);
+      note.hidden = !empty;
+      said.hidden = empty;
+      heat.node.hidden = empty || !map;
+      sweep.node.hidden = empty || map;
+      if (empty) return;
+      setText(said, words(value, layers.now(value)));
+      (map ? heat : sweep).draw(layer(value, layers.now(value)), chosen.of(value));
+    },
+    restyle: () => sweep.restyle(),
+    table: (value) => table(value, layers.now(value)),
+  };
+}
+
+// The menu of the third axis; what one picture is turned to, the other turns to as well.
+function createLayers(panel) {
+  const state = { study: null, at: "0", shown: "" };
+  const name = h("span");
+  const menu = h("select", { class: "ss-tool", onchange: () => tell(menu.value) });
+  const node = h("label", { class: "ss-grid-layers", "data-noexport": true }, name, menu);
+  const heard = ({ detail }) => {
+    if (!panel.section.isConnected) return document.removeEventListener(LAYER, heard);
+    Object.assign(state, detail);
+    if (panel.value) panel.redraw();
+  };
+  document.addEventListener(LAYER, heard);
+  const tell = (at) => document.dispatchEvent(new CustomEvent(LAYER, { detail: { study: panel.value.study, at } }));
+  const now = (value) => (state.study === value.study ? state.at : "0");
+  return {
+    node,
+    now,
+    draw(value) {
+      const all = entries(value.layers);
+      node.hidden = all.length === 0;
+      const shown = JSON.stringify(all);
+      if (shown !== state.shown) {
+        state.shown = shown;
+        menu.replaceChildren(...all.map(([at, text]) => h("option", { value: at }, prose(text))));
+      }
+      setText(name, value.layer_field);
+      set(menu, "aria-label", value.layer_field || null);
+      if (all.length && menu.value !== now(value)) menu.value = now(value);
+    },
+  };
+}
+
+// The value with the cells of one layer alone, from 0 on.
+function layer(value, at) {
+  const count = entries(value.rows).length * Math.max(1, entries(value.columns).length);
+  const first = Number(at) * count;
+  const mine = entries(value.cells).filter(([place]) => place >= first && place < first + count);
+  return { ...value, cells: Object.fromEntries(mine.map(([place, cell]) => [place - first, cell])) };
+}
+
+function words(value, at) {
+  const over = value.column_field ? `${value.row_field} by ${value.column_field}` : value.row_field;
+  const where = value.layer_field ? `, at ${value.layer_field}=${value.layers[at]}` : "";
+  return prose(`${TOLD[value.unit]}, ${over}${where}`);
+}
+
+function table(value, at) {
+  const rows = entries(layer(value, at).cells).map(([, cell]) => [
+    prose(cell.name),
+    cell.refused ? "cannot run" : format(cell.value, value.unit),
+    cell.refused ? prose(cell.refused) : spread(cell, value.unit) || "–",
+    cell.refused ? "" : fixed(cell.runs, 0),
+    marked(cell),
+  ]);
+  return { caption: words(value, at), head: ["point", TOLD[value.unit], "95 % of resamples", "runs", "found"], rows };
+}

@@ -1,0 +1,38 @@
+// A grid's figures in words: for cells, tips and those who hear them.
+
+import { card } from "./tip.js";
+import { fixed, plural, prose } from "./text.js";
+
+const MARKS = { best: "★ the fastest", near: "≈ within noise of the fastest" };
+export const TOLD = { x: "times plain decoding's speed", "tokens/s": "tokens a second", tokens: "tokens per pass of the LLM" };
+
+export function format(value, unit) {
+  if (value == null) return "–";
+  if (unit === "x") return `${value.toFixed(2)}x`;
+  return value.toFixed(unit === "tokens/s" ? 1 : 2);
+}
+
+export const marked = (cell) => MARKS[cell.mark] ?? "";
+
+export function spread(cell, unit) {
+  return cell.low == null ? "" : `${format(cell.low, unit)} to ${format(cell.high, unit)}`;
+}
+
+// What hovering or focusing a cell says.
+export function tipOf(cell, unit) {
+  if (!cell) return null;
+  if (cell.refused) return card(prose(cell.name), ["Cannot run.", prose(cell.refused)]);
+  if (cell.value == null) return card(prose(cell.name), ["Not measured yet."]);
+  const range = spread(cell, unit);
+  const rows = [[TOLD[unit], format(cell.value, unit)], range && ["95 % of resamples", range], ["runs", fixed(cell.runs, 0)]];
+  return card(prose(cell.name), [marked(cell)].filter(Boolean), rows.filter(Boolean));
+}
+
+// A cell in one sentence.
+export function spoken(cell, unit) {
+  if (cell.refused) return prose(`${cell.name}: cannot run. ${cell.refused}`);
+  if (cell.value == null) return prose(`${cell.name}: not measured yet`);
+  const range = spread(cell, unit);
+  const parts = [format(cell.value, unit), range && `spread ${range}`, marked(cell).slice(2), plural(cell.runs, "run")];
+  return prose(`${cell.name}: ${parts.filter(Boolean).join(", ")}`);
+}

@@ -1,0 +1,151 @@
+// A map of two axes: a table whose cells are coloured, with the number in each. Arrow keys move,
+// Enter chooses.
+
+import { h, entries, set, setText } from "./dom.js";
+import { format, spoken, tipOf } from "./grid_words.js";
+import { shade, share, steps } from "./scale.js";
+import { attach } from "./tip.js";
+import { prose } from "./text.js";
+
+const GLYPHS = { best: "★", near: "≈" };
+const SPREAD_COLUMNS = 7;  // with more there is no room for the spread in a cell
+
+export function createHeat(panel, choose) {
+  const columnField = h("th", { class: "ss-heat-field", scope: "colgroup" });
+  const rowField = h("th", { class: "ss-heat-field", scope: "col" });
+  const columnHeads = h("tr", {}, rowField);
+  const body = h("tbody");
+  const table = h(
+    "table", { class: "ss-heat", role: "grid" },
+    h("thead", {}, h("tr", {}, h("td", { class: "ss-heat-corner" }), columnField), columnHeads), body,
+  );
+  const key = h("div", { class: "ss-heat-key", "aria-hidden": "true" });
+  const node = h("div", { class: "ss-heat-box" }, h("div", { class: "ss-scroll" }, table), key);
+  const state = { value: null, at: null, cells: new Map(), shape: "" };
+
+  const cellOf = (target) => state.value?.cells[target.dataset.place];
+  attach(table, "td[data-place]", (target) => tipOf(cellOf(target), state.value.unit));
+  const pick = (target) => {
+    const cell = cellOf(target);
+    if (cell && cell.point >= 0) choose(cell.point);
+  };
+  table.addEventListener("click", (event) => {
+    const target = event.target.closest("td[data-place]");
+    if (!target) return;
+    stand(target.dataset.place);
+    pick(target);
+  });
+  table.addEventListener("keydown", (event) => {
+    const target = event.target.closest("td[data-place]");
+    if (!target) return;
+    if (event.key === "Enter" || event.key === " ") pick(target);
+    else if (!move(Number(target.dataset.place), event.key, event.ctrlKey)) return;
+    event.preventDefault();
+    event.stopPropagation();
+  });
+
+  // One cell is reached by Tab; from there the arrows lead on.
+  function stand(place) {
+    state.at = String(place);
+    for (const [name, cell] of state.cells) set(cell, "tabindex", name === state.at ? 0 : -1);
+  }
+
+  function move(from, pressed, far) {
+    const wide = entries(state.value.columns).length;
+    const high = entries(state.value.rows).length;
+    let [row, column] = [Math.floor(from / wide), from % wide];
+    if (pressed === "ArrowLeft") column -= 1;
+    else if (pressed === "ArrowRight") column += 1;
+    else if (pressed === "ArrowUp") row -= 1;
+    else if (pressed === "ArrowDown") row += 1;
+    else if (pressed === "Home") [row, column] = [far ? 0 : row, 0];
+    else if (pressed === "End") [row, column] = [far ? high - 1 : row, wide - 1];
+    else return false;
+    if (row < 0 || column < 0 || row >= high || column >= wide) return true;
+    stand(row * wide + column);
+    state.cells.get(state.at)?.focus();
+    return true;
+  }
+
+  return {
+    node,
+    draw(value, chosen) {
+      state.value = value;
+      const columns = entries(value.columns);
+      const rows = entries(value.rows);
+      build(columns, rows);
+      setText(columnField, `${value.column_field} →`);
+      set(columnField, "colspan", columns.length);
+      setText(rowField, `${value.row_field} ↓`);
+      set(table, "aria-label", `${panel.title}: ${value.row_field} by ${value.column_field}`);
+      set(table, "data-spread", columns.length <= SPREAD_COLUMNS);
+      for (const [place, cell] of state.cells) fill(cell, value.cells[place], value, chosen);
+      if (!state.cells.has(state.at)) stand(firstOf(value, chosen));
+      fillKey(key, value);
+    },
+  };
+
+  function build(columns, rows) {
+    const shape = JSON.stringify([columns, rows]);
+    if (shape === state.shape) return;
+    state.shape = shape;
+    state.at = null;
+    state.cells.clear();
+    columnHeads.replaceChildren(rowField, ...columns.map(([, text]) => h("th", { scope: "col" }, prose(text))));
+    body.replaceChildren(...rows.map(([r, text]) => h(
+      "tr", {}, h("th", { scope: "row" }, prose(text)),
+      columns.map((_, c) => {
+        const place = String(r * columns.length + c);
+        const cell = h(
+          "td", { role: "gridcell", "data-place": place, tabindex: -1 },
+          h("span", { class: "ss-heat-number" }), h("span", { class: "ss-heat-spread" }),
+        );
+        state.cells.set(place, cell);
+        return cell;
+      }),
+    )));
+  }
+}
+
+// The chosen point's place, or the first that can be chosen.
+function firstOf(value, chosen) {
+  const places = entries(value.cells);
+  return (places.find(([, cell]) => cell.point >= 0 && cell.point === chosen) ?? places[0] ?? ["0"])[0];
+}
+
+function fill(node, cell, value, chosen) {
+  const [number, range] = node.children;
+  const measured = cell && cell.value != null;
+  const look = measured ? shade(share(cell.value, value.low, value.high)) : { background: "", color: "" };
+  if (node.style.background !== look.background) Object.assign(node.style, look);
+  set(node, "data-state", measured ? "measured" : cell?.refused ? "refused" : "waiting");
+  set(node, "data-mark", cell?.mark || null);
+  set(node, "aria-selected", String(Boolean(cell) && cell.point >= 0 && cell.point === chosen));
+  set(node, "aria-label", cell ? spoken(cell, value.unit) : null);
+  const glyph = GLYPHS[cell?.mark];
+  const text = measured ? format(cell.value, value.unit) : cell?.refused ? "✕" : "…";
+  setText(number, glyph ? `${glyph} ${text}` : text);
+  setText(range, measured && cell.low != null ? `${fixedOf(cell.low, value)}–${fixedOf(cell.high, value)}` : "");
+}
+
+const fixedOf = (number, { unit }) => format(number, unit).replace("x", "");
+
+// What the marks mean, of those that are there.
+function fillKey(key, value) {
+  const cells = Object.values(value.cells);
+  const told = [
+    ["★ the fastest", cells.some(({ mark }) => mark === "best")],
+    ["≈ within noise of it", cells.some(({ mark }) => mark === "near")],
+    ["✕ cannot run", cells.some(({ refused }) => refused)],
+    ["… not measured yet", cells.some(({ refused, value: figure }) => !refused && figure == null)],
+  ].filter(([, there]) => there).map(([words]) => words);
+  const words = JSON.stringify([value.low, value.high, value.unit, told]);
+  if (key.dataset.words === words) return;
+  key.dataset.words = words;
+  key.replaceChildren(
+    h("span", {}, format(value.low, value.unit)),
+    h("span", { class: "ss-heat-scale" }, steps().map((color) => h("i", { style: `background:${color}` }))),
+    h("span", {}, format(value.high, value.unit)),
+    ...told.map((one) => h("span", {}, one)),
+  );
+}

@@ -1,0 +1,126 @@
+// All points of a grid in a table that sorts by any column; a row's button chooses its point.
+
+import { h, entries, keyed, set, setText } from "./dom.js";
+import { keepChosen } from "./chosen.js";
+import { prose } from "./text.js";
+
+const GLYPHS = { best: "★", near: "≈", "": "" };
+const MEANINGS = { best: "the fastest", near: "within noise of the fastest", "": "" };
+
+export function create(panel) {
+  const note = h("p", { class: "ss-placeholder" }, "A row for each point, as they are measured.");
+  const heads = h("tr");
+  const body = h("tbody");
+  const table = h("table", { class: "ss-points" }, h("thead", {}, heads), body);
+  const box = h("div", { class: "ss-scroll ss-points-box", tabindex: 0, role: "region", "aria-label": panel.title }, table);
+  const chosen = keepChosen(panel, () => panel.redraw());
+  const asked = askedFor(panel);
+  const state = { by: null, down: false, titles: "", rows: new Map() };
+  panel.body.append(note, box);
+  panel.say("Press a column's name to sort by it, a row to see its runs.");
+  body.addEventListener("click", (event) => {
+    const row = event.target.closest("tr");
+    if (row && Number(row.dataset.point) >= 0) chosen.choose(Number(row.dataset.point));
+  });
+
+  function sortBy(column) {
+    // Figures begin with the largest: that is what is looked for.
+    if (state.by !== column) Object.assign(state, { by: column, down: Number(column) >= axes(panel.value) });
+    else if (state.down === (Number(column) >= axes(panel.value))) state.down = !state.down;
+    else state.by = null;
+    panel.redraw();
+  }
+
+  function drawHeads(value) {
+    const titles = JSON.stringify(value.heads);
+    if (titles !== state.titles) {
+      Object.assign(state, { titles, by: null });
+      heads.replaceChildren(h("th", { scope: "col" }, "point"), ...entries(value.heads).map(([column, title]) => h(
+        "th", { scope: "col", "data-column": column },
+        h("button", { type: "button", class: "ss-points-head", onclick: () => sortBy(column) }, title),
+      )));
+    }
+    for (const head of heads.querySelectorAll("[data-column]")) {
+      const mine = head.dataset.column === state.by;
+      set(head, "data-number", Object.values(value.rows).some(({ cells }) => "v" in cells[head.dataset.column]));
+      set(head, "aria-sort", mine ? (state.down ? "descending" : "ascending") : null);
+    }
+  }
+  return {
+    draw(value) {
+      const rows = sorted(entries(value.rows).map(([, row]) => row), state);
+      note.hidden = rows.length > 0;
+      box.hidden = !rows.length;
+      if (!rows.length) return;
+      drawHeads(value);
+      const columns = entries(value.heads).length;
+      const now = chosen.of(value);
+      keyed(body, state.rows, rows, {
+        key: (row) => `${value.study}/${columns}/${row.point}`,
+        make: (row) => emptyRow(row, columns),
+        update: (node, row) => fillRow(node, row, now),
+      });
+      asked.about(value, now);
+    },
+    table: () => null,
+  };
+}
+
+// The page shows the runs of the chosen point: the server is asked for them whenever its row is
+// another, as more of it is measured.
+function askedFor(panel) {
+  let last = "";
+  return {
+    about(value, point) {
+      const row = entries(value.rows).find(([, { point: one }]) => one === point)?.[1];
+      const now = JSON.stringify([value.study, row]);
+      if (!row || now === last) return;
+      last = now;
+      panel.tell({ study: value.study, point });
+    },
+  };
+}
+
+const axes = (value) => entries(value.heads).findIndex(([, title]) => title === "speed-up");
+
+function sorted(rows, { by, down }) {
+  if (by === null) return rows;
+  const sign = down ? -1 : 1;
+  const cell = (row) => row.cells[by] ?? { t: "" };
+  // What has no number stands last, whichever way.
+  return [...rows].sort((a, b) => {
+    const [left, right] = [cell(a), cell(b)];
+    if ("v" in left && "v" in right) return sign * (left.v - right.v);
+    if ("v" in left !== "v" in right) return "v" in left ? -1 : 1;
+    return sign * left.t.localeCompare(right.t, undefined, { numeric: true });
+  });
+}
+
+function emptyRow(row, columns) {
+  const plain = row.point < 0;
+  const name = Object.values(row.cells).map(({ t }) => t)[0];
+  const button = h("button", { type: "button", class: "ss-points-show" }, "Show");
+  return h(
+    "tr", { "data-point": row.point },
+    h("th", { scope: "row" }, h("span", { class: "ss-points-mark" }), plain ? h("span", {}, name) : button),
+    Array.from({ length: columns }, () => h("td")),
+  );
+}
+
+function fillRow(node, row, chosen) {
+  const [head, ...cells] = node.children;
+  const mine = row.point >= 0 && row.point === chosen;
+  set(node, "aria-current", mine ? "true" : null);
+  const [mark, button] = head.children;
+  setText(mark, GLYPHS[row.mark]);
+  set(mark, "title", MEANINGS[row.mark] || null);
+  if (row.point >= 0) {
+    const told = cells.slice(0, -7).map((_, i) => row.cells[i].t).join(", ");
+    set(button, "aria-label", prose(`Show ${told}${row.mark ? `, ${MEANINGS[row.mark]}` : ""}`));
+    set(button, "aria-pressed", String(mine));
+  }
+  cells.forEach((cell, i) => {
+    setText(cell, prose(row.cells[i].t));
+    set(cell, "data-number", "v" in row.cells[i]);
+  });
+}

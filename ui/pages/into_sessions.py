@@ -1,0 +1,39 @@
+"""A run opened in Sessions from another tab: from a comparison, a grid's point, a prompt's row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gradio as gr
+
+from ui.pages.history import asker_of
+from ui.pages.sessions import opened_run
+from ui.pages.sessions_handlers import about_handler
+from ui.pages.sessions_layout import Sessions
+
+__all__ = ["into_sessions"]
+
+
+def into_sessions(
+    sessions: Sessions, tabs: gr.Tabs, trigger: Callable[..., Any], visitor: gr.BrowserState
+) -> Any:
+    """On `trigger` (a component's `select`, whose data is {"run": id}) open that run's board and
+    the Sessions tab. A run that is gone, or another's, is told there. Returns the event."""
+    board = sessions.board
+    quick: dict[str, Any] = {
+        "show_progress": "hidden",
+        "api_visibility": "private",
+        "queue": False,
+        "trigger_mode": "once",
+    }
+
+    def open_run(request: gr.Request, event: gr.EventData, key: str) -> list[Any]:
+        run_id = str((event._data or {}).get("run", ""))
+        asker = asker_of(board.context, request, key)
+        opened = opened_run(sessions, board.desk(request), asker, run_id)
+        return [gr.Tabs(selected="sessions"), *opened]
+
+    opened = trigger(open_run, [visitor], [tabs, *sessions.opening], **quick)
+    told = [visitor, sessions.opened]
+    return opened.then(about_handler(board.context), told, sessions.on.told, **quick)

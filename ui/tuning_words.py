@@ -1,0 +1,191 @@
+"""What a grid says in sentences: how many runs it will be, what cannot run, what was found.
+
+Pure: no store, no component. A slower result is said plainly, and so is what noise hides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lab.figures import Estimate
+from lab.grid import Grid, Refused
+from lab.order import Cell
+from lab.study import Study
+from lab.tables import ConfigurationRow
+from lab.tuned import Tuned
+from ui.messages import Line
+
+__all__ = ["found_lines", "grid_title", "plan_lines", "run_count"]
+
+NAMED = 3
+"""So many points are named in a sentence; the rest are counted."""
+
+
+def grid_title(grid: Grid, prompts: int) -> str:
+    """What is tuned on what, for the list of studies."""
+    axes = " x ".join(f"{axis.field} ({_count(len(axis.values), 'value')})" for axis in grid.axes)
+    return f"{axes} on {_count(prompts, 'prompt')}"
+
+
+# -- before --
+
+
+def plan_lines(study: Study, refused: Sequence[Refused]) -> list[Line]:
+    """What Start would measure."""
+    points = len(study.configurations) - 1
+    lines = [
+        Line(
+            "info",
+            f"{_count(points, 'point')} and plain decoding, "
+            f"{_count(len(study.prompts), 'prompt')}, {_count(study.repeats, 'repeat')}: "
+            f"{run_count(study)}. "
+            "How long that takes is told after the first ones.",
+        )
+    ]
+    if all(one.plain for one in study.configurations):
+        lines.append(Line("warn", "No point drafts anything: the base has no drafters."))
+    if len(study.prompts) * study.repeats == 1:
+        lines.append(
+            Line("warn", "One run of each point has no spread: more prompts or repeats tell more.")
+        )
+    return lines + _refused_lines(refused)
+
+
+def run_count(study: Study) -> str:
+    """`120 runs`."""
+    return _count(len(study), "run")
+
+
+def _refused_lines(refused: Sequence[Refused]) -> list[Line]:
+    if not refused:
+        return []
+    by_reason: dict[str, list[str]] = {}
+    for one in refused:
+        by_reason.setdefault(one.reason, []).append(one.name)
+    return [
+        Line("warn", f"Left out, because it cannot run: {_names(names)}. {reason}.")
+        for reason, names in list(by_reason.items())[:NAMED]
+    ] + _more(len(by_reason) - NAMED, "further reason to leave points out")
+
+
+# -- after --
+
+
+def found_lines(study: Study, found: Tuned, done: int) -> list[Line]:
+    """The best, what is as good within noise, whether it pays, and whether the text is the same."""
+    if found.best is None:
+        return [Line("info", "Nothing is measured yet."), *_refused_lines(found.grid.refused)]
+    row = found.rows[found.best]
+    so_far = "Best" if done >= len(study) else "Best so far"
+    lines = [Line("good", f"{so_far}: {row.name}. {_best_figures(row)}")]
+    lines += _noise_lines(found, row)
+    lines += _worth_lines(row)
+    lines += _alike_lines(found)
+    lines += _same_lines(found.rows, done >= len(study))
+    return lines + _refused_lines(found.grid.refused)
+
+
+def _best_figures(row: ConfigurationRow) -> str:
+    length = row.mean_acceptance_length
+    tokens = f", {length:.2f} tokens per pass" if length is not None else ""
+    if row.ratio is None:
+        return f"{row.speed:.1f} tokens a second{tokens}."
+    return (
+        f"{row.ratio.value:.2f}x the speed of plain decoding{_interval(row.ratio)}, "
+        f"{row.speed:.1f} tokens a second{tokens}."
+    )
+
+
+def _interval(ratio: Estimate) -> str:
+    if ratio.groups < 2:
+        return ""
+    return f" (95 % of resamples: {ratio.low:.2f}x to {ratio.high:.2f}x)"
+
+
+def _noise_lines(found: Tuned, best: ConfigurationRow) -> list[Line]:
+    if best.ratio is None or best.ratio.groups < 2:
+        words = "It was measured once: no spread is known, and a faster point may be chance."
+        return [Line("warn", f"{words} More prompts or repeats would tell.")]
+    names = [found.rows[i].name for i in found.as_good]
+    if not names:
+        others = len(found.rows) - 1
+        return [Line("info", "No other point comes within its noise.")] if others else []
+    return [
+        Line(
+            "warn",
+            f"Within noise of it: {_names(names)}. Their intervals overlap: these measurements "
+            "cannot tell which is faster. More prompts or repeats would tell more.",
+        )
+    ]
+
+
+def _alike_lines(found: Tuned) -> list[Line]:
+    """Settings that came to the same: how far their speeds lie apart is the noise itself."""
+    lines = []
+    for group in sorted(found.alike, key=len, reverse=True)[:NAMED]:
+        speeds = [row.speed for i in group if (row := found.rows[i]).speed]
+        apart = f" Their speeds differ by {max(speeds) / min(speeds) - 1:.0%}." if speeds else ""
+        names = _names([found.rows[i].name for i in group])
+        words = "drafted the same in every run, so that only noise tells them apart (a budget of"
+        lines.append(
+            Line("info", f"Alike: {names} {words} max_tree_nodes may cut both trees).{apart}")
+        )
+    return lines
+
+
+def _worth_lines(row: ConfigurationRow) -> list[Line]:
+    """Whether the best is faster than plain decoding at all."""
+    if row.ratio is None:
+        return []
+    if row.ratio.value < 1:
+        share = "" if row.draft_share is None else f" (drafting took {row.draft_share:.0%})"
+        return [
+            Line(
+                "warn",
+                "No point was faster than plain decoding here: "
+                f"the best is {row.ratio.value:.2f}x, drafting costs more than it saves{share}. "
+                "Shorter drafts, smaller trees or fewer drafters cost less.",
+            )
+        ]
+    if row.ratio.groups > 1 and row.ratio.low <= 1:
+        return [
+            Line("warn", "1.00x lies in its interval: it may be no faster than plain decoding.")
+        ]
+    return []
+
+
+def _same_lines(rows: Sequence[ConfigurationRow], whole: bool) -> list[Line]:
+    kinds = {row.same.kind for row in rows}
+    if "differs" in kinds:
+        different = [row for row in rows if row.same.kind == "differs"]
+        place = _where(different[0])
+        words = f"Not plain decoding's text: {_names([row.name for row in different])}. {place}"
+        return [Line("warn", f"{words} Open that run and prove it in Live.")]
+    if "distribution" in kinds:
+        words = "Points with verify mss or traversal keep what the LLM is likely to write"
+        return [Line("info", f"{words}, not each token: their texts may differ.")]
+    if "same" in kinds:
+        runs = "Every run" if whole else "Every run so far"
+        return [Line("good", f"{runs} wrote plain decoding's text, token by token.")]
+    return []
+
+
+def _where(row: ConfigurationRow) -> str:
+    if row.same.first is None:
+        return ""
+    cell: Cell = row.same.first[0]
+    return f"First: prompt {cell.item}, repeat {cell.repeat + 1}, at token {row.same.first[1] + 1}."
+
+
+def _names(names: Sequence[str]) -> str:
+    shown = "; ".join(names[:NAMED])
+    rest = len(names) - NAMED
+    return f"{shown}; and {rest} more" if rest > 0 else shown
+
+
+def _more(count: int, what: str) -> list[Line]:
+    return [Line("info", f"And {_count(count, what)}.")] if count > 0 else []
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
