@@ -16,6 +16,7 @@ from core.errors import ConfigError, StoreError, UnknownRunError
 from core.events import Event
 from storage.codec import text_in
 from storage.database import OPEN_TIMEOUT_S, connect, explain, locate, open_database, reading
+from storage.datasette import datasette_command
 from storage.history import mark_interrupted, read_events
 from storage.process import Process
 from storage.queries import RunChoices, RunPage, RunQuery, RunSummary
@@ -167,6 +168,10 @@ class RunStore:
         self._writer.close(FLUSH_TIMEOUT_S)
 
     # -- reading --
+
+    def datasette(self) -> str:
+        """The command that opens this log in Datasette, with its facets and ready queries."""
+        return datasette_command(self.path)
 
     def runs(self, query: RunQuery) -> RunPage:
         """The runs that `query` asks for, one page of them. Raises StoreError."""

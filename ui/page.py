@@ -21,7 +21,7 @@ from ui.pages.api_studies import add_study_endpoints
 from ui.pages.api_tune import add_tune_endpoint
 from ui.pages.compare import build_compare, wire_compare
 from ui.pages.learn import build_learn, wire_learn
-from ui.pages.links import copy_run_button, wire_links
+from ui.pages.links import wire_links
 from ui.pages.live import build_live, wire_live
 from ui.pages.models import build_models, wire_models
 from ui.pages.parts import header, header_value, page_css, page_js
@@ -64,7 +64,6 @@ def build_page(context: Context) -> gr.Blocks:
                 prompts = build_prompts(context)
             with gr.Tab("Sessions", id="sessions") as tab:
                 sessions = build_sessions(context)
-                copy = copy_run_button()
             with gr.Tab("Learn", id="learn"):
                 learn = build_learn(context)
             with gr.Tab("Models", id="models") as models_tab:
@@ -80,7 +79,7 @@ def build_page(context: Context) -> gr.Blocks:
         wire_learn(learn, visitor, live, tabs, blocks)
         named = {"live": live_tab, "sessions": tab, "models": models_tab}
         wire_models(models, live, sessions, own, named, blocks)
-        wire_links(context, sessions, copy, (tabs, blocks), visitor)
+        wire_links(context, sessions, (tabs, blocks), visitor)
         blocks.load(
             lambda key: key or new_key(),
             visitor,

@@ -142,7 +142,7 @@ def _whereabouts(context: Context, asker: Asker) -> list[Line]:
         Line(
             "info",
             f"All runs are in {context.store.path} (SQLite). "
-            f'To look inside: uvx datasette "{context.store.path}"',
+            f"To look inside: {context.store.datasette()}",
         )
     ]
 

@@ -19,7 +19,7 @@ from ui.pages.sessions import Sessions, opened_run, scrubbed
 from ui.pages.sessions_handlers import about_handler
 from ui.session import Desk
 
-__all__ = ["copy_run_button", "linked_run", "wanted_lesson", "wanted_tab", "wire_links"]
+__all__ = ["linked_run", "wanted_lesson", "wanted_tab", "wire_links"]
 
 
 def wanted_lesson(query: Mapping[str, str]) -> int:
@@ -59,25 +59,18 @@ def linked_run(sessions: Sessions, desk: Desk, asker: Asker, query: Mapping[str,
     return [*values, gr.Slider(minimum=0, maximum=last, value=number), shown[-1]]
 
 
-# -- layout and wiring --
-
-
-def copy_run_button() -> gr.Button:
-    """Copies the link to the run that is open in Sessions, at the round it stands at."""
-    return gr.Button(
-        "Copy link to this run", size="sm", elem_id="sessions-copy", interactive=False, scale=0
-    )
+# -- wiring --
 
 
 def wire_links(
     context: Context,
     sessions: Sessions,
-    copy: gr.Button,
     page: tuple[gr.Tabs, gr.Blocks],
     visitor: gr.BrowserState,
 ) -> None:
     """Open what the address names; keep the address in step with what is open."""
     tabs, blocks = page
+    copy = sessions.on.copy
     place = part("links.js", "link-place")
     board = sessions.board
     assert board.scrub is not None
@@ -93,9 +86,9 @@ def wire_links(
     come.then(None, None, None, js="() => { window.specscopeLink?.ready(); }")
     tabs.change(None, None, None, js="() => { window.specscopeLink?.turned(); }")
     sessions.opened.change(
-        lambda run_id: [{"run": run_id or ""}, gr.Button(interactive=bool(run_id))],
+        lambda run_id: {"run": run_id or ""},
         sessions.opened,
-        [place, copy],
+        place,
         **quick,
     )
     scrub: Any = board.scrub

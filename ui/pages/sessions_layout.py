@@ -58,6 +58,7 @@ class Opened:
     again: gr.Button
     stop: gr.Button
     compare: gr.Button
+    copy: gr.Button
     delete: gr.Button
     sure: gr.Button
     exports: dict[str, gr.Button]
@@ -158,6 +159,7 @@ def _opened() -> Opened:
             again = gr.Button("Run again", elem_id="sessions-again", **small)
             stop = gr.Button("Stop", elem_id="sessions-stop", **small)
             compare = gr.Button(COMPARE_LABEL, elem_id="sessions-compare", **small)
+            copy = gr.Button("Copy link", elem_id="sessions-copy", **small)
             delete = gr.Button("Delete the opened run", elem_id="sessions-delete", **small)
             sure = gr.Button(
                 "Yes, delete it for ever",
@@ -177,7 +179,7 @@ def _opened() -> Opened:
                 label="Note", lines=2, max_lines=8, scale=4, elem_id="sessions-note", min_width=240
             )
             keep_note = gr.Button("Keep the note", elem_id="sessions-keep-note", **small)
-    buttons = (into_live, again, stop, compare, delete, sure)
+    buttons = (into_live, again, stop, compare, copy, delete, sure)
     return Opened(section, about, *buttons, exports, saved, note, keep_note)
 
 
