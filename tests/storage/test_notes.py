@@ -15,6 +15,8 @@ import pytest
 from core.errors import ConfigError, UnknownRunError
 from core.events import Event, RunStarted
 from storage import NO_DRAFTER, ORDERS, RunChoices, RunQuery, RunStore
+from storage.database import reading
+from storage.selection import _where
 from storage.store import MAX_NOTE
 from tests.storage.test_queries import ids
 from tests.synthetic import DRAFTERS, HOSTILE_TEXTS, synthetic_run
@@ -210,3 +212,31 @@ def test_a_list_reads_its_order_from_an_index(store: RunStore, order: str) -> No
     assert "COVERING INDEX" in plan[0]
     wanted = ["USE TEMP B-TREE FOR RIGHT PART OF ORDER BY"] if order == "passes" else []
     assert plan[1:] == wanted
+
+
+@pytest.mark.parametrize("order", [name for name in ORDERS if name != "passes"])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"owner": "visitor-1"},
+        {"status": "completed"},
+        {"llm": "big"},
+        {"drafter": "ngram"},
+        {"since_utc": "2026-01-02", "until_utc": "2026-01-03"},
+        {"noted": True},
+        {"text": "synthetic"},
+        {"text": "狐", "owner": "visitor-1", "llm": "big", "status": "completed"},
+    ],
+    ids=lambda asked: "+".join(asked),
+)
+def test_no_run_is_read_to_be_skipped_or_sorted(
+    several: RunStore, asked: dict[str, Any], order: str
+) -> None:
+    query = RunQuery(**asked, order=order)
+    with reading(several.path) as connection:
+        where, values = _where(connection, query)
+        select = f"SELECT id FROM runs WHERE {where} ORDER BY {ORDERS[order]} LIMIT 9"
+        found = connection.execute(f"EXPLAIN QUERY PLAN {select}", values)
+        plan = [row["detail"] for row in found]
+    assert "runs USING COVERING INDEX" in plan[0], plan
+    assert not [step for step in plan if "TEMP B-TREE" in step], plan

@@ -1,0 +1,44 @@
+"""A run of the bundled models: thinned and exported as the synthetic ones are."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from core.config import Request, SamplingParams, SpeculationConfig
+from core.engine import Engine
+from core.events import Event, RoundCompleted, event_from_plain
+from core.models.loading import load_models
+from storage import RunStore
+from storage.exports import events_json
+from tests.storage.test_exports import check_lanes, rows_of, trace_of
+from tests.storage.test_thinning import check_coherent, told
+from ui.view import reduce_all
+
+
+@pytest.fixture(scope="module")
+def run() -> list[Event]:
+    engine = Engine(load_models(dtype="float32", device="cpu"))
+    speculation = SpeculationConfig.preset("specinfer")
+    sampling = SamplingParams(max_new_tokens=24)
+    return list(engine.generate(Request("Once upon a time", sampling, speculation)))
+
+
+def test_it_is_exported(run: list[Event]) -> None:
+    found = json.loads(events_json(run))
+    assert [event_from_plain(values) for values in found["events"]] == run
+    commits = [event for event in run if isinstance(event, RoundCompleted)]
+    assert [row["text"] for row in rows_of(run)] == ["".join(e.text_deltas) for e in commits]
+    lanes = check_lanes(trace_of(run))
+    assert {"rounds", "llm", "verify", "commit"} < set(lanes)
+    assert sum(name.endswith(")") for name in lanes) == 0, "no lane needs a second thread"
+
+
+def test_thinned_it_tells_the_same(store: RunStore, keep: Any, run: list[Event]) -> None:
+    keep(store, run)
+    assert store.thin(0) == 1
+    events = store.events(run[0].run_id)
+    check_coherent(events)
+    assert told(reduce_all(events)) == told(reduce_all(run))
