@@ -55,7 +55,7 @@ def failing(error: BaseException) -> Callable[[], Any]:
 
 def settled(rig: Rig) -> None:
     """Wait until nothing is loaded and nothing of before is left."""
-    end = time.monotonic() + 10
+    end = time.monotonic() + 120  # a real run may have to end first
     while rig.exchange.loading or rig._leaving:
         assert time.monotonic() < end, rig.exchange
         time.sleep(0.005)
