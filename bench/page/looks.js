@@ -40,7 +40,7 @@
   }
 
   // A drawing that the visitor can zoom fills its panel either way: it is only to be legible.
-  const ZOOMED = ".ss-viewport", LEGIBLE = 12.9;
+  const ZOOMED = ".ss-viewport", LEGIBLE = 12.5;
   let kept = new Map();
   const keep = () => (kept = sizes()).size;
   function small(least) {
