@@ -40,11 +40,14 @@ def measure(browser: Any, rounds: int, speed: float) -> dict[str, float]:
     return found
 
 
-def measured(tab: Tab, site: Site) -> dict[str, float]:
-    """The same of a site that is there, in a tab of a browser."""
+def measured(tab: Tab, site: Site, loaded: bool = False) -> dict[str, float]:
+    """The same of a site that is there, in a tab of a browser; `loaded`: Run is pressed once all
+    scripts are there, else while the page still loads some."""
     page = tab.visit(site.url)
     page.set_default_timeout(LIMIT_MS)
     page.get_by_text("Press Run").first.wait_for()
+    if loaded:
+        page.wait_for_function("() => window.Plotly && !document.querySelector('[data-pending]')")
     page.evaluate(WATCH)
     page.click("#live-run")
     page.get_by_text("Finished: ").first.wait_for()

@@ -39,10 +39,15 @@
     return found;
   }
 
+  // A drawing that the visitor can zoom fills its panel either way: it is only to be legible.
+  const ZOOMED = ".ss-viewport", LEGIBLE = 12.5;
   let kept = new Map();
   const keep = () => (kept = sizes()).size;
-  const small = (least) => [...sizes()].filter(([told, size]) => size < least * kept.get(told))
-    .map(([told, size]) => `${told} (${size.toFixed(1)} px)`);
+  function small(least) {
+    const zoomed = new Set(texts().filter((one) => one.holder.closest(ZOOMED)).map(name));
+    return [...sizes()].filter(([told, size]) => size < (zoomed.has(told) ? LEGIBLE : least * kept.get(told)))
+      .map(([told, size]) => `${told} (${size.toFixed(1)} px, was ${kept.get(told)?.toFixed(1)})`);
+  }
 
   const around = (boxes) => ({
     left: Math.min(...boxes.map((box) => box.left)), right: Math.max(...boxes.map((box) => box.right)),

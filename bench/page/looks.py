@@ -20,7 +20,8 @@ def keep_sizes(page: Any) -> int:
 
 
 def small_texts(page: Any, least: float = 1.15) -> list[str]:
-    """Texts that are not `least` times as large as at `keep_sizes`; new ones are not judged."""
+    """Texts that are not `least` times as large as at `keep_sizes`; new ones are not judged, those
+    of a drawing with a zoom of its own only by whether they are legible."""
     return list(_ask(page, f"small({least})"))
 
 

@@ -82,7 +82,9 @@ export function createChart(panel, { figure, label, clicked, ready = () => {} })
   };
 }
 
-const whenIdle = (work) => (window.requestIdleCallback ?? ((later) => setTimeout(later, 1000)))(work);
+// Soon in any case: its script takes most of a second, which is not to fall into a run.
+const IDLE_MS = 300;
+const whenIdle = (work) => (window.requestIdleCallback ?? ((later) => setTimeout(later, IDLE_MS)))(work, { timeout: IDLE_MS });
 
 function autoranges(plot) {
   const axes = Object.keys(plot.layout ?? {}).filter((name) => /^[xy]axis\d*$/.test(name));

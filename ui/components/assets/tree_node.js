@@ -9,7 +9,8 @@ const LETTERS_SHOWN = 18;
 const BADGES_SHOWN = 6;
 
 // Sizes in pixels: the roomy ones have a second line for who proposed it and how probable it was.
-// `legible` is how far the drawing may shrink of itself to fit: to tokens of ten pixels.
+// `legible` is how far the drawing may shrink of itself to fit: to tokens of ten pixels; large type
+// is not shrunk.
 // `tight` gives up the columns' least width and most of the room between them, `least` whatever the
 // words and letters can do without.
 export function sizes(scale, compact, tight = false, least = false) {
@@ -21,7 +22,8 @@ export function sizes(scale, compact, tight = false, least = false) {
     ...loose, ...(tight ? { column: 0, gap: 14 } : {}), ...(least ? { gap: 8, pad: 6, inset: 5, space: 4, apart: 1 } : {}),
   };
   const scaled = Object.entries({ ...box, ...type }).map(([name, pixels]) => [name, pixels * k]);
-  return { ...Object.fromEntries(scaled), legible: compact ? 0.78 : 0.72, compact };
+  const legible = k > 1.1 ? 1 : compact ? 0.78 : 0.72;
+  return { ...Object.fromEntries(scaled), legible, compact };
 }
 
 const families = { mono: "'IBM Plex Mono', ui-monospace, monospace", sans: "'IBM Plex Sans', system-ui, sans-serif" };
