@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lab.figures import Estimate
-from lab.grid import value_text
+from lab.grid import Refused, value_text
 from lab.order import Cell
 from lab.study import PLAIN, Study
 from lab.tables import ConfigurationRow, Results
@@ -22,15 +22,18 @@ __all__ = ["run_rows", "summary_rows", "to_csv"]
 Row = dict[str, Any]
 
 
-def summary_rows(found: Tuned) -> list[Row]:
-    """Plain decoding, then each point; `found` says which is the best, and which are as good."""
+def summary_rows(found: Tuned, refused: Sequence[Refused] = ()) -> list[Row]:
+    """Plain decoding, then each point; `found` says which is the best, and which are as good.
+
+    `refused`: where known, all points that were; a study tells those between points that ran.
+    """
     alone = _figures(found.plain, None)
     rows = [{"configuration": PLAIN, **_fields(found, None), **alone, "found": ""}]
     for i, (point, row) in enumerate(zip(found.grid.points, found.rows, strict=True)):
         mark = "best" if i == found.best else "within noise" if i in found.as_good else ""
         figures = _figures(row, found.lengths[i])
         rows.append({"configuration": row.name, **_fields(found, point), **figures, "found": mark})
-    for one in found.grid.refused:
+    for one in refused or found.grid.refused:
         nothing = {**_fields(found, one.point), **dict.fromkeys(alone)}
         rows.append({"configuration": one.name, **nothing, "found": f"refused: {one.reason}"})
     return rows

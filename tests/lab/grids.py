@@ -51,7 +51,8 @@ def result(cell: Cell, tps: float, accepted: int = 6, token: int = 7) -> Measure
         ttft_ms=5.0,
     )
     run_id = f"{cell.contestant}/{cell.item}/{cell.repeat}"
-    return Measured(run_id, (1, 2, token), stats, "length", "greedy")
+    rounds = (accepted, 0, 0, 0)
+    return Measured(run_id, (1, 2, token), stats, "length", "greedy", accepted_per_round=rounds)
 
 
 def grid_results(

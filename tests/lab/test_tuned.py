@@ -84,16 +84,9 @@ def test_points_that_drafted_the_same_are_told_alike() -> None:
         "speculation_length=2, expansion=1",
         "speculation_length=4, expansion=1",
     ]
-    stats = {(c.item, c.repeat): r.stats for c, r in results.items() if c.contestant == first}
+    drafted = {c.item: r for c, r in results.items() if c.contestant == first}
     same = {
-        cell: replace(
-            one,
-            stats=replace(
-                stats[cell.item, cell.repeat], tokens_per_second=one.stats.tokens_per_second
-            ),
-        )
-        if cell.contestant in found_names
-        else one
+        cell: drafted[cell.item] if cell.contestant in found_names else one
         for cell, one in results.items()
     }
     assert tuned(study, same).alike == ((0, 2),)

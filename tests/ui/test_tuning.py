@@ -211,10 +211,7 @@ def test_rules_that_keep_the_distribution_promise_no_tokens() -> None:
 def test_points_that_drafted_alike_show_the_noise() -> None:
     study = grid_study()
     results = grid_results(study, steady)
-    same = {
-        cell: replace(one, stats=replace(one.stats, num_accepted_tokens=3))
-        for cell, one in results.items()
-    }
+    same = {cell: replace(one, accepted_per_round=(3,)) for cell, one in results.items()}
     told = words(study, same)
     assert "Alike: speculation_length=2, expansion=1; " in told and "and 1 more drafted" in told
     assert "Their speeds differ by 300%." in told

@@ -117,7 +117,7 @@ def _result(mine: Studies, asked: Asked) -> dict[str, Any]:
         "reason": row.reason,
         "done": row.done,
         "total": row.total,
-        "rows": summary_rows(found),
+        "rows": summary_rows(found, asked.refused),
         "best": None if found.best is None else found.rows[found.best].name,
         "within_noise": [found.rows[i].name for i in found.as_good],
     }

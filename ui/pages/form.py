@@ -196,7 +196,7 @@ def spoken_empty() -> Iterator[None]:
     try:
         yield
     except ConfigError as error:
-        raise type(error)(re.sub(r"^(\w+) is None: ", r"\1 is empty: ", str(error))) from error
+        raise type(error)(re.sub(r"^([\w ]+) is None: ", r"\1 is empty: ", str(error))) from error
 
 
 def _request(values: Sequence[Any]) -> Request:

@@ -1,0 +1,311 @@
+"""Tune in a real Chromium: from the form to maps, lines, table, files, and a point into Live."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.ui.fakes import scripted
+from tests.ui.sites import OpenPage, Stage, choose, overflows, shot, text_box
+from ui.context import Context
+
+pytestmark = pytest.mark.browser
+CELLS = "#tune-speed td[data-place]"
+
+
+@pytest.fixture
+def tuning(stage: Stage) -> Iterator[Stage]:
+    """The whole page with an empty log, no studies, and runs that take no time."""
+    _forget(stage)
+    stage.play(scripted(4), speed=0.0)
+    yield stage
+    _forget(stage)
+
+
+def _forget(stage: Stage) -> None:
+    stage.context.conductor.stop()
+    assert stage.context.conductor.wait(20)
+    stage.clear()
+    studies = stage.context.store.studies
+    for row in studies.studies(limit=1000):
+        studies.delete(row.study_id)
+
+
+def opened(page: Any) -> Any:
+    """The Tune tab, ready to start."""
+    page.get_by_role("tab", name="Tune").click()
+    page.locator("#tune-plan").get_by_text("points and plain decoding").wait_for()
+    return page
+
+
+def typed(page: Any, text: str) -> None:
+    page.locator("#tune-source").get_by_text("typed").click()
+    text_box(page, "tune-typed").fill(text)
+
+
+def planned(page: Any, words: str) -> None:
+    page.locator("#tune-plan").get_by_text(words).first.wait_for()
+
+
+def completed(page: Any) -> Any:
+    page.locator("#tune-progress").get_by_text("Complete").wait_for()
+    page.locator("#tune-found").get_by_text("Best: ").wait_for()
+    return page
+
+
+def started(page: Any, text: str = "Once\nTwice\nThrice") -> Any:
+    """The grid that is offered, on typed prompts, started."""
+    opened(page)
+    typed(page, text)
+    planned(page, f"{len(text.splitlines())} prompt")
+    page.click("#tune-start")
+    return page
+
+
+def measured(page: Any, text: str = "Once\nTwice\nThrice") -> Any:
+    return completed(started(page, text))
+
+
+def axis(page: Any, number: int, field: str, values: str = "") -> None:
+    choose(page, f"tune-axis-{number}", field)
+    if values:
+        page.get_by_label(f"Values of {field}").wait_for()
+        text_box(page, f"tune-values-{number}").fill(values)
+
+
+def test_a_grid_from_the_form_into_live(tuning: Stage, browser_page: OpenPage) -> None:
+    page = measured(browser_page(tuning.url))
+    assert page.locator(CELLS).count() == 9
+    assert page.locator(f"{CELLS}[data-state=measured]").count() == 9
+    assert page.locator("#tune-points tbody tr").count() == 10
+    page.locator("#tune-point").get_by_text("speculation_length=").wait_for()
+    shot(page, "tune-1280-light")
+    page.locator("#tune-speed td[aria-label*='speculation_length=8, expansion=1,2,2:']").click()
+    page.locator("#tune-point").get_by_text("speculation_length=8, expansion=1,2,2").wait_for()
+    assert page.locator("#tune-length td[aria-selected=true]").get_attribute("data-place") == "8"
+    assert page.locator("#tune-points tr[aria-current=true] td").first.inner_text() == "8"
+    page.click("#tune-use")
+    page.locator("#live-notice").get_by_text("These settings are in the form now").wait_for()
+    assert text_box(page, "prompt").input_value() == "Once"
+    page.get_by_text("Every setting of the engine").click()
+    assert text_box(page, "field-expansion").input_value() == "1,2,2"
+
+
+def test_arrow_keys_lead_through_the_map_and_enter_chooses(
+    tuning: Stage, browser_page: OpenPage
+) -> None:
+    page = measured(browser_page(tuning.url))
+    page.locator(f"{CELLS}[tabindex='0']").focus()
+    page.keyboard.press("Control+Home")
+    now = "() => document.activeElement.dataset.place"
+    assert page.evaluate(now) == "0"
+    for key, place in (
+        ("ArrowRight", "1"),
+        ("ArrowDown", "4"),
+        ("ArrowLeft", "3"),
+        ("ArrowLeft", "3"),
+        ("End", "5"),
+        ("Control+End", "8"),
+        ("ArrowDown", "8"),
+        ("ArrowUp", "5"),
+        ("Home", "3"),
+    ):
+        page.keyboard.press(key)
+        assert page.evaluate(now) == place, key
+    page.keyboard.press("Enter")
+    page.locator("#tune-point").get_by_text(
+        "speculation_length=4, expansion=1", exact=True
+    ).wait_for()
+    assert page.evaluate(now) == "3", "the focus stays"
+    page.locator(".ss-tip").get_by_text("times plain decoding's speed").wait_for()
+    assert page.locator(f"{CELLS}[tabindex='0']").count() == 1
+
+
+def test_the_table_sorts_and_its_buttons_choose(tuning: Stage, browser_page: OpenPage) -> None:
+    page = measured(browser_page(tuning.url))
+    head = page.locator("#tune-points").get_by_role("button", name="speed-up")
+    head.click()
+    shown = page.locator("#tune-points tbody tr td:nth-child(4)").all_inner_texts()
+    speeds = [float(text[:-1]) for text in shown[:-1]]
+    assert speeds == sorted(speeds, reverse=True) and shown[-1] == "–", "plain decoding comes last"
+    assert page.locator("#tune-points th[aria-sort=descending]").count() == 1
+    head.click()
+    assert page.locator("#tune-points th[aria-sort=ascending]").count() == 1
+    first = page.locator("#tune-points tbody tr").first
+    first.get_by_role("button").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_function(
+        "() => document.querySelector('#tune-points tbody tr').getAttribute('aria-current')"
+    )
+
+
+def test_a_run_of_a_point_opens_in_sessions(tuning: Stage, browser_page: OpenPage) -> None:
+    page = measured(browser_page(tuning.url))
+    page.locator("#tune-point").get_by_role("button", name=re.compile("prompt 2")).click()
+    page.locator("#sessions-notice").get_by_text("Finished: ").wait_for()
+
+
+def test_stopped_it_goes_on_where_it_was_also_after_a_reload(
+    tuning: Stage, browser_page: OpenPage
+) -> None:
+    tuning.play(scripted(12), speed=2.0)
+    page = started(browser_page(tuning.url, forgiven=("AbortError", "network error")))
+    page.locator("#tune-progress").get_by_text(re.compile(r"[1-9]\d* of 30")).wait_for()
+    page.locator("#tune-progress").get_by_text("left").wait_for()
+    page.reload()
+    page.get_by_role("tab", name="Tune").click()
+    page.locator("#tune-progress").get_by_role("button", name="Stop").click()
+    page.locator("#tune-progress").get_by_text("Stopped").wait_for()
+    kept = tuning.context.conductor.progress().done
+    assert 1 <= kept < 30
+    page.locator("#tune-found").get_by_text("Best so far").wait_for()
+    tuning.play(scripted(12), speed=0.0)
+    page.locator("#tune-progress").get_by_role("button", name="Go on").click()
+    completed(page)
+    assert len(tuning.context.store.studies.studies("tune")) == 1
+
+
+def test_a_third_axis_is_chosen_from_in_both_pictures(
+    tuning: Stage, browser_page: OpenPage
+) -> None:
+    page = opened(browser_page(tuning.url))
+    typed(page, "Once")
+    axis(page, 3, "vote_nodes", "4, 9")
+    planned(page, "18 points")
+    page.click("#tune-start")
+    completed(page)
+    page.locator("#tune-length").get_by_text("at vote_nodes=4").wait_for()
+    page.locator("#tune-speed select").select_option("9")
+    page.locator("#tune-length").get_by_text("at vote_nodes=9").wait_for()
+    assert page.locator("#tune-speed td[aria-label*='vote_nodes=9']").count() == 9
+    page.locator("#tune-speed").get_by_role("button", name="as a table").click()
+    assert page.locator("#tune-speed .ss-table tbody tr").count() == 9
+
+
+def test_one_axis_is_a_line_with_keys_and_spread(tuning: Stage, browser_page: OpenPage) -> None:
+    page = opened(browser_page(tuning.url))
+    typed(page, "Once\nTwice")
+    axis(page, 2, "none")
+    axis(page, 1, "speculation_length", "2, 4, 8, 99")
+    planned(page, "cannot run: speculation_length=99")
+    page.click("#tune-start")
+    completed(page)
+    dots = page.locator("#tune-speed .ss-sweep-dot")
+    assert dots.count() == 3 and page.locator("#tune-speed .ss-sweep-line").count() == 1
+    assert page.locator("#tune-speed .ss-mini-level").count() == 1, "plain decoding's level"
+    page.locator("#tune-speed .ss-sweep-dot[tabindex='0']").focus()
+    for _ in range(3):
+        page.keyboard.press("ArrowLeft")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    page.locator("#tune-point").get_by_text("speculation_length=4", exact=True).wait_for()
+    shot(page, "tune-line-1280")
+
+
+def test_files_are_saved(tuning: Stage, browser_page: OpenPage) -> None:
+    page = measured(browser_page(tuning.url), "Once")
+    for button, lines in (("#tune-csv-points", 11), ("#tune-csv-runs", 11)):
+        for _ in range(2):  # the same file may be wanted twice
+            with page.expect_download() as waiting:
+                page.click(button)
+            text = Path(waiting.value.path()).read_text(encoding="utf-8")
+            assert len(text.splitlines()) == lines
+            assert waiting.value.suggested_filename.endswith(".csv")
+    for kind in ("SVG", "PNG"):
+        with page.expect_download() as waiting:
+            page.locator("#tune-speed").get_by_role("button", name=f"as {kind}").click()
+        content = Path(waiting.value.path()).read_bytes()
+        assert len(content) > 2000
+        if kind == "SVG":
+            assert b"speculation_length" in content and b"x</text>" in content
+
+
+def test_a_hostile_file_is_told_by_its_line_and_never_is_markup(
+    tuning: Stage, browser_page: OpenPage, tmp_path: Path
+) -> None:
+    page = opened(browser_page(tuning.url))
+    page.locator("#tune-source").get_by_text("a file").click()
+    planned(page, "a .txt or .jsonl file")
+    path = tmp_path / "hostile.jsonl"
+    path.write_text('{"prompt": "fine"}\n' + "[" * 100_000, encoding="utf-8")
+    page.locator("#tune-file input[type=file]").set_input_files(path)
+    planned(page, "line 2 is")
+    assert page.locator("#tune-start").is_disabled()
+    evil = "<img src=x onerror=window.hacked=1>\u202e"
+    lines = [{"prompt": evil, "id": evil, "domain": evil} for _ in range(2)]
+    good = tmp_path / "evil.jsonl"
+    good.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    page.locator("#tune-file").get_by_label(re.compile("clear|remove", re.I)).first.click()
+    page.locator("#tune-file input[type=file]").set_input_files(good)
+    planned(page, "2 prompts")
+    page.click("#tune-start")
+    completed(page)
+    page.locator("#tune-point").get_by_text("<img src=x").first.wait_for()
+    assert page.evaluate("() => window.hacked") is None
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1280, True), (390, False), (390, True)])
+def test_everybody_can_use_it(
+    tuning: Stage, browser_page: OpenPage, axe: Any, width: int, dark: bool
+) -> None:
+    page = measured(browser_page(tuning.url, width=width, dark=dark))
+    page.locator("#tune-point").get_by_text("tokens per pass").first.wait_for()
+    assert not overflows(page)
+    found = axe(
+        page,
+        "#tune-speed",
+        "#tune-length",
+        "#tune-points",
+        "#tune-point",
+        "#tune-found",
+        "#tune-plan",
+        "#tune-progress",
+    )
+    assert not found, "\n".join(found)
+    shot(page, f"tune-{width}-{'dark' if dark else 'light'}")
+
+
+def test_two_hundred_points_stay_usable(tuning: Stage, browser_page: OpenPage) -> None:
+    page = opened(browser_page(tuning.url))
+    typed(page, "Once")
+    lengths = ", ".join(map(str, range(1, 16)))
+    axis(page, 1, "speculation_length", lengths)
+    axis(page, 2, "vote_nodes", "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14")
+    planned(page, "195 points and plain decoding, 1 prompt, 1 repeat: 196 runs")
+    page.click("#tune-start")
+    completed(page)
+    assert page.locator(f"{CELLS}[data-state=measured]").count() == 195
+    assert not overflows(page)
+    page.locator(f"{CELLS}[tabindex='0']").focus()
+    took = page.evaluate(MOVES)
+    assert took < 1000, f"20 arrow keys and a choice took {took} ms"
+    page.locator("#tune-points").get_by_role("button", name="speed-up").click()
+    assert page.locator("#tune-points tbody tr").count() == 196
+    shot(page, "tune-200-1280")
+
+
+MOVES = """() => {
+  const began = performance.now();
+  const made = (key) => new KeyboardEvent("keydown", { key, bubbles: true });
+  const press = (key) => document.activeElement.dispatchEvent(made(key));
+  for (let i = 0; i < 20; i += 1) press(["ArrowRight", "ArrowDown", "ArrowLeft"][i % 3]);
+  press("Enter");
+  document.body.getBoundingClientRect();
+  return performance.now() - began;
+}"""
+
+
+def test_two_visitors_see_the_same_study(tuning: Stage, browser_page: OpenPage) -> None:
+    context: Context = tuning.context
+    page = measured(browser_page(tuning.url), "Once")
+    other = browser_page(tuning.url)
+    other.get_by_role("tab", name="Tune").click()
+    completed(other)
+    words = "() => document.querySelector('#tune-found').innerText"
+    assert other.evaluate(words) == page.evaluate(words)
+    assert len(context.store.studies.studies("tune")) == 1

@@ -1,0 +1,237 @@
+"""Tune's handlers: from the form to a study, its figures, a point into Live, files."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.config import PRESETS, SpeculationConfig
+from core.errors import ConfigError, UnknownStudyError
+from lab.prompts import StudyPrompt
+from storage import RunStore
+from tests.ui.boards import context as made_context
+from tests.ui.boards import notice_of
+from tests.ui.fakes import scripted
+from tests.ui.test_form import form_values
+from ui.context import Context
+from ui.pages.form import RECORD_TOP_K
+from ui.pages.tune import drawn_of, file_of, planned, point_shown, request_of_point
+from ui.pages.tune_form import CHOICES, LIVE, TYPED, Asked, asked, axis_shown, base_menu
+from ui.studies import Studies
+
+AXES = [
+    *("speculation_length", "2, 4", []),
+    *("expansion", "1 | 2,1", []),
+    *("", "", []),
+]
+SAMPLING = [16, 0, 0, 1, "", "", False, False]
+
+
+def values(**changes: Any) -> list[Any]:
+    """What the form holds, in the order of its inputs."""
+    parts = {
+        "base": ["specinfer"],
+        "axes": AXES,
+        "prompts": ["typed", "Once\nTwice", None, [], 1],
+        "sampling": SAMPLING,
+        "repeats": [2],
+    }
+    return [value for part in {**parts, **changes}.values() for value in part]
+
+
+@pytest.fixture
+def context(store: RunStore) -> Iterator[Context]:
+    made = made_context(store)
+    made.hub.worker.cast(scripted(4), speed=0.0)  # type: ignore[attr-defined]
+    yield made
+    made.conductor.close()
+    made.hub.worker.clear()  # type: ignore[attr-defined]
+
+
+def asked_of(context: Context, own: dict[str, Any] | None = None, **changes: Any) -> Asked:
+    return asked(context, own, form_values(), values(**changes))
+
+
+def measured(context: Context) -> tuple[Studies, str]:
+    mine = Studies(context, None, "me")
+    study = asked_of(context).study
+    mine.begin(study)
+    assert context.conductor.wait(30)
+    return mine, study.study_id
+
+
+# -- the form --
+
+
+def test_the_form_makes_a_study_with_plain_decoding_first(context: Context) -> None:
+    made = asked_of(context)
+    study = made.study
+    assert [one.name for one in study.configurations] == [
+        "plain decoding",
+        "speculation_length=2, expansion=1",
+        "speculation_length=2, expansion=2,1",
+        "speculation_length=4, expansion=1",
+        "speculation_length=4, expansion=2,1",
+    ]
+    assert study.kind == "tune" and study.repeats == 2 and len(study) == 20
+    assert [one.text for one in study.prompts] == ["Once", "Twice"]
+    assert study.sampling.max_new_tokens == 16 and made.refused == ()
+    assert study.title == "speculation_length (2 values) x expansion (2 values) on 2 prompts"
+
+
+def test_runs_stand_for_themselves_and_record_no_alternatives(context: Context) -> None:
+    own = {"mine": replace(SpeculationConfig(), carry_over=True, record_top_k=9).to_plain()}
+    study = asked_of(context, own, base=["mine"]).study
+    assert {one.speculation.record_top_k for one in study.configurations} == {0}
+    assert {one.speculation.carry_over for one in study.configurations} == {False}
+
+
+def test_every_base_there_is(context: Context) -> None:
+    own = {"mine": replace(SpeculationConfig(), eta=0.7).to_plain()}
+    bases = [value for _, value in base_menu(own).choices]
+    assert bases == [*(name for name in PRESETS if name != "autoregressive"), "mine", LIVE]
+    assert asked_of(context, own, base=["mine"]).study.configurations[1].speculation.eta == 0.7
+    for base in bases:
+        assert asked_of(context, own, base=[base]).study
+    live = form_values(eta=0.9)
+    made = asked(context, None, live, values(base=[LIVE])).study
+    assert made.configurations[1].speculation.eta == 0.9
+    with pytest.raises(ConfigError, match="base is 'gone': one of"):
+        asked_of(context, base=["gone"])
+
+
+def test_fields_of_few_values_are_picked(context: Context) -> None:
+    picked = ["verify", "ignored", ["greedy", "match"]]
+    study = asked_of(context, axes=[*AXES[:6], *picked]).study
+    assert len(study.configurations) == 9
+    assert study.configurations[1].name.endswith("verify=greedy")
+    with pytest.raises(ConfigError, match="verify is"):
+        asked_of(context, axes=[*AXES[:6], "verify", "", []])
+
+
+def test_every_field_can_be_an_axis_as_it_is_offered(context: Context) -> None:
+    for field in (*TYPED, *CHOICES):
+        typed, picked = axis_shown(field, context.drafter_names)
+        assert (typed.visible, picked.visible) == (field in TYPED, field in CHOICES)
+        axes = [field, typed.value, picked.value, *AXES[6:], *AXES[6:]]
+        made = asked_of(context, axes=axes, sampling=[16, 1, 0, 1, "", "", False, False])
+        assert len(made.study.configurations) + len(made.refused) > 2, field
+    assert [part.visible for part in axis_shown("", ())] == [False, False]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"axes": AXES[6:] * 3}, "axes is 'none': at least one field"),
+        ({"axes": AXES[:3] * 2 + AXES[6:]}, "at least one field, each once"),
+        ({"axes": ["speculation_length", "", [], *AXES[6:] * 2]}, "speculation_length is"),
+        ({"axes": ["speculation_length", "x", [], *AXES[6:] * 2]}, "no point of the grid can run"),
+        ({"repeats": [None]}, "repeats is empty: a whole number"),
+        ({"repeats": [0]}, "repeats is 0"),
+        ({"repeats": [1.5]}, "repeats is 1.5"),
+        ({"sampling": [None, *SAMPLING[1:]]}, "max_new_tokens is empty"),
+        ({"prompts": ["typed", "", None, [], 1]}, "at least one prompt"),
+        ({"prompts": ["a file", "", None, [], 1]}, "a .txt or .jsonl file"),
+        ({"prompts": ["a file", "", "/nowhere/x.txt", [], 1]}, "a file that can be read"),
+        ({"prompts": ["examples", "", None, [], 1]}, "domains is"),
+        ({"prompts": ["examples", "", None, ["code"], None]}, "prompts of each domain is empty"),
+        (
+            {
+                "axes": ["vote_nodes", ",".join(map(str, range(1, 51))), [], "eta", "1,2,3,4,5", []]
+                + AXES[6:]
+            },
+            "configurations is 251",
+        ),
+    ],
+)
+def test_what_cannot_be_started_is_told_and_cannot_be_pressed(
+    context: Context, changes: dict[str, Any], words: str
+) -> None:
+    said, start = planned(context, None, form_values(), values(**changes))
+    assert words in notice_of([said], 0) and start.interactive is False
+    (line,) = said["lines"].values()
+    assert line["kind"] == "error"
+
+
+def test_what_can_be_started_is_counted(context: Context) -> None:
+    said, start = planned(context, None, form_values(), values())
+    assert "4 points and plain decoding, 2 prompts, 2 repeats: 20 runs" in notice_of([said], 0)
+    assert start.interactive is True
+    axes = ["drafters", "all | nobody", [], *AXES[6:] * 2]
+    said, start = planned(context, None, form_values(), values(axes=axes))
+    assert "cannot run: drafters=nobody" in notice_of([said], 0) and start.interactive is True
+
+
+def test_prompts_come_from_a_file_and_a_hostile_one_is_told_by_its_line(
+    context: Context, tmp_path: Path
+) -> None:
+    path = tmp_path / "mine.jsonl"
+    path.write_text(json.dumps({"prompt": "<img onerror=x>", "id": "a"}), encoding="utf-8")
+    study = asked_of(context, prompts=["a file", "", str(path), [], 1]).study
+    assert study.prompts == (StudyPrompt("a", "<img onerror=x>"),)
+    path.write_text('{"prompt": "fine"}\n' + "[" * 50_000, encoding="utf-8")
+    said, start = planned(
+        context, None, form_values(), values(prompts=["a file", "", str(path), [], 1])
+    )
+    assert notice_of([said], 0).startswith("line 2 is") and start.interactive is False
+
+
+# -- results --
+
+
+def test_a_measured_grid_is_drawn_and_nothing_is_drawn_of_none(context: Context) -> None:
+    assert drawn_of(None) == [{"lines": {}}, {}, {}, {}]
+    mine, study_id = measured(context)
+    said, speed, length, points = drawn_of(mine.opened(study_id))
+    assert "Best: " in notice_of([said], 0)
+    assert speed["unit"] == "x" and length["unit"] == "tokens"
+    cells = json.loads(speed["cells"]["~"])
+    assert [cell["runs"] for cell in cells.values()] == [4, 4, 4, 4]
+    assert len(json.loads(points["rows"]["~"])) == 5
+
+
+def test_a_point_goes_into_live_as_it_was_measured(context: Context) -> None:
+    mine, study_id = measured(context)
+    value, chosen = point_shown(mine, {"study": study_id, "point": 2})
+    assert value["name"] == "speculation_length=4, expansion=1" and len(value["runs"]) == 4
+    request = request_of_point(mine, chosen)
+    assert request.prompt == "Once" and request.sampling.max_new_tokens == 16
+    assert request.speculation.speculation_length == 4 and request.speculation.expansion == (1,)
+    assert request.speculation.record_top_k == RECORD_TOP_K
+    with pytest.raises(ConfigError, match="point is 'none'"):
+        request_of_point(mine, {})
+
+
+@pytest.mark.parametrize("told", [{}, {"study": "gone", "point": 0}, {"point": "0"}])
+def test_a_point_of_nothing_is_no_point(context: Context, told: dict[str, Any]) -> None:
+    mine, study_id = measured(context)
+    assert point_shown(mine, told) == ({}, {})
+    for point in (None, "1", 99, -1, [0]):
+        assert point_shown(mine, {"study": study_id, "point": point}) == ({}, {})
+
+
+def test_another_visitors_grid_is_not_shown(context: Context) -> None:
+    _, study_id = measured(context)
+    other = Studies(context, "other", "other")
+    assert point_shown(other, {"study": study_id, "point": 0}) == ({}, {})
+    with pytest.raises(UnknownStudyError, match="no such study of yours"):
+        request_of_point(other, {"study": study_id, "point": 0})
+    with pytest.raises(UnknownStudyError):
+        file_of(other, study_id, "runs")
+
+
+def test_files_have_every_point_and_every_run(context: Context) -> None:
+    mine, study_id = measured(context)
+    for what, count in (("points", 5), ("runs", 20)):
+        file = file_of(mine, study_id, what)
+        assert file["name"] == f"specscope-{study_id}-{what}.csv"
+        assert len(list(csv.DictReader(io.StringIO(file["text"])))) == count
+    with pytest.raises(ConfigError, match="No grid is shown"):
+        file_of(mine, "", "runs")
