@@ -24,21 +24,23 @@ COLUMNS = """runs.*, (SELECT name FROM models WHERE models.id = runs.llm) AS llm
         SELECT name FROM run_models JOIN models ON models.id = run_models.model
         WHERE run_models.run = runs.id AND role = 'ssm' ORDER BY ordinal)) AS ssms_json"""
 
-MODEL = "(SELECT id FROM models WHERE name = ?)"
-# `+id`: the found are looked up in a list, while the index that is already in order is walked;
-# without it SQLite would fetch every one of them, and sort them.
-IN_INDEX = "+id IN (SELECT rowid FROM runs_fts WHERE runs_fts MATCH ?)"
+# Found once, looked up in for the count and for the page. `+id`: the index that is already in order
+# is walked; without it SQLite would fetch every run that was found, and sort them.
+FOUND = "CREATE TEMP TABLE found(id INTEGER PRIMARY KEY)"
+IN_FOUND = "+id IN (SELECT id FROM found)"
+IN_INDEX = "SELECT rowid FROM runs_fts WHERE runs_fts MATCH ?"
 A_PIECE = "instr(prompt || char(10) || output || char(10) || note, ?) > 0"
-NOTED = "+id IN (SELECT id FROM runs WHERE note <> '')"
-DRAFTED_BY = f"+id IN (SELECT run FROM run_drafters WHERE model = {MODEL})"
-DRAFTED_BY_NONE = "+id NOT IN (SELECT run FROM run_drafters)"
+NOTED = "+id IN (SELECT id FROM runs INDEXED BY runs_noted WHERE note <> '')"
+DRAFTED_BY = "EXISTS (SELECT 1 FROM run_drafters WHERE model = ? AND run = runs.id)"
+DRAFTED_BY_NONE = "NOT EXISTS (SELECT 1 FROM run_drafters WHERE run = runs.id)"
+NO_KEY = -1
 
 Condition = tuple[str, tuple[Any, ...]]
 
 
 def select_runs(connection: sqlite3.Connection, query: RunQuery) -> RunPage:
     """The page of runs that `query` asks for."""
-    where, values = _where(query)
+    where, values = _where(connection, query)
     (total,) = connection.execute(f"SELECT count(*) FROM runs WHERE {where}", values).fetchone()
     # Keys first: an index has all that is asked for, so no skipped run is read.
     keys = f"SELECT id FROM runs WHERE {where} ORDER BY {ORDERS[query.order]} LIMIT ? OFFSET ?"
@@ -70,40 +72,62 @@ def _row(connection: sqlite3.Connection, column: str, value: Any) -> sqlite3.Row
     return row
 
 
-def _where(query: RunQuery) -> Condition:
+def _where(connection: sqlite3.Connection, query: RunQuery) -> Condition:
     """The WHERE clause and its values."""
-    conditions = [*_fields(query), *_search(query.text)]
+    conditions = _fields(connection, query)
+    if words := _words(query.text):
+        _find(connection, words)
+        conditions.append((IN_FOUND, ()))
+    return _all_of(conditions)
+
+
+def _all_of(conditions: list[Condition]) -> Condition:
     clause = " AND ".join(condition for condition, _ in conditions) or "1"
     return clause, tuple(value for _, values in conditions for value in values)
 
 
-def _fields(query: RunQuery) -> list[Condition]:
+def _fields(connection: sqlite3.Connection, query: RunQuery) -> list[Condition]:
+    # Sorted by a figure, that figure's index is walked, which holds these columns too.
+    by = "" if query.order in ("newest", "oldest") else "+"
     found: list[Condition] = []
     if query.status:
-        found.append(("status = ?", (query.status,)))
+        found.append((f"{by}status = ?", (query.status,)))
     if query.owner is not None:
-        found.append(("owner = ?", (text_in(query.owner),)))
+        found.append((f"{by}owner = ?", (text_in(query.owner),)))
     if query.llm:
-        found.append((f"llm = {MODEL}", (text_in(query.llm),)))
+        found.append((f"{by}llm = ?", (_key(connection, query.llm),)))
     if query.drafter == NO_DRAFTER:
         found.append((DRAFTED_BY_NONE, ()))
     elif query.drafter:
-        found.append((DRAFTED_BY, (text_in(query.drafter),)))
+        found.append((DRAFTED_BY, (_key(connection, query.drafter),)))
     if query.since_utc:
-        found.append(("created_utc >= ?", (query.since_utc,)))
+        found.append((f"{by}created_utc >= ?", (query.since_utc,)))
     if query.until_utc:
-        found.append(("created_utc < ?", (query.until_utc,)))
+        found.append((f"{by}created_utc < ?", (query.until_utc,)))
     if query.noted:
         found.append((NOTED, ()))
     return found
 
 
-def _search(text: str) -> list[Condition]:
-    words = _words(text)
+def _key(connection: sqlite3.Connection, name: str) -> int:
+    """The key of a model's or drafter's name; of an unknown one, a key that none has."""
+    row = connection.execute("SELECT id FROM models WHERE name = ?", (text_in(name),)).fetchone()
+    return NO_KEY if row is None else int(row["id"])
+
+
+def _find(connection: sqlite3.Connection, words: list[str]) -> None:
+    """Fill the connection's own table `found` with the runs whose texts hold all the words."""
     indexed = [word for word in words if _indexed(word)]
     phrases = " ".join('"' + word.replace('"', '""') + '"*' for word in indexed)
-    found: list[Condition] = [(IN_INDEX, (phrases,))] if indexed else []
-    return found + [(A_PIECE, (word,)) for word in words if word not in indexed]
+    pieces: list[Condition] = [(A_PIECE, (word,)) for word in words if word not in indexed]
+    if not pieces:
+        select, values = IN_INDEX, tuple[Any, ...]((phrases,))
+    else:
+        both = [(f"+id IN ({IN_INDEX})", (phrases,)), *pieces] if indexed else pieces
+        where, values = _all_of(both)
+        select = f"SELECT id FROM runs WHERE {where}"
+    connection.execute(FOUND)
+    connection.execute(f"INSERT INTO found {select}", values)
 
 
 def _words(text: str) -> list[str]:

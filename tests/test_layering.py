@@ -23,6 +23,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
 }
 # Only its `watching` suite looks at the page and the log.
 WATCHING = ("bench/watching", "bench/suites/watching")
+# Only its `sessions` suite measures the log itself, and makes a large one.
+SESSIONS = ("bench/sessions_log", "bench/suites/sessions")
 FORBIDDEN: dict[str, tuple[str, ...]] = {
     "core": ("gradio", "sqlite_utils", "sqlite3", "plotly"),
     "lab": ("gradio", "sqlite_utils", "sqlite3", "plotly"),
@@ -71,6 +73,8 @@ def test_packages_import_what_they_may(package: str) -> None:
         allowed = (package, *ALLOWED[package])
         if shown(path).startswith(WATCHING):
             allowed += ("ui", "storage")
+        if shown(path).startswith(SESSIONS):
+            allowed += ("storage",)
         for module in imports_of(path):
             if within(module, OURS):
                 assert within(module, allowed) or any(

@@ -14,6 +14,7 @@ from bench.suites.laws import Laws
 from bench.suites.length import Length
 from bench.suites.overhead import Overhead
 from bench.suites.pipeline import Pipeline
+from bench.suites.sessions import Sessions
 
 __all__ = ["SUITES", "Suite"]
 
@@ -37,6 +38,7 @@ SUITES: Mapping[str, Suite] = MappingProxyType(
             Pipeline(),
             Lanes(),
             Laws(),
+            Sessions(),
         )
     }
 )

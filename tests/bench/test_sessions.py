@@ -1,0 +1,100 @@
+"""The `sessions` suite on a small log: what it makes is what it says, every call works."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.sessions_log import Made, make_log
+from bench.suites import SUITES
+from bench.suites.sessions import Sessions
+from bench.suites.sessions_cases import cases
+from bench.suites.sessions_tables import failures
+from core.events import Combined, RunStarted
+from storage import RunQuery, RunStore
+from ui.view import reduce_all
+
+WORDS = ("old", "mill,", "river")
+SMALL = Sessions(runs=120, nodes=14_000)
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Made]:
+    path = tmp_path_factory.mktemp("log") / "log.db"
+    return path, make_log(path, 120, 14_000, WORDS)
+
+
+def test_the_log_holds_what_it_says(log: tuple[Path, Made]) -> None:
+    path, made = log
+    with closing(sqlite3.connect(path)) as connection:
+
+        def count(what: str) -> int:
+            return int(connection.execute(f"SELECT count(*) FROM {what}").fetchone()[0])
+
+        assert count("runs") == made.runs == 120
+        assert count("nodes") == made.nodes >= 14_000
+        tables = ["rounds", "drafts", "nodes", "proposals", "trials", "top_k", "tokens", "spans"]
+        assert sum(map(count, tables)) == made.rows
+        assert count("pragma_foreign_key_check") == 0
+        assert count("runs WHERE prompt NOT LIKE 'SYNTHETIC%'") == 0
+
+
+def test_its_runs_read_back_as_runs_do(log: tuple[Path, Made]) -> None:
+    path, made = log
+    with RunStore(path) as store:
+        assert store.runs(RunQuery()).total == 120
+        for run_id in (*made.usual[:3], made.large[0]):
+            events = store.events(run_id)
+            start = events[0]
+            assert isinstance(start, RunStarted)
+            assert "SYNTHETIC" in start.warnings[0]
+            view = reduce_all(events)
+            assert view.state == "completed" or store.run(run_id).status == "cancelled"
+            assert len(view.rounds) == store.run(run_id).num_rounds
+            assert all(len(e.token_ids) == 12 for e in events if isinstance(e, Combined))
+        assert {len(reduce_all(store.events(r)).rounds) for r in made.usual} <= set(range(16, 25))
+
+
+def test_the_same_log_each_time(tmp_path: Path, log: tuple[Path, Made]) -> None:
+    path, made = log
+    assert make_log(tmp_path / "again.db", 120, 14_000, WORDS) == made
+
+
+def test_too_many_nodes_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="nodes do not fit into 2 runs"):
+        make_log(tmp_path / "log.db", 2, 100_000, WORDS)
+
+
+def test_every_call_is_measured_once_a_repeat_and_told(make_context: Any) -> None:
+    context = make_context(repeats=2)
+    SMALL.measure(context)
+    counted = {case.name: 0 for case in cases()}
+    for sample in context.results.samples:
+        if sample["case"] != "made":
+            counted[sample["case"]] += 1
+            assert sample["ms"] > 0
+    assert set(counted.values()) == {2}
+    before = len(context.results.samples)
+    SMALL.measure(context)
+    assert len(context.results.samples) == before, "nothing is measured twice"
+    report = SMALL.report(context)
+    together = "\n".join(report.tables)
+    for case in cases():
+        assert f"| {case.name} |" in together
+    assert "SYNTHETIC" in together
+
+
+def test_a_call_that_takes_too_long_is_a_failure(make_context: Any) -> None:
+    context = make_context()
+    case = next(c for c in cases() if c.limit_ms == 50)
+    for repeat, ms in enumerate((10.0, 60.0, 70.0)):
+        context.results.add({"case": case.name, "repeat": repeat, "ms": ms, "found": 1})
+    assert failures(context.results, cases()) == (f"{case.name}: 60.0 ms, 50 ms are allowed",)
+
+
+def test_the_suite_is_in_the_list() -> None:
+    assert SUITES["sessions"].defaults.repeats >= 5

@@ -1,0 +1,110 @@
+"""metadata.yaml: what Datasette is told of a log is true, and every query of it runs."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from storage import RunStore
+from storage.datasette import METADATA, datasette_command
+from tests.storage.test_views import view
+from tests.synthetic import DRAFTERS, synthetic_run
+
+TOLD = yaml.safe_load(METADATA.read_text(encoding="utf-8"))["databases"]["specscope"]
+OF_A_RUN = [name for name in TOLD["queries"] if name.endswith("_of_a_run")]
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunStore]:
+    with RunStore(tmp_path_factory.mktemp("filled") / "log.db") as store:
+        for seed in range(4):
+            for event in synthetic_run(12, seed=seed, hostile=seed == 1):
+                store.record(event)
+        store.annotate("synthetic-2", "a note")
+        assert store.flush()
+        assert store.thin(3) == 1
+        yield store
+
+
+def ask(store: RunStore, name: str, **values: str) -> list[dict[str, Any]]:
+    with closing(sqlite3.connect(store.path)) as connection:
+        connection.row_factory = sqlite3.Row
+        asked = {"run_id": "synthetic-3", "prompt": "SYNTHETIC prompt 3", **values}
+        sql = TOLD["queries"][name]["sql"]
+        return [dict(row) for row in connection.execute(sql, asked)]
+
+
+@pytest.mark.parametrize("name", TOLD["queries"])
+def test_every_query_finds_something(filled: RunStore, name: str) -> None:
+    rows = ask(filled, name)
+    assert rows
+    assert TOLD["queries"][name]["title"]
+
+
+@pytest.mark.parametrize("name", OF_A_RUN)
+def test_what_is_asked_of_a_run_is_that_runs_alone(filled: RunStore, name: str) -> None:
+    assert ask(filled, name, run_id="nobody") == []
+    assert ask(filled, name, run_id="' OR 1=1 --") == []
+
+
+@pytest.mark.parametrize("run_id", ["synthetic-0", "synthetic-3"], ids=["thinned", "whole"])
+def test_the_queries_of_a_run_tell_what_the_views_tell(filled: RunStore, run_id: str) -> None:
+    found = ask(filled, "acceptance_of_a_run", run_id=run_id)
+    views = view(filled.path, "acceptance_by_position", run_id)
+    assert [r["num_accepted"] for r in found] == [r["num_accepted"] for r in views]
+    board = {r["drafter"]: r for r in view(filled.path, "ssm_scoreboard", run_id)}
+    rows = ask(filled, "drafters_of_a_run", run_id=run_id)
+    assert {row["drafter"] for row in rows} == set(DRAFTERS)
+    for row in rows:
+        for name in ("num_drafted_tokens", "num_nodes", "num_accepted"):
+            assert row[name] == board[row["drafter"]][name]
+
+
+def test_orders_and_names(filled: RunStore) -> None:
+    speeds = [row["tokens_per_second"] for row in ask(filled, "fastest_runs")]
+    assert speeds == sorted(speeds, reverse=True)
+    assert [row["run_id"] for row in ask(filled, "runs_of_a_prompt")] == ["synthetic-3"]
+    assert [row["note"] for row in ask(filled, "noted_runs")] == ["a note"]
+
+
+def test_all_it_names_is_there(filled: RunStore) -> None:
+    with closing(sqlite3.connect(filled.path)) as connection:
+        for table, told in TOLD["tables"].items():
+            columns = {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
+            assert columns, f"there is no {table}"
+            named = {*told.get("facets", ()), *told.get("columns", ())}
+            named |= {told[k] for k in ("sort", "sort_desc", "label_column", "fts_pk") if k in told}
+            assert named <= columns, table
+
+
+# -- the command --
+
+
+def test_the_command_for_the_usual_name(tmp_path: Path) -> None:
+    path = tmp_path / "with blank" / "specscope.db"
+    command = datasette_command(path)
+    assert command == f'uvx datasette "{path}" -m "{METADATA}"'
+
+
+def test_a_log_of_another_name_gets_a_description_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "my log.db"
+    command = datasette_command(path)
+    described = tmp_path / "my log.metadata.yaml"
+    assert command == f'uvx datasette "{path}" -m "{described}"'
+    found = yaml.safe_load(described.read_text(encoding="utf-8"))
+    assert list(found["databases"]) == ["my log"]
+    assert found["databases"]["my log"] == TOLD
+    before = described.stat().st_mtime_ns
+    datasette_command(path)
+    assert described.stat().st_mtime_ns == before
+
+
+def test_where_nothing_can_be_written_the_command_does_without(tmp_path: Path) -> None:
+    path = tmp_path / "no folder" / "log.db"
+    assert datasette_command(path) == f'uvx datasette "{path}"'
