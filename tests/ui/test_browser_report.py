@@ -100,8 +100,8 @@ def test_the_report_is_the_board_of_the_page(
         there.locator(f"#{here}-strip .ss-round[aria-pressed=true]").first.wait_for()
     alike(board, report)
     for there, here in ((board, "sessions"), (report, "report")):
-        there.locator(f"#{here}-tree svg [role=button]").nth(1).click()
-        there.locator(f"#{here}-tree svg [role=button][aria-pressed=true]").wait_for()
+        there.locator(f"#{here}-tree .ss-node[data-key='0']").click()
+        there.locator(f"#{here}-tree .ss-node[data-key='0'][aria-pressed=true]").wait_for()
     alike(board, report)
 
 

@@ -18,11 +18,13 @@ const PICTURES = {
   legend: () => import("./legend.js"),
 };
 
+const STYLES = ["base.css", "text.css", "tree.css", "charts.css"];
+
 export async function mount(kind, host) {
   const shell = host.element.querySelector(".ss-shell") ?? host.element;
   if (shell.dataset.mounted) return;
   shell.dataset.mounted = "yes";
-  ensureStyles();
+  ensureStyles(STYLES);
   const { create } = await PICTURES[kind]();
   const panel = createPanel(shell, kind, host.props.label || kind, (round, node = null) =>
     host.trigger(host.event, { round: Number(round), node: node === null ? null : Number(node) }));

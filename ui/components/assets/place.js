@@ -2,14 +2,12 @@
 
 import { h } from "./dom.js";
 
-const STYLES = ["base.css", "text.css", "tree.css", "charts.css"];
-
 const beside = (name) => new URL(name, import.meta.url).href;
 
 // The page's head links the styles; where it does not, or links them astray, they are linked here.
-export function ensureStyles() {
+export function ensureStyles(styles) {
   const linked = new Set([...document.querySelectorAll("link[rel=stylesheet]")].map((link) => link.href));
-  for (const href of STYLES.map(beside)) {
+  for (const href of styles.map(beside)) {
     if (!linked.has(href)) document.head.append(h("link", { rel: "stylesheet", href }));
   }
 }
