@@ -28,11 +28,11 @@ def main(argv: list[str] | None = None) -> int:
 def serve(argv: list[str] | None) -> None:
     """Load, build, launch; returns when the server ends."""
     args = parse(argv)
-    from storage.exports import EXPORTS
-
     from core import Engine, Worker, load_models
     from core.threads import use_threads
     from storage import RunQuery, RunStore
+    from storage.datasette import datasette_command
+    from storage.exports import EXPORTS
     from ui.context import make_context
     from ui.page import build_page, launch
     from ui.visitors import Access
@@ -41,7 +41,10 @@ def serve(argv: list[str] | None) -> None:
     use_threads()
     worker = Worker(Engine(load_models(args.llm, ssms_of(args), args.dtype, args.device)))
     access = Access(server_name(args.host), auth=args.auth is not None)
-    context = make_context(worker, store, access, args.preset, RunQuery, EXPORTS)
+    look_inside = datasette_command(store.path)
+    context = make_context(
+        worker, store, access, args.preset, RunQuery, EXPORTS, look_inside=look_inside
+    )
     try:
         launch(build_page(context), args, STARTED)
     finally:

@@ -36,6 +36,7 @@ class Context:
     """`models`: the LLM first, then the SSMs. `query` makes the store's RunQuery.
 
     `exports`: formats that a run's events can be written in, by name (storage's EXPORTS).
+    `look_inside`: the command that opens the run log in Datasette.
     """
 
     hub: Hub
@@ -47,6 +48,7 @@ class Context:
     preset: str
     query: Callable[..., Any]
     exports: Mapping[str, Any] = field(default_factory=dict)
+    look_inside: str = ""
     desks: Desks = field(default_factory=Desks)
 
 
@@ -57,6 +59,7 @@ def make_context(
     preset: str,
     query: Callable[..., Any],
     exports: Mapping[str, Any] | None = None,
+    look_inside: str = "",
 ) -> Context:
     """Read from the worker's engine what the page shows of its models."""
     models = worker.engine.models
@@ -71,4 +74,5 @@ def make_context(
         preset=preset,
         query=query,
         exports=exports or {},
+        look_inside=look_inside,
     )

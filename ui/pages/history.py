@@ -138,13 +138,9 @@ def _runs(total: int) -> str:
 def _whereabouts(context: Context, asker: Asker) -> list[Line]:
     if not asker.paths:
         return [Line("info", "You see the runs of this browser.")]
-    return [
-        Line(
-            "info",
-            f"All runs are in {context.store.path} (SQLite). "
-            f'To look inside: uvx datasette "{context.store.path}"',
-        )
-    ]
+    command = context.look_inside or f'uvx datasette "{context.store.path}"'
+    where = f"All runs are in {context.store.path} (SQLite). To look inside: {command}"
+    return [Line("info", where)]
 
 
 def llm_choices(context: Context, asker: Asker) -> list[tuple[str, str]]:
