@@ -82,6 +82,13 @@ def test_only_who_sees_all_runs_is_told_all_names(store: RunStore) -> None:
     assert ("ngram", "ngram") in drafter_choices(made, MINE)
 
 
+def test_the_list_says_how_to_look_inside_to_whom_it_may(store: RunStore) -> None:
+    made = context(store)
+    said = [text(listed(made, who, "", "", "all", "newest", 1)[1]) for who in (ALL, MINE)]
+    assert f"To look inside: {store.datasette()}" in said[0]
+    assert "datasette" not in said[1]
+
+
 # -- note, exports --
 
 

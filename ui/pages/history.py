@@ -138,13 +138,9 @@ def _runs(total: int) -> str:
 def _whereabouts(context: Context, asker: Asker) -> list[Line]:
     if not asker.paths:
         return [Line("info", "You see the runs of this browser.")]
-    return [
-        Line(
-            "info",
-            f"All runs are in {context.store.path} (SQLite). "
-            f"To look inside: {context.store.datasette()}",
-        )
-    ]
+    command = context.store.datasette()
+    where = f"All runs are in {context.store.path} (SQLite). To look inside: {command}"
+    return [Line("info", where)]
 
 
 def llm_choices(context: Context, asker: Asker) -> list[tuple[str, str]]:
