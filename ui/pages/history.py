@@ -43,13 +43,13 @@ STATUSES = ("completed", "running", "cancelled", "failed", "interrupted")
 ORDERS = ("newest", "oldest", "fastest", "longest", "acceptance", "passes")
 ANY_MODEL = ("all", "")
 NO_DRAFTER = ("none (plain decoding)", "none")
-SINCE = MappingProxyType(
+SINCE = MappingProxyType(  # hours
     {
-        "any time": timedelta(0),
-        "the last hour": timedelta(hours=1),
-        "the last 24 hours": timedelta(days=1),
-        "the last 7 days": timedelta(days=7),
-        "the last 30 days": timedelta(days=30),
+        "any time": 0,
+        "the last hour": 1,
+        "the last 24 hours": 24,
+        "the last 7 days": 24 * 7,
+        "the last 30 days": 24 * 30,
     }
 )
 PAGE = 10
@@ -84,7 +84,7 @@ class More:
         """As fields of the store's RunQuery. ConfigError."""
         asked = {"llm": self.llm or "", "drafter": self.drafter or "", "noted": bool(self.noted)}
         choice("since", self.since, tuple(SINCE))
-        back = SINCE[self.since]
+        back = timedelta(hours=SINCE[self.since])
         since = (datetime.now(UTC) - back).isoformat() if back else ""
         return {**asked, "since_utc": since}
 
