@@ -20,13 +20,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.ui.pictures_tabs import take_tabs
+
 ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs" / "images"
 # The folder that holds the run log is of whoever takes the pictures.
 WITHOUT_FOLDER = r"""() => {
   const texts = document.createTreeWalker(document.body, 4);
   while (texts.nextNode()) {
-    texts.currentNode.data = texts.currentNode.data.replace(/[^\s"]*\/(?=runs\.db)/g, "");
+    texts.currentNode.data = texts.currentNode.data.replace(/[^\s"]*\/(?=runs\.(db|metadata))|[^\s"]*\/(?=metadata\.yaml)/g, "");
   }
 }"""
 
@@ -115,6 +117,7 @@ def main() -> None:
         take(browser, address, "live-light-390", 390, "light")
         take_parts(browser, address, "minions", {"proposals": "votes", "tree": "vote-tree"}, 20)
         take_parts(browser, address, "best", {"lengths": "goodput", "timeline": "predicted"}, 6)
+        take_tabs(browser, address, IMAGES, WITHOUT_FOLDER)
         browser.close()
 
 
