@@ -13,19 +13,14 @@ import pytest
 
 from core.errors import ConfigError
 from core.events import Combined
-from storage import RunQuery, RunStore
+from storage import RunStore
 from storage.database import connect
 from storage.thinned import THINNED
 from storage.thinning import thin_some
-from tests.storage.test_thinning import told
+from tests.storage.test_thinning import thinned, told
 from tests.storage.trouble import locked
 from tests.synthetic import synthetic_run
 from ui.view import reduce_all
-
-
-def thinned(store: RunStore) -> list[str]:
-    return [r.run_id for r in store.runs(RunQuery(order="oldest")).rows if r.thinned]
-
 
 # -- in portions --
 
