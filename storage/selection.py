@@ -29,7 +29,7 @@ COLUMNS = """runs.*, (SELECT name FROM models WHERE models.id = runs.llm) AS llm
 FOUND = "CREATE TEMP TABLE found(id INTEGER PRIMARY KEY)"
 IN_FOUND = "+id IN (SELECT id FROM found)"
 IN_INDEX = "SELECT rowid FROM runs_fts WHERE runs_fts MATCH ?"
-A_PIECE = "instr(prompt || char(10) || output || char(10) || note, ?) > 0"
+A_PIECE = "(instr(prompt, ?) OR instr(output, ?) OR instr(note, ?))"
 NOTED = "+id IN (SELECT id FROM runs INDEXED BY runs_noted WHERE note <> '')"
 DRAFTED_BY = "EXISTS (SELECT 1 FROM run_drafters WHERE model = ? AND run = runs.id)"
 DRAFTED_BY_NONE = "NOT EXISTS (SELECT 1 FROM run_drafters WHERE run = runs.id)"
@@ -119,7 +119,7 @@ def _find(connection: sqlite3.Connection, words: list[str]) -> None:
     """Fill the connection's own table `found` with the runs whose texts hold all the words."""
     indexed = [word for word in words if _indexed(word)]
     phrases = " ".join('"' + word.replace('"', '""') + '"*' for word in indexed)
-    pieces: list[Condition] = [(A_PIECE, (word,)) for word in words if word not in indexed]
+    pieces: list[Condition] = [(A_PIECE, (word,) * 3) for word in words if word not in indexed]
     if not pieces:
         select, values = IN_INDEX, tuple[Any, ...]((phrases,))
     else:

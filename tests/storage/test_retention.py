@@ -1,0 +1,199 @@
+"""Retention: thinning bit by bit, beside others, by itself; and the space it gives back."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.errors import ConfigError
+from core.events import Combined
+from storage import RunStore
+from storage.database import connect
+from storage.thinned import THINNED
+from storage.thinning import thin_some
+from tests.storage.test_thinning import thinned, told
+from tests.storage.trouble import locked
+from tests.synthetic import synthetic_run
+from ui.view import reduce_all
+
+# -- in portions --
+
+
+def test_a_run_is_thinned_in_portions_and_reads_well_at_each(
+    store: RunStore, keep: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("storage.thinning.PORTION_S", 1e-9)
+    monkeypatch.setattr("storage.thinning.ROUNDS_AT_ONCE", 8)
+    run = synthetic_run(20, seed=1)
+    keep(store, run)
+    seen = []
+    with closing(connect(store.path, timeout=1)) as connection:
+        while (found := thin_some(connection, 0)) is not None:
+            events = store.events("synthetic-1")
+            assert told(reduce_all(events)) == told(reduce_all(run))
+            assert events[0].warnings[-1] == THINNED  # type: ignore[union-attr]
+            seen.append((found, sum(e in events for e in run if isinstance(e, Combined))))
+    assert [found for found, _ in seen] == [0, 0, 1]
+    whole = [number for _, number in seen]
+    assert whole == sorted(whole, reverse=True)
+    assert whole[0] > whole[-1]
+
+
+def test_others_write_while_it_is_thinned(store: RunStore, keep: Any) -> None:
+    for seed in range(30):
+        keep(store, synthetic_run(20, seed=seed))
+    slowest, done = [0.0], threading.Event()
+
+    def watch() -> None:
+        with closing(sqlite3.connect(store.path, timeout=5, isolation_level=None)) as other:
+            while not done.is_set():
+                start = time.monotonic()
+                other.execute("UPDATE settings SET value_json = '1' WHERE name = 'nobody'")
+                slowest.append(time.monotonic() - start)
+                time.sleep(0.002)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        assert store.thin(0) == 30
+    finally:
+        done.set()
+        watcher.join()
+    assert len(slowest) > 5
+    assert max(slowest) < 2
+
+
+# -- the setting --
+
+
+def test_the_setting_is_kept_in_the_log(path: Path) -> None:
+    with RunStore(path) as store:
+        assert store.retention() is None
+        store.set_retention(7)
+    with RunStore(path) as store:
+        assert store.retention() == 7
+        store.set_retention(0)
+        assert store.retention() == 0
+        store.set_retention(None)
+        assert store.retention() is None
+
+
+@pytest.mark.parametrize("keep_", [-1, True, 1.5, "3", 10**10])
+def test_a_setting_that_makes_no_sense_is_refused(store: RunStore, keep_: Any) -> None:
+    for ask in (store.set_retention, store.thin):
+        with pytest.raises(ConfigError, match="keep is .*: a whole number from 0"):
+            ask(keep_)
+
+
+def test_it_happens_by_itself_when_set_and_when_a_run_ends(
+    store: RunStore, keep: Any, wait_for: Any
+) -> None:
+    for seed in range(4):
+        keep(store, synthetic_run(3, seed=seed))
+    store.set_retention(2)
+    wait_for(lambda: thinned(store) == ["synthetic-0", "synthetic-1"])
+    keep(store, synthetic_run(3, seed=4))
+    wait_for(lambda: thinned(store) == ["synthetic-0", "synthetic-1", "synthetic-2"])
+    assert store.status().dropped == 0
+
+
+def test_a_store_opened_later_goes_on_with_it(path: Path, keep: Any, sql: Any) -> None:
+    with RunStore(path) as store:
+        for seed in range(3):
+            keep(store, synthetic_run(3, seed=seed))
+    sql("INSERT INTO settings VALUES ('retention', '1')")
+    with RunStore(path) as store:
+        end = time.monotonic() + 10
+        while len(thinned(store)) < 2:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+
+
+def test_a_locked_file_stops_neither_the_log_nor_the_thinning(
+    store: RunStore, keep: Any, wait_for: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("storage.sink.LOCK_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("storage.writer.UPKEEP_RETRY_S", 0.05)
+    keep(store, synthetic_run(3, seed=1))
+    store.set_retention(0)
+    with locked(store.path):
+        run = synthetic_run(3, seed=2)
+        for event in run:
+            store.record(event)
+        wait_for(lambda: store.status().paused)
+    wait_for(lambda: thinned(store) == ["synthetic-1", "synthetic-2"])
+    assert store.status().dropped == 0
+
+
+def test_what_another_program_broke_does_not_stop_the_log(
+    store: RunStore, keep: Any, sql: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("storage.writer.UPKEEP_RETRY_S", 0.01)
+    keep(store, synthetic_run(3, seed=1))
+    sql("UPDATE rounds SET masses_json = 'no JSON'")
+    store.set_retention(0)
+    time.sleep(0.3)
+    keep(store, synthetic_run(3, seed=2))
+    assert list(store.events("synthetic-2")) == synthetic_run(3, seed=2) or thinned(store)
+    assert not store.status().paused
+
+
+# -- space --
+
+
+def test_the_file_shrinks_by_itself(
+    store: RunStore, keep: Any, wait_for: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("storage.thinning.PAGES_LEFT", 8)
+    for seed in range(12):
+        keep(store, synthetic_run(60, seed=seed))
+    pages = pages_of(store.path)
+    store.set_retention(0)
+    wait_for(lambda: len(thinned(store)) == 12)
+    wait_for(lambda: pages_of(store.path) < 0.6 * pages)
+
+
+def test_thin_and_delete_give_space_back(
+    store: RunStore, keep: Any, wait_for: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("storage.thinning.PAGES_LEFT", 8)
+    for seed in range(12):
+        keep(store, synthetic_run(60, seed=seed))
+    pages = pages_of(store.path)
+    assert store.thin(0) == 12
+    assert pages_of(store.path) < 0.6 * pages
+    for seed in range(12):
+        store.delete(f"synthetic-{seed}")
+    wait_for(lambda: pages_of(store.path) < 0.35 * pages)
+
+
+def pages_of(path: Path) -> int:
+    with closing(sqlite3.connect(path)) as connection:
+        return int(connection.execute("PRAGMA page_count").fetchone()[0])
+
+
+def test_compact_makes_an_older_file_small_and_able_to_shrink(
+    path: Path, keep: Any, sql: Any
+) -> None:
+    with RunStore(path) as store:
+        for seed in range(6):
+            keep(store, synthetic_run(60, seed=seed))
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA auto_vacuum = NONE")
+        connection.execute("VACUUM")
+    with RunStore(path) as store:
+        assert sql("PRAGMA auto_vacuum") == [(0,)]
+        size = path.stat().st_size
+        assert store.thin(0) == 6
+        pages = pages_of(path)
+        store.compact()
+        assert pages_of(path) < 0.6 * pages
+        assert path.stat().st_size < 0.6 * size
+        assert sql("PRAGMA auto_vacuum") == [(2,)]
+        assert len(store.events("synthetic-5")) == len(synthetic_run(60, seed=5))
