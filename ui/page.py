@@ -20,7 +20,7 @@ from ui.pages.api import add_endpoints
 from ui.pages.learn import build_learn, wire_learn
 from ui.pages.links import copy_run_button, wire_links
 from ui.pages.live import build_live, wire_live
-from ui.pages.parts import header, header_value, page_css, page_js
+from ui.pages.parts import header, header_value, notice, page_css, page_js
 from ui.pages.sessions import build_sessions, wire_sessions
 from ui.visitors import is_loopback, new_key
 
@@ -45,6 +45,7 @@ def build_page(context: Context) -> gr.Blocks:
         visitor = gr.BrowserState("", storage_key="specscope-visitor", secret=SECRET)
         own = gr.BrowserState({}, storage_key="specscope-presets", secret=SECRET)
         chips = header(header_value(context.models))
+        linked = notice("link-said")
         with gr.Tabs(elem_id="tabs") as tabs:
             with gr.Tab("Live", id="live"):
                 live = build_live(context, chips)
@@ -57,7 +58,7 @@ def build_page(context: Context) -> gr.Blocks:
         wire_live(live, visitor, own, blocks)
         wire_sessions(sessions, visitor, tab, live, tabs)
         wire_learn(learn, visitor, live, tabs, blocks)
-        wire_links(context, sessions, copy, (tabs, blocks), visitor)
+        wire_links(context, sessions, copy, (linked, tabs, blocks), visitor)
         blocks.load(
             lambda key: key or new_key(),
             visitor,
