@@ -24,7 +24,7 @@ from ui.pages.learn import build_learn, wire_learn
 from ui.pages.links import wire_links
 from ui.pages.live import build_live, wire_live
 from ui.pages.models import build_models, wire_models
-from ui.pages.parts import header, header_value, page_css, page_js
+from ui.pages.parts import header, header_value, notice, page_css, page_js
 from ui.pages.prompts import build_prompts, wire_prompts
 from ui.pages.sessions_layout import build_sessions
 from ui.pages.sessions_wiring import wire_sessions
@@ -53,6 +53,7 @@ def build_page(context: Context) -> gr.Blocks:
         visitor = gr.BrowserState("", storage_key="specscope-visitor", secret=SECRET)
         own = gr.BrowserState({}, storage_key="specscope-presets", secret=SECRET)
         chips = header(header_value(context.models))
+        linked = notice("link-said")
         with gr.Tabs(elem_id="tabs") as tabs:
             with gr.Tab("Live", id="live") as live_tab:
                 live = build_live(context, chips)
@@ -79,7 +80,7 @@ def build_page(context: Context) -> gr.Blocks:
         wire_learn(learn, visitor, live, tabs, blocks)
         named = {"live": live_tab, "sessions": tab, "models": models_tab}
         wire_models(models, live, sessions, own, named, blocks)
-        wire_links(context, sessions, (tabs, blocks), visitor)
+        wire_links(context, sessions, (linked, tabs, blocks), visitor)
         blocks.load(
             lambda key: key or new_key(),
             visitor,

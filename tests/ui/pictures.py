@@ -28,7 +28,8 @@ IMAGES = ROOT / "docs" / "images"
 WITHOUT_FOLDER = r"""() => {
   const texts = document.createTreeWalker(document.body, 4);
   while (texts.nextNode()) {
-    texts.currentNode.data = texts.currentNode.data.replace(/[^\s"]*\/(?=runs\.(db|metadata))|[^\s"]*\/(?=metadata\.yaml)/g, "");
+    const files = /[^\s"]*\/(?=runs\.(db|metadata)|metadata\.yaml)/g;
+    texts.currentNode.data = texts.currentNode.data.replace(files, "");
   }
 }"""
 

@@ -13,8 +13,9 @@ import gradio as gr
 
 from ui.context import Context
 from ui.lessons import LESSONS
+from ui.messages import Line
 from ui.pages.history import Asker, asker_of
-from ui.pages.parts import part
+from ui.pages.parts import notice_value, part
 from ui.pages.sessions import Sessions, opened_run, scrubbed
 from ui.pages.sessions_handlers import about_handler
 from ui.session import Desk
@@ -65,11 +66,14 @@ def linked_run(sessions: Sessions, desk: Desk, asker: Asker, query: Mapping[str,
 def wire_links(
     context: Context,
     sessions: Sessions,
-    page: tuple[gr.Tabs, gr.Blocks],
+    page: tuple[gr.HTML, gr.Tabs, gr.Blocks],
     visitor: gr.BrowserState,
 ) -> None:
-    """Open what the address names; keep the address in step with what is open."""
-    tabs, blocks = page
+    """Open what the address names; keep the address in step with what is open.
+
+    `page`: the notice for a link that leads nowhere, the tabs, and what tells that the page opens.
+    """
+    said, tabs, blocks = page
     copy = sessions.on.copy
     place = part("links.js", "link-place")
     board = sessions.board
@@ -80,7 +84,8 @@ def wire_links(
         "queue": False,
     }
     opening = [*board.outputs, board.scrub, sessions.opened]
-    come = blocks.load(_open_handler(context, sessions, tabs), visitor, [tabs, *opening], **quick)
+    shown = [tabs, said, *opening]
+    come = blocks.load(_open_handler(context, sessions, tabs), visitor, shown, **quick)
     told = [visitor, sessions.opened]
     come.then(about_handler(context), told, sessions.on.told, **quick)
     come.then(None, None, None, js="() => { window.specscopeLink?.ready(); }")
@@ -103,12 +108,11 @@ def _open_handler(context: Context, sessions: Sessions, tabs: gr.Tabs) -> Callab
     def come(request: gr.Request, visitor: str) -> list[Any]:
         query = dict(request.query_params)
         tab, wrong = wanted_tab(query, names)
-        if wrong:
-            gr.Warning(f"This link cannot be followed: {wrong}.")
+        line = Line("warn", f"This link leads nowhere: {wrong}." if wrong else "")
         run: list[Any] = [gr.skip()] * count
         if tab == "sessions" and query.get("run"):
             asker = asker_of(context, request, visitor)
             run = linked_run(sessions, sessions.board.desk(request), asker, query)
-        return [gr.Tabs(selected=tab) if tab else gr.skip(), *run]
+        return [gr.Tabs(selected=tab) if tab else gr.skip(), notice_value([line]), *run]
 
     return come

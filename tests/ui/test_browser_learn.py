@@ -1,0 +1,278 @@
+"""Learn and the presenter's links in a real Chromium: read, run, try, answer, hand on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from tests.ui.sites import OpenPage, overflows, ready, said, shot, until
+from ui.context import Context
+from ui.lessons import LESSONS
+
+pytestmark = pytest.mark.browser
+
+OURS = ("#learn-side", "#learn-notice", "#learn-playback", "#learn-all")
+
+
+def opened(open_page: OpenPage, url: str, query: str, **options: Any) -> Any:
+    """The page at an address with our parameters, as a link opens it."""
+    page = open_page(url, **options)
+    ready(page)
+    scheme = "dark" if options.get("dark") else "light"
+    page.goto(f"{url}?__theme={scheme}&{query}")
+    return page
+
+
+def on_lesson(page: Any, number: int) -> Any:
+    """Wait until lesson `number` is in sight; the page."""
+    page.locator(".sp-lesson-title").get_by_text(
+        f"{number}. {LESSONS[number - 1].title}"
+    ).wait_for()
+    return page
+
+
+def rows(page: Any, count: int) -> list[list[str]]:
+    """The table of runs, once it has so many rows."""
+    script = "(n) => document.querySelectorAll('.sp-measured tbody tr').length === n"
+    page.wait_for_function(script, arg=count)
+    found = page.locator(".sp-measured tbody tr").all()
+    return [row.locator("th, td").all_inner_texts() for row in found]
+
+
+def verdict(page: Any, words: str | re.Pattern[str]) -> None:
+    page.locator("#learn-verdict").get_by_text(words).first.wait_for()
+
+
+def query(page: Any) -> dict[str, list[str]]:
+    return parse_qs(urlsplit(page.url).query)
+
+
+def pictures(page: Any) -> set[str]:
+    """The pictures of the board that can be seen."""
+    names = page.evaluate(
+        "() => [...document.querySelectorAll('[id^=learn-]')]"
+        ".filter((one) => one.querySelector('.ss-shell') && one.offsetParent).map((one) => one.id)"
+    )
+    return {name.removeprefix("learn-") for name in names} & {
+        *("legend", "figures", "strip", "tree", "proposals", "inspector", "lengths", "timeline")
+    }
+
+
+@pytest.mark.parametrize(
+    ("width", "dark"), [(1280, False), (1280, True), (390, False), (390, True)]
+)
+def test_a_lesson_is_read_run_tried_and_answered(
+    short: tuple[str, Context],
+    browser_page: OpenPage,
+    axe: Callable[..., list[str]],
+    width: int,
+    dark: bool,
+) -> None:
+    page = opened(browser_page, short[0], "lesson=3", width=width, dark=dark)
+    on_lesson(page, 3)
+    verdict(page, "Do the thing to try first")
+    page.click("#learn-run")
+    assert [row[0] for row in rows(page, 1)] == ["▸ width 3"]
+    page.locator("#learn-tree .ss-tree svg").first.wait_for()
+    page.click("#learn-try")
+    wide, narrow = rows(page, 2)
+    verdicts = page.locator("#learn-verdict .sp-line")
+    until(page, lambda: verdicts.count() == 0)
+    page.locator("#learn-number input").fill("77")
+    page.click("#learn-check")
+    verdict(page, "Not in this run. Where to look: ")
+    page.click("#learn-show")
+    page.locator("#learn-rows.sp-pointed").wait_for()
+    saved = int(narrow[2]) - int(wide[2])
+    page.locator("#learn-number input").fill(str(saved))
+    page.locator("#learn-number input").press("Enter")
+    verdict(page, "Right. ")
+    page.locator(".sp-step[aria-current] .sp-tick").wait_for()
+    assert pictures(page) == set(LESSONS[2].pictures)
+    assert not overflows(page)
+    assert not axe(page, *OURS)
+    shot(page, f"learn-{width}-{'dark' if dark else 'light'}")
+
+
+def test_the_lesson_stays_in_sight_while_the_pictures_scroll(
+    short: tuple[str, Context], browser_page: OpenPage
+) -> None:
+    page = opened(browser_page, short[0], "lesson=5")
+    on_lesson(page, 5)
+    page.click("#learn-run")
+    rows(page, 1)
+    page.locator("#learn-inspector .ss-panel").wait_for()
+    page.locator("#learn-inspector").evaluate("(one) => one.scrollIntoView({ block: 'start' })")
+    box = page.locator("#learn-side").bounding_box()
+    assert 0 <= box["y"] < 40 and box["height"] > 400
+    page.set_viewport_size({"width": 390, "height": 844})
+    board = page.locator("#learn-notice").bounding_box()
+    side = page.locator("#learn-side").bounding_box()
+    assert side["y"] + side["height"] <= board["y"] + 1, "above them on a narrow screen"
+
+
+def test_other_pictures_are_there_for_whoever_asks(
+    short: tuple[str, Context], browser_page: OpenPage
+) -> None:
+    page = opened(browser_page, short[0], "lesson=1")
+    on_lesson(page, 1)
+    page.locator("#learn-strip .ss-panel").wait_for()
+    assert pictures(page) == set(LESSONS[0].pictures)
+    page.locator("#learn-all input").check()
+    until(page, lambda: len(pictures(page)) == 8)
+    page.locator("#learn-all input").uncheck()
+    until(page, lambda: pictures(page) == set(LESSONS[0].pictures))
+
+
+def test_keys_turn_the_pages_and_run(short: tuple[str, Context], browser_page: OpenPage) -> None:
+    page = opened(browser_page, short[0], "lesson=1")
+    on_lesson(page, 1)
+    page.locator("body").press("n")
+    on_lesson(page, 2)
+    page.locator("body").press("r")
+    rows(page, 1)
+    page.locator("body").press("p")
+    on_lesson(page, 1)
+    step = page.get_by_role("button", name="Lesson 4: ")
+    step.focus()
+    step.press("Enter")
+    on_lesson(page, 4)
+    assert page.evaluate("() => document.activeElement.getAttribute('aria-current')") == "step"
+    page.get_by_role("radio", name="ssm-stories").wait_for()
+    page.locator("body").press("p")
+    on_lesson(page, 3)
+    page.locator("#learn-previous").click()
+    on_lesson(page, 2)
+    assert [row[0] for row in rows(page, 1)] == ["▸ a dialogue"], "the run is still there"
+    assert (
+        "Once" in page.locator("#learn-strip").inner_text()
+        or page.locator("#learn-strip .ss-token, #learn-strip [data-r]").count()
+    )
+
+
+def test_what_is_finished_and_where_one_was_stays_in_the_browser(
+    short: tuple[str, Context], browser_page: OpenPage
+) -> None:
+    page = opened(browser_page, short[0], "lesson=5")
+    on_lesson(page, 5)
+    page.click("#learn-run")
+    (row,) = rows(page, 1)
+    page.locator("#learn-number input").fill(row[2])  # one a round, as the question hints
+    page.click("#learn-check")
+    verdict(page, re.compile("Right. |Not in this run"))
+    if page.locator("#learn-verdict").get_by_text("Not in this run").count():
+        pytest.fail(page.locator("#learn-verdict").inner_text())
+    page.goto(short[0] + "?__theme=light")
+    ready(page)
+    page.get_by_role("tab", name="Learn").click()
+    on_lesson(page, 5)
+    page.locator(".sp-step[aria-current] .sp-tick").wait_for()
+    assert page.locator(".sp-tick").count() == 1
+
+
+def test_a_lesson_goes_into_live(short: tuple[str, Context], browser_page: OpenPage) -> None:
+    page = opened(browser_page, short[0], "lesson=3")
+    on_lesson(page, 3)
+    page.click("#learn-into-live")
+    said(page, "These settings are in the form now")
+    assert "small village" in page.locator("#prompt textarea").input_value()
+    until(page, lambda: "lesson" not in query(page))
+
+
+# -- links --
+
+
+def test_the_address_follows_what_is_open(
+    short: tuple[str, Context], browser_page: OpenPage
+) -> None:
+    page = ready(browser_page(short[0]))
+    assert query(page) == {"__theme": ["light"]}
+    page.get_by_role("tab", name="Learn").click()
+    on_lesson(page, 1)
+    until(page, lambda: query(page).get("lesson") == ["1"])
+    page.click("#learn-next")
+    on_lesson(page, 2)
+    until(page, lambda: query(page).get("lesson") == ["2"])
+    page.click("#learn-run")
+    rows(page, 1)
+    page.get_by_role("tab", name="Sessions").click()
+    until(page, lambda: query(page).get("tab") == ["sessions"])
+    page.locator(".sp-open").first.click()
+    said(page, "Finished: ", "sessions")
+    until(page, lambda: "run" in query(page) and "tab" not in query(page))
+    slider = page.locator("#sessions-scrub input[type=number]")
+    slider.fill("3")
+    slider.press("Enter")
+    until(page, lambda: query(page).get("round") == ["3"])
+    run = query(page)["run"]
+    page.get_by_role("tab", name="Live").click()
+    until(page, lambda: query(page) == {"__theme": ["light"]})
+    page.goto(f"{short[0]}?__theme=light&run={run[0]}&round=3")
+    said(page, "you are at round 3 of", "sessions")
+    assert page.get_by_role("tab", name="Sessions").get_attribute("aria-selected") == "true"
+    assert slider.input_value() == "3"
+    page.locator(".sp-selected .sp-open").wait_for()
+    assert query(page)["run"] == run and query(page)["__theme"] == ["light"]
+
+
+def test_the_link_is_copied(short: tuple[str, Context], browser_page: OpenPage) -> None:
+    page = opened(browser_page, short[0], "lesson=6&large=1")
+    on_lesson(page, 6)
+    assert page.evaluate("() => document.documentElement.classList.contains('ss-large')")
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.click("#learn-copy")
+    page.locator("#learn-copy[data-told=Copied]").wait_for()
+    copied = page.evaluate("() => navigator.clipboard.readText()")
+    assert parse_qs(urlsplit(copied).query) == {"lesson": ["6"], "large": ["1"]}
+    page.click("#learn-run")
+    rows(page, 1)
+    page.get_by_role("tab", name="Sessions").click()
+    assert page.locator("#sessions-copy").is_disabled()
+    page.locator(".sp-open").first.click()
+    said(page, "Finished: ", "sessions")
+    until(page, lambda: not page.locator("#sessions-copy").is_disabled())
+    page.click("#sessions-copy")
+    page.locator("#sessions-copy[data-told=Copied]").wait_for()
+    copied = parse_qs(urlsplit(page.evaluate("() => navigator.clipboard.readText()")).query)
+    assert set(copied) == {"run", "round", "large"}
+
+
+@pytest.mark.parametrize(
+    ("link", "tab", "words"),
+    [
+        ("tab=tuna", "Live", "tab is 'tuna': one of live"),
+        ("lesson=99", "Learn", "lesson is '99': a number from 1 to 8"),
+        ("run=%3Cimg%20onerror%3Dalert(1)%3E&round=2", "Sessions", "no such run"),
+        ("tab=sessions&round=2&lesson=", "Sessions", "Open a run from the list"),
+    ],
+)
+def test_a_link_that_leads_nowhere_says_so(
+    short: tuple[str, Context], browser_page: OpenPage, link: str, tab: str, words: str
+) -> None:
+    page = opened(browser_page, short[0], link)
+    page.get_by_text(words).first.wait_for()
+    assert page.get_by_role("tab", name=tab).get_attribute("aria-selected") == "true"
+
+
+# -- the bundled models --
+
+
+def test_a_newcomer_goes_through_lesson_1_on_the_bundled_models(
+    real: tuple[str, Context], browser_page: OpenPage
+) -> None:
+    page = opened(browser_page, real[0], "lesson=1")
+    on_lesson(page, 1)
+    page.click("#learn-run")
+    one, eight = rows(page, 2)
+    assert one[1] == "1" and eight[1] == "8"
+    page.locator("#learn-number input").fill(f"{float(eight[2]) / float(one[2]):.1f}")
+    page.click("#learn-check")
+    verdict(page, "Right. 8 tokens took as long as ")
+    page.click("#learn-try")
+    assert rows(page, 3)[2][1] == "16"
+    page.locator("#learn-timeline .js-plotly-plot").first.wait_for()
+    shot(page, "learn-bundled")
