@@ -23,7 +23,7 @@ __all__ = [
 
 Rows = npt.NDArray[np.float64]
 Statistic = Callable[[Rows], Rows]
-"""From values (..., n, d) to a figure each, (...): many resamples at once."""
+"""From values (..., n, d) to a figure each, (...): many resamples at once; rows of NaN are none."""
 RESAMPLES = 2000
 LEVEL = 95.0
 
@@ -59,11 +59,10 @@ def estimate(
         return None
     value = statistic(np.concatenate(arrays))
     picks = np.random.default_rng(seed).integers(len(arrays), size=(resamples, len(arrays)))
-    if len({len(array) for array in arrays}) == 1:
-        # Groups of one size: all resamples in one gather, (resamples, groups x size, d).
-        drawn = statistic(np.stack(arrays)[picks].reshape(resamples, -1, arrays[0].shape[1]))
-    else:
-        drawn = np.array([statistic(np.concatenate([arrays[i] for i in pick])) for pick in picks])
+    # All resamples in one gather, (resamples, groups x size, d); groups of fewer values are filled
+    # up with rows of NaN, which a statistic leaves out.
+    size = max(map(len, arrays))
+    drawn = statistic(_filled(arrays, size)[picks].reshape(resamples, -1, arrays[0].shape[1]))
     tail = (100.0 - LEVEL) / 2
     low, high = np.percentile(drawn, [tail, 100.0 - tail])
     return Estimate(float(value), float(low), float(high), len(arrays))
@@ -75,6 +74,14 @@ def _rows(group: Sequence[Any]) -> Rows:
     return values if values.ndim == 2 else values[:, None]
 
 
+def _filled(arrays: Sequence[Rows], size: int) -> Rows:
+    """Groups as one array, (groups, size, d)."""
+    whole = np.full((len(arrays), size, arrays[0].shape[1]), np.nan)
+    for group, array in zip(whole, arrays, strict=True):
+        group[: len(array)] = array
+    return whole
+
+
 def median(values: Sequence[float]) -> float:
     """The middle value, or the mean of the two middle ones."""
     return float(np.median(values))
@@ -82,7 +89,10 @@ def median(values: Sequence[float]) -> float:
 
 def middle(rows: Rows) -> Rows:
     """The median of rows of one number."""
-    found: Rows = np.median(rows[..., 0], axis=-1)
+    ordered = np.sort(rows[..., 0], axis=-1)  # NaN comes last
+    count = np.count_nonzero(~np.isnan(ordered), axis=-1)[..., None]
+    two = np.concatenate([(count - 1) // 2, count // 2], axis=-1)
+    found: Rows = np.take_along_axis(ordered, two, axis=-1).mean(axis=-1)
     return found
 
 
@@ -92,7 +102,7 @@ def pooled_length(rows: Rows) -> Rows:
     The pool's own mean, so that a prompt counts by its rounds; a mean of the prompts' means would
     flatter prompts that need few.
     """
-    sums = rows.sum(axis=-2)
+    sums = np.nansum(rows, axis=-2)
     found: Rows = 1 + sums[..., 0] / sums[..., 1]
     return found
 

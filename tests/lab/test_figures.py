@@ -7,6 +7,7 @@ import pytest
 
 from lab.figures import (
     Rows,
+    Statistic,
     estimate,
     least_squares,
     median,
@@ -99,3 +100,17 @@ def test_least_squares() -> None:
     assert least_squares([(0.0, 1.0), (1.0, 3.0), (2.0, 5.0)]) == pytest.approx((1.0, 2.0))
     assert least_squares([(0.0, 0.0), (1.0, 1.0), (2.0, 0.0)]) == pytest.approx((1 / 3, 0.0))
     assert least_squares([(4.0, 1.0), (4.0, 3.0)]) == (2.0, 0.0)
+
+
+@pytest.mark.parametrize("statistic", [middle, pooled_length, pooled_ratio])
+def test_groups_of_several_sizes_are_drawn_as_if_one_by_one(statistic: Statistic) -> None:
+    random = np.random.default_rng(11)
+    columns = 1 if statistic is middle else 4
+    groups = [random.integers(1, 9, size=(size, columns)).tolist() for size in (1, 4, 2, 3, 2)]
+    found = estimate(groups, statistic, resamples=300, seed=2)
+    arrays = [np.asarray(group, dtype=float) for group in groups]
+    picks = np.random.default_rng(2).integers(5, size=(300, 5))
+    drawn = [float(statistic(np.concatenate([arrays[i] for i in pick]))) for pick in picks]
+    assert found is not None
+    assert found.value == float(statistic(np.concatenate(arrays)))
+    assert (found.low, found.high) == tuple(np.percentile(drawn, [2.5, 97.5]))
