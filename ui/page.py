@@ -8,6 +8,7 @@ import socket
 import time
 import urllib.error
 import urllib.request
+from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
@@ -16,19 +17,18 @@ from core.errors import ConfigError
 from ui.arguments import server_name
 from ui.components import launch_options
 from ui.context import Context
-from ui.pages.api import add_endpoints
-from ui.pages.api_studies import add_study_endpoints
-from ui.pages.api_tune import add_tune_endpoint
-from ui.pages.compare import build_compare, wire_compare
+from ui.pages.compare import Compare, build_compare, wire_compare
+from ui.pages.endpoints import add_endpoints
 from ui.pages.learn import build_learn, wire_learn
+from ui.pages.learn_layout import Learn
 from ui.pages.links import wire_links
-from ui.pages.live import build_live, wire_live
-from ui.pages.models import build_models, wire_models
+from ui.pages.live import Live, build_live, wire_live
+from ui.pages.models import Models, build_models, wire_models
 from ui.pages.parts import header, header_value, notice, page_css, page_js
-from ui.pages.prompts import build_prompts, wire_prompts
-from ui.pages.sessions_layout import build_sessions
+from ui.pages.prompts import Prompts, build_prompts, wire_prompts
+from ui.pages.sessions_layout import Sessions, build_sessions
 from ui.pages.sessions_wiring import wire_sessions
-from ui.pages.tune import build_tune
+from ui.pages.tune import Tune, build_tune
 from ui.pages.tune_wiring import wire_tune
 from ui.visitors import is_loopback, new_key
 
@@ -44,6 +44,21 @@ SECRET = "specscope"
 EVERYWHERE = ("0.0.0.0", "::", "[::]")
 
 
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """Every tab's components, and the tabs themselves by name."""
+
+    live: Live
+    compare: Compare
+    tune: Tune
+    prompts: Prompts
+    sessions: Sessions
+    learn: Learn
+    models: Models
+    tabs: gr.Tabs
+    tab: dict[str, gr.Tab]
+
+
 def build_page(context: Context) -> gr.Blocks:
     """All tabs on one page. Nothing is loaded and nothing runs."""
     # Gradio would sum up all events so far, with pandas, after each one: nobody reads that here.
@@ -54,33 +69,10 @@ def build_page(context: Context) -> gr.Blocks:
         own = gr.BrowserState({}, storage_key="specscope-presets", secret=SECRET)
         chips = header(header_value(context.models))
         linked = notice("link-said")
-        with gr.Tabs(elem_id="tabs") as tabs:
-            with gr.Tab("Live", id="live") as live_tab:
-                live = build_live(context, chips)
-            with gr.Tab("Compare", id="compare") as compare_tab:
-                compare = build_compare(context)
-            with gr.Tab("Tune", id="tune") as tune_tab:
-                tune = build_tune(context)
-            with gr.Tab("Prompts", id="prompts") as prompts_tab:
-                prompts = build_prompts(context)
-            with gr.Tab("Sessions", id="sessions") as tab:
-                sessions = build_sessions(context)
-            with gr.Tab("Learn", id="learn"):
-                learn = build_learn(context)
-            with gr.Tab("Models", id="models") as models_tab:
-                models = build_models(context)
-        add_tune_endpoint(context)
+        pages = _build(context, chips)
         add_endpoints(context)  # first: the names of handlers must not take theirs
-        add_study_endpoints(context)
-        wire_live(live, visitor, own, blocks)
-        wire_compare(compare, visitor, own, compare_tab, live, tabs, sessions)
-        wire_tune(tune, visitor, own, tune_tab, live, tabs, sessions)
-        wire_prompts(prompts, visitor, prompts_tab, tabs, sessions)
-        wire_sessions(sessions, visitor, tab, live, tabs)
-        wire_learn(learn, visitor, live, tabs, blocks)
-        named = {"live": live_tab, "sessions": tab, "models": models_tab}
-        wire_models(models, live, sessions, own, named, blocks)
-        wire_links(context, sessions, (linked, tabs, blocks), visitor)
+        _wire(pages, visitor, own, blocks)
+        wire_links(context, pages.sessions, (linked, pages.tabs, blocks), visitor)
         blocks.load(
             lambda key: key or new_key(),
             visitor,
@@ -92,6 +84,44 @@ def build_page(context: Context) -> gr.Blocks:
         blocks.unload(_leave(context))
     blocks.queue(default_concurrency_limit=None, max_size=MAX_WAITING)
     return blocks
+
+
+def _build(context: Context, chips: gr.HTML) -> Pages:
+    with gr.Tabs(elem_id="tabs") as tabs:
+        with gr.Tab("Live", id="live") as live_tab:
+            live = build_live(context, chips)
+        with gr.Tab("Compare", id="compare") as compare_tab:
+            compare = build_compare(context)
+        with gr.Tab("Tune", id="tune") as tune_tab:
+            tune = build_tune(context)
+        with gr.Tab("Prompts", id="prompts") as prompts_tab:
+            prompts = build_prompts(context)
+        with gr.Tab("Sessions", id="sessions") as sessions_tab:
+            sessions = build_sessions(context)
+        with gr.Tab("Learn", id="learn"):
+            learn = build_learn(context)
+        with gr.Tab("Models", id="models") as models_tab:
+            models = build_models(context)
+    named = {
+        "live": live_tab,
+        "compare": compare_tab,
+        "tune": tune_tab,
+        "prompts": prompts_tab,
+        "sessions": sessions_tab,
+        "models": models_tab,
+    }
+    return Pages(live, compare, tune, prompts, sessions, learn, models, tabs, named)
+
+
+def _wire(pages: Pages, visitor: gr.BrowserState, own: gr.BrowserState, blocks: gr.Blocks) -> None:
+    live, sessions, tabs, tab = pages.live, pages.sessions, pages.tabs, pages.tab
+    wire_live(live, visitor, own, blocks)
+    wire_compare(pages.compare, visitor, own, tab["compare"], live, tabs, sessions)
+    wire_tune(pages.tune, visitor, own, tab["tune"], live, tabs, sessions)
+    wire_prompts(pages.prompts, visitor, tab["prompts"], tabs, sessions)
+    wire_sessions(sessions, visitor, tab["sessions"], live, tabs)
+    wire_learn(pages.learn, visitor, live, tabs, blocks)
+    wire_models(pages.models, live, sessions, own, tab, blocks)
 
 
 def _leave(context: Context) -> Any:

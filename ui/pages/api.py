@@ -18,21 +18,18 @@ from core.config import PRESETS, Request, SamplingParams, SpeculationConfig
 from core.errors import ConfigError
 from core.events import Event
 from ui.context import Context
-from ui.pages.api_models import add_model_endpoints
-from ui.pages.api_runs import add_run_endpoints, outcome
+from ui.pages.api_runs import outcome
 from ui.pages.spoken import spoken_errors
 from ui.source import LiveSource
 
-__all__ = ["add_endpoints"]
+__all__ = ["add_generate_endpoint"]
 
 WAIT_S = 0.02
 
 
-def add_endpoints(context: Context) -> None:
-    """Inside Blocks: `/generate`, and what other files have for past runs and for models."""
+def add_generate_endpoint(context: Context) -> None:
+    """Inside Blocks: `/generate`."""
     api(_generate(context), api_name="generate", concurrency_limit=None)
-    add_run_endpoints(context)
-    add_model_endpoints(context)
 
 
 def request_from(
