@@ -45,13 +45,15 @@ ANY_MODEL = ("all", "")
 NO_DRAFTER = ("none (plain decoding)", "none")
 SINCE = MappingProxyType(
     {
-        "any time": timedelta(0),
-        "the last hour": timedelta(hours=1),
-        "the last 24 hours": timedelta(days=1),
-        "the last 7 days": timedelta(days=7),
-        "the last 30 days": timedelta(days=30),
+        "any time": 0,
+        "the last hour": 1,
+        "the last 24 hours": 24,
+        "the last 7 days": 24 * 7,
+        "the last 30 days": 24 * 30,
     }
 )
+"""What the menu says -> hours, 0 for all."""
+
 PAGE = 10
 EXCERPT = 160
 DIFFERENCES = 3
@@ -84,8 +86,8 @@ class More:
         """As fields of the store's RunQuery. ConfigError."""
         asked = {"llm": self.llm or "", "drafter": self.drafter or "", "noted": bool(self.noted)}
         choice("since", self.since, tuple(SINCE))
-        back = SINCE[self.since]
-        since = (datetime.now(UTC) - back).isoformat() if back else ""
+        hours = SINCE[self.since]
+        since = (datetime.now(UTC) - timedelta(hours=hours)).isoformat() if hours else ""
         return {**asked, "since_utc": since}
 
 
