@@ -52,6 +52,8 @@ SINCE = MappingProxyType(  # hours
         "the last 30 days": 24 * 30,
     }
 )
+"""What the menu says -> hours, 0 for all."""
+
 PAGE = 10
 EXCERPT = 160
 DIFFERENCES = 3
@@ -84,8 +86,8 @@ class More:
         """As fields of the store's RunQuery. ConfigError."""
         asked = {"llm": self.llm or "", "drafter": self.drafter or "", "noted": bool(self.noted)}
         choice("since", self.since, tuple(SINCE))
-        back = timedelta(hours=SINCE[self.since])
-        since = (datetime.now(UTC) - back).isoformat() if back else ""
+        hours = SINCE[self.since]
+        since = (datetime.now(UTC) - timedelta(hours=hours)).isoformat() if hours else ""
         return {**asked, "since_utc": since}
 
 
