@@ -63,10 +63,8 @@ def linked_run(sessions: Sessions, desk: Desk, asker: Asker, query: Mapping[str,
 
 
 def copy_run_button() -> gr.Button:
-    """Copies the link to the run that is open in Sessions, at the round it stands at."""
-    return gr.Button(
-        "Copy link to this run", size="sm", elem_id="sessions-copy", interactive=False, scale=0
-    )
+    """Copies the link to the run that is open in Sessions, at its round; else to the list."""
+    return gr.Button("Copy link to this run and round", size="sm", elem_id="sessions-copy", scale=0)
 
 
 def wire_links(
@@ -90,15 +88,14 @@ def wire_links(
         "queue": False,
     }
     opening = [*board.outputs, board.scrub, sessions.opened]
-    shown = [tabs, said, *opening]
+    shown = [tabs, said, place, *opening]
     come = blocks.load(_open_handler(context, sessions, tabs), visitor, shown, **quick)
     come.then(None, None, None, js="() => { window.specscopeLink?.ready(); }")
     tabs.change(None, None, None, js="() => { window.specscopeLink?.turned(); }")
-    sessions.opened.change(
-        lambda run_id: [{"run": run_id or ""}, gr.Button(interactive=bool(run_id))],
-        sessions.opened,
-        [place, copy],
-        **quick,
+    # The browser is told of a changed gr.State by queued events only; the figures name their run.
+    figures: Any = board.pictures["figures"]
+    figures.change(
+        None, figures, None, js="(value) => { window.specscopeLink?.run(value?.run || ''); }"
     )
     scrub: Any = board.scrub
     scrub.change(None, scrub, None, js="(round) => { window.specscopeLink?.round(round); }")
@@ -113,10 +110,11 @@ def _open_handler(context: Context, sessions: Sessions, tabs: gr.Tabs) -> Callab
         query = dict(request.query_params)
         tab, wrong = wanted_tab(query, names)
         line = Line("warn", f"This link leads nowhere: {wrong}." if wrong else "")
-        run: list[Any] = [gr.skip()] * count
+        run: list[Any] = [gr.skip()] * (1 + count)
         if tab == "sessions" and query.get("run"):
             asker = asker_of(context, request, visitor)
-            run = linked_run(sessions, sessions.board.desk(request), asker, query)
+            opened = linked_run(sessions, sessions.board.desk(request), asker, query)
+            run = [{"run": opened[-1]}, *opened]
         return [gr.Tabs(selected=tab) if tab else gr.skip(), notice_value([line]), *run]
 
     return come
