@@ -43,7 +43,7 @@ STATUSES = ("completed", "running", "cancelled", "failed", "interrupted")
 ORDERS = ("newest", "oldest", "fastest", "longest", "acceptance", "passes")
 ANY_MODEL = ("all", "")
 NO_DRAFTER = ("none (plain decoding)", "none")
-SINCE = MappingProxyType(  # hours
+SINCE = MappingProxyType(
     {
         "any time": 0,
         "the last hour": 1,

@@ -84,17 +84,16 @@ def wire_links(
         "queue": False,
     }
     opening = [*board.outputs, board.scrub, sessions.opened]
-    shown = [tabs, said, *opening]
+    shown = [tabs, said, place, *opening]
     come = blocks.load(_open_handler(context, sessions, tabs), visitor, shown, **quick)
     told = [visitor, sessions.opened]
     come.then(about_handler(context), told, sessions.on.told, **quick)
     come.then(None, None, None, js="() => { window.specscopeLink?.ready(); }")
     tabs.change(None, None, None, js="() => { window.specscopeLink?.turned(); }")
-    sessions.opened.change(
-        lambda run_id: {"run": run_id or ""},
-        sessions.opened,
-        place,
-        **quick,
+    # The browser is told of a changed gr.State by queued events only; the figures name their run.
+    figures: Any = board.pictures["figures"]
+    figures.change(
+        None, figures, None, js="(value) => { window.specscopeLink?.run(value?.run || ''); }"
     )
     scrub: Any = board.scrub
     scrub.change(None, scrub, None, js="(round) => { window.specscopeLink?.round(round); }")
@@ -109,10 +108,11 @@ def _open_handler(context: Context, sessions: Sessions, tabs: gr.Tabs) -> Callab
         query = dict(request.query_params)
         tab, wrong = wanted_tab(query, names)
         line = Line("warn", f"This link leads nowhere: {wrong}." if wrong else "")
-        run: list[Any] = [gr.skip()] * count
+        run: list[Any] = [gr.skip()] * (1 + count)
         if tab == "sessions" and query.get("run"):
             asker = asker_of(context, request, visitor)
-            run = linked_run(sessions, sessions.board.desk(request), asker, query)
+            opened = linked_run(sessions, sessions.board.desk(request), asker, query)
+            run = [{"run": opened[-1]}, *opened]
         return [gr.Tabs(selected=tab) if tab else gr.skip(), notice_value([line]), *run]
 
     return come

@@ -46,10 +46,11 @@ window.specscopeLink = {
   ready() { ready = true; follow(); },
   turned: follow,
   lesson(number) { state.lesson = number; follow(); },
+  run(id) {
+    if (id !== state.run) Object.assign(state, { run: id, round: id ? state.round : 0 });
+    follow();
+  },
   round(number) { state.round = number; follow(); },
 };
-watch("value", () => {
-  const run = (props.value || {}).run ?? "";
-  if (run !== state.run) Object.assign(state, { run, round: run ? state.round : 0 });
-  follow();
-});
+// What the server found of the run that the address names: none where it is not the visitor's.
+watch("value", () => window.specscopeLink.run((props.value || {}).run || ""));
