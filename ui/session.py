@@ -196,12 +196,14 @@ def play(desk: Desk, clock: Callable[[], float] = time.monotonic) -> Iterator[Fr
             began = clock()
             # Taken first: what comes in later differs from it and is drawn by the next frame.
             version = _moved(player, began)
-            if version != shown:
+            frame = player.frame() if version != shown else None
+            spent = clock() - began
+            if frame is not None:
                 shown = version
-                yield player.frame()
+                yield frame
             elif player.resting:
                 return
-            _pause(player, clock, began)
+            _pause(player, clock, spent)
     finally:
         if player.turn == turn:
             player.source.cancel()
@@ -212,9 +214,10 @@ def _moved(player: Player, now: float) -> object:
     return player.version
 
 
-def _pause(player: Player, clock: Callable[[], float], began: float) -> None:
-    """What is left of the time of a frame that `began` then, drawing and sending it included; a
-    little always, for others. Longer where nothing comes, so that an idle tab costs nothing."""
+def _pause(player: Player, clock: Callable[[], float], spent: float) -> None:
+    """What making the frame left of its time. Drawing and sending it comes on top, so that a slow
+    browser is sent less. Longer where nothing comes, so that an idle tab costs nothing."""
+    began = clock() - spent
     if player.pace.mode == "full" and not player.source.done:
         player.source.wait(player.source.count, CHECK_S)
     if not player.resting:

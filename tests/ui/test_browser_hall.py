@@ -167,3 +167,20 @@ def file_of(page: Any, panel: Any, form: str, folder: Path) -> bytes:
     path = folder / download.value.suggested_filename
     download.value.save_as(path)
     return path.read_bytes()
+
+
+def test_whoever_scrolls_the_text_up_stays_there_while_it_grows(
+    site: OpenSite, browser_page: OpenPage
+) -> None:
+    url, _ = site(recorded(600))
+    page = ready(browser_page(url, forgiven=LEAVING))
+    page.click("#live-run")
+    scroll = "document.querySelector('#live-strip .ss-scroll')"
+    page.wait_for_function(f"() => {scroll}.scrollTop > 40")
+    page.evaluate(f"() => {{ {scroll}.scrollTop = 0; }}")
+    tokens = "() => Number([...document.querySelectorAll('#live-strip .ss-tok')].at(-1).dataset.i)"
+    before = page.evaluate(tokens)
+    page.wait_for_function(f"(before) => ({tokens})() > before + 60", arg=before)
+    assert page.evaluate(f"() => {scroll}.scrollTop") == 0
+    page.click("#live-stop")
+    said(page, "Stopped: ")

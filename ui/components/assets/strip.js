@@ -58,7 +58,7 @@ function draw(value, view) {
     make: (group) => h("span", { class: "ss-round", "data-r": group.round, role: "button", tabindex: -1 }),
     update: (node, group) => updateRound(node, group, state),
   });
-  mark(flow, state, value.sel);
+  mark(flow, state, value);
 }
 
 function settle(scroll, state) {
@@ -143,7 +143,8 @@ function writeText(node, marks) {
   node.replaceChildren(...parts);
 }
 
-function mark(flow, state, sel) {
+// A round that was chosen is shown; the one that is followed while a run goes on moves nobody.
+function mark(flow, state, { sel, pinned, done }) {
   const name = sel == null || sel < 0 ? null : String(sel);
   for (const [round, node] of state.rounds) {
     set(node, "aria-pressed", String(round === name));
@@ -151,7 +152,7 @@ function mark(flow, state, sel) {
   }
   const chosen = state.rounds.get(name) ?? flow.firstElementChild;
   if (chosen) chosen.tabIndex = 0;
-  if (name !== state.sel) state.reveal = state.rounds.get(name);
+  if (name !== state.sel && (pinned || done)) state.reveal = state.rounds.get(name);
   state.sel = name;
 }
 

@@ -81,8 +81,9 @@ function draw(value, view) {
     return;
   }
   view.scale ??= scaleOf(panel.section);
-  // A run at full speed is one scene; whoever looks at a round at rest has it at its own size.
-  const scene = value.rest ? `${value.run} ${value.round}` : value.run;
+  // A run at full speed is one scene; whoever looks at a round at rest has it at its own size, and
+  // larger type is another drawing.
+  const scene = `${value.run} ${value.rest ? value.round : ""} ${view.scale}`;
   const { size, measured, drawn } = laidOut(value, view, scene);
   view.places = drawn.places;
   set(svg, "data-stage", value.stage);
