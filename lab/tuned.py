@@ -61,9 +61,10 @@ def tuned(study: Study, results: Results) -> Tuned:
 
 
 def as_good(rows: Sequence[ConfigurationRow], best: int) -> tuple[int, ...]:
-    """Indexes of the others whose interval of the ratio overlaps the best's."""
+    """Indexes of the others whose interval of the ratio overlaps the best's; none of one group,
+    which has no interval."""
     top = rows[best].ratio
-    if top is None:
+    if top is None or top.groups < 2:
         return ()
     return tuple(
         i

@@ -67,6 +67,12 @@ def test_of_one_prompt_the_repeats_are_the_groups() -> None:
     assert {length.groups for length in found.lengths if length} == {4}
 
 
+def test_measured_once_nobody_is_called_as_good() -> None:
+    study = grid_study(prompts=1)
+    found = tuned(study, grid_results(study, lambda *_: 10.0))
+    assert found.best == 0 and found.as_good == ()
+
+
 def test_before_everything_is_measured() -> None:
     study = grid_study()
     found = tuned(study, {})

@@ -31,7 +31,7 @@ export function create(panel) {
     panel.redraw();
   }
 
-  function drawHeads(value) {
+  function drawHeads(value, numeric) {
     const titles = JSON.stringify(value.heads);
     if (titles !== state.titles) {
       Object.assign(state, { titles, by: null });
@@ -42,7 +42,7 @@ export function create(panel) {
     }
     for (const head of heads.querySelectorAll("[data-column]")) {
       const mine = head.dataset.column === state.by;
-      set(head, "data-number", Object.values(value.rows).some(({ cells }) => "v" in cells[head.dataset.column]));
+      set(head, "data-number", numeric.has(head.dataset.column));
       set(head, "aria-sort", mine ? (state.down ? "descending" : "ascending") : null);
     }
   }
@@ -52,13 +52,14 @@ export function create(panel) {
       note.hidden = rows.length > 0;
       box.hidden = !rows.length;
       if (!rows.length) return;
-      drawHeads(value);
+      const numeric = numbers(value);
+      drawHeads(value, numeric);
       const columns = entries(value.heads).length;
       const now = chosen.of(value);
       keyed(body, state.rows, rows, {
         key: (row) => `${value.study}/${columns}/${row.point}`,
         make: (row) => emptyRow(row, columns),
-        update: (node, row) => fillRow(node, row, now),
+        update: (node, row) => fillRow(node, row, now, numeric),
       });
       asked.about(value, now);
     },
@@ -82,6 +83,12 @@ function askedFor(panel) {
 }
 
 const axes = (value) => entries(value.heads).findIndex(([, title]) => title === "speed-up");
+
+// The columns that hold a number in any row.
+function numbers({ heads, rows }) {
+  const holds = (column) => Object.values(rows).some(({ cells }) => "v" in cells[column]);
+  return new Set(Object.keys(heads).filter(holds));
+}
 
 function sorted(rows, { by, down }) {
   if (by === null) return rows;
@@ -107,7 +114,7 @@ function emptyRow(row, columns) {
   );
 }
 
-function fillRow(node, row, chosen) {
+function fillRow(node, row, chosen, numeric) {
   const [head, ...cells] = node.children;
   const mine = row.point >= 0 && row.point === chosen;
   set(node, "aria-current", mine ? "true" : null);
@@ -121,6 +128,6 @@ function fillRow(node, row, chosen) {
   }
   cells.forEach((cell, i) => {
     setText(cell, prose(row.cells[i].t));
-    set(cell, "data-number", "v" in row.cells[i]);
+    set(cell, "data-number", numeric.has(String(i)));
   });
 }
