@@ -18,7 +18,8 @@ from storage import RunQuery, RunStore
 from tests.ui.boards import context as made_context
 from tests.ui.fakes import endless, scripted
 from ui.context import Context
-from ui.pages.study_board import Drawn, StudyBoard, begun, build_study_board, chosen, looked
+from ui.pages.study_board import build_study_board
+from ui.pages.study_handlers import Drawn, StudyBoard, begun, chosen, looked
 from ui.session import Desk
 from ui.studies import Opened, Studies, new_study, title_of
 from ui.study_words import left_words, progress_value
