@@ -96,6 +96,7 @@ class Conductor:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._seconds: dict[str, list[float]] = {}
+        self._lost: list[RunLike] = []
 
     def begin(self, study: Study, owner: str = "") -> None:
         """Keep a new study and measure it. StudyError while another is measured."""
@@ -201,6 +202,7 @@ class Conductor:
 
     def _end(self, study: Study, state: str, reason: str) -> None:
         try:
+            self._forget_lost()
             self._store.set_state(study.study_id, state, reason)
         except FORESEEN as error:
             state, reason = "failed", reason or str(error)
@@ -237,6 +239,7 @@ class Conductor:
         """Wait until no visitor's run is under way."""
         while not self._stop.is_set():
             if not self._runs.busy():
+                self._forget_lost()
                 self._tell(state="running")
                 return True
             self._tell(state="waiting", cell=None)
@@ -250,9 +253,14 @@ class Conductor:
                 raise CellInterruptedError("its run did not end in time")
             return measured(run.events(0, run.count))
         except CellInterruptedError:
-            # Half a run that nobody asked for would only stand in the way among the past runs.
-            self._runs.forget(run)
+            self._lost.append(run)
             raise
+
+    def _forget_lost(self) -> None:
+        """Half a run that nobody asked for would only stand in the way among the past runs. Taken
+        out while nobody waits: it costs the log some work."""
+        while self._lost:
+            self._runs.forget(self._lost.pop())
 
     def _alone(self, request: Request, owner: str, kept: bool = True) -> RunLike:
         """One run to its end; broken off where a visitor's begins beside it."""

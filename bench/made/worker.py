@@ -40,6 +40,7 @@ __all__ = [
     "FakeWorker",
     "Script",
     "as_asked",
+    "endless",
     "plain_twin",
     "recorded",
     "scripted",
@@ -66,6 +67,12 @@ def scripted(
         return events if request.speculation.drafters else plain_twin(events)
 
     return script
+
+
+def endless(request: Request, run_id: str) -> list[Event]:
+    """Two rounds for a request of a few tokens, such as a study's warming up; else 400."""
+    rounds = 400 if request.sampling.max_new_tokens > 8 else 2
+    return scripted(rounds)(request, run_id)
 
 
 def as_asked(event: Event, request: Request) -> Event:

@@ -148,9 +148,10 @@ def test_a_visitors_run_goes_first(tmp_path: Path) -> None:
     assert lab.conductor.wait(60)
     end = lab.conductor.progress()
     assert end.state == "completed" and end.done == 4 and end.lost >= 1
-    # The broken-off run is no cell's; the visitor's own came to its end.
+    # The broken-off run is no cell's and is gone; the visitor's own came to its end.
     kept = {result.run_id for result in lab.results().values()}
     rows = {row.run_id: row.status for row in lab.store.runs(RunQuery()).rows}
+    assert set(rows) == {*kept, visit.run_id}
     assert all(rows[run_id] == "completed" for run_id in kept)
     assert rows[visit.run_id] == "completed"
     lab.close()

@@ -91,6 +91,7 @@ def hosted(folder: Path, worker: Any) -> Iterator[tuple[str, Context]]:
         context = make_context(worker, store, Access("127.0.0.1"), "specinfer", RunQuery, EXPORTS)
         with served(build_page(context)) as url:
             yield url, context
+            context.conductor.close()
             worker.close()
 
 

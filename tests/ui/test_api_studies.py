@@ -11,7 +11,7 @@ from gradio_client import Client
 from gradio_client.exceptions import AppError
 
 from storage import RunQuery, RunStore
-from tests.ui.fakes import FakeWorker, scripted
+from tests.ui.fakes import FakeWorker, endless, scripted
 from tests.ui.serving import served
 from tests.ui.test_api import wait
 from ui.context import Context, make_context
@@ -38,10 +38,10 @@ def client(made: Context) -> Iterator[Client]:
 
 
 @pytest.fixture
-def endless(made: Context) -> Iterator[FakeWorker]:
+def slow(made: Context) -> Iterator[FakeWorker]:
     """Every run goes on for minutes unless it is stopped."""
     worker: Any = made.hub.worker
-    worker.cast(scripted(500), speed=20.0)
+    worker.cast(endless, speed=5.0)
     yield worker
     made.conductor.close()
     worker.cast(scripted(6), speed=0.0)
@@ -121,7 +121,7 @@ def test_bad_values_come_back_in_words(
 
 
 def test_a_client_that_cancels_stops_the_study_and_another_goes_on(
-    client: Client, made: Context, endless: FakeWorker
+    client: Client, made: Context, slow: FakeWorker
 ) -> None:
     job = client.submit(prompt="long", configurations=["specinfer"], repeats=1, api_name="/compare")
     wait(lambda: made.conductor.progress().cell is not None)
@@ -130,13 +130,13 @@ def test_a_client_that_cancels_stops_the_study_and_another_goes_on(
     job.cancel()
     assert made.conductor.wait(20)
     assert made.conductor.progress().state == "stopped"
-    endless.cast(scripted(6), speed=0.0)
+    slow.cast(scripted(6), speed=0.0)
     result = client.predict(study_id=study_id, api_name="/resume_study")
     assert (result["state"], result["done"]) == ("completed", 2)
 
 
 def test_a_study_stopped_by_another_is_told(
-    client: Client, made: Context, endless: FakeWorker
+    client: Client, made: Context, slow: FakeWorker
 ) -> None:
     job = client.submit(prompt="long", configurations=["specinfer"], api_name="/compare")
     wait(lambda: made.conductor.progress().cell is not None)

@@ -16,9 +16,10 @@ from lab.prompts import StudyPrompt
 from lab.study import Configuration, Study, plain_configuration
 from storage import RunQuery, RunStore
 from tests.ui.boards import context as made_context
-from tests.ui.fakes import scripted
+from tests.ui.fakes import endless, scripted
 from ui.context import Context
-from ui.pages.study_board import Drawn, StudyBoard, begun, build_study_board, chosen, looked
+from ui.pages.study_board import build_study_board
+from ui.pages.study_handlers import Drawn, StudyBoard, begun, chosen, looked
 from ui.session import Desk
 from ui.studies import Opened, Studies, new_study, title_of
 from ui.study_words import left_words, progress_value
@@ -28,7 +29,7 @@ TREE = Configuration("specinfer", SpeculationConfig.preset("specinfer"))
 
 def study(context: Context, kind: str = "compare", prompts: int = 1, repeats: int = 2) -> Study:
     asked = tuple(StudyPrompt(str(i), f"Once {i}") for i in range(prompts))
-    sampling = SamplingParams(max_new_tokens=8)
+    sampling = SamplingParams(max_new_tokens=16)
     return new_study(context, kind, sampling, (plain_configuration(), TREE), asked, repeats=repeats)
 
 
@@ -42,7 +43,8 @@ def context(store: RunStore) -> Iterator[Context]:
 
 
 def slow(context: Context) -> None:
-    context.hub.worker.cast(scripted(400), speed=20.0)  # type: ignore[attr-defined]
+    """Every run but the short ones that warm up goes on for minutes."""
+    context.hub.worker.cast(endless, speed=5.0)  # type: ignore[attr-defined]
 
 
 def mine(context: Context, owner: str | None = None, key: str = "me") -> Studies:

@@ -2,6 +2,7 @@
 // has its number and name above it and its figure at its end, so that no colour is needed.
 
 import { s, set } from "./dom.js";
+import { textWidth } from "./measure.js";
 import { ceiling, frame, text } from "./minichart.js";
 
 // draw({bars: [{key, name, color, value, low, high}], level, format, label}); a line at `level`
@@ -84,6 +85,9 @@ function stacks({ bars, format }, place) {
       const wide = Math.max(0.5, x(at + value) - x(at) - 1);
       const look = { class: "ss-stage-part", "data-stage": stage, x: x(at), y: row.top, width: wide, height: row.high };
       parts.push(s("rect", look, title(`${row.bar.name}, ${name}: ${format(value)}`)));
+      // Named where there is room: the order and the key say it for the rest.
+      const room = wide > textWidth(name, `600 ${place.font}px 'IBM Plex Sans'`) + place.font;
+      if (room) parts.push(text(name, x(at) + 0.5 * place.font, row.top + row.high / 2, place, { class: "ss-mini-end" }));
       at += value;
     }
     const wall = x(row.bar.wall);

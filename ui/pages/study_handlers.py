@@ -1,0 +1,194 @@
+"""The board of studies: its parts, and what a look at it or a press on it does. Plain functions of
+the board, the visitor's desk and the studies that they may see; ui/pages/study_board.py lays it
+out and connects.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+from gradio.components import Component
+
+from core.errors import UnknownStudyError
+from lab.study import Study
+from ui.context import Context
+from ui.session import Desk, guarded_once
+from ui.studies import Opened, Studies
+from ui.study_words import progress_value, row_value
+
+__all__ = ["Drawn", "StudyBoard", "begun", "chosen", "looked"]
+
+ROWS = 8
+RESTS = 20
+"""Drawing while a study is measured takes at most one part in so many of the time: what it takes
+from the engine is in the figures."""
+GONE = "This study was deleted, in another tab perhaps."
+
+
+@dataclass(frozen=True, slots=True)
+class StudyBoard:
+    """The components of one board. `page` names it in ids and desks, `kind` is lab.study's."""
+
+    context: Context
+    page: str
+    kind: str
+    progress: gr.HTML
+    studies: gr.HTML
+
+    def desk(self, request: gr.Request) -> Desk:
+        """The desk of the tab that asks."""
+        return self.context.desks.of(request.session_hash, self.page)
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A tab's own pictures: the components, and what they show of a study. Dict values are
+    stamped, so that a late answer does not undo a newer one."""
+
+    outputs: tuple[Component, ...]
+    draw: Callable[[Opened | None], Sequence[Any]]
+
+
+def looked(
+    board: StudyBoard, desk: Desk, mine: Studies, drawn: Drawn, opening: bool = False
+) -> list[Any]:
+    """What board and pictures show now; what has not changed is skipped. `opening`: the tab was
+    opened, so that it turns to what is measured now, or to the newest study."""
+
+    def work() -> None:
+        if opening:
+            desk.trouble = ""
+            desk.study.drawn = ()
+            _turn(board, desk, mine)
+
+    return _answered(board, desk, mine, drawn, work)
+
+
+def begun(
+    board: StudyBoard, desk: Desk, mine: Studies, drawn: Drawn, make: Callable[[], Study]
+) -> list[Any]:
+    """Begin what `make` gives and look at it."""
+
+    def work() -> None:
+        desk.trouble = ""
+        study = make()
+        mine.begin(study)
+        _look_at(desk, study.study_id)
+
+    return _answered(board, desk, mine, drawn, work)
+
+
+def chosen(
+    board: StudyBoard, desk: Desk, mine: Studies, drawn: Drawn, told: dict[str, Any]
+) -> list[Any]:
+    """A button of the bar or the list was pressed; `told` comes from the browser."""
+    study_id = str(told.get("study", ""))
+
+    def delete() -> None:
+        mine.delete(study_id)
+        if desk.study.study_id == study_id:
+            _look_at(desk, "")
+
+    def turn_page() -> None:
+        desk.study.page = max(0, desk.study.page + (1 if told.get("by") == 1 else -1))
+
+    actions: dict[str, Callable[[], object]] = {
+        "stop": lambda: mine.stop(study_id),
+        "go": lambda: mine.resume(study_id),
+        "show": lambda: _look_at(desk, study_id),
+        "open": lambda: _look_at(desk, study_id),
+        "delete": delete,
+        "page": turn_page,
+    }
+
+    def work() -> None:
+        desk.trouble = ""
+        desk.study.drawn = ()
+        actions.get(str(told.get("do")), lambda: None)()
+
+    return _answered(board, desk, mine, drawn, work)
+
+
+def _answered(
+    board: StudyBoard, desk: Desk, mine: Studies, drawn: Drawn, work: Callable[[], None]
+) -> list[Any]:
+    """Do `work`, then show; what goes wrong is told on the board, which shows what there is."""
+
+    def failed(message: str) -> list[Any]:
+        desk.trouble = message
+        unseen = [gr.skip() for _ in drawn.outputs]
+        shown = progress_value(desk.study.row, mine.standing(), board.kind, message)
+        return [desk.stamps.on("progress", shown), gr.skip(), *unseen]
+
+    def worked() -> list[Any]:
+        work()
+        return _values(board, desk, mine, drawn)
+
+    with desk.drawing:
+        return guarded_once(worked, failed)
+
+
+def _turn(board: StudyBoard, desk: Desk, mine: Studies) -> None:
+    standing = mine.standing()
+    if standing.live and standing.kind == board.kind and standing.study_id:
+        _look_at(desk, standing.study_id)
+    elif not desk.study.study_id:
+        _look_at(desk, mine.latest(board.kind))
+
+
+def _look_at(desk: Desk, study_id: str) -> None:
+    desk.study.study_id, desk.study.row, desk.study.drawn = study_id, None, ()
+
+
+def _values(board: StudyBoard, desk: Desk, mine: Studies, drawn: Drawn) -> list[Any]:
+    """Bar, list, pictures; the log is read only where something has changed."""
+    # Taken first: what is kept after it differs from it and is drawn by the next look.
+    standing, place = mine.standing(), desk.study
+    news = (place.study_id, place.page, standing.study_id, standing.live, standing.done)
+    rest: list[Any] = [gr.skip() for _ in (board.studies, *drawn.outputs)]
+    if news != place.drawn and (news[:-1] != place.drawn[:-1] or time.monotonic() > place.rests):
+        began = time.monotonic()
+        opened = _opened(desk, mine)
+        place.row = opened.row if opened else None
+        values = [_list_value(board, desk, mine), *drawn.draw(opened)]
+        rest = [_stamped(desk, str(i), value) for i, value in enumerate(values)]
+        place.drawn = news
+        place.rests = time.monotonic() + RESTS * (time.monotonic() - began)
+    said = progress_value(place.row, standing, board.kind, desk.trouble)
+    return [desk.stamps.on("progress", said), *rest]
+
+
+def _stamped(desk: Desk, name: str, value: Any) -> Any:
+    """A value with its number; Gradio's own updates are dicts too, and stay what they are."""
+    plain = isinstance(value, dict) and "__type__" not in value
+    return desk.stamps.on(name, value) if plain else value
+
+
+def _opened(desk: Desk, mine: Studies) -> Opened | None:
+    if not desk.study.study_id:
+        return None
+    try:
+        return mine.opened(desk.study.study_id)
+    except UnknownStudyError:
+        _look_at(desk, "")
+        desk.trouble = GONE
+        return None
+
+
+def _list_value(board: StudyBoard, desk: Desk, mine: Studies) -> dict[str, Any]:
+    place = desk.study
+    found = mine.listed(board.kind, ROWS + 1, ROWS * place.page)
+    if not found and place.page:
+        place.page -= 1
+        return _list_value(board, desk, mine)
+    standing = mine.standing()
+    return {
+        "rows": {str(i): row_value(row, standing) for i, row in enumerate(found[:ROWS])},
+        "opened": place.study_id,
+        "newer": place.page > 0,
+        "older": len(found) > ROWS,
+    }
