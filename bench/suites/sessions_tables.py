@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from bench.figures import median
 from bench.results import Results
 from bench.suites.sessions_cases import Case
 from bench.tables import table
+from lab.figures import median
 
 __all__ = ["failures", "tables"]
 
