@@ -76,7 +76,7 @@ export function createHeat(panel, choose) {
       build(columns, rows);
       setText(columnField, `${value.column_field} →`);
       set(columnField, "colspan", columns.length);
-      setText(rowField, `${value.row_field} ↓`);
+      setText(rowField, `${value.row_field.replaceAll("_", "_\u200b")} ↓`);  // may break there
       set(table, "aria-label", `${panel.title}: ${value.row_field} by ${value.column_field}`);
       set(table, "data-spread", columns.length <= SPREAD_COLUMNS);
       for (const [place, cell] of state.cells) fill(cell, value.cells[place], value, chosen);

@@ -9,6 +9,7 @@ import { prose } from "./text.js";
 
 const GLYPHS = { best: "★", near: "≈" };
 const TICKS = 4;
+const STEPS = [1, 2, 2.5, 5, 10];
 
 export function createSweep(panel, choose) {
   const svg = s("svg", { class: "ss-sweep-svg", role: "group" });
@@ -101,10 +102,17 @@ function heights(cells, base, { top, bottom }) {
   return { from, to, at: (number) => bottom - ((number - from) / (to - from)) * (bottom - top) };
 }
 
+// Round numbers, a few; small steps are told with as many digits as they need.
 function grid(y, { unit }, { left, right, font }) {
-  return Array.from({ length: TICKS }, (_, i) => y.from + ((i + 0.5) / TICKS) * (y.to - y.from)).flatMap((number) => [
+  const rough = (y.to - y.from) / TICKS;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = power * (STEPS.find((one) => one * power >= rough) ?? 10);
+  const digits = Math.max(unit === "tokens/s" ? 0 : 1, -Math.floor(Math.log10(step) + 1e-9) + (step / power === 2.5 ? 1 : 0));
+  const ticks = [];
+  for (let i = Math.ceil(y.from / step); i * step <= y.to; i += 1) ticks.push(i * step);
+  return ticks.flatMap((number) => [
     s("line", { class: "ss-mini-grid", x1: left, x2: right, y1: y.at(number), y2: y.at(number) }),
-    label(format(number, unit), left - 6, y.at(number), font, "end"),
+    label(`${number.toFixed(digits)}${unit === "x" ? "x" : ""}`, left - 6, y.at(number), font, "end"),
   ]);
 }
 
@@ -124,7 +132,7 @@ function level(y, { base, unit }, { left, right, font }) {
   const words = unit === "x" ? "plain decoding" : `plain decoding: ${format(base, unit)}`;
   return [
     s("line", { class: "ss-mini-level", x1: left, x2: right, y1: y.at(base), y2: y.at(base) }),
-    label(words, right, y.at(base) - 0.7 * font, font, "end"),
+    label(words, right, y.at(base) - 0.8 * font, font, "end", "ss-mini-tick ss-sweep-over"),
   ];
 }
 
