@@ -62,7 +62,7 @@ def test_replay_shows_the_same_pictures_round_by_round(
     replayed(page)
     page.locator("#sessions-figures").get_by_text("tokens").first.wait_for()
     assert page.locator("#sessions-figures").inner_text() == figures
-    assert strip_text(page, "sessions") == live_text
+    until(page, lambda: strip_text(page, "sessions") == live_text)  # drawn once it is in sight
     names = page.locator("#sessions-runs td.sp-col-drafters span")
     assert "ssm-dialogue" in ", ".join(names.all_inner_texts())
     lines = "(names) => names.map((name) => name.getClientRects().length)"

@@ -34,12 +34,12 @@ __all__ = ["wire_sessions"]
 INTO_SIGHT = """() => {
   const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
   const options = { behavior: calm ? "auto" : "smooth", block: "start" };
-  // What has just become visible is there a little later.
-  setTimeout(() => {
+  // What has just become visible is there with the next frame.
+  requestAnimationFrame(() => {
     const pair = document.querySelector("#sessions-pair");
     const seen = pair && pair.offsetParent !== null;
     (seen ? pair : document.querySelector("#sessions-notice")).scrollIntoView(options);
-  }, 60);
+  });
 }"""
 LIST_INTO_SIGHT = """() => document.querySelector("#sessions-said").scrollIntoView(
   { behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth" })"""
