@@ -87,7 +87,8 @@ function stacks({ bars, format }, place) {
       parts.push(s("rect", look, title(`${row.bar.name}, ${name}: ${format(value)}`)));
       // Named where there is room: the order and the key say it for the rest.
       const room = wide > textWidth(name, `600 ${place.font}px 'IBM Plex Sans'`) + place.font;
-      if (room) parts.push(text(name, x(at) + 0.5 * place.font, row.top + row.high / 2, place, { class: "ss-mini-end" }));
+      const looks = { class: "ss-in-stage", "data-stage": stage };
+      if (room) parts.push(text(name, x(at) + 0.5 * place.font, row.top + row.high / 2, place, looks));
       at += value;
     }
     const wall = x(row.bar.wall);
