@@ -8,82 +8,28 @@ cell beside which one began is broken off and measured again.
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Any
 
 from core.config import Request
 from core.errors import FORESEEN, CellInterruptedError, StudyError
-from core.events import Event
 from lab.conduct import conduct
 from lab.events import CellBegun, CellLost, CellMeasured, StudyBegun, StudyEnded
 from lab.figures import median
 from lab.measured import Measured, measured
 from lab.order import Cell
+from lab.progress import Progress
+from lab.runs import RunLike, Runs, StudyStore
 from lab.study import Study
 
-__all__ = ["Conductor", "Progress", "RunLike", "Runs", "StudyStore"]
+__all__ = ["Conductor"]
 
 LOOK_S = 0.02
 """How often a running cell looks whether a visitor has come."""
 PATIENCE_S = 10.0
 WARMED = 8
 WARMING_TOKENS = 8
-
-
-class RunLike(Protocol):
-    """A run under way, recorded by whoever started it."""
-
-    @property
-    def done(self) -> bool: ...
-    @property
-    def count(self) -> int: ...
-    def events(self, first: int, end: int) -> Iterable[Event]: ...
-    def wait_done(self, timeout: float) -> None: ...
-    def cancel(self) -> None: ...
-
-
-class Runs(Protocol):
-    """Who decodes. `busy`: requests that wait or run, everybody's. Of a run that is not `kept`
-    nothing is left in the log; `forget` takes out a kept one that came to be no cell's."""
-
-    def start(self, request: Request, owner: str = "", kept: bool = True) -> RunLike: ...
-    def forget(self, run: Any) -> None: ...
-    def busy(self) -> int: ...
-    def models(self) -> tuple[str, ...]: ...
-
-
-class StudyStore(Protocol):
-    """Where studies are kept; all values plain, on disk when a call returns."""
-
-    def save(self, study: dict[str, Any], total: int, owner: str = "") -> None: ...
-    def set_state(self, study_id: str, state: str, reason: str = "") -> None: ...
-    def cells(self, study_id: str) -> Collection[tuple[str, str, int]]: ...
-    def keep(self, study_id: str, cell: tuple[str, str, int], result: dict[str, Any]) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How the study that is measured, or was last, stands.
-
-    `state`: empty (none yet), `running`, `waiting` (a visitor's run goes first), `stopping`,
-    `stopped`, `completed`, `failed`. `left_s`: seconds left by the cells so far, None at first.
-    """
-
-    study_id: str = ""
-    kind: str = ""
-    owner: str = ""
-    state: str = ""
-    reason: str = ""
-    done: int = 0
-    total: int = 0
-    cell: Cell | None = None
-    lost: int = 0
-    left_s: float | None = None
-
-    @property
-    def live(self) -> bool:
-        return self.state in ("running", "waiting", "stopping")
 
 
 class Conductor:

@@ -14,7 +14,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from core.config import Request
 from core.errors import SpecScopeError
@@ -27,13 +27,13 @@ from ui.rig import Rig
 from ui.source import LiveSource, StoreLike
 from ui.stamps import Stamps
 from ui.stand import WorkerLike
+from ui.study_place import StudyPlace
 from ui.values import PictureMaker
 
 __all__ = [
     "Desk",
     "Desks",
     "Hub",
-    "StudyPlace",
     "WorkerLike",
     "guarded",
     "guarded_once",
@@ -67,19 +67,6 @@ class Hub:
         source = LiveSource(self.store, owner)
         source.attach(self.rig.submit(request, source.take))
         return source
-
-
-@dataclass(slots=True)
-class StudyPlace:
-    """Where a desk stands among the studies: the one it looks at and its line in the log, the page
-    of the list, what of all that its pictures show (`drawn`), and the time (monotonic, s) before
-    which partial results are not drawn anew."""
-
-    study_id: str = ""
-    row: Any = None
-    page: int = 0
-    drawn: tuple[object, ...] = ()
-    rests: float = 0.0
 
 
 @dataclass(slots=True)

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 from core.config import SamplingParams
 from core.errors import StudyError, UnknownStudyError
-from lab.conductor import Progress
 from lab.measured import Measured
 from lab.order import Cell
+from lab.progress import Progress
 from lab.prompts import StudyPrompt
 from lab.study import Configuration, Study
 from lab.tables import Results

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lab.conductor import Progress
+from lab.progress import Progress
 from ui.dates import local_time
 
 __all__ = ["left_words", "progress_value", "row_value"]

@@ -11,7 +11,7 @@ import pytest
 
 from core.config import SamplingParams, SpeculationConfig
 from core.errors import ConfigError, StudyError, UnknownStudyError
-from lab.conductor import Progress
+from lab.progress import Progress
 from lab.prompts import StudyPrompt
 from lab.study import Configuration, Study, plain_configuration
 from storage import RunQuery, RunStore

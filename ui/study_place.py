@@ -1,0 +1,21 @@
+"""Where a tab stands among the studies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["StudyPlace"]
+
+
+@dataclass(slots=True)
+class StudyPlace:
+    """Where a desk stands among the studies: the one it looks at and its line in the log, the page
+    of the list, what of all that its pictures show (`drawn`), and the time (monotonic, s) before
+    which partial results are not drawn anew."""
+
+    study_id: str = ""
+    row: Any = None
+    page: int = 0
+    drawn: tuple[object, ...] = ()
+    rests: float = 0.0
