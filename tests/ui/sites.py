@@ -68,9 +68,12 @@ class Stage:
         return self.url, self.context
 
     def clear(self) -> None:
-        """No run goes on, and the log is empty."""
+        """Nothing is measured, no run goes on, and the log is empty."""
+        self.context.conductor.close()
         self.worker.clear()
         store: Any = self.context.store
+        for study in store.studies.studies(limit=1000):
+            store.studies.delete(study.study_id)
         store.flush()
         while rows := store.runs(RunQuery()).rows:
             for row in rows:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,7 +13,6 @@ from tests.synthetic import HOSTILE_TEXTS
 from tests.ui.fakes import endless, scripted
 from tests.ui.sites import LEAVING, OpenPage, overflows, ready, said, shot, until
 from tests.ui.test_compare import differing
-from ui.context import Context
 
 pytestmark = pytest.mark.browser
 
@@ -23,19 +21,10 @@ PICTURES += [f"#compare-{name}" for name in ("portions", "rounds", "rates", "tex
 
 
 @pytest.fixture
-def lab(stage: Any) -> Iterator[Any]:
-    """The page with no study; `lab.play(script)` as the stage's own."""
-    emptied(stage)
-    yield stage
-    emptied(stage)
-
-
-def emptied(stage: Any) -> None:
-    context: Context = stage.context
-    context.conductor.close()
+def lab(stage: Any) -> Any:
+    """The page with no run and no study; `lab.play(script)` as the stage's own."""
     stage.clear()
-    for row in context.store.studies.studies():
-        context.store.studies.delete(row.study_id)
+    return stage
 
 
 def compare_tab(page: Any) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,21 +18,11 @@ CELLS = "#tune-speed td[data-place]"
 
 
 @pytest.fixture
-def tuning(stage: Stage) -> Iterator[Stage]:
+def tuning(stage: Stage) -> Stage:
     """The whole page with an empty log, no studies, and runs that take no time."""
-    _forget(stage)
-    stage.play(scripted(4), speed=0.0)
-    yield stage
-    _forget(stage)
-
-
-def _forget(stage: Stage) -> None:
-    stage.context.conductor.stop()
-    assert stage.context.conductor.wait(20)
     stage.clear()
-    studies = stage.context.store.studies
-    for row in studies.studies(limit=1000):
-        studies.delete(row.study_id)
+    stage.play(scripted(4), speed=0.0)
+    return stage
 
 
 def opened(page: Any) -> Any:

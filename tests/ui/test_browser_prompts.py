@@ -1,0 +1,102 @@
+"""Prompts in a real Chromium: a study of typed prompts, past runs, sorting, the way to a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from bench.made.parts import HOSTILE_TEXTS
+from tests.ui.fakes import scripted
+from tests.ui.sites import OpenPage, Stage, overflows, shot, text_box
+
+pytestmark = pytest.mark.browser
+ROWS = "#prompts-table tbody tr:not(.sp-group)"
+
+
+@pytest.fixture
+def lab(stage: Stage) -> Stage:
+    """The whole page with an empty log and runs that take no time."""
+    stage.clear()
+    stage.play(scripted(6), speed=0.0)
+    return stage
+
+
+def measured(page: Any, text: str) -> Any:
+    """The typed prompts, measured to the end."""
+    page.get_by_role("tab", name="Prompts").click()
+    page.locator("#prompts-source").get_by_text("typed").click()
+    text_box(page, "prompts-typed").fill(text)
+    page.click("#prompts-measure")
+    page.locator("#prompts-progress").get_by_text("Complete").wait_for()
+    page.locator(ROWS).nth(len(text.splitlines()) - 1).wait_for()
+    return page
+
+
+def column(page: Any, number: int) -> list[str]:
+    return [row.locator("td").nth(number).inner_text() for row in page.locator(ROWS).all()]
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+def test_prompts_are_measured_and_a_click_opens_the_run(
+    lab: Stage,
+    browser_page: OpenPage,
+    axe: Callable[..., list[str]],
+    width: int,
+    scheme: str,
+) -> None:
+    page = measured(
+        browser_page(lab.url, width=width, dark=scheme == "dark"), "Once\nTwice\nThrice"
+    )
+    assert column(page, 0) == ["Once", "Twice", "Thrice"]
+    assert all(float(mean) >= 1 for mean in column(page, 1))
+    assert all(ratio.endswith("x") for ratio in column(page, 7))
+    assert not overflows(page)
+    assert not axe(page, "#prompts-progress", "#prompts-table", "#prompts-studies")
+    shot(page, f"prompts-{width}-{scheme}")
+    page.locator(ROWS).nth(1).get_by_role("button").click()
+    page.locator("#sessions-notice").get_by_text("Finished: ").wait_for()
+    assert page.locator("#sessions-strip").is_visible()
+
+
+def test_a_column_sorts_down_then_up(lab: Stage, browser_page: OpenPage) -> None:
+    page = measured(browser_page(lab.url), "b\na\nc")
+    head = page.locator("#prompts-table thead button")
+    head.first.click()
+    assert column(page, 0) == ["a", "b", "c"]
+    assert page.locator("#prompts-table th[aria-sort=ascending]").count() == 1
+    head.first.click()
+    assert column(page, 0) == ["c", "b", "a"]
+
+
+def test_past_runs_without_a_study(lab: Stage, browser_page: OpenPage) -> None:
+    page = measured(browser_page(lab.url), "Once\nTwice")
+    lab.context.store.flush()
+    page.get_by_text("Or of past runs").click()
+    page.click("#prompts-look")
+    page.locator("#prompts-said").get_by_text("2 prompts of 2 completed runs").wait_for()
+    assert column(page, 7) == ["–", "–"]  # nobody says which run is whose baseline
+
+
+def test_hostile_prompts_stay_text(lab: Stage, browser_page: OpenPage) -> None:
+    hostile = " ".join(" ".join(HOSTILE_TEXTS).split()).replace("\0", "")
+    page = measured(browser_page(lab.url), hostile[:400])
+    assert column(page, 0)[0].startswith(hostile[:20].strip())
+    assert page.locator("#prompts-table img, #prompts-table script").count() == 0
+
+
+def test_what_cannot_be_measured_is_told(lab: Stage, browser_page: OpenPage) -> None:
+    page = browser_page(lab.url)
+    page.get_by_role("tab", name="Prompts").click()
+    page.locator("#prompts-source").get_by_text("typed").click()
+    page.click("#prompts-measure")
+    page.locator("#prompts-progress").get_by_text("at least one prompt").wait_for()
+
+
+def test_a_second_tab_follows_the_study(lab: Stage, browser_page: OpenPage) -> None:
+    measured(browser_page(lab.url), "Once\nTwice")
+    other = browser_page(lab.url)
+    other.get_by_role("tab", name="Prompts").click()
+    other.locator("#prompts-progress").get_by_text("4 of 4").wait_for()
+    assert column(other, 0) == ["Once", "Twice"]
