@@ -127,7 +127,6 @@ def strip_value(frame: Frame) -> Value:
             for i, token in enumerate(view.tokens[first:])
         },
         "sel": frame.selected,
-        "pinned": frame.pinned,
         "done": frame.whole,
         "notes": {
             str(line.number): " ".join(told) for line in view.rounds if (told := _noted(line))

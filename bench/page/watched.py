@@ -99,8 +99,8 @@ class Tabs:
         return problems
 
 
-def free_port() -> int:
+def free_port(host: str = "127.0.0.1") -> int:
     """A port nobody listens on. Gradio's own search leaks a socket for each port that is taken."""
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.bind((host, 0))
         return int(probe.getsockname()[1])

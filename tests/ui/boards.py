@@ -21,7 +21,7 @@ from ui.pages.sessions import Sessions, build_sessions
 from ui.session import Desk
 from ui.visitors import Access
 
-__all__ = ["ALL", "context", "live_of", "notice_of", "press", "run", "sessions_of"]
+__all__ = ["ALL", "context", "live_of", "notice_of", "press", "run", "sessions_of", "with_drafters"]
 
 ALL = Asker(None, True)
 
@@ -29,6 +29,13 @@ ALL = Asker(None, True)
 def context(store: RunStore, host: str = "127.0.0.1", **script: Any) -> Context:
     worker = FakeWorker(scripted(**{"rounds": 8, **script}), speed=0.2)
     return make_context(worker, store, Access(host), "specinfer", RunQuery, EXPORTS)
+
+
+def with_drafters(store: RunStore, names: tuple[str, ...]) -> Context:
+    """A context in which these SSMs alone are loaded."""
+    worker = FakeWorker(scripted(8), speed=0.2)
+    worker.engine.models.drafter_names = names
+    return make_context(worker, store, Access("127.0.0.1"), "specinfer", RunQuery)
 
 
 @cache

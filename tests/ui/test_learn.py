@@ -13,7 +13,7 @@ import pytest
 
 from core.errors import ConfigError
 from storage import RunQuery, RunStore
-from tests.ui.boards import ALL, context, notice_of, sessions_of
+from tests.ui.boards import ALL, context, notice_of, sessions_of, with_drafters
 from ui.context import Context
 from ui.lessons import LESSONS
 from ui.pages.history import Asker
@@ -128,7 +128,7 @@ def test_turning_the_page_ends_the_run(store: RunStore) -> None:
 
 
 def test_a_lesson_that_cannot_run_is_greyed_and_says_why(store: RunStore) -> None:
-    made = replace(context(store), drafter_names=("only",))
+    made = with_drafters(store, ("only",))
     learn, desk = learn_of(made), Desk()
     values = dict(zip(learn.turning, turned(learn, desk, 4, {}), strict=True))
     assert values[learn.run].interactive is False and values[learn.check].interactive is False
@@ -216,13 +216,13 @@ def test_whatever_a_browser_kept_is_no_trouble(learn: Learn, kept: Any) -> None:
     assert finished({"done": ["ssm", 3]}) == ("ssm",)
 
 
-def test_open_in_live_takes_the_run_that_is_on_the_board(learn: Learn) -> None:
+def test_open_in_live_takes_the_run_that_is_on_the_board(learn: Learn, store: RunStore) -> None:
     desk = Desk()
     assert asked_for(learn, desk, 3).speculation.expansion[0] == 3
     ended(example(learn, desk, 3, "me", FULL))
     ended(tried(learn, desk, 3, "me", FULL))
     assert asked_for(learn, desk, 3).speculation.expansion[0] == 1
-    few = replace(learn.board.context, drafter_names=())
+    few = with_drafters(store, ())
     with pytest.raises(ConfigError, match="needs a small model"):
         asked_for(learn_of(few), desk, 3)
 

@@ -40,7 +40,7 @@ def test_the_head_says_what_it_is() -> None:
         "Made with own settings: expansion=1,1,3,1,1,1",
         "temperature 0",
         "2026-01-01 00:00 UTC",
-        "synthetic tests/synthetic.py",
+        "synthetic bench/made/run.py",
         "tokens a second",
         "times plain decoding",
         "Made with SpecScope",

@@ -143,8 +143,8 @@ function writeText(node, marks) {
   node.replaceChildren(...parts);
 }
 
-// A round that was chosen is shown; the one that is followed while a run goes on moves nobody.
-function mark(flow, state, { sel, pinned, done }) {
+// A round that was chosen is shown; the newest, which is followed while a run goes on, moves nobody.
+function mark(flow, state, { sel, done }) {
   const name = sel == null || sel < 0 ? null : String(sel);
   for (const [round, node] of state.rounds) {
     set(node, "aria-pressed", String(round === name));
@@ -152,7 +152,7 @@ function mark(flow, state, { sel, pinned, done }) {
   }
   const chosen = state.rounds.get(name) ?? flow.firstElementChild;
   if (chosen) chosen.tabIndex = 0;
-  if (name !== state.sel && (pinned || done)) state.reveal = state.rounds.get(name);
+  if (name !== state.sel && (done || name !== [...state.rounds.keys()].at(-1))) state.reveal = state.rounds.get(name);
   state.sel = name;
 }
 
