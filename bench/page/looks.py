@@ -9,7 +9,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-__all__ = ["cut_texts", "keep_sizes", "large_type", "overflow", "overlaps", "small_texts", "tabs"]
+__all__ = [
+    "cut_texts",
+    "keep_sizes",
+    "large_type",
+    "overflow",
+    "overlaps",
+    "small_texts",
+    "tabs",
+    "turn_to",
+]
 
 SCRIPT = Path(__file__).with_name("looks.js")
 
@@ -49,9 +58,20 @@ def large_type(page: Any, on: bool) -> None:
 
 
 def tabs(page: Any) -> list[str]:
-    """The names of the page's tabs, in their order."""
-    names = page.locator("#tabs [role=tab]").all_inner_texts()
+    """The names of the page's tabs, in their order; what has no room is in a menu of its own."""
+    names = page.locator("#tabs [role=tab], #tabs .overflow-dropdown button").all_text_contents()
     return list(dict.fromkeys(name.strip() for name in names if name.strip()))
+
+
+def turn_to(page: Any, name: str) -> None:
+    """Open a tab as a visitor does, on a narrow page by the menu of further tabs."""
+    page.locator("#tabs [role=tab]").first.wait_for()
+    tab = page.get_by_role("tab", name=name, exact=True)
+    if tab.count():
+        tab.click()
+        return
+    page.get_by_label("More tabs").click()
+    page.locator("#tabs .overflow-dropdown").get_by_text(name, exact=True).click()
 
 
 def _ask(page: Any, question: str) -> Any:

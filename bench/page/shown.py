@@ -16,6 +16,7 @@ from bench.page.looks import (
     overlaps,
     small_texts,
     tabs,
+    turn_to,
 )
 from bench.page.moving import finished, opened
 from bench.page.site import Site
@@ -43,7 +44,7 @@ def walked(tab: Tab, site: Site, dark: bool, **options: Any) -> Iterator[tuple[A
     page.click("#live-run")
     finished(page)
     for name in tabs(page):
-        page.get_by_role("tab", name=name, exact=True).click()
+        turn_to(page, name)
         page.wait_for_timeout(600)
         if name == "Sessions" and page.locator(".sp-open").count():
             page.locator(".sp-open").first.click()

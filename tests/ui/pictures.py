@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from bench.page.looks import turn_to
 from tests.ui.pictures_tabs import take_tabs
 
 ROOT = Path(__file__).parents[2]
@@ -77,7 +78,7 @@ def take(browser: Any, address: str, name: str, width: int, scheme: str) -> None
         page.locator("#live-prove").click()
         page.get_by_text("Identical", exact=False).first.wait_for(timeout=120_000)
         page.screenshot(path=IMAGES / "proved.png")
-        page.get_by_role("tab", name="Sessions").click()
+        turn_to(page, "Sessions")
         page.wait_for_timeout(2500)
         page.evaluate(WITHOUT_FOLDER)
         page.screenshot(path=IMAGES / "sessions.png")

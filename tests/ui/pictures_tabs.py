@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from bench.page.looks import turn_to
+
 __all__ = ["take_tabs"]
 
 WAIT_MS = 240_000
@@ -32,7 +34,7 @@ def take_tabs(browser: Any, address: str, images: Path, hide: str) -> None:
 
 def _open(page: Any, tab: str) -> None:
     page.evaluate("scrollTo(0, 0)")
-    page.get_by_role("tab", name=tab, exact=True).click()
+    turn_to(page, tab)
 
 
 def _complete(page: Any, part: str) -> None:

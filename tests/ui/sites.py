@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench.page.looks import turn_to
 from storage import RunQuery, RunStore
 from storage.exports import EXPORTS
 from tests.ui.fakes import FakeWorker
@@ -167,7 +168,7 @@ def shot(page: Any, name: str) -> None:
 
 
 def sessions(page: Any) -> None:
-    page.get_by_role("tab", name="Sessions").click()
+    turn_to(page, "Sessions")
     page.locator("#sessions-said").get_by_text(re.compile(r"\d+ runs?, page")).wait_for()
 
 

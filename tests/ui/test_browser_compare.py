@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from bench.page.looks import turn_to
 from core.config import Request
 from core.events import Event
 from tests.synthetic import HOSTILE_TEXTS
@@ -28,7 +29,7 @@ def lab(stage: Any) -> Any:
 
 
 def compare_tab(page: Any) -> Any:
-    page.get_by_role("tab", name="Compare").click()
+    turn_to(page, "Compare")
     page.locator("#compare-studies").get_by_text(re.compile("None yet|study")).first.wait_for()
     return page
 

@@ -8,6 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from bench.page.looks import turn_to
 from storage import RunQuery
 from tests.ui.sites import LEAVING, OpenPage, overflows, ready, said, shot, until
 from ui.context import Context
@@ -164,7 +165,7 @@ def test_what_is_finished_and_where_one_was_stays_in_the_browser(
     verdict(page, "Right. ")
     page.goto(short[0] + "?__theme=light")
     ready(page)
-    page.get_by_role("tab", name="Learn").click()
+    turn_to(page, "Learn")
     on_lesson(page, 5)
     page.locator(".sp-step[aria-current] .sp-tick").wait_for()
     assert page.locator(".sp-tick").count() == 1
@@ -187,7 +188,7 @@ def test_the_address_follows_what_is_open(
 ) -> None:
     page = ready(browser_page(short[0], forgiven=LEAVING))
     assert query(page) == {"__theme": ["light"]}
-    page.get_by_role("tab", name="Learn").click()
+    turn_to(page, "Learn")
     on_lesson(page, 1)
     until(page, lambda: query(page).get("lesson") == ["1"])
     page.click("#learn-next")
@@ -195,7 +196,7 @@ def test_the_address_follows_what_is_open(
     until(page, lambda: query(page).get("lesson") == ["2"])
     page.click("#learn-run")
     rows(page, 1)
-    page.get_by_role("tab", name="Sessions").click()
+    turn_to(page, "Sessions")
     until(page, lambda: query(page).get("tab") == ["sessions"])
     page.locator(".sp-open").first.click()
     said(page, "Finished: ", "sessions")
@@ -205,7 +206,7 @@ def test_the_address_follows_what_is_open(
     slider.press("Enter")
     until(page, lambda: query(page).get("round") == ["3"])
     run = query(page)["run"]
-    page.get_by_role("tab", name="Live").click()
+    turn_to(page, "Live")
     until(page, lambda: query(page) == {"__theme": ["light"]})
     page.goto(f"{short[0]}?__theme=light&run={run[0]}&round=3")
     said(page, "you are at round 3 of", "sessions")
@@ -226,7 +227,7 @@ def test_the_link_is_copied(short: tuple[str, Context], browser_page: OpenPage) 
     assert parse_qs(urlsplit(copied).query) == {"lesson": ["6"], "large": ["1"]}
     page.click("#learn-run")
     rows(page, 1)
-    page.get_by_role("tab", name="Sessions").click()
+    turn_to(page, "Sessions")
     assert page.locator("#sessions-copy").is_hidden()
     page.locator(".sp-open").first.click()
     said(page, "Finished: ", "sessions")

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from bench.page.looks import turn_to
 from tests.core.models.folders import saved
 from tests.ui.sites import OpenPage, hosted, overflows, ran, ready, said, shot
 from ui.context import Context
@@ -49,7 +50,7 @@ def bundled(site: tuple[str, Context]) -> tuple[str, Context]:
 
 def models(page: Any) -> Any:
     """The Models tab, its table drawn."""
-    page.get_by_role("tab", name="Models").click()
+    turn_to(page, "Models")
     page.locator("table.sp-offers").wait_for()
     said(page, re.compile("Loaded|loaded|Loading"), "models")
     return page
@@ -86,7 +87,7 @@ def drafters(page: Any) -> dict[str, bool]:
 
 
 def live(page: Any) -> None:
-    page.get_by_role("tab", name="Live").click()
+    turn_to(page, "Live")
     page.locator("#live-run").wait_for()
 
 
@@ -153,7 +154,7 @@ def test_a_page_that_was_open_says_so_and_follows_when_asked(
         context.rig.wait(context.rig.exchange, 1.0)
     page.click("#live-run")
     said(page, "the models were exchanged since this page was opened: reload it")
-    page.get_by_role("tab", name="Sessions").click()
+    turn_to(page, "Sessions")
     live(page)
     shows_drafters(page, {"ssm-code": True, "ngram": False})
     ran(page)

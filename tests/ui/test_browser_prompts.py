@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from bench.made.parts import HOSTILE_TEXTS
+from bench.page.looks import turn_to
 from tests.ui.fakes import scripted
 from tests.ui.sites import OpenPage, Stage, overflows, shot, text_box
 
@@ -25,7 +26,7 @@ def lab(stage: Stage) -> Stage:
 
 def measured(page: Any, text: str) -> Any:
     """The typed prompts, measured to the end."""
-    page.get_by_role("tab", name="Prompts").click()
+    turn_to(page, "Prompts")
     page.locator("#prompts-source").get_by_text("typed").click()
     text_box(page, "prompts-typed").fill(text)
     page.click("#prompts-measure")
@@ -88,7 +89,7 @@ def test_hostile_prompts_stay_text(lab: Stage, browser_page: OpenPage) -> None:
 
 def test_what_cannot_be_measured_is_told(lab: Stage, browser_page: OpenPage) -> None:
     page = browser_page(lab.url)
-    page.get_by_role("tab", name="Prompts").click()
+    turn_to(page, "Prompts")
     page.locator("#prompts-source").get_by_text("typed").click()
     page.click("#prompts-measure")
     page.locator("#prompts-progress").get_by_text("at least one prompt").wait_for()
@@ -97,6 +98,6 @@ def test_what_cannot_be_measured_is_told(lab: Stage, browser_page: OpenPage) -> 
 def test_a_second_tab_follows_the_study(lab: Stage, browser_page: OpenPage) -> None:
     measured(browser_page(lab.url), "Once\nTwice")
     other = browser_page(lab.url)
-    other.get_by_role("tab", name="Prompts").click()
+    turn_to(other, "Prompts")
     other.locator("#prompts-progress").get_by_text("4 of 4").wait_for()
     assert column(other, 0) == ["Once", "Twice"]

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from bench.page.looks import turn_to
 from tests.ui.fakes import scripted
 from tests.ui.sites import OpenPage, Stage, choose, overflows, shot, text_box
 from ui.context import Context
@@ -27,7 +28,7 @@ def tuning(stage: Stage) -> Stage:
 
 def opened(page: Any) -> Any:
     """The Tune tab, ready to start."""
-    page.get_by_role("tab", name="Tune").click()
+    turn_to(page, "Tune")
     page.locator("#tune-plan").get_by_text("points and plain decoding").wait_for()
     return page
 
@@ -147,7 +148,7 @@ def test_stopped_it_goes_on_where_it_was_also_after_a_reload(
     page.locator("#tune-progress").get_by_text(re.compile(r"[1-9]\d* of 30")).wait_for()
     page.locator("#tune-progress").get_by_text("left").wait_for()
     page.reload()
-    page.get_by_role("tab", name="Tune").click()
+    turn_to(page, "Tune")
     page.locator("#tune-progress").get_by_role("button", name="Stop").click()
     page.locator("#tune-progress").get_by_text("Stopped").wait_for()
     kept = tuning.context.conductor.progress().done
@@ -293,7 +294,7 @@ def test_two_visitors_see_the_same_study(tuning: Stage, browser_page: OpenPage) 
     context: Context = tuning.context
     page = measured(browser_page(tuning.url), "Once")
     other = browser_page(tuning.url)
-    other.get_by_role("tab", name="Tune").click()
+    turn_to(other, "Tune")
     completed(other)
     words = "() => document.querySelector('#tune-found').innerText"
     assert other.evaluate(words) == page.evaluate(words)
