@@ -8,7 +8,8 @@ cell beside which one began is broken off and measured again.
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -47,17 +48,17 @@ class Conductor:
     def begin(self, study: Study, owner: str = "") -> None:
         """Keep a new study and measure it. StudyError while another is measured."""
         self._claim(study, owner)
-        try:
+        with self._or_failed():
             self._store.save(study.to_plain(), len(study), owner)
-        except BaseException:
-            self._tell(state="failed", reason="the study could not be kept")
-            raise
+            self._take(study)
         self._measure(study, owner)
 
     def resume(self, study: Study, owner: str = "") -> None:
         """Go on with a study that is kept. StudyError while another is measured, or where other
         models stand now than it was begun with."""
         self._claim(study, owner)
+        with self._or_failed():
+            self._take(study)
         self._measure(study, owner)
 
     def stop(self, study_id: str = "") -> None:
@@ -73,7 +74,7 @@ class Conductor:
             return self._progress
 
     def models(self) -> tuple[str, ...]:
-        """Names of the models that stand, the LLM first: what a new study is of."""
+        """The models that stand, the LLM first, with format and device: what a new study is of."""
         return self._runs.models()
 
     def wait(self, timeout: float) -> bool:
@@ -101,14 +102,29 @@ class Conductor:
         with self._lock:
             if self._progress.live:
                 raise StudyError(
-                    f"study {self._progress.study_id} is being measured: one at a time; stop it, "
-                    "or wait for its end"
+                    "another study is being measured: one at a time; stop it, or wait for its end"
                 )
             self._progress = Progress(
                 study.study_id, study.kind, owner, "running", total=len(study)
             )
             self._stop.clear()
             self._seconds = {}
+
+    @contextmanager
+    def _or_failed(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException as error:
+            self._tell(state="failed", reason=f"the study cannot be measured: {error}")
+            raise
+
+    def _take(self, study: Study) -> None:
+        """In the log, where another server may be at work."""
+        if not self._store.claim(study.study_id):
+            raise StudyError(
+                "another server that uses this log measures a study: wait for its end, or stop it "
+                "there"
+            )
 
     def _measure(self, study: Study, owner: str) -> None:
         self._thread = threading.Thread(
@@ -121,15 +137,22 @@ class Conductor:
     def _work(self, study: Study, owner: str) -> None:
         state, reason = "failed", "internal error: the log of the server has more"
         try:
-            self._store.set_state(study.study_id, "running", "")
             kept = _Keeping(self._store, study.study_id)
             cells = study.cells()
             self._warm(study)
-            for event in conduct(cells, kept, lambda c: self._cell(study, c, owner), self._go):
+
+            def measure(cell: Cell) -> Measured:
+                return self._cell(study, cell, owner)
+
+            def go() -> bool:
+                return self._go() and not self._exchanged(study)
+
+            for event in conduct(cells, kept, measure, go):
                 self._follow(event, cells)
                 if isinstance(event, StudyEnded):
                     state = "completed" if event.complete else "stopped"
                     reason = "" if event.reason == "stopped" else event.reason
+                    reason = reason or ("" if event.complete else self._exchanged(study))
         except FORESEEN as error:
             reason = str(error)
         finally:
@@ -139,7 +162,7 @@ class Conductor:
         """A short run with each of the first configurations that is not counted: the first passes
         of an engine are slower, and a length rule has no measured times yet."""
         for one in study.configurations[:WARMED]:
-            if self._go():
+            if self._go() and not self._exchanged(study):
                 first = Cell(one.name, study.prompts[0].id, 0)
                 asked = study.request(first)
                 tokens = min(WARMING_TOKENS, asked.sampling.max_new_tokens)
@@ -181,6 +204,13 @@ class Conductor:
                 del changed["state"]
             self._progress = replace(self._progress, **changed)
 
+    def _exchanged(self, study: Study) -> str:
+        """Why it cannot go on: other models stand than it is of; empty where it can."""
+        standing = self._runs.models()
+        if standing == study.models:
+            return ""
+        return f"the models were exchanged: loaded are {', '.join(standing)}"
+
     def _go(self) -> bool:
         """Wait until no visitor's run is under way."""
         while not self._stop.is_set():
@@ -193,10 +223,13 @@ class Conductor:
         return False
 
     def _cell(self, study: Study, cell: Cell, owner: str) -> Measured:
+        begun = self._runs.begun()
         run = self._alone(study.request(cell), owner)
         try:
             if not run.done:
                 raise CellInterruptedError("its run did not end in time")
+            if self._runs.begun() != begun + 1 or self._exchanged(study):
+                raise CellInterruptedError("a visitor's run, or a loading, came beside it")
             return measured(run.events(0, run.count))
         except CellInterruptedError:
             self._lost.append(run)

@@ -47,12 +47,6 @@ class Measured:
     accepted_per_round: tuple[int, ...] = ()
     drafted_per_round: tuple[int, ...] = ()
 
-    @property
-    def best_drafter(self) -> str:
-        """Who proposed most of the accepted tokens; empty where nobody did."""
-        best = max(self.accepted_by, key=lambda pair: pair[1], default=("", 0))
-        return best[0] if best[1] else ""
-
     def to_plain(self) -> dict[str, Any]:
         """JSON's own types plus tuples."""
         return to_plain(self)
@@ -87,6 +81,7 @@ class _Fold:
         self._accepted: list[int] = []
         self._drafted: list[int] = []
         self._tree: Combined | None = None
+        self._verdict: Verified | None = None
         self._last: Event | None = None
 
     def observe(self, event: Event) -> None:
@@ -97,12 +92,21 @@ class _Fold:
             self._tree = event
             self._drafted.append(max(event.depths, default=0))
         elif isinstance(event, Verified):
-            self._accepted_by.update(_proposers(self._tree, event))
-            if event.own_kind == "recovered":
-                self._rejected[len(event.path)] += 1
+            self._verdict = event
         elif isinstance(event, RoundCompleted):
+            self._round(event)
             self._tokens += event.token_ids
             self._accepted.append(event.num_accepted)
+
+    def _round(self, event: RoundCompleted) -> None:
+        """Who proposed what was emitted; a rejection counts where the LLM's token followed it."""
+        tree, verdict = self._tree, self._verdict
+        if tree is None or verdict is None:
+            return
+        for node in verdict.path[: event.num_accepted]:
+            self._accepted_by.update({proposal.drafter for proposal in tree.proposals[node]})
+        if verdict.own_kind == "recovered" and len(event.token_ids) > len(verdict.path):
+            self._rejected[len(verdict.path)] += 1
 
     def result(self) -> Measured:
         started, end = self._started, self._last
@@ -122,12 +126,3 @@ class _Fold:
             accepted_per_round=tuple(self._accepted),
             drafted_per_round=tuple(self._drafted),
         )
-
-
-def _proposers(tree: Combined | None, verdict: Verified) -> Counter[str]:
-    """Drafter -> how many nodes of the accepted path it proposed."""
-    found: Counter[str] = Counter()
-    if tree is not None:
-        for node in verdict.path:
-            found.update({proposal.drafter for proposal in tree.proposals[node]})
-    return found

@@ -159,12 +159,15 @@ def prompt_row(
     domain: str,
     configuration: str,
     found: Sequence[Measured],
-    bases: Sequence[Measured] = (),
+    bases: Sequence[tuple[Measured, Measured]] = (),
     same: Same | None = None,
 ) -> PromptRow:
-    """The row of one prompt's runs `found`; `bases`: plain decoding's in the same blocks."""
-    speed = median([result.stats.tokens_per_second for result in found])
-    plain = median([base.stats.tokens_per_second for base in bases]) if bases else 0.0
+    """The row of one prompt's runs `found`; `bases`: each with plain decoding's in its block."""
+    ratios = [
+        ours.stats.tokens_per_second / plain.stats.tokens_per_second
+        for ours, plain in bases
+        if plain.stats.tokens_per_second > 0
+    ]
     rejected = _summed([result.rejected_at for result in found])
     accepted: dict[str, int] = {}
     for result in found:
@@ -176,8 +179,8 @@ def prompt_row(
         domain=domain,
         configuration=configuration,
         runs=tuple(result.run_id for result in found),
-        speed=speed,
-        ratio=speed / plain if plain > 0 else None,
+        speed=median([result.stats.tokens_per_second for result in found]),
+        ratio=median(ratios) if ratios else None,
         mean_acceptance_length=_pooled_length(found),
         draft_acceptance_rate=_pooled_rate(found),
         rate_per_position=_rates(found),
@@ -187,10 +190,13 @@ def prompt_row(
     )
 
 
-def _bases(study: Study, results: Results, cells: Iterable[Cell]) -> list[Measured]:
-    """Plain decoding's results in the blocks of these cells."""
-    found = (results.get(Cell(study.base, cell.item, cell.repeat)) for cell in cells)
-    return [base for base in found if base is not None]
+def _bases(study: Study, results: Results, cells: Results) -> list[tuple[Measured, Measured]]:
+    """These cells' results, each with plain decoding's in the same block, where both are there."""
+    found = [
+        (result, results.get(Cell(study.base, cell.item, cell.repeat)))
+        for cell, result in cells.items()
+    ]
+    return [(result, base) for result, base in found if base is not None]
 
 
 def _ratio(study: Study, results: Results, name: str) -> Estimate | None:

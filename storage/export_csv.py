@@ -13,7 +13,7 @@ from typing import Any
 from core.events import Combined, Drafted, Event, RoundCompleted, RunStarted, Verified
 from storage.export_json import is_thinned
 
-__all__ = ["rounds_csv"]
+__all__ = ["csv_cell", "rounds_csv"]
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠")
 KEPT_CONTROLS = "\t\n"
@@ -34,9 +34,9 @@ def rounds_csv(events: Sequence[Event]) -> str:
     out = io.StringIO()
     writer = csv.writer(out)
     rows = [_row(one, drafters, thinned) for one in _rounds(events)]
-    writer.writerow([_cell(head) for head in _row(_nothing(), drafters, thinned)])
+    writer.writerow([csv_cell(head) for head in _row(_nothing(), drafters, thinned)])
     for row in rows:
-        writer.writerow([_cell(value) for value in row.values()])
+        writer.writerow([csv_cell(value) for value in row.values()])
     return out.getvalue()
 
 
@@ -139,7 +139,8 @@ def _by_drafter(one: _Round, drafters: tuple[str, ...], thinned: bool) -> dict[s
     return values
 
 
-def _cell(value: Any) -> Any:
+def csv_cell(value: Any) -> Any:
+    """A cell that no spreadsheet takes for a formula, and no reader for the end of a line."""
     if not isinstance(value, str):
         return value
     shown = "".join(

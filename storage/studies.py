@@ -25,6 +25,7 @@ CellKey = tuple[str, str, int]
 """Contestant, item, repeat."""
 
 COLUMNS = """study_id, kind, title, state, reason, created_utc, owner, total,
+    host, pid, process_start,
     (SELECT count(*) FROM study_cells WHERE study_cells.study = studies.id) AS done"""
 
 
@@ -41,6 +42,8 @@ class StudyRow:
     owner: str
     done: int
     total: int
+    elsewhere: bool = False
+    """Another process measures it."""
 
 
 class StudyLog:
@@ -52,13 +55,15 @@ class StudyLog:
     # -- writing --
 
     def save(self, study: dict[str, Any], total: int, owner: str = "") -> None:
-        """Keep a new study: its `study_id`, `kind`, `title`, `created_utc` and all else as JSON."""
+        """Keep a new study: its `study_id`, `kind`, `title`, `created_utc` and all else as JSON. It
+        is `stopped` until it is claimed."""
         values = {
             "study_id": text_in(study["study_id"]),
             "kind": study["kind"],
             "title": text_in(study["title"]),
             "created_utc": study["created_utc"],
             "owner": text_in(owner),
+            "state": "stopped",
             "total": total,
             "study_json": to_json(study),
             **self._whose(),
@@ -81,6 +86,20 @@ class StudyLog:
             given = (*values.values(), text_in(study_id))
             if not connection.execute(query, given).rowcount:
                 raise _unknown(study_id)
+
+    def claim(self, study_id: str) -> bool:
+        """Take a study for this process: `running`, and nobody else may. False where another
+        process that is still there measures it, or another study of this log."""
+        with self._writing() as connection:
+            key = _key(connection, study_id)
+            query = "SELECT id, host, pid, process_start FROM studies WHERE state = 'running'"
+            if any(self._elsewhere(row) for row in connection.execute(query)):
+                return False
+            sets = "state = 'running', reason = '', host = ?, pid = ?, process_start = ?"
+            connection.execute(
+                f"UPDATE studies SET {sets} WHERE id = ?", (*self._whose().values(), key)
+            )
+            return True
 
     def keep(self, study_id: str, cell: CellKey, result: dict[str, Any]) -> None:
         """Keep a cell's result; `run_id` in it names its run. One kept before stays."""
@@ -118,7 +137,7 @@ class StudyLog:
         )
         with reading(self._path) as connection:
             found = connection.execute(query, (*values, limit, offset)).fetchall()
-        return tuple(_row(row) for row in found)
+        return tuple(self._row(row) for row in found)
 
     def study(self, study_id: str) -> tuple[StudyRow, dict[str, Any]]:
         """One study: its line, and what was saved. Raises UnknownStudyError."""
@@ -127,7 +146,7 @@ class StudyLog:
             row = connection.execute(query, (text_in(study_id),)).fetchone()
         if row is None:
             raise _unknown(study_id)
-        return _row(row), from_json(row["study_json"])
+        return self._row(row), from_json(row["study_json"])
 
     def cells(self, study_id: str) -> tuple[CellKey, ...]:
         """Which cells are kept."""
@@ -150,12 +169,32 @@ class StudyLog:
 
     # -- both --
 
+    def _elsewhere(self, row: sqlite3.Row) -> bool:
+        """Whether another process, which is still there, measures it."""
+        owner = Process(text_back(row["host"]), row["pid"], row["process_start"])
+        return owner != self._process and not owner.gone()
+
     def _whose(self) -> dict[str, Any]:
         return {
             "host": text_in(self._process.host),
             "pid": self._process.pid,
             "process_start": self._process.start,
         }
+
+    def _row(self, row: sqlite3.Row) -> StudyRow:
+        running = row["state"] == "running"
+        return StudyRow(
+            study_id=text_back(row["study_id"]),
+            kind=row["kind"],
+            title=text_back(row["title"]),
+            state=row["state"],
+            reason=text_back(row["reason"]),
+            created_utc=row["created_utc"],
+            owner=text_back(row["owner"]),
+            done=row["done"],
+            total=row["total"],
+            elsewhere=running and self._elsewhere(row),
+        )
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
@@ -192,17 +231,3 @@ def _key(connection: sqlite3.Connection, study_id: str) -> int:
 
 def _unknown(study_id: str) -> UnknownStudyError:
     return UnknownStudyError(f"study_id is {study_id!r}: no such study")
-
-
-def _row(row: sqlite3.Row) -> StudyRow:
-    return StudyRow(
-        study_id=text_back(row["study_id"]),
-        kind=row["kind"],
-        title=text_back(row["title"]),
-        state=row["state"],
-        reason=text_back(row["reason"]),
-        created_utc=row["created_utc"],
-        owner=text_back(row["owner"]),
-        done=row["done"],
-        total=row["total"],
-    )

@@ -45,6 +45,7 @@ class Rig:
         self._past: frozenset[str] = frozenset()
         self._exchange = Exchange()
         self._version = 0
+        self._begun = 0
         self._changed = threading.Condition()
         self._closed = False
 
@@ -84,6 +85,11 @@ class Rig:
         """How often the models were exchanged."""
         return self._version
 
+    @property
+    def begun(self) -> int:
+        """How many runs and loadings were begun."""
+        return self._begun
+
     def names(self) -> tuple[str, ...]:
         """The models' names, the LLM's first: what a study is made with."""
         return tuple(info.name for info in self._stand.infos)
@@ -96,7 +102,10 @@ class Rig:
         while not (stand := self._stand).enter():
             if self._closed:
                 raise EngineClosedError("worker is closed: no request is taken any more")
-        return stand.submit(self._known(request, stand), tap)
+        run = stand.submit(self._known(request, stand), tap)
+        with self._changed:
+            self._begun += 1
+        return run
 
     def _known(self, request: Request, stand: Stand) -> Request:
         """The request, unless it was made for models that have gone."""
@@ -140,6 +149,7 @@ class Rig:
                     "another pair is being loaded: wait until it stands, or cancel that first"
                 )
             self._set(Exchange.of(pair))
+            self._begun += 1
         threading.Thread(target=self._run, args=(pair,), name="exchange", daemon=True).start()
 
     def cancel(self) -> None:

@@ -99,7 +99,7 @@ class Studies:
         row, plain = self._found(study_id)
         if row.done >= row.total:
             raise StudyError(f"study {study_id} is complete: all {row.total} runs are kept")
-        if self._elsewhere(row):
+        if row.elsewhere:
             raise StudyError(f"study {study_id} is being measured by another server: wait for it")
         self.context.conductor.resume(Study.from_plain(plain), row.owner)
 
@@ -147,7 +147,7 @@ class Studies:
         """Remove a study and its figures; its runs stay. StudyError while it is measured."""
         row, _ = self._found(study_id)
         measured = self.context.conductor.progress()
-        if (measured.live and measured.study_id == study_id) or self._elsewhere(row):
+        if (measured.live and measured.study_id == study_id) or row.elsewhere:
             raise StudyError(f"study {study_id} is being measured: stop it first")
         self.context.store.studies.delete(study_id)
 
@@ -162,8 +162,3 @@ class Studies:
         if self.owner is not None and row.owner != self.owner:
             raise UnknownStudyError(nothing)
         return row, plain
-
-    def _elsewhere(self, row: Any) -> bool:
-        """Whether another process, which uses the same log, measures it."""
-        measured = self.context.conductor.progress()
-        return row.state == "running" and not (measured.live and measured.study_id == row.study_id)

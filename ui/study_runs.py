@@ -22,8 +22,9 @@ class StudyRuns:
         self._hub = hub
 
     def models(self) -> tuple[str, ...]:
-        """Those that stand, the LLM first."""
-        return self._hub.rig.names()
+        """Those that stand, the LLM first, with number format and device."""
+        infos = self._hub.rig.infos
+        return tuple(f"{info.name} ({info.dtype}, {info.device})" for info in infos)
 
     def start(self, request: Request, owner: str = "", kept: bool = True) -> LiveSource:
         """Queue a run; one that is not `kept` leaves nothing in the log."""
@@ -43,8 +44,12 @@ class StudyRuns:
             log.warning("run %s, which is no cell's, stays in the log: %s", run.run_id, error)
 
     def busy(self) -> int:
-        """Requests that wait or run, everybody's."""
-        return self._hub.rig.busy()
+        """Requests that wait or run, everybody's; a pair that is being loaded is one more."""
+        return self._hub.rig.busy() + self._hub.rig.exchange.loading
+
+    def begun(self) -> int:
+        """How many requests and loadings there were since the start."""
+        return self._hub.rig.begun
 
 
 class _Nowhere:

@@ -16,6 +16,7 @@ from lab.order import Cell
 from lab.study import PLAIN, Study
 from lab.tables import ConfigurationRow, Results
 from lab.tuned import Tuned
+from storage.export_csv import csv_cell
 
 __all__ = ["run_rows", "summary_rows", "to_csv"]
 
@@ -63,7 +64,7 @@ def to_csv(rows: Sequence[Row]) -> str:
     out = io.StringIO()
     writer = csv.DictWriter(out, list(rows[0]) if rows else [], lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({name: csv_cell(value) for name, value in row.items()} for row in rows)
     return out.getvalue()
 
 

@@ -21,7 +21,7 @@ from tests.ui.fakes import INFOS, FakeWorker, scripted
 from ui.session import Hub
 from ui.study_runs import StudyRuns
 
-MODELS = tuple(info.name for info in INFOS)
+MODELS = tuple(f"{info.name} (float32, cpu)" for info in INFOS)
 
 
 def study(**changes: object) -> Study:
@@ -158,7 +158,7 @@ def test_a_visitors_run_goes_first(tmp_path: Path) -> None:
 
 
 def test_one_study_at_a_time_and_of_the_models_that_stand(lab: Lab) -> None:
-    with pytest.raises(StudyError, match="loaded are synthetic-llm, ssm-code"):
+    with pytest.raises(StudyError, match="loaded are synthetic-llm .float32, cpu., ssm-code"):
         lab.conductor.begin(study(models=("other",)))
     lab.worker.cast(scripted(8), speed=0.5)
     lab.conductor.begin(study())
@@ -188,3 +188,32 @@ def test_a_study_that_cannot_be_is_refused() -> None:
     mss = SpeculationConfig(draft="sampled", verify="mss")
     with pytest.raises(ConfigError, match="draft"):
         study(configurations=(Configuration("mss", mss),))
+
+
+def test_models_that_are_exchanged_end_the_study(tmp_path: Path) -> None:
+    lab = Lab(tmp_path / "log.db", speed=0.3)
+    lab.conductor.begin(study())
+    until(lab, 2)
+    lab.runs.models = lambda: ("other (bfloat16, cpu)",)  # type: ignore[method-assign]
+    assert lab.conductor.wait(20)
+    end = lab.conductor.progress()
+    assert end.state == "stopped" and "the models were exchanged" in end.reason
+    assert 2 <= end.done < 8 and len(lab.results()) == end.done
+    lab.close()
+
+
+def test_a_short_run_beside_a_cell_spoils_it_too(tmp_path: Path) -> None:
+    """One that begins and ends between two looks."""
+    lab = Lab(tmp_path / "log.db", speed=0.3)
+    counts = iter([0, 2])
+    begun = lab.runs.begun
+
+    def once_more() -> int:
+        return next(counts, None) or begun()
+
+    lab.runs.begun = once_more  # type: ignore[method-assign]
+    lab.conductor.begin(study(repeats=1))
+    assert lab.conductor.wait(30)
+    end = lab.conductor.progress()
+    assert end.state == "completed" and end.lost >= 1
+    lab.close()

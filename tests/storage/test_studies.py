@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from core.errors import StoreError, UnknownStudyError
 from storage import RunStore
+from storage.process import start_mark
 
 HOSTILE = "<b>${x}\x00\u202e half \ud800"
 
@@ -34,7 +36,7 @@ def test_what_was_saved_comes_back(store: RunStore) -> None:
     assert (row.title, row.owner, row.state, row.done, row.total) == (
         HOSTILE,
         HOSTILE,
-        "running",
+        "stopped",
         0,
         12,
     )
@@ -96,9 +98,28 @@ def test_a_study_whose_process_is_gone_is_interrupted(path: Path) -> None:
         store.studies.save(study("gone"), 1)
         store.studies.save(study("here"), 1)
         store.studies.save(study("done"), 1)
+        for one in ("gone", "here"):
+            assert store.studies.claim(one)
         store.studies.set_state("done", "completed")
     with closing(sqlite3.connect(path)) as raw, raw:
         raw.execute("UPDATE studies SET process_start = 'before' WHERE study_id != 'here'")
     with RunStore(path) as store:
         states = {row.study_id: row.state for row in store.studies.studies()}
     assert states == {"gone": "interrupted", "here": "running", "done": "completed"}
+
+
+def test_a_study_is_claimed_by_one_process(path: Path) -> None:
+    with RunStore(path) as store:
+        store.studies.save(study("a"), 1)
+        store.studies.save(study("b"), 1)
+        assert store.studies.claim("a") and store.studies.claim("a"), "this process's own"
+        with closing(sqlite3.connect(path)) as raw, raw:  # as if the parent process measured it
+            other = (os.getppid(), start_mark(os.getppid()))
+            raw.execute("UPDATE studies SET pid = ?, process_start = ?", other)
+            raw.execute("UPDATE studies SET state = 'stopped' WHERE study_id = 'b'")
+        assert store.studies.study("a")[0].elsewhere
+        assert not store.studies.claim("a") and not store.studies.claim("b")
+        with closing(sqlite3.connect(path)) as raw, raw:
+            raw.execute("UPDATE studies SET process_start = 'before'")
+        assert not store.studies.study("a")[0].elsewhere
+        assert store.studies.claim("b")

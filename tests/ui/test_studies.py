@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from functools import cache
 from typing import Any
 
@@ -15,6 +18,7 @@ from lab.progress import Progress
 from lab.prompts import StudyPrompt
 from lab.study import Configuration, Study, plain_configuration
 from storage import RunQuery, RunStore
+from storage.process import start_mark
 from tests.ui.boards import context as made_context
 from tests.ui.fakes import endless, scripted
 from ui.context import Context
@@ -105,7 +109,11 @@ def test_what_is_measured_is_neither_deleted_nor_gone_on_with(context: Context) 
 
 def test_a_study_that_another_server_measures_is_left_alone(context: Context) -> None:
     one = study(context)
-    context.store.studies.save(one.to_plain(), len(one))  # as if by another process
+    context.store.studies.save(one.to_plain(), len(one))
+    parent = (os.getppid(), start_mark(os.getppid()))  # as if that process measured it
+    with closing(sqlite3.connect(context.store.path)) as raw, raw:
+        sets = "state = 'running', pid = ?, process_start = ?"
+        raw.execute(f"UPDATE studies SET {sets}", parent)
     for act in (mine(context).resume, mine(context).delete):
         with pytest.raises(StudyError, match="being measured"):
             act(one.study_id)
