@@ -37,7 +37,7 @@ function draw(value, view) {
   meant.hidden = !note.hidden || !value.meant;
   setText(meant, value.meant ?? "");
   keyed(view.sources, view.cache, known ? shown.filter((source) => source.rows.length) : [], {
-    key: (source) => source.key, make: makeSource, update: (node, source) => updateSource(node, source, value),
+    key: (source) => `${source.key}|${source.name}`, make: makeSource, update: (node, source) => updateSource(node, source, value),
   });
 }
 
