@@ -12,6 +12,7 @@ from lab.figures import Estimate, estimate, median, middle
 from lab.measured import Measured
 from lab.order import Cell, within_blocks
 from lab.study import Study
+from lab.texts import first_difference
 
 __all__ = [
     "ConfigurationRow",
@@ -128,7 +129,7 @@ def same_text(study: Study, results: Results, cells: Iterable[Cell]) -> Same:
         if ours.verify in DISTRIBUTION_RULES and not study.sampling.greedy:
             return Same("distribution")
         compared += 1
-        at = _first_difference(ours.token_ids, base.token_ids)
+        at = first_difference(ours.token_ids, base.token_ids)
         if at is not None:
             return Same("differs", compared, (cell, at))
     return Same("same", compared) if compared else Same("unknown")
@@ -249,10 +250,3 @@ def _summed(rows: Iterable[Sequence[int]]) -> list[int]:
         for i, count in enumerate(row):
             total[i] += count
     return total
-
-
-def _first_difference(ours: Sequence[int], theirs: Sequence[int]) -> int | None:
-    for i, (a, b) in enumerate(zip(ours, theirs, strict=False)):
-        if a != b:
-            return i
-    return None if len(ours) == len(theirs) else min(len(ours), len(theirs))

@@ -92,16 +92,6 @@ def _alike(mine: Sequence[Mapping[Cell, Measured]]) -> tuple[tuple[int, ...], ..
     return tuple(tuple(group) for group in groups.values() if len(group) > 1)
 
 
-def _drafts(result: Measured) -> tuple[object, ...]:
-    return (
-        result.stats.num_draft_tokens,
-        result.stats.num_verified_nodes,
-        result.drafted_per_round,
-        result.accepted_per_round,
-        result.accepted_by,
-    )
-
-
 def _length(found: Mapping[Cell, Measured]) -> Estimate | None:
     """Tokens per pass over all rounds; the interval over prompts, over repeats where there is one
     prompt, as that of the ratio."""

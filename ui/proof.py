@@ -14,6 +14,7 @@ from typing import Any
 
 from core.config import Request, SpeculationConfig
 from core.events import Event, RoundCompleted, TopK, Verified
+from lab.texts import first_difference
 from ui.explain import quoted
 from ui.view import View
 
@@ -22,7 +23,6 @@ __all__ = [
     "Answer",
     "compare",
     "distribution_of",
-    "first_difference",
     "same_distribution",
     "weighable",
     "weighed",
@@ -131,14 +131,6 @@ def weighable(view: View, plain: View, theirs: Iterable[Event]) -> bool:
     if at is None or at >= min(len(view.tokens), len(plain.tokens)):
         return True
     return _margin(view, plain, at, _tops(theirs)) is not None
-
-
-def first_difference(ours: tuple[int, ...], theirs: tuple[int, ...]) -> int | None:
-    """The first place where the ids differ, the end of the shorter included; None for the same."""
-    for i, (a, b) in enumerate(zip(ours, theirs, strict=False)):
-        if a != b:
-            return i
-    return None if len(ours) == len(theirs) else min(len(ours), len(theirs))
 
 
 def _dispute(view: View, other: View, at: int, names: tuple[str, str]) -> str:

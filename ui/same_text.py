@@ -12,7 +12,8 @@ from dataclasses import replace
 from typing import Any
 
 from core.events import Event, RunStarted
-from ui.proof import DISTRIBUTION_RULES, Answer, first_difference, weighed
+from lab.texts import first_difference
+from ui.proof import DISTRIBUTION_RULES, Answer, weighed
 from ui.view import View, reduce_all
 
 __all__ = ["NAMES", "same_text"]

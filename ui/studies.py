@@ -124,6 +124,10 @@ class Studies:
 
     # -- reading --
 
+    def line(self, study_id: str) -> Any:
+        """Its line alone. UnknownStudyError also where it is another's."""
+        return self._found(study_id)[0]
+
     def opened(self, study_id: str) -> Opened:
         """One study with its results so far. UnknownStudyError also where it is another's."""
         row, plain = self._found(study_id)

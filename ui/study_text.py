@@ -15,6 +15,7 @@ from lab.measured import Measured
 from lab.order import Cell
 from lab.study import Study
 from lab.tables import Results, same_text
+from lab.texts import first_difference
 from ui.proof import Answer, compare, distribution_of, weighable
 from ui.view import View, reduce_all
 
@@ -68,7 +69,8 @@ def _pairs(study: Study, results: Results, mine: list[Cell]) -> list[tuple[Cell,
 
 def _weighed(study: Study, results: Results, cell: Cell, events: Events) -> Answer:
     base = results[Cell(study.base, cell.item, cell.repeat)]
-    at = _first_difference(results[cell].token_ids, base.token_ids)
+    at = first_difference(results[cell].token_ids, base.token_ids)
+    assert at is not None, "asked for cells that differ"
     try:
         ours, theirs = events(results[cell].run_id), events(base.run_id)
     except StoreError:
@@ -113,17 +115,8 @@ def text_of(view: View, plain: View | None) -> Text:
     """The view's text, parted at the first token that `plain` has otherwise."""
     ours = [token.token_id for token in view.tokens]
     theirs = ours if plain is None else [token.token_id for token in plain.tokens]
-    at = _first_difference(ours, theirs)
+    parted = first_difference(ours, theirs)
+    at = -1 if parted is None else parted
     texts = [token.text for token in view.tokens]
     part = len(texts) if at < 0 else at
     return Text("".join(texts[:part]), "".join(texts[part:]) + view.tail, at)
-
-
-def _first_difference(
-    ours: tuple[int, ...] | list[int], theirs: tuple[int, ...] | list[int]
-) -> int:
-    """-1 where they are the same."""
-    for i, (a, b) in enumerate(zip(ours, theirs, strict=False)):
-        if a != b:
-            return i
-    return -1 if len(ours) == len(theirs) else min(len(ours), len(theirs))

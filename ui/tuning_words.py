@@ -120,16 +120,16 @@ def _noise_lines(found: Tuned, best: ConfigurationRow) -> list[Line]:
 
 
 def _alike_lines(found: Tuned) -> list[Line]:
-    """Settings that came to the same: how far their speeds lie apart is the noise itself."""
+    """Settings whose rounds came to the same numbers: what else lies between their speeds is noise,
+    or what such a setting costs beside the drafts."""
     lines = []
     for group in sorted(found.alike, key=len, reverse=True)[:NAMED]:
         speeds = [row.speed for i in group if (row := found.rows[i]).speed]
         apart = f" Their speeds differ by {max(speeds) / min(speeds) - 1:.0%}." if speeds else ""
         names = _names([found.rows[i].name for i in group])
-        words = "drafted the same in every run, so that only noise tells them apart (a budget of"
-        lines.append(
-            Line("info", f"Alike: {names} {words} max_tree_nodes may cut both trees).{apart}")
-        )
+        words = "drafted and accepted as much in every round"
+        why = "max_tree_nodes may cut their trees to the same"
+        lines.append(Line("info", f"Alike: {names} {words} ({why}).{apart}"))
     return lines
 
 

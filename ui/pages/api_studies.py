@@ -56,12 +56,12 @@ async def measured_here(mine: Studies, study: Study) -> Opened:
 
 async def _waited(mine: Studies, study_id: str) -> Opened:
     """StudyError where it does not come to its end; what was kept stays in `/study`."""
-    conductor = mine.context.conductor
     try:
         await _at_rest(mine, study_id)
-    finally:
-        conductor.stop(study_id)  # nothing happens to one that has ended
-    opened = mine.opened(study_id)
+    except asyncio.CancelledError:
+        mine.context.conductor.stop(study_id)
+        raise
+    opened = await asyncio.to_thread(mine.opened, study_id)
     if opened.row.state != "completed":
         why = f": {opened.row.reason}" if opened.row.reason else ""
         done = f"{opened.row.done} of {opened.row.total} runs are kept"
@@ -152,7 +152,8 @@ def _compare(context: Context) -> Callable[..., Any]:
                 chat=chat,
             )
             mine = studies_of(context, gradio_request, "")
-            return study_plain(context, await measured_here(mine, study))
+            opened = await measured_here(mine, study)
+            return await asyncio.to_thread(study_plain, context, opened)
 
     return compare
 
@@ -211,7 +212,7 @@ def _stop_study(context: Context) -> Callable[..., Any]:
             mine = studies_of(context, gradio_request, "")
             mine.stop(study_id)
             await _at_rest(mine, study_id)
-            return _line_plain(mine.opened(study_id).row)
+            return _line_plain(await asyncio.to_thread(mine.line, study_id))
 
     return stop_study
 
@@ -223,6 +224,7 @@ def _resume_study(context: Context) -> Callable[..., Any]:
             text("study_id", study_id)
             mine = studies_of(context, gradio_request, "")
             mine.resume(study_id)
-            return study_plain(context, await _waited(mine, study_id))
+            opened = await _waited(mine, study_id)
+            return await asyncio.to_thread(study_plain, context, opened)
 
     return resume_study
