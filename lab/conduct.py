@@ -18,7 +18,7 @@ __all__ = ["Kept", "always", "conduct"]
 
 T = TypeVar("T")
 Result = TypeVar("Result", contravariant=True)
-PATIENCE = 20
+PATIENCE = 200
 """How often one cell may be interrupted before the study gives up: a neighbour that never ends."""
 
 

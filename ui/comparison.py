@@ -51,7 +51,9 @@ def _is_plain(speculation: SpeculationConfig) -> bool:
 
 
 def _recording(speculation: SpeculationConfig) -> SpeculationConfig:
-    return SpeculationConfig.from_plain({**speculation.to_plain(), "record_top_k": RECORDED})
+    """With alternatives recorded; every run stands for itself, whatever came before it."""
+    changed = {"record_top_k": RECORDED, "carry_over": False}
+    return SpeculationConfig.from_plain({**speculation.to_plain(), **changed})
 
 
 def comparison_rows(study: Study, results: Results, events: Events) -> list[dict[str, Any]]:

@@ -93,7 +93,8 @@ def test_a_neighbour_that_never_ends_ends_the_study() -> None:
 
     events = list(conduct(CELLS, Kept(), never))
     end = events[-1]
-    assert isinstance(end, StudyEnded) and not end.complete and "interrupted 20 times" in end.reason
+    assert isinstance(end, StudyEnded) and not end.complete
+    assert f"interrupted {PATIENCE} times" in end.reason
     assert sum(isinstance(e, CellBegun) for e in events) == PATIENCE
 
 
