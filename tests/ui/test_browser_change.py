@@ -138,26 +138,3 @@ def test_fields_that_come_one_by_one_run_once(
     asked = requests(context)
     assert len(asked) == 2
     assert asked[1].speculation.expansion == (1,) and len(asked[1].speculation.drafters) == 1
-
-
-def test_a_preset_that_is_awaited_holds_the_run_of_what_was_changed_before(
-    short: tuple[str, Context], browser_page: OpenPage
-) -> None:
-    url, context = short
-    page = unfolded(browser_page(url, forgiven=LEAVING))
-    page.get_by_label("Run on change").check()
-
-    def slowly(route: Any) -> None:
-        if presets_asked(route):
-            page.wait_for_timeout(SLOW_MS)
-        route.continue_()
-
-    page.route("**/run/predict**", slowly)
-    number_box(page, "sampling-top_p").fill("0.5")
-    choose(page, "preset", "minions")
-    said(page, "Finished: ")
-    page.wait_for_timeout(SLOW_MS + QUIET_MS)
-    asked = requests(context)
-    assert [request.speculation.combine for request in asked] == ["vote"]
-    assert asked[0].sampling.top_p == 0.5
-    page.unroute("**/run/predict**")
