@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.ui.sites import LEAVING, OpenPage, choose, number_box, ran, said, shot, unfolded, until
+from tests.ui.sites import OpenPage, choose, number_box, ran, said, shot, unfolded, until
 from ui.context import Context
 
 pytestmark = pytest.mark.browser
