@@ -25,7 +25,7 @@ export function create(panel) {
   const scroll = h("div", { class: "ss-scroll", tabindex: 0, role: "region", "aria-label": "Generated text" }, text);
   panel.body.append(scroll);
 
-  const state = { run: null, rounds: new Map(), tokens: new Map(), marks: false, sel: null, value: null, atEnd: true, reveal: null };
+  const state = { run: null, rounds: new Map(), tokens: new Map(), marks: false, sel: null, count: 0, value: null, atEnd: true, reveal: null };
   const button = panel.button("␣ ↵", "Show white space", () => {
     state.marks = !state.marks;
     set(button, "aria-pressed", String(state.marks));
@@ -143,16 +143,18 @@ function writeText(node, marks) {
   node.replaceChildren(...parts);
 }
 
-// A round that was chosen is shown; the newest, which is followed while a run goes on, moves nobody.
+// A round that was chosen is shown; one that is followed while the text grows moves nobody.
 function mark(flow, state, { sel, done }) {
   const name = sel == null || sel < 0 ? null : String(sel);
+  const grown = state.rounds.size !== state.count;
+  state.count = state.rounds.size;
   for (const [round, node] of state.rounds) {
     set(node, "aria-pressed", String(round === name));
     if (node.tabIndex !== -1) node.tabIndex = -1;
   }
   const chosen = state.rounds.get(name) ?? flow.firstElementChild;
   if (chosen) chosen.tabIndex = 0;
-  if (name !== state.sel && (done || name !== [...state.rounds.keys()].at(-1))) state.reveal = state.rounds.get(name);
+  if (name !== state.sel && (done || !grown)) state.reveal = state.rounds.get(name);
   state.sel = name;
 }
 
