@@ -13,12 +13,6 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers() -> int:
-    """One process more than there are cores: those that drive a browser often wait for it."""
-    return (os.cpu_count() or 1) + 1
-
-
 @pytest.fixture(scope="session", autouse=True)
 def _pinned_arithmetic() -> None:
     """What the exactness laws are pinned to (ALGORITHMS 9.1)."""

@@ -25,7 +25,7 @@ export function create(panel) {
   const scroll = h("div", { class: "ss-scroll", tabindex: 0, role: "region", "aria-label": "Generated text" }, text);
   panel.body.append(scroll);
 
-  const state = { run: null, rounds: new Map(), tokens: new Map(), marks: false, sel: null, count: 0, value: null, atEnd: true, reveal: null };
+  const state = { run: null, rounds: new Map(), tokens: new Map(), marks: false, sel: null, newest: undefined, value: null, atEnd: true, reveal: null };
   const button = panel.button("␣ ↵", "Show white space", () => {
     state.marks = !state.marks;
     set(button, "aria-pressed", String(state.marks));
@@ -146,8 +146,9 @@ function writeText(node, marks) {
 // A round that was chosen is shown; one that is followed while the text grows moves nobody.
 function mark(flow, state, { sel, done }) {
   const name = sel == null || sel < 0 ? null : String(sel);
-  const grown = state.rounds.size !== state.count;
-  state.count = state.rounds.size;
+  const newest = [...state.rounds.keys()].at(-1);
+  const grown = newest !== state.newest;
+  state.newest = newest;
   for (const [round, node] of state.rounds) {
     set(node, "aria-pressed", String(round === name));
     if (node.tabIndex !== -1) node.tabIndex = -1;
