@@ -28,7 +28,9 @@ def take_tabs(browser: Any, address: str, images: Path, hide: str) -> None:
         drive(page)
         page.wait_for_timeout(2500)
         page.evaluate(hide)
-        page.screenshot(path=images / f"{name}.png", full_page=True)
+        whole = name != "pair"  # the board of the opened run would be below the pair
+        shown = page if whole else page.locator("#sessions-pair")
+        shown.screenshot(path=images / f"{name}.png", **({"full_page": True} if whole else {}))
     page.close()
 
 
