@@ -26,6 +26,7 @@ from ui.pages.live import Live, build_live, wire_live
 from ui.pages.models import Models, build_models, wire_models
 from ui.pages.parts import header, header_value, notice, page_css, page_js
 from ui.pages.prompts import Prompts, build_prompts, wire_prompts
+from ui.pages.quiet import QUICK
 from ui.pages.sessions_layout import Sessions, build_sessions
 from ui.pages.sessions_wiring import wire_sessions
 from ui.pages.tune import Tune, build_tune
@@ -77,9 +78,7 @@ def build_page(context: Context) -> gr.Blocks:
             lambda key: key or new_key(),
             visitor,
             visitor,
-            api_visibility="private",
-            show_progress="hidden",
-            queue=False,
+            **QUICK,
         )
         blocks.unload(_leave(context))
     blocks.queue(default_concurrency_limit=None, max_size=MAX_WAITING)

@@ -18,6 +18,7 @@ from ui.dates import local_time
 from ui.messages import Line
 from ui.pages.history import Asker, allowed, excerpt
 from ui.pages.parts import notice, notice_value, pair_tables
+from ui.pages.quiet import QUICK
 from ui.pair import figures_of, settings_apart
 from ui.player import Pace, Player
 from ui.same_text import same_text
@@ -159,10 +160,8 @@ def wire_half(half: Half, context: Context) -> None:
             _pick_handler(half, context),
             None,
             list(half.pictures.values()),
-            show_progress="hidden",
-            api_visibility="private",
-            queue=False,
             trigger_mode="multiple",
+            **QUICK,
         )
 
 

@@ -21,6 +21,7 @@ from ui.pages.form import EXAMPLES, preset_config
 from ui.pages.into_live import into_live
 from ui.pages.into_sessions import into_sessions
 from ui.pages.live_layout import Live
+from ui.pages.quiet import QUICK
 from ui.pages.sessions_layout import Sessions
 from ui.pages.study_board import (
     Drawn,
@@ -212,17 +213,12 @@ def wire_compare(
     context, board = compare.context, compare.board
     pictures = tuple(compare.pictures[picture.name] for picture in COMPARE_PICTURES)
     drawn = Drawn(pictures, lambda opened: drawn_values(context, opened))
-    quick: dict[str, Any] = {
-        "show_progress": "hidden",
-        "api_visibility": "private",
-        "queue": False,
-    }
     wire_study_board(board, visitor, tab, drawn)
     inputs = [*compare.inputs, own, *live.form.fields.values()]
     wire_begin(board, visitor, compare.begin.click, lambda *v: study_of(context, v), inputs, drawn)
-    tab.select(_choices, [own, compare.configurations], compare.configurations, **quick)
+    tab.select(_choices, [own, compare.configurations], compare.configurations, **QUICK)
     for button, (_, text) in zip(compare.examples, EXAMPLES, strict=True):
-        button.click(_constant(text), None, compare.prompt, **quick)
+        button.click(_constant(text), None, compare.prompt, **QUICK)
     table = compare.pictures["compared"]
     into_live(live, tabs, table.edit, _take_handler(compare), [visitor])
     into_sessions(sessions, tabs, table.select, visitor)

@@ -21,6 +21,7 @@ from ui.pages.fields import FIELD_NAMES, NGRAM
 from ui.pages.form import OWN, chat_words, preset_values
 from ui.pages.live_layout import Live
 from ui.pages.presets import still_means
+from ui.pages.quiet import QUICK
 from ui.pages.running import shown
 from ui.pages.sessions import Sessions
 from ui.session import Desk
@@ -101,9 +102,7 @@ def wire_following(
             [known, form.preset, temperature, own, *fields],
             outputs,
             preprocess=False,  # what comes may be a choice of models that have gone
-            show_progress="hidden",
-            api_visibility="private",
-            queue=False,
+            **QUICK,
         )
 
 

@@ -23,6 +23,7 @@ from ui.pages.form import OWN, request_of
 from ui.pages.live_layout import Live
 from ui.pages.parts import notice_value
 from ui.pages.presets import still_means
+from ui.pages.quiet import QUICK
 from ui.session import Desk, guarded_once
 
 __all__ = ["filled", "form_values_of", "into_live", "preset_of"]
@@ -61,10 +62,8 @@ def into_live(
         fill,
         [live.on_change, *inputs],
         [tabs, live.on_change, live.chosen, form.preset, *form.inputs, live.board.notice, *told],
-        show_progress="hidden",
-        api_visibility="private",
-        queue=False,
         trigger_mode="once",
+        **QUICK,
     )
 
 

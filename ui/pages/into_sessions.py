@@ -8,6 +8,7 @@ from typing import Any
 import gradio as gr
 
 from ui.pages.history import asker_of
+from ui.pages.quiet import QUICK
 from ui.pages.sessions import opened_run
 from ui.pages.sessions_handlers import about_handler
 from ui.pages.sessions_layout import Sessions
@@ -22,9 +23,7 @@ def into_sessions(
     the Sessions tab. A run that is gone, or another's, is told there. Returns the event."""
     board = sessions.board
     quick: dict[str, Any] = {
-        "show_progress": "hidden",
-        "api_visibility": "private",
-        "queue": False,
+        **QUICK,
         "trigger_mode": "once",
     }
 

@@ -13,6 +13,7 @@ from ui.pages.into_live import into_live
 from ui.pages.learn_layout import Learn, build_learn
 from ui.pages.links import wanted_lesson
 from ui.pages.live_layout import Live
+from ui.pages.quiet import QUICK, QUIET
 from ui.pages.steering import wire_board
 from ui.pages.teaching import Values, answered, asked_for, example, stopped, tried, turned
 from ui.player import Pace
@@ -27,11 +28,6 @@ def wire_learn(
     learn: Learn, visitor: gr.BrowserState, live: Live, tabs: gr.Tabs, blocks: gr.Blocks
 ) -> None:
     """Connect everything of the tab. What a visitor has finished stays in their browser."""
-    quick: dict[str, Any] = {
-        "show_progress": "hidden",
-        "api_visibility": "private",
-        "queue": False,
-    }
     progress = gr.BrowserState({}, storage_key="specscope-lessons", secret="specscope")
     wire_board(learn.board)
     _wire_runs(learn, visitor)
@@ -42,13 +38,13 @@ def wire_learn(
         (learn.previous.click, _beside(-1)),
         (learn.next.click, _beside(1)),
     ):
-        trigger(_turn_handler(learn, which), [learn.at, progress], turning, **quick)
+        trigger(_turn_handler(learn, which), [learn.at, progress], turning, **QUICK)
     for trigger in (learn.check.click, learn.number.submit):
         trigger(
             _answer_handler(learn),
             [learn.at, learn.number, learn.choice, progress],
             [learn.verdict, progress, learn.lesson],
-            **quick,
+            **QUICK,
         )
     learn.show.click(None, None, None, js=POINT)
     learn.copy.click(None, None, None, js=COPY)
@@ -59,8 +55,7 @@ def _wire_runs(learn: Learn, visitor: gr.BrowserState) -> None:
     stream: dict[str, Any] = {
         "inputs": [visitor, learn.at, learn.board.speed, learn.board.rate],
         "outputs": learn.running,
-        "show_progress": "hidden",
-        "api_visibility": "private",
+        **QUIET,
         "concurrency_limit": None,
         "trigger_mode": "multiple",
     }
@@ -70,9 +65,7 @@ def _wire_runs(learn: Learn, visitor: gr.BrowserState) -> None:
         _stop_handler(learn),
         None,
         learn.board.outputs,
-        queue=False,
-        show_progress="hidden",
-        api_visibility="private",
+        **QUICK,
     )
 
 

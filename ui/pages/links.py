@@ -16,6 +16,7 @@ from ui.lessons import LESSONS
 from ui.messages import Line
 from ui.pages.history import Asker, asker_of
 from ui.pages.parts import notice_value, part
+from ui.pages.quiet import QUICK
 from ui.pages.sessions import Sessions, opened_run, scrubbed
 from ui.pages.sessions_handlers import about_handler
 from ui.session import Desk
@@ -78,16 +79,11 @@ def wire_links(
     place = part("links.js", "link-place")
     board = sessions.board
     assert board.scrub is not None
-    quick: dict[str, Any] = {
-        "show_progress": "hidden",
-        "api_visibility": "private",
-        "queue": False,
-    }
     opening = [*board.outputs, board.scrub, sessions.opened]
     shown = [tabs, said, place, *opening]
-    come = blocks.load(_open_handler(context, sessions, tabs), visitor, shown, **quick)
+    come = blocks.load(_open_handler(context, sessions, tabs), visitor, shown, **QUICK)
     told = [visitor, sessions.opened]
-    come.then(about_handler(context), told, sessions.on.told, **quick)
+    come.then(about_handler(context), told, sessions.on.told, **QUICK)
     come.then(None, None, None, js="() => { window.specscopeLink?.ready(); }")
     tabs.change(None, None, None, js="() => { window.specscopeLink?.turned(); }")
     # The browser is told of a changed gr.State by queued events only; the figures name their run.

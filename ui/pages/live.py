@@ -14,6 +14,7 @@ from ui.pages.board import Values
 from ui.pages.form import EXAMPLES, FOLLOWED, OWN, preset_values
 from ui.pages.live_layout import Live, build_live
 from ui.pages.presets import at_temperature, named, preset_menu, saved
+from ui.pages.quiet import QUICK, QUIET
 from ui.pages.rerun import AWAITED, here_script, settled_script, wire_changes
 from ui.pages.running import (
     Press,
@@ -56,8 +57,7 @@ def wire_live(
     stream: dict[str, Any] = {
         "preprocess": False,  # as in `_wire_form`
         "outputs": live.outputs,
-        "show_progress": "hidden",
-        "api_visibility": "private",
+        **QUIET,
         "concurrency_limit": None,
         "trigger_mode": "multiple",
     }
@@ -74,9 +74,7 @@ def wire_live(
         [live.stops],
         outputs=live.outputs,
         js=ONE_MORE_STOP,
-        queue=False,
-        show_progress="hidden",
-        api_visibility="private",
+        **QUICK,
     )
     _wire_form(live, own)
     blocks.load(
@@ -84,13 +82,9 @@ def wire_live(
         live.stops,
         live.board.notice,
         js=WAS_RUNNING,
-        api_visibility="private",
-        show_progress="hidden",
-        queue=False,
+        **QUICK,
     )
-    blocks.load(
-        preset_menu, own, live.form.preset, api_visibility="private", show_progress="hidden"
-    )
+    blocks.load(preset_menu, own, live.form.preset, **QUIET)
 
 
 def _wire_form(live: Live, own: gr.BrowserState) -> None:
@@ -99,9 +93,7 @@ def _wire_form(live: Live, own: gr.BrowserState) -> None:
     # words. core.config checks them all.
     quick: dict[str, Any] = {
         "preprocess": False,
-        "show_progress": "hidden",
-        "api_visibility": "private",
-        "queue": False,
+        **QUICK,
         "trigger_mode": "always_last",
     }
     fields = list(form.fields.values())

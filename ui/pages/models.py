@@ -14,6 +14,7 @@ from ui.pages.following import wire_following
 from ui.pages.live_layout import Live
 from ui.pages.loading import Told, given_up, loaded, needed, picked, table, told
 from ui.pages.parts import notice, offer_table, stage_list
+from ui.pages.quiet import LATEST
 from ui.pages.sessions import Sessions
 
 __all__ = ["Models", "build_models", "wire_models"]
@@ -123,30 +124,24 @@ def wire_models(
     blocks: gr.Blocks,
 ) -> None:
     """Connect everything of the tab; every part of the page follows an exchange."""
-    quick: dict[str, Any] = {
-        "show_progress": "hidden",
-        "api_visibility": "private",
-        "queue": False,
-        "trigger_mode": "always_last",
-    }
     table_outputs = [models.offers, models.free]
     table_inputs = [models.dtype, models.device]
     for trigger in (tabs["models"].select, models.dtype.change, models.device.change):
-        trigger(_table_handler(models), table_inputs, table_outputs, **quick)
-    opened = tabs["models"].select(_told_handler(models), None, models.told, **quick)
-    ticked = models.notice.tick(_told_handler(models), None, models.told, **quick)
-    models.need.click(_form_handler(models, needed), models.form, models.told, **quick)
-    models.cancel.click(_give_up_handler(models), None, models.told, **quick)
+        trigger(_table_handler(models), table_inputs, table_outputs, **LATEST)
+    opened = tabs["models"].select(_told_handler(models), None, models.told, **LATEST)
+    ticked = models.notice.tick(_told_handler(models), None, models.told, **LATEST)
+    models.need.click(_form_handler(models, needed), models.form, models.told, **LATEST)
+    models.cancel.click(_give_up_handler(models), None, models.told, **LATEST)
     models.offers.select(
-        _pick_handler, [models.llm, models.ssms], [models.llm, models.ssms], **quick
+        _pick_handler, [models.llm, models.ssms], [models.llm, models.ssms], **LATEST
     )
     ended = models.load.click(
         _load_handler(models),
         models.form,
         models.told,
-        **{**quick, "queue": True, "concurrency_limit": None, "trigger_mode": "once"},
+        **{**LATEST, "queue": True, "concurrency_limit": None, "trigger_mode": "once"},
     )
-    ended.then(_table_handler(models), table_inputs, table_outputs, **quick)
+    ended.then(_table_handler(models), table_inputs, table_outputs, **LATEST)
     others = (tab.select for name, tab in tabs.items() if name != "models")
     wire_following(
         live, sessions, own, (blocks.load, *others, opened.then, ticked.then, ended.then)

@@ -16,6 +16,7 @@ from core.errors import ConfigError
 from lab.examples import domains_of, example_prompts, of_domains
 from lab.prompts import StudyPrompt, prompts_from_file, prompts_from_text
 from ui.pages.fields import whole
+from ui.pages.quiet import QUICK
 
 __all__ = ["PromptSource", "build_prompt_source", "prompts_of", "wire_prompt_source"]
 
@@ -83,9 +84,7 @@ def wire_prompt_source(source: PromptSource) -> None:
         _shown,
         source.kind,
         [source.typed, source.file, source.domains, source.count],
-        show_progress="hidden",
-        api_visibility="private",
-        queue=False,
+        **QUICK,
     )
 
 

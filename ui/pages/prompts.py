@@ -26,6 +26,7 @@ from ui.pages.prompt_source import (
     prompts_of,
     wire_prompt_source,
 )
+from ui.pages.quiet import QUIET
 from ui.pages.sessions_layout import Sessions
 from ui.pages.study_board import (
     Drawn,
@@ -222,7 +223,6 @@ def wire_prompts(
     prompts: Prompts, visitor: gr.BrowserState, tab: gr.Tab, tabs: gr.Tabs, sessions: Sessions
 ) -> None:
     """Connect everything of the tab; a prompt's run opens in Sessions."""
-    quick: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
     context, board = prompts.context, prompts.board
     wire_prompt_source(prompts.source)
     drawn = Drawn((prompts.table,), partial(study_drawn, context))
@@ -239,7 +239,7 @@ def wire_prompts(
         [prompts.said, prompts.table],
         concurrency_limit=None,
         trigger_mode="once",
-        **quick,
+        **QUIET,
     )
 
 

@@ -10,6 +10,7 @@ import gradio as gr
 from ui.pages.beside import wire_half
 from ui.pages.into_live import into_live
 from ui.pages.live_layout import Live
+from ui.pages.quiet import LATEST
 from ui.pages.sessions import choosing, uncompared
 from ui.pages.sessions_handlers import (
     about_handler,
@@ -43,12 +44,6 @@ INTO_SIGHT = """() => {
 }"""
 LIST_INTO_SIGHT = """() => document.querySelector("#sessions-said").scrollIntoView(
   { behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth" })"""
-QUICK: Any = {
-    "show_progress": "hidden",
-    "api_visibility": "private",
-    "queue": False,
-    "trigger_mode": "always_last",
-}
 
 
 def wire_sessions(
@@ -76,10 +71,10 @@ def _wire_list(sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab) -> Cal
     turns = [(sessions.older.click, 1), (sessions.newer.click, -1)]
     again = [(tab.select, 0), (sessions.refresh.click, 0), (sessions.said.tick, 0)]
     for trigger, turn in (*again, *turns, *changes):
-        trigger(list_handler(context, turn), inputs, outputs, **QUICK)
+        trigger(list_handler(context, turn), inputs, outputs, **LATEST)
     for trigger in (tab.select, sessions.refresh.click):
-        trigger(names_handler(context), [visitor], filters.names, **QUICK)
-    return lambda event: event.then(list_handler(context, 0), inputs, outputs, **QUICK)
+        trigger(names_handler(context), [visitor], filters.names, **LATEST)
+    return lambda event: event.then(list_handler(context, 0), inputs, outputs, **LATEST)
 
 
 def _wire_opening(
@@ -91,31 +86,31 @@ def _wire_opening(
         choose_handler(sessions),
         [visitor, sessions.comparing],
         [*sessions.opening, *on.told, *pair],
-        **QUICK,
+        **LATEST,
     )
     reread(opened)
     opened.then(None, None, None, js=INTO_SIGHT)
-    board.places[0].input(scrub_handler(sessions), board.places, board.outputs, **QUICK)  # type: ignore[attr-defined]
+    board.places[0].input(scrub_handler(sessions), board.places, board.outputs, **LATEST)  # type: ignore[attr-defined]
     choose = [sessions.comparing, on.compare, sessions.choose]
-    on.compare.click(choosing, [sessions.opened, sessions.comparing], choose, **QUICK).then(
+    on.compare.click(choosing, [sessions.opened, sessions.comparing], choose, **LATEST).then(
         None, None, None, js=LIST_INTO_SIGHT
     )
-    beside.close.click(lambda: gr.Column(visible=False), None, beside.section, **QUICK)
+    beside.close.click(lambda: gr.Column(visible=False), None, beside.section, **LATEST)
     for half in beside.halves:
         wire_half(half, board.context)
     # The question stands for the run that is open: it goes when another is opened.
     on.delete.click(
-        lambda run_id: gr.Button(visible=bool(run_id)), sessions.opened, on.sure, **QUICK
+        lambda run_id: gr.Button(visible=bool(run_id)), sessions.opened, on.sure, **LATEST
     )
     for trigger in (sessions.runs.select, tab.select):
-        trigger(lambda: gr.Button(visible=False), None, on.sure, **QUICK)
+        trigger(lambda: gr.Button(visible=False), None, on.sure, **LATEST)
     gone = on.sure.click(
-        delete_handler(sessions), [visitor, sessions.opened], [*sessions.opening, on.sure], **QUICK
+        delete_handler(sessions), [visitor, sessions.opened], [*sessions.opening, on.sure], **LATEST
     )
     reread(gone)
-    gone.then(about_handler(board.context), [visitor, sessions.opened], on.told, **QUICK)
+    gone.then(about_handler(board.context), [visitor, sessions.opened], on.told, **LATEST)
     none: list[Any] = [beside.section, sessions.comparing, on.compare, sessions.choose]
-    gone.then(uncompared, None, none, **QUICK)
+    gone.then(uncompared, None, none, **LATEST)
 
 
 def _wire_opened(
@@ -123,10 +118,10 @@ def _wire_opened(
 ) -> None:
     on, context = sessions.on, sessions.board.context
     asked = [visitor, sessions.opened]
-    kept = on.keep_note.click(note_handler(context), [*asked, on.note], on.about, **QUICK)
+    kept = on.keep_note.click(note_handler(context), [*asked, on.note], on.about, **LATEST)
     reread(kept)
     for name, button in on.exports.items():
-        button.click(export_handler(context, name), asked, [on.saved, on.about], **QUICK)
+        button.click(export_handler(context, name), asked, [on.saved, on.about], **LATEST)
 
 
 def _wire_again(
@@ -137,17 +132,17 @@ def _wire_again(
         again_handler(sessions),
         [visitor, sessions.opened],
         sessions.opening,
-        **{**QUICK, "queue": True, "trigger_mode": "once"},
+        **{**LATEST, "queue": True, "trigger_mode": "once"},
         concurrency_limit=None,
     )
     reread(made)
-    made.then(about_handler(board.context), [visitor, sessions.opened], on.told, **QUICK)
-    on.stop.click(stop_handler(sessions), None, [*board.outputs, *board.places], **QUICK)
+    made.then(about_handler(board.context), [visitor, sessions.opened], on.told, **LATEST)
+    on.stop.click(stop_handler(sessions), None, [*board.outputs, *board.places], **LATEST)
 
 
 def _wire_retention(sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab) -> None:
     kept, context = sessions.retention, sessions.board.context
-    tab.select(kept_handler(context), [visitor], [kept.section, kept.keep], **QUICK)
+    tab.select(kept_handler(context), [visitor], [kept.section, kept.keep], **LATEST)
     for button, sure in ((kept.ask, False), (kept.sure, True)):
         handler = retention_handler(context, sure)
-        button.click(handler, [visitor, kept.keep], [kept.said, kept.sure], **QUICK)
+        button.click(handler, [visitor, kept.keep], [kept.said, kept.sure], **LATEST)

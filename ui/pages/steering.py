@@ -12,6 +12,7 @@ import gradio as gr
 
 from ui.pages.board import Board, Values
 from ui.pages.playback import playing
+from ui.pages.quiet import QUICK
 from ui.player import Pace
 from ui.session import Desk, play
 
@@ -103,9 +104,7 @@ def wire_board(board: Board) -> None:
     """Connect the playback bar and every picture's selection."""
     quick: dict[str, Any] = {
         "outputs": [*board.outputs, *board.places],
-        "show_progress": "hidden",
-        "api_visibility": "private",
-        "queue": False,
+        **QUICK,
         "trigger_mode": "multiple",
     }
     for name in ("step-back", "step", "round-previous", "round-next", "follow", "pause"):

@@ -30,6 +30,7 @@ from lab.study import Study
 from ui.context import Context
 from ui.pages.history import asker_of
 from ui.pages.parts import study_list, study_progress
+from ui.pages.quiet import QUICK
 from ui.pages.study_handlers import Drawn, StudyBoard, begun, chosen, looked
 from ui.studies import Studies
 
@@ -41,12 +42,6 @@ __all__ = [
     "wire_begin",
     "wire_study_board",
 ]
-
-QUICK: dict[str, Any] = {
-    "show_progress": "hidden",
-    "api_visibility": "private",
-    "queue": False,
-}
 
 
 def build_study_board(context: Context, page: str, kind: str) -> StudyBoard:

@@ -16,6 +16,7 @@ from ui.pages.into_sessions import into_sessions
 from ui.pages.live_layout import Live
 from ui.pages.parts import notice_value
 from ui.pages.prompt_source import wire_prompt_source
+from ui.pages.quiet import LATEST
 from ui.pages.sessions_layout import Sessions
 from ui.pages.study_board import studies_of, wire_begin, wire_study_board
 from ui.pages.tune import Tune, asked_for, file_of, planned, point_shown, request_of_point
@@ -23,13 +24,6 @@ from ui.pages.tune_form import axis_shown, base_menu
 from ui.session import guarded_once
 
 __all__ = ["wire_tune"]
-
-QUICK: dict[str, Any] = {
-    "show_progress": "hidden",
-    "api_visibility": "private",
-    "queue": False,
-    "trigger_mode": "always_last",
-}
 
 
 def wire_tune(
@@ -52,7 +46,7 @@ def wire_tune(
 
     inputs = [own, *live.form.inputs, *tune.form.inputs]
     wire_begin(tune.board, visitor, tune.start.click, make, inputs, tune.drawn)
-    tune.points.select(_point_handler(tune), [visitor], [tune.point, tune.chosen], **QUICK)
+    tune.points.select(_point_handler(tune), [visitor], [tune.point, tune.chosen], **LATEST)
     _wire_out(tune, visitor, live, tabs, sessions)
 
 
@@ -61,8 +55,8 @@ def _wire_form(tune: Tune, own: gr.BrowserState, tab: gr.Tab, live: Live) -> Non
     wire_prompt_source(form.prompts)
     for axis in form.axes:
         # `input`: what a visitor chooses, not what is set from here.
-        axis.field.input(_axis_handler(context), axis.field, [axis.typed, axis.picked], **QUICK)
-    tab.select(base_menu, own, form.base, **QUICK)
+        axis.field.input(_axis_handler(context), axis.field, [axis.typed, axis.picked], **LATEST)
+    tab.select(base_menu, own, form.base, **LATEST)
     count = len(live.form.inputs)
 
     def plan(kept: dict[str, Any] | None, *values: Any) -> list[Any]:
@@ -70,7 +64,7 @@ def _wire_form(tune: Tune, own: gr.BrowserState, tab: gr.Tab, live: Live) -> Non
 
     inputs = [own, *live.form.inputs, *form.inputs]
     for trigger in (tab.select, *(control.change for control in form.inputs)):  # type: ignore[attr-defined]
-        trigger(plan, inputs, [tune.plan, tune.start], **QUICK)
+        trigger(plan, inputs, [tune.plan, tune.start], **LATEST)
 
 
 def _wire_out(
@@ -88,7 +82,7 @@ def _wire_out(
     into_live(live, tabs, tune.use.click, use, [visitor, tune.chosen], tune.used)
     into_sessions(sessions, tabs, tune.point.select, visitor)
     for button, what in ((tune.csv_points, "points"), (tune.csv_runs, "runs")):
-        button.click(_file_handler(tune, what), [visitor], [tune.file, tune.used], **QUICK)
+        button.click(_file_handler(tune, what), [visitor], [tune.file, tune.used], **LATEST)
 
 
 # -- handlers --
