@@ -51,16 +51,20 @@ CUT_OFF = {
     "failed": lambda sequence: run_failed(sequence, RuntimeError("the device went away")),
 }
 
-# What the log repeats for searching and counting, and whose run it is: no part of an event.
+# What the log repeats for searching, sorting and counting, whose run it is and what they noted: no
+# part of an event. `thinned` of a round is read in a thinned run alone, and has its own control.
 REPEATED = {
-    "runs": {"output", "owner", "host", "pid", "process_start", "num_lost_events"},
-    "rounds": {"num_nodes", "tree_depth", "num_new_tokens"},
-    "drafts": {"num_tokens"},
+    "runs": {
+        *("output", "owner", "host", "pid", "process_start", "num_lost_events", "note"),
+        *("llm", "num_rounds", "num_new_tokens", "tokens_per_second", "mean_acceptance_length"),
+    },
+    "rounds": {"num_nodes", "tree_depth", "num_new_tokens", "thinned"},
+    "drafts": {"num_tokens", "num_nodes", "num_scored", "sum_scores"},
     "tokens": {"source", "position"},
 }
 NAMES = (*RUNS, *CUT_OFF, "ahead")
 ORDER = ("ordinal", "round", "node", "position")
-FLAGS = ("accepted", "drafted_ahead")
+FLAGS = ("accepted", "drafted_ahead", "thinned")
 TABLES = (
     *("runs", "run_models", "models", "rounds", "drafts", "top_k"),
     *("nodes", "proposals", "trials", "tokens", "spans"),
@@ -176,29 +180,48 @@ def reads_back(path: Path, events: tuple[Event, ...]) -> bool:
 
 
 @pytest.fixture
-def kept(tmp_path: Path) -> dict[str, Path]:
-    """One database a run."""
-    paths = {name: tmp_path / f"{name}.db" for name in NAMES}
-    for name, path in paths.items():
-        recorded(path, events_of(name))
-    return paths
+def kept(tmp_path: Path) -> dict[Path, tuple[Event, ...]]:
+    """Databases of one run each, with its events; the last has a note, and its trees are thin."""
+    paths = {tmp_path / f"{name}.db": events_of(name) for name in NAMES}
+    for path, events in paths.items():
+        recorded(path, events)
+    thin = tmp_path / "thin.db"
+    newest, events = events_of("coupled"), events_of("union")
+    recorded(thin, events)
+    recorded(thin, newest)
+    with RunStore(thin) as store:
+        assert store.thin(1) == 1
+        store.delete(newest[0].run_id)
+        store.annotate(events[0].run_id, "seen in the lecture")
+        return paths | {thin: tuple(store.events(events[0].run_id))}
 
 
-def test_control_every_changed_column_is_noticed(kept: dict[str, Path], tmp_path: Path) -> None:
+def test_control_every_changed_column_is_noticed(
+    kept: dict[Path, tuple[Event, ...]], tmp_path: Path
+) -> None:
     unnoticed: dict[str, set[str]] = {}
     never_held = set()
-    for table, column in columns(kept["union"]):
-        for name, path in kept.items():
+    for table, column in columns(next(iter(kept))):
+        for path, events in kept.items():
             copy = tmp_path / "copy.db"
             copy.write_bytes(path.read_bytes())
             if change_one(copy, table, column):
-                if reads_back(copy, events_of(name)):
+                if reads_back(copy, events):
                     unnoticed.setdefault(table, set()).add(column)
                 break
         else:
             never_held.add(column)
     assert unnoticed == REPEATED
     assert not never_held
+
+
+def test_control_a_thinned_round_that_is_said_to_be_whole_is_noticed(
+    kept: dict[Path, tuple[Event, ...]],
+) -> None:
+    path, events = list(kept.items())[-1]
+    assert reads_back(path, events)
+    assert change_one(path, "rounds", "thinned")
+    assert not reads_back(path, events)
 
 
 @pytest.mark.parametrize("part", [field.name for field in fields(Ahead)])

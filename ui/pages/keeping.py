@@ -81,12 +81,14 @@ def kept_runs(typed: Any) -> int | None:
     return int(text)
 
 
-def retention_shown(context: Context, asker: Asker) -> list[Any]:
-    """Whether the control is seen, and what it says."""
+def retention_shown(context: Context, asker: Asker, typed: Any) -> list[Any]:
+    """Whether the control is seen, and what it says. What says so already is not written again:
+    somebody may be typing by the time the answer comes."""
     if not asker.paths:
         return [gr.Accordion(visible=False), gr.skip()]
     kept = context.store.retention()
-    return [gr.Accordion(visible=True), "" if kept is None else str(kept)]
+    said = "" if kept is None else str(kept)
+    return [gr.Accordion(visible=True), gr.skip() if said == (typed or "") else said]
 
 
 def retained(

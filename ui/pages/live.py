@@ -33,16 +33,15 @@ from ui.session import Desk
 __all__ = ["Live", "build_live", "wire_live"]
 
 # A press of Stop overtakes a press of Run that still queues. So the browser counts the presses of
-# Stop, and each press carries the count as its last value: a Run that brings a smaller one than the
-# desk has seen was pressed before that Stop.
-WITH_STOPS = "(...given) => [...given.slice(0, -1), window.specscopeStops || 0]"
+# Stop (ui/pages/assets/presses.js), and each press carries the count as its last value: a Run that
+# brings a smaller one than the desk has seen was pressed before that Stop.
 # Set by ui/pages/assets/keys.js when the page goes while a run is under way; asked once.
 WAS_RUNNING = """() => { try {
   const left = sessionStorage.getItem("specscope-left");
   sessionStorage.removeItem("specscope-left");
   return [left ? 1 : 0];
 } catch { return [0]; } }"""
-ONE_MORE_STOP = "() => [(window.specscopeStops = (window.specscopeStops || 0) + 1)]"
+STOPS = "() => [window.specscopeStops('live-stop')]"
 
 
 # -- wiring --
@@ -62,18 +61,20 @@ def wire_live(
         "trigger_mode": "multiple",
     }
     run_inputs = [visitor, live.on_change, board.speed, board.rate, *form.inputs, live.stops]
-    live.run.click(_press_handler(live, started), run_inputs, js=WITH_STOPS, **stream)
-    live.rerun.click(_press_handler(live, changed), run_inputs, js=WITH_STOPS, **stream)
-    for button, question in ((live.measure, measure_baseline), (live.prove, prove)):
+    live.run.click(_press_handler(live, started), run_inputs, js=_with_stops("run"), **stream)
+    live.rerun.click(_press_handler(live, changed), run_inputs, js=_with_stops("rerun"), **stream)
+    questions = {"measure": (live.measure, measure_baseline), "prove": (live.prove, prove)}
+    for name, (button, question) in questions.items():
         ask = _ask_handler(live, question)
-        button.click(ask, [visitor, live.stops], js=WITH_STOPS, **stream)
+        button.click(ask, [visitor, live.stops], js=_with_stops(name), **stream)
     # No `cancels`: a generator that is cut off may leave a frame on its way, which would then come
     # after the last one. Stopped, it ends by itself within a round and shows the end.
     live.stop.click(
         _stop_handler(live),
         [live.stops],
         outputs=live.outputs,
-        js=ONE_MORE_STOP,
+        js=STOPS,
+        trigger_mode="multiple",
         **QUICK,
     )
     _wire_form(live, own)
@@ -85,6 +86,11 @@ def wire_live(
         **QUICK,
     )
     blocks.load(preset_menu, own, live.form.preset, **QUIET)
+
+
+def _with_stops(button: str) -> str:
+    """A script that puts the count of Stops in the place of the last value."""
+    return f"(...given) => [...given.slice(0, -1), window.specscopeStops('live-{button}')]"
 
 
 def _wire_form(live: Live, own: gr.BrowserState) -> None:

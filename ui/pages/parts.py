@@ -175,5 +175,6 @@ def page_css() -> str:
 
 
 def page_js() -> str:
-    """Run once in each tab: keyboard, large type."""
-    return (ASSETS / "keys.js").read_text(encoding="utf-8")
+    """Run once in each tab: keyboard, large type, the count of presses."""
+    scripts = [(ASSETS / name).read_text(encoding="utf-8") for name in ("keys.js", "presses.js")]
+    return "() => {" + "\n".join(f"({script.strip()})();" for script in scripts) + "}"

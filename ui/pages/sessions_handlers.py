@@ -160,10 +160,10 @@ def delete_handler(sessions: Sessions) -> Callable[..., list[Any]]:
 
 
 def kept_handler(context: Context) -> Callable[..., list[Any]]:
-    def show(request: gr.Request, visitor: str) -> list[Any]:
+    def show(request: gr.Request, visitor: str, typed: str) -> list[Any]:
         asker = asker_of(context, request, visitor)
         hidden = [gr.Accordion(visible=False), gr.skip()]
-        return guarded_once(lambda: retention_shown(context, asker), lambda _: hidden)
+        return guarded_once(lambda: retention_shown(context, asker, typed), lambda _: hidden)
 
     return show
 
