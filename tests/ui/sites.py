@@ -106,6 +106,8 @@ def said(page: Any, words: str | re.Pattern[str], where: str = "live") -> None:
 
 def ready(page: Any) -> Any:
     said(page, "Press Run")
+    # Gradio shows a page somewhat before it hears what is pressed there.
+    page.wait_for_function("() => window.specscopeStops")
     page.locator("#live-strip .ss-panel, #live-strip .ss-shell > *").first.wait_for()
     return page
 

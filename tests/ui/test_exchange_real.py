@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import gc
-import re
+import subprocess
+import sys
+import time
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from core import Engine, Request, SamplingParams, SpeculationConfig, Worker, load_models
 from core.events import RoundCompleted, RunCompleted
 from tests.core.models.folders import saved
-from tests.fakes import tiny_module, word_tokenizer
 from tests.ui.fakes import FakeStore
 from tests.ui.rigs import settled
 from ui.exchange import Pair, Say
@@ -83,40 +83,22 @@ def test_models_that_went_are_gone_though_their_runs_are_looked_at(rig: Rig) -> 
     del old
     rig.begin(Pair("bundled", ("ssm-code",)))
     settled(rig)
-    gc.collect()
+    end = time.monotonic() + 20
+    # A collection that another thread is at makes this one return at once.
+    while (engine() or module()) and time.monotonic() < end:
+        gc.collect()
     assert engine() is None and module() is None
     assert source.events(0, source.count), "its run is still there to be looked at"
 
 
-def resident() -> int:
-    """Bytes of this process that are in memory and of no file."""
-    status = Path("/proc/self/status").read_text()
-    found = re.search(r"RssAnon:\s+(\d+) kB", status)
-    assert found
-    return int(found[1]) * 1024
-
-
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="a system without /proc")
-def test_the_memory_of_what_went_is_given_back(rig: Rig, tmp_path: Path) -> None:
-    module = tiny_module(
-        "llama", dtype=torch.float32, hidden_size=768, intermediate_size=1536, num_hidden_layers=8
-    )
-    module.save_pretrained(tmp_path / "large")
-    word_tokenizer().save_pretrained(tmp_path / "large")
-    size = 2 * sum(weight.numel() for weight in module.parameters())
-    del module
-    gc.collect()
+def test_the_memory_of_what_went_is_given_back(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.ui.given_back", str(tmp_path)]
+    told = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert told.returncode == 0, told.stderr
+    less, size = map(int, told.stdout.split()[-2:])
     assert size > 60_000_000
-    small = str(saved(tmp_path / "small"))
-    # bfloat16 of what is stored as float32: its weights are no file that is only mapped.
-    rig.begin(Pair(str(tmp_path / "large"), (), "bfloat16", "cpu"))
-    settled(rig)
-    assert rig.exchange.state == "done", rig.exchange.reason
-    before = resident()
-    rig.begin(Pair(small, (small,)))
-    settled(rig)
-    assert before - resident() > 0.7 * size
-    assert tokens_of(Hub(rig, FakeStore()).start(asked(12, "w1 w2 w3")))
+    assert less > 0.7 * size
 
 
 def test_a_tiny_pair_takes_over_and_another_tokenizer_is_refused(rig: Rig, tmp_path: Path) -> None:
