@@ -106,4 +106,7 @@ def _of_line(number: int, line: str) -> StudyPrompt:
     # None of both is as good as not given; an id of 0 is one.
     name, domain = entry.get("id"), entry.get("domain")
     named_so = str(number) if name in (None, "") else str(name)
-    return StudyPrompt(named_so, given, "" if domain is None else str(domain))
+    try:
+        return StudyPrompt(named_so, given, "" if domain is None else str(domain))
+    except ConfigError as error:
+        raise ConfigError(f"line {number}: {error}") from error

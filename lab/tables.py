@@ -15,6 +15,7 @@ from lab.study import Study
 from lab.texts import first_difference
 
 __all__ = [
+    "DISTRIBUTION_RULES",
     "ConfigurationRow",
     "PromptRow",
     "Results",

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 __all__ = ["METADATA", "datasette_command"]
@@ -18,8 +21,10 @@ def datasette_command(path: Path) -> str:
     description is written beside it. Where that cannot be, the command does without.
     """
     described = METADATA if path.stem == USUAL else _beside(path)
-    plain = f'uvx datasette "{path}"'
-    return plain if described is None else f'{plain} -m "{described}"'
+    words = ["uvx", "datasette", str(path)]
+    if described is not None:
+        words += ["-m", str(described)]
+    return subprocess.list2cmdline(words) if sys.platform == "win32" else shlex.join(words)
 
 
 def _beside(path: Path) -> Path | None:

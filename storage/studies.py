@@ -148,6 +148,16 @@ class StudyLog:
             raise _unknown(study_id)
         return self._row(row), from_json(row["study_json"])
 
+    def of_run(self, run_id: str) -> str:
+        """The id of the study that a run was made for; empty where it was made for none."""
+        query = (
+            "SELECT study_id FROM studies JOIN study_cells ON study_cells.study = studies.id"
+            " WHERE run_id = ? AND run_id <> ''"
+        )
+        with reading(self._path) as connection:
+            row = connection.execute(query, (text_in(run_id),)).fetchone()
+        return "" if row is None else text_back(row["study_id"])
+
     def cells(self, study_id: str) -> tuple[CellKey, ...]:
         """Which cells are kept."""
         return tuple(self.results(study_id))

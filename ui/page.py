@@ -19,6 +19,7 @@ from ui.components import launch_options
 from ui.context import Context
 from ui.pages.compare import Compare, build_compare, wire_compare
 from ui.pages.endpoints import add_endpoints
+from ui.pages.into_study import into_study
 from ui.pages.learn import build_learn, wire_learn
 from ui.pages.learn_layout import Learn
 from ui.pages.links import wire_links
@@ -119,6 +120,8 @@ def _wire(pages: Pages, visitor: gr.BrowserState, own: gr.BrowserState, blocks: 
     wire_tune(pages.tune, visitor, own, tab["tune"], live, tabs, sessions)
     wire_prompts(pages.prompts, visitor, tab["prompts"], tabs, sessions)
     wire_sessions(sessions, visitor, tab["sessions"], live, tabs)
+    boards = (pages.compare.board, pages.tune.board, pages.prompts.board)
+    into_study(sessions, tabs, boards, visitor)
     wire_learn(pages.learn, visitor, live, tabs, blocks)
     wire_models(pages.models, live, sessions, own, tab, blocks)
 

@@ -14,12 +14,12 @@ from typing import Any
 
 from core.config import Request, SpeculationConfig
 from core.events import Event, RoundCompleted, TopK, Verified
+from lab.tables import DISTRIBUTION_RULES
 from lab.texts import first_difference
 from ui.explain import quoted
 from ui.view import View
 
 __all__ = [
-    "DISTRIBUTION_RULES",
     "Answer",
     "compare",
     "distribution_of",
@@ -29,7 +29,6 @@ __all__ = [
     "with_plain_decoding",
 ]
 
-DISTRIBUTION_RULES = ("mss", "traversal")
 FLOAT32_TIE = 1e-4
 """Law 1: in float32 a first divergence is rounding only under this margin (nats)."""
 SHARE_OF_NOISE = 0.999

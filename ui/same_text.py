@@ -12,8 +12,9 @@ from dataclasses import replace
 from typing import Any
 
 from core.events import Event, RunStarted
+from lab.tables import DISTRIBUTION_RULES
 from lab.texts import first_difference
-from ui.proof import DISTRIBUTION_RULES, Answer, weighed
+from ui.proof import Answer, weighed
 from ui.view import View, reduce_all
 
 __all__ = ["NAMES", "same_text"]

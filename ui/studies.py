@@ -128,6 +128,14 @@ class Studies:
         """Its line alone. UnknownStudyError also where it is another's."""
         return self._found(study_id)[0]
 
+    def of_run(self, run_id: str) -> Any | None:
+        """The line of the study that a run was made for; None where there is none, or another's."""
+        study_id = self.context.store.studies.of_run(run_id)
+        try:
+            return self.line(study_id) if study_id else None
+        except UnknownStudyError:
+            return None
+
     def opened(self, study_id: str) -> Opened:
         """One study with its results so far. UnknownStudyError also where it is another's."""
         row, plain = self._found(study_id)

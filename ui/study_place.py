@@ -12,10 +12,12 @@ __all__ = ["StudyPlace"]
 class StudyPlace:
     """Where a desk stands among the studies: the one it looks at and its line in the log, the page
     of the list, what of all that its pictures show (`drawn`), and the time (monotonic, s) before
-    which partial results are not drawn anew."""
+    which partial results are not drawn anew. `asked`: it was turned to this study from elsewhere,
+    and opening the tab keeps it."""
 
     study_id: str = ""
     row: Any = None
     page: int = 0
     drawn: tuple[object, ...] = ()
     rests: float = 0.0
+    asked: bool = False

@@ -87,8 +87,8 @@ def _weighed(study: Study, results: Results, cell: Cell, events: Events) -> Answ
 
 
 def shown_repeat(study: Study, results: Results) -> int:
-    """The repeat whose runs are drawn and read: the first in which a text differs, else the first
-    that every configuration has, else the first."""
+    """The repeat whose runs are drawn and read: of those that every configuration has, the first in
+    which a text differs; else the first repeat."""
     prompt = study.prompts[0].id
     names = [one.name for one in study.configurations]
     for repeat in range(study.repeats):

@@ -7,7 +7,7 @@ from typing import Any
 from lab.progress import Progress
 from ui.dates import local_time
 
-__all__ = ["left_words", "progress_value", "row_value"]
+__all__ = ["KINDS", "left_words", "progress_value", "row_value"]
 
 KINDS = {"compare": "comparison", "tune": "grid", "prompts": "study of prompts"}
 STATES = {

@@ -77,6 +77,7 @@ def test_a_jsonl_has_an_object_a_line() -> None:
         ("x.jsonl", b'{"prompt": "x", "domain": "' + b"d" * 81 + b'"}', "domain is"),
         ("x.jsonl", b'{"prompt": "\\ud800"}', "prompt is"),
         ("x.jsonl", b"[" * 100_000, "line 1 is"),
+        ("x.jsonl", b'{"prompt": "x"}\n{"prompt": "\\ud800"}', "line 2: "),
         ("x.jsonl", b"", "at least one prompt"),
         ("x.txt", b"caf\xe9", "byte 3 is not"),
         ("x.txt", b"\xff\xfe\x00", "text in UTF-8"),

@@ -27,6 +27,10 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunStore]:
             for event in synthetic_run(12, seed=seed, hostile=seed == 1):
                 store.record(event)
         store.annotate("synthetic-2", "a note")
+        study = {"study_id": "s", "kind": "tune", "title": "a grid", "created_utc": "2026-01-01"}
+        store.studies.save(study, 1)
+        result = {"run_id": "synthetic-2", "stats": {"tokens_per_second": 70.04}}
+        store.studies.keep("s", ("length 4", "1", 0), result)
         assert store.flush()
         assert store.thin(3) == 1
         yield store
@@ -35,7 +39,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunStore]:
 def ask(store: RunStore, name: str, **values: str) -> list[dict[str, Any]]:
     with closing(sqlite3.connect(store.path)) as connection:
         connection.row_factory = sqlite3.Row
-        asked = {"run_id": "synthetic-3", "prompt": "SYNTHETIC prompt 3", **values}
+        asked = {"run_id": "synthetic-3", "study_id": "s", "prompt": "SYNTHETIC prompt 3", **values}
         sql = TOLD["queries"][name]["sql"]
         return [dict(row) for row in connection.execute(sql, asked)]
 
@@ -45,6 +49,12 @@ def test_every_query_finds_something(filled: RunStore, name: str) -> None:
     rows = ask(filled, name)
     assert rows
     assert TOLD["queries"][name]["title"]
+
+
+def test_the_figures_of_a_study_are_those_of_its_runs(filled: RunStore) -> None:
+    (row,) = ask(filled, "cells_of_a_study")
+    assert row["configuration"] == "length 4" and row["tokens_per_second"] == 70.0
+    assert row["run_id"] == "synthetic-2"
 
 
 @pytest.mark.parametrize("name", OF_A_RUN)
@@ -89,14 +99,14 @@ def test_all_it_names_is_there(filled: RunStore) -> None:
 def test_the_command_for_the_usual_name(tmp_path: Path) -> None:
     path = tmp_path / "with blank" / "specscope.db"
     command = datasette_command(path)
-    assert command == f'uvx datasette "{path}" -m "{METADATA}"'
+    assert command == f"uvx datasette '{path}' -m {METADATA}"
 
 
 def test_a_log_of_another_name_gets_a_description_of_its_own(tmp_path: Path) -> None:
     path = tmp_path / "my log.db"
     command = datasette_command(path)
     described = tmp_path / "my log.metadata.yaml"
-    assert command == f'uvx datasette "{path}" -m "{described}"'
+    assert command == f"uvx datasette '{path}' -m '{described}'"
     found = yaml.safe_load(described.read_text(encoding="utf-8"))
     assert list(found["databases"]) == ["my log"]
     assert found["databases"]["my log"] == TOLD
@@ -107,4 +117,4 @@ def test_a_log_of_another_name_gets_a_description_of_its_own(tmp_path: Path) -> 
 
 def test_where_nothing_can_be_written_the_command_does_without(tmp_path: Path) -> None:
     path = tmp_path / "no folder" / "log.db"
-    assert datasette_command(path) == f'uvx datasette "{path}"'
+    assert datasette_command(path) == f"uvx datasette '{path}'"

@@ -53,6 +53,7 @@ def test_cells_are_kept_once_each_in_their_order(store: RunStore) -> None:
         (cells[1], {"run_id": "r1", "speed": 1.1}),
     ]
     assert store.studies.cells("s") == tuple(cells)
+    assert store.studies.of_run("r1") == "s" and store.studies.of_run("later") == ""
     assert store.studies.study("s")[0].done == 2
 
 

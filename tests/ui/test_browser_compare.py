@@ -90,7 +90,9 @@ def test_a_name_opens_its_run_in_sessions_and_settings_in_live(
     page.locator("#compare-compared").get_by_role("button", name="specinfer", exact=True).click()
     said(page, "Finished: ", "sessions")
     said(page, "Made with specinfer", "sessions")
-    compare_tab(page)
+    page.locator("#sessions-about").get_by_text("It was made for a comparison: ").wait_for()
+    page.click("#sessions-study")
+    page.locator("#compare-progress").get_by_text("Complete").first.wait_for()
     page.locator("#compare-compared").get_by_role("button", name="Open sequence in Live").click()
     said(page, "press Run")
     assert page.locator("#preset input").input_value() == "sequence"

@@ -98,8 +98,8 @@ def test_a_note_is_kept_and_shown_again(store: RunStore) -> None:
     (run_id,) = recorded(store, "a")
     note = "".join(HOSTILE_TEXTS[:3])
     assert "kept" in text(annotated(made, ALL, run_id, note))
-    section, said, shown = about_run(made, ALL, run_id)
-    assert section.visible and shown == note and run_id in text(said)
+    section, said, shown, way = about_run(made, ALL, run_id)
+    assert section.visible and shown == note and run_id in text(said) and not way.visible
     assert "rounds a second" in text(said)
     assert "no note" in text(annotated(made, ALL, run_id, ""))
     assert about_run(made, ALL, run_id)[2] == ""
@@ -188,13 +188,14 @@ def test_a_second_run_of_the_list_stands_beside_the_first(store: RunStore) -> No
     sessions, desks = sessions_of(made), (Desk(), Desk(), Desk())
     first = chosen(sessions, desks, ALL, one, "")
     opened = len(sessions.opening)
+    before = opened + len(sessions.on.told)
     assert first[opened - 1] == one and desks[0].player is not None
     comparing, button, said = choosing(one, "")
     assert comparing == one and "Choose the second run" in text(said)
     assert choosing(one, one)[0] == "" and choosing("", "")[0] == ""
     both = chosen(sessions, desks, ALL, two, comparing)
     assert desks[0].frame().run_id == one, "the first stays open"
-    section, answer, tables = both[opened + 3 : opened + 6]
+    section, answer, tables = both[before : before + 3]
     assert section.visible and "Differs at token 1" in text(answer)
     assert tables["figures"]["0"]["name"] == "Tokens / second"
     assert [desk.frame().run_id for desk in desks[1:]] == [one, two]
@@ -218,7 +219,7 @@ def test_a_second_run_that_cannot_be_compared_is_told(
     recorded(store, "a", "b")
     sessions = sessions_of(context(store))
     values = chosen(sessions, (Desk(), Desk(), Desk()), asker, second, "synthetic-0")
-    assert words in text(values[len(sessions.opening) + 4])
+    assert words in text(values[len(sessions.opening) + len(sessions.on.told) + 1])
 
 
 # -- played --
@@ -230,7 +231,7 @@ def test_a_past_run_plays_pauses_goes_on_and_is_scrubbed(store: RunStore) -> Non
     opened_run(sessions, desk, ALL, ran(made))
     board = sessions.board
     assert board.place(desk)[0]["value"] == board.place(desk)[0]["maximum"] == 8
-    frames = played(board, desk, "slow", 100.0, rewind=True)
+    frames = played(board, desk, "slow", 5.0, rewind=True)
     next(frames)
     assert board.place(desk)[0]["value"] == 0, "the slider goes back with the run"
     next(frames)

@@ -22,8 +22,10 @@ from storage.process import start_mark
 from tests.ui.boards import context as made_context
 from tests.ui.fakes import endless, scripted
 from ui.context import Context
+from ui.pages.history import Asker
+from ui.pages.keeping import about_run
 from ui.pages.study_board import build_study_board
-from ui.pages.study_handlers import Drawn, StudyBoard, begun, chosen, looked
+from ui.pages.study_handlers import Drawn, StudyBoard, asked_for, begun, chosen, looked
 from ui.session import Desk
 from ui.studies import Opened, Studies, new_study, title_of
 from ui.study_words import left_words, progress_value
@@ -75,6 +77,21 @@ def test_a_study_is_begun_listed_opened_and_deleted(context: Context) -> None:
     mine(context).delete(row.study_id)
     assert mine(context).listed() == ()
     assert context.store.runs(RunQuery()).total == 4  # its runs stay
+    assert mine(context).of_run(opened.results[begun_now.cells()[0]].run_id) is None
+
+
+def test_a_run_leads_to_its_study_and_no_visitor_to_anothers(context: Context) -> None:
+    mine(context, "eve", "eve").begin(one := study(context, repeats=1))
+    ended(context)
+    (run_id, *_) = (row.run_id for row in context.store.runs(RunQuery()).rows)
+    assert mine(context, "eve", "eve").of_run(run_id).study_id == one.study_id
+    assert mine(context, "bob", "bob").of_run(run_id) is None
+    assert mine(context).of_run("gone") is None
+    told = about_run(context, Asker(None, True), run_id)
+    assert told[-1].visible and told[-1].value == "Open its comparison"
+    assert f"made for a comparison: {one.title}" in str(told[1])
+    hidden = about_run(context, Asker(None, True), "gone")
+    assert not hidden[-1].visible
 
 
 def test_elsewhere_a_study_is_its_owners_alone(context: Context) -> None:
@@ -252,6 +269,9 @@ def test_a_tab_that_reads_an_old_study_is_not_turned_away(context: Context) -> N
     assert bar["study"] == old.study_id and bar["beside_study"] == new.study_id
     bar = tab.press("show", new.study_id)[0]
     assert bar["study"] == new.study_id and "beside" not in bar
+    asked_for(tab.desk, old.study_id)  # from Sessions, by one of its runs
+    assert tab.look(opening=True)[0]["study"] == old.study_id, "once, though another is measured"
+    assert tab.look(opening=True)[0]["study"] == new.study_id
 
 
 def test_an_interrupted_study_can_be_gone_on_with(context: Context) -> None:

@@ -21,12 +21,14 @@ from core.errors import ConfigError, StudyError
 from lab.prompts import StudyPrompt
 from lab.study import KINDS, Study
 from lab.tables import configuration_rows
+from lab.tuned import tuned
 from ui.comparison import comparison_rows, configurations_of
 from ui.context import Context
 from ui.pages.api import WAIT_S
 from ui.pages.spoken import spoken_errors
 from ui.pages.study_board import studies_of
 from ui.studies import Opened, Studies, new_study
+from ui.tuning_rows import summary_rows
 
 __all__ = ["add_study_endpoints", "measured_here", "study_plain"]
 
@@ -81,6 +83,8 @@ def study_plain(context: Context, opened: Opened) -> dict[str, Any]:
     row = opened.row
     if row.kind == "compare":
         rows = comparison_rows(opened.study, opened.results, context.store.events)
+    elif row.kind == "tune":
+        rows = summary_rows(tuned(opened.study, opened.results))
     else:
         found = configuration_rows(opened.study, opened.results)
         rows = [dataclasses.asdict(one) for one in found]

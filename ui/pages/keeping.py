@@ -13,6 +13,8 @@ from ui.messages import Line
 from ui.pages.history import Asker, allowed
 from ui.pages.parts import notice_value
 from ui.session import guarded_once
+from ui.studies import Studies
+from ui.study_words import KINDS
 
 __all__ = ["THINNING", "about_run", "annotated", "kept_runs", "retained", "retention_shown"]
 
@@ -31,21 +33,25 @@ MOST_RUNS = 10_000_000
 
 
 def about_run(context: Context, asker: Asker, run_id: str) -> list[Any]:
-    """Whether there is an opened run, what is said about it, its note."""
+    """Whether there is an opened run, what is said about it, its note, the way to its study."""
     try:
         run = allowed(context, asker, run_id) if run_id else None
     except SpecScopeError:
         run = None  # the board says so
     if run is None:
-        return [gr.Column(visible=False), notice_value([]), ""]
+        return [gr.Column(visible=False), notice_value([]), "", gr.Button(visible=False)]
     told = f"Opened: {run.run_id}, made {local_time(run.created_utc)}."
     real = _rounds_a_second(run.stats)
     pace = f" It made {real:.1f} rounds a second; slow motion plays it slower or faster."
+    study = Studies(context, asker.owner, "").of_run(run_id)
+    kind = KINDS[study.kind] if study else ""
     lines = [
         Line("info", told + (pace if real else "")),
+        Line("info", f"It was made for a {kind}: {study.title}" if study else ""),
         Line("info", THINNED if run.thinned else ""),
     ]
-    return [gr.Column(visible=True), notice_value(lines), run.note]
+    way = gr.Button(f"Open its {kind}", visible=True) if study else gr.Button(visible=False)
+    return [gr.Column(visible=True), notice_value(lines), run.note, way]
 
 
 def _rounds_a_second(stats: Any) -> float:

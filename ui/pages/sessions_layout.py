@@ -58,6 +58,7 @@ class Opened:
     again: gr.Button
     stop: gr.Button
     compare: gr.Button
+    study: gr.Button
     copy: gr.Button
     delete: gr.Button
     sure: gr.Button
@@ -69,7 +70,7 @@ class Opened:
     @property
     def told(self) -> list[Any]:
         """What `keeping.about_run` gives."""
-        return [self.section, self.about, self.note]
+        return [self.section, self.about, self.note, self.study]
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +160,7 @@ def _opened() -> Opened:
             again = gr.Button("Run again", elem_id="sessions-again", **small)
             stop = gr.Button("Stop", elem_id="sessions-stop", **small)
             compare = gr.Button(COMPARE_LABEL, elem_id="sessions-compare", **small)
+            study = gr.Button("Open its study", visible=False, elem_id="sessions-study", **small)
             copy = gr.Button("Copy link", elem_id="sessions-copy", **small)
             delete = gr.Button("Delete the opened run", elem_id="sessions-delete", **small)
             sure = gr.Button(
@@ -179,7 +181,7 @@ def _opened() -> Opened:
                 label="Note", lines=2, max_lines=8, scale=4, elem_id="sessions-note", min_width=240
             )
             keep_note = gr.Button("Keep the note", elem_id="sessions-keep-note", **small)
-    buttons = (into_live, again, stop, compare, copy, delete, sure)
+    buttons = (into_live, again, stop, compare, study, copy, delete, sure)
     return Opened(section, about, *buttons, exports, saved, note, keep_note)
 
 

@@ -20,7 +20,7 @@ from ui.session import Desk, guarded_once
 from ui.studies import Opened, Studies
 from ui.study_words import progress_value, row_value
 
-__all__ = ["Drawn", "StudyBoard", "begun", "chosen", "looked"]
+__all__ = ["Drawn", "StudyBoard", "asked_for", "begun", "chosen", "looked"]
 
 ROWS = 8
 RESTS = 20
@@ -133,11 +133,20 @@ def _answered(
 
 
 def _turn(board: StudyBoard, desk: Desk, mine: Studies) -> None:
+    if desk.study.asked:
+        desk.study.asked = False
+        return
     standing = mine.standing()
     if standing.live and standing.kind == board.kind and standing.study_id:
         _look_at(desk, standing.study_id)
     elif not desk.study.study_id:
         _look_at(desk, mine.latest(board.kind))
+
+
+def asked_for(desk: Desk, study_id: str) -> None:
+    """Another tab's press: the board shows this study once its own tab is opened."""
+    _look_at(desk, study_id)
+    desk.study.asked = True
 
 
 def _look_at(desk: Desk, study_id: str) -> None:
