@@ -20,7 +20,6 @@ from core.config import PRESETS, SamplingParams, SpeculationConfig
 from core.errors import ConfigError, StudyError
 from lab.prompts import StudyPrompt
 from lab.study import KINDS, Study
-from lab.tables import configuration_rows
 from lab.tuned import tuned
 from ui.comparison import comparison_rows, configurations_of
 from ui.context import Context
@@ -81,13 +80,10 @@ async def _at_rest(mine: Studies, study_id: str) -> None:
 def study_plain(context: Context, opened: Opened) -> dict[str, Any]:
     """A study as the endpoints return it: how it stands, what was asked, a row a configuration."""
     row = opened.row
-    if row.kind == "compare":
-        rows = comparison_rows(opened.study, opened.results, context.store.events)
-    elif row.kind == "tune":
+    if row.kind == "tune":
         rows = summary_rows(tuned(opened.study, opened.results))
     else:
-        found = configuration_rows(opened.study, opened.results)
-        rows = [dataclasses.asdict(one) for one in found]
+        rows = comparison_rows(opened.study, opened.results, context.store.events)
     return {
         "study_id": row.study_id,
         "kind": row.kind,
