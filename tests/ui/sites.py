@@ -156,7 +156,7 @@ def choose(page: Any, name: str, option: str) -> None:
     """An option of a menu, such as `preset`, as a visitor does it; its meaning may stand behind."""
     page.locator(f"#{name} input").click()
     words = re.compile(rf"^{re.escape(option)}( \(|$)")
-    page.get_by_role("option", name=words).click()
+    page.locator(f"#{name}").get_by_role("option", name=words).click()
 
 
 def strip_text(page: Any, where: str = "live") -> str:

@@ -48,6 +48,7 @@ def test_bad_settings_grey_run_and_say_why(
 ) -> None:
     page = ready(browser_page(short[0]))
     page.get_by_text("Every setting of the engine").click()
+    until(page, lambda: bool(text_box(page, "field-expansion").input_value()))
     text_box(page, "field-expansion").fill("1,zwei")
     page.locator("#live-validity").get_by_text("expansion is '1,zwei'").wait_for()
     page.wait_for_function("() => document.querySelector('#live-run').disabled")

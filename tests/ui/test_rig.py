@@ -44,7 +44,7 @@ def test_the_first_pair_is_loaded_here_and_now() -> None:
 
 
 def test_a_run_goes_on_while_another_pair_is_loaded_and_ends_on_its_own_models() -> None:
-    old, new = FakeWorker(scripted(40), speed=1.0), other_worker("small")
+    old, new = FakeWorker(scripted(40), speed=10.0), other_worker("small")
     loader = Loader(lambda: new, held=True)
     rig = Rig(old, loader)
     hub = Hub(rig, FakeStore())

@@ -2,8 +2,8 @@
 
 Gradio writes the state of an event into each component that could show its progress, at every
 value of a stream, and reads that component and all within it to do so. With `show_progress_on`
-empty there is none; hidden alone, it did so for all outputs of all events: 88 % of the gaps
-between frames were under 50 ms then, and 96 % now (`python -m bench.page.gaps`, all tabs).
+empty there is none; hidden alone, it did so for all outputs of all events: 88 to 90 % of the gaps
+between frames were at most 50 ms then, 95 to 98 % now (`python -m bench.page.gaps`, all tabs).
 """
 
 from __future__ import annotations
