@@ -121,6 +121,8 @@ def test_a_run_is_made_again_and_its_text_compared(
     run_id = made(context)
     page = ready(browser_page(url))
     opened(page)
+    # Drawn a frame after the notice.
+    page.locator("#sessions-strip").get_by_text("Click a token").wait_for()
     before = strip_text(page, "sessions")
     page.click("#sessions-again")
     said(page, "This run wrote the same text as the one before", "sessions")

@@ -67,11 +67,17 @@ def _wire_list(sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab) -> Cal
     filters, context = sessions.filters, sessions.board.context
     inputs = [visitor, sessions.opened, *filters.inputs]
     outputs = [sessions.runs, sessions.said, filters.page]
-    changes: list[tuple[Any, int | None]] = [(one.change, None) for one in filters.changing]
-    turns = [(sessions.older.click, 1), (sessions.newer.click, -1)]
-    again = [(tab.select, 0), (sessions.refresh.click, 0), (sessions.said.tick, 0)]
-    for trigger, turn in (*again, *turns, *changes):
-        trigger(list_handler(context, turn), inputs, outputs, **LATEST)
+    # One event for triggers of a kind: the last of them is answered last.
+    again = [tab.select, sessions.refresh.click, sessions.said.tick]
+    changes = [one.change for one in filters.changing]
+    kinds: list[tuple[list[Any], int | None]] = [
+        (again, 0),
+        ([sessions.older.click], 1),
+        ([sessions.newer.click], -1),
+        (changes, None),
+    ]
+    for triggers, turn in kinds:
+        gr.on(triggers, list_handler(context, turn), inputs, outputs, **LATEST)
     for trigger in (tab.select, sessions.refresh.click):
         trigger(names_handler(context), [visitor], filters.names, **LATEST)
     return lambda event: event.then(list_handler(context, 0), inputs, outputs, **LATEST)

@@ -63,8 +63,9 @@ def _wire_form(tune: Tune, own: gr.BrowserState, tab: gr.Tab, live: Live) -> Non
         return planned(context, kept, values[:count], values[count:])
 
     inputs = [own, *live.form.inputs, *form.inputs]
-    for trigger in (tab.select, *(control.change for control in form.inputs)):  # type: ignore[attr-defined]
-        trigger(plan, inputs, [tune.plan, tune.start], **LATEST)
+    # One event for all of them: the last change is answered last, whichever control it was of.
+    changes = [control.change for control in form.inputs]  # type: ignore[attr-defined]
+    gr.on([tab.select, *changes], plan, inputs, [tune.plan, tune.start], **LATEST)
 
 
 def _wire_out(
