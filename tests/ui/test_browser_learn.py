@@ -94,6 +94,10 @@ def test_a_lesson_is_read_run_tried_and_answered(
     verdict(page, "Right. ")
     page.locator(".sp-step[aria-current] .sp-tick").wait_for()
     assert pictures(page) == set(LESSONS[2].pictures)
+    side = page.locator("#learn-side").bounding_box()
+    for button in ("check", "show"):
+        box = page.locator(f"#learn-{button}").bounding_box()
+        assert box["x"] + box["width"] <= side["x"] + side["width"], "nothing is cut off"
     assert not overflows(page)
     assert not axe(page, *OURS)
     shot(page, f"learn-{width}-{'dark' if dark else 'light'}")
