@@ -1,17 +1,22 @@
-"""In a process of its own: how much memory an exchange of models gives back.
+"""In a process of its own: what is left of models that were exchanged, and how much memory.
 
     python -m tests.ui.given_back FOLDER
 
-Prints two numbers of bytes: what this process held less once the large models had gone, and the
-size of their weights. Elsewhere other tests' threads and leftovers would be measured with it.
+Prints a JSON object. `less`: bytes that this process held less once the large models had gone;
+`size`: of their weights; `left`: which of the worker's engine and the LLM's module are still there;
+`events`: how many of a run of theirs, which is still looked at. Elsewhere other tests' threads and
+leftovers would be judged with it.
 """
 
 from __future__ import annotations
 
 import gc
+import json
 import re
 import sys
+import weakref
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -19,9 +24,12 @@ from core import Engine, Request, SamplingParams, SpeculationConfig, Worker, loa
 from core.events import RunCompleted
 from tests.core.models.folders import saved
 from tests.fakes import tiny_module, word_tokenizer
+from tests.ui.fakes import FakeStore
 from tests.ui.rigs import settled
 from ui.exchange import Pair, Say
 from ui.rig import Rig
+from ui.session import Hub
+from ui.source import LiveSource
 
 
 def load(pair: Pair, say: Say) -> Worker:
@@ -56,14 +64,34 @@ def main(folder: Path) -> None:
     gc.collect()
     # bfloat16 of what is stored as float32: its weights are no file that is only mapped.
     exchanged(rig, Pair(str(folder / "large"), (), "bfloat16", "cpu"))
+    source = ran(rig, "autoregressive")
+    went = watched(rig)
     before = resident()
     exchanged(rig, Pair(small, (small,)))
-    print(before - resident(), size)
-    asked = Request(
-        "w1 w2 w3", SamplingParams(max_new_tokens=12), SpeculationConfig.preset("specinfer")
-    )
-    assert isinstance(list(rig.submit(asked).events())[-1], RunCompleted)
+    less = before - resident()
+    left = [name for name, one in went.items() if one() is not None]
+    events = len(source.events(0, source.count))
+    ran(rig, "specinfer")
     rig.close()
+    print(json.dumps({"less": less, "size": size, "left": left, "events": events}))
+
+
+def ran(rig: Rig, preset: str) -> LiveSource:
+    """A run on what stands, to its end."""
+    sampling = SamplingParams(max_new_tokens=12, ignore_eos=True)
+    source = Hub(rig, FakeStore()).start(
+        Request("w1 w2 w3", sampling, SpeculationConfig.preset(preset))
+    )
+    source.wait_done(60)
+    assert isinstance(source.events(0, source.count)[-1], RunCompleted)
+    return source
+
+
+def watched(rig: Rig) -> dict[str, weakref.ref[Any]]:
+    """The engine that stands and its LLM's module, held by nobody here."""
+    worker: Any = rig.worker
+    module = worker.engine.models.llm._module
+    return {"engine": weakref.ref(worker.engine), "module": weakref.ref(module)}
 
 
 if __name__ == "__main__":
