@@ -85,7 +85,7 @@ def test_charts_are_saved_as_files(lab: Any, browser_page: OpenPage) -> None:
 def test_a_name_opens_its_run_in_sessions_and_settings_in_live(
     lab: Any, browser_page: OpenPage
 ) -> None:
-    url, _ = lab.play(scripted(8), speed=0.0)
+    url, context = lab.play(scripted(8), speed=0.0)
     page = compared(ready(browser_page(url)))
     page.locator("#compare-compared").get_by_role("button", name="specinfer", exact=True).click()
     said(page, "Finished: ", "sessions")
@@ -96,6 +96,12 @@ def test_a_name_opens_its_run_in_sessions_and_settings_in_live(
     page.locator("#compare-compared").get_by_role("button", name="Open sequence in Live").click()
     said(page, "press Run")
     assert page.locator("#preset input").input_value() == "sequence"
+    (study,) = context.store.studies.studies()
+    context.store.studies.delete(study.study_id)
+    turn_to(page, "Sessions")
+    page.click("#sessions-study")
+    page.locator("#sessions-about").get_by_text("was deleted").wait_for()
+    page.locator("#sessions-study").wait_for(state="hidden")
 
 
 def test_differing_texts_are_marked_where_they_part(lab: Any, browser_page: OpenPage) -> None:

@@ -11,22 +11,16 @@ from typing import Any
 
 import pytest
 
-from core import Engine, Request, SamplingParams, SpeculationConfig, Worker, load_models
+from core import Request, SamplingParams, SpeculationConfig
 from core.events import RoundCompleted, RunCompleted
 from tests.core.models.folders import saved
 from tests.ui.fakes import FakeStore
+from tests.ui.given_back import load
 from tests.ui.rigs import settled
-from ui.exchange import Pair, Say
+from ui.exchange import Pair
 from ui.rig import Rig
 from ui.session import Hub
 from ui.source import LiveSource
-
-HERE = "thread"
-
-
-def load(pair: Pair, say: Say) -> Worker:
-    made = load_models(pair.llm, pair.ssms, pair.dtype, pair.device, say)
-    return Worker(Engine(made, place=HERE))
 
 
 @pytest.fixture

@@ -3,34 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import gradio as gr
 
+from ui.messages import Line
 from ui.pages.history import asker_of
+from ui.pages.parts import notice_value
 from ui.pages.quiet import QUICK
 from ui.pages.sessions_layout import Sessions
 from ui.pages.study_handlers import StudyBoard, asked_for
+from ui.session import guarded_once
 from ui.studies import Studies
 
 __all__ = ["into_study"]
 
 
+GONE = "The study that this run was made for was deleted."
+
+
 def into_study(
     sessions: Sessions, tabs: gr.Tabs, boards: Sequence[StudyBoard], visitor: gr.BrowserState
 ) -> None:
-    """The button of the opened run turns to the tab of its study, whose board then shows it. One
-    that was deleted meanwhile leaves the visitor where they are: its button goes."""
-    context = sessions.board.context
+    """The button of the opened run turns to the tab of its study, whose board then shows it. Of one
+    that was deleted meanwhile it says so, and the button goes."""
+    context, on = sessions.board.context, sessions.on
     board_of = {board.kind: board for board in boards}
 
-    def turn(request: gr.Request, key: str, run_id: str) -> tuple[gr.Tabs, gr.Button]:
-        mine = Studies(context, asker_of(context, request, key).owner, "")
-        row = mine.of_run(run_id)
-        if row is None:
-            return gr.Tabs(), gr.Button(visible=False)
-        board = board_of[row.kind]
-        asked_for(board.desk(request), row.study_id)
-        return gr.Tabs(selected=board.page), gr.Button()
+    def turn(request: gr.Request, key: str, run_id: str) -> list[Any]:
+        def work() -> list[Any]:
+            row = Studies(context, asker_of(context, request, key).owner, "").of_run(run_id)
+            if row is None:
+                return [gr.skip(), gr.Button(visible=False), notice_value([Line("warn", GONE)])]
+            board = board_of[row.kind]
+            asked_for(board.desk(request), row.study_id)
+            return [gr.Tabs(selected=board.page), gr.skip(), gr.skip()]
 
-    on = sessions.on
-    on.study.click(turn, [visitor, sessions.opened], [tabs, on.study], **QUICK)
+        def failed(message: str) -> list[Any]:
+            return [gr.skip(), gr.skip(), notice_value([Line("error", message)])]
+
+        return guarded_once(work, failed)
+
+    on.study.click(turn, [visitor, sessions.opened], [tabs, on.study, on.about], **QUICK)

@@ -36,6 +36,7 @@ def about_run(context: Context, asker: Asker, run_id: str) -> list[Any]:
     """Whether there is an opened run, what is said about it, its note, the way to its study."""
     try:
         run = allowed(context, asker, run_id) if run_id else None
+        study = Studies(context, asker.owner, "").of_run(run_id)
     except SpecScopeError:
         run = None  # the board says so
     if run is None:
@@ -43,7 +44,6 @@ def about_run(context: Context, asker: Asker, run_id: str) -> list[Any]:
     told = f"Opened: {run.run_id}, made {local_time(run.created_utc)}."
     real = _rounds_a_second(run.stats)
     pace = f" It made {real:.1f} rounds a second; slow motion plays it slower or faster."
-    study = Studies(context, asker.owner, "").of_run(run_id)
     kind = KINDS[study.kind] if study else ""
     lines = [
         Line("info", told + (pace if real else "")),

@@ -14,7 +14,7 @@ from ui.pages.following import wire_following
 from ui.pages.live_layout import Live
 from ui.pages.loading import Told, given_up, loaded, needed, picked, table, told
 from ui.pages.parts import notice, offer_table, stage_list
-from ui.pages.quiet import LATEST
+from ui.pages.quiet import LATEST, QUIET
 from ui.pages.sessions import Sessions
 
 __all__ = ["Models", "build_models", "wire_models"]
@@ -139,7 +139,9 @@ def wire_models(
         _load_handler(models),
         models.form,
         models.told,
-        **{**LATEST, "queue": True, "concurrency_limit": None, "trigger_mode": "once"},
+        **QUIET,
+        trigger_mode="once",
+        concurrency_limit=None,
     )
     ended.then(_table_handler(models), table_inputs, table_outputs, **LATEST)
     others = (tab.select for name, tab in tabs.items() if name != "models")

@@ -10,7 +10,7 @@ import gradio as gr
 from ui.pages.beside import wire_half
 from ui.pages.into_live import into_live
 from ui.pages.live_layout import Live
-from ui.pages.quiet import LATEST
+from ui.pages.quiet import LATEST, QUIET
 from ui.pages.sessions import choosing, uncompared
 from ui.pages.sessions_handlers import (
     about_handler,
@@ -138,7 +138,8 @@ def _wire_again(
         again_handler(sessions),
         [visitor, sessions.opened],
         sessions.opening,
-        **{**LATEST, "queue": True, "trigger_mode": "once"},
+        **QUIET,
+        trigger_mode="once",
         concurrency_limit=None,
     )
     reread(made)
