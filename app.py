@@ -29,6 +29,7 @@ def serve(argv: list[str] | None) -> None:
     """Load, build, launch; returns when the server ends."""
     args = parse(argv)
     from core import Engine, Worker, load_models
+    from core.heap import one_arena
     from core.threads import use_threads
     from storage import RunQuery, RunStore
     from storage.exports import EXPORTS
@@ -38,6 +39,7 @@ def serve(argv: list[str] | None) -> None:
     from ui.rig import Rig
     from ui.visitors import Access
 
+    one_arena()
     store = RunStore(args.db)
     use_threads()
 

@@ -246,6 +246,6 @@ def _nobody(_: str) -> None:
 
 
 def _give_back() -> None:
-    from core.models.placing import give_back
+    from core.heap import give_back
 
     give_back()

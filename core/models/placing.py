@@ -6,9 +6,6 @@ downloaded is judged by the catalog's figures.
 
 from __future__ import annotations
 
-import ctypes
-import gc
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +27,6 @@ __all__ = [
     "device_of",
     "dtype_of",
     "free_bytes",
-    "give_back",
     "llm_named",
     "named",
     "need_of",
@@ -145,15 +141,3 @@ def check_memory(needs: Sequence[Need], device: torch.device) -> None:
         f"{what}: {readable(free)} are free on {device.type}; choose a smaller model, "
         "dtype=bfloat16 or another device"
     )
-
-
-def give_back() -> None:
-    """Hands memory of models that nobody holds any more back to the system."""
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
-    if sys.platform == "linux":
-        # glibc keeps what threads freed: 140 MB of a 134 MB model that had gone.
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-        if trim is not None:
-            trim(0)

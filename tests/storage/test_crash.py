@@ -98,10 +98,13 @@ def test_after_kill_9_every_round_older_than_250_ms_is_there(path: Path, rounds:
     assert process.returncode != 0
     stamped = [(int(number), float(at)) for number, at in map(str.split, lines)]
     safe = [number for number, at in stamped if at < killed_at - SAFE_AFTER_S]
+    assert rounds < 20 or safe, "the test looked at nothing"
 
     with closing(connect(path, timeout=1)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
     with RunStore(path) as store:
+        if not safe and not store.runs(RunQuery()).total:
+            return  # it died before its first transaction, as it may
         found = store.events("killed")
         expected = synthetic_run(ROUNDS, end="cut", run_id="killed")
         assert list(found) == expected[: len(found)]
@@ -109,7 +112,6 @@ def test_after_kill_9_every_round_older_than_250_ms_is_there(path: Path, rounds:
         kept = [event.round for event in found if isinstance(event, RoundCompleted)]
         assert set(safe) <= set(kept)
         assert len(kept) <= len(stamped) + 1
-        assert rounds < 20 or safe, "the test looked at nothing"
 
         run = store.run("killed")
         fold = StatsFold()

@@ -22,6 +22,7 @@ import torch
 
 from core import Engine, Request, SamplingParams, SpeculationConfig, Worker, load_models
 from core.events import RunCompleted
+from core.heap import one_arena
 from tests.core.models.folders import saved
 from tests.fakes import tiny_module, word_tokenizer
 from tests.ui.fakes import FakeStore
@@ -52,6 +53,7 @@ def exchanged(rig: Rig, pair: Pair) -> None:
 
 
 def main(folder: Path) -> None:
+    one_arena()
     small = str(saved(folder / "small"))
     rig = Rig.opened(load, Pair(small, (small,), "float32", "cpu"))
     module = tiny_module(
