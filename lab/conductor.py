@@ -8,13 +8,14 @@ cell beside which one began is broken off and measured again.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
 from core.config import Request
-from core.errors import FORESEEN, CellInterruptedError, StudyError
+from core.errors import FORESEEN, CellInterruptedError, StoreError, StudyError
 from lab.conduct import conduct
 from lab.events import CellBegun, CellLost, CellMeasured, StudyBegun, StudyEnded
 from lab.figures import median
@@ -28,6 +29,8 @@ __all__ = ["Conductor"]
 
 LOOK_S = 0.02
 """How often a running cell looks whether a visitor has come."""
+BEAT_S = 20.0
+"""How often the log is told that a study is still measured: other servers may share it."""
 PATIENCE_S = 10.0
 WARMED = 8
 WARMING_TOKENS = 8
@@ -44,6 +47,7 @@ class Conductor:
         self._thread: threading.Thread | None = None
         self._seconds: dict[str, list[float]] = {}
         self._lost: list[RunLike] = []
+        self._beat_at = 0.0
 
     def begin(self, study: Study, owner: str = "") -> None:
         """Keep a new study and measure it. StudyError while another is measured."""
@@ -127,6 +131,7 @@ class Conductor:
             )
 
     def _measure(self, study: Study, owner: str) -> None:
+        self._beat_at = time.monotonic() + BEAT_S
         self._thread = threading.Thread(
             target=self._work, args=(study, owner), name="study", daemon=True
         )
@@ -220,7 +225,14 @@ class Conductor:
                 return True
             self._tell(state="waiting", cell=None)
             self._stop.wait(LOOK_S)
+            self._beat()
         return False
+
+    def _beat(self) -> None:
+        if time.monotonic() >= self._beat_at:
+            self._beat_at = time.monotonic() + BEAT_S
+            with suppress(StoreError):  # the next one will do
+                self._store.beat(self.progress().study_id)
 
     def _cell(self, study: Study, cell: Cell, owner: str) -> Measured:
         begun = self._runs.begun()
@@ -247,6 +259,7 @@ class Conductor:
         try:
             while not run.done and not self._stop.is_set() and self._runs.busy() <= 1:
                 run.wait_done(LOOK_S)
+                self._beat()
         finally:
             run.cancel()
         run.wait_done(PATIENCE_S)

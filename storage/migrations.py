@@ -287,3 +287,10 @@ def m010_thinning(db: Database) -> None:
     db.execute("CREATE INDEX runs_whole ON runs(created_utc, id, status) WHERE thinned < 2")
     db.execute("DROP VIEW ssm_scoreboard")
     _create_views(db, views.M010)
+
+
+@migrations()
+def m011_seen(db: Database) -> None:
+    """When a study's process was last heard of (seconds since 1970): of another host's nothing
+    else is known."""
+    db.execute("ALTER TABLE studies ADD COLUMN seen_at REAL NOT NULL DEFAULT 0")

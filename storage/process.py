@@ -34,9 +34,14 @@ class Process:
         """This process."""
         return cls(socket.gethostname(), os.getpid(), start_mark(os.getpid()) or UNKNOWN)
 
+    @property
+    def elsewhere(self) -> bool:
+        """It is another host's."""
+        return self.host != socket.gethostname()
+
     def gone(self) -> bool:
         """True if it certainly runs no more; of another host's processes nothing is known."""
-        if self.host != socket.gethostname():
+        if self.elsewhere:
             return False
         mark = start_mark(self.pid)
         return mark is None or UNKNOWN not in (mark, self.start) and mark != self.start

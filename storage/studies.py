@@ -7,6 +7,7 @@ connection of its own and is on disk when it returns; several processes may use 
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -23,10 +24,15 @@ __all__ = ["STUDY_STATES", "CellKey", "StudyLog", "StudyRow", "mark_studies_inte
 STUDY_STATES = ("running", "stopped", "completed", "failed", "interrupted")
 CellKey = tuple[str, str, int]
 """Contestant, item, repeat."""
+SILENT_S = 300.0
+"""Another host's process that was not heard of for so long is gone: a container that ended leaves a
+host name that never comes back. Clocks may differ by less."""
 
 COLUMNS = """study_id, kind, title, state, reason, created_utc, owner, total,
-    host, pid, process_start,
+    host, pid, process_start, seen_at,
     (SELECT count(*) FROM study_cells WHERE study_cells.study = studies.id) AS done"""
+
+RUNNING = "SELECT id, host, pid, process_start, seen_at FROM studies WHERE state = 'running'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +86,8 @@ class StudyLog:
         values = {"state": state, "reason": text_in(reason), **self._whose()}
         if state not in STUDY_STATES:
             raise StoreError(f"state is {state!r}: one of {', '.join(STUDY_STATES)}")
-        sets = ", ".join(f"{name} = ?" for name in values)
         with self._writing() as connection:
-            query = f"UPDATE studies SET {sets} WHERE study_id = ?"
+            query = f"UPDATE studies SET {_sets(values)} WHERE study_id = ?"
             given = (*values.values(), text_in(study_id))
             if not connection.execute(query, given).rowcount:
                 raise _unknown(study_id)
@@ -92,14 +97,19 @@ class StudyLog:
         process that is still there measures it, or another study of this log."""
         with self._writing() as connection:
             key = _key(connection, study_id)
-            query = "SELECT id, host, pid, process_start FROM studies WHERE state = 'running'"
-            if any(self._elsewhere(row) for row in connection.execute(query)):
+            if any(self._elsewhere(row) for row in connection.execute(RUNNING)):
                 return False
-            sets = "state = 'running', reason = '', host = ?, pid = ?, process_start = ?"
+            values = {"state": "running", "reason": "", **self._whose()}
             connection.execute(
-                f"UPDATE studies SET {sets} WHERE id = ?", (*self._whose().values(), key)
+                f"UPDATE studies SET {_sets(values)} WHERE id = ?", (*values.values(), key)
             )
             return True
+
+    def beat(self, study_id: str) -> None:
+        """Tell other hosts that this process is still there. Nothing happens where it is gone."""
+        with self._writing() as connection:
+            query = "UPDATE studies SET seen_at = ? WHERE study_id = ? AND state = 'running'"
+            connection.execute(query, (time.time(), text_in(study_id)))
 
     def keep(self, study_id: str, cell: CellKey, result: dict[str, Any]) -> None:
         """Keep a cell's result; `run_id` in it names its run. One kept before stays."""
@@ -181,14 +191,14 @@ class StudyLog:
 
     def _elsewhere(self, row: sqlite3.Row) -> bool:
         """Whether another process, which is still there, measures it."""
-        owner = Process(text_back(row["host"]), row["pid"], row["process_start"])
-        return owner != self._process and not owner.gone()
+        return _process(row) != self._process and not _gone(row)
 
     def _whose(self) -> dict[str, Any]:
         return {
             "host": text_in(self._process.host),
             "pid": self._process.pid,
             "process_start": self._process.start,
+            "seen_at": time.time(),
         }
 
     def _row(self, row: sqlite3.Row) -> StudyRow:
@@ -220,15 +230,27 @@ class StudyLog:
 
 def mark_studies_interrupted(connection: sqlite3.Connection) -> None:
     """Studies whose process is gone are `interrupted`: whoever may can go on with them."""
-    query = "SELECT id, host, pid, process_start FROM studies WHERE state = 'running'"
-    for row in connection.execute(query).fetchall():
-        owner = Process(text_back(row["host"]), row["pid"], row["process_start"])
-        if owner.gone():
+    for row in connection.execute(RUNNING).fetchall():
+        if _gone(row):
             connection.execute(
                 "UPDATE studies SET state = 'interrupted'"
                 " WHERE id = ? AND state = 'running' AND pid = ? AND process_start = ?",
                 (row["id"], row["pid"], row["process_start"]),
             )
+
+
+def _process(row: sqlite3.Row) -> Process:
+    return Process(text_back(row["host"]), row["pid"], row["process_start"])
+
+
+def _gone(row: sqlite3.Row) -> bool:
+    """Whether the process that measures a study is there no more, as far as can be told."""
+    process = _process(row)
+    return process.gone() or (process.elsewhere and time.time() - row["seen_at"] > SILENT_S)
+
+
+def _sets(values: dict[str, Any]) -> str:
+    return ", ".join(f"{name} = ?" for name in values)
 
 
 def _key(connection: sqlite3.Connection, study_id: str) -> int:

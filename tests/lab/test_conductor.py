@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from core.config import Request, SamplingParams, SpeculationConfig
-from core.errors import ConfigError, StudyError
+from core.errors import ConfigError, StoreError, StudyError
 from lab.conductor import Conductor
 from lab.measured import Measured
 from lab.order import Cell
@@ -216,4 +217,29 @@ def test_a_short_run_beside_a_cell_spoils_it_too(tmp_path: Path) -> None:
     assert lab.conductor.wait(30)
     end = lab.conductor.progress()
     assert end.state == "completed" and end.lost >= 1
+    lab.close()
+
+
+def test_other_servers_are_told_while_it_is_measured_and_while_it_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lab.conductor.BEAT_S", 0.0)
+    lab = Lab(tmp_path / "log.db", speed=0.5)
+    heard: list[tuple[str, str]] = []
+    busy = threading.Event()
+
+    def beat(study_id: str) -> None:
+        heard.append((study_id, lab.conductor.progress().state))
+        if not busy.is_set():
+            busy.set()
+            raise StoreError("the log is locked")
+
+    monkeypatch.setattr(lab.store.studies, "beat", beat)
+    lab.conductor.begin(study(repeats=1))
+    assert busy.wait(10)
+    lab.runs.start(Request("mine", SamplingParams(max_new_tokens=8)))
+    assert lab.conductor.wait(20)
+    assert {one for one, _ in heard} == {"s1"}
+    assert {state for _, state in heard} == {"running", "waiting"}
+    assert lab.conductor.progress().state == "completed", "one that is lost costs nothing"
     lab.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from core.errors import StoreError, UnknownStudyError
 from storage import RunStore
 from storage.process import start_mark
+from storage.studies import SILENT_S
 
 HOSTILE = "<b>${x}\x00\u202e half \ud800"
 
@@ -124,3 +126,31 @@ def test_a_study_is_claimed_by_one_process(path: Path) -> None:
             raw.execute("UPDATE studies SET process_start = 'before'")
         assert not store.studies.study("a")[0].elsewhere
         assert store.studies.claim("b")
+
+
+def test_a_study_of_another_host_is_gone_when_nothing_was_heard_of_it_for_long(
+    path: Path,
+) -> None:
+    def beaten(seconds_ago: float) -> None:
+        values = ("a container that ended", time.time() - seconds_ago)
+        with closing(sqlite3.connect(path)) as raw, raw:
+            raw.execute("UPDATE studies SET host = ?, seen_at = ?", values)
+
+    def state() -> str:
+        with RunStore(path) as store:
+            return store.studies.study("a")[0].state
+
+    with RunStore(path) as store:
+        store.studies.save(study("a"), 1)
+        store.studies.save(study("b"), 1)
+        assert store.studies.claim("a")
+        beaten(SILENT_S - 60)
+        assert store.studies.study("a")[0].elsewhere and not store.studies.claim("b")
+        assert state() == "running"
+        beaten(SILENT_S + 1)
+        assert not store.studies.study("a")[0].elsewhere
+        store.studies.beat("a")
+        assert store.studies.study("a")[0].elsewhere and not store.studies.claim("b")
+        beaten(SILENT_S + 1)
+        assert state() == "interrupted"
+        assert store.studies.claim("a")
