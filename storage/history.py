@@ -27,6 +27,12 @@ from storage.thinned import THINNED, restored
 
 __all__ = ["mark_interrupted", "read_events"]
 
+RUNNING = """SELECT id, run_id, host, pid, process_start,
+    strftime('%s', created_utc) + coalesce(
+        (SELECT max(completed_at_ms) FROM rounds WHERE run = runs.id) - start_at_ms, 0
+    ) / 1000 AS heard_at
+FROM runs WHERE status = 'running'"""
+
 
 def read_events(connection: sqlite3.Connection, run_id: str) -> tuple[Event, ...]:
     """A run's events as they were recorded, up to the first that is missing; () if unknown.
@@ -61,10 +67,9 @@ def mark_interrupted(connection: sqlite3.Connection) -> None:
 
     A run that another process ends in the meantime keeps that end.
     """
-    query = "SELECT id, run_id, host, pid, process_start FROM runs WHERE status = 'running'"
-    for run in connection.execute(query).fetchall():
+    for run in connection.execute(RUNNING).fetchall():
         owner = Process(text_back(run["host"]), run["pid"], run["process_start"])
-        if not owner.gone():
+        if not owner.gone(run["heard_at"]):
             continue
         with connection:
             connection.execute("BEGIN IMMEDIATE")

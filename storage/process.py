@@ -10,13 +10,17 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Process", "start_mark"]
+__all__ = ["SILENT_S", "Process", "start_mark"]
 
 UNKNOWN = ""
 PROC = Path("/proc")
+SILENT_S = 300.0
+"""Another host's process that was not heard of for so long is gone: a container that ended leaves a
+host name that never comes back. Clocks may differ by less."""
 START_FIELD = 19  # field 22 of /proc/<pid>/stat (proc(5)), counted from the state, field 3
 ENDED_STATES = ("Z", "X")  # a zombie runs no code any more
 
@@ -34,15 +38,11 @@ class Process:
         """This process."""
         return cls(socket.gethostname(), os.getpid(), start_mark(os.getpid()) or UNKNOWN)
 
-    @property
-    def elsewhere(self) -> bool:
-        """It is another host's."""
-        return self.host != socket.gethostname()
-
-    def gone(self) -> bool:
-        """True if it certainly runs no more; of another host's processes nothing is known."""
-        if self.elsewhere:
-            return False
+    def gone(self, heard_at: float | None = None) -> bool:
+        """True if it runs no more. Of another host's processes no more is known than when they
+        were last heard of (`heard_at`, seconds since 1970)."""
+        if self.host != socket.gethostname():
+            return heard_at is not None and time.time() - heard_at > SILENT_S
         mark = start_mark(self.pid)
         return mark is None or UNKNOWN not in (mark, self.start) and mark != self.start
 

@@ -24,9 +24,6 @@ __all__ = ["STUDY_STATES", "CellKey", "StudyLog", "StudyRow", "mark_studies_inte
 STUDY_STATES = ("running", "stopped", "completed", "failed", "interrupted")
 CellKey = tuple[str, str, int]
 """Contestant, item, repeat."""
-SILENT_S = 300.0
-"""Another host's process that was not heard of for so long is gone: a container that ended leaves a
-host name that never comes back. Clocks may differ by less."""
 
 COLUMNS = """study_id, kind, title, state, reason, created_utc, owner, total,
     host, pid, process_start, seen_at,
@@ -245,8 +242,7 @@ def _process(row: sqlite3.Row) -> Process:
 
 def _gone(row: sqlite3.Row) -> bool:
     """Whether the process that measures a study is there no more, as far as can be told."""
-    process = _process(row)
-    return process.gone() or (process.elsewhere and time.time() - row["seen_at"] > SILENT_S)
+    return _process(row).gone(row["seen_at"])
 
 
 def _sets(values: dict[str, Any]) -> str:

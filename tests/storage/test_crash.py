@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from core.events import RoundCompleted
 from core.metrics import StatsFold
 from storage import RunQuery, RunStore
 from storage.database import connect
+from storage.process import SILENT_S
 from tests.synthetic import synthetic_run
 
 ROOT = Path(__file__).parents[2]
@@ -144,6 +146,25 @@ def test_a_run_of_a_living_process_is_left_alone(path: Path) -> None:
     with RunStore(path) as store:
         assert store.run("living").status == "interrupted"
         assert store.runs(RunQuery(status="interrupted")).total == 1
+
+
+def test_a_run_of_another_host_is_interrupted_when_nothing_came_of_it_for_long(path: Path) -> None:
+    with recorder(path, "away") as process:
+        lines_until(process, 30)
+
+    def status(seconds_ago: float) -> str:
+        """As if a container that ended had recorded it, its last round so long ago."""
+        with closing(connect(path, timeout=5)) as connection, connection:
+            last = connection.execute("SELECT max(completed_at_ms) FROM rounds").fetchone()[0]
+            began = connection.execute("SELECT start_at_ms FROM runs").fetchone()[0]
+            created = time.time() - seconds_ago - (last - began) / 1000
+            values = ("a container that ended", datetime.fromtimestamp(created, UTC).isoformat())
+            connection.execute("UPDATE runs SET host = ?, created_utc = ?", values)
+        with RunStore(path) as store:
+            return store.run("away").status
+
+    assert status(SILENT_S - 60) == "running"
+    assert status(SILENT_S + 2) == "interrupted"
 
 
 def test_a_killed_process_nobody_waited_for_counts_as_gone(path: Path) -> None:

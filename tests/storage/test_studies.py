@@ -13,8 +13,7 @@ import pytest
 
 from core.errors import StoreError, UnknownStudyError
 from storage import RunStore
-from storage.process import start_mark
-from storage.studies import SILENT_S
+from storage.process import SILENT_S, start_mark
 
 HOSTILE = "<b>${x}\x00\u202e half \ud800"
 
