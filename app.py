@@ -28,9 +28,7 @@ def main(argv: list[str] | None = None) -> int:
 def serve(argv: list[str] | None) -> None:
     """Load, build, launch; returns when the server ends."""
     args = parse(argv)
-    from core import Engine, Worker, load_models
-    from core.heap import one_arena
-    from core.threads import use_threads
+    from core import Engine, Worker, load_models, one_arena, use_threads
     from storage import RunQuery, RunStore
     from storage.exports import EXPORTS
     from ui.context import make_context
@@ -40,8 +38,8 @@ def serve(argv: list[str] | None) -> None:
     from ui.visitors import Access
 
     one_arena()
-    store = RunStore(args.db)
     use_threads()
+    store = RunStore(args.db)
 
     def load(pair: Pair, say: Say) -> Worker:
         return Worker(Engine(load_models(pair.llm, pair.ssms, pair.dtype, pair.device, say)))

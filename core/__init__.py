@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from core.config import Request, SamplingParams, SpeculationConfig
     from core.engine import Engine
+    from core.heap import one_arena
     from core.models.loading import LoadedModels, load_models
+    from core.threads import use_threads
     from core.worker import Run, Worker
 
 __all__ = [
@@ -25,6 +27,8 @@ __all__ = [
     "SpeculationConfig",
     "Worker",
     "load_models",
+    "one_arena",
+    "use_threads",
 ]
 
 _HOME = MappingProxyType(
@@ -37,6 +41,8 @@ _HOME = MappingProxyType(
         "SpeculationConfig": "core.config",
         "Worker": "core.worker",
         "load_models": "core.models.loading",
+        "one_arena": "core.heap",
+        "use_threads": "core.threads",
     }
 )
 

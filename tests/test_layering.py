@@ -38,7 +38,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("shape_checks",),
     ("config", "events"),
     ("field_text",),
-    ("budget", "metrics", "tree", "noise", "sampling", "detokenize", "outcome", "threads"),
+    ("budget", "metrics", "tree", "noise", "sampling", "detokenize", "outcome", "threads", "heap"),
     ("models", "costs"),
     ("sequence",),
     ("weights", "drafters", "combine", "verify", "length", "routing"),

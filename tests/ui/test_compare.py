@@ -21,7 +21,14 @@ from tests.ui.test_form import form_values
 from ui.comparison import comparison_values, configurations_of, verdict
 from ui.components import COMPARE_PICTURES
 from ui.context import Context
-from ui.pages.compare import LIVE, compare_choices, drawn_values, request_of, study_of
+from ui.pages.compare import (
+    LIVE,
+    choices_shown,
+    compare_choices,
+    drawn_values,
+    request_of,
+    study_of,
+)
 from ui.pages.form import SAMPLING_NAMES, own_preset
 from ui.studies import Opened, Studies, new_study
 from ui.study_text import same_answer
@@ -122,6 +129,12 @@ def test_the_choices_are_what_drafts(context: Context) -> None:
     assert choices[-2:] == [LIVE, "mine"] and "autoregressive" not in choices
     with pytest.raises(ConfigError, match="configurations is 0"):
         configurations_of([("x", SpeculationConfig.preset("autoregressive"))])
+
+
+def test_opening_the_tab_undoes_no_tick_made_meanwhile() -> None:
+    own = {"mine": {}}
+    assert "value" not in choices_shown(own, ["sequence", "mine"])._constructor_args[0]
+    assert choices_shown({}, ["sequence", "mine"]).value == ["sequence"]
 
 
 def test_a_configuration_goes_into_live_with_its_seed(context: Context) -> None:

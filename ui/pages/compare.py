@@ -33,7 +33,15 @@ from ui.pages.study_board import (
 )
 from ui.studies import Opened, Studies, new_study
 
-__all__ = ["LIVE", "Compare", "build_compare", "compare_choices", "study_of", "wire_compare"]
+__all__ = [
+    "LIVE",
+    "Compare",
+    "build_compare",
+    "choices_shown",
+    "compare_choices",
+    "study_of",
+    "wire_compare",
+]
 
 LIVE = "the Live tab's settings"
 USUAL = ("sequence", "specinfer", "minions")
@@ -216,7 +224,7 @@ def wire_compare(
     wire_study_board(board, visitor, tab, drawn)
     inputs = [*compare.inputs, own, *live.form.fields.values()]
     wire_begin(board, visitor, compare.begin.click, lambda *v: study_of(context, v), inputs, drawn)
-    tab.select(_choices, [own, compare.configurations], compare.configurations, **QUICK)
+    tab.select(choices_shown, [own, compare.configurations], compare.configurations, **QUICK)
     for button, (_, text) in zip(compare.examples, EXAMPLES, strict=True):
         button.click(_constant(text), None, compare.prompt, **QUICK)
     table = compare.pictures["compared"]
@@ -224,9 +232,14 @@ def wire_compare(
     into_sessions(sessions, tabs, table.select, visitor)
 
 
-def _choices(own: dict[str, Any] | None, chosen: list[str] | None) -> gr.CheckboxGroup:
+def choices_shown(own: dict[str, Any] | None, chosen: list[str] | None) -> gr.CheckboxGroup:
+    """The choices as the tab opens. What is ticked is sent back only where a preset of the
+    visitor's is gone: on its way it would undo what was ticked meanwhile."""
     choices = compare_choices(own)
-    return gr.CheckboxGroup(choices, value=[name for name in chosen or () if name in choices])
+    left = [name for name in chosen or () if name in choices]
+    if left == list(chosen or ()):
+        return gr.CheckboxGroup(choices=choices)
+    return gr.CheckboxGroup(choices=choices, value=left)
 
 
 def _take_handler(compare: Compare) -> Callable[..., Request]:
