@@ -8,29 +8,34 @@ let queue = null;
 
 // First the drawings, then whatever reads the layout: so the page is laid out once a frame. What
 // does not fit into a frame is drawn in the next one: at the end of a long run that is everything.
-function inFrame(draw, settle) {
+// A heavy picture has a frame of its own: what is light is not held up behind it.
+function inFrame(drawing) {
   if (!queue) {
     queue = [];
     requestAnimationFrame(flush);
   }
-  queue.push([draw, settle]);
+  queue.push(drawing);
 }
 
 function flush() {
   const end = performance.now() + FRAME_MS;
   const waiting = queue;
   const drawn = [];
+  let alone;
   do {
-    drawn.push(waiting.shift());
-    drawn[drawn.length - 1][0]();
-  } while (waiting.length && performance.now() < end);
+    const next = waiting.shift();
+    drawn.push(next);
+    next.draw();
+    alone = next.heavy || waiting[0]?.heavy;
+  } while (waiting.length && !alone && performance.now() < end);
   queue = waiting.length ? waiting : null;
   if (queue) requestAnimationFrame(flush);
-  for (const [, settle] of drawn) settle?.();
+  for (const { settle } of drawn) settle?.();
 }
 
 // A function that asks for a drawing: at most one in `pace` milliseconds, one a second while the
-// picture is scrolled away, and none in a closed tab, which draws when it is opened.
+// picture is scrolled away, and none in a closed tab, which draws when it is opened. What has a pace
+// is heavy.
 export function scheduler(shell, { pace = 0, settle }, draw) {
   const state = { waiting: false, last: -Infinity, near: true, width: null };
   const run = () => {
@@ -41,18 +46,19 @@ export function scheduler(shell, { pace = 0, settle }, draw) {
     state.last = performance.now();
     guarded(shell, draw);
   };
+  const drawing = { draw: run, settle, heavy: pace > 0 };
   const ask = () => {
     if (state.waiting) return;
     state.waiting = true;
     set(shell, "data-pending", true);
     const wait = state.last + (state.near ? pace : UNSEEN_PACE) - performance.now();
-    state.timer = setTimeout(() => inFrame(run, settle), Math.max(0, wait));
+    state.timer = setTimeout(() => inFrame(drawing), Math.max(0, wait));
   };
   new IntersectionObserver(([entry]) => {
     state.near = entry.isIntersecting;
     if (!state.near || !state.waiting) return;
     clearTimeout(state.timer);
-    inFrame(run, settle);
+    inFrame(drawing);
   }, { rootMargin: "200px" }).observe(shell);
   new ResizeObserver(([entry]) => {
     const width = Math.round(entry.contentRect.width);

@@ -20,8 +20,7 @@ export function create(panel) {
   const prompt = h("span", { class: "ss-prompt" });
   const old = h("span", { class: "ss-old" });
   const flow = h("span", { class: "ss-flow" });
-  const caret = h("span", { class: "ss-caret", "aria-hidden": "true" });
-  const text = h("div", { class: "ss-text", dir: "auto" }, prompt, old, flow, caret);
+  const text = h("div", { class: "ss-text", dir: "auto" }, prompt, old, flow);
   const scroll = h("div", { class: "ss-scroll", tabindex: 0, role: "region", "aria-label": "Generated text" }, text);
   panel.body.append(scroll);
 
@@ -41,7 +40,7 @@ export function create(panel) {
 
   return {
     settle: () => settle(scroll, state),
-    draw: (value) => draw(value, { state, prompt, old, flow, caret, text, scroll, panel }),
+    draw: (value) => draw(value, { state, prompt, old, flow, text, scroll, panel }),
     table: tokenTable,
     exported: () => text,
   };
@@ -59,6 +58,15 @@ function draw(value, view) {
     update: (node, group) => updateRound(node, group, state),
   });
   mark(flow, state, value);
+  placeCaret(view.text, value.run && !value.done, Object.keys(value.tokens ?? {}).at(-1));
+}
+
+// A new one where the text has grown: one that moved would be a shift of the layout.
+function placeCaret(text, writing, at = "") {
+  const caret = text.querySelector(":scope > .ss-caret");
+  if (writing && caret?.dataset.at === at) return;
+  caret?.remove();
+  if (writing) text.append(h("span", { class: "ss-caret", "data-at": at, "aria-hidden": "true" }));
 }
 
 function settle(scroll, state) {
@@ -76,11 +84,10 @@ function reset(value, { state, flow, text }) {
   text.style.setProperty("--ss-lanes", Math.max(1, Object.keys(value.drafters ?? {}).length));
 }
 
-function drawSurroundings(value, { prompt, old, caret, panel, state }) {
+function drawSurroundings(value, { prompt, old, panel, state }) {
   const full = value.prompt ?? "";
   setText(prompt, prose(full.length > PROMPT_SHOWN ? `… ${full.slice(-PROMPT_SHOWN)}` : full));
   setText(old, entries(value.old).map(([, chunk]) => chunk).join(""));
-  caret.hidden = !value.run || Boolean(value.done);
   const count = Object.keys(value.tokens ?? {}).length;
   const empty = !value.run;
   panel.say(empty ? "The text will appear here, coloured by who drafted it." : "Click a token to see its round everywhere.");
