@@ -157,6 +157,26 @@ def test_what_has_no_domain_stands_apart(lab: Stage, browser_page: OpenPage) -> 
     assert float(mean.removesuffix("x")) == pytest.approx(sum(each) / 2, abs=0.011)
 
 
+def test_the_table_is_saved_as_picture_and_as_rows(lab: Stage, browser_page: OpenPage) -> None:
+    page = measured(browser_page(lab.url), "Once\nTwice")
+    table = page.locator("#prompts-table")
+    with page.expect_download() as saved:
+        table.get_by_role("button", name=re.compile("as SVG$")).click()
+    assert saved.value.suggested_filename == "specscope-prompts.svg"
+    drawing = saved.value.path().read_text(encoding="utf-8")
+    words = re.sub("<[^>]+>", " ", drawing)
+    assert all(word in words for word in ("Once", "Twice", "speed-up", "tokens/s"))
+    assert "Group by" not in words
+    with page.expect_download() as saved:
+        table.get_by_role("button", name=re.compile("as PNG$")).click()
+    assert saved.value.path().read_bytes().startswith(b"\x89PNG")
+    with page.expect_download() as saved:
+        page.click("#prompts-csv")
+    assert saved.value.suggested_filename.endswith("-prompts.csv")
+    lines = saved.value.path().read_text(encoding="utf-8").splitlines()
+    assert lines[0].startswith("prompt,domain,settings,") and len(lines) == 5
+
+
 def test_hostile_prompts_stay_text(lab: Stage, browser_page: OpenPage) -> None:
     hostile = " ".join(" ".join(HOSTILE_TEXTS).split()).replace("\0", "")
     page = measured(browser_page(lab.url), hostile[:400])

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from csv import DictReader
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from core.config import Request, SamplingParams, SpeculationConfig
+from core.errors import ConfigError
 from lab.prompts import StudyPrompt
 from lab.study import Configuration, plain_configuration
 from storage import RunStore
 from tests.ui.boards import context
 from ui.context import Context
 from ui.pages.prompts import study_drawn
+from ui.pages.prompts_file import NOTHING, file_of
 from ui.pages.prompts_past import known_domains, past_drawn, told_of
 from ui.pages.study_handlers import Drawn, StudyBoard, begun, chosen, looked
 from ui.prompt_past import MOST_RUNS, Found, PastLook, looked_at
@@ -153,3 +156,29 @@ def test_beginning_a_study_ends_the_look(made: Context) -> None:
 
     shown = begun(board, desk, mine, pictures, make)
     assert desk.study.past is None and shown[3]["lines"] == {}
+
+
+def saved(made: Context, mine: Studies, desk: Desk) -> tuple[str, list[dict[str, str]]]:
+    told = file_of(made, RunFigures(made.store), mine, desk)
+    assert told["media_type"] == "text/csv"
+    return told["name"], list(DictReader(told["text"].splitlines()))
+
+
+def test_the_file_has_every_row_of_the_study_or_of_the_look(made: Context) -> None:
+    run(made, "=SUM(A1)")
+    mine, desk = measured(made, StudyPrompt("1", "Once", "stories")), Desk()
+    with pytest.raises(ConfigError, match=NOTHING.split(":")[0]):
+        saved(made, mine, desk)
+    desk.study.study_id = mine.latest("prompts")
+    name, rows = saved(made, mine, desk)
+    assert name == f"specscope-{desk.study.study_id}-prompts.csv"
+    assert [(row["prompt"], row["domain"], row["settings"]) for row in rows] == [
+        ("Once", "stories", "tree"),
+        ("Once", "stories", "plain decoding"),
+    ]
+    assert float(rows[0]["speed_up"]) > 0
+    assert len(rows[0]["acceptance_rate_per_position"].split(" ")) > 1
+    list(drawn(made, desk))
+    name, rows = saved(made, mine, desk)
+    assert name == "specscope-past-runs-prompts.csv"
+    assert [row["prompt"] for row in rows] == ["Once", "'=SUM(A1)"]

@@ -18,12 +18,14 @@ from ui.context import Context
 from ui.pages.fields import whole
 from ui.pages.form import preset_config
 from ui.pages.into_sessions import into_sessions
+from ui.pages.parts import download
 from ui.pages.prompt_source import (
     PromptSource,
     build_prompt_source,
     prompts_of,
     wire_prompt_source,
 )
+from ui.pages.prompts_file import wire_file
 from ui.pages.prompts_past import Past, build_past, build_past_said, past_hidden, wire_past
 from ui.pages.sessions_layout import Sessions
 from ui.pages.study_board import (
@@ -34,6 +36,7 @@ from ui.pages.study_board import (
     wire_study_board,
 )
 from ui.prompt_rows import of_study, table_value
+from ui.prompt_runs import RunFigures
 from ui.studies import Opened, new_study
 
 __all__ = ["Prompts", "build_prompts", "wire_prompts"]
@@ -56,6 +59,8 @@ class Prompts:
     measure: gr.Button
     past: Past
     table: gr.HTML
+    save: gr.Button
+    file: gr.HTML
 
     @property
     def inputs(self) -> list[Component]:
@@ -90,10 +95,20 @@ def build_prompts(context: Context) -> Prompts:
             board = build_study_board(context, "prompts", "prompts")
             says = build_past_said()
             table = PromptTable({"empty": EMPTY}, elem_id="prompts-table")
+            save = gr.Button("CSV of all rows", size="sm", elem_id="prompts-csv")
+            file = download("prompts-saved")
             gr.Markdown("### Past studies of prompts")
             board.studies.render()  # type: ignore[no-untyped-call]
-    past = Past(**asks, **says)
-    return Prompts(context=context, board=board, source=source, **asked, past=past, table=table)
+    return Prompts(
+        context=context,
+        board=board,
+        source=source,
+        **asked,
+        past=Past(**asks, **says),
+        table=table,
+        save=save,
+        file=file,
+    )
 
 
 def _settings(context: Context) -> dict[str, Any]:
@@ -169,4 +184,6 @@ def wire_prompts(
 
     wire_begin(board, visitor, prompts.measure.click, make, prompts.inputs, drawn)
     into_sessions(sessions, tabs, prompts.table.select, visitor)
-    wire_past(prompts.past, board, prompts.table, visitor, tab, partial(_drafters, context))
+    figures, past = RunFigures(context.store), prompts.past
+    wire_past(past, board, figures, prompts.table, visitor, tab, partial(_drafters, context))
+    wire_file(board, figures, visitor, prompts.save, (prompts.file, past.said))

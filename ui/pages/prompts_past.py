@@ -157,13 +157,14 @@ def _count(number: int, noun: str) -> str:
 def wire_past(
     past: Past,
     board: StudyBoard,
+    figures: RunFigures,
     table: gr.HTML,
     visitor: gr.BrowserState,
     tab: gr.Tab,
     drafters: Callable[[], Sequence[str]],
 ) -> None:
     """Connect the look and the way to older runs; the drafters to choose from are the log's."""
-    context, figures = board.context, RunFigures(board.context.store)
+    context = board.context
     outputs = [table, past.said, past.more]
     options: dict[str, Any] = {"concurrency_limit": None, "trigger_mode": "once", **QUIET}
 
