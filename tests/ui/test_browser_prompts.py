@@ -12,6 +12,7 @@ import pytest
 from bench.made.parts import HOSTILE_TEXTS
 from bench.page.looks import turn_to
 from core.config import Request, SamplingParams, SpeculationConfig
+from tests.synthetic import synthetic_run
 from tests.ui.fakes import scripted
 from tests.ui.sites import OpenPage, Stage, overflows, shot, text_box
 
@@ -124,6 +125,33 @@ def test_past_runs_are_a_row_for_each_settings(lab: Stage, browser_page: OpenPag
     groups.filter(has_text="Once").wait_for()
     assert groups.all_inner_texts() == ["def f():", "Once"]
     shot(page, "prompts-past")
+
+
+def test_older_runs_come_on_a_press(lab: Stage, browser_page: OpenPage) -> None:
+    for i in range(203):
+        for event in synthetic_run(2, run_id=f"r{i}"):
+            lab.context.store.record(event)
+    lab.context.store.flush(30)
+    page = browser_page(lab.url)
+    turn_to(page, "Prompts")
+    said = past_runs(page).locator("#prompts-said")
+    said.get_by_text(
+        "1 prompt of 200 completed runs that drafted; the latest 200 of 203"
+    ).wait_for()
+    page.locator("#prompts-table").get_by_text("200 runs").wait_for()
+    page.click("#prompts-more")
+    said.get_by_text("1 prompt of 203 completed runs that drafted.").wait_for()
+    page.locator("#prompts-more").wait_for(state="hidden")
+
+
+def test_a_study_takes_the_words_of_past_runs_away(lab: Stage, browser_page: OpenPage) -> None:
+    page = measured(browser_page(lab.url), "Once")
+    lab.context.store.flush()
+    past_runs(page)
+    page.get_by_role("heading", name="Past studies of prompts").wait_for()
+    page.locator("#prompts-studies .sp-open").first.click()
+    page.locator("#prompts-said").get_by_text("that drafted").wait_for(state="detached")
+    page.locator("#prompts-table").get_by_text("measured in the same study").wait_for()
 
 
 def test_what_has_no_domain_stands_apart(lab: Stage, browser_page: OpenPage) -> None:

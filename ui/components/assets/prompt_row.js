@@ -26,8 +26,10 @@ export function lineOf(panel, columns, row) {
 export function groupLine(columns, name, rows, alike) {
   const means = alike && rows.length > 1;
   const title = means ? `${name}: mean of ${rows.length} prompts` : name;
-  return h("tr", { class: "ss-group" }, columns.map((column) => {
-    if (column.key === "prompt") return h("th", { scope: "rowgroup" }, prose(title));
+  // The name stands over the words of its rows, the means over their figures.
+  const words = columns.filter(({ key }) => key === "prompt" || key === "settings").length;
+  const head = h("th", { scope: "rowgroup", colspan: words }, prose(title));
+  return h("tr", { class: "ss-group" }, head, columns.slice(words).map((column) => {
     const shown = means && MEANS.includes(column.key);
     return h("td", { "data-number": true }, shown ? meanCell(column.key, rows) : "");
   }));
@@ -68,7 +70,7 @@ function ratioCell(row) {
   return cell;
 }
 
-const SPARK = { width: 84, height: 22, step: 10 };
+const SPARK = { width: 66, height: 22, step: 8 };
 
 function sparkCell(row) {
   const rates = entries(row.positions).map(([, rate]) => rate);

@@ -63,7 +63,7 @@ function parts(panel, rows, sort, by, sortBy) {
 
 const count = (rows, key) => new Set(rows.map((row) => row[key])).size;
 
-// Means are of one kind of settings and each prompt once; what is of no domain stands last.
+// Means are of one kind of settings and each prompt once; a domain's groups stand together, and what is of none last.
 function grouped(rows, by) {
   const several = count(rows, "settings") > 1;
   const nameOf = {
@@ -72,15 +72,16 @@ function grouped(rows, by) {
     prompt: (row) => row.id,
     nothing: () => "",
   }[by];
+  const domains = [...new Set(rows.map((row) => row.domain))].filter(Boolean).concat("");
   const groups = new Map();
   for (const row of rows) {
     const name = nameOf(row);
-    if (!groups.has(name)) groups.set(name, { name: by === "prompt" ? row.prompt : name, rows: [], none: by === "domain" && !row.domain });
+    if (!groups.has(name)) groups.set(name, { name: by === "prompt" ? row.prompt : name, rows: [], rank: by === "domain" ? domains.indexOf(row.domain) : 0 });
     groups.get(name).rows.push(row);
   }
   return [...groups.values()]
     .map((group) => ({ ...group, alike: count(group.rows, "settings") === 1 }))
-    .sort((a, b) => a.none - b.none);
+    .sort((a, b) => a.rank - b.rank);
 }
 
 function sorted(rows, { by, down }) {
