@@ -16,7 +16,7 @@ export const COLUMNS = [
   { key: "ratio", title: "speed-up", number: true, cell: ratioCell, means: "Tokens per second beside plain decoding of the same prompt." },
 ];
 
-export const MEANS = ["mean", "rate", "speed", "ratio"];
+const MEANS = ["mean", "rate", "speed", "ratio"];
 
 export function lineOf(panel, columns, row) {
   return h("tr", {}, columns.map((column) => column.cell?.(row, panel) ?? h("td", { "data-number": true }, column.show(row))));
@@ -25,14 +25,12 @@ export function lineOf(panel, columns, row) {
 // Of what is left of a group: its name, and the mean of each figure that is meant to have one.
 export function groupLine(columns, name, rows, alike) {
   const means = alike && rows.length > 1;
-  const title = means ? `${name}: mean of ${rows.length} prompts` : name;
+  if (!means) return h("tr", { class: "ss-group" }, h("th", { scope: "rowgroup", colspan: columns.length }, prose(name)));
   // The name stands over the words of its rows, the means over their figures.
   const words = columns.filter(({ key }) => key === "prompt" || key === "settings").length;
-  const head = h("th", { scope: "rowgroup", colspan: words }, prose(title));
-  return h("tr", { class: "ss-group" }, head, columns.slice(words).map((column) => {
-    const shown = means && MEANS.includes(column.key);
-    return h("td", { "data-number": true }, shown ? meanCell(column.key, rows) : "");
-  }));
+  const head = h("th", { scope: "rowgroup", colspan: words }, prose(`${name}: mean of ${rows.length} prompts`));
+  return h("tr", { class: "ss-group" }, head, columns.slice(words).map(({ key }) =>
+    h("td", { "data-number": true }, MEANS.includes(key) ? meanCell(key, rows) : "")));
 }
 
 function meanCell(key, rows) {
