@@ -13,7 +13,8 @@ class StudyPlace:
     """Where a desk stands among the studies: the one it looks at and its line in the log, the page
     of the list, what of all that its pictures show (`drawn`), and the time (monotonic, s) before
     which partial results are not drawn anew. `asked`: it was turned to this study from elsewhere,
-    and opening the tab keeps it."""
+    and opening the tab keeps it. `past`: a look at past runs, which its pictures show instead of
+    the study until one is chosen."""
 
     study_id: str = ""
     row: Any = None
@@ -21,3 +22,4 @@ class StudyPlace:
     drawn: tuple[object, ...] = ()
     rests: float = 0.0
     asked: bool = False
+    past: Any = None
