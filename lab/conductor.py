@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
@@ -19,6 +19,7 @@ from core.errors import FORESEEN, CellInterruptedError, StoreError, StudyError
 from lab.conduct import conduct
 from lab.events import CellBegun, CellLost, CellMeasured, StudyBegun, StudyEnded
 from lab.figures import median
+from lab.keeping import Keeping, Rests
 from lab.measured import Measured, measured
 from lab.order import Cell
 from lab.progress import Progress
@@ -42,6 +43,7 @@ class Conductor:
     def __init__(self, runs: Runs, store: StudyStore) -> None:
         self._runs, self._store = runs, store
         self._lock = threading.Lock()
+        self._rests = Rests(store)
         self._progress = Progress()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -77,6 +79,11 @@ class Conductor:
         with self._lock:
             return self._progress
 
+    def rest(self, study_id: str) -> tuple[str, str] | None:
+        """State and reason of a study at rest of which the log, which could not be written, does
+        not say so yet."""
+        return self._rests.of(study_id)
+
     def models(self) -> tuple[str, ...]:
         """The models that stand, the LLM first, with format and device: what a new study is of."""
         return self._runs.models()
@@ -93,6 +100,7 @@ class Conductor:
         self.stop()
         if self._thread is not None:
             self._thread.join()
+        self._rests.close()
 
     # -- begin --
 
@@ -124,11 +132,12 @@ class Conductor:
 
     def _take(self, study: Study) -> None:
         """In the log, where another server may be at work."""
-        if not self._store.claim(study.study_id):
-            raise StudyError(
-                "another server that uses this log measures a study: wait for its end, or stop it "
-                "there"
-            )
+        with self._rests.left(study.study_id):
+            if not self._store.claim(study.study_id):
+                raise StudyError(
+                    "another server that uses this log measures a study: wait for its end, or stop "
+                    "it there"
+                )
 
     def _measure(self, study: Study, owner: str) -> None:
         self._beat_at = time.monotonic() + BEAT_S
@@ -142,7 +151,7 @@ class Conductor:
     def _work(self, study: Study, owner: str) -> None:
         state, reason = "failed", "internal error: the log of the server has more"
         try:
-            kept = _Keeping(self._store, study.study_id)
+            kept = Keeping(self._store, study.study_id, self._tell_log, self._stop)
             cells = study.cells()
             self._warm(study)
 
@@ -175,12 +184,10 @@ class Conductor:
                 self._alone(short, "", kept=False)
 
     def _end(self, study: Study, state: str, reason: str) -> None:
-        try:
+        with suppress(*FORESEEN):  # half a run that stays does no harm
             self._forget_lost()
-            self._store.set_state(study.study_id, state, reason)
-        except FORESEEN as error:
-            state, reason = "failed", reason or str(error)
-        self._tell(state=state, reason=reason, cell=None, left_s=None)
+        self._rests.put(study.study_id, state, reason)
+        self._tell(state=state, reason=reason, cell=None, left_s=None, log="")
 
     def _follow(self, event: Any, cells: list[Cell]) -> None:
         if isinstance(event, (StudyBegun, StudyEnded)):
@@ -208,6 +215,10 @@ class Conductor:
             ):
                 del changed["state"]
             self._progress = replace(self._progress, **changed)
+
+    def _tell_log(self, words: str) -> None:
+        if self.progress().log != words:
+            self._tell(log=words)
 
     def _exchanged(self, study: Study) -> str:
         """Why it cannot go on: other models stand than it is of; empty where it can."""
@@ -264,17 +275,3 @@ class Conductor:
             run.cancel()
         run.wait_done(PATIENCE_S)
         return run
-
-
-class _Keeping:
-    """The cells of one study in the store."""
-
-    def __init__(self, store: StudyStore, study_id: str) -> None:
-        self._store, self._study_id = store, study_id
-
-    def cells(self) -> Collection[Cell]:
-        return [Cell(*key) for key in self._store.cells(self._study_id)]
-
-    def keep(self, cell: Cell, result: Measured) -> None:
-        key = (cell.contestant, cell.item, cell.repeat)
-        self._store.keep(self._study_id, key, result.to_plain())

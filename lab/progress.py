@@ -15,6 +15,7 @@ class Progress:
 
     `state`: empty (none yet), `running`, `waiting` (a visitor's run goes first), `stopping`,
     `stopped`, `completed`, `failed`. `left_s`: seconds left by the cells so far, None at first.
+    `log`: that a measured cell waits for the log; empty while it does not.
     """
 
     study_id: str = ""
@@ -27,6 +28,7 @@ class Progress:
     cell: Cell | None = None
     lost: int = 0
     left_s: float | None = None
+    log: str = ""
 
     @property
     def live(self) -> bool:

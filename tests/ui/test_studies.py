@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import gradio as gr
@@ -281,6 +282,27 @@ def test_an_interrupted_study_can_be_gone_on_with(context: Context) -> None:
     tab = Tab(context)
     bar = tab.look(opening=True)[0]
     assert bar["state"] == "interrupted" and "server ended" in bar["state_words"] and bar["go"]
+
+
+def test_what_nobody_measures_is_never_running(context: Context) -> None:
+    """Its end could not be written, or its server died while this one went on."""
+    one = study(context)
+    context.store.studies.save(one.to_plain(), len(one))
+    context.store.studies.set_state(one.study_id, "running")
+    bar = Tab(context).look(opening=True)[0]
+    assert bar["state"] == "interrupted" and bar["go"] and not bar["stop"]
+    assert mine(context).listed()[0].state == "interrupted"
+    context.conductor.rest = lambda _: ("failed", "disk full")  # type: ignore[method-assign]
+    bar, listed, _ = Tab(context).look(opening=True)
+    assert (bar["state"], bar["more"], bar["go"]) == ("failed", "disk full", True)
+    assert listed["rows"]["0"]["state"] == "failed"
+    assert mine(context).line(one.study_id).reason == "disk full"
+
+
+def test_a_log_that_is_waited_for_is_told() -> None:
+    row = SimpleNamespace(study_id="s", title="t", total=4)
+    now = Progress("s", "tune", "", "running", total=4, log="The log is busy: trying again (x).")
+    assert progress_value(row, now, "tune")["more"] == "The log is busy: trying again (x)."
 
 
 def test_errors_stand_on_the_board_until_the_next_press(context: Context) -> None:
