@@ -16,6 +16,7 @@ from typing import Any
 
 from core.config import Request
 from core.errors import FORESEEN, CellInterruptedError, StoreError, StudyError
+from lab.checked import check
 from lab.conduct import conduct
 from lab.events import CellBegun, CellLost, CellMeasured, StudyBegun, StudyEnded
 from lab.figures import median
@@ -52,18 +53,21 @@ class Conductor:
         self._beat_at = 0.0
 
     def begin(self, study: Study, owner: str = "") -> None:
-        """Keep a new study and measure it. StudyError while another is measured."""
+        """Keep a new study and measure it. StudyError while another is measured; ConfigError, and
+        nothing is kept, where a prompt or a configuration could not be run."""
         self._claim(study, owner)
         with self._or_failed():
+            check(study, self._runs)
             self._store.save(study.to_plain(), len(study), owner)
             self._take(study)
         self._measure(study, owner)
 
     def resume(self, study: Study, owner: str = "") -> None:
         """Go on with a study that is kept. StudyError while another is measured, or where other
-        models stand now than it was begun with."""
+        models stand now than it was begun with; ConfigError as `begin`."""
         self._claim(study, owner)
         with self._or_failed():
+            check(study, self._runs)
             self._take(study)
         self._measure(study, owner)
 
@@ -156,7 +160,8 @@ class Conductor:
             self._warm(study)
 
             def measure(cell: Cell) -> Measured:
-                return self._cell(study, cell, owner)
+                with _named(cell):
+                    return self._cell(study, cell, owner)
 
             def go() -> bool:
                 return self._go() and not self._exchanged(study)
@@ -275,3 +280,14 @@ class Conductor:
             run.cancel()
         run.wait_done(PATIENCE_S)
         return run
+
+
+@contextmanager
+def _named(cell: Cell) -> Iterator[None]:
+    """What goes wrong names the cell it went wrong in."""
+    try:
+        yield
+    except CellInterruptedError:
+        raise
+    except FORESEEN as error:
+        raise StudyError(f"{cell.words}: {error}") from error

@@ -79,7 +79,7 @@ class Rests:
 
     @contextmanager
     def left(self, study_id: str) -> Iterator[None]:
-        """While a study is taken up again nothing is written of its rest; once it is, that is past."""
+        """While a study is taken up again nothing is written of its rest; then that is past."""
         with self._turn:
             yield
             self._owed.pop(study_id, None)

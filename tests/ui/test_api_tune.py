@@ -82,6 +82,7 @@ def test_what_cannot_run_is_among_the_rows(client: Client) -> None:
         ({"prompts": "Once"}, "prompts is 'Once': a list of texts"),
         ({"prompts": []}, "at least one prompt"),
         ({"prompts": [3]}, "prompt is 3"),
+        ({"prompts": ["x", "so on " * 300]}, 'prompt 2 ("so on so on'),
         ({"fields": {}}, "fields is []: at least one field"),
         ({"fields": [1]}, "fields is [1]: an object"),
         ({"fields": {"warp": [9]}}, "field is 'warp': one of drafters"),

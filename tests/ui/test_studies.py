@@ -6,6 +6,7 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from functools import cache
 from types import SimpleNamespace
 from typing import Any
@@ -319,6 +320,16 @@ def test_errors_stand_on_the_board_until_the_next_press(context: Context) -> Non
 
     bar = begun(tab.board, tab.desk, tab.mine, tab.drawn, refuse)[0]
     assert bar["trouble"] == "repeats is 0: a whole number"
+
+
+def test_a_prompt_that_is_too_long_is_told_on_the_board_and_nothing_is_kept(
+    context: Context,
+) -> None:
+    tab, one = Tab(context), study(context, prompts=2)
+    long = replace(one.prompts[1], text="And so on " * 200)
+    bar = tab.begin(replace(one, prompts=(one.prompts[0], long)))[0]
+    assert bar["trouble"].startswith('prompt 1 ("And so on')
+    assert bar["state"] == "none" and mine(context).listed() == ()
 
 
 def test_a_study_deleted_elsewhere_is_told(context: Context) -> None:
