@@ -25,7 +25,8 @@ MAX_CONFIGURATIONS = 200
 MAX_REPEATS = 50
 MAX_CELLS = 20_000
 LONGEST_NAME = 200
-SEED = 1000
+UNTOLD_SEED = 1000
+"""Of studies kept without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ class Study:
         return Request(texts[cell.item], sampling, by_name[cell.contestant], self.chat)
 
     def _seed(self, repeat: int) -> int:
-        return (SEED if self.sampling.seed is None else self.sampling.seed) + repeat
+        return (UNTOLD_SEED if self.sampling.seed is None else self.sampling.seed) + repeat
 
     @property
     def base(self) -> str:

@@ -7,6 +7,7 @@ stop it, go on with it and delete it. Knows no component; what a study is, lab/ 
 
 from __future__ import annotations
 
+import secrets
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -49,14 +50,16 @@ def new_study(
     chat: bool = False,
     title: str = "",
 ) -> Study:
-    """A study of the models that stand, with an id and a time of its own. Raises ConfigError."""
+    """A study of the models that stand, with an id and a time of its own, and a seed: where none is
+    asked for a new one is drawn, so that the study tells which it was. Raises ConfigError."""
+    seed = secrets.randbits(31) if sampling.seed is None else sampling.seed
     return Study(
         study_id=f"study-{uuid.uuid4().hex[:12]}",
         kind=kind,
         title=title or title_of(configurations, prompts),
         created_utc=datetime.now(UTC).isoformat(),
         models=context.conductor.models(),
-        sampling=sampling,
+        sampling=replace(sampling, seed=seed),
         configurations=tuple(configurations),
         prompts=tuple(prompts),
         repeats=repeats,
