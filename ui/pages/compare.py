@@ -136,7 +136,7 @@ def _build_sampling() -> dict[str, Component]:
             1000,
             step=1,
             label="seed",
-            info="Of the first repeat; each further one has the next. Empty: one is drawn and recorded.",
+            info="Of the first repeat; each further one has the next. Empty: one is drawn.",
         ),
     }
     for name, control in made.items():
