@@ -85,13 +85,15 @@ class Rests:
             self._owed.pop(study_id, None)
 
     def close(self) -> None:
-        """Try a last time; what is owed still the next server finds out by itself."""
+        """Try a last time; of what is owed still the next server finds out by itself."""
         self._closing.set()
         thread = self._thread
         if thread is not None:
             thread.join()
         with self._turn:
             self._write()
+            self._thread = None
+        self._closing.clear()
 
     def _again(self) -> None:
         while not self._closing.wait(AGAIN_S):

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from core.config import SamplingParams
 from core.errors import StudyError, UnknownStudyError
+from lab.grid import Axis
 from lab.measured import Measured
 from lab.order import Cell
 from lab.progress import Progress
@@ -49,9 +50,11 @@ def new_study(
     repeats: int = 1,
     chat: bool = False,
     title: str = "",
+    axes: Sequence[Axis] = (),
 ) -> Study:
     """A study of the models that stand, with an id and a time of its own, and a seed: where none is
-    asked for a new one is drawn, so that the study tells which it was. Raises ConfigError."""
+    asked for a new one is drawn, so that the study tells which it was. `axes`: of a grid. Raises
+    ConfigError."""
     seed = secrets.randbits(31) if sampling.seed is None else sampling.seed
     return Study(
         study_id=f"study-{uuid.uuid4().hex[:12]}",
@@ -64,6 +67,7 @@ def new_study(
         prompts=tuple(prompts),
         repeats=repeats,
         chat=chat,
+        axes=tuple((axis.field, axis.values) for axis in axes),
     )
 
 

@@ -60,9 +60,9 @@ def asked_of(context: Context, own: dict[str, Any] | None = None, **changes: Any
     return asked(context, own, form_values(), values(**changes))
 
 
-def measured(context: Context) -> tuple[Studies, str]:
+def measured(context: Context, **changes: Any) -> tuple[Studies, str]:
     mine = Studies(context, None, "me")
-    study = asked_of(context).study
+    study = asked_of(context, **changes).study
     mine.begin(study)
     assert context.conductor.wait(30)
     return mine, study.study_id
@@ -202,6 +202,19 @@ def point_runs(value: dict[str, Any]) -> list[str]:
     """Its runs of the first prompt and repeat."""
     runs = value["runs"].values()
     return [run["run"] for run in runs if (run["prompt"], run["repeat"]) == ("1", "1")]
+
+
+def test_points_that_cannot_run_stay_when_a_grid_is_opened_again(context: Context) -> None:
+    axes = [*("speculation_length", "2, 99", []), *("drafters", "all | nobody", []), "", "", []]
+    mine, study_id = measured(context, axes=axes)
+    opened = mine.opened(study_id)
+    said, speed, _, points = drawn_of(opened)
+    cells = json.loads(speed["cells"]["~"]).values()
+    refused = [cell["refused"] for cell in cells if "refused" in cell]
+    assert len(cells) == 4 and len(refused) == 3 and "speculation_length is 99" in refused[1]
+    rows = json.loads(points["rows"]["~"]).values()
+    assert sum(row["mark"] == "refused" for row in rows) == 3
+    assert "cannot run: speculation_length=2, drafters=nobody. drafters is" in notice_of([said], 0)
 
 
 def test_a_point_goes_into_live_as_it_was_measured(context: Context) -> None:

@@ -131,6 +131,17 @@ def test_the_table_has_plain_decoding_and_each_point() -> None:
     assert all(len(row["cells"]) == len(heads) for row in value["rows"].values())
 
 
+def test_the_table_keeps_what_cannot_run_with_its_reason() -> None:
+    axes = [axis_of("draft", ["coupled", "sampled"]), axis_of("verify", ["match", "mss"])]
+    study = grid_study(axes, temperature=1.0)
+    value = points_value(study, tuned(study, grid_results(study, lambda *_: 10.0)))
+    refused = value["rows"]["4"]
+    assert (refused["point"], refused["mark"], len(value["rows"])) == (-2, "refused", 5)
+    texts = [cell["t"] for cell in refused["cells"].values()]
+    assert texts[:2] == ["coupled", "mss"] and "the lossless choices are" in texts[2]
+    assert len(texts) == 3
+
+
 def test_a_point_has_its_figures_and_runs() -> None:
     study = grid_study(repeats=2)
     results = grid_results(study, steady)

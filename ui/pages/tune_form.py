@@ -239,5 +239,6 @@ def grid_study(
         repeats=repeats,
         chat=chat,
         title=grid_title(made, len(prompts)),
+        axes=made.axes,
     )
     return Asked(study, made.refused)
