@@ -199,6 +199,40 @@ def test_a_slower_grid_is_said_plainly() -> None:
     assert "it may be no faster" in words(study, grid_results(study, unsure))
 
 
+def slow_by(factors: dict[str, float], axes: Any = AXES, prompts: int = 3, wave: float = 0) -> str:
+    """What is said where plain decoding has 10 tokens a second, each point `factors` times that,
+    `wave` more or less from prompt to prompt."""
+    study = grid_study(axes, prompts=prompts)
+
+    def speed(name: str, prompt: int, _: int) -> float:
+        return 10.0 * (factors[name] + wave * (prompt - 1) if name in factors else 1.0)
+
+    return words(study, grid_results(study, speed))
+
+
+LENGTHS = [axis_from_text("speculation_length", "0, 4")]
+
+
+def test_a_best_point_that_drafts_nothing_is_not_said_to_draft_too_much() -> None:
+    for idle in (0.97, 1.03):
+        speeds = {"speculation_length=0": idle, "speculation_length=4": 0.5}
+        told = slow_by(speeds, LENGTHS)
+        assert "Best: speculation_length=0." in told and "It drafts nothing, as plain" in told
+        assert "No point that drafts was measured faster than it." in told
+        assert "costs more than it saves" not in told and "Shorter drafts" not in told
+        assert "No point was" not in told
+
+
+def test_where_intervals_reach_plain_decoding_nobody_is_said_to_be_slower() -> None:
+    told = slow_by({"speculation_length=0": 0.5, "speculation_length=4": 0.98}, LENGTHS, wave=0.05)
+    assert "No point was measured faster than plain decoding here: the best is 0.98x." in told
+    assert "1.00x lies in the interval of speculation_length=4: these measurements cannot" in told
+    assert "No point was faster" not in told and "costs more than it saves" not in told
+    told = slow_by({"speculation_length=0": 0.5, "speculation_length=4": 0.8}, LENGTHS, 1)
+    assert "No point was faster than plain decoding in its one run: the best is 0.80x." in told
+    assert "costs more than it saves" not in told
+
+
 def test_a_text_that_differs_is_told_with_its_place() -> None:
     study = grid_study()
     results = grid_results(study, steady)
