@@ -30,7 +30,7 @@ ANSWERS = {
     "tie": "a rounding tie",
     "distribution": "same distribution",
     "bug": "differs: a bug",
-    "unclear": "differs",
+    "differs": "differs",
     "unknown": "–",
 }
 
@@ -65,6 +65,8 @@ def comparison_rows(study: Study, results: Results, events: Events) -> list[dict
 def _row(study: Study, results: Results, row: ConfigurationRow, events: Events) -> dict[str, Any]:
     answer = same_answer(study, results, row.name, events)
     ratio = row.ratio
+    # One repeat has no spread: its interval would be a point, as if it were certain.
+    spread = ratio if ratio and ratio.groups > 1 else None
     middle = _middle_run(results, row.name)
     return {
         "name": row.name,
@@ -73,8 +75,8 @@ def _row(study: Study, results: Results, row: ConfigurationRow, events: Events) 
         "slowest": row.slowest,
         "fastest": row.fastest,
         "ratio": ratio.value if ratio else None,
-        "ratio_low": ratio.low if ratio else None,
-        "ratio_high": ratio.high if ratio else None,
+        "ratio_low": spread.low if spread else None,
+        "ratio_high": spread.high if spread else None,
         "mean_acceptance_length": row.mean_acceptance_length,
         "draft_acceptance_rate": row.draft_acceptance_rate,
         "rounds": row.rounds,

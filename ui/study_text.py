@@ -22,8 +22,8 @@ from ui.view import View, reduce_all
 __all__ = ["Events", "Text", "same_answer", "shown_repeat", "text_of", "views_of"]
 
 Events = Callable[[str], tuple[Event, ...]]
-WORST = ("bug", "unclear", "tie")
-"""`unclear`: the texts differ, and the runs have not recorded enough to weigh why."""
+WORST = ("bug", "differs", "tie")
+"""`differs`: the texts do, and the runs have not recorded enough to weigh why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Text:
 
 def same_answer(study: Study, results: Results, name: str, events: Events) -> Answer:
     """Whether all runs of `name` wrote what plain decoding wrote with the same seed; of several
-    differences the worst. `kind` is Answer's, or `base`, `unknown`, `unclear`."""
+    differences the worst. `kind` is Answer's, or `base`, `unknown`, `differs`."""
     if name == study.base:
         return Answer("base", "What the others are compared with.")
     mine = sorted(cell for cell in results if cell.contestant == name)
@@ -75,14 +75,14 @@ def _weighed(study: Study, results: Results, cell: Cell, events: Events) -> Answ
         ours, theirs = events(results[cell].run_id), events(base.run_id)
     except StoreError:
         words = f"Differs at token {at + 1}; its run was deleted, so that nobody can say why."
-        return Answer("unclear", words, at)
+        return Answer("differs", words, at)
     view, plain = reduce_all(ours), reduce_all(theirs)
     if not weighable(view, plain, theirs):
         words = (
             f"Differs at token {at + 1}; the two tokens are not both among the recorded ones. "
             "Open it in Live, run it and press Prove it."
         )
-        return Answer("unclear", words, at)
+        return Answer("differs", words, at)
     return compare(view, plain, ours, theirs)
 
 

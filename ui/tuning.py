@@ -24,7 +24,12 @@ AXES = 3
 PLAIN_POINT, REFUSED_POINT = -1, -2
 """Plain decoding's number in the table, where a grid's points are numbered from 0, and that of the
 first point that cannot run, from which on they go down."""
-SAME = {"same": "same", "differs": "differs", "distribution": "same in law", "unknown": "–"}
+SAME = {
+    "same": "identical",
+    "differs": "differs",
+    "distribution": "same distribution",
+    "unknown": "–",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +142,7 @@ def points_value(study: Study, found: Tuned) -> dict[str, Any]:
     figure. A cell has its text `t` and, where it is a number, the number `v` that it is sorted by.
     """
     heads = [axis.field for axis in found.grid.axes]
-    heads += ["speed-up", "spread", "tokens/s", "tokens per pass", "accepted", "text", "runs"]
+    heads += ["speed-up", "spread", "tokens/s", "tokens per pass", "accepted", "same text?", "runs"]
     rows = {"0": _row(PLAIN_POINT, ["plain"] + [""] * (len(found.grid.axes) - 1), found.plain)}
     for i, (point, row) in enumerate(zip(found.grid.points, found.rows, strict=True)):
         texts = [point[axis.field] for axis in found.grid.axes]
@@ -164,7 +169,7 @@ def _row(point: int, values: list[Any], row: ConfigurationRow) -> dict[str, Any]
         _number(row.speed, "{:.1f}"),
         _number(row.mean_acceptance_length, "{:.2f}"),
         _number(row.draft_acceptance_rate, "{:.0%}"),
-        _cell("same" if point == PLAIN_POINT and row.cells else SAME[row.same.kind]),
+        _cell("–" if point == PLAIN_POINT else SAME[row.same.kind]),
         _number(row.cells, "{}"),
     ]
     return {"point": point, "mark": "", "cells": {str(i): cell for i, cell in enumerate(cells)}}

@@ -188,11 +188,11 @@ def test_what_was_not_recorded_is_no_bug(context: Context) -> None:
         events = context.store.events(run_id)
         return tuple(replace(e, top_k=()) if hasattr(e, "top_k") else e for e in events)
 
-    assert same_answer(opened.study, opened.results, "specinfer", bare).kind == "unclear"
+    assert same_answer(opened.study, opened.results, "specinfer", bare).kind == "differs"
     for result in opened.results.values():
         context.store.delete(result.run_id)
     answer = same_answer(opened.study, opened.results, "specinfer", context.store.events)
-    assert answer.kind == "unclear" and "was deleted" in answer.sentence
+    assert answer.kind == "differs" and "was deleted" in answer.sentence
     assert pictures(context, opened)["texts"]["texts"] == {}
 
 
@@ -260,6 +260,10 @@ def test_the_verdict_says_plainly_what_is_faster(context: Context) -> None:
 def test_a_study_of_one_repeat_has_no_interval(context: Context) -> None:
     opened = measured(context, repeats=1)
     assert "one repeat: no interval" in verdict(opened.study, opened.results)
+    shown = pictures(context, opened)
+    row = shown["compared"]["rows"]["1"]
+    assert row["ratio"] > 0 and row["ratio_low"] is None and row["ratio_high"] is None
+    assert shown["ratios"]["ratios"]["1"] == {"value": row["ratio"], "low": None, "high": None}
 
 
 def test_the_study_of_an_endpoint_is_the_same_thing(context: Context) -> None:

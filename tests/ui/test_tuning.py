@@ -17,6 +17,7 @@ from lab.tables import Results
 from lab.tuned import tuned
 from tests.lab.grids import AXES, grid_results, grid_study
 from tests.lab.test_tuned import noisy, steady
+from ui.comparison import ANSWERS
 from ui.tuning import axes_of, grid_value, point_value, points_value
 from ui.tuning_rows import run_rows, summary_rows, to_csv
 from ui.tuning_words import found_lines, grid_title, plan_lines
@@ -129,6 +130,34 @@ def test_the_table_has_plain_decoding_and_each_point() -> None:
     assert value["rows"]["3"]["mark"] == "best" and value["rows"]["2"]["mark"] == "near"
     assert value["rows"]["3"]["cells"]["2"]["t"] == "2.00x"
     assert all(len(row["cells"]) == len(heads) for row in value["rows"].values())
+
+
+def test_the_words_for_texts_are_those_of_a_comparison() -> None:
+    study = grid_study()
+    results = grid_results(study, steady)
+    cell = Cell("speculation_length=2, expansion=1", "p1", 0)
+    results[cell] = replace(results[cell], token_ids=(1, 9, 7))
+    found = tuned(study, results)
+    kinds = [row["same_text"] for row in summary_rows(found)]
+    assert kinds == ["base", "differs", "identical", "identical", "identical"]
+    rows = points_value(study, found)["rows"].values()
+    assert [row["cells"]["7"]["t"] for row in rows] == ["–", "differs", *["identical"] * 3]
+    assert set(kinds) <= set(ANSWERS)
+
+
+def test_of_a_run_that_drafted_nothing_there_is_no_acceptance() -> None:
+    study = grid_study()
+    results = grid_results(study, steady)
+    bare = {
+        cell: replace(one, stats=replace(one.stats, num_draft_tokens=0, draft_acceptance_rate=0.0))
+        for cell, one in results.items()
+        if cell.contestant == study.base
+    }
+    found = tuned(study, {**results, **bare})
+    rates = [row["draft_acceptance_rate"] for row in run_rows(study, {**results, **bare}, found)]
+    assert rates.count(None) == len(bare) == 3
+    assert summary_rows(found)[0]["draft_acceptance_rate"] is None
+    assert points_value(study, found)["rows"]["0"]["cells"]["6"]["t"] == "–"
 
 
 def test_the_table_keeps_what_cannot_run_with_its_reason() -> None:

@@ -64,7 +64,7 @@ function ratios(panel) {
       if (!bars.length) return null;
       const label = bars.map(({ name, value: ratio }) => `${name} ${fixed(ratio, 2)}`).join("; ");
       return { bars, level: 1, label: `Times plain decoding: ${label}`, format: (x) => `${fixed(x, 2)}×`,
-        say: "1 is plain decoding's speed; whiskers are the 95 % interval over the repeats." };
+        say: `1 is plain decoding's speed; ${bars.some(({ low }) => low != null) ? "whiskers are the 95 % interval over the repeats" : "one repeat: no interval"}.` };
     },
     table: (value) => ({
       caption: panel.title, head: ["configuration", "× plain", "95 % from", "to"],
