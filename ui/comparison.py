@@ -11,10 +11,12 @@ from core.config import SpeculationConfig
 from core.errors import ConfigError
 from lab.figures import median
 from lab.measured import Measured
+from lab.order import Cell
 from lab.study import PLAIN, Configuration, Study, plain_configuration
 from lab.tables import ConfigurationRow, Results, best_of, configuration_rows, prompt_rows
 from ui.slower import slower_because
-from ui.study_text import Events, same_answer, shown_repeat, text_of, views_of
+from ui.study_shown import Shown, Text, shown_of, text_of, texts_words
+from ui.study_text import Events, same_answer
 from ui.view import View
 
 __all__ = ["RECORDED", "comparison_rows", "comparison_values", "configurations_of", "verdict"]
@@ -133,13 +135,19 @@ def verdict(study: Study, results: Results) -> str:
 def comparison_values(study: Study, results: Results, events: Events) -> dict[str, dict[str, Any]]:
     """Picture -> its value. Rounds, stages and texts are of one repeat, which `repeat` names."""
     rows = comparison_rows(study, results, events)
-    repeat = shown_repeat(study, results)
-    views = views_of(study, results, repeat, events)
+    shown = shown_of(study, results, events)
+    views = shown.views
     who = {
         str(i): {"name": row["name"], "plain": row["name"] == study.base}
         for i, row in enumerate(rows)
     }
-    head = {"study": study.study_id, "who": who, "repeat": repeat, "repeats": study.repeats}
+    head = {
+        "study": study.study_id,
+        "who": who,
+        "repeat": shown.repeat,
+        "repeats": study.repeats,
+        "note": shown.note,
+    }
     names = [row["name"] for row in rows]
     words = verdict(study, results)
     return {
@@ -148,7 +156,7 @@ def comparison_values(study: Study, results: Results, events: Events) -> dict[st
         "rounds": {**head, "rounds": _numbered(_rounds(views.get(name)) for name in names)},
         "rates": {**head, "rates": _numbered(_rates(study, results, name) for name in names)},
         "portions": {**head, "stages": _numbered(_stages(views.get(name)) for name in names)},
-        "texts": {**head, "prompt": study.prompts[0].text, "texts": _texts(study, rows, views)},
+        "texts": {**head, **_texts(study, results, rows, shown)},
     }
 
 
@@ -191,20 +199,29 @@ def _stages(view: View | None) -> dict[str, float]:
 
 
 def _texts(
-    study: Study, rows: list[dict[str, Any]], views: dict[str, View]
-) -> dict[str, dict[str, Any]]:
-    plain = views.get(study.base)
-    found: dict[str, dict[str, Any]] = {}
-    for i, row in enumerate(rows):
-        view = views.get(row["name"])
-        if view is None:
-            continue
-        text = text_of(view, plain)
-        found[str(i)] = {
-            "same": text.same,
-            "rest": text.rest,
-            "at": text.at,
-            "kind": row["same_text"],
-            "words": row["same_text_words"],
-        }
-    return found
+    study: Study, results: Results, rows: list[dict[str, Any]], shown: Shown
+) -> dict[str, Any]:
+    """The texts that are kept, by number; each is compared with what plain decoding wrote in the
+    same repeat, which a study keeps though its run be deleted."""
+    found: dict[str, Text] = {}
+    for name, view in shown.views.items():
+        base = results.get(Cell(study.base, study.prompts[0].id, shown.repeat_of(name)))
+        found[name] = text_of(view, base.token_ids if base else None)
+    numbers = {row["name"]: str(i) for i, row in enumerate(rows)}
+    told = {row["name"]: (row["same_text"], row["same_text_words"]) for row in rows}
+    return {
+        "prompt": study.prompts[0].text,
+        "words": texts_words(study, shown, found),
+        "texts": {
+            numbers[name]: {
+                "same": text.same,
+                "rest": text.rest,
+                "at": -1 if text.at is None else text.at,
+                "kind": told[name][0],
+                "words": told[name][1],
+                "repeat": shown.repeat_of(name),
+            }
+            for name, text in found.items()
+        },
+        "gone": {numbers[name]: "Its runs were deleted: no text is kept." for name in shown.gone},
+    }
