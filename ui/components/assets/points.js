@@ -18,6 +18,7 @@ export function create(panel) {
   const asked = askedFor(panel);
   const state = { by: null, down: false, titles: "", rows: new Map() };
   panel.body.append(note, box);
+  panel.finishTools();
   panel.say("Press a column's name to sort by it, a row to see its runs.");
   body.addEventListener("click", (event) => {
     const row = event.target.closest("tr");
@@ -65,6 +66,7 @@ export function create(panel) {
       asked.about(value, now);
     },
     table: () => null,
+    exported: () => box,
   };
 }
 
