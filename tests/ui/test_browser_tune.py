@@ -221,6 +221,7 @@ def test_what_cannot_run_stays_in_map_table_and_a_saved_grid(
     assert "speculation_length is 99" in row.locator("td").last.inner_text()
     assert page.locator("#tune-points tbody tr").count() == 7
     page.locator("#tune-points").get_by_role("button", name="speed-up").click()
+    page.locator("#tune-points th[aria-sort=descending]").wait_for()
     last = page.locator("#tune-points tbody tr").last
     assert last.get_attribute("data-refused") is not None
     with page.expect_download() as waiting:

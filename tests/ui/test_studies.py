@@ -15,7 +15,7 @@ import gradio as gr
 import pytest
 
 from core.config import SamplingParams, SpeculationConfig
-from core.errors import ConfigError, StudyError, UnknownStudyError
+from core.errors import ConfigError, StoreError, StudyError, UnknownStudyError
 from lab.progress import Progress
 from lab.prompts import StudyPrompt
 from lab.study import Configuration, Study, plain_configuration
@@ -283,6 +283,41 @@ def test_an_interrupted_study_can_be_gone_on_with(context: Context) -> None:
     tab = Tab(context)
     bar = tab.look(opening=True)[0]
     assert bar["state"] == "interrupted" and "server ended" in bar["state_words"] and bar["go"]
+
+
+def test_trouble_goes_once_its_study_moves_on_and_a_second_click_makes_none(
+    context: Context,
+) -> None:
+    tab, one = Tab(context), study(context)
+    context.store.studies.save(one.to_plain(), len(one))
+    resume, refused = context.conductor.resume, StudyError("locked by another program")
+
+    def refuse(study: Study, owner: str = "") -> None:
+        raise refused
+
+    context.conductor.resume = refuse  # type: ignore[method-assign]
+    assert tab.press("open", one.study_id)[0]["trouble"] == ""
+    assert tab.press("go", one.study_id)[0]["trouble"] == str(refused)
+    assert tab.look()[0]["trouble"] == str(refused), "until it moves on"
+    context.conductor.resume = resume  # type: ignore[method-assign]
+    slow(context)
+    Tab(context).press("go", one.study_id)
+    assert tab.look()[0]["trouble"] == ""
+    assert tab.press("go", one.study_id)[0]["trouble"] == "", "it goes on already"
+
+
+def test_trouble_of_a_look_goes_with_the_next_that_sees(context: Context) -> None:
+    tab, one = Tab(context), study(context)
+    context.store.studies.save(one.to_plain(), len(one))
+    read, tab.desk.study.study_id = context.store.studies.study, one.study_id
+
+    def locked(study_id: str) -> Any:
+        raise StoreError("runs.db: locked by another program")
+
+    context.store.studies.study = locked
+    assert "locked" in tab.look()[0]["trouble"]
+    context.store.studies.study = read
+    assert tab.look()[0]["trouble"] == ""
 
 
 def test_what_nobody_measures_is_never_running(context: Context) -> None:

@@ -86,6 +86,7 @@ def build_tune(context: Context) -> Tune:
     point = grid_point("tune-point")
     used = notice("tune-used")
     use = gr.Button("Use this point in Live", size="sm", elem_id="tune-use")
+    gr.Markdown("### Past grids")
     board.studies.render()  # type: ignore[no-untyped-call]
     return Tune(
         board=board,

@@ -97,8 +97,10 @@ function sorted(rows, { by, down }) {
   if (by === null) return rows;
   const sign = down ? -1 : 1;
   const cell = (row) => row.cells[by] ?? { t: "" };
-  // What has no number stands last, whichever way.
+  const refused = ({ mark }) => Number(mark === "refused");
+  // What cannot run stands last, and before it what has no number, whichever way.
   return [...rows].sort((a, b) => {
+    if (refused(a) !== refused(b)) return refused(a) - refused(b);
     const [left, right] = [cell(a), cell(b)];
     if ("v" in left && "v" in right) return sign * (left.v - right.v);
     if ("v" in left !== "v" in right) return "v" in left ? -1 : 1;
