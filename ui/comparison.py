@@ -122,6 +122,9 @@ def verdict(study: Study, results: Results) -> str:
     if ratio.groups < 2:
         spread = "one repeat: no interval"
     told = f"{best.name} at {ratio.value:.2f} times plain decoding ({spread})"
+    if ratio.value < AS_FAST and ratio.groups > 1 and ratio.high >= 1:
+        words = "these measurements cannot tell which is faster"
+        return f"Nothing was measured faster than plain decoding; the best is {told}: {words}."
     if ratio.value < AS_FAST:
         return f"Nothing is faster than plain decoding here; the best is {told}."
     if ratio.low <= 1:

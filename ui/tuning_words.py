@@ -129,9 +129,13 @@ def _alike_lines(found: Tuned) -> list[Line]:
         speeds = [row.speed for i in group if (row := found.rows[i]).speed]
         apart = f" Their speeds differ by {max(speeds) / min(speeds) - 1:.0%}." if speeds else ""
         names = _names([found.rows[i].name for i in group])
-        words = "drafted and accepted as much in every round"
-        why = "max_tree_nodes may cut their trees to the same"
-        lines.append(Line("info", f"Alike: {names} {words} ({why}).{apart}"))
+        words = (
+            "drafted nothing at all"
+            if all(found.grid.configurations[i].plain for i in group)
+            else "drafted and accepted as much in every round (max_tree_nodes may cut their trees "
+            "to the same)"
+        )
+        lines.append(Line("info", f"Alike: {names} {words}.{apart}"))
     return lines
 
 
@@ -153,8 +157,8 @@ def _worth_lines(found: Tuned, row: ConfigurationRow) -> list[Line]:
 def _idle_words(found: Tuned) -> str:
     """The best is plain decoding under another name, as with a speculation_length of 0."""
     words = (
-        "It drafts nothing, as plain decoding: what lies between their speeds is noise, or what a "
-        "setting costs that then has nothing to do."
+        "The best point drafts nothing, as plain decoding: what lies between their speeds is "
+        "noise, or what a setting costs that then has nothing to do."
     )
     drafting = any(
         not one.plain and row.ratio is not None

@@ -299,6 +299,12 @@ def test_the_verdict_says_plainly_what_is_faster(context: Context) -> None:
     shown = comparison_values(opened.study, slower, context.store.events)
     why = shown["compared"]["rows"]["1"]["slower_because"]
     assert why.startswith("0.50x: slower than plain decoding here, because")
+    uneven = with_speeds(opened, 10, 9.5)
+    last = Cell("specinfer", "1", 1)
+    stats = replace(uneven[last].stats, tokens_per_second=10.1)
+    uneven[last] = replace(uneven[last], stats=stats)
+    unsure = verdict(opened.study, uneven)
+    assert unsure.startswith("Nothing was measured faster") and "cannot tell" in unsure
     even = verdict(opened.study, with_speeds(opened, 10, 10))
     assert "not surely faster" in even
 

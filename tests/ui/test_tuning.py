@@ -246,10 +246,18 @@ def test_a_best_point_that_drafts_nothing_is_not_said_to_draft_too_much() -> Non
     for idle in (0.97, 1.03):
         speeds = {"speculation_length=0": idle, "speculation_length=4": 0.5}
         told = slow_by(speeds, LENGTHS)
-        assert "Best: speculation_length=0." in told and "It drafts nothing, as plain" in told
+        assert "Best: speculation_length=0." in told and "The best point drafts nothing" in told
         assert "No point that drafts was measured faster than it." in told
         assert "costs more than it saves" not in told and "Shorter drafts" not in told
         assert "No point was" not in told
+
+
+def test_points_that_draft_nothing_are_alike_for_that_alone() -> None:
+    axes = [axis_from_text("speculation_length", "0"), axis_from_text("expansion", "1 | 2,1")]
+    study = grid_study(axes)
+    results = grid_results(study, lambda *_: 10.0)
+    told = words(study, {c: replace(r, accepted_per_round=(0,)) for c, r in results.items()})
+    assert "expansion=2,1 drafted nothing at all." in told and "cut their trees" not in told
 
 
 def test_where_intervals_reach_plain_decoding_nobody_is_said_to_be_slower() -> None:
