@@ -5,13 +5,16 @@ or a drafter that is not loaded, would else end the study in its middle.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from core.config import Request, SpeculationConfig
-from core.errors import ConfigError
+from core.errors import FORESEEN, CellInterruptedError, ConfigError, StudyError
+from lab.order import Cell
 from lab.runs import Runs
 from lab.study import Study
 
-__all__ = ["check"]
+__all__ = ["check", "named"]
 
 
 def check(study: Study, runs: Runs) -> None:
@@ -32,3 +35,14 @@ def check(study: Study, runs: Runs) -> None:
             runs.check(dataclasses.replace(first, speculation=one.speculation))
         except ConfigError as error:
             raise type(error)(f"configuration {one.name} cannot be run: {error}") from error
+
+
+@contextmanager
+def named(cell: Cell) -> Iterator[None]:
+    """What goes wrong in a cell though it was checked, as a StudyError that names the cell."""
+    try:
+        yield
+    except CellInterruptedError:
+        raise
+    except FORESEEN as error:
+        raise StudyError(f"{cell.words}: {error}") from error

@@ -16,14 +16,13 @@ from typing import Any
 
 from core.config import Request
 from core.errors import FORESEEN, CellInterruptedError, StoreError, StudyError
-from lab.checked import check
+from lab.checked import check, named
 from lab.conduct import conduct
 from lab.events import CellBegun, CellLost, CellMeasured, StudyBegun, StudyEnded
-from lab.figures import median
 from lab.keeping import Keeping, Rests
 from lab.measured import Measured, measured
 from lab.order import Cell
-from lab.progress import Progress
+from lab.progress import Pace, Progress
 from lab.runs import RunLike, Runs, StudyStore
 from lab.study import Study
 
@@ -48,7 +47,7 @@ class Conductor:
         self._progress = Progress()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self._seconds: dict[str, list[float]] = {}
+        self._pace = Pace()
         self._lost: list[RunLike] = []
         self._beat_at = 0.0
 
@@ -124,7 +123,7 @@ class Conductor:
                 study.study_id, study.kind, owner, "running", total=len(study)
             )
             self._stop.clear()
-            self._seconds = {}
+            self._pace = Pace()
 
     @contextmanager
     def _or_failed(self) -> Iterator[None]:
@@ -160,7 +159,7 @@ class Conductor:
             self._warm(study)
 
             def measure(cell: Cell) -> Measured:
-                with _named(cell):
+                with named(cell):
                     return self._cell(study, cell, owner)
 
             def go() -> bool:
@@ -202,15 +201,9 @@ class Conductor:
         elif isinstance(event, CellLost):
             self._tell(lost=self.progress().lost + 1)
         elif isinstance(event, CellMeasured):
-            self._seconds.setdefault(event.cell.contestant, []).append(event.seconds)
-            self._tell(done=event.done, left_s=self._left(cells[cells.index(event.cell) + 1 :]))
-
-    def _left(self, cells: list[Cell]) -> float:
-        """Seconds for what is left, by each contestant's median so far."""
-        every = [seconds for found in self._seconds.values() for seconds in found]
-        usual = median(every)
-        each = {name: median(found) for name, found in self._seconds.items()}
-        return sum(each.get(cell.contestant, usual) for cell in cells)
+            self._pace.heard(event.cell, event.seconds)
+            left = cells[cells.index(event.cell) + 1 :]
+            self._tell(done=event.done, left_s=self._pace.left(left))
 
     def _tell(self, **changed: Any) -> None:
         with self._lock:
@@ -280,14 +273,3 @@ class Conductor:
             run.cancel()
         run.wait_done(PATIENCE_S)
         return run
-
-
-@contextmanager
-def _named(cell: Cell) -> Iterator[None]:
-    """What goes wrong names the cell it went wrong in."""
-    try:
-        yield
-    except CellInterruptedError:
-        raise
-    except FORESEEN as error:
-        raise StudyError(f"{cell.words}: {error}") from error
