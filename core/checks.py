@@ -44,8 +44,10 @@ def choice(field: str, value: object, allowed: Sequence[str]) -> None:
 def names(field: str, value: object, *, at_most: int) -> tuple[str, ...]:
     """Up to `at_most` non-empty strings, as a tuple; a bare string is refused."""
     allowed = f"a list of at most {at_most} non-empty strings"
-    if not isinstance(value, (tuple, list)) or len(value) > at_most:
+    if not isinstance(value, (tuple, list)):
         raise ConfigError.of(field, value, allowed)
+    if len(value) > at_most:
+        raise ConfigError(f"{field} is a list of {len(value)}: {allowed}")
     if not all(isinstance(item, str) and item for item in value):
         raise ConfigError.of(field, value, allowed)
     return tuple(value)

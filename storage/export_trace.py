@@ -149,19 +149,20 @@ def _name(kind: str, thread: int, **args: Any) -> Entry:
 
 
 def _counters(events: Sequence[Event]) -> Iterator[Entry]:
-    """Accepted tokens of each round, the speculation length, and the tokens so far."""
+    """Accepted tokens of each round, the speculation length, and the tokens so far. Perfetto names
+    a counter's lane by both its name and that of its value: "accepted tokens"."""
     total = 0
     for event in events:
         at = _ns(event.at_ms)
         if isinstance(event, RoundCompleted) and at is not None:
             total += len(event.token_ids)
-            for name, value in (
-                ("accepted tokens", event.num_accepted),
-                ("speculation length", event.speculation_length),
-                ("tokens so far", total),
+            for name, unit, value in (
+                ("accepted", "tokens", event.num_accepted),
+                ("speculation", "length", event.speculation_length),
+                ("committed", "tokens", total),
             ):
                 entry = {"ph": "C", "pid": PID, "tid": 0, "name": name, "ts": at / 1000}
-                yield {**entry, "args": {"value": value}}
+                yield {**entry, "args": {unit: value}}
 
 
 def _marks(events: Sequence[Event]) -> Iterator[Entry]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from core.models.placing import Need
 
-__all__ = ["Offer", "Part", "Wanted", "checked", "offers", "offers_plain", "wanted"]
+__all__ = ["HERE", "Offer", "Part", "Wanted", "checked", "offers", "offers_plain", "wanted"]
 
 LOADED, HERE, AWAY = "loaded", "on this machine", "to be downloaded"
 WRITES_TEXT = ("CausalLM", "LMHeadModel")

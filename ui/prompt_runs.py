@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from core.errors import StoreError, StudyError
+from core.events import RunStarted
 from lab.measured import Measured, measured
 from ui.context import StoreApi
+from ui.prompt_settings import RunSettings, settings_of_run
 
-__all__ = ["MOST_RUNS", "RunFigures"]
+__all__ = ["PastRun", "RunFigures"]
 
-MOST_RUNS = 200
-"""Runs that one look at Sessions takes in: reading one costs a few milliseconds."""
-REMEMBERED = 1000
+REMEMBERED = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class PastRun:
+    """One run that came to its end. A run of plain decoding has no drafters."""
+
+    prompt: str
+    settings: RunSettings
+    figures: Measured
 
 
 class RunFigures:
@@ -23,25 +33,29 @@ class RunFigures:
 
     def __init__(self, store: StoreApi) -> None:
         self._store = store
-        self._known: OrderedDict[str, Measured] = OrderedDict()
+        self._known: OrderedDict[str, PastRun] = OrderedDict()
         self._lock = threading.Lock()
 
-    def of(self, summaries: Iterator[Any]) -> Iterator[tuple[str, Measured]]:
-        """(prompt, figures) of each run that came to its end; others are left out."""
+    def of(self, summaries: Iterable[Any]) -> Iterator[PastRun]:
+        """Each run that came to its end; others are left out."""
         for summary in summaries:
             found = self._figures(summary.run_id) if summary.status == "completed" else None
             if found is not None:
-                yield summary.prompt, found
+                yield found
 
-    def _figures(self, run_id: str) -> Measured | None:
+    def _figures(self, run_id: str) -> PastRun | None:
         with self._lock:
             if run_id in self._known:
                 self._known.move_to_end(run_id)
                 return self._known[run_id]
         try:
-            found = measured(self._store.events(run_id))
+            events = self._store.events(run_id)
+            figures = measured(events)
         except (StoreError, StudyError):
             return None  # deleted meanwhile, or not kept to its end
+        started = events[0]
+        assert isinstance(started, RunStarted)  # `measured` refuses what has no beginning
+        found = PastRun(started.prompt, settings_of_run(started), figures)
         with self._lock:
             self._known[run_id] = found
             while len(self._known) > REMEMBERED:

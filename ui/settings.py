@@ -14,7 +14,7 @@ from core.config import PRESETS, SpeculationConfig
 from core.errors import ConfigError
 from ui.view import View
 
-__all__ = ["Settings", "settings_line", "settings_of"]
+__all__ = ["OWN", "Settings", "settings_line", "settings_of"]
 
 OWN = "own settings"
 NOT_TOLD = ("drafters", "record_top_k")

@@ -15,7 +15,8 @@ class StudyPlace:
     which partial results are not drawn anew. `asked`: it was turned to this study from elsewhere,
     and opening the tab keeps it. `about`: the study of which the desk's trouble tells, empty where
     it is that there was nothing to see, None where it stays until the next press; `then`: how that
-    study stood."""
+    study stood. `past`: a look at past runs, which its pictures show instead of the study until
+    one is chosen."""
 
     study_id: str = ""
     row: Any = None
@@ -25,3 +26,4 @@ class StudyPlace:
     asked: bool = False
     about: str | None = None
     then: tuple[object, ...] = ()
+    past: Any = None

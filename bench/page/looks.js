@@ -2,6 +2,8 @@
   // What a pair of eyes would find wrong with what is in sight; see looks.py.
   const TYPED = ["checkbox", "radio", "range", "hidden"];
   const seen = (node) => node.checkVisibility({ visibilityProperty: true, opacityProperty: true });
+  // Kept for readers of the screen alone.
+  const clipped = (node) => node && (getComputedStyle(node).clipPath !== "none" || clipped(node.parentElement));
   const layered = (node) => node.namespaceURI.endsWith("svg") && node.tagName !== "svg";
 
   // Every text that can be seen, with its effective size in pixels and the boxes of its lines.
@@ -15,7 +17,7 @@
       range.selectNodeContents(node);
       const boxes = [...range.getClientRects()].filter((box) => box.width > 1 && box.height > 1);
       const style = getComputedStyle(holder);
-      if (!boxes.length || style.clipPath !== "none" || holder.closest("[aria-hidden=true]:not(svg *), .sp-sr")) continue;
+      if (!boxes.length || clipped(holder) || holder.closest("[aria-hidden=true]:not(svg *), .sp-sr")) continue;
       found.push({ node, holder, boxes, size: parseFloat(style.fontSize) * (holder.getScreenCTM?.()?.d ?? 1) });
     }
     for (const holder of document.querySelectorAll("input, textarea, select")) {
@@ -72,7 +74,31 @@
     }
     return false;
   }
-  const cut = () => [...new Set(texts().filter(isCut).map(name))];
+  // A label that is wider than its button, whether or not it is clipped there.
+  function sticksOut(one) {
+    const button = one.node !== one.holder && one.holder.closest("button, [role=tab]");
+    const ends = getComputedStyle(one.holder).textOverflow === "ellipsis";
+    if (!button || ends || !/\p{L}/u.test(one.node.data)) return false;
+    const inner = around(one.boxes), rect = button.getBoundingClientRect();
+    return inner.right > rect.right || inner.left < rect.left;
+  }
+
+  // A word of ordinary length of which some letters stand in the next line.
+  const WORD = /(?<![\p{L}\p{N}_])\p{L}{3,16}(?![\p{L}\p{N}_])/gu;
+  function isBroken(one) {
+    const ends = getComputedStyle(one.holder).textOverflow === "ellipsis";
+    if (one.node === one.holder || one.boxes.length < 2 || ends) return false;
+    const range = document.createRange();
+    return [...one.node.data.matchAll(WORD)].some((word) => {
+      range.setStart(one.node, word.index);
+      range.setEnd(one.node, word.index + word[0].length);
+      const lines = [...range.getClientRects()].filter((box) => box.width > 1);
+      return lines.length > 1 && lines.at(-1).top >= lines[0].bottom - 2;
+    });
+  }
+
+  const FAULTS = [isCut, sticksOut, isBroken];
+  const cut = () => [...new Set(texts().filter((one) => FAULTS.some((fault) => fault(one))).map(name))];
 
   // What of a box can be seen of it within all that clips it.
   function inSight(holder, box) {

@@ -35,7 +35,8 @@ def small_texts(page: Any, least: float = 1.15) -> list[str]:
 
 
 def cut_texts(page: Any) -> list[str]:
-    """Texts of which a part is hidden, with no way to scroll to it and no ellipsis."""
+    """Texts of which a part is hidden, with no way to scroll to it and no ellipsis; labels wider
+    than their button; words of ordinary length broken between two letters."""
     return list(_ask(page, "cut()"))
 
 

@@ -260,9 +260,10 @@ def test_the_trace_counts() -> None:
     counted = defaultdict(list)
     for entry in entries:
         if entry["ph"] == "C":
-            counted[entry["name"]].append(entry["args"]["value"])
+            for unit, value in entry["args"].items():
+                counted[f"{entry['name']} {unit}"].append(value)
     assert counted["accepted tokens"] == [e.num_accepted for e in commits(events)]
-    assert counted["tokens so far"][-1] == sum(len(e.token_ids) for e in commits(events))
+    assert counted["committed tokens"][-1] == sum(len(e.token_ids) for e in commits(events))
     names = [entry["name"] for entry in entries if entry["ph"] == "i"]
     assert names == ["RunStarted", "RunCompleted"]
     process = next(e for e in entries if e["name"] == "process_name")

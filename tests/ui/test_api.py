@@ -177,9 +177,11 @@ def test_many_clients_at_once_hold_no_threads(client: Client, made: Context) -> 
 def test_the_api_page_names_what_there_is(client: Client) -> None:
     endpoints = client.view_api(return_format="dict", print_info=False)["named_endpoints"]
     past = {"/runs", "/run", "/export", "/annotate", "/delete"}
+    asked = {"/baseline", "/prove", "/retention", "/set_retention", "/prompt_rows"}
     models = {"/models", "/load_models"}
-    studies = {"/compare", "/tune", "/studies", "/study", "/stop_study", "/resume_study"}
-    assert set(endpoints) == {"/generate", *past, *models, *studies}
+    studies = {"/compare", "/tune", "/prompts", "/studies", "/study", "/stop_study"}
+    studies |= {"/resume_study", "/delete_study"}
+    assert set(endpoints) == {"/generate", *past, *asked, *models, *studies}
     first = endpoints["/generate"]["parameters"][0]
     assert first["parameter_name"] == "prompt" and not first["parameter_has_default"]
     rest = endpoints["/generate"]["parameters"][1:]

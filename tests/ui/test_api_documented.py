@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,12 @@ from gradio_client import Client
 
 from storage import RunQuery, RunStore
 from storage.exports import EXPORTS
-from tests.ui.fakes import FakeWorker, scripted
+from tests.ui.fakes import FakeWorker, endless, scripted
+from tests.ui.rigs import Loader, other_worker
 from tests.ui.serving import served
 from ui.context import make_context
 from ui.page import build_page
+from ui.rig import Rig
 from ui.visitors import Access
 
 README = Path(__file__).parents[2] / "README.md"
@@ -83,39 +86,82 @@ def _faults_of_object(value: Any, kind: str, at: str, fields: tuple[str, ...]) -
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Client, FakeWorker]]:
+    """A client, and the worker that stands until other models are loaded."""
     with RunStore(tmp_path_factory.mktemp("told") / "runs.db") as store:
         worker = FakeWorker(scripted(rounds=6), speed=0.0)
-        context = make_context(worker, store, Access("127.0.0.1"), "specinfer", RunQuery, EXPORTS)
+        rig = Rig(worker, Loader(lambda: other_worker("small")))
+        context = make_context(rig, store, Access("127.0.0.1"), "specinfer", RunQuery, EXPORTS)
         with served(build_page(context)) as url:
             made = Client(url, verbose=False)
-            yield made
+            yield made, worker
             made.close()
+        context.conductor.close()
 
 
-def test_what_comes_back_is_what_the_readme_tells(client: Client) -> None:
-    def told(kind: str, endpoint: str, **asked: Any) -> Any:
-        value = client.predict(api_name=endpoint, **asked)
+@dataclass
+class Told:
+    """Calls endpoints, holds what comes back to its type, and remembers which were called."""
+
+    client: Client
+    called: set[str]
+
+    def __call__(self, kind: str, endpoint: str, **asked: Any) -> Any:
+        value = self.client.predict(api_name=endpoint, **asked)
+        self.called.add(endpoint)
         assert not faults(value, kind, endpoint, ("speculation_length",))
         return value
 
-    run = told("Run", "/generate", prompt="Once", max_new_tokens=20)
+
+def test_what_comes_back_is_what_the_readme_tells(site: tuple[Client, FakeWorker]) -> None:
+    client, worker = site
+    told = Told(client, set())
+    studied(told, worker)
+    looked_back(told)
+    exchanged(told)
+    endpoints = client.view_api(return_format="dict", print_info=False)["named_endpoints"]
+    assert told.called == set(endpoints)
+
+
+def studied(told: Told, worker: FakeWorker) -> None:
     comparison = told("Study", "/compare", prompt="Once", configurations=["specinfer"], repeats=2)
     grid = told(
         "Grid", "/tune", prompts=["Once"], fields={"speculation_length": [2, 64]}, repeats=2
     )
     assert any(row["found"].startswith("refused: ") for row in grid["rows"])
+    prompts = told("PromptStudy", "/prompts", prompts=["Once", {"prompt": "x", "domain": "code"}])
+    assert [row["domain"] for row in prompts["prompts"]] == ["", "code"] * 2
     told("Studies", "/studies")
-    for study in (comparison, grid):
+    for study in (comparison, grid, prompts):
         cells = told("Study", "/study", study_id=study["study_id"], cells=True)["cells"]
         assert not faults(cells, "list[Cell]", "cells")
+        assert told("PromptRows", "/prompt_rows", study_id=study["study_id"])["rows"]
     told("StudyLine", "/stop_study", study_id=comparison["study_id"])
+    worker.cast(endless, speed=5.0)
+    cut = told("PromptStudy", "/prompts", prompts=["Once"], wait=False)
+    assert told("StudyLine", "/stop_study", study_id=cut["study_id"])["state"] == "stopped"
+    worker.cast(scripted(rounds=6), speed=0.0)
+    assert told("Study", "/resume_study", study_id=cut["study_id"])["state"] == "completed"
+    told("StudyGone", "/delete_study", study_id=cut["study_id"])
+
+
+def looked_back(told: Told) -> None:
+    run = told("Run", "/generate", prompt="Once", max_new_tokens=20)
     told("Runs", "/runs")
     told("PastRun", "/run", run_id=run["run_id"], events=True)
+    assert told("PromptRows", "/prompt_rows")["rows"]
+    told("Baseline", "/baseline", run_id=run["run_id"])
+    told("Proof", "/prove", run_id=run["run_id"])
     told("File", "/export", run_id=run["run_id"], format="csv")
     told("Noted", "/annotate", run_id=run["run_id"], note="seen")
-    told("Models", "/models")
+    told("Retention", "/set_retention", runs=1000, sure=True)
+    assert told("Retention", "/retention") == {"runs": 1000}
     told("Deleted", "/delete", run_id=run["run_id"])
+
+
+def exchanged(told: Told) -> None:
+    told("Models", "/models")
+    told("Loaded", "/load_models", llm="other", ssms=["small"], dtype="bfloat16", device="cpu")
 
 
 @pytest.mark.parametrize(

@@ -106,6 +106,8 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("/study", {"study_id": "x", "cells": 1}, "cells is 1: true or false"),
     ("/stop_study", {"study_id": "nosuch"}, "no such study"),
     ("/resume_study", {"study_id": "nosuch"}, "no such study"),
+    ("/delete_study", {"study_id": "nosuch"}, "no such study"),
+    ("/delete_study", {"study_id": ""}, "study_id is ''"),
 ]
 
 
@@ -149,6 +151,20 @@ def test_a_study_stopped_by_another_is_told(
         job.result(timeout=20)
 
 
+def test_a_study_that_is_measured_is_not_deleted(
+    client: Client, made: Context, slow: FakeWorker
+) -> None:
+    begun = client.predict(prompts=["long"], wait=False, api_name="/prompts")
+    study_id = begun["study_id"]
+    with pytest.raises(AppError, match="is being measured: stop it first"):
+        client.predict(study_id=study_id, api_name="/delete_study")
+    client.predict(study_id=study_id, api_name="/stop_study")
+    told = client.predict(study_id=study_id, api_name="/delete_study")
+    assert told == {"study_id": study_id, "deleted": True}
+    with pytest.raises(AppError, match="no such study"):
+        client.predict(study_id=study_id, api_name="/study")
+
+
 def test_elsewhere_a_client_sees_only_its_own_studies(tmp_path: Path) -> None:
     with RunStore(tmp_path / "runs.db") as store:
         worker = FakeWorker(scripted(rounds=4), speed=0.0)
@@ -160,7 +176,7 @@ def test_elsewhere_a_client_sees_only_its_own_studies(tmp_path: Path) -> None:
             )
             assert len(mine.predict(api_name="/studies")["rows"]) == 1
             assert other.predict(api_name="/studies")["rows"] == []
-            for name in ("/study", "/stop_study", "/resume_study"):
+            for name in ("/study", "/stop_study", "/resume_study", "/delete_study"):
                 with pytest.raises(AppError, match="no such study of yours"):
                     other.predict(study_id=found["study_id"], api_name=name)
             mine.close()

@@ -57,6 +57,26 @@ def test_large_type_reaches_every_text_of_every_tab(
         large_type(page, False)
 
 
+BAD_TEXTS = """() => {
+  document.body.innerHTML = `<div style="font: 20px monospace">
+    <button style="width: 60px; white-space: nowrap; padding: 0">Step forward</button>
+    <div style="width: 40px; overflow-wrap: anywhere">dialogue</div>
+    <div style="width: 40px; overflow: hidden; white-space: nowrap">hidden in part</div>
+    <button style="width: 300px">Step back</button>
+    <div style="width: 120px; overflow-wrap: anywhere">whole words of a0b1c2d3e4f5a6b7c8d9 too</div>
+  </div>`;
+}"""
+
+
+def test_control_cut_and_broken_texts_are_noticed(
+    short: tuple[str, Context], browser_page: OpenPage
+) -> None:
+    page = ready(browser_page(short[0]))
+    page.evaluate(BAD_TEXTS)
+    told = [line.rpartition(": ")[2] for line in cut_texts(page)]
+    assert told == ["Step forward", "dialogue", "hidden in part"]
+
+
 def test_an_open_menu_is_large_too(short: tuple[str, Context], browser_page: OpenPage) -> None:
     page = ready(browser_page(short[0]))
     sizes = []

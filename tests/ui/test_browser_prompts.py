@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -9,11 +11,13 @@ import pytest
 
 from bench.made.parts import HOSTILE_TEXTS
 from bench.page.looks import turn_to
+from core.config import Request, SamplingParams, SpeculationConfig
+from tests.synthetic import synthetic_run
 from tests.ui.fakes import scripted
 from tests.ui.sites import OpenPage, Stage, overflows, shot, text_box
 
 pytestmark = pytest.mark.browser
-ROWS = "#prompts-table tbody tr:not(.sp-group)"
+ROWS = "#prompts-table tbody tr:not(.ss-group)"
 
 
 @pytest.fixture
@@ -65,19 +69,140 @@ def test_a_column_sorts_down_then_up(lab: Stage, browser_page: OpenPage) -> None
     page = measured(browser_page(lab.url), "b\na\nc")
     head = page.locator("#prompts-table thead button")
     head.first.click()
+    page.locator("#prompts-table th[aria-sort=ascending]").wait_for()
     assert column(page, 0) == ["a", "b", "c"]
     assert page.locator("#prompts-table th[aria-sort=ascending]").count() == 1
     head.first.click()
+    page.locator("#prompts-table th[aria-sort=descending]").wait_for()
     assert column(page, 0) == ["c", "b", "a"]
+
+
+def past_runs(page: Any) -> Any:
+    page.get_by_text("Or of past runs").click()
+    page.click("#prompts-look")
+    page.locator("#prompts-said").get_by_text("that drafted").wait_for()
+    return page
+
+
+def made(lab: Stage, prompt: str, preset: str = "specinfer", **sampling: Any) -> None:
+    """A run in the log."""
+    speculation = SpeculationConfig.preset(preset, sampling.get("temperature", 0.0))
+    source = lab.context.hub.start(Request(prompt, SamplingParams(**sampling), speculation))
+    source.wait_done(10)
+    lab.context.store.flush()
 
 
 def test_past_runs_without_a_study(lab: Stage, browser_page: OpenPage) -> None:
     page = measured(browser_page(lab.url), "Once\nTwice")
+    made(lab, "Thrice", max_new_tokens=64)
+    past_runs(page).locator("#prompts-said").get_by_text("3 prompts of 3 completed runs").wait_for()
+    assert column(page, 0) == ["Thrice", "Twice", "Once"]
+    ratios = column(page, 7)
+    assert ratios[0] == "–"  # nobody has decoded it plainly
+    assert all(re.match(r"[\d.]+x\s+1 plain run$", ratio) for ratio in ratios[1:])
+
+
+def test_past_runs_are_a_row_for_each_settings(lab: Stage, browser_page: OpenPage) -> None:
+    for preset, sampling in (("specinfer", {}), ("minions", {}), ("minions", {"temperature": 0.8})):
+        made(lab, "Once", preset, **sampling)
+    made(lab, "def f():")
+    page = browser_page(lab.url)
+    turn_to(page, "Prompts")
+    past_runs(page).locator("#prompts-said").get_by_text("2 prompts of 4 completed").wait_for()
+    page.locator("#prompts-table").get_by_text("4 rows of 2 prompts.").wait_for()
+    heads = page.locator("#prompts-table thead").inner_text()
+    assert "settings" in heads
+    assert len({words.split("\n")[0] for words in column(page, 1)}) == 3
+    menu = page.locator("#prompts-table").get_by_label("Settings", exact=True)
+    menu.select_option("specinfer")
+    page.locator("#prompts-table").get_by_text("2 prompts (4 rows in all).").wait_for()
+    menu.select_option("")
+    page.locator("#prompts-table").get_by_label("Prompt has").fill("DEF")
+    page.locator("#prompts-table").get_by_text("1 prompt (4 rows in all).").wait_for()
+    page.locator("#prompts-table").get_by_label("Prompt has").fill("")
+    page.locator("#prompts-table").get_by_label("Group by").select_option("prompt")
+    groups = page.locator("#prompts-table .ss-group th")
+    groups.filter(has_text="Once").wait_for()
+    assert groups.all_inner_texts() == ["def f():", "Once"]
+    shot(page, "prompts-past")
+
+
+def test_older_runs_come_on_a_press(lab: Stage, browser_page: OpenPage) -> None:
+    for i in range(203):
+        for event in synthetic_run(2, run_id=f"r{i}"):
+            lab.context.store.record(event)
+    lab.context.store.flush(30)
+    page = browser_page(lab.url)
+    turn_to(page, "Prompts")
+    said = past_runs(page).locator("#prompts-said")
+    said.get_by_text(
+        "1 prompt of 200 completed runs that drafted; the latest 200 of 203"
+    ).wait_for()
+    page.locator("#prompts-table").get_by_text("200 runs").wait_for()
+    page.click("#prompts-more")
+    said.get_by_text("1 prompt of 203 completed runs that drafted.").wait_for()
+    page.locator("#prompts-more").wait_for(state="hidden")
+
+
+def test_a_study_takes_the_words_of_past_runs_away(lab: Stage, browser_page: OpenPage) -> None:
+    page = measured(browser_page(lab.url), "Once")
     lab.context.store.flush()
-    page.get_by_text("Or of past runs").click()
-    page.click("#prompts-look")
-    page.locator("#prompts-said").get_by_text("2 prompts of 2 completed runs").wait_for()
-    assert column(page, 7) == ["–", "–"]  # nobody says which run is whose baseline
+    past_runs(page)
+    page.get_by_role("heading", name="Past studies of prompts").wait_for()
+    page.locator("#prompts-studies .sp-open").first.click()
+    page.locator("#prompts-said").get_by_text("that drafted").wait_for(state="detached")
+    page.locator("#prompts-table").get_by_text("measured in the same study").wait_for()
+
+
+def test_what_has_no_domain_stands_apart(lab: Stage, browser_page: OpenPage) -> None:
+    told = (
+        {"prompt": "x = 1", "domain": "code"},
+        {"prompt": "Once"},
+        {"prompt": "y", "domain": ""},
+    )
+    page = browser_page(lab.url)
+    turn_to(page, "Prompts")
+    page.locator("#prompts-source").get_by_text("a file").click()
+    page.set_input_files(
+        "#prompts-file input",
+        {
+            "name": "some.jsonl",
+            "mimeType": "application/json",
+            "buffer": "\n".join(json.dumps(one) for one in told).encode(),
+        },
+    )
+    page.locator("#prompts-file").get_by_text("some").first.wait_for()
+    page.click("#prompts-measure")
+    page.locator("#prompts-progress").get_by_text("Complete").wait_for()
+    page.locator(ROWS).nth(2).wait_for()
+    parts = [
+        [row.locator("th, td").first.inner_text() for row in part.locator("tr").all()]
+        for part in page.locator("#prompts-table tbody").all()
+    ]
+    assert parts == [["code", "x = 1"], ["no domain: mean of 2 prompts", "Once", "y"]]
+    mean = page.locator("#prompts-table .ss-group").nth(1).locator("td").nth(6).inner_text()
+    each = [float(ratio.removesuffix("x")) for ratio in column(page, 7)[1:]]
+    assert float(mean.removesuffix("x")) == pytest.approx(sum(each) / 2, abs=0.011)
+
+
+def test_the_table_is_saved_as_picture_and_as_rows(lab: Stage, browser_page: OpenPage) -> None:
+    page = measured(browser_page(lab.url), "Once\nTwice")
+    table = page.locator("#prompts-table")
+    with page.expect_download() as saved:
+        table.get_by_role("button", name=re.compile("as SVG$")).click()
+    assert saved.value.suggested_filename == "specscope-prompts.svg"
+    drawing = saved.value.path().read_text(encoding="utf-8")
+    words = re.sub("<[^>]+>", " ", drawing)
+    assert all(word in words for word in ("Once", "Twice", "speed-up", "tokens/s"))
+    assert "Group by" not in words
+    with page.expect_download() as saved:
+        table.get_by_role("button", name=re.compile("as PNG$")).click()
+    assert saved.value.path().read_bytes().startswith(b"\x89PNG")
+    with page.expect_download() as saved:
+        page.click("#prompts-csv")
+    assert saved.value.suggested_filename.endswith("-prompts.csv")
+    lines = saved.value.path().read_text(encoding="utf-8").splitlines()
+    assert lines[0].startswith("prompt,domain,settings,") and len(lines) == 5
 
 
 def test_hostile_prompts_stay_text(lab: Stage, browser_page: OpenPage) -> None:

@@ -166,6 +166,14 @@ def test_own_presets_stay_in_the_browser(
     ran(page)
     asked = short[1].hub.worker.requests[-1]  # type: ignore[attr-defined]
     assert asked.speculation.expansion == (2, 2)
+    page.get_by_text("A preset of your own").click()
+    page.click("#own-delete")
+    page.locator("#live-validity").get_by_text("Deleted from this browser: wide.").wait_for()
+    assert expansion.input_value().replace(" ", "") == "2,2"
+    page.goto(short[0])
+    ready(page).locator("#preset input").click()
+    page.get_by_role("option", name="minions").wait_for()
+    assert page.get_by_role("option", name="wide").count() == 0
 
 
 def test_what_changes_nothing_is_greyed_and_says_why(

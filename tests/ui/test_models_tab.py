@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -135,7 +136,7 @@ def test_the_form_is_read_line_by_line() -> None:
         (("", [], "auto", "auto"), "llm is ''"),
         ((3, [], "auto", "auto"), "llm is 3"),
         (("x", "y", "auto", "auto"), "ssms is 'y': a list of at most 16"),
-        (("x", ["y"] * 17, "auto", "auto"), "a list of at most 16"),
+        (("x", ["y"] * 17, "auto", "auto"), "ssms is a list of 17: a list of at most 16"),
         (("x", [1], "auto", "auto"), r"ssms is \[1\]"),
         (("x", [], "float8", "auto"), "dtype is 'float8': one of auto, float32, bfloat16"),
         (("x", [], "auto", "tpu"), "device is 'tpu': one of auto, cpu, cuda"),
@@ -156,8 +157,20 @@ def test_what_a_pair_needs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(placing, "available_bytes", lambda device: 2 * size - 1)
     need = wanted(Pair(str(folder), (str(folder),), "float32", "cpu"))
     assert need.fits is False and need_lines(need)[0].kind == "error"
+    lines = [line.text for line in need_lines(wanted(Pair(str(folder), (str(folder),) * 2)))]
+    assert lines[2].startswith("2 x SSM tiny: on this machine") and len(lines) == 3
     need = wanted(Pair("facebook/opt-125m", ("no/body-knows",), "bfloat16", "cpu"))
     assert need.fits is False, "what is known is too much already"
+    assert "before it is downloaded" in _told_unknown(("no/body-knows",), monkeypatch)
+    bare = folder.parent / "bare"
+    bare.mkdir()
+    shutil.copy(folder / "config.json", bare)
+    assert "no weights of a known kind lie in bare" in _told_unknown((str(bare),), monkeypatch)
+
+
+def _told_unknown(ssms: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(placing, "available_bytes", lambda device: 1 << 40)
+    return need_lines(wanted(Pair("bundled", ssms)))[0].text
     monkeypatch.setattr(placing, "available_bytes", lambda device: 2**40)
     need = wanted(Pair("facebook/opt-125m", ("no/body-knows",), "bfloat16", "cpu"))
     assert need.fits is None
@@ -230,6 +243,15 @@ def test_a_refusal_is_told_with_its_reason_to_those_who_may_know(store: RunStore
     assert list(last[1]["lines"].values())[-1]["state"] == "failed"
     theirs = words(told(context, False))
     assert "it cannot be loaded." in theirs and "secret" not in theirs
+
+
+def test_a_refusal_of_the_form_stands_without_how_the_last_loading_ended(store: RunStore) -> None:
+    context = made(store, Loader(lambda: other_worker("small")))
+    assert "Loaded in" in words(list(loaded(context, True, *FORM))[-1])
+    wrong = ("other", "\n".join("s" * 17), "auto", "auto")
+    for told_of in (needed(context, True, *wrong), list(loaded(context, True, *wrong))[-1]):
+        assert words(told_of).startswith("ssms is a list of 17")
+        assert len(told_of[0]["lines"]) == 1 and told_of[1]["lines"] == {}
 
 
 def test_given_up(store: RunStore) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import gradio as gr
 import pytest
 
 from core.config import PRESETS, SpeculationConfig
 from tests.ui.test_form import NAMES, form_values
 from ui.pages.form import OWN, SAMPLING_NAMES, own_preset, preset_values
-from ui.pages.presets import named, saved, still_means
+from ui.pages.own_presets import deleted, saved
+from ui.pages.presets import named, still_means
 
 
 def test_presets_of_ones_own_are_checked_and_kept() -> None:
@@ -25,6 +27,19 @@ def test_presets_of_ones_own_are_checked_and_kept() -> None:
         assert kept == own and "preset name is" in said["lines"]["0"]["text"]
     kept, _, _, said = saved("bad", own, form_values(expansion="x"))
     assert kept == own and "expansion" in said["lines"]["0"]["text"]
+
+
+def test_a_preset_of_ones_own_goes_by_its_name_or_as_the_one_that_is_chosen() -> None:
+    own = {"mine": {}, "wide": {}}
+    kept, menu, chosen, said = deleted(" wide ", "mine", own)
+    assert kept == {"mine": {}} and "Deleted" in said["lines"]["0"]["text"]
+    assert "wide" not in [value for _, value in menu.choices] and chosen == gr.skip()
+    kept, menu, chosen, _ = deleted("", "mine", own)
+    assert kept == {"wide": {}} and menu.value == chosen == OWN
+    for name in ("", "specinfer", "other"):
+        kept, _, _, said = deleted(name, "specinfer", own)
+        assert kept == own and "one of your own: mine, wide" in said["lines"]["0"]["text"]
+    assert "there is none" in deleted("x", OWN, None)[3]["lines"]["0"]["text"]
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
-from core.config import SamplingParams, SpeculationConfig
+from core.config import Request, SamplingParams, SpeculationConfig
 from core.errors import UnknownRunError
-from core.events import Event
+from core.events import Event, RunStarted
 from lab.measured import Measured, measured
 from lab.order import Cell
 from lab.prompts import StudyPrompt
 from lab.study import PLAIN, Configuration, Study, plain_configuration
 from lab.tables import same_text
 from tests.synthetic import DRAFTERS, synthetic_run
-from tests.ui.fakes import plain_twin
-from ui.prompt_rows import of_runs, of_study, table_value, texts_of
-from ui.prompt_runs import RunFigures
+from tests.ui.fakes import as_asked, plain_twin
+from ui.prompt_rows import of_runs, of_study, rows_plain, table_value
+from ui.prompt_runs import PastRun, RunFigures
+from ui.prompt_settings import settings_of_run
 
 PROMPTS = (StudyPrompt("1", "one\ntwo", "code"), StudyPrompt("2", "x" * 300))
 
@@ -44,8 +46,24 @@ def results() -> dict[Cell, Measured]:
     return found
 
 
+def past(run_id: str, prompt: str, preset: str = "specinfer", **asked: Any) -> PastRun:
+    """A run of `prompt`; `asked`: fields of its sampling, or `fields` of its speculation."""
+    fields, dtype = asked.pop("fields", {}), asked.pop("dtype", "float32")
+    sampling = SamplingParams(**asked)
+    base = SpeculationConfig.preset(preset, sampling.temperature).to_plain()
+    request = Request(prompt, sampling, SpeculationConfig.from_plain({**base, **fields}))
+    events = synthetic_run(4, seed=len(run_id), run_id=run_id)
+    started = as_asked(events[0], request)
+    assert isinstance(started, RunStarted)
+    events[0] = replace(started, dtype=dtype)
+    events = events if request.speculation.drafters else plain_twin(events)
+    assert isinstance(events[0], RunStarted)
+    return PastRun(prompt, settings_of_run(events[0]), measured(events))
+
+
 def test_a_row_a_prompt_with_its_speed_up() -> None:
-    rows = of_study(study(), results(), "tree")
+    lines = [line for line in of_study(study(), results()) if line.row.configuration == "tree"]
+    rows = [line.row for line in lines]
     assert [row.prompt for row in rows] == ["1", "2"]
     for row, prompt in zip(rows, PROMPTS, strict=True):
         ours, plain = results()[Cell("tree", prompt.id, 0)], results()[Cell(PLAIN, prompt.id, 0)]
@@ -53,6 +71,12 @@ def test_a_row_a_prompt_with_its_speed_up() -> None:
         assert row.mean_acceptance_length == ours.stats.mean_acceptance_length
         assert row.rate_per_position == ours.stats.acceptance_rate_per_position
         assert row.same.kind == "same"
+    assert {line.against for line in lines} == {"plain decoding of the same prompt in this study"}
+
+
+def test_a_studys_plain_rows_go_last() -> None:
+    told = [(line.row.configuration, line.row.prompt) for line in of_study(study(), results())]
+    assert told == [("tree", "1"), ("tree", "2"), (PLAIN, "1"), (PLAIN, "2")]
 
 
 def test_a_text_that_differs_is_told_with_its_place() -> None:
@@ -67,25 +91,89 @@ def test_a_text_that_differs_is_told_with_its_place() -> None:
 
 
 def test_what_the_table_shows() -> None:
-    rows = of_study(study(), results(), "tree")
-    value = table_value("tree", rows, texts_of(PROMPTS), DRAFTERS)
+    value = table_value("s", of_study(study(), results()), DRAFTERS, chosen="tree")
     first, second = value["rows"]["0"], value["rows"]["1"]
+    assert value["of"] == "s" and value["chosen"] == "tree"
     assert first["prompt"] == "one two" and first["domain"] == "code"
+    assert first["settings"] == "tree" and first["detail"] == "temperature 0, 128 tokens"
     assert len(second["prompt"]) == 120 and second["domain"] == ""
     assert first["slot"] == DRAFTERS.index(first["best"])
-    assert first["runs"] == {"0": "tree-0"}
-    assert [group["prompts"] for group in value["groups"].values()] == [1, 1]
-    assert value["groups"]["0"]["ratio"] == first["ratio"]
+    assert first["drafters"] == {str(i): name for i, name in enumerate(DRAFTERS)}
+    assert (first["runs"], first["run"]) == (1, "tree-0")
 
 
 def test_past_runs_of_one_prompt_are_one_row() -> None:
-    runs = [
-        (text, measured(synthetic_run(4, seed=i, run_id=f"r{i}"))) for i, text in enumerate("aba")
+    lines = of_runs([past(f"r{i}", text) for i, text in enumerate("aba")])
+    assert [line.text for line in lines] == ["a", "b"]
+    assert [line.row.runs for line in lines] == [("r0", "r2"), ("r1",)]
+    assert lines[0].latest == "r0"  # the newest comes first
+    assert all(line.row.ratio is None and not line.against for line in lines)
+
+
+def test_past_runs_of_other_settings_are_rows_of_their_own() -> None:
+    lines = of_runs(
+        [
+            past("1", "a"),
+            past("22", "a", "minions"),
+            past("333", "a", seed=7),
+            past("4444", "a", temperature=0.8),
+            past("55555", "a", fields={"speculation_length": 3}),
+            past("666666", "a", dtype="bfloat16"),
+        ]
+    )
+    assert [line.row.runs for line in lines] == [
+        ("1", "333"),  # a seed makes no other settings
+        ("22",),
+        ("4444",),
+        ("55555",),
+        ("666666",),
     ]
-    rows, texts = of_runs(runs)
-    assert [texts[row.prompt] for row in rows] == ["a", "b"]
-    assert [row.runs for row in rows] == [("r0", "r2"), ("r1",)]
-    assert all(row.ratio is None for row in rows)
+    assert {line.row.prompt for line in lines} == {"1"}
+    labels = [line.row.configuration for line in lines]
+    assert len(set(labels)) == 5
+    assert labels[0].startswith("specinfer · temperature 0")
+    assert labels[1] == "minions" and "temperature 0.8" in labels[2]
+    assert "speculation_length=3" in labels[3]
+    apart = [line for line in lines if line.row.runs in (("1", "333"), ("666666",))]
+    assert len({line.row.configuration for line in apart}) == 2
+
+
+def test_a_number_is_the_same_however_it_was_written() -> None:
+    (line,) = of_runs([past("1", "a", temperature=0), past("22", "a", temperature=0.0)])
+    assert line.row.runs == ("1", "22")
+
+
+def test_a_speed_up_is_beside_plain_runs_of_the_same_question() -> None:
+    runs = [
+        past("1", "a"),
+        past("22", "a", "autoregressive"),
+        past("333", "a", "autoregressive", seed=3),
+        past("4444", "b"),
+        past("55555", "c", temperature=0.8),
+        past("666666", "c", "autoregressive"),
+        past("7777777", "d", dtype="bfloat16"),
+        past("88888888", "d", "autoregressive"),
+    ]
+    a, b, c, d = of_runs(runs)
+    speeds = [run.figures.stats.tokens_per_second for run in runs]
+    assert a.row.ratio == (speeds[0] / speeds[1] + speeds[0] / speeds[2]) / 2
+    assert a.against == "2 plain runs of the same prompt, sampling and LLM"
+    assert [line.row.ratio for line in (b, c, d)] == [None, None, None]
+
+
+def test_a_domain_is_told_of_the_prompt_by_any_of_its_runs() -> None:
+    told = {"22": "code"}
+    runs = [past("1", "a"), past("22", "a", "minions"), past("333", "b")]
+    lines = of_runs(runs, lambda run: told.get(run.figures.run_id, ""))
+    assert [line.row.domain for line in lines] == ["code", "code", ""]
+
+
+def test_rows_for_files_tell_the_same() -> None:
+    (line,) = of_runs([past("1", "a"), past("22", "a", "autoregressive")])
+    (row,) = rows_plain([line])
+    assert (row["prompt"], row["settings"], row["runs"]) == ("a", "specinfer", ["1"])
+    assert row["speed_up"] == line.row.ratio and row["against"] == line.against
+    assert row["drafters"] == list(DRAFTERS) and row["domain"] == ""
 
 
 def test_a_past_run_is_read_once_and_a_lost_one_is_left_out() -> None:
@@ -107,6 +195,6 @@ def test_a_past_run_is_read_once_and_a_lost_one_is_left_out() -> None:
             ("b", "failed"),
         )
     ]
-    assert [prompt for prompt, _ in figures.of(iter(asked))] == ["a"]
-    assert [prompt for prompt, _ in figures.of(iter(asked))] == ["a"]
+    assert [run.figures.run_id for run in figures.of(iter(asked))] == ["a"]
+    assert [run.figures.run_id for run in figures.of(iter(asked))] == ["a"]
     assert read == ["a", "gone", "cut", "gone", "cut"]

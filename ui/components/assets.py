@@ -23,7 +23,15 @@ from ui.components.theme import page_theme
 __all__ = ["STYLESHEETS", "asset_files", "asset_routes", "assets_head", "launch_options", "version"]
 
 ASSETS = Path(__file__).parent / "assets"
-STYLESHEETS = ("base.css", "text.css", "tree.css", "charts.css", "compare.css", "tune.css")
+STYLESHEETS = (
+    "base.css",
+    "text.css",
+    "tree.css",
+    "charts.css",
+    "compare.css",
+    "tune.css",
+    "prompts.css",
+)
 PLOTLY = "plotly.min.js"
 LARGE = "large.js"
 MEDIA_TYPES = {".js": "text/javascript", ".css": "text/css"}

@@ -27,6 +27,7 @@ __all__ = [
     "Legend",
     "Lengths",
     "Picture",
+    "PromptTable",
     "Proposals",
     "Timeline",
     "TokenStrip",
@@ -90,6 +91,7 @@ Legend = Picture("legend", "Legend", 110)
 GridSpeed = Picture("grid", "Speed of each point", 330)
 GridLength = Picture("grid", "Acceptance of each point", 330)
 GridPoints = Picture("points", "All points", 200)
+PromptTable = Picture("prompts", "Acceptance prompt by prompt", 200)
 
 PICTURES = (TokenStrip, Figures, TokenTree, Proposals, Inspector, Lengths, Timeline, Legend)
 

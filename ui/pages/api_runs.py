@@ -1,4 +1,5 @@
-"""The endpoints of past runs: found, fetched, exported, annotated, deleted. Rules as on the page.
+"""The endpoints of past runs: found, fetched, exported, annotated, deleted, and how many stay
+whole. Rules as on the page.
 
 `gr.api` checks no types, so every value is checked here or by the store's query.
 """
@@ -20,6 +21,7 @@ from core.outcome import Outcome
 from ui.context import Context
 from ui.pages.exporting import written
 from ui.pages.history import ORDERS, STATUSES, allowed, asker_of
+from ui.pages.keeping import kept_runs
 from ui.pages.spoken import spoken_errors
 
 __all__ = ["add_run_endpoints", "outcome"]
@@ -29,8 +31,9 @@ MAX_ROWS = 1000
 
 
 def add_run_endpoints(context: Context) -> None:
-    """Inside Blocks: `/runs`, `/run`, `/export`, `/annotate`, `/delete`."""
-    for make in (_runs, _run, _export, _annotate, _delete):
+    """Inside Blocks: `/runs`, `/run`, `/export`, `/annotate`, `/delete`, `/retention`,
+    `/set_retention`."""
+    for make in (_runs, _run, _export, _annotate, _delete, _retention, _set_retention):
         api(make(context), api_name=make.__name__.strip("_"), concurrency_limit=None)
 
 
@@ -179,3 +182,40 @@ def _delete(context: Context) -> Callable[..., Any]:
             return {"run_id": run_id, "deleted": True}
 
     return delete
+
+
+# -- how much is kept --
+
+
+def _retention(context: Context) -> Callable[..., Any]:
+    def retention(gradio_request: gr.Request) -> dict[str, Any]:
+        """Of how many of the latest runs whole trees are kept: `runs`, null for all."""
+        with spoken_errors():
+            _owns(context, gradio_request)
+            return {"runs": context.store.retention()}
+
+    return retention
+
+
+def _set_retention(context: Context) -> Callable[..., Any]:
+    def set_retention(
+        gradio_request: gr.Request, runs: int | None, sure: bool = False
+    ) -> dict[str, Any]:
+        """Keep whole trees of the latest `runs` alone, null for all. Of older ones only the
+        accepted paths stay, for ever: `sure` has to be true where a number is given."""
+        with spoken_errors():
+            _owns(context, gradio_request)
+            keep = kept_runs(runs)
+            if not isinstance(sure, bool) or (keep is not None and not sure):
+                lost = "true: all but these runs lose their rejected branches, for ever"
+                raise ConfigError.of("sure", sure, lost)
+            context.store.set_retention(keep)
+            return {"runs": context.store.retention()}
+
+    return set_retention
+
+
+def _owns(context: Context, request: gr.Request) -> None:
+    """StoreError for those to whom the page does not show the control."""
+    if not asker_of(context, request, "").paths:
+        raise StoreError("runs kept whole: only who owns this server may ask or say how many")

@@ -29,7 +29,7 @@ from ui.pages.study_board import studies_of
 from ui.studies import Opened, Studies, new_study
 from ui.tuning_rows import summary_rows
 
-__all__ = ["add_study_endpoints", "measured_here", "study_plain"]
+__all__ = ["add_study_endpoints", "configuration_from", "measured_here", "study_plain"]
 
 MAX_ROWS = 1000
 MOST_SKIPPED = 10**9
@@ -37,13 +37,15 @@ USUAL = ("sequence", "specinfer", "minions")
 
 
 def add_study_endpoints(context: Context) -> None:
-    """Inside Blocks: `/compare`, `/studies`, `/study`, `/stop_study`, `/resume_study`."""
+    """Inside Blocks: `/compare`, `/studies`, `/study`, and `/stop_study`, `/resume_study`,
+    `/delete_study`."""
     for make, name in (
         (_compare, "compare"),
         (_studies, "studies"),
         (_study, "study"),
         (_stop_study, "stop_study"),
         (_resume_study, "resume_study"),
+        (_delete_study, "delete_study"),
     ):
         api(make(context), api_name=name, concurrency_limit=None)
 
@@ -228,3 +230,15 @@ def _resume_study(context: Context) -> Callable[..., Any]:
             return await asyncio.to_thread(study_plain, context, opened)
 
     return resume_study
+
+
+def _delete_study(context: Context) -> Callable[..., Any]:
+    def delete_study(gradio_request: gr.Request, study_id: str) -> dict[str, Any]:
+        """Delete a study that is not being measured, for ever; its runs stay. Returns its
+        `study_id`, and `deleted`, which is true."""
+        with spoken_errors():
+            text("study_id", study_id)
+            studies_of(context, gradio_request, "").delete(study_id)
+            return {"study_id": study_id, "deleted": True}
+
+    return delete_study

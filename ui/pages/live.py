@@ -13,7 +13,8 @@ from ui.checks import measure_baseline, prove
 from ui.pages.board import Values
 from ui.pages.form import EXAMPLES, FOLLOWED, OWN, preset_values
 from ui.pages.live_layout import Live, build_live
-from ui.pages.presets import at_temperature, named, preset_menu, saved
+from ui.pages.own_presets import wire_own_presets
+from ui.pages.presets import at_temperature, named, preset_menu
 from ui.pages.quiet import QUICK, QUIET
 from ui.pages.rerun import AWAITED, here_script, settled_script, wire_changes
 from ui.pages.running import (
@@ -117,7 +118,7 @@ def _wire_form(live: Live, own: gr.BrowserState) -> None:
     temperature: Any = form.sampling["temperature"]
     settled = settled_script()
     here = here_script()
-    for control in (*form.sampling.values(), live.own_name, *fields):
+    for control in (*form.sampling.values(), live.presets.name, *fields):
         if control is not temperature:
             # Not `input`: a text box has none for what is pasted. The server has nothing to do yet,
             # but is told: else Gradio forgets what is typed while a folded box is still appearing.
@@ -130,12 +131,7 @@ def _wire_form(live: Live, own: gr.BrowserState) -> None:
     chosen.then(None, None, None, js=here)
     for button, (_, text) in zip(form.examples, EXAMPLES, strict=True):
         button.click(_constant(text), None, form.prompt, **quick)
-    live.own_save.click(
-        _save_handler,
-        [live.own_name, own, *form.inputs],
-        [own, form.preset, live.chosen, live.validity],
-        **quick,
-    )
+    wire_own_presets(live.presets, form, live.chosen, live.validity, own, **quick)
     # A preset of ours may mean other fields at another temperature: those first, then the check.
     resolved = temperature.change(
         _temperature_handler(live),
@@ -206,10 +202,6 @@ def _mend_handler(live: Live) -> Callable[..., Any]:
         return mended(live, live.board.desk(request))
 
     return mend
-
-
-def _save_handler(name: str, own: dict[str, Any] | None, *values: Any) -> tuple[Any, ...]:
-    return saved(name, own, values)
 
 
 def _preset_handler(live: Live) -> Callable[..., list[Any]]:

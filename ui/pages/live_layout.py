@@ -13,6 +13,7 @@ from ui.frame import Frame
 from ui.messages import standing
 from ui.pages.board import Board, build_board
 from ui.pages.form import Form, build_form, build_prompt
+from ui.pages.own_presets import OwnPresets, build_own_presets
 from ui.pages.parts import notice
 from ui.pages.rerun import build_rerun
 
@@ -43,8 +44,7 @@ class Live:
     arrived: gr.Number
     measure: gr.Button
     prove: gr.Button
-    own_name: gr.Textbox
-    own_save: gr.Button
+    presets: OwnPresets
 
     @property
     def outputs(self) -> list[Component]:
@@ -61,9 +61,7 @@ def build_live(context: Context, chips: gr.HTML) -> Live:
             asked_for = build_prompt()
             buttons = _run_bar()
             form = build_form(asked_for, context.drafter_names, context.preset, context.chat)
-            with gr.Accordion("A preset of your own", open=False):
-                own_name = gr.Textbox(label="Name", max_lines=1, elem_id="own-name")
-                own_save = gr.Button("Save these settings", size="sm", elem_id="own-save")
+            presets = build_own_presets()
             # The preset that was chosen last, which the menu calls own settings once a field is
             # touched; and what the browser presses once all that changed has its new value.
             chosen = gr.State(context.preset)
@@ -72,7 +70,7 @@ def build_live(context: Context, chips: gr.HTML) -> Live:
             arrived = gr.Number(1, precision=0, visible=False)
         with gr.Column(scale=4, min_width=360):
             board = build_board(context, "live", standing(Frame()))
-    buttons |= {"own_name": own_name, "own_save": own_save, "chosen": chosen, "settled": settled}
+    buttons |= {"presets": presets, "chosen": chosen, "settled": settled}
     return Live(board, form, chips, **buttons, arrived=arrived)
 
 

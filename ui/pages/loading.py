@@ -73,13 +73,16 @@ def needed(context: Context, mine: bool, *form: Any) -> Told:
 
     def work() -> Told:
         _refuse_others(mine)
-        said = need_lines(wanted(pair_of(*form)))
-        if context.rig.exchange.loading:
-            return told(context, mine, *said)
-        # Said alone: how the last exchange ended is another matter.
-        return [notice_value(said), {"lines": {}}, *_buttons(mine, False)]
+        return _alone(context, mine, *need_lines(wanted(pair_of(*form))))
 
-    return guarded_once(work, lambda message: told(context, mine, Line("error", message)))
+    return guarded_once(work, lambda message: _alone(context, mine, Line("error", message)))
+
+
+def _alone(context: Context, mine: bool, *lines: Line) -> Told:
+    """What a press led to, without how the last exchange ended: that is another matter."""
+    if context.rig.exchange.loading or not mine:
+        return told(context, mine, *lines)
+    return [notice_value(list(lines)), {"lines": {}}, *_buttons(mine, False)]
 
 
 def loaded(context: Context, mine: bool, *form: Any) -> Iterator[Told]:
@@ -93,7 +96,7 @@ def loaded(context: Context, mine: bool, *form: Any) -> Iterator[Told]:
             context.rig.wait(exchange, FRAME_S)
         yield told(context, mine)
 
-    return guarded(frames(), lambda message: told(context, mine, Line("error", message)))
+    return guarded(frames(), lambda message: _alone(context, mine, Line("error", message)))
 
 
 def given_up(context: Context, mine: bool) -> Told:

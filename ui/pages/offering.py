@@ -6,13 +6,14 @@ Knows the rig and the offers, no component and no visitor.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable
 from itertools import groupby
 from typing import Any
 
 from ui.exchange import CANCELLED, Exchange, Pair, Stage
 from ui.messages import Line
-from ui.offers import Offer, Part, Wanted
+from ui.offers import HERE, Offer, Part, Wanted
 from ui.pages.parts import short_count
 from ui.rig import Rig
 
@@ -78,15 +79,25 @@ def free_line(there: Wanted) -> Line:
 
 def need_lines(need: Wanted) -> list[Line]:
     """What a pair needs, model by model, and whether it fits."""
-    lines = [Line("info", f"{part.role} {part.name}: {_needs(part)}.") for part in need.parts]
+    counts = Counter(need.parts)
+    lines = [
+        Line("info", f"{f'{count} x ' * (count > 1)}{part.role} {part.name}: {_needs(part)}.")
+        for part, count in counts.items()
+    ]
     free = "unknown" if need.free is None else _size(need.free)
     total = f"{_size(need.bytes)} together, {free} free on {need.device}"
     if need.fits:
         return [Line("good", f"It fits: {total}."), *lines]
     if need.fits is False:
         return [Line("error", f"It does not fit: {total}."), *lines]
-    unknown = "the size of what is not on this machine is not known before it is downloaded"
-    return [Line("warn", f"At least {total}; {unknown}."), *lines]
+    return [Line("warn", f"At least {total}; {_unknown(need)}."), *lines]
+
+
+def _unknown(need: Wanted) -> str:
+    bare = [part.name for part in need.parts if not part.bytes and part.place == HERE]
+    if bare:
+        return f"no weights of a known kind lie in {', '.join(bare)}"
+    return "the size of what is not on this machine is not known before it is downloaded"
 
 
 def _needs(part: Part) -> str:

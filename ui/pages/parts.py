@@ -27,7 +27,6 @@ __all__ = [
     "page_css",
     "offer_table",
     "page_js",
-    "prompt_table",
     "pair_tables",
     "part",
     "run_list",
@@ -55,11 +54,6 @@ def notice(elem_id: str, *lines: Line) -> gr.HTML:
 def run_list(elem_id: str) -> gr.HTML:
     """Past runs as a table; triggers `select` with {"run": id}."""
     return _part("runs.js", SHELL, elem_id)
-
-
-def prompt_table(elem_id: str, value: dict[str, Any]) -> gr.HTML:
-    """Acceptance prompt by prompt; triggers `select` with {"run": id}."""
-    return _part("prompt_table.js", SHELL, elem_id, value)
 
 
 def study_progress(elem_id: str) -> gr.HTML:

@@ -1,4 +1,4 @@
-"""Presets of a visitor's own: checked, named, kept in the visitor's browser."""
+"""Which preset the menu names: as long as the fields are what it means."""
 
 from __future__ import annotations
 
@@ -9,15 +9,10 @@ import gradio as gr
 
 from core.config import PRESETS
 from core.errors import ConfigError
-from ui.messages import Line
 from ui.pages.fields import config_of
-from ui.pages.form import OWN, own_preset, preset_values
-from ui.pages.parts import notice_value
+from ui.pages.form import OWN, preset_values
 
-__all__ = ["at_temperature", "named", "preset_menu", "saved", "still_means"]
-
-MAX_OWN = 40
-LONGEST_NAME = 60
+__all__ = ["at_temperature", "named", "preset_menu", "still_means"]
 
 
 def preset_menu(own: dict[str, Any] | None, value: str | None = None) -> gr.Dropdown:
@@ -66,25 +61,3 @@ def named(
     if not still_means(chosen, own, names, shown):
         return OWN
     return chosen if menu == OWN else menu
-
-
-def saved(
-    name: str, own: dict[str, Any] | None, values: Sequence[Any]
-) -> tuple[dict[str, Any], gr.Dropdown, Any, dict[str, Any]]:
-    """Keep the fields under a name: the presets kept now, the menu, what is chosen, what to say."""
-    kept = dict(own or {})
-    name = (name or "").strip()[:LONGEST_NAME]
-    try:
-        if not name or name in (*PRESETS, OWN):
-            raise ConfigError.of("preset name", name, "a name that is not taken and not empty")
-        if len(kept) >= MAX_OWN and name not in kept:
-            raise ConfigError.of("presets", len(kept), f"at most {MAX_OWN} of your own")
-        kept[name] = own_preset(values)
-    except ConfigError as error:
-        return kept, gr.Dropdown(), gr.skip(), notice_value([Line("error", str(error))])
-    return (
-        kept,
-        preset_menu(kept, name),
-        name,
-        notice_value([Line("good", f"Saved in this browser as {name}.")]),
-    )

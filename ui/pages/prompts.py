@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -13,20 +13,20 @@ from gradio.components import Component
 from core.choices import NGRAM
 from core.config import PRESETS, SamplingParams
 from lab.study import Configuration, Study, plain_configuration
+from ui.components import PromptTable, pack
 from ui.context import Context
-from ui.messages import Line
 from ui.pages.fields import whole
 from ui.pages.form import preset_config
-from ui.pages.history import Asker, asker_of
 from ui.pages.into_sessions import into_sessions
-from ui.pages.parts import notice, notice_value, prompt_table
+from ui.pages.parts import download
 from ui.pages.prompt_source import (
     PromptSource,
     build_prompt_source,
     prompts_of,
     wire_prompt_source,
 )
-from ui.pages.quiet import QUIET
+from ui.pages.prompts_file import wire_file
+from ui.pages.prompts_past import Past, build_past, build_past_said, past_hidden, wire_past
 from ui.pages.sessions_layout import Sessions
 from ui.pages.study_board import (
     Drawn,
@@ -35,17 +35,14 @@ from ui.pages.study_board import (
     wire_begin,
     wire_study_board,
 )
-from ui.prompt_rows import of_runs, of_study, table_value, texts_of
-from ui.prompt_runs import MOST_RUNS, RunFigures
-from ui.session import guarded
+from ui.prompt_rows import of_study, table_value
+from ui.prompt_runs import RunFigures
 from ui.studies import Opened, new_study
 
 __all__ = ["Prompts", "build_prompts", "wire_prompts"]
 
 EMPTY = "Nothing measured yet: give prompts and press Measure, or look at past runs."
-NO_RUN = "No completed run matches."
-SHOWN_EVERY = 25
-"""Past runs are read a few at a time; the table grows."""
+BESIDE = "Speed-up: beside plain decoding of the same prompt, measured in the same study."
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +57,10 @@ class Prompts:
     temperature: gr.Number
     repeats: gr.Number
     measure: gr.Button
-    search: gr.Textbox
-    drafter: gr.Dropdown
-    look: gr.Button
-    said: gr.HTML
+    past: Past
     table: gr.HTML
-    figures: RunFigures
+    save: gr.Button
+    file: gr.HTML
 
     @property
     def inputs(self) -> list[Component]:
@@ -78,6 +73,12 @@ class Prompts:
             *self.source.inputs,
         ]
 
+    @property
+    def drawn(self) -> Drawn:
+        """A study's pictures; what stood there of past runs goes."""
+        outputs = (self.table, self.past.said, self.past.more)
+        return Drawn(outputs, partial(study_drawn, self.context))
+
 
 # -- layout --
 
@@ -89,21 +90,24 @@ def build_prompts(context: Context) -> Prompts:
             source = build_prompt_source("prompts")
             asked = _settings(context)
             with gr.Accordion("Or of past runs", open=False, elem_id="prompts-past"):
-                past = _past(context)
+                asks = build_past(_drafters(context))
         with gr.Column(scale=4, min_width=360):
             board = build_study_board(context, "prompts", "prompts")
-            said = notice("prompts-said")
-            table = prompt_table("prompts-table", {"empty": EMPTY})
+            says = build_past_said()
+            table = PromptTable({"empty": EMPTY}, elem_id="prompts-table")
+            save = gr.Button("CSV of all rows", size="sm", elem_id="prompts-csv")
+            file = download("prompts-saved")
+            gr.Markdown("### Past studies of prompts")
             board.studies.render()  # type: ignore[no-untyped-call]
     return Prompts(
         context=context,
         board=board,
         source=source,
         **asked,
-        **past,
-        said=said,
+        past=Past(**asks, **says),
         table=table,
-        figures=RunFigures(context.store),
+        save=save,
+        file=file,
     )
 
 
@@ -124,16 +128,6 @@ def _settings(context: Context) -> dict[str, Any]:
             1, step=1, label="Repeats", info="Each with a seed of its own.", min_width=120
         ),
         "measure": gr.Button("Measure", variant="primary", elem_id="prompts-measure"),
-    }
-
-
-def _past(context: Context) -> dict[str, Any]:
-    return {
-        "search": gr.Textbox(
-            label="Search", info="Words of prompt, text or note.", elem_id="prompts-search"
-        ),
-        "drafter": gr.Dropdown(["any", *_drafters(context)], value="any", label="With the drafter"),
-        "look": gr.Button("Show the runs' prompts", size="sm", elem_id="prompts-look"),
     }
 
 
@@ -159,56 +153,14 @@ def study_of(context: Context, values: Sequence[Any]) -> Study:
 
 
 def study_drawn(context: Context, opened: Opened | None) -> list[Any]:
-    """The tables of a study, one a configuration; of none, an invitation."""
+    """The table of a study, an invitation of none; and nothing of past runs above it."""
     if opened is None:
-        return [{"empty": EMPTY}]
+        return [{"of": "", "empty": EMPTY}, *past_hidden()]
     study, results, _ = opened
-    names = [one.name for one in study.configurations]
-    names.sort(key=lambda name: name == study.base)  # plain decoding accepts nothing: it goes last
-    texts = texts_of(study.prompts)
-    tables = {
-        str(i): table_value(name, of_study(study, results, name), texts, _drafters(context))
-        for i, name in enumerate(names)
-    }
-    return [{"tables": tables, "empty": "The first runs are being measured."}]
-
-
-def past_drawn(
-    prompts: Prompts, asker: Asker, search: str, drafter: str
-) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Notice and table of the past runs that match, a few more runs each time."""
-    context = prompts.context
-
-    def frames() -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-        chosen = {} if drafter in ("any", "", None) else {"drafter": drafter}
-        asked = context.query(
-            text=search or "", status="completed", owner=asker.owner, limit=MOST_RUNS, **chosen
-        )
-        page = context.store.runs(asked)
-        known = []
-        for i, one in enumerate(prompts.figures.of(iter(page.rows)), start=1):
-            known.append(one)
-            if i % SHOWN_EVERY == 0:
-                yield _past_value(context, known, page.total, done=False)
-        yield _past_value(context, known, page.total, done=True)
-
-    def failed(message: str) -> tuple[dict[str, Any], dict[str, Any]]:
-        return notice_value([Line("error", message)]), {"empty": NO_RUN}
-
-    yield from guarded(frames(), failed)
-
-
-def _past_value(
-    context: Context, known: Sequence[Any], total: int, done: bool
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    rows, texts = of_runs(known)
-    count = sum(len(row.runs) for row in rows)
-    told = f"{len(rows)} prompts of {count} completed runs that drafted"
-    latest = f"; the latest {MOST_RUNS} of {total} that match" if total > MOST_RUNS else ""
-    end = "." if done else ", reading on."
-    line = Line("info", f"{told}{latest}{end}")
-    table = table_value(told, rows, texts, _drafters(context))
-    return notice_value([line]), {"tables": {"0": table}, "empty": NO_RUN}
+    chosen = next((one.name for one in study.configurations if not one.plain), "")
+    lines = of_study(study, results)
+    table = table_value(study.study_id, lines, _drafters(context), chosen, BESIDE)
+    return [pack({**table, "empty": "The first runs are being measured."}), *past_hidden()]
 
 
 def _drafters(context: Context) -> tuple[str, ...]:
@@ -223,9 +175,8 @@ def wire_prompts(
     prompts: Prompts, visitor: gr.BrowserState, tab: gr.Tab, tabs: gr.Tabs, sessions: Sessions
 ) -> None:
     """Connect everything of the tab; a prompt's run opens in Sessions."""
-    context, board = prompts.context, prompts.board
+    context, board, drawn = prompts.context, prompts.board, prompts.drawn
     wire_prompt_source(prompts.source)
-    drawn = Drawn((prompts.table,), partial(study_drawn, context))
     wire_study_board(board, visitor, tab, drawn)
 
     def make(*values: Any) -> Study:
@@ -233,19 +184,6 @@ def wire_prompts(
 
     wire_begin(board, visitor, prompts.measure.click, make, prompts.inputs, drawn)
     into_sessions(sessions, tabs, prompts.table.select, visitor)
-    prompts.look.click(
-        _look_handler(prompts),
-        [visitor, prompts.search, prompts.drafter],
-        [prompts.said, prompts.table],
-        concurrency_limit=None,
-        trigger_mode="once",
-        **QUIET,
-    )
-
-
-def _look_handler(prompts: Prompts) -> Callable[..., Iterator[Any]]:
-    def look(request: gr.Request, key: str, search: str, drafter: str) -> Iterator[Any]:
-        asker = asker_of(prompts.context, request, key)
-        yield from past_drawn(prompts, asker, search, drafter)
-
-    return look
+    figures, past = RunFigures(context.store), prompts.past
+    wire_past(past, board, figures, prompts.table, visitor, tab, partial(_drafters, context))
+    wire_file(board, figures, visitor, prompts.save, (prompts.file, past.said))

@@ -21,7 +21,7 @@ from ui.session import Desk, guarded_once
 from ui.studies import Opened, Studies
 from ui.study_words import progress_value, row_value
 
-__all__ = ["Drawn", "StudyBoard", "asked_for", "begun", "chosen", "looked"]
+__all__ = ["Drawn", "StudyBoard", "asked_for", "beside", "begun", "chosen", "looked"]
 
 ROWS = 8
 RESTS = 20
@@ -155,7 +155,7 @@ def _turn(board: StudyBoard, desk: Desk, mine: Studies) -> None:
     standing = mine.standing()
     if standing.live and standing.kind == board.kind and standing.study_id:
         _look_at(desk, standing.study_id)
-    elif not desk.study.study_id:
+    elif not desk.study.study_id and not desk.study.past:
         _look_at(desk, mine.latest(board.kind))
 
 
@@ -167,6 +167,12 @@ def asked_for(desk: Desk, study_id: str) -> None:
 
 def _look_at(desk: Desk, study_id: str) -> None:
     desk.study.study_id, desk.study.row, desk.study.drawn = study_id, None, ()
+    desk.study.past = None
+
+
+def beside(desk: Desk, values: Sequence[Any]) -> list[Any]:
+    """Values of the pictures that show `desk.study.past`, stamped as those of a study are."""
+    return [_stamped(desk, str(i), value) for i, value in enumerate(values, start=1)]
 
 
 def _values(board: StudyBoard, desk: Desk, mine: Studies, drawn: Drawn) -> list[Any]:
@@ -181,7 +187,8 @@ def _values(board: StudyBoard, desk: Desk, mine: Studies, drawn: Drawn) -> list[
         began = time.monotonic()
         opened = _opened(desk, mine)
         place.row = opened.row if opened else None
-        values = [_list_value(board, desk, mine), *drawn.draw(opened)]
+        kept = [gr.skip() for _ in drawn.outputs]
+        values = [_list_value(board, desk, mine), *(kept if place.past else drawn.draw(opened))]
         rest = [_stamped(desk, str(i), value) for i, value in enumerate(values)]
         place.drawn = news
         place.rests = time.monotonic() + RESTS * (time.monotonic() - began)

@@ -39,7 +39,7 @@ export async function svgOf(section, root, title) {
 
 function visit(node, out, box) {
   if (node.nodeType === Node.TEXT_NODE) return drawText(node, out, box);
-  if (node.nodeType !== Node.ELEMENT_NODE || node.dataset?.noexport) return;
+  if (node.nodeType !== Node.ELEMENT_NODE || node.dataset?.noexport !== undefined) return;
   const style = getComputedStyle(node);
   if (style.display === "none" || style.visibility === "hidden") return;
   if (node instanceof SVGSVGElement) return copySvg(node, out, box);

@@ -24,9 +24,10 @@ const PICTURES = {
   texts: () => import("./texts.js"),
   grid: () => import("./grid.js"),
   points: () => import("./points.js"),
+  prompts: () => import("./prompts.js"),
 };
 
-const STYLES = ["base.css", "text.css", "tree.css", "charts.css", "compare.css", "tune.css"];
+const STYLES = ["base.css", "text.css", "tree.css", "charts.css", "compare.css", "tune.css", "prompts.css"];
 
 export async function mount(kind, host) {
   const shell = host.element.querySelector(".ss-shell") ?? host.element;

@@ -1,5 +1,6 @@
 // What can be loaded: one table, a body for each offer, a row for each of its models. Text nodes only.
 const root = element.querySelector(".sp-shell");
+const TABLE_PX = 640;
 const GROUPS = {
   loaded: "Loaded now", bundled: "Bundled", cached: "In the local Hugging Face cache",
   known: "Known to work together",
@@ -12,7 +13,7 @@ function cell(tag, className, text) {
   if (text !== undefined) made.textContent = text;
   return made;
 }
-// On a narrow screen rows are drawn as cards: the roles say that it is a table all the same.
+// Where there is no room rows are drawn as cards: the roles say that it is a table all the same.
 function role(made, name) {
   made.setAttribute("role", name);
   return made;
@@ -107,5 +108,12 @@ function draw() {
   }
   root.replaceChildren(...(offers.length ? [table] : []));
 }
+// A card for each offer where the table has no room: on a narrow screen, and in large type.
+function fit() {
+  const scale = parseFloat(getComputedStyle(root).getPropertyValue("--ss-scale")) || 1;
+  root.classList.toggle("sp-cards", root.clientWidth < TABLE_PX * scale);
+}
 draw();
+fit();
+new ResizeObserver(fit).observe(root);
 watch("value", draw);

@@ -1,0 +1,61 @@
+// The filters above the table of prompts: words, settings, domain, drafter, and by what to group.
+
+import { h, entries } from "./dom.js";
+
+const GROUPS = ["domain", "settings", "prompt", "nothing"];
+const NONE = " "; // the value of "no domain": no domain is called so
+
+export function createFilters(changed) {
+  const find = h("input", { type: "search", "aria-label": "Prompt has", class: "ss-prompts-find", oninput: changed });
+  const [settings, domain, drafter] = ["Settings", "Domain", "Drafter"].map((words) => createMenu(words, changed));
+  const group = h("select", { "aria-label": "Group by", onchange: changed }, GROUPS.map((name) => h("option", { value: name }, name)));
+  const bar = h(
+    "div", { class: "ss-prompts-filters", "data-noexport": true },
+    h("label", {}, h("span", {}, "Prompt has"), find), settings.label, domain.label, drafter.label, h("label", {}, h("span", {}, "Group by"), group),
+  );
+  let of = null;
+  return {
+    bar,
+    group: () => group.value,
+    // What there is to choose from; another study begins with its own first choice.
+    offer(value, rows) {
+      bar.hidden = rows.length < 2;
+      if (value.of !== of) {
+        of = value.of;
+        find.value = "";
+        settings.begin(value.chosen ?? "");
+        domain.begin("");
+        drafter.begin("");
+      }
+      settings.offer(rows.map((row) => row.settings));
+      domain.offer(rows.map((row) => row.domain || NONE));
+      drafter.offer(rows.flatMap((row) => entries(row.drafters).map(([, name]) => name)));
+    },
+    lets(row) {
+      const words = find.value.trim().toLowerCase();
+      return (!words || row.prompt.toLowerCase().includes(words))
+        && settings.lets([row.settings]) && domain.lets([row.domain || NONE])
+        && drafter.lets(entries(row.drafters).map(([, name]) => name));
+    },
+  };
+}
+
+// Not seen where there is nothing to choose. What is wanted stays so while it is not there yet.
+function createMenu(words, changed) {
+  const select = h("select", { "aria-label": words, onchange: () => { wanted = select.value; changed(); } });
+  const label = h("label", {}, h("span", {}, words), select);
+  let wanted = "";
+  return {
+    label,
+    begin: (name) => { wanted = name; },
+    lets: (names) => !select.value || names.includes(select.value),
+    offer(all) {
+      const names = ["", ...new Set(all)];
+      if (JSON.stringify([...select.options].map(({ value }) => value)) !== JSON.stringify(names)) {
+        select.replaceChildren(...names.map((name) => h("option", { value: name }, name === NONE ? "no domain" : name || "all")));
+      }
+      select.value = names.includes(wanted) ? wanted : "";
+      label.hidden = names.length < 3;
+    },
+  };
+}

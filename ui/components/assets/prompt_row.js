@@ -1,0 +1,84 @@
+// A row of the table of prompts: its cells, and what each column means.
+
+import { h, s, entries, set } from "./dom.js";
+import { fixed, percent, plural, prose } from "./text.js";
+
+// `key` is what a column sorts by; `number`: figures stand at the right and begin with the largest.
+export const COLUMNS = [
+  { key: "prompt", title: "prompt", cell: promptCell, means: "A click opens its latest run." },
+  { key: "settings", title: "settings", cell: settingsCell, means: "The preset, or what differs from the defaults." },
+  { key: "mean", title: "tokens a pass", number: true, show: (row) => fixed(row.mean, 2), means: "New tokens per pass of the LLM: mean acceptance length." },
+  { key: "rate", title: "accepted", number: true, show: (row) => percent(row.rate), means: "Share of the drafted tokens (by depth) that were accepted." },
+  { key: "positions", title: "by position", cell: sparkCell, means: "Share of rounds that accepted more than 0, 1, 2, ... drafted tokens." },
+  { key: "best", title: "best drafter", cell: bestCell, means: "Who proposed most of the accepted tokens." },
+  { key: "rejected", title: "rejected at", number: true, show: (row) => (row.rejected == null ? "–" : `token ${row.rejected + 1}`), means: "The drafted token at which most rejections came: token 1 is the first." },
+  { key: "speed", title: "tokens/s", number: true, show: (row) => fixed(row.speed, 1), means: "Median over the row's runs." },
+  { key: "ratio", title: "speed-up", number: true, cell: ratioCell, means: "Tokens per second beside plain decoding of the same prompt." },
+];
+
+const MEANS = ["mean", "rate", "speed", "ratio"];
+
+export function lineOf(panel, columns, row) {
+  return h("tr", {}, columns.map((column) => column.cell?.(row, panel) ?? h("td", { "data-number": true }, column.show(row))));
+}
+
+// Of what is left of a group: its name, and the mean of each figure that is meant to have one.
+export function groupLine(columns, name, rows, alike) {
+  const means = alike && rows.length > 1;
+  if (!means) return h("tr", { class: "ss-group" }, h("th", { scope: "rowgroup", colspan: columns.length }, prose(name)));
+  // The name stands over the words of its rows, the means over their figures.
+  const words = columns.filter(({ key }) => key === "prompt" || key === "settings").length;
+  const head = h("th", { scope: "rowgroup", colspan: words }, prose(`${name}: mean of ${rows.length} prompts`));
+  return h("tr", { class: "ss-group" }, head, columns.slice(words).map(({ key }) =>
+    h("td", { "data-number": true }, MEANS.includes(key) ? meanCell(key, rows) : "")));
+}
+
+function meanCell(key, rows) {
+  const known = rows.map((row) => row[key]).filter((value) => value != null);
+  const mean = known.length ? known.reduce((sum, value) => sum + value, 0) / known.length : null;
+  return { mean: fixed(mean, 2), rate: percent(mean), speed: fixed(mean, 1), ratio: times(mean) }[key];
+}
+
+const times = (value) => (value == null ? "–" : `${fixed(value, 2)}x`);
+
+function promptCell(row, panel) {
+  const button = h("button", {
+    type: "button", class: "ss-prompts-open", title: "Open its latest run in Sessions", "data-focus": `${row.id}/${row.settings}`,
+    onclick: () => panel.tell({ run: row.run }),
+  }, prose(row.prompt));
+  const differs = row.same === "differs" && h("span", { class: "ss-prompts-differs" }, "≠ text differs from plain decoding's");
+  const several = row.runs > 1 && h("span", { class: "ss-prompts-note" }, plural(row.runs, "run"));
+  return h("td", { class: "ss-prompts-text" }, button, several, differs);
+}
+
+function settingsCell(row) {
+  return h("td", { class: "ss-prompts-settings", title: row.detail }, prose(row.settings));
+}
+
+function bestCell(row) {
+  if (!row.best) return h("td", {}, "–");
+  const badge = h("span", { class: "ss-badge", "data-slot": row.slot < 0 ? null : row.slot % 8 }, row.slot < 0 ? "·" : String.fromCharCode(65 + row.slot));
+  return h("td", {}, h("span", { class: "ss-who" }, badge, h("span", {}, prose(row.best))));
+}
+
+function ratioCell(row) {
+  const note = row.plain > 0 && h("span", { class: "ss-prompts-note" }, plural(row.plain, "plain run"));
+  const cell = h("td", { "data-number": true }, times(row.ratio), note);
+  set(cell, "title", row.against ? `Beside ${row.against}` : "No plain run of the same prompt, sampling and LLM is there");
+  return cell;
+}
+
+const SPARK = { width: 66, height: 22, step: 8 };
+
+function sparkCell(row) {
+  const rates = entries(row.positions).map(([, rate]) => rate);
+  const words = rates.map((rate, i) => `position ${i + 1}: ${percent(rate)}`).join(", ") || "nothing was accepted";
+  const { width, height } = SPARK;
+  const step = Math.min(SPARK.step, width / Math.max(1, rates.length));
+  const bars = rates.map((rate, i) => {
+    const tall = Math.max(1, rate * height);
+    return s("rect", { x: i * step, y: height - tall, width: Math.max(1, step - 1), height: tall });
+  });
+  const box = s("svg", { viewBox: `0 0 ${width} ${height}`, class: "ss-prompts-spark", role: "img", "aria-label": words }, s("title", {}, words), bars);
+  return h("td", {}, box);
+}

@@ -1,0 +1,112 @@
+// Acceptance prompt by prompt: a row for each prompt under each settings. What is shown is filtered,
+// grouped and sorted here; a prompt's button opens its latest run.
+
+import { h, entries, set } from "./dom.js";
+import { COLUMNS, groupLine, lineOf } from "./prompt_row.js";
+import { createFilters } from "./prompt_filters.js";
+import { plural, prose } from "./text.js";
+
+const NO_DOMAIN = "no domain";
+
+export function create(panel) {
+  const note = h("p", { class: "ss-placeholder" });
+  const table = h("table", { class: "ss-prompts-table" });
+  const box = h("div", { class: "ss-scroll ss-prompts-box", tabindex: 0, role: "region", "aria-label": panel.title }, table);
+  const filters = createFilters(() => panel.redraw());
+  const sort = { by: "", down: true };
+  panel.body.append(filters.bar, note, box);
+  panel.finishTools({});
+
+  function sortBy({ key, number }) {
+    // Figures begin with the largest: that is what is looked for.
+    if (sort.by !== key) Object.assign(sort, { by: key, down: Boolean(number) || key === "positions" });
+    else sort.down = !sort.down;
+    panel.redraw();
+  }
+
+  return {
+    draw(value) {
+      const all = entries(value.rows).map(([, row]) => row);
+      filters.offer(value, all);
+      const rows = all.filter(filters.lets);
+      panel.say(all.length ? `${told(rows, all)} ${value.words ?? ""}` : "");
+      note.textContent = all.length ? "No row matches these filters." : (value.empty ?? "Nothing measured yet.");
+      note.hidden = rows.length > 0;
+      box.hidden = !rows.length;
+      const focused = panel.body.contains(document.activeElement) ? document.activeElement.dataset.focus : undefined;
+      table.replaceChildren(...(rows.length ? parts(panel, rows, sort, filters.group(), sortBy) : []));
+      if (focused) table.querySelector(`[data-focus="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
+    },
+    exported: () => panel.body,
+  };
+}
+
+function told(rows, all) {
+  const prompts = count(rows, "id");
+  const words = rows.length === prompts ? plural(prompts, "prompt") : `${plural(rows.length, "row")} of ${plural(prompts, "prompt")}`;
+  const [first] = rows;
+  const alike = first && count(rows, "settings") === 1 ? ` All with ${first.settings}: ${first.detail}.` : "";
+  return `${words}${rows.length < all.length ? ` (${all.length} rows in all)` : ""}.${alike}`;
+}
+
+function parts(panel, rows, sort, by, sortBy) {
+  const columns = COLUMNS.filter(({ key }) => key !== "settings" || count(rows, "settings") > 1);
+  const groups = grouped(rows, by);
+  const named = groups.length > 1 || groups.some(({ name }) => name && name !== NO_DOMAIN);
+  const caption = h("caption", { class: "ss-prompts-caption" }, `${panel.title}, ${plural(rows.length, "row")}`);
+  const bodies = groups.map(({ name, rows: members, alike }) => h(
+    "tbody", {}, named && name ? groupLine(columns, name, members, alike) : null,
+    sorted(members, sort).map((row) => lineOf(panel, columns, row)),
+  ));
+  return [caption, head(columns, sort, sortBy), ...bodies];
+}
+
+const count = (rows, key) => new Set(rows.map((row) => row[key])).size;
+
+// Means are of one kind of settings and each prompt once; a domain's groups stand together, and what is of none last.
+function grouped(rows, by) {
+  const several = count(rows, "settings") > 1;
+  const nameOf = {
+    domain: (row) => `${row.domain || NO_DOMAIN}${several ? ` · ${row.settings}` : ""}`,
+    settings: (row) => row.settings,
+    prompt: (row) => row.id,
+    nothing: () => "",
+  }[by];
+  const domains = [...new Set(rows.map((row) => row.domain))].filter(Boolean).concat("");
+  const groups = new Map();
+  for (const row of rows) {
+    const name = nameOf(row);
+    if (!groups.has(name)) groups.set(name, { name: by === "prompt" ? row.prompt : name, rows: [], rank: by === "domain" ? domains.indexOf(row.domain) : 0 });
+    groups.get(name).rows.push(row);
+  }
+  return [...groups.values()]
+    .map((group) => ({ ...group, alike: count(group.rows, "settings") === 1 }))
+    .sort((a, b) => a.rank - b.rank);
+}
+
+function sorted(rows, { by, down }) {
+  if (!by) return rows;
+  const sign = down ? -1 : 1;
+  const of = (row) => (by === "positions" ? (row.positions[0] ?? null) : row[by]);
+  const nothing = (value) => value === null || value === undefined || value === "";
+  // What was not measured stands last, whichever way.
+  return [...rows].sort((a, b) => {
+    const [left, right] = [of(a), of(b)];
+    if (nothing(left) || nothing(right)) return nothing(left) - nothing(right);
+    return sign * (typeof left === "string" ? left.localeCompare(right, undefined, { numeric: true }) : left - right);
+  });
+}
+
+function head(columns, sort, sortBy) {
+  const heads = columns.map((column) => {
+    const mine = sort.by === column.key;
+    const glyph = mine ? (sort.down ? " ▼" : " ▲") : "";
+    const button = h("button", {
+      type: "button", class: "ss-prompts-sort", title: column.means, "data-focus": `sort-${column.key}`, onclick: () => sortBy(column),
+    }, prose(column.title) + glyph);
+    const made = h("th", { scope: "col", "data-number": Boolean(column.number) }, button);
+    set(made, "aria-sort", mine ? (sort.down ? "descending" : "ascending") : "none");
+    return made;
+  });
+  return h("thead", {}, h("tr", {}, heads));
+}
