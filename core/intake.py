@@ -16,7 +16,13 @@ from core.models.loading import LoadedModels
 from core.noise import SeededNoise
 from core.sequence import Sequence
 
-__all__ = ["prepare"]
+__all__ = ["check", "prepare"]
+
+
+def check(models: LoadedModels, request: Request) -> None:
+    """Raises what `prepare` would raise."""
+    _fitting(models, request)
+    _drafters(models, request)
 
 
 def prepare(models: LoadedModels, request: Request) -> Sequence:
@@ -25,29 +31,40 @@ def prepare(models: LoadedModels, request: Request) -> Sequence:
     Raises ConfigError, or ContextLengthError naming both lengths.
     """
     llm = models.llm
-    prompt_ids = _tokenized(models, request)
-    if len(prompt_ids) >= llm.context_length:
-        raise ContextLengthError(
-            f"prompt is {len(prompt_ids)} tokens long: the context of {llm.info.name} is "
-            f"{llm.context_length} tokens, and one must be left for an answer"
-        )
+    prompt_ids = _fitting(models, request)
     seed = request.sampling.seed
     if seed is None:
         seed = secrets.randbits(31)
     sampling = dataclasses.replace(request.sampling, seed=seed)
     speculation = request.speculation.resolved(sampling.temperature)
-    names = resolve_drafters(speculation.drafters, models.drafter_names)
     return Sequence(
         run_id=uuid.uuid4().hex,
         request=request,
         sampling=sampling,
-        speculation=dataclasses.replace(speculation, drafters=names),
+        speculation=dataclasses.replace(speculation, drafters=_drafters(models, request)),
         prompt_ids=prompt_ids,
         noise=SeededNoise(seed, llm.vocab_size, llm.device),
         detokenizer=Detokenizer(models.tokenizer, prompt_ids),
         eos_ids=frozenset() if sampling.ignore_eos else frozenset(models.eos_ids),
         context_length=llm.context_length,
     )
+
+
+def _drafters(models: LoadedModels, request: Request) -> tuple[str, ...]:
+    speculation = request.speculation.resolved(request.sampling.temperature)
+    return resolve_drafters(speculation.drafters, models.drafter_names)
+
+
+def _fitting(models: LoadedModels, request: Request) -> tuple[int, ...]:
+    """The prompt's tokens, which leave room for an answer."""
+    llm = models.llm
+    prompt_ids = _tokenized(models, request)
+    if len(prompt_ids) >= llm.context_length:
+        raise ContextLengthError(
+            f"prompt is {len(prompt_ids)} tokens long: the context of {llm.info.name} is "
+            f"{llm.context_length} tokens, and one must be left for an answer"
+        )
+    return prompt_ids
 
 
 def _tokenized(models: LoadedModels, request: Request) -> tuple[int, ...]:

@@ -18,6 +18,7 @@ from core.config import Request
 from core.engine import Engine
 from core.errors import FORESEEN, EngineBusyError, EngineClosedError, SpecScopeError
 from core.events import Event, RunCancelled, RunCompleted, RunFailed
+from core.intake import check
 from core.sequence import Sequence
 from core.threads import use_threads
 from core.turn import Live
@@ -132,6 +133,12 @@ class Worker:
                 self._thread.start()
             self._changed.notify_all()
         return run
+
+    def check(self, request: Request) -> None:
+        """Raises what `submit` would; nothing is queued and no model runs."""
+        self._refuse_if_closed()
+        with self._tokenizing:
+            check(self.engine.models, request)
 
     def _refuse_if_closed(self) -> None:
         if self._closed:

@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
 from core.config import Request
 from core.errors import FORESEEN, CellInterruptedError, StoreError, StudyError
+from lab.checked import check, named
 from lab.conduct import conduct
 from lab.events import CellBegun, CellLost, CellMeasured, StudyBegun, StudyEnded
-from lab.figures import median
+from lab.keeping import Keeping, Rests
 from lab.measured import Measured, measured
 from lab.order import Cell
-from lab.progress import Progress
+from lab.progress import Pace, Progress
 from lab.runs import RunLike, Runs, StudyStore
 from lab.study import Study
 
@@ -42,26 +43,30 @@ class Conductor:
     def __init__(self, runs: Runs, store: StudyStore) -> None:
         self._runs, self._store = runs, store
         self._lock = threading.Lock()
+        self._rests = Rests(store)
         self._progress = Progress()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self._seconds: dict[str, list[float]] = {}
+        self._pace = Pace()
         self._lost: list[RunLike] = []
         self._beat_at = 0.0
 
     def begin(self, study: Study, owner: str = "") -> None:
-        """Keep a new study and measure it. StudyError while another is measured."""
+        """Keep a new study and measure it. StudyError while another is measured; ConfigError, and
+        nothing is kept, where a prompt or a configuration could not be run."""
         self._claim(study, owner)
         with self._or_failed():
+            check(study, self._runs)
             self._store.save(study.to_plain(), len(study), owner)
             self._take(study)
         self._measure(study, owner)
 
     def resume(self, study: Study, owner: str = "") -> None:
         """Go on with a study that is kept. StudyError while another is measured, or where other
-        models stand now than it was begun with."""
+        models stand now than it was begun with; ConfigError as `begin`."""
         self._claim(study, owner)
         with self._or_failed():
+            check(study, self._runs)
             self._take(study)
         self._measure(study, owner)
 
@@ -76,6 +81,11 @@ class Conductor:
         """How it stands now."""
         with self._lock:
             return self._progress
+
+    def rest(self, study_id: str) -> tuple[str, str] | None:
+        """State and reason of a study at rest of which the log, which could not be written, does
+        not say so yet."""
+        return self._rests.of(study_id)
 
     def models(self) -> tuple[str, ...]:
         """The models that stand, the LLM first, with format and device: what a new study is of."""
@@ -93,6 +103,7 @@ class Conductor:
         self.stop()
         if self._thread is not None:
             self._thread.join()
+        self._rests.close()
 
     # -- begin --
 
@@ -112,7 +123,7 @@ class Conductor:
                 study.study_id, study.kind, owner, "running", total=len(study)
             )
             self._stop.clear()
-            self._seconds = {}
+            self._pace = Pace()
 
     @contextmanager
     def _or_failed(self) -> Iterator[None]:
@@ -124,11 +135,12 @@ class Conductor:
 
     def _take(self, study: Study) -> None:
         """In the log, where another server may be at work."""
-        if not self._store.claim(study.study_id):
-            raise StudyError(
-                "another server that uses this log measures a study: wait for its end, or stop it "
-                "there"
-            )
+        with self._rests.left(study.study_id):
+            if not self._store.claim(study.study_id):
+                raise StudyError(
+                    "another server that uses this log measures a study: wait for its end, or stop "
+                    "it there"
+                )
 
     def _measure(self, study: Study, owner: str) -> None:
         self._beat_at = time.monotonic() + BEAT_S
@@ -142,12 +154,13 @@ class Conductor:
     def _work(self, study: Study, owner: str) -> None:
         state, reason = "failed", "internal error: the log of the server has more"
         try:
-            kept = _Keeping(self._store, study.study_id)
+            kept = Keeping(self._store, study.study_id, self._tell_log, self._stop)
             cells = study.cells()
             self._warm(study)
 
             def measure(cell: Cell) -> Measured:
-                return self._cell(study, cell, owner)
+                with named(cell):
+                    return self._cell(study, cell, owner)
 
             def go() -> bool:
                 return self._go() and not self._exchanged(study)
@@ -175,12 +188,10 @@ class Conductor:
                 self._alone(short, "", kept=False)
 
     def _end(self, study: Study, state: str, reason: str) -> None:
-        try:
+        with suppress(*FORESEEN):  # half a run that stays does no harm
             self._forget_lost()
-            self._store.set_state(study.study_id, state, reason)
-        except FORESEEN as error:
-            state, reason = "failed", reason or str(error)
-        self._tell(state=state, reason=reason, cell=None, left_s=None)
+        self._rests.put(study.study_id, state, reason)
+        self._tell(state=state, reason=reason, cell=None, left_s=None, log="")
 
     def _follow(self, event: Any, cells: list[Cell]) -> None:
         if isinstance(event, (StudyBegun, StudyEnded)):
@@ -190,15 +201,9 @@ class Conductor:
         elif isinstance(event, CellLost):
             self._tell(lost=self.progress().lost + 1)
         elif isinstance(event, CellMeasured):
-            self._seconds.setdefault(event.cell.contestant, []).append(event.seconds)
-            self._tell(done=event.done, left_s=self._left(cells[cells.index(event.cell) + 1 :]))
-
-    def _left(self, cells: list[Cell]) -> float:
-        """Seconds for what is left, by each contestant's median so far."""
-        every = [seconds for found in self._seconds.values() for seconds in found]
-        usual = median(every)
-        each = {name: median(found) for name, found in self._seconds.items()}
-        return sum(each.get(cell.contestant, usual) for cell in cells)
+            self._pace.heard(event.cell, event.seconds)
+            left = cells[cells.index(event.cell) + 1 :]
+            self._tell(done=event.done, left_s=self._pace.left(left))
 
     def _tell(self, **changed: Any) -> None:
         with self._lock:
@@ -208,6 +213,10 @@ class Conductor:
             ):
                 del changed["state"]
             self._progress = replace(self._progress, **changed)
+
+    def _tell_log(self, words: str) -> None:
+        if self.progress().log != words:
+            self._tell(log=words)
 
     def _exchanged(self, study: Study) -> str:
         """Why it cannot go on: other models stand than it is of; empty where it can."""
@@ -264,17 +273,3 @@ class Conductor:
             run.cancel()
         run.wait_done(PATIENCE_S)
         return run
-
-
-class _Keeping:
-    """The cells of one study in the store."""
-
-    def __init__(self, store: StudyStore, study_id: str) -> None:
-        self._store, self._study_id = store, study_id
-
-    def cells(self) -> Collection[Cell]:
-        return [Cell(*key) for key in self._store.cells(self._study_id)]
-
-    def keep(self, cell: Cell, result: Measured) -> None:
-        key = (cell.contestant, cell.item, cell.repeat)
-        self._store.keep(self._study_id, key, result.to_plain())

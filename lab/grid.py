@@ -10,7 +10,7 @@ import dataclasses
 import itertools
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,7 +41,7 @@ FIELDS = tuple(
     field.name for field in dataclasses.fields(SpeculationConfig) if field.name not in NOT_TUNED
 )
 _AXIS_FIELD = re.compile(rf"(?:^|, )({'|'.join(FIELDS)})=")
-LEFT_OUT = "it was left out when the study began: its drafters were not loaded, perhaps"
+LEFT_OUT = "it was left out when the study began"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,21 +111,35 @@ def grid(
     made: list[Configuration] = []
     points: list[dict[str, Any]] = []
     refused: list[Refused] = []
-    for values in itertools.product(*(axis.values for axis in axes)):
-        point = dict(zip(fields, values, strict=True))
-        name = point_name(point)
-        try:
-            speculation = SpeculationConfig.from_plain({**base.to_plain(), **point})
-            Request("x", sampling or SamplingParams(), speculation)
-            _check_loaded(speculation, drafters)
-        except ConfigError as error:
-            refused.append(Refused(name, point, str(error)))
-            continue
-        made.append(Configuration(name, speculation))
-        points.append(point)
+    for point, found in _combined(base, axes, sampling or SamplingParams(), drafters):
+        if isinstance(found, Configuration):
+            made.append(found)
+            points.append(point)
+        else:
+            refused.append(found)
     if not made:
         raise ConfigError(f"no point of the grid can run; the first: {refused[0].reason}")
     return Grid(tuple(axes), tuple(made), tuple(points), tuple(refused))
+
+
+def _combined(
+    base: SpeculationConfig,
+    axes: Sequence[Axis],
+    sampling: SamplingParams,
+    drafters: Collection[str] | None,
+) -> Iterator[tuple[dict[str, Any], Configuration | Refused]]:
+    """Every combination, as what is measured or as why it cannot be."""
+    for values in itertools.product(*(axis.values for axis in axes)):
+        point = {axis.field: value for axis, value in zip(axes, values, strict=True)}
+        name = point_name(point)
+        try:
+            speculation = SpeculationConfig.from_plain({**base.to_plain(), **point})
+            Request("x", sampling, speculation)
+            _check_loaded(speculation, drafters)
+        except ConfigError as error:
+            yield point, Refused(name, point, str(error))
+        else:
+            yield point, Configuration(name, speculation)
 
 
 def grid_of(study: Study) -> Grid:
@@ -135,27 +149,47 @@ def grid_of(study: Study) -> Grid:
     An axis of numbers is in their order, another in the order in which its values came.
     """
     made = {one.name: one for one in study.configurations if one.name != PLAIN}
-    fields = _AXIS_FIELD.findall(next(iter(made), ""))
-    axes = [Axis(field, _values_of(field, made.values())) for field in fields]
-    whole = grid(next(iter(made.values())).speculation, axes, study.sampling) if axes else None
-    if whole is None or not made.keys() <= {one.name for one in whole.configurations}:
+    axes = _axes_of(study, made)
+    if not axes:
         raise ConfigError.of("study", study.title, "a study of a grid")
-    pairs = list(zip(whole.configurations, whole.points, strict=True))
-    left_out = tuple(
-        Refused(one.name, point, LEFT_OUT) for one, point in pairs if one.name not in made
-    )
-    return Grid(
-        whole.axes,
-        tuple(one for one, _ in pairs if one.name in made),
-        tuple(point for one, point in pairs if one.name in made),
-        (*whole.refused, *left_out),
-    )
+    base = next(iter(made.values())).speculation
+    measured: list[tuple[Configuration, dict[str, Any]]] = []
+    refused: list[Refused] = []
+    for point, found in _combined(base, axes, study.sampling, _drafters_of(study)):
+        if found.name in made:
+            measured.append((made[found.name], point))
+        elif isinstance(found, Refused):
+            refused.append(found)
+        else:
+            refused.append(Refused(found.name, point, LEFT_OUT))
+    if len(measured) != len(made):
+        raise ConfigError.of("study", study.title, "a study of a grid")
+    configurations, points = zip(*measured, strict=True)
+    return Grid(tuple(axes), configurations, points, tuple(refused))
+
+
+def _axes_of(study: Study, made: Mapping[str, Configuration]) -> list[Axis]:
+    """Those that were asked for; of a study kept without them, what its configurations show."""
+    if study.axes and made:
+        asked = [axis_of(field, values) for field, values in study.axes]
+        return [Axis(axis.field, _in_order(axis.values)) for axis in asked]
+    fields = _AXIS_FIELD.findall(next(iter(made), ""))
+    return [Axis(field, _values_of(field, made.values())) for field in fields]
+
+
+def _drafters_of(study: Study) -> tuple[str, ...]:
+    """Names of the SSMs that stood, each kept as `name (dtype, device)`."""
+    return tuple(model.rpartition(" (")[0] or model for model in study.models[1:])
 
 
 def _values_of(field: str, made: Iterable[Configuration]) -> tuple[Any, ...]:
     found = dict.fromkeys(_hashable(getattr(one.speculation, field)) for one in made)
-    numbers = all(isinstance(value, (int, float)) for value in found)
-    return tuple(sorted(found) if numbers else found)
+    return _in_order(tuple(found))
+
+
+def _in_order(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    numbers = all(isinstance(value, (int, float)) for value in values)
+    return tuple(sorted(values)) if numbers else values
 
 
 def point_name(point: Mapping[str, Any]) -> str:

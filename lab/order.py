@@ -31,6 +31,11 @@ class Cell:
     def block(self) -> Block:
         return Block(self.item, self.repeat)
 
+    @property
+    def words(self) -> str:
+        """`specinfer, prompt 3, repeat 1`: repeats are counted from 1."""
+        return f"{self.contestant}, prompt {self.item}, repeat {self.repeat + 1}"
+
 
 def blocks(items: Sequence[str], repeats: int) -> list[Block]:
     """Repeats outermost: a run that is cut short has met as many items as it could."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
+from lab.figures import median
 from lab.order import Cell
 
-__all__ = ["Progress"]
+__all__ = ["Pace", "Progress"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +17,7 @@ class Progress:
 
     `state`: empty (none yet), `running`, `waiting` (a visitor's run goes first), `stopping`,
     `stopped`, `completed`, `failed`. `left_s`: seconds left by the cells so far, None at first.
+    `log`: that a measured cell waits for the log; empty while it does not.
     """
 
     study_id: str = ""
@@ -27,7 +30,25 @@ class Progress:
     cell: Cell | None = None
     lost: int = 0
     left_s: float | None = None
+    log: str = ""
 
     @property
     def live(self) -> bool:
         return self.state in ("running", "waiting", "stopping")
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How long cells took, by contestant."""
+
+    seconds: dict[str, list[float]] = field(default_factory=dict)
+
+    def heard(self, cell: Cell, seconds: float) -> None:
+        """One more was measured."""
+        self.seconds.setdefault(cell.contestant, []).append(seconds)
+
+    def left(self, cells: Sequence[Cell]) -> float:
+        """Seconds for these cells, by each contestant's median so far."""
+        usual = median([seconds for found in self.seconds.values() for seconds in found])
+        each = {name: median(found) for name, found in self.seconds.items()}
+        return sum(each.get(cell.contestant, usual) for cell in cells)

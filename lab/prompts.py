@@ -19,6 +19,7 @@ __all__ = ["MAX_PROMPTS", "StudyPrompt", "named", "prompts_from_file", "prompts_
 MAX_PROMPTS = 500
 SEPARATOR = "---"
 LONGEST_ID = 80
+EXCERPT = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,13 @@ class StudyPrompt:
             if not isinstance(value, str) or len(value) > LONGEST_ID:
                 raise ConfigError.of(name, value, f"a text of at most {LONGEST_ID} characters")
             whole_characters(name, value)
+
+    @property
+    def words(self) -> str:
+        """Which it is, with how it begins: `prompt 3 ("Once upon a time...")`."""
+        flat = " ".join(self.text.split())
+        short = flat if len(flat) <= EXCERPT else f"{flat[:EXCERPT]}..."
+        return f'prompt {self.id} ("{short}")'
 
 
 def prompts_from_text(typed: str) -> tuple[StudyPrompt, ...]:

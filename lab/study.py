@@ -25,7 +25,8 @@ MAX_CONFIGURATIONS = 200
 MAX_REPEATS = 50
 MAX_CELLS = 20_000
 LONGEST_NAME = 200
-SEED = 1000
+UNTOLD_SEED = 1000
+"""Of studies kept without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,8 @@ class Configuration:
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """What is to be measured. `models`: names, the LLM first; a study is of these alone.
+    """What is to be measured. `models`: names, the LLM first; a study is of these alone. `axes`: of
+    a grid, each field with all values that were asked for, those included that no point can have.
 
     Raises ConfigError where a part is missing, named twice or too large, and where a configuration
     would not be lossless with this sampling.
@@ -59,6 +61,7 @@ class Study:
     prompts: tuple[StudyPrompt, ...]
     repeats: int = 1
     chat: bool = False
+    axes: tuple[tuple[str, tuple[Any, ...]], ...] = ()
 
     def __post_init__(self) -> None:
         choice("kind", self.kind, KINDS)
@@ -90,7 +93,7 @@ class Study:
         return Request(texts[cell.item], sampling, by_name[cell.contestant], self.chat)
 
     def _seed(self, repeat: int) -> int:
-        return (SEED if self.sampling.seed is None else self.sampling.seed) + repeat
+        return (UNTOLD_SEED if self.sampling.seed is None else self.sampling.seed) + repeat
 
     @property
     def base(self) -> str:
@@ -113,6 +116,7 @@ class Study:
             "prompts": [dataclasses.asdict(one) for one in self.prompts],
             "repeats": self.repeats,
             "chat": self.chat,
+            **({"axes": _listed(self.axes)} if self.axes else {}),
         }
 
     @classmethod
@@ -134,6 +138,7 @@ class Study:
                 prompts=tuple(StudyPrompt(**one) for one in values["prompts"]),
                 repeats=values["repeats"],
                 chat=values["chat"],
+                axes=_frozen(values.get("axes", ())),
             )
         except (KeyError, TypeError) as error:
             raise ConfigError.of("study", values, f"a study of this version ({error})") from error
@@ -159,3 +164,11 @@ def _unique(field: str, names: list[str], most: int) -> None:
 def _sampling_plain(sampling: SamplingParams) -> dict[str, Any]:
     plain = dataclasses.asdict(sampling)
     return {**plain, "stop": list(plain["stop"])}
+
+
+def _listed(value: Any) -> Any:
+    return [_listed(part) for part in value] if isinstance(value, (list, tuple)) else value
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(map(_frozen, value)) if isinstance(value, (list, tuple)) else value

@@ -11,10 +11,12 @@ from core.config import SpeculationConfig
 from core.errors import ConfigError
 from lab.figures import median
 from lab.measured import Measured
+from lab.order import Cell
 from lab.study import PLAIN, Configuration, Study, plain_configuration
 from lab.tables import ConfigurationRow, Results, best_of, configuration_rows, prompt_rows
 from ui.slower import slower_because
-from ui.study_text import Events, same_answer, shown_repeat, text_of, views_of
+from ui.study_shown import Shown, Text, shown_of, text_of, texts_words
+from ui.study_text import Events, same_answer
 from ui.view import View
 
 __all__ = ["RECORDED", "comparison_rows", "comparison_values", "configurations_of", "verdict"]
@@ -30,7 +32,7 @@ ANSWERS = {
     "tie": "a rounding tie",
     "distribution": "same distribution",
     "bug": "differs: a bug",
-    "unclear": "differs",
+    "differs": "differs",
     "unknown": "–",
 }
 
@@ -65,6 +67,8 @@ def comparison_rows(study: Study, results: Results, events: Events) -> list[dict
 def _row(study: Study, results: Results, row: ConfigurationRow, events: Events) -> dict[str, Any]:
     answer = same_answer(study, results, row.name, events)
     ratio = row.ratio
+    # One repeat has no spread: its interval would be a point, as if it were certain.
+    spread = ratio if ratio and ratio.groups > 1 else None
     middle = _middle_run(results, row.name)
     return {
         "name": row.name,
@@ -73,8 +77,8 @@ def _row(study: Study, results: Results, row: ConfigurationRow, events: Events) 
         "slowest": row.slowest,
         "fastest": row.fastest,
         "ratio": ratio.value if ratio else None,
-        "ratio_low": ratio.low if ratio else None,
-        "ratio_high": ratio.high if ratio else None,
+        "ratio_low": spread.low if spread else None,
+        "ratio_high": spread.high if spread else None,
         "mean_acceptance_length": row.mean_acceptance_length,
         "draft_acceptance_rate": row.draft_acceptance_rate,
         "rounds": row.rounds,
@@ -118,6 +122,9 @@ def verdict(study: Study, results: Results) -> str:
     if ratio.groups < 2:
         spread = "one repeat: no interval"
     told = f"{best.name} at {ratio.value:.2f} times plain decoding ({spread})"
+    if ratio.value < AS_FAST and ratio.groups > 1 and ratio.high >= 1:
+        words = "these measurements cannot tell which is faster"
+        return f"Nothing was measured faster than plain decoding; the best is {told}: {words}."
     if ratio.value < AS_FAST:
         return f"Nothing is faster than plain decoding here; the best is {told}."
     if ratio.low <= 1:
@@ -131,13 +138,19 @@ def verdict(study: Study, results: Results) -> str:
 def comparison_values(study: Study, results: Results, events: Events) -> dict[str, dict[str, Any]]:
     """Picture -> its value. Rounds, stages and texts are of one repeat, which `repeat` names."""
     rows = comparison_rows(study, results, events)
-    repeat = shown_repeat(study, results)
-    views = views_of(study, results, repeat, events)
+    shown = shown_of(study, results, events)
+    views = shown.views
     who = {
         str(i): {"name": row["name"], "plain": row["name"] == study.base}
         for i, row in enumerate(rows)
     }
-    head = {"study": study.study_id, "who": who, "repeat": repeat, "repeats": study.repeats}
+    head = {
+        "study": study.study_id,
+        "who": who,
+        "repeat": shown.repeat,
+        "repeats": study.repeats,
+        "note": shown.note,
+    }
     names = [row["name"] for row in rows]
     words = verdict(study, results)
     return {
@@ -146,7 +159,7 @@ def comparison_values(study: Study, results: Results, events: Events) -> dict[st
         "rounds": {**head, "rounds": _numbered(_rounds(views.get(name)) for name in names)},
         "rates": {**head, "rates": _numbered(_rates(study, results, name) for name in names)},
         "portions": {**head, "stages": _numbered(_stages(views.get(name)) for name in names)},
-        "texts": {**head, "prompt": study.prompts[0].text, "texts": _texts(study, rows, views)},
+        "texts": {**head, **_texts(study, results, rows, shown)},
     }
 
 
@@ -189,20 +202,29 @@ def _stages(view: View | None) -> dict[str, float]:
 
 
 def _texts(
-    study: Study, rows: list[dict[str, Any]], views: dict[str, View]
-) -> dict[str, dict[str, Any]]:
-    plain = views.get(study.base)
-    found: dict[str, dict[str, Any]] = {}
-    for i, row in enumerate(rows):
-        view = views.get(row["name"])
-        if view is None:
-            continue
-        text = text_of(view, plain)
-        found[str(i)] = {
-            "same": text.same,
-            "rest": text.rest,
-            "at": text.at,
-            "kind": row["same_text"],
-            "words": row["same_text_words"],
-        }
-    return found
+    study: Study, results: Results, rows: list[dict[str, Any]], shown: Shown
+) -> dict[str, Any]:
+    """The texts that are kept, by number; each is compared with what plain decoding wrote in the
+    same repeat, which a study keeps though its run be deleted."""
+    found: dict[str, Text] = {}
+    for name, view in shown.views.items():
+        base = results.get(Cell(study.base, study.prompts[0].id, shown.repeat_of(name)))
+        found[name] = text_of(view, base.token_ids if base else None)
+    numbers = {row["name"]: str(i) for i, row in enumerate(rows)}
+    told = {row["name"]: (row["same_text"], row["same_text_words"]) for row in rows}
+    return {
+        "prompt": study.prompts[0].text,
+        "words": texts_words(study, shown, found),
+        "texts": {
+            numbers[name]: {
+                "same": text.same,
+                "rest": text.rest,
+                "at": -1 if text.at is None else text.at,
+                "kind": told[name][0],
+                "words": told[name][1],
+                "repeat": shown.repeat_of(name),
+            }
+            for name, text in found.items()
+        },
+        "gone": {numbers[name]: "Its runs were deleted: no text is kept." for name in shown.gone},
+    }

@@ -107,6 +107,10 @@ class Rig:
             self._begun += 1
         return run
 
+    def check(self, request: Request) -> None:
+        """Raises what `submit` would raise on the models that stand now; runs nothing."""
+        self._stand.worker.check(request)
+
     def _known(self, request: Request, stand: Stand) -> Request:
         """The request, unless it was made for models that have gone."""
         allowed = (*EVERYBODY, *stand.drafter_names)

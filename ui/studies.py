@@ -7,14 +7,16 @@ stop it, go on with it and delete it. Knows no component; what a study is, lab/ 
 
 from __future__ import annotations
 
+import secrets
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from core.config import SamplingParams
 from core.errors import StudyError, UnknownStudyError
+from lab.grid import Axis
 from lab.measured import Measured
 from lab.order import Cell
 from lab.progress import Progress
@@ -48,19 +50,24 @@ def new_study(
     repeats: int = 1,
     chat: bool = False,
     title: str = "",
+    axes: Sequence[Axis] = (),
 ) -> Study:
-    """A study of the models that stand, with an id and a time of its own. Raises ConfigError."""
+    """A study of the models that stand, with an id and a time of its own, and a seed: where none is
+    asked for a new one is drawn, so that the study tells which it was. `axes`: of a grid. Raises
+    ConfigError."""
+    seed = secrets.randbits(31) if sampling.seed is None else sampling.seed
     return Study(
         study_id=f"study-{uuid.uuid4().hex[:12]}",
         kind=kind,
         title=title or title_of(configurations, prompts),
         created_utc=datetime.now(UTC).isoformat(),
         models=context.conductor.models(),
-        sampling=sampling,
+        sampling=replace(sampling, seed=seed),
         configurations=tuple(configurations),
         prompts=tuple(prompts),
         repeats=repeats,
         chat=chat,
+        axes=tuple((axis.field, axis.values) for axis in axes),
     )
 
 
@@ -145,8 +152,9 @@ class Studies:
 
     def listed(self, kind: str = "", limit: int = 50, offset: int = 0) -> tuple[Any, ...]:
         """Lines (storage.StudyRow), newest first, of one kind or all."""
-        rows: tuple[Any, ...] = self.context.store.studies.studies(kind, self.owner, limit, offset)
-        return rows
+        before = self.context.conductor.progress()
+        rows = self.context.store.studies.studies(kind, self.owner, limit, offset)
+        return tuple(self._as_it_stands(row, before) for row in rows)
 
     def latest(self, kind: str) -> str:
         """The id of the newest study of a kind; empty where there is none."""
@@ -166,6 +174,7 @@ class Studies:
     def _found(self, study_id: str) -> tuple[Any, dict[str, Any]]:
         """Line and contents. One answer for what is not there and for what is another's: it must
         not tell which ids other visitors' studies have."""
+        before = self.context.conductor.progress()
         nothing = f"study_id is {study_id!r}: no such study" + (" of yours" * bool(self.owner))
         try:
             row, plain = self.context.store.studies.study(study_id)
@@ -173,4 +182,16 @@ class Studies:
             raise UnknownStudyError(nothing) from error
         if self.owner is not None and row.owner != self.owner:
             raise UnknownStudyError(nothing)
-        return row, plain
+        return self._as_it_stands(row, before), plain
+
+    def _as_it_stands(self, row: Any, before: Progress) -> Any:
+        """A line that says `running` though nobody measures it, as it is: its end could not be
+        written yet, or its server died. `before`: what was measured before the line was read, for
+        a study may begin or end meanwhile."""
+        now = self.context.conductor.progress()
+        if row.state != "running" or row.elsewhere:
+            return row
+        if any(one.live and one.study_id == row.study_id for one in (before, now)):
+            return row
+        state, reason = self.context.conductor.rest(row.study_id) or ("interrupted", row.reason)
+        return replace(row, state=state, reason=reason)

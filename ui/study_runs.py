@@ -26,6 +26,10 @@ class StudyRuns:
         infos = self._hub.rig.infos
         return tuple(f"{info.name} ({info.dtype}, {info.device})" for info in infos)
 
+    def check(self, request: Request) -> None:
+        """Raises ConfigError where the models that stand could not run it; runs nothing."""
+        self._hub.rig.check(request)
+
     def start(self, request: Request, owner: str = "", kept: bool = True) -> LiveSource:
         """Queue a run; one that is not `kept` leaves nothing in the log."""
         if kept:

@@ -1,4 +1,4 @@
-"""Whether the configurations of a comparison wrote plain decoding's text, and the texts beside it.
+"""Whether the configurations of a comparison wrote plain decoding's text.
 
 Answered from the recorded runs by the rules of ui/proof.py, no run is made for it. Reads the log
 through a function that it is given; knows no component.
@@ -7,7 +7,6 @@ through a function that it is given; knows no component.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from core.errors import StoreError
 from core.events import Event
@@ -17,28 +16,18 @@ from lab.study import Study
 from lab.tables import Results, same_text
 from lab.texts import first_difference
 from ui.proof import Answer, compare, distribution_of, weighable
-from ui.view import View, reduce_all
+from ui.view import reduce_all
 
-__all__ = ["Events", "Text", "same_answer", "shown_repeat", "text_of", "views_of"]
+__all__ = ["Events", "same_answer"]
 
 Events = Callable[[str], tuple[Event, ...]]
-WORST = ("bug", "unclear", "tie")
-"""`unclear`: the texts differ, and the runs have not recorded enough to weigh why."""
-
-
-@dataclass(frozen=True, slots=True)
-class Text:
-    """A text, parted where it first differs from plain decoding's. `at`: number of that token from
-    0, -1 where it is the same as far as both go."""
-
-    same: str
-    rest: str
-    at: int
+WORST = ("bug", "differs", "tie")
+"""`differs`: the texts do, and the runs have not recorded enough to weigh why."""
 
 
 def same_answer(study: Study, results: Results, name: str, events: Events) -> Answer:
     """Whether all runs of `name` wrote what plain decoding wrote with the same seed; of several
-    differences the worst. `kind` is Answer's, or `base`, `unknown`, `unclear`."""
+    differences the worst. `kind` is Answer's, or `base`, `unknown`, `differs`."""
     if name == study.base:
         return Answer("base", "What the others are compared with.")
     mine = sorted(cell for cell in results if cell.contestant == name)
@@ -75,48 +64,12 @@ def _weighed(study: Study, results: Results, cell: Cell, events: Events) -> Answ
         ours, theirs = events(results[cell].run_id), events(base.run_id)
     except StoreError:
         words = f"Differs at token {at + 1}; its run was deleted, so that nobody can say why."
-        return Answer("unclear", words, at)
+        return Answer("differs", words, at)
     view, plain = reduce_all(ours), reduce_all(theirs)
     if not weighable(view, plain, theirs):
         words = (
             f"Differs at token {at + 1}; the two tokens are not both among the recorded ones. "
             "Open it in Live, run it and press Prove it."
         )
-        return Answer("unclear", words, at)
+        return Answer("differs", words, at)
     return compare(view, plain, ours, theirs)
-
-
-def shown_repeat(study: Study, results: Results) -> int:
-    """The repeat whose runs are drawn and read: of those that every configuration has, the first in
-    which a text differs; else the first repeat."""
-    prompt = study.prompts[0].id
-    names = [one.name for one in study.configurations]
-    for repeat in range(study.repeats):
-        block = [results.get(Cell(name, prompt, repeat)) for name in names]
-        if all(block) and len({one.token_ids for one in block if one is not None}) > 1:
-            return repeat
-    return 0
-
-
-def views_of(study: Study, results: Results, repeat: int, events: Events) -> dict[str, View]:
-    """The recorded runs of one repeat, by configuration; without those that were deleted."""
-    found: dict[str, View] = {}
-    for one in study.configurations:
-        result = results.get(Cell(one.name, study.prompts[0].id, repeat))
-        if result is not None:
-            try:
-                found[one.name] = reduce_all(events(result.run_id))
-            except StoreError:
-                continue
-    return found
-
-
-def text_of(view: View, plain: View | None) -> Text:
-    """The view's text, parted at the first token that `plain` has otherwise."""
-    ours = [token.token_id for token in view.tokens]
-    theirs = ours if plain is None else [token.token_id for token in plain.tokens]
-    parted = first_difference(ours, theirs)
-    at = -1 if parted is None else parted
-    texts = [token.text for token in view.tokens]
-    part = len(texts) if at < 0 else at
-    return Text("".join(texts[:part]), "".join(texts[part:]) + view.tail, at)

@@ -68,10 +68,9 @@ def _of_row(row: Any, standing: Progress | None) -> dict[str, Any]:
 
 
 def _more(standing: Progress) -> str:
-    told = []
+    told = [standing.log] if standing.log else []
     if standing.cell is not None:
-        cell = standing.cell
-        told.append(f"Now: {cell.contestant}, prompt {cell.item}, repeat {cell.repeat + 1}.")
+        told.append(f"Now: {standing.cell.words}.")
     if standing.lost:
         runs = "1 run was" if standing.lost == 1 else f"{standing.lost} runs were"
         told.append(f"{runs} broken off for a visitor's and measured again.")

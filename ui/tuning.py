@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lab.figures import Estimate
-from lab.grid import Axis, Grid, value_text
+from lab.grid import Axis, Grid, Refused, value_text
 from lab.order import Cell
 from lab.study import Study
 from lab.tables import ConfigurationRow, Results
@@ -21,9 +21,15 @@ __all__ = ["AXES", "axes_of", "grid_value", "point_value", "points_value"]
 
 AXES = 3
 """So many axes a picture has room for: rows, columns, and layers to choose from."""
-PLAIN_POINT = -1
-"""Plain decoding's number in the table, where a grid's points are numbered from 0."""
-SAME = {"same": "same", "differs": "differs", "distribution": "same in law", "unknown": "–"}
+PLAIN_POINT, REFUSED_POINT = -1, -2
+"""Plain decoding's number in the table, where a grid's points are numbered from 0, and that of the
+first point that cannot run, from which on they go down."""
+SAME = {
+    "same": "identical",
+    "differs": "differs",
+    "distribution": "same distribution",
+    "unknown": "–",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,15 +138,18 @@ def _numbered(texts: Iterable[str]) -> dict[str, str]:
 
 
 def points_value(study: Study, found: Tuned) -> dict[str, Any]:
-    """A row for plain decoding and for each point, a column for each axis and figure. A cell has
-    its text `t` and, where it is a number, the number `v` that it is sorted by."""
+    """A row for plain decoding, each point and each that cannot run; a column for each axis and
+    figure. A cell has its text `t` and, where it is a number, the number `v` that it is sorted by.
+    """
     heads = [axis.field for axis in found.grid.axes]
-    heads += ["speed-up", "spread", "tokens/s", "tokens per pass", "accepted", "text", "runs"]
+    heads += ["speed-up", "spread", "tokens/s", "tokens per pass", "accepted", "same text?", "runs"]
     rows = {"0": _row(PLAIN_POINT, ["plain"] + [""] * (len(found.grid.axes) - 1), found.plain)}
     for i, (point, row) in enumerate(zip(found.grid.points, found.rows, strict=True)):
         texts = [point[axis.field] for axis in found.grid.axes]
         rows[str(i + 1)] = _row(i, texts, row)
         rows[str(i + 1)]["mark"] = _mark(found, i)
+    for i, one in enumerate(found.grid.refused):
+        rows[str(len(found.rows) + 1 + i)] = _refused_row(REFUSED_POINT - i, found.grid, one)
     return {
         "study": study.study_id,
         "heads": _numbered(heads),
@@ -160,10 +169,21 @@ def _row(point: int, values: list[Any], row: ConfigurationRow) -> dict[str, Any]
         _number(row.speed, "{:.1f}"),
         _number(row.mean_acceptance_length, "{:.2f}"),
         _number(row.draft_acceptance_rate, "{:.0%}"),
-        _cell("same" if point == PLAIN_POINT and row.cells else SAME[row.same.kind]),
+        _cell("–" if point == PLAIN_POINT else SAME[row.same.kind]),
         _number(row.cells, "{}"),
     ]
     return {"point": point, "mark": "", "cells": {str(i): cell for i, cell in enumerate(cells)}}
+
+
+def _refused_row(number: int, grid: Grid, one: Refused) -> dict[str, Any]:
+    """A point that cannot run: its values, then why in the place of its figures."""
+    values = [one.point[axis.field] for axis in grid.axes]
+    cells = [*(_cell(value_text(value), value) for value in values), _cell(one.reason)]
+    return {
+        "point": number,
+        "mark": "refused",
+        "cells": {str(i): cell for i, cell in enumerate(cells)},
+    }
 
 
 def _number(value: float | None, form: str) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
+from types import MappingProxyType
 from typing import Any
 
 from lab.figures import Estimate
@@ -21,6 +22,8 @@ from storage.export_csv import csv_cell
 __all__ = ["run_rows", "summary_rows", "to_csv"]
 
 Row = dict[str, Any]
+NAMES = MappingProxyType({"same": "identical"})
+"""A comparison's words, where lab's are others."""
 
 
 def summary_rows(found: Tuned, refused: Sequence[Refused] = ()) -> list[Row]:
@@ -86,7 +89,7 @@ def _figures(row: ConfigurationRow, length: Estimate | None) -> Row:
         "draft_acceptance_rate": row.draft_acceptance_rate,
         "draft_share": row.draft_share,
         "ttft_ms": row.ttft_ms,
-        "text": row.same.kind,
+        "same_text": "base" if row.name == PLAIN else NAMES.get(row.same.kind, row.same.kind),
     }
 
 
@@ -108,7 +111,8 @@ def _run(study: Study, results: Results, cell: Cell) -> Row:
         "tokens_per_second": stats.tokens_per_second,
         "speed_up": stats.tokens_per_second / against if against else None,
         "tokens_per_pass": stats.mean_acceptance_length,
-        "draft_acceptance_rate": stats.draft_acceptance_rate,
+        # Of nothing drafted nothing can be accepted: 0 would say that all was rejected.
+        "draft_acceptance_rate": stats.draft_acceptance_rate if stats.num_draft_tokens else None,
         "new_tokens": stats.num_new_tokens,
         "rounds": stats.num_rounds,
         "ttft_ms": stats.ttft_ms,

@@ -43,7 +43,9 @@ def plan_lines(study: Study, refused: Sequence[Refused]) -> list[Line]:
         )
     ]
     if all(one.plain for one in study.configurations):
-        lines.append(Line("warn", "No point drafts anything: the base has no drafters."))
+        lines.append(
+            Line("warn", "No point drafts anything: it has no drafters, or a length of 0.")
+        )
     if len(study.prompts) * study.repeats == 1:
         lines.append(
             Line("warn", "One run of each point has no spread: more prompts or repeats tell more.")
@@ -79,7 +81,7 @@ def found_lines(study: Study, found: Tuned, done: int) -> list[Line]:
     so_far = "Best" if done >= len(study) else "Best so far"
     lines = [Line("good", f"{so_far}: {row.name}. {_best_figures(row)}")]
     lines += _noise_lines(found, row)
-    lines += _worth_lines(row)
+    lines += _worth_lines(found, row)
     lines += _alike_lines(found)
     lines += _same_lines(found.rows, done >= len(study))
     return lines + _refused_lines(found.grid.refused)
@@ -127,31 +129,59 @@ def _alike_lines(found: Tuned) -> list[Line]:
         speeds = [row.speed for i in group if (row := found.rows[i]).speed]
         apart = f" Their speeds differ by {max(speeds) / min(speeds) - 1:.0%}." if speeds else ""
         names = _names([found.rows[i].name for i in group])
-        words = "drafted and accepted as much in every round"
-        why = "max_tree_nodes may cut their trees to the same"
-        lines.append(Line("info", f"Alike: {names} {words} ({why}).{apart}"))
+        words = (
+            "drafted nothing at all"
+            if all(found.grid.configurations[i].plain for i in group)
+            else "drafted and accepted as much in every round (max_tree_nodes may cut their trees "
+            "to the same)"
+        )
+        lines.append(Line("info", f"Alike: {names} {words}.{apart}"))
     return lines
 
 
-def _worth_lines(row: ConfigurationRow) -> list[Line]:
+def _worth_lines(found: Tuned, row: ConfigurationRow) -> list[Line]:
     """Whether the best is faster than plain decoding at all."""
-    if row.ratio is None:
+    if row.ratio is None or found.best is None:
         return []
+    if found.grid.configurations[found.best].plain:
+        return [Line("warn", _idle_words(found))]
     if row.ratio.value < 1:
-        share = "" if row.draft_share is None else f" (drafting took {row.draft_share:.0%})"
-        return [
-            Line(
-                "warn",
-                "No point was faster than plain decoding here: "
-                f"the best is {row.ratio.value:.2f}x, drafting costs more than it saves{share}. "
-                "Shorter drafts, smaller trees or fewer drafters cost less.",
-            )
-        ]
+        return [Line("warn", _slower_words(found, row, row.ratio))]
     if row.ratio.groups > 1 and row.ratio.low <= 1:
         return [
             Line("warn", "1.00x lies in its interval: it may be no faster than plain decoding.")
         ]
     return []
+
+
+def _idle_words(found: Tuned) -> str:
+    """The best is plain decoding under another name, as with a speculation_length of 0."""
+    words = (
+        "The best point drafts nothing, as plain decoding: what lies between their speeds is "
+        "noise, or what a setting costs that then has nothing to do."
+    )
+    drafting = any(
+        not one.plain and row.ratio is not None
+        for one, row in zip(found.grid.configurations, found.rows, strict=True)
+    )
+    return words + " No point that drafts was measured faster than it." * drafting
+
+
+def _slower_words(found: Tuned, row: ConfigurationRow, best: Estimate) -> str:
+    measured = f"the best is {best.value:.2f}x"
+    if best.groups < 2:
+        return f"No point was faster than plain decoding in its one run: {measured}."
+    reaching = [one.name for one in found.rows if one.ratio is not None and one.ratio.high >= 1]
+    if reaching:
+        return (
+            f"No point was measured faster than plain decoding here: {measured}. But 1.00x lies in "
+            f"the interval of {_names(reaching)}: these measurements cannot tell which is faster."
+        )
+    share = "" if row.draft_share is None else f" (drafting took {row.draft_share:.0%})"
+    return (
+        f"No point was faster than plain decoding here: {measured}, drafting costs more than it "
+        f"saves{share}. Shorter drafts, smaller trees or fewer drafters cost less."
+    )
 
 
 def _same_lines(rows: Sequence[ConfigurationRow], whole: bool) -> list[Line]:

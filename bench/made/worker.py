@@ -16,7 +16,8 @@ from types import SimpleNamespace
 
 from bench.made.run import DRAFTERS, synthetic_run
 from core.config import Request
-from core.errors import EngineClosedError
+from core.drafters import resolve_drafters
+from core.errors import ContextLengthError, EngineClosedError
 from core.events import (
     Combined,
     Drafted,
@@ -239,6 +240,14 @@ class FakeWorker:
         self._players.append(threading.Thread(target=self._serve, args=(run,), daemon=True))
         self._players[-1].start()
         return run
+
+    def check(self, request: Request) -> None:
+        """Everything can be played; as the engine it refuses a prompt that is too long, a word a
+        token, and a drafter that is not loaded."""
+        models = self.engine.models
+        if len(request.prompt.split()) >= models.infos[0].context_length:
+            raise ContextLengthError(f"prompt is {len(request.prompt.split())} words long")
+        resolve_drafters(request.speculation.drafters, models.drafter_names)
 
     def place(self, run: FakeRun) -> int:
         with self._lock:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 
@@ -42,6 +43,21 @@ def test_a_run_has_the_engines_events(worker: Worker, engine: Engine) -> None:
     for event in engine.generate(request()):
         outcome.observe(event)
     assert ids(events) == outcome.token_ids
+
+
+def test_what_submit_would_refuse_is_refused_without_a_run(worker: Worker) -> None:
+    worker.check(request())
+    long = "w1 " * CONTEXT
+    for asked, error in (
+        (Request(long), ContextLengthError),
+        (Request("x", chat=True), ConfigError),
+        (Request("x", speculation=SpeculationConfig(drafters=("nobody",))), ConfigError),
+    ):
+        with pytest.raises(error) as told:
+            worker.check(asked)
+        with pytest.raises(error, match=re.escape(str(told.value))):
+            worker.submit(asked)
+    assert worker.waiting() == worker.running() == 0
 
 
 def test_events_can_be_iterated(worker: Worker) -> None:

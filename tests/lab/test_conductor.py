@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from core.config import Request, SamplingParams, SpeculationConfig
-from core.errors import ConfigError, StoreError, StudyError
+from core.errors import ConfigError, ContextLengthError, StoreError, StudyError
 from lab.conductor import Conductor
 from lab.measured import Measured
 from lab.order import Cell
@@ -175,7 +175,30 @@ def test_a_failing_run_ends_the_study_with_its_reason(lab: Lab) -> None:
     lab.conductor.wait(20)
     end = lab.conductor.progress()
     assert end.state == "failed" and "failed" in end.reason
+    assert end.reason.startswith("specinfer, prompt 1, repeat 1: run ")
     assert lab.store.studies.study("s1")[0].state == "failed"
+
+
+def test_a_prompt_that_cannot_be_run_is_refused_before_anything_is_kept(lab: Lab) -> None:
+    prompts = (StudyPrompt("1", "Once"), StudyPrompt("long", "And then so on " * 200))
+    words = r'^prompt long \("And then so on.*\.\.\."\) cannot be run'
+    with pytest.raises(ContextLengthError, match=words):
+        lab.conductor.begin(study(prompts=prompts))
+    nobody = SpeculationConfig(drafters=("nobody",))
+    missing = (plain_configuration(), Configuration("mine", nobody))
+    words = "^configuration mine cannot be run: drafters is 'nobody'"
+    with pytest.raises(ConfigError, match=words):
+        lab.conductor.begin(study(configurations=missing))
+    assert not lab.worker.requests and not lab.conductor.progress().live
+    assert lab.store.studies.studies() == ()
+
+
+def test_a_saved_study_that_cannot_be_run_any_more_is_refused_and_stays(lab: Lab) -> None:
+    dead = study(prompts=(StudyPrompt("1", "And so on " * 200),))
+    lab.store.studies.save(dead.to_plain(), len(dead))
+    with pytest.raises(ContextLengthError, match="^prompt 1 .* cannot be run: prompt is 600"):
+        lab.conductor.resume(dead)
+    assert lab.store.studies.study("s1")[0].state == "stopped" and not lab.worker.requests
 
 
 def test_a_study_that_cannot_be_is_refused() -> None:

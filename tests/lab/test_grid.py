@@ -168,6 +168,30 @@ def test_a_point_that_was_left_out_is_told() -> None:
     assert "left out when the study began" in told[sampled_match]
 
 
+def test_a_value_that_no_point_can_have_keeps_its_place_and_reason() -> None:
+    loaded = ("a", "b")
+    axes = [
+        axis_from_text("speculation_length", "99, 4"),
+        axis_from_text("drafters", "all | nobody"),
+        axis_from_text("weight_bounds", "0.1,10 | 0.5,2"),
+    ]
+    made = grid(BASE, axes, drafters=loaded)
+    kept = tuple((axis.field, axis.values) for axis in made.axes)
+    models = ("llm (float32, cpu)", "a (float32, cpu)", "b (float32, cpu)")
+    study = replace(study_of(made), axes=kept, models=models)
+    study = Study.from_plain(json.loads(json.dumps(study.to_plain())))
+    assert study.axes == kept
+    back = grid_of(study)
+    assert back.axes[0].values == (4, 99) and back.axes[1].values == (("all",), ("nobody",))
+    assert back.axes[2].values == ((0.1, 10), (0.5, 2))
+    assert reasons(back) == reasons(made) and len(back.refused) == 6
+    assert [one.name for one in back.configurations] == [one.name for one in made.configurations]
+    assert (
+        "drafters of all, first, ngram, a, b"
+        in reasons(back)["speculation_length=4, drafters=nobody, weight_bounds=0.1,10"]
+    )
+
+
 def test_a_study_of_no_grid_says_so() -> None:
     made = grid(BASE, [axis_from_text("speculation_length", "2,4")])
     study = study_of(made)

@@ -63,7 +63,10 @@ def test_a_grid_is_measured_to_its_end(client: Client, made: Context) -> None:
     assert found["best"] in [row["configuration"] for row in found["rows"][1:]]
     best = next(row for row in found["rows"] if row["configuration"] == found["best"])
     assert best["found"] == "best" and best["speed_up"] > 0 and best["runs"] == 4
-    assert found["rows"][1]["text"] == "same" and found["rows"][1]["speculation_length"] == "2"
+    assert (
+        found["rows"][1]["same_text"] == "identical"
+        and found["rows"][1]["speculation_length"] == "2"
+    )
     json.dumps(found)
     row, _ = made.store.studies.study(found["study_id"])
     assert row.kind == "tune" and row.state == "completed"
@@ -82,6 +85,7 @@ def test_what_cannot_run_is_among_the_rows(client: Client) -> None:
         ({"prompts": "Once"}, "prompts is 'Once': a list of texts"),
         ({"prompts": []}, "at least one prompt"),
         ({"prompts": [3]}, "prompt is 3"),
+        ({"prompts": ["x", "so on " * 300]}, 'prompt 2 ("so on so on'),
         ({"fields": {}}, "fields is []: at least one field"),
         ({"fields": [1]}, "fields is [1]: an object"),
         ({"fields": {"warp": [9]}}, "field is 'warp': one of drafters"),

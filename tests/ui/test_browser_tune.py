@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bench.page.looks import turn_to
+from core.config import Request
 from tests.ui.fakes import scripted
 from tests.ui.sites import OpenPage, Stage, choose, overflows, shot, text_box
 from ui.context import Context
@@ -175,6 +177,61 @@ def test_a_third_axis_is_chosen_from_in_both_pictures(
     assert page.locator("#tune-speed td[aria-label*='vote_nodes=9']").count() == 9
     page.locator("#tune-speed").get_by_role("button", name="as a table").click()
     assert page.locator("#tune-speed .ss-table tbody tr").count() == 9
+
+
+def fast_at_nine(request: Request, run_id: str) -> list[Any]:
+    """Runs that are twice as fast with nine votes."""
+    *events, end = scripted(4)(request, run_id)
+    quick = request.speculation.drafters and request.speculation.vote_nodes == 9
+    speed = end.stats.tokens_per_second * (2 if quick else 1)
+    return [*events, replace(end, stats=replace(end.stats, tokens_per_second=speed))]
+
+
+def test_a_third_axis_opens_where_the_best_point_is(tuning: Stage, browser_page: OpenPage) -> None:
+    tuning.play(fast_at_nine, speed=0.0)
+    page = opened(browser_page(tuning.url))
+    typed(page, "Once")
+    axis(page, 3, "vote_nodes", "4, 9")
+    planned(page, "18 points")
+    page.click("#tune-start")
+    completed(page)
+    for picture in ("#tune-speed", "#tune-length"):
+        page.locator(picture).get_by_text("at vote_nodes=9").wait_for()
+        page.locator(f"{picture} td[data-mark=best]").wait_for()
+    page.locator("#tune-speed select").select_option("4")
+    page.locator("#tune-length").get_by_text("at vote_nodes=4").wait_for()
+
+
+def test_what_cannot_run_stays_in_map_table_and_a_saved_grid(
+    tuning: Stage, browser_page: OpenPage
+) -> None:
+    page = opened(browser_page(tuning.url))
+    typed(page, "Once\nTwice")
+    axis(page, 1, "speculation_length", "2, 99")
+    planned(page, "3 points and plain decoding")
+    page.click("#tune-start")
+    completed(page)
+    page.reload()
+    turn_to(page, "Tune")
+    completed(page)
+    refused = page.locator(f"{CELLS}[data-state=refused]")
+    assert refused.count() == 3 and refused.first.inner_text() == "✕"
+    row = page.locator("#tune-points tr[data-refused]").first
+    assert "✕" in row.inner_text() and "cannot run" in row.inner_text()
+    assert "speculation_length is 99" in row.locator("td").last.inner_text()
+    assert page.locator("#tune-points tbody tr").count() == 7
+    page.locator("#tune-points").get_by_role("button", name="speed-up").click()
+    page.locator("#tune-points th[aria-sort=descending]").wait_for()
+    last = page.locator("#tune-points tbody tr").last
+    assert last.get_attribute("data-refused") is not None
+    with page.expect_download() as waiting:
+        page.locator("#tune-points").get_by_role("button", name="as SVG").click()
+    content = Path(waiting.value.path()).read_text(encoding="utf-8")
+    assert "cannot run" in content and "speculation_length" in content
+    with page.expect_download() as waiting:
+        page.locator("#tune-points").get_by_role("button", name="as PNG").click()
+    assert len(Path(waiting.value.path()).read_bytes()) > 2000
+    shot(page, "tune-refused-1280")
 
 
 def test_one_axis_is_a_line_with_keys_and_spread(tuning: Stage, browser_page: OpenPage) -> None:

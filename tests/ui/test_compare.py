@@ -12,6 +12,7 @@ import pytest
 from core.config import Request, SamplingParams, SpeculationConfig
 from core.errors import ConfigError
 from core.events import Event
+from lab.order import Cell
 from lab.prompts import StudyPrompt
 from storage import RunStore
 from tests.synthetic import synthetic_run
@@ -188,12 +189,57 @@ def test_what_was_not_recorded_is_no_bug(context: Context) -> None:
         events = context.store.events(run_id)
         return tuple(replace(e, top_k=()) if hasattr(e, "top_k") else e for e in events)
 
-    assert same_answer(opened.study, opened.results, "specinfer", bare).kind == "unclear"
+    assert same_answer(opened.study, opened.results, "specinfer", bare).kind == "differs"
     for result in opened.results.values():
         context.store.delete(result.run_id)
     answer = same_answer(opened.study, opened.results, "specinfer", context.store.events)
-    assert answer.kind == "unclear" and "was deleted" in answer.sentence
-    assert pictures(context, opened)["texts"]["texts"] == {}
+    assert answer.kind == "differs" and "was deleted" in answer.sentence
+    shown = pictures(context, opened)["texts"]
+    assert shown["texts"] == {} and set(shown["gone"]) == {"0", "1"}
+    assert "same" not in shown["words"] and "nothing is left to show" in shown["words"]
+
+
+def delete(context: Context, opened: Opened, name: str, *repeats: int) -> None:
+    for repeat in repeats:
+        context.store.delete(opened.results[Cell(name, "1", repeat)].run_id)
+
+
+def test_of_deleted_runs_another_repeat_is_shown(context: Context) -> None:
+    opened = measured(context, chosen=("specinfer", "sequence"), repeats=3)
+    delete(context, opened, "specinfer", 0)
+    shown = pictures(context, opened)
+    assert {value["repeat"] for value in list(shown.values())[2:]} == {1}
+    assert shown["texts"]["words"] == "Repeat 2 of 3: every text is the same."
+    assert shown["rounds"]["note"] == "" and len(shown["rounds"]["rounds"]["1"]) == 8
+
+
+def test_where_no_repeat_is_whole_what_is_left_is_shown_and_told(context: Context) -> None:
+    opened = measured(context, differing(1e-5), repeats=2, chosen=("specinfer", "sequence"))
+    plain = opened.study.base
+    delete(context, opened, plain, 0)
+    delete(context, opened, "specinfer", 1)
+    delete(context, opened, "sequence", 0, 1)
+    shown = pictures(context, opened)
+    texts = shown["texts"]
+    assert texts["repeat"] == 1 and texts["texts"]["1"]["repeat"] == 0
+    assert "specinfer: of repeat 1, its run of this one is not in the log." in texts["words"]
+    assert "nothing is left to show: sequence." in texts["words"] and set(texts["gone"]) == {"2"}
+    assert texts["texts"]["1"]["at"] == 3, "beside plain decoding's of its own repeat"
+    assert len(shown["rounds"]["rounds"]["1"]) == 8 and shown["rounds"]["rounds"]["2"] == {}
+    assert shown["portions"]["note"] == shown["rounds"]["note"] != ""
+
+
+def test_texts_that_are_missing_are_not_said_to_be_the_same(context: Context) -> None:
+    opened = measured(context, repeats=1, chosen=("specinfer", "sequence"))
+    delete(context, opened, "sequence", 0)
+    words = pictures(context, opened)["texts"]["words"]
+    assert words.startswith("Repeat 1 of 1: the texts that are here are plain decoding's. Deleted,")
+    delete(context, opened, opened.study.base, 0)
+    shown = pictures(context, opened)["texts"]
+    assert set(shown["texts"]) == {"1"} and "every text is the same" not in shown["words"]
+    first = dict(list(opened.results.items())[:1])
+    alone = comparison_values(opened.study, first, context.store.events)["texts"]
+    assert "same" not in alone["words"], "one text is not the same as any other"
 
 
 def test_a_rule_with_coins_of_its_own_keeps_the_distribution(context: Context) -> None:
@@ -253,6 +299,12 @@ def test_the_verdict_says_plainly_what_is_faster(context: Context) -> None:
     shown = comparison_values(opened.study, slower, context.store.events)
     why = shown["compared"]["rows"]["1"]["slower_because"]
     assert why.startswith("0.50x: slower than plain decoding here, because")
+    uneven = with_speeds(opened, 10, 9.5)
+    last = Cell("specinfer", "1", 1)
+    stats = replace(uneven[last].stats, tokens_per_second=10.1)
+    uneven[last] = replace(uneven[last], stats=stats)
+    unsure = verdict(opened.study, uneven)
+    assert unsure.startswith("Nothing was measured faster") and "cannot tell" in unsure
     even = verdict(opened.study, with_speeds(opened, 10, 10))
     assert "not surely faster" in even
 
@@ -260,6 +312,10 @@ def test_the_verdict_says_plainly_what_is_faster(context: Context) -> None:
 def test_a_study_of_one_repeat_has_no_interval(context: Context) -> None:
     opened = measured(context, repeats=1)
     assert "one repeat: no interval" in verdict(opened.study, opened.results)
+    shown = pictures(context, opened)
+    row = shown["compared"]["rows"]["1"]
+    assert row["ratio"] > 0 and row["ratio_low"] is None and row["ratio_high"] is None
+    assert shown["ratios"]["ratios"]["1"] == {"value": row["ratio"], "low": None, "high": None}
 
 
 def test_the_study_of_an_endpoint_is_the_same_thing(context: Context) -> None:

@@ -6,14 +6,16 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import gradio as gr
 import pytest
 
 from core.config import SamplingParams, SpeculationConfig
-from core.errors import ConfigError, StudyError, UnknownStudyError
+from core.errors import ConfigError, StoreError, StudyError, UnknownStudyError
 from lab.progress import Progress
 from lab.prompts import StudyPrompt
 from lab.study import Configuration, Study, plain_configuration
@@ -283,6 +285,62 @@ def test_an_interrupted_study_can_be_gone_on_with(context: Context) -> None:
     assert bar["state"] == "interrupted" and "server ended" in bar["state_words"] and bar["go"]
 
 
+def test_trouble_goes_once_its_study_moves_on_and_a_second_click_makes_none(
+    context: Context,
+) -> None:
+    tab, one = Tab(context), study(context)
+    context.store.studies.save(one.to_plain(), len(one))
+    resume, refused = context.conductor.resume, StudyError("locked by another program")
+
+    def refuse(study: Study, owner: str = "") -> None:
+        raise refused
+
+    context.conductor.resume = refuse  # type: ignore[method-assign]
+    assert tab.press("open", one.study_id)[0]["trouble"] == ""
+    assert tab.press("go", one.study_id)[0]["trouble"] == str(refused)
+    assert tab.look()[0]["trouble"] == str(refused), "until it moves on"
+    context.conductor.resume = resume  # type: ignore[method-assign]
+    slow(context)
+    Tab(context).press("go", one.study_id)
+    assert tab.look()[0]["trouble"] == ""
+    assert tab.press("go", one.study_id)[0]["trouble"] == "", "it goes on already"
+
+
+def test_trouble_of_a_look_goes_with_the_next_that_sees(context: Context) -> None:
+    tab, one = Tab(context), study(context)
+    context.store.studies.save(one.to_plain(), len(one))
+    read, tab.desk.study.study_id = context.store.studies.study, one.study_id
+
+    def locked(study_id: str) -> Any:
+        raise StoreError("runs.db: locked by another program")
+
+    context.store.studies.study = locked
+    assert "locked" in tab.look()[0]["trouble"]
+    context.store.studies.study = read
+    assert tab.look()[0]["trouble"] == ""
+
+
+def test_what_nobody_measures_is_never_running(context: Context) -> None:
+    """Its end could not be written, or its server died while this one went on."""
+    one = study(context)
+    context.store.studies.save(one.to_plain(), len(one))
+    context.store.studies.set_state(one.study_id, "running")
+    bar = Tab(context).look(opening=True)[0]
+    assert bar["state"] == "interrupted" and bar["go"] and not bar["stop"]
+    assert mine(context).listed()[0].state == "interrupted"
+    context.conductor.rest = lambda _: ("failed", "disk full")  # type: ignore[method-assign]
+    bar, listed, _ = Tab(context).look(opening=True)
+    assert (bar["state"], bar["more"], bar["go"]) == ("failed", "disk full", True)
+    assert listed["rows"]["0"]["state"] == "failed"
+    assert mine(context).line(one.study_id).reason == "disk full"
+
+
+def test_a_log_that_is_waited_for_is_told() -> None:
+    row = SimpleNamespace(study_id="s", title="t", total=4)
+    now = Progress("s", "tune", "", "running", total=4, log="The log is busy: trying again (x).")
+    assert progress_value(row, now, "tune")["more"] == "The log is busy: trying again (x)."
+
+
 def test_errors_stand_on_the_board_until_the_next_press(context: Context) -> None:
     tab, one = Tab(context), study(context)
     tab.begin(one)
@@ -297,6 +355,16 @@ def test_errors_stand_on_the_board_until_the_next_press(context: Context) -> Non
 
     bar = begun(tab.board, tab.desk, tab.mine, tab.drawn, refuse)[0]
     assert bar["trouble"] == "repeats is 0: a whole number"
+
+
+def test_a_prompt_that_is_too_long_is_told_on_the_board_and_nothing_is_kept(
+    context: Context,
+) -> None:
+    tab, one = Tab(context), study(context, prompts=2)
+    long = replace(one.prompts[1], text="And so on " * 200)
+    bar = tab.begin(replace(one, prompts=(one.prompts[0], long)))[0]
+    assert bar["trouble"].startswith('prompt 1 ("And so on')
+    assert bar["state"] == "none" and mine(context).listed() == ()
 
 
 def test_a_study_deleted_elsewhere_is_told(context: Context) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from core.config import PRESETS, SpeculationConfig
 from core.errors import ConfigError, UnknownStudyError
+from lab.order import Cell
 from lab.prompts import StudyPrompt
 from storage import RunStore
 from tests.ui.boards import context as made_context
@@ -59,9 +60,9 @@ def asked_of(context: Context, own: dict[str, Any] | None = None, **changes: Any
     return asked(context, own, form_values(), values(**changes))
 
 
-def measured(context: Context) -> tuple[Studies, str]:
+def measured(context: Context, **changes: Any) -> tuple[Studies, str]:
     mine = Studies(context, None, "me")
-    study = asked_of(context).study
+    study = asked_of(context, **changes).study
     mine.begin(study)
     assert context.conductor.wait(30)
     return mine, study.study_id
@@ -197,6 +198,25 @@ def test_a_measured_grid_is_drawn_and_nothing_is_drawn_of_none(context: Context)
     assert len(json.loads(points["rows"]["~"])) == 5
 
 
+def point_runs(value: dict[str, Any]) -> list[str]:
+    """Its runs of the first prompt and repeat."""
+    runs = value["runs"].values()
+    return [run["run"] for run in runs if (run["prompt"], run["repeat"]) == ("1", "1")]
+
+
+def test_points_that_cannot_run_stay_when_a_grid_is_opened_again(context: Context) -> None:
+    axes = [*("speculation_length", "2, 99", []), *("drafters", "all | nobody", []), "", "", []]
+    mine, study_id = measured(context, axes=axes)
+    opened = mine.opened(study_id)
+    said, speed, _, points = drawn_of(opened)
+    cells = json.loads(speed["cells"]["~"]).values()
+    refused = [cell["refused"] for cell in cells if "refused" in cell]
+    assert len(cells) == 4 and len(refused) == 3 and "speculation_length is 99" in refused[1]
+    rows = json.loads(points["rows"]["~"]).values()
+    assert sum(row["mark"] == "refused" for row in rows) == 3
+    assert "cannot run: speculation_length=2, drafters=nobody. drafters is" in notice_of([said], 0)
+
+
 def test_a_point_goes_into_live_as_it_was_measured(context: Context) -> None:
     mine, study_id = measured(context)
     value, chosen = point_shown(mine, {"study": study_id, "point": 2})
@@ -205,6 +225,9 @@ def test_a_point_goes_into_live_as_it_was_measured(context: Context) -> None:
     assert request.prompt == "Once" and request.sampling.max_new_tokens == 16
     assert request.speculation.speculation_length == 4 and request.speculation.expansion == (1,)
     assert request.speculation.record_top_k == RECORD_TOP_K
+    context.store.flush()
+    runs = [context.store.run(run_id) for run_id in point_runs(value)]
+    assert request.sampling.seed in {run.asked["sampling"]["seed"] for run in runs}
     with pytest.raises(ConfigError, match="point is 'none'"):
         request_of_point(mine, {})
 
@@ -225,6 +248,16 @@ def test_another_visitors_grid_is_not_shown(context: Context) -> None:
         request_of_point(other, {"study": study_id, "point": 0})
     with pytest.raises(UnknownStudyError):
         file_of(other, study_id, "runs")
+
+
+def test_an_empty_seed_is_drawn_anew_and_recorded(context: Context) -> None:
+    one, two = asked_of(context).study, asked_of(context).study
+    assert one.sampling.seed is not None and one.sampling.seed != two.sampling.seed
+    first, further = (one.request(Cell(one.base, one.prompts[0].id, repeat)) for repeat in range(2))
+    assert first.sampling.seed == one.sampling.seed
+    assert further.sampling.seed == one.sampling.seed + 1
+    typed = [*SAMPLING[:4], "7", *SAMPLING[5:]]
+    assert asked_of(context, sampling=typed).study.sampling.seed == 7
 
 
 def test_files_have_every_point_and_every_run(context: Context) -> None:

@@ -17,6 +17,7 @@ from lab.tables import Results
 from lab.tuned import tuned
 from tests.lab.grids import AXES, grid_results, grid_study
 from tests.lab.test_tuned import noisy, steady
+from ui.comparison import ANSWERS
 from ui.tuning import axes_of, grid_value, point_value, points_value
 from ui.tuning_rows import run_rows, summary_rows, to_csv
 from ui.tuning_words import found_lines, grid_title, plan_lines
@@ -131,6 +132,45 @@ def test_the_table_has_plain_decoding_and_each_point() -> None:
     assert all(len(row["cells"]) == len(heads) for row in value["rows"].values())
 
 
+def test_the_words_for_texts_are_those_of_a_comparison() -> None:
+    study = grid_study()
+    results = grid_results(study, steady)
+    cell = Cell("speculation_length=2, expansion=1", "p1", 0)
+    results[cell] = replace(results[cell], token_ids=(1, 9, 7))
+    found = tuned(study, results)
+    kinds = [row["same_text"] for row in summary_rows(found)]
+    assert kinds == ["base", "differs", "identical", "identical", "identical"]
+    rows = points_value(study, found)["rows"].values()
+    assert [row["cells"]["7"]["t"] for row in rows] == ["–", "differs", *["identical"] * 3]
+    assert set(kinds) <= set(ANSWERS)
+
+
+def test_of_a_run_that_drafted_nothing_there_is_no_acceptance() -> None:
+    study = grid_study()
+    results = grid_results(study, steady)
+    bare = {
+        cell: replace(one, stats=replace(one.stats, num_draft_tokens=0, draft_acceptance_rate=0.0))
+        for cell, one in results.items()
+        if cell.contestant == study.base
+    }
+    found = tuned(study, {**results, **bare})
+    rates = [row["draft_acceptance_rate"] for row in run_rows(study, {**results, **bare}, found)]
+    assert rates.count(None) == len(bare) == 3
+    assert summary_rows(found)[0]["draft_acceptance_rate"] is None
+    assert points_value(study, found)["rows"]["0"]["cells"]["6"]["t"] == "–"
+
+
+def test_the_table_keeps_what_cannot_run_with_its_reason() -> None:
+    axes = [axis_of("draft", ["coupled", "sampled"]), axis_of("verify", ["match", "mss"])]
+    study = grid_study(axes, temperature=1.0)
+    value = points_value(study, tuned(study, grid_results(study, lambda *_: 10.0)))
+    refused = value["rows"]["4"]
+    assert (refused["point"], refused["mark"], len(value["rows"])) == (-2, "refused", 5)
+    texts = [cell["t"] for cell in refused["cells"].values()]
+    assert texts[:2] == ["coupled", "mss"] and "the lossless choices are" in texts[2]
+    assert len(texts) == 3
+
+
 def test_a_point_has_its_figures_and_runs() -> None:
     study = grid_study(repeats=2)
     results = grid_results(study, steady)
@@ -186,6 +226,48 @@ def test_a_slower_grid_is_said_plainly() -> None:
     assert "drafting took 40%" in told
     unsure = lambda name, prompt, _: 10.0 if name[0] == "p" else 9.5 + prompt  # noqa: E731
     assert "it may be no faster" in words(study, grid_results(study, unsure))
+
+
+def slow_by(factors: dict[str, float], axes: Any = AXES, prompts: int = 3, wave: float = 0) -> str:
+    """What is said where plain decoding has 10 tokens a second, each point `factors` times that,
+    `wave` more or less from prompt to prompt."""
+    study = grid_study(axes, prompts=prompts)
+
+    def speed(name: str, prompt: int, _: int) -> float:
+        return 10.0 * (factors[name] + wave * (prompt - 1) if name in factors else 1.0)
+
+    return words(study, grid_results(study, speed))
+
+
+LENGTHS = [axis_from_text("speculation_length", "0, 4")]
+
+
+def test_a_best_point_that_drafts_nothing_is_not_said_to_draft_too_much() -> None:
+    for idle in (0.97, 1.03):
+        speeds = {"speculation_length=0": idle, "speculation_length=4": 0.5}
+        told = slow_by(speeds, LENGTHS)
+        assert "Best: speculation_length=0." in told and "The best point drafts nothing" in told
+        assert "No point that drafts was measured faster than it." in told
+        assert "costs more than it saves" not in told and "Shorter drafts" not in told
+        assert "No point was" not in told
+
+
+def test_points_that_draft_nothing_are_alike_for_that_alone() -> None:
+    axes = [axis_from_text("speculation_length", "0"), axis_from_text("expansion", "1 | 2,1")]
+    study = grid_study(axes)
+    results = grid_results(study, lambda *_: 10.0)
+    told = words(study, {c: replace(r, accepted_per_round=(0,)) for c, r in results.items()})
+    assert "expansion=2,1 drafted nothing at all." in told and "cut their trees" not in told
+
+
+def test_where_intervals_reach_plain_decoding_nobody_is_said_to_be_slower() -> None:
+    told = slow_by({"speculation_length=0": 0.5, "speculation_length=4": 0.98}, LENGTHS, wave=0.05)
+    assert "No point was measured faster than plain decoding here: the best is 0.98x." in told
+    assert "1.00x lies in the interval of speculation_length=4: these measurements cannot" in told
+    assert "No point was faster" not in told and "costs more than it saves" not in told
+    told = slow_by({"speculation_length=0": 0.5, "speculation_length=4": 0.8}, LENGTHS, 1)
+    assert "No point was faster than plain decoding in its one run: the best is 0.80x." in told
+    assert "costs more than it saves" not in told
 
 
 def test_a_text_that_differs_is_told_with_its_place() -> None:

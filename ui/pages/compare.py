@@ -133,7 +133,10 @@ def _build_sampling() -> dict[str, Component]:
             1, step=0.05, label="top_p", info="Keep the likeliest tokens up to this."
         ),
         "seed": gr.Number(
-            1000, step=1, label="seed", info="Of the first repeat; each further one has the next."
+            1000,
+            step=1,
+            label="seed",
+            info="Of the first repeat; each further one has the next. Empty: one is drawn.",
         ),
     }
     for name, control in made.items():

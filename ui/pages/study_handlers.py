@@ -14,6 +14,7 @@ import gradio as gr
 from gradio.components import Component
 
 from core.errors import UnknownStudyError
+from lab.progress import Progress
 from lab.study import Study
 from ui.context import Context
 from ui.session import Desk, guarded_once
@@ -65,7 +66,7 @@ def looked(
             desk.study.drawn = ()
             _turn(board, desk, mine)
 
-    return _answered(board, desk, mine, drawn, work)
+    return _answered(board, desk, mine, drawn, work, about="")
 
 
 def begun(
@@ -98,7 +99,7 @@ def chosen(
 
     actions: dict[str, Callable[[], object]] = {
         "stop": lambda: mine.stop(study_id),
-        "go": lambda: mine.resume(study_id),
+        "go": lambda: _go_on(mine, study_id),
         "show": lambda: _look_at(desk, study_id),
         "open": lambda: _look_at(desk, study_id),
         "delete": delete,
@@ -110,16 +111,31 @@ def chosen(
         desk.study.drawn = ()
         actions.get(str(told.get("do")), lambda: None)()
 
-    return _answered(board, desk, mine, drawn, work)
+    return _answered(board, desk, mine, drawn, work, about=study_id or None)
+
+
+def _go_on(mine: Studies, study_id: str) -> None:
+    """A second click of two in quick succession finds that it goes on already."""
+    standing = mine.standing()
+    if not (standing.live and standing.study_id == study_id and standing.state != "stopping"):
+        mine.resume(study_id)
 
 
 def _answered(
-    board: StudyBoard, desk: Desk, mine: Studies, drawn: Drawn, work: Callable[[], None]
+    board: StudyBoard,
+    desk: Desk,
+    mine: Studies,
+    drawn: Drawn,
+    work: Callable[[], None],
+    about: str | None = None,
 ) -> list[Any]:
-    """Do `work`, then show; what goes wrong is told on the board, which shows what there is."""
+    """Do `work`, then show; what goes wrong is told on the board, which shows what there is.
+    `about`: StudyPlace's."""
 
     def failed(message: str) -> list[Any]:
         desk.trouble = message
+        desk.study.about = about
+        desk.study.then = _stands(about, mine.standing()) if about else ()
         unseen = [gr.skip() for _ in drawn.outputs]
         shown = progress_value(desk.study.row, mine.standing(), board.kind, message)
         return [desk.stamps.on("progress", shown), gr.skip(), *unseen]
@@ -163,6 +179,8 @@ def _values(board: StudyBoard, desk: Desk, mine: Studies, drawn: Drawn) -> list[
     """Bar, list, pictures; the log is read only where something has changed."""
     # Taken first: what is kept after it differs from it and is drawn by the next look.
     standing, place = mine.standing(), desk.study
+    if place.about is not None and place.then != _stands(place.about, standing):
+        desk.trouble, place.about = "", None
     news = (place.study_id, place.page, standing.study_id, standing.live, standing.done)
     rest: list[Any] = [gr.skip() for _ in (board.studies, *drawn.outputs)]
     if news != place.drawn and (news[:-1] != place.drawn[:-1] or time.monotonic() > place.rests):
@@ -176,6 +194,12 @@ def _values(board: StudyBoard, desk: Desk, mine: Studies, drawn: Drawn) -> list[
         place.rests = time.monotonic() + RESTS * (time.monotonic() - began)
     said = progress_value(place.row, standing, board.kind, desk.trouble)
     return [desk.stamps.on("progress", said), *rest]
+
+
+def _stands(study_id: str, standing: Progress) -> tuple[object, ...]:
+    """What changes when this study moves on; what never was, where no study is meant."""
+    mine = study_id == standing.study_id
+    return (standing.live, standing.done) if mine and study_id else ("at rest",)
 
 
 def _stamped(desk: Desk, name: str, value: Any) -> Any:

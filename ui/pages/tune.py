@@ -14,6 +14,7 @@ import gradio as gr
 from core.config import Request
 from core.errors import ConfigError
 from lab.grid import grid_of
+from lab.order import Cell
 from lab.tuned import tuned
 from ui.components import GridLength, GridPoints, GridSpeed, pack
 from ui.context import Context
@@ -85,6 +86,7 @@ def build_tune(context: Context) -> Tune:
     point = grid_point("tune-point")
     used = notice("tune-used")
     use = gr.Button("Use this point in Live", size="sm", elem_id="tune-use")
+    gr.Markdown("### Past grids")
     board.studies.render()  # type: ignore[no-untyped-call]
     return Tune(
         board=board,
@@ -161,19 +163,17 @@ def point_shown(mine: Studies, told: dict[str, Any]) -> tuple[dict[str, Any], di
 
 
 def request_of_point(mine: Studies, chosen: dict[str, Any]) -> Request:
-    """The chosen point as Live would run it, on the study's first prompt. Raises ConfigError."""
+    """The chosen point as Live would run it: on the study's first prompt, with the seed of its
+    first repeat. Raises ConfigError."""
     if not chosen:
         raise ConfigError.of(
             "point", "none", "one of the grid: choose it in a picture or the table"
         )
     study = mine.opened(chosen["study"]).study
-    speculation = grid_of(study).configurations[chosen["point"]].speculation
-    return Request(
-        prompt=study.prompts[0].text,
-        sampling=study.sampling,
-        speculation=replace(speculation, record_top_k=RECORD_TOP_K),
-        chat=study.chat,
-    )
+    name = grid_of(study).configurations[chosen["point"]].name
+    request = study.request(Cell(name, study.prompts[0].id, 0))
+    speculation = replace(request.speculation, record_top_k=RECORD_TOP_K)
+    return replace(request, speculation=speculation)
 
 
 def file_of(mine: Studies, study_id: str, what: str) -> dict[str, Any]:

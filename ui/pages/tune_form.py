@@ -58,6 +58,7 @@ TYPED = MappingProxyType(
 """Values to begin with."""
 FIRST = ("speculation_length", "expansion", NO_FIELD)
 TOKENS, REPEATS = 64, 1
+SEED_INFO = "Of the first repeat; each further one has the next. Empty: one is drawn and recorded."
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +125,7 @@ def build_tune_form(context: Context) -> TuneForm:
             with gr.Accordion("Sampling", open=False, elem_id="tune-sampling"):
                 sampling = sampling_controls(context.chat, "tune")
                 sampling["max_new_tokens"].value = TOKENS
+                sampling["seed"].info = SEED_INFO
     return TuneForm(base, axes, prompts, sampling, repeats)
 
 
@@ -237,5 +239,6 @@ def grid_study(
         repeats=repeats,
         chat=chat,
         title=grid_title(made, len(prompts)),
+        axes=made.axes,
     )
     return Asked(study, made.refused)

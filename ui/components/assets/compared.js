@@ -12,8 +12,8 @@ const COLUMNS = [
     means: "Speed over that of plain decoding in the same repeat: the median, below it the 95 % interval." },
   { head: "tokens a pass", show: (row) => fixed(row.mean_acceptance_length, 2),
     means: "1 + accepted tokens / rounds: what one pass of the LLM brings." },
-  { head: "accepted", show: (row) => (row.draft_share ? percent(row.draft_acceptance_rate) : "–"),
-    means: "Accepted draft tokens over draft tokens." },
+  { head: "accepted", show: (row) => percent(row.draft_acceptance_rate),
+    means: "Accepted draft tokens over draft tokens; none where nothing was drafted." },
   { head: "rounds", show: (row) => fixed(row.rounds, 0), means: "Passes of the LLM: the median of the runs." },
   { head: "first token", show: (row) => ms(row.ttft_ms), means: "Time to the first new token: the median." },
   { head: "draft share", show: (row) => percent(row.draft_share),
@@ -81,7 +81,7 @@ function cell({ show, note }, row) {
   return h("td", {}, h("span", { class: "ss-compared-value" }, show(row)), less && h("span", { class: "ss-compared-note" }, less));
 }
 
-const GLYPHS = { identical: "✓", distribution: "≈", tie: "≈", bug: "✕", unclear: "?" };
+const GLYPHS = { identical: "✓", distribution: "≈", tie: "≈", bug: "✕", differs: "≠" };
 
 function same(row) {
   const glyph = GLYPHS[row.same_text];
@@ -91,7 +91,7 @@ function same(row) {
 
 // Why the text differs, and why a configuration was slower: whole sentences below the table.
 function sentences(row) {
-  const told = ["tie", "bug", "unclear", "distribution"].includes(row.same_text) ? [row.same_text_words] : [];
+  const told = ["tie", "bug", "differs", "distribution"].includes(row.same_text) ? [row.same_text_words] : [];
   if (row.slower_because) told.push(row.slower_because);
   return told.map((words) => h("p", {}, h("b", {}, `${prose(row.name)}: `), prose(words)));
 }

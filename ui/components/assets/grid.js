@@ -49,7 +49,7 @@ function createLayers(panel) {
   };
   document.addEventListener(LAYER, heard);
   const tell = (at) => document.dispatchEvent(new CustomEvent(LAYER, { detail: { study: panel.value.study, at } }));
-  const now = (value) => (state.study === value.study ? state.at : "0");
+  const now = (value) => (state.study === value.study ? state.at : best(value));
   return {
     node,
     now,
@@ -68,9 +68,17 @@ function createLayers(panel) {
   };
 }
 
+const layerSize = (value) => entries(value.rows).length * Math.max(1, entries(value.columns).length);
+
+// The layer that has the best point, until somebody turns to another.
+function best(value) {
+  const place = entries(value.cells).find(([, { point }]) => point >= 0 && point === value.best)?.[0];
+  return String(place === undefined ? 0 : Math.floor(Number(place) / layerSize(value)));
+}
+
 // The value with the cells of one layer alone, from 0 on.
 function layer(value, at) {
-  const count = entries(value.rows).length * Math.max(1, entries(value.columns).length);
+  const count = layerSize(value);
   const first = Number(at) * count;
   const mine = entries(value.cells).filter(([place]) => place >= first && place < first + count);
   return { ...value, cells: Object.fromEntries(mine.map(([place, cell]) => [place - first, cell])) };

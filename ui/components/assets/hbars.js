@@ -57,11 +57,13 @@ function intervals({ bars, level, format }, place) {
   for (const row of rows) {
     const { color, value, low, high, name } = row.bar;
     const middle = row.top + row.high / 2;
-    const told = `${name}: ${format(value)}, 95 % from ${format(low)} to ${format(high)}`;
+    const known = low != null && high != null;
+    const told = `${name}: ${format(value)}, ${known ? `95 % from ${format(low)} to ${format(high)}` : "one repeat: no interval"}`;
     const box = s("rect", { class: "ss-hbar", x: 0, y: row.top, width: x(value), height: row.high, rx: 2 }, title(told));
     box.style.fill = color;
-    parts.push(named(row, place), box, whisker(x(low), x(high), middle, row.high * 0.35));
-    parts.push(text(format(value), x(Math.max(value, high)) + 0.5 * place.font, middle, place, { class: "ss-mini-end" }));
+    parts.push(named(row, place), box);
+    if (known) parts.push(whisker(x(low), x(high), middle, row.high * 0.35));
+    parts.push(text(format(value), x(Math.max(value, high ?? 0)) + 0.5 * place.font, middle, place, { class: "ss-mini-end" }));
   }
   return { parts, xs: null };
 }

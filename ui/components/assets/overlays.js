@@ -22,7 +22,8 @@ export function create(panel) {
 }
 
 // A chart with a key of who is who, its table form, and saving.
-function charted(panel, chart, { told, table, empty }) {
+// `ofRepeat`: it draws recorded runs of one repeat, some of which may have been deleted.
+function charted(panel, chart, { told, table, empty, ofRepeat = false }) {
   const none = h("p", { class: "ss-placeholder" }, empty);
   const key = h("div", { class: "ss-overlay-key" });
   panel.body.append(none, key, chart.node);
@@ -34,7 +35,8 @@ function charted(panel, chart, { told, table, empty }) {
       none.hidden = Boolean(drawn);
       chart.draw(drawn);
       key.replaceChildren(...(drawn?.keys ?? []));
-      panel.say(drawn?.say ?? "");
+      const noted = ofRepeat && value.note ? ` ${value.note}` : "";
+      panel.say(`${drawn?.say ?? ""}${noted}`.trim());
     },
     table: (value) => (value.who ? table(value) : null),
     exported: () => panel.body,
@@ -64,7 +66,7 @@ function ratios(panel) {
       if (!bars.length) return null;
       const label = bars.map(({ name, value: ratio }) => `${name} ${fixed(ratio, 2)}`).join("; ");
       return { bars, level: 1, label: `Times plain decoding: ${label}`, format: (x) => `${fixed(x, 2)}×`,
-        say: "1 is plain decoding's speed; whiskers are the 95 % interval over the repeats." };
+        say: `1 is plain decoding's speed; ${bars.some(({ low }) => low != null) ? "whiskers are the 95 % interval over the repeats" : "one repeat: no interval"}.` };
     },
     table: (value) => ({
       caption: panel.title, head: ["configuration", "× plain", "95 % from", "to"],
@@ -83,7 +85,7 @@ const STAGES = { draft: "drafting", ahead: "drafting ahead", combine: "combining
 
 function stages(panel) {
   return charted(panel, stackedBars(panel), {
-    empty: "Milliseconds per new token of each stage.",
+    empty: "Milliseconds per new token of each stage.", ofRepeat: true,
     told(value) {
       const bars = names(value).filter(([key]) => value.stages[key]?.wall).map(([key, , name]) => {
         const parts = Object.keys(STAGES).filter((stage) => value.stages[key][stage] > 0)
@@ -133,7 +135,7 @@ function series(value, dicts, width = 1) {
 
 function rounds(panel) {
   return charted(panel, lineChart(panel, { select: () => {} }), {
-    empty: "How many drafted tokens the LLM accepts in each round.",
+    empty: "How many drafted tokens the LLM accepts in each round.", ofRepeat: true,
     told(value) {
       const longest = Math.max(0, ...Object.values(value.rounds).map((dict) => Object.keys(dict).length));
       const width = Math.ceil(longest / MANY);

@@ -4,8 +4,9 @@ import { h, entries, keyed, set, setText } from "./dom.js";
 import { keepChosen } from "./chosen.js";
 import { prose } from "./text.js";
 
-const GLYPHS = { best: "★", near: "≈", "": "" };
-const MEANINGS = { best: "the fastest", near: "within noise of the fastest", "": "" };
+const GLYPHS = { best: "★", near: "≈", refused: "✕", "": "" };
+const FIGURES = 7;  // columns behind those of the axes
+const MEANINGS = { best: "the fastest", near: "within noise of the fastest", refused: "cannot run", "": "" };
 
 export function create(panel) {
   const note = h("p", { class: "ss-placeholder" }, "A row for each point, as they are measured.");
@@ -17,6 +18,7 @@ export function create(panel) {
   const asked = askedFor(panel);
   const state = { by: null, down: false, titles: "", rows: new Map() };
   panel.body.append(note, box);
+  panel.finishTools();
   panel.say("Press a column's name to sort by it, a row to see its runs.");
   body.addEventListener("click", (event) => {
     const row = event.target.closest("tr");
@@ -64,6 +66,7 @@ export function create(panel) {
       asked.about(value, now);
     },
     table: () => null,
+    exported: () => box,
   };
 }
 
@@ -86,7 +89,7 @@ const axes = (value) => entries(value.heads).findIndex(([, title]) => title === 
 
 // The columns that hold a number in any row.
 function numbers({ heads, rows }) {
-  const holds = (column) => Object.values(rows).some(({ cells }) => "v" in cells[column]);
+  const holds = (column) => Object.values(rows).some(({ cells }) => cells[column] && "v" in cells[column]);
   return new Set(Object.keys(heads).filter(holds));
 }
 
@@ -94,8 +97,10 @@ function sorted(rows, { by, down }) {
   if (by === null) return rows;
   const sign = down ? -1 : 1;
   const cell = (row) => row.cells[by] ?? { t: "" };
-  // What has no number stands last, whichever way.
+  const refused = ({ mark }) => Number(mark === "refused");
+  // What cannot run stands last, and before it what has no number, whichever way.
   return [...rows].sort((a, b) => {
+    if (refused(a) !== refused(b)) return refused(a) - refused(b);
     const [left, right] = [cell(a), cell(b)];
     if ("v" in left && "v" in right) return sign * (left.v - right.v);
     if ("v" in left !== "v" in right) return "v" in left ? -1 : 1;
@@ -103,14 +108,16 @@ function sorted(rows, { by, down }) {
   });
 }
 
+// A point that cannot run says why in the place of its figures.
 function emptyRow(row, columns) {
-  const plain = row.point < 0;
-  const name = Object.values(row.cells).map(({ t }) => t)[0];
+  const refused = row.mark === "refused";
+  const name = refused ? MEANINGS.refused : Object.values(row.cells).map(({ t }) => t)[0];
   const button = h("button", { type: "button", class: "ss-points-show" }, "Show");
+  const cells = Array.from({ length: refused ? columns - FIGURES : columns }, () => h("td"));
   return h(
-    "tr", { "data-point": row.point },
-    h("th", { scope: "row" }, h("span", { class: "ss-points-mark" }), plain ? h("span", {}, name) : button),
-    Array.from({ length: columns }, () => h("td")),
+    "tr", { "data-point": row.point, "data-refused": refused },
+    h("th", { scope: "row" }, h("span", { class: "ss-points-mark" }), row.point < 0 ? h("span", {}, name) : button),
+    cells, refused && h("td", { class: "ss-points-why", colspan: FIGURES }),
   );
 }
 
@@ -122,12 +129,12 @@ function fillRow(node, row, chosen, numeric) {
   setText(mark, GLYPHS[row.mark]);
   set(mark, "title", MEANINGS[row.mark] || null);
   if (row.point >= 0) {
-    const told = cells.slice(0, -7).map((_, i) => row.cells[i].t).join(", ");
+    const told = cells.slice(0, -FIGURES).map((_, i) => row.cells[i].t).join(", ");
     set(button, "aria-label", prose(`Show ${told}${row.mark ? `, ${MEANINGS[row.mark]}` : ""}`));
     set(button, "aria-pressed", String(mine));
   }
   cells.forEach((cell, i) => {
     setText(cell, prose(row.cells[i].t));
-    set(cell, "data-number", numeric.has(String(i)));
+    set(cell, "data-number", numeric.has(String(i)) && cell.colSpan === 1);
   });
 }

@@ -12,33 +12,35 @@ export function create(panel) {
   panel.finishTools({ tableForm: true });
   return {
     draw(value) {
-      const texts = entries(value.texts);
-      none.hidden = texts.length > 0;
-      panel.say(texts.length ? said(value) : "");
-      grid.replaceChildren(...texts.map(([key, text]) => column(key, value.who[key], text)));
+      const texts = { ...value.texts, ...value.gone };
+      const columns = entries(texts);
+      none.hidden = columns.length > 0;
+      panel.say(value.words ?? "");
+      grid.replaceChildren(...columns.map(([key, text]) => column(key, value.who[key], text, value.repeat)));
     },
     table: (value) => ({
       caption: panel.title, head: ["configuration", "same text?", "text"],
-      rows: entries(value.texts).map(([key, text]) => [prose(value.who[key].name), prose(text.words), prose(text.same + text.rest)]),
+      rows: [
+        ...entries(value.texts).map(([key, text]) => [prose(value.who[key].name), prose(text.words), prose(text.same + text.rest)]),
+        ...entries(value.gone).map(([key, words]) => [prose(value.who[key].name), words, "–"]),
+      ],
     }),
     exported: () => panel.body,
   };
 }
 
-function said(value) {
-  const differing = Object.values(value.texts).filter(({ at }) => at >= 0).length;
-  const which = `Repeat ${value.repeat + 1} of ${value.repeats}`;
-  return differing ? `${which}: from the ▸ on, a text is another than plain decoding's.` : `${which}: every text is the same.`;
-}
-
-function column(key, one, { same, rest, at }) {
-  const differs = at >= 0 && !one.plain;
-  const body = differs
-    ? [prose(same), h("mark", { title: `token ${at + 1}` }, h("span", { "aria-label": "differs from here" }, "▸"), prose(rest))]
-    : [prose(same + rest)];
+// A text, or a sentence where it is not kept.
+function column(key, one, text, repeat) {
+  const gone = typeof text === "string";
+  const other = !gone && text.repeat !== repeat ? ` (repeat ${text.repeat + 1})` : "";
   return h(
     "section", { class: "ss-text-column", "aria-label": `Text of ${one.name}` },
-    h("h4", {}, mark(key, one), prose(one.name)),
-    h("p", { class: "ss-text-words", tabindex: 0 }, h("bdi", {}, body)),
+    h("h4", {}, mark(key, one), prose(one.name) + other),
+    gone ? h("p", { class: "ss-text-gone" }, text) : h("p", { class: "ss-text-words", tabindex: 0 }, h("bdi", {}, bodyOf(one, text))),
   );
+}
+
+function bodyOf(one, { same, rest, at }) {
+  if (at < 0 || one.plain) return [prose(same + rest)];
+  return [prose(same), h("mark", { title: `token ${at + 1}` }, h("span", { "aria-label": "differs from here" }, "▸"), prose(rest))];
 }

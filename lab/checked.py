@@ -1,0 +1,48 @@
+"""Whether every cell of a study can be run, asked before the first is: a prompt that is too long,
+or a drafter that is not loaded, would else end the study in its middle.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from core.config import Request, SpeculationConfig
+from core.errors import FORESEEN, CellInterruptedError, ConfigError, StudyError
+from lab.order import Cell
+from lab.runs import Runs
+from lab.study import Study
+
+__all__ = ["check", "named"]
+
+
+def check(study: Study, runs: Runs) -> None:
+    """ConfigError naming the prompt or the configuration, and what is allowed; runs nothing.
+
+    Whether a prompt fits is the same in every configuration, and whether a configuration's drafters
+    are there the same for every prompt: so each is asked about once.
+    """
+    alone = SpeculationConfig.preset("autoregressive")
+    for prompt in study.prompts:
+        try:
+            runs.check(Request(prompt.text, study.sampling, alone, study.chat))
+        except ConfigError as error:
+            raise type(error)(f"{prompt.words} cannot be run: {error}") from error
+    first = Request(study.prompts[0].text, study.sampling, alone, study.chat)
+    for one in study.configurations:
+        try:
+            runs.check(dataclasses.replace(first, speculation=one.speculation))
+        except ConfigError as error:
+            raise type(error)(f"configuration {one.name} cannot be run: {error}") from error
+
+
+@contextmanager
+def named(cell: Cell) -> Iterator[None]:
+    """What goes wrong in a cell though it was checked, as a StudyError that names the cell."""
+    try:
+        yield
+    except CellInterruptedError:
+        raise
+    except FORESEEN as error:
+        raise StudyError(f"{cell.words}: {error}") from error

@@ -1,0 +1,114 @@
+"""What a conductor writes into a log that may be locked for a while: the cells it measured, and how
+a study came to rest.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+
+from core.errors import FORESEEN, StoreError, UnknownStudyError
+from lab.measured import Measured
+from lab.order import Cell
+from lab.runs import StudyStore
+
+__all__ = ["Keeping", "Rests"]
+
+KEEP_TRYING_S = 120.0
+"""How long a measured cell waits for a log that cannot be written: a lock passes, and measuring
+again costs as much as the first time."""
+AGAIN_S = 1.0
+
+
+class Keeping:
+    """The cells of one study in the store. `tell` hears that the log is waited for, and, with an
+    empty text, that it is not any more; `stop` ends the waiting."""
+
+    def __init__(
+        self, store: StudyStore, study_id: str, tell: Callable[[str], None], stop: threading.Event
+    ) -> None:
+        self._store, self._study_id = store, study_id
+        self._tell, self._stop = tell, stop
+
+    def cells(self) -> Collection[Cell]:
+        return [Cell(*key) for key in self._store.cells(self._study_id)]
+
+    def keep(self, cell: Cell, result: Measured) -> None:
+        """On disk when it returns. StoreError once it is given up, UnknownStudyError at once."""
+        key, plain = (cell.contestant, cell.item, cell.repeat), result.to_plain()
+        end = time.monotonic() + KEEP_TRYING_S
+        while True:
+            try:
+                self._store.keep(self._study_id, key, plain)
+            except UnknownStudyError:
+                raise
+            except StoreError as error:
+                if self._stop.is_set() or time.monotonic() >= end:
+                    raise StoreError(f"{cell.words}: measured, but not kept: {error}") from error
+                self._tell(f"The log is busy: trying again ({error}).")
+            else:
+                self._tell("")
+                return
+            self._stop.wait(AGAIN_S)
+
+
+class Rests:
+    """How studies came to rest: written as soon as the log can be, and known here until then."""
+
+    def __init__(self, store: StudyStore) -> None:
+        self._store = store
+        self._owed: dict[str, tuple[str, str]] = {}
+        self._turn = threading.Lock()
+        self._closing = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def of(self, study_id: str) -> tuple[str, str] | None:
+        """State and reason of a study whose line in the log does not say so yet."""
+        return self._owed.get(study_id)
+
+    def put(self, study_id: str, state: str, reason: str) -> None:
+        """Write how it stands; where the log cannot be written, a thread tries again."""
+        with self._turn:
+            self._owed[study_id] = (state, reason)
+            self._write()
+            if self._owed and self._thread is None:
+                self._thread = threading.Thread(target=self._again, name="rests", daemon=True)
+                self._thread.start()
+
+    @contextmanager
+    def left(self, study_id: str) -> Iterator[None]:
+        """While a study is taken up again nothing is written of its rest; then that is past."""
+        with self._turn:
+            yield
+            self._owed.pop(study_id, None)
+
+    def close(self) -> None:
+        """Try a last time; of what is owed still the next server finds out by itself."""
+        self._closing.set()
+        thread = self._thread
+        if thread is not None:
+            thread.join()
+        with self._turn:
+            self._write()
+            self._thread = None
+        self._closing.clear()
+
+    def _again(self) -> None:
+        while not self._closing.wait(AGAIN_S):
+            with self._turn:
+                self._write()
+                if not self._owed:
+                    self._thread = None
+                    return
+
+    def _write(self) -> None:
+        for study_id, (state, reason) in list(self._owed.items()):
+            try:
+                self._store.set_state(study_id, state, reason)
+            except UnknownStudyError:
+                pass  # deleted meanwhile: nobody asks any more
+            except FORESEEN:
+                return
+            del self._owed[study_id]

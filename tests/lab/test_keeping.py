@@ -1,0 +1,135 @@
+"""A log that another program locks while a study is measured: no cell is lost, nothing looks as if
+it were still measured.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from core.errors import StoreError, UnknownStudyError
+from lab.keeping import Rests
+from lab.study import Study
+from tests.lab.test_conductor import Lab, study, until
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Another program writes, and does not end."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as raw:
+        raw.execute("BEGIN IMMEDIATE")
+        yield
+        raw.execute("ROLLBACK")
+
+
+def soon(true: Callable[[], bool]) -> None:
+    end = time.monotonic() + 20
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
+    monkeypatch.setattr("storage.studies.OPEN_TIMEOUT_S", 0.02)
+    monkeypatch.setattr("lab.keeping.AGAIN_S", 0.02)
+    made = Lab(tmp_path / "log.db", speed=0.1)
+    yield made
+    made.close()
+
+
+def test_a_cell_waits_for_a_log_that_is_locked_and_says_so(lab: Lab) -> None:
+    lab.conductor.begin(study())
+    until(lab, 1)
+    with locked(lab.store.path):
+        soon(lambda: lab.conductor.progress().log.startswith("The log is busy: trying again"))
+        assert lab.conductor.progress().live
+    assert lab.conductor.wait(30)
+    end = lab.conductor.progress()
+    assert (end.state, end.done, end.log) == ("completed", 8, "")
+    assert len(lab.results()) == 8
+
+
+def test_a_study_whose_end_cannot_be_written_is_at_rest_and_can_be_gone_on_with(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lab.keeping.KEEP_TRYING_S", 0.2)
+    lab.conductor.begin(study())
+    until(lab, 1)
+    with locked(lab.store.path):
+        assert lab.conductor.wait(30)
+        end = lab.conductor.progress()
+        assert end.state == "failed" and not end.live
+        assert "repeat" in end.reason and "measured, but not kept" in end.reason
+        assert "locked" in end.reason
+        assert lab.store.studies.study("s1")[0].state == "running", "as far as the log knows"
+        assert lab.conductor.rest("s1") == ("failed", end.reason)
+    soon(lambda: lab.store.studies.study("s1")[0].state == "failed")
+    soon(lambda: lab.conductor.rest("s1") is None)
+    lab.conductor.resume(Study.from_plain(lab.store.studies.study("s1")[1]))
+    assert lab.conductor.wait(30)
+    assert lab.store.studies.study("s1")[0].state == "completed" and len(lab.results()) == 8
+
+
+def test_stop_ends_the_waiting_for_the_log(lab: Lab) -> None:
+    lab.conductor.begin(study())
+    until(lab, 1)
+    with locked(lab.store.path):
+        soon(lambda: bool(lab.conductor.progress().log))
+        lab.conductor.stop()
+        assert lab.conductor.wait(10)
+        assert not lab.conductor.progress().live
+
+
+class Slow:
+    """A store that cannot be written until it is `free`; what was written."""
+
+    def __init__(self) -> None:
+        self.free = threading.Event()
+        self.gone = False
+        self.written: list[tuple[str, str, str]] = []
+
+    def set_state(self, study_id: str, state: str, reason: str = "") -> None:
+        if self.gone:
+            raise UnknownStudyError("it was deleted")
+        if not self.free.is_set():
+            raise StoreError("locked")
+        self.written.append((study_id, state, reason))
+
+
+def test_a_study_taken_up_again_is_not_set_to_its_rest_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("lab.keeping.AGAIN_S", 0.01)
+    store = Slow()
+    rests = Rests(store)  # type: ignore[arg-type]
+    rests.put("s1", "failed", "why")
+    rests.put("s2", "stopped", "")
+    with pytest.raises(StoreError), rests.left("s1"):
+        raise StoreError("locked still")
+    assert rests.of("s1") == ("failed", "why")
+    with rests.left("s1"):
+        pass
+    assert rests.of("s1") is None
+    store.free.set()
+    soon(lambda: rests.of("s2") is None)
+    rests.close()
+    assert store.written == [("s2", "stopped", "")]
+
+
+def test_what_was_deleted_is_owed_nothing_and_a_close_tries_once_more() -> None:
+    store = Slow()
+    rests = Rests(store)  # type: ignore[arg-type]
+    rests.put("s1", "failed", "why")
+    store.free.set()
+    rests.close()
+    assert store.written == [("s1", "failed", "why")] and rests.of("s1") is None
+    store.gone = True
+    rests.put("s2", "failed", "")
+    assert rests.of("s2") is None
