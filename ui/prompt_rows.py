@@ -165,7 +165,7 @@ def rows_plain(lines: Iterable[Line]) -> list[dict[str, Any]]:
             "acceptance_rate_per_position": list(line.row.rate_per_position),
             "best_drafter": line.row.best_drafter,
             "rejected_after": line.row.rejected_most,
-            "text": line.row.same.kind,
+            "same_text": line.row.same.kind,
         }
         for line in lines
     ]
