@@ -14,11 +14,13 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 from core.config import Request
 from core.errors import SpecScopeError
 from ui.arriving import Sent
+from ui.baselines import keep_baseline
 from ui.frame import Baseline, Before, Frame
 from ui.lessons.lecture import Lecture
 from ui.player import Player
@@ -62,9 +64,15 @@ class Hub:
         """Where runs go now; another one after the models were exchanged."""
         return self.rig.worker
 
-    def start(self, request: Request, owner: str = "") -> LiveSource:
-        """Queue a request. Raises what `Rig.submit` raises (ConfigError, EngineClosedError)."""
-        source = LiveSource(self.store, owner)
+    def start(
+        self, request: Request, owner: str = "", baseline: Baseline | None = None
+    ) -> LiveSource:
+        """Queue a request. Raises what `Rig.submit` raises (ConfigError, EngineClosedError).
+
+        `baseline`: what the run is compared with from its first round on; kept with it.
+        """
+        kept = partial(keep_baseline, self.store, baseline=baseline) if baseline else None
+        source = LiveSource(self.store, owner, kept)
         source.attach(self.rig.submit(request, source.take))
         return source
 

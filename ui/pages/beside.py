@@ -12,6 +12,7 @@ from typing import Any
 import gradio as gr
 
 from core.errors import StoreError
+from ui.baselines import baseline_of
 from ui.components import Figures, Lengths, Timeline, TokenStrip, pack
 from ui.context import Context
 from ui.dates import local_time
@@ -51,7 +52,7 @@ class Half:
     def drawn(self, desk: Desk) -> list[dict[str, Any]]:
         """What the pictures show now."""
         with desk.drawing:
-            values = desk.pictures.values(desk.frame(), None, time.monotonic())
+            values = desk.pictures.values(desk.frame(), desk.baseline, time.monotonic())
             return [desk.stamps.on(name, pack(values[name])) for name in self.pictures]
 
 
@@ -115,6 +116,7 @@ def compared(
             player = Player(source, Pace("full"))
             player.advance(0.0)
             desk.look_at(player)
+            desk.baseline = baseline_of(context.store, run)
             shown += [_head(half, run), *half.drawn(desk)]
         events = [source.events(0, source.count) for source in sources]
         answer = same_text(events[0], events[1])

@@ -12,6 +12,7 @@ from typing import Any
 
 from core.checks import choice
 from core.errors import StoreError
+from ui.baselines import baseline_of
 from ui.context import Context
 from ui.pages.history import Asker, allowed
 from ui.report import report_html
@@ -41,10 +42,11 @@ def written(context: Context, asker: Asker, run_id: str, name: str) -> dict[str,
     choice("format", name, tuple(FORMATS))
     if not run_id:
         raise StoreError("no run is opened: open one from the list first")
-    allowed(context, asker, run_id)
+    run = allowed(context, asker, run_id)
     events = context.store.events(run_id)
     if name == "html":
-        extension, media_type, text = "html", "text/html; charset=utf-8", report_html(events)
+        extension, media_type = "html", "text/html; charset=utf-8"
+        text = report_html(events, baseline_of(context.store, run))
     else:
         export = context.exports[FROM_STORE[name]]
         extension, media_type, text = export.extension, export.media_type, export.write(events)

@@ -10,6 +10,7 @@ from typing import Any
 import gradio as gr
 
 from core.errors import StoreError, UnknownRunError
+from ui.baselines import baseline_of
 from ui.messages import Line
 from ui.pages.beside import compared
 from ui.pages.board import Values
@@ -42,10 +43,11 @@ def opened_run(sessions: Sessions, desk: Desk, asker: Asker, run_id: str) -> lis
     board = sessions.board
 
     def work() -> list[Any]:
-        allowed(board.context, asker, run_id)
+        run = allowed(board.context, asker, run_id)
         player = Player(StoredSource(board.context.store, run_id), Pace("full"))
         player.advance(0.0)
         desk.look_at(player)
+        desk.baseline = baseline_of(board.context.store, run)
         rounds = player.frame().known_rounds
         scrub = gr.Slider(minimum=0, maximum=max(1, rounds), value=rounds)
         return [*board.values(desk), scrub, run_id]
