@@ -109,6 +109,7 @@ class RunSummary:
     their order, whether they drafted or not. `stats` is None while it runs. `num_lost_events`
     above 0: the log could not keep all of it, its events end at the first that is missing.
     `thinned`: of its trees only the accepted paths are kept; its figures and texts are whole.
+    `elsewhere`: it is running, and another process recorded it.
     `baseline`: what its speed-up was measured against, None where nothing was.
     """
 
@@ -133,6 +134,7 @@ class RunSummary:
     note: str = ""
     thinned: bool = False
     baseline: PlainSpeed | None = None
+    elsewhere: bool = False
 
 
 @dataclass(frozen=True, slots=True)

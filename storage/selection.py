@@ -11,6 +11,7 @@ import unicodedata
 from typing import Any
 
 from storage.codec import decode_stats, from_json, text_back, text_in
+from storage.process import Process
 from storage.queries import (
     NO_DRAFTER,
     ORDERS,
@@ -176,7 +177,12 @@ def _summary(connection: sqlite3.Connection, row: sqlite3.Row) -> RunSummary:
         note=text_back(row["note"]),
         thinned=bool(row["thinned"]),
         baseline=_baseline(row),
+        elsewhere=running and _process(row) != Process.current(),
     )
+
+
+def _process(row: sqlite3.Row) -> Process:
+    return Process(text_back(row["host"]), row["pid"], row["process_start"])
 
 
 def _baseline(row: sqlite3.Row) -> PlainSpeed | None:

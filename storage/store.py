@@ -174,6 +174,11 @@ class RunStore:
             connection.execute("VACUUM")
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
+    def settle(self) -> None:
+        """Give runs whose process is gone the status `interrupted`, as opening does. StoreError."""
+        with self._changing() as connection:
+            mark_interrupted(connection)
+
     def close(self) -> None:
         """Write what is waiting, as far as that is possible, and end the writing thread."""
         self._writer.close(FLUSH_TIMEOUT_S)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
+from weakref import WeakSet
 
 from core.config import Request
 from core.errors import SpecScopeError
@@ -58,6 +59,8 @@ class Hub:
     def __init__(self, worker: WorkerLike | Rig, store: StoreLike) -> None:
         self.rig = worker if isinstance(worker, Rig) else Rig(worker)
         self.store = store
+        self._going: WeakSet[LiveSource] = WeakSet()
+        self._lock = threading.Lock()
 
     @property
     def worker(self) -> WorkerLike:
@@ -74,7 +77,15 @@ class Hub:
         kept = partial(keep_baseline, self.store, baseline=baseline) if baseline else None
         source = LiveSource(self.store, owner, kept)
         source.attach(self.rig.submit(request, source.take))
+        with self._lock:
+            self._going.add(source)
         return source
+
+    def going(self, run_id: str) -> LiveSource | None:
+        """The run of this server with that id, if it waits or is under way: anybody's."""
+        with self._lock:
+            found = (one for one in self._going if one.run_id == run_id and not one.done)
+            return next(found, None)
 
 
 @dataclass(slots=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from core.config import Request
 from storage import RunQuery, RunStore
 from tests.synthetic import HOSTILE_TEXTS, synthetic_run
 from tests.ui.boards import ALL, context, live_of, notice_of, run, sessions_of
@@ -123,10 +124,14 @@ def test_elsewhere_a_visitor_sees_and_deletes_only_its_own_runs(store: RunStore)
 
 
 def test_a_running_run_is_not_deleted(store: RunStore) -> None:
-    for event in synthetic_run(4, end="cut"):
-        store.record(event, "")
-    sessions, desk = sessions_of(context(store)), Desk()
-    assert "still running" in notice_of(deleted(sessions, desk, ALL, "synthetic-0"), 0)
+    made = context(store, rounds=400)
+    made.hub.worker.speed = 20.0  # type: ignore[attr-defined]
+    source = made.hub.start(Request("Once"), "")
+    source.wait(4, 20.0)
+    sessions, desk = sessions_of(made), Desk()
+    assert "still running" in notice_of(deleted(sessions, desk, ALL, source.run_id), 0)
+    assert store.run(source.run_id).status == "running"
+    source.cancel()
 
 
 def test_hostile_texts_are_rows_of_text(store: RunStore) -> None:

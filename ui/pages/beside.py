@@ -26,6 +26,7 @@ from ui.same_text import same_text
 from ui.session import Desk, guarded_once
 from ui.settings import settings_of
 from ui.source import StoredSource
+from ui.under_way import under_way
 
 __all__ = ["Beside", "Half", "build_beside", "compared", "picked", "wire_half"]
 
@@ -110,6 +111,9 @@ def compared(
         if ids[0] == ids[1]:
             raise StoreError("this is the run itself: choose another one to compare it with")
         runs = [allowed(context, asker, run_id) for run_id in ids]
+        for run in runs:
+            if under_way(context, run):
+                raise StoreError(f"run {run.run_id} is still running: compare it once it has ended")
         sources = [StoredSource(context.store, run_id) for run_id in ids]
         shown: list[Any] = []
         for half, desk, run, source in zip(beside.halves, desks, runs, sources, strict=True):

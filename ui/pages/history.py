@@ -14,13 +14,14 @@ import gradio as gr
 
 from core.checks import choice
 from core.choices import NGRAM
-from core.errors import UnknownRunError
+from core.errors import StoreError, UnknownRunError
 from ui.context import Context
 from ui.dates import local_time
 from ui.messages import Line
 from ui.pages.parts import log_line, notice_value
 from ui.session import guarded_once
 from ui.settings import settings_of
+from ui.under_way import under_way
 
 __all__ = [
     "ANY_MODEL",
@@ -32,6 +33,7 @@ __all__ = [
     "More",
     "allowed",
     "asker_of",
+    "check_ended",
     "drafter_choices",
     "excerpt",
     "listed",
@@ -54,6 +56,12 @@ SINCE = MappingProxyType(
 )
 """What the menu says -> hours, 0 for all."""
 
+TO_END = MappingProxyType(
+    {
+        "here": "stop it first, with Stop in Sessions",
+        "elsewhere": "another server makes it, so only that one can stop it; or wait for its end",
+    }
+)
 PAGE = 10
 EXCERPT = 160
 DIFFERENCES = 3
@@ -185,6 +193,12 @@ def row_value(summary: Any) -> dict[str, Any]:
 def excerpt(text: str) -> str:
     flat = " ".join(text.split())
     return flat if len(flat) <= EXCERPT else flat[: EXCERPT - 1] + "…"
+
+
+def check_ended(context: Context, run: Any) -> None:
+    """StoreError where a run is under way, with what can be done about it."""
+    if maker := under_way(context, run):
+        raise StoreError(f"run is still running: {TO_END[maker]}")
 
 
 def allowed(context: Context, asker: Asker, run_id: str) -> Any:

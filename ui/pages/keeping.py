@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Any
 
 import gradio as gr
@@ -15,6 +16,7 @@ from ui.pages.parts import notice_value
 from ui.session import guarded_once
 from ui.studies import Studies
 from ui.study_words import KINDS
+from ui.under_way import under_way
 
 __all__ = ["THINNING", "about_run", "annotated", "kept_runs", "retained", "retention_shown"]
 
@@ -26,6 +28,13 @@ THINNED = (
     "Of this run only the accepted paths are kept, as the run log was told: its text and its "
     "figures are whole, rejected branches and alternatives are gone."
 )
+UNDER_WAY = MappingProxyType(
+    {
+        "here": "It is under way: its pictures follow it to its end. Stop ends it, for everybody.",
+        "elsewhere": "It is under way in another server that uses this log: its pictures follow "
+        "the log, about once a second. It can be stopped there only.",
+    }
+)
 MOST_RUNS = 10_000_000
 
 
@@ -33,25 +42,35 @@ MOST_RUNS = 10_000_000
 
 
 def about_run(context: Context, asker: Asker, run_id: str) -> list[Any]:
-    """Whether there is an opened run, what is said about it, its note, the way to its study."""
+    """Whether there is an opened run, what is said about it, its note, the way to its study,
+    whether it can be stopped from here."""
     try:
         run = allowed(context, asker, run_id) if run_id else None
         study = Studies(context, asker.owner, "").of_run(run_id)
     except SpecScopeError:
         run = None  # the board says so
     if run is None:
-        return [gr.Column(visible=False), notice_value([]), "", gr.Button(visible=False)]
+        return [
+            gr.Column(visible=False),
+            notice_value([]),
+            "",
+            gr.Button(visible=False),
+            gr.Button(),
+        ]
+    maker = under_way(context, run)
     told = f"Opened: {run.run_id}, made {local_time(run.created_utc)}."
     real = _rounds_a_second(run.stats)
     pace = f" It made {real:.1f} rounds a second; slow motion plays it slower or faster."
     kind = KINDS[study.kind] if study else ""
     lines = [
         Line("info", told + (pace if real else "")),
+        Line("info", UNDER_WAY.get(maker, "")),
         Line("info", f"It was made for a {kind}: {study.title}" if study else ""),
         Line("info", THINNED if run.thinned else ""),
     ]
     way = gr.Button(f"Open its {kind}", visible=True) if study else gr.Button(visible=False)
-    return [gr.Column(visible=True), notice_value(lines), run.note, way]
+    stop = gr.Button(visible=maker != "elsewhere")
+    return [gr.Column(visible=True), notice_value(lines), run.note, way, stop]
 
 
 def _rounds_a_second(stats: Any) -> float:

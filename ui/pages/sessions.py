@@ -14,13 +14,13 @@ from ui.baselines import baseline_of
 from ui.messages import Line
 from ui.pages.beside import compared
 from ui.pages.board import Values
-from ui.pages.history import Asker, allowed
+from ui.pages.history import Asker, allowed, check_ended
 from ui.pages.keeping import about_run
 from ui.pages.parts import notice_value
 from ui.pages.sessions_layout import COMPARE_LABEL, Sessions, build_sessions
 from ui.player import Pace, Player
 from ui.session import Desk, guarded_once
-from ui.source import StoredSource
+from ui.under_way import source_of
 
 __all__ = [
     "Sessions",
@@ -44,7 +44,7 @@ def opened_run(sessions: Sessions, desk: Desk, asker: Asker, run_id: str) -> lis
 
     def work() -> list[Any]:
         run = allowed(board.context, asker, run_id)
-        player = Player(StoredSource(board.context.store, run_id), Pace("full"))
+        player = Player(source_of(board.context, run), Pace("full"))
         player.advance(0.0)
         desk.look_at(player)
         desk.baseline = baseline_of(board.context.store, run)
@@ -84,8 +84,7 @@ def deleted(sessions: Sessions, desk: Desk, asker: Asker, run_id: str) -> list[A
         if not run_id:
             raise StoreError("no run is opened: open one from the list first")
         try:
-            if allowed(board.context, asker, run_id).status == "running":
-                raise StoreError("run is still running: stop it first")
+            check_ended(board.context, allowed(board.context, asker, run_id))
             board.context.store.delete(run_id)
         except UnknownRunError:
             if not shows(desk, run_id):

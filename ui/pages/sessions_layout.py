@@ -70,7 +70,7 @@ class Opened:
     @property
     def told(self) -> list[Any]:
         """What `keeping.about_run` gives."""
-        return [self.section, self.about, self.note, self.study]
+        return [self.section, self.about, self.note, self.stop, self.study]
 
 
 @dataclass(frozen=True, slots=True)

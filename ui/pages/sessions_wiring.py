@@ -10,6 +10,7 @@ import gradio as gr
 from ui.pages.beside import wire_half
 from ui.pages.into_live import into_live
 from ui.pages.live_layout import Live
+from ui.pages.onlooking import follow_opened
 from ui.pages.quiet import LATEST, QUIET
 from ui.pages.sessions import choosing, uncompared
 from ui.pages.sessions_handlers import (
@@ -96,6 +97,7 @@ def _wire_opening(
     )
     reread(opened)
     opened.then(None, None, None, js=INTO_SIGHT)
+    follow_opened(sessions, opened, visitor)
     board.places[0].input(scrub_handler(sessions), board.places, board.outputs, **LATEST)  # type: ignore[attr-defined]
     choose = [sessions.comparing, on.compare, sessions.choose]
     on.compare.click(choosing, [sessions.opened, sessions.comparing], choose, **LATEST).then(
