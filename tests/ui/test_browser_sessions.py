@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.synthetic import HOSTILE_TEXTS
-from tests.ui.fakes import recorded
+from tests.ui.fakes import endless, recorded
 from tests.ui.past import ASKED, about, made, opened, run_ids
 from tests.ui.sites import (
     OpenPage,
@@ -190,3 +190,27 @@ def test_a_run_that_another_tab_deletes_is_told_at_every_press(
     one.click("#sessions-sure")
     said(one, "already deleted", "sessions")
     one.locator("#sessions-opened").wait_for(state="hidden")
+
+
+def test_a_run_of_another_tab_is_followed_and_stopped(
+    site: OpenSite, browser_page: OpenPage
+) -> None:
+    url, context = site(endless, speed=20.0)
+    source = context.hub.start(ASKED, "")
+    page = ready(browser_page(url))
+    sessions(page)
+    page.locator(".sp-open").first.click()
+    said(page, re.compile(r"Writing: \d+ tokens"), "sessions")
+    about(page, "It is under way")
+    rounds = page.locator("#sessions-scrub input[type=number]")
+    first = int(rounds.input_value())
+    until(page, lambda: int(rounds.input_value()) > first + 3)
+    page.click("#sessions-stop")
+    said(page, "Stopped: ", "sessions")
+    assert source.done
+    page.locator("#sessions-about").get_by_text("It is under way").wait_for(state="hidden")
+    page.locator("#sessions-runs").get_by_text("cancelled").first.wait_for()
+    page.click("#sessions-delete")
+    page.click("#sessions-sure")
+    page.locator("#sessions-runs").get_by_text("No run yet").wait_for()
+    shot(page, "sessions-all-deleted")

@@ -98,7 +98,7 @@ def test_a_note_is_kept_and_shown_again(store: RunStore) -> None:
     (run_id,) = recorded(store, "a")
     note = "".join(HOSTILE_TEXTS[:3])
     assert "kept" in text(annotated(made, ALL, run_id, note))
-    section, said, shown, way, stop = about_run(made, ALL, run_id)
+    section, said, shown, _, way = about_run(made, ALL, run_id)
     assert section.visible and shown == note and run_id in text(said) and not way.visible
     assert "rounds a second" in text(said)
     assert "no note" in text(annotated(made, ALL, run_id, ""))

@@ -42,8 +42,8 @@ MOST_RUNS = 10_000_000
 
 
 def about_run(context: Context, asker: Asker, run_id: str) -> list[Any]:
-    """Whether there is an opened run, what is said about it, its note, the way to its study,
-    whether it can be stopped from here."""
+    """Whether there is an opened run, what is said about it, its note, whether it can be
+    stopped from here, the way to its study."""
     try:
         run = allowed(context, asker, run_id) if run_id else None
         study = Studies(context, asker.owner, "").of_run(run_id)
@@ -54,8 +54,8 @@ def about_run(context: Context, asker: Asker, run_id: str) -> list[Any]:
             gr.Column(visible=False),
             notice_value([]),
             "",
-            gr.Button(visible=False),
             gr.Button(),
+            gr.Button(visible=False),
         ]
     maker = under_way(context, run)
     told = f"Opened: {run.run_id}, made {local_time(run.created_utc)}."
@@ -70,7 +70,7 @@ def about_run(context: Context, asker: Asker, run_id: str) -> list[Any]:
     ]
     way = gr.Button(f"Open its {kind}", visible=True) if study else gr.Button(visible=False)
     stop = gr.Button(visible=maker != "elsewhere")
-    return [gr.Column(visible=True), notice_value(lines), run.note, way, stop]
+    return [gr.Column(visible=True), notice_value(lines), run.note, stop, way]
 
 
 def _rounds_a_second(stats: Any) -> float:
