@@ -195,7 +195,8 @@ def test_a_second_run_of_the_list_stands_beside_the_first(store: RunStore) -> No
     assert choosing(one, one)[0] == "" and choosing("", "")[0] == ""
     both = chosen(sessions, desks, ALL, two, comparing)
     assert desks[0].frame().run_id == one, "the first stays open"
-    section, answer, tables = both[before : before + 3]
+    section, answer, tables, place = both[before : before + 4]
+    assert place["value"] == place["maximum"] == 4
     assert section.visible and "Differs at token 1" in text(answer)
     assert tables["figures"]["0"]["name"] == "Tokens / second"
     assert [desk.frame().run_id for desk in desks[1:]] == [one, two]

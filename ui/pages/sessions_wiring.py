@@ -7,7 +7,7 @@ from typing import Any
 
 import gradio as gr
 
-from ui.pages.beside import wire_half
+from ui.pages.beside_wiring import wire_beside
 from ui.pages.into_live import into_live
 from ui.pages.live_layout import Live
 from ui.pages.onlooking import follow_opened
@@ -104,8 +104,7 @@ def _wire_opening(
         None, None, None, js=LIST_INTO_SIGHT
     )
     beside.close.click(lambda: gr.Column(visible=False), None, beside.section, **LATEST)
-    for half in beside.halves:
-        wire_half(half, board.context)
+    wire_beside(beside, board.context)
     # The question stands for the run that is open: it goes when another is opened.
     on.delete.click(
         lambda run_id: gr.Button(visible=bool(run_id)), sessions.opened, on.sure, **LATEST
