@@ -11,11 +11,13 @@ from core.config import Request
 from storage import RunQuery, RunStore
 from tests.synthetic import HOSTILE_TEXTS, synthetic_run
 from tests.ui.boards import ALL, context, live_of, notice_of, run, sessions_of
+from tests.ui.reports import unpacked
 from ui.page import build_page
-from ui.pages.history import Asker, allowed, listed
+from ui.pages.history import Asker, allowed, listed, llm_choices, menu
 from ui.pages.sessions import deleted, opened_run, scrubbed
 from ui.pages.steering import played
 from ui.session import Desk
+from ui.values import names_value
 from ui.visitors import Access, is_loopback, new_key
 
 # -- sessions --
@@ -92,6 +94,18 @@ def test_a_deleted_run_is_gone(store: RunStore) -> None:
     assert values[-3].maximum == 1 and values[-3].value == 0
     assert notice_of(values, 0) == "Open a run from the list."
     assert store.runs(RunQuery()).total == 1
+    legend = 1 + list(sessions.board.pictures).index("legend")
+    assert unpacked(values[legend]) == names_value(sessions.board.context.models)
+
+
+def test_a_name_that_no_run_has_any_more_is_not_chosen_any_more(store: RunStore) -> None:
+    filled(store, ("a",))
+    made = context(store)
+    (name, *_) = made.store.choices().llms
+    assert "value" not in menu(llm_choices(made, ALL), name)
+    made.store.delete("synthetic-0")
+    gone = menu(llm_choices(made, ALL), name)
+    assert gone["value"] == "" and [value for _, value in gone["choices"]] == [""]
 
 
 def test_a_run_that_another_tab_deleted_is_said_to_be_gone_and_cleared(store: RunStore) -> None:

@@ -38,6 +38,7 @@ __all__ = [
     "excerpt",
     "listed",
     "llm_choices",
+    "menu",
     "row_value",
 ]
 
@@ -166,6 +167,13 @@ def drafter_choices(context: Context, asker: Asker) -> list[tuple[str, str]]:
         context.store.choices().drafters if asker.owner is None else (*context.drafter_names, NGRAM)
     )
     return [ANY_MODEL, NO_DRAFTER, *((name, name) for name in names)]
+
+
+def menu(choices: list[tuple[str, str]], chosen: str) -> Any:
+    """A menu of names; one that no run has any more is no longer chosen."""
+    if chosen in (value for _, value in choices):
+        return gr.update(choices=choices)
+    return gr.update(choices=choices, value="")
 
 
 def row_value(summary: Any) -> dict[str, Any]:

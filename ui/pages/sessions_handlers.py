@@ -17,7 +17,7 @@ from ui.messages import Line
 from ui.pages.again import again, asked_of, stop_again
 from ui.pages.board import Values
 from ui.pages.exporting import written
-from ui.pages.history import More, asker_of, drafter_choices, listed, llm_choices
+from ui.pages.history import More, asker_of, drafter_choices, listed, llm_choices, menu
 from ui.pages.keeping import about_run, annotated, retained, retention_shown
 from ui.pages.parts import notice_value
 from ui.pages.sessions import chosen, deleted, scrubbed
@@ -56,12 +56,12 @@ def list_handler(context: Context, turn: int | None) -> Callable[..., list[Any]]
 
 
 def names_handler(context: Context) -> Callable[..., list[Any]]:
-    def names(request: gr.Request, visitor: str) -> list[Any]:
+    def names(request: gr.Request, visitor: str, llm: str, drafter: str) -> list[Any]:
         asker = asker_of(context, request, visitor)
 
         def work() -> list[Any]:
-            kinds = (llm_choices, drafter_choices)
-            return [gr.update(choices=choices(context, asker)) for choices in kinds]
+            menus = ((llm_choices, llm), (drafter_choices, drafter))
+            return [menu(choices(context, asker), chosen) for choices, chosen in menus]
 
         return guarded_once(work, lambda _: [gr.skip(), gr.skip()])
 

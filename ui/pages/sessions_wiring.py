@@ -80,7 +80,7 @@ def _wire_list(sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab) -> Cal
     for triggers, turn in kinds:
         gr.on(triggers, list_handler(context, turn), inputs, outputs, **LATEST)
     for trigger in (tab.select, sessions.refresh.click):
-        trigger(names_handler(context), [visitor], filters.names, **LATEST)
+        trigger(names_handler(context), [visitor, *filters.names], filters.names, **LATEST)
     return lambda event: event.then(list_handler(context, 0), inputs, outputs, **LATEST)
 
 
@@ -118,6 +118,8 @@ def _wire_opening(
     gone.then(about_handler(board.context), [visitor, sessions.opened], on.told, **LATEST)
     none: list[Any] = [beside.section, sessions.comparing, on.compare, sessions.choose]
     gone.then(uncompared, None, none, **LATEST)
+    names = sessions.filters.names
+    gone.then(names_handler(board.context), [visitor, *names], names, **LATEST)
 
 
 def _wire_opened(
