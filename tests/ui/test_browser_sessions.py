@@ -25,7 +25,9 @@ from tests.ui.sites import (
     text_box,
     until,
 )
+from tests.ui.test_studies import study
 from ui.context import Context
+from ui.studies import Studies
 
 pytestmark = pytest.mark.browser
 
@@ -214,3 +216,28 @@ def test_a_run_of_another_tab_is_followed_and_stopped(
     page.click("#sessions-sure")
     page.locator("#sessions-runs").get_by_text("No run yet").wait_for()
     shot(page, "sessions-all-deleted")
+
+
+def test_a_study_is_opened_in_its_tab_and_deleted_from_the_list(
+    short: tuple[str, Context], browser_page: OpenPage
+) -> None:
+    url, context = short
+    one = study(context, "tune", repeats=1)
+    Studies(context, None, "me").begin(one)
+    assert context.conductor.wait(30)
+    page = ready(browser_page(url))
+    sessions(page)
+    page.get_by_text("Studies: comparisons, grids").click()
+    studies = page.locator("#sessions-studies")
+    studies.get_by_text("Grid, ").first.wait_for()
+    shot(page, "sessions-studies")
+    studies.locator(".sp-open").first.click()
+    page.locator("#tune-progress").get_by_text(one.title).first.wait_for()
+    sessions(page)
+    page.locator("#sessions-runs .sp-open").first.click()
+    about(page, "It was made for a grid")
+    studies.get_by_role("button", name="Delete ").click()
+    studies.get_by_role("button", name="Yes, delete").click()
+    studies.get_by_text("None yet.").wait_for()
+    page.locator("#sessions-about").get_by_text("It was made for a grid").wait_for(state="hidden")
+    assert page.locator("#sessions-study").is_hidden()

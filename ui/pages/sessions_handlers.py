@@ -20,8 +20,10 @@ from ui.pages.exporting import written
 from ui.pages.history import More, asker_of, drafter_choices, listed, llm_choices, menu
 from ui.pages.keeping import about_run, annotated, retained, retention_shown
 from ui.pages.parts import notice_value
+from ui.pages.past_studies import listed_studies, pressed
 from ui.pages.sessions import chosen, deleted, scrubbed
 from ui.pages.sessions_layout import Sessions
+from ui.pages.study_board import studies_of
 from ui.session import guarded_once
 
 __all__ = [
@@ -38,6 +40,9 @@ __all__ = [
     "retention_handler",
     "scrub_handler",
     "stop_handler",
+    "studies_handler",
+    "study_press_handler",
+    "whose_handler",
 ]
 
 # -- the list --
@@ -88,6 +93,16 @@ def about_handler(context: Context) -> Callable[..., list[Any]]:
         return about_run(context, asker_of(context, request, visitor), run_id)
 
     return about
+
+
+def whose_handler(context: Context) -> Callable[..., list[Any]]:
+    """What is said of the opened run and the way to its study, without its note."""
+
+    def whose(request: gr.Request, visitor: str, run_id: str) -> list[Any]:
+        _, about, _, _, study = about_run(context, asker_of(context, request, visitor), run_id)
+        return [about, study]
+
+    return whose
 
 
 def asked_handler(sessions: Sessions) -> Callable[..., Request]:
@@ -154,6 +169,28 @@ def delete_handler(sessions: Sessions) -> Callable[..., list[Any]]:
         return deleted(sessions, board.desk(request), asker, run_id)
 
     return delete
+
+
+# -- studies --
+
+
+def studies_handler(sessions: Sessions) -> Callable[..., list[Any]]:
+    board = sessions.board
+
+    def show(request: gr.Request, visitor: str) -> list[Any]:
+        return listed_studies(board.desk(request), studies_of(board.context, request, visitor))
+
+    return show
+
+
+def study_press_handler(sessions: Sessions) -> Callable[..., list[Any]]:
+    board = sessions.board
+
+    def press(request: gr.Request, event: gr.EventData, visitor: str) -> list[Any]:
+        mine = studies_of(board.context, request, visitor)
+        return pressed(board.desk(request), mine, event._data or {})
+
+    return press
 
 
 # -- what is kept --

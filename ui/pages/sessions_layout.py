@@ -15,6 +15,7 @@ from ui.pages.exporting import FORMATS
 from ui.pages.history import NO_DRAFTER, ORDERS, SINCE, STATUSES
 from ui.pages.keeping import THINNING
 from ui.pages.parts import download, notice, run_list
+from ui.pages.past_studies import PastStudies, build_past_studies
 
 __all__ = ["COMPARE_LABEL", "Filters", "Opened", "Sessions", "build_sessions"]
 
@@ -97,6 +98,7 @@ class Sessions:
     older: gr.Button
     newer: gr.Button
     refresh: gr.Button
+    studies: PastStudies
     retention: Retention
     on: Opened
     beside: Beside
@@ -119,13 +121,14 @@ def build_sessions(context: Context) -> Sessions:
         newer = gr.Button("‹ Previous page", size="sm", elem_id="sessions-newer", min_width=80)
         older = gr.Button("Next page ›", size="sm", elem_id="sessions-older", min_width=80)
         refresh = gr.Button("Refresh", size="sm", elem_id="sessions-refresh", min_width=80)
+    studies = build_past_studies()
     retention = _retention()
     on = _opened()
     beside = build_beside(context)
     board = build_board(context, "sessions", "Open a run from the list.", scrub=True)
     states = gr.State(""), gr.State("")
-    shown = (board, filters, choose, runs, said, older, newer, refresh, retention, on, beside)
-    return Sessions(*shown, *states)
+    shown = (board, filters, choose, runs, said, older, newer, refresh, studies)
+    return Sessions(*shown, retention, on, beside, *states)
 
 
 def _filters() -> Filters:

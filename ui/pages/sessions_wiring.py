@@ -11,7 +11,7 @@ from ui.pages.beside_wiring import wire_beside
 from ui.pages.into_live import into_live
 from ui.pages.live_layout import Live
 from ui.pages.onlooking import follow_opened
-from ui.pages.quiet import LATEST, QUIET
+from ui.pages.quiet import LATEST, QUICK, QUIET
 from ui.pages.sessions import choosing, uncompared
 from ui.pages.sessions_handlers import (
     about_handler,
@@ -27,6 +27,9 @@ from ui.pages.sessions_handlers import (
     retention_handler,
     scrub_handler,
     stop_handler,
+    studies_handler,
+    study_press_handler,
+    whose_handler,
 )
 from ui.pages.sessions_layout import Sessions
 from ui.pages.steering import wire_board
@@ -56,6 +59,7 @@ def wire_sessions(
     _wire_opening(sessions, visitor, tab, reread)
     _wire_opened(sessions, visitor, reread)
     _wire_again(sessions, visitor, reread)
+    _wire_studies(sessions, visitor, tab)
     _wire_retention(sessions, visitor, tab)
     asked = [visitor, sessions.opened]
     into_live(
@@ -148,6 +152,19 @@ def _wire_again(
     reread(made)
     made.then(about_handler(board.context), [visitor, sessions.opened], on.told, **LATEST)
     on.stop.click(stop_handler(sessions), None, [*board.outputs, *board.places], **LATEST)
+
+
+def _wire_studies(sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab) -> None:
+    """The list of studies; ui/pages/into_study.py opens one of them."""
+    part, board = sessions.studies, sessions.board
+    for trigger in (tab.select, sessions.refresh.click, part.section.expand):
+        trigger(studies_handler(sessions), [visitor], part.outputs, **LATEST)
+    press = part.rows.select(
+        study_press_handler(sessions), [visitor], part.outputs, trigger_mode="multiple", **QUICK
+    )
+    # A run of a study that was deleted leads to none. Its note may be in the making.
+    opened, on = [visitor, sessions.opened], sessions.on
+    press.then(whose_handler(board.context), opened, [on.about, on.study], **LATEST)
 
 
 def _wire_retention(sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab) -> None:
