@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -17,7 +18,7 @@ from tests.ui.boards import ALL, context, notice_of, sessions_of
 from ui.context import Context
 from ui.pages.again import again, asked_of, stop_again
 from ui.pages.beside import picked
-from ui.pages.exporting import FORMATS, written
+from ui.pages.exporting import FORMATS, saving, written
 from ui.pages.history import Asker, More, drafter_choices, listed, llm_choices
 from ui.pages.keeping import about_run, annotated, kept_runs, retained, retention_shown
 from ui.pages.sessions import choosing, chosen, deleted, opened_run
@@ -123,6 +124,22 @@ def test_a_run_is_written_in_every_format_under_its_name(store: RunStore) -> Non
             written(made, asker, asked, "json")
     with pytest.raises(StoreError, match="no run is opened"):
         written(made, ALL, "", "json")
+
+
+def test_while_a_long_run_is_written_it_is_told_how_far_it_is(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ui.pages.exporting.TELL_S", 0.01)
+    for event in synthetic_run(40, seed=1):
+        store.record(event, "a")
+    *before, (file, line) = saving(context(store), ALL, "synthetic-1", "html")
+    assert file == written(context(store), ALL, "synthetic-1", "html")
+    assert line.text == "Saved as synthetic-1.html."
+    assert all(none is None and "Writing HTML report" in one.text for none, one in before)
+    shares = [int(found[1]) for _, one in before if (found := re.search(r": (\d+) %", one.text))]
+    assert shares == sorted(shares) and len(set(shares)) > 3 and shares[-1] <= 100
+    with pytest.raises(UnknownRunError):
+        list(saving(context(store), ALL, "gone", "json"))
 
 
 def test_a_files_name_is_one_on_any_system(store: RunStore) -> None:

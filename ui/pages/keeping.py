@@ -102,18 +102,22 @@ def kept_runs(typed: Any) -> int | None:
     if text in ("", "0"):
         return None
     if not text.isdecimal() or not 1 <= int(text[:20]) <= MOST_RUNS:
-        raise ConfigError.of("runs", typed, f"empty or a whole number from 1 to {MOST_RUNS}")
+        raise ConfigError.of("runs", typed, f"empty or 0 for all runs, or a whole number from 1 to {MOST_RUNS}")
     return int(text)
 
 
-def retention_shown(context: Context, asker: Asker, typed: Any) -> list[Any]:
-    """Whether the control is seen, and what it says. What says so already is not written again:
-    somebody may be typing by the time the answer comes."""
+def retention_shown(context: Context, asker: Asker, typed: Any, told: str | None) -> list[Any]:
+    """Whether the control is seen, what it says, and what the log says, for the next time.
+
+    `told` is what the log said then. Where something else stands in the box, the visitor has typed
+    it, and it is left alone.
+    """
     if not asker.paths:
-        return [gr.Accordion(visible=False), gr.skip()]
+        return [gr.Accordion(visible=False), gr.skip(), gr.skip()]
     kept = context.store.retention()
     said = "" if kept is None else str(kept)
-    return [gr.Accordion(visible=True), gr.skip() if said == (typed or "") else said]
+    touched = (typed or "") not in (said, told or "")
+    return [gr.Accordion(visible=True), gr.skip() if touched or said == (typed or "") else said, said]
 
 
 def retained(

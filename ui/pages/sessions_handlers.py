@@ -16,7 +16,7 @@ from ui.context import Context
 from ui.messages import Line
 from ui.pages.again import again, asked_of, stop_again
 from ui.pages.board import Values
-from ui.pages.exporting import written
+from ui.pages.exporting import saving
 from ui.pages.history import More, asker_of, drafter_choices, listed, llm_choices, menu
 from ui.pages.keeping import about_run, annotated, retained, retention_shown
 from ui.pages.parts import notice_value
@@ -24,7 +24,7 @@ from ui.pages.past_studies import listed_studies, pressed
 from ui.pages.sessions import chosen, deleted, scrubbed
 from ui.pages.sessions_layout import Sessions
 from ui.pages.study_board import studies_of
-from ui.session import guarded_once
+from ui.session import guarded, guarded_once
 
 __all__ = [
     "about_handler",
@@ -139,17 +139,17 @@ def note_handler(context: Context) -> Callable[..., dict[str, Any]]:
     return keep
 
 
-def export_handler(context: Context, name: str) -> Callable[..., list[Any]]:
-    def save(request: gr.Request, visitor: str, run_id: str) -> list[Any]:
+def export_handler(context: Context, name: str) -> Callable[..., Iterator[list[Any]]]:
+    def save(request: gr.Request, visitor: str, run_id: str) -> Iterator[list[Any]]:
         asker = asker_of(context, request, visitor)
 
-        def work() -> list[Any]:
-            file = written(context, asker, run_id, name)
-            # By the clock: each press saves once, also the same file again.
-            stamp = time.time_ns() // 1_000_000
-            return [{**file, "n": stamp}, notice_value([Line("good", f"Saved as {file['name']}.")])]
+        def work() -> Iterator[list[Any]]:
+            for file, line in saving(context, asker, run_id, name):
+                # By the clock: each press saves once, also the same file again.
+                stamp = time.time_ns() // 1_000_000
+                yield [{**file, "n": stamp} if file else gr.skip(), notice_value([line])]
 
-        return guarded_once(work, lambda words: [gr.skip(), notice_value([Line("error", words)])])
+        yield from guarded(work(), lambda words: [gr.skip(), notice_value([Line("error", words)])])
 
     return save
 
@@ -197,10 +197,10 @@ def study_press_handler(sessions: Sessions) -> Callable[..., list[Any]]:
 
 
 def kept_handler(context: Context) -> Callable[..., list[Any]]:
-    def show(request: gr.Request, visitor: str, typed: str) -> list[Any]:
+    def show(request: gr.Request, visitor: str, typed: str, told: str) -> list[Any]:
         asker = asker_of(context, request, visitor)
-        hidden = [gr.Accordion(visible=False), gr.skip()]
-        return guarded_once(lambda: retention_shown(context, asker, typed), lambda _: hidden)
+        hidden = [gr.Accordion(visible=False), gr.skip(), gr.skip()]
+        return guarded_once(lambda: retention_shown(context, asker, typed, told), lambda _: hidden)
 
     return show
 

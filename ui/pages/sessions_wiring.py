@@ -134,7 +134,14 @@ def _wire_opened(
     kept = on.keep_note.click(note_handler(context), [*asked, on.note], on.about, **LATEST)
     reread(kept)
     for name, button in on.exports.items():
-        button.click(export_handler(context, name), asked, [on.saved, on.about], **LATEST)
+        button.click(
+            export_handler(context, name),
+            asked,
+            [on.saved, on.about],
+            **QUIET,
+            trigger_mode="once",
+            concurrency_limit=None,
+        )
 
 
 def _wire_again(
