@@ -24,7 +24,7 @@ __all__ = ["events_json", "is_thinned", "safe_json", "summary_of"]
 
 FORMAT = "specscope-events-1"
 STATUSES = {RunCompleted: "completed", RunCancelled: "cancelled", RunFailed: "failed"}
-SAFE = frozenset((str, int, bool, type(None)))
+SAFE = frozenset((str, int, bool))
 # JSON allows them as they are; a page that holds the JSON in a script element does not.
 IN_HTML = (("<", "\\u003c"), (">", "\\u003e"), ("&", "\\u0026"))
 

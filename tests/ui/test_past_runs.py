@@ -268,21 +268,25 @@ def test_a_past_run_plays_pauses_goes_on_and_is_scrubbed(store: RunStore) -> Non
 def test_how_many_runs_stay_whole_is_for_the_owner_to_say(store: RunStore) -> None:
     made = context(store)
     recorded(store, "a", "b", "c")
-    section, shown = retention_shown(made, ALL, "5")
-    assert section.visible and shown == ""
-    assert retention_shown(made, ALL, "")[1] == gr.skip(), "somebody may be typing by now"
-    assert retention_shown(made, MINE, "")[0].visible is False
+    section, shown, told = retention_shown(made, ALL, "5", "5")
+    assert section.visible and shown == told == ""
+    assert retention_shown(made, ALL, "", "")[1] == gr.skip(), "somebody may be typing by now"
+    assert retention_shown(made, MINE, "", "")[0].visible is False
     said, button = retained(made, ALL, "2", sure=False)
     assert "Sure?" in text(said) and button.visible and store.retention() is None
     said, button = retained(made, ALL, "2", sure=True)
     assert "The last 2 runs stay whole" in text(said) and not button.visible
-    assert store.retention() == 2 and retention_shown(made, ALL, "")[1] == "2"
+    assert store.retention() == 2 and retention_shown(made, ALL, "", "")[1] == "2"
+    assert retention_shown(made, ALL, "7", "2")[1:] == [gr.skip(), "2"], "typed, not yet set"
+    assert retention_shown(made, ALL, "7", "")[1:] == [gr.skip(), "2"]
+    assert retention_shown(made, ALL, "1", "1")[1:] == ["2", "2"], "set in another tab meanwhile"
     said, _ = retained(made, MINE, "1", sure=True)
     assert "only who owns" in text(said) and store.retention() == 2
     assert "every run stays whole" in text(retained(made, ALL, "0", sure=False)[0])
     assert store.retention() is None
-    for typed in ("-1", "2.5", "many", "9" * 30):
-        assert "runs is" in text(retained(made, ALL, typed, sure=True)[0])
+    for typed in ("-1", "2.5", "many", "9" * 30, "nan", "\udce9"):
+        refused = text(retained(made, ALL, typed, sure=True)[0])
+        assert "runs is" in refused and "empty or 0 for all runs, or a whole number" in refused
     assert kept_runs(None) is None and kept_runs(" 7 ") == 7
 
 

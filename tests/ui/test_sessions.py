@@ -78,6 +78,17 @@ def test_a_past_run_is_replayed_on_the_same_board(store: RunStore) -> None:
     assert past.frame().selected == 7 and len(frames[-1]) == len(values) - 2
 
 
+@pytest.mark.parametrize("typed", [float("nan"), float("inf"), "x"])
+def test_what_is_no_number_is_told_by_the_name_of_its_field(store: RunStore, typed: Any) -> None:
+    filled(store, ("a",))
+    made = context(store)
+    sessions, desk = sessions_of(made), Desk()
+    opened_run(sessions, desk, ALL, "synthetic-0")
+    assert "round is" in notice_of(scrubbed(sessions, desk, typed), 0)
+    _, said, page = listed(made, ALL, "", "", "all", "newest", typed)
+    assert "page is" in said["lines"]["0"]["text"] and page == 1
+
+
 def test_runs_that_are_not_there_are_told(store: RunStore) -> None:
     sessions, desk = sessions_of(context(store)), Desk()
     values = opened_run(sessions, desk, ALL, "nosuch")

@@ -11,6 +11,7 @@ from typing import Any
 
 import gradio as gr
 
+from ui.pages.history import whole
 from ui.pages.slider import Slider
 from ui.player import EVENTS_A_ROUND, Pace, Player
 from ui.session import Desk
@@ -134,7 +135,7 @@ def moved_both(desks: Sequence[Desk], name: str) -> None:
 def scrubbed_both(desks: Sequence[Desk], number: float | None) -> None:
     """To the end of a round; an emptied box is no move."""
     if number is not None:
-        _to(bar_players(desks), EVENTS_A_ROUND * int(number))
+        _to(bar_players(desks), EVENTS_A_ROUND * whole("round", number))
 
 
 def paced_both(desks: Sequence[Desk], rate: float | None) -> None:

@@ -5,6 +5,7 @@ Shared by the Sessions tab and the endpoints, so that the same rules hold for bo
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
@@ -14,7 +15,7 @@ import gradio as gr
 
 from core.checks import choice
 from core.choices import NGRAM
-from core.errors import StoreError, UnknownRunError
+from core.errors import ConfigError, StoreError, UnknownRunError
 from ui.context import Context
 from ui.dates import local_time
 from ui.messages import Line
@@ -40,6 +41,7 @@ __all__ = [
     "llm_choices",
     "menu",
     "row_value",
+    "whole",
 ]
 
 STATUSES = ("completed", "running", "cancelled", "failed", "interrupted")
@@ -124,7 +126,7 @@ def listed(
             "limit": PAGE,
             **more.query(),
         }
-        number = max(1, int(page or 1))
+        number = max(1, whole("page", page or 1))
         found = context.store.runs(context.query(**asked, offset=PAGE * (number - 1)))
         last = max(1, -(-found.total // PAGE))
         if number > last:
@@ -167,6 +169,13 @@ def drafter_choices(context: Context, asker: Asker) -> list[tuple[str, str]]:
         context.store.choices().drafters if asker.owner is None else (*context.drafter_names, NGRAM)
     )
     return [ANY_MODEL, NO_DRAFTER, *((name, name) for name in names)]
+
+
+def whole(field: str, typed: float) -> int:
+    """A typed number without what is behind its point. ConfigError where it is none."""
+    if isinstance(typed, bool) or not isinstance(typed, (int, float)) or not math.isfinite(typed):
+        raise ConfigError.of(field, typed, "a whole number")
+    return int(typed)
 
 
 def menu(choices: list[tuple[str, str]], chosen: str) -> Any:

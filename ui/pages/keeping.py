@@ -102,7 +102,9 @@ def kept_runs(typed: Any) -> int | None:
     if text in ("", "0"):
         return None
     if not text.isdecimal() or not 1 <= int(text[:20]) <= MOST_RUNS:
-        raise ConfigError.of("runs", typed, f"empty or 0 for all runs, or a whole number from 1 to {MOST_RUNS}")
+        raise ConfigError.of(
+            "runs", typed, f"empty or 0 for all runs, or a whole number from 1 to {MOST_RUNS}"
+        )
     return int(text)
 
 
@@ -117,7 +119,11 @@ def retention_shown(context: Context, asker: Asker, typed: Any, told: str | None
     kept = context.store.retention()
     said = "" if kept is None else str(kept)
     touched = (typed or "") not in (said, told or "")
-    return [gr.Accordion(visible=True), gr.skip() if touched or said == (typed or "") else said, said]
+    return [
+        gr.Accordion(visible=True),
+        gr.skip() if touched or said == (typed or "") else said,
+        said,
+    ]
 
 
 def retained(

@@ -14,7 +14,7 @@ from ui.baselines import baseline_of
 from ui.messages import Line
 from ui.pages.beside import compared
 from ui.pages.board import Values
-from ui.pages.history import Asker, allowed, check_ended
+from ui.pages.history import Asker, allowed, check_ended, whole
 from ui.pages.keeping import about_run
 from ui.pages.parts import notice_value
 from ui.pages.sessions_layout import COMPARE_LABEL, Sessions, build_sessions
@@ -63,7 +63,7 @@ def scrubbed(sessions: Sessions, desk: Desk, number: float | None) -> Values:
 
     def work() -> None:
         if desk.player is not None and number is not None:
-            desk.player.seek(int(number))
+            desk.player.seek(whole("round", number))
 
     return sessions.board.once(desk, work)
 

@@ -76,13 +76,14 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How many runs stay whole; seen by who may say so."""
+    """How many runs stay whole; seen by who may say so. `told`: what the log said of it last."""
 
     section: gr.Accordion
     keep: gr.Textbox
     ask: gr.Button
     sure: gr.Button
     said: gr.HTML
+    told: gr.State
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,4 +213,4 @@ def _retention() -> Retention:
                 min_width=120,
             )
         said = notice("sessions-kept")
-    return Retention(section, keep, ask, sure, said)
+    return Retention(section, keep, ask, sure, said, gr.State(""))

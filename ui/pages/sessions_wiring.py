@@ -176,7 +176,8 @@ def _wire_studies(sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab) -> 
 
 def _wire_retention(sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab) -> None:
     kept, context = sessions.retention, sessions.board.context
-    tab.select(kept_handler(context), [visitor, kept.keep], [kept.section, kept.keep], **LATEST)
+    outputs = [kept.section, kept.keep, kept.told]
+    tab.select(kept_handler(context), [visitor, kept.keep, kept.told], outputs, **LATEST)
     for button, sure in ((kept.ask, False), (kept.sure, True)):
         handler = retention_handler(context, sure)
         button.click(handler, [visitor, kept.keep], [kept.said, kept.sure], **LATEST)
