@@ -130,9 +130,11 @@ def _run(context: Context) -> Callable[..., Any]:
 
 
 def summary_plain(summary: Any) -> dict[str, Any]:
-    """A RunSummary as plain values, without the key of whoever made the run."""
+    """A RunSummary as plain values, without the key of whoever made the run and what only the
+    page needs."""
     plain = dataclasses.asdict(summary)
-    plain.pop("owner", None)
+    for name in ("owner", "baseline", "elsewhere"):
+        plain.pop(name, None)
     return plain
 
 
