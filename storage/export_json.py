@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Hashable, Sequence
+from functools import cache
+from typing import Any, cast
 
 from core.events import (
     Event,
@@ -15,7 +16,6 @@ from core.events import (
     RunCompleted,
     RunFailed,
     RunStarted,
-    event_to_plain,
 )
 from core.metrics import StatsFold
 from storage.thinned import THINNED
@@ -24,6 +24,7 @@ __all__ = ["events_json", "is_thinned", "safe_json", "summary_of"]
 
 FORMAT = "specscope-events-1"
 STATUSES = {RunCompleted: "completed", RunCancelled: "cancelled", RunFailed: "failed"}
+SAFE = frozenset((str, int, bool))
 # JSON allows them as they are; a page that holds the JSON in a script element does not.
 IN_HTML = (("<", "\\u003c"), (">", "\\u003e"), ("&", "\\u0026"))
 
@@ -34,13 +35,13 @@ def events_json(events: Sequence[Event]) -> str:
     ASCII only, half characters escaped, numbers that are none written as null; it may stand in
     an HTML script element as it is.
     """
-    return safe_json(
+    return _dumped(
         {
             "format": FORMAT,
             "run_id": events[0].run_id if events else "",
             "thinned": is_thinned(events),
-            "summary": summary_of(events),
-            "events": [event_to_plain(event) for event in events],
+            "summary": _plain(summary_of(events)),
+            "events": [{"event": type(event).__name__, **_plain(event)} for event in events],
         }
     )
 
@@ -92,17 +93,33 @@ def _counted(events: Sequence[Event]) -> Any:
 
 def safe_json(value: Any) -> str:
     """`value` as JSON that every reader takes."""
-    text = json.dumps(_finite(value), separators=(",", ":"), allow_nan=False)
+    return _dumped(_plain(value))
+
+
+def _dumped(plain: Any) -> str:
+    text = json.dumps(plain, separators=(",", ":"), allow_nan=False)
     for character, escape in IN_HTML:
         text = text.replace(character, escape)
     return text
 
 
-def _finite(value: Any) -> Any:
+def _plain(value: Any) -> Any:
+    """Dataclasses as dicts, numbers that are none as None; what is plain already stays as it is,
+    which most of an event's long rows are."""
+    if isinstance(value, (str, int)) or value is None:
+        return value
     if isinstance(value, float):
         return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
-    return value
+        kinds = set(map(type, value))
+        if kinds <= SAFE or (kinds == {float} and all(map(math.isfinite, value))):
+            return value
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return {name: _plain(getattr(value, name)) for name in _fields(cast("Hashable", type(value)))}
+
+
+@cache
+def _fields(kind: Any) -> tuple[str, ...]:
+    return tuple(one.name for one in dataclasses.fields(kind))

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 
 from core.events import Event, RoundCompleted, RunCancelled, RunCompleted, RunFailed, RunStarted
 from storage.codec import EndEvent
+from storage.queries import PlainSpeed
 from storage.round_encoder import RoundEvent
 
-__all__ = ["BOUNDARIES", "End", "Hole", "Intake", "Round", "Start", "Unit"]
+__all__ = ["BOUNDARIES", "Beside", "End", "Hole", "Intake", "Round", "Start", "Unit"]
 
 END_EVENTS = (RunCompleted, RunCancelled, RunFailed)
-BOUNDARIES = (RunStarted, RoundCompleted, *END_EVENTS)  # the events after which there is a unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,18 @@ class End:
         return self.event.run_id
 
 
-Unit = Start | Round | Hole | End
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What was measured beside a run, during it or after its end. No event of it: `seq` goes on."""
+
+    run_id: str
+    baseline: PlainSpeed
+    num_events: int = 0
+
+
+Unit = Start | Round | Hole | End | Beside
+# After what is taken in there is a unit to write.
+BOUNDARIES = (RunStarted, RoundCompleted, *END_EVENTS, Beside)
 
 
 @dataclass(slots=True)
@@ -89,8 +100,10 @@ class Intake:
         self.dropped = 0
         self._runs: dict[str, _Run] = {}
 
-    def take(self, event: Event, owner: str) -> list[Unit]:
+    def take(self, event: Event | Beside, owner: str) -> list[Unit]:
         """The units that this event completes, in the order in which they are to be written."""
+        if isinstance(event, Beside):
+            return [event]
         if isinstance(event, RunStarted):
             self._runs[event.run_id] = _Run(expected=event.seq + 1, kept=event.seq + 1)
             return [Start(event, owner)]
@@ -128,7 +141,7 @@ class Intake:
         """A unit could not be written as it was: a hole from there on."""
         self.dropped += unit.num_events
         run = self._runs.get(unit.run_id)
-        if run is not None and not run.holed:
+        if run is not None and not run.holed and unit.num_events:
             self._lose(run)
             if isinstance(unit, Round):
                 run.kept = min(run.kept, unit.events[0].seq)

@@ -294,3 +294,11 @@ def m011_seen(db: Database) -> None:
     """When a study's process was last heard of (seconds since 1970): of another host's nothing
     else is known."""
     db.execute("ALTER TABLE studies ADD COLUMN seen_at REAL NOT NULL DEFAULT 0")
+
+
+@migrations()
+def m012_baselines(db: Database) -> None:
+    """What plain decoding was measured at for a run's speed-up; its own run may be deleted."""
+    db.execute("ALTER TABLE runs ADD COLUMN baseline_run_id TEXT NOT NULL DEFAULT ''")
+    db.execute("ALTER TABLE runs ADD COLUMN baseline_tokens_per_second REAL")
+    db.execute("ALTER TABLE runs ADD COLUMN baseline_note TEXT NOT NULL DEFAULT ''")

@@ -9,7 +9,16 @@ from typing import Any
 from core.errors import ConfigError
 from core.events import RunStats
 
-__all__ = ["NO_DRAFTER", "ORDERS", "STATUSES", "RunChoices", "RunPage", "RunQuery", "RunSummary"]
+__all__ = [
+    "NO_DRAFTER",
+    "ORDERS",
+    "PlainSpeed",
+    "STATUSES",
+    "RunChoices",
+    "RunPage",
+    "RunQuery",
+    "RunSummary",
+]
 
 STATUSES = ("running", "completed", "cancelled", "failed", "interrupted")
 NO_DRAFTER = "none"
@@ -84,6 +93,15 @@ def _moment(field: str, value: object) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class PlainSpeed:
+    """Plain decoding as it was measured beside a run: its `run_id`, and what was said of it."""
+
+    tokens_per_second: float
+    run_id: str
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
 class RunSummary:
     """One run without its rounds.
 
@@ -91,6 +109,8 @@ class RunSummary:
     their order, whether they drafted or not. `stats` is None while it runs. `num_lost_events`
     above 0: the log could not keep all of it, its events end at the first that is missing.
     `thinned`: of its trees only the accepted paths are kept; its figures and texts are whole.
+    `elsewhere`: it is running, and another process recorded it.
+    `baseline`: what its speed-up was measured against, None where nothing was.
     """
 
     run_id: str
@@ -113,6 +133,8 @@ class RunSummary:
     ssms: tuple[str, ...] = ()
     note: str = ""
     thinned: bool = False
+    baseline: PlainSpeed | None = None
+    elsewhere: bool = False
 
 
 @dataclass(frozen=True, slots=True)

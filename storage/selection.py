@@ -11,7 +11,16 @@ import unicodedata
 from typing import Any
 
 from storage.codec import decode_stats, from_json, text_back, text_in
-from storage.queries import NO_DRAFTER, ORDERS, RunChoices, RunPage, RunQuery, RunSummary
+from storage.process import Process
+from storage.queries import (
+    NO_DRAFTER,
+    ORDERS,
+    PlainSpeed,
+    RunChoices,
+    RunPage,
+    RunQuery,
+    RunSummary,
+)
 from storage.sink import run_output
 
 __all__ = ["select_choices", "select_run", "select_runs"]
@@ -167,7 +176,20 @@ def _summary(connection: sqlite3.Connection, row: sqlite3.Row) -> RunSummary:
         ssms=tuple(text_back(name) for name in from_json(row["ssms_json"])),
         note=text_back(row["note"]),
         thinned=bool(row["thinned"]),
+        baseline=_baseline(row),
+        elsewhere=running and _process(row) != Process.current(),
     )
+
+
+def _process(row: sqlite3.Row) -> Process:
+    return Process(text_back(row["host"]), row["pid"], row["process_start"])
+
+
+def _baseline(row: sqlite3.Row) -> PlainSpeed | None:
+    rate = row["baseline_tokens_per_second"]
+    if rate is None:
+        return None
+    return PlainSpeed(rate, text_back(row["baseline_run_id"]), text_back(row["baseline_note"]))
 
 
 def _rounds(connection: sqlite3.Connection, run: int) -> int:

@@ -18,8 +18,9 @@ from storage.codec import text_in
 from storage.database import OPEN_TIMEOUT_S, connect, explain, locate, open_database, reading
 from storage.datasette import datasette_command
 from storage.history import mark_interrupted, read_events
+from storage.intake import Beside
 from storage.process import Process
-from storage.queries import RunChoices, RunPage, RunQuery, RunSummary
+from storage.queries import PlainSpeed, RunChoices, RunPage, RunQuery, RunSummary
 from storage.selection import select_choices, select_run, select_runs
 from storage.sink import Sink
 from storage.studies import StudyLog, mark_studies_interrupted
@@ -81,6 +82,16 @@ class RunStore:
         `owner`, the visitor's key, is kept with the run when its RunStarted is recorded.
         """
         self._writer.put(event, owner)
+
+    def keep_baseline(
+        self, run_id: str, tokens_per_second: float, plain_run_id: str, note: str
+    ) -> None:
+        """Keep what plain decoding was measured at for the speed-up of a run that was recorded.
+
+        As `record`: never waits for the disk, never raises. `plain_run_id` names that measurement.
+        """
+        plain = PlainSpeed(tokens_per_second, plain_run_id, note)
+        self._writer.put(Beside(run_id, plain), "")
 
     def flush(self, timeout: float = FLUSH_TIMEOUT_S) -> bool:
         """Write at once what is waiting; False if that was not possible within `timeout` (s)."""
@@ -162,6 +173,11 @@ class RunStore:
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
             connection.execute("VACUUM")
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def settle(self) -> None:
+        """Give runs whose process is gone the status `interrupted`, as opening does. StoreError."""
+        with self._changing() as connection:
+            mark_interrupted(connection)
 
     def close(self) -> None:
         """Write what is waiting, as far as that is possible, and end the writing thread."""

@@ -157,17 +157,38 @@ class StudyLog:
 
     def of_run(self, run_id: str) -> str:
         """The id of the study that a run was made for; empty where it was made for none."""
+        found = self.cell_of(run_id)
+        return "" if found is None else found[0]
+
+    def cell_of(self, run_id: str) -> tuple[str, CellKey] | None:
+        """Study and cell that a run was made for; None where it was made for none."""
         query = (
-            "SELECT study_id FROM studies JOIN study_cells ON study_cells.study = studies.id"
-            " WHERE run_id = ? AND run_id <> ''"
+            "SELECT study_id, contestant, item, repeat FROM study_cells"
+            " JOIN studies ON study_cells.study = studies.id WHERE run_id = ? AND run_id <> ''"
         )
         with reading(self._path) as connection:
             row = connection.execute(query, (text_in(run_id),)).fetchone()
-        return "" if row is None else text_back(row["study_id"])
+        if row is None:
+            return None
+        cell = (text_back(row["contestant"]), text_back(row["item"]), row["repeat"])
+        return text_back(row["study_id"]), cell
 
     def cells(self, study_id: str) -> tuple[CellKey, ...]:
         """Which cells are kept."""
         return tuple(self.results(study_id))
+
+    def result(self, study_id: str, cell: CellKey) -> dict[str, Any] | None:
+        """One cell's result, None where it is not kept. Raises UnknownStudyError."""
+        contestant, item, repeat = cell
+        query = (
+            "SELECT result_json FROM study_cells"
+            " WHERE study = ? AND contestant = ? AND item = ? AND repeat = ?"
+        )
+        with reading(self._path) as connection:
+            key = (_key(connection, study_id), text_in(contestant), text_in(item), repeat)
+            row = connection.execute(query, key).fetchone()
+        found: dict[str, Any] | None = None if row is None else from_json(row["result_json"])
+        return found
 
     def results(self, study_id: str) -> dict[CellKey, dict[str, Any]]:
         """Every kept cell's result. Raises UnknownStudyError."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from core.config import Request
 from core.errors import ConfigError
+from ui.baselines import keep_baseline, key_of_run
 from ui.frame import Baseline
 from ui.player import Player
 from ui.proof import Answer, compare, same_distribution, with_plain_decoding
@@ -17,24 +17,9 @@ from ui.session import Desk, Hub, run_to_end
 from ui.source import LiveSource, Source
 from ui.view import View, reduce_all
 
-__all__ = ["measure_baseline", "prove", "speed_key"]
+__all__ = ["measure_baseline", "prove"]
 
 DISPUTE_TOP_K = 50
-
-
-def speed_key(request: Request) -> tuple[object, ...]:
-    """What a measured speed belongs to: everything but the speculation and the seed."""
-    sampling = request.sampling
-    return (
-        request.prompt,
-        request.chat,
-        sampling.max_new_tokens,
-        sampling.temperature,
-        sampling.top_k,
-        sampling.top_p,
-        sampling.stop,
-        sampling.ignore_eos,
-    )
 
 
 def measure_baseline(hub: Hub, desk: Desk, owner: str) -> Iterator[None]:
@@ -42,7 +27,7 @@ def measure_baseline(hub: Hub, desk: Desk, owner: str) -> Iterator[None]:
     player, view = desk.player, _finished(desk)
     yield from _plain(hub, desk, view, owner)
     if desk.player is player:
-        _keep_baseline(desk, view)
+        _keep_baseline(hub, desk, view)
     yield
 
 
@@ -59,7 +44,7 @@ def prove(hub: Hub, desk: Desk, owner: str) -> Iterator[None]:
     yield from _plain(hub, desk, view, owner)
     if desk.player is not player:
         return
-    _keep_baseline(desk, view)
+    _keep_baseline(hub, desk, view)
     if desk.plain and _view_of(desk.plain).token_ids != view.token_ids:
         # The tokens in dispute have to be weighed: once more, with many alternatives recorded.
         desk.plain = None
@@ -119,7 +104,7 @@ def _plain(
         desk.doing = ""
 
 
-def _keep_baseline(desk: Desk, view: View) -> None:
+def _keep_baseline(hub: Hub, desk: Desk, view: View) -> None:
     plain = _view_of(desk.plain)
     if plain.state != "completed" or view.started is None:
         desk.plain = None
@@ -131,6 +116,7 @@ def _keep_baseline(desk: Desk, view: View) -> None:
         )
     else:
         rate = plain.stats.tokens_per_second
-        note = f"plain decoding measured now, same prompt, models and machine: {rate:.1f} tokens/s"
-        key = speed_key(Request.from_plain(view.started.asked))
-        desk.baseline = Baseline(rate, plain.run_id, note, key)
+        same = "plain decoding, measured with the same prompt, models and machine"
+        note = f"{same}: {rate:.1f} tokens/s"
+        desk.baseline = Baseline(rate, plain.run_id, note, key_of_run(view))
+        keep_baseline(hub.store, view.run_id, desk.baseline)

@@ -17,7 +17,7 @@ from ui.frame import Frame
 from ui.source import Source
 from ui.view import Detail, View, detail_of, reduce_all
 
-__all__ = ["MODES", "Pace", "Player"]
+__all__ = ["EVENTS_A_ROUND", "MODES", "Pace", "Player"]
 
 MODES = ("full", "slow", "step")
 ROUND_EVENTS = (Drafted, Combined, Verified, RoundCompleted)
@@ -109,10 +109,14 @@ class Player:
 
     def seek(self, rounds: int) -> None:
         """To the place where `rounds` rounds are complete; from now on the visitor steps."""
+        self.seek_stage(EVENTS_A_ROUND * rounds)
+
+    def seek_stage(self, stages: int) -> None:
+        """The same, by stages from the run's beginning; past its end is its end."""
         with self._lock:
             self._pace = replace(self._pace, mode="step")
             self._pinned = self._node = None
-            self._to(1 + EVENTS_A_ROUND * max(0, rounds))
+            self._to(1 + max(0, stages))
             self._skip_free()
             self._follow_latest(self._clock or 0.0)
 
@@ -230,6 +234,13 @@ class Player:
         """Differs whenever a new frame would look different."""
         source = self.source
         return self._version, source.count, source.done, source.place
+
+    @property
+    def stage(self) -> int:
+        """How many stages have been shown, EVENTS_A_ROUND to a round."""
+        with self._lock:
+            ended = self._view.state not in ("", "running")
+            return max(0, self._at - 1 - ended)
 
     @property
     def at_end(self) -> bool:

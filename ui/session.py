@@ -14,11 +14,14 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
+from weakref import WeakSet
 
 from core.config import Request
 from core.errors import SpecScopeError
 from ui.arriving import Sent
+from ui.baselines import keep_baseline
 from ui.frame import Baseline, Before, Frame
 from ui.lessons.lecture import Lecture
 from ui.player import Player
@@ -56,17 +59,33 @@ class Hub:
     def __init__(self, worker: WorkerLike | Rig, store: StoreLike) -> None:
         self.rig = worker if isinstance(worker, Rig) else Rig(worker)
         self.store = store
+        self._going: WeakSet[LiveSource] = WeakSet()
+        self._lock = threading.Lock()
 
     @property
     def worker(self) -> WorkerLike:
         """Where runs go now; another one after the models were exchanged."""
         return self.rig.worker
 
-    def start(self, request: Request, owner: str = "") -> LiveSource:
-        """Queue a request. Raises what `Rig.submit` raises (ConfigError, EngineClosedError)."""
-        source = LiveSource(self.store, owner)
+    def start(
+        self, request: Request, owner: str = "", baseline: Baseline | None = None
+    ) -> LiveSource:
+        """Queue a request. Raises what `Rig.submit` raises (ConfigError, EngineClosedError).
+
+        `baseline`: what the run is compared with from its first round on; kept with it.
+        """
+        kept = partial(keep_baseline, self.store, baseline=baseline) if baseline else None
+        source = LiveSource(self.store, owner, kept)
         source.attach(self.rig.submit(request, source.take))
+        with self._lock:
+            self._going.add(source)
         return source
+
+    def going(self, run_id: str) -> LiveSource | None:
+        """The run of this server with that id, if it waits or is under way: anybody's."""
+        with self._lock:
+            found = (one for one in self._going if one.run_id == run_id and not one.done)
+            return next(found, None)
 
 
 @dataclass(slots=True)

@@ -12,11 +12,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from core.errors import SpecScopeError
-from core.events import Event, RunCancelled, RunCompleted, RunFailed
+from core.events import Event, RunCancelled, RunCompleted, RunFailed, RunStarted
 
 __all__ = [
     "HeldSource",
@@ -49,6 +49,9 @@ class StoreLike(Protocol):
     """What is needed of storage.RunStore here."""
 
     def record(self, event: Event, owner: str = "") -> None: ...
+    def keep_baseline(
+        self, run_id: str, tokens_per_second: float, plain_run_id: str, note: str
+    ) -> None: ...
     def flush(self, timeout: float = 5.0) -> bool: ...
     def events(self, run_id: str) -> tuple[Event, ...]: ...
     def delete(self, run_id: str) -> None: ...
@@ -99,8 +102,11 @@ def ends(event: Event) -> bool:
 class LiveSource:
     """A run in progress. Give `take` to the worker as its tap, then the run to `run`."""
 
-    def __init__(self, store: StoreLike, owner: str = "") -> None:
-        self._store, self._owner = store, owner
+    def __init__(
+        self, store: StoreLike, owner: str = "", begun: Callable[[str], None] | None = None
+    ) -> None:
+        """`begun` is called with the run's id once its start is recorded; it must not block."""
+        self._store, self._owner, self._begun = store, owner, begun
         self._run: RunLike | None = None
         self._run_id = ""
         self._kept: deque[Event] = deque(maxlen=KEPT_EVENTS)
@@ -118,6 +124,8 @@ class LiveSource:
     def take(self, event: Event) -> None:
         """For the worker's thread: record and keep one event. Never blocks on disk."""
         self._store.record(event, self._owner)
+        if self._begun is not None and isinstance(event, RunStarted):
+            self._begun(event.run_id)
         with self._news:
             self._run_id = event.run_id
             self._kept.append(event)

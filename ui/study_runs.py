@@ -62,6 +62,9 @@ class _Nowhere:
     def record(self, event: Event, owner: str = "") -> None:
         """Dropped."""
 
+    def keep_baseline(self, *told: object) -> None:
+        """Dropped."""
+
     def flush(self, timeout: float = 5.0) -> bool:
         return True
 

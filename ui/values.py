@@ -49,8 +49,12 @@ def picture_values(
     baseline: Baseline | None = None,
     charts: dict[str, Value] | None = None,
     before: Before | None = None,
+    made: dict[int, Value] | None = None,
 ) -> dict[str, Value]:
-    """The value of every picture, by name; `charts` takes the place of the two charts' values."""
+    """The value of every picture, by name; `charts` takes the place of the two charts' values.
+
+    `made` keeps the tokens' values for whoever walks through one run: they are not fresh then.
+    """
     drawn = charts or {
         "lengths": bounded(lengths_value(frame, before), frame.view),
         "timeline": timeline_value(frame),
@@ -58,7 +62,7 @@ def picture_values(
     return {
         "legend": legend_value(frame.view),
         "figures": figures_value(frame, baseline, before),
-        "strip": strip_value(frame),
+        "strip": strip_value(frame, made),
         "tree": tree_value(frame),
         "proposals": proposals_value(frame),
         "inspector": inspector_value(frame),
@@ -108,8 +112,9 @@ def names_value(models: Iterable[ModelInfo]) -> Value:
     }
 
 
-def strip_value(frame: Frame) -> Value:
-    """The text as tokens; of a long run the oldest text is kept without its tokens."""
+def strip_value(frame: Frame, made: dict[int, Value] | None = None) -> Value:
+    """The text as tokens; of a long run the oldest text is kept without its tokens. `made`: as in
+    `picture_values`."""
     view = frame.view
     limit = FINAL_TOKENS if frame.whole else LIVE_TOKENS
     first = max(0, len(view.tokens) - limit) // CHUNK * CHUNK
@@ -123,7 +128,7 @@ def strip_value(frame: Frame) -> Value:
             for at in range(0, first, CHUNK)
         },
         "tokens": {
-            str(first + i): _token(token, view.tail if first + i == last else "")
+            str(first + i): _token(token, view.tail) if first + i == last else _settled(token, made)
             for i, token in enumerate(view.tokens[first:])
         },
         "sel": frame.selected,
@@ -137,6 +142,16 @@ def strip_value(frame: Frame) -> Value:
 def _noted(line: RoundView) -> list[str]:
     """What went wrong in a round; trials of `auto` and that a run is alone are no such thing."""
     return [note for note in line.notes if is_fault(note)]
+
+
+def _settled(token: TokenView, made: dict[int, Value] | None) -> Value:
+    """A token that others follow; by its identity, which lives as long as the run's view."""
+    if made is None:
+        return _token(token, "")
+    known = made.get(id(token))
+    if known is None:
+        known = made[id(token)] = _token(token, "")
+    return known
 
 
 def _token(token: TokenView, tail: str) -> Value:

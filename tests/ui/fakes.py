@@ -43,12 +43,16 @@ class FakeStore:
 
     recorded: dict[str, list[Event]] = field(default_factory=dict)
     owners: dict[str, str] = field(default_factory=dict)
+    baselines: dict[str, tuple[object, ...]] = field(default_factory=dict)
     paused: str = ""
     path: str = "memory"
 
     def record(self, event: Event, owner: str = "") -> None:
         self.recorded.setdefault(event.run_id, []).append(event)
         self.owners[event.run_id] = owner
+
+    def keep_baseline(self, run_id: str, *told: object) -> None:
+        self.baselines[run_id] = told
 
     def flush(self, timeout: float = 5.0) -> bool:
         return True

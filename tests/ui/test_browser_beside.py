@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -39,7 +40,7 @@ def test_two_runs_stand_side_by_side(
     page.locator("#pair-said .sp-line").first.wait_for()
     page.locator("#pair-tables").get_by_text("Settings that differ").wait_for()
     for half in ("one", "two"):
-        for picture in ("figures", "strip", "lengths", "timeline"):
+        for picture in ("figures", "strip", "tree", "proposals", "lengths", "timeline"):
             page.locator(f"#pair-{half}-{picture} .ss-panel").wait_for()
         page.locator(f"#pair-{half}-timeline .js-plotly-plot").first.wait_for()
     tops = [page.locator(f"#pair-{half}-strip").bounding_box()["y"] for half in ("one", "two")]
@@ -51,9 +52,33 @@ def test_two_runs_stand_side_by_side(
     assert axe(page, "#sessions-pair", "#sessions-opened", "#sessions-runs") == []
     page.locator("#pair-one-strip .ss-round[data-r='2']").first.click()
     page.locator("#pair-one-strip .ss-round[data-r='2'][aria-pressed=true]").first.wait_for()
+    both_are_moved(page)
+    shot(page, f"sessions-pair-moved-{width}-{'dark' if dark else 'light'}")
     page.click("#pair-close")
     page.locator("#sessions-pair").wait_for(state="hidden")
     said(page, "Finished: ", "sessions")
+
+
+def both_are_moved(page: Any) -> None:
+    """Under one bar: a step, a round, a pull at the slider, and playing."""
+    box = page.locator("#pair-scrub input[type=number]")
+    last = box.input_value()
+    page.click("#pair-rewind")
+    until(page, lambda: box.input_value() == "0")
+    page.click("#pair-round-next")
+    until(page, lambda: box.input_value() == "1")
+    box.fill("3")
+    box.press("Enter")
+    for half in ("one", "two"):
+        page.locator(f"#pair-{half}-tree").get_by_text("Round 3").first.wait_for()
+    rate = page.locator("#pair-rate input[type=number]")
+    rate.fill("20")
+    rate.press("Enter")
+    page.click("#pair-play")
+    until(page, lambda: box.input_value() == last)
+    box.fill("2")
+    box.press("Enter")
+    page.locator("#pair-one-tree").get_by_text("Round 2").first.wait_for()
 
 
 def test_choosing_a_second_run_can_be_left(

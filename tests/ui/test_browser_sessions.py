@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.synthetic import HOSTILE_TEXTS
-from tests.ui.fakes import recorded
+from tests.ui.fakes import endless, recorded
 from tests.ui.past import ASKED, about, made, opened, run_ids
 from tests.ui.sites import (
     OpenPage,
@@ -25,7 +25,9 @@ from tests.ui.sites import (
     text_box,
     until,
 )
+from tests.ui.test_studies import study
 from ui.context import Context
+from ui.studies import Studies
 
 pytestmark = pytest.mark.browser
 
@@ -182,7 +184,8 @@ def test_a_run_that_another_tab_deletes_is_told_at_every_press(
     assert run_ids(context) == []
     one.fill("#sessions-note textarea", "too late")
     for button in ("keep-note", "save-json", "into-live"):
-        with one.expect_response("**/run/predict**"):
+        where = "**/queue/join**" if button == "save-json" else "**/run/predict**"
+        with one.expect_response(where):
             one.click(f"#sessions-{button}")
         about(one, f"run_id is '{run_id}': no such run")
     assert one.locator("#sessions-about").is_visible(), "Live is not opened"
@@ -190,3 +193,52 @@ def test_a_run_that_another_tab_deletes_is_told_at_every_press(
     one.click("#sessions-sure")
     said(one, "already deleted", "sessions")
     one.locator("#sessions-opened").wait_for(state="hidden")
+
+
+def test_a_run_of_another_tab_is_followed_and_stopped(
+    site: OpenSite, browser_page: OpenPage
+) -> None:
+    url, context = site(endless, speed=20.0)
+    source = context.hub.start(ASKED, "")
+    page = ready(browser_page(url))
+    sessions(page)
+    page.locator(".sp-open").first.click()
+    said(page, re.compile(r"Writing: \d+ tokens"), "sessions")
+    about(page, "It is under way")
+    rounds = page.locator("#sessions-scrub input[type=number]")
+    first = int(rounds.input_value())
+    until(page, lambda: int(rounds.input_value()) > first + 3)
+    page.click("#sessions-stop")
+    said(page, "Stopped: ", "sessions")
+    assert source.done
+    page.locator("#sessions-about").get_by_text("It is under way").wait_for(state="hidden")
+    page.locator("#sessions-runs").get_by_text("cancelled").first.wait_for()
+    page.click("#sessions-delete")
+    page.click("#sessions-sure")
+    page.locator("#sessions-runs").get_by_text("No run yet").wait_for()
+    shot(page, "sessions-all-deleted")
+
+
+def test_a_study_is_opened_in_its_tab_and_deleted_from_the_list(
+    short: tuple[str, Context], browser_page: OpenPage
+) -> None:
+    url, context = short
+    one = study(context, "tune", repeats=1)
+    Studies(context, None, "me").begin(one)
+    assert context.conductor.wait(30)
+    page = ready(browser_page(url))
+    sessions(page)
+    page.get_by_text("Studies: comparisons, grids").click()
+    studies = page.locator("#sessions-studies")
+    studies.get_by_text("Grid, ").first.wait_for()
+    shot(page, "sessions-studies")
+    studies.locator(".sp-open").first.click()
+    page.locator("#tune-progress").get_by_text(one.title).first.wait_for()
+    sessions(page)
+    page.locator("#sessions-runs .sp-open").first.click()
+    about(page, "It was made for a grid")
+    studies.get_by_role("button", name="Delete ").click()
+    studies.get_by_role("button", name="Yes, delete").click()
+    studies.get_by_text("None yet.").wait_for()
+    page.locator("#sessions-about").get_by_text("It was made for a grid").wait_for(state="hidden")
+    assert page.locator("#sessions-study").is_hidden()

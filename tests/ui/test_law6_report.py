@@ -34,8 +34,11 @@ from tests.synthetic import ENDINGS, MINIONS, Mechanisms, synthetic_run
 from tests.ui.boards import ALL, context, sessions_of
 from tests.ui.fakes import FakeStore
 from tests.ui.reports import Place, Report, unpacked
+from ui.baselines import keep_baseline
 from ui.components import pack
+from ui.frame import Baseline
 from ui.pages.board import Board
+from ui.pages.exporting import written
 from ui.pages.sessions import opened_run
 from ui.player import Pace, Player
 from ui.report import report_html
@@ -76,9 +79,23 @@ def test_there_are_twenty_runs_and_every_preset() -> None:
     assert {event.device for event in asked if isinstance(event, RunStarted)} == {"cpu"}
 
 
-def kept(store: RunStore, events: tuple[Event, ...]) -> str:
+MEASURED = RUNS[::2]
+"""The runs beside which plain decoding was measured: a speed-up, or that it was slower."""
+
+
+def baseline_of_run(name: str) -> Baseline | None:
+    """A speed that no rounding leaves as it is; of some runs faster than them, of some slower."""
+    if name not in MEASURED:
+        return None
+    rate = 10 ** (1 + RUNS.index(name) / 7) / 3
+    return Baseline(rate, f"plain-of-{name}", f"plain decoding of {name}: {rate:.1f} tokens/s")
+
+
+def kept(store: RunStore, events: tuple[Event, ...], baseline: Baseline | None = None) -> str:
     for event in events:
         store.record(event, "visitor")
+    if baseline is not None:
+        keep_baseline(store, events[0].run_id, baseline)
     assert store.flush()
     return events[0].run_id
 
@@ -139,11 +156,14 @@ def test_stepping_through_a_finished_live_run_is_stepping_through_its_record(
 # -- the page's board, and the report --
 
 
-def board_and_report(store: RunStore, events: tuple[Event, ...]) -> tuple[Board, Desk, Report]:
+def board_and_report(
+    store: RunStore, events: tuple[Event, ...], baseline: Baseline | None = None
+) -> tuple[Board, Desk, Report]:
     made = sessions_of(context(store))
     desk = Desk()
-    opened_run(made, desk, ALL, kept(store, events))
-    return made.board, desk, Report(report_html(store.events(events[0].run_id)))
+    run_id = kept(store, events, baseline)
+    opened_run(made, desk, ALL, run_id)
+    return made.board, desk, Report(written(made.board.context, ALL, run_id, "html")["text"])
 
 
 def shown(board: Board, desk: Desk) -> dict[str, Any]:
@@ -168,7 +188,7 @@ def stops(desk: Desk) -> Iterator[int]:
 
 @pytest.mark.parametrize("name", RUNS)
 def test_the_report_shows_what_the_page_shows(name: str, store: RunStore) -> None:
-    board, desk, report = board_and_report(store, run_of(name))
+    board, desk, report = board_and_report(store, run_of(name), baseline_of_run(name))
     player = desk.player
     assert player is not None
     opening = report.told["opening"]
@@ -188,6 +208,45 @@ def test_the_report_shows_what_the_page_shows(name: str, store: RunStore) -> Non
             assert shown(board, desk) == report.pictures(Place(stop, number, node))
         player._pinned = player._node = None
     assert count == report.stops
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_what_was_measured_beside_a_run_is_replayed_and_reported(
+    name: str, store: RunStore
+) -> None:
+    events, baseline = run_of(name), baseline_of_run(name)
+    watching = Desk()
+    live = LiveSource(store, "visitor", lambda run_id: None)
+    watching.look_at(Player(live))
+    for event in events:
+        live.take(event)
+    assert watching.player is not None
+    watching.player.advance(0.0)
+    watching.baseline = baseline
+    made = sessions_of(context(store))
+    lived = shown(made.board, watching)
+    assert baseline is not None
+    keep_baseline(store, events[0].run_id, baseline)
+    desk = Desk()
+    opened_run(made, desk, ALL, events[0].run_id)
+    ended = watching.player.source.done
+    if ended:  # one that was cut short is under way live, interrupted in its record
+        assert shown(made.board, desk) == lived
+        assert made.board.said(desk)["lines"].keys() >= made.board.said(watching)["lines"].keys()
+    rounds = watching.frame().view.stats.num_rounds
+    assert desk.baseline == baseline
+    figures = shown(made.board, desk)["figures"]
+    assert (figures["speedup"] is not None) == bool(rounds)
+    report = Report(written(made.board.context, ALL, events[0].run_id, "html")["text"])
+    assert report.pictures(Place(report.stops - 1))["figures"]["speedup"] == figures["speedup"]
+
+
+def test_a_baseline_of_another_run_is_not_shown(store: RunStore) -> None:
+    events = run_of("specinfer-0.0")
+    keep_baseline(store, "another", Baseline(1.0, "plain", "told"))
+    board, desk, report = board_and_report(store, events)
+    assert shown(board, desk)["figures"]["speedup"] is None
+    assert report.pictures(Place(report.stops - 1))["figures"]["speedup"] is None
 
 
 def none_below_zero(number: int) -> int | None:

@@ -115,7 +115,7 @@ def test_measure_gives_a_measured_speed_up(store: RunStore) -> None:
     frames = list(asked(live, desk, ME, measure_baseline))
     assert any("Plain decoding of the same request" in notice_of(values) for values in frames)
     assert frames[-1][figures]["speedup"] > 0
-    assert "measured now" in frames[-1][figures]["baseline_note"]
+    assert "plain decoding, measured with" in frames[-1][figures]["baseline_note"]
     again = run(live, desk)
     assert again[figures]["speedup"] is not None, "same request, same baseline"
     other = run(live, desk, prompt="Another")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -17,7 +18,7 @@ from tests.ui.boards import ALL, context, notice_of, sessions_of
 from ui.context import Context
 from ui.pages.again import again, asked_of, stop_again
 from ui.pages.beside import picked
-from ui.pages.exporting import FORMATS, written
+from ui.pages.exporting import FORMATS, saving, written
 from ui.pages.history import Asker, More, drafter_choices, listed, llm_choices
 from ui.pages.keeping import about_run, annotated, kept_runs, retained, retention_shown
 from ui.pages.sessions import choosing, chosen, deleted, opened_run
@@ -98,7 +99,7 @@ def test_a_note_is_kept_and_shown_again(store: RunStore) -> None:
     (run_id,) = recorded(store, "a")
     note = "".join(HOSTILE_TEXTS[:3])
     assert "kept" in text(annotated(made, ALL, run_id, note))
-    section, said, shown, way = about_run(made, ALL, run_id)
+    section, said, shown, _, way = about_run(made, ALL, run_id)
     assert section.visible and shown == note and run_id in text(said) and not way.visible
     assert "rounds a second" in text(said)
     assert "no note" in text(annotated(made, ALL, run_id, ""))
@@ -123,6 +124,22 @@ def test_a_run_is_written_in_every_format_under_its_name(store: RunStore) -> Non
             written(made, asker, asked, "json")
     with pytest.raises(StoreError, match="no run is opened"):
         written(made, ALL, "", "json")
+
+
+def test_while_a_long_run_is_written_it_is_told_how_far_it_is(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ui.pages.exporting.TELL_S", 0.01)
+    for event in synthetic_run(40, seed=1):
+        store.record(event, "a")
+    *before, (file, line) = saving(context(store), ALL, "synthetic-1", "html")
+    assert file == written(context(store), ALL, "synthetic-1", "html")
+    assert line.text == "Saved as synthetic-1.html."
+    assert all(none is None and "Writing HTML report" in one.text for none, one in before)
+    shares = [int(found[1]) for _, one in before if (found := re.search(r": (\d+) %", one.text))]
+    assert shares == sorted(shares) and len(set(shares)) > 3 and shares[-1] <= 100
+    with pytest.raises(UnknownRunError):
+        list(saving(context(store), ALL, "gone", "json"))
 
 
 def test_a_files_name_is_one_on_any_system(store: RunStore) -> None:
@@ -195,7 +212,8 @@ def test_a_second_run_of_the_list_stands_beside_the_first(store: RunStore) -> No
     assert choosing(one, one)[0] == "" and choosing("", "")[0] == ""
     both = chosen(sessions, desks, ALL, two, comparing)
     assert desks[0].frame().run_id == one, "the first stays open"
-    section, answer, tables = both[before : before + 3]
+    section, answer, tables, place = both[before : before + 4]
+    assert place["value"] == place["maximum"] == 4
     assert section.visible and "Differs at token 1" in text(answer)
     assert tables["figures"]["0"]["name"] == "Tokens / second"
     assert [desk.frame().run_id for desk in desks[1:]] == [one, two]
@@ -250,21 +268,25 @@ def test_a_past_run_plays_pauses_goes_on_and_is_scrubbed(store: RunStore) -> Non
 def test_how_many_runs_stay_whole_is_for_the_owner_to_say(store: RunStore) -> None:
     made = context(store)
     recorded(store, "a", "b", "c")
-    section, shown = retention_shown(made, ALL, "5")
-    assert section.visible and shown == ""
-    assert retention_shown(made, ALL, "")[1] == gr.skip(), "somebody may be typing by now"
-    assert retention_shown(made, MINE, "")[0].visible is False
+    section, shown, told = retention_shown(made, ALL, "5", "5")
+    assert section.visible and shown == told == ""
+    assert retention_shown(made, ALL, "", "")[1] == gr.skip(), "somebody may be typing by now"
+    assert retention_shown(made, MINE, "", "")[0].visible is False
     said, button = retained(made, ALL, "2", sure=False)
     assert "Sure?" in text(said) and button.visible and store.retention() is None
     said, button = retained(made, ALL, "2", sure=True)
     assert "The last 2 runs stay whole" in text(said) and not button.visible
-    assert store.retention() == 2 and retention_shown(made, ALL, "")[1] == "2"
+    assert store.retention() == 2 and retention_shown(made, ALL, "", "")[1] == "2"
+    assert retention_shown(made, ALL, "7", "2")[1:] == [gr.skip(), "2"], "typed, not yet set"
+    assert retention_shown(made, ALL, "7", "")[1:] == [gr.skip(), "2"]
+    assert retention_shown(made, ALL, "1", "1")[1:] == ["2", "2"], "set in another tab meanwhile"
     said, _ = retained(made, MINE, "1", sure=True)
     assert "only who owns" in text(said) and store.retention() == 2
     assert "every run stays whole" in text(retained(made, ALL, "0", sure=False)[0])
     assert store.retention() is None
-    for typed in ("-1", "2.5", "many", "9" * 30):
-        assert "runs is" in text(retained(made, ALL, typed, sure=True)[0])
+    for typed in ("-1", "2.5", "many", "9" * 30, "nan", "\udce9"):
+        refused = text(retained(made, ALL, typed, sure=True)[0])
+        assert "runs is" in refused and "empty or 0 for all runs, or a whole number" in refused
     assert kept_runs(None) is None and kept_runs(" 7 ") == 7
 
 

@@ -7,14 +7,17 @@ from typing import Any
 
 import pytest
 
+from core.config import Request
 from storage import RunQuery, RunStore
 from tests.synthetic import HOSTILE_TEXTS, synthetic_run
 from tests.ui.boards import ALL, context, live_of, notice_of, run, sessions_of
+from tests.ui.reports import unpacked
 from ui.page import build_page
-from ui.pages.history import Asker, allowed, listed
+from ui.pages.history import Asker, allowed, listed, llm_choices, menu
 from ui.pages.sessions import deleted, opened_run, scrubbed
 from ui.pages.steering import played
 from ui.session import Desk
+from ui.values import names_value
 from ui.visitors import Access, is_loopback, new_key
 
 # -- sessions --
@@ -75,6 +78,17 @@ def test_a_past_run_is_replayed_on_the_same_board(store: RunStore) -> None:
     assert past.frame().selected == 7 and len(frames[-1]) == len(values) - 2
 
 
+@pytest.mark.parametrize("typed", [float("nan"), float("inf"), "x"])
+def test_what_is_no_number_is_told_by_the_name_of_its_field(store: RunStore, typed: Any) -> None:
+    filled(store, ("a",))
+    made = context(store)
+    sessions, desk = sessions_of(made), Desk()
+    opened_run(sessions, desk, ALL, "synthetic-0")
+    assert "round is" in notice_of(scrubbed(sessions, desk, typed), 0)
+    _, said, page = listed(made, ALL, "", "", "all", "newest", typed)
+    assert "page is" in said["lines"]["0"]["text"] and page == 1
+
+
 def test_runs_that_are_not_there_are_told(store: RunStore) -> None:
     sessions, desk = sessions_of(context(store)), Desk()
     values = opened_run(sessions, desk, ALL, "nosuch")
@@ -91,6 +105,18 @@ def test_a_deleted_run_is_gone(store: RunStore) -> None:
     assert values[-3].maximum == 1 and values[-3].value == 0
     assert notice_of(values, 0) == "Open a run from the list."
     assert store.runs(RunQuery()).total == 1
+    legend = 1 + list(sessions.board.pictures).index("legend")
+    assert unpacked(values[legend]) == names_value(sessions.board.context.models)
+
+
+def test_a_name_that_no_run_has_any_more_is_not_chosen_any_more(store: RunStore) -> None:
+    filled(store, ("a",))
+    made = context(store)
+    (name, *_) = made.store.choices().llms
+    assert "value" not in menu(llm_choices(made, ALL), name)
+    made.store.delete("synthetic-0")
+    gone = menu(llm_choices(made, ALL), name)
+    assert gone["value"] == "" and [value for _, value in gone["choices"]] == [""]
 
 
 def test_a_run_that_another_tab_deleted_is_said_to_be_gone_and_cleared(store: RunStore) -> None:
@@ -123,10 +149,14 @@ def test_elsewhere_a_visitor_sees_and_deletes_only_its_own_runs(store: RunStore)
 
 
 def test_a_running_run_is_not_deleted(store: RunStore) -> None:
-    for event in synthetic_run(4, end="cut"):
-        store.record(event, "")
-    sessions, desk = sessions_of(context(store)), Desk()
-    assert "still running" in notice_of(deleted(sessions, desk, ALL, "synthetic-0"), 0)
+    made = context(store, rounds=400)
+    made.hub.worker.speed = 20.0  # type: ignore[attr-defined]
+    source = made.hub.start(Request("Once"), "")
+    source.wait(4, 20.0)
+    sessions, desk = sessions_of(made), Desk()
+    assert "still running" in notice_of(deleted(sessions, desk, ALL, source.run_id), 0)
+    assert store.run(source.run_id).status == "running"
+    source.cancel()
 
 
 def test_hostile_texts_are_rows_of_text(store: RunStore) -> None:

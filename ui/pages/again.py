@@ -21,6 +21,7 @@ from ui.pages.sessions_layout import Sessions
 from ui.player import Pace, Player
 from ui.same_text import same_text
 from ui.session import Desk, play
+from ui.under_way import stop, under_way
 from ui.view import reduce_all
 
 __all__ = ["asked_of", "again", "stop_again"]
@@ -51,9 +52,12 @@ def again(
 
     def frames() -> Iterator[object]:
         request = asked_of(board.context, asker, run_id, seed=True)
+        if under_way(board.context, store.run(run_id)):
+            raise StoreError("run is still running: it can be made again once it has ended")
         before = store.events(run_id)
         player = Player(board.context.hub.start(request, owner), Pace("full"))
         desk.look_at(player)
+        desk.baseline = None  # measured then, on a machine that did what it did then
         desk.before = _before(before)
         desk.doing = "Running again, with the seed that was recorded."
         yield from play(desk)
@@ -89,7 +93,7 @@ def stop_again(sessions: Sessions, desk: Desk) -> Values:
         player = desk.player
         if player is None:
             return
-        desk.cancel()
+        stop(player.source)
         player.source.wait_done(STOP_WAIT_S)
         if player.pace.mode == "full":
             player.to_end()

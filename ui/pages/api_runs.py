@@ -15,12 +15,12 @@ import gradio as gr
 from gradio.events import api
 
 from core.checks import choice, integer, text
-from core.errors import ConfigError, StoreError
+from core.errors import ConfigError
 from core.events import Event, event_to_plain
 from core.outcome import Outcome
 from ui.context import Context
 from ui.pages.exporting import written
-from ui.pages.history import ORDERS, STATUSES, allowed, asker_of
+from ui.pages.history import ORDERS, STATUSES, allowed, asker_of, check_ended
 from ui.pages.keeping import kept_runs
 from ui.pages.spoken import spoken_errors
 
@@ -133,9 +133,11 @@ def _run(context: Context) -> Callable[..., Any]:
 
 
 def summary_plain(summary: Any) -> dict[str, Any]:
-    """A RunSummary as plain values, without the key of whoever made the run."""
+    """A RunSummary as plain values, without the key of whoever made the run and what only the
+    page needs."""
     plain = dataclasses.asdict(summary)
-    plain.pop("owner", None)
+    for name in ("owner", "baseline", "elsewhere"):
+        plain.pop(name, None)
     return plain
 
 
@@ -176,8 +178,7 @@ def _delete(context: Context) -> Callable[..., Any]:
         with spoken_errors():
             text("run_id", run_id)
             summary = allowed(context, asker_of(context, gradio_request, ""), run_id)
-            if summary.status == "running":
-                raise StoreError("run is still running: stop it first")
+            check_ended(context, summary)
             context.store.delete(run_id)
             return {"run_id": run_id, "deleted": True}
 

@@ -1,5 +1,6 @@
-"""Two past runs beside each other: the same few pictures of each, one table of both, and whether
-they wrote the same text. Built with the page but hidden: until it is asked for it costs nothing.
+"""Two past runs beside each other: the same pictures of each under one playback bar, one table of
+both, and whether they wrote the same text. Built with the page but hidden: until it is asked for it
+costs nothing. Layout and plain functions; ui/pages/beside_wiring.py connects them.
 """
 
 from __future__ import annotations
@@ -12,21 +13,23 @@ from typing import Any
 import gradio as gr
 
 from core.errors import StoreError
-from ui.components import Figures, Lengths, Timeline, TokenStrip, pack
+from ui.baselines import baseline_of
+from ui.components import Figures, Lengths, Proposals, Timeline, TokenStrip, TokenTree, pack
 from ui.context import Context
 from ui.dates import local_time
 from ui.messages import Line
+from ui.pages.beside_bar import Bar, bar_players, build_bar, place_of
 from ui.pages.history import Asker, allowed, excerpt
 from ui.pages.parts import notice, notice_value, pair_tables
-from ui.pages.quiet import QUICK
 from ui.pair import figures_of, settings_apart
 from ui.player import Pace, Player
 from ui.same_text import same_text
 from ui.session import Desk, guarded_once
 from ui.settings import settings_of
 from ui.source import StoredSource
+from ui.under_way import under_way
 
-__all__ = ["Beside", "Half", "build_beside", "compared", "picked", "wire_half"]
+__all__ = ["Beside", "Half", "build_beside", "both", "compared", "picked"]
 
 KINDS = {"identical": "good", "distribution": "good", "tie": "warn", "bug": "error"}
 ORDINALS = {"one": "First", "two": "Second"}
@@ -51,7 +54,7 @@ class Half:
     def drawn(self, desk: Desk) -> list[dict[str, Any]]:
         """What the pictures show now."""
         with desk.drawing:
-            values = desk.pictures.values(desk.frame(), None, time.monotonic())
+            values = desk.pictures.values(desk.frame(), desk.baseline, time.monotonic())
             return [desk.stamps.on(name, pack(values[name])) for name in self.pictures]
 
 
@@ -63,12 +66,31 @@ class Beside:
     said: gr.HTML
     tables: gr.HTML
     close: gr.Button
+    bar: Bar
     halves: tuple[Half, Half]
 
     @property
     def outputs(self) -> list[Any]:
         pictures = [one for half in self.halves for one in half.outputs]
-        return [self.section, self.said, self.tables, *pictures]
+        return [self.section, self.said, self.tables, self.bar.scrub, *pictures]
+
+    @property
+    def moving(self) -> list[Any]:
+        """What the bar moves: its own slider, the pictures of both halves."""
+        return [self.bar.scrub, *(one for half in self.halves for one in half.pictures.values())]
+
+    def desks(self, context: Context, request: gr.Request) -> tuple[Desk, Desk]:
+        """The desks of both halves."""
+        one, two = self.halves
+        return one.desk(context, request), two.desk(context, request)
+
+    def moved(self, desks: tuple[Desk, Desk]) -> list[Any]:
+        """What `moving` shows now; nothing before two runs were chosen."""
+        players = bar_players(desks)
+        if len(players) < len(desks):
+            return [gr.skip() for _ in self.moving]
+        drawn = [half.drawn(desk) for half, desk in zip(self.halves, desks, strict=True)]
+        return [place_of(players), *drawn[0], *drawn[1]]
 
 
 # -- layout --
@@ -80,9 +102,10 @@ def build_beside(context: Context) -> Beside:
         said = notice("pair-said")
         close = gr.Button("Close the comparison", size="sm", elem_id="pair-close", min_width=90)
         tables = pair_tables("pair-tables")
+        bar = build_bar()
         with gr.Row(equal_height=False):
             halves = [_build_half(f"pair-{which}") for which in ORDINALS]
-    return Beside(section, said, tables, close, (halves[0], halves[1]))
+    return Beside(section, said, tables, close, bar, (halves[0], halves[1]))
 
 
 def _build_half(page: str) -> Half:
@@ -91,6 +114,8 @@ def _build_half(page: str) -> Half:
         pictures = {
             "figures": Figures(elem_id=f"{page}-figures"),
             "strip": TokenStrip(elem_id=f"{page}-strip"),
+            "tree": TokenTree(elem_id=f"{page}-tree"),
+            "proposals": Proposals(elem_id=f"{page}-proposals"),
             "lengths": Lengths(elem_id=f"{page}-lengths"),
             "timeline": Timeline(elem_id=f"{page}-timeline"),
         }
@@ -109,12 +134,16 @@ def compared(
         if ids[0] == ids[1]:
             raise StoreError("this is the run itself: choose another one to compare it with")
         runs = [allowed(context, asker, run_id) for run_id in ids]
+        for run in runs:
+            if under_way(context, run):
+                raise StoreError(f"run {run.run_id} is still running: compare it once it has ended")
         sources = [StoredSource(context.store, run_id) for run_id in ids]
         shown: list[Any] = []
         for half, desk, run, source in zip(beside.halves, desks, runs, sources, strict=True):
             player = Player(source, Pace("full"))
             player.advance(0.0)
             desk.look_at(player)
+            desk.baseline = baseline_of(context.store, run)
             shown += [_head(half, run), *half.drawn(desk)]
         events = [source.events(0, source.count) for source in sources]
         answer = same_text(events[0], events[1])
@@ -123,7 +152,8 @@ def compared(
             "figures": figures_of(runs[0].stats, runs[1].stats),
             "settings": settings_apart(runs[0], runs[1]),
         }
-        return [gr.Column(visible=True), said, tables, *shown]
+        place = place_of(bar_players(desks))
+        return [gr.Column(visible=True), said, tables, place, *shown]
 
     def failed(message: str) -> list[Any]:
         rest = [gr.skip() for _ in beside.outputs[2:]]
@@ -141,6 +171,16 @@ def _head(half: Half, run: Any) -> dict[str, Any]:
     return notice_value([Line("info", f"{which}: {excerpt(run.prompt)}"), Line("info", made)])
 
 
+def both(beside: Beside, desks: tuple[Desk, Desk], work: Callable[[], None]) -> list[Any]:
+    """Do `work` with both runs, then show where they are."""
+
+    def worked() -> list[Any]:
+        work()
+        return beside.moved(desks)
+
+    return guarded_once(worked, lambda _: [gr.skip() for _ in beside.moving])
+
+
 def picked(half: Half, desk: Desk, data: Any) -> list[Any]:
     """A round was clicked in a picture of one half; `data` comes from the browser."""
 
@@ -151,22 +191,3 @@ def picked(half: Half, desk: Desk, data: Any) -> list[Any]:
         return list(half.drawn(desk))
 
     return guarded_once(work, lambda _: [gr.skip() for _ in half.pictures])
-
-
-def wire_half(half: Half, context: Context) -> None:
-    """A click in one picture selects the round in all of its half."""
-    for picture in half.pictures.values():
-        picture.select(
-            _pick_handler(half, context),
-            None,
-            list(half.pictures.values()),
-            trigger_mode="multiple",
-            **QUICK,
-        )
-
-
-def _pick_handler(half: Half, context: Context) -> Callable[..., list[Any]]:
-    def pick(request: gr.Request, event: gr.EventData) -> list[Any]:
-        return picked(half, half.desk(context, request), event._data or {})
-
-    return pick

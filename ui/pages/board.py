@@ -97,6 +97,8 @@ class Board:
         with desk.drawing:
             said, frame = self.said(desk), desk.frame()
             pictures = desk.pictures.values(frame, desk.baseline, time.monotonic(), desk.before)
+            if not frame.run_id:  # those that stand, as on a board that never showed a run
+                pictures["legend"] = names_value(self.context.models)
             packed = {name: pack(pictures[name]) for name in self.pictures}
             return [said, *(desk.stamps.on(name, value) for name, value in packed.items())]
 

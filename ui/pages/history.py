@@ -5,6 +5,7 @@ Shared by the Sessions tab and the endpoints, so that the same rules hold for bo
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
@@ -14,13 +15,14 @@ import gradio as gr
 
 from core.checks import choice
 from core.choices import NGRAM
-from core.errors import UnknownRunError
+from core.errors import ConfigError, StoreError, UnknownRunError
 from ui.context import Context
 from ui.dates import local_time
 from ui.messages import Line
 from ui.pages.parts import log_line, notice_value
 from ui.session import guarded_once
 from ui.settings import settings_of
+from ui.under_way import under_way
 
 __all__ = [
     "ANY_MODEL",
@@ -32,11 +34,14 @@ __all__ = [
     "More",
     "allowed",
     "asker_of",
+    "check_ended",
     "drafter_choices",
     "excerpt",
     "listed",
     "llm_choices",
+    "menu",
     "row_value",
+    "whole",
 ]
 
 STATUSES = ("completed", "running", "cancelled", "failed", "interrupted")
@@ -54,6 +59,12 @@ SINCE = MappingProxyType(
 )
 """What the menu says -> hours, 0 for all."""
 
+TO_END = MappingProxyType(
+    {
+        "here": "stop it first, with Stop in Sessions",
+        "elsewhere": "another server makes it, so only that one can stop it; or wait for its end",
+    }
+)
 PAGE = 10
 EXCERPT = 160
 DIFFERENCES = 3
@@ -115,7 +126,7 @@ def listed(
             "limit": PAGE,
             **more.query(),
         }
-        number = max(1, int(page or 1))
+        number = max(1, whole("page", page or 1))
         found = context.store.runs(context.query(**asked, offset=PAGE * (number - 1)))
         last = max(1, -(-found.total // PAGE))
         if number > last:
@@ -160,6 +171,20 @@ def drafter_choices(context: Context, asker: Asker) -> list[tuple[str, str]]:
     return [ANY_MODEL, NO_DRAFTER, *((name, name) for name in names)]
 
 
+def whole(field: str, typed: float) -> int:
+    """A typed number without what is behind its point. ConfigError where it is none."""
+    if isinstance(typed, bool) or not isinstance(typed, (int, float)) or not math.isfinite(typed):
+        raise ConfigError.of(field, typed, "a whole number")
+    return int(typed)
+
+
+def menu(choices: list[tuple[str, str]], chosen: str) -> Any:
+    """A menu of names; one that no run has any more is no longer chosen."""
+    if chosen in (value for _, value in choices):
+        return gr.update(choices=choices)
+    return gr.update(choices=choices, value="")
+
+
 def row_value(summary: Any) -> dict[str, Any]:
     """What the list shows of a run; a RunSummary in."""
     stats = summary.stats
@@ -185,6 +210,12 @@ def row_value(summary: Any) -> dict[str, Any]:
 def excerpt(text: str) -> str:
     flat = " ".join(text.split())
     return flat if len(flat) <= EXCERPT else flat[: EXCERPT - 1] + "…"
+
+
+def check_ended(context: Context, run: Any) -> None:
+    """StoreError where a run is under way, with what can be done about it."""
+    if maker := under_way(context, run):
+        raise StoreError(f"run is still running: {TO_END[maker]}")
 
 
 def allowed(context: Context, asker: Asker, run_id: str) -> Any:

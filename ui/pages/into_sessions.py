@@ -8,6 +8,7 @@ from typing import Any
 import gradio as gr
 
 from ui.pages.history import asker_of
+from ui.pages.onlooking import follow_opened
 from ui.pages.quiet import QUICK
 from ui.pages.sessions import opened_run
 from ui.pages.sessions_handlers import about_handler
@@ -34,5 +35,6 @@ def into_sessions(
         return [gr.Tabs(selected="sessions"), *opened]
 
     opened = trigger(open_run, [visitor], [tabs, *sessions.opening], **quick)
+    follow_opened(sessions, opened, visitor)
     told = [visitor, sessions.opened]
     return opened.then(about_handler(board.context), told, sessions.on.told, **quick)

@@ -1,4 +1,5 @@
-"""From a run that is opened in Sessions to the comparison, grid or table that it was made for."""
+"""From Sessions to a comparison, grid or table: the one that the opened run was made for, or one of
+the list."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ def into_study(
     sessions: Sessions, tabs: gr.Tabs, boards: Sequence[StudyBoard], visitor: gr.BrowserState
 ) -> None:
     """The button of the opened run turns to the tab of its study, whose board then shows it. Of one
-    that was deleted meanwhile it says so, and the button goes."""
+    that was deleted meanwhile it says so, and the button goes. A study of the list the same."""
     context, on = sessions.board.context, sessions.on
     board_of = {board.kind: board for board in boards}
 
@@ -45,3 +46,23 @@ def into_study(
         return guarded_once(work, failed)
 
     on.study.click(turn, [visitor, sessions.opened], [tabs, on.study, on.about], **QUICK)
+
+    def choose(request: gr.Request, event: gr.EventData, key: str) -> list[Any]:
+        told = event._data or {}
+
+        def work() -> list[Any]:
+            if told.get("do") != "open":
+                return [gr.skip(), gr.skip()]
+            mine = Studies(context, asker_of(context, request, key).owner, "")
+            row = mine.line(str(told.get("study", "")))
+            board = board_of[row.kind]
+            asked_for(board.desk(request), row.study_id)
+            return [gr.Tabs(selected=board.page), gr.skip()]
+
+        def failed(message: str) -> list[Any]:
+            return [gr.skip(), notice_value([Line("error", message)])]
+
+        return guarded_once(work, failed)
+
+    listed = sessions.studies
+    listed.rows.select(choose, [visitor], [tabs, listed.said], trigger_mode="multiple", **QUICK)

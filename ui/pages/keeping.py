@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Any
 
 import gradio as gr
@@ -15,6 +16,7 @@ from ui.pages.parts import notice_value
 from ui.session import guarded_once
 from ui.studies import Studies
 from ui.study_words import KINDS
+from ui.under_way import under_way
 
 __all__ = ["THINNING", "about_run", "annotated", "kept_runs", "retained", "retention_shown"]
 
@@ -26,6 +28,13 @@ THINNED = (
     "Of this run only the accepted paths are kept, as the run log was told: its text and its "
     "figures are whole, rejected branches and alternatives are gone."
 )
+UNDER_WAY = MappingProxyType(
+    {
+        "here": "It is under way: its pictures follow it to its end. Stop ends it, for everybody.",
+        "elsewhere": "It is under way in another server that uses this log: its pictures follow "
+        "the log, about once a second. It can be stopped there only.",
+    }
+)
 MOST_RUNS = 10_000_000
 
 
@@ -33,25 +42,35 @@ MOST_RUNS = 10_000_000
 
 
 def about_run(context: Context, asker: Asker, run_id: str) -> list[Any]:
-    """Whether there is an opened run, what is said about it, its note, the way to its study."""
+    """Whether there is an opened run, what is said about it, its note, whether it can be
+    stopped from here, the way to its study."""
     try:
         run = allowed(context, asker, run_id) if run_id else None
         study = Studies(context, asker.owner, "").of_run(run_id)
     except SpecScopeError:
         run = None  # the board says so
     if run is None:
-        return [gr.Column(visible=False), notice_value([]), "", gr.Button(visible=False)]
+        return [
+            gr.Column(visible=False),
+            notice_value([]),
+            "",
+            gr.Button(),
+            gr.Button(visible=False),
+        ]
+    maker = under_way(context, run)
     told = f"Opened: {run.run_id}, made {local_time(run.created_utc)}."
     real = _rounds_a_second(run.stats)
     pace = f" It made {real:.1f} rounds a second; slow motion plays it slower or faster."
     kind = KINDS[study.kind] if study else ""
     lines = [
         Line("info", told + (pace if real else "")),
+        Line("info", UNDER_WAY.get(maker, "")),
         Line("info", f"It was made for a {kind}: {study.title}" if study else ""),
         Line("info", THINNED if run.thinned else ""),
     ]
     way = gr.Button(f"Open its {kind}", visible=True) if study else gr.Button(visible=False)
-    return [gr.Column(visible=True), notice_value(lines), run.note, way]
+    stop = gr.Button(visible=maker != "elsewhere")
+    return [gr.Column(visible=True), notice_value(lines), run.note, stop, way]
 
 
 def _rounds_a_second(stats: Any) -> float:
@@ -83,18 +102,28 @@ def kept_runs(typed: Any) -> int | None:
     if text in ("", "0"):
         return None
     if not text.isdecimal() or not 1 <= int(text[:20]) <= MOST_RUNS:
-        raise ConfigError.of("runs", typed, f"empty or a whole number from 1 to {MOST_RUNS}")
+        raise ConfigError.of(
+            "runs", typed, f"empty or 0 for all runs, or a whole number from 1 to {MOST_RUNS}"
+        )
     return int(text)
 
 
-def retention_shown(context: Context, asker: Asker, typed: Any) -> list[Any]:
-    """Whether the control is seen, and what it says. What says so already is not written again:
-    somebody may be typing by the time the answer comes."""
+def retention_shown(context: Context, asker: Asker, typed: Any, told: str | None) -> list[Any]:
+    """Whether the control is seen, what it says, and what the log says, for the next time.
+
+    `told` is what the log said then. Where something else stands in the box, the visitor has typed
+    it, and it is left alone.
+    """
     if not asker.paths:
-        return [gr.Accordion(visible=False), gr.skip()]
+        return [gr.Accordion(visible=False), gr.skip(), gr.skip()]
     kept = context.store.retention()
     said = "" if kept is None else str(kept)
-    return [gr.Accordion(visible=True), gr.skip() if said == (typed or "") else said]
+    touched = (typed or "") not in (said, told or "")
+    return [
+        gr.Accordion(visible=True),
+        gr.skip() if touched or said == (typed or "") else said,
+        said,
+    ]
 
 
 def retained(

@@ -15,6 +15,7 @@ from ui.context import Context
 from ui.lessons import LESSONS
 from ui.messages import Line
 from ui.pages.history import Asker, asker_of
+from ui.pages.onlooking import follow_opened
 from ui.pages.parts import notice_value, part
 from ui.pages.quiet import QUICK
 from ui.pages.sessions import Sessions, opened_run, scrubbed
@@ -84,6 +85,7 @@ def wire_links(
     come = blocks.load(_open_handler(context, sessions, tabs), visitor, shown, **QUICK)
     told = [visitor, sessions.opened]
     come.then(about_handler(context), told, sessions.on.told, **QUICK)
+    follow_opened(sessions, come, visitor)
     come.then(None, None, None, js="() => { window.specscopeLink?.ready(); }")
     tabs.change(None, None, None, js="() => { window.specscopeLink?.turned(); }")
     # The browser is told of a changed gr.State by queued events only; the figures name their run.

@@ -10,7 +10,7 @@ from typing import Any
 
 import gradio as gr
 
-from ui.checks import speed_key
+from ui.baselines import still_valid
 from ui.messages import Line
 from ui.pages.board import Values
 from ui.pages.form import followed, request_of, validity
@@ -77,11 +77,10 @@ def started(live: Live, desk: Desk, press: Press) -> Iterator[Values]:
         request = request_of(press.values)
         before = before_of(desk) if press.compare else None
         desk.cancel()
-        player = Player(context.hub.start(request, press.owner), Pace(*press.pace))
-        desk.look_at(player)
-        desk.asked, desk.before = request, before
-        if desk.baseline and desk.baseline.request != speed_key(request):
-            desk.baseline = None
+        baseline = still_valid(desk.baseline, request, context.models)
+        source = context.hub.start(request, press.owner, baseline)
+        desk.look_at(Player(source, Pace(*press.pace)))
+        desk.asked, desk.before, desk.baseline = request, before, baseline
         # Only now: a Stop that comes later finds the player on the desk.
         if press.overtaken(desk):
             desk.cancel()

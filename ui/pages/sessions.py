@@ -10,16 +10,17 @@ from typing import Any
 import gradio as gr
 
 from core.errors import StoreError, UnknownRunError
+from ui.baselines import baseline_of
 from ui.messages import Line
 from ui.pages.beside import compared
 from ui.pages.board import Values
-from ui.pages.history import Asker, allowed
+from ui.pages.history import Asker, allowed, check_ended, whole
 from ui.pages.keeping import about_run
 from ui.pages.parts import notice_value
 from ui.pages.sessions_layout import COMPARE_LABEL, Sessions, build_sessions
 from ui.player import Pace, Player
 from ui.session import Desk, guarded_once
-from ui.source import StoredSource
+from ui.under_way import source_of
 
 __all__ = [
     "Sessions",
@@ -42,10 +43,11 @@ def opened_run(sessions: Sessions, desk: Desk, asker: Asker, run_id: str) -> lis
     board = sessions.board
 
     def work() -> list[Any]:
-        allowed(board.context, asker, run_id)
-        player = Player(StoredSource(board.context.store, run_id), Pace("full"))
+        run = allowed(board.context, asker, run_id)
+        player = Player(source_of(board.context, run), Pace("full"))
         player.advance(0.0)
         desk.look_at(player)
+        desk.baseline = baseline_of(board.context.store, run)
         rounds = player.frame().known_rounds
         scrub = gr.Slider(minimum=0, maximum=max(1, rounds), value=rounds)
         return [*board.values(desk), scrub, run_id]
@@ -61,7 +63,7 @@ def scrubbed(sessions: Sessions, desk: Desk, number: float | None) -> Values:
 
     def work() -> None:
         if desk.player is not None and number is not None:
-            desk.player.seek(int(number))
+            desk.player.seek(whole("round", number))
 
     return sessions.board.once(desk, work)
 
@@ -82,8 +84,7 @@ def deleted(sessions: Sessions, desk: Desk, asker: Asker, run_id: str) -> list[A
         if not run_id:
             raise StoreError("no run is opened: open one from the list first")
         try:
-            if allowed(board.context, asker, run_id).status == "running":
-                raise StoreError("run is still running: stop it first")
+            check_ended(board.context, allowed(board.context, asker, run_id))
             board.context.store.delete(run_id)
         except UnknownRunError:
             if not shows(desk, run_id):

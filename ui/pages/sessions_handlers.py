@@ -16,13 +16,15 @@ from ui.context import Context
 from ui.messages import Line
 from ui.pages.again import again, asked_of, stop_again
 from ui.pages.board import Values
-from ui.pages.exporting import written
-from ui.pages.history import More, asker_of, drafter_choices, listed, llm_choices
+from ui.pages.exporting import saving
+from ui.pages.history import More, asker_of, drafter_choices, listed, llm_choices, menu
 from ui.pages.keeping import about_run, annotated, retained, retention_shown
 from ui.pages.parts import notice_value
+from ui.pages.past_studies import listed_studies, pressed
 from ui.pages.sessions import chosen, deleted, scrubbed
 from ui.pages.sessions_layout import Sessions
-from ui.session import guarded_once
+from ui.pages.study_board import studies_of
+from ui.session import guarded, guarded_once
 
 __all__ = [
     "about_handler",
@@ -38,6 +40,9 @@ __all__ = [
     "retention_handler",
     "scrub_handler",
     "stop_handler",
+    "studies_handler",
+    "study_press_handler",
+    "whose_handler",
 ]
 
 # -- the list --
@@ -56,12 +61,12 @@ def list_handler(context: Context, turn: int | None) -> Callable[..., list[Any]]
 
 
 def names_handler(context: Context) -> Callable[..., list[Any]]:
-    def names(request: gr.Request, visitor: str) -> list[Any]:
+    def names(request: gr.Request, visitor: str, llm: str, drafter: str) -> list[Any]:
         asker = asker_of(context, request, visitor)
 
         def work() -> list[Any]:
-            kinds = (llm_choices, drafter_choices)
-            return [gr.update(choices=choices(context, asker)) for choices in kinds]
+            menus = ((llm_choices, llm), (drafter_choices, drafter))
+            return [menu(choices(context, asker), chosen) for choices, chosen in menus]
 
         return guarded_once(work, lambda _: [gr.skip(), gr.skip()])
 
@@ -88,6 +93,16 @@ def about_handler(context: Context) -> Callable[..., list[Any]]:
         return about_run(context, asker_of(context, request, visitor), run_id)
 
     return about
+
+
+def whose_handler(context: Context) -> Callable[..., list[Any]]:
+    """What is said of the opened run and the way to its study, without its note."""
+
+    def whose(request: gr.Request, visitor: str, run_id: str) -> list[Any]:
+        _, about, _, _, study = about_run(context, asker_of(context, request, visitor), run_id)
+        return [about, study]
+
+    return whose
 
 
 def asked_handler(sessions: Sessions) -> Callable[..., Request]:
@@ -124,17 +139,17 @@ def note_handler(context: Context) -> Callable[..., dict[str, Any]]:
     return keep
 
 
-def export_handler(context: Context, name: str) -> Callable[..., list[Any]]:
-    def save(request: gr.Request, visitor: str, run_id: str) -> list[Any]:
+def export_handler(context: Context, name: str) -> Callable[..., Iterator[list[Any]]]:
+    def save(request: gr.Request, visitor: str, run_id: str) -> Iterator[list[Any]]:
         asker = asker_of(context, request, visitor)
 
-        def work() -> list[Any]:
-            file = written(context, asker, run_id, name)
-            # By the clock: each press saves once, also the same file again.
-            stamp = time.time_ns() // 1_000_000
-            return [{**file, "n": stamp}, notice_value([Line("good", f"Saved as {file['name']}.")])]
+        def work() -> Iterator[list[Any]]:
+            for file, line in saving(context, asker, run_id, name):
+                # By the clock: each press saves once, also the same file again.
+                stamp = time.time_ns() // 1_000_000
+                yield [{**file, "n": stamp} if file else gr.skip(), notice_value([line])]
 
-        return guarded_once(work, lambda words: [gr.skip(), notice_value([Line("error", words)])])
+        yield from guarded(work(), lambda words: [gr.skip(), notice_value([Line("error", words)])])
 
     return save
 
@@ -156,14 +171,36 @@ def delete_handler(sessions: Sessions) -> Callable[..., list[Any]]:
     return delete
 
 
+# -- studies --
+
+
+def studies_handler(sessions: Sessions) -> Callable[..., list[Any]]:
+    board = sessions.board
+
+    def show(request: gr.Request, visitor: str) -> list[Any]:
+        return listed_studies(board.desk(request), studies_of(board.context, request, visitor))
+
+    return show
+
+
+def study_press_handler(sessions: Sessions) -> Callable[..., list[Any]]:
+    board = sessions.board
+
+    def press(request: gr.Request, event: gr.EventData, visitor: str) -> list[Any]:
+        mine = studies_of(board.context, request, visitor)
+        return pressed(board.desk(request), mine, event._data or {})
+
+    return press
+
+
 # -- what is kept --
 
 
 def kept_handler(context: Context) -> Callable[..., list[Any]]:
-    def show(request: gr.Request, visitor: str, typed: str) -> list[Any]:
+    def show(request: gr.Request, visitor: str, typed: str, told: str) -> list[Any]:
         asker = asker_of(context, request, visitor)
-        hidden = [gr.Accordion(visible=False), gr.skip()]
-        return guarded_once(lambda: retention_shown(context, asker, typed), lambda _: hidden)
+        hidden = [gr.Accordion(visible=False), gr.skip(), gr.skip()]
+        return guarded_once(lambda: retention_shown(context, asker, typed, told), lambda _: hidden)
 
     return show
 

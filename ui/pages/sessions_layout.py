@@ -15,6 +15,7 @@ from ui.pages.exporting import FORMATS
 from ui.pages.history import NO_DRAFTER, ORDERS, SINCE, STATUSES
 from ui.pages.keeping import THINNING
 from ui.pages.parts import download, notice, run_list
+from ui.pages.past_studies import PastStudies, build_past_studies
 
 __all__ = ["COMPARE_LABEL", "Filters", "Opened", "Sessions", "build_sessions"]
 
@@ -70,18 +71,19 @@ class Opened:
     @property
     def told(self) -> list[Any]:
         """What `keeping.about_run` gives."""
-        return [self.section, self.about, self.note, self.study]
+        return [self.section, self.about, self.note, self.stop, self.study]
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How many runs stay whole; seen by who may say so."""
+    """How many runs stay whole; seen by who may say so. `told`: what the log said of it last."""
 
     section: gr.Accordion
     keep: gr.Textbox
     ask: gr.Button
     sure: gr.Button
     said: gr.HTML
+    told: gr.State
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,7 @@ class Sessions:
     older: gr.Button
     newer: gr.Button
     refresh: gr.Button
+    studies: PastStudies
     retention: Retention
     on: Opened
     beside: Beside
@@ -119,13 +122,14 @@ def build_sessions(context: Context) -> Sessions:
         newer = gr.Button("‹ Previous page", size="sm", elem_id="sessions-newer", min_width=80)
         older = gr.Button("Next page ›", size="sm", elem_id="sessions-older", min_width=80)
         refresh = gr.Button("Refresh", size="sm", elem_id="sessions-refresh", min_width=80)
+    studies = build_past_studies()
     retention = _retention()
     on = _opened()
     beside = build_beside(context)
     board = build_board(context, "sessions", "Open a run from the list.", scrub=True)
     states = gr.State(""), gr.State("")
-    shown = (board, filters, choose, runs, said, older, newer, refresh, retention, on, beside)
-    return Sessions(*shown, *states)
+    shown = (board, filters, choose, runs, said, older, newer, refresh, studies)
+    return Sessions(*shown, retention, on, beside, *states)
 
 
 def _filters() -> Filters:
@@ -209,4 +213,4 @@ def _retention() -> Retention:
                 min_width=120,
             )
         said = notice("sessions-kept")
-    return Retention(section, keep, ask, sure, said)
+    return Retention(section, keep, ask, sure, said, gr.State(""))

@@ -7,10 +7,11 @@ from typing import Any
 
 import gradio as gr
 
-from ui.pages.beside import wire_half
+from ui.pages.beside_wiring import wire_beside
 from ui.pages.into_live import into_live
 from ui.pages.live_layout import Live
-from ui.pages.quiet import LATEST, QUIET
+from ui.pages.onlooking import follow_opened
+from ui.pages.quiet import LATEST, QUICK, QUIET
 from ui.pages.sessions import choosing, uncompared
 from ui.pages.sessions_handlers import (
     about_handler,
@@ -26,6 +27,9 @@ from ui.pages.sessions_handlers import (
     retention_handler,
     scrub_handler,
     stop_handler,
+    studies_handler,
+    study_press_handler,
+    whose_handler,
 )
 from ui.pages.sessions_layout import Sessions
 from ui.pages.steering import wire_board
@@ -55,6 +59,7 @@ def wire_sessions(
     _wire_opening(sessions, visitor, tab, reread)
     _wire_opened(sessions, visitor, reread)
     _wire_again(sessions, visitor, reread)
+    _wire_studies(sessions, visitor, tab)
     _wire_retention(sessions, visitor, tab)
     asked = [visitor, sessions.opened]
     into_live(
@@ -79,7 +84,7 @@ def _wire_list(sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab) -> Cal
     for triggers, turn in kinds:
         gr.on(triggers, list_handler(context, turn), inputs, outputs, **LATEST)
     for trigger in (tab.select, sessions.refresh.click):
-        trigger(names_handler(context), [visitor], filters.names, **LATEST)
+        trigger(names_handler(context), [visitor, *filters.names], filters.names, **LATEST)
     return lambda event: event.then(list_handler(context, 0), inputs, outputs, **LATEST)
 
 
@@ -96,14 +101,14 @@ def _wire_opening(
     )
     reread(opened)
     opened.then(None, None, None, js=INTO_SIGHT)
+    follow_opened(sessions, opened, visitor)
     board.places[0].input(scrub_handler(sessions), board.places, board.outputs, **LATEST)  # type: ignore[attr-defined]
     choose = [sessions.comparing, on.compare, sessions.choose]
     on.compare.click(choosing, [sessions.opened, sessions.comparing], choose, **LATEST).then(
         None, None, None, js=LIST_INTO_SIGHT
     )
     beside.close.click(lambda: gr.Column(visible=False), None, beside.section, **LATEST)
-    for half in beside.halves:
-        wire_half(half, board.context)
+    wire_beside(beside, board.context)
     # The question stands for the run that is open: it goes when another is opened.
     on.delete.click(
         lambda run_id: gr.Button(visible=bool(run_id)), sessions.opened, on.sure, **LATEST
@@ -117,6 +122,8 @@ def _wire_opening(
     gone.then(about_handler(board.context), [visitor, sessions.opened], on.told, **LATEST)
     none: list[Any] = [beside.section, sessions.comparing, on.compare, sessions.choose]
     gone.then(uncompared, None, none, **LATEST)
+    names = sessions.filters.names
+    gone.then(names_handler(board.context), [visitor, *names], names, **LATEST)
 
 
 def _wire_opened(
@@ -127,7 +134,14 @@ def _wire_opened(
     kept = on.keep_note.click(note_handler(context), [*asked, on.note], on.about, **LATEST)
     reread(kept)
     for name, button in on.exports.items():
-        button.click(export_handler(context, name), asked, [on.saved, on.about], **LATEST)
+        button.click(
+            export_handler(context, name),
+            asked,
+            [on.saved, on.about],
+            **QUIET,
+            trigger_mode="once",
+            concurrency_limit=None,
+        )
 
 
 def _wire_again(
@@ -147,9 +161,23 @@ def _wire_again(
     on.stop.click(stop_handler(sessions), None, [*board.outputs, *board.places], **LATEST)
 
 
+def _wire_studies(sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab) -> None:
+    """The list of studies; ui/pages/into_study.py opens one of them."""
+    part, board = sessions.studies, sessions.board
+    for trigger in (tab.select, sessions.refresh.click, part.section.expand):
+        trigger(studies_handler(sessions), [visitor], part.outputs, **LATEST)
+    press = part.rows.select(
+        study_press_handler(sessions), [visitor], part.outputs, trigger_mode="multiple", **QUICK
+    )
+    # A run of a study that was deleted leads to none. Its note may be in the making.
+    opened, on = [visitor, sessions.opened], sessions.on
+    press.then(whose_handler(board.context), opened, [on.about, on.study], **LATEST)
+
+
 def _wire_retention(sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab) -> None:
     kept, context = sessions.retention, sessions.board.context
-    tab.select(kept_handler(context), [visitor, kept.keep], [kept.section, kept.keep], **LATEST)
+    outputs = [kept.section, kept.keep, kept.told]
+    tab.select(kept_handler(context), [visitor, kept.keep, kept.told], outputs, **LATEST)
     for button, sure in ((kept.ask, False), (kept.sure, True)):
         handler = retention_handler(context, sure)
         button.click(handler, [visitor, kept.keep], [kept.said, kept.sure], **LATEST)

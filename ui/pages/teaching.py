@@ -5,13 +5,16 @@ of the tab's components and the visitor's desk; ui/pages/learn.py connects them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import gradio as gr
 
 from core.config import Request
 from core.errors import ConfigError, SpecScopeError
-from ui.checks import prove, speed_key
+from ui.baselines import baseline_of, keep_baseline, key_of_run, still_valid
+from ui.checks import prove
+from ui.context import StoreApi
 from ui.frame import Baseline
 from ui.lessons import LESSONS, Lesson, judged, lesson_of, missing, request_of
 from ui.lessons.lesson import Setup
@@ -77,12 +80,17 @@ def _look_again(learn: Learn, desk: Desk, lesson: Lesson) -> None:
     desk.baseline = None
     if row is None:
         return
+    store = learn.board.context.store
     try:
-        player = Player(StoredSource(learn.board.context.store, row.run_id))
+        player = Player(StoredSource(store, row.run_id))
+        run = store.run(row.run_id)
     except SpecScopeError:
         return  # deleted in Sessions meanwhile; its row in the table is still true
     player.advance(0.0)
     desk.look_at(player)
+    desk.baseline = baseline_of(store, run)
+    if desk.baseline is not None:
+        desk.baseline = replace(desk.baseline, request=key_of_run(player.frame().view))
 
 
 def _beside(desk: Desk, lesson: Lesson, cannot: str = "") -> Values:
@@ -130,11 +138,12 @@ def _runs(
     """One run after the other, until the visitor turns to something else or stops one."""
     if cannot := missing(lesson, learn.board.context.drafter_names):
         raise ConfigError(cannot)
+    log = learn.board.context.store
     for at, setup in enumerate(setups):
         last = at == len(setups) - 1
         player = _begin(learn, desk, setup, owner, pace if last else Pace())
         yield from play(desk)
-        if desk.player is not player or not _kept(desk, lesson, setup, player):
+        if desk.player is not player or not _kept(log, desk, lesson, setup, player):
             return
         yield None  # with its row in the table
 
@@ -143,15 +152,14 @@ def _begin(learn: Learn, desk: Desk, setup: Setup, owner: str, pace: Pace) -> Pl
     context = learn.board.context
     request = request_of(setup, context.drafter_names)
     desk.cancel()
-    player = Player(context.hub.start(request, owner), pace)
+    baseline = still_valid(desk.baseline, request, context.models)
+    player = Player(context.hub.start(request, owner, baseline), pace)
     desk.look_at(player)
-    desk.asked = request
-    if desk.baseline and desk.baseline.request != speed_key(request):
-        desk.baseline = None
+    desk.asked, desk.baseline = request, baseline
     return player
 
 
-def _kept(desk: Desk, lesson: Lesson, setup: Setup, player: Player) -> bool:
+def _kept(log: StoreApi, desk: Desk, lesson: Lesson, setup: Setup, player: Player) -> bool:
     """Put a run that was completed into the table; of the LLM alone, make it the baseline."""
     source = player.source
     view = reduce_all(source.events(0, source.count))
@@ -160,15 +168,14 @@ def _kept(desk: Desk, lesson: Lesson, setup: Setup, player: Player) -> bool:
     desk.lecture.keep(lesson.key, measured(setup.label, view))
     if not view.drafters and "tps" in lesson.columns:
         desk.baseline = _baseline(view)
+        keep_baseline(log, view.run_id, desk.baseline)
     return True
 
 
 def _baseline(view: View) -> Baseline:
-    assert view.started is not None
     rate = view.stats.tokens_per_second
     note = f"the LLM alone, measured in this lesson: {rate:.1f} tokens/s"
-    key = speed_key(Request.from_plain(view.started.asked))
-    return Baseline(rate, view.run_id, note, key)
+    return Baseline(rate, view.run_id, note, key_of_run(view))
 
 
 def stopped(learn: Learn, desk: Desk) -> list[dict[str, Any]]:

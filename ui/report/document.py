@@ -9,7 +9,7 @@ from __future__ import annotations
 import html
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from string import Template
 from typing import Any
 
@@ -29,16 +29,20 @@ UNSEEN = r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2
 
 
 def report_html(
-    events: Sequence[Event], baseline: Baseline | None = None, limits: Limits | None = None
+    events: Sequence[Event],
+    baseline: Baseline | None = None,
+    limits: Limits | None = None,
+    told: Callable[[float], None] | None = None,
 ) -> str:
     """One run as an HTML file that opens from disk and asks nobody for anything.
 
     `events`: all events of one run, from RunStarted on; a run that was cut short may lack its end.
     `baseline`: plain decoding of the same request, where it was measured, for the speed-up.
-    `limits`: how much of a long run is told (ui/report/recording.py). The same arguments give the
+    `limits`: how much of a long run is told (ui/report/recording.py). `told` is called with the
+    share that is done, as often as there are stages. The same events, baseline and limits give the
     same text. ConfigError where `events` are not those of one run.
     """
-    recording = record(events, baseline, limits)
+    recording = record(events, baseline, limits, told)
     view = recording.view
     assert view.started is not None
     return Template(report_file("report.html")).substitute(

@@ -44,12 +44,14 @@ def chosen(frame: Frame) -> Value:
     }
 
 
-def of_the_place(frame: Frame, baseline: Baseline | None, mine: Value) -> Value:
+def of_the_place(
+    frame: Frame, baseline: Baseline | None, mine: Value, made: dict[int, Value] | None = None
+) -> Value:
     """What follows from the place in the run; as whoever lets it play sees it.
 
-    `mine`: the other half, whose fields are left out.
+    `mine`: the other half, whose fields are left out. `made`: as in `picture_values`.
     """
-    values = picture_values(replace(frame, mode="slow"), baseline)
+    values = picture_values(replace(frame, mode="slow"), baseline, made=made)
     return {
         name: {key: inner for key, inner in value.items() if key not in mine.get(name, {})}
         for name, value in values.items()

@@ -91,5 +91,5 @@ def sealed(value: Mapping[str, Any] | str) -> str:
     """Text, or a value as JSON: compressed and in base64, so that no markup can be in it."""
     text = value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
     # Without the time of day, so that the same run gives the same file.
-    packed = gzip.compress(text.encode("utf-8"), compresslevel=9, mtime=0)
+    packed = gzip.compress(text.encode("utf-8"), compresslevel=6, mtime=0)
     return json.dumps({"gzip": base64.b64encode(packed).decode("ascii")})

@@ -14,7 +14,7 @@ round and node, so that each is told once:
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,9 +54,15 @@ class Recording:
 
 
 def record(
-    events: Sequence[Event], baseline: Baseline | None = None, limits: Limits | None = None
+    events: Sequence[Event],
+    baseline: Baseline | None = None,
+    limits: Limits | None = None,
+    told: Callable[[float], None] | None = None,
 ) -> Recording:
-    """Walk through a run. ConfigError where `events` are not those of one run, from its start."""
+    """Walk through a run. ConfigError where `events` are not those of one run, from its start.
+
+    `told` is called with the share of it that was walked through, 0 to 1.
+    """
     if not events or not isinstance(events[0], RunStarted):
         raise ConfigError.of("events", type(events[0]).__name__ if events else "empty", BEGINNING)
     if len({event.run_id for event in events}) > 1:
@@ -65,6 +71,8 @@ def record(
     source = HeldSource(events, events[0].run_id)
     for frame in _walk(Player(source), tape):
         tape.take(frame)
+        if told is not None:
+            told(len(frame.view.rounds) / max(1, frame.known_rounds))
     return tape.done(_opening(source, baseline))
 
 
@@ -108,6 +116,7 @@ class _Tape:
     last: Frame = field(default_factory=Frame)
     chosen: Value = field(default_factory=dict)
     inspected: dict[str, Value] = field(default_factory=dict)
+    made: dict[int, Value] = field(default_factory=dict)
 
     @property
     def every(self) -> int:
@@ -135,7 +144,7 @@ class _Tape:
         if self.every > 1 and not frame.at_end and done % self.every:
             return
         # Between the ends of two rounds nothing of the run itself changes but where one stands.
-        seen = of_the_place(frame, self.baseline, mine) if ended else dict(self.values)
+        seen = of_the_place(frame, self.baseline, mine, self.made) if ended else dict(self.values)
         seen["notice"] = _notice(frame, self.baseline)
         self.base.append(delta(self.values, seen))
         self.values = seen

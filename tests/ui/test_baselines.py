@@ -1,0 +1,102 @@
+"""A run is shown in Sessions and in its report with the speed-up that was measured beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from lab.study import PLAIN
+from storage import RunStore
+from tests.ui.boards import ALL, context, live_of, run, sessions_of
+from tests.ui.reports import Place, Report, unpacked
+from tests.ui.test_live import ME
+from tests.ui.test_studies import ended, mine, study
+from ui.baselines import baseline_of
+from ui.checks import measure_baseline, prove
+from ui.context import Context
+from ui.pages.exporting import written
+from ui.pages.running import asked
+from ui.pages.sessions import opened_run
+from ui.session import Desk
+
+FIGURES = 2
+
+
+@pytest.fixture
+def made(store: RunStore) -> Iterator[Context]:
+    found = context(store)
+    yield found
+    found.conductor.close()
+
+
+def replayed(made: Context, run_id: str) -> dict[str, Any]:
+    """The figures in Sessions; the report's must be the same."""
+    values = opened_run(sessions_of(made), Desk(), ALL, run_id)
+    figures = unpacked(values[FIGURES])
+    html = written(made, ALL, run_id, "html")["text"]
+    report = Report(html)
+    assert report.pictures(Place(report.stops - 1))["figures"] == figures
+    assert ("times plain decoding" in html) == (figures["speedup"] is not None)
+    return figures
+
+
+@pytest.mark.parametrize("question", [measure_baseline, prove])
+def test_what_was_measured_live_is_replayed(made: Context, question: Any) -> None:
+    live, desk = live_of(made), Desk()
+    run(live, desk)
+    first = desk.frame().run_id
+    assert replayed(made, first)["speedup"] is None
+    lived = unpacked(list(asked(live, desk, ME, question))[-1][FIGURES + 1])
+    assert lived["speedup"] > 0
+    assert replayed(made, first) == lived
+    again = unpacked(run(live, desk)[FIGURES + 1])
+    assert again["speedup"] is not None and again["baseline_note"] == lived["baseline_note"]
+    assert replayed(made, desk.frame().run_id) == again, "with the baseline of the run before"
+    other = unpacked(run(live, desk, prompt="Another")[FIGURES + 1])
+    assert replayed(made, desk.frame().run_id) == other and other["speedup"] is None
+
+
+def test_the_plain_run_may_go(made: Context) -> None:
+    live, desk = live_of(made), Desk()
+    run(live, desk)
+    lived = unpacked(list(asked(live, desk, ME, measure_baseline))[-1][FIGURES + 1])
+    assert desk.baseline is not None
+    made.store.delete(desk.baseline.run_id)
+    assert replayed(made, desk.frame().run_id) == lived
+
+
+def test_a_baseline_is_the_llms_it_was_measured_of(made: Context) -> None:
+    live, desk = live_of(made), Desk()
+    run(live, desk)
+    list(asked(live, desk, ME, measure_baseline))
+    assert desk.baseline is not None
+    kept = desk.baseline.request
+    desk.baseline = type(desk.baseline)(1.0, "plain", "", (("another", "", ""), *kept[1:]))
+    assert unpacked(run(live, desk)[FIGURES + 1])["speedup"] is None
+
+
+def test_a_studys_run_is_compared_with_its_own_plain_cell(made: Context) -> None:
+    made.hub.worker.speed = 0.0  # type: ignore[attr-defined]
+    asked_for = study(made, prompts=2, repeats=2)
+    mine(made).begin(asked_for)
+    ended(made)
+    cells = mine(made).opened(asked_for.study_id).results
+    for cell, kept in cells.items():
+        figures = replayed(made, kept.run_id)
+        if cell.contestant == PLAIN:
+            assert figures["speedup"] is None
+            continue
+        (plain,) = (
+            one
+            for other, one in cells.items()
+            if (other.contestant, other.item, other.repeat) == (PLAIN, cell.item, cell.repeat)
+        )
+        rate = plain.stats.tokens_per_second
+        assert figures["speedup"] == round(kept.stats.tokens_per_second / rate, 3)
+        assert figures["baseline_tps"] == round(rate, 2)
+        found = baseline_of(made.store, made.store.run(kept.run_id))
+        assert found is not None and found.run_id == plain.run_id
+    mine(made).delete(asked_for.study_id)
+    assert replayed(made, kept.run_id)["speedup"] is None

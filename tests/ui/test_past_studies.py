@@ -1,0 +1,91 @@
+"""The studies in Sessions: one list of all kinds, each opened in its own tab."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from storage import RunStore
+from tests.ui.boards import context
+from tests.ui.test_studies import ended, mine, slow, study
+from ui.context import Context
+from ui.pages.past_studies import ROWS, listed_studies, pressed
+from ui.session import Desk
+
+
+@pytest.fixture
+def made(store: RunStore) -> Iterator[Context]:
+    found = context(store)
+    found.hub.worker.speed = 0.0  # type: ignore[attr-defined]
+    yield found
+    found.conductor.close()
+    found.hub.worker.clear()  # type: ignore[attr-defined]
+
+
+def kept(made: Context, kind: str, owner: str = "me") -> str:
+    one = study(made, kind)
+    made.store.studies.save(one.to_plain(), len(one), owner)
+    return one.study_id
+
+
+def rows(values: list[Any]) -> list[dict[str, Any]]:
+    return list(values[0]["rows"].values())
+
+
+def test_studies_of_every_kind_stand_in_one_list(made: Context) -> None:
+    ids = [kept(made, kind) for kind in ("compare", "tune", "prompts")]
+    shown = rows(listed_studies(Desk(), mine(made)))
+    assert [row["study"] for row in shown] == ids[::-1], "the newest first"
+    assert [row["when"].split(",")[0] for row in shown] == [
+        "Study of prompts",
+        "Grid",
+        "Comparison",
+    ]
+    assert all(row["state"] == "stopped" and row["cells"] == "0 of 4" for row in shown)
+
+
+def test_a_visitor_sees_and_deletes_its_own_alone(made: Context) -> None:
+    theirs, own = kept(made, "tune", "bob"), kept(made, "tune", "eve")
+    eve, desk = mine(made, "eve", "eve"), Desk()
+    assert [row["study"] for row in rows(listed_studies(desk, eve))] == [own]
+    refused = pressed(desk, eve, {"do": "delete", "study": theirs})
+    assert "no such study of yours" in refused[1]["lines"]["0"]["text"]
+    assert len(mine(made).listed()) == 2
+
+
+def test_after_the_last_one_is_deleted_none_is_shown(made: Context) -> None:
+    one, desk = kept(made, "compare"), Desk()
+    before = listed_studies(desk, mine(made))
+    after = pressed(desk, mine(made), {"do": "delete", "study": one})
+    assert rows(after) == [] and not after[0]["newer"] and not after[0]["older"]
+    assert "Deleted" in after[1]["lines"]["0"]["text"]
+    assert after[0]["n"] > before[0]["n"], "an answer that comes late does not bring it back"
+    again = pressed(desk, mine(made), {"do": "delete", "study": one})
+    assert "no such study" in again[1]["lines"]["0"]["text"]
+
+
+def test_the_list_is_paged_and_never_past_its_end(made: Context) -> None:
+    ids = [kept(made, "compare") for _ in range(ROWS + 1)]
+    desk = Desk()
+    first = listed_studies(desk, mine(made))
+    assert len(rows(first)) == ROWS and first[0]["older"] and not first[0]["newer"]
+    second = pressed(desk, mine(made), {"do": "page", "by": 1})
+    assert [row["study"] for row in rows(second)] == ids[:1] and second[0]["newer"]
+    gone = pressed(desk, mine(made), {"do": "delete", "study": ids[0]})
+    assert len(rows(gone)) == ROWS, "the page before, since this one has none left"
+    assert len(rows(pressed(desk, mine(made), {"do": "page", "by": "x"}))) == ROWS
+
+
+def test_one_that_is_measured_says_so_and_is_not_deleted(made: Context) -> None:
+    slow(made)
+    asked = study(made, "tune")
+    mine(made).begin(asked)
+    desk = Desk()
+    (row,) = rows(listed_studies(desk, mine(made)))
+    assert row["live"] and row["state"] in ("running", "waiting")
+    refused = pressed(desk, mine(made), {"do": "delete", "study": asked.study_id})
+    assert "stop it first" in refused[1]["lines"]["0"]["text"]
+    mine(made).stop(asked.study_id)
+    ended(made)

@@ -1,0 +1,214 @@
+"""A run that is under way, opened in Sessions: followed, stopped, deleted; another server's."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from core.config import Request, SamplingParams
+from core.events import RunCancelled, RunCompleted
+from storage import RunStore
+from storage.process import start_mark
+from tests.synthetic import synthetic_run
+from tests.ui.boards import ALL, context, notice_of, sessions_of
+from ui.context import Context
+from ui.pages.again import again, stop_again
+from ui.pages.history import Asker, check_ended
+from ui.pages.keeping import about_run
+from ui.pages.onlooking import followed
+from ui.pages.sessions import chosen, deleted, opened_run
+from ui.session import Desk
+from ui.source import LiveSource
+
+ROUNDS = 40
+
+
+@pytest.fixture
+def made(store: RunStore) -> Iterator[Context]:
+    found = context(store, rounds=ROUNDS)
+    yield found
+    found.hub.worker.clear()  # type: ignore[attr-defined]
+
+
+def going(made: Context, speed: float = 1.0) -> LiveSource:
+    """A run that goes on for some seconds, or for minutes."""
+    made.hub.worker.speed = speed  # type: ignore[attr-defined]
+    source = made.hub.start(Request("Once", SamplingParams(max_new_tokens=300)), "a")
+    source.wait(12, 20.0)
+    return source
+
+
+def told(values: list[Any]) -> str:
+    return " ".join(line["text"] for line in values[1]["lines"].values())
+
+
+def test_it_is_followed_to_its_end(made: Context) -> None:
+    source = going(made, 3.0)
+    sessions, desk = sessions_of(made), Desk()
+    opened = opened_run(sessions, desk, ALL, source.run_id)
+    assert "under way" in told(about_run(made, ALL, source.run_id))
+    frames = list(followed(sessions, desk, ALL, source.run_id))
+    said = [notice_of(one, 0) for one in (opened, *frames[:-1])]
+    assert "Finished: " in said[-1] and any("Writing: " in one for one in said)
+    assert not any("Interrupted" in one for one in said)
+    board = len(sessions.board.outputs)
+    places = [one[board]["value"] for one in frames[:-1]]
+    assert places == sorted(places) and places[-1] == ROUNDS > places[0]
+    assert "under way" not in told(frames[-1][board + 1 :])
+    assert desk.frame().view.state == "completed"
+    fresh = Desk()
+    opened_run(sessions, fresh, ALL, source.run_id)
+    assert fresh.frame().view == desk.frame().view, "as the log has it"
+
+
+def test_a_run_that_has_ended_is_not_followed(made: Context) -> None:
+    source = going(made, 0.01)
+    source.wait_done(20.0)
+    sessions, desk = sessions_of(made), Desk()
+    opened_run(sessions, desk, ALL, source.run_id)
+    (only,) = followed(sessions, desk, ALL, source.run_id)
+    assert all(value == only[0] for value in only), "nothing is sent"
+
+
+def test_whoever_looks_on_stops_nothing_by_leaving(made: Context) -> None:
+    source = going(made, 20.0)
+    sessions, desk = sessions_of(made), Desk()
+    opened_run(sessions, desk, ALL, source.run_id)
+    frames = followed(sessions, desk, ALL, source.run_id)
+    next(frames)
+    frames.close()  # the tab was closed
+    desk.cancel()
+    desk.look_at(None)
+    assert not source.done and made.hub.going(source.run_id) is source
+    source.cancel()
+    source.wait_done(20.0)
+
+
+def test_stop_ends_it_and_then_it_can_be_deleted(made: Context) -> None:
+    source = going(made, 20.0)
+    sessions, desk = sessions_of(made), Desk()
+    opened_run(sessions, desk, ALL, source.run_id)
+    refused = notice_of(deleted(sessions, desk, ALL, source.run_id), 0)
+    assert "still running: stop it first, with Stop" in refused
+    stopped = stop_again(sessions, desk)
+    assert "Stopped: " in notice_of(stopped, 0)
+    assert isinstance(source.events(0, source.count)[-1], RunCancelled)
+    assert about_run(made, ALL, source.run_id)[3].visible is True
+    assert deleted(sessions, desk, ALL, source.run_id)[-2] == ""
+
+
+def test_another_visitors_run_is_neither_opened_nor_stopped(made: Context) -> None:
+    source = going(made, 20.0)
+    sessions, desk = sessions_of(made), Desk()
+    values = opened_run(sessions, desk, Asker("b", False), source.run_id)
+    assert "no such run of yours" in notice_of(values, 0)
+    stop_again(sessions, desk)
+    assert not source.done
+    source.cancel()
+
+
+def test_it_is_neither_compared_nor_made_again_before_its_end(made: Context) -> None:
+    source = going(made, 20.0)
+    sessions, desk = sessions_of(made), Desk()
+    values = list(again(sessions, desk, ALL, "a", source.run_id))[-1]
+    assert "still running" in notice_of(values, 0)
+    for event in synthetic_run(3):
+        made.store.record(event, "a")
+    desks = (desk, Desk(), Desk())
+    compared = chosen(sessions, desks, ALL, source.run_id, "synthetic-0")
+    said = compared[len(sessions.opening) + len(sessions.on.told) + 1]
+    assert "still running" in said["lines"]["0"]["text"]
+    source.cancel()
+
+
+def test_a_long_run_is_followed_from_its_beginning(made: Context) -> None:
+    """What left the buffer of the run comes out of the log, read once."""
+    source = going(made, 20.0)
+    source._kept.clear()  # as in a run of thousands of rounds
+    read = made.store.events
+    reads = []
+    made.store.events = lambda run_id: reads.append(run_id) or read(run_id)  # type: ignore[method-assign, func-returns-value]
+    sessions, desk = sessions_of(made), Desk()
+    opened_run(sessions, desk, ALL, source.run_id)
+    assert len(desk.frame().view.rounds) >= 2 and len(reads) == 1
+    source.cancel()
+
+
+def test_a_run_that_nobody_makes_is_interrupted_and_can_go(made: Context) -> None:
+    for event in synthetic_run(4, end="cut"):
+        made.store.record(event, "")
+    sessions, desk = sessions_of(made), Desk()
+    assert "Interrupted: " in notice_of(opened_run(sessions, desk, ALL, "synthetic-0"), 0)
+    assert deleted(sessions, desk, ALL, "synthetic-0")[-2] == ""
+
+
+# -- of another server --
+
+
+@pytest.fixture
+def other() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that is there until it is told to end."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        yield process
+        process.kill()
+
+
+def of(store: RunStore, process: subprocess.Popen[bytes]) -> None:
+    """The SYNTHETIC run is that process's."""
+    assert store.flush()
+    with closing(sqlite3.connect(store.path)) as connection, connection:
+        mark = start_mark(process.pid)
+        connection.execute("UPDATE runs SET pid = ?, process_start = ?", (process.pid, mark))
+
+
+def test_another_servers_run_is_followed_by_the_log(
+    made: Context, other: subprocess.Popen[bytes]
+) -> None:
+    events = synthetic_run(6)
+    for event in events[:9]:
+        made.store.record(event, "a")
+    of(made.store, other)
+    sessions, desk = sessions_of(made), Desk()
+    opened = opened_run(sessions, desk, ALL, "synthetic-0")
+    assert "Writing: " in notice_of(opened, 0) and len(desk.frame().view.rounds) == 2
+    about = about_run(made, ALL, "synthetic-0")
+    assert "another server" in told(about) and about[3].visible is False
+    refused = notice_of(deleted(sessions, desk, ALL, "synthetic-0"), 0)
+    assert "still running: another server makes it" in refused
+    timer = threading.Timer(0.5, lambda: [made.store.record(one, "a") for one in events[9:]])
+    timer.start()
+    frames = list(followed(sessions, desk, ALL, "synthetic-0"))
+    assert "Finished: " in notice_of(frames[-2], 0)
+    assert isinstance(events[-1], RunCompleted) and frames[-1][-2].visible is True
+
+
+def test_a_server_that_went_away_leaves_an_interrupted_run(
+    made: Context, other: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ui.under_way.SETTLE_S", 0.3)
+    for event in synthetic_run(6, end="cut"):
+        made.store.record(event, "a")
+    of(made.store, other)
+    sessions, desk = sessions_of(made), Desk()
+    assert "Writing: " in notice_of(opened_run(sessions, desk, ALL, "synthetic-0"), 0)
+    other.kill()
+    other.wait()
+    began = time.monotonic()
+    frames = list(followed(sessions, desk, ALL, "synthetic-0"))
+    assert "Interrupted: " in notice_of(frames[-2], 0) and time.monotonic() - began < 20
+    assert made.store.run("synthetic-0").status == "interrupted"
+
+
+def test_the_endpoint_says_the_same(made: Context) -> None:
+    source = going(made, 20.0)
+    with pytest.raises(Exception, match="still running: stop it first, with Stop in Sessions"):
+        check_ended(made, made.store.run(source.run_id))
+    source.cancel()

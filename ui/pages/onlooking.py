@@ -1,0 +1,60 @@
+"""A run under way that was opened in Sessions is followed to its end, on the same board.
+
+Whoever opens it, from the list, a link or another tab, begins to follow it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gradio as gr
+
+from ui.pages.history import Asker, asker_of
+from ui.pages.keeping import about_run
+from ui.pages.quiet import LATEST, QUIET
+from ui.pages.sessions_handlers import list_handler
+from ui.pages.sessions_layout import Sessions
+from ui.session import Desk, play
+
+__all__ = ["follow_opened", "followed"]
+
+
+def followed(sessions: Sessions, desk: Desk, asker: Asker, run_id: str) -> Iterator[list[Any]]:
+    """The board and the scrubber as the run goes on, then once what is said of the opened run.
+    Nothing of a run that has ended, or that the desk has turned from."""
+    board, told = sessions.board, sessions.on.told
+    player = desk.player
+    quiet = [gr.skip() for _ in (*board.outputs, *board.places, *told)]
+    if player is None or player.source.run_id != run_id or player.source.done:
+        yield quiet
+        return
+    for values in board.stream(desk, play(desk)):
+        yield [*values, *board.place(desk), *(gr.skip() for _ in told)]
+    if desk.player is player and player.source.done:
+        yield [*quiet[: -len(told)], *about_run(board.context, asker, run_id)]
+
+
+def follow_opened(sessions: Sessions, opened: Any, visitor: gr.BrowserState) -> None:
+    """After the event `opened`; at the run's end the list is read again."""
+    board, filters = sessions.board, sessions.filters
+    event = opened.then(
+        _follow_handler(sessions),
+        [visitor, sessions.opened],
+        [*board.outputs, *board.places, *sessions.on.told],
+        **QUIET,
+        concurrency_limit=None,
+    )
+    inputs = [visitor, sessions.opened, *filters.inputs]
+    outputs = [sessions.runs, sessions.said, filters.page]
+    event.then(list_handler(board.context, 0), inputs, outputs, **LATEST)
+
+
+def _follow_handler(sessions: Sessions) -> Callable[..., Iterator[list[Any]]]:
+    context = sessions.board.context
+
+    def follow(request: gr.Request, visitor: str, run_id: str) -> Iterator[list[Any]]:
+        asker = asker_of(context, request, visitor)
+        yield from followed(sessions, sessions.board.desk(request), asker, run_id)
+
+    return follow
