@@ -70,7 +70,8 @@ def test_a_full_disk_pauses_the_log_and_nothing_is_lost(
     with RunStore(path) as store:
         for start in range(0, len(events), 40):
             record_quickly(store, events[start : start + 40])
-            if not store.flush(0.2):
+            # On a busy machine a flush may also be late while nothing is wrong.
+            if not store.flush(0.2) and store.status().paused:
                 break
         assert store.status().paused
         record_quickly(store, events[start + 40 :])

@@ -214,9 +214,11 @@ def test_page_events_are_private_and_endpoints_public(store: RunStore) -> None:
     public = {
         fn.api_name for fn in page.fns.values() if fn.api_visibility == "public" and fn.api_name
     }
-    past = {"runs", "run", "export", "annotate", "delete"}
-    studies = {"compare", "tune", "studies", "study", "stop_study", "resume_study"}
-    assert public == {"generate", "models", "load_models", *past, *studies}
+    past = {"runs", "run", "export", "annotate", "delete", "retention", "set_retention"}
+    studies = {"compare", "tune", "prompts", "prompt_rows", "studies", "study"}
+    studies |= {"stop_study", "resume_study", "delete_study"}
+    proofs = {"baseline", "prove"}
+    assert public == {"generate", "models", "load_models", *past, *studies, *proofs}
     for fn in page.fns.values():
         if fn.api_name not in public and fn.targets:
             assert fn.api_visibility == "private", fn.api_name

@@ -15,7 +15,7 @@ import gradio as gr
 from gradio.events import api
 
 from core.checks import choice, integer, text
-from core.errors import ConfigError
+from core.errors import ConfigError, StoreError
 from core.events import Event, event_to_plain
 from core.outcome import Outcome
 from ui.context import Context
