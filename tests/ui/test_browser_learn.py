@@ -218,6 +218,8 @@ def test_the_address_follows_what_is_open(
     assert slider.input_value() == "3"
     page.locator(".sp-selected .sp-open").wait_for()
     assert query(page)["run"] == run and query(page)["__theme"] == ["light"]
+    figures = page.locator("#sessions-figures")
+    until(page, lambda: 0 <= figures.bounding_box()["y"] < 400)  # a hall is shown the run, no list
 
 
 def test_the_link_is_copied(short: tuple[str, Context], browser_page: OpenPage) -> None:

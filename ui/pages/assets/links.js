@@ -1,7 +1,8 @@
 // The page's address follows what is open, so that it can be handed on; and copies itself. Other
 // parameters than ours stay as they are. Never seen; mounted with the page.
 const OURS = ["tab", "lesson", "run", "round"];
-const STILL_MS = 250, TOLD_MS = 2000;
+const STILL_MS = 250, TOLD_MS = 2000, SETTLES_MS = 4000;
+const MOVES = ["wheel", "pointerdown", "touchmove", "keydown"];
 const asked = new URLSearchParams(location.search);
 const state = { run: asked.get("run") || "", round: Number(asked.get("round")) || 0, lesson: Number(asked.get("lesson")) || 0 };
 // Before what the address names is open, it must not be changed.
@@ -41,9 +42,23 @@ async function copy(id) {
     window.prompt("The link:", url.href); // a browser that lets nobody write its clipboard
   }
 }
+// The run that the address names, until the page stands still or somebody moves it.
+function intoSight() {
+  const show = () => document.querySelector("#sessions-notice")?.scrollIntoView({ block: "start" });
+  const watched = new ResizeObserver(show);
+  const over = new AbortController();
+  const leave = () => { watched.disconnect(); over.abort(); };
+  for (const name of MOVES) window.addEventListener(name, leave, { signal: over.signal, passive: true });
+  watched.observe(document.body); // what stands above it is still being drawn
+  setTimeout(leave, SETTLES_MS);
+}
 window.specscopeLink = {
   copy,
-  ready() { ready = true; follow(); },
+  ready() {
+    ready = true;
+    follow();
+    if (asked.get("run") && state.run) intoSight();
+  },
   turned: follow,
   lesson(number) { state.lesson = number; follow(); },
   run(id) {
