@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -10,9 +12,13 @@ import pytest
 
 from bench.page.looks import turn_to
 from storage import RunQuery
-from tests.ui.sites import LEAVING, OpenPage, overflows, ready, said, shot, until
+from tests.ui.fakes import FakeWorker, recorded
+from tests.ui.rigs import Loader, other_worker
+from tests.ui.sites import LEAVING, OpenPage, hosted, overflows, ready, said, shot, until
 from ui.context import Context
+from ui.exchange import Pair
 from ui.lessons import LESSONS
+from ui.rig import Rig
 
 pytestmark = pytest.mark.browser
 
@@ -173,6 +179,24 @@ def test_what_is_finished_and_where_one_was_stays_in_the_browser(
     on_lesson(page, 5)
     page.locator(".sp-step[aria-current] .sp-tick").wait_for()
     assert page.locator(".sp-tick").count() == 1
+
+
+def test_a_lesson_follows_models_that_were_loaded(tmp_path: Path, browser_page: OpenPage) -> None:
+    loader = Loader(lambda: FakeWorker(recorded(8)))
+    with hosted(tmp_path, Rig(other_worker("small"), loader, Pair("other", ("small",)))) as made:
+        page = opened(browser_page, made[0], "lesson=4")
+        on_lesson(page, 4)
+        verdict(page, "needs 2 small models (SSMs), and only one is loaded")
+        assert page.locator("#learn-run").is_disabled()
+        turn_to(page, "Models")
+        said(page, re.compile("Loaded|loaded"), "models")
+        page.click("#models-load")
+        said(page, re.compile(r"Loaded in "), "models")
+        turn_to(page, "Learn")
+        verdict(page, "Run the example first.")
+        page.get_by_role("radio", name="ssm-stories").wait_for()
+        page.click("#learn-run")
+        rows(page, 1)
 
 
 def test_a_lesson_goes_into_live(short: tuple[str, Context], browser_page: OpenPage) -> None:

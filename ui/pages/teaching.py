@@ -4,7 +4,7 @@ of the tab's components and the visitor's desk; ui/pages/learn.py connects them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 import gradio as gr
@@ -25,7 +25,7 @@ from ui.session import Desk, play
 from ui.source import StoredSource
 from ui.view import View, reduce_all
 
-__all__ = ["answered", "asked_for", "example", "stopped", "tried", "turned"]
+__all__ = ["answered", "asked_for", "example", "followed", "stopped", "tried", "turned"]
 
 Values = list[Any]
 STOP_WAIT_S = 2.0
@@ -40,6 +40,7 @@ def turned(
     """Open lesson `number`: what `learn.turning` shows. Its last run is on the board again."""
     lesson = lesson_of(number)
     at = LESSONS.index(lesson) + 1
+    _follow(learn, desk)
     names = learn.board.context.drafter_names
     cannot = missing(lesson, names)
     board = learn.board.once(desk, lambda: _look_again(learn, desk, lesson))
@@ -59,6 +60,31 @@ def turned(
         *board,
         *_beside(desk, lesson, cannot),
     ]
+
+
+def followed(learn: Learn, desk: Desk, number: float | None) -> Values:
+    """The lesson that is open, for the models that stand now: what `learn.following` shows.
+
+    A run that goes on keeps the board: it ends on the models that it was begun with.
+    """
+    lesson = lesson_of(number)
+    _follow(learn, desk)
+    names = learn.board.context.drafter_names
+    cannot = missing(lesson, names)
+    ready = not cannot
+    runs_on = desk.player is not None and not desk.player.source.done
+    board = learn.board.once(desk, lambda: None if runs_on else _look_again(learn, desk, lesson))
+    buttons = [gr.Button(interactive=ready) for _ in range(4)]
+    return [*buttons, _answers(lesson, names)[1], *board, *_beside(desk, lesson, cannot)]
+
+
+def _follow(learn: Learn, desk: Desk) -> Hashable:
+    """The models that stand now count from here on; a speed of others is none to compare with."""
+    rig = learn.board.context.rig
+    models = (rig.pair, rig.infos)
+    if desk.lecture.follow(models):
+        desk.baseline = None
+    return models
 
 
 def _answers(lesson: Lesson, names: Sequence[str]) -> Values:
@@ -90,7 +116,18 @@ def _beside(desk: Desk, lesson: Lesson, cannot: str = "") -> Values:
     evidence = desk.lecture.evidence(lesson.key)
     first = lesson.question.needs if lesson.question.answer(evidence) is None else ""
     line = Line("warn", cannot) if cannot else Line("info", first)
-    return [table_value(evidence, lesson.columns), notice_value([line])]
+    others = Line("info", _gone(desk.lecture.others(lesson.key)))
+    return [table_value(evidence, lesson.columns), notice_value([line, others])]
+
+
+def _gone(rows: int) -> str:
+    """Why runs are no longer in the table."""
+    if not rows:
+        return ""
+    runs = "A run" if rows == 1 else f"{rows} runs"
+    return (
+        f"{runs} with other models left the table: only runs with the same models can be compared."
+    )
 
 
 # -- runs --
@@ -132,9 +169,10 @@ def _runs(
         raise ConfigError(cannot)
     for at, setup in enumerate(setups):
         last = at == len(setups) - 1
+        models = _follow(learn, desk)
         player = _begin(learn, desk, setup, owner, pace if last else Pace())
         yield from play(desk)
-        if desk.player is not player or not _kept(desk, lesson, setup, player):
+        if desk.player is not player or not _kept(desk, lesson, setup, models):
             return
         yield None  # with its row in the table
 
@@ -151,13 +189,15 @@ def _begin(learn: Learn, desk: Desk, setup: Setup, owner: str, pace: Pace) -> Pl
     return player
 
 
-def _kept(desk: Desk, lesson: Lesson, setup: Setup, player: Player) -> bool:
-    """Put a run that was completed into the table; of the LLM alone, make it the baseline."""
-    source = player.source
+def _kept(desk: Desk, lesson: Lesson, setup: Setup, models: Hashable) -> bool:
+    """Put the desk's run, which `models` have completed, into the table; of the LLM alone, make it
+    the baseline."""
+    assert desk.player is not None
+    source = desk.player.source
     view = reduce_all(source.events(0, source.count))
     if view.state != "completed" or not view.rounds:
         return False
-    desk.lecture.keep(lesson.key, measured(setup.label, view))
+    desk.lecture.keep(lesson.key, measured(setup.label, view), models)
     if not view.drafters and "tps" in lesson.columns:
         desk.baseline = _baseline(view)
     return True
