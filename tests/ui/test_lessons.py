@@ -158,9 +158,13 @@ Runs = dict[str, list[Event]]
 
 
 @pytest.fixture(scope="module")
-def played() -> dict[str, Runs]:
+def engine() -> Engine:
+    return Engine(load_models(llm="bundled", ssms=["bundled"]), place="thread")
+
+
+@pytest.fixture(scope="module")
+def played(engine: Engine) -> dict[str, Runs]:
     """The events of every lesson's runs, on the bundled models."""
-    engine = Engine(load_models(llm="bundled", ssms=["bundled"]), place="thread")
     return {
         lesson.key: {
             setup.label: list(engine.generate(request_of(setup, engine.models.drafter_names)))
@@ -277,11 +281,23 @@ def test_an_empty_answer_is_no_wrong_one() -> None:
     assert not right and line.kind == "info" and line.text.startswith("Write a number first.")
 
 
-def test_level_weights_are_all_right() -> None:
-    level = Evidence(MappingProxyType({"x": row(weights={"a": 1.002, "b": 1.0, "c": 0.9})}), "x")
+def test_one_answer_about_weights_is_right_also_where_they_are_level() -> None:
     question = LESSONS[3].question
-    assert question.answer(level) == ("a", "b")
-    assert judged(question, level, "b")[0] and not judged(question, level, "c")[0]
+    for a, right in ((1.002, question.besides[0]), (1.2, "a")):
+        weights = {"a": a, "b": 1.0, "c": 0.9}
+        evidence = Evidence(MappingProxyType({"x": row(weights=weights)}), "x")
+        given = [*weights, *question.besides]
+        assert [one for one in given if judged(question, evidence, one)[0]] == [right]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_the_ssm_that_knows_the_text_gains_influence(engine: Engine, temperature: float) -> None:
+    vote = lesson_of(4)
+    for setup, best in zip(setups(vote), ("ssm-dialogue", "ssm-code"), strict=True):
+        request = request_of(replace(setup, temperature=temperature), BUNDLED)
+        weights = rounds(list(engine.generate(request)))[-1].weights
+        others = [weight for name, weight in weights.items() if name != best]
+        assert weights[best] > 2 * max(others), (setup.label, weights)
 
 
 def test_a_run_of_the_same_name_takes_the_place_of_the_older_one() -> None:

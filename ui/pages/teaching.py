@@ -93,7 +93,7 @@ def _answers(lesson: Lesson, names: Sequence[str]) -> Values:
     label = f"Your answer ({unit})" if unit else "Your answer"
     return [
         gr.Number(value=None, visible=numeric, label=label),
-        gr.Radio(choices=list(names), value=None, visible=not numeric),
+        gr.Radio(choices=[*names, *lesson.question.besides], value=None, visible=not numeric),
     ]
 
 
