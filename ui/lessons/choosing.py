@@ -77,8 +77,8 @@ VOTE = Lesson(
         "Which SSM has the largest weight at the end of the run on the board?",
         heaviest,
         told_of_weights,
-        "In “Proposals and votes” the chart “Weights over the rounds” has a line for each SSM, with "
-        "its letter. Which line is highest at the right end?",
+        "In “Proposals and votes” the chart “Weights over the rounds” has a line for each SSM, "
+        "with its letter. Which line is highest at the right end?",
         point="proposals",
         numeric=False,
         besides=(NO_ONE,),
