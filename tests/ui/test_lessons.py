@@ -275,6 +275,18 @@ def test_numbers_are_right_as_near_as_they_can_be_read() -> None:
         assert not is_right(times, 1.34, given)
 
 
+@pytest.mark.parametrize(
+    ("eight", "words"),
+    [(0.8, "That cannot be"), (1.3, "One run is never exact"), (9.0, "guessing has no room")],
+)
+def test_a_time_that_cannot_be_is_told_to_be_noise(eight: float, words: str) -> None:
+    labels = [setup.label for setup in LESSONS[0].example]
+    pairs = zip(labels, (1.0, eight), strict=True)
+    rows = {label: row(label=label, pass_ms=ms) for label, ms in pairs}
+    right, line = judged(LESSONS[0].question, Evidence(MappingProxyType(rows)), eight)
+    assert right and words in line.text
+
+
 def test_an_empty_answer_is_no_wrong_one() -> None:
     evidence = Evidence(MappingProxyType({"x": row()}), "x")
     right, line = judged(LESSONS[1].question, evidence, None)

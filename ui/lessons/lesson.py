@@ -123,6 +123,12 @@ class Lesson:
     columns: tuple[str, ...]
     ssms: int = 1
 
+    @property
+    def setups(self) -> tuple[Setup, ...]:
+        """Every run of the lesson: the example's, then the one of the thing to try."""
+        tried = self.attempt.setup
+        return (*self.example, *((tried,) if tried else ()))
+
 
 def missing(lesson: Lesson, loaded: Sequence[str]) -> str:
     """Why the lesson cannot run with the SSMs that are loaded; empty where it can."""
