@@ -18,7 +18,7 @@ from tests.ui.fakes import FakeWorker, scripted
 from tests.ui.rigs import Loader, other_worker, settled
 from ui.context import Context, make_context
 from ui.exchange import Pair
-from ui.lessons import LESSONS
+from ui.lessons import LESSONS, request_of
 from ui.pages.history import Asker
 from ui.pages.learn import _follow_handler, _wanted
 from ui.pages.learn_layout import Learn, build_learn
@@ -36,6 +36,7 @@ from ui.pages.teaching import (
 from ui.player import Pace
 from ui.rig import Rig
 from ui.session import Desk
+from ui.source import LiveSource
 from ui.visitors import Access
 
 FULL = Pace()
@@ -125,6 +126,45 @@ def test_a_stopped_run_is_no_measure(store: RunStore) -> None:
     rest = list(frames)
     assert len(worker_of(learn).requests) == 1, "the second run of the example does not begin"
     assert all(rows_of(values) == [] for values in rest)
+
+
+def test_a_finished_run_stands_in_the_table_though_its_pictures_are_far_behind(
+    learn: Learn,
+) -> None:
+    desk = Desk()
+    frames = example(learn, desk, 6, "me", Pace("slow", 0.05))
+    next(frames)
+    assert desk.player is not None
+    player = desk.player
+    player.source.wait_done(5.0)
+    trying = tried(learn, desk, 6, "me", FULL)
+    next(trying)
+    assert desk.player is not player
+    list(frames)
+    stopped(learn, desk)
+    assert rows_of(ended(trying))[0] == "always 8", "what is tried next loses nothing"
+
+
+def test_the_row_comes_when_the_engine_has_finished(learn: Learn) -> None:
+    desk = Desk()
+    for values in example(learn, desk, 6, "me", Pace("slow", 4.0)):
+        if "Engine finished" in notice_of(values, 0) and rows_of(values):
+            break
+    else:
+        raise AssertionError("not before the pictures had ended")
+    assert values[-2]["coming"] == {"0": "goodput"}
+
+
+def test_goodput_says_what_it_does_before_its_first_token(learn: Learn) -> None:
+    desk, hub = Desk(), learn.board.context.hub
+    source, request = LiveSource(hub.store, "me"), request_of(LESSONS[5].setups[-1], ("a",))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hub, "start", lambda *_: source)
+        frames = tried(learn, desk, 6, "me", FULL)
+        assert "goodput measures how long passes of the LLM take" in notice_of(next(frames), 0)
+        source.attach(hub.rig.submit(request, source.take))
+        last = list(frames)[-1]
+    assert "goodput measures" not in notice_of(last, 0) and rows_of(last) == ["goodput"]
 
 
 def test_turning_the_page_ends_the_run(store: RunStore) -> None:
@@ -243,6 +283,9 @@ def test_every_lesson_opens_with_its_own_words_and_controls(learn: Learn) -> Non
         assert values[learn.attempted].value == lesson.attempt.button
         assert lesson.question.words in values[learn.asked]
         assert values[learn.number].visible is lesson.question.numeric
+        assert values[learn.number].step == (0.1 if lesson.question.places else 1)
+        coming = list(values[learn.rows]["coming"].values())
+        assert coming == [setup.label for setup in lesson.setups]
         assert values[learn.choice].visible is not lesson.question.numeric
         assert values[learn.previous].interactive is (number > 1)
         assert values[learn.next].interactive is (number < len(LESSONS))

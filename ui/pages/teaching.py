@@ -4,7 +4,7 @@ of the tab's components and the visitor's desk; ui/pages/learn.py connects them.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 import gradio as gr
@@ -29,6 +29,10 @@ __all__ = ["answered", "asked_for", "example", "followed", "stopped", "tried", "
 
 Values = list[Any]
 STOP_WAIT_S = 2.0
+MEASURING = (
+    "Before its first token, goodput measures how long passes of the LLM take, once for each start "
+    "of this page. That needs a few seconds."
+)
 
 
 # -- a lesson is opened --
@@ -92,7 +96,7 @@ def _answers(lesson: Lesson, names: Sequence[str]) -> Values:
     numeric, unit = lesson.question.numeric, lesson.question.unit
     label = f"Your answer ({unit})" if unit else "Your answer"
     return [
-        gr.Number(value=None, visible=numeric, label=label),
+        gr.Number(value=None, visible=numeric, label=label, step=10.0**-lesson.question.places),
         gr.Radio(choices=[*names, *lesson.question.besides], value=None, visible=not numeric),
     ]
 
@@ -117,7 +121,8 @@ def _beside(desk: Desk, lesson: Lesson, cannot: str = "") -> Values:
     first = lesson.question.needs if lesson.question.answer(evidence) is None else ""
     line = Line("warn", cannot) if cannot else Line("info", first)
     others = Line("info", _gone(desk.lecture.others(lesson.key)))
-    return [table_value(evidence, lesson.columns), notice_value([line, others])]
+    planned = [setup.label for setup in lesson.setups]
+    return [table_value(evidence, lesson.columns, planned), notice_value([line, others])]
 
 
 def _gone(rows: int) -> str:
@@ -171,10 +176,26 @@ def _runs(
         last = at == len(setups) - 1
         models = _follow(learn, desk)
         player = _begin(learn, desk, setup, owner, pace if last else Pace())
-        yield from play(desk)
-        if desk.player is not player or not _kept(desk, lesson, setup, models):
+        kept = yield from _played(desk, lesson, setup, player, models)
+        if desk.player is not player or not kept:
             return
         yield None  # with its row in the table
+
+
+def _played(
+    desk: Desk, lesson: Lesson, setup: Setup, player: Player, models: Hashable
+) -> Generator[object, None, bool]:
+    """Show a run; whether it was completed. Its row stands in the table as soon as the engine has
+    finished: the pictures may be far behind, and whoever does not wait for them loses nothing."""
+    kept = False
+    if setup.speculation.length == "goodput":
+        desk.doing = MEASURING
+    for frame in play(desk):
+        if desk.player is player and player.source.count:
+            desk.doing = ""
+        kept = kept or (player.source.done and _kept(desk, lesson, setup, player, models))
+        yield frame
+    return kept or (player.source.done and _kept(desk, lesson, setup, player, models))
 
 
 def _begin(learn: Learn, desk: Desk, setup: Setup, owner: str, pace: Pace) -> Player:
@@ -189,16 +210,15 @@ def _begin(learn: Learn, desk: Desk, setup: Setup, owner: str, pace: Pace) -> Pl
     return player
 
 
-def _kept(desk: Desk, lesson: Lesson, setup: Setup, models: Hashable) -> bool:
-    """Put the desk's run, which `models` have completed, into the table; of the LLM alone, make it
-    the baseline."""
-    assert desk.player is not None
-    source = desk.player.source
+def _kept(desk: Desk, lesson: Lesson, setup: Setup, player: Player, models: Hashable) -> bool:
+    """Put a run that `models` have completed into the table; of the LLM alone, make it the
+    baseline."""
+    source = player.source
     view = reduce_all(source.events(0, source.count))
     if view.state != "completed" or not view.rounds:
         return False
     desk.lecture.keep(lesson.key, measured(setup.label, view), models)
-    if not view.drafters and "tps" in lesson.columns:
+    if desk.player is player and not view.drafters and "tps" in lesson.columns:
         desk.baseline = _baseline(view)
     return True
 
@@ -255,7 +275,6 @@ def asked_for(learn: Learn, desk: Desk, number: float | None) -> Request:
     names = learn.board.context.drafter_names
     if cannot := missing(lesson, names):
         raise ConfigError(cannot)
-    setups = [*lesson.example, *([lesson.attempt.setup] if lesson.attempt.setup else [])]
     latest = desk.lecture.evidence(lesson.key).latest
-    setup = next((one for one in setups if one.label == latest), lesson.example[-1])
+    setup = next((one for one in lesson.setups if one.label == latest), lesson.example[-1])
     return request_of(setup, names)
