@@ -147,7 +147,7 @@ UNCOVERED = """() => {
 def test_nothing_is_cut_off_covered_or_moved(
     short: tuple[str, Context], browser_page: OpenPage, width: int, large: str
 ) -> None:
-    page = opened(browser_page, short[0], f"lesson=2{large}", width=width)
+    page = opened(browser_page, short[0], f"lesson=2{large}", width=width, still=True)
     on_lesson(page, 2)
     page.locator(".sp-measured tfoot tr").nth(1).wait_for()
     page.locator("#learn-strip .ss-panel").wait_for()
@@ -157,9 +157,10 @@ def test_nothing_is_cut_off_covered_or_moved(
     page.locator("#learn-lengths .js-plotly-plot").first.wait_for()
     assert page.evaluate(TOPS) == before, "the room of the rows was kept"
     assert page.evaluate(FIT) == [], "words that do not fit their button"
+    page.set_viewport_size({"width": width, "height": 560})  # lower than the picture and the bar
     page.click("#learn-show")
     page.locator("#learn-lengths.sp-pointed").wait_for()
-    page.wait_for_function(UNCOVERED)
+    assert page.evaluate(UNCOVERED)
     titles = page.locator("#learn-lengths .annotation-text").all_text_contents()
     assert re.sub(r"\s", "", titles[-1]) == "Ratebyposition", "as the lesson calls it"
     assert not overflows(page)
