@@ -175,7 +175,7 @@ LINES = """() => {
 
 
 @pytest.mark.parametrize(
-    ("width", "large", "least"), [(1280, "", 6), (1280, "&large=1", 9), (390, "", 12)]
+    ("width", "large", "least"), [(1280, "", 7), (1280, "&large=1", 11), (390, "", 15)]
 )
 def test_the_notice_has_room_for_whole_lines(
     short: tuple[str, Context], browser_page: OpenPage, width: int, large: str, least: int
