@@ -98,7 +98,7 @@ def _build(context: Context, chips: gr.HTML) -> Pages:
             prompts = build_prompts(context)
         with gr.Tab("Sessions", id="sessions") as sessions_tab:
             sessions = build_sessions(context)
-        with gr.Tab("Learn", id="learn"):
+        with gr.Tab("Learn", id="learn") as learn_tab:
             learn = build_learn(context)
         with gr.Tab("Models", id="models") as models_tab:
             models = build_models(context)
@@ -108,6 +108,7 @@ def _build(context: Context, chips: gr.HTML) -> Pages:
         "tune": tune_tab,
         "prompts": prompts_tab,
         "sessions": sessions_tab,
+        "learn": learn_tab,
         "models": models_tab,
     }
     return Pages(live, compare, tune, prompts, sessions, learn, models, tabs, named)
@@ -123,7 +124,7 @@ def _wire(pages: Pages, visitor: gr.BrowserState, own: gr.BrowserState, blocks: 
     boards = (pages.compare.board, pages.tune.board, pages.prompts.board)
     into_study(sessions, tabs, boards, visitor)
     wire_learn(pages.learn, visitor, live, tabs, blocks)
-    wire_models(pages.models, live, sessions, own, tab, blocks)
+    wire_models(pages.models, live, sessions, pages.learn, own, tab, blocks)
 
 
 def _leave(context: Context) -> Any:

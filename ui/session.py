@@ -44,7 +44,7 @@ __all__ = [
     "run_to_end",
 ]
 
-FRAME_S = 1 / 15
+FRAME_S = 1 / 20
 REST_S = 0.02
 CHECK_S = 0.25
 MAX_DESKS = 400

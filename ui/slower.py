@@ -23,6 +23,10 @@ __all__ = ["slower_because"]
 FEW_ACCEPTED = 0.2
 AS_MUCH_AS = 0.4
 A_TRIFLE_MS = 0.05
+HARDLY_ANY = 0.1
+"""Draft tokens a round: with fewer, a run is plain decoding in all but name."""
+NOISE = 1.25
+"""Rounds of the same work differ by as much between two runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,9 @@ def slower_because(
     if not stats.num_rounds or plain_tokens_per_second <= 0:
         return ""
     mean = _mean(stats, plain_tokens_per_second, beside_others_ms)
+    fields = {**SpeculationConfig().to_plain(), **(speculation or {})}
+    if stats.num_draft_tokens < HARDLY_ANY * stats.num_rounds and beside_others_ms <= 0:
+        return _undrafted(mean, stats, fields)
     gained = stats.num_new_tokens / stats.num_rounds
     beside = ""
     if mean.hidden > A_TRIFLE_MS:
@@ -59,7 +66,6 @@ def slower_because(
         f"a round took {mean.ms:.1f} ms ({mean.ms / mean.plain:.1f} plain tokens: drafting "
         f"{mean.draft:.1f} ms{beside}, verifying {mean.verify:.1f} ms) and gave {gained:.1f} tokens"
     )
-    fields = {**SpeculationConfig().to_plain(), **(speculation or {})}
     remedy = _shared(fields) if beside_others_ms > 0 else _remedy(mean, stats, fields)
     return f"{cost}. {remedy}"
 
@@ -85,8 +91,35 @@ def _shared(fields: Mapping[str, Any]) -> str:
     )
 
 
+def _undrafted(mean: Round, stats: RunStats, fields: Mapping[str, Any]) -> str:
+    """Of a run that hardly drafted: that drafts are not to blame, and why there are none."""
+    drafted = stats.num_draft_tokens
+    tokens = f"{drafted or 'no'} token{'' if drafted == 1 else 's'}"
+    small = mean.ms <= NOISE * mean.plain
+    what = "of the noise of single runs" if small else "of something else than drafts"
+    again = (
+        "A difference of this size means nothing."
+        if small
+        else f"Its rounds took {mean.ms:.1f} ms, plain ones {mean.plain:.1f} ms: run it again."
+    )
+    return (
+        f"{what}: {tokens} drafted in {stats.num_rounds} rounds is plain decoding in all but name. "
+        f"{again} {_why_none(fields)}"
+    )
+
+
+def _why_none(fields: Mapping[str, Any]) -> str:
+    if fields["length"] == "goodput":
+        return "By what goodput measured here, no draft was expected to bring the text faster."
+    if set(fields["drafters"]) == {NGRAM}:
+        return "The n-gram lookup found nothing in this text that it could repeat."
+    if fields["length"] == "confidence":
+        return f"No guess was as sure as confidence_threshold={fields['confidence_threshold']}."
+    return f"length={fields['length']} left nearly no round a draft."
+
+
 def _remedy(mean: Round, stats: RunStats, fields: Mapping[str, Any]) -> str:
-    if stats.num_draft_tokens and stats.draft_acceptance_rate < FEW_ACCEPTED:
+    if stats.draft_acceptance_rate < FEW_ACCEPTED:
         return _advice("Few drafts are accepted", ["SSMs closer to this text", *_shorter(fields)])
     if mean.draft >= AS_MUCH_AS * mean.ms:
         fewer = ["fewer drafters"] if len(fields["drafters"]) > 1 or _many(fields) else []

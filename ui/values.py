@@ -25,7 +25,7 @@ __all__ = ["PICTURES", "PictureMaker", "names_value", "picture_values"]
 
 Value = dict[str, Any]
 
-LIVE_TOKENS = 400
+LIVE_TOKENS = 200
 FINAL_TOKENS = 4000
 CHUNK = 100
 

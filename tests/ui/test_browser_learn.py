@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -10,9 +12,13 @@ import pytest
 
 from bench.page.looks import turn_to
 from storage import RunQuery
-from tests.ui.sites import LEAVING, OpenPage, overflows, ready, said, shot, until
+from tests.ui.fakes import FakeWorker, recorded
+from tests.ui.rigs import Loader, other_worker
+from tests.ui.sites import LEAVING, OpenPage, hosted, overflows, ready, said, shot, until
 from ui.context import Context
+from ui.exchange import Pair
 from ui.lessons import LESSONS
+from ui.rig import Rig
 
 pytestmark = pytest.mark.browser
 
@@ -120,6 +126,72 @@ def test_the_lesson_stays_in_sight_while_the_pictures_scroll(
     assert side["y"] + side["height"] <= board["y"] + 1, "above them on a narrow screen"
 
 
+FIT = """() => [...document.querySelectorAll('#learn-playback .sp-buttons button')]
+  .filter((one) => one.scrollWidth > one.clientWidth + 1).map((one) => one.innerText)"""
+# Tops within the lesson, which a scroll does not change.
+TOPS = """() => ['#learn-try', '#learn-number', '#learn-check'].map((one) => Math.round(
+  document.querySelector(one).getBoundingClientRect().top
+  - document.querySelector('#learn-lesson').getBoundingClientRect().top))"""
+# As far up as the end of the page lets it come.
+UNCOVERED = """() => {
+  const bar = document.querySelector('#learn-playback');
+  const sticks = getComputedStyle(bar).position === 'sticky';
+  const under = sticks ? bar.getBoundingClientRect().bottom : 0;
+  const { top } = document.querySelector('#learn-lengths').getBoundingClientRect();
+  const end = scrollY + innerHeight >= document.documentElement.scrollHeight - 2;
+  return top >= under && (end || top < under + 60);
+}"""
+
+
+@pytest.mark.parametrize(("width", "large"), [(1280, ""), (1280, "&large=1"), (390, "&large=1")])
+def test_nothing_is_cut_off_covered_or_moved(
+    short: tuple[str, Context], browser_page: OpenPage, width: int, large: str
+) -> None:
+    page = opened(browser_page, short[0], f"lesson=2{large}", width=width, still=True)
+    on_lesson(page, 2)
+    page.locator(".sp-measured tfoot tr").nth(1).wait_for()
+    page.locator("#learn-strip .ss-panel").wait_for()
+    before = page.evaluate(TOPS)
+    page.click("#learn-run")
+    rows(page, 1)
+    page.locator("#learn-lengths .js-plotly-plot").first.wait_for()
+    assert page.evaluate(TOPS) == before, "the room of the rows was kept"
+    assert page.evaluate(FIT) == [], "words that do not fit their button"
+    page.set_viewport_size({"width": width, "height": 560})  # lower than the picture and the bar
+    page.click("#learn-show")
+    page.locator("#learn-lengths.sp-pointed").wait_for()
+    assert page.evaluate(UNCOVERED)
+    titles = page.locator("#learn-lengths .annotation-text").all_text_contents()
+    assert re.sub(r"\s", "", titles[-1]) == "Ratebyposition", "as the lesson calls it"
+    assert not overflows(page)
+
+
+LINES = """() => {
+  const box = document.querySelector('#learn-notice .sp-shell');
+  const high = parseFloat(getComputedStyle(box.querySelector('.sp-line')).lineHeight);
+  const lines = (box.clientHeight - 24) / high;
+  return { lines, left: box.scrollHeight - box.clientHeight };
+}"""
+
+
+@pytest.mark.parametrize(
+    ("width", "large", "least"), [(1280, "", 7), (1280, "&large=1", 11), (390, "", 15)]
+)
+def test_the_notice_has_room_for_whole_lines(
+    short: tuple[str, Context], browser_page: OpenPage, width: int, large: str, least: int
+) -> None:
+    page = opened(browser_page, short[0], f"lesson=8{large}", width=width)
+    on_lesson(page, 8)
+    found = page.evaluate(LINES)
+    assert found["lines"] == pytest.approx(least, abs=0.05)
+    words = "0.60x: slower than plain decoding here, because a round took 45.1 ms (3.5 plain " * 3
+    page.evaluate(
+        "([one, words]) => { document.querySelector(one).textContent = words; }",
+        ["#learn-notice .sp-line :last-child", words],
+    )
+    assert page.evaluate(LINES)["left"] <= 1, "what is said of a slow run can be read whole"
+
+
 def test_other_pictures_are_there_for_whoever_asks(
     short: tuple[str, Context], browser_page: OpenPage
 ) -> None:
@@ -173,6 +245,24 @@ def test_what_is_finished_and_where_one_was_stays_in_the_browser(
     on_lesson(page, 5)
     page.locator(".sp-step[aria-current] .sp-tick").wait_for()
     assert page.locator(".sp-tick").count() == 1
+
+
+def test_a_lesson_follows_models_that_were_loaded(tmp_path: Path, browser_page: OpenPage) -> None:
+    loader = Loader(lambda: FakeWorker(recorded(8)))
+    with hosted(tmp_path, Rig(other_worker("small"), loader, Pair("other", ("small",)))) as made:
+        page = opened(browser_page, made[0], "lesson=4")
+        on_lesson(page, 4)
+        verdict(page, "needs 2 small models (SSMs), and only one is loaded")
+        assert page.locator("#learn-run").is_disabled()
+        turn_to(page, "Models")
+        said(page, re.compile("Loaded|loaded"), "models")
+        page.click("#models-load")
+        said(page, re.compile(r"Loaded in "), "models")
+        turn_to(page, "Learn")
+        verdict(page, "Run the example first.")
+        page.get_by_role("radio", name="ssm-stories").wait_for()
+        page.click("#learn-run")
+        rows(page, 1)
 
 
 def test_a_lesson_goes_into_live(short: tuple[str, Context], browser_page: OpenPage) -> None:
@@ -277,5 +367,5 @@ def test_a_newcomer_goes_through_lesson_1_on_the_bundled_models(
     verdict(page, "Right. 8 tokens took as long as ")
     page.click("#learn-try")
     assert rows(page, 3)[2][1] == "16"
-    page.locator("#learn-timeline .js-plotly-plot").first.wait_for()
+    page.locator("#learn-strip .ss-tok").first.wait_for()
     shot(page, "learn-bundled")

@@ -14,16 +14,30 @@ import pytest
 from core.errors import ConfigError
 from storage import RunQuery, RunStore
 from tests.ui.boards import ALL, context, notice_of, sessions_of, with_drafters
-from ui.context import Context
-from ui.lessons import LESSONS
+from tests.ui.fakes import FakeWorker, scripted
+from tests.ui.rigs import Loader, other_worker, settled
+from ui.context import Context, make_context
+from ui.exchange import Pair
+from ui.lessons import LESSONS, request_of
 from ui.pages.history import Asker
-from ui.pages.learn import _wanted
+from ui.pages.learn import _follow_handler, _wanted
 from ui.pages.learn_layout import Learn, build_learn
 from ui.pages.lesson_parts import finished, lesson_value
 from ui.pages.links import linked_run, wanted_lesson, wanted_tab
-from ui.pages.teaching import answered, asked_for, example, stopped, tried, turned
+from ui.pages.teaching import (
+    answered,
+    asked_for,
+    example,
+    followed,
+    stopped,
+    tried,
+    turned,
+)
 from ui.player import Pace
+from ui.rig import Rig
 from ui.session import Desk
+from ui.source import LiveSource
+from ui.visitors import Access
 
 FULL = Pace()
 
@@ -114,6 +128,45 @@ def test_a_stopped_run_is_no_measure(store: RunStore) -> None:
     assert all(rows_of(values) == [] for values in rest)
 
 
+def test_a_finished_run_stands_in_the_table_though_its_pictures_are_far_behind(
+    learn: Learn,
+) -> None:
+    desk = Desk()
+    frames = example(learn, desk, 6, "me", Pace("slow", 0.05))
+    next(frames)
+    assert desk.player is not None
+    player = desk.player
+    player.source.wait_done(5.0)
+    trying = tried(learn, desk, 6, "me", FULL)
+    next(trying)
+    assert desk.player is not player
+    list(frames)
+    stopped(learn, desk)
+    assert rows_of(ended(trying))[0] == "always 8", "what is tried next loses nothing"
+
+
+def test_the_row_comes_when_the_engine_has_finished(learn: Learn) -> None:
+    desk = Desk()
+    for values in example(learn, desk, 6, "me", Pace("slow", 4.0)):
+        if "Engine finished" in notice_of(values, 0) and rows_of(values):
+            break
+    else:
+        raise AssertionError("not before the pictures had ended")
+    assert values[-2]["coming"] == {"0": "goodput"}
+
+
+def test_goodput_says_what_it_does_before_its_first_token(learn: Learn) -> None:
+    desk, hub = Desk(), learn.board.context.hub
+    source, request = LiveSource(hub.store, "me"), request_of(LESSONS[5].setups[-1], ("a",))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hub, "start", lambda *_: source)
+        frames = tried(learn, desk, 6, "me", FULL)
+        assert "goodput measures how long passes of the LLM take" in notice_of(next(frames), 0)
+        source.attach(hub.rig.submit(request, source.take))
+        last = list(frames)[-1]
+    assert "goodput measures" not in notice_of(last, 0) and rows_of(last) == ["goodput"]
+
+
 def test_turning_the_page_ends_the_run(store: RunStore) -> None:
     learn, desk = learn_of(context(store, rounds=400)), Desk()
     worker_of(learn).speed = 1.0
@@ -139,6 +192,87 @@ def test_a_lesson_that_cannot_run_is_greyed_and_says_why(store: RunStore) -> Non
     assert values[learn.run].interactive is True
 
 
+# -- other models --
+
+
+def exchangeable(store: RunStore, speed: float = 0.2) -> Learn:
+    """The lessons before one SSM, which other models may follow."""
+    worker = other_worker("small", speed=speed)
+    outcomes = iter((FakeWorker(scripted(8), 0.2), other_worker("small")))
+    rig = Rig(worker, Loader(lambda: next(outcomes)), Pair("other", ("small",)))
+    return learn_of(make_context(rig, store, Access("127.0.0.1"), "specinfer", RunQuery))
+
+
+def exchanged(learn: Learn, pair: Pair) -> None:
+    rig = learn.board.context.rig
+    rig.begin(pair)
+    settled(rig)
+
+
+def followed_by(learn: Learn, desk: Desk, number: int) -> dict[Any, Any]:
+    return dict(zip(learn.following, followed(learn, desk, number), strict=True))
+
+
+def test_an_open_lesson_follows_the_models(store: RunStore) -> None:
+    learn, desk = exchangeable(store), Desk()
+    assert "only one is loaded" in str(turned(learn, desk, 4, {}))
+    exchanged(learn, Pair())
+    values = followed_by(learn, desk, 4)
+    for button in (learn.run, learn.attempted, learn.check, learn.into_live):
+        assert values[button].interactive is True
+    names = [name for name, _ in values[learn.choice].choices]
+    assert names[:-1] == ["ssm-code", "ssm-dialogue", "ssm-stories"]
+    assert values[learn.verdict]["lines"]["0"]["text"] == LESSONS[3].question.needs
+    exchanged(learn, Pair("other", ("small",)))
+    values = followed_by(learn, desk, 4)
+    assert values[learn.run].interactive is False and "only one is" in str(values[learn.verdict])
+
+
+def test_runs_of_other_models_leave_the_table_and_come_back_with_them(store: RunStore) -> None:
+    learn, desk, small = exchangeable(store), Desk(), Pair("other", ("small",))
+    assert rows_of(ended(example(learn, desk, 3, "me", FULL))) == ["width 3"]
+    ended(example(learn, desk, 8, "me", FULL))
+    assert desk.baseline is not None
+    turned(learn, desk, 3, {})
+    exchanged(learn, Pair())
+    values = followed(learn, desk, 3)
+    assert rows_of(values) == [] and desk.player is None and desk.baseline is None
+    assert "A run with other models left the table" in notice_of(values, -1)
+    values = ended(tried(learn, desk, 3, "me", FULL))
+    assert rows_of(values) == ["width 1"] and "left the table" in notice_of(values, -1)
+    said, *_ = answered(desk, 3, (0, None), {})
+    assert LESSONS[2].question.needs in notice_of([said], 0), "one pair of two is not judged"
+    store.flush()
+    exchanged(learn, small)
+    values = followed(learn, desk, 3)
+    assert rows_of(values) == ["width 3"] and desk.player is not None
+
+
+def test_a_run_that_goes_on_keeps_the_board_and_is_of_its_own_models(store: RunStore) -> None:
+    learn, desk = exchangeable(store, speed=10.0), Desk()
+    frames = example(learn, desk, 2, "me", FULL)
+    next(frames)
+    player = desk.player
+    rig = learn.board.context.rig
+    rig.begin(Pair())
+    while rig.exchange.loading:
+        rig.wait(rig.exchange, 1.0)
+    followed(learn, desk, 2)
+    assert desk.player is player and player is not None and not player.source.done
+    last = ended(frames)
+    assert rows_of(last) == [] and "left the table" in notice_of(last, -1)
+    settled(rig)
+
+
+def test_nothing_is_sent_where_nothing_was_exchanged(store: RunStore) -> None:
+    learn = exchangeable(store)
+    follow, request = _follow_handler(learn), cast(gr.Request, SimpleNamespace(session_hash="x"))
+    assert all(value == gr.skip() for value in follow(request, 0, 4))
+    exchanged(learn, Pair())
+    version, *values = follow(request, 0, 4)
+    assert version == 1 and len(values) == len(learn.following)
+
+
 # -- lessons --
 
 
@@ -149,6 +283,9 @@ def test_every_lesson_opens_with_its_own_words_and_controls(learn: Learn) -> Non
         assert values[learn.attempted].value == lesson.attempt.button
         assert lesson.question.words in values[learn.asked]
         assert values[learn.number].visible is lesson.question.numeric
+        assert values[learn.number].step == (0.1 if lesson.question.places else 1)
+        coming = list(values[learn.rows]["coming"].values())
+        assert coming == [setup.label for setup in lesson.setups]
         assert values[learn.choice].visible is not lesson.question.numeric
         assert values[learn.previous].interactive is (number > 1)
         assert values[learn.next].interactive is (number < len(LESSONS))
@@ -158,7 +295,8 @@ def test_every_lesson_opens_with_its_own_words_and_controls(learn: Learn) -> Non
 def test_the_choices_are_the_models_that_are_loaded(learn: Learn) -> None:
     values = dict(zip(learn.turning, turned(learn, Desk(), 4, {}), strict=True))
     names = learn.board.context.drafter_names
-    assert [value for _, value in values[learn.choice].choices] == list(names)
+    choices = [value for _, value in values[learn.choice].choices]
+    assert choices == [*names, *LESSONS[3].question.besides]
 
 
 def test_a_lesson_that_is_opened_again_shows_its_last_run(learn: Learn, store: RunStore) -> None:

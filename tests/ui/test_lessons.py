@@ -158,9 +158,13 @@ Runs = dict[str, list[Event]]
 
 
 @pytest.fixture(scope="module")
-def played() -> dict[str, Runs]:
+def engine() -> Engine:
+    return Engine(load_models(llm="bundled", ssms=["bundled"]), place="thread")
+
+
+@pytest.fixture(scope="module")
+def played(engine: Engine) -> dict[str, Runs]:
     """The events of every lesson's runs, on the bundled models."""
-    engine = Engine(load_models(llm="bundled", ssms=["bundled"]), place="thread")
     return {
         lesson.key: {
             setup.label: list(engine.generate(request_of(setup, engine.models.drafter_names)))
@@ -271,17 +275,41 @@ def test_numbers_are_right_as_near_as_they_can_be_read() -> None:
         assert not is_right(times, 1.34, given)
 
 
+@pytest.mark.parametrize(
+    ("eight", "words"),
+    [(0.8, "That cannot be"), (1.3, "One run is never exact"), (9.0, "guessing has no room")],
+)
+def test_a_time_that_cannot_be_is_told_to_be_noise(eight: float, words: str) -> None:
+    labels = [setup.label for setup in LESSONS[0].example]
+    pairs = zip(labels, (1.0, eight), strict=True)
+    rows = {label: row(label=label, pass_ms=ms) for label, ms in pairs}
+    right, line = judged(LESSONS[0].question, Evidence(MappingProxyType(rows)), eight)
+    assert right and words in line.text
+
+
 def test_an_empty_answer_is_no_wrong_one() -> None:
     evidence = Evidence(MappingProxyType({"x": row()}), "x")
     right, line = judged(LESSONS[1].question, evidence, None)
     assert not right and line.kind == "info" and line.text.startswith("Write a number first.")
 
 
-def test_level_weights_are_all_right() -> None:
-    level = Evidence(MappingProxyType({"x": row(weights={"a": 1.002, "b": 1.0, "c": 0.9})}), "x")
+def test_one_answer_about_weights_is_right_also_where_they_are_level() -> None:
     question = LESSONS[3].question
-    assert question.answer(level) == ("a", "b")
-    assert judged(question, level, "b")[0] and not judged(question, level, "c")[0]
+    for a, right in ((1.002, question.besides[0]), (1.2, "a")):
+        weights = {"a": a, "b": 1.0, "c": 0.9}
+        evidence = Evidence(MappingProxyType({"x": row(weights=weights)}), "x")
+        given = [*weights, *question.besides]
+        assert [one for one in given if judged(question, evidence, one)[0]] == [right]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_the_ssm_that_knows_the_text_gains_influence(engine: Engine, temperature: float) -> None:
+    vote = lesson_of(4)
+    for setup, best in zip(setups(vote), ("ssm-dialogue", "ssm-code"), strict=True):
+        request = request_of(replace(setup, temperature=temperature), BUNDLED)
+        weights = rounds(list(engine.generate(request)))[-1].weights
+        others = [weight for name, weight in weights.items() if name != best]
+        assert weights[best] > 2 * max(others), (setup.label, weights)
 
 
 def test_a_run_of_the_same_name_takes_the_place_of_the_older_one() -> None:

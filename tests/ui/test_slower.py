@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from core.choices import NGRAM
 from core.config import SpeculationConfig
 from core.events import Ahead, RunStats
 from core.shape_checks import MAX_TREE_NODES
@@ -78,6 +79,23 @@ def test_a_length_that_is_not_reached_is_not_to_be_lowered() -> None:
     assert "a larger max_tree_nodes than 12" in said(**shallow, **little)
     reached = {**shallow, "speculation_length": 2}
     assert "max_tree_nodes" not in said(**reached, **little), "more nodes would change nothing"
+
+
+def test_a_run_that_drafted_nothing_was_no_slower_for_its_drafts() -> None:
+    none: dict[str, Any] = {"num_draft_tokens": 0, "draft_acceptance_rate": 0.0}
+    same: dict[str, Any] = {**none, "num_new_tokens": 50, "tokens_per_second": 96.0}
+    told = said("best", **same, verify_ms=490.0)
+    assert told.startswith("of the noise of single runs: no tokens drafted in 50 rounds is plain")
+    assert "means nothing" in told and "no draft was expected to bring the text faster" in told
+    for remedy in ("max_tree_nodes", "speculation_length", "SSMs closer", "try "):
+        assert remedy not in told
+    assert "2 tokens drafted" in said("best", **{**same, "num_draft_tokens": 2})
+    few = said("best", **{**same, "num_draft_tokens": 5})
+    assert "plain decoding in all but name" not in few, "a draft every tenth round is drafting"
+    slow = said("best", **{**same, "tokens_per_second": 50.0})
+    assert "took 20.0 ms, plain ones 10.0 ms: run it again" in slow and "noise" not in slow
+    assert "n-gram lookup found nothing" in said("sequence", drafters=[NGRAM], **same)
+    assert "confidence_threshold=0.4" in said("specinfer", length="confidence", **same)
 
 
 def test_drafting_beside_the_llm_is_no_cost_of_the_round() -> None:

@@ -24,10 +24,10 @@ def judged(question: Question, evidence: Evidence, given: float | str | None) ->
     return False, Line("warn", f"Not in this run. Where to look: {question.where}")
 
 
-def is_right(question: Question, answer: float | tuple[str, ...], given: float | str) -> bool:
-    """A number as near as its decimals, or the allowed share of it; one of the names."""
-    if isinstance(answer, tuple):
-        return given in answer
+def is_right(question: Question, answer: float | str, given: float | str) -> bool:
+    """A number as near as its decimals, or the allowed share of it; the very name."""
+    if isinstance(answer, str):
+        return given == answer
     try:
         number = float(given)
     except ValueError:

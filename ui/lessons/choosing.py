@@ -9,28 +9,39 @@ from ui.lessons.runs import ALL, CODE, DIALOGUE, DRAFT_8, FORK_4, ONE, STORY
 
 __all__ = ["ACCEPTANCE", "LENGTH", "VOTE"]
 
+# Every SSM judged by every token: an SSM that knows the text gains within a few of them. Where only
+# winners are judged, who leads after so short a text is chance.
 VOTING = SpeculationConfig(
-    expansion=(1,), speculation_length=4, max_tree_nodes=64, combine="vote", weights="paper"
+    expansion=(1,),
+    speculation_length=4,
+    max_tree_nodes=64,
+    combine="vote",
+    weights="full_information",
 )
 LEVEL = 0.005
 """Weights that are shown with two decimals and differ by less are level."""
+NO_ONE = "none: the largest weights are level"
 
 
-def heaviest(evidence: Evidence) -> tuple[str, ...] | None:
-    """The SSMs with the largest weight at the end of the run on the board: one, or more that are
-    level."""
+def heaviest(evidence: Evidence) -> str | None:
+    """The SSM with the largest weight at the end of the run on the board, NO_ONE where two have."""
     if evidence.last is None or not evidence.last.weights:
         return None
     weights = evidence.last.weights
     top = max(weights.values())
-    return tuple(name for name, weight in weights.items() if top - weight < LEVEL)
+    first, *more = (name for name, weight in weights.items() if top - weight < LEVEL)
+    return NO_ONE if more else first
 
 
 def told_of_weights(evidence: Evidence) -> str:
     assert evidence.last is not None
     weights = sorted(evidence.last.weights.items(), key=lambda pair: -pair[1])
     told = ", ".join(f"{name} {weight:.2f}" for name, weight in weights)
-    return f"The weights at the end: {told}. Each began at 1."
+    first = heaviest(evidence)
+    why = (
+        "None foresaw this text better." if first == NO_ONE else f"{first} foresaw this text best."
+    )
+    return f"The weights at the end: {told}. {why}"
 
 
 VOTE = Lesson(
@@ -45,11 +56,13 @@ VOTE = Lesson(
         "gets the weights of the SSMs that propose it, and the heaviest token is taken. Only SSMs "
         "that proposed all tokens taken so far still vote. At the end one draft has won, and only "
         "this one is checked.",
-        "Then the winner is judged. If more of its draft was accepted than is usual in this run, "
-        "its weight grows; if less, it shrinks. So the SSMs that fit the text gain influence.",
+        "Weights follow the text, from the beginning that we gave it. For each token every SSM is "
+        "judged, also one that lost: how probable had it held this token? Who foresaw it better "
+        "than the others gains weight. So the SSMs that fit the text gain influence.",
     ),
     look="“Proposals and votes” shows every SSM's draft in the selected round. ★ marks the winner, "
-    "the bar beside each name is its weight.",
+    "the bar beside each name is its weight. Below, a line for each SSM: its weight, round by "
+    "round.",
     words=(
         Step("vote", "picks one of several drafts, by the weights of those who agree"),
         Step("weight of an SSM", "how much its word counts in a vote"),
@@ -64,10 +77,11 @@ VOTE = Lesson(
         "Which SSM has the largest weight at the end of the run on the board?",
         heaviest,
         told_of_weights,
-        "Press “Latest round”. In “Proposals and votes” the number beside each name is its weight; "
-        "behind an arrow, the weight after that round.",
+        "In “Proposals and votes” the chart “Weights over the rounds” has a line for each SSM, "
+        "with its letter. Which line is highest at the right end?",
         point="proposals",
         numeric=False,
+        besides=(NO_ONE,),
     ),
     pictures=("figures", "strip", "legend", "proposals"),
     columns=("tokens", "passes", "per_round"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -12,19 +12,47 @@ __all__ = ["Lecture"]
 
 
 @dataclass(slots=True)
+class Runs:
+    """The rows of one lesson by label, all made with the same models."""
+
+    rows: dict[str, Measured] = field(default_factory=dict)
+    latest: str = ""
+
+
+@dataclass(slots=True)
 class Lecture:
     """`evidence` of a lesson is empty before its first run; a run of the same label replaces the
-    older one and keeps its place."""
+    older one and keeps its place.
 
-    _rows: dict[str, dict[str, Measured]] = field(default_factory=dict)
-    _latest: dict[str, str] = field(default_factory=dict)
+    Runs of different models are no evidence together: seen are those of the models that `follow`
+    named last. `models` is whatever tells two sets of models apart.
+    """
+
+    models: Hashable = None
+    _runs: dict[tuple[str, Hashable], Runs] = field(default_factory=dict)
+
+    def follow(self, models: Hashable) -> bool:
+        """From now on these models count. Whether they are others than before."""
+        changed = self.models != models
+        self.models = models
+        return changed
 
     def evidence(self, lesson: str) -> Evidence:
-        """What this tab has measured in a lesson so far."""
-        rows: Mapping[str, Measured] = MappingProxyType(dict(self._rows.get(lesson, {})))
-        return Evidence(rows, self._latest.get(lesson, ""))
+        """What this tab has measured in a lesson so far, with the models that count."""
+        runs = self._runs.get((lesson, self.models), Runs())
+        rows: Mapping[str, Measured] = MappingProxyType(dict(runs.rows))
+        return Evidence(rows, runs.latest)
 
-    def keep(self, lesson: str, row: Measured) -> None:
-        """One more finished run; it is the one on the board."""
-        self._rows.setdefault(lesson, {})[row.label] = row
-        self._latest[lesson] = row.label
+    def others(self, lesson: str) -> int:
+        """How many rows of the lesson other models have made, which are out of sight."""
+        return sum(
+            len(runs.rows)
+            for (key, models), runs in self._runs.items()
+            if key == lesson and models != self.models
+        )
+
+    def keep(self, lesson: str, row: Measured, models: Hashable = None) -> None:
+        """One more finished run of `models`; it is the one on the board."""
+        runs = self._runs.setdefault((lesson, models), Runs())
+        runs.rows[row.label] = row
+        runs.latest = row.label

@@ -80,19 +80,20 @@ class Question:
     """What the visitor reads off their own run. `answer` is None as long as `needs` has not run.
 
     A number is right if it is as near as `within` (a share of the answer) or `places` decimals
-    allow; without `numeric` the answer is one of the SSMs' names, or several that are level.
+    allow; without `numeric` the answer is one of the SSMs' names or of `besides`.
     `point`: the part of the page where it is found, `where`: how, `told`: what it means, with the
     run's own numbers.
     """
 
     words: str
-    answer: Callable[[Evidence], float | tuple[str, ...] | None]
+    answer: Callable[[Evidence], float | str | None]
     told: Callable[[Evidence], str]
     where: str
     point: str
     needs: str = "Run the example first."
     unit: str = ""
     numeric: bool = True
+    besides: tuple[str, ...] = ()
     places: int = 0
     within: float = 0.0
 
@@ -121,6 +122,12 @@ class Lesson:
     pictures: tuple[str, ...]
     columns: tuple[str, ...]
     ssms: int = 1
+
+    @property
+    def setups(self) -> tuple[Setup, ...]:
+        """Every run of the lesson: the example's, then the one of the thing to try."""
+        tried = self.attempt.setup
+        return (*self.example, *((tried,) if tried else ()))
 
 
 def missing(lesson: Lesson, loaded: Sequence[str]) -> str:

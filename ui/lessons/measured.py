@@ -94,7 +94,7 @@ COLUMNS: Mapping[str, tuple[str, str, int]] = MappingProxyType(
     {
         "fed": ("tokens in a pass", "Median of the tokens that the LLM works on in one pass.", 0),
         "pass_ms": ("ms a pass", "Median time of one pass of the LLM, in milliseconds.", 1),
-        "token_ms": ("ms a token in it", "Time of a pass over the tokens in it.", 1),
+        "token_ms": ("ms for each token", "Time of a pass, shared by the tokens in it.", 1),
         "tokens": ("tokens", "Tokens of the text that was written.", 0),
         "passes": ("LLM passes", "How often the LLM was run: once a round.", 0),
         "per_round": ("tokens a round", "Tokens of the text over rounds.", 2),
@@ -105,8 +105,11 @@ COLUMNS: Mapping[str, tuple[str, str, int]] = MappingProxyType(
 """Column -> its title, its meaning, its decimals."""
 
 
-def table_value(evidence: Evidence, columns: Iterable[str]) -> dict[str, Any]:
-    """The table of a lesson's runs: dicts of plain text, row by row."""
+def table_value(
+    evidence: Evidence, columns: Iterable[str], planned: Iterable[str] = ()
+) -> dict[str, Any]:
+    """The table of a lesson's runs: dicts of plain text, row by row; of those `planned` the ones
+    that have not run are `coming`, so that their room is kept."""
     shown = [(name, *COLUMNS[name]) for name in columns]
     return {
         "head": {
@@ -122,6 +125,10 @@ def table_value(evidence: Evidence, columns: Iterable[str]) -> dict[str, Any]:
                 },
             }
             for at, row in enumerate(evidence.rows.values())
+        },
+        "coming": {
+            str(at): label
+            for at, label in enumerate(label for label in planned if label not in evidence.rows)
         },
     }
 

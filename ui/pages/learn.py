@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import gradio as gr
@@ -15,10 +15,19 @@ from ui.pages.links import wanted_lesson
 from ui.pages.live_layout import Live
 from ui.pages.quiet import QUICK, QUIET
 from ui.pages.steering import wire_board
-from ui.pages.teaching import Values, answered, asked_for, example, stopped, tried, turned
+from ui.pages.teaching import (
+    Values,
+    answered,
+    asked_for,
+    example,
+    followed,
+    stopped,
+    tried,
+    turned,
+)
 from ui.player import Pace
 
-__all__ = ["Learn", "build_learn", "wire_learn"]
+__all__ = ["Learn", "build_learn", "wire_learn", "wire_lessons"]
 
 POINT = "() => { window.specscopeLesson?.point(); }"
 COPY = "() => { window.specscopeLink?.copy('learn-copy'); }"
@@ -49,6 +58,14 @@ def wire_learn(
     learn.show.click(None, None, None, js=POINT)
     learn.copy.click(None, None, None, js=COPY)
     into_live(live, tabs, learn.into_live.click, _request_handler(learn), [learn.at], learn.verdict)
+
+
+def wire_lessons(learn: Learn, triggers: Iterable[Callable[..., Any]]) -> None:
+    """The open lesson follows the models at each of `triggers`; nothing is sent where none were
+    exchanged."""
+    known = gr.State(learn.board.context.rig.version)
+    for trigger in triggers:
+        trigger(_follow_handler(learn), [known, learn.at], [known, *learn.following], **QUICK)
 
 
 def _wire_runs(learn: Learn, visitor: gr.BrowserState) -> None:
@@ -106,6 +123,16 @@ def _turn_handler(learn: Learn, which: Which) -> Callable[..., Values]:
         return [{**kept, "at": int(number)}, *values]
 
     return turn
+
+
+def _follow_handler(learn: Learn) -> Callable[..., Values]:
+    def follow(request: gr.Request, known: int, at: float | None) -> Values:
+        version = learn.board.context.rig.version
+        if known == version:
+            return [gr.skip() for _ in range(1 + len(learn.following))]
+        return [version, *followed(learn, learn.board.desk(request), at)]
+
+    return follow
 
 
 def _run_handler(

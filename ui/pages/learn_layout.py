@@ -49,6 +49,12 @@ class Learn:
         return [*self.board.outputs, self.rows, self.verdict]
 
     @property
+    def following(self) -> list[Component]:
+        """What other models change."""
+        controls = [self.run, self.attempted, self.check, self.into_live, self.choice]
+        return [*controls, *self.running]
+
+    @property
     def turning(self) -> list[Component]:
         """What another lesson changes."""
         controls = [self.run, self.attempt, self.attempted, self.asked, self.number, self.choice]

@@ -40,6 +40,7 @@ def lesson_value(number: int, progress: Mapping[str, Any]) -> dict[str, Any]:
             str(i): {"t": one.title, "done": one.key in done} for i, one in enumerate(LESSONS, 1)
         },
         "pictures": " ".join(lesson.pictures),
+        "compares": "tps" in lesson.columns or lesson.attempt.setup is None,
         "point": lesson.question.point,
     }
 

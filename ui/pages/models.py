@@ -11,6 +11,8 @@ from gradio.components import Component
 
 from ui.context import Context
 from ui.pages.following import wire_following
+from ui.pages.learn import wire_lessons
+from ui.pages.learn_layout import Learn
 from ui.pages.live_layout import Live
 from ui.pages.loading import Told, given_up, loaded, needed, picked, table, told
 from ui.pages.parts import notice, offer_table, stage_list
@@ -119,6 +121,7 @@ def wire_models(
     models: Models,
     live: Live,
     sessions: Sessions,
+    learn: Learn,
     own: gr.BrowserState,
     tabs: dict[str, gr.Tab],
     blocks: gr.Blocks,
@@ -148,6 +151,7 @@ def wire_models(
     wire_following(
         live, sessions, own, (blocks.load, *others, opened.then, ticked.then, ended.then)
     )
+    wire_lessons(learn, (tabs["learn"].select, opened.then, ticked.then, ended.then))
 
 
 def _mine(models: Models, request: gr.Request) -> bool:

@@ -12,23 +12,20 @@ import gradio as gr
 
 from core.config import Request
 from core.errors import ConfigError, SpecScopeError
-from ui.baselines import baseline_of, keep_baseline, key_of_run, still_valid
+from ui.baselines import baseline_of, key_of_run
 from ui.checks import prove
-from ui.context import StoreApi
-from ui.frame import Baseline
 from ui.lessons import LESSONS, Lesson, judged, lesson_of, missing, request_of
-from ui.lessons.lesson import Setup
-from ui.lessons.measured import measured, table_value
+from ui.lessons.measured import table_value
 from ui.messages import Line
 from ui.pages.learn_layout import Learn, try_words
 from ui.pages.lesson_parts import finished, lesson_value
+from ui.pages.lesson_runs import follow, runs
 from ui.pages.parts import notice_value
 from ui.player import Pace, Player
-from ui.session import Desk, play
+from ui.session import Desk
 from ui.source import StoredSource
-from ui.view import View, reduce_all
 
-__all__ = ["answered", "asked_for", "example", "stopped", "tried", "turned"]
+__all__ = ["answered", "asked_for", "example", "followed", "stopped", "tried", "turned"]
 
 Values = list[Any]
 STOP_WAIT_S = 2.0
@@ -43,6 +40,7 @@ def turned(
     """Open lesson `number`: what `learn.turning` shows. Its last run is on the board again."""
     lesson = lesson_of(number)
     at = LESSONS.index(lesson) + 1
+    follow(learn, desk)
     names = learn.board.context.drafter_names
     cannot = missing(lesson, names)
     board = learn.board.once(desk, lambda: _look_again(learn, desk, lesson))
@@ -64,13 +62,29 @@ def turned(
     ]
 
 
+def followed(learn: Learn, desk: Desk, number: float | None) -> Values:
+    """The lesson that is open, for the models that stand now: what `learn.following` shows.
+
+    A run that goes on keeps the board: it ends on the models that it was begun with.
+    """
+    lesson = lesson_of(number)
+    follow(learn, desk)
+    names = learn.board.context.drafter_names
+    cannot = missing(lesson, names)
+    ready = not cannot
+    runs_on = desk.player is not None and not desk.player.source.done
+    board = learn.board.once(desk, lambda: None if runs_on else _look_again(learn, desk, lesson))
+    buttons = [gr.Button(interactive=ready) for _ in range(4)]
+    return [*buttons, _answers(lesson, names)[1], *board, *_beside(desk, lesson, cannot)]
+
+
 def _answers(lesson: Lesson, names: Sequence[str]) -> Values:
     """The box for a number or the names to choose from, empty; the other is out of sight."""
     numeric, unit = lesson.question.numeric, lesson.question.unit
     label = f"Your answer ({unit})" if unit else "Your answer"
     return [
-        gr.Number(value=None, visible=numeric, label=label),
-        gr.Radio(choices=list(names), value=None, visible=not numeric),
+        gr.Number(value=None, visible=numeric, label=label, step=10.0**-lesson.question.places),
+        gr.Radio(choices=[*names, *lesson.question.besides], value=None, visible=not numeric),
     ]
 
 
@@ -98,7 +112,19 @@ def _beside(desk: Desk, lesson: Lesson, cannot: str = "") -> Values:
     evidence = desk.lecture.evidence(lesson.key)
     first = lesson.question.needs if lesson.question.answer(evidence) is None else ""
     line = Line("warn", cannot) if cannot else Line("info", first)
-    return [table_value(evidence, lesson.columns), notice_value([line])]
+    others = Line("info", _gone(desk.lecture.others(lesson.key)))
+    planned = [setup.label for setup in lesson.setups]
+    return [table_value(evidence, lesson.columns, planned), notice_value([line, others])]
+
+
+def _gone(rows: int) -> str:
+    """Why runs are no longer in the table."""
+    if not rows:
+        return ""
+    runs = "A run" if rows == 1 else f"{rows} runs"
+    return (
+        f"{runs} with other models left the table: only runs with the same models can be compared."
+    )
 
 
 # -- runs --
@@ -110,7 +136,7 @@ def example(
     """Run the lesson's example: what `learn.running` shows, frame by frame."""
     lesson = lesson_of(number)
     yield from _streamed(
-        learn, desk, lesson, _runs(learn, desk, lesson, lesson.example, owner, pace)
+        learn, desk, lesson, runs(learn, desk, lesson, lesson.example, owner, pace)
     )
 
 
@@ -121,7 +147,7 @@ def tried(
     lesson = lesson_of(number)
     setup = lesson.attempt.setup
     if setup is not None:
-        work = _runs(learn, desk, lesson, (setup,), owner, pace)
+        work = runs(learn, desk, lesson, (setup,), owner, pace)
     else:
         work = prove(learn.board.context.hub, desk, owner)
     yield from _streamed(learn, desk, lesson, work)
@@ -130,52 +156,6 @@ def tried(
 def _streamed(learn: Learn, desk: Desk, lesson: Lesson, work: Iterator[object]) -> Iterator[Values]:
     for drawn in learn.board.stream(desk, work):
         yield [*drawn, *_beside(desk, lesson)]
-
-
-def _runs(
-    learn: Learn, desk: Desk, lesson: Lesson, setups: Sequence[Setup], owner: str, pace: Pace
-) -> Iterator[object]:
-    """One run after the other, until the visitor turns to something else or stops one."""
-    if cannot := missing(lesson, learn.board.context.drafter_names):
-        raise ConfigError(cannot)
-    log = learn.board.context.store
-    for at, setup in enumerate(setups):
-        last = at == len(setups) - 1
-        player = _begin(learn, desk, setup, owner, pace if last else Pace())
-        yield from play(desk)
-        if desk.player is not player or not _kept(log, desk, lesson, setup, player):
-            return
-        yield None  # with its row in the table
-
-
-def _begin(learn: Learn, desk: Desk, setup: Setup, owner: str, pace: Pace) -> Player:
-    context = learn.board.context
-    request = request_of(setup, context.drafter_names)
-    desk.cancel()
-    baseline = still_valid(desk.baseline, request, context.models)
-    player = Player(context.hub.start(request, owner, baseline), pace)
-    desk.look_at(player)
-    desk.asked, desk.baseline = request, baseline
-    return player
-
-
-def _kept(log: StoreApi, desk: Desk, lesson: Lesson, setup: Setup, player: Player) -> bool:
-    """Put a run that was completed into the table; of the LLM alone, make it the baseline."""
-    source = player.source
-    view = reduce_all(source.events(0, source.count))
-    if view.state != "completed" or not view.rounds:
-        return False
-    desk.lecture.keep(lesson.key, measured(setup.label, view))
-    if not view.drafters and "tps" in lesson.columns:
-        desk.baseline = _baseline(view)
-        keep_baseline(log, view.run_id, desk.baseline)
-    return True
-
-
-def _baseline(view: View) -> Baseline:
-    rate = view.stats.tokens_per_second
-    note = f"the LLM alone, measured in this lesson: {rate:.1f} tokens/s"
-    return Baseline(rate, view.run_id, note, key_of_run(view))
 
 
 def stopped(learn: Learn, desk: Desk) -> list[dict[str, Any]]:
@@ -222,7 +202,6 @@ def asked_for(learn: Learn, desk: Desk, number: float | None) -> Request:
     names = learn.board.context.drafter_names
     if cannot := missing(lesson, names):
         raise ConfigError(cannot)
-    setups = [*lesson.example, *([lesson.attempt.setup] if lesson.attempt.setup else [])]
     latest = desk.lecture.evidence(lesson.key).latest
-    setup = next((one for one in setups if one.label == latest), lesson.example[-1])
+    setup = next((one for one in lesson.setups if one.label == latest), lesson.example[-1])
     return request_of(setup, names)

@@ -113,6 +113,8 @@ def test_where_nothing_was_accepted_there_is_no_empty_axis(show: Show) -> None:
     page = show("plain")
     lengths = page.locator("#picture-lengths")
     lengths.get_by_text("no draft accepted").wait_for()
+    rate = page.locator("#picture-figures [data-key=draft_acceptance_rate] .ss-figure-value")
+    assert rate.text_content() == "–", "a rate of no drafts at all is none"
     assert lengths.get_by_text("position", exact=True).count() == 0
     turn(page, "verify")
     lengths.get_by_text("position", exact=True).wait_for()

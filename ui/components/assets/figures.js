@@ -15,7 +15,7 @@ const CARDS = [
     note: () => "mean length",
     means: "Mean acceptance length: 1 + accepted tokens / rounds, what one pass of the LLM brings." },
   { key: "draft_acceptance_rate", label: "Acceptance rate", unit: "%",
-    show: (v) => fixed(v.draft_acceptance_rate == null ? null : 100 * v.draft_acceptance_rate, 0),
+    show: (v) => fixed(v.draft_acceptance_rate == null || v.num_draft_tokens === 0 ? null : 100 * v.draft_acceptance_rate, 0),
     note: (v) => (v.num_draft_tokens ? `${v.num_accepted_tokens ?? 0} of ${v.num_draft_tokens}` : ""),
     means: "Accepted draft tokens over draft tokens, where a round's draft tokens are the depth of its tree." },
   { key: "num_rounds", label: "Rounds", unit: "", show: (v) => fixed(v.num_rounds, 0),

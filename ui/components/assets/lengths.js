@@ -117,11 +117,11 @@ function stacked(value, look) {
 function titles(value, look, places) {
   const dotted = bounded(value) ? "depth allowed" : "speculation length";
   const names = look.narrow
-    ? [`<b>Accepted</b>, ${bounded(value) ? "allowed" : "length"} dotted`, "<b>How often</b>", large(look) ? "<b>Rate</b>" : "<b>By position</b>"]
-    : [
-      `<b>Accepted</b> (bars) and ${dotted} (dotted)`, "<b>How often</b> that many", "<b>Rate</b> by position",
-    ];
-  const shown = names.map((name, i) => heading(look, name, ...places[i]));
+    ? [`<b>Accepted</b>, ${bounded(value) ? "allowed" : "length"} dotted`, "<b>How often</b>"]
+    : [`<b>Accepted</b> (bars) and ${dotted} (dotted)`, "<b>How often</b> that many"];
+  // One name at every width, since texts call the chart by it.
+  names.push(look.narrow && large(look) ? "<b>Rate</b> by<br>position" : "<b>Rate</b> by position");
+  const shown = names.map((name, i) => ({ ...heading(look, name, ...places[i]), align: "left" }));
   return noRates(value) ? [...shown, nothing(look)] : shown;
 }
 
@@ -143,7 +143,7 @@ function axes(value, look, xs, ys) {
   const tallest = peak([...rounds.flatMap((round) => [round.a, aim(round)]), ...earlier]);
   const often = peak(Object.values(value.histogram ?? {}));
   const many = Math.max(Object.keys(value.histogram ?? {}).length, Object.keys(value.per_position ?? {}).length);
-  const steps = { tickformat: "d", showgrid: false, dtick: nice(many / (look.narrow && large(look) ? 4 : 9)) };
+  const steps = { tickformat: "d", showgrid: false, dtick: nice(many / (look.narrow && large(look) && many > 10 ? 4 : 9)) };
   return {
     uirevision: value.run,
     bargap: 0.25,

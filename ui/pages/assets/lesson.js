@@ -35,9 +35,10 @@ function look(words) {
   said.append(node("b", "", "What to look at. "), words);
   return said;
 }
-// Which pictures of the board matter is a matter of style: page.css hides the others.
-function choosePictures(names) {
-  document.documentElement.dataset.lesson = names;
+// Which pictures of the board matter, and how much is said, is a matter of style: see learn.css.
+function choosePictures({ pictures, compares }) {
+  document.documentElement.dataset.lesson = pictures;
+  document.documentElement.toggleAttribute("data-lesson-compares", Boolean(compares));
 }
 function draw() {
   const value = props.value || {};
@@ -47,7 +48,7 @@ function draw() {
   const text = ordered(value.text).map((words) => node("p", "", words));
   root.replaceChildren(steps(value), title, ...text, look(value.look), glossary(value.words));
   if (focused) root.querySelector("[aria-current=step]")?.focus();
-  choosePictures(value.pictures);
+  choosePictures(value);
   // A new lesson is read from its beginning.
   if (root.dataset.at !== String(value.at)) {
     root.dataset.at = value.at;
@@ -56,12 +57,20 @@ function draw() {
   window.specscopeLink?.lesson(value.at);
 }
 const POINTED_MS = 4000;
+// What the bar over the pictures hides of the window's top, as high as it is now, and a margin.
+function covered() {
+  const bar = document.querySelector("#learn-playback");
+  const sticks = bar && getComputedStyle(bar).position === "sticky";
+  return (sticks ? bar.offsetHeight : 0) + 12;
+}
 window.specscopeLesson = {
   point() {
     const found = document.querySelector("#learn-" + (props.value || {}).point);
     if (!found) return;
     const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
-    found.scrollIntoView({ behavior: calm ? "auto" : "smooth", block: "center" });
+    const behavior = calm ? "auto" : "smooth";
+    if (found.closest(".sp-lesson")) found.scrollIntoView({ behavior, block: "center" });
+    else scrollTo({ behavior, top: scrollY + found.getBoundingClientRect().top - covered() });
     found.tabIndex = -1;
     found.focus({ preventScroll: true });
     found.classList.add("sp-pointed");

@@ -26,17 +26,29 @@ function rowOf({ label, latest, cells }) {
   made.append(name, ...Object.values(cells).map((text) => cell("td", "", text)));
   return made;
 }
+// A run to come has its row already: nothing below the table moves when it has ended.
+function comingOf(label, columns) {
+  const made = node("tr");
+  made.append(cell("th", "row", "▸ " + label), ...Array.from({ length: columns }, () => cell("td", "", "–")));
+  return made;
+}
 function draw() {
-  const { head = {}, rows = {} } = props.value || {};
+  const { head = {}, rows = {}, coming = {} } = props.value || {};
   const all = Object.values(rows);
-  if (!all.length) {
+  const later = Object.values(coming);
+  if (!all.length && !later.length) {
     root.replaceChildren(node("p", "sp-empty", "What your runs come to will stand here."));
     return;
   }
   const table = node("table", "sp-measured");
   const body = node("tbody");
   body.append(...all.map(rowOf));
-  table.append(node("caption", "sp-sr", "Your runs in this lesson"), headOf(head), body);
+  table.append(node("caption", "sp-sr", "Your runs in this lesson; – where one has not run yet"), headOf(head), body);
+  if (later.length) {
+    const foot = node("tfoot");
+    foot.append(...later.map((label) => comingOf(label, Object.keys(head).length)));
+    table.append(foot);
+  }
   root.replaceChildren(table);
 }
 draw();
