@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-from core.events import ModelInfo
-from tests.ui.fakes import FakeWorker, scripted
+from core.config import Request
+from core.events import Event, ModelInfo, RunStarted
+from tests.ui.fakes import FakeWorker, Script, scripted
 from ui.exchange import Pair, Say
 from ui.rig import Rig
 
@@ -20,13 +22,25 @@ OTHER = Pair("other", ("small",))
 
 def other_worker(*names: str, speed: float = 0.1) -> FakeWorker:
     """A worker behind other models: an LLM called other, and SSMs."""
-    worker = FakeWorker(scripted(6), speed)
     infos = [ModelInfo("other", "llm", 9, "None", 64, 64, "float32", "cpu")]
     infos += [ModelInfo(name, "ssm", 1, "None", 64, 64, "float32", "cpu") for name in names]
+    worker = FakeWorker(_told_by(scripted(6), infos[0]), speed)
     worker.engine = SimpleNamespace(
         models=SimpleNamespace(infos=tuple(infos), drafter_names=tuple(names))
     )
     return worker
+
+
+def _told_by(script: Script, llm: ModelInfo) -> Script:
+    """Runs that say that `llm` made them."""
+
+    def play(request: Request, run_id: str) -> list[Event]:
+        first, *rest = script(request, run_id)
+        assert isinstance(first, RunStarted)
+        models = (llm, *(model for model in first.models if model.role != "llm"))
+        return [replace(first, models=models), *rest]
+
+    return play
 
 
 class Loader:
