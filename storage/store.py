@@ -240,7 +240,7 @@ class RunStore:
             raise StoreError(explain(error, self.path)) from error
 
     def _catch_up(self) -> None:
-        """A reader sees what was recorded before, unless the log is paused."""
+        """A reader sees what was recorded before, unless the log is paused or slow."""
         if not self.status().paused:
             self.flush(CATCH_UP_TIMEOUT_S)
 

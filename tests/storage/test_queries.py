@@ -253,6 +253,7 @@ def test_any_thread_may_record_and_read(store: RunStore) -> None:
                 store.record(event)
                 if event.seq % 20 == 0:
                     assert store.runs(RunQuery(limit=3)).total > 0
+            assert store.flush(30.0)  # a reader by itself waits for a slow disk a second at most
             assert list(store.events(f"synthetic-{seed}")) == events
             last = events[-1]
             assert isinstance(last, RunCompleted)

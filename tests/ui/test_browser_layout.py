@@ -64,7 +64,7 @@ def test_nothing_moves_when_figures_and_notices_come(
     ran(page)
     page.click("#live-prove")
     said(page, "Identical: ")
-    page.locator("#live-figures").get_by_text("plain decoding, measured with").wait_for()
+    page.locator("#live-figures").get_by_text("measured", exact=True).wait_for()
     assert page.evaluate(TOPS, PLACES) == tops, "figures, a proof, a baseline"
     page.get_by_text("Sampling", exact=True).click()
     number_box(page, "sampling-top_p").fill("7")

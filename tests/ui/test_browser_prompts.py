@@ -14,7 +14,7 @@ from bench.page.looks import turn_to
 from core.config import Request, SamplingParams, SpeculationConfig
 from tests.synthetic import synthetic_run
 from tests.ui.fakes import scripted
-from tests.ui.sites import OpenPage, Stage, overflows, shot, text_box
+from tests.ui.sites import OpenPage, Stage, overflows, shot, text_box, until
 
 pytestmark = pytest.mark.browser
 ROWS = "#prompts-table tbody tr:not(.ss-group)"
@@ -225,4 +225,4 @@ def test_a_second_tab_follows_the_study(lab: Stage, browser_page: OpenPage) -> N
     other = browser_page(lab.url)
     turn_to(other, "Prompts")
     other.locator("#prompts-progress").get_by_text("4 of 4").wait_for()
-    assert column(other, 0) == ["Once", "Twice"]
+    until(other, lambda: column(other, 0) == ["Once", "Twice"])  # drawn a frame after the bar

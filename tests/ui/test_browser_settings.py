@@ -81,7 +81,7 @@ def test_measure_and_prove_answer_on_the_page(site: OpenSite, browser_page: Open
     said(page, "there is no run yet")
     ran(page)
     page.click("#live-measure")
-    page.locator("#live-figures").get_by_text("plain decoding, measured with").wait_for()
+    page.locator("#live-figures").get_by_text("measured", exact=True).wait_for()
     page.click("#live-prove")
     said(page, "Identical: plain decoding with the same seed writes the same")
 

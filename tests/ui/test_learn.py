@@ -249,16 +249,18 @@ def test_runs_of_other_models_leave_the_table_and_come_back_with_them(store: Run
 
 
 def test_a_run_that_goes_on_keeps_the_board_and_is_of_its_own_models(store: RunStore) -> None:
-    learn, desk = exchangeable(store, speed=10.0), Desk()
+    learn, desk = exchangeable(store, speed=100.0), Desk()
     frames = example(learn, desk, 2, "me", FULL)
     next(frames)
     player = desk.player
     rig = learn.board.context.rig
+    worker: Any = rig.worker
     rig.begin(Pair())
     while rig.exchange.loading:
         rig.wait(rig.exchange, 1.0)
     followed(learn, desk, 2)
     assert desk.player is player and player is not None and not player.source.done
+    worker.speed = 0.0
     last = ended(frames)
     assert rows_of(last) == [] and "left the table" in notice_of(last, -1)
     settled(rig)

@@ -35,6 +35,6 @@ def into_sessions(
         return [gr.Tabs(selected="sessions"), *opened]
 
     opened = trigger(open_run, [visitor], [tabs, *sessions.opening], **quick)
-    follow_opened(sessions, opened, visitor)
+    follow_opened(sessions, opened.then, visitor)
     told = [visitor, sessions.opened]
     return opened.then(about_handler(board.context), told, sessions.on.told, **quick)

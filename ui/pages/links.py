@@ -85,7 +85,8 @@ def wire_links(
     come = blocks.load(_open_handler(context, sessions, tabs), visitor, shown, **QUICK)
     told = [visitor, sessions.opened]
     come.then(about_handler(context), told, sessions.on.told, **QUICK)
-    follow_opened(sessions, come, visitor)
+    # Asked for by a page with such a link alone: any other would wait for nothing.
+    follow_opened(sessions, place.select, visitor)
     come.then(None, None, None, js="() => { window.specscopeLink?.ready(); }")
     tabs.change(None, None, None, js="() => { window.specscopeLink?.turned(); }")
     # The browser is told of a changed gr.State by queued events only; the figures name their run.

@@ -35,10 +35,10 @@ def followed(sessions: Sessions, desk: Desk, asker: Asker, run_id: str) -> Itera
         yield [*quiet[: -len(told)], *about_run(board.context, asker, run_id)]
 
 
-def follow_opened(sessions: Sessions, opened: Any, visitor: gr.BrowserState) -> None:
-    """After the event `opened`; at the run's end the list is read again."""
+def follow_opened(sessions: Sessions, opened: Callable[..., Any], visitor: gr.BrowserState) -> None:
+    """On `opened`, a trigger of when a run was opened; at its end the list is read again."""
     board, filters = sessions.board, sessions.filters
-    event = opened.then(
+    event = opened(
         _follow_handler(sessions),
         [visitor, sessions.opened],
         [*board.outputs, *board.places, *sessions.on.told],

@@ -101,7 +101,7 @@ def _wire_opening(
     )
     reread(opened)
     opened.then(None, None, None, js=INTO_SIGHT)
-    follow_opened(sessions, opened, visitor)
+    follow_opened(sessions, opened.then, visitor)
     board.places[0].input(scrub_handler(sessions), board.places, board.outputs, **LATEST)  # type: ignore[attr-defined]
     choose = [sessions.comparing, on.compare, sessions.choose]
     on.compare.click(choosing, [sessions.opened, sessions.comparing], choose, **LATEST).then(

@@ -9,7 +9,7 @@ const CARDS = [
     note: (v) => (v.baseline_tps ? `plain ${fixed(v.baseline_tps, 1)}` : ""),
     means: "New tokens per second, from the end of the prefill to the end of the run." },
   { key: "speedup", label: "Speed-up", unit: "×", show: (v) => fixed(v.speedup, 2),
-    note: (v) => (v.baseline_tps ? "measured now" : ""), more: (v) => v.baseline_note,
+    note: (v) => (v.baseline_tps ? "measured" : ""), more: (v) => v.baseline_note,
     means: "Speed over that of plain decoding, measured with the same prompt, models and machine." },
   { key: "mean_acceptance_length", label: "Tokens / round", unit: "", show: (v) => fixed(v.mean_acceptance_length, 2),
     note: () => "mean length",

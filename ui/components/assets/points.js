@@ -66,7 +66,7 @@ export function create(panel) {
       asked.about(value, now);
     },
     table: () => null,
-    exported: () => box,
+    exported: () => (box.hidden ? note : box),
   };
 }
 

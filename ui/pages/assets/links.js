@@ -57,7 +57,9 @@ window.specscopeLink = {
   ready() {
     ready = true;
     follow();
-    if (asked.get("run") && state.run) intoSight();
+    if (!asked.get("run") || !state.run) return;
+    intoSight();
+    trigger("select"); // where it is under way, it is followed
   },
   turned: follow,
   lesson(number) { state.lesson = number; follow(); },
