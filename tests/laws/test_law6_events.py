@@ -182,7 +182,8 @@ def reads_back(path: Path, events: tuple[Event, ...]) -> bool:
 
 @pytest.fixture
 def kept(tmp_path: Path) -> dict[Path, tuple[Event, ...]]:
-    """Databases of one run each, with its events; the last has a note, and its trees are thin."""
+    """Databases of one run each, with its events; the last has a note and a
+    measured speed-up, and its trees are thin."""
     paths = {tmp_path / f"{name}.db": events_of(name) for name in NAMES}
     for path, events in paths.items():
         recorded(path, events)
@@ -194,6 +195,7 @@ def kept(tmp_path: Path) -> dict[Path, tuple[Event, ...]]:
         assert store.thin(1) == 1
         store.delete(newest[0].run_id)
         store.annotate(events[0].run_id, "seen in the lecture")
+        store.keep_baseline(events[0].run_id, 50.0, "another", "plain decoding")
         return paths | {thin: tuple(store.events(events[0].run_id))}
 
 

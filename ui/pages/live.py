@@ -86,7 +86,7 @@ def wire_live(
         js=WAS_RUNNING,
         **QUICK,
     )
-    blocks.load(preset_menu, own, live.form.preset, **QUIET)
+    blocks.load(preset_menu, own, live.form.preset, **QUICK)
 
 
 def _with_stops(button: str) -> str:
