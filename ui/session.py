@@ -25,6 +25,7 @@ from ui.baselines import keep_baseline
 from ui.frame import Baseline, Before, Frame
 from ui.lessons.lecture import Lecture
 from ui.player import Player
+from ui.presses import Presses
 from ui.proof import Answer
 from ui.rig import Rig
 from ui.source import LiveSource, StoreLike
@@ -115,8 +116,12 @@ class Desk:
     pictures: PictureMaker = field(default_factory=PictureMaker)
     stamps: Stamps = field(default_factory=Stamps)
     drawing: threading.RLock = field(default_factory=threading.RLock)
+    presses: Presses = field(init=False)
     lecture: Lecture = field(default_factory=Lecture)
     _trouble: tuple[str, object] = ("", None)
+
+    def __post_init__(self) -> None:
+        self.presses = Presses(self.drawing)
 
     def look_at(self, player: Player | None) -> None:
         """Turn to another run: what was known about the last one goes."""

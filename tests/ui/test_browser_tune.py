@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -116,6 +117,35 @@ def test_arrow_keys_lead_through_the_map_and_enter_chooses(
     assert page.evaluate(now) == "3", "the focus stays"
     page.locator(".ss-tip").get_by_text("times plain decoding's speed").wait_for()
     assert page.locator(f"{CELLS}[tabindex='0']").count() == 1
+
+
+PREDICT = "**/run/predict**"
+CHOICES = """async (places) => {
+  for (const at of places) {
+    document.querySelector(`#tune-speed td[data-place='${at}']`).click();
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+}"""
+
+
+def slowly(route: Any) -> None:
+    time.sleep(0.1)
+    route.continue_()
+
+
+def test_of_several_choices_in_a_moment_the_last_is_shown(
+    tuning: Stage, browser_page: OpenPage
+) -> None:
+    page = measured(browser_page(tuning.url))
+    head = page.locator("#tune-point h3")
+    page.route(PREDICT, slowly)
+    for places in ((0, 4, 8), (5, 4, 3), (8, 7, 1)):
+        page.evaluate(CHOICES, list(places))
+        last = page.locator(f"#tune-speed td[data-place='{places[-1]}']")
+        point = str(last.get_attribute("aria-label")).split(":")[0]
+        head.get_by_text(point, exact=True).wait_for()
+        page.wait_for_timeout(300)
+        assert head.inner_text() == point
 
 
 def test_the_table_sorts_and_its_buttons_choose(tuning: Stage, browser_page: OpenPage) -> None:
@@ -326,6 +356,7 @@ def test_two_hundred_points_stay_usable(tuning: Stage, browser_page: OpenPage) -
     planned(page, "195 points and plain decoding, 1 prompt, 1 repeat: 196 runs")
     page.click("#tune-start")
     completed(page)
+    page.locator(f":nth-match({CELLS}[data-state=measured], 195)").wait_for()
     assert page.locator(f"{CELLS}[data-state=measured]").count() == 195
     assert not overflows(page)
     page.locator(f"{CELLS}[tabindex='0']").focus()

@@ -396,7 +396,7 @@ def test_a_link_opens_its_tab_or_says_what_is_wrong(
 
 def test_the_lesson_of_a_link_goes_before_the_one_a_visitor_was_at() -> None:
     def wanted(query: dict[str, str], kept: dict[str, Any]) -> float:
-        return _wanted(cast(gr.Request, SimpleNamespace(query_params=query)), None, 1, kept)
+        return _wanted(cast(gr.Request, SimpleNamespace(query_params=query)), 1, kept)
 
     assert wanted({"lesson": "3"}, {"at": 5}) == 3
     assert wanted({}, {"at": 5}) == 5

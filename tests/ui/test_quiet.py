@@ -1,8 +1,13 @@
-"""No event of the page writes its state into a component (ui/pages/quiet.py)."""
+"""What the page's events have in common (ui/pages/quiet.py): none writes its state into a
+component, and what looks at a press is asked for each press."""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Iterable
 from typing import Any
+
+import gradio as gr
 
 from storage import RunStore
 from tests.ui.boards import context
@@ -31,3 +36,26 @@ def test_control_hidden_alone_is_not_enough() -> None:
     one = {"backend_fn": True, "targets": [(7, "click")], "outputs": [8]}
     one |= {"show_progress": "hidden"}
     assert loud([{**one, "show_progress_on": None}]) == [[(7, "click")]]
+
+
+def told_again(events: Iterable[tuple[Callable[..., Any] | None, str]]) -> list[Any]:
+    """Handlers of event data that Gradio may ask with the data of an earlier press."""
+    return [
+        handler
+        for handler, mode in events
+        if handler is not None
+        and mode == "always_last"
+        and any("EventData" in str(one) for one in inspect.get_annotations(handler).values())
+    ]
+
+
+def test_what_looks_at_a_press_is_never_asked_with_an_earlier_one(store: RunStore) -> None:
+    events = [(fn.fn, fn.trigger_mode) for fn in build_page(context(store)).fns.values()]
+    assert sum(mode == "always_last" for _, mode in events) > 20
+    assert told_again(events) == []
+
+
+def test_control_such_a_handler_is_found() -> None:
+    def press(event: gr.EventData) -> None: ...
+
+    assert told_again([(press, "always_last"), (press, "multiple"), (None, "once")]) == [press]

@@ -10,7 +10,7 @@ import gradio as gr
 from ui.context import Context
 from ui.pages.beside import Beside, Half, both, picked
 from ui.pages.beside_bar import moved_both, paced_both, played_both, scrubbed_both
-from ui.pages.quiet import LATEST, QUICK, QUIET
+from ui.pages.quiet import EACH, LATEST, QUIET
 from ui.session import guarded, guarded_once
 
 __all__ = ["wire_beside"]
@@ -24,14 +24,13 @@ def wire_beside(beside: Beside, context: Context) -> None:
                 _pick_handler(half, context),
                 None,
                 list(half.pictures.values()),
-                trigger_mode="multiple",
-                **QUICK,
+                **EACH,
             )
     bar = beside.bar
     for name, button in bar.buttons.items():
         if name != "play":
             press = _move_handler(beside, context, name)
-            button.click(press, None, beside.moving, trigger_mode="multiple", **QUICK)
+            button.click(press, None, beside.moving, **EACH)
     bar.scrub.input(_scrub_handler(beside, context), bar.scrub, beside.moving, **LATEST)
     bar.rate.release(_rate_handler(beside, context), bar.rate, None, **LATEST)
     play = _play_handler(beside, context)

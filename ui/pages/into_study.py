@@ -11,7 +11,7 @@ import gradio as gr
 from ui.messages import Line
 from ui.pages.history import asker_of
 from ui.pages.parts import notice_value
-from ui.pages.quiet import QUICK
+from ui.pages.quiet import EACH, QUICK
 from ui.pages.sessions_layout import Sessions
 from ui.pages.study_handlers import StudyBoard, asked_for
 from ui.session import guarded_once
@@ -65,4 +65,4 @@ def into_study(
         return guarded_once(work, failed)
 
     listed = sessions.studies
-    listed.rows.select(choose, [visitor], [tabs, listed.said], trigger_mode="multiple", **QUICK)
+    listed.rows.select(choose, [visitor], [tabs, listed.said], **EACH)

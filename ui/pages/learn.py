@@ -13,7 +13,7 @@ from ui.pages.into_live import into_live
 from ui.pages.learn_layout import Learn, build_learn
 from ui.pages.links import wanted_lesson
 from ui.pages.live_layout import Live
-from ui.pages.quiet import QUICK, QUIET
+from ui.pages.quiet import EACH, LATEST, QUICK, QUIET
 from ui.pages.steering import wire_board
 from ui.pages.teaching import (
     Values,
@@ -26,6 +26,7 @@ from ui.pages.teaching import (
     turned,
 )
 from ui.player import Pace
+from ui.session import Desk
 
 __all__ = ["Learn", "build_learn", "wire_learn", "wire_lessons"]
 
@@ -40,14 +41,11 @@ def wire_learn(
     progress = gr.BrowserState({}, storage_key="specscope-lessons", secret="specscope")
     wire_board(learn.board)
     _wire_runs(learn, visitor)
-    turning = [progress, *learn.turning]
-    for trigger, which in (
-        (blocks.load, _wanted),
-        (learn.lesson.select, _chosen),
-        (learn.previous.click, _beside(-1)),
-        (learn.next.click, _beside(1)),
-    ):
-        trigger(_turn_handler(learn, which), [learn.at, progress], turning, **QUICK)
+    turn: dict[str, Any] = {"inputs": [learn.at, progress], "outputs": [progress, *learn.turning]}
+    blocks.load(_turn_handler(learn, _wanted), **turn, **QUICK)
+    learn.lesson.select(_choose_handler(learn), **turn, **EACH)
+    learn.previous.click(_turn_handler(learn, _beside(-1)), **turn, **LATEST)
+    learn.next.click(_turn_handler(learn, _beside(1)), **turn, **LATEST)
     for trigger in (learn.check.click, learn.number.submit):
         trigger(
             _answer_handler(learn),
@@ -88,21 +86,17 @@ def _wire_runs(learn: Learn, visitor: gr.BrowserState) -> None:
 
 # -- which lesson --
 
-Which = Callable[[gr.Request, Any, float, dict[str, Any]], float]
+Which = Callable[[gr.Request, float, dict[str, Any]], float]
 
 
-def _wanted(request: gr.Request, _data: Any, _at: float, progress: dict[str, Any]) -> float:
+def _wanted(request: gr.Request, _at: float, progress: dict[str, Any]) -> float:
     """The lesson of the link, else the one where the visitor was."""
     number = wanted_lesson(request.query_params)
     return number or int(_number(progress.get("at"))) or 1
 
 
-def _chosen(_request: gr.Request, data: Any, at: float, _progress: dict[str, Any]) -> float:
-    return _number((data or {}).get("lesson")) or at
-
-
 def _beside(by: int) -> Which:
-    def beside(_request: gr.Request, _data: Any, at: float, _progress: dict[str, Any]) -> float:
+    def beside(_request: gr.Request, at: float, _progress: dict[str, Any]) -> float:
         return min(len(LESSONS), max(1, at + by))
 
     return beside
@@ -116,13 +110,30 @@ def _number(value: object) -> float:
 
 
 def _turn_handler(learn: Learn, which: Which) -> Callable[..., Values]:
-    def turn(request: gr.Request, event: gr.EventData, at: float | None, progress: Any) -> Values:
-        kept = progress if isinstance(progress, dict) else {}
-        number = which(request, event._data, at or 1, kept)
-        values = turned(learn, learn.board.desk(request), number, kept)
-        return [{**kept, "at": int(number)}, *values]
+    def turn(request: gr.Request, at: float | None, progress: Any) -> Values:
+        kept = _kept(progress)
+        return _turned(learn, learn.board.desk(request), which(request, at or 1, kept), kept)
 
     return turn
+
+
+def _choose_handler(learn: Learn) -> Callable[..., Any]:
+    def choose(request: gr.Request, event: gr.EventData, at: float | None, progress: Any) -> Any:
+        desk, told = learn.board.desk(request), event._data or {}
+        number = _number(told.get("lesson")) or at or 1
+        return desk.presses.last(
+            "lesson", told, lambda: _turned(learn, desk, number, _kept(progress))
+        )
+
+    return choose
+
+
+def _turned(learn: Learn, desk: Desk, number: float, kept: dict[str, Any]) -> Values:
+    return [{**kept, "at": int(number)}, *turned(learn, desk, number, kept)]
+
+
+def _kept(progress: Any) -> dict[str, Any]:
+    return progress if isinstance(progress, dict) else {}
 
 
 def _follow_handler(learn: Learn) -> Callable[..., Values]:

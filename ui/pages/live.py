@@ -15,7 +15,7 @@ from ui.pages.form import EXAMPLES, FOLLOWED, OWN, preset_values
 from ui.pages.live_layout import Live, build_live
 from ui.pages.own_presets import wire_own_presets
 from ui.pages.presets import at_temperature, named, preset_menu
-from ui.pages.quiet import QUICK, QUIET
+from ui.pages.quiet import EACH, LATEST, QUICK, QUIET
 from ui.pages.rerun import AWAITED, here_script, settled_script, wire_changes
 from ui.pages.running import (
     Press,
@@ -75,8 +75,7 @@ def wire_live(
         [live.stops],
         outputs=live.outputs,
         js=STOPS,
-        trigger_mode="multiple",
-        **QUICK,
+        **EACH,
     )
     _wire_form(live, own)
     blocks.load(
@@ -98,11 +97,7 @@ def _wire_form(live: Live, own: gr.BrowserState) -> None:
     form = live.form
     # Values come as they are: a page whose choices are of models that have gone is told so in our
     # words. core.config checks them all.
-    quick: dict[str, Any] = {
-        "preprocess": False,
-        **QUICK,
-        "trigger_mode": "always_last",
-    }
+    quick: dict[str, Any] = {"preprocess": False, **LATEST}
     fields = list(form.fields.values())
     menus = [live.validity, live.run, *(form.fields[name] for name in FOLLOWED)]
     # "multiple": a question that is asked again because its answer is lost must go out too.

@@ -16,7 +16,7 @@ from ui.pages.learn_layout import Learn
 from ui.pages.live_layout import Live
 from ui.pages.loading import Told, given_up, loaded, needed, picked, table, told
 from ui.pages.parts import notice, offer_table, stage_list
-from ui.pages.quiet import LATEST, QUIET
+from ui.pages.quiet import EACH, LATEST, QUIET
 from ui.pages.sessions import Sessions
 
 __all__ = ["Models", "build_models", "wire_models"]
@@ -136,7 +136,7 @@ def wire_models(
     models.need.click(_form_handler(models, needed), models.form, models.told, **LATEST)
     models.cancel.click(_give_up_handler(models), None, models.told, **LATEST)
     models.offers.select(
-        _pick_handler, [models.llm, models.ssms], [models.llm, models.ssms], **LATEST
+        _pick_handler, [models.llm, models.ssms], [models.llm, models.ssms], **EACH
     )
     ended = models.load.click(
         _load_handler(models),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["LATEST", "QUICK", "QUIET"]
+__all__ = ["EACH", "LATEST", "QUICK", "QUIET"]
 
 QUIET: dict[str, Any] = {
     "show_progress": "hidden",
@@ -21,5 +21,9 @@ QUIET: dict[str, Any] = {
 # Answers at once, and so never waits behind a run.
 QUICK: dict[str, Any] = {**QUIET, "queue": False}
 
-# Of several presses that come while one is answered, the last is answered next.
+# Of several presses that come while one is answered, the last is answered next: with the values of
+# then, but with the event data of the first. For handlers that look at values alone.
 LATEST: dict[str, Any] = {**QUICK, "trigger_mode": "always_last"}
+
+# Every press is answered: for handlers that look at what was pressed.
+EACH: dict[str, Any] = {**QUICK, "trigger_mode": "multiple"}

@@ -73,14 +73,17 @@ def names_handler(context: Context) -> Callable[..., list[Any]]:
     return names
 
 
-def choose_handler(sessions: Sessions) -> Callable[..., list[Any]]:
+def choose_handler(sessions: Sessions) -> Callable[..., Any]:
     board, context = sessions.board, sessions.board.context
 
-    def choose(request: gr.Request, event: gr.EventData, visitor: str, comparing: str) -> list[Any]:
-        run_id = str((event._data or {}).get("run", ""))
+    def choose(request: gr.Request, event: gr.EventData, visitor: str, comparing: str) -> Any:
+        desk, told = board.desk(request), event._data or {}
+        run_id = str(told.get("run", ""))
         one, two = (half.desk(context, request) for half in sessions.beside.halves)
         asker = asker_of(context, request, visitor)
-        return chosen(sessions, (board.desk(request), one, two), asker, run_id, comparing)
+        return desk.presses.last(
+            "run", told, lambda: chosen(sessions, (desk, one, two), asker, run_id, comparing)
+        )
 
     return choose
 

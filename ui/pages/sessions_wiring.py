@@ -11,7 +11,7 @@ from ui.pages.beside_wiring import wire_beside
 from ui.pages.into_live import into_live
 from ui.pages.live_layout import Live
 from ui.pages.onlooking import follow_opened
-from ui.pages.quiet import LATEST, QUICK, QUIET
+from ui.pages.quiet import EACH, LATEST, QUIET
 from ui.pages.sessions import choosing, uncompared
 from ui.pages.sessions_handlers import (
     about_handler,
@@ -97,7 +97,7 @@ def _wire_opening(
         choose_handler(sessions),
         [visitor, sessions.comparing],
         [*sessions.opening, *on.told, *pair],
-        **LATEST,
+        **EACH,
     )
     reread(opened)
     opened.then(None, None, None, js=INTO_SIGHT)
@@ -166,9 +166,7 @@ def _wire_studies(sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab) -> 
     part, board = sessions.studies, sessions.board
     for trigger in (tab.select, sessions.refresh.click, part.section.expand):
         trigger(studies_handler(sessions), [visitor], part.outputs, **LATEST)
-    press = part.rows.select(
-        study_press_handler(sessions), [visitor], part.outputs, trigger_mode="multiple", **QUICK
-    )
+    press = part.rows.select(study_press_handler(sessions), [visitor], part.outputs, **EACH)
     # A run of a study that was deleted leads to none. Its note may be in the making.
     opened, on = [visitor, sessions.opened], sessions.on
     press.then(whose_handler(board.context), opened, [on.about, on.study], **LATEST)

@@ -12,7 +12,7 @@ import gradio as gr
 
 from ui.pages.board import Board, Values
 from ui.pages.playback import playing
-from ui.pages.quiet import QUICK
+from ui.pages.quiet import EACH
 from ui.player import Pace
 from ui.session import Desk, play
 
@@ -104,8 +104,7 @@ def wire_board(board: Board) -> None:
     """Connect the playback bar and every picture's selection."""
     quick: dict[str, Any] = {
         "outputs": [*board.outputs, *board.places],
-        **QUICK,
-        "trigger_mode": "multiple",
+        **EACH,
     }
     for name in ("step-back", "step", "round-previous", "round-next", "follow", "pause"):
         board.buttons[name].click(_button_handler(board, name), **quick)

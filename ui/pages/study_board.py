@@ -30,7 +30,7 @@ from lab.study import Study
 from ui.context import Context
 from ui.pages.history import asker_of
 from ui.pages.parts import study_list, study_progress
-from ui.pages.quiet import QUICK
+from ui.pages.quiet import EACH, LATEST, QUICK
 from ui.pages.study_handlers import Drawn, StudyBoard, begun, chosen, looked
 from ui.studies import Studies
 
@@ -76,10 +76,10 @@ def wire_study_board(
         mine = studies_of(board.context, request, key)
         return chosen(board, board.desk(request), mine, drawn, event._data or {})
 
-    tab.select(look(True), [visitor], outputs, trigger_mode="always_last", **QUICK)
-    board.progress.tick(look(False), [visitor], outputs, trigger_mode="always_last", **QUICK)
+    tab.select(look(True), [visitor], outputs, **LATEST)
+    board.progress.tick(look(False), [visitor], outputs, **LATEST)
     for part in (board.progress, board.studies):
-        part.select(choose, [visitor], outputs, trigger_mode="multiple", **QUICK)
+        part.select(choose, [visitor], outputs, **EACH)
 
 
 def wire_begin(

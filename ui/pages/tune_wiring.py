@@ -16,7 +16,7 @@ from ui.pages.into_sessions import into_sessions
 from ui.pages.live_layout import Live
 from ui.pages.parts import notice_value
 from ui.pages.prompt_source import wire_prompt_source
-from ui.pages.quiet import LATEST
+from ui.pages.quiet import EACH, LATEST
 from ui.pages.sessions_layout import Sessions
 from ui.pages.study_board import studies_of, wire_begin, wire_study_board
 from ui.pages.tune import Tune, asked_for, file_of, planned, point_shown, request_of_point
@@ -46,7 +46,7 @@ def wire_tune(
 
     inputs = [own, *live.form.inputs, *tune.form.inputs]
     wire_begin(tune.board, visitor, tune.start.click, make, inputs, tune.drawn)
-    tune.points.select(_point_handler(tune), [visitor], [tune.point, tune.chosen], **LATEST)
+    tune.points.select(_point_handler(tune), [visitor], [tune.point, tune.chosen], **EACH)
     _wire_out(tune, visitor, live, tabs, sessions)
 
 
@@ -96,10 +96,15 @@ def _axis_handler(context: Context) -> Callable[[str], Any]:
 def _point_handler(tune: Tune) -> Callable[..., Any]:
     board = tune.board
 
-    def choose(request: gr.Request, event: gr.EventData, key: str) -> tuple[Any, Any]:
-        mine = studies_of(board.context, request, key)
-        value, chosen = point_shown(mine, event._data or {})
-        return board.desk(request).stamps.on("point", value), chosen
+    def choose(request: gr.Request, event: gr.EventData, key: str) -> Any:
+        desk, told = board.desk(request), event._data or {}
+
+        def work() -> tuple[Any, Any]:
+            mine = studies_of(board.context, request, key)
+            value, chosen = point_shown(mine, told)
+            return desk.stamps.on("point", value), chosen
+
+        return desk.presses.last("point", told, work)
 
     return choose
 

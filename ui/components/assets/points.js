@@ -14,8 +14,11 @@ export function create(panel) {
   const body = h("tbody");
   const table = h("table", { class: "ss-points" }, h("thead", {}, heads), body);
   const box = h("div", { class: "ss-scroll ss-points-box", tabindex: 0, role: "region", "aria-label": panel.title }, table);
-  const chosen = keepChosen(panel, () => panel.redraw());
   const asked = askedFor(panel);
+  const chosen = keepChosen(panel, () => {
+    asked.about(panel.value, chosen.of(panel.value));  // now: a table out of sight is drawn later
+    panel.redraw();
+  });
   const state = { by: null, down: false, titles: "", rows: new Map() };
   panel.body.append(note, box);
   panel.finishTools();
@@ -80,7 +83,7 @@ function askedFor(panel) {
       const now = JSON.stringify([value.study, row]);
       if (!row || now === last) return;
       last = now;
-      panel.tell({ study: value.study, point });
+      panel.tell({ study: value.study, point, press: performance.now() });
     },
   };
 }

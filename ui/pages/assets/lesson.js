@@ -14,7 +14,7 @@ function step(number, { t, done }, at) {
   button.setAttribute("aria-label", `Lesson ${number}: ${t}${done ? ", finished" : ""}`);
   if (number === at) button.setAttribute("aria-current", "step");
   if (done) button.append(node("span", "sp-tick", "✓"));
-  button.addEventListener("click", () => trigger("select", { lesson: number }));
+  button.addEventListener("click", () => trigger("select", { lesson: number, press: performance.now() }));
   return button;
 }
 function steps(value) {

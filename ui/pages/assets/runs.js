@@ -28,7 +28,7 @@ function textCell(run) {
   button.type = "button";
   button.append(cell("b", "", run.prompt), cell("span", "", run.output));
   if (run.note) button.append(cell("span", "sp-note", "✎ " + run.note));
-  button.addEventListener("click", () => trigger("select", { run: run.id }));
+  button.addEventListener("click", () => trigger("select", { run: run.id, press: performance.now() }));
   made.append(button);
   return made;
 }
