@@ -16,6 +16,7 @@ from typing import Any
 
 from core.config import Request
 from core.errors import FORESEEN, CellInterruptedError, StoreError, StudyError
+from lab.budgets import by_machine, kept_nodes, told_nodes, with_nodes
 from lab.checked import check, named
 from lab.conduct import conduct
 from lab.events import CellBegun, CellLost, CellMeasured, StudyBegun, StudyEnded
@@ -50,6 +51,7 @@ class Conductor:
         self._pace = Pace()
         self._lost: list[RunLike] = []
         self._beat_at = 0.0
+        self._nodes: int | None = None
 
     def begin(self, study: Study, owner: str = "") -> None:
         """Keep a new study and measure it. StudyError while another is measured; ConfigError, and
@@ -156,6 +158,7 @@ class Conductor:
         try:
             kept = Keeping(self._store, study.study_id, self._tell_log, self._stop)
             cells = study.cells()
+            self._nodes = kept_nodes(self._store.results(study.study_id).values())
             self._warm(study)
 
             def measure(cell: Cell) -> Measured:
@@ -178,8 +181,11 @@ class Conductor:
 
     def _warm(self, study: Study) -> None:
         """A short run with each of the first configurations that is not counted: the first passes
-        of an engine are slower, and a length rule has no measured times yet."""
-        for one in study.configurations[:WARMED]:
+        of an engine are slower, a length rule has no measured times yet, and nobody has said what
+        `auto` comes to."""
+        early, late = study.configurations[:WARMED], study.configurations[WARMED:]
+        telling = [one for one in late if by_machine(one.speculation)]
+        for one in (*early, *telling[:1]):
             if self._go() and not self._exchanged(study):
                 first = Cell(one.name, study.prompts[0].id, 0)
                 asked = study.request(first)
@@ -245,13 +251,16 @@ class Conductor:
 
     def _cell(self, study: Study, cell: Cell, owner: str) -> Measured:
         begun = self._runs.begun()
-        run = self._alone(study.request(cell), owner)
+        asked = study.request(cell)
+        run = self._alone(asked, owner)
         try:
             if not run.done:
                 raise CellInterruptedError("its run did not end in time")
             if self._runs.begun() != begun + 1 or self._exchanged(study):
                 raise CellInterruptedError("a visitor's run, or a loading, came beside it")
-            return measured(run.events(0, run.count))
+            found = measured(run.events(0, run.count))
+            auto = by_machine(asked.speculation)
+            return replace(found, auto_nodes=self._nodes) if auto else found
         except CellInterruptedError:
             self._lost.append(run)
             raise
@@ -263,8 +272,9 @@ class Conductor:
             self._runs.forget(self._lost.pop())
 
     def _alone(self, request: Request, owner: str, kept: bool = True) -> RunLike:
-        """One run to its end; broken off where a visitor's begins beside it."""
-        run = self._runs.start(request, owner, kept)
+        """One run to its end; broken off where a visitor's begins beside it. The first for which
+        `auto` comes to a number says it for all that follow."""
+        run = self._runs.start(with_nodes(request, self._nodes), owner, kept)
         try:
             while not run.done and not self._stop.is_set() and self._runs.busy() <= 1:
                 run.wait_done(LOOK_S)
@@ -272,4 +282,6 @@ class Conductor:
         finally:
             run.cancel()
         run.wait_done(PATIENCE_S)
+        if self._nodes is None and by_machine(request.speculation):
+            self._nodes = told_nodes(run.events(0, 1))
         return run

@@ -34,7 +34,8 @@ class Measured:
     `accepted_by`: (drafter, accepted tokens that it proposed), in drafter order; a token that two
     proposed counts for both. `rejected_at[d]`: rounds whose path ended with a rejection after d
     accepted tokens. `accepted_per_round` in order of the rounds, `drafted_per_round` the depth of
-    each tree.
+    each tree. `auto_nodes`: what `max_tree_nodes=auto` came to (lab.budgets), None where it was not
+    asked for.
     """
 
     run_id: str
@@ -46,6 +47,7 @@ class Measured:
     rejected_at: tuple[int, ...] = ()
     accepted_per_round: tuple[int, ...] = ()
     drafted_per_round: tuple[int, ...] = ()
+    auto_nodes: int | None = None
 
     def to_plain(self) -> dict[str, Any]:
         """JSON's own types plus tuples."""

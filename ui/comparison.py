@@ -17,6 +17,7 @@ from lab.tables import ConfigurationRow, Results, best_of, configuration_rows, p
 from ui.slower import slower_because
 from ui.study_shown import Shown, Text, shown_of, text_of, texts_words
 from ui.study_text import Events, same_answer
+from ui.study_words import auto_words
 from ui.view import View
 
 __all__ = ["RECORDED", "comparison_rows", "comparison_values", "configurations_of", "verdict"]
@@ -152,7 +153,7 @@ def comparison_values(study: Study, results: Results, events: Events) -> dict[st
         "note": shown.note,
     }
     names = [row["name"] for row in rows]
-    words = verdict(study, results)
+    words = f"{verdict(study, results)} {auto_words(results)}".rstrip()
     return {
         "compared": {**head, "rows": _numbered(map(_shown, rows)), "words": words},
         "ratios": {**head, "ratios": _numbered(map(_ratio, rows))},

@@ -9,8 +9,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from core.config import PRESETS
+from core.config import PRESETS, SpeculationConfig
+from core.errors import ConfigError
 from core.events import RunStarted
+from lab.budgets import by_machine, told_nodes
 from ui.settings import OWN, Settings, settings_of
 
 __all__ = ["RunSettings", "labels_of", "settings_of_run"]
@@ -23,12 +25,12 @@ TOLD = 3
 class RunSettings:
     """`base`: what a plain run must have asked, of which LLM, to be the baseline; `speculation`:
     the settings and the drafters. Both are texts to be compared. `parts`: in words, what was set,
-    the temperature, other sampling, limits, who drafted, the LLM."""
+    the temperature, other sampling, limits, what `auto` came to, who drafted, the LLM."""
 
     base: str
     speculation: str
     short: str
-    parts: tuple[str, str, str, str, str, str]
+    parts: tuple[str, str, str, str, str, str, str]
     drafters: tuple[str, ...]
 
     @property
@@ -47,15 +49,17 @@ def settings_of_run(started: RunStarted) -> RunSettings:
     sampling = {name: _same(value) for name, value in given.items() if name != "seed"}
     settings = settings_of(asked, ssms)
     who = ", ".join(started.drafters)
+    nodes = _auto(started)
     return RunSettings(
         base=_text([llm, started.dtype, started.device, asked.get("chat", False), sampling]),
-        speculation=_text([_meant(settings, asked), list(started.drafters), minis]),
+        speculation=_text([_meant(settings, asked), nodes, list(started.drafters), minis]),
         short=settings.brief(TOLD),
         parts=(
             settings.brief(len(settings.differ)),
             settings.sampling[0],
             ", ".join(settings.sampling[1:]),
             ", ".join(_limits(sampling)),
+            nodes,
             f"drafted by {who}" if who else "",
             f"LLM {' '.join(llm[0])}" if llm else "",
         ),
@@ -87,6 +91,16 @@ def _told(short: str, one: RunSettings, group: list[RunSettings]) -> str:
     first = one.parts[0] if differ[0] else short
     rest = [part for part, told in zip(one.parts[1:], differ[1:], strict=True) if told and part]
     return " · ".join([first, *rest])
+
+
+def _auto(started: RunStarted) -> str:
+    """How large the trees of a run could get, where the machine decided that."""
+    try:
+        asked = SpeculationConfig.from_plain(started.asked.get("speculation", {}))
+    except ConfigError:  # of another version
+        return ""
+    nodes = told_nodes([started]) if by_machine(asked) else None
+    return "" if nodes is None else f"trees of at most {nodes} node{'s' * (nodes != 1)}"
 
 
 def _meant(settings: Settings, asked: dict[str, Any]) -> list[Any]:

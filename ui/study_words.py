@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from lab.progress import Progress
+from lab.tables import Results
 from ui.dates import local_time
 
-__all__ = ["KINDS", "left_words", "progress_value", "row_value"]
+__all__ = ["KINDS", "auto_words", "left_words", "progress_value", "row_value"]
 
 KINDS = {"compare": "comparison", "tune": "grid", "prompts": "study of prompts"}
 STATES = {
@@ -21,6 +22,15 @@ STATES = {
 }
 LIVE_MS, REST_MS = 1000, 5000
 """How soon the browser asks again while something is measured, and while nothing is."""
+
+
+def auto_words(results: Results) -> str:
+    """What `max_tree_nodes=auto` came to in a study; empty where nothing hangs on it."""
+    nodes = next((one.auto_nodes for one in results.values() if one.auto_nodes), None)
+    if nodes is None:
+        return ""
+    many = "1 node" if nodes == 1 else f"{nodes} nodes"
+    return f"max_tree_nodes=auto came to {many}, the same in every run of this study."
 
 
 def left_words(seconds: float | None) -> str:

@@ -31,6 +31,7 @@ from ui.pages.compare import (
     study_of,
 )
 from ui.pages.form import SAMPLING_NAMES, own_preset
+from ui.pages.prompts import study_drawn
 from ui.studies import Opened, Studies, new_study
 from ui.study_text import same_answer
 
@@ -327,3 +328,13 @@ def test_the_study_of_an_endpoint_is_the_same_thing(context: Context) -> None:
         (StudyPrompt("1", "x"),),
     )
     assert study.title == "plain decoding, a: x" and study.base == "plain decoding"
+
+
+def test_what_auto_came_to_is_told(context: Context) -> None:
+    opened = measured(context)
+    told = "max_tree_nodes=auto came to 8 nodes, the same in every run of this study."
+    assert told not in pictures(context, opened)["compared"]["words"]
+    known = {cell: replace(one, auto_nodes=8) for cell, one in opened.results.items()}
+    opened = opened._replace(results=known)
+    assert pictures(context, opened)["compared"]["words"].endswith(told)
+    assert study_drawn(context, opened)[0]["words"].endswith(told)

@@ -198,3 +198,28 @@ def test_a_past_run_is_read_once_and_a_lost_one_is_left_out() -> None:
     assert [run.figures.run_id for run in figures.of(iter(asked))] == ["a"]
     assert [run.figures.run_id for run in figures.of(iter(asked))] == ["a"]
     assert read == ["a", "gone", "cut", "gone", "cut"]
+
+
+def came_to(run: str, nodes: int, preset: str = "specinfer") -> PastRun:
+    """A run whose `max_tree_nodes=auto` came to so many."""
+    made = past(run, "a", preset)
+    started = as_asked(
+        synthetic_run(4, run_id=run)[0],
+        Request("a", speculation=SpeculationConfig.preset(preset)),
+    )
+    assert isinstance(started, RunStarted)
+    speculation = {**started.config["speculation"], "max_tree_nodes": nodes}
+    started = replace(started, config={**started.config, "speculation": speculation})
+    return replace(made, settings=settings_of_run(started))
+
+
+def test_runs_whose_trees_were_cut_to_other_sizes_are_rows_of_their_own() -> None:
+    lines = of_runs([came_to("r0", 8), came_to("r1", 2), came_to("r2", 8)])
+    assert [line.row.runs for line in lines] == [("r0", "r2"), ("r1",)]
+    names = [line.row.configuration for line in lines]
+    assert names == ["specinfer · trees of at most 8 nodes", "specinfer · trees of at most 2 nodes"]
+
+
+def test_where_the_length_is_found_the_size_says_nothing() -> None:
+    lines = of_runs([came_to("r0", 64, "best"), came_to("r1", 48, "best")])
+    assert [line.row.runs for line in lines] == [("r0", "r1")]

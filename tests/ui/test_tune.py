@@ -198,6 +198,15 @@ def test_a_measured_grid_is_drawn_and_nothing_is_drawn_of_none(context: Context)
     assert len(json.loads(points["rows"]["~"])) == 5
 
 
+def test_what_auto_came_to_is_told(context: Context) -> None:
+    mine, study_id = measured(context)
+    opened = mine.opened(study_id)
+    known = {cell: replace(one, auto_nodes=1) for cell, one in opened.results.items()}
+    said = drawn_of(opened._replace(results=known))[:1]
+    assert "max_tree_nodes=auto came to 1 node, the same in every run" in notice_of(said, 0)
+    assert "came to" not in notice_of(drawn_of(opened)[:1], 0)
+
+
 def point_runs(value: dict[str, Any]) -> list[str]:
     """Its runs of the first prompt and repeat."""
     runs = value["runs"].values()

@@ -38,6 +38,7 @@ from ui.pages.study_board import (
 from ui.prompt_rows import of_study, table_value
 from ui.prompt_runs import RunFigures
 from ui.studies import Opened, new_study
+from ui.study_words import auto_words
 
 __all__ = ["Prompts", "build_prompts", "wire_prompts"]
 
@@ -159,7 +160,8 @@ def study_drawn(context: Context, opened: Opened | None) -> list[Any]:
     study, results, _ = opened
     chosen = next((one.name for one in study.configurations if not one.plain), "")
     lines = of_study(study, results)
-    table = table_value(study.study_id, lines, _drafters(context), chosen, BESIDE)
+    words = f"{BESIDE} {auto_words(results)}".rstrip()
+    table = table_value(study.study_id, lines, _drafters(context), chosen, words)
     return [pack({**table, "empty": "The first runs are being measured."}), *past_hidden()]
 
 

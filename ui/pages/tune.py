@@ -15,6 +15,7 @@ from core.config import Request
 from core.errors import ConfigError
 from lab.grid import grid_of
 from lab.order import Cell
+from lab.tables import Results
 from lab.tuned import tuned
 from ui.components import GridLength, GridPoints, GridSpeed, pack
 from ui.context import Context
@@ -25,6 +26,7 @@ from ui.pages.study_board import Drawn, StudyBoard, build_study_board
 from ui.pages.tune_form import Asked, TuneForm, asked, build_tune_form
 from ui.session import guarded_once
 from ui.studies import Opened, Studies
+from ui.study_words import auto_words
 from ui.tuning import grid_value, point_value, points_value
 from ui.tuning_rows import run_rows, summary_rows, to_csv
 from ui.tuning_words import found_lines, plan_lines
@@ -140,11 +142,16 @@ def drawn_of(opened: Opened | None) -> list[Any]:
     study, results, _ = opened
     found = tuned(study, results)
     return [
-        notice_value(found_lines(study, found, len(results))),
+        notice_value([*found_lines(study, found, len(results)), *_auto_lines(results)]),
         pack(grid_value(study, found, "speed")),
         pack(grid_value(study, found, "length")),
         pack(points_value(study, found)),
     ]
+
+
+def _auto_lines(results: Results) -> list[Line]:
+    words = auto_words(results)
+    return [Line("info", words)] if words else []
 
 
 def point_shown(mine: Studies, told: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

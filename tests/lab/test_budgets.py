@@ -1,0 +1,110 @@
+"""What `auto` comes to in a study is one number, however often measuring is cut off."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from core.config import Request, SpeculationConfig
+from core.events import Event, RunStarted
+from lab.budgets import by_machine, kept_nodes, told_nodes, with_nodes
+from lab.conductor import Conductor
+from lab.study import Configuration, Study
+from tests.lab.test_conductor import Lab, study, until
+from tests.ui.fakes import scripted
+from ui.study_runs import StudyRuns
+
+AUTO = SpeculationConfig.preset("specinfer")
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    made = Lab(tmp_path / "log.db", speed=4.0)
+    yield made
+    made.close()
+
+
+def timed(lab: Lab, nodes: int) -> None:
+    """From now on this machine says that so many nodes are affordable."""
+    script = scripted(4)
+
+    def play(request: Request, run_id: str) -> list[Event]:
+        first, *rest = script(request, run_id)
+        assert isinstance(first, RunStarted)
+        if request.speculation.max_tree_nodes == "auto":
+            speculation = {**first.config["speculation"], "max_tree_nodes": nodes}
+            first = replace(first, config={**first.config, "speculation": speculation})
+        return [first, *rest]
+
+    lab.worker.script = play
+
+
+def asked(lab: Lab) -> list[object]:
+    """What every run but those of plain decoding was asked for, in order."""
+    specs = [request.speculation for request in lab.worker.requests]
+    return [one.max_tree_nodes for one in specs if not one.never_drafts]
+
+
+def test_all_cells_run_with_what_the_first_run_came_to(lab: Lab) -> None:
+    timed(lab, 12)
+    lab.conductor.begin(study())
+    assert lab.conductor.wait(20)
+    first, *rest = asked(lab)
+    assert first == "auto" and rest == [12] * 4
+    found = {cell.contestant: one.auto_nodes for cell, one in lab.results().items()}
+    assert found == {"plain decoding": None, "specinfer": 12}
+
+
+def test_a_resumed_study_keeps_its_number_on_a_machine_that_says_another(lab: Lab) -> None:
+    timed(lab, 12)
+    lab.conductor.begin(study())
+    until(lab, 3)
+    lab.conductor.stop()
+    assert lab.conductor.wait(20)
+    timed(lab, 2)
+    before = len(asked(lab))
+    again = Conductor(StudyRuns(lab.hub), lab.store.studies)  # as after a restart
+    again.resume(Study.from_plain(lab.store.studies.study("s1")[1]))
+    assert again.wait(20)
+    assert set(asked(lab)[before:]) == {12}
+    assert {one.auto_nodes for one in lab.results().values()} == {None, 12}
+
+
+def test_a_point_that_tells_is_warmed_wherever_it_stands(lab: Lab) -> None:
+    timed(lab, 6)
+    fixed = [Configuration(f"of {n}", replace(AUTO, max_tree_nodes=n)) for n in range(1, 9)]
+    many = (study().configurations[0], *fixed, Configuration("auto", AUTO))
+    lab.conductor.begin(replace(study(), configurations=many, repeats=1))
+    assert lab.conductor.wait(60)
+    assert asked(lab).count("auto") == 1
+    assert {c.contestant for c, one in lab.results().items() if one.auto_nodes == 6} == {"auto"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "hangs"),
+    [
+        ({}, True),
+        ({"length": "confidence"}, True),
+        ({"length": "goodput"}, False),
+        ({"length": "trend"}, False),
+        ({"max_tree_nodes": 8}, False),
+        ({"max_tree_nodes": "uncut"}, False),
+        ({"drafters": (), "speculation_length": 0}, False),
+    ],
+)
+def test_what_hangs_on_the_machine(changes: dict[str, object], hangs: bool) -> None:
+    speculation = replace(AUTO, **changes)  # type: ignore[arg-type]
+    request = Request("Once", speculation=speculation)
+    assert by_machine(speculation) is hangs
+    nodes = with_nodes(request, 5).speculation.max_tree_nodes
+    assert nodes == (5 if hangs else speculation.max_tree_nodes)
+    assert with_nodes(request, None) == request
+
+
+def test_what_is_not_told_is_not_known() -> None:
+    assert told_nodes([]) is None
+    assert kept_nodes([{}, {"auto_nodes": None}]) is None
+    assert kept_nodes([{"auto_nodes": None}, {"auto_nodes": 4}, {"auto_nodes": 9}]) == 4
