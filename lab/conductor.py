@@ -64,7 +64,8 @@ class Conductor:
     def resume(self, study: Study, owner: str = "") -> None:
         """Go on with a study that is kept. StudyError while another is measured, or where other
         models stand now than it was begun with; ConfigError as `begin`."""
-        self._claim(study, owner)
+        kept = {Cell(*key) for key in self._store.cells(study.study_id)}
+        self._claim(study, owner, sum(cell in kept for cell in study.cells()))
         with self._or_failed():
             check(study, self._runs)
             self._take(study)
@@ -107,7 +108,7 @@ class Conductor:
 
     # -- begin --
 
-    def _claim(self, study: Study, owner: str) -> None:
+    def _claim(self, study: Study, owner: str, done: int = 0) -> None:
         standing = self._runs.models()
         if study.models != standing:
             raise StudyError(
@@ -120,7 +121,7 @@ class Conductor:
                     "another study is being measured: one at a time; stop it, or wait for its end"
                 )
             self._progress = Progress(
-                study.study_id, study.kind, owner, "running", total=len(study)
+                study.study_id, study.kind, owner, "running", "", done, len(study), warming=True
             )
             self._stop.clear()
             self._pace = Pace()
@@ -130,7 +131,9 @@ class Conductor:
         try:
             yield
         except BaseException as error:
-            self._tell(state="failed", reason=f"the study cannot be measured: {error}")
+            self._tell(
+                state="failed", warming=False, reason=f"the study cannot be measured: {error}"
+            )
             raise
 
     def _take(self, study: Study) -> None:
@@ -157,6 +160,7 @@ class Conductor:
             kept = Keeping(self._store, study.study_id, self._tell_log, self._stop)
             cells = study.cells()
             self._warm(study)
+            self._tell(warming=False)
 
             def measure(cell: Cell) -> Measured:
                 with named(cell):
@@ -191,7 +195,7 @@ class Conductor:
         with suppress(*FORESEEN):  # half a run that stays does no harm
             self._forget_lost()
         self._rests.put(study.study_id, state, reason)
-        self._tell(state=state, reason=reason, cell=None, left_s=None, log="")
+        self._tell(state=state, reason=reason, warming=False, cell=None, left_s=None, log="")
 
     def _follow(self, event: Any, cells: list[Cell]) -> None:
         if isinstance(event, (StudyBegun, StudyEnded)):

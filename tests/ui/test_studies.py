@@ -63,6 +63,17 @@ def ended(context: Context) -> None:
     assert context.conductor.wait(30)
 
 
+def test_the_warm_up_is_told_in_words() -> None:
+    row = SimpleNamespace(study_id="s", title="T", state="running", done=3, total=8, reason="")
+    warming = Progress("s", "compare", "me", "running", "", 3, 8, warming=True)
+    told = progress_value(row, warming, "compare")
+    assert told["state_words"].startswith("Warming up") and told["words"] == "3 of 8"
+    told = progress_value(row, replace(warming, warming=False), "compare")
+    assert told["state_words"] == "Running"
+    told = progress_value(row, replace(warming, state="waiting"), "compare")
+    assert told["state_words"].startswith("Waiting"), "what it waits for is said first"
+
+
 # -- who sees what --
 
 
