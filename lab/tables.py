@@ -34,8 +34,9 @@ DISTRIBUTION_RULES = ("mss", "traversal")
 
 @dataclass(frozen=True, slots=True)
 class Same:
-    """Texts beside plain decoding's in the same block. `kind`: `same`, `differs`, `distribution`
-    (the rule keeps the distribution, not the tokens), or `unknown` (nothing to compare with).
+    """Texts beside plain decoding's in the same block. `kind`: `identical`, `differs`,
+    `distribution` (the rule keeps the distribution, not the tokens), `base` (plain decoding's own),
+    or `unknown` (nothing to compare with).
 
     `cells`: how many were compared; `first`: the first cell that differs, with the token's place.
     """
@@ -123,6 +124,8 @@ def same_text(study: Study, results: Results, cells: Iterable[Cell]) -> Same:
     """Whether the cells wrote what plain decoding wrote in their blocks."""
     compared = 0
     for cell in sorted(cells):
+        if cell.contestant == study.base:
+            return Same("base")
         base = results.get(Cell(study.base, cell.item, cell.repeat))
         ours = results.get(cell)
         if base is None or ours is None:
@@ -133,7 +136,7 @@ def same_text(study: Study, results: Results, cells: Iterable[Cell]) -> Same:
         at = first_difference(ours.token_ids, base.token_ids)
         if at is not None:
             return Same("differs", compared, (cell, at))
-    return Same("same", compared) if compared else Same("unknown")
+    return Same("identical", compared) if compared else Same("unknown")
 
 
 def configuration_row(study: Study, results: Results, name: str) -> ConfigurationRow:
@@ -152,7 +155,7 @@ def configuration_row(study: Study, results: Results, name: str) -> Configuratio
         rounds=median([r.stats.num_rounds for r in mine.values()]) if mine else None,
         ttft_ms=median([r.stats.ttft_ms for r in mine.values()]) if mine else None,
         draft_share=_draft_share(mine.values()),
-        same=same_text(study, results, mine),
+        same=Same("base") if name == study.base else same_text(study, results, mine),
     )
 
 

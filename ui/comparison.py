@@ -16,7 +16,7 @@ from lab.study import PLAIN, Configuration, Study, plain_configuration
 from lab.tables import ConfigurationRow, Results, best_of, configuration_rows, prompt_rows
 from ui.slower import slower_because
 from ui.study_shown import Shown, Text, shown_of, text_of, texts_words
-from ui.study_text import Events, same_answer
+from ui.study_text import ANSWERS, Events, same_answer
 from ui.view import View
 
 __all__ = ["RECORDED", "comparison_rows", "comparison_values", "configurations_of", "verdict"]
@@ -26,15 +26,6 @@ RECORDED = 5
 """Alternatives recorded in every run alike: they tell a rounding tie from a bug, and cost time."""
 AS_FAST = 0.99
 STAGES = ("draft", "combine", "llm", "verify", "commit", "prefill")
-ANSWERS = {
-    "base": "–",
-    "identical": "identical",
-    "tie": "a rounding tie",
-    "distribution": "same distribution",
-    "bug": "differs: a bug",
-    "differs": "differs",
-    "unknown": "–",
-}
 
 
 def configurations_of(chosen: Sequence[tuple[str, SpeculationConfig]]) -> tuple[Configuration, ...]:

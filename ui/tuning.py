@@ -16,6 +16,7 @@ from lab.order import Cell
 from lab.study import Study
 from lab.tables import ConfigurationRow, Results
 from lab.tuned import Tuned
+from ui.study_text import ANSWERS
 
 __all__ = ["AXES", "axes_of", "grid_value", "point_value", "points_value"]
 
@@ -24,12 +25,6 @@ AXES = 3
 PLAIN_POINT, REFUSED_POINT = -1, -2
 """Plain decoding's number in the table, where a grid's points are numbered from 0, and that of the
 first point that cannot run, from which on they go down."""
-SAME = {
-    "same": "identical",
-    "differs": "differs",
-    "distribution": "same distribution",
-    "unknown": "–",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +66,7 @@ def grid_value(study: Study, found: Tuned, measure: str) -> dict[str, Any]:
         "columns": texts[1] if len(axes) > 1 else {},
         "layers": texts[2] if len(axes) > 2 else {},
         "ordered": all(isinstance(value, (int, float)) for value in axes[0].values),
-        "cells": _cells(found, axes, figures, rated),
+        "cells": _cells(found, axes, figures, measure),
         "low": min(known, default=None),
         "high": max(known, default=None),
         "base": found.plain.mean_acceptance_length if measure == "length" else one,
@@ -80,7 +75,7 @@ def grid_value(study: Study, found: Tuned, measure: str) -> dict[str, Any]:
 
 
 def _cells(
-    found: Tuned, axes: tuple[Axis, ...], figures: list[_Figure], rated: bool
+    found: Tuned, axes: tuple[Axis, ...], figures: list[_Figure], measure: str
 ) -> dict[str, Any]:
     cells: dict[int, dict[str, Any]] = {}
     pairs = zip(found.grid.configurations, found.grid.points, strict=True)
@@ -93,7 +88,7 @@ def _cells(
             "high": figures[i].high,
             "runs": found.rows[i].cells,
             # Who is within noise of the fastest is said of speeds alone.
-            "mark": _mark(found, i) if rated or i == found.best else "",
+            "mark": _mark(found, i) if measure == "speed" or i == found.best else "",
         }
     for one in found.grid.refused:
         cells[_place(axes, one.point)] = {"point": -1, "name": one.name, "refused": one.reason}
@@ -169,7 +164,7 @@ def _row(point: int, values: list[Any], row: ConfigurationRow) -> dict[str, Any]
         _number(row.speed, "{:.1f}"),
         _number(row.mean_acceptance_length, "{:.2f}"),
         _number(row.draft_acceptance_rate, "{:.0%}"),
-        _cell("–" if point == PLAIN_POINT else SAME[row.same.kind]),
+        _cell(ANSWERS[row.same.kind]),
         _number(row.cells, "{}"),
     ]
     return {"point": point, "mark": "", "cells": {str(i): cell for i, cell in enumerate(cells)}}

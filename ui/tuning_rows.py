@@ -8,7 +8,6 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
-from types import MappingProxyType
 from typing import Any
 
 from lab.figures import Estimate
@@ -22,8 +21,6 @@ from storage.export_csv import csv_cell
 __all__ = ["run_rows", "summary_rows", "to_csv"]
 
 Row = dict[str, Any]
-NAMES = MappingProxyType({"same": "identical"})
-"""A comparison's words, where lab's are others."""
 
 
 def summary_rows(found: Tuned, refused: Sequence[Refused] = ()) -> list[Row]:
@@ -89,7 +86,7 @@ def _figures(row: ConfigurationRow, length: Estimate | None) -> Row:
         "draft_acceptance_rate": row.draft_acceptance_rate,
         "draft_share": row.draft_share,
         "ttft_ms": row.ttft_ms,
-        "same_text": "base" if row.name == PLAIN else NAMES.get(row.same.kind, row.same.kind),
+        "same_text": row.same.kind,
     }
 
 

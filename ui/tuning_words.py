@@ -105,20 +105,25 @@ def _interval(ratio: Estimate) -> str:
 
 
 def _noise_lines(found: Tuned, best: ConfigurationRow) -> list[Line]:
-    if best.ratio is None or best.ratio.groups < 2:
-        words = "It was measured once: no spread is known, and a faster point may be chance."
-        return [Line("warn", f"{words} More prompts or repeats would tell.")]
+    once = best.ratio is None or best.ratio.groups < 2
+    words = "It was measured once: no spread is known, and a faster point may be chance."
+    lines = [Line("warn", f"{words} More prompts or repeats would tell.")] if once else []
     names = [found.rows[i].name for i in found.as_good]
-    if not names:
-        others = len(found.rows) - 1
-        return [Line("info", "No other point comes within its noise.")] if others else []
-    return [
-        Line(
-            "warn",
-            f"Within noise of it: {_names(names)}. Their intervals overlap: these measurements "
-            "cannot tell which is faster. More prompts or repeats would tell more.",
-        )
-    ]
+    if names:
+        lines.append(Line("warn", f"Within noise of it: {_names(names)}. {_as_good_words(found)}"))
+    elif not once and len(found.rows) > 1:
+        lines.append(Line("info", "No other point comes within its noise."))
+    return lines
+
+
+def _as_good_words(found: Tuned) -> str:
+    """Why a point counts as as good as the best: by their intervals, or by what they drafted."""
+    twins = {i for group in found.alike if found.best in group for i in group}
+    apart = "these measurements cannot tell which is faster"
+    if twins.issuperset(found.as_good):
+        return f"They drafted and accepted as much as it in every round: {apart}."
+    why = "Their intervals overlap, or they drafted alike" if twins else "Their intervals overlap"
+    return f"{why}: {apart}. More prompts or repeats would tell more."
 
 
 def _alike_lines(found: Tuned) -> list[Line]:
@@ -194,7 +199,7 @@ def _same_lines(rows: Sequence[ConfigurationRow], whole: bool) -> list[Line]:
     if "distribution" in kinds:
         words = "Points with verify mss or traversal keep what the LLM is likely to write"
         return [Line("info", f"{words}, not each token: their texts may differ.")]
-    if "same" in kinds:
+    if "identical" in kinds:
         runs = "Every run" if whole else "Every run so far"
         return [Line("good", f"{runs} wrote plain decoding's text, token by token.")]
     return []

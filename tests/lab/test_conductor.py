@@ -108,7 +108,7 @@ def test_its_tables_are_made_of_what_was_measured(lab: Lab) -> None:
     speeds = [r.stats.tokens_per_second for c, r in results.items() if c.contestant == "specinfer"]
     assert (tree.slowest, tree.fastest, tree.cells) == (min(speeds), max(speeds), 4)
     assert plain.ratio is None and tree.ratio is not None and tree.ratio.value > 0
-    assert tree.same.kind == "same" and tree.same.cells == 4
+    assert tree.same.kind == "identical" and tree.same.cells == 4
     rows = prompt_rows(study(), results)
     assert [(row.prompt, row.domain) for row in rows[::2]] == [("1", ""), ("2", "stories")]
     assert all(len(row.runs) == 2 for row in rows)

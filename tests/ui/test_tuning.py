@@ -219,6 +219,33 @@ def test_the_best_is_named_with_what_is_as_good() -> None:
     assert words(study, {}).startswith("Nothing is measured yet.")
 
 
+def test_a_point_that_drafted_as_the_best_did_counts_as_good() -> None:
+    """However slow it was: in the map, the table, the file and the sentence."""
+    study = grid_study()
+    results = grid_results(study, steady)
+    best = "speculation_length=4, expansion=1"
+    twin = {c.item: r for c, r in results.items() if c.contestant == best}
+    for cell in [c for c in results if c.contestant == "speculation_length=2, expansion=1"]:
+        speed = results[cell].stats.tokens_per_second
+        stats = replace(twin[cell.item].stats, tokens_per_second=speed)
+        results[cell] = replace(twin[cell.item], stats=stats)
+    found = tuned(study, results)
+    assert found.rows[0].ratio and found.rows[0].ratio.high < 1.6, "its interval is far below"
+    cells = grid_value(study, found, "speed")["cells"].values()
+    assert [cell["mark"] for cell in cells] == ["near", "", "best", ""]
+    rows = points_value(study, found)["rows"]
+    assert [rows[str(i)]["mark"] for i in range(1, 5)] == ["near", "", "best", ""]
+    assert [row["found"] for row in summary_rows(found)][1:4] == ["within noise", "", "best"]
+    told = words(study, results)
+    assert (
+        "Within noise of it: speculation_length=2, expansion=1. They drafted and accepted" in told
+    )
+    assert "No other point" not in told and "Alike: speculation_length=2, expansion=1; " in told
+    once = {cell: one for cell, one in results.items() if cell.item == "p0"}
+    told = words(grid_study(prompts=1), once)
+    assert "It was measured once" in told and "Within noise of it: speculation_length=2" in told
+
+
 def test_a_slower_grid_is_said_plainly() -> None:
     study = grid_study()
     told = words(study, grid_results(study, lambda name, *_: 10.0 if name[0] == "p" else 8.0))
