@@ -23,6 +23,7 @@ __all__ = [
     "best_of",
     "configuration_row",
     "configuration_rows",
+    "group_of",
     "prompt_row",
     "prompt_rows",
     "same_text",
@@ -109,6 +110,11 @@ def prompt_rows(study: Study, results: Results) -> tuple[PromptRow, ...]:
                 row = prompt_row(prompt.id, prompt.domain, one.name, ordered, bases, same)
                 rows.append(row)
     return tuple(rows)
+
+
+def group_of(study: Study) -> str:
+    """What a ratio's interval is over: `prompt`, or `repeat` where there is one prompt."""
+    return "prompt" if len(study.prompts) > 1 else "repeat"
 
 
 def best_of(rows: Sequence[ConfigurationRow], plain: str) -> ConfigurationRow | None:

@@ -13,7 +13,7 @@ from lab.grid import Grid, grid_of
 from lab.measured import Measured
 from lab.order import Cell
 from lab.study import Study
-from lab.tables import ConfigurationRow, Results, best_of, configuration_row
+from lab.tables import ConfigurationRow, Results, best_of, configuration_row, group_of
 
 __all__ = ["Tuned", "as_good", "tuned"]
 
@@ -24,7 +24,7 @@ class Tuned:
     `grid.configurations[i]`; `plain` is plain decoding's row; `best` an index into `rows`, None
     before anything is measured; `alike`: groups of points that drafted the same in every run, so
     that only noise tells them apart; `as_good`: whose intervals of speed overlap the best's, and
-    who is alike with it."""
+    who is alike with it; `over`: what their intervals are over, `prompt` or `repeat`."""
 
     grid: Grid
     plain: ConfigurationRow
@@ -33,6 +33,7 @@ class Tuned:
     best: int | None
     as_good: tuple[int, ...]
     alike: tuple[tuple[int, ...], ...]
+    over: str
 
 
 def tuned(study: Study, results: Results) -> Tuned:
@@ -59,6 +60,7 @@ def tuned(study: Study, results: Results) -> Tuned:
         best=best,
         as_good=() if best is None else as_good(rows, best, alike),
         alike=alike,
+        over=group_of(study),
     )
 
 

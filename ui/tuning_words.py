@@ -14,6 +14,7 @@ from lab.study import Study
 from lab.tables import ConfigurationRow
 from lab.tuned import Tuned
 from ui.messages import Line
+from ui.spreads import spread_words, where_words
 
 __all__ = ["found_lines", "grid_title", "plan_lines", "run_count"]
 
@@ -79,7 +80,7 @@ def found_lines(study: Study, found: Tuned, done: int) -> list[Line]:
         return [Line("info", "Nothing is measured yet."), *_refused_lines(found.grid.refused)]
     row = found.rows[found.best]
     so_far = "Best" if done >= len(study) else "Best so far"
-    lines = [Line("good", f"{so_far}: {row.name}. {_best_figures(row)}")]
+    lines = [Line("good", f"{so_far}: {row.name}. {_best_figures(row, found.over)}")]
     lines += _noise_lines(found, row)
     lines += _worth_lines(found, row)
     lines += _alike_lines(found)
@@ -87,21 +88,21 @@ def found_lines(study: Study, found: Tuned, done: int) -> list[Line]:
     return lines + _refused_lines(found.grid.refused)
 
 
-def _best_figures(row: ConfigurationRow) -> str:
+def _best_figures(row: ConfigurationRow, over: str) -> str:
     length = row.mean_acceptance_length
     tokens = f", {length:.2f} tokens per pass" if length is not None else ""
     if row.ratio is None:
         return f"{row.speed:.1f} tokens a second{tokens}."
     return (
-        f"{row.ratio.value:.2f}x the speed of plain decoding{_interval(row.ratio)}, "
+        f"{row.ratio.value:.2f}x the speed of plain decoding{_interval(row.ratio, over)}, "
         f"{row.speed:.1f} tokens a second{tokens}."
     )
 
 
-def _interval(ratio: Estimate) -> str:
+def _interval(ratio: Estimate, over: str) -> str:
     if ratio.groups < 2:
         return ""
-    return f" (95 % of resamples: {ratio.low:.2f}x to {ratio.high:.2f}x)"
+    return f" ({spread_words(ratio, over)}: {ratio.low:.2f}x to {ratio.high:.2f}x)"
 
 
 def _noise_lines(found: Tuned, best: ConfigurationRow) -> list[Line]:
@@ -184,8 +185,9 @@ def _slower_words(found: Tuned, row: ConfigurationRow, best: Estimate) -> str:
         )
     share = "" if row.draft_share is None else f" (drafting took {row.draft_share:.0%})"
     return (
-        f"No point was faster than plain decoding here: {measured}, drafting costs more than it "
-        f"saves{share}. Shorter drafts, smaller trees or fewer drafters cost less."
+        f"No point was faster than plain decoding {where_words(best, found.over)}: {measured}, "
+        f"drafting costs more than it saves{share}. "
+        f"Shorter drafts, smaller trees or fewer drafters cost less."
     )
 
 

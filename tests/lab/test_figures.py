@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from lab.figures import (
+    FEW,
     Rows,
     Statistic,
     estimate,
@@ -51,6 +52,17 @@ def test_the_seed_is_fixed() -> None:
     groups = [[float(x)] for x in np.random.default_rng(3).normal(size=20)]
     assert estimate(groups, middle) == estimate(groups, middle)
     assert estimate(groups, middle) != estimate(groups, middle, seed=1)
+
+
+@pytest.mark.parametrize("count", range(2, 9))
+def test_of_few_values_the_interval_is_from_the_lowest_to_the_highest(count: int) -> None:
+    values = [float(i * i) for i in range(count)]
+    found = estimate([[value] for value in values], middle)
+    assert found is not None and found.ends == (count < FEW)
+    if found.ends:
+        assert (found.low, found.high) == (values[0], values[-1])
+    pooled = estimate([[(value, 1.0)] for value in values], pooled_length)
+    assert pooled is not None and pooled.ends == (count < 4), "a mean of four is none of them"
 
 
 def test_the_interval_covers_the_truth_about_as_often_as_it_says() -> None:

@@ -116,6 +116,30 @@ def test_one_prompt_measured_once_has_no_spread() -> None:
     assert {row["speed_up_low"] for row in summary_rows(found)} == {None}
 
 
+@pytest.mark.parametrize(
+    ("prompts", "repeats", "spread"),
+    [
+        (3, 1, "lowest to highest of 3 prompts"),
+        (1, 5, "lowest to highest of 5 repeats"),
+        (8, 1, "95 % of resamples of 8 prompts"),
+    ],
+)
+def test_what_an_interval_is_of_is_told_wherever_it_stands(
+    prompts: int, repeats: int, spread: str
+) -> None:
+    study = grid_study(prompts=prompts, repeats=repeats)
+    results = grid_results(study, lambda name, i, j: steady(name, i, j) * (1 + 0.01 * (i + j) ** 2))
+    by_plain = {c: r for c, r in results.items() if c.contestant == study.base}
+    results |= {c: grid_results(study, steady)[c] for c in by_plain}
+    found = tuned(study, results)
+    cells = grid_value(study, found, "speed")["cells"].values()
+    assert {cell["spread"] for cell in cells} == {spread}
+    assert points_value(study, found)["spread"] == spread
+    assert summary_rows(found)[1]["speed_up_spread"] == spread
+    assert summary_rows(found)[0]["speed_up_spread"] is None
+    assert f"({spread}: " in words(study, results)
+
+
 # -- the table and a point --
 
 
@@ -249,6 +273,9 @@ def test_a_point_that_drafted_as_the_best_did_counts_as_good() -> None:
 def test_a_slower_grid_is_said_plainly() -> None:
     study = grid_study()
     told = words(study, grid_results(study, lambda name, *_: 10.0 if name[0] == "p" else 8.0))
+    assert "No point was faster than plain decoding in these 3 prompts: the best is 0.80x" in told
+    many = grid_study(prompts=6)
+    told = words(many, grid_results(many, lambda name, *_: 10.0 if name[0] == "p" else 8.0))
     assert "No point was faster than plain decoding here: the best is 0.80x" in told
     assert "drafting took 40%" in told
     unsure = lambda name, prompt, _: 10.0 if name[0] == "p" else 9.5 + prompt  # noqa: E731
