@@ -87,6 +87,9 @@ class PromptRow:
     rejected_most: int | None
     """After how many accepted tokens most rejections came; None where nothing was rejected."""
     same: Same
+    idle: str | None = None
+    """Why nothing was drafted though there were drafters, as far as it is known; None where it was,
+    and for plain decoding."""
 
 
 def configuration_rows(study: Study, results: Results) -> tuple[ConfigurationRow, ...]:
@@ -198,7 +201,14 @@ def prompt_row(
         best_drafter=best if accepted.get(best) else "",
         rejected_most=max(range(len(rejected)), key=rejected.__getitem__) if rejected else None,
         same=same or Same("unknown"),
+        idle=_idle(found),
     )
+
+
+def _idle(found: Sequence[Measured]) -> str | None:
+    if any(run.stats.num_draft_tokens or not run.accepted_by for run in found):
+        return None
+    return next((run.idle for run in reversed(found) if run.idle), "")
 
 
 def _bases(study: Study, results: Results, cells: Results) -> list[tuple[Measured, Measured]]:

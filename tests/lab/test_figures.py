@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from lab.figures import (
-    FEW,
     Rows,
     Statistic,
     estimate,
@@ -58,7 +57,7 @@ def test_the_seed_is_fixed() -> None:
 def test_of_few_values_the_interval_is_from_the_lowest_to_the_highest(count: int) -> None:
     values = [float(i * i) for i in range(count)]
     found = estimate([[value] for value in values], middle)
-    assert found is not None and found.ends == (count < FEW)
+    assert found is not None and found.ends == (count < 6)
     if found.ends:
         assert (found.low, found.high) == (values[0], values[-1])
     pooled = estimate([[(value, 1.0)] for value in values], pooled_length)

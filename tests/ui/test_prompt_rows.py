@@ -112,6 +112,20 @@ def test_what_the_table_shows() -> None:
     assert (first["runs"], first["run"]) == (1, "tree-0")
 
 
+def test_a_row_without_drafts_says_why() -> None:
+    found = results()
+    for prompt, idle in (("1", "no draft beats plain decoding"), ("2", "")):
+        cell, base = Cell("tree", prompt, 0), found[Cell(PLAIN, prompt, 0)]
+        by = found[cell].accepted_by
+        found[cell] = replace(base, run_id="r", accepted_by=by, idle=idle)
+    lines = of_study(study(), found)
+    told = [row["idle"] for row in table_value("s", lines, DRAFTERS)["rows"].values()]
+    assert told == ["did not draft: no draft beats plain decoding", "did not draft", "", ""]
+    plain = [row["idle"] for row in rows_plain(lines)]
+    assert plain == ["no draft beats plain decoding", "", None, None]
+    assert {line.row.idle for line in of_study(study(), results())} == {None}
+
+
 def test_past_runs_of_one_prompt_are_one_row() -> None:
     lines = of_runs([past(f"r{i}", text) for i, text in enumerate("aba")])
     assert [line.text for line in lines] == ["a", "b"]

@@ -23,7 +23,7 @@ from tests.ui.fakes import scripted
 from tests.ui.test_form import form_values
 from ui.context import Context
 from ui.pages.form import RECORD_TOP_K
-from ui.pages.tune import drawn_of, file_of, planned, point_shown, request_of_point
+from ui.pages.tune import drawn_of, file_of, planned, point_beside, point_shown, request_of_point
 from ui.pages.tune_form import CHOICES, LIVE, TYPED, Asked, asked, axis_shown, base_menu
 from ui.studies import Studies
 
@@ -196,6 +196,14 @@ def test_a_measured_grid_is_drawn_and_nothing_is_drawn_of_none(context: Context)
     cells = json.loads(speed["cells"]["~"])
     assert [cell["runs"] for cell in cells.values()] == [4, 4, 4, 4]
     assert len(json.loads(points["rows"]["~"])) == 5
+
+
+def test_without_a_study_the_panel_of_its_point_is_empty(context: Context) -> None:
+    mine, study_id = measured(context)
+    skipped = point_beside(mine.opened(study_id))
+    assert all(one["__type__"] == "update" and "value" not in one for one in skipped)
+    panel, chosen, use = point_beside(None)
+    assert panel["value"] == {} and not chosen and use.interactive is False
 
 
 def point_runs(value: dict[str, Any]) -> list[str]:

@@ -52,7 +52,9 @@ function promptCell(row, panel) {
 }
 
 function settingsCell(row) {
-  return h("td", { class: "ss-prompts-settings", title: row.detail }, prose(row.settings));
+  // Why the figures of drafts are missing.
+  const idle = row.idle && h("span", { class: "ss-prompts-note ss-prompts-idle" }, prose(row.idle));
+  return h("td", { class: "ss-prompts-settings", title: row.detail }, prose(row.settings), idle);
 }
 
 function bestCell(row) {
@@ -72,7 +74,7 @@ const SPARK = { width: 66, height: 22, step: 8 };
 
 function sparkCell(row) {
   const rates = entries(row.positions).map(([, rate]) => rate);
-  const words = rates.map((rate, i) => `position ${i + 1}: ${percent(rate)}`).join(", ") || "nothing was accepted";
+  const words = rates.map((rate, i) => `position ${i + 1}: ${percent(rate)}`).join(", ") || row.idle || "nothing was accepted";
   const { width, height } = SPARK;
   const step = Math.min(SPARK.step, width / Math.max(1, rates.length));
   const bars = rates.map((rate, i) => {
