@@ -106,7 +106,8 @@ class _Fold:
             self._tokens += event.token_ids
             self._accepted.append(event.num_accepted)
             self._asked.append(event.speculation_length)
-            self._reason = event.length_reason or self._reason
+            if event.next_speculation_length == 0:
+                self._reason = event.length_reason or self._reason
 
     def _round(self, event: RoundCompleted) -> None:
         """Who proposed what was emitted; a rejection counts where the LLM's token followed it."""
@@ -139,12 +140,12 @@ class _Fold:
         )
 
     def _idle(self, started: RunStarted) -> str:
-        """Nobody was asked, for the reason that the length rule gave, or nobody had a token."""
+        """Nobody was asked in most rounds, for the reason that the length rule gave, or nobody who
+        was had a token."""
         if any(self._drafted) or not self._asked or not started.drafters:
             return ""
         asked = sum(length > 0 for length in self._asked)
-        if asked:
+        if 2 * asked >= len(self._asked):
             rounds = f"{asked} of {len(self._asked)} rounds"
             return f"drafts were asked for in {rounds}, and no drafter had a token to offer"
-        said = _MOVE.sub("", self._reason.partition("; ")[0])
-        return said or "the length was 0 in every round"
+        return _MOVE.sub("", self._reason.partition("; ")[0]) or "the length chosen was 0"

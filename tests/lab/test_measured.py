@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from itertools import chain, repeat
+from itertools import cycle
 
 import pytest
 
@@ -45,15 +45,16 @@ def test_figures_are_those_of_the_events(seed: int, rules: object) -> None:
 
 
 def undrafted(lengths: list[int], reason: str) -> list[Event]:
-    """A run with drafters that drafted nothing: these lengths in its first rounds, then 0."""
+    """A run with drafters that drafted nothing, its rounds of these lengths in turn."""
     events = plain_twin(synthetic_run(2, run_id="r"))
-    asked = chain(lengths, repeat(0))
+    asked = cycle(lengths)
     made: list[Event] = []
     for event in events:
         if isinstance(event, RunStarted):
             event = replace(event, drafters=("a", "b"))
         if isinstance(event, RoundCompleted):
             event = replace(event, speculation_length=next(asked), length_reason=reason)
+            event = replace(event, next_speculation_length=0)
         made.append(event)
     return made
 
@@ -66,11 +67,12 @@ def undrafted(lengths: list[int], reason: str) -> list[Event]:
             "0 stays: no draft beats plain decoding at 46 tokens a second; drafts are at most 0",
             "no draft beats plain decoding at 46 tokens a second",
         ),
-        ([0, 0], "", "the length was 0 in every round"),
+        ([0, 0], "", "the length chosen was 0"),
+        ([0, 0, 1], "0 stays: no draft beats plain decoding", "no draft beats plain decoding"),
         (
-            [4, 0, 8],
+            [4],
             "4 stays: a fifth step would cost more",
-            "drafts were asked for in 2 of {} rounds, and no drafter had a token to offer",
+            "drafts were asked for in {0} of {0} rounds, and no drafter had a token to offer",
         ),
     ],
 )

@@ -48,13 +48,13 @@ function promptCell(row, panel) {
   }, prose(row.prompt));
   const differs = row.same === "differs" && h("span", { class: "ss-prompts-differs" }, "≠ text differs from plain decoding's");
   const several = row.runs > 1 && h("span", { class: "ss-prompts-note" }, plural(row.runs, "run"));
-  return h("td", { class: "ss-prompts-text" }, button, several, differs);
+  // Why the figures of drafts are missing.
+  const idle = row.idle && h("span", { class: "ss-prompts-note ss-prompts-idle" }, prose(row.idle));
+  return h("td", { class: "ss-prompts-text" }, button, several, idle, differs);
 }
 
 function settingsCell(row) {
-  // Why the figures of drafts are missing.
-  const idle = row.idle && h("span", { class: "ss-prompts-note ss-prompts-idle" }, prose(row.idle));
-  return h("td", { class: "ss-prompts-settings", title: row.detail }, prose(row.settings), idle);
+  return h("td", { class: "ss-prompts-settings", title: row.detail }, prose(row.settings));
 }
 
 function bestCell(row) {
