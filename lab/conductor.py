@@ -66,7 +66,8 @@ class Conductor:
     def resume(self, study: Study, owner: str = "") -> None:
         """Go on with a study that is kept. StudyError while another is measured, or where other
         models stand now than it was begun with; ConfigError as `begin`."""
-        self._claim(study, owner)
+        kept = {Cell(*key) for key in self._store.cells(study.study_id)}
+        self._claim(study, owner, sum(cell in kept for cell in study.cells()))
         with self._or_failed():
             check(study, self._runs)
             self._take(study)
@@ -109,7 +110,7 @@ class Conductor:
 
     # -- begin --
 
-    def _claim(self, study: Study, owner: str) -> None:
+    def _claim(self, study: Study, owner: str, done: int = 0) -> None:
         standing = self._runs.models()
         if study.models != standing:
             raise StudyError(
@@ -122,7 +123,7 @@ class Conductor:
                     "another study is being measured: one at a time; stop it, or wait for its end"
                 )
             self._progress = Progress(
-                study.study_id, study.kind, owner, "running", total=len(study)
+                study.study_id, study.kind, owner, "running", "", done, len(study), warming=True
             )
             self._stop.clear()
             self._pace = Pace()
@@ -132,7 +133,9 @@ class Conductor:
         try:
             yield
         except BaseException as error:
-            self._tell(state="failed", reason=f"the study cannot be measured: {error}")
+            self._tell(
+                state="failed", warming=False, reason=f"the study cannot be measured: {error}"
+            )
             raise
 
     def _take(self, study: Study) -> None:
@@ -160,6 +163,7 @@ class Conductor:
             cells = study.cells()
             self._nodes = kept_nodes(self._store.results(study.study_id).values())
             self._warm(study)
+            self._tell(warming=False)
 
             def measure(cell: Cell) -> Measured:
                 with named(cell):
@@ -197,7 +201,7 @@ class Conductor:
         with suppress(*FORESEEN):  # half a run that stays does no harm
             self._forget_lost()
         self._rests.put(study.study_id, state, reason)
-        self._tell(state=state, reason=reason, cell=None, left_s=None, log="")
+        self._tell(state=state, reason=reason, warming=False, cell=None, left_s=None, log="")
 
     def _follow(self, event: Any, cells: list[Cell]) -> None:
         if isinstance(event, (StudyBegun, StudyEnded)):

@@ -4,6 +4,7 @@ measured.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 __all__ = [
+    "FEW",
     "Estimate",
     "estimate",
     "least_squares",
@@ -26,16 +28,20 @@ Statistic = Callable[[Rows], Rows]
 """From values (..., n, d) to a figure each, (...): many resamples at once; rows of NaN are none."""
 RESAMPLES = 2000
 LEVEL = 95.0
+FEW = 6
+"""Of fewer values, more than one in forty of the resampled medians is the lowest value itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A figure with its bootstrap 95 % interval; `groups` is how many were resampled."""
+    """A figure with its bootstrap 95 % interval; `groups` is how many were resampled. `ends`: the
+    interval reaches from the lowest to the highest group's own figure, as it does of few."""
 
     value: float
     low: float
     high: float
     groups: int
+    ends: bool = False
 
     @property
     def half_width(self) -> float:
@@ -65,7 +71,12 @@ def estimate(
     drawn = statistic(_filled(arrays, size)[picks].reshape(resamples, -1, arrays[0].shape[1]))
     tail = (100.0 - LEVEL) / 2
     low, high = np.percentile(drawn, [tail, 100.0 - tail])
-    return Estimate(float(value), float(low), float(high), len(arrays))
+    ends = len(arrays) < FEW and _ends([float(statistic(one)) for one in arrays], low, high)
+    return Estimate(float(value), float(low), float(high), len(arrays), ends)
+
+
+def _ends(each: Sequence[float], low: float, high: float) -> bool:
+    return math.isclose(low, min(each)) and math.isclose(high, max(each))
 
 
 def _rows(group: Sequence[Any]) -> Rows:

@@ -12,12 +12,14 @@ import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from core.choices import NGRAM
 from core.config import Request, SamplingParams, SpeculationConfig
 from core.errors import ConfigError
 from core.field_text import value_from_text
+from core.shape_checks import MAX_SPECULATION_LENGTH
 from lab.study import PLAIN, Configuration, Study
 
 __all__ = [
@@ -35,6 +37,8 @@ __all__ = [
 
 MAX_VALUES = 50
 MAX_POINTS = 1000
+ROOM = MappingProxyType({"speculation_length": 0, "max_speculation_length": MAX_SPECULATION_LENGTH})
+"""What the one allows the other is no matter of a value alone."""
 LISTS = ("expansion", "drafters", "weight_bounds")
 NOT_TUNED = ("record_top_k", "carry_over")
 FIELDS = tuple(
@@ -83,7 +87,7 @@ def axis_of(field: str, values: Sequence[Any]) -> Axis:
     """An axis of plain values (a list for a list), each once. ConfigError names the field."""
     _known(field)
     try:
-        each = tuple(dict.fromkeys(_hashable(value) for value in values))
+        each = _each_once(field, [_hashable(value) for value in values])
     except TypeError as error:
         raise ConfigError.of(field, values, "a list of values of this field") from error
     if not isinstance(values, (list, tuple)) or not 1 <= len(each) <= MAX_VALUES:
@@ -205,6 +209,24 @@ def value_text(value: Any) -> str:
         return str(value).lower()
     # Not `:g`, which would give two values that differ little one name.
     return repr(value).removesuffix(".0") if isinstance(value, float) else str(value)
+
+
+def _each_once(field: str, values: Iterable[Any]) -> tuple[Any, ...]:
+    """Of equal ones, as 2.0 and 2, or true and 1, the first that the field may have."""
+    found: dict[Any, Any] = {}
+    for value in values:
+        if value not in found or (_fits(field, value) and not _fits(field, found[value])):
+            found[value] = value
+    return tuple(found.values())
+
+
+def _fits(field: str, value: Any) -> bool:
+    """Whether the field may have it, whatever the others are."""
+    try:
+        SpeculationConfig.from_plain({**ROOM, field: value})
+    except ConfigError:
+        return False
+    return True
 
 
 def _hashable(value: Any) -> Any:

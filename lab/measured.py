@@ -6,6 +6,7 @@ that a study of hundreds of runs opens without reading them.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -35,7 +36,7 @@ class Measured:
     proposed counts for both. `rejected_at[d]`: rounds whose path ended with a rejection after d
     accepted tokens. `accepted_per_round` in order of the rounds, `drafted_per_round` the depth of
     each tree. `auto_nodes`: what `max_tree_nodes=auto` came to (lab.budgets), None where it was not
-    asked for.
+    asked for. `idle`: why nothing was drafted though there were drafters; empty where it was.
     """
 
     run_id: str
@@ -48,6 +49,7 @@ class Measured:
     accepted_per_round: tuple[int, ...] = ()
     drafted_per_round: tuple[int, ...] = ()
     auto_nodes: int | None = None
+    idle: str = ""
 
     def to_plain(self) -> dict[str, Any]:
         """JSON's own types plus tuples."""
@@ -72,6 +74,10 @@ def measured(events: Iterable[Event]) -> Measured:
     return fold.result()
 
 
+_MOVE = re.compile(r"^\d+ (stays|-> \d+): ")
+"""How a length rule begins a reason (core.length.reasons): of a run without drafts it is 0."""
+
+
 class _Fold:
     """The events of one run so far."""
 
@@ -82,6 +88,8 @@ class _Fold:
         self._rejected: Counter[int] = Counter()
         self._accepted: list[int] = []
         self._drafted: list[int] = []
+        self._asked: list[int] = []
+        self._reason = ""
         self._tree: Combined | None = None
         self._verdict: Verified | None = None
         self._last: Event | None = None
@@ -99,6 +107,9 @@ class _Fold:
             self._round(event)
             self._tokens += event.token_ids
             self._accepted.append(event.num_accepted)
+            self._asked.append(event.speculation_length)
+            if event.next_speculation_length == 0:
+                self._reason = event.length_reason or self._reason
 
     def _round(self, event: RoundCompleted) -> None:
         """Who proposed what was emitted; a rejection counts where the LLM's token followed it."""
@@ -127,4 +138,16 @@ class _Fold:
             rejected_at=tuple(self._rejected[depth] for depth in range(deepest)),
             accepted_per_round=tuple(self._accepted),
             drafted_per_round=tuple(self._drafted),
+            idle=self._idle(started),
         )
+
+    def _idle(self, started: RunStarted) -> str:
+        """Nobody was asked in most rounds, for the reason that the length rule gave, or nobody who
+        was had a token."""
+        if any(self._drafted) or not self._asked or not started.drafters:
+            return ""
+        asked = sum(length > 0 for length in self._asked)
+        if 2 * asked >= len(self._asked):
+            rounds = f"{asked} of {len(self._asked)} rounds"
+            return f"drafts were asked for in {rounds}, and no drafter had a token to offer"
+        return _MOVE.sub("", self._reason.partition("; ")[0]) or "the length chosen was 0"

@@ -16,8 +16,9 @@ class Progress:
     """How the study that is measured, or was last, stands.
 
     `state`: empty (none yet), `running`, `waiting` (a visitor's run goes first), `stopping`,
-    `stopped`, `completed`, `failed`. `left_s`: seconds left by the cells so far, None at first.
-    `log`: that a measured cell waits for the log; empty while it does not.
+    `stopped`, `completed`, `failed`. `warming`: before the first cell. `left_s`: seconds left by
+    the cells so far, None at first. `log`: that a measured cell waits for the log; empty while it
+    does not.
     """
 
     study_id: str = ""
@@ -27,6 +28,7 @@ class Progress:
     reason: str = ""
     done: int = 0
     total: int = 0
+    warming: bool = False
     cell: Cell | None = None
     lost: int = 0
     left_s: float | None = None

@@ -23,6 +23,7 @@ __all__ = [
     "best_of",
     "configuration_row",
     "configuration_rows",
+    "group_of",
     "prompt_row",
     "prompt_rows",
     "same_text",
@@ -34,8 +35,9 @@ DISTRIBUTION_RULES = ("mss", "traversal")
 
 @dataclass(frozen=True, slots=True)
 class Same:
-    """Texts beside plain decoding's in the same block. `kind`: `same`, `differs`, `distribution`
-    (the rule keeps the distribution, not the tokens), or `unknown` (nothing to compare with).
+    """Texts beside plain decoding's in the same block. `kind`: `identical`, `differs`,
+    `distribution` (the rule keeps the distribution, not the tokens), `base` (plain decoding's own),
+    or `unknown` (nothing to compare with).
 
     `cells`: how many were compared; `first`: the first cell that differs, with the token's place.
     """
@@ -85,6 +87,9 @@ class PromptRow:
     rejected_most: int | None
     """After how many accepted tokens most rejections came; None where nothing was rejected."""
     same: Same
+    idle: str | None = None
+    """Why nothing was drafted though there were drafters, as far as it is known; None where it was,
+    and for plain decoding."""
 
 
 def configuration_rows(study: Study, results: Results) -> tuple[ConfigurationRow, ...]:
@@ -110,6 +115,11 @@ def prompt_rows(study: Study, results: Results) -> tuple[PromptRow, ...]:
     return tuple(rows)
 
 
+def group_of(study: Study) -> str:
+    """What a ratio's interval is over: `prompt`, or `repeat` where there is one prompt."""
+    return "prompt" if len(study.prompts) > 1 else "repeat"
+
+
 def best_of(rows: Sequence[ConfigurationRow], plain: str) -> ConfigurationRow | None:
     """The fastest by its ratio to plain decoding, by its speed where there is none."""
     others = [row for row in rows if row.name != plain and row.speed is not None]
@@ -123,6 +133,8 @@ def same_text(study: Study, results: Results, cells: Iterable[Cell]) -> Same:
     """Whether the cells wrote what plain decoding wrote in their blocks."""
     compared = 0
     for cell in sorted(cells):
+        if cell.contestant == study.base:
+            return Same("base")
         base = results.get(Cell(study.base, cell.item, cell.repeat))
         ours = results.get(cell)
         if base is None or ours is None:
@@ -133,7 +145,7 @@ def same_text(study: Study, results: Results, cells: Iterable[Cell]) -> Same:
         at = first_difference(ours.token_ids, base.token_ids)
         if at is not None:
             return Same("differs", compared, (cell, at))
-    return Same("same", compared) if compared else Same("unknown")
+    return Same("identical", compared) if compared else Same("unknown")
 
 
 def configuration_row(study: Study, results: Results, name: str) -> ConfigurationRow:
@@ -152,7 +164,7 @@ def configuration_row(study: Study, results: Results, name: str) -> Configuratio
         rounds=median([r.stats.num_rounds for r in mine.values()]) if mine else None,
         ttft_ms=median([r.stats.ttft_ms for r in mine.values()]) if mine else None,
         draft_share=_draft_share(mine.values()),
-        same=same_text(study, results, mine),
+        same=Same("base") if name == study.base else same_text(study, results, mine),
     )
 
 
@@ -189,7 +201,14 @@ def prompt_row(
         best_drafter=best if accepted.get(best) else "",
         rejected_most=max(range(len(rejected)), key=rejected.__getitem__) if rejected else None,
         same=same or Same("unknown"),
+        idle=_idle(found),
     )
+
+
+def _idle(found: Sequence[Measured]) -> str | None:
+    if any(run.stats.num_draft_tokens or not run.accepted_by for run in found):
+        return None
+    return next((run.idle for run in reversed(found) if run.idle), "")
 
 
 def _bases(study: Study, results: Results, cells: Results) -> list[tuple[Measured, Measured]]:

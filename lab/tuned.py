@@ -13,7 +13,7 @@ from lab.grid import Grid, grid_of
 from lab.measured import Measured
 from lab.order import Cell
 from lab.study import Study
-from lab.tables import ConfigurationRow, Results, best_of, configuration_row
+from lab.tables import ConfigurationRow, Results, best_of, configuration_row, group_of
 
 __all__ = ["Tuned", "as_good", "tuned"]
 
@@ -22,8 +22,9 @@ __all__ = ["Tuned", "as_good", "tuned"]
 class Tuned:
     """Figures of a grid. `rows[i]` and `lengths[i]` (tokens per pass) belong to
     `grid.configurations[i]`; `plain` is plain decoding's row; `best` an index into `rows`, None
-    before anything is measured; `as_good`: whose intervals of speed overlap the best's; `alike`:
-    groups of points that drafted the same in every run, so that only noise tells them apart."""
+    before anything is measured; `alike`: groups of points that drafted the same in every run, so
+    that only noise tells them apart; `as_good`: whose intervals of speed overlap the best's, and
+    who is alike with it; `over`: what their intervals are over, `prompt` or `repeat`."""
 
     grid: Grid
     plain: ConfigurationRow
@@ -32,6 +33,7 @@ class Tuned:
     best: int | None
     as_good: tuple[int, ...]
     alike: tuple[tuple[int, ...], ...]
+    over: str
 
 
 def tuned(study: Study, results: Results) -> Tuned:
@@ -49,28 +51,29 @@ def tuned(study: Study, results: Results) -> Tuned:
     )
     first = best_of(rows, study.base)
     best = None if first is None else rows.index(first)
+    alike = _alike(mine)
     return Tuned(
         grid=grid,
         plain=configuration_row(study, base, study.base),
         rows=rows,
         lengths=tuple(_length(found) for found in mine),
         best=best,
-        as_good=() if best is None else as_good(rows, best),
-        alike=_alike(mine),
+        as_good=() if best is None else as_good(rows, best, alike),
+        alike=alike,
+        over=group_of(study),
     )
 
 
-def as_good(rows: Sequence[ConfigurationRow], best: int) -> tuple[int, ...]:
-    """Indexes of the others whose interval of the ratio overlaps the best's; none of one group,
-    which has no interval."""
+def as_good(
+    rows: Sequence[ConfigurationRow], best: int, alike: Sequence[Sequence[int]] = ()
+) -> tuple[int, ...]:
+    """Indexes of the others whose interval of the ratio overlaps the best's (none of one group,
+    which has no interval), and of those in its group of `alike`."""
     top = rows[best].ratio
-    if top is None or top.groups < 2:
-        return ()
-    return tuple(
-        i
-        for i, row in enumerate(rows)
-        if i != best and row.ratio is not None and row.ratio.high >= top.low
-    )
+    found = {i for group in alike if best in group for i in group}
+    if top is not None and top.groups > 1:
+        found |= {i for i, row in enumerate(rows) if row.ratio and row.ratio.high >= top.low}
+    return tuple(sorted(found - {best}))
 
 
 def _alike(mine: Sequence[Mapping[Cell, Measured]]) -> tuple[tuple[int, ...], ...]:

@@ -174,8 +174,11 @@ class StudyLog:
         return text_back(row["study_id"]), cell
 
     def cells(self, study_id: str) -> tuple[CellKey, ...]:
-        """Which cells are kept."""
-        return tuple(self.results(study_id))
+        """Which cells are kept, in the order of keeping. Raises UnknownStudyError."""
+        query = "SELECT contestant, item, repeat FROM study_cells WHERE study = ? ORDER BY id"
+        with reading(self._path) as connection:
+            rows = connection.execute(query, (_key(connection, study_id),)).fetchall()
+        return tuple((text_back(r["contestant"]), text_back(r["item"]), r["repeat"]) for r in rows)
 
     def result(self, study_id: str, cell: CellKey) -> dict[str, Any] | None:
         """One cell's result, None where it is not kept. Raises UnknownStudyError."""

@@ -13,10 +13,18 @@ from lab.figures import median
 from lab.measured import Measured
 from lab.order import Cell
 from lab.study import PLAIN, Configuration, Study, plain_configuration
-from lab.tables import ConfigurationRow, Results, best_of, configuration_rows, prompt_rows
-from ui.slower import slower_because
+from lab.tables import (
+    ConfigurationRow,
+    Results,
+    best_of,
+    configuration_rows,
+    group_of,
+    prompt_rows,
+)
+from ui.slower import pooled, slower_because
+from ui.spreads import spread_words, where_words
 from ui.study_shown import Shown, Text, shown_of, text_of, texts_words
-from ui.study_text import Events, same_answer
+from ui.study_text import ANSWERS, Events, same_answer
 from ui.study_words import auto_words
 from ui.view import View
 
@@ -27,15 +35,6 @@ RECORDED = 5
 """Alternatives recorded in every run alike: they tell a rounding tie from a bug, and cost time."""
 AS_FAST = 0.99
 STAGES = ("draft", "combine", "llm", "verify", "commit", "prefill")
-ANSWERS = {
-    "base": "–",
-    "identical": "identical",
-    "tie": "a rounding tie",
-    "distribution": "same distribution",
-    "bug": "differs: a bug",
-    "differs": "differs",
-    "unknown": "–",
-}
 
 
 def configurations_of(chosen: Sequence[tuple[str, SpeculationConfig]]) -> tuple[Configuration, ...]:
@@ -70,7 +69,8 @@ def _row(study: Study, results: Results, row: ConfigurationRow, events: Events) 
     ratio = row.ratio
     # One repeat has no spread: its interval would be a point, as if it were certain.
     spread = ratio if ratio and ratio.groups > 1 else None
-    middle = _middle_run(results, row.name)
+    mine = [result for cell, result in results.items() if cell.contestant == row.name]
+    middle = _middle_run(mine)
     return {
         "name": row.name,
         "runs": row.cells,
@@ -80,6 +80,7 @@ def _row(study: Study, results: Results, row: ConfigurationRow, events: Events) 
         "ratio": ratio.value if ratio else None,
         "ratio_low": spread.low if spread else None,
         "ratio_high": spread.high if spread else None,
+        "ratio_spread": spread_words(ratio, group_of(study)),
         "mean_acceptance_length": row.mean_acceptance_length,
         "draft_acceptance_rate": row.draft_acceptance_rate,
         "rounds": row.rounds,
@@ -87,28 +88,29 @@ def _row(study: Study, results: Results, row: ConfigurationRow, events: Events) 
         "draft_share": row.draft_share,
         "same_text": answer.kind,
         "same_text_words": answer.sentence,
-        "slower_because": _slower(study, results, row, middle),
+        "slower_because": _slower(study, results, row, mine),
         "run_id": middle.run_id if middle else "",
     }
 
 
-def _middle_run(results: Results, name: str) -> Measured | None:
-    """The run with the middle speed: what is opened, and what is asked why it was slow."""
-    mine = [result for cell, result in results.items() if cell.contestant == name]
-    mine.sort(key=lambda result: result.stats.tokens_per_second)
-    return mine[(len(mine) - 1) // 2] if mine else None
+def _middle_run(mine: Sequence[Measured]) -> Measured | None:
+    """The run with the middle speed: what is opened."""
+    ordered = sorted(mine, key=lambda result: result.stats.tokens_per_second)
+    return ordered[(len(ordered) - 1) // 2] if ordered else None
 
 
-def _slower(study: Study, results: Results, row: ConfigurationRow, middle: Measured | None) -> str:
+def _slower(study: Study, results: Results, row: ConfigurationRow, mine: Sequence[Measured]) -> str:
+    """Why, by the figures of all its runs, as the row has them."""
     speeds = [
         result.stats.tokens_per_second
         for cell, result in results.items()
         if cell.contestant == study.base
     ]
-    if row.ratio is None or row.ratio.value >= AS_FAST or middle is None or not speeds:
+    if row.ratio is None or row.ratio.value >= AS_FAST or not speeds:
         return ""
     speculation = next(one for one in study.configurations if one.name == row.name).speculation
-    because = slower_because(middle.stats, median(speeds), speculation.to_plain())
+    stats = pooled([result.stats for result in mine])
+    because = slower_because(stats, median(speeds), speculation.to_plain())
     return f"{row.ratio.value:.2f}x: slower than plain decoding here, because {because}"
 
 
@@ -118,16 +120,18 @@ def verdict(study: Study, results: Results) -> str:
     best = best_of(rows, study.base)
     if best is None or best.ratio is None:
         return "Figures come as the runs end."
-    ratio = best.ratio
-    spread = f"95 % interval {ratio.low:.2f} to {ratio.high:.2f} over {ratio.groups} repeats"
-    if ratio.groups < 2:
-        spread = "one repeat: no interval"
+    ratio, noun = best.ratio, group_of(study)
+    spread = spread_words(ratio, noun)
+    if ratio.groups > 1:
+        spread = f"{spread}: {ratio.low:.2f} to {ratio.high:.2f}"
     told = f"{best.name} at {ratio.value:.2f} times plain decoding ({spread})"
-    if ratio.value < AS_FAST and ratio.groups > 1 and ratio.high >= 1:
+    reaching = any(row.ratio is not None and row.ratio.high >= 1 for row in rows)
+    if ratio.value < AS_FAST and ratio.groups > 1 and reaching:
         words = "these measurements cannot tell which is faster"
         return f"Nothing was measured faster than plain decoding; the best is {told}: {words}."
     if ratio.value < AS_FAST:
-        return f"Nothing is faster than plain decoding here; the best is {told}."
+        where = where_words(ratio, noun)
+        return f"Nothing was faster than plain decoding {where}; the best is {told}."
     if ratio.low <= 1:
         return f"The fastest is {told}: not surely faster than plain decoding."
     return f"The fastest is {told}."
@@ -156,9 +160,17 @@ def comparison_values(study: Study, results: Results, events: Events) -> dict[st
     words = f"{verdict(study, results)} {auto_words(results)}".rstrip()
     return {
         "compared": {**head, "rows": _numbered(map(_shown, rows)), "words": words},
-        "ratios": {**head, "ratios": _numbered(map(_ratio, rows))},
+        "ratios": {
+            **head,
+            "ratios": _numbered(map(_ratio, rows)),
+            "spreads": _numbered(row["ratio_spread"] for row in rows),
+        },
         "rounds": {**head, "rounds": _numbered(_rounds(views.get(name)) for name in names)},
-        "rates": {**head, "rates": _numbered(_rates(study, results, name) for name in names)},
+        "rates": {
+            **head,
+            "rates": _numbered(_rates(study, results, name) for name in names),
+            "runs": _numbered(row["runs"] for row in rows),
+        },
         "portions": {**head, "stages": _numbered(_stages(views.get(name)) for name in names)},
         "texts": {**head, **_texts(study, results, rows, shown)},
     }
@@ -184,7 +196,7 @@ def _rounds(view: View | None) -> dict[str, int]:
 
 
 def _rates(study: Study, results: Results, name: str) -> dict[str, float]:
-    """Position -> share of rounds that accepted it, over all repeats."""
+    """Position -> share of rounds that accepted it, over the repeats that are measured."""
     if name == study.base:
         return {}
     row = next((row for row in prompt_rows(study, results) if row.configuration == name), None)

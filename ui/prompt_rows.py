@@ -139,9 +139,17 @@ def _row(line: Line, drafters: Sequence[str]) -> dict[str, Any]:
         "plain": line.plain,
         "rejected": row.rejected_most,
         "same": row.same.kind,
+        "idle": _idle_words(row.idle),
         "runs": len(row.runs),
         "run": line.latest,
     }
+
+
+def _idle_words(idle: str | None) -> str:
+    """Why the figures of drafts are missing; empty where they are not."""
+    if idle is None:
+        return ""
+    return f"did not draft: {idle}" if idle else "did not draft"
 
 
 # -- for files and endpoints --
@@ -166,6 +174,7 @@ def rows_plain(lines: Iterable[Line]) -> list[dict[str, Any]]:
             "best_drafter": line.row.best_drafter,
             "rejected_after": line.row.rejected_most,
             "same_text": line.row.same.kind,
+            "idle": line.row.idle,
         }
         for line in lines
     ]

@@ -6,7 +6,7 @@ under that configuration is named (ui/pages/menus.py knows what is idle).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,13 +18,21 @@ from core.events import RunStats
 from core.shape_checks import MAX_TREE_NODES
 from ui.pages.menus import idle_fields
 
-__all__ = ["slower_because"]
+__all__ = ["pooled", "slower_because"]
 
 FEW_ACCEPTED = 0.2
 AS_MUCH_AS = 0.4
 A_TRIFLE_MS = 0.05
 HARDLY_ANY = 0.1
 """Draft tokens a round: with fewer, a run is plain decoding in all but name."""
+SUMMED = (
+    "num_new_tokens",
+    "num_rounds",
+    "num_accepted_tokens",
+    "num_draft_tokens",
+    "draft_ms",
+    "verify_ms",
+)
 NOISE = 1.25
 """Rounds of the same work differ by as much between two runs."""
 
@@ -68,6 +76,19 @@ def slower_because(
     )
     remedy = _shared(fields) if beside_others_ms > 0 else _remedy(mean, stats, fields)
     return f"{cost}. {remedy}"
+
+
+def pooled(runs: Sequence[RunStats]) -> RunStats:
+    """The figures that are read here, over all rounds of several runs."""
+    total = {name: sum(getattr(one, name) for one in runs) for name in SUMMED}
+    seconds = sum(one.num_new_tokens / max(one.tokens_per_second, 1e-9) for one in runs)
+    hidden = sum(one.overlap_ratio * one.verify_ms for one in runs)
+    return RunStats(
+        **total,
+        tokens_per_second=total["num_new_tokens"] / seconds if seconds else 0.0,
+        overlap_ratio=hidden / total["verify_ms"] if total["verify_ms"] else 0.0,
+        draft_acceptance_rate=total["num_accepted_tokens"] / max(total["num_draft_tokens"], 1),
+    )
 
 
 def _mean(stats: RunStats, plain_tokens_per_second: float, beside_others_ms: float) -> Round:

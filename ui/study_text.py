@@ -7,6 +7,7 @@ through a function that it is given; knows no component.
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import MappingProxyType
 
 from core.errors import StoreError
 from core.events import Event
@@ -18,9 +19,21 @@ from lab.texts import first_difference
 from ui.proof import Answer, compare, distribution_of, weighable
 from ui.view import reduce_all
 
-__all__ = ["Events", "same_answer"]
+__all__ = ["ANSWERS", "Events", "same_answer"]
 
 Events = Callable[[str], tuple[Event, ...]]
+ANSWERS = MappingProxyType(
+    {
+        "base": "–",
+        "identical": "identical",
+        "tie": "a rounding tie",
+        "distribution": "same distribution",
+        "bug": "differs: a bug",
+        "differs": "differs",
+        "unknown": "–",
+    }
+)
+"""What a table says of each kind of answer."""
 WORST = ("bug", "differs", "tie")
 """`differs`: the texts do, and the runs have not recorded enough to weigh why."""
 

@@ -20,6 +20,7 @@ STATES = {
     "failed": "Failed",
     "interrupted": "Interrupted: the server ended before the study did",
 }
+WARMING = "Warming up: short runs that are not counted"
 LIVE_MS, REST_MS = 1000, 5000
 """How soon the browser asks again while something is measured, and while nothing is."""
 
@@ -59,6 +60,7 @@ def _of_row(row: Any, standing: Progress | None) -> dict[str, Any]:
     """`standing` where this study is the one that is measured."""
     state = standing.state if standing else row.state
     done = standing.done if standing else row.done
+    warming = standing is not None and standing.warming and state == "running"
     parts = [f"{done} of {row.total}"]
     if standing:
         parts.append(left_words(standing.left_s))
@@ -67,7 +69,7 @@ def _of_row(row: Any, standing: Progress | None) -> dict[str, Any]:
         "study": row.study_id,
         "title": row.title,
         "state": state,
-        "state_words": STATES.get(state, state),
+        "state_words": WARMING if warming else STATES.get(state, state),
         "words": ", ".join(part for part in parts if part),
         "more": _more(standing) if standing else row.reason,
         "done": done,

@@ -16,6 +16,8 @@ from lab.order import Cell
 from lab.study import Study
 from lab.tables import ConfigurationRow, Results
 from lab.tuned import Tuned
+from ui.spreads import spread_words
+from ui.study_text import ANSWERS
 
 __all__ = ["AXES", "axes_of", "grid_value", "point_value", "points_value"]
 
@@ -24,21 +26,16 @@ AXES = 3
 PLAIN_POINT, REFUSED_POINT = -1, -2
 """Plain decoding's number in the table, where a grid's points are numbered from 0, and that of the
 first point that cannot run, from which on they go down."""
-SAME = {
-    "same": "identical",
-    "differs": "differs",
-    "distribution": "same distribution",
-    "unknown": "–",
-}
 
 
 @dataclass(frozen=True, slots=True)
 class _Figure:
-    """A point's figure with its spread; None where there is none."""
+    """A point's figure with its spread, None where there is none, and what that is a spread of."""
 
     value: float | None
     low: float | None
     high: float | None
+    spread: str = ""
 
 
 def axes_of(grid: Grid) -> tuple[Axis, ...]:
@@ -71,7 +68,7 @@ def grid_value(study: Study, found: Tuned, measure: str) -> dict[str, Any]:
         "columns": texts[1] if len(axes) > 1 else {},
         "layers": texts[2] if len(axes) > 2 else {},
         "ordered": all(isinstance(value, (int, float)) for value in axes[0].values),
-        "cells": _cells(found, axes, figures, rated),
+        "cells": _cells(found, axes, figures, measure),
         "low": min(known, default=None),
         "high": max(known, default=None),
         "base": found.plain.mean_acceptance_length if measure == "length" else one,
@@ -80,7 +77,7 @@ def grid_value(study: Study, found: Tuned, measure: str) -> dict[str, Any]:
 
 
 def _cells(
-    found: Tuned, axes: tuple[Axis, ...], figures: list[_Figure], rated: bool
+    found: Tuned, axes: tuple[Axis, ...], figures: list[_Figure], measure: str
 ) -> dict[str, Any]:
     cells: dict[int, dict[str, Any]] = {}
     pairs = zip(found.grid.configurations, found.grid.points, strict=True)
@@ -91,9 +88,10 @@ def _cells(
             "value": figures[i].value,
             "low": figures[i].low,
             "high": figures[i].high,
+            "spread": figures[i].spread,
             "runs": found.rows[i].cells,
             # Who is within noise of the fastest is said of speeds alone.
-            "mark": _mark(found, i) if rated or i == found.best else "",
+            "mark": _mark(found, i) if measure == "speed" or i == found.best else "",
         }
     for one in found.grid.refused:
         cells[_place(axes, one.point)] = {"point": -1, "name": one.name, "refused": one.reason}
@@ -117,17 +115,17 @@ def _figure(found: Tuned, i: int, measure: str) -> _Figure:
     """A speed is the ratio to plain decoding where it is known, tokens a second else."""
     row = found.rows[i]
     if measure == "length":
-        return _of(row.mean_acceptance_length, found.lengths[i])
+        return _of(row.mean_acceptance_length, found.lengths[i], found.over)
     if any(one.ratio for one in found.rows):
-        return _of(row.ratio.value if row.ratio else None, row.ratio)
-    return _Figure(row.speed, row.slowest, row.fastest)
+        return _of(row.ratio.value if row.ratio else None, row.ratio, found.over)
+    return _Figure(row.speed, row.slowest, row.fastest, "slowest to fastest run")
 
 
-def _of(value: float | None, estimate: Estimate | None) -> _Figure:
+def _of(value: float | None, estimate: Estimate | None, over: str) -> _Figure:
     """One group has no spread: its interval would be a point, as if it were certain."""
     if estimate is None or estimate.groups < 2:
         return _Figure(value, None, None)
-    return _Figure(value, estimate.low, estimate.high)
+    return _Figure(value, estimate.low, estimate.high, spread_words(estimate, over))
 
 
 def _numbered(texts: Iterable[str]) -> dict[str, str]:
@@ -141,6 +139,7 @@ def points_value(study: Study, found: Tuned) -> dict[str, Any]:
     """A row for plain decoding, each point and each that cannot run; a column for each axis and
     figure. A cell has its text `t` and, where it is a number, the number `v` that it is sorted by.
     """
+    best = found.best
     heads = [axis.field for axis in found.grid.axes]
     heads += ["speed-up", "spread", "tokens/s", "tokens per pass", "accepted", "same text?", "runs"]
     rows = {"0": _row(PLAIN_POINT, ["plain"] + [""] * (len(found.grid.axes) - 1), found.plain)}
@@ -153,8 +152,9 @@ def points_value(study: Study, found: Tuned) -> dict[str, Any]:
     return {
         "study": study.study_id,
         "heads": _numbered(heads),
+        "spread": "" if best is None else spread_words(found.rows[best].ratio, found.over),
         "rows": rows,
-        "best": -1 if found.best is None else found.best,
+        "best": -1 if best is None else best,
     }
 
 
@@ -169,7 +169,7 @@ def _row(point: int, values: list[Any], row: ConfigurationRow) -> dict[str, Any]
         _number(row.speed, "{:.1f}"),
         _number(row.mean_acceptance_length, "{:.2f}"),
         _number(row.draft_acceptance_rate, "{:.0%}"),
-        _cell("–" if point == PLAIN_POINT else SAME[row.same.kind]),
+        _cell(ANSWERS[row.same.kind]),
         _number(row.cells, "{}"),
     ]
     return {"point": point, "mark": "", "cells": {str(i): cell for i, cell in enumerate(cells)}}

@@ -8,7 +8,6 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
-from types import MappingProxyType
 from typing import Any
 
 from lab.figures import Estimate
@@ -18,12 +17,11 @@ from lab.study import PLAIN, Study
 from lab.tables import ConfigurationRow, Results
 from lab.tuned import Tuned
 from storage.export_csv import csv_cell
+from ui.spreads import spread_words
 
 __all__ = ["run_rows", "summary_rows", "to_csv"]
 
 Row = dict[str, Any]
-NAMES = MappingProxyType({"same": "identical"})
-"""A comparison's words, where lab's are others."""
 
 
 def summary_rows(found: Tuned, refused: Sequence[Refused] = ()) -> list[Row]:
@@ -31,11 +29,11 @@ def summary_rows(found: Tuned, refused: Sequence[Refused] = ()) -> list[Row]:
 
     `refused`: where known, all points that were; a study tells those between points that ran.
     """
-    alone = _figures(found.plain, None)
+    alone = _figures(found.plain, None, found.over)
     rows = [{"configuration": PLAIN, **_fields(found, None), **alone, "found": ""}]
     for i, (point, row) in enumerate(zip(found.grid.points, found.rows, strict=True)):
         mark = "best" if i == found.best else "within noise" if i in found.as_good else ""
-        figures = _figures(row, found.lengths[i])
+        figures = _figures(row, found.lengths[i], found.over)
         rows.append({"configuration": row.name, **_fields(found, point), **figures, "found": mark})
     for one in refused or found.grid.refused:
         nothing = {**_fields(found, one.point), **dict.fromkeys(alone)}
@@ -76,28 +74,29 @@ def _fields(found: Tuned, point: dict[str, Any] | None) -> Row:
     return {field: None if point is None else value_text(point[field]) for field in fields}
 
 
-def _figures(row: ConfigurationRow, length: Estimate | None) -> Row:
+def _figures(row: ConfigurationRow, length: Estimate | None, over: str) -> Row:
     return {
         "runs": row.cells,
         "tokens_per_second": row.speed,
         "slowest": row.slowest,
         "fastest": row.fastest,
         "speed_up": row.ratio.value if row.ratio else None,
-        **_interval("speed_up", row.ratio),
+        **_interval("speed_up", row.ratio, over),
         "tokens_per_pass": row.mean_acceptance_length,
-        **_interval("tokens_per_pass", length),
+        **_interval("tokens_per_pass", length, over),
         "draft_acceptance_rate": row.draft_acceptance_rate,
         "draft_share": row.draft_share,
         "ttft_ms": row.ttft_ms,
-        "same_text": "base" if row.name == PLAIN else NAMES.get(row.same.kind, row.same.kind),
+        "same_text": row.same.kind,
     }
 
 
-def _interval(name: str, estimate: Estimate | None) -> Row:
+def _interval(name: str, estimate: Estimate | None, over: str) -> Row:
     spread = estimate if estimate and estimate.groups > 1 else None
     return {
         f"{name}_low": spread.low if spread else None,
         f"{name}_high": spread.high if spread else None,
+        f"{name}_spread": spread_words(spread, over) or None,
     }
 
 

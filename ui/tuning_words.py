@@ -14,6 +14,7 @@ from lab.study import Study
 from lab.tables import ConfigurationRow
 from lab.tuned import Tuned
 from ui.messages import Line
+from ui.spreads import spread_words, where_words
 
 __all__ = ["found_lines", "grid_title", "plan_lines", "run_count"]
 
@@ -79,7 +80,7 @@ def found_lines(study: Study, found: Tuned, done: int) -> list[Line]:
         return [Line("info", "Nothing is measured yet."), *_refused_lines(found.grid.refused)]
     row = found.rows[found.best]
     so_far = "Best" if done >= len(study) else "Best so far"
-    lines = [Line("good", f"{so_far}: {row.name}. {_best_figures(row)}")]
+    lines = [Line("good", f"{so_far}: {row.name}. {_best_figures(row, found.over)}")]
     lines += _noise_lines(found, row)
     lines += _worth_lines(found, row)
     lines += _alike_lines(found)
@@ -87,38 +88,43 @@ def found_lines(study: Study, found: Tuned, done: int) -> list[Line]:
     return lines + _refused_lines(found.grid.refused)
 
 
-def _best_figures(row: ConfigurationRow) -> str:
+def _best_figures(row: ConfigurationRow, over: str) -> str:
     length = row.mean_acceptance_length
     tokens = f", {length:.2f} tokens per pass" if length is not None else ""
     if row.ratio is None:
         return f"{row.speed:.1f} tokens a second{tokens}."
     return (
-        f"{row.ratio.value:.2f}x the speed of plain decoding{_interval(row.ratio)}, "
+        f"{row.ratio.value:.2f}x the speed of plain decoding{_interval(row.ratio, over)}, "
         f"{row.speed:.1f} tokens a second{tokens}."
     )
 
 
-def _interval(ratio: Estimate) -> str:
+def _interval(ratio: Estimate, over: str) -> str:
     if ratio.groups < 2:
         return ""
-    return f" (95 % of resamples: {ratio.low:.2f}x to {ratio.high:.2f}x)"
+    return f" ({spread_words(ratio, over)}: {ratio.low:.2f}x to {ratio.high:.2f}x)"
 
 
 def _noise_lines(found: Tuned, best: ConfigurationRow) -> list[Line]:
-    if best.ratio is None or best.ratio.groups < 2:
-        words = "It was measured once: no spread is known, and a faster point may be chance."
-        return [Line("warn", f"{words} More prompts or repeats would tell.")]
+    once = best.ratio is None or best.ratio.groups < 2
+    words = "It was measured once: no spread is known, and a faster point may be chance."
+    lines = [Line("warn", f"{words} More prompts or repeats would tell.")] if once else []
     names = [found.rows[i].name for i in found.as_good]
-    if not names:
-        others = len(found.rows) - 1
-        return [Line("info", "No other point comes within its noise.")] if others else []
-    return [
-        Line(
-            "warn",
-            f"Within noise of it: {_names(names)}. Their intervals overlap: these measurements "
-            "cannot tell which is faster. More prompts or repeats would tell more.",
-        )
-    ]
+    if names:
+        lines.append(Line("warn", f"Within noise of it: {_names(names)}. {_as_good_words(found)}"))
+    elif not once and len(found.rows) > 1:
+        lines.append(Line("info", "No other point comes within its noise."))
+    return lines
+
+
+def _as_good_words(found: Tuned) -> str:
+    """Why a point counts as as good as the best: by their intervals, or by what they drafted."""
+    twins = {i for group in found.alike if found.best in group for i in group}
+    apart = "these measurements cannot tell which is faster"
+    if twins.issuperset(found.as_good):
+        return f"They drafted and accepted as much as it in every round: {apart}."
+    why = "Their intervals overlap, or they drafted alike" if twins else "Their intervals overlap"
+    return f"{why}: {apart}. More prompts or repeats would tell more."
 
 
 def _alike_lines(found: Tuned) -> list[Line]:
@@ -179,8 +185,9 @@ def _slower_words(found: Tuned, row: ConfigurationRow, best: Estimate) -> str:
         )
     share = "" if row.draft_share is None else f" (drafting took {row.draft_share:.0%})"
     return (
-        f"No point was faster than plain decoding here: {measured}, drafting costs more than it "
-        f"saves{share}. Shorter drafts, smaller trees or fewer drafters cost less."
+        f"No point was faster than plain decoding {where_words(best, found.over)}: {measured}, "
+        f"drafting costs more than it saves{share}. "
+        f"Shorter drafts, smaller trees or fewer drafters cost less."
     )
 
 
@@ -194,7 +201,7 @@ def _same_lines(rows: Sequence[ConfigurationRow], whole: bool) -> list[Line]:
     if "distribution" in kinds:
         words = "Points with verify mss or traversal keep what the LLM is likely to write"
         return [Line("info", f"{words}, not each token: their texts may differ.")]
-    if "same" in kinds:
+    if "identical" in kinds:
         runs = "Every run" if whole else "Every run so far"
         return [Line("good", f"{runs} wrote plain decoding's text, token by token.")]
     return []

@@ -18,7 +18,7 @@ from lab.prompts import StudyPrompt
 from lab.study import Configuration, Study, plain_configuration
 from lab.tables import configuration_rows, prompt_rows
 from storage import RunQuery, RunStore
-from tests.ui.fakes import INFOS, FakeWorker, scripted
+from tests.ui.fakes import INFOS, FakeWorker, endless, scripted
 from ui.session import Hub
 from ui.study_runs import StudyRuns
 
@@ -108,7 +108,7 @@ def test_its_tables_are_made_of_what_was_measured(lab: Lab) -> None:
     speeds = [r.stats.tokens_per_second for c, r in results.items() if c.contestant == "specinfer"]
     assert (tree.slowest, tree.fastest, tree.cells) == (min(speeds), max(speeds), 4)
     assert plain.ratio is None and tree.ratio is not None and tree.ratio.value > 0
-    assert tree.same.kind == "same" and tree.same.cells == 4
+    assert tree.same.kind == "identical" and tree.same.cells == 4
     rows = prompt_rows(study(), results)
     assert [(row.prompt, row.domain) for row in rows[::2]] == [("1", ""), ("2", "stories")]
     assert all(len(row.runs) == 2 for row in rows)
@@ -132,6 +132,27 @@ def test_a_stopped_study_goes_on_where_it_was(tmp_path: Path) -> None:
     after = again.results()
     assert len(after) == 8 and {cell: after[cell] for cell in kept} == kept
     again.close()
+
+
+def test_what_goes_on_tells_at_once_how_much_is_kept(tmp_path: Path) -> None:
+    """And that short runs come before the next cell: they take seconds with a large LLM."""
+    lab = Lab(tmp_path / "log.db", speed=0.3)
+    lab.conductor.begin(study())
+    assert lab.conductor.progress().warming
+    until(lab, 3)
+    assert not lab.conductor.progress().warming
+    lab.conductor.stop()
+    assert lab.conductor.wait(20)
+    kept = len(lab.results())
+    lab.worker.cast(endless, speed=5.0)
+    visit = lab.hub.start(Request("A visitor's, which goes first"), "visitor")
+    lab.conductor.resume(study())
+    now = lab.conductor.progress()
+    assert (now.done, now.total, now.warming) == (kept, 8, True)
+    visit.cancel()
+    lab.conductor.stop()
+    assert lab.conductor.wait(20) and not lab.conductor.progress().warming
+    lab.close()
 
 
 def test_a_visitors_run_goes_first(tmp_path: Path) -> None:

@@ -53,6 +53,17 @@ def test_the_seed_is_fixed() -> None:
     assert estimate(groups, middle) != estimate(groups, middle, seed=1)
 
 
+@pytest.mark.parametrize("count", range(2, 9))
+def test_of_few_values_the_interval_is_from_the_lowest_to_the_highest(count: int) -> None:
+    values = [float(i * i) for i in range(count)]
+    found = estimate([[value] for value in values], middle)
+    assert found is not None and found.ends == (count < 6)
+    if found.ends:
+        assert (found.low, found.high) == (values[0], values[-1])
+    pooled = estimate([[(value, 1.0)] for value in values], pooled_length)
+    assert pooled is not None and pooled.ends == (count < 4), "a mean of four is none of them"
+
+
 def test_the_interval_covers_the_truth_about_as_often_as_it_says() -> None:
     """95 % nominal; a percentile bootstrap of 30 values covers a little less."""
     random = np.random.default_rng(5)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -82,6 +83,20 @@ def test_an_axis_of_plain_values_comes_as_a_list() -> None:
     for wrong in ("mss", {"a": 1}, [{"a": 1}], [], 4):
         with pytest.raises(ConfigError, match="verify is"):
             axis_of("verify", wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("values", [[2.0, 2], [2, 2.0], [2.0, 2, 2.0]])
+def test_of_equal_values_the_one_that_can_run_is_kept(values: list[Any]) -> None:
+    made = grid(BASE, [axis_of("speculation_length", values)])
+    assert [one.name for one in made.configurations] == ["speculation_length=2"]
+    assert made.refused == ()
+    long = axis_of("speculation_length", [17.0, 17])
+    made = grid(BASE, [long, axis_of("max_speculation_length", [8, 20])])
+    assert made.points == ({"speculation_length": 17, "max_speculation_length": 20},)
+    assert axis_of("expansion", [[2.0, 1], [2, 1]]).values == ((2, 1),)
+    assert axis_of("speculation_length", [True, 1]).values[0] is not True
+    wrong = axis_of("speculation_length", [2.0, 4.0, 2.0])
+    assert wrong.values == (2.0, 4.0), "none of them can run: each is refused once"
 
 
 def test_every_combination_is_a_configuration_the_last_axis_fastest() -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from itertools import cycle
 
 import pytest
 
 from core.errors import CellInterruptedError, StudyError
-from core.events import Combined, RoundCompleted, RunCompleted, Verified
+from core.events import Combined, Event, RoundCompleted, RunCompleted, RunStarted, Verified
 from lab.measured import Measured, measured
 from tests.synthetic import MINIONS, synthetic_run
+from tests.ui.fakes import plain_twin
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -39,6 +42,45 @@ def test_figures_are_those_of_the_events(seed: int, rules: object) -> None:
         if verdict.own_kind == "recovered"
     ]
     assert sum(found.rejected_at) == sum(recovered)
+
+
+def undrafted(lengths: list[int], reason: str) -> list[Event]:
+    """A run with drafters that drafted nothing, its rounds of these lengths in turn."""
+    events = plain_twin(synthetic_run(2, run_id="r"))
+    asked = cycle(lengths)
+    made: list[Event] = []
+    for event in events:
+        if isinstance(event, RunStarted):
+            event = replace(event, drafters=("a", "b"))
+        if isinstance(event, RoundCompleted):
+            event = replace(event, speculation_length=next(asked), length_reason=reason)
+            event = replace(event, next_speculation_length=0)
+        made.append(event)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("lengths", "reason", "told"),
+    [
+        (
+            [0, 0],
+            "0 stays: no draft beats plain decoding at 46 tokens a second; drafts are at most 0",
+            "no draft beats plain decoding at 46 tokens a second",
+        ),
+        ([0, 0], "", "the length chosen was 0"),
+        ([0, 0, 1], "0 stays: no draft beats plain decoding", "no draft beats plain decoding"),
+        (
+            [4],
+            "4 stays: a fifth step would cost more",
+            "drafts were asked for in {0} of {0} rounds, and no drafter had a token to offer",
+        ),
+    ],
+)
+def test_of_a_run_without_drafts_it_is_kept_why(lengths: list[int], reason: str, told: str) -> None:
+    found = measured(undrafted(lengths, reason))
+    assert found.idle == told.format(found.stats.num_rounds)
+    assert measured(synthetic_run(6, run_id="r")).idle == ""
+    assert measured(plain_twin(synthetic_run(6, run_id="r"))).idle == "", "it has nobody to draft"
 
 
 def test_it_survives_json() -> None:

@@ -95,7 +95,19 @@ def test_points_that_drafted_the_same_are_told_alike() -> None:
         cell: drafted[cell.item] if cell.contestant in found_names else one
         for cell, one in results.items()
     }
-    assert tuned(study, same).alike == ((0, 2),)
+    found = tuned(study, same)
+    assert found.alike == ((0, 2),)
+    assert (found.best, found.as_good) == (1, ()), "alike with the best is nobody"
+    quick = {
+        cell: replace(one, stats=replace(one.stats, tokens_per_second=40.0 + int(cell.item[1:])))
+        if cell.contestant == third
+        else one
+        for cell, one in same.items()
+    }
+    found = tuned(study, quick)
+    assert found.best == 2 and found.as_good == (0,), "its twin is as good, however slow it was"
+    ratio = found.rows[0].ratio
+    assert ratio is not None and ratio.high < 2 < 3 < found.rows[2].ratio.low  # type: ignore[union-attr]
     last = next(cell for cell in reversed(list(same)) if cell.contestant == third)
     same[last] = replace(same[last], accepted_per_round=(1,))
     assert tuned(study, same).alike == (), "in one run they differ"

@@ -89,6 +89,25 @@ def test_a_grid_from_the_form_into_live(tuning: Stage, browser_page: OpenPage) -
     assert text_box(page, "field-expansion").input_value() == "1,2,2"
 
 
+def test_a_deleted_grid_takes_its_point_along_in_every_tab(
+    tuning: Stage, browser_page: OpenPage
+) -> None:
+    """Also where nothing is pressed: the tab that looks on notices by itself."""
+    page = browser_page(tuning.url)
+    opened(page)
+    assert page.locator("#tune-use").is_disabled(), "there is no point yet"
+    measured(page)
+    page.locator("#tune-point h3").wait_for()
+    use = page.locator("#tune-use:not([disabled])")
+    use.wait_for()
+    (study,) = tuning.context.store.studies.studies()
+    tuning.context.store.studies.delete(study.study_id)
+    page.locator("#tune-progress").get_by_text("This study was deleted").wait_for()
+    page.locator("#tune-point").get_by_text("Choose a point").wait_for()
+    use.wait_for(state="hidden")
+    assert page.locator("#tune-use").is_disabled()
+
+
 def test_arrow_keys_lead_through_the_map_and_enter_chooses(
     tuning: Stage, browser_page: OpenPage
 ) -> None:

@@ -296,7 +296,10 @@ def test_the_verdict_says_plainly_what_is_faster(context: Context) -> None:
     faster = verdict(opened.study, with_speeds(opened, 10, 15))
     assert faster.startswith("The fastest is specinfer at 1.50 times plain decoding")
     slower = with_speeds(opened, 10, 5)
-    assert "Nothing is faster" in verdict(opened.study, slower)
+    assert verdict(opened.study, slower) == (
+        "Nothing was faster than plain decoding in these 2 repeats; the best is specinfer at 0.50 "
+        "times plain decoding (lowest to highest of 2 repeats: 0.50 to 0.50)."
+    )
     shown = comparison_values(opened.study, slower, context.store.events)
     why = shown["compared"]["rows"]["1"]["slower_because"]
     assert why.startswith("0.50x: slower than plain decoding here, because")
@@ -310,12 +313,61 @@ def test_the_verdict_says_plainly_what_is_faster(context: Context) -> None:
     assert "not surely faster" in even
 
 
+def test_of_many_repeats_resamples_are_told_and_more_is_claimed(context: Context) -> None:
+    opened = measured(context, repeats=6)
+    speeds = with_speeds(opened, 10, 5)
+    for cell in [cell for cell in speeds if cell.contestant == "specinfer"]:
+        stats = replace(speeds[cell].stats, tokens_per_second=5.0 + 0.1 * cell.repeat)
+        speeds[cell] = replace(speeds[cell], stats=stats)
+    told = verdict(opened.study, speeds)
+    assert told.startswith("Nothing was faster than plain decoding here; the best is specinfer")
+    assert "(95 % of resamples of 6 repeats: 0.5" in told
+
+
+def test_one_repeat_of_another_that_was_faster_leaves_it_open(context: Context) -> None:
+    """Though it is not the best one: nobody was slower in every repeat."""
+    opened = measured(context, chosen=("specinfer", "sequence"))
+    speeds = with_speeds(opened, 10, 9)
+    for repeat, speed in ((0, 10.5), (1, 4.0)):
+        cell = Cell("sequence", "1", repeat)
+        stats = replace(speeds[cell].stats, tokens_per_second=speed)
+        speeds[cell] = replace(speeds[cell], stats=stats)
+    told = verdict(opened.study, speeds)
+    assert "the best is specinfer at 0.90" in told and "cannot tell which is faster" in told
+
+
+def test_why_it_was_slower_is_told_of_all_its_runs(context: Context) -> None:
+    """As the row is: the middle run alone may have had other rounds."""
+    opened = measured(context, repeats=3)
+    slower = with_speeds(opened, 10, 5)
+    for repeat, rounds in enumerate((40, 10, 40)):
+        cell = Cell("specinfer", "1", repeat)
+        stats = replace(slower[cell].stats, num_new_tokens=60, num_rounds=rounds)
+        slower[cell] = replace(slower[cell], stats=replace(stats, num_draft_tokens=80))
+    shown = comparison_values(opened.study, slower, context.store.events)
+    why = shown["compared"]["rows"]["1"]["slower_because"]
+    assert "and gave 2.0 tokens" in why, "180 tokens in 90 rounds"
+
+
+def test_the_rates_tell_how_many_repeats_are_in_them(context: Context) -> None:
+    opened = measured(context, repeats=3)
+    cells = opened.study.cells()
+    part = {cell: opened.results[cell] for cell in cells if cell in opened.results}
+    for cell in cells[3:]:
+        del part[cell]
+    shown = comparison_values(opened.study, part, context.store.events)["rates"]
+    assert shown["repeats"] == 3 and shown["runs"] == {"0": 2, "1": 1}
+
+
 def test_a_study_of_one_repeat_has_no_interval(context: Context) -> None:
     opened = measured(context, repeats=1)
     assert "one repeat: no interval" in verdict(opened.study, opened.results)
     shown = pictures(context, opened)
     row = shown["compared"]["rows"]["1"]
     assert row["ratio"] > 0 and row["ratio_low"] is None and row["ratio_high"] is None
+    assert row["ratio_spread"] == shown["ratios"]["spreads"]["1"] == "one repeat: no interval"
+    slower = verdict(opened.study, with_speeds(opened, 10, 5))
+    assert slower.startswith("Nothing was faster than plain decoding in this one repeat; ")
     assert shown["ratios"]["ratios"]["1"] == {"value": row["ratio"], "low": None, "high": None}
 
 

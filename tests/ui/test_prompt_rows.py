@@ -13,9 +13,10 @@ from lab.measured import Measured, measured
 from lab.order import Cell
 from lab.prompts import StudyPrompt
 from lab.study import PLAIN, Configuration, Study, plain_configuration
-from lab.tables import same_text
+from lab.tables import configuration_row, same_text
 from tests.synthetic import DRAFTERS, synthetic_run
 from tests.ui.fakes import as_asked, plain_twin
+from ui.comparison import comparison_rows
 from ui.prompt_rows import of_runs, of_study, rows_plain, table_value
 from ui.prompt_runs import PastRun, RunFigures
 from ui.prompt_settings import settings_of_run
@@ -70,13 +71,22 @@ def test_a_row_a_prompt_with_its_speed_up() -> None:
         assert row.ratio == ours.stats.tokens_per_second / plain.stats.tokens_per_second
         assert row.mean_acceptance_length == ours.stats.mean_acceptance_length
         assert row.rate_per_position == ours.stats.acceptance_rate_per_position
-        assert row.same.kind == "same"
+        assert row.same.kind == "identical"
     assert {line.against for line in lines} == {"plain decoding of the same prompt in this study"}
 
 
 def test_a_studys_plain_rows_go_last() -> None:
     told = [(line.row.configuration, line.row.prompt) for line in of_study(study(), results())]
     assert told == [("tree", "1"), ("tree", "2"), (PLAIN, "1"), (PLAIN, "2")]
+
+
+def test_texts_are_told_in_the_words_of_a_comparison() -> None:
+    kinds = [row["same_text"] for row in rows_plain(of_study(study(), results()))]
+    rows = comparison_rows(study(), results(), lambda run_id: ())
+    compared = {row["name"]: row["same_text"] for row in rows}
+    grid = configuration_row(study(), results(), "tree").same.kind
+    assert kinds == ["identical", "identical", "base", "base"]
+    assert compared == {"tree": grid, PLAIN: "base"} and grid == "identical"
 
 
 def test_a_text_that_differs_is_told_with_its_place() -> None:
@@ -100,6 +110,20 @@ def test_what_the_table_shows() -> None:
     assert first["slot"] == DRAFTERS.index(first["best"])
     assert first["drafters"] == {str(i): name for i, name in enumerate(DRAFTERS)}
     assert (first["runs"], first["run"]) == (1, "tree-0")
+
+
+def test_a_row_without_drafts_says_why() -> None:
+    found = results()
+    for prompt, idle in (("1", "no draft beats plain decoding"), ("2", "")):
+        cell, base = Cell("tree", prompt, 0), found[Cell(PLAIN, prompt, 0)]
+        by = found[cell].accepted_by
+        found[cell] = replace(base, run_id="r", accepted_by=by, idle=idle)
+    lines = of_study(study(), found)
+    told = [row["idle"] for row in table_value("s", lines, DRAFTERS)["rows"].values()]
+    assert told == ["did not draft: no draft beats plain decoding", "did not draft", "", ""]
+    plain = [row["idle"] for row in rows_plain(lines)]
+    assert plain == ["no draft beats plain decoding", "", None, None]
+    assert {line.row.idle for line in of_study(study(), results())} == {None}
 
 
 def test_past_runs_of_one_prompt_are_one_row() -> None:

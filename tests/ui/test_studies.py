@@ -63,6 +63,17 @@ def ended(context: Context) -> None:
     assert context.conductor.wait(30)
 
 
+def test_the_warm_up_is_told_in_words() -> None:
+    row = SimpleNamespace(study_id="s", title="T", state="running", done=3, total=8, reason="")
+    warming = Progress("s", "compare", "me", "running", "", 3, 8, warming=True)
+    told = progress_value(row, warming, "compare")
+    assert told["state_words"].startswith("Warming up") and told["words"] == "3 of 8"
+    told = progress_value(row, replace(warming, warming=False), "compare")
+    assert told["state_words"] == "Running"
+    told = progress_value(row, replace(warming, state="waiting"), "compare")
+    assert told["state_words"].startswith("Waiting"), "what it waits for is said first"
+
+
 # -- who sees what --
 
 
@@ -283,6 +294,35 @@ def test_an_interrupted_study_can_be_gone_on_with(context: Context) -> None:
     tab = Tab(context)
     bar = tab.look(opening=True)[0]
     assert bar["state"] == "interrupted" and "server ended" in bar["state_words"] and bar["go"]
+
+
+def test_a_study_deleted_elsewhere_is_let_go_by_the_next_look(context: Context) -> None:
+    tab, other, kept, one = Tab(context), Tab(context), study(context), study(context)
+    for each in (kept, one):
+        tab.begin(each)
+        ended(context)
+    assert [other.look(opening=True)[0]["state"], other.look()[0]["trouble"]] == ["completed", ""]
+    tab.press("delete", kept.study_id)
+    bar, listed, _ = other.look()
+    assert bar["study"] == one.study_id and not bar["trouble"], "another one is no matter"
+    assert [row["study"] for row in listed["rows"].values()] == [one.study_id]
+    tab.press("delete", one.study_id)
+    bar, listed, _ = other.look()
+    assert (bar["study"], bar["state"], listed["rows"]) == ("", "none", {})
+    assert "was deleted" in bar["trouble"] and other.draws[-1] == -1
+    assert other.look()[1]["__type__"] == "update", "drawn once"
+
+
+def test_an_old_study_that_no_list_has_room_for_is_not_deleted(context: Context) -> None:
+    tab, old = Tab(context), study(context)
+    context.store.studies.save(old.to_plain(), len(old))
+    tab.press("open", old.study_id)
+    for _ in range(12):
+        one = study(context)
+        context.store.studies.save(one.to_plain(), len(one))
+    assert tab.look()[0]["study"] == old.study_id
+    context.store.studies.delete(old.study_id)
+    assert "was deleted" in tab.look()[0]["trouble"]
 
 
 def test_trouble_goes_once_its_study_moves_on_and_a_second_click_makes_none(

@@ -23,7 +23,7 @@ from tests.ui.fakes import scripted
 from tests.ui.test_form import form_values
 from ui.context import Context
 from ui.pages.form import RECORD_TOP_K
-from ui.pages.tune import drawn_of, file_of, planned, point_shown, request_of_point
+from ui.pages.tune import drawn_of, file_of, planned, point_beside, point_shown, request_of_point
 from ui.pages.tune_form import CHOICES, LIVE, TYPED, Asked, asked, axis_shown, base_menu
 from ui.studies import Studies
 
@@ -205,6 +205,14 @@ def test_what_auto_came_to_is_told(context: Context) -> None:
     said = drawn_of(opened._replace(results=known))[:1]
     assert "max_tree_nodes=auto came to 1 node, the same in every run" in notice_of(said, 0)
     assert "came to" not in notice_of(drawn_of(opened)[:1], 0)
+
+
+def test_without_a_study_the_panel_of_its_point_is_empty(context: Context) -> None:
+    mine, study_id = measured(context)
+    skipped = point_beside(mine.opened(study_id))
+    assert all(one["__type__"] == "update" and "value" not in one for one in skipped)
+    panel, chosen, use = point_beside(None)
+    assert panel["value"] == {} and not chosen and use.interactive is False
 
 
 def point_runs(value: dict[str, Any]) -> list[str]:

@@ -116,6 +116,30 @@ def test_one_prompt_measured_once_has_no_spread() -> None:
     assert {row["speed_up_low"] for row in summary_rows(found)} == {None}
 
 
+@pytest.mark.parametrize(
+    ("prompts", "repeats", "spread"),
+    [
+        (3, 1, "lowest to highest of 3 prompts"),
+        (1, 5, "lowest to highest of 5 repeats"),
+        (8, 1, "95 % of resamples of 8 prompts"),
+    ],
+)
+def test_what_an_interval_is_of_is_told_wherever_it_stands(
+    prompts: int, repeats: int, spread: str
+) -> None:
+    study = grid_study(prompts=prompts, repeats=repeats)
+    results = grid_results(study, lambda name, i, j: steady(name, i, j) * (1 + 0.01 * (i + j) ** 2))
+    by_plain = {c: r for c, r in results.items() if c.contestant == study.base}
+    results |= {c: grid_results(study, steady)[c] for c in by_plain}
+    found = tuned(study, results)
+    cells = grid_value(study, found, "speed")["cells"].values()
+    assert {cell["spread"] for cell in cells} == {spread}
+    assert points_value(study, found)["spread"] == spread
+    assert summary_rows(found)[1]["speed_up_spread"] == spread
+    assert summary_rows(found)[0]["speed_up_spread"] is None
+    assert f"({spread}: " in words(study, results)
+
+
 # -- the table and a point --
 
 
@@ -219,9 +243,39 @@ def test_the_best_is_named_with_what_is_as_good() -> None:
     assert words(study, {}).startswith("Nothing is measured yet.")
 
 
+def test_a_point_that_drafted_as_the_best_did_counts_as_good() -> None:
+    """However slow it was: in the map, the table, the file and the sentence."""
+    study = grid_study()
+    results = grid_results(study, steady)
+    best = "speculation_length=4, expansion=1"
+    twin = {c.item: r for c, r in results.items() if c.contestant == best}
+    for cell in [c for c in results if c.contestant == "speculation_length=2, expansion=1"]:
+        speed = results[cell].stats.tokens_per_second
+        stats = replace(twin[cell.item].stats, tokens_per_second=speed)
+        results[cell] = replace(twin[cell.item], stats=stats)
+    found = tuned(study, results)
+    assert found.rows[0].ratio and found.rows[0].ratio.high < 1.6, "its interval is far below"
+    cells = grid_value(study, found, "speed")["cells"].values()
+    assert [cell["mark"] for cell in cells] == ["near", "", "best", ""]
+    rows = points_value(study, found)["rows"]
+    assert [rows[str(i)]["mark"] for i in range(1, 5)] == ["near", "", "best", ""]
+    assert [row["found"] for row in summary_rows(found)][1:4] == ["within noise", "", "best"]
+    told = words(study, results)
+    assert (
+        "Within noise of it: speculation_length=2, expansion=1. They drafted and accepted" in told
+    )
+    assert "No other point" not in told and "Alike: speculation_length=2, expansion=1; " in told
+    once = {cell: one for cell, one in results.items() if cell.item == "p0"}
+    told = words(grid_study(prompts=1), once)
+    assert "It was measured once" in told and "Within noise of it: speculation_length=2" in told
+
+
 def test_a_slower_grid_is_said_plainly() -> None:
     study = grid_study()
     told = words(study, grid_results(study, lambda name, *_: 10.0 if name[0] == "p" else 8.0))
+    assert "No point was faster than plain decoding in these 3 prompts: the best is 0.80x" in told
+    many = grid_study(prompts=6)
+    told = words(many, grid_results(many, lambda name, *_: 10.0 if name[0] == "p" else 8.0))
     assert "No point was faster than plain decoding here: the best is 0.80x" in told
     assert "drafting took 40%" in told
     unsure = lambda name, prompt, _: 10.0 if name[0] == "p" else 9.5 + prompt  # noqa: E731

@@ -135,8 +135,9 @@ def _compare(context: Context) -> Callable[..., Any]:
         """Measure `prompt` under one to five configurations, beside plain decoding.
 
         Each is a preset's name or {"name", "preset", "fields"}. Waits for the end and returns
-        study_id, state and `rows` (tokens_per_second, ratio, ratio_low, ratio_high, same_text,
-        run_id, ...). A client that cancels stops it; `/resume_study` goes on.
+        study_id, state and `rows` (tokens_per_second, ratio, ratio_low, ratio_high,
+        ratio_spread: what these two are, same_text, run_id, ...). A client that cancels stops
+        it; `/resume_study` goes on.
         """
         with spoken_errors():
             sampling = SamplingParams(max_new_tokens, temperature, top_k, top_p, seed)

@@ -176,12 +176,13 @@ def beside(desk: Desk, values: Sequence[Any]) -> list[Any]:
 
 
 def _values(board: StudyBoard, desk: Desk, mine: Studies, drawn: Drawn) -> list[Any]:
-    """Bar, list, pictures; the log is read only where something has changed."""
+    """Bar, list, pictures; a study is read only where something has changed."""
     # Taken first: what is kept after it differs from it and is drawn by the next look.
     standing, place = mine.standing(), desk.study
     if place.about is not None and place.then != _stands(place.about, standing):
         desk.trouble, place.about = "", None
-    news = (place.study_id, place.page, standing.study_id, standing.live, standing.done)
+    shelf = _shelf(board, desk, mine)
+    news = (place.study_id, place.page, shelf, standing.study_id, standing.live, standing.done)
     rest: list[Any] = [gr.skip() for _ in (board.studies, *drawn.outputs)]
     if news != place.drawn and (news[:-1] != place.drawn[:-1] or time.monotonic() > place.rests):
         began = time.monotonic()
@@ -194,6 +195,20 @@ def _values(board: StudyBoard, desk: Desk, mine: Studies, drawn: Drawn) -> list[
         place.rests = time.monotonic() + RESTS * (time.monotonic() - began)
     said = progress_value(place.row, standing, board.kind, desk.trouble)
     return [desk.stamps.on("progress", said), *rest]
+
+
+def _shelf(board: StudyBoard, desk: Desk, mine: Studies) -> tuple[str, ...]:
+    """The studies that the list has now: one may be begun or deleted in another tab, or by another
+    server. One that is looked at and is not there any more is let go."""
+    place = desk.study
+    found = tuple(row.study_id for row in mine.listed(board.kind, ROWS + 1, ROWS * place.page))
+    if place.study_id and place.study_id not in found:
+        try:
+            mine.line(place.study_id)
+        except UnknownStudyError:
+            place.study_id, place.row, place.drawn = "", None, ()
+            desk.trouble = GONE
+    return found
 
 
 def _stands(study_id: str, standing: Progress) -> tuple[object, ...]:

@@ -37,6 +37,7 @@ __all__ = [
     "drawn_of",
     "file_of",
     "planned",
+    "point_beside",
     "point_shown",
     "request_of_point",
 ]
@@ -66,7 +67,11 @@ class Tune:
 
     @property
     def drawn(self) -> Drawn:
-        return Drawn((self.found, self.speed, self.length, self.points), drawn_of)
+        pictures = (self.found, self.speed, self.length, self.points)
+        return Drawn(
+            (*pictures, self.point, self.chosen, self.use),
+            lambda opened: [*drawn_of(opened), *point_beside(opened)],
+        )
 
 
 def build_tune(context: Context) -> Tune:
@@ -87,7 +92,7 @@ def build_tune(context: Context) -> Tune:
         csv_runs = gr.Button("CSV of every run", size="sm", elem_id="tune-csv-runs")
     point = grid_point("tune-point")
     used = notice("tune-used")
-    use = gr.Button("Use this point in Live", size="sm", elem_id="tune-use")
+    use = gr.Button("Use this point in Live", size="sm", elem_id="tune-use", interactive=False)
     gr.Markdown("### Past grids")
     board.studies.render()  # type: ignore[no-untyped-call]
     return Tune(
@@ -152,6 +157,14 @@ def drawn_of(opened: Opened | None) -> list[Any]:
 def _auto_lines(results: Results) -> list[Line]:
     words = auto_words(results)
     return [Line("info", words)] if words else []
+
+
+def point_beside(opened: Opened | None) -> list[Any]:
+    """Panel, choice and button of the point: empty without a study. Of one that is there the table
+    asks for its point (assets/points.js)."""
+    if opened is not None:
+        return [gr.skip(), gr.skip(), gr.skip()]
+    return [gr.update(value={}), None, gr.Button(interactive=False)]
 
 
 def point_shown(mine: Studies, told: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -46,7 +46,8 @@ def wire_tune(
 
     inputs = [own, *live.form.inputs, *tune.form.inputs]
     wire_begin(tune.board, visitor, tune.start.click, make, inputs, tune.drawn)
-    tune.points.select(_point_handler(tune), [visitor], [tune.point, tune.chosen], **EACH)
+    shown = [tune.point, tune.chosen, tune.use]
+    tune.points.select(_point_handler(tune), [visitor], shown, **EACH)
     _wire_out(tune, visitor, live, tabs, sessions)
 
 
@@ -99,10 +100,10 @@ def _point_handler(tune: Tune) -> Callable[..., Any]:
     def choose(request: gr.Request, event: gr.EventData, key: str) -> Any:
         desk, told = board.desk(request), event._data or {}
 
-        def work() -> tuple[Any, Any]:
+        def work() -> tuple[Any, Any, Any]:
             mine = studies_of(board.context, request, key)
             value, chosen = point_shown(mine, told)
-            return desk.stamps.on("point", value), chosen
+            return desk.stamps.on("point", value), chosen, gr.Button(interactive=bool(chosen))
 
         return desk.presses.last("point", told, work)
 

@@ -2,7 +2,7 @@
 
 import { h, entries, set, setText } from "./dom.js";
 import { keepChosen } from "./chosen.js";
-import { TOLD, format, marked, spread } from "./grid_words.js";
+import { TOLD, format, marked, range } from "./grid_words.js";
 import { createHeat } from "./heat.js";
 import { createSweep } from "./sweep.js";
 import { fixed, prose } from "./text.js";
@@ -94,9 +94,10 @@ function table(value, at) {
   const rows = entries(layer(value, at).cells).map(([, cell]) => [
     prose(cell.name),
     cell.refused ? "cannot run" : format(cell.value, value.unit),
-    cell.refused ? prose(cell.refused) : spread(cell, value.unit) || "–",
+    cell.refused ? prose(cell.refused) : range(cell, value.unit) || "–",
+    cell.refused ? "" : cell.spread,
     cell.refused ? "" : fixed(cell.runs, 0),
     marked(cell),
   ]);
-  return { caption: words(value, at), head: ["point", TOLD[value.unit], "95 % of resamples", "runs", "found"], rows };
+  return { caption: words(value, at), head: ["point", TOLD[value.unit], "from to", "spread", "runs", "found"], rows };
 }

@@ -14,7 +14,8 @@ export function format(value, unit) {
 
 export const marked = (cell) => MARKS[cell.mark] ?? "";
 
-export function spread(cell, unit) {
+// From where to where; the cell's own `spread` says what that is.
+export function range(cell, unit) {
   return cell.low == null ? "" : `${format(cell.low, unit)} to ${format(cell.high, unit)}`;
 }
 
@@ -23,8 +24,8 @@ export function tipOf(cell, unit) {
   if (!cell) return null;
   if (cell.refused) return card(prose(cell.name), ["Cannot run.", prose(cell.refused)]);
   if (cell.value == null) return card(prose(cell.name), ["Not measured yet."]);
-  const range = spread(cell, unit);
-  const rows = [[TOLD[unit], format(cell.value, unit)], range && ["95 % of resamples", range], ["runs", fixed(cell.runs, 0)]];
+  const reach = range(cell, unit);
+  const rows = [[TOLD[unit], format(cell.value, unit)], reach && [cell.spread, reach], ["runs", fixed(cell.runs, 0)]];
   return card(prose(cell.name), [marked(cell)].filter(Boolean), rows.filter(Boolean));
 }
 
@@ -32,7 +33,7 @@ export function tipOf(cell, unit) {
 export function spoken(cell, unit) {
   if (cell.refused) return prose(`${cell.name}: cannot run. ${cell.refused}`);
   if (cell.value == null) return prose(`${cell.name}: not measured yet`);
-  const range = spread(cell, unit);
-  const parts = [format(cell.value, unit), range && `spread ${range}`, marked(cell).slice(2), plural(cell.runs, "run")];
+  const reach = range(cell, unit);
+  const parts = [format(cell.value, unit), reach && `${cell.spread}: ${reach}`, marked(cell).slice(2), plural(cell.runs, "run")];
   return prose(`${cell.name}: ${parts.filter(Boolean).join(", ")}`);
 }

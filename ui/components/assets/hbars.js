@@ -5,7 +5,7 @@ import { s, set } from "./dom.js";
 import { textWidth } from "./measure.js";
 import { ceiling, frame, text } from "./minichart.js";
 
-// draw({bars: [{key, name, color, value, low, high}], level, format, label}); a line at `level`
+// draw({bars: [{key, name, color, value, low, high, spread}], level, format, label}); a line at `level`
 export const intervalBars = (panel) => tall(frame(panel, intervals));
 
 // draw({bars: [{key, name, parts: [{stage, name, value}], wall}], format, label}); ▾ at `wall`
@@ -55,10 +55,10 @@ function intervals({ bars, level, format }, place) {
   const parts = ticks(most, scale, place, format);
   parts.push(s("line", { class: "ss-mini-level", x1: x(level), x2: x(level), y1: 0, y2: foot }, title(format(level))));
   for (const row of rows) {
-    const { color, value, low, high, name } = row.bar;
+    const { color, value, low, high, spread, name } = row.bar;
     const middle = row.top + row.high / 2;
     const known = low != null && high != null;
-    const told = `${name}: ${format(value)}, ${known ? `95 % from ${format(low)} to ${format(high)}` : "one repeat: no interval"}`;
+    const told = `${name}: ${format(value)}, ${known ? `${spread}: ${format(low)} to ${format(high)}` : spread}`;
     const box = s("rect", { class: "ss-hbar", x: 0, y: row.top, width: x(value), height: row.high, rx: 2 }, title(told));
     box.style.fill = color;
     parts.push(named(row, place), box);

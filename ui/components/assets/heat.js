@@ -5,7 +5,7 @@ import { h, entries, set, setText } from "./dom.js";
 import { format, spoken, tipOf } from "./grid_words.js";
 import { shade, share, steps } from "./scale.js";
 import { attach } from "./tip.js";
-import { prose } from "./text.js";
+import { prose, spreads } from "./text.js";
 
 const GLYPHS = { best: "★", near: "≈" };
 const SPREAD_COLUMNS = 7;  // with more there is no room for the spread in a cell
@@ -135,6 +135,7 @@ function fillKey(key, value) {
   const cells = Object.values(value.cells);
   const told = [
     ["★ the fastest", cells.some(({ mark }) => mark === "best")],
+    [`small numbers: ${spreads(cells.map(({ spread }) => spread))}`, cells.some(({ low }) => low != null) && entries(value.columns).length <= SPREAD_COLUMNS],
     ["≈ within noise of it", cells.some(({ mark }) => mark === "near")],
     ["✕ cannot run", cells.some(({ refused }) => refused)],
     ["… not measured yet", cells.some(({ refused, value: figure }) => !refused && figure == null)],

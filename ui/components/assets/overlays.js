@@ -5,7 +5,7 @@ import { h, s, entries } from "./dom.js";
 import { intervalBars, stackedBars } from "./hbars.js";
 import { dash, lineChart } from "./minichart.js";
 import { color } from "./palette.js";
-import { fixed, percent, prose } from "./text.js";
+import { fixed, percent, plural, prose, spreads } from "./text.js";
 
 const number = (key) => String(Number(key) + 1);
 // Plain decoding is ink; the others have the palette's colours in their order.
@@ -59,20 +59,20 @@ function sample(key, one) {
 
 function ratios(panel) {
   return charted(panel, intervalBars(panel), {
-    empty: "Speed over plain decoding's, with the 95 % interval.",
+    empty: "Speed over plain decoding's, with its spread over the repeats.",
     told(value) {
       const bars = names(value).filter(([key, one]) => !one.plain && value.ratios[key].value != null)
-        .map(([key, one, name]) => ({ key: number(key), name, color: paint(key, one), ...value.ratios[key] }));
+        .map(([key, one, name]) => ({ key: number(key), name, color: paint(key, one), spread: value.spreads[key], ...value.ratios[key] }));
       if (!bars.length) return null;
       const label = bars.map(({ name, value: ratio }) => `${name} ${fixed(ratio, 2)}`).join("; ");
       return { bars, level: 1, label: `Times plain decoding: ${label}`, format: (x) => `${fixed(x, 2)}×`,
-        say: `1 is plain decoding's speed; ${bars.some(({ low }) => low != null) ? "whiskers are the 95 % interval over the repeats" : "one repeat: no interval"}.` };
+        say: `1 is plain decoding's speed; ${bars.some(({ low }) => low != null) ? "whiskers: " : ""}${spreads(bars.map(({ spread }) => spread))}.` };
     },
     table: (value) => ({
-      caption: panel.title, head: ["configuration", "× plain", "95 % from", "to"],
+      caption: panel.title, head: ["configuration", "× plain", "from", "to", "spread"],
       rows: names(value).filter(([, one]) => !one.plain).map(([key, , name]) => {
         const { value: ratio, low, high } = value.ratios[key];
-        return [name, fixed(ratio, 2), fixed(low, 2), fixed(high, 2)];
+        return [name, fixed(ratio, 2), fixed(low, 2), fixed(high, 2), value.spreads[key]];
       }),
     }),
   });
@@ -158,10 +158,17 @@ function rates(panel) {
       if (!lines.length) return null;
       return { series: lines, format: (y) => percent(y), title: ["Rounds that accepted the token at this position", "Rate by position"],
         label: "Acceptance rate by position", keys: whoKey(value, lines.map((line) => line.key)),
-        say: `Over ${value.repeats === 1 ? "one repeat" : `all ${value.repeats} repeats`}.` };
+        say: `Over ${measured(value, lines.map(({ key }) => value.runs[key]))}.` };
     },
     table: (value) => byNumber(panel, value, value.rates, "position", (y) => percent(y)),
   });
+}
+
+// How many repeats are in it: while it is measured, not all, and of some more than of others.
+function measured({ repeats }, counts) {
+  const [least, most] = [Math.min(...counts), Math.max(...counts)];
+  if (least === repeats) return repeats === 1 ? "one repeat" : `all ${repeats} repeats`;
+  return `${least === most ? most : `${least} to ${most}`} of ${plural(repeats, "repeat")}, as measured so far`;
 }
 
 function byNumber(panel, value, dicts, what, show) {

@@ -5,6 +5,7 @@ import { keepChosen } from "./chosen.js";
 import { prose } from "./text.js";
 
 const GLYPHS = { best: "★", near: "≈", refused: "✕", "": "" };
+const PRESS = "Press a column's name to sort by it, a row to see its runs.";
 const FIGURES = 7;  // columns behind those of the axes
 const MEANINGS = { best: "the fastest", near: "within noise of the fastest", refused: "cannot run", "": "" };
 
@@ -22,7 +23,7 @@ export function create(panel) {
   const state = { by: null, down: false, titles: "", rows: new Map() };
   panel.body.append(note, box);
   panel.finishTools();
-  panel.say("Press a column's name to sort by it, a row to see its runs.");
+  panel.say(PRESS);
   body.addEventListener("click", (event) => {
     const row = event.target.closest("tr");
     if (row && Number(row.dataset.point) >= 0) chosen.choose(Number(row.dataset.point));
@@ -59,6 +60,7 @@ export function create(panel) {
       if (!rows.length) return;
       const numeric = numbers(value);
       drawHeads(value, numeric);
+      panel.say([PRESS, value.spread && `Spread of the speed-up: ${value.spread}.`].filter(Boolean).join(" "));
       const columns = entries(value.heads).length;
       const now = chosen.of(value);
       keyed(body, state.rows, rows, {

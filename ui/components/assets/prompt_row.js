@@ -48,7 +48,9 @@ function promptCell(row, panel) {
   }, prose(row.prompt));
   const differs = row.same === "differs" && h("span", { class: "ss-prompts-differs" }, "≠ text differs from plain decoding's");
   const several = row.runs > 1 && h("span", { class: "ss-prompts-note" }, plural(row.runs, "run"));
-  return h("td", { class: "ss-prompts-text" }, button, several, differs);
+  // Why the figures of drafts are missing.
+  const idle = row.idle && h("span", { class: "ss-prompts-note ss-prompts-idle" }, prose(row.idle));
+  return h("td", { class: "ss-prompts-text" }, button, several, idle, differs);
 }
 
 function settingsCell(row) {
@@ -72,7 +74,7 @@ const SPARK = { width: 66, height: 22, step: 8 };
 
 function sparkCell(row) {
   const rates = entries(row.positions).map(([, rate]) => rate);
-  const words = rates.map((rate, i) => `position ${i + 1}: ${percent(rate)}`).join(", ") || "nothing was accepted";
+  const words = rates.map((rate, i) => `position ${i + 1}: ${percent(rate)}`).join(", ") || row.idle || "nothing was accepted";
   const { width, height } = SPARK;
   const step = Math.min(SPARK.step, width / Math.max(1, rates.length));
   const bars = rates.map((rate, i) => {

@@ -97,6 +97,11 @@ export function prose(text) {
   return runs(text ?? "", isControl).map((run) => run.glyph ?? run.text).join("");
 }
 
+// What whiskers and ranges are of, as the server says it of each: every kind once.
+export function spreads(words) {
+  return [...new Set(words.filter(Boolean))].join("; ");
+}
+
 export function plural(count, noun) {
   return `${count} ${noun}${count === 1 ? "" : "s"}`;
 }
