@@ -134,6 +134,19 @@ def test_seek_shows_the_round_whole() -> None:
     assert view.state == "completed"
 
 
+@pytest.mark.parametrize("lost", [1, 2, 3, 4, 5])
+def test_an_interrupted_run_has_all_its_whole_rounds(lost: int) -> None:
+    events = synthetic_run(9, seed=2)[:-lost]  # no event closes it; its last round may be torn
+    player = Player(stored(events))
+    player.advance(0.0)
+    frame = player.frame()
+    assert frame.known_rounds == len(frame.view.rounds) == (9 if lost == 1 else 8)
+    player.seek(frame.known_rounds)
+    assert player.frame().view.rounds == frame.view.rounds
+    failed = [*events, synthetic_run(9, seed=2, end="failed")[-1]]
+    assert Player(stored(failed)).frame().known_rounds == frame.known_rounds
+
+
 def test_a_selected_round_and_node_survive_updates_and_come_from_the_events() -> None:
     events = synthetic_run(20, seed=2)
     source = live(events[:50])

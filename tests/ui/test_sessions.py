@@ -78,6 +78,18 @@ def test_a_past_run_is_replayed_on_the_same_board(store: RunStore) -> None:
     assert past.frame().selected == 7 and len(frames[-1]) == len(values) - 2
 
 
+def test_the_slider_of_an_interrupted_run_goes_to_its_last_round(store: RunStore) -> None:
+    for event in synthetic_run(4, seed=0)[:-1]:
+        store.record(event, "a")
+    store.flush()
+    sessions, desk = sessions_of(context(store)), Desk()
+    values = opened_run(sessions, desk, ALL, "synthetic-0")
+    assert (values[-2].maximum, values[-2].value) == (4, 4)
+    whole = desk.frame().view.tokens
+    assert "Interrupted: " in notice_of(scrubbed(sessions, desk, 4), 0)
+    assert desk.frame().view.tokens == whole
+
+
 @pytest.mark.parametrize("typed", [float("nan"), float("inf"), "x"])
 def test_what_is_no_number_is_told_by_the_name_of_its_field(store: RunStore, typed: Any) -> None:
     filled(store, ("a",))
