@@ -169,13 +169,19 @@ class Player:
                 self._version += 1
 
     def select_next(self, by: int) -> None:
-        """The round after (or before) the selected one."""
+        """The round after (or before) the selected one.
+
+        Past the last one that was shown it goes on to the next one that was recorded, as a step
+        does: that one is then shown whole. At full speed nothing is waited for.
+        """
         with self._lock:
             last = self._shown_rounds() - 1
             here = self._pinned
             if here is None:
                 here = self._followed.round if self._followed else last
-            if last >= 0:
+            if here + by > last and not self.at_end and self._pace.mode != "full":
+                self.seek(here + by + 1)
+            elif last >= 0:
                 self.select(min(last, max(0, here + by)))
 
     def follow(self) -> None:

@@ -416,8 +416,8 @@ def test_a_link_opens_a_run_at_its_round(store: RunStore) -> None:
     sessions = sessions_of(made)
     for asked, at in (("7", 7), ("0", 9), ("", 9), ("x", 9), ("999", 9), ("-1", 9)):
         desk = Desk()
-        *_, slider, opened = linked_run(sessions, desk, ALL, {"run": run_id, "round": asked})
-        assert (slider.value, opened) == (at, run_id), asked
+        *_, slider, _, opened = linked_run(sessions, desk, ALL, {"run": run_id, "round": asked})
+        assert (slider["value"], opened) == (at, run_id), asked
         assert desk.frame().run_id == run_id
     desk = Desk()
     linked_run(sessions, desk, ALL, {"run": run_id, "round": "7"})

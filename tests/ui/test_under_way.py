@@ -61,8 +61,10 @@ def test_it_is_followed_to_its_end(made: Context) -> None:
     assert not any("Interrupted" in one for one in said)
     board = len(sessions.board.outputs)
     places = [one[board]["value"] for one in frames[:-1]]
+    stops = [one[board + 1]["interactive"] for one in frames[:-1]]
+    assert stops[0] and opened[-2]["interactive"] and not stops[-1], "until there is nothing to stop"
     assert places == sorted(places) and places[-1] == ROUNDS > places[0]
-    assert "under way" not in told(frames[-1][board + 1 :])
+    assert "under way" not in told(frames[-1][board + len(sessions.board.places) :])
     assert desk.frame().view.state == "completed"
     fresh = Desk()
     opened_run(sessions, fresh, ALL, source.run_id)
