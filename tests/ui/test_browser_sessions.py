@@ -220,7 +220,7 @@ def test_text_of_a_row_can_be_marked_without_opening_it(
     made(context)
     page = ready(browser_page(url))
     sessions(page)
-    cell = page.locator("table.sp-runs .sp-col-settings").first
+    cell = page.locator("table.sp-runs td.sp-col-settings").first
     cell.wait_for()
     box = cell.bounding_box()
     assert box

@@ -10,6 +10,7 @@ from tests.ui.boards import ALL, context
 from ui.components.assets import ASSETS
 from ui.messages import Line
 from ui.pages.history import listed
+from ui.pages.keeping import about_run
 from ui.pages.parts import notice_value
 from ui.visible import SIGNS, visible
 
@@ -39,7 +40,8 @@ def test_a_note_and_a_notice_keep_their_direction(store: RunStore) -> None:
     for event in synthetic_run(2, seed=0):
         store.record(event, "a")
     store.annotate("synthetic-0", EVIL)
-    value, *_ = listed(context(store), ALL, "", "", "all", "newest", 1)
-    assert value["rows"]["0"]["note"] == SEEN
+    made = context(store)
+    value, *_ = listed(made, ALL, "", "", "all", "newest", 1)
+    assert value["rows"]["0"]["note"] == about_run(made, ALL, "synthetic-0")[2] == SEEN
     assert notice_value([Line("info", EVIL)])["lines"]["0"]["text"] == SEEN
     assert store.run("synthetic-0").note == EVIL, "kept as it was typed"
