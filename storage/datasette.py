@@ -12,13 +12,15 @@ __all__ = ["METADATA", "datasette_command"]
 
 METADATA = Path(__file__).with_name("metadata.yaml")
 USUAL = "specscope"
+OURS = "# Written by SpecScope, and anew where its description is another: change a copy of it.\n"
 
 
 def datasette_command(path: Path) -> str:
     """The command that opens the log at `path`.
 
     Datasette tells databases by their file's name: for a log of another name than the usual one a
-    description is written beside it. Where that cannot be, the command does without.
+    description is written beside it, never over a file that is not ours. Where that cannot be, the
+    command does without.
     """
     described = METADATA if path.stem == USUAL else _beside(path)
     words = ["uvx", "datasette", str(path)]
@@ -28,12 +30,20 @@ def datasette_command(path: Path) -> str:
 
 
 def _beside(path: Path) -> Path | None:
-    place = path.with_name(f"{path.stem}.metadata.yaml")
     text = METADATA.read_text(encoding="utf-8")
-    own = text.replace(f"\n  {USUAL}:\n", f"\n  {json.dumps(path.stem)}:\n", 1)
+    named = text.replace(f"\n  {USUAL}:\n", f"\n  {json.dumps(path.stem)}:\n", 1)
+    names = (f"{path.stem}.metadata.yaml", f"{path.stem}.{USUAL}.metadata.yaml")
+    places = (path.with_name(name) for name in names)
+    return next((place for place in places if _kept(place, OURS + named)), None)
+
+
+def _kept(place: Path, text: str) -> bool:
+    """Whether the file has this text now."""
     try:
-        if not place.exists() or place.read_text(encoding="utf-8") != own:
-            place.write_text(own, encoding="utf-8")
+        found = place.read_text(encoding="utf-8") if place.exists() else OURS
+        if found != text and found.startswith(OURS):
+            place.write_text(text, encoding="utf-8")
+            found = text
     except (OSError, ValueError):
-        return None
-    return place
+        return False
+    return found == text

@@ -1,4 +1,5 @@
-"""A run's rounds as a table, one row a round, for spreadsheets and data frames."""
+"""A run's rounds as a table, one row a round, for spreadsheets and data frames. As everywhere that
+people read, rounds count from 1; in the events they count from 0."""
 
 from __future__ import annotations
 
@@ -78,7 +79,7 @@ def _row(one: _Round, drafters: tuple[str, ...], thinned: bool) -> dict[str, Any
     """Head -> value; the heads are the same for all rounds of a run."""
     done, tree = one.completed, one.combined
     values: dict[str, Any] = {
-        "round": done.round,
+        "round": done.round + 1,
         "start_ms": one.begin_ms,
         "end_ms": done.at_ms,
         "position": done.position,

@@ -20,16 +20,17 @@ from core.events import (
 from core.metrics import StatsFold
 from storage.thinned import THINNED
 
-__all__ = ["events_json", "is_thinned", "safe_json", "summary_of"]
+__all__ = ["INTERRUPTED", "events_json", "is_thinned", "safe_json", "summary_of"]
 
 FORMAT = "specscope-events-1"
 STATUSES = {RunCompleted: "completed", RunCancelled: "cancelled", RunFailed: "failed"}
+INTERRUPTED = "interrupted"
 SAFE = frozenset((str, int, bool))
 # JSON allows them as they are; a page that holds the JSON in a script element does not.
 IN_HTML = (("<", "\\u003c"), (">", "\\u003e"), ("&", "\\u0026"))
 
 
-def events_json(events: Sequence[Event]) -> str:
+def events_json(events: Sequence[Event], status: str = INTERRUPTED) -> str:
     """One object: `format`, `run_id`, `thinned`, `summary`, and all `events` as they were recorded.
 
     ASCII only, half characters escaped, numbers that are none written as null; it may stand in
@@ -40,7 +41,7 @@ def events_json(events: Sequence[Event]) -> str:
             "format": FORMAT,
             "run_id": events[0].run_id if events else "",
             "thinned": is_thinned(events),
-            "summary": _plain(summary_of(events)),
+            "summary": _plain(summary_of(events, status)),
             "events": [{"event": type(event).__name__, **_plain(event)} for event in events],
         }
     )
@@ -52,8 +53,8 @@ def is_thinned(events: Sequence[Event]) -> bool:
     return isinstance(first, RunStarted) and THINNED in first.warnings
 
 
-def summary_of(events: Sequence[Event]) -> dict[str, Any]:
-    """What the run was asked and what came of it; `status` is `unfinished` where it has no end."""
+def summary_of(events: Sequence[Event], status: str = INTERRUPTED) -> dict[str, Any]:
+    """What the run was asked and what came of it; `status` is its status where no event ends it."""
     if not events:
         return {}
     first, last = events[0], events[-1]
@@ -62,7 +63,7 @@ def summary_of(events: Sequence[Event]) -> dict[str, Any]:
         if isinstance(event, RoundCompleted):
             text += event.text_deltas
             token_ids += event.token_ids
-    summary: dict[str, Any] = {"status": STATUSES.get(type(last), "unfinished")}
+    summary: dict[str, Any] = {"status": STATUSES.get(type(last), status)}
     if isinstance(first, RunStarted):
         models = [model.name for model in first.models if model.role == "llm"]
         summary |= {"prompt": first.prompt, "llm": models[0] if models else ""}

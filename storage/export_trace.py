@@ -1,8 +1,8 @@
 """A run as a Chrome trace, which ui.perfetto.dev, chrome://tracing and Speedscope open.
 
 One process is the run; its threads are lanes: rounds, each drafter, combine, LLM, verify, commit.
-Perfetto wants slices of one thread to lie apart or within one another: where two of a lane overlap,
-the later goes to a second thread of that lane.
+Rounds count from 1, as people read them. Perfetto wants slices of one thread to lie apart or within
+one another: where two of a lane overlap, the later goes to a second thread of that lane.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from core.events import (
     Span,
     Verified,
 )
-from storage.export_json import is_thinned, safe_json, summary_of
+from storage.export_json import INTERRUPTED, is_thinned, safe_json, summary_of
 from storage.thinned import THINNED
 
 __all__ = ["chrome_trace"]
@@ -37,7 +37,7 @@ Slice = tuple[int, int, str, dict[str, Any]]  # start, end (ns), name, arguments
 Entry = dict[str, Any]
 
 
-def chrome_trace(events: Sequence[Event]) -> str:
+def chrome_trace(events: Sequence[Event], status: str = INTERRUPTED) -> str:
     """The trace as JSON: complete events (`X`) in microseconds from the run's start, counters of
     tokens, marks at its start and end, and the run's summary under `otherData`."""
     start = events[0] if events else None
@@ -53,7 +53,7 @@ def chrome_trace(events: Sequence[Event]) -> str:
             entries.append(_name("thread_sort_index", thread, sort_index=thread))
             entries += [_complete(one, thread, lane) for one in apart]
     entries += [*_counters(events), *_marks(events)]
-    summary = summary_of(events)
+    summary = summary_of(events, status)
     other = {key: value for key, value in summary.items() if key not in ("token_ids", "text")}
     note = {"note": THINNED} if is_thinned(events) else {}
     return safe_json(
@@ -75,11 +75,11 @@ def _lanes(events: Sequence[Event], drafters: tuple[str, ...]) -> dict[str, list
         elif isinstance(event, Verified):
             verdict = event
         elif isinstance(event, RoundCompleted):
-            whole = Span(ROUNDS, f"round {event.round}", begin, event.at_ms)
+            whole = Span(ROUNDS, f"round {event.round + 1}", begin, event.at_ms)
             nodes = len(tree.token_ids) if tree and not thinned else None
             _put(found, whole, {**_told(event, tree, verdict), "nodes": nodes})
             for span in event.spans:
-                _put(found, span, {"round": event.round})
+                _put(found, span, {"round": event.round + 1})
             begin, tree, verdict = event.at_ms, None, None
     return {lane: slices for lane, slices in found.items() if slices}
 

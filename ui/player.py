@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from core.checks import choice, number
 from core.events import Combined, Drafted, RoundCompleted, Verified
 from ui.frame import Frame
-from ui.source import Source
+from ui.source import Source, ends
 from ui.view import Detail, View, detail_of, reduce_all
 
 __all__ = ["EVENTS_A_ROUND", "MODES", "Pace", "Player"]
@@ -169,13 +169,19 @@ class Player:
                 self._version += 1
 
     def select_next(self, by: int) -> None:
-        """The round after (or before) the selected one."""
+        """The round after (or before) the selected one.
+
+        Past the last one that was shown it goes on to the next one that was recorded, as a step
+        does: that one is then shown whole. At full speed nothing is waited for.
+        """
         with self._lock:
             last = self._shown_rounds() - 1
             here = self._pinned
             if here is None:
                 here = self._followed.round if self._followed else last
-            if last >= 0:
+            if here + by > last and not self.at_end and self._pace.mode != "full":
+                self.seek(here + by + 1)
+            elif last >= 0:
                 self.select(min(last, max(0, here + by)))
 
     def follow(self) -> None:
@@ -262,13 +268,19 @@ class Player:
                 node=self._node,
                 pinned=self._pinned is not None,
                 known=known,
-                known_rounds=max(0, known - (2 if ended else 1)) // EVENTS_A_ROUND,
+                known_rounds=self._rounds_known(known),
                 ended=ended,
                 at_end=at_end,
                 mode=self._pace.mode,
                 place=source.place,
                 run_id=source.run_id,
             )
+
+    def _rounds_known(self, known: int) -> int:
+        """Complete rounds of so many events; one that was interrupted has no event to close it."""
+        last = self.source.events(max(0, known - 1), known)
+        closing = any(ends(event) for event in last)
+        return max(0, known - 1 - closing) // EVENTS_A_ROUND
 
     def _selected(self) -> Detail | None:
         return self._followed if self._pinned is None else self._round(self._pinned)

@@ -7,6 +7,7 @@ from typing import Any
 from lab.progress import Progress
 from lab.tables import Results
 from ui.dates import local_time
+from ui.visible import visible
 
 __all__ = ["KINDS", "auto_words", "left_words", "progress_value", "row_value"]
 
@@ -67,7 +68,7 @@ def _of_row(row: Any, standing: Progress | None) -> dict[str, Any]:
     at_rest = standing is None and row.state != "running"
     return {
         "study": row.study_id,
-        "title": row.title,
+        "title": visible(row.title),
         "state": state,
         "state_words": WARMING if warming else STATES.get(state, state),
         "words": ", ".join(part for part in parts if part),
@@ -107,7 +108,7 @@ def row_value(row: Any, standing: Progress) -> dict[str, Any]:
     state = standing.state if live else row.state
     return {
         "study": row.study_id,
-        "title": row.title,
+        "title": visible(row.title),
         "when": local_time(row.created_utc),
         "state": state,
         "cells": f"{standing.done if live else row.done} of {row.total}",

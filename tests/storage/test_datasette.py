@@ -76,6 +76,10 @@ def test_the_queries_of_a_run_tell_what_the_views_tell(filled: RunStore, run_id:
             assert row[name] == board[row["drafter"]][name]
 
 
+def test_rounds_are_told_as_people_count_them(filled: RunStore) -> None:
+    assert [row["round"] for row in ask(filled, "rounds_of_a_run")] == list(range(1, 13))
+
+
 def test_orders_and_names(filled: RunStore) -> None:
     speeds = [row["tokens_per_second"] for row in ask(filled, "fastest_runs")]
     assert speeds == sorted(speeds, reverse=True)
@@ -113,6 +117,28 @@ def test_a_log_of_another_name_gets_a_description_of_its_own(tmp_path: Path) -> 
     before = described.stat().st_mtime_ns
     datasette_command(path)
     assert described.stat().st_mtime_ns == before
+
+
+def test_a_description_that_is_older_is_written_anew(tmp_path: Path) -> None:
+    path, described = tmp_path / "log.db", tmp_path / "log.metadata.yaml"
+    datasette_command(path)
+    whole = described.read_text(encoding="utf-8")
+    described.write_text(whole[:200], encoding="utf-8")
+    datasette_command(path)
+    assert described.read_text(encoding="utf-8") == whole
+
+
+@pytest.mark.parametrize("mine", [b"", b"title: my own\n", b"\xff no text", METADATA.read_bytes()])
+def test_no_file_of_somebody_elses_is_written_over(tmp_path: Path, mine: bytes) -> None:
+    path, own = tmp_path / "log.db", tmp_path / "log.metadata.yaml"
+    own.write_bytes(mine)
+    other = tmp_path / "log.specscope.metadata.yaml"
+    assert datasette_command(path) == f"uvx datasette {path} -m {other}"
+    assert own.read_bytes() == mine
+    assert yaml.safe_load(other.read_text(encoding="utf-8"))["databases"]["log"] == TOLD
+    other.write_bytes(mine)
+    assert datasette_command(path) == f"uvx datasette {path}", "neither name is free"
+    assert other.read_bytes() == mine
 
 
 def test_where_nothing_can_be_written_the_command_does_without(tmp_path: Path) -> None:

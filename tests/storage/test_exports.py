@@ -102,13 +102,24 @@ def test_the_events_come_back_from_json(end: str) -> None:
     assert [event_from_plain(values) for values in found["events"]] == events
     assert (found["run_id"], found["thinned"]) == ("synthetic-2", False)
     summary = found["summary"]
-    assert summary["status"] == ("unfinished" if end == "cut" else end)
+    assert summary["status"] == ("interrupted" if end == "cut" else end)
     texts = [d for e in commits(events) for d in e.text_deltas]
     assert summary["text"] == "".join([*texts, getattr(events[-1], "text_tail", "")])
     assert summary["token_ids"] == [t for e in commits(events) for t in e.token_ids]
     if end != "cut":
         assert summary["stats"] == json.loads(json.dumps(dataclasses.asdict(events[-1].stats)))  # type: ignore[union-attr]
     assert summary["stats"]["num_rounds"] == 8
+
+
+def test_a_run_that_is_under_way_is_told_by_the_status_it_has() -> None:
+    cut, whole = synthetic_run(3, end="cut"), synthetic_run(3)
+    for name, where in (("events", "summary"), ("trace", "otherData")):
+        write = EXPORTS[name].write
+        found = [json.loads(write(cut)), json.loads(write(cut, "running"))]
+        found.append(json.loads(write(whole, "running")))
+        told = [one[where]["status"] for one in found]
+        assert told == ["interrupted", "running", "completed"]
+    assert EXPORTS["rounds"].write(cut, "running") == rounds_csv(cut)
 
 
 def test_json_may_stand_in_a_page() -> None:
@@ -145,7 +156,7 @@ def test_the_table_tells_what_the_events_told() -> None:
     assert len(rows) == 20
     begin = 0.0
     for row, done, tree, verdict in zip(rows, commits(events), trees, verdicts, strict=True):
-        assert int(row["round"]) == done.round
+        assert int(row["round"]) == done.round + 1, "as people count"
         assert (float(row["start_ms"]), float(row["end_ms"])) == (begin, done.at_ms)
         begin = done.at_ms
         assert row["token_ids"] == " ".join(map(str, done.token_ids))
@@ -186,7 +197,7 @@ def test_the_table_holds_no_control_character_and_no_half_one() -> None:
     text = rounds_csv(events)
     text.encode()
     assert not [c for c in text if not c.isprintable() and c not in "\t\r\n"]
-    assert [row["round"] for row in rows_of(events)] == [str(i) for i in range(60)]
+    assert [row["round"] for row in rows_of(events)] == [str(i) for i in range(1, 61)]
     assert any("\\u202e" in row["text"] for row in rows_of(events))
 
 
@@ -252,6 +263,9 @@ def test_the_trace_has_a_lane_a_stage_and_every_span(pipeline: str) -> None:
     rounds = lanes["rounds"]
     assert [one["args"]["accepted"] for one in rounds] == [e.num_accepted for e in commits(events)]
     assert rounds[0]["ts"] == 0
+    assert [one["name"] for one in rounds] == [f"round {n}" for n in range(1, 16)]
+    of_rounds = [one for name in lanes if name != "rounds" for one in lanes[name]]
+    assert {one["args"]["round"] for one in of_rounds} == set(range(1, 16))
 
 
 def test_the_trace_counts() -> None:

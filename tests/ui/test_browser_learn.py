@@ -166,6 +166,34 @@ def test_nothing_is_cut_off_covered_or_moved(
     assert not overflows(page)
 
 
+def test_a_run_of_the_table_is_put_back_on_the_board(
+    short: tuple[str, Context], browser_page: OpenPage
+) -> None:
+    page = opened(browser_page, short[0], "lesson=6")
+    on_lesson(page, 6)
+    page.click("#learn-run")
+    rows(page, 1)
+    said(page, "Finished: ", "learn")
+    page.click("#learn-try")
+    assert rows(page, 2)[1][0].startswith("▸ ")
+    said(page, "Finished: ", "learn")
+    first = page.locator(".sp-measured .sp-again").first
+    first.focus()
+    page.keyboard.press("Enter")
+    page.locator(".sp-measured .sp-selected").get_by_text("▸ always 8").wait_for()
+    until(page, lambda: first.evaluate("(one) => one === document.activeElement"))
+    panel = page.locator("#learn-lengths")
+    panel.get_by_role("button", name="as a table").click()
+    caption = panel.locator("caption").first
+    assert caption.inner_text() == "Rate by position"
+    third = panel.locator(".ss-table table").first.locator("tbody tr").nth(2)
+    percent = third.locator("td").nth(1).inner_text().removesuffix(" %")
+    page.fill("#learn-number input", percent)
+    page.click("#learn-check")
+    verdict(page, "Lesson 6 is finished.")
+    shot(page, "learn-6-table")
+
+
 LINES = """() => {
   const box = document.querySelector('#learn-notice .sp-shell');
   const high = parseFloat(getComputedStyle(box.querySelector('.sp-line')).lineHeight);

@@ -162,6 +162,16 @@ def test_a_reader_steps_plays_and_selects(open_report: OpenReport) -> None:
     assert at(page) == "Round 1 of 8"
     page.keyboard.press(",")
     page.locator("#report-notice").get_by_text("you are at round 1 of 8, verified").wait_for()
+    page.click("#report-rewind")
+    for number in (1, 2):
+        page.click("#report-round-next")
+        assert at(page) == f"Round {number} of 8", "past the last one shown"
+        page.locator(
+            f"#report-strip .ss-round[data-r='{number - 1}'][aria-pressed=true]"
+        ).wait_for()
+    page.click("#report-round-previous")
+    page.locator("#report-strip .ss-round[data-r='0'][aria-pressed=true]").wait_for()
+    assert at(page) == "Round 2 of 8"
     page.select_option("#report-speed", "16")
     page.click("#report-play")
     page.locator("#report-play").get_by_text("Pause").wait_for()
@@ -178,6 +188,19 @@ def test_a_reader_steps_plays_and_selects(open_report: OpenReport) -> None:
     page.locator("#report-play").get_by_text("Pause").wait_for()
     page.keyboard.press(" ")
     page.locator("#report-play").get_by_text("Play").wait_for()
+
+
+def test_an_interrupted_run_is_gone_through_to_its_torn_round(open_report: OpenReport) -> None:
+    page = open_report(synthetic_run(3)[:-1])
+    assert at(page) == "Round 3 of 3"
+    page = open_report(synthetic_run(3)[:-3])
+    assert at(page) == "Round 2 of 2"
+    page.click("#report-rewind")
+    for number in (1, 2, 3):
+        page.click("#report-round-next")
+        page.locator("#report-notice").get_by_text(
+            f"you are at round {number} of 2" if number < 3 else "Interrupted: "
+        ).wait_for()
 
 
 @pytest.mark.parametrize("kind", ["svg", "png"])

@@ -169,6 +169,72 @@ def test_a_past_run_plays_pauses_and_goes_on_and_the_slider_goes_with_it(
     )
 
 
+def test_rounds_are_gone_through_from_the_start_and_stop_is_there_while_something_plays(
+    site: OpenSite, browser_page: OpenPage
+) -> None:
+    url, context = site(recorded(30), speed=0.01)
+    run_id = made(context)
+    context.store.annotate(run_id, "a \u202enote\u202c of mine")
+    page = ready(browser_page(url))
+    sessions(page)
+    row = page.locator("table.sp-runs tbody tr").first
+    row.locator(".sp-note").get_by_text("✎ a ⟨RLO⟩note⟨PDF⟩ of mine").wait_for()
+    row.locator(".sp-col-when").dblclick()  # marks a word: nothing more is opened by that
+    said(page, "Finished: ", "sessions")
+    about(page, run_id)
+    stop, box = page.locator("#sessions-stop"), page.locator("#sessions-scrub input[type=number]")
+    assert stop.is_visible() and stop.is_disabled()
+    for typed, shown in (("999", "30"), ("-3", "0"), ("7", "7")):
+        box.fill(typed)
+        box.press("Enter")
+        until(page, lambda shown=shown: box.input_value() == shown)
+        at = "" if shown == "0" else f"round={shown}"
+        until(page, lambda at=at: ("round=" in page.url) == bool(at) and at in page.url)
+    box.fill("")
+    page.wait_for_timeout(700)
+    assert box.input_value() == "", "an emptied box is somebody's who types"
+    page.locator("#sessions-playback").get_by_text("step", exact=True).click()
+    page.click("#sessions-rewind")
+    said(page, "you are at round 0 of 30", "sessions")
+    for words in (1, 2):
+        page.click("#sessions-round-next")
+        said(page, f"you are at round {words} of 30.", "sessions")
+        page.locator(
+            f"#sessions-strip .ss-round[data-r='{words - 1}'][aria-pressed=true]"
+        ).wait_for()
+    page.click("#sessions-round-previous")
+    page.locator("#sessions-strip .ss-round[data-r='0'][aria-pressed=true]").wait_for()
+    assert stop.is_disabled()
+    page.click("#sessions-play")
+    until(page, stop.is_enabled)
+    shot(page, "sessions-playing")
+    stop.click()
+    until(page, stop.is_disabled)
+    assert int(box.input_value()) < 30
+
+
+def test_text_of_a_row_can_be_marked_without_opening_it(
+    short: tuple[str, Context], browser_page: OpenPage
+) -> None:
+    url, context = short
+    made(context)
+    page = ready(browser_page(url))
+    sessions(page)
+    cell = page.locator("table.sp-runs td.sp-col-settings").first
+    cell.wait_for()
+    box = cell.bounding_box()
+    assert box
+    page.mouse.move(box["x"] + 10, box["y"] + 14)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 90, box["y"] + 14, steps=5)
+    page.mouse.up()
+    assert page.evaluate("() => getSelection().toString()")
+    page.wait_for_timeout(300)
+    assert not page.locator("#sessions-opened").is_visible()
+    page.mouse.click(box["x"] + 10, box["y"] + 14)
+    page.locator("#sessions-opened").wait_for()
+
+
 def test_a_run_that_another_tab_deletes_is_told_at_every_press(
     short: tuple[str, Context], browser_page: OpenPage
 ) -> None:

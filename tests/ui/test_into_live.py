@@ -51,6 +51,21 @@ def test_the_menu_names_the_preset(store: RunStore) -> None:
     assert preset_of(form_values_of(REQUESTS[1], made), DRAFTERS) == OWN
 
 
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_that_recorded_nothing_opens_as_the_preset_with_lives_own(
+    store: RunStore, name: str
+) -> None:
+    live, desk = live_of(context(store)), Desk()
+    bare = replace(preset_config(name, 0.0), record_top_k=0)  # as an endpoint makes it
+    _, _, chosen, menu, *values, _, _ = filled(live, desk, lambda: Request("x", speculation=bare))
+    assert chosen == menu == name
+    shown = with_names(Request("x", speculation=preset_config(name, 0.0)))
+    assert request_of(values) == shown
+    own = replace(bare, eta=0.123)
+    _, _, chosen, _, *values, _, _ = filled(live, desk, lambda: Request("x", speculation=own))
+    assert chosen == OWN and request_of(values).speculation.record_top_k == 0
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

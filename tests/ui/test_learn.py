@@ -29,6 +29,7 @@ from ui.pages.teaching import (
     asked_for,
     example,
     followed,
+    looked_at,
     stopped,
     tried,
     turned,
@@ -98,6 +99,38 @@ def test_the_thing_to_try_adds_its_run(learn: Learn) -> None:
     assert [row["latest"] for row in values[-2]["rows"].values()] == [False, True]
     again = ended(example(learn, desk, 3, "me", FULL))
     assert rows_of(again) == ["width 3", "width 1"], "a second time takes the place of the first"
+
+
+def test_a_run_of_the_table_is_on_the_board_again_and_the_question_is_of_it(
+    learn: Learn, store: RunStore
+) -> None:
+    desk = Desk()
+    first = ended(example(learn, desk, 3, "me", FULL))
+    shown = desk.frame().run_id
+    ended(tried(learn, desk, 3, "me", FULL))
+    assert desk.frame().run_id != shown
+    values = looked_at(learn, desk, 3, "width 3")
+    assert len(values) == len(learn.running) and "Finished: " in notice_of(values, 0)
+    assert desk.frame().run_id == shown and rows_of(values) == ["width 3", "width 1"]
+    assert [row["latest"] for row in values[-2]["rows"].values()] == [True, False]
+    assert asked_for(learn, desk, 3).speculation.expansion[0] == 3, "it is what opens in Live"
+    assert rows_of(first) == ["width 3"] and rows_of(looked_at(learn, desk, 3, "nosuch"))
+    assert desk.frame().run_id == shown, "a row that there is not changes nothing"
+    store.delete(shown)
+    assert "deleted in Sessions" in notice_of(looked_at(learn, desk, 3, "width 3"), 0)
+
+
+def test_a_run_that_goes_on_keeps_the_board(learn: Learn) -> None:
+    desk = Desk()
+    ended(example(learn, desk, 3, "me", FULL))
+    worker_of(learn).speed = 5.0
+    frames = tried(learn, desk, 3, "me", FULL)
+    next(frames)
+    going = desk.frame().run_id
+    assert "a run goes on" in notice_of(looked_at(learn, desk, 3, "width 3"), 0)
+    assert desk.frame().run_id == going and desk.player and not desk.player.source.done
+    stopped(learn, desk)
+    frames.close()
 
 
 def test_prove_it_is_something_to_try(learn: Learn) -> None:
@@ -416,8 +449,8 @@ def test_a_link_opens_a_run_at_its_round(store: RunStore) -> None:
     sessions = sessions_of(made)
     for asked, at in (("7", 7), ("0", 9), ("", 9), ("x", 9), ("999", 9), ("-1", 9)):
         desk = Desk()
-        *_, slider, opened = linked_run(sessions, desk, ALL, {"run": run_id, "round": asked})
-        assert (slider.value, opened) == (at, run_id), asked
+        *_, slider, _, opened = linked_run(sessions, desk, ALL, {"run": run_id, "round": asked})
+        assert (slider["value"], opened) == (at, run_id), asked
         assert desk.frame().run_id == run_id
     desk = Desk()
     linked_run(sessions, desk, ALL, {"run": run_id, "round": "7"})

@@ -249,14 +249,17 @@ def test_a_past_run_plays_pauses_goes_on_and_is_scrubbed(store: RunStore) -> Non
     opened_run(sessions, desk, ALL, ran(made))
     board = sessions.board
     assert board.place(desk)[0]["value"] == board.place(desk)[0]["maximum"] == 8
+    assert board.place(desk)[1]["interactive"] is False, "there is nothing to stop"
     frames = played(board, desk, "slow", 5.0, rewind=True)
     next(frames)
     assert board.place(desk)[0]["value"] == 0, "the slider goes back with the run"
+    assert board.place(desk)[1]["interactive"] is True
     next(frames)
     moved(board, desk, "pause")
     at = board.place(desk)[0]["value"]
     assert 0 <= at < 8 and len(list(frames)) <= 1
     assert board.place(desk)[0]["value"] == at, "nothing moves any more"
+    assert board.place(desk)[1]["interactive"] is False
     assert desk.player is not None and desk.player.pace.mode == "step"
     list(played(board, desk, "slow", 100.0, rewind=False))
     assert board.place(desk)[0]["value"] == 8

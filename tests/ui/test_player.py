@@ -134,6 +134,19 @@ def test_seek_shows_the_round_whole() -> None:
     assert view.state == "completed"
 
 
+@pytest.mark.parametrize("lost", [1, 2, 3, 4, 5])
+def test_an_interrupted_run_has_all_its_whole_rounds(lost: int) -> None:
+    events = synthetic_run(9, seed=2)[:-lost]  # no event closes it; its last round may be torn
+    player = Player(stored(events))
+    player.advance(0.0)
+    frame = player.frame()
+    assert frame.known_rounds == len(frame.view.rounds) == (9 if lost == 1 else 8)
+    player.seek(frame.known_rounds)
+    assert player.frame().view.rounds == frame.view.rounds
+    failed = [*events, synthetic_run(9, seed=2, end="failed")[-1]]
+    assert Player(stored(failed)).frame().known_rounds == frame.known_rounds
+
+
 def test_a_selected_round_and_node_survive_updates_and_come_from_the_events() -> None:
     events = synthetic_run(20, seed=2)
     source = live(events[:50])
@@ -210,6 +223,37 @@ def test_next_and_previous_round_stop_at_the_ends() -> None:
     for by, expected in ((1, 2), (-1, 1), (-1, 0), (-1, 0), (1, 1)):
         player.select_next(by)
         assert player.frame().selected == expected
+
+
+@pytest.mark.parametrize("mode", ["slow", "step"])
+def test_the_next_round_past_the_last_one_shown_is_the_next_one_recorded(mode: str) -> None:
+    player = Player(stored(synthetic_run(3, seed=2)), Pace(mode))
+    player.rewind()
+    seen = []
+    for by in (1, 1, -1, 1, 1, 1, -1):
+        player.select_next(by)
+        detail = player.frame().detail
+        assert detail is not None and detail.completed is not None, "shown whole"
+        seen.append(detail.round)
+    assert seen == [0, 1, 0, 1, 2, 2, 1] and player.pace.mode == "step"
+    player.rewind()
+    player.select_next(-1)
+    assert player.frame().selected == -1, "there is none before the first"
+
+
+def test_the_next_round_of_a_torn_one_is_its_end_and_full_speed_is_left_alone() -> None:
+    player = Player(stored(synthetic_run(3, seed=2)[:-4]))  # of its third round the draft alone
+    player.seek(2)
+    player.select_next(1)
+    assert player.frame().selected == 2 and player.at_end
+    events = synthetic_run(3, seed=2)
+    source = live(events[:6])
+    player = Player(source)
+    player.advance(0.0)
+    for event in events[6:]:
+        source.take(event)
+    player.select_next(1)
+    assert player.pace.mode == "full" and player.frame().selected == 1
 
 
 def test_at_full_speed_the_followed_round_changes_a_few_times_a_second() -> None:

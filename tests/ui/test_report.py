@@ -93,6 +93,12 @@ def test_what_is_no_run_is_refused(events: list[Event]) -> None:
         report_html(events)
 
 
+def test_an_interrupted_run_is_told_to_its_last_round() -> None:
+    report = Report(report_html(synthetic_run(5)[:-1]))
+    assert report.told["rounds_known"] == 5 and len(report.told["ends"]) == 6
+    assert report.told["stops"][report.told["ends"][5]] == [4, 3], "round 5, to its end"
+
+
 # -- a long run --
 
 

@@ -14,7 +14,7 @@ from tests.ui.boards import ALL, context, live_of, notice_of, run, sessions_of
 from tests.ui.reports import unpacked
 from ui.page import build_page
 from ui.pages.history import Asker, allowed, listed, llm_choices, menu
-from ui.pages.sessions import deleted, opened_run, scrubbed
+from ui.pages.sessions import deleted, opened_run, scrub_place, scrubbed
 from ui.pages.steering import played
 from ui.session import Desk
 from ui.values import names_value
@@ -66,7 +66,7 @@ def test_a_past_run_is_replayed_on_the_same_board(store: RunStore) -> None:
     run_id = desk.frame().run_id
     values = opened_run(sessions, past, ALL, run_id)
     assert values[-1] == run_id
-    replayed, lived = ([{**value, "n": 0} for value in some] for some in (values[1:-2], shown[1:]))
+    replayed, lived = ([{**value, "n": 0} for value in some] for some in (values[1:-3], shown[1:]))
     assert replayed == lived, "the same pictures as at the end of the live run"
     back = scrubbed(sessions, past, 3)
     assert "you are at round 3 of 8" in notice_of(back, 0)
@@ -75,7 +75,30 @@ def test_a_past_run_is_replayed_on_the_same_board(store: RunStore) -> None:
     assert "you are at round 0 of 8" in notice_of(scrubbed(sessions, past, None), 0)
     frames = list(played(sessions.board, past, "slow", 20.0, True))
     assert past.frame().view == desk.frame().view, "played slowly, it ends as it ended live"
-    assert past.frame().selected == 7 and len(frames[-1]) == len(values) - 2
+    assert past.frame().selected == 7 and len(frames[-1]) == len(values) - 3
+
+
+def test_the_slider_of_an_interrupted_run_goes_to_its_last_round(store: RunStore) -> None:
+    for event in synthetic_run(4, seed=0)[:-1]:
+        store.record(event, "a")
+    store.flush()
+    sessions, desk = sessions_of(context(store)), Desk()
+    values = opened_run(sessions, desk, ALL, "synthetic-0")
+    assert (values[-3]["maximum"], values[-3]["value"]) == (4, 4)
+    whole = desk.frame().view.tokens
+    assert "Interrupted: " in notice_of(scrubbed(sessions, desk, 4), 0)
+    assert desk.frame().view.tokens == whole
+
+
+def test_the_box_of_the_round_never_says_another_round_than_the_one_shown(store: RunStore) -> None:
+    filled(store, ("a",))
+    sessions, desk = sessions_of(context(store)), Desk()
+    opened_run(sessions, desk, ALL, "synthetic-0")
+    for typed, shown in ((999, 4), (-3, 0), (2.5, 2), (3, None), (None, None)):
+        scrubbed(sessions, desk, typed)
+        assert scrub_place(sessions, desk, typed)[0].get("value") == shown, typed
+    scrubbed(sessions, desk, float("nan"))
+    assert scrub_place(sessions, desk, float("nan"))[0]["value"] == 3
 
 
 @pytest.mark.parametrize("typed", [float("nan"), float("inf"), "x"])
@@ -102,7 +125,7 @@ def test_a_deleted_run_is_gone(store: RunStore) -> None:
     opened_run(sessions, desk, ALL, "synthetic-0")
     values = deleted(sessions, desk, ALL, "synthetic-0")
     assert values[-2] == "" and desk.player is None
-    assert values[-3].maximum == 1 and values[-3].value == 0
+    assert values[-4]["maximum"] == 1 and values[-4]["value"] == 0
     assert notice_of(values, 0) == "Open a run from the list."
     assert store.runs(RunQuery()).total == 1
     legend = 1 + list(sessions.board.pictures).index("legend")
@@ -127,7 +150,7 @@ def test_a_run_that_another_tab_deleted_is_said_to_be_gone_and_cleared(store: Ru
     values = deleted(sessions, desk, ALL, "synthetic-0")
     assert "already deleted" in notice_of(values, 0)
     assert values[-2] == "" and desk.player is None
-    assert values[-3].maximum == 1 and values[-1].visible is False
+    assert values[-4]["maximum"] == 1 and values[-1].visible is False
     assert "no such run" in notice_of(deleted(sessions, desk, ALL, "nosuch"), 0)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from tests.synthetic import synthetic_run
 from tests.ui.boards import ALL, context, notice_of, sessions_of
 from ui.context import Context
 from ui.pages.again import again, stop_again
+from ui.pages.exporting import written
 from ui.pages.history import Asker, check_ended
 from ui.pages.keeping import about_run
 from ui.pages.onlooking import followed
@@ -61,8 +63,10 @@ def test_it_is_followed_to_its_end(made: Context) -> None:
     assert not any("Interrupted" in one for one in said)
     board = len(sessions.board.outputs)
     places = [one[board]["value"] for one in frames[:-1]]
+    stops = [one[board + 1]["interactive"] for one in frames[:-1]]
+    assert stops[0] and opened[-2]["interactive"] and not stops[-1], "until nothing is left to stop"
     assert places == sorted(places) and places[-1] == ROUNDS > places[0]
-    assert "under way" not in told(frames[-1][board + 1 :])
+    assert "under way" not in told(frames[-1][board + len(sessions.board.places) :])
     assert desk.frame().view.state == "completed"
     fresh = Desk()
     opened_run(sessions, fresh, ALL, source.run_id)
@@ -88,6 +92,14 @@ def test_whoever_looks_on_stops_nothing_by_leaving(made: Context) -> None:
     desk.cancel()
     desk.look_at(None)
     assert not source.done and made.hub.going(source.run_id) is source
+    source.cancel()
+    source.wait_done(20.0)
+
+
+def test_its_file_says_that_it_runs(made: Context) -> None:
+    source = going(made, 20.0)
+    file = written(made, ALL, source.run_id, "json")
+    assert json.loads(file["text"])["summary"]["status"] == "running"
     source.cancel()
     source.wait_done(20.0)
 

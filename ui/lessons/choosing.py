@@ -201,8 +201,9 @@ LENGTH = Lesson(
         "token accepted?",
         third_place,
         told_of_places,
-        "With the run “always 8” on the board: the third bar of “Rate by position” in “Accepted "
-        "tokens and speculation length”. Its table, behind the button “Table”, has the number.",
+        "With the run “always 8” on the board (press its name in the table of runs): the third bar "
+        "of “Rate by position” in “Accepted tokens and speculation length”. Its table, behind the "
+        "button “Table”, has the number.",
         point="lengths",
         unit="%",
         within=0.03,

@@ -51,6 +51,13 @@ class Lecture:
             if key == lesson and models != self.models
         )
 
+    def look(self, lesson: str, label: str) -> bool:
+        """That run is the one on the board again. Whether there is one."""
+        runs = self._runs.get((lesson, self.models), Runs())
+        if label in runs.rows:
+            runs.latest = label
+        return label in runs.rows
+
     def keep(self, lesson: str, row: Measured, models: Hashable = None) -> None:
         """One more finished run of `models`; it is the one on the board."""
         runs = self._runs.setdefault((lesson, models), Runs())

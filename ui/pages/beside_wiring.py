@@ -55,8 +55,10 @@ def _move_handler(beside: Beside, context: Context, name: str) -> Callable[..., 
 def _scrub_handler(beside: Beside, context: Context) -> Callable[..., list[Any]]:
     def move(request: gr.Request, number: float | None) -> list[Any]:
         desks = beside.desks(context, request)
-        # The slider is the visitor's hand: what it says is not written into it.
-        return [gr.skip(), *both(beside, desks, lambda: scrubbed_both(desks, number))[1:]]
+        place, *drawn = both(beside, desks, lambda: scrubbed_both(desks, number))
+        # The slider is the visitor's hand: only a round that there is not is written over.
+        said = number is None or number == place.get("value")
+        return [gr.skip() if said else place, *drawn]
 
     return move
 

@@ -54,6 +54,8 @@ class Board:
     rate: gr.Slider
     buttons: dict[str, gr.Button]
     scrub: gr.Slider | None
+    stop: gr.Button | None = None
+    """Pressed, it stops what `moves`; of the page around the board, where that is no run's own."""
 
     @property
     def outputs(self) -> list[Component]:
@@ -82,15 +84,19 @@ class Board:
 
     @property
     def places(self) -> list[Component]:
-        """The slider over the rounds, where there is one."""
-        return [] if self.scrub is None else [self.scrub]
+        """The slider over the rounds and the button that stops, where there are any."""
+        return [one for one in (self.scrub, self.stop) if one is not None]
 
     def place(self, desk: Desk) -> list[Any]:
-        """What `places` show now: how many rounds are complete, of how many."""
-        if self.scrub is None:
-            return []
-        frame = desk.frame()
-        return [gr.update(maximum=max(1, frame.known_rounds), value=len(frame.view.rounds))]
+        """What `places` show now: how many rounds are complete, of how many; whether it moves."""
+        frame, shown = desk.frame(), list[Any]()
+        if self.scrub is not None:
+            last = max(1, frame.known_rounds)
+            shown.append(gr.update(maximum=last, value=len(frame.view.rounds)))
+        if self.stop is not None:
+            moves = desk.player is not None and not desk.player.resting
+            shown.append(gr.update(interactive=moves))
+        return shown
 
     def values(self, desk: Desk) -> Values:
         """What `outputs` show now."""

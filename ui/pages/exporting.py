@@ -76,7 +76,8 @@ def written(
         text = report_html(events, baseline_of(context.store, run), told=told)
     else:
         export = context.exports[FROM_STORE[name]]
-        extension, media_type, text = export.extension, export.media_type, export.write(events)
+        extension, media_type = export.extension, export.media_type
+        text = export.write(events, run.status)
     file = f"{_safe(run_id)}.{extension.lstrip('.')}"
     return {"name": file, "media_type": media_type, "text": text}
 

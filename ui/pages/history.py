@@ -23,6 +23,7 @@ from ui.pages.parts import log_line, notice_value
 from ui.session import guarded_once
 from ui.settings import settings_of
 from ui.under_way import under_way
+from ui.visible import visible
 
 __all__ = [
     "ANY_MODEL",
@@ -208,7 +209,8 @@ def row_value(summary: Any) -> dict[str, Any]:
 
 
 def excerpt(text: str) -> str:
-    flat = " ".join(text.split())
+    """One line of a list: short, and nothing in it turns the line about."""
+    flat = visible(" ".join(text.split()))
     return flat if len(flat) <= EXCERPT else flat[: EXCERPT - 1] + "…"
 
 

@@ -19,7 +19,7 @@ from core.errors import ConfigError
 from ui.context import Context
 from ui.messages import Line
 from ui.pages.fields import FIELD_NAMES, values_of
-from ui.pages.form import OWN, request_of
+from ui.pages.form import OWN, RECORD_TOP_K, request_of
 from ui.pages.live_layout import Live
 from ui.pages.parts import notice_value
 from ui.pages.presets import still_means
@@ -83,6 +83,7 @@ def filled(
         request = ask()
         values = form_values_of(request, board.context)
         name = preset_of(values, board.context.drafter_names)
+        values = values if name == OWN else _recorded_here(values)
         desk.trouble = ""
         # A changed control would run at once; the visitor wants to look first.
         desk.doing = FILLED + (SWITCHED if on_change else "")
@@ -146,6 +147,14 @@ def _check_same(request: Request, shown: Request) -> None:
 
 
 def preset_of(values: Sequence[Any], names: Sequence[str]) -> str:
-    """What the preset menu says of a form's values: one of ours, or that they are own settings."""
-    fields = values[-len(FIELD_NAMES) :]
+    """What the preset menu says of a form's values: one of ours, or that they are own settings.
+    How many alternatives are recorded is no part of it: whoever looks at runs decides that.
+    """
+    fields = _recorded_here(values)[-len(FIELD_NAMES) :]
     return next((one for one in PRESETS if still_means(one, None, names, fields)), OWN)
+
+
+def _recorded_here(values: Sequence[Any]) -> list[Any]:
+    """The form's values, with as many alternatives recorded as Live's presets record."""
+    at = len(values) - len(FIELD_NAMES) + FIELD_NAMES.index("record_top_k")
+    return [*values[:at], RECORD_TOP_K, *values[at + 1 :]]

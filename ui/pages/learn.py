@@ -21,6 +21,7 @@ from ui.pages.teaching import (
     asked_for,
     example,
     followed,
+    looked_at,
     stopped,
     tried,
     turned,
@@ -76,6 +77,7 @@ def _wire_runs(learn: Learn, visitor: gr.BrowserState) -> None:
     }
     learn.run.click(_run_handler(learn, example), **stream)
     learn.attempted.click(_run_handler(learn, tried), **stream)
+    learn.rows.select(_look_handler(learn), [learn.at], learn.running, **EACH)
     learn.stop.click(
         _stop_handler(learn),
         None,
@@ -157,6 +159,15 @@ def _run_handler(
         yield from work(learn, board.desk(request), at, owner, Pace(mode, rate))
 
     return press
+
+
+def _look_handler(learn: Learn) -> Callable[..., Any]:
+    def look(request: gr.Request, event: gr.EventData, at: float) -> Any:
+        desk, told = learn.board.desk(request), event._data or {}
+        label = str(told.get("label", ""))
+        return desk.presses.last("row", told, lambda: looked_at(learn, desk, at, label))
+
+    return look
 
 
 def _stop_handler(learn: Learn) -> Callable[..., Values]:

@@ -22,7 +22,7 @@ def lesson_view(value: dict[str, Any]) -> gr.HTML:
 
 
 def runs_view() -> gr.HTML:
-    """The table of a lesson's runs."""
+    """The table of a lesson's runs; triggers `select` with {"label": a run's, "press": when}."""
     return part("measured.js", "learn-rows")
 
 

@@ -56,10 +56,8 @@ def linked_run(sessions: Sessions, desk: Desk, asker: Asker, query: Mapping[str,
     player = desk.player
     if not shown[-1] or not number or player is None:
         return shown
-    last = max(1, player.frame().known_rounds)
-    number = min(number, last)
     values = scrubbed(sessions, desk, number)
-    return [*values, gr.Slider(minimum=0, maximum=last, value=number), shown[-1]]
+    return [*values, *sessions.board.place(desk), shown[-1]]
 
 
 # -- wiring --
@@ -79,9 +77,7 @@ def wire_links(
     copy = sessions.on.copy
     place = part("links.js", "link-place")
     board = sessions.board
-    assert board.scrub is not None
-    opening = [*board.outputs, board.scrub, sessions.opened]
-    shown = [tabs, said, place, *opening]
+    shown = [tabs, said, place, *sessions.opening]
     come = blocks.load(_open_handler(context, sessions, tabs), visitor, shown, **QUICK)
     told = [visitor, sessions.opened]
     come.then(about_handler(context), told, sessions.on.told, **QUICK)
@@ -101,7 +97,7 @@ def wire_links(
 
 def _open_handler(context: Context, sessions: Sessions, tabs: gr.Tabs) -> Callable[..., list[Any]]:
     names = [str(child.id) for child in tabs.children if isinstance(child, gr.Tab)]
-    count = len(sessions.board.outputs) + 2
+    count = len(sessions.opening)
 
     def come(request: gr.Request, visitor: str) -> list[Any]:
         query = dict(request.query_params)

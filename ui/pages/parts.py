@@ -15,6 +15,7 @@ import gradio as gr
 from core.events import ModelInfo
 from ui.explain import letter
 from ui.messages import Line
+from ui.visible import visible
 
 __all__ = [
     "download",
@@ -148,7 +149,7 @@ def short_count(parameters: int) -> str:
 def notice_value(lines: Iterable[Line], again: bool = False) -> dict[str, Any]:
     """Lines in order, each once. `again`: they pass by themselves, so the browser asks again."""
     unique = list(dict.fromkeys(line for line in lines if line.text))
-    said = {str(i): {"kind": x.kind, "text": x.text} for i, x in enumerate(unique)}
+    said = {str(i): {"kind": x.kind, "text": visible(x.text)} for i, x in enumerate(unique)}
     return {"lines": said, "again": True} if again else {"lines": said}
 
 

@@ -29,6 +29,7 @@ __all__ = [
     "choosing",
     "deleted",
     "opened_run",
+    "scrub_place",
     "scrubbed",
     "shows",
     "uncompared",
@@ -48,12 +49,10 @@ def opened_run(sessions: Sessions, desk: Desk, asker: Asker, run_id: str) -> lis
         player.advance(0.0)
         desk.look_at(player)
         desk.baseline = baseline_of(board.context.store, run)
-        rounds = player.frame().known_rounds
-        scrub = gr.Slider(minimum=0, maximum=max(1, rounds), value=rounds)
-        return [*board.values(desk), scrub, run_id]
+        return [*board.values(desk), *board.place(desk), run_id]
 
     def failed(message: str) -> list[Any]:
-        return [*board.failed(desk)(message), gr.Slider(), ""]
+        return [*board.failed(desk)(message), *(gr.skip() for _ in board.places), ""]
 
     return guarded_once(work, failed)
 
@@ -68,6 +67,14 @@ def scrubbed(sessions: Sessions, desk: Desk, number: float | None) -> Values:
     return sessions.board.once(desk, work)
 
 
+def scrub_place(sessions: Sessions, desk: Desk, number: float | None) -> list[Any]:
+    """What `board.places` show after that. The slider is in the visitor's hand: it is set only
+    where it says another round than the one that is shown."""
+    slider, *rest = sessions.board.place(desk)
+    said = number is None or number == slider["value"]
+    return [gr.skip() if said else slider, *rest]
+
+
 def shows(desk: Desk, run_id: str) -> bool:
     """Whether this visitor's board has the run open: so it was theirs to see."""
     return desk.player is not None and desk.player.source.run_id == run_id
@@ -78,7 +85,7 @@ def deleted(sessions: Sessions, desk: Desk, asker: Asker, run_id: str) -> list[A
     board = sessions.board
 
     def emptied(values: Values) -> list[Any]:
-        return [*values, gr.Slider(minimum=0, maximum=1, value=0), "", gr.Button(visible=False)]
+        return [*values, *board.place(desk), "", gr.Button(visible=False)]
 
     def work() -> list[Any]:
         if not run_id:
@@ -95,7 +102,8 @@ def deleted(sessions: Sessions, desk: Desk, asker: Asker, run_id: str) -> list[A
         return emptied(board.values(desk))
 
     def failed(message: str) -> list[Any]:
-        return [*board.failed(desk)(message), gr.Slider(), run_id, gr.Button(visible=False)]
+        kept = [gr.skip() for _ in board.places]
+        return [*board.failed(desk)(message), *kept, run_id, gr.Button(visible=False)]
 
     return guarded_once(work, failed)
 

@@ -21,7 +21,7 @@ from ui.pages.history import More, asker_of, drafter_choices, listed, llm_choice
 from ui.pages.keeping import about_run, annotated, retained, retention_shown
 from ui.pages.parts import notice_value
 from ui.pages.past_studies import listed_studies, pressed
-from ui.pages.sessions import chosen, deleted, scrubbed
+from ui.pages.sessions import chosen, deleted, scrub_place, scrubbed
 from ui.pages.sessions_layout import Sessions
 from ui.pages.study_board import studies_of
 from ui.session import guarded, guarded_once
@@ -159,7 +159,8 @@ def export_handler(context: Context, name: str) -> Callable[..., Iterator[list[A
 
 def scrub_handler(sessions: Sessions) -> Callable[..., Values]:
     def move(request: gr.Request, number: float | None) -> Values:
-        return scrubbed(sessions, sessions.board.desk(request), number)
+        desk = sessions.board.desk(request)
+        return [*scrubbed(sessions, desk, number), *scrub_place(sessions, desk, number)]
 
     return move
 

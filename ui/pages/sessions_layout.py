@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import gradio as gr
@@ -127,6 +127,7 @@ def build_sessions(context: Context) -> Sessions:
     on = _opened()
     beside = build_beside(context)
     board = build_board(context, "sessions", "Open a run from the list.", scrub=True)
+    board = replace(board, stop=on.stop)
     states = gr.State(""), gr.State("")
     shown = (board, filters, choose, runs, said, older, newer, refresh, studies)
     return Sessions(*shown, retention, on, beside, *states)
@@ -162,7 +163,7 @@ def _opened() -> Opened:
         with gr.Row(elem_classes="sp-buttons"):
             into_live = gr.Button("Open in Live", elem_id="sessions-into-live", **small)
             again = gr.Button("Run again", elem_id="sessions-again", **small)
-            stop = gr.Button("Stop", elem_id="sessions-stop", **small)
+            stop = gr.Button("Stop", interactive=False, elem_id="sessions-stop", **small)
             compare = gr.Button(COMPARE_LABEL, elem_id="sessions-compare", **small)
             study = gr.Button("Open its study", visible=False, elem_id="sessions-study", **small)
             copy = gr.Button("Copy link", elem_id="sessions-copy", **small)

@@ -102,7 +102,9 @@ def _wire_opening(
     reread(opened)
     opened.then(None, None, None, js=INTO_SIGHT)
     follow_opened(sessions, opened.then, visitor)
-    board.places[0].input(scrub_handler(sessions), board.places, board.outputs, **LATEST)  # type: ignore[attr-defined]
+    assert board.scrub is not None
+    seen = [*board.outputs, *board.places]
+    board.scrub.input(scrub_handler(sessions), board.scrub, seen, **LATEST)
     choose = [sessions.comparing, on.compare, sessions.choose]
     on.compare.click(choosing, [sessions.opened, sessions.comparing], choose, **LATEST).then(
         None, None, None, js=LIST_INTO_SIGHT

@@ -11,7 +11,7 @@ from typing import Any
 import gradio as gr
 
 from core.config import Request
-from core.errors import ConfigError, SpecScopeError
+from core.errors import ConfigError, SpecScopeError, StoreError
 from ui.baselines import baseline_of, key_of_run
 from ui.checks import prove
 from ui.lessons import LESSONS, Lesson, judged, lesson_of, missing, request_of
@@ -25,7 +25,19 @@ from ui.player import Pace, Player
 from ui.session import Desk
 from ui.source import StoredSource
 
-__all__ = ["answered", "asked_for", "example", "followed", "stopped", "tried", "turned"]
+__all__ = [
+    "answered",
+    "asked_for",
+    "example",
+    "followed",
+    "looked_at",
+    "stopped",
+    "tried",
+    "turned",
+]
+
+GOES_ON = "a run goes on: this one can be shown once it has ended, or press Stop"
+GONE = "this run was deleted in Sessions: its figures stay, its pictures are gone"
 
 Values = list[Any]
 STOP_WAIT_S = 2.0
@@ -115,6 +127,22 @@ def _beside(desk: Desk, lesson: Lesson, cannot: str = "") -> Values:
     others = Line("info", _gone(desk.lecture.others(lesson.key)))
     planned = [setup.label for setup in lesson.setups]
     return [table_value(evidence, lesson.columns, planned), notice_value([line, others])]
+
+
+def looked_at(learn: Learn, desk: Desk, number: float | None, label: str) -> Values:
+    """A run of the table is on the board again: what `learn.running` shows."""
+    lesson = lesson_of(number)
+
+    def work() -> None:
+        going = (desk.player.source if desk.player else None, desk.side)
+        if any(source is not None and not source.done for source in going):
+            raise StoreError(GOES_ON)
+        if desk.lecture.look(lesson.key, label):
+            _look_again(learn, desk, lesson)
+            if desk.player is None:
+                raise StoreError(GONE)
+
+    return [*learn.board.once(desk, work), *_beside(desk, lesson)]
 
 
 def _gone(rows: int) -> str:

@@ -224,15 +224,18 @@ def numbers(rows: list[list[str]]) -> list[list[float]]:
 def test_the_table_forms_have_every_figure_of_the_charts(show: Show) -> None:
     page, values = show("vote"), scenes()["vote"]()
     lengths, timeline, proposals = (values[n] for n in ("lengths", "timeline", "proposals"))
-    rounds, chosen = tables(page, "lengths")
+    rates, often, rounds, chosen = tables(page, "lengths")
     assert len(rounds) == 1 + len(lengths["rounds"])
+    assert often[1:] == [[j, str(n)] for j, n in lengths["histogram"].items()] != []
+    wanted = [[str(int(i) + 1), f"{100 * r:.1f} %"] for i, r in lengths["per_position"].items()]
+    assert [row[:2] for row in rates[1:]] == wanted != []
     estimates = [
         [int(n), e["t"], e["ms"], e["tps"], e["n"]] for n, e in lengths["estimates"].items()
     ]
     for row, wanted in zip(numbers([row[:5] for row in chosen[1:]]), estimates, strict=True):
         assert row == pytest.approx(wanted, abs=0.051)
     assert [row[0] for row in chosen[1:] if row[5]] == [str(lengths["next"])]
-    caption = page.locator("#picture-lengths caption").nth(1).text_content()
+    caption = page.locator("#picture-lengths caption").nth(3).text_content()
     assert lengths["reason"].replace("->", "→") in caption
     ahead, lanes = tables(page, "timeline")
     assert len(lanes) == 1 + sum(map(len, timeline["bars"].values()))

@@ -177,11 +177,28 @@ function selection(value, look) {
   }];
 }
 
-// "Depth allowed" is what the chart draws dotted; a column of its own only where it is another number.
+// One of each chart; the long one stands below the short ones, so that nobody scrolls past it for them.
 function table(value) {
+  return [rateTable(value), oftenTable(value), roundTable(value), choiceTable(value)];
+}
+
+function rateTable({ per_position: rates = {}, before_rates: earlier }) {
+  const before = Object.keys(earlier ?? {}).length ? earlier : null;
+  const rows = entries({ ...before, ...rates }).map(([i]) => (
+    [Number(i) + 1, percent(rates[i], 1), ...(before ? [percent(before[i], 1)] : [])]
+  ));
+  return { caption: "Rate by position", head: ["position", "accepted in rounds", ...(before ? ["the run before"] : [])], rows };
+}
+
+function oftenTable(value) {
+  return { caption: "How often that many", head: ["accepted", "rounds"], rows: entries(value.histogram).map(([j, n]) => [Number(j), n]) };
+}
+
+// "Depth allowed" is what the chart draws dotted; a column of its own only where it is another number.
+function roundTable(value) {
   const less = bounded(value);
   const allowed = (told) => (less ? [aim(told)] : []);
   const rows = entries(value.rounds).map(([round, told]) => [Number(round) + 1, told.a, told.d, ...allowed(told), told.s]);
   const head = ["round", "accepted", "tree depth", ...(less ? ["depth allowed"] : []), "speculation length"];
-  return [{ caption: "Round by round", head, rows }, choiceTable(value)];
+  return { caption: "Round by round", head, rows };
 }

@@ -1,4 +1,5 @@
-// The runs of a lesson as a table: a row each, the one on the board marked. Text nodes only.
+// The runs of a lesson as a table: a row each, the one on the board marked; a row's name puts its
+// run there. Text nodes only.
 const root = element.querySelector(".sp-shell");
 function node(tag, className, text) {
   const made = document.createElement(tag);
@@ -22,7 +23,14 @@ function headOf(head) {
 }
 function rowOf({ label, latest, cells }) {
   const made = node("tr", latest ? "sp-selected" : "");
-  const name = cell("th", "row", (latest ? "▸ " : "") + label);
+  const button = node("button", "sp-again", (latest ? "▸ " : "") + label);
+  button.type = "button";
+  button.dataset.label = label;
+  button.title = "Put this run on the board";
+  button.setAttribute("aria-pressed", Boolean(latest));
+  button.addEventListener("click", () => trigger("select", { label, press: performance.now() }));
+  const name = cell("th", "row");
+  name.append(button);
   made.append(name, ...Object.values(cells).map((text) => cell("td", "", text)));
   return made;
 }
@@ -32,7 +40,17 @@ function comingOf(label, columns) {
   made.append(cell("th", "row", "▸ " + label), ...Array.from({ length: columns }, () => cell("td", "", "–")));
   return made;
 }
+// While a run plays the same table comes with each of its frames: a press must find its button.
+let drawn = "";
 function draw() {
+  const told = JSON.stringify(props.value || {});
+  if (told === drawn) return;
+  drawn = told;
+  const focused = root.contains(document.activeElement) ? document.activeElement.dataset.label : undefined;
+  build();
+  [...root.querySelectorAll(".sp-again")].find((one) => one.dataset.label === focused)?.focus();
+}
+function build() {
   const { head = {}, rows = {}, coming = {} } = props.value || {};
   const all = Object.values(rows);
   const later = Object.values(coming);

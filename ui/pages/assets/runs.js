@@ -1,9 +1,10 @@
-// Past runs as a table; a row opens its run. Text nodes only.
+// Past runs as a table; a row opens its run, with keys its button does. Text nodes only.
 const root = element.querySelector(".sp-shell");
 const COLUMNS = [
   ["", "status"], ["prompt and text", "text"], ["when", "when"], ["settings", "settings"], ["drafters", "drafters"],
   ["tokens", "tokens"], ["rounds", "rounds"], ["tokens a round", "mean"], ["tokens/s", "tps"],
 ];
+const MARKS_PX = 4;
 const GLYPHS = { completed: "✓", running: "…", cancelled: "■", failed: "✕", interrupted: "⚡" };
 function cell(tag, className, text) {
   const made = document.createElement(tag);
@@ -22,18 +23,29 @@ function head() {
   made.append(row);
   return made;
 }
+function openRun(run) {
+  trigger("select", { run: run.id, press: performance.now() });
+}
+// Whoever marks text to copy it opens nothing, and what is in a row keeps its own action.
+let down = null;
+root.addEventListener("mousedown", (event) => { down = event; });
+function pressed(event, run) {
+  const drawn = down && Math.hypot(event.clientX - down.clientX, event.clientY - down.clientY) > MARKS_PX;
+  if (!drawn && !event.target.closest("button, a, input")) openRun(run);
+}
 function textCell(run) {
   const made = cell("td", "sp-col-text");
   const button = cell("button", "sp-open");
   button.type = "button";
   button.append(cell("b", "", run.prompt), cell("span", "", run.output));
   if (run.note) button.append(cell("span", "sp-note", "✎ " + run.note));
-  button.addEventListener("click", () => trigger("select", { run: run.id, press: performance.now() }));
+  button.addEventListener("click", () => openRun(run));
   made.append(button);
   return made;
 }
 function row(run, selected) {
   const made = cell("tr", run.id === selected ? "sp-selected" : "");
+  made.addEventListener("click", (event) => pressed(event, run));
   if (run.id === selected) made.setAttribute("aria-current", "true");
   for (const [, key] of COLUMNS) {
     if (key === "text") made.append(textCell(run));

@@ -51,9 +51,12 @@ export function createPlayer(recording, changed) {
     seek: still((rounds) => to(recording.end(rounds))),
     rewind: still(() => to(0)),
     follow: still(() => to(last)),
+    // Past the last round that was shown it goes on to the next one, and stands still there.
     selectNext(by) {
       const latest = recording.current(at.stop);
-      if (latest >= 0) select(Math.max(0, Math.min(latest, (at.round ?? latest) + by)), null);
+      const wanted = (at.round ?? latest) + by;
+      if (wanted > latest && at.stop < last) still(to)(recording.end(wanted + 1));
+      else if (latest >= 0) select(Math.max(0, Math.min(latest, wanted)), null);
     },
     pace(rate) {
       at.rate = rate;

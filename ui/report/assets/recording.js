@@ -11,8 +11,8 @@ export function recordingOf(told) {
     rounds: told.rounds_known,
     last: told.stops.length - 1,
     opening: told.opening,
-    // The stop at which so many rounds are complete.
-    end: (rounds) => told.ends[Math.max(0, Math.min(rounds, told.ends.length - 1))],
+    // The stop at which so many rounds are complete; past them all the last one, perhaps within a round.
+    end: (rounds) => told.ends[Math.max(0, rounds)] ?? told.stops.length - 1,
     // The latest round at a stop, -1 for none; how many are complete.
     current: (stop) => told.stops[stop][0],
     complete: (stop) => completeAt(told.stops[stop]),

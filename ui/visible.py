@@ -1,0 +1,48 @@
+"""What somebody typed or a model wrote, safe in a line of the page: what cannot be seen, or turns
+the line about, stands as a sign. As `prose` of components/assets/text.js, which draws pictures.
+"""
+
+from __future__ import annotations
+
+import re
+from types import MappingProxyType
+
+__all__ = ["SIGNS", "visible"]
+
+SIGNS = MappingProxyType(
+    {
+        "\u00ad": "⟨SHY⟩",
+        "\u200b": "⟨ZWSP⟩",
+        "\u200e": "⟨LRM⟩",
+        "\u200f": "⟨RLM⟩",
+        "\u061c": "⟨ALM⟩",
+        "\u2028": "⟨LS⟩",
+        "\u2029": "⟨PS⟩",
+        "\u202a": "⟨LRE⟩",
+        "\u202b": "⟨RLE⟩",
+        "\u202c": "⟨PDF⟩",
+        "\u202d": "⟨LRO⟩",
+        "\u202e": "⟨RLO⟩",
+        "\u2060": "⟨WJ⟩",
+        "\u2066": "⟨LRI⟩",
+        "\u2067": "⟨RLI⟩",
+        "\u2068": "⟨FSI⟩",
+        "\u2069": "⟨PDI⟩",
+        "\ufeff": "⟨BOM⟩",
+    }
+)
+UNSEEN = re.compile(f"[{''.join(SIGNS)}\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f]")
+
+
+def visible(text: str) -> str:
+    """`text` with a sign for each such character; blanks, tabs, line ends and joiners stay."""
+    return UNSEEN.sub(lambda found: _sign(found[0]), text)
+
+
+def _sign(character: str) -> str:
+    code = ord(character)
+    if character in SIGNS:
+        return SIGNS[character]
+    if code < 0x20:
+        return chr(0x2400 + code)
+    return "␡" if code == 0x7F else f"⟨{code:X}⟩"
