@@ -152,10 +152,24 @@ def points_value(study: Study, found: Tuned) -> dict[str, Any]:
         rows[str(len(found.rows) + 1 + i)] = _refused_row(REFUSED_POINT - i, found.grid, one)
     return {
         "study": study.study_id,
+        "words": _measured_words(study, found),
         "heads": _numbered(heads),
         "rows": rows,
         "best": -1 if found.best is None else found.best,
     }
+
+
+def _measured_words(study: Study, found: Tuned) -> str:
+    """What stands above the table in a file: what was measured, and with what."""
+    sampling = study.sampling
+    counted = (
+        (len(found.rows), "point"),
+        (len(study.prompts), "prompt"),
+        (study.repeats, "repeat"),
+    )
+    told = ", ".join(f"{n} {noun}{'' if n == 1 else 's'}" for n, noun in counted)
+    with_ = f"temperature {sampling.temperature:g}, {sampling.max_new_tokens} tokens at most"
+    return f"{told}; {with_}. Spread: 95 % of resamples."
 
 
 def _row(point: int, values: list[Any], row: ConfigurationRow) -> dict[str, Any]:
