@@ -83,6 +83,8 @@ def test_the_names_of_the_others_are_told_to_who_asks(
         page.keyboard.press("Tab")
         told = rest.evaluate("(one) => getComputedStyle(one, '::after').content")
         assert told.count("SSM ") == int(rest.inner_text()[1:]) == 5
+        place = rest.evaluate("(one) => getComputedStyle(one).position")
+        assert place == "static", "told under the whole line, not beside the page"
         assert "SSM F ssm-stories-2" in told and rest.get_attribute("aria-label") in told
         assert overflow(page) <= 0
 
