@@ -23,7 +23,17 @@ if TYPE_CHECKING:
 
     from core.models.placing import Need
 
-__all__ = ["HERE", "Offer", "Part", "Wanted", "checked", "offers", "offers_plain", "wanted"]
+__all__ = [
+    "HERE",
+    "Offer",
+    "Part",
+    "Wanted",
+    "auto_words",
+    "checked",
+    "offers",
+    "offers_plain",
+    "wanted",
+]
 
 LOADED, HERE, AWAY = "loaded", "on this machine", "to be downloaded"
 WRITES_TEXT = ("CausalLM", "LMHeadModel")
@@ -76,6 +86,11 @@ class Wanted:
         return sum(part.bytes for part in self.parts)
 
     @property
+    def smaller(self) -> int:
+        """What is known of it where every float32 is a bfloat16."""
+        return sum(part.bytes // (2 if part.dtype == "float32" else 1) for part in self.parts)
+
+    @property
     def fits(self) -> bool | None:
         """None where it is not known."""
         if self.free is None or not all(part.bytes for part in self.parts):
@@ -84,6 +99,13 @@ class Wanted:
 
 
 # -- a pair that is asked for --
+
+
+def auto_words() -> str:
+    """What the dtype `auto` comes to on this machine."""
+    from core.models.placing import auto_dtype_words
+
+    return auto_dtype_words()
 
 
 def checked(llm: Any, ssms: Any, dtype: Any, device: Any) -> Pair:

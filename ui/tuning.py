@@ -151,11 +151,25 @@ def points_value(study: Study, found: Tuned) -> dict[str, Any]:
         rows[str(len(found.rows) + 1 + i)] = _refused_row(REFUSED_POINT - i, found.grid, one)
     return {
         "study": study.study_id,
+        "words": _measured_words(study, found),
         "heads": _numbered(heads),
         "spread": "" if best is None else spread_words(found.rows[best].ratio, found.over),
         "rows": rows,
         "best": -1 if best is None else best,
     }
+
+
+def _measured_words(study: Study, found: Tuned) -> str:
+    """What stands above the table in a file: what was measured, and with what."""
+    sampling = study.sampling
+    counted = (
+        (len(found.rows), "point"),
+        (len(study.prompts), "prompt"),
+        (study.repeats, "repeat"),
+    )
+    told = ", ".join(f"{n} {noun}{'' if n == 1 else 's'}" for n, noun in counted)
+    with_ = f"temperature {sampling.temperature:g}, {sampling.max_new_tokens} tokens at most"
+    return f"{told}; {with_}. Spread: 95 % of resamples."
 
 
 def _row(point: int, values: list[Any], row: ConfigurationRow) -> dict[str, Any]:

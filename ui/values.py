@@ -168,12 +168,15 @@ def _token(token: TokenView, tail: str) -> Value:
 
 
 def figures_value(frame: Frame, baseline: Baseline | None, before: Before | None = None) -> Value:
-    """The run's figures, None where there is nothing to say yet; in `before` the last run's."""
+    """The run's figures, None where there is nothing to say yet; in `before` the last run's.
+
+    Not rounded: the picture rounds once, as the sentences do.
+    """
     view, stats = frame.view, frame.view.stats
     any_yet = stats.num_rounds > 0
     values: Value = {"run": view.run_id, "state": _state(frame)}
     for name in FIGURES:
-        values[name] = round(getattr(stats, name), 4) if any_yet else None
+        values[name] = getattr(stats, name) if any_yet else None
     config = view.started.config if view.started else {}
     values["max_new_tokens"] = config.get("sampling", {}).get("max_new_tokens")
     values["finish_reason"] = view.finish_reason
@@ -194,7 +197,7 @@ def _state(frame: Frame) -> str:
 
 def _figures_before(stats: RunStats, baseline: Baseline | None) -> Value:
     """What a visitor compares at a glance."""
-    plain: Value = {name: round(getattr(stats, name), 4) for name in FIGURES}
+    plain: Value = {name: getattr(stats, name) for name in FIGURES}
     return {**plain, "speedup": _speedup(stats, baseline)["speedup"]}
 
 
@@ -221,8 +224,8 @@ def _speedup(stats: RunStats, baseline: Baseline | None) -> Value:
     if baseline is None or baseline.tokens_per_second <= 0 or not stats.num_rounds:
         return {"speedup": None, "baseline_tps": None, "baseline_note": ""}
     return {
-        "speedup": round(stats.tokens_per_second / baseline.tokens_per_second, 3),
-        "baseline_tps": round(baseline.tokens_per_second, 2),
+        "speedup": stats.tokens_per_second / baseline.tokens_per_second,
+        "baseline_tps": baseline.tokens_per_second,
         "baseline_note": baseline.note,
     }
 

@@ -26,6 +26,8 @@ __all__ = ["proposals_value", "vote_sentence"]
 Value = dict[str, Any]
 
 NEARLY_ALL = 0.99
+LINE_DIGITS = 4
+"""Of the weights over the rounds, which are drawn and not written."""
 
 
 def proposals_value(frame: Frame) -> Value:
@@ -54,7 +56,9 @@ def proposals_value(frame: Frame) -> Value:
         "nodeless": _nodeless(view, drafts),
         "sentence": vote_sentence(view, detail),
         "history": {
-            str(line.number): _by_index(line.weights, index) for line in shown if line.weights
+            str(line.number): _by_index(line.weights, index, LINE_DIGITS)
+            for line in shown
+            if line.weights
         },
     }
 
@@ -74,8 +78,15 @@ def _rule(view: View) -> str:
     return str(config.get("speculation", {}).get("combine", "union")) if view.drafters else ""
 
 
-def _by_index(weights: Mapping[str, float], index: Mapping[str, str]) -> Value:
-    return {index[name]: round(weight, 4) for name, weight in weights.items() if name in index}
+def _by_index(
+    weights: Mapping[str, float], index: Mapping[str, str], digits: int | None = None
+) -> Value:
+    """`digits` None: as they are, for figures that the picture rounds once."""
+    return {
+        index[name]: weight if digits is None else round(weight, digits)
+        for name, weight in weights.items()
+        if name in index
+    }
 
 
 def _row(draft: DraftRecord, detail: Detail, means: Mapping[tuple[int, ...], float]) -> Value:

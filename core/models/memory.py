@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import struct
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError, safe_open
 
 from core.models.catalog import snapshot
 
@@ -18,24 +20,35 @@ WEIGHT_PATTERNS = ("*.safetensors", "*.bin")
 
 def weight_bytes(source: str, dtype: torch.dtype | None = None) -> int:
     """Bytes of a model's weights in memory as `dtype`, or as stored; 0 where they are not here."""
+    files = _weight_files(source)
+    size = sum(file.stat().st_size for file in files)
+    return int(size * dtype.itemsize / _stored_itemsize(files[0])) if dtype and files else size
+
+
+def parameter_count(source: str) -> int:
+    """How many parameters a model's files hold, by their headers; of files without one about how
+    many, by their size. 0 where they are not here."""
+    try:
+        return sum(_stored_parameters(file) for file in _weight_files(source))
+    except (OSError, SafetensorError):
+        return weight_bytes(source, torch.int8)  # an unreadable header is the loader's to report
+
+
+def _weight_files(source: str) -> list[Path]:
     folder = Path(source)
     if not folder.is_dir():
         folder = snapshot(source) or folder
     if not folder.is_dir():
-        return 0  # to be downloaded: nothing is known yet
-    for pattern in WEIGHT_PATTERNS:
-        files = sorted(folder.glob(pattern))
-        if files:
-            size = sum(file.stat().st_size for file in files)
-            if dtype is None:
-                return size
-            return int(size * dtype.itemsize / _stored_itemsize(files[0]))
-    return 0
+        return []  # to be downloaded: nothing is known yet
+    return next(filter(None, (sorted(folder.glob(pattern)) for pattern in WEIGHT_PATTERNS)), [])
 
 
-def parameter_count(source: str) -> int:
-    """About how many parameters a model has, by the size of its files; 0 where not here."""
-    return weight_bytes(source, torch.int8)
+def _stored_parameters(file: Path) -> int:
+    if file.suffix != ".safetensors":
+        return file.stat().st_size // _stored_itemsize(file)
+    with safe_open(file, framework="numpy") as stored:
+        names = stored.keys()
+        return sum(math.prod(stored.get_slice(name).get_shape()) for name in names)
 
 
 def available_bytes(device: torch.device) -> int | None:

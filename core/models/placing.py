@@ -23,6 +23,7 @@ __all__ = [
     "DEVICES",
     "DTYPES",
     "Need",
+    "auto_dtype_words",
     "check_memory",
     "device_of",
     "dtype_of",
@@ -72,6 +73,16 @@ def dtype_of(name: str, source: str, device: torch.device) -> torch.dtype:
         return torch.bfloat16
     small = _parameters(source) <= SMALL_ENOUGH_FOR_FLOAT32
     return torch.float32 if small or not _cpu_has_bfloat16() else torch.bfloat16
+
+
+def auto_dtype_words() -> str:
+    """What `auto` comes to on this machine, in a sentence."""
+    large = f"above {SMALL_ENOUGH_FOR_FLOAT32 // 10**6}M parameters"
+    if _cpu_has_bfloat16():
+        cpu = f"float32 on the CPU, bfloat16 {large}"
+    else:
+        cpu = "float32 on this CPU, which has no bfloat16"
+    return f"auto: bfloat16 on CUDA, {cpu}." if torch.cuda.is_available() else f"auto: {cpu}."
 
 
 def _cpu_has_bfloat16() -> bool:

@@ -26,6 +26,7 @@ __all__ = [
     "Stage",
     "choose",
     "hosted",
+    "in_sight",
     "number_box",
     "overflows",
     "ran",
@@ -181,6 +182,14 @@ def until(page: Any, condition: Callable[[], bool]) -> None:
             return
         page.wait_for_timeout(50)
     raise AssertionError("it did not happen in time")
+
+
+def in_sight(page: Any, *parts: str) -> None:
+    """Wait until each of these is where a visitor sees it without scrolling."""
+    script = """(part) => { const box = document.querySelector(part).getBoundingClientRect();
+      return box.height > 0 && box.top >= 0 && box.top < innerHeight - 20; }"""
+    for part in parts:
+        page.wait_for_function(script, arg=part)
 
 
 def overflows(page: Any) -> bool:

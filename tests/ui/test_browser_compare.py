@@ -12,7 +12,7 @@ from core.config import Request
 from core.events import Event
 from tests.synthetic import HOSTILE_TEXTS
 from tests.ui.fakes import endless, scripted
-from tests.ui.sites import LEAVING, OpenPage, overflows, ready, said, shot, until
+from tests.ui.sites import LEAVING, OpenPage, in_sight, overflows, ready, said, shot, until
 from tests.ui.test_compare import differing
 
 pytestmark = pytest.mark.browser
@@ -80,6 +80,11 @@ def test_charts_are_saved_as_files(lab: Any, browser_page: OpenPage) -> None:
             with page.expect_download() as download:
                 page.locator(f"#compare-{name}").get_by_role("button", name=kind).click()
             assert download.value.suggested_filename == f"specscope-{name}.{kind.lower()}"
+            if kind == "SVG":
+                drawing = download.value.path().read_text(encoding="utf-8")
+                told = " ".join(re.sub("<[^>]+>", " ", drawing).split())
+                caption = page.locator(f"#compare-{name} .ss-words").text_content()
+                assert caption and " ".join(caption.split()) in told, name
 
 
 def test_a_name_opens_its_run_in_sessions_and_settings_in_live(
@@ -102,6 +107,18 @@ def test_a_name_opens_its_run_in_sessions_and_settings_in_live(
     page.click("#sessions-study")
     page.locator("#sessions-about").get_by_text("was deleted").wait_for()
     page.locator("#sessions-study").wait_for(state="hidden")
+
+
+def test_the_form_is_in_sight_after_open_in_live(lab: Any, browser_page: OpenPage) -> None:
+    """On a narrow page the table lies thousands of pixels down."""
+    url, _ = lab.play(scripted(8), speed=0.0)
+    page = compared(ready(browser_page(url, width=390)))
+    take = page.get_by_role("button", name="Open specinfer in Live")
+    take.scroll_into_view_if_needed()
+    assert page.evaluate("() => scrollY") > 300
+    take.click()
+    said(page, "These settings are in the form now")
+    in_sight(page, "#prompt textarea", "#live-run")
 
 
 def test_differing_texts_are_marked_where_they_part(lab: Any, browser_page: OpenPage) -> None:

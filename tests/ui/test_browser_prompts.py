@@ -15,9 +15,11 @@ from core.config import Request, SamplingParams, SpeculationConfig
 from tests.synthetic import synthetic_run
 from tests.ui.fakes import scripted
 from tests.ui.sites import OpenPage, Stage, overflows, shot, text_box, until
+from ui.pages.form import EXAMPLES
 
 pytestmark = pytest.mark.browser
-ROWS = "#prompts-table tbody tr:not(.ss-group)"
+ONE_ROW = "tr:not(.ss-group)"
+ROWS = f"#prompts-table tbody {ONE_ROW}"
 
 
 @pytest.fixture
@@ -127,6 +129,54 @@ def test_past_runs_are_a_row_for_each_settings(lab: Stage, browser_page: OpenPag
     shot(page, "prompts-past")
 
 
+def test_a_sorted_column_orders_the_groups_too(lab: Stage, browser_page: OpenPage) -> None:
+    """Of several settings each row says its own, once; groups follow their first row."""
+    for prompt in EXAMPLES[0][1], EXAMPLES[2][1], "Once":
+        for length in (1, 2, 3):
+            config = SpeculationConfig(speculation_length=length)
+            lab.context.hub.start(Request(prompt, speculation=config)).wait_done(10)
+    lab.context.store.flush()
+    page = browser_page(lab.url)
+    turn_to(page, "Prompts")
+    past_runs(page)
+    page.locator("#prompts-table").get_by_text("9 rows of 3 prompts.").wait_for()
+    groups = page.locator("#prompts-table .ss-group th")
+    assert groups.count() == 3
+    assert groups.last.inner_text() == "no domain", "unsorted, what has no domain stands last"
+    table = page.locator("#prompts-table table").inner_text()
+    assert table.count("speculation_length=1") == 3, "once a row"
+    head = page.locator("#prompts-table thead button", has_text="tokens/s")
+    for way, sign in (("descending", -1), ("ascending", 1)):
+        head.click()
+        page.locator(f"#prompts-table th[aria-sort={way}]").wait_for()
+        speeds = [
+            [float(row.locator("td").nth(7).inner_text()) for row in part.locator(ONE_ROW).all()]
+            for part in page.locator("#prompts-table tbody").all()
+        ]
+        assert [len(part) for part in speeds] == [3, 3, 3]
+        assert all(part == sorted(part, key=lambda one: sign * one) for part in speeds)
+        firsts = [part[0] for part in speeds]
+        assert firsts == sorted(firsts, key=lambda one: sign * one), way
+
+
+def test_the_board_says_that_past_runs_are_on_view(lab: Stage, browser_page: OpenPage) -> None:
+    page = measured(browser_page(lab.url), "Once")
+    lab.context.store.flush()
+    page.locator("#prompts-studies .sp-selected").wait_for()
+    past_runs(page)
+    board = page.locator("#prompts-progress")
+    board.get_by_text("Past runs are on view").wait_for()
+    assert not board.get_by_text("Complete").is_visible()
+    page.locator("#prompts-studies .sp-selected").wait_for(state="detached")
+    turn_to(page, "Live")
+    turn_to(page, "Prompts")
+    board.get_by_text("Past runs are on view").wait_for()
+    assert page.locator("#prompts-studies [aria-current]").count() == 0
+    page.locator("#prompts-studies .sp-open").first.click()
+    board.get_by_text("Complete").wait_for()
+    page.locator("#prompts-studies .sp-selected").wait_for()
+
+
 def test_older_runs_come_on_a_press(lab: Stage, browser_page: OpenPage) -> None:
     for i in range(203):
         for event in synthetic_run(2, run_id=f"r{i}"):
@@ -195,6 +245,7 @@ def test_the_table_is_saved_as_picture_and_as_rows(lab: Stage, browser_page: Ope
     words = re.sub("<[^>]+>", " ", drawing)
     assert all(word in words for word in ("Once", "Twice", "speed-up", "tokens/s"))
     assert "Group by" not in words
+    assert "All with specinfer: temperature 0, 64 tokens." in " ".join(words.split())
     with page.expect_download() as saved:
         table.get_by_role("button", name=re.compile("as PNG$")).click()
     assert saved.value.path().read_bytes().startswith(b"\x89PNG")

@@ -14,7 +14,7 @@ import pytest
 from bench.page.looks import turn_to
 from core.config import Request
 from tests.ui.fakes import scripted
-from tests.ui.sites import OpenPage, Stage, choose, overflows, shot, text_box
+from tests.ui.sites import OpenPage, Stage, choose, in_sight, overflows, shot, text_box
 from ui.context import Context
 
 pytestmark = pytest.mark.browser
@@ -84,6 +84,7 @@ def test_a_grid_from_the_form_into_live(tuning: Stage, browser_page: OpenPage) -
     assert page.locator("#tune-points tr[aria-current=true] td").first.inner_text() == "8"
     page.click("#tune-use")
     page.locator("#live-notice").get_by_text("These settings are in the form now").wait_for()
+    in_sight(page, "#prompt textarea", "#live-run")
     assert text_box(page, "prompt").input_value() == "Once"
     page.get_by_text("Every setting of the engine").click()
     assert text_box(page, "field-expansion").input_value() == "1,2,2"
@@ -277,6 +278,9 @@ def test_what_cannot_run_stays_in_map_table_and_a_saved_grid(
         page.locator("#tune-points").get_by_role("button", name="as SVG").click()
     content = Path(waiting.value.path()).read_text(encoding="utf-8")
     assert "cannot run" in content and "speculation_length" in content
+    words = " ".join(re.sub("<[^>]+>", " ", content).split())
+    assert re.search(r"\d+ points?, \d+ prompts?, 1 repeat; temperature 0, \d+ tokens", words)
+    assert "Press a column" not in words
     with page.expect_download() as waiting:
         page.locator("#tune-points").get_by_role("button", name="as PNG").click()
     assert len(Path(waiting.value.path()).read_bytes()) > 2000
@@ -316,9 +320,13 @@ def test_files_are_saved(tuning: Stage, browser_page: OpenPage) -> None:
         with page.expect_download() as waiting:
             page.locator("#tune-speed").get_by_role("button", name=f"as {kind}").click()
         content = Path(waiting.value.path()).read_bytes()
+        assert waiting.value.suggested_filename == f"specscope-grid-speed.{kind.lower()}"
         assert len(content) > 2000
         if kind == "SVG":
             assert b"speculation_length" in content and b"x</text>" in content
+    with page.expect_download() as waiting:
+        page.locator("#tune-length").get_by_role("button", name="as SVG").click()
+    assert waiting.value.suggested_filename == "specscope-grid-tokens-per-pass.svg"
 
 
 def test_a_hostile_file_is_told_by_its_line_and_never_is_markup(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from core.errors import ConfigError, ModelLoadError, OutOfMemoryError
 from core.models import placing
@@ -18,7 +19,7 @@ from tests.ui.fakes import FakeWorker, request, scripted
 from tests.ui.rigs import OTHER, Loader, failing, other_worker, settled
 from ui.context import Context, make_context
 from ui.exchange import Pair
-from ui.offers import checked, offers, wanted
+from ui.offers import auto_words, checked, offers, wanted
 from ui.pages.loading import given_up, loaded, needed, pair_of, picked, table, told
 from ui.pages.offering import NOT_YOURS, need_lines, offers_value
 from ui.rig import Load, Rig
@@ -161,11 +162,52 @@ def test_what_a_pair_needs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert lines[2].startswith("2 x SSM tiny: on this machine") and len(lines) == 3
     need = wanted(Pair("facebook/opt-125m", ("no/body-knows",), "bfloat16", "cpu"))
     assert need.fits is False, "what is known is too much already"
+    assert need_lines(need)[0].text.endswith("Choose smaller models or another device.")
     assert "before it is downloaded" in _told_unknown(("no/body-knows",), monkeypatch)
     bare = folder.parent / "bare"
     bare.mkdir()
     shutil.copy(folder / "config.json", bare)
     assert "no weights of a known kind lie in bare" in _told_unknown((str(bare),), monkeypatch)
+
+
+def test_a_smaller_dtype_is_named_where_the_one_asked_for_does_not_fit(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = (folder / "model.safetensors").stat().st_size
+    pair = Pair(str(folder), (str(folder),), "float32", "cpu")
+    for free, words in (
+        (2 * size - 1, "Choose the dtype bfloat16: 79 KiB together."),
+        (size, "Choose the dtype bfloat16: 79 KiB together."),
+        (size - 1, "Nor with the dtype bfloat16: 79 KiB together."),
+    ):
+        monkeypatch.setattr(placing, "available_bytes", lambda device, free=free: free)
+        assert need_lines(wanted(pair))[0].text.endswith(f" free on cpu. {words}")
+    monkeypatch.setattr(placing, "available_bytes", lambda device: 2 * size)
+    assert all("dtype" not in line.text for line in need_lines(wanted(pair)))
+    unknown = Pair(str(folder), ("no/body-knows",), "float32", "cpu")
+    monkeypatch.setattr(placing, "available_bytes", lambda device: size - 1)
+    told = need_lines(wanted(unknown))[0].text
+    assert told.endswith(" Choose the dtype bfloat16: at least 39 KiB together.")
+
+
+@pytest.mark.parametrize(
+    ("cuda", "half", "words"),
+    [
+        (False, False, "auto: float32 on this CPU, which has no bfloat16."),
+        (False, True, "auto: float32 on the CPU, bfloat16 above 200M parameters."),
+        (True, False, "auto: bfloat16 on CUDA, float32 on this CPU, which has no bfloat16."),
+        (True, True, "auto: bfloat16 on CUDA, float32 on the CPU, bfloat16 above 200M parameters."),
+    ],
+)
+def test_the_form_says_what_auto_is_here(
+    cuda: bool, half: bool, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
+    monkeypatch.setattr(placing, "_cpu_has_bfloat16", lambda: half)
+    assert auto_words() == words
+    for device in ("cpu", "cuda") if cuda else ("cpu",):
+        large = placing.dtype_of("auto", "EleutherAI/pythia-6.9b", torch.device(device))
+        assert (large == torch.bfloat16) == (half or device == "cuda")
 
 
 def _told_unknown(ssms: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> str:

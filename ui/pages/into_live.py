@@ -30,6 +30,14 @@ __all__ = ["filled", "form_values_of", "into_live", "preset_of"]
 
 FILLED = "These settings are in the form now: press Run, or r. Nothing runs before."
 SWITCHED = ' "Run on change" is switched off for that.'
+# The page is as far down as the trigger was; where the Live tab did not open it stays there.
+INTO_SIGHT = """() => {
+  const behavior = matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth";
+  requestAnimationFrame(() => {
+    const run = document.querySelector("#live-run");
+    if (run && run.offsetParent !== null) window.scrollTo({ top: 0, behavior });
+  });
+}"""
 
 
 def into_live(
@@ -58,13 +66,14 @@ def into_live(
         return shown if told else shown[:-1]
 
     form = live.form
-    return trigger(
+    filling = trigger(
         fill,
         [live.on_change, *inputs],
         [tabs, live.on_change, live.chosen, form.preset, *form.inputs, live.board.notice, *told],
         trigger_mode="once",
         **QUICK,
     )
+    return filling.then(None, None, None, js=INTO_SIGHT)
 
 
 def filled(

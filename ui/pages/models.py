@@ -10,6 +10,7 @@ import gradio as gr
 from gradio.components import Component
 
 from ui.context import Context
+from ui.offers import auto_words
 from ui.pages.following import wire_following
 from ui.pages.learn import wire_lessons
 from ui.pages.learn_layout import Learn
@@ -99,7 +100,7 @@ def _form() -> tuple[gr.Textbox, gr.Textbox, gr.Dropdown, gr.Dropdown]:
             list(DTYPES),
             value="auto",
             label="dtype",
-            info="auto: bfloat16 on CUDA and for large models.",
+            info=auto_words(),
             elem_id="models-dtype",
             min_width=140,
         )

@@ -89,8 +89,19 @@ def need_lines(need: Wanted) -> list[Line]:
     if need.fits:
         return [Line("good", f"It fits: {total}."), *lines]
     if need.fits is False:
-        return [Line("error", f"It does not fit: {total}."), *lines]
+        return [Line("error", f"It does not fit: {total}. {_instead(need)}"), *lines]
     return [Line("warn", f"At least {total}; {_unknown(need)}."), *lines]
+
+
+def _instead(need: Wanted) -> str:
+    """Whether a smaller dtype helps where the one that was asked for does not fit."""
+    if need.smaller == need.bytes:
+        return "Choose smaller models or another device."
+    known = "" if all(part.bytes for part in need.parts) else "at least "
+    told = f"{known}{_size(need.smaller)} together"
+    if need.free is not None and need.smaller > need.free:
+        return f"Nor with the dtype bfloat16: {told}."
+    return f"Choose the dtype bfloat16: {told}."
 
 
 def _unknown(need: Wanted) -> str:

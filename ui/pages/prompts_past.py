@@ -17,8 +17,8 @@ from ui.pages.form import EXAMPLES
 from ui.pages.history import ANY_MODEL, NO_DRAFTER, asker_of, drafter_choices
 from ui.pages.parts import notice, notice_value
 from ui.pages.quiet import LATEST, QUIET
-from ui.pages.study_board import StudyBoard
-from ui.pages.study_handlers import beside
+from ui.pages.study_board import StudyBoard, studies_of
+from ui.pages.study_handlers import beside, turned_to_past
 from ui.prompt_past import MOST_RUNS, Found, PastLook, looked_at
 from ui.prompt_rows import table_value
 from ui.prompt_runs import RunFigures
@@ -165,20 +165,25 @@ def wire_past(
 ) -> None:
     """Connect the look and the way to older runs; the drafters to choose from are the log's."""
     context = board.context
-    outputs = [table, past.said, past.more]
+    outputs = [board.progress, board.studies, table, past.said, past.more]
     options: dict[str, Any] = {"concurrency_limit": None, "trigger_mode": "once", **QUIET}
 
     def look(request: gr.Request, key: str, search: str, drafter: str) -> Iterator[Values]:
         owner = asker_of(context, request, key).owner
         asked = PastLook(owner, search or "", drafter or "")
-        yield from past_drawn(context, board.desk(request), figures, asked, drafters())
+        yield from shown(request, key, asked)
 
-    def more(request: gr.Request) -> Iterator[Values]:
-        desk = board.desk(request)
-        if desk.study.past is None:
+    def more(request: gr.Request, key: str) -> Iterator[Values]:
+        past_look = board.desk(request).study.past
+        if past_look is None:
             yield [gr.skip() for _ in outputs]
         else:
-            yield from past_drawn(context, desk, figures, desk.study.past.more(), drafters())
+            yield from shown(request, key, past_look.more())
+
+    def shown(request: gr.Request, key: str, asked: PastLook) -> Iterator[Values]:
+        desk, mine = board.desk(request), studies_of(context, request, key)
+        for values in past_drawn(context, desk, figures, asked, drafters()):
+            yield [*turned_to_past(board, desk, mine), *values]
 
     def names(request: gr.Request, key: str) -> gr.Dropdown:
         found = drafter_choices(context, asker_of(context, request, key))
@@ -187,4 +192,4 @@ def wire_past(
 
     tab.select(names, [visitor], past.drafter, **LATEST)
     past.look.click(look, [visitor, past.search, past.drafter], outputs, **options)
-    past.more.click(more, None, outputs, **options)
+    past.more.click(more, [visitor], outputs, **options)

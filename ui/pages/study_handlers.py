@@ -21,12 +21,22 @@ from ui.session import Desk, guarded_once
 from ui.studies import Opened, Studies
 from ui.study_words import progress_value, row_value
 
-__all__ = ["Drawn", "StudyBoard", "asked_for", "beside", "begun", "chosen", "looked"]
+__all__ = [
+    "Drawn",
+    "StudyBoard",
+    "asked_for",
+    "beside",
+    "begun",
+    "chosen",
+    "looked",
+    "turned_to_past",
+]
 
 ROWS = 8
 RESTS = 20
 """Drawing while a study is measured takes at most one part in so many of the time: what it takes
 from the engine is in the figures."""
+PAST = "Past runs are on view"
 GONE = "This study was deleted, in another tab perhaps."
 
 
@@ -137,8 +147,7 @@ def _answered(
         desk.study.about = about
         desk.study.then = _stands(about, mine.standing()) if about else ()
         unseen = [gr.skip() for _ in drawn.outputs]
-        shown = progress_value(desk.study.row, mine.standing(), board.kind, message)
-        return [desk.stamps.on("progress", shown), gr.skip(), *unseen]
+        return [_bar(board, desk, mine.standing(), message), gr.skip(), *unseen]
 
     def worked() -> list[Any]:
         work()
@@ -193,8 +202,30 @@ def _values(board: StudyBoard, desk: Desk, mine: Studies, drawn: Drawn) -> list[
         rest = [_stamped(desk, str(i), value) for i, value in enumerate(values)]
         place.drawn = news
         place.rests = time.monotonic() + RESTS * (time.monotonic() - began)
-    said = progress_value(place.row, standing, board.kind, desk.trouble)
-    return [desk.stamps.on("progress", said), *rest]
+    return [_bar(board, desk, standing, desk.trouble), *rest]
+
+
+def _bar(board: StudyBoard, desk: Desk, standing: Progress, trouble: str) -> dict[str, Any]:
+    """How the study stands that the pictures show; none, where they show past runs."""
+    if desk.study.past:
+        value = {**progress_value(None, standing, board.kind, trouble), "title": PAST}
+    else:
+        value = progress_value(desk.study.row, standing, board.kind, trouble)
+    return desk.stamps.on("progress", value)
+
+
+def turned_to_past(board: StudyBoard, desk: Desk, mine: Studies) -> list[Any]:
+    """Bar and list while past runs are on view: no study is."""
+
+    def work() -> list[Any]:
+        rows = _stamped(desk, "0", _list_value(board, desk, mine))
+        return [_bar(board, desk, mine.standing(), desk.trouble), rows]
+
+    def failed(message: str) -> list[Any]:
+        return [_bar(board, desk, mine.standing(), message), gr.skip()]
+
+    with desk.drawing:
+        return guarded_once(work, failed)
 
 
 def _shelf(board: StudyBoard, desk: Desk, mine: Studies) -> tuple[str, ...]:
@@ -243,7 +274,7 @@ def _list_value(board: StudyBoard, desk: Desk, mine: Studies) -> dict[str, Any]:
     standing = mine.standing()
     return {
         "rows": {str(i): row_value(row, standing) for i, row in enumerate(found[:ROWS])},
-        "opened": place.study_id,
+        "opened": "" if place.past else place.study_id,
         "newer": place.page > 0,
         "older": len(found) > ROWS,
     }

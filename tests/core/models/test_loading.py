@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM
 
 from core import load_models
 from core.errors import (
@@ -18,7 +19,7 @@ from core.errors import (
 )
 from core.models import placing
 from core.models.catalog import FAMILIES, bundled_llm, bundled_ssms, cached_models
-from core.models.memory import available_bytes, readable, weight_bytes
+from core.models.memory import available_bytes, parameter_count, readable, weight_bytes
 from tests.core.models.folders import refused, saved
 from tests.fakes import tiny_module, word_tokenizer
 
@@ -143,6 +144,16 @@ def test_bytes_of_weights(whole: Path, tmp_path: Path) -> None:
     assert weight_bytes(str(whole), torch.bfloat16) == size // 2
     assert weight_bytes("some/hub-id") == weight_bytes(str(tmp_path)) == 0
     assert weight_bytes(str(bundled_llm()), torch.float32) == 2 * weight_bytes(str(bundled_llm()))
+
+
+@pytest.mark.parametrize("name", ["llm", "ssm-code"])
+def test_parameters_are_counted_not_guessed_by_the_size(name: str, tmp_path: Path) -> None:
+    folder = bundled_llm().parent / name
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    assert parameter_count(str(folder)) == model.num_parameters()
+    (tmp_path / "model.safetensors").write_bytes(b"no header")
+    assert parameter_count(str(tmp_path)) == 9 // 2
+    assert parameter_count("some/hub-id") == 0
 
 
 def test_free_memory_is_known_here() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM
 
 from core import load_models
 from core.errors import ModelLoadError, OutOfMemoryError, SpecScopeError, VocabMismatchError
@@ -69,7 +70,8 @@ def test_names_of_the_bundled_family() -> None:
 def test_what_a_folder_needs(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     size = weight_bytes(str(whole), torch.float32)
     need = need_of(str(whole), "auto", CPU)
-    assert need == Need(str(whole), size // 4, "float32", size, here=True)
+    count = AutoModelForCausalLM.from_pretrained(whole).num_parameters()
+    assert need == Need(str(whole), count, "float32", size, here=True)
     half = need_of(str(whole), "bfloat16", CPU)
     assert (half.dtype, half.bytes) == ("bfloat16", size // 2)
     monkeypatch.setenv("HOME", str(whole.parent))

@@ -235,7 +235,7 @@ function lines(value, rounds) {
 export function aheadTable(value) {
   const rounds = [...new Set([...Object.keys(value.hits ?? {}), ...Object.keys(value.rounds ?? {})])].map(Number);
   if (!rounds.length) return null;
-  const cell = (time) => (time == null ? "" : time.toFixed(2));
+  const cell = (time) => (time == null ? "" : fixed(time, 2));
   const rows = rounds.sort((a, b) => a - b).map((round) => {
     const { hits, misses, unused = 0, saved, wasted } = value.hits?.[round] ?? {};
     const { p, ms: took, all } = value.rounds?.[round] ?? {};

@@ -70,7 +70,7 @@ const lately = (value) => (value.lately ? `Measured of late: ${fixed(value.latel
 export function choiceTable(value) {
   if (!value.policy) return null;
   const rows = entries(value.estimates).map(([length, { n, t, ms: took, tps }]) => [
-    length, t.toFixed(2), took.toFixed(2), tps.toFixed(1), n, Number(length) === value.next ? "▸ next" : "",
+    length, fixed(t, 2), fixed(took, 2), fixed(tps, 1), n, Number(length) === value.next ? "▸ next" : "",
   ]);
   return {
     caption: prose([sentence(value), lately(value), value.budget].filter(Boolean).join(" ")),

@@ -3,10 +3,12 @@
 
 import { s } from "./dom.js";
 import { fontFaces } from "./fonts.js";
+import { textWidth } from "./measure.js";
 
 const MARGIN = 20;
 const TITLE = 34;
 const TITLE_TYPE = { "font-size": 17, "font-weight": 600 };
+const CAPTION = { size: 14, line: 20, least: 400 };
 // Everything below U+0020 but tab and line ends, and what is no character at all, is no XML.
 const CONTROLS = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]/;
 const HALVES = /[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/;
@@ -18,23 +20,39 @@ const COPIED = [
 ];
 
 // All is read at once, before anything is waited for: what is on the page is so for this moment only.
-export async function svgOf(section, root, title) {
+export async function svgOf(section, root, title, caption = "") {
   const out = s("g");
   const box = { left: Infinity, top: Infinity, right: -Infinity, bottom: -Infinity };
   visit(root, out, box);
   if (box.left > box.right) Object.assign(box, root.getBoundingClientRect().toJSON());
-  const width = Math.ceil(box.right - box.left + 2 * MARGIN);
-  const height = Math.ceil(box.bottom - box.top + 2 * MARGIN + TITLE);
-  out.setAttribute("transform", `translate(${MARGIN - box.left} ${MARGIN + TITLE - box.top})`);
   const { backgroundColor: paper, color, fontFamily } = getComputedStyle(section);
+  const told = wrapped(clean(caption), Math.max(CAPTION.least, box.right - box.left), `${CAPTION.size}px ${fontFamily}`);
+  const head = TITLE + told.lines.length * CAPTION.line;
+  const width = Math.ceil(Math.max(box.right - box.left, told.width) + 2 * MARGIN);
+  const height = Math.ceil(box.bottom - box.top + 2 * MARGIN + head);
+  out.setAttribute("transform", `translate(${MARGIN - box.left} ${MARGIN + head - box.top})`);
   const svg = s(
     "svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": title },
     s("style", {}, await fontFaces(section)),
     s("rect", { width, height, fill: paper }),
     s("text", { x: MARGIN, y: MARGIN + 14, ...TITLE_TYPE, "font-family": fontFamily, fill: color }, clean(title)),
+    told.lines.map((line, i) => s("text", {
+      x: MARGIN, y: MARGIN + TITLE + i * CAPTION.line, "font-size": CAPTION.size, "font-family": fontFamily, fill: color,
+    }, line)),
     out,
   );
   return { text: new XMLSerializer().serializeToString(svg), width, height };
+}
+
+// Words in lines no wider than `room`, but for a word that is.
+function wrapped(words, room, font) {
+  const lines = [];
+  for (const word of words.split(/\s+/).filter(Boolean)) {
+    const longer = lines.length ? `${lines.at(-1)} ${word}` : word;
+    if (lines.length && textWidth(longer, font) <= room) lines[lines.length - 1] = longer;
+    else lines.push(word);
+  }
+  return { lines, width: Math.max(0, ...lines.map((line) => textWidth(line, font))) };
 }
 
 function visit(node, out, box) {

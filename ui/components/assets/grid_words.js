@@ -1,15 +1,15 @@
 // A grid's figures in words: for cells, tips and those who hear them.
 
 import { card } from "./tip.js";
-import { fixed, plural, prose } from "./text.js";
+import { fixed, plural, prose, rounded } from "./text.js";
 
 const MARKS = { best: "★ the fastest", near: "≈ within noise of the fastest" };
 export const TOLD = { x: "times plain decoding's speed", "tokens/s": "tokens a second", tokens: "tokens per pass of the LLM" };
 
 export function format(value, unit) {
   if (value == null) return "–";
-  if (unit === "x") return `${value.toFixed(2)}x`;
-  return value.toFixed(unit === "tokens/s" ? 1 : 2);
+  if (unit === "x") return `${rounded(value, 2)}x`;
+  return rounded(value, unit === "tokens/s" ? 1 : 2);
 }
 
 export const marked = (cell) => MARKS[cell.mark] ?? "";

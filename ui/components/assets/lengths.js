@@ -3,7 +3,7 @@
 import { entries } from "./dom.js";
 import { CHART_PACE, createChart, axis, heading } from "./charts.js";
 import { choiceTable, createChoice } from "./choice.js";
-import { percent, plural } from "./text.js";
+import { fixed, percent, plural } from "./text.js";
 
 const MANY = 150;
 const OF_ROUNDS = new Set(["accepted", "speculation length"]);
@@ -40,7 +40,7 @@ function sentence(value) {
   const best = Math.max(...rounds.map((round) => round.a));
   const mean = rounds.reduce((sum, round) => sum + round.a, 0) / rounds.length;
   const before = Object.keys(value.before ?? {}).length ? " The pale line is the run before." : "";
-  return `${mean.toFixed(2)} accepted a round over ${plural(rounds.length, "round")}, at most ${best}.${before}`;
+  return `${fixed(mean, 2)} accepted a round over ${plural(rounds.length, "round")}, at most ${best}.${before}`;
 }
 
 function figure(value, look) {

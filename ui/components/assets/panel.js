@@ -13,7 +13,7 @@ export function createPanel(shell, kind, title, select) {
   const head = h("header", { class: "ss-head" }, heading, words, tools);
   const section = h("section", { class: `ss-panel ss-${kind}`, "aria-labelledby": heading.id }, head, body, table);
   shell.replaceChildren(section);
-  const panel = { kind, title, section, head, body, table, tools, select, picture: null, redraw: () => {} };
+  const panel = { kind, title, section, head, words, body, table, tools, select, picture: null, redraw: () => {} };
 
   panel.say = (text) => setText(words, prose(text));
   panel.button = (label, name, action) => {

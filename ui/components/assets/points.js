@@ -71,6 +71,7 @@ export function create(panel) {
       asked.about(value, now);
     },
     table: () => null,
+    caption: (value) => value.words ?? "",
     exported: () => (box.hidden ? note : box),
   };
 }

@@ -54,8 +54,11 @@ function promptCell(row, panel) {
 }
 
 function settingsCell(row) {
-  return h("td", { class: "ss-prompts-settings", title: row.detail }, prose(row.settings));
+  return h("td", { class: "ss-prompts-settings", title: row.detail }, breakable(prose(row.settings)));
 }
+
+// `speculation_length=4` may go on in the next line behind each of its signs.
+const breakable = (words) => words.split(/(?<=[_=,])/).flatMap((part, i) => (i ? [h("wbr"), part] : [part]));
 
 function bestCell(row) {
   if (!row.best) return h("td", {}, "–");

@@ -50,38 +50,39 @@ function told(rows, all) {
 }
 
 function parts(panel, rows, sort, by, sortBy) {
-  const columns = COLUMNS.filter(({ key }) => key !== "settings" || count(rows, "settings") > 1);
-  const groups = grouped(rows, by);
+  // Told once: in a column where they differ, above the rows where these are grouped by them.
+  const told = by !== "settings" && count(rows, "settings") > 1;
+  const columns = COLUMNS.filter(({ key }) => key !== "settings" || told);
+  const groups = grouped(rows, by, sort);
   const named = groups.length > 1 || groups.some(({ name }) => name && name !== NO_DOMAIN);
   const caption = h("caption", { class: "ss-prompts-caption" }, `${panel.title}, ${plural(rows.length, "row")}`);
   const bodies = groups.map(({ name, rows: members, alike }) => h(
     "tbody", {}, named && name ? groupLine(columns, name, members, alike) : null,
-    sorted(members, sort).map((row) => lineOf(panel, columns, row)),
+    members.map((row) => lineOf(panel, columns, row)),
   ));
   return [caption, head(columns, sort, sortBy), ...bodies];
 }
 
 const count = (rows, key) => new Set(rows.map((row) => row[key])).size;
 
-// Means are of one kind of settings and each prompt once; a domain's groups stand together, and what is of none last.
-function grouped(rows, by) {
-  const several = count(rows, "settings") > 1;
+// Means are of one kind of settings and each prompt once. Groups stand as their first rows do in what is sorted;
+// unsorted, what is of no domain stands last.
+function grouped(rows, by, sort) {
   const nameOf = {
-    domain: (row) => `${row.domain || NO_DOMAIN}${several ? ` · ${row.settings}` : ""}`,
+    domain: (row) => row.domain || NO_DOMAIN,
     settings: (row) => row.settings,
     prompt: (row) => row.id,
     nothing: () => "",
   }[by];
-  const domains = [...new Set(rows.map((row) => row.domain))].filter(Boolean).concat("");
   const groups = new Map();
-  for (const row of rows) {
+  for (const row of sorted(rows, sort)) {
     const name = nameOf(row);
-    if (!groups.has(name)) groups.set(name, { name: by === "prompt" ? row.prompt : name, rows: [], rank: by === "domain" ? domains.indexOf(row.domain) : 0 });
+    if (!groups.has(name)) groups.set(name, { name: by === "prompt" ? row.prompt : name, rows: [], last: !sort.by && by === "domain" && !row.domain });
     groups.get(name).rows.push(row);
   }
   return [...groups.values()]
     .map((group) => ({ ...group, alike: count(group.rows, "settings") === 1 }))
-    .sort((a, b) => a.rank - b.rank);
+    .sort((a, b) => a.last - b.last);
 }
 
 function sorted(rows, { by, down }) {

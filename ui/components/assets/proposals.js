@@ -3,7 +3,7 @@
 import { h, set, setText, keyed, entries } from "./dom.js";
 import { drafters, badge } from "./palette.js";
 import { attach, card } from "./tip.js";
-import { tokenText, prob, plural, roundName } from "./text.js";
+import { tokenText, fixed, prob, plural, roundName } from "./text.js";
 import { createVotes, massText, weighs, weightsTable, weightText } from "./votes.js";
 
 export function create(panel) {
@@ -173,7 +173,7 @@ function chipCard(token, drafter, value) {
 }
 
 const MASS = { vote: "weight behind it", vote_tree: "weighted score of its path", log_pool: "pooled score" };
-const prob3 = (mass) => (mass > 0 && mass < 0.0005 ? "<0.001" : mass.toFixed(3));
+const prob3 = (mass) => (mass > 0 && mass < 0.0005 ? "<0.001" : fixed(mass, 3));
 
 function table(value) {
   const rows = drafters(value).flatMap((drafter) => entries(value.rows?.[drafter.key]).map(([, token]) => [

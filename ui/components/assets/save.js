@@ -7,10 +7,16 @@ const PNG_SCALE = 2;
 const PNG_SIDE = 12000;
 
 export async function saveAs(panel, format) {
-  const drawing = await onPaper(panel, () => svgOf(panel.section, panel.picture.exported?.() ?? panel.body, panel.title));
-  const name = `specscope-${panel.kind}${panel.value?.round >= 0 ? `-round-${panel.value.round + 1}` : ""}.${format}`;
+  const drawing = await onPaper(panel, () => svgOf(panel.section, panel.picture.exported?.() ?? panel.body, panel.title, captionOf(panel)));
+  const kind = panel.picture.file?.(panel.value) ?? panel.kind;
+  const name = `specscope-${kind}${panel.value?.round >= 0 ? `-round-${panel.value.round + 1}` : ""}.${format}`;
   const blob = format === "svg" ? new Blob([drawing.text], { type: "image/svg+xml" }) : await rasterise(drawing);
   download(blob, name);
+}
+
+// The panel's line of words, which says what was measured and how often; a picture may have better ones for a file.
+function captionOf(panel) {
+  return panel.value ? (panel.picture.caption?.(panel.value) ?? panel.words.textContent) : "";
 }
 
 // A file is for paper and slides: always in the light colours, what scrolls spread out, the picture

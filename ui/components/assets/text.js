@@ -66,8 +66,20 @@ export function fillTspans(node, text, limit) {
 
 const nothing = "–";
 
+// A number with so many digits, as Python writes it: what lies in the middle goes to the even digit. One figure
+// must not be two, in a sentence of the server's and in a picture.
+const BEHIND = 25;  // so far behind it no double near such a middle differs from it
+const MIDDLE = "5".padEnd(BEHIND, "0");
+export function rounded(value, digits) {
+  const shown = value.toFixed(digits);
+  const exact = value.toFixed(digits + BEHIND);
+  if (!exact.endsWith(MIDDLE)) return shown;
+  const down = exact.slice(0, -BEHIND).replace(/\.$/, "");
+  return "02468".includes(down.at(-1)) ? down : shown;
+}
+
 export function percent(value, digits = 0) {
-  return value == null ? nothing : `${(100 * value).toFixed(digits)} %`;
+  return value == null ? nothing : `${rounded(100 * value, digits)} %`;
 }
 
 // Probabilities: three digits, and never a "0.000" or "1.000" for what is neither.
@@ -75,16 +87,16 @@ export function prob(value) {
   if (value == null) return nothing;
   if (value > 0 && value < 0.0005) return "<0.001";
   if (value < 1 && value > 0.9995) return ">0.999";
-  return value.toFixed(value === 0 || value === 1 ? 0 : 3);
+  return rounded(value, value === 0 || value === 1 ? 0 : 3);
 }
 
 export function fixed(value, digits) {
-  return value == null || !Number.isFinite(value) ? nothing : value.toFixed(digits);
+  return value == null || !Number.isFinite(value) ? nothing : rounded(value, digits);
 }
 
 export function ms(value) {
   if (value == null) return nothing;
-  return value >= 1000 ? `${(value / 1000).toFixed(2)} s` : `${value.toFixed(value < 10 ? 2 : 1)} ms`;
+  return value >= 1000 ? `${rounded(value / 1000, 2)} s` : `${rounded(value, value < 10 ? 2 : 1)} ms`;
 }
 
 // Rounds are numbered from 0 in values and from 1 for people.

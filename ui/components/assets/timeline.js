@@ -5,7 +5,7 @@ import { CHART_PACE, createChart, axis } from "./charts.js";
 import { aheadTable, createAhead } from "./ahead.js";
 import { textWidth } from "./measure.js";
 import { drafters } from "./palette.js";
-import { ms, percent, prose, shorten } from "./text.js";
+import { fixed, ms, percent, prose, shorten } from "./text.js";
 import { markerOf, marksOf, told } from "./timeline_bars.js";
 
 const STAGES = [
@@ -218,8 +218,8 @@ const shareTitle = ({ name, label, time }) => `${label}: ${ms(time)}${name === "
 
 function table(value) {
   const rows = barsOf(value).map((bar) => [
-    bar.round + 1, value.lanes?.[bar.lane] ?? bar.lane, bar.name.replace("_", " "), bar.start.toFixed(2),
-    (bar.end - bar.start).toFixed(2), bar.a === "open" ? "not used" : bar.a ?? "",
+    bar.round + 1, value.lanes?.[bar.lane] ?? bar.lane, bar.name.replace("_", " "), fixed(bar.start, 2),
+    fixed(bar.end - bar.start, 2), bar.a === "open" ? "not used" : bar.a ?? "",
   ]);
   const head = ["round", "lane", "stage", "start (ms)", "duration (ms)", "drafted ahead"];
   return [aheadTable(value), { caption: "What every worker did, round by round", head, rows }];

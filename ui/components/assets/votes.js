@@ -9,12 +9,12 @@ const NAMES = { vote: "vote", vote_tree: "best nodes", log_pool: "pool" };
 
 export const weighs = (value) => value.rule in NAMES;
 
-export const weightText = (weight) => (weight == null ? "–" : weight < 0.01 ? "<0.01" : weight.toFixed(2));
+export const weightText = (weight) => (weight == null ? "–" : weight < 0.01 ? "<0.01" : fixed(weight, 2));
 
 // Σ: the weight, or weighted score, behind a token. ∏: a mean of its scores.
 export function massText(value, mass) {
   if (mass == null) return "";
-  return `${value.rule === "log_pool" ? "∏" : "Σ"} ${mass < 0.005 ? "<0.01" : mass.toFixed(2)}`;
+  return `${value.rule === "log_pool" ? "∏" : "Σ"} ${mass < 0.005 ? "<0.01" : fixed(mass, 2)}`;
 }
 
 const MASSES = {

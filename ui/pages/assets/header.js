@@ -19,6 +19,7 @@ function chip(model, shared) {
   if (model.slot >= 0) {
     const mark = node("span", "sp-letter", model.letter);
     mark.style.background = "var(--ss-slot-" + (model.slot % 8) + ")";
+    made.classList.add("sp-drafter");
     made.append(mark);
   } else made.append(node("span", "sp-role", model.role));
   const facts = shared ? model.parameters : `${model.parameters} · ${factsOf(model)}`;
@@ -38,6 +39,9 @@ const bar = node("div", "sp-bar");
 const chips = node("div", "sp-chips");
 const state = node("span", "sp-state");
 const stateText = node("span", "");
+const rest = node("span", "sp-chip sp-told sp-rest");
+rest.tabIndex = 0;
+rest.setAttribute("role", "group");
 state.append(node("span", "sp-dot"), stateText);
 bar.append(node("h1", "sp-title", "SpecScope"), chips, state, largeType());
 root.replaceChildren(bar);
@@ -48,6 +52,33 @@ function drawModels(models) {
   const shared = models.length > 1 && new Set(models.map(factsOf)).size === 1;
   chips.replaceChildren(...models.map((model) => chip(model, shared)));
   if (shared) chips.append(node("span", "sp-facts sp-shared", factsOf(models[0])));
+  fit();
+}
+// As many SSMs as stand whole on one line; then how many more, whose names are told there. The LLM gives way last.
+function fit() {
+  const drafters = [...chips.querySelectorAll(".sp-drafter")];
+  const last = chips.querySelector(".sp-shared");
+  chips.classList.remove("sp-tight");
+  chips.classList.add("sp-fitting");
+  const whole = () => {
+    const seen = [...chips.children].filter((one) => one !== last && !one.hidden);
+    return !seen.length || seen.at(-1).getBoundingClientRect().right <= chips.getBoundingClientRect().right + 1;
+  };
+  let count = drafters.length;
+  for (show(drafters, count, last); count > 0 && !whole(); show(drafters, count, last)) count -= 1;
+  chips.classList.toggle("sp-tight", !whole());
+  chips.classList.remove("sp-fitting");
+}
+function show(drafters, count, last) {
+  drafters.forEach((one, i) => { one.hidden = i >= count; });
+  const left = drafters.slice(count);
+  if (!left.length) return rest.remove();
+  if (!rest.parentElement) chips.insertBefore(rest, last);
+  const told = `${left.length} more: ${left.map((one) => one.dataset.told.split(":")[0]).join(", ")}`;
+  if (rest.dataset.told === told) return;
+  rest.textContent = `+${left.length}`;
+  rest.dataset.told = told;
+  rest.setAttribute("aria-label", told);
 }
 function drawState(value) {
   const told = "engine: " + (value.state || "") + (value.place ? `, place ${value.place}` : "");
@@ -64,3 +95,5 @@ function draw() {
 }
 draw();
 watch("value", draw);
+new ResizeObserver(fit).observe(chips);  // another width, larger type
+document.fonts?.ready.then(fit);
