@@ -94,8 +94,8 @@ def test_a_studys_run_is_compared_with_its_own_plain_cell(made: Context) -> None
             if (other.contestant, other.item, other.repeat) == (PLAIN, cell.item, cell.repeat)
         )
         rate = plain.stats.tokens_per_second
-        assert figures["speedup"] == round(kept.stats.tokens_per_second / rate, 3)
-        assert figures["baseline_tps"] == round(rate, 2)
+        assert figures["speedup"] == kept.stats.tokens_per_second / rate
+        assert figures["baseline_tps"] == rate
         found = baseline_of(made.store, made.store.run(kept.run_id))
         assert found is not None and found.run_id == plain.run_id
     mine(made).delete(asked_for.study_id)

@@ -42,6 +42,7 @@ def test_a_note_and_a_notice_keep_their_direction(store: RunStore) -> None:
     store.annotate("synthetic-0", EVIL)
     made = context(store)
     value, *_ = listed(made, ALL, "", "", "all", "newest", 1)
-    assert value["rows"]["0"]["note"] == about_run(made, ALL, "synthetic-0")[2] == SEEN
+    assert value["rows"]["0"]["note"] == SEEN
+    assert about_run(made, ALL, "synthetic-0")[2] == EVIL, "what stands in the box is kept again"
     assert notice_value([Line("info", EVIL)])["lines"]["0"]["text"] == SEEN
     assert store.run("synthetic-0").note == EVIL, "kept as it was typed"

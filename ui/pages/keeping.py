@@ -17,7 +17,6 @@ from ui.session import guarded_once
 from ui.studies import Studies
 from ui.study_words import KINDS
 from ui.under_way import under_way
-from ui.visible import visible
 
 __all__ = ["THINNING", "about_run", "annotated", "kept_runs", "retained", "retention_shown"]
 
@@ -71,8 +70,8 @@ def about_run(context: Context, asker: Asker, run_id: str) -> list[Any]:
     ]
     way = gr.Button(f"Open its {kind}", visible=True) if study else gr.Button(visible=False)
     stop = gr.Button(visible=maker != "elsewhere")
-    note = visible(run.note.replace("\r\n", "\n"))
-    return [gr.Column(visible=True), notice_value(lines), note, stop, way]
+    # As it was typed: what stands in the box is kept again.
+    return [gr.Column(visible=True), notice_value(lines), run.note, stop, way]
 
 
 def _rounds_a_second(stats: Any) -> float:

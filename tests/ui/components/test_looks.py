@@ -22,12 +22,13 @@ Show = Callable[..., Any]
 def test_the_table_form_takes_the_pictures_place(show: Show) -> None:
     page = show("verify")
     values = scenes()["verify"]()
+    lengths = values["lengths"]
     rows = {
         "strip": len(values["strip"]["tokens"]),
         "figures": 7,
         "tree": len(values["tree"]["nodes"]) + len(values["tree"]["dropped"]) + 2,
         "inspector": sum(len(rows) for rows in values["inspector"]["bars"].values()),
-        "lengths": len(values["lengths"]["rounds"]),
+        "lengths": sum(len(lengths[of]) for of in ("per_position", "histogram", "rounds")),
         "timeline": sum(len(spans) for spans in values["timeline"]["bars"].values()),
     }
     for name, count in rows.items():
