@@ -207,9 +207,11 @@ def test_rounds_are_gone_through_from_the_start_and_stop_is_there_while_somethin
     assert stop.is_disabled()
     page.click("#sessions-play")
     until(page, stop.is_enabled)
-    shot(page, "sessions-playing")
     stop.click()
     until(page, stop.is_disabled)
+    page.click("#sessions-play")
+    until(page, stop.is_enabled)
+    shot(page, "sessions-playing")
     assert int(box.input_value()) < 30
 
 

@@ -29,6 +29,11 @@ def tuning(stage: Stage) -> Stage:
     return stage
 
 
+DRAWN = """() => new Promise((resolve) => requestAnimationFrame(() => setTimeout(() => resolve(
+  !document.querySelector(":is(#tune-speed, #tune-length, #tune-points) [data-pending]")
+))))"""
+
+
 def opened(page: Any) -> Any:
     """The Tune tab, ready to start."""
     turn_to(page, "Tune")
@@ -48,6 +53,7 @@ def planned(page: Any, words: str) -> None:
 def completed(page: Any) -> Any:
     page.locator("#tune-progress").get_by_text("Complete").wait_for()
     page.locator("#tune-found").get_by_text("Best: ").wait_for()
+    page.wait_for_function(DRAWN)  # pictures follow the words, each in a frame of its own
     return page
 
 
@@ -265,6 +271,7 @@ def test_what_cannot_run_stays_in_map_table_and_a_saved_grid(
     turn_to(page, "Tune")
     completed(page)
     refused = page.locator(f"{CELLS}[data-state=refused]")
+    page.locator(f":nth-match({CELLS}[data-state=refused], 3)").wait_for()
     assert refused.count() == 3 and refused.first.inner_text() == "✕"
     row = page.locator("#tune-points tr[data-refused]").first
     assert "✕" in row.inner_text() and "cannot run" in row.inner_text()
