@@ -149,17 +149,18 @@ def points_value(study: Study, found: Tuned) -> dict[str, Any]:
         rows[str(i + 1)]["mark"] = _mark(found, i)
     for i, one in enumerate(found.grid.refused):
         rows[str(len(found.rows) + 1 + i)] = _refused_row(REFUSED_POINT - i, found.grid, one)
+    spread = "" if best is None else spread_words(found.rows[best].ratio, found.over)
     return {
         "study": study.study_id,
-        "words": _measured_words(study, found),
+        "words": _measured_words(study, found, spread),
         "heads": _numbered(heads),
-        "spread": "" if best is None else spread_words(found.rows[best].ratio, found.over),
+        "spread": spread,
         "rows": rows,
         "best": -1 if best is None else best,
     }
 
 
-def _measured_words(study: Study, found: Tuned) -> str:
+def _measured_words(study: Study, found: Tuned, spread: str) -> str:
     """What stands above the table in a file: what was measured, and with what."""
     sampling = study.sampling
     counted = (
@@ -169,7 +170,7 @@ def _measured_words(study: Study, found: Tuned) -> str:
     )
     told = ", ".join(f"{n} {noun}{'' if n == 1 else 's'}" for n, noun in counted)
     with_ = f"temperature {sampling.temperature:g}, {sampling.max_new_tokens} tokens at most"
-    return f"{told}; {with_}. Spread: 95 % of resamples."
+    return f"{told}; {with_}." + (f" Spread of the speed-up: {spread}." if spread else "")
 
 
 def _row(point: int, values: list[Any], row: ConfigurationRow) -> dict[str, Any]:

@@ -134,7 +134,9 @@ def test_what_an_interval_is_of_is_told_wherever_it_stands(
     found = tuned(study, results)
     cells = grid_value(study, found, "speed")["cells"].values()
     assert {cell["spread"] for cell in cells} == {spread}
-    assert points_value(study, found)["spread"] == spread
+    points = points_value(study, found)
+    assert points["spread"] == spread
+    assert points["words"].endswith(f". Spread of the speed-up: {spread}."), "in a saved file"
     assert summary_rows(found)[1]["speed_up_spread"] == spread
     assert summary_rows(found)[0]["speed_up_spread"] is None
     assert f"({spread}: " in words(study, results)
