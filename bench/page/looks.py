@@ -21,6 +21,8 @@ __all__ = [
 ]
 
 SCRIPT = Path(__file__).with_name("looks.js")
+PRESSES = 6
+PRESS_MS = 3000.0  # what one press may wait for; a busy machine takes a second to draw a tab
 
 
 def keep_sizes(page: Any) -> int:
@@ -65,14 +67,29 @@ def tabs(page: Any) -> list[str]:
 
 
 def turn_to(page: Any, name: str) -> None:
-    """Open a tab as a visitor does, on a narrow page by the menu of further tabs."""
+    """Open a tab as a visitor does, on a narrow page by the menu of further tabs.
+
+    A window made wider or narrower moves tabs between bar and menu a moment later, so that the tab
+    found in one place may be in the other when it is pressed: it is looked for again then.
+    """
+    from playwright.sync_api import TimeoutError as PlaywrightTimeout
+
     page.locator("#tabs [role=tab]").first.wait_for()
+    for _ in range(PRESSES - 1):
+        try:
+            return _press_tab(page, name)
+        except PlaywrightTimeout:
+            continue
+    _press_tab(page, name)
+
+
+def _press_tab(page: Any, name: str) -> None:
     tab = page.get_by_role("tab", name=name, exact=True)
-    if tab.count():
-        tab.click()
-        return
-    page.get_by_label("More tabs").click()
-    page.locator("#tabs .overflow-dropdown").get_by_text(name, exact=True).click()
+    if not tab.count():
+        tab = page.locator("#tabs .overflow-dropdown").get_by_text(name, exact=True)
+        if not tab.is_visible():
+            page.get_by_label("More tabs").click(timeout=PRESS_MS)
+    tab.click(timeout=PRESS_MS)
 
 
 def _ask(page: Any, question: str) -> Any:

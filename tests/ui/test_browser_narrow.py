@@ -165,3 +165,21 @@ def test_large_tables_fit_on_a_notebook(stage: Stage, browser_page: OpenPage) ->
         page.locator("#prompts-table").get_by_label("Settings", exact=True).select_option(settings)
         assert table.evaluate(WIDE) <= 0, settings
     assert cut_texts(page) == []
+
+
+# A bar that, of another width by now, moves a tab to the menu while it is being pressed.
+MOVING = """data:text/html,<div id="tabs"><button role="tab">Live</button>
+<button role="tab" id="bar" disabled>Sessions</button>
+<button aria-label="More tabs" hidden onclick="menu.hidden = !menu.hidden">...</button>
+<div class="overflow-dropdown" id="menu" hidden><button onclick="document.title = 'opened'">
+Sessions</button></div></div><script>var narrower = () => setTimeout(() => { bar.remove();
+document.querySelector('[aria-label]').hidden = false }, 700)</script>"""
+
+
+def test_a_tab_that_moves_as_it_is_pressed_is_opened_where_it_went(
+    browser_page: OpenPage,
+) -> None:
+    page = browser_page(MOVING.replace("\n", " "))
+    page.evaluate("narrower()")
+    turn_to(page, "Sessions")
+    assert page.title() == "opened"
