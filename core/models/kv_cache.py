@@ -61,9 +61,11 @@ class KVArena:
         self._groups: dict[LayerShape, list[int]] = {}
         for layer, shape in enumerate(shapes):
             self._groups.setdefault(shape, []).append(layer)
+        self.shapes = tuple(shapes)
         self._dtype, self._device = dtype, device
         self._stacks: list[torch.Tensor] = []
         self._layers: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._placed: tuple[SlotPlan, torch.Tensor, torch.Tensor] | None = None
         self.rows = self.slots = 0
 
     @property
@@ -120,16 +122,24 @@ class KVArena:
         stored = self._layers[layer]
         if len(plan.rows) == 1:
             return self._write_one(stored, plan, keys, values)
-        rows = torch.tensor(plan.rows, device=self._device)
-        slots = torch.tensor(_slot_table(plan), device=self._device)
+        rows, slots = self._places(plan)
         first, last = plan.rows[0], plan.rows[-1]
         neighbours = plan.rows == tuple(range(first, last + 1))
         read = []
         for store, new in zip(stored, (keys, values), strict=True):
-            store[rows[:, None], :, slots] = new.transpose(1, 2)
+            store[rows, :, slots] = new.transpose(1, 2)
             seen = store[:, :, : plan.extent]
-            read.append(seen[first : last + 1] if neighbours else seen.index_select(0, rows))
+            read.append(seen[first : last + 1] if neighbours else seen.index_select(0, rows[:, 0]))
         return read[0], read[1]
+
+    def _places(self, plan: SlotPlan) -> tuple[torch.Tensor, torch.Tensor]:
+        """Rows (batch, 1) and slots (batch, width) that a plan writes to, the same for all layers
+        of a pass."""
+        if self._placed is None or self._placed[0] is not plan:
+            rows = torch.tensor(plan.rows, device=self._device)[:, None]
+            slots = torch.tensor(_slot_table(plan), device=self._device)
+            self._placed = plan, rows, slots
+        return self._placed[1], self._placed[2]
 
     def _write_one(
         self,

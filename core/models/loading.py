@@ -35,6 +35,7 @@ from core.models.placing import (
     shown_name,
 )
 from core.models.source import Source, located
+from core.models.stack import stack_alike
 from core.models.tree_check import checked_model
 from core.models.vocabulary import check_embedding, check_same_vocabulary
 
@@ -124,6 +125,7 @@ def _loaded(
         check_embedding(tokenizer, model.info)
         name = _unused(model.info.name, {*small, *RESERVED_NAMES})
         small[name] = model.renamed(name)
+    stack_alike(list(small.values()))
     return LoadedModels(big, small, tokenizer, _eos_ids(big, tokenizer))
 
 

@@ -14,7 +14,9 @@ import torch
 
 from core.errors import ModelLoadError, SpecScopeError, UnsupportedModelError
 from core.events import ModelInfo
-from core.models.hf_model import HfModel, MaskKind
+from core.models.forward import MaskKind
+from core.models.fusing import lean_weights
+from core.models.hf_model import HfModel
 from core.models.language_model import Feed, chain
 from core.tree import ROOT
 
@@ -55,7 +57,7 @@ def checked_model(module: Any, info: ModelInfo) -> HfModel:
             seen.append(f"{type(failure).__name__}: {str(failure).splitlines()[0][:200]}")
             continue
         if error <= tolerance(model.dtype):
-            return model
+            return _leanest(model, module)
         if not math.isfinite(error):
             raise ModelLoadError(
                 f"model {info.name} gives values that are no numbers (NaN or infinite): its "
@@ -67,6 +69,15 @@ def checked_model(module: Any, info: ModelInfo) -> HfModel:
         "a decoder-only model with softmax attention, full or sliding, and rotary or learned "
         "positions is allowed"
     )
+
+
+def _leanest(model: HfModel, module: Any) -> HfModel:
+    """The same model by the lean pass, where its kind has one and its tree passes are exact too."""
+    weights = lean_weights(module)
+    if weights is None:
+        return model
+    lean = HfModel(module, model.info, model.masks, weights)
+    return lean if tree_error(lean, module) <= tolerance(lean.dtype) else model
 
 
 def layer_kinds(config: Any) -> set[str]:
@@ -101,7 +112,7 @@ def tree_error(model: HfModel, module: Any) -> float:
 
     Relative to the largest logit, where that is above 1. The prefix is longer than a short window.
     """
-    window = model._masks.window
+    window = model.masks.window
     length = window + 4 if 0 < window <= LONGEST_CHECKED_WINDOW else 6
     ids = _some_ids(model.vocab_size, length + 5)
     prefix, (a, b, c, d, e) = ids[:length], ids[length:]

@@ -97,14 +97,14 @@ def test_an_end_of_text_token_ends_the_same_text(family: str, name: str) -> None
 @pytest.mark.parametrize("family", ["mistral", "gemma2", "phi3-sliding", "qwen2-sliding"])
 def test_control_a_mask_without_the_window_writes_another_text(family: str) -> None:
     models = engine_of(family).models
-    kind = models.llm._masks
-    models.llm._masks = type(kind)(10_000, kind.by_layer_type)
+    kind = models.llm.masks
+    models.llm.masks = type(kind)(10_000, kind.by_layer_type)
     try:
         got = ids_of_many(
             engine_of(family), [Request(t, SAMPLING, config_of("sequence")) for t in TEXTS]
         )
     finally:
-        models.llm._masks = kind
+        models.llm.masks = kind
     assert got != expected(family)
 
 

@@ -50,7 +50,8 @@ def tiny_engine(family: str) -> Engine:
 def cached(model: HfModel, row: int) -> torch.Tensor:
     """Keys and values of a row's committed slots, all layers, flat."""
     length = model.length(row)
-    stored = [part[row, :, :length] for layer in model.arena._layers for part in layer]
+    place = model.place(row)
+    stored = [part[place, :, :length] for layer in model.arena._layers for part in layer]
     return torch.cat([part.flatten() for part in stored])
 
 

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from core.errors import UnsupportedModelError
-from core.models.hf_model import HfModel, MaskKind
+from core.models.forward import MaskKind
+from core.models.hf_model import HfModel
 from core.models.tree_check import checked_model, mask_kinds, tree_error
 from tests.fakes import FAMILIES, WINDOW, info_of, tiny_module
 

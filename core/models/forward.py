@@ -1,0 +1,123 @@
+"""Forward: a model's pass over a Batch. GeneralForward asks any transformers module for it, through
+4-D masks and explicit position ids; core/models/lean.py has another for what is Llama-like.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from core.models.kv_cache import ArenaCache, KVArena, LayerShape, ShapeProbe
+from core.models.rows import Batch, BoolArray
+
+__all__ = ["Forward", "GeneralForward", "MaskKind", "additive"]
+
+
+@dataclass(frozen=True, slots=True)
+class MaskKind:
+    """How a model wants its masks.
+
+    `window` is the sliding window in tokens (0: none). `by_layer_type`: the model takes a dict of a
+    full and a sliding mask; otherwise the window, if any, goes into the one mask.
+    """
+
+    window: int = 0
+    by_layer_type: bool = False
+
+
+class Forward(Protocol):
+    """The pass itself, apart from rows and slots."""
+
+    @property
+    def device(self) -> torch.device: ...
+
+    @property
+    def dtype(self) -> torch.dtype: ...
+
+    @property
+    def shapes(self) -> Sequence[LayerShape]:
+        """What each cached layer keeps."""
+        ...
+
+    @property
+    def weight_bytes(self) -> int:
+        """What the parameters take, each tied one once."""
+        ...
+
+    def logits(self, batch: Batch, arena: KVArena) -> torch.Tensor:
+        """(batch, width, V) in the model's dtype; of the last query alone where `batch.last_only`
+        and the model can."""
+        ...
+
+
+class GeneralForward:
+    """Any decoder-only transformers module, in eval mode on its device."""
+
+    def __init__(self, module: Any, masks: MaskKind) -> None:
+        self._module = module
+        self._masks = masks
+        first = next(module.parameters())
+        self.device: torch.device = first.device
+        self.dtype: torch.dtype = first.dtype
+        # Looked up, not assumed: older models lack it.
+        self._keep_argument = "logits_to_keep" in inspect.signature(module.forward).parameters
+        shapes = self._probe()
+        # Layers that share another's cache are not in it.
+        self._layers = sorted(shapes)
+        self.shapes = [shapes[layer] for layer in self._layers]
+        self._cache: ArenaCache | None = None
+
+    @property
+    def weight_bytes(self) -> int:
+        return sum(parameter.nbytes for parameter in self._module.parameters())
+
+    def logits(self, batch: Batch, arena: KVArena) -> torch.Tensor:
+        if self._cache is None or self._cache.arena is not arena:
+            self._cache = ArenaCache(arena, self._layers)
+        self._cache.plan = batch.plan
+        optional: dict[str, Any] = {}
+        if self._keep_argument and batch.last_only:
+            optional["logits_to_keep"] = 1
+        output = self._module(
+            input_ids=torch.from_numpy(batch.tokens).to(self.device),
+            attention_mask=self._mask(batch.full, batch.near),
+            position_ids=torch.from_numpy(batch.positions).to(self.device),
+            past_key_values=self._cache,
+            use_cache=True,
+            **optional,
+        )
+        found: torch.Tensor = output.logits
+        return found
+
+    def _mask(self, full: BoolArray, near: BoolArray) -> torch.Tensor | dict[str, torch.Tensor]:
+        if self._masks.by_layer_type:
+            return {
+                "full_attention": additive(full, self.dtype, self.device),
+                "sliding_attention": additive(near, self.dtype, self.device),
+            }
+        return additive(near, self.dtype, self.device)
+
+    @torch.inference_mode()
+    def _probe(self) -> dict[int, LayerShape]:
+        probe = ShapeProbe()
+        self._module(
+            input_ids=torch.zeros((1, 1), dtype=torch.long, device=self.device),
+            attention_mask=self._mask(*(2 * (np.ones((1, 1, 1), np.bool_),))),
+            position_ids=torch.zeros((1, 1), dtype=torch.long, device=self.device),
+            past_key_values=probe,
+            use_cache=True,
+        )
+        return probe.shapes
+
+
+def additive(visible: BoolArray, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """(batch, 1, width, extent), added to the attention scores: every attention implementation
+    takes this form."""
+    hidden = torch.from_numpy(~visible[:, None]).to(device)
+    mask = torch.zeros(hidden.shape, dtype=dtype, device=device)
+    return mask.masked_fill_(hidden, torch.finfo(dtype).min)

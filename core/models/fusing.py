@@ -1,0 +1,150 @@
+"""From a Llama-like transformers module to LeanWeights: what may take the lean pass, and its fused
+matrices, which the module's own parameters become views of, so that nothing is kept twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from core.models.lean import LeanLayer, LeanWeights
+
+__all__ = ["adopt", "lean_weights"]
+
+# Whose layers are those that core/models/lean.py writes out; told apart by the checks below and by
+# comparing logits, not by name alone.
+ARCHITECTURES = frozenset(
+    {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"}
+)
+ATTENTION = frozenset({"q_proj", "k_proj", "v_proj", "o_proj"})
+HEAD_NORMS = frozenset({"q_norm", "k_norm"})
+MLP = frozenset({"gate_proj", "up_proj", "down_proj", "act_fn"})
+# Rotations that depend on how long the text is.
+UNSTEADY = frozenset({"dynamic", "longrope"})
+
+
+def lean_weights(module: Any) -> LeanWeights | None:
+    """The module's weights, fused; None where it is not of the kind. The module goes on working:
+    its parameters are views of what is returned."""
+    if type(module).__name__ not in ARCHITECTURES or not _plain(module):
+        return None
+    body, config = module.model, module.config
+    attention = body.layers[0].self_attn
+    wide = _stored_wide(body.embed_tokens.weight)
+    kinds = getattr(config, "layer_types", None) or ["full_attention"] * len(body.layers)
+    return LeanWeights(
+        embedding=body.embed_tokens.weight.detach(),
+        layers=tuple(
+            _layer(layer, kind, wide) for layer, kind in zip(body.layers, kinds, strict=True)
+        ),
+        norm=body.norm.weight.detach(),
+        head=module.lm_head.weight.detach().t(),
+        inverse=body.rotary_emb.inv_freq.detach().float(),
+        rope_scale=float(getattr(body.rotary_emb, "attention_scaling", 1.0)),
+        eps=float(config.rms_norm_eps),
+        heads=int(config.num_attention_heads),
+        kv_heads=int(config.num_key_value_heads),
+        head_size=int(attention.head_dim),
+    )
+
+
+def _plain(module: Any) -> bool:
+    """Whether the module is put together of nothing but what the lean pass writes out."""
+    body, config = module.model, module.config
+    parts = {"embed_tokens", "layers", "norm", "rotary_emb"}
+    if set(body._modules) != parts or module.lm_head.bias is not None:
+        return False
+    if config.hidden_act not in ("silu", "swish"):
+        return False
+    if getattr(body.rotary_emb, "rope_type", "default") in UNSTEADY:
+        return False
+    names = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
+    return all(
+        set(layer._modules) == names
+        and set(layer.self_attn._modules) in (ATTENTION, ATTENTION | HEAD_NORMS)
+        and set(layer.mlp._modules) == MLP
+        and all(type(part) is torch.nn.Linear for part in _linears(layer))
+        for layer in body.layers
+    )
+
+
+def _linears(layer: Any) -> list[Any]:
+    attention, mlp = layer.self_attn, layer.mlp
+    return [*(getattr(attention, n) for n in ATTENTION), mlp.gate_proj, mlp.up_proj, mlp.down_proj]
+
+
+def _stored_wide(weight: torch.Tensor) -> bool:
+    """Whether matrices lie as (inputs, outputs): a product with one token is faster so in whole
+    precision on a CPU, while the half precisions' products expect them the other way round."""
+    return weight.device.type == "cpu" and weight.dtype in (torch.float32, torch.float64)
+
+
+def _layer(layer: Any, kind: str, wide: bool) -> LeanLayer:
+    attention, mlp = layer.self_attn, layer.mlp
+    qkv, qkv_bias = _fused([attention.q_proj, attention.k_proj, attention.v_proj], wide)
+    out, out_bias = _fused([attention.o_proj], wide)
+    gate_up, gate_up_bias = _fused([mlp.gate_proj, mlp.up_proj], wide)
+    down, down_bias = _fused([mlp.down_proj], wide)
+    q_norm, k_norm = (getattr(attention, name, None) for name in ("q_norm", "k_norm"))
+    return LeanLayer(
+        input_norm=layer.input_layernorm.weight.detach(),
+        qkv=qkv,
+        qkv_bias=qkv_bias,
+        q_norm=q_norm.weight.detach() if q_norm is not None else None,
+        k_norm=k_norm.weight.detach() if k_norm is not None else None,
+        out=out,
+        out_bias=out_bias,
+        post_norm=layer.post_attention_layernorm.weight.detach(),
+        gate_up=gate_up,
+        gate_up_bias=gate_up_bias,
+        down=down,
+        down_bias=down_bias,
+        sliding=kind == "sliding_attention",
+    )
+
+
+@torch.no_grad()
+def adopt(module: Any, weights: LeanWeights) -> None:
+    """Makes the module's parameters views of these weights."""
+    body = module.model
+    body.embed_tokens.weight.data = weights.embedding
+    module.lm_head.weight.data = weights.head.t()
+    body.norm.weight.data = weights.norm
+    for layer, lean in zip(body.layers, weights.layers, strict=True):
+        attention, mlp = layer.self_attn, layer.mlp
+        layer.input_layernorm.weight.data = lean.input_norm
+        layer.post_attention_layernorm.weight.data = lean.post_norm
+        _divide(lean.qkv, [attention.q_proj, attention.k_proj, attention.v_proj])
+        _divide(lean.out, [attention.o_proj])
+        _divide(lean.gate_up, [mlp.gate_proj, mlp.up_proj])
+        _divide(lean.down, [mlp.down_proj])
+
+
+def _divide(matrix: torch.Tensor, linears: Sequence[Any]) -> None:
+    """Each linear's own weight becomes a view of the matrix of all."""
+    first = 0
+    for linear in linears:
+        count = len(linear.weight)
+        linear.weight.data = matrix[:, first : first + count].t()
+        first += count
+
+
+@torch.no_grad()
+def _fused(linears: Sequence[Any], wide: bool) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """One matrix (inputs, all outputs) for several that take the same inputs, and their biases;
+    each linear's own weight becomes a view of it. `wide`: it lies in memory as it is shaped."""
+    stacked = torch.cat([linear.weight for linear in linears])
+    matrix = stacked.t().contiguous() if wide else stacked.t()
+    _divide(matrix, linears)
+    biases = [linear.bias for linear in linears]
+    if all(bias is None for bias in biases):
+        return matrix, None
+    whole = [
+        torch.zeros(len(linear.weight), dtype=matrix.dtype, device=matrix.device)
+        if bias is None
+        else bias.detach()
+        for linear, bias in zip(linears, biases, strict=True)
+    ]
+    return matrix, torch.cat(whole)

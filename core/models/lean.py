@@ -1,0 +1,215 @@
+"""LeanForward: the pass of Llama-like models written out, with fused projections.
+
+The general way through a transformers module spends half of a small model's pass between its
+arithmetic. This one does the same sums in the same order with fewer calls: queries, keys and values
+in one product, gate and up in one, both rotations at once, no mask where everything is seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from core.models.forward import MaskKind, additive
+from core.models.kv_cache import KVArena, LayerShape
+from core.models.norms import Norm
+from core.models.products import Product, laid_wide, pack
+from core.models.rows import Batch, IntArray
+
+__all__ = ["LeanForward", "LeanLayer", "LeanWeights", "joined"]
+
+FIRST_POSITIONS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class LeanLayer:
+    """One layer's weights; matrices are (inputs, outputs), as a view where they are stored the
+    other way round. Norms of heads and biases are None where the model has none."""
+
+    input_norm: torch.Tensor
+    qkv: torch.Tensor
+    qkv_bias: torch.Tensor | None
+    q_norm: torch.Tensor | None
+    k_norm: torch.Tensor | None
+    out: torch.Tensor
+    out_bias: torch.Tensor | None
+    post_norm: torch.Tensor
+    gate_up: torch.Tensor
+    gate_up_bias: torch.Tensor | None
+    down: torch.Tensor
+    down_bias: torch.Tensor | None
+    sliding: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LeanWeights:
+    """A Llama-like model: `embedding` (V, hidden), `head` (hidden, V), rotation by `inverse`
+    frequencies (float32, head size / 2) times `rope_scale`."""
+
+    embedding: torch.Tensor
+    layers: tuple[LeanLayer, ...]
+    norm: torch.Tensor
+    head: torch.Tensor
+    inverse: torch.Tensor
+    rope_scale: float
+    eps: float
+    heads: int
+    kv_heads: int
+    head_size: int
+
+    @property
+    def tied(self) -> bool:
+        """Whether the head is the embedding."""
+        return self.head.data_ptr() == self.embedding.data_ptr()
+
+    @property
+    def bytes(self) -> int:
+        """What the weights take, a tied head once."""
+        own = [self.embedding, self.norm, *([] if self.tied else [self.head])]
+        for layer in self.layers:
+            parts = (getattr(layer, name) for name in layer.__slots__ if name != "sliding")
+            own += [part for part in parts if part is not None]
+        return sum(part.nbytes for part in own)
+
+
+def joined(
+    every: Sequence[LeanWeights], how: Callable[[list[torch.Tensor]], torch.Tensor]
+) -> LeanWeights:
+    """Weights each tensor of which is made of those of models that are alike in the rest."""
+    first = every[0]
+    embedding = how([one.embedding for one in every])
+    head = embedding.transpose(-2, -1) if first.tied else how([one.head for one in every])
+    layers = []
+    for same in zip(*(one.layers for one in every), strict=True):
+        parts = {f.name: [getattr(layer, f.name) for layer in same] for f in fields(LeanLayer)}
+        made: dict[str, Any] = {
+            n: how(p) if isinstance(p[0], torch.Tensor) else p[0] for n, p in parts.items()
+        }
+        layers.append(LeanLayer(**made))
+    norm = how([one.norm for one in every])
+    return replace(first, embedding=embedding, head=head, layers=tuple(layers), norm=norm)
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """A layer's weights as a pass takes them."""
+
+    input_norm: Norm
+    qkv: Product
+    q_norm: Norm | None
+    k_norm: Norm | None
+    out: Product
+    post_norm: Norm
+    gate_up: Product
+    down: Product
+    windowed: bool
+
+
+class LeanForward:
+    """See Forward. `packed`: matrices are laid out for several tokens too, where that helps."""
+
+    def __init__(self, weights: LeanWeights, masks: MaskKind, *, packed: bool = False) -> None:
+        self._weights = weights
+        self._packed = packed
+        # Where the model takes one mask for all layers, its window holds in each of them.
+        windowed = bool(masks.window) and not masks.by_layer_type
+        self._layers = [self._layer(layer, windowed) for layer in weights.layers]
+        self._norm = Norm(weights.norm, weights.eps)
+        self._head = self._product(laid_wide(weights.head), None)
+        self.device = weights.embedding.device
+        self.dtype = weights.embedding.dtype
+        shape = LayerShape(weights.kv_heads, weights.head_size, weights.head_size)
+        self.shapes = [shape] * len(weights.layers)
+        self._cos, self._sin = self._rotation(FIRST_POSITIONS)
+
+    @property
+    def weight_bytes(self) -> int:
+        products = [self._head]
+        products += [p for one in self._layers for p in (one.qkv, one.out, one.gate_up, one.down)]
+        copies = sum(each.packed_bytes for each in products)
+        own = self._head.matrix.data_ptr() == self._weights.head.data_ptr()
+        return self._weights.bytes + copies + (0 if own else self._head.matrix.nbytes)
+
+    def logits(self, batch: Batch, arena: KVArena) -> torch.Tensor:
+        w = self._weights
+        rows, width = batch.tokens.shape
+        turn = self.turn(batch.positions)
+        full, near = self._masks(batch)
+        x = w.embedding[torch.from_numpy(batch.tokens.reshape(-1)).to(self.device)]
+        for i, layer in enumerate(self._layers):
+            q, k, v = (
+                part.view(rows, width, -1, w.head_size).transpose(1, 2)
+                for part in self._heads(layer, x, turn)
+            )
+            keys, values = arena.write(i, batch.plan, k, v)
+            mask = near if layer.windowed else full
+            seen = F.scaled_dot_product_attention(
+                q, keys, values, attn_mask=mask, enable_gqa=w.heads != w.kv_heads
+            )
+            x = layer.out.added(x, seen.transpose(1, 2).reshape(len(x), -1))
+            gate, up = layer.gate_up.times(layer.post_norm(x)).chunk(2, -1)
+            x = layer.down.added(x, F.silu(gate).mul_(up))
+        if batch.last_only:
+            x = x[-1:]
+        logits = self._head.times(self._norm(x))
+        return logits.view(rows, -1, logits.shape[1])
+
+    def turn(self, positions: IntArray) -> tuple[torch.Tensor, torch.Tensor]:
+        """Cosines and signed sines (tokens, 1, head size) of `positions`, one after another."""
+        deepest = int(positions.max())
+        if deepest >= len(self._cos):
+            self._cos, self._sin = self._rotation(max(deepest + 1, 2 * len(self._cos)))
+        at = torch.from_numpy(positions.reshape(-1)).to(self.device)
+        return self._cos[at], self._sin[at]
+
+    def _heads(
+        self, layer: _Layer, x: torch.Tensor, turn: tuple[torch.Tensor, torch.Tensor]
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Queries, keys and values (tokens, heads, head size), rotated by position."""
+        w = self._weights
+        qkv = layer.qkv.times(layer.input_norm(x)).view(len(x), -1, w.head_size)
+        both = qkv[:, : w.heads + w.kv_heads]
+        if layer.q_norm is not None and layer.k_norm is not None:
+            q, k = layer.q_norm(both[:, : w.heads]), layer.k_norm(both[:, w.heads :])
+            both = torch.cat((q, k), 1)
+        cos, sin = turn
+        both = torch.addcmul(both * cos, both.roll(w.head_size // 2, -1), sin)
+        return both[:, : w.heads], both[:, w.heads :], qkv[:, w.heads + w.kv_heads :]
+
+    def _layer(self, layer: LeanLayer, windowed: bool) -> _Layer:
+        eps = self._weights.eps
+        return _Layer(
+            input_norm=Norm(layer.input_norm, eps),
+            qkv=self._product(layer.qkv, layer.qkv_bias),
+            q_norm=None if layer.q_norm is None else Norm(layer.q_norm, eps),
+            k_norm=None if layer.k_norm is None else Norm(layer.k_norm, eps),
+            out=self._product(layer.out, layer.out_bias),
+            post_norm=Norm(layer.post_norm, eps),
+            gate_up=self._product(layer.gate_up, layer.gate_up_bias),
+            down=self._product(layer.down, layer.down_bias),
+            windowed=layer.sliding or windowed,
+        )
+
+    def _product(self, matrix: torch.Tensor, bias: torch.Tensor | None) -> Product:
+        return Product(matrix, bias, pack(matrix) if self._packed else None)
+
+    def _rotation(self, positions: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """(positions, 1, head size) each; the sines' first half is negative, which is what the
+        rotation of half a vector comes to when the vector is rolled by half its size."""
+        w = self._weights
+        angles = torch.outer(torch.arange(positions, device=self.device).float(), w.inverse)
+        cos, sin = angles.cos() * w.rope_scale, angles.sin() * w.rope_scale
+        both = torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1)
+        return both[0][:, None].to(self.dtype), both[1][:, None].to(self.dtype)
+
+    def _masks(self, batch: Batch) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+        """Of layers that see everything and of those with a window; None: every slot is seen."""
+        if batch.full.all() and batch.near.all():
+            return None, None
+        full = additive(batch.full, self.dtype, self.device)
+        same = batch.near is batch.full
+        return full, full if same else additive(batch.near, self.dtype, self.device)

@@ -1,0 +1,139 @@
+"""Row: one live request's context as a model keeps it, and Batch: what one pass is to look at.
+
+A row is `length` committed tokens (slot = position), then pending nodes of a tree, each in a slot
+of its own behind them; nodes that share a depth share a position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from core.models.kv_cache import SlotPlan
+from core.models.language_model import Feed
+from core.tree import ROOT
+
+__all__ = ["Batch", "BoolArray", "IntArray", "Row", "batch_of"]
+
+BoolArray = npt.NDArray[np.bool_]
+IntArray = npt.NDArray[np.int64]
+FIRST_PENDING = 32
+
+
+@dataclass
+class Row:
+    """One live request's context: `length` committed tokens, then pending nodes."""
+
+    length: int = 0
+    pending: int = 0
+    depths: IntArray = field(default_factory=lambda: np.zeros(FIRST_PENDING, np.int64))
+    seen: BoolArray = field(
+        default_factory=lambda: np.zeros((FIRST_PENDING, FIRST_PENDING), np.bool_)
+    )
+
+    def add(self, parents: Sequence[int]) -> None:
+        """Appends nodes; row i of `seen` marks node i and its ancestors."""
+        total = self.pending + len(parents)
+        if total > len(self.depths):
+            self._grow(total)
+        for i, parent in enumerate(parents, start=self.pending):
+            if parent == ROOT:
+                self.depths[i] = 1
+                self.seen[i, :total] = False
+            else:
+                self.depths[i] = self.depths[parent] + 1
+                self.seen[i, :total] = self.seen[parent, :total]
+            self.seen[i, i] = True
+        self.pending = total
+
+    def keep(self, path: int, nodes: Sequence[int]) -> None:
+        """`path` nodes became committed tokens; of the others only `nodes` stay pending."""
+        self.length += path
+        self.pending = count = len(nodes)
+        if count:
+            index = np.array(nodes, np.int64)
+            self.depths[:count] = self.depths[index] - path
+            self.seen[:count, :count] = self.seen[np.ix_(index, index)]
+
+    def _grow(self, total: int) -> None:
+        size = max(total, 2 * len(self.depths))
+        depths, seen = np.zeros(size, np.int64), np.zeros((size, size), np.bool_)
+        depths[: self.pending] = self.depths[: self.pending]
+        seen[: self.pending, : self.pending] = self.seen[: self.pending, : self.pending]
+        self.depths, self.seen = depths, seen
+
+    def deepest(self, parents: Sequence[int]) -> int:
+        """Tokens that the longest path would have, were nodes under `parents` added."""
+        depths = [int(depth) for depth in self.depths[: self.pending]]
+        for parent in parents:
+            depths.append(1 if parent == ROOT else depths[parent] + 1)
+        return self.length + max(depths)
+
+    def visible(self, mask: BoolArray) -> None:
+        """Marks in `mask` (count, extent), all False, what the last `count` nodes attend to."""
+        first = self.pending - len(mask)
+        mask[:, : self.length] = True
+        end = self.length + self.pending
+        mask[:, self.length : end] = self.seen[first : self.pending, : self.pending]
+
+    def positions(self, count: int) -> IntArray:
+        """Positions of the last `count` nodes."""
+        return self.length - 1 + self.depths[self.pending - count : self.pending]
+
+    def all_positions(self) -> IntArray:
+        """Position of every slot in use."""
+        return np.concatenate([np.arange(self.length), self.positions(self.pending)])
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One pass over several rows, padded to `plan.width` queries.
+
+    `tokens` and `positions` (batch, width); `full` and `near` (batch, width, extent): the slots a
+    query attends to, in a layer that sees everything and in one with a sliding window (the same
+    array where there is no window). `last_only`: logits of the last query alone are wanted; there
+    is one feed then.
+    """
+
+    tokens: IntArray
+    positions: IntArray
+    full: BoolArray
+    near: BoolArray
+    plan: SlotPlan
+    last_only: bool
+
+
+def batch_of(
+    feeds: Sequence[Feed], rows: Sequence[Row], places: Sequence[int], window: int
+) -> Batch:
+    """What a pass over `feeds` looks at, their nodes added to their `rows`, which lie in these
+    `places` of the arena; `window` in tokens, 0 for none."""
+    plan = _plan(feeds, rows, places)
+    shape = (len(feeds), plan.width)
+    tokens, positions = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+    full = np.zeros((*shape, plan.extent), np.bool_)
+    near = full.copy() if window else full
+    for i, (feed, row, count) in enumerate(zip(feeds, rows, plan.counts, strict=True)):
+        tokens[i, :count] = feed.token_ids
+        positions[i, :count] = row.positions(count)
+        row.visible(full[i, :count])
+        full[i, count:, -1] = True  # a padded query attends to the scratch slot alone
+        if window:
+            slots = row.all_positions()
+            reach = slots[None, :] > positions[i, :count, None] - window
+            near[i, :count, : len(slots)] = full[i, :count, : len(slots)] & reach
+            near[i, count:, -1] = True
+    last_only = len(feeds) == 1 and feeds[0].last_only
+    return Batch(tokens, positions, full, near, plan, last_only)
+
+
+def _plan(feeds: Sequence[Feed], rows: Sequence[Row], places: Sequence[int]) -> SlotPlan:
+    counts = tuple(len(feed.token_ids) for feed in feeds)
+    ends = [row.length + row.pending for row in rows]
+    starts = tuple(end - count for end, count in zip(ends, counts, strict=True))
+    # One slot past every row's end takes what padded queries write.
+    extent = max(ends) + (1 if min(counts) < max(counts) else 0)
+    return SlotPlan(tuple(places), starts, counts, max(counts), extent)

@@ -1,0 +1,146 @@
+"""The lean pass: which models take it, and that it says what the general way says."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from core.models import tree_check
+from core.models.fusing import lean_weights
+from core.models.hf_model import HfModel
+from core.models.language_model import Feed, chain
+from core.models.tree_check import checked_model
+from core.tree import ROOT
+from tests.fakes import FAMILIES, info_of, tiny_module
+
+LEAN = ("llama", "qwen2", "qwen3", "mistral", "qwen2-sliding")
+BRANCHED = [ROOT, ROOT, 0, 1, 3, 2]
+
+
+def both(
+    family: str, dtype: torch.dtype = torch.float32, **changes: Any
+) -> tuple[HfModel, HfModel]:
+    """The same weights by the lean pass and by the general way."""
+    module = tiny_module(family, seed=3, dtype=dtype, **changes)
+    untouched = copy.deepcopy(module)
+    lean = checked_model(module, info_of(module, family))
+    assert lean.lean
+    return lean, HfModel(untouched, lean.info, lean.masks)
+
+
+def said(model: HfModel) -> list[torch.Tensor]:
+    """Logits of prefill, of a tree beside a chain, of what follows a commit."""
+    one, two = model.open_row(), model.open_row()
+    found = model.forward([chain(one, range(3, 20), last_only=True)])
+    found += model.forward([chain(two, range(30, 36))])
+    model.commit(one, range(17))
+    model.commit(two, range(6))
+    found += model.forward([Feed(one, [5, 6, 7, 8, 9, 10], BRANCHED), chain(two, [11, 12])])
+    model.commit(one, [1, 3, 4])
+    model.commit(two, [0], keep=[1])
+    found += model.forward([chain(one, [4])])
+    found += model.forward([Feed(two, [9], [ROOT]), chain(one, [6], first=1)])
+    return found
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_kind_of_model_decides(family: str) -> None:
+    module = tiny_module(family, seed=3, dtype=torch.float32)
+    model = checked_model(module, info_of(module, family))
+    assert model.lean == (family in LEAN)
+
+
+@pytest.mark.parametrize(
+    ("family", "changes"),
+    [
+        *((family, {}) for family in LEAN),
+        ("llama", {"tie_word_embeddings": True, "num_key_value_heads": 4}),
+        ("llama", {"attention_bias": True}),
+        (
+            "llama",
+            {"rope_parameters": {"rope_type": "linear", "factor": 4.0, "rope_theta": 10_000}},
+        ),
+    ],
+)
+def test_it_says_what_the_general_way_says(family: str, changes: dict[str, Any]) -> None:
+    lean, general = both(family, **changes)
+    for got, wanted in zip(said(lean), said(general), strict=True):
+        assert got.shape == wanted.shape
+        assert float((got - wanted).abs().max() / wanted.abs().max().clamp(min=1.0)) < 1e-4
+
+
+@pytest.mark.parametrize("family", LEAN)
+def test_half_precision_is_as_near_as_its_rounding(family: str) -> None:
+    lean, general = both(family, torch.bfloat16)
+    for got, wanted in zip(said(lean), said(general), strict=True):
+        assert float((got - wanted).abs().max() / wanted.abs().max().clamp(min=1.0)) < 0.06
+
+
+def test_positions_past_the_first_table_are_rotated_too() -> None:
+    lean, general = both("llama", max_position_embeddings=4096)
+    long = [7 + i % 50 for i in range(1500)]
+    ids = [chain(model.open_row(), long, last_only=True) for model in (lean, general)]
+    for model in (lean, general):
+        model._info = replace(model.info, context_length=4096)
+    got, wanted = lean.forward(ids[:1])[0], general.forward(ids[1:])[0]
+    assert float((got - wanted).abs().max()) < 1e-4
+
+
+def test_nothing_is_kept_twice_and_the_module_goes_on_working() -> None:
+    module = tiny_module("llama", seed=3, dtype=torch.float32)
+    ids = torch.tensor([[3, 9, 4, 1]])
+    before = module(input_ids=ids).logits
+    weights = lean_weights(module)
+    assert weights is not None
+    assert torch.allclose(module(input_ids=ids).logits, before, atol=1e-5)
+    stored = {p.untyped_storage().data_ptr() for p in module.parameters()}
+    for layer in weights.layers:
+        for matrix in (layer.qkv, layer.out, layer.gate_up, layer.down):
+            assert matrix.untyped_storage().data_ptr() in stored
+    assert weights.bytes == sum(p.nbytes for p in module.parameters())
+
+
+def test_what_a_child_is_sent_needs_no_module() -> None:
+    lean, general = both("qwen3")
+    parts = pickle.loads(pickle.dumps(lean.parts))
+    assert parts[0] is None
+    for got, wanted in zip(said(HfModel(*parts)), said(general), strict=True):
+        assert torch.allclose(got, wanted, atol=1e-4)
+
+
+def test_control_a_pass_that_differs_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(module: Any) -> Any:
+        weights = lean_weights(module)
+        assert weights is not None
+        return replace(weights, rope_scale=1.001)
+
+    monkeypatch.setattr(tree_check, "lean_weights", broken)
+    module = tiny_module("llama", seed=3, dtype=torch.float32)
+    assert not checked_model(module, info_of(module, "llama")).lean
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"hidden_act": "gelu"},
+        {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10_000}},
+    ],
+)
+def test_what_is_unlike_goes_the_general_way(changed: dict[str, Any]) -> None:
+    module = tiny_module("llama", seed=3, dtype=torch.float32, **changed)
+    assert lean_weights(module) is None
+
+
+def test_a_part_that_is_no_plain_linear_goes_the_general_way() -> None:
+    class Adapted(torch.nn.Linear):
+        pass
+
+    module = tiny_module("llama", seed=3, dtype=torch.float32)
+    old = module.model.layers[1].mlp.down_proj
+    module.model.layers[1].mlp.down_proj = Adapted(old.in_features, old.out_features, bias=False)
+    assert lean_weights(module) is None

@@ -1,0 +1,39 @@
+"""RMSNorm by the vector's length is torch's own, also where vectors are tiny, huge or nothing."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from core.models.norms import Norm
+
+EPS = 1e-6
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("scale", [0.0, 1e-6, 1e-3, 1.0, 1e4])
+def test_it_is_the_norm(dtype: torch.dtype, scale: float) -> None:
+    draw = torch.Generator().manual_seed(1)
+    weight = (torch.rand(96, generator=draw) + 0.5).to(dtype)
+    x = (torch.randn((5, 96), generator=draw) * scale).to(dtype)
+    wanted = F.rms_norm(x.double(), (96,), weight.double(), EPS)
+    close = {torch.float32: 1e-5, torch.float64: 1e-12, torch.bfloat16: 2e-2}[dtype]
+    found = Norm(weight, EPS)(x)
+    assert found.dtype == dtype
+    torch.testing.assert_close(found.double(), wanted, atol=close, rtol=close)
+
+
+def test_a_weight_for_each_member() -> None:
+    draw = torch.Generator().manual_seed(1)
+    weights = torch.rand((3, 8), generator=draw)
+    x = torch.randn((3, 4, 8), generator=draw)
+    found = Norm(weights[:, None], EPS)(x)
+    for i in range(3):
+        torch.testing.assert_close(found[i], F.rms_norm(x[i], (8,), weights[i], EPS))
+
+
+def test_what_it_is_given_stays() -> None:
+    x = torch.ones((2, 4))
+    Norm(torch.full((4,), 2.0), EPS)(x)
+    assert x.eq(1.0).all()

@@ -1,0 +1,192 @@
+"""Models that lie on one another say what each says alone, in every way that passes are asked."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+import torch
+
+from core.errors import EngineError
+from core.models.hf_model import HfModel
+from core.models.language_model import Feed, chain
+from core.models.stack import Stack, stack_alike, stack_of
+from core.models.together import forward_together, stacked
+from core.models.tree_check import checked_model
+from core.tree import ROOT
+from tests.fakes import info_of, tiny_module
+
+BRANCHED = [ROOT, ROOT, 0, 1, 3, 2]
+LEAN = ("llama", "qwen2", "qwen3")
+
+
+def small(family: str, seed: int, dtype: torch.dtype = torch.float32, **changes: Any) -> HfModel:
+    module = tiny_module(family, seed=seed, dtype=dtype, **changes)
+    return checked_model(module, info_of(module, f"{family}-{seed}", role="ssm"))
+
+
+def alike(count: int, family: str = "llama", dtype: torch.dtype = torch.float32) -> Stack:
+    stack = stack_of([small(family, seed, dtype) for seed in range(count)])
+    assert stack is not None
+    return stack
+
+
+def asked(models: list[HfModel]) -> list[list[list[Feed]]]:
+    """Passes of each model: prompts of several lengths, trees beside chains, what follows."""
+    rows = [(model.open_row(), model.open_row()) for model in models]
+    prompts = [
+        [chain(a, range(3, 20 + m)), chain(b, range(30, 36))] for m, (a, b) in enumerate(rows)
+    ]
+    trees = [
+        [Feed(a, [5, 6, 7, 8, 9, 10 + m], BRANCHED), chain(b, [11, 12])]
+        for m, (a, b) in enumerate(rows)
+    ]
+    one = [[chain(a, [4 + m])] for m, (a, _) in enumerate(rows)]
+    return [prompts, trees, one]
+
+
+def committed(models: list[HfModel], feeds: list[list[Feed]], kept: int) -> None:
+    for model, own in zip(models, feeds, strict=True):
+        for feed in own:
+            model.commit(feed.row, range(len(feed.token_ids)) if kept < 0 else range(kept))
+
+
+def close(one: torch.Tensor, other: torch.Tensor, tolerance: float = 1e-4) -> None:
+    torch.testing.assert_close(one, other, atol=tolerance, rtol=tolerance)
+
+
+@pytest.mark.parametrize("family", LEAN)
+def test_it_says_what_each_member_says_alone(family: str) -> None:
+    apart = [small(family, seed) for seed in range(3)]
+    members = [small(family, seed) for seed in range(len(apart))]
+    stack = stack_of(members)
+    assert stack is not None
+    for i, (feeds, same) in enumerate(zip(asked(members), asked(apart), strict=True)):
+        together = stack.forward(feeds)
+        for model, own, found in zip(apart, same, together, strict=True):
+            for one, other in zip(model.forward(own), found, strict=True):
+                close(one, other)
+        for models in (members, apart):
+            committed(models, feeds, -1 if i != 1 else 1)
+
+
+def test_members_work_alone_between_their_passes_together() -> None:
+    apart = [small("llama", seed) for seed in range(3)]
+    members = [small("llama", seed) for seed in range(len(apart))]
+    stack = stack_of(members)
+    assert stack is not None
+    first, second, third = asked(members)
+    asked(apart)
+    stack.forward(first)
+    for model, own in zip(apart, first, strict=True):
+        model.forward(own)
+    for models in (members, apart):
+        committed(models, first, -1)
+    for model, other, own in zip(members, apart, second, strict=True):
+        for one, two in zip(model.forward(own), other.forward(own), strict=True):
+            close(one, two)
+    for models in (members, apart):
+        committed(models, second, 2)
+    together = stack.forward(third)
+    for model, own, found in zip(apart, third, together, strict=True):
+        close(model.forward(own)[0], found[0])
+
+
+def test_members_may_stand_at_different_places() -> None:
+    """Rows of their own, texts of their own lengths, trees of their own widths."""
+    apart = [small("llama", seed) for seed in range(2)]
+    members = [small("llama", seed) for seed in range(len(apart))]
+    stack = stack_of(members)
+    assert stack is not None
+    for models in (members, apart):
+        models[1].open_row()
+        rows = [model.open_row() for model in models]
+        for i, model in enumerate(models):
+            model.forward([chain(rows[i], range(2, 5 + 7 * i))])
+            model.commit(rows[i], range(3 + 7 * i))
+    feeds = [[Feed(rows[0], [8, 9, 10], [ROOT, ROOT, 1])], [chain(rows[1], [3])]]
+    for model, own, found in zip(apart, feeds, stack.forward(feeds), strict=True):
+        close(model.forward(own)[0], found[0])
+
+
+def test_only_what_is_alike_is_laid_on_one_another() -> None:
+    same, other = [small("llama", 1), small("llama", 2)], small("llama", 3, num_hidden_layers=1)
+    general, qwen = small("gpt2", 4), [small("qwen3", 5), small("qwen3", 6)]
+    windows = [small("mistral", 7), small("mistral", 8)]
+    stack_alike([same[0], qwen[0], other, same[1], general, qwen[1], *windows])
+    assert windows[0].masks.window and windows[0].lean and stacked(windows) is None
+    assert stacked(same) is not None and stacked(qwen) is not None
+    assert stacked(same) is not stacked(qwen)
+    assert other.stack is None and general.stack is None
+    assert stacked([same[0]]) is None and stacked([same[1], same[0]]) is stacked(same)
+    assert stacked([same[0], qwen[0]]) is None and stack_of([same[0], other]) is None
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_weights_lie_in_memory_once(tied: bool) -> None:
+    module = tiny_module("llama", seed=1, dtype=torch.float32, tie_word_embeddings=tied)
+    model = checked_model(module, info_of(module, "one"))
+    stack = stack_of([model, small("llama", 2, tie_word_embeddings=tied)])
+    assert stack is not None
+    weights = model.lean_weights
+    assert weights is not None
+    shared = weights.embedding.untyped_storage().data_ptr()
+    if not tied:
+        assert module.model.embed_tokens.weight.untyped_storage().data_ptr() == shared
+    assert stack.members[1].lean_weights.embedding.untyped_storage().data_ptr() == shared  # type: ignore[union-attr]
+    own = sum(p.nbytes for p in module.parameters())
+    # The embedding is laid out a second time as a head.
+    assert model.weight_bytes == own + (weights.head.nbytes if tied else 0)
+
+
+def test_a_member_travels_without_the_others() -> None:
+    stack = alike(3)
+    model = stack.members[1]
+    sent = pickle.dumps(model.parts)
+    assert len(sent) < 1.5 * model.weight_bytes
+    copied = HfModel(*pickle.loads(sent))
+    both = (model, copied)
+    rows = [one.open_row() for one in both]
+    found = [
+        one.forward([chain(row, range(2, 9))])[0]
+        for one, row in zip((model, copied), rows, strict=True)
+    ]
+    close(*found)
+
+
+def test_nobody_joins_while_it_works() -> None:
+    models = [small("llama", seed) for seed in range(2)]
+    models[0].open_row()
+    with pytest.raises(EngineError, match="llama-0 has open rows"):
+        stack_of(models)
+
+
+def test_what_does_not_fit_in_one_pass_is_made_in_several() -> None:
+    stack = alike(2)
+    one, two = stack.members
+    rows = [one.open_row(), one.open_row(), two.open_row()]
+    uneven = [(one, [chain(rows[0], [1]), chain(rows[1], [2])]), (two, [chain(rows[2], [3])])]
+    assert [made.mates for made in forward_together(uneven)] == [1, 1]
+    committed([one, two], [feeds for _, feeds in uneven], -1)
+    even = [(two, [chain(rows[2], [4])]), (one, [chain(rows[0], [5])])]
+    made = forward_together(even)
+    assert [passed.mates for passed in made] == [2, 2]
+    assert made[0].start == made[1].start and made[0].end > made[0].start
+    assert one.pending(rows[0]) == two.pending(rows[2]) == 1
+
+
+def test_one_whose_context_ends_fails_alone() -> None:
+    stack = alike(2)
+    one, two = stack.members
+    rows = [one.open_row(), two.open_row()]
+    long = [chain(rows[0], [1] * (one.context_length + 1))]
+    made = forward_together([(one, long), (two, [chain(rows[1], [3])])])
+    assert isinstance(made[0].logits, Exception) and isinstance(made[1].logits, list)
+
+
+def test_half_precision() -> None:
+    stack = alike(2, dtype=torch.bfloat16)
+    feeds = [[chain(model.open_row(), [3, 4, 5])] for model in stack.members]
+    for found in stack.forward(feeds):
+        assert found[0].dtype == torch.float32 and bool(found[0].isfinite().all())
