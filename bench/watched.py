@@ -38,7 +38,7 @@ class _Watch:
 
     def _add(self, event: RoundCompleted, wall: float) -> None:
         drafting = [
-            span.end_ms - span.start_ms
+            span.ms
             for span in event.spans
             if span.lane not in NOT_DRAFTING and span.name != "prefill"
         ]

@@ -67,7 +67,7 @@ def _ahead(
         probability=min(1.0, sum(seen.outcomes.values(), 0.0)),
         hit=not reason,
         saved_ms=hidden_ms(seen.drafted[:used], passes),
-        wasted_ms=1000 * sum((t.end - t.start for t in for_nothing), 0.0),
+        wasted_ms=1000 * sum((t.seconds for t in for_nothing), 0.0),
         reason=reason,
     )
 
@@ -75,7 +75,7 @@ def _ahead(
 def hidden_ms(timed: Many[Timed], passes: Many[Timed]) -> float:
     """How much of a work was done while the LLM's passes ran."""
     shared = (
-        max(0.0, min(one.end, other.end) - max(one.start, other.start))
+        one.share * max(0.0, min(one.end, other.end) - max(one.start, other.start))
         for one in timed
         for other in passes
     )

@@ -12,7 +12,7 @@ from typing import TypeVar
 from core.ahead import judged
 from core.budget import cut_shape, shape_nodes
 from core.drafters import make_drafters
-from core.drafters.base import Ask, Drafter
+from core.drafters.base import Ask, Drafter, Drafts
 from core.drafters.foresight import Done, Plan
 from core.drafters.homes import Homes
 from core.drafters.pool import PoolAsk
@@ -60,8 +60,7 @@ class Drafting:
             asks = [ask for ask in asks_of(turn) if self._opened(turn.live, ask.index)]
             for ask in self._draft_together(turn, asks):
                 alone.setdefault(ask.name, []).append((turn, ask))
-        for name, asked in alone.items():
-            self._draft_alone(name, asked)
+        self._draft_alone(alone)
         for turn in turns:
             # A neighbour in the batch may have asked in another order: each keeps its own.
             turn.drafts = dict(sorted(turn.drafts.items()))
@@ -163,17 +162,31 @@ class Drafting:
                 live.lose(index, error)
         return index in live.opened
 
-    def _draft_alone(self, name: str, asked: list[tuple[Turn, Ask]]) -> None:
-        """One drafter's drafts for all who ask it; all lose it if it fails."""
-        asks = [ask for _, ask in asked]
+    def _draft_alone(self, asked: Mapping[str, Many[tuple[Turn, Ask]]]) -> None:
+        """Each drafter's drafts for all who ask it, the SSMs' at once; all lose one that fails."""
+        asks = {name: [ask for _, ask in whose] for name, whose in asked.items()}
+        for name, drafts in self._answers(asks).items():
+            if isinstance(drafts, BaseException):
+                for turn, ask in asked[name]:
+                    turn.live.lose(ask.index, drafts)
+            else:
+                for (turn, ask), draft in zip(asked[name], drafts, strict=True):
+                    turn.drafts[ask.index] = draft
+
+    def _answers(self, asks: Mapping[str, list[Ask]]) -> dict[str, Drafts]:
+        """What each drafter says, or how it failed."""
+        housed = {name: asks[name] for name in asks if name in self.homes.here.ssms}
+        found: dict[str, Drafts] = {}
         try:
-            drafts = self._asked(lambda: self._drafters[name].draft(asks))
+            found |= self._asked(lambda: self.homes.draft(housed))
         except DRAFTER_FAULTS as error:
-            for turn, ask in asked:
-                turn.live.lose(ask.index, error)
-            return
-        for (turn, ask), draft in zip(asked, drafts, strict=True):
-            turn.drafts[ask.index] = draft
+            found |= dict.fromkeys(housed, error)
+        for name in [name for name in asks if name not in housed]:
+            try:
+                found[name] = self._drafters[name].draft(asks[name])
+            except DRAFTER_FAULTS as error:
+                found[name] = error
+        return found
 
     def _draft_together(self, turn: Turn, asks: list[Ask]) -> list[Ask]:
         """`log_pool`: the SSMs of a run draft one tree. Returns whoever is left to draft alone."""

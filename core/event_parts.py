@@ -27,13 +27,21 @@ class Span:
     `commit`.
 
     `name` is the stage: `draft`, `catch_up`, `combine`, `forward`, `verify`, `commit`, `prefill`;
-    `ahead` is drafting for the next round beside this one's `forward`.
+    `ahead` is drafting for the next round beside this one's `forward`. `share`: which part of the
+    time was spent on this lane; less than 1 where SSMs drafted at once, in passes made together.
     """
 
     lane: str
     name: str
     start_ms: float
     end_ms: float
+    share: float = 1.0
+
+    @property
+    def ms(self) -> float:
+        """What of it was spent on this lane: of spans that share their time, the sum is that
+        time."""
+        return (self.end_ms - self.start_ms) * self.share
 
 
 @dataclass(frozen=True, slots=True)

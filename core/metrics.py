@@ -60,9 +60,10 @@ class StatsFold:
             self._prefill_ms += union_ms((s.start_ms, s.end_ms) for s in prefill)
             if self._rounds == 1:  # a drafter first asked later reads while tokens are made
                 self._prefill_end = max(s.end_ms for s in prefill)
-        drafting = [(s.start_ms, s.end_ms) for s in rest if s.lane not in NOT_DRAFTING]
+        drafters = [s for s in rest if s.lane not in NOT_DRAFTING]
+        drafting = [(s.start_ms, s.end_ms) for s in drafters]
         llm = [(s.start_ms, s.end_ms) for s in rest if s.lane == LLM_LANE]
-        self._draft_ms += sum(end - start for start, end in drafting)
+        self._draft_ms += sum(s.ms for s in drafters)
         self._verify_ms += sum(end - start for start, end in llm)
         self._llm_busy += union_ms(llm)
         self._draft_busy += union_ms(drafting)

@@ -20,12 +20,18 @@ __all__ = ["Cut", "Sequence", "Timed", "stop_in"]
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """A stage's stretch of time on the process's monotonic clock, in seconds."""
+    """A stage's stretch of time on the process's monotonic clock, in seconds; `share`: see Span."""
 
     lane: str
     name: str
     start: float
     end: float
+    share: float = 1.0
+
+    @property
+    def seconds(self) -> float:
+        """What of it was spent on this lane's own work."""
+        return (self.end - self.start) * self.share
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +101,7 @@ class Sequence:
 
     def spans(self, timed: list[Timed]) -> tuple[Span, ...]:
         """Stretches of process time as spans of this run."""
-        return tuple(Span(t.lane, t.name, self.ms(t.start), self.ms(t.end)) for t in timed)
+        return tuple(Span(t.lane, t.name, self.ms(t.start), self.ms(t.end), t.share) for t in timed)
 
     def commit(self, token_ids: tuple[int, ...]) -> Cut:
         """Appends tokens one by one until one of them ends the run."""

@@ -218,4 +218,4 @@ def _outcome(turn: Turn, index: int, committed: tuple[int, ...], credit: int) ->
 
 
 def _ms(timed: Iterable[Timed]) -> float:
-    return sum(t.end - t.start for t in timed) * 1000
+    return sum(t.seconds for t in timed) * 1000

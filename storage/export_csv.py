@@ -110,11 +110,12 @@ def _row(one: _Round, drafters: tuple[str, ...], thinned: bool) -> dict[str, Any
 
 
 def _stages(done: RoundCompleted) -> dict[str, float]:
-    """Milliseconds by stage, all drafters' drafting in one; what overlaps counts twice."""
+    """Milliseconds by stage, all drafters' drafting in one; what overlaps counts twice, and of
+    passes made together each drafter has its part."""
     sums = dict.fromkeys(STAGES, 0.0)
     for span in done.spans:
         stage = span.lane if span.lane in OWN_LANES else "draft"
-        sums["prefill" if span.name == "prefill" else stage] += span.end_ms - span.start_ms
+        sums["prefill" if span.name == "prefill" else stage] += span.ms
     return {f"{name}_ms": value for name, value in sums.items()}
 
 
@@ -129,7 +130,7 @@ def _by_drafter(one: _Round, drafters: tuple[str, ...], thinned: bool) -> dict[s
             proposed[name] += 1
             accepted[name] += node in emitted
     for span in one.completed.spans:
-        spent[span.lane] += span.end_ms - span.start_ms  # type: ignore[assignment]
+        spent[span.lane] += span.ms  # type: ignore[assignment]
     values: dict[str, Any] = {}
     for name in drafters:
         values[f"drafted: {name}"] = "" if thinned else drafted[name]

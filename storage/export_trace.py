@@ -2,7 +2,8 @@
 
 One process is the run; its threads are lanes: rounds, each drafter, combine, LLM, verify, commit.
 Rounds count from 1, as people read them. Perfetto wants slices of one thread to lie apart or within
-one another: where two of a lane overlap, the later goes to a second thread of that lane.
+one another: where two of a lane overlap, the later goes to a second thread of that lane. Slices of
+SSMs that drafted at once are as long as that took; `share` says which part of it each is counted.
 """
 
 from __future__ import annotations
@@ -79,7 +80,8 @@ def _lanes(events: Sequence[Event], drafters: tuple[str, ...]) -> dict[str, list
             nodes = len(tree.token_ids) if tree and not thinned else None
             _put(found, whole, {**_told(event, tree, verdict), "nodes": nodes})
             for span in event.spans:
-                _put(found, span, {"round": event.round + 1})
+                shared = {"share": span.share} if span.share < 1 else {}
+                _put(found, span, {"round": event.round + 1, **shared})
             begin, tree, verdict = event.at_ms, None, None
     return {lane: slices for lane, slices in found.items() if slices}
 

@@ -13,7 +13,7 @@ from typing import cast
 from sqlite_utils import Database, Migrations
 from sqlite_utils.db import Table
 
-from storage import figures, views
+from storage import figures, views, views_shared
 from storage.search_index import create_index
 
 __all__ = ["migrations"]
@@ -302,3 +302,12 @@ def m012_baselines(db: Database) -> None:
     db.execute("ALTER TABLE runs ADD COLUMN baseline_run_id TEXT NOT NULL DEFAULT ''")
     db.execute("ALTER TABLE runs ADD COLUMN baseline_tokens_per_second REAL")
     db.execute("ALTER TABLE runs ADD COLUMN baseline_note TEXT NOT NULL DEFAULT ''")
+
+
+@migrations()
+def m013_shares(db: Database) -> None:
+    """Which part of a span was spent on its lane; older runs' SSMs drafted one after another."""
+    db.execute("ALTER TABLE spans ADD COLUMN share REAL NOT NULL DEFAULT 1.0")
+    for name in ("span_times", "ssm_scoreboard"):
+        db.execute(f"DROP VIEW {name}")
+    _create_views(db, views_shared.M013)

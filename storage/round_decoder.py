@@ -171,6 +171,7 @@ def _completed(of: _Round) -> RoundCompleted:
                 text_back(row["name"]),
                 number_back(row["start_ms"]),
                 number_back(row["end_ms"]),
+                row["share"],
             )
             for row in of.rows["spans"]
         ),

@@ -163,7 +163,7 @@ class _RoundWriter:
             for i, (token, text, delta) in enumerate(zip(*columns, strict=True))
         ]
         self.rows["spans"] = [
-            (*self.key, i, text_in(s.lane), text_in(s.name), s.start_ms, s.end_ms)
+            (*self.key, i, text_in(s.lane), text_in(s.name), s.start_ms, s.end_ms, s.share)
             for i, s in enumerate(event.spans)
         ]
         for name in COMMIT_FIELDS:
@@ -192,4 +192,4 @@ COMMIT_FIELDS = (
 
 
 def _span_values(span: Span) -> list[Any]:
-    return [span.lane, span.name, span.start_ms, span.end_ms]
+    return list(dataclasses.astuple(span))

@@ -95,7 +95,7 @@ TOP_K = _table(
     keys=3,
 )
 TOKENS = _table("tokens", "run round ordinal position token_id text text_delta source", keys=3)
-SPANS = _table("spans", "run round ordinal lane name start_ms end_ms", keys=3)
+SPANS = _table("spans", "run round ordinal lane name start_ms end_ms share", keys=3)
 
 # A table comes after those its foreign keys point to.
 ROUND_TABLES = (ROUNDS, DRAFTS, NODES, PROPOSALS, TRIALS, TOP_K, TOKENS, SPANS)

@@ -5,7 +5,14 @@ A released view is never edited here either: a new migration drops it and create
 
 from __future__ import annotations
 
-__all__ = ["M004", "M006", "M009", "M010"]
+__all__ = [
+    "M004",
+    "M006",
+    "M009",
+    "M010",
+    "SCOREBOARD_COUNTED_010",
+    "SCOREBOARD_FIGURES_010",
+]
 
 # Time covered by the spans of a run, by kind; where spans of one round overlap (threads), the time
 # counts once in `busy_ms` and twice in `sum_ms`. `both` is what an LLM or a drafter was busy.
@@ -216,7 +223,7 @@ RUN_SUMMARY_009 = f"{SUMMARY_HEAD_009}{SUMMARY_RATES_006}{SUMMARY_REST}"
 M009 = (("run_summary", RUN_SUMMARY_009.strip()),)
 
 # Of a thinned round only the accepted nodes are here; its drafts tell how many there were.
-SSM_SCOREBOARD_010 = """
+SCOREBOARD_COUNTED_010 = """
 WITH told AS (
     SELECT proposals.run, proposals.model, proposals.score, rounds.thinned,
         coalesce(nodes.outcome = 'accepted' AND nodes.depth <= rounds.num_accepted, 0) AS emitted,
@@ -239,9 +246,13 @@ WITH told AS (
         coalesce(sum(num_nodes), 0) AS num_nodes, coalesce(sum(num_scored), 0) AS num_scored,
         coalesce(sum(sum_scores), 0.0) AS sum_scores
     FROM drafts GROUP BY run, model
-), timed AS (
+), timed AS ("""
+
+SCOREBOARD_TIMED_010 = """
     SELECT run, lane, sum(end_ms - start_ms) AS draft_ms FROM spans GROUP BY run, lane
-), counted AS (
+"""
+
+SCOREBOARD_FIGURES_010 = """), counted AS (
     SELECT drafted.run, drafted.model, num_rounds, num_drafted_tokens,
         drafted.num_nodes + coalesce(proposed.num_nodes, 0) AS num_nodes,
         coalesce(num_accepted, 0) AS num_accepted,
@@ -261,5 +272,7 @@ JOIN models ON models.id = counted.model
 LEFT JOIN timed ON timed.run = counted.run AND timed.lane = models.name
 ORDER BY counted.run, num_accepted DESC, models.name
 """
+
+SSM_SCOREBOARD_010 = f"{SCOREBOARD_COUNTED_010}{SCOREBOARD_TIMED_010}{SCOREBOARD_FIGURES_010}"
 
 M010 = (("ssm_scoreboard", SSM_SCOREBOARD_010.strip()),)

@@ -162,6 +162,8 @@ def _lanes(view: View) -> tuple[str, ...]:
 
 
 def _bars(view: View, shown: tuple[RoundView, ...]) -> Value:
+    """Bars from true start to true end; `own`, where SSMs drafted at once, is what of that was
+    spent on this one."""
     place = {name: str(i) for i, name in enumerate(_lanes(view))}
     return {
         str(line.number): {
@@ -171,6 +173,7 @@ def _bars(view: View, shown: tuple[RoundView, ...]) -> Value:
                 "start": round(span.start_ms, 3),
                 "end": round(span.end_ms, 3),
                 "a": _fate(line, later, span),
+                **({"own": round(span.ms, 3)} if span.share < 1 else {}),
             }
             for k, span in enumerate(line.spans)
         }

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from core.events import RoundCompleted, Span
+from core.events import RoundCompleted
 from core.metrics import union_ms
 
 __all__ = ["RoundTime", "shared", "time_of"]
@@ -35,7 +35,7 @@ def time_of(event: RoundCompleted) -> RoundTime:
         return RoundTime()
     hidden = sum(entry.saved_ms for entry in event.ahead if entry.known)
     return RoundTime(
-        ms=max(0.0, sum(map(_ms, own)) - hidden),
+        ms=max(0.0, sum(span.ms for span in own) - hidden),
         hidden_ms=hidden,
         whole_ms=max(span.end_ms for span in own) - min(span.start_ms for span in own),
     )
@@ -49,11 +49,7 @@ def shared(
     for span in event.spans:
         stage = STAGE_OF_LANE.get(span.lane, "draft")
         stage = span.name if span.name in BESIDE else stage
-        sums[stage] = sums.get(stage, 0.0) + _ms(span)
+        sums[stage] = sums.get(stage, 0.0) + span.ms
     busy = union_ms((span.start_ms, span.end_ms) for span in event.spans)
     sums["busy"] = sums.get("busy", 0.0) + busy
     return tuple(sums.items())
-
-
-def _ms(span: Span) -> float:
-    return span.end_ms - span.start_ms

@@ -16,7 +16,7 @@ from core.length.base import Stop
 from core.sequence import Sequence, Timed
 from core.tree import ROOT, depths_of
 
-__all__ = ["Ask", "Draft", "Drafter", "chances_of"]
+__all__ = ["Ask", "Draft", "Drafter", "Drafts", "chances_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +105,10 @@ class Draft:
             path.append(found)
             node = found
         return path
+
+
+Drafts = list[Draft] | BaseException
+"""A drafter's answer, one draft an ask, or how it failed."""
 
 
 class Drafter(Protocol):

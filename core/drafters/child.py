@@ -20,6 +20,7 @@ from core.drafters.studio import Studio
 from core.drafters.wire import Wire
 from core.errors import DRAFTER_FAULTS, DrafterError
 from core.models.hf_model import HfModel
+from core.models.stack import stack_alike
 from core.sequence import Sequence, Timed
 
 __all__ = ["Desk", "main"]
@@ -36,6 +37,7 @@ def main() -> None:
     try:
         parts, vocab_size = wire.receive()
         models = {name: HfModel(*of) for name, of in parts.items()}
+        stack_alike(list(models.values()))
         desk = Desk(wire, Studio(models, vocab_size))
         wire.send("ready")
         while True:
@@ -60,7 +62,7 @@ class Desk:
             found = getattr(self, method)(*arguments)
         except DRAFTER_FAULTS as error:
             name = error.name if isinstance(error, DrafterError) else ""
-            self._wire.send((True, (name, f"{type(error).__name__}: {error}")))
+            self._wire.send((True, (name, _said(error))))
             return
         self._wire.send((False, found))
 
@@ -73,9 +75,17 @@ class Desk:
             raise
         return timed, self._told(name, text.run_id)
 
-    def draft(self, name: str, asks: list[tuple[str, Ask]]) -> tuple[list[Draft], list[Told]]:
-        drafts = self._studio.draft(name, [self._ask(*one) for one in asks])
-        return self._kept([(name, run) for run, _ in asks], drafts)
+    def draft(
+        self, asked: dict[str, list[tuple[str, Ask]]]
+    ) -> dict[str, str | tuple[list[Draft], list[Told]]]:
+        wanted = {name: [self._ask(*one) for one in asks] for name, asks in asked.items()}
+        answers: dict[str, str | tuple[list[Draft], list[Told]]] = {}
+        for name, drafts in self._studio.draft(wanted).items():
+            if isinstance(drafts, BaseException):
+                answers[name] = _said(drafts)
+            else:
+                answers[name] = self._kept([(name, run) for run, _ in asked[name]], drafts)
+        return answers
 
     def pool(
         self, asks: tuple[tuple[str, Ask], ...], weights: tuple[float, ...]
@@ -116,7 +126,7 @@ class Desk:
             seen, failed = self._studio.foresee(plans, _Asked(self._wire))
         finally:
             self._wire.receive()  # the word that the LLM's pass has ended
-        return seen, {name: f"{type(error).__name__}: {error}" for name, error in failed.items()}
+        return seen, {name: _said(error) for name, error in failed.items()}
 
     # -- who knows which text --
 
@@ -174,6 +184,10 @@ class _Asked:
 
     def wait(self) -> bool:
         return self._wire.waits(forever=True)
+
+
+def _said(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def _as_sequence(text: Text) -> Sequence:

@@ -1,6 +1,7 @@
 """Feeding: one SSM's passes for many sequences; what was fed is noted in each sequence's state.
 
-Knows models, growths and trees; proposes nothing and decides nothing.
+Knows models, growths and trees; proposes nothing and decides nothing. What wants a pass is Steps:
+whoever drives it makes the passes, of several SSMs together perhaps.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import torch
 from core.drafters.growth import Growth
 from core.drafters.pending import Pending
 from core.drafters.state import SsmState
+from core.drafters.steps import Steps
 from core.models.language_model import Feed, LanguageModel, chain
 from core.tree import ROOT, TokenTree
 
@@ -30,9 +32,9 @@ class Feeding:
         missing = self._known(tokens[self.model.length(state.row) :])
         return chain(state.row, missing, last_only=last_only)
 
-    def read(self, states: Many[SsmState], feeds: Many[Feed]) -> list[torch.Tensor]:
+    def read(self, states: Many[SsmState], feeds: Many[Feed]) -> Steps[list[torch.Tensor]]:
         """One pass over committed tokens, a feed a state; their logits (n, V)."""
-        logits = [self._padded(rows) for rows in self.model.forward(feeds)]
+        logits = [self._padded(rows) for rows in (yield feeds)]
         for state, feed, rows in zip(states, feeds, logits, strict=True):
             self.model.commit(feed.row, range(len(feed.token_ids)))
             state.pending = Pending(rows[-1])
@@ -40,39 +42,40 @@ class Feeding:
 
     def nodes(
         self, wanted: Many[tuple[SsmState, list[int], list[int]]]
-    ) -> list[tuple[list[int], torch.Tensor]]:
+    ) -> Steps[list[tuple[list[int], torch.Tensor]]]:
         """One pass over (state, token ids, parents' places); places and logits (n, V) of each."""
         feeds = [Feed(state.row, self._known(ids), parents) for state, ids, parents in wanted]
         found = []
-        for (state, ids, parents), rows in zip(wanted, self.model.forward(feeds), strict=True):
+        for (state, ids, parents), rows in zip(wanted, (yield feeds), strict=True):
             padded = self._padded(rows)
             found.append((state.pending.add(ids, parents, padded), padded))
         return found
 
-    def frontiers(self, groups: Many[tuple[SsmState, Many[Growth]]]) -> list[torch.Tensor]:
+    def frontiers(self, groups: Many[tuple[SsmState, Many[Growth]]]) -> Steps[list[torch.Tensor]]:
         """One pass over the frontiers of growths, those of one row behind one another."""
         wanted = []
         for state, growths in groups:
             parents = [g.places[g.out.parents[node]] for g in growths for node in g.frontier]
             ids = [g.out.token_ids[node] for g in growths for node in g.frontier]
             wanted.append((state, ids, parents))
-        fed = self.nodes(wanted)
+        fed = yield from self.nodes(wanted)
         for (_, growths), (places, _) in zip(groups, fed, strict=True):
             place = iter(places)
             for grown in growths:
                 grown.places.update(zip(grown.frontier, place, strict=False))
         return [rows for _, rows in fed]
 
-    def advance(self, groups: Many[tuple[SsmState, Many[Growth]]]) -> None:
+    def advance(self, groups: Many[tuple[SsmState, Many[Growth]]]) -> Steps[None]:
         """Such a pass, whose logits the growths take in."""
-        for (_, growths), rows in zip(groups, self.frontiers(groups), strict=True):
+        found = yield from self.frontiers(groups)
+        for (_, growths), rows in zip(groups, found, strict=True):
             taken = 0
             for grown in growths:
                 count = len(grown.frontier)
                 grown.absorb(rows[taken : taken + count])
                 taken += count
 
-    def tree(self, asked: Many[tuple[SsmState, TokenTree]]) -> list[torch.Tensor]:
+    def tree(self, asked: Many[tuple[SsmState, TokenTree]]) -> Steps[list[torch.Tensor]]:
         """One pass over the nodes of trees that were not fed yet, if there are any; the logits
         after the root and every node, (1 + nodes, V)."""
         wanted, ends = [], []
@@ -82,7 +85,7 @@ class Feeding:
             wanted.append((state, ids, parents))
             ends.append([ROOT, *places])
         if fed := [one for one in wanted if one[1]]:
-            self.nodes(fed)
+            yield from self.nodes(fed)
         pairs = zip(asked, ends, strict=True)
         return [torch.stack([state.pending.logits[p] for p in ps]) for (state, _), ps in pairs]
 

@@ -15,7 +15,7 @@ from contextlib import suppress
 
 from core.checks import choice
 from core.choices import PLACES
-from core.drafters.base import Ask, Draft
+from core.drafters.base import Ask, Draft, Drafts
 from core.drafters.process import DraftingProcess, process_helps
 from core.drafters.remote import RemoteStudio
 from core.drafters.studio import Studio
@@ -69,6 +69,28 @@ class Homes:
             self.part(name, sequence)
             self.clear(name, sequence.run_id)
         return failed
+
+    def draft(self, asked: Mapping[str, Many[Ask]]) -> dict[str, Drafts]:
+        """Several SSMs' drafts, each place's made at once; or how an SSM failed."""
+        found: dict[str, dict[int, Draft]] = {name: {} for name in asked}
+        failed: dict[str, BaseException] = {}
+        places = {self.of(ask.sequence) for asks in asked.values() for ask in asks}
+        # The process first: if it is gone, nothing was drafted that will be asked for again.
+        for place in sorted(places, key=lambda one: one is self.here):
+            members = {
+                name: [i for i, ask in enumerate(asks) if self.of(ask.sequence) is place]
+                for name, asks in asked.items()
+            }
+            wanted = {n: [asked[n][i] for i in which] for n, which in members.items() if which}
+            for name, drafts in place.draft(wanted).items():
+                if isinstance(drafts, BaseException):
+                    failed[name] = drafts
+                else:
+                    found[name].update(zip(members[name], drafts, strict=True))
+        return {
+            name: failed.get(name) or [found[name][i] for i in range(len(asks))]
+            for name, asks in asked.items()
+        }
 
     def meet(self, name: str, sequence: Sequence) -> None:
         """An SSM is about to know a sequence."""
@@ -164,13 +186,10 @@ class HousedSsm:
         return self._homes.of(sequence).open(self._name, sequence)
 
     def draft(self, asks: Many[Ask]) -> list[Draft]:
-        found: dict[int, Draft] = {}
-        places = [self._homes.of(ask.sequence) for ask in asks]
-        for place in dict.fromkeys(places):
-            members = [i for i, one in enumerate(places) if one is place]
-            drafts = place.draft(self._name, [asks[i] for i in members])
-            found.update(zip(members, drafts, strict=True))
-        return [found[i] for i in range(len(asks))]
+        drafts = self._homes.draft({self._name: asks})[self._name]
+        if isinstance(drafts, BaseException):
+            raise drafts
+        return drafts
 
     def commit(self, sequence: Sequence, draft: Draft | None, token_ids: tuple[int, ...]) -> None:
         self._homes.of(sequence).commit(self._name, sequence, draft, token_ids)

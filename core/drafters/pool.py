@@ -7,7 +7,6 @@ own: the common tree with its own scores, logits and calibration.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -17,7 +16,8 @@ from core.drafters.base import Ask, Draft
 from core.drafters.calibration import Calibration
 from core.drafters.growth import Growth, growth
 from core.drafters.ssm import SsmDrafter
-from core.errors import DRAFTER_FAULTS, DrafterError
+from core.drafters.steps import Stepped, Steps, together
+from core.errors import DrafterError
 from core.sequence import Timed
 
 __all__ = ["LogPool", "PoolAsk"]
@@ -41,20 +41,23 @@ class _Member:
     rows: list[torch.Tensor] = field(default_factory=list)
     timed: list[Timed] = field(default_factory=list)
 
-    def logits(self, grown: Growth | None) -> torch.Tensor:
-        """(n, V): after the root, which it catches up to, or for the growth's frontier."""
-        start = time.perf_counter()
-        try:
-            if grown is None:
-                rows = self.drafter.catch_up([self.ask])[0]
-            else:
-                rows = self.drafter.feed(self.ask, grown)
-        except DRAFTER_FAULTS as error:
-            raise DrafterError(self.drafter.name, error) from error
-        stage = "catch_up" if grown is None else "draft"
-        self.timed.append(Timed(self.drafter.name, stage, start, time.perf_counter()))
-        self.rows.append(rows)
+    def asked(self, grown: Growth | None) -> Steps[torch.Tensor]:
+        """Logits (n, V) after the root, which it catches up to, or for the growth's frontier."""
+        if grown is None:
+            (rows,) = yield from self.drafter.catching_up([self.ask])
+        else:
+            rows = yield from self.drafter.feeding(self.ask, grown)
         return rows
+
+    def heard(self, work: Stepped[torch.Tensor], stage: str) -> torch.Tensor:
+        """The logits that it was asked for. Raises DrafterError where it failed."""
+        if work.error is not None:
+            raise DrafterError(self.drafter.name, work.error) from work.error
+        assert work.found is not None
+        start, end = work.began, work.ended
+        self.timed.append(Timed(self.drafter.name, stage, start, end, work.share(start, end)))
+        self.rows.append(work.found)
+        return work.found
 
     def held(self, common: Draft) -> Draft:
         """The common tree with this SSM's scores and logits."""
@@ -116,9 +119,12 @@ class LogPool:
 
 def _pooled(members: list[_Member], grown: Growth | None) -> torch.Tensor:
     """What the SSMs hold of the next tokens, pooled: (n, V) logits."""
+    works = together({m.drafter.name: (m.drafter.model, m.asked(grown)) for m in members})
+    stage = "catch_up" if grown is None else "draft"
     parts = []
     for member in members:
-        logits = member.logits(grown) / member.drafter.calibration(member.ask.sequence).temperature
+        temperature = member.drafter.calibration(member.ask.sequence).temperature
+        logits = member.heard(works[member.drafter.name], stage) / temperature
         parts.append(member.share * logits.log_softmax(dim=-1))
     # 0 x -inf: a token that the vocabulary of an SSM without weight lacks.
     return torch.stack(parts).sum(dim=0).nan_to_num(nan=float("-inf"))

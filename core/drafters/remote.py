@@ -5,13 +5,14 @@ Sequences are mirrored there as texts; what comes back of a draft is what this s
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from collections.abc import Sequence as Many
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from core.config import SamplingParams, SpeculationConfig
-from core.drafters.base import Ask, Draft
+from core.drafters.base import Ask, Draft, Drafts
 from core.drafters.foresight import Done, Plan
 from core.drafters.pool import PoolAsk
 from core.drafters.process import DraftingProcess
@@ -70,11 +71,18 @@ class RemoteStudio:
         self._learnt[name, sequence.run_id] = told
         return cast("tuple[Timed, ...]", timed)
 
-    def draft(self, name: str, asks: Many[Ask]) -> list[Draft]:
-        drafts, told = self._process.ask("draft", name, [_sent(ask) for ask in asks])
+    def draft(self, asked: Mapping[str, Many[Ask]]) -> dict[str, Drafts]:
+        sent = {name: [_sent(ask) for ask in asks] for name, asks in asked.items()}
+        answers = self._process.ask("draft", sent)
+        return {name: self._heard(name, asked[name], found) for name, found in answers.items()}
+
+    def _heard(self, name: str, asks: Many[Ask], found: str | tuple[list[Draft], Any]) -> Drafts:
+        if isinstance(found, str):
+            return EngineError(found)
+        drafts, told = found
         for ask, one in zip(asks, told, strict=True):
             self._learn(name, ask.sequence.run_id, one)
-        return cast(list[Draft], drafts)
+        return drafts
 
     def pool(self, asked: PoolAsk) -> list[Draft]:
         asks = tuple(_sent(ask) for ask in asked.asks)

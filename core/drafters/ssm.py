@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence as Many
 from dataclasses import replace
+from typing import TypeVar
 
 import torch
 
@@ -20,6 +21,7 @@ from core.drafters.feeding import Feeding
 from core.drafters.growth import Growth, growth
 from core.drafters.pending import Pending
 from core.drafters.state import Luggage, SsmState
+from core.drafters.steps import Steps, alone
 from core.models.language_model import LanguageModel
 from core.sequence import Sequence, Timed
 from core.tree import ROOT, TokenTree
@@ -27,6 +29,7 @@ from core.weights import needs_likelihoods
 
 __all__ = ["SsmDrafter"]
 
+T = TypeVar("T")
 PREFILL_CHUNK = 512
 # Weights forget at 0.95 a token: what lies further back counts for less than 4 %.
 JUDGED_PROMPT = 64
@@ -46,6 +49,11 @@ class SsmDrafter:
     @property
     def name(self) -> str:
         return self._name
+
+    @property
+    def model(self) -> LanguageModel:
+        """Whose passes its steps want."""
+        return self._feeding.model
 
     @property
     def context_length(self) -> int:
@@ -68,13 +76,17 @@ class SsmDrafter:
             first = self._feeding.model.length(row) + 1
             skim = first < state.judged
             feed = self._feeding.text(state, tokens[:end], last_only=skim)
-            (logits,) = self._feeding.read([state], [feed])
+            (logits,) = self._alone(self._feeding.read([state], [feed]))
             if not skim:
                 state.judge(logits, sequence.tokens, first)
         state.pending = Pending()  # the last token, the root, is read when it first drafts
         return (Timed(self._name, "prefill", start, time.perf_counter()),)
 
     def draft(self, asks: Many[Ask]) -> list[Draft]:
+        return self._alone(self.drafting(asks))
+
+    def drafting(self, asks: Many[Ask]) -> Steps[list[Draft]]:
+        """`draft`, whose passes somebody else makes."""
         start = time.perf_counter()
         fitting = {i: self.fitted(ask) for i, ask in enumerate(asks)}
         wanted = {i: ask for i, ask in fitting.items() if ask.worth_starting}
@@ -82,11 +94,11 @@ class SsmDrafter:
         ahead = {i: min(grown.passes, len(wanted[i].shape)) for i, grown in begun.items()}
         fresh = {i: self._growth(ask) for i, ask in wanted.items() if i not in begun}
         if fresh:
-            logits = self.catch_up([wanted[i] for i in fresh])
+            logits = yield from self.catching_up([wanted[i] for i in fresh])
             for grown, rows in zip(fresh.values(), logits, strict=True):
                 grown.absorb(rows)
         caught_up = time.perf_counter()
-        passes = self._grow(begun | fresh, wanted)
+        passes = yield from self._grow(begun | fresh, wanted)
         catching_up = Timed(self._name, "catch_up", start, caught_up)
         drafting = Timed(self._name, "draft", caught_up, time.perf_counter())
         drafts = [Draft()] * len(asks)
@@ -161,7 +173,8 @@ class SsmDrafter:
 
     def look(self, asked: Many[tuple[Sequence, TokenTree]]) -> list[torch.Tensor]:
         """What it holds of the tokens after each tree's root and nodes, (1 + nodes, V) logits."""
-        return self._feeding.tree([(self._states[one.run_id], tree) for one, tree in asked])
+        states = [(self._states[one.run_id], tree) for one, tree in asked]
+        return self._alone(self._feeding.tree(states))
 
     def guess(self, asked: Many[tuple[Sequence, Many[tuple[tuple[int, ...], Ask]]]]) -> None:
         """Begins a draft behind each outcome of a sequence: (tokens that would be committed, what
@@ -173,7 +186,7 @@ class SsmDrafter:
             wanted.append((state, ids, parents))
             ends.append(places)
         if fed := [one for one in wanted if one[1]]:
-            self._feeding.nodes(fed)
+            self._alone(self._feeding.nodes(fed))
         for (state, _, _), (_, outcomes), places in zip(wanted, asked, ends, strict=True):
             for (tokens, ask), place in zip(outcomes, places, strict=True):
                 grown = self._growth(ask)
@@ -190,7 +203,8 @@ class SsmDrafter:
         """One pass for all drafts behind guesses that want one."""
         states = [self._states[sequence.run_id] for sequence in sequences]
         groups = [(s, [g for g in s.guesses.values() if g.frontier]) for s in states]
-        self._feeding.advance([(state, growing) for state, growing in groups if growing])
+        wanted = [(state, growing) for state, growing in groups if growing]
+        self._alone(self._feeding.advance(wanted))
 
     # -- one draft --
 
@@ -198,26 +212,28 @@ class SsmDrafter:
         """The ask, cut to this model's own context."""
         return replace(ask, shape=ask.shape[: max(0, self.context_length - ask.root_position)])
 
-    def catch_up(self, asks: Many[Ask]) -> list[torch.Tensor]:
+    def catching_up(self, asks: Many[Ask]) -> Steps[list[torch.Tensor]]:
         """Feeds what was committed since, if anything was; the logits after each root, (1, V)."""
         if behind := [ask for ask in asks if self._state(ask).pending.root is None]:
-            self._read([self._state(ask) for ask in behind], [ask.sequence for ask in behind])
+            states = [self._state(ask) for ask in behind]
+            yield from self._read(states, [ask.sequence for ask in behind])
         return [self._state(ask).pending.logits[ROOT][None] for ask in asks]
 
-    def _read(self, states: Many[SsmState], sequences: Many[Sequence]) -> None:
+    def _read(self, states: Many[SsmState], sequences: Many[Sequence]) -> Steps[None]:
         feeds = []
         for state, sequence in zip(states, sequences, strict=True):
             skim = not needs_likelihoods(sequence.speculation)
             feeds.append(self._feeding.text(state, sequence.tokens, last_only=skim))
         firsts = [self._feeding.model.length(state.row) + 1 for state in states]
-        logits = self._feeding.read(states, feeds)
+        logits = yield from self._feeding.read(states, feeds)
         for i, (state, sequence) in enumerate(zip(states, sequences, strict=True)):
             if not feeds[i].last_only:
                 state.judge(logits[i], sequence.tokens, firsts[i])
 
-    def feed(self, ask: Ask, grown: Growth) -> torch.Tensor:
+    def feeding(self, ask: Ask, grown: Growth) -> Steps[torch.Tensor]:
         """One pass over a growth's frontier; its logits (n, V)."""
-        return self._feeding.frontiers([(self._state(ask), [grown])])[0]
+        found = yield from self._feeding.frontiers([(self._state(ask), [grown])])
+        return found[0]
 
     def forget(self, ask: Ask) -> None:
         """Drops what was fed since the last commit; the committed text stays known."""
@@ -238,14 +254,18 @@ class SsmDrafter:
         fresh.absorb(state.pending.logits[ROOT][None])
         return fresh
 
-    def _grow(self, growths: dict[int, Growth], asks: dict[int, Ask]) -> dict[int, int]:
+    def _alone(self, steps: Steps[T]) -> T:
+        return alone(self._feeding.model, steps)
+
+    def _grow(self, growths: dict[int, Growth], asks: dict[int, Ask]) -> Steps[dict[int, int]]:
         """Drives the growths to their ends in lock-step; passes each took part in, and one for its
         root."""
         passes = dict.fromkeys(growths, 1)
         while active := [i for i, grown in growths.items() if grown.frontier]:
             for i in active:
                 passes[i] += 1
-            self._feeding.advance([(self._state(asks[i]), [growths[i]]) for i in active])
+            groups = [(self._state(asks[i]), [growths[i]]) for i in active]
+            yield from self._feeding.advance(groups)
         return passes
 
     def _growth(self, ask: Ask) -> Growth:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Sequence as Many
+from dataclasses import replace
 
-from core.drafters.base import Ask, Draft
+from core.drafters.base import Ask, Draft, Drafts
 from core.drafters.foresight import Done, Foresight, Plan, Seen
 from core.drafters.pool import LogPool, PoolAsk
 from core.drafters.ssm import SsmDrafter
 from core.drafters.state import Luggage
+from core.drafters.steps import Stepped, together
 from core.models.language_model import LanguageModel
 from core.sequence import Sequence, Timed
 
@@ -33,8 +35,10 @@ class Studio:
         """See Drafter, here and below."""
         return self.ssms[name].open(sequence)
 
-    def draft(self, name: str, asks: Many[Ask]) -> list[Draft]:
-        return self.ssms[name].draft(asks)
+    def draft(self, asked: Mapping[str, Many[Ask]]) -> dict[str, Drafts]:
+        """Several SSMs' drafts, with passes made together where their models lie stacked."""
+        each = {n: (self.ssms[n].model, self.ssms[n].drafting(a)) for n, a in asked.items()}
+        return {name: _charged(work) for name, work in together(each).items()}
 
     def pool(self, asked: PoolAsk) -> list[Draft]:
         """One tree drafted together; see LogPool."""
@@ -71,3 +75,14 @@ class Studio:
     def unpack(self, name: str, sequence: Sequence, luggage: Luggage) -> None:
         """An SSM takes over a sequence; it reads what it lacks of the text when it next drafts."""
         self.ssms[name].unpack(sequence, luggage)
+
+
+def _charged(work: Stepped[list[Draft]]) -> Drafts:
+    """Drafts whose time tells which part of it was spent on them."""
+    if work.error is not None:
+        return work.error
+    drafts = []
+    for draft in work.found or ():
+        timed = (replace(one, share=work.share(one.start, one.end)) for one in draft.timed)
+        drafts.append(replace(draft, timed=tuple(timed)))
+    return drafts

@@ -89,7 +89,7 @@ def worked(events: Sequence[Event]) -> dict[tuple[int, str], float]:
     for event in rounds(events):
         for span in event.spans:
             if span.name == "ahead":
-                found[event.round, span.lane] += span.end_ms - span.start_ms
+                found[event.round, span.lane] += span.ms
     return found
 
 
@@ -174,7 +174,7 @@ def test_of_a_draft_cut_shorter_only_what_is_left_is_saved(monkeypatch: pytest.M
     for event in cut:
         looked, first, *others = made[event.round - 1]
         assert len(others) >= 2
-        assert event.ahead[0].saved_ms == pytest.approx(first.end_ms - first.start_ms)
+        assert event.ahead[0].saved_ms == pytest.approx(first.ms)
 
 
 def test_what_was_made_ahead_is_told_when_requests_begin_to_take_turns(

@@ -37,7 +37,7 @@ plain = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
     max_leaves=8,
 )
-spans = st.builds(Span, texts, texts, floats, floats)
+spans = st.builds(Span, texts, texts, floats, floats, st.floats(0.0, 1.0))
 
 
 def many(values: st.SearchStrategy[Any], size: int | None = None) -> st.SearchStrategy[Any]:

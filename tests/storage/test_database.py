@@ -61,6 +61,7 @@ def test_a_blank_file_gets_the_schema(path: Path) -> None:
         "m010_thinning",
         "m011_seen",
         "m012_baselines",
+        "m013_shares",
     ]
 
 

@@ -167,7 +167,7 @@ def test_the_table_tells_what_the_events_told() -> None:
         assert row["tree"] == "whole"
         assert int(row["ahead_hits"]) == sum(a.hit for a in done.ahead)
         stages = sum(float(row[f"{s}_ms"]) for s in ("draft", *OWN, "prefill"))
-        assert stages == pytest.approx(sum(s.end_ms - s.start_ms for s in done.spans))
+        assert stages == pytest.approx(sum(s.ms for s in done.spans))
         for name in DRAFTERS:
             mine = [n for n, ps in enumerate(tree.proposals) if any(p.drafter == name for p in ps)]
             assert int(row[f"proposed: {name}"]) == len(mine)

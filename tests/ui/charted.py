@@ -137,4 +137,4 @@ def stages_ms(completed: RoundCompleted) -> float:
     """What length rules are told that a round took: its own stages, less what was hidden."""
     own = [s for s in completed.spans if s.name not in ("prefill", "ahead")]
     hidden = sum(entry.saved_ms for entry in completed.ahead if entry.known)
-    return sum(s.end_ms - s.start_ms for s in own) - hidden
+    return sum(s.ms for s in own) - hidden

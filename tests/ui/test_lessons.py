@@ -187,7 +187,7 @@ def rounds(events: list[Event]) -> list[RoundCompleted]:
 
 def median_pass(events: list[Event]) -> float:
     spans = [span for line in rounds(events)[1:] for span in line.spans if span.name == "forward"]
-    return statistics.median(span.end_ms - span.start_ms for span in spans)
+    return statistics.median(span.ms for span in spans)
 
 
 def mean_round(events: list[Event]) -> float:

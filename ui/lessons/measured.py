@@ -50,10 +50,7 @@ def measured(label: str, view: View) -> Measured:
     """The row of a run that has ended with at least one round."""
     stats = view.stats
     warm = view.rounds[WARMING:] or view.rounds
-    forward = [
-        sum(span.end_ms - span.start_ms for span in line.spans if span.name == "forward")
-        for line in warm
-    ]
+    forward = [sum(span.ms for span in line.spans if span.name == "forward") for line in warm]
     early = [one for line in view.rounds for one in line.ahead]
     last = view.last.completed if view.last else None
     decode_ms = 1000 * stats.num_new_tokens / max(stats.tokens_per_second, 1e-9)

@@ -100,7 +100,9 @@ def a_sequence(**fields: Any) -> Sequence:
 
 
 def drafted(studio: Studio | RemoteStudio, sequence: Sequence) -> Draft:
-    (draft,) = studio.draft("ssm", [Ask(sequence, 0, "topk", (1, 1), 9, "ssm")])
+    drafts = studio.draft({"ssm": [Ask(sequence, 0, "topk", (1, 1), 9, "ssm")]})["ssm"]
+    assert isinstance(drafts, list)
+    draft = drafts[0]
     return draft
 
 

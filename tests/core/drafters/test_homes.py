@@ -29,8 +29,9 @@ class Reader(TableModel):
 
 
 def drafted(studio: Studio, sequence: Sequence) -> tuple[int, ...]:
-    (draft,) = studio.draft("ssm", [Ask(sequence, 0, "topk", (2, 1), 9, "ssm")])
-    return tuple(draft.token_ids)
+    drafts = studio.draft({"ssm": [Ask(sequence, 0, "topk", (2, 1), 9, "ssm")]})["ssm"]
+    assert isinstance(drafts, list)
+    return tuple(drafts[0].token_ids)
 
 
 def test_who_comes_back_reads_what_was_committed_since() -> None:

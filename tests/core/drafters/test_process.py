@@ -19,7 +19,7 @@ import pytest
 import torch
 
 from core import SamplingParams, SpeculationConfig
-from core.drafters.base import Ask, Draft
+from core.drafters.base import Ask, Draft, Drafts
 from core.drafters.child import Desk
 from core.drafters.process import IDLE_LOOKS, DraftingProcess, Toil, process_helps
 from core.drafters.remote import RemoteStudio
@@ -84,6 +84,12 @@ CASES = [
 ]
 
 
+def drafted(studio: Studio | RemoteStudio, ask: Ask) -> Draft:
+    drafts = studio.draft({ask.name: [ask]})[ask.name]
+    assert isinstance(drafts, list)
+    return drafts[0]
+
+
 @pytest.mark.parametrize(("draft", "verify", "fields"), CASES)
 def test_it_drafts_as_the_studio_here(
     process: DraftingProcess, draft: str, verify: str, fields: dict[str, Any]
@@ -96,7 +102,7 @@ def test_it_drafts_as_the_studio_here(
             studio.open(name, sequence)
         for committed in ((4,), (5, 6), (7,)):
             for index, name in enumerate(("llama", "gpt2")):
-                (made,) = studio.draft(name, [Ask(sequence, index, draft, (2, 1), 9, name)])
+                made = drafted(studio, Ask(sequence, index, draft, (2, 1), 9, name))
                 assert (made.q is not None) == (verify in ("mss", "traversal"))
                 assert made.logits is not None or not fields.get("record_top_k")
                 told[-1].append(shown(made))
@@ -113,7 +119,7 @@ def test_a_sequence_moves_with_what_was_learnt(process: DraftingProcess) -> None
     here, there = Studio(models(), VOCAB), RemoteStudio(process)
     sequence = sequence_for("topk", "greedy", combine="vote")
     here.open("llama", sequence)
-    (draft,) = here.draft("llama", [Ask(sequence, 0, "topk", (1, 1), 4, "llama")])
+    draft = drafted(here, Ask(sequence, 0, "topk", (1, 1), 4, "llama"))
     sequence.tokens.extend((4, 5))
     here.commit("llama", sequence, draft, (4, 5))
     temperature = here.temperature("llama", sequence)
@@ -122,9 +128,9 @@ def test_a_sequence_moves_with_what_was_learnt(process: DraftingProcess) -> None
     assert there.temperature("llama", sequence) == temperature
     heard = there.likelihoods("llama", sequence)
     assert len(heard) > 0 and there.likelihoods("llama", sequence) == []
-    (moved,) = there.draft("llama", [Ask(sequence, 0, "topk", (1, 1), 4, "llama")])
+    moved = drafted(there, Ask(sequence, 0, "topk", (1, 1), 4, "llama"))
     here.unpack("llama", sequence, there.pack("llama", sequence))
-    (back,) = here.draft("llama", [Ask(sequence, 0, "topk", (1, 1), 4, "llama")])
+    back = drafted(here, Ask(sequence, 0, "topk", (1, 1), 4, "llama"))
     assert shown(moved) == shown(back)
     here.close("llama", sequence)
 
@@ -133,7 +139,7 @@ class Failing(Studio):
     def __init__(self, error: Exception) -> None:
         self.error = error
 
-    def draft(self, name: str, asks: object) -> list[Draft]:
+    def draft(self, asked: object) -> dict[str, Drafts]:
         raise self.error
 
 
@@ -147,7 +153,7 @@ class Failing(Studio):
 def test_what_fails_there_is_told_here(error: Exception, told: tuple[str, str]) -> None:
     ours, theirs = Wire.pair()
     with closing(ours), closing(theirs):
-        Desk(theirs, Failing(error)).serve("draft", ("llama", []))
+        Desk(theirs, Failing(error)).serve("draft", ({},))
         failed, (name, said) = ours.receive()
     assert failed and name == told[0] and said.startswith(told[1])
 
@@ -161,7 +167,7 @@ def test_a_killed_process_is_noticed_and_leaves_nothing() -> None:
     studio.open("llama", sequence)
     child.kill()
     with pytest.raises(EngineError, match=r"is gone: it ended with status -9"):
-        studio.draft("llama", [Ask(sequence, 0, "topk", (1,), 4, "llama")])
+        drafted(studio, Ask(sequence, 0, "topk", (1,), 4, "llama"))
     assert not process.ready
     assert studio.pack("llama", sequence).temperature == 1.0
     studio.close("llama", sequence)  # no error: there is nothing to close

@@ -17,6 +17,7 @@ import gradio as gr
 
 from core.events import Event
 from tests.synthetic import MINIONS, Mechanisms, synthetic_run
+from tests.together import together
 from tests.ui.components.samples import deep_tree, frames, hostile_values, large_tree, values_at
 from tests.ui.components.variants import (
     alike,
@@ -78,6 +79,7 @@ def scenes() -> dict[str, Callable[[], dict[str, Any]]]:
         "ahead": lambda: values_at(pipelined("ahead"), 4),
         "ahead-end": lambda: values_at(pipelined("ahead"), 19),
         "across": lambda: values_at(pipelined("across"), 4),
+        "together": lambda: values_at(together(run), 4),
         "peaks": lambda: peaks(values_at(pipelined("ahead"), 4)),
         "deep": lambda: {**values_at(run), "tree": deep_tree(8)},
         "deeper": lambda: {**values_at(run), "tree": deep_tree(16)},

@@ -6,7 +6,7 @@ import { aheadTable, createAhead } from "./ahead.js";
 import { textWidth } from "./measure.js";
 import { drafters } from "./palette.js";
 import { fixed, ms, percent, prose, shorten } from "./text.js";
-import { markerOf, marksOf, told } from "./timeline_bars.js";
+import { markerOf, marksOf, shares, told } from "./timeline_bars.js";
 
 const STAGES = [
   ["draft", "drafting"], ["ahead", "drafting ahead"], ["llm", "LLM pass"], ["prefill", "prefill"],
@@ -15,6 +15,7 @@ const STAGES = [
 // Events tell where nobody worked for this request, and not for whom else.
 const OTHER = "nobody worked for this request: other requests' turns, bookkeeping, the machine's other programs";
 const MEANWHILE = "other requests' turns, and bookkeeping";
+const TOGETHER = "SSMs that drafted together share that time: each is counted for its part of it.";
 const MANY = 400;
 const SPANS = [[1, "1 round"], [5, "5 rounds"], [Infinity, "All"]];
 
@@ -86,10 +87,11 @@ function sentence(value) {
   const name = new Map(STAGES).get(busiest[0]) ?? busiest[0];
   const spans = Object.values(value.bars ?? {}).flatMap((own) => Object.values(own));
   const behind = spans.some((span) => span.name === "catch_up") ? " Hatched: a drafter catching up with the text." : "";
+  const together = shares(spans) ? ` ${TOGETHER}` : "";
   const most = busiest[0] === "other";
   const what = most ? `: ${besideOthers(value) ? MEANWHILE : "nobody worked for this request"}` : "";
   const told = !most && besideOthers(value) && value.share.other >= 0.1 * sum ? ` Between stages: ${MEANWHILE}.` : "";
-  return `${timed(value, sum)}; most of it ${name} (${percent(busiest[1] / sum)})${what}.${told}${behind}`;
+  return `${timed(value, sum)}; most of it ${name} (${percent(busiest[1] / sum)})${what}.${told}${behind}${together}`;
 }
 
 // Drafts ready before their round were made beside another request, which had its turns in between.
@@ -217,10 +219,15 @@ function drawShare(value, view) {
 const shareTitle = ({ name, label, time }) => `${label}: ${ms(time)}${name === "other" ? ` in which ${OTHER}` : ""}`;
 
 function table(value) {
-  const rows = barsOf(value).map((bar) => [
+  const bars = barsOf(value);
+  const shared = shares(bars);
+  const rows = bars.map((bar) => [
     bar.round + 1, value.lanes?.[bar.lane] ?? bar.lane, bar.name.replace("_", " "), fixed(bar.start, 2),
-    fixed(bar.end - bar.start, 2), bar.a === "open" ? "not used" : bar.a ?? "",
+    fixed(bar.end - bar.start, 2), ...(shared ? [fixed(bar.own ?? bar.end - bar.start, 2)] : []),
+    bar.a === "open" ? "not used" : bar.a ?? "",
   ]);
-  const head = ["round", "lane", "stage", "start (ms)", "duration (ms)", "drafted ahead"];
-  return [aheadTable(value), { caption: "What every worker did, round by round", head, rows }];
+  const counted = shared ? ["counted for it (ms)"] : [];
+  const head = ["round", "lane", "stage", "start (ms)", "duration (ms)", ...counted, "drafted ahead"];
+  const caption = `What every worker did, round by round${shared ? `. ${TOGETHER}` : ""}`;
+  return [aheadTable(value), { caption, head, rows }];
 }

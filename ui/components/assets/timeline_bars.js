@@ -12,6 +12,15 @@ const FATES = {
   open: "<br>drafted ahead: not used, no round has asked for it",
 };
 
+// SSMs whose passes were made as one are all drawn for as long as that took, and share its time.
+function sharing(bar) {
+  if (bar.own == null) return "";
+  const together = bar.name === "catch_up" ? "caught up together with the other SSMs" : "drafted together with the other SSMs";
+  return `<br>${together};<br>${ms(bar.own)} of it are counted for this one`;
+}
+
+export const shares = (bars) => bars.some(({ own }) => own != null);
+
 // One mark for a drafter's work in a round, as hits are counted: on the longest of its bars.
 export function marksOf(bars) {
   const longest = new Map();
@@ -45,6 +54,7 @@ export function markerOf(bars, { value, look, many, ahead, colors }) {
 export function told(bar, value) {
   const name = prose(bar.name).replace("_", " ");
   return [
-    bar.round, name, ms(bar.end - bar.start), bar.start, prose(value.lanes[bar.lane]), bar.round + 1, FATES[bar.a] ?? "",
+    bar.round, name, ms(bar.end - bar.start), bar.start, prose(value.lanes[bar.lane]), bar.round + 1,
+    `${FATES[bar.a] ?? ""}${sharing(bar)}`,
   ];
 }

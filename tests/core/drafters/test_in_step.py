@@ -1,0 +1,156 @@
+"""SSMs that lie on one another draft what each drafts alone, and their time counts once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from core import SamplingParams, SpeculationConfig
+from core.drafters.base import Ask, Draft
+from core.drafters.pool import PoolAsk
+from core.drafters.studio import Studio
+from core.models.hf_model import HfModel
+from core.models.stack import stack_alike
+from core.models.together import stacked
+from core.noise import SeededNoise
+from core.sequence import Sequence
+from tests.core.models.test_stack import small
+from tests.fakes import VOCAB, sequence_of
+
+NAMES = ("one", "two", "three")
+CASES = [
+    ("topk", "greedy", "union"),
+    ("best_first", "greedy", "vote_tree"),
+    ("coupled", "match", "union"),
+    ("sampled", "mss", "union"),
+    ("sampled_iid", "traversal", "union"),
+    ("topk", "greedy", "log_pool"),
+]
+
+
+def studios() -> tuple[Studio, Studio]:
+    """The same SSMs apart and on one another."""
+    models = [small("llama", seed) for seed in range(3)]
+    others = [small("llama", seed) for seed in range(3)]
+    stack_alike(others)
+    assert stacked(others) and not stacked(models)
+    apart, together = dict(zip(NAMES, models, strict=True)), dict(zip(NAMES, others, strict=True))
+    return Studio({**apart}, VOCAB), Studio({**together}, VOCAB)
+
+
+def sequences(draft: str, verify: str, combine: str) -> list[Sequence]:
+    config = SpeculationConfig(drafters=NAMES, draft=draft, verify=verify, combine=combine)
+    sampling = SamplingParams(30, temperature=0.0 if verify == "greedy" else 0.9, seed=3)
+    texts = ((1, 2, 3), (4, 5, 6, 7, 8, 9))
+    several = [
+        sequence_of(text, config, sampling, SeededNoise(3, VOCAB), context_length=64)
+        for text in texts
+    ]
+    several[1].run_id = "another"
+    return several
+
+
+def drafted(studio: Studio, several: list[Sequence], kind: str, shape: tuple[int, ...]) -> Any:
+    """Each SSM's drafts, one a sequence."""
+    if several[0].speculation.combine == "log_pool":
+        every = [
+            studio.pool(PoolAsk(tuple(_ask(s, i, kind, shape) for i in range(3)), (1.0, 2.0, 0.5)))
+            for s in several
+        ]
+        return {name: [drafts[i] for drafts in every] for i, name in enumerate(NAMES)}
+    asked = {name: [_ask(s, i, kind, shape) for s in several] for i, name in enumerate(NAMES)}
+    return studio.draft(asked)
+
+
+def _ask(sequence: Sequence, index: int, kind: str, shape: tuple[int, ...]) -> Ask:
+    return Ask(sequence, index, kind, shape, 9, NAMES[index])
+
+
+def shown(draft: Draft) -> tuple[object, ...]:
+    return draft.token_ids, draft.parents, draft.ranks, draft.rows, draft.passes, draft.ahead
+
+
+@pytest.mark.parametrize(("draft", "verify", "combine"), CASES)
+def test_they_draft_what_each_drafts_alone(draft: str, verify: str, combine: str) -> None:
+    told: list[list[Any]] = []
+    for studio in studios():
+        told.append([])
+        several = sequences(draft, verify, combine)
+        for name in NAMES:
+            for sequence in several:
+                studio.open(name, sequence)
+        for committed in ((4,), (5, 6), (7,)):
+            found = drafted(studio, several, draft, (2, 2, 1))
+            told[-1] += [shown(one) for name in NAMES for one in found[name]]
+            for i, sequence in enumerate(several):
+                sequence.tokens.extend(committed)
+                for name in NAMES:
+                    studio.commit(name, sequence, found[name][i], committed)
+                    told[-1].append(round(studio.temperature(name, sequence), 5))
+    assert told[0] == told[1]
+    assert any(len(one[0]) > 2 for one in told[0] if isinstance(one, tuple))
+
+
+@pytest.mark.parametrize("combine", ["union", "log_pool"])
+def test_time_is_counted_once(combine: str) -> None:
+    _, studio = studios()
+    several = sequences("topk", "greedy", combine)[:1]
+    for name in NAMES:
+        studio.open(name, several[0])
+    found = drafted(studio, several, "topk", (1, 1, 1, 1))
+    spans = [timed for name in NAMES for timed in found[name][0].timed]
+    whole = max(t.end for t in spans) - min(t.start for t in spans)
+    assert 0.7 * whole < sum(t.seconds for t in spans) < 1.001 * whole
+    longest = max(spans, key=lambda t: t.end - t.start)
+    assert longest.share < 0.7
+
+
+def test_who_fails_leaves_the_others_their_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, studio = studios()
+    (sequence, _) = sequences("topk", "greedy", "union")
+    for name in NAMES:
+        studio.open(name, sequence)
+    two = studio.ssms["two"].model
+    assert isinstance(two, HfModel)
+
+    def full(_: object) -> None:
+        raise ValueError("no room")
+
+    def never(*_: object) -> bool:
+        return False
+
+    monkeypatch.setattr(two, "forward", full)
+    monkeypatch.setattr(type(stacked([one.model for one in studio.ssms.values()])), "fits", never)
+    found = drafted(studio, [sequence], "topk", (1, 1))
+    assert isinstance(found["two"], ValueError)
+    assert [len(found[name][0]) for name in ("one", "three")] == [2, 2]
+
+
+def test_one_that_is_not_asked_keeps_the_others_apart() -> None:
+    """Two of three that lie stacked draft each by itself, and nothing of the third changes."""
+    apart, together = studios()
+    told = []
+    for studio in (apart, together):
+        (sequence, _) = sequences("topk", "greedy", "union")
+        for name in NAMES:
+            studio.open(name, sequence)
+        asked = {name: [_ask(sequence, i, "topk", (2, 1))] for i, name in enumerate(NAMES[:2])}
+        told.append([shown(drafts[0]) for drafts in studio.draft(asked).values()])  # type: ignore[index]
+        third = studio.ssms["three"].model
+        assert third.pending(0) == 0 and third.length(0) == 2
+    assert told[0] == told[1]
+
+
+def test_a_member_whose_context_ends_stops_alone() -> None:
+    """One is asked for less where its own context is short: the others draft on."""
+    models = [small("llama", seed) for seed in range(3)]
+    stack_alike(models)
+    models[1]._info = replace(models[1].info, context_length=5)
+    studio = Studio(dict(zip(NAMES, models, strict=True)), VOCAB)
+    (sequence, _) = sequences("topk", "greedy", "union")
+    for name in NAMES:
+        studio.open(name, sequence)
+    found = drafted(studio, [sequence], "topk", (1, 1, 1, 1))
+    assert [len(found[name][0]) for name in NAMES] == [4, 3, 4]

@@ -1,0 +1,110 @@
+"""Work in lock-step: the same answers as one after another, and whose time was spent on what."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+
+import pytest
+import torch
+
+from core.drafters.steps import Stepped, Steps, alone, in_step
+from core.errors import EngineError
+from core.models.language_model import Feed, chain
+from core.models.together import stacked
+from tests.core.models.test_stack import alike
+
+
+def adding(row: int, ids: Sequence[int], seen: list[int]) -> Steps[int]:
+    """Feeds one token a step; the sum of the tokens held likeliest."""
+    total = 0
+    for token_id in ids:
+        (logits,) = yield [chain(row, [token_id])]
+        seen.append(token_id)
+        total += int(logits[-1].argmax())
+    return total
+
+
+def works(counts: Sequence[int]) -> tuple[dict[str, tuple], list[list[int]]]:
+    stack = alike(len(counts))
+    seen: list[list[int]] = [[] for _ in counts]
+    made = {
+        f"ssm-{i}": (model, adding(model.open_row(), range(3, 3 + counts[i]), seen[i]))
+        for i, model in enumerate(stack.members)
+    }
+    return made, seen
+
+
+def test_each_comes_to_what_it_comes_to_alone() -> None:
+    together, seen = works((4, 4, 2))
+    apart, _ = works((4, 4, 2))
+    found = in_step(together)
+    assert {name: one.found for name, one in found.items()} == {
+        name: alone(model, steps) for name, (model, steps) in apart.items()
+    }
+    assert [len(one) for one in seen] == [4, 4, 2] and not any(one.error for one in found.values())
+
+
+def test_time_is_charged_once() -> None:
+    together, _ = works((6, 6, 6))
+    start = time.perf_counter()
+    found = in_step(together)
+    end = time.perf_counter()
+    shares = [one.share(start, end) for one in found.values()]
+    assert 0.8 < sum(shares) <= 1.0 + 1e-9 and max(shares) < 0.6
+
+
+def test_who_fails_costs_the_others_nothing() -> None:
+    def failing() -> Iterator[Sequence[Feed]]:
+        yield [chain(0, [1])]
+        raise ValueError("no")
+
+    together, seen = works((3, 3, 3))
+    model, _ = together["ssm-1"]
+    together["ssm-1"] = (model, failing())
+    found = in_step(together)
+    assert isinstance(found["ssm-1"].error, ValueError) and found["ssm-1"].found is None
+    assert [len(one) for one in seen] == [3, 0, 3]
+    assert found["ssm-0"].found is not None and found["ssm-2"].found is not None
+
+
+def test_a_failing_pass_is_told_to_all_who_took_part() -> None:
+    together, _ = works((2, 2))
+    members = [model for model, _ in together.values()]
+    stack = stacked(members)
+    assert stack is not None
+
+    def broken(_: object) -> list[list[torch.Tensor]]:
+        raise RuntimeError("no memory")
+
+    stack.forward = broken  # type: ignore[method-assign,assignment]
+    found = in_step(together)
+    assert {str(one.error) for one in found.values()} == {"no memory"}
+
+
+def test_a_model_may_fail_with_what_ends_a_generator() -> None:
+    together, _ = works((2, 2))
+    model, steps = together["ssm-0"]
+
+    def broken(_: object) -> list[torch.Tensor]:
+        raise StopIteration
+
+    model.forward = broken
+    with pytest.raises(StopIteration):
+        alone(model, steps)
+
+
+def test_a_share_is_of_the_time_that_is_asked_for() -> None:
+    work: Stepped[int] = Stepped(None, iter(()), charged=[(0.0, 1.0, 1.0), (1.0, 4.0, 1 / 3)])  # type: ignore[arg-type]
+    assert work.share(0.0, 4.0) == pytest.approx(0.5)
+    assert work.share(1.0, 4.0) == pytest.approx(1 / 3)
+    assert work.share(0.5, 1.0) == 1.0 and work.share(5.0, 6.0) == 0.0
+    assert work.share(2.0, 2.0) == 1.0
+
+
+def test_a_row_that_is_not_open_fails_as_it_does_alone() -> None:
+    together, _ = works((2, 2))
+    model, _ = together["ssm-0"]
+    together["ssm-0"] = (model, adding(7, [1], []))
+    found = in_step(together)
+    assert isinstance(found["ssm-0"].error, EngineError)

@@ -1,0 +1,170 @@
+"""SSMs that drafted at once: kept as they were, and their time is counted once in every sum."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import random
+import sqlite3
+from collections import Counter
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.events import Event, RoundCompleted, Span
+from storage import RunStore
+from storage.export_csv import rounds_csv
+from storage.export_json import events_json
+from storage.export_trace import chrome_trace
+from tests.storage.test_datasette import TOLD
+from tests.storage.test_older import OLDER
+from tests.storage.test_views import check, folded, overlapping, view
+from tests.synthetic import DRAFTERS, synthetic_run
+from tests.together import together
+
+THIRD = 1 / 3
+APART = synthetic_run(12, seed=4)
+SHARED = together(APART)
+
+
+def commits(events: list[Event]) -> list[RoundCompleted]:
+    return [event for event in events if isinstance(event, RoundCompleted)]
+
+
+def drafting(events: list[Event]) -> list[Span]:
+    """Where the time of SSMs went, prompts apart."""
+    spans = [span for event in commits(events) for span in event.spans]
+    return [span for span in spans if span.lane in DRAFTERS and span.name != "prefill"]
+
+
+def test_the_made_up_run_shares_its_time() -> None:
+    assert {span.share for span in drafting(SHARED)} == {THIRD}
+    true = sum(span.end_ms - span.start_ms for span in drafting(APART))
+    assert sum(span.end_ms - span.start_ms for span in drafting(SHARED)) == pytest.approx(3 * true)
+    assert sum(span.ms for span in drafting(SHARED)) == pytest.approx(true)
+
+
+def test_shares_are_read_back(store: RunStore, keep: Any, sql: Any) -> None:
+    keep(store, SHARED)
+    assert list(store.events("synthetic-4")) == SHARED
+    found = sql("SELECT DISTINCT share FROM spans WHERE lane = ? AND name = 'draft'", DRAFTERS[0])
+    assert found == [(THIRD,)]
+    assert sql("SELECT DISTINCT share FROM spans WHERE lane = 'llm'") == [(1.0,)]
+
+
+def test_drafts_kept_before_there_were_shares_have_all_of_their_time(
+    store: RunStore, keep: Any, sql: Any
+) -> None:
+    keep(store, APART)
+    for run, number, ordinal, told in sql("SELECT run, round, ordinal, spans_json FROM drafts"):
+        older = json.dumps([span[:4] for span in json.loads(told)])
+        where = (older, run, number, ordinal)
+        sql("UPDATE drafts SET spans_json = ? WHERE run = ? AND round = ? AND ordinal = ?", *where)
+    assert list(store.events("synthetic-4")) == APART
+
+
+def test_older_spans_have_all_of_their_time(path: Path, sql: Any) -> None:
+    path.write_bytes(gzip.decompress((OLDER / "m004.db.gz").read_bytes()))
+    assert "share" not in {row[1] for row in sql("PRAGMA table_info(spans)")}
+    with RunStore(path) as store:
+        assert sql("SELECT DISTINCT share FROM spans") == [(1.0,)]
+        (run_id,) = sql("SELECT run_id FROM runs WHERE status = 'completed'")[0]
+        events = list(store.events(run_id))
+        assert {span.share for event in commits(events) for span in event.spans} == {1.0}
+        check(path, run_id, folded(events))
+
+
+def test_no_span_is_without_a_share(store: RunStore, keep: Any, sql: Any) -> None:
+    keep(store, SHARED)
+    with pytest.raises(sqlite3.IntegrityError, match=r"spans\.share"):
+        sql("UPDATE spans SET share = NULL")
+
+
+# -- figures --
+
+
+def test_the_views_count_the_time_once(store: RunStore, keep: Any) -> None:
+    keep(store, SHARED)
+    stats = folded(SHARED)
+    assert stats.draft_ms == pytest.approx(folded(APART).draft_ms)
+    check(store.path, "synthetic-4", stats)
+    board = view(store.path, "ssm_scoreboard", "synthetic-4")
+    assert sum(row["draft_ms"] for row in board) == pytest.approx(stats.draft_ms)
+
+
+def test_what_is_covered_stays_what_it_was(store: RunStore, keep: Any, sql: Any) -> None:
+    keep(store, SHARED)
+    ((spent, covered),) = sql("SELECT sum_ms, busy_ms FROM span_times WHERE kind = 'draft'")
+    true = pytest.approx(folded(APART).draft_ms)
+    assert spent == true and covered == true
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_any_shares_and_overlaps_equal_the_fold(store: RunStore, keep: Any, seed: int) -> None:
+    rng = random.Random(seed)
+    events = [
+        replace(event, spans=tuple(parted(span, rng) for span in event.spans))
+        if isinstance(event, RoundCompleted)
+        else event
+        for event in overlapping(synthetic_run(15, seed=seed), seed)
+    ]
+    keep(store, events)
+    assert 0 < folded(events).overlap_ratio < 1
+    check(store.path, f"synthetic-{seed}", folded(events))
+
+
+def parted(span: Span, rng: random.Random) -> Span:
+    return replace(span, share=rng.choice((1.0, 0.5, 1 / 3))) if span.lane in DRAFTERS else span
+
+
+def test_datasette_is_told_of_the_time_once(store: RunStore, keep: Any) -> None:
+    keep(store, SHARED)
+    with closing(sqlite3.connect(store.path)) as connection:
+        query = TOLD["queries"]["stages_of_a_run"]["sql"]
+        rows = connection.execute(query, {"run_id": "synthetic-4"}).fetchall()
+    drafted = sum(ms for lane, name, _, ms in rows if lane in DRAFTERS and name != "prefill")
+    assert drafted == pytest.approx(folded(APART).draft_ms, abs=0.01 * len(rows))
+
+
+# -- exports --
+
+
+def table(events: list[Event]) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(rounds_csv(events))))
+
+
+def test_the_table_counts_the_time_once() -> None:
+    for row, other, done in zip(table(SHARED), table(APART), commits(SHARED), strict=True):
+        assert float(row["draft_ms"]) == pytest.approx(float(other["draft_ms"]))
+        spent = Counter[str]()
+        for span in done.spans:
+            spent[span.lane] += span.ms  # type: ignore[assignment]
+        for name in DRAFTERS:
+            assert float(row[f"ms: {name}"]) == pytest.approx(spent[name])
+        each = sum(float(row[f"ms: {name}"]) for name in DRAFTERS)
+        assert each == pytest.approx(sum(float(other[f"ms: {name}"]) for name in DRAFTERS))
+
+
+def test_the_trace_keeps_the_true_time_and_tells_the_share() -> None:
+    entries = json.loads(chrome_trace(SHARED))["traceEvents"]
+    slices = [entry for entry in entries if entry["ph"] == "X" and entry["cat"] != "rounds"]
+    spans = sorted((s.lane, s.start_ms, s) for e in commits(SHARED) for s in e.spans)
+    found = sorted(slices, key=lambda one: (one["cat"], one["ts"]))
+    for one, (_, _, span) in zip(found, spans, strict=True):
+        assert one["dur"] / 1000 == pytest.approx(span.end_ms - span.start_ms, abs=1e-5)
+        assert one["args"].get("share", 1.0) == span.share
+        assert ("share" in one["args"]) == (span.share < 1)
+    plain = json.loads(chrome_trace(APART))["traceEvents"]
+    assert not [entry for entry in plain if "share" in entry.get("args", {})]
+
+
+def test_the_events_tell_it() -> None:
+    found = json.loads(events_json(SHARED))
+    told = [span for event in found["events"] for span in event.get("spans", ())]
+    assert {span["share"] for span in told if span["lane"] in DRAFTERS} == {THIRD}
+    assert found["summary"]["stats"]["draft_ms"] == pytest.approx(folded(APART).draft_ms)

@@ -1,0 +1,45 @@
+"""SSMs that drafted at once, made of SYNTHETIC runs in which they drafted one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from core.events import Drafted, Event, RoundCompleted, Span
+
+__all__ = ["together"]
+
+MADE_AT_ONCE = ("catch_up", "draft")
+
+
+def together(events: Sequence[Event]) -> list[Event]:
+    """The same run with passes made for all of its SSMs at once: their spans overlap fully, each
+    counts for its n-th part, and all of them take the time that they took one after another."""
+    return [_together(event) for event in events]
+
+
+def _together(event: Event) -> Event:
+    if isinstance(event, RoundCompleted):
+        return replace(event, spans=_overlaid(event.spans))
+    if isinstance(event, Drafted):
+        overlaid = _overlaid([span for draft in event.drafts for span in draft.spans])
+        drafts = (
+            replace(d, spans=tuple(span for span in overlaid if span.lane == d.drafter))
+            for d in event.drafts
+        )
+        return replace(event, drafts=tuple(drafts))
+    return event
+
+
+def _overlaid(spans: Sequence[Span]) -> tuple[Span, ...]:
+    own = [span for span in spans if span.name in MADE_AT_ONCE]
+    if not own:
+        return tuple(spans)
+    start, end = min(span.start_ms for span in own), max(span.end_ms for span in own)
+    middle = start + 0.2 * (end - start)
+    times = {"catch_up": (start, middle), "draft": (middle, end)}
+    share = 1 / len({span.lane for span in own})
+    return tuple(
+        Span(span.lane, span.name, *times[span.name], share) if span.name in times else span
+        for span in spans
+    )
