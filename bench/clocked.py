@@ -1,18 +1,15 @@
-"""A LanguageModel that keeps count of the time its passes take; all else is passed on."""
+"""Models whose passes' time is counted."""
 
 from __future__ import annotations
 
-import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-import torch
-
-from core.models.language_model import Feed
 from core.models.loading import LoadedModels
 
-__all__ = ["Clock", "Clocked", "clocked"]
+__all__ = ["Clock", "clocked"]
 
 
 class Clock:
@@ -30,28 +27,27 @@ class Clock:
         return taken
 
 
-class Clocked:
-    """`model` with its passes on the clock. For models on the CPU: a pass there ends when it
-    returns."""
+@contextmanager
+def clocked(models: LoadedModels, clock: Clock) -> Iterator[LoadedModels]:
+    """The models while all their passes are on the clock, those made for several SSMs at once too.
+    For models on the CPU: a pass there ends when it returns."""
+    stacks = {id(s): s for ssm in models.ssms.values() if (s := getattr(ssm, "stack", None))}
+    roles: list[tuple[Any, str]] = [(models.llm, "llm")]
+    roles += [(one, "ssm") for one in (*models.ssms.values(), *stacks.values())]
+    for one, role in roles:
+        one.forward = _timed(one.forward, role, clock)
+    try:
+        yield models
+    finally:
+        for one, _ in roles:
+            del one.forward  # the class's own again
 
-    def __init__(self, model: Any, role: str, clock: Clock) -> None:
-        self._model = model
-        self._role = role
-        self._clock = clock
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._model, name)
-
-    def forward(self, feeds: Sequence[Feed]) -> list[torch.Tensor]:
-        """The model's own `forward`, timed."""
+def _timed(forward: Callable[[Any], Any], role: str, clock: Clock) -> Callable[[Any], Any]:
+    def timed(asked: Any) -> Any:
         start = time.perf_counter()
-        logits: list[torch.Tensor] = self._model.forward(feeds)
-        self._clock.add(self._role, (time.perf_counter() - start) * 1000)
-        return logits
+        found = forward(asked)
+        clock.add(role, (time.perf_counter() - start) * 1000)
+        return found
 
-
-def clocked(models: LoadedModels, clock: Clock) -> LoadedModels:
-    """The same models, all of their passes on one clock."""
-    llm: Any = Clocked(models.llm, "llm", clock)
-    ssms: Any = {name: Clocked(model, "ssm", clock) for name, model in models.ssms.items()}
-    return dataclasses.replace(models, llm=llm, ssms=ssms)
+    return timed

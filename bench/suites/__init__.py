@@ -8,12 +8,14 @@ from types import MappingProxyType
 from bench.settings import Settings
 from bench.suites.acceptance import Acceptance
 from bench.suites.base import Suite
+from bench.suites.batch import Batch
 from bench.suites.cpu_bundled import CpuBundled
 from bench.suites.lanes import Lanes
 from bench.suites.laws import Laws
 from bench.suites.length import Length
 from bench.suites.overhead import Overhead
 from bench.suites.page import Page
+from bench.suites.passes import Passes
 from bench.suites.pipeline import Pipeline
 from bench.suites.sessions import Sessions
 
@@ -35,9 +37,11 @@ SUITES: Mapping[str, Suite] = MappingProxyType(
             CPU_PLAIN,
             Acceptance(),
             Overhead(),
+            Passes(),
             Length(),
             Pipeline(),
             Lanes(),
+            Batch(),
             Laws(),
             Page(),
             Sessions(),

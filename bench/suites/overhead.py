@@ -73,9 +73,10 @@ class Overhead:
             models = context.load(context.settings.dtypes[0])
             if family == LARGE:
                 models = synthetic_family(models, LARGE_VOCABULARY)
-            engine = Engine(clocked(models, clock))
-            for temperature, left in todo.items():
-                _measured(context, Rounds(engine, clock, context, temperature), family, left)
+            with clocked(models, clock):
+                engine = Engine(models)
+                for temperature, left in todo.items():
+                    _measured(context, Rounds(engine, clock, context, temperature), family, left)
 
     def report(self, context: Context) -> Report:
         return Report(tables(context.results, self.vocabularies, TEMPERATURES))
@@ -144,7 +145,7 @@ def _outside(event: RoundCompleted, wall: float, passes: Mapping[str, float]) ->
     spent = dict.fromkeys(STAGES, 0.0)
     for span in event.spans:
         stage = span.lane if span.lane in STAGES else "draft"
-        spent[stage] += span.end_ms - span.start_ms
+        spent[stage] += span.ms
     spent["events"] = wall - sum(spent.values())
     spent["draft"] -= passes["ssm"]
     spent["llm"] -= passes["llm"]

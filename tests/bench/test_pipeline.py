@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -141,6 +142,15 @@ def test_rounds_are_summed_but_for_the_first() -> None:
     }
     assert watch.notes == [(2, "off: it did not pay")]
     assert watch.token_ids == [7, 7, 7]
+
+
+def test_drafting_at_once_takes_the_time_that_it_took() -> None:
+    """Three SSMs, 6 ms of passes that were made for all of them."""
+    drafting = [Span(name, "draft", 2.0, 8.0, 1 / 3) for name in "abc"]
+    watch = _Watch(drafts=3)
+    for number, at_ms in enumerate((20.0, 30.0)):
+        watch.completed(replace(completed(number, at_ms), spans=tuple(drafting)))
+    assert watch.sums["draft_ms"] == pytest.approx(6.0)
 
 
 def test_what_was_made_for_a_round_that_never_came_is_wasted_and_was_wanted_by_none() -> None:

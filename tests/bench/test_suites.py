@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -16,11 +18,14 @@ from bench.suites.acceptance_rows import PAPER, WIDTHS, acceptance_rows
 from bench.suites.cpu_bundled import CpuBundled
 from bench.suites.cpu_tables import best_variant
 from bench.suites.cpu_variants import ASSISTED, LOOKUP, Variant, all_variants
-from bench.suites.overhead import Overhead, overhead_configs
+from bench.suites.overhead import Overhead, _outside, overhead_configs
+from bench.suites.overhead_tables import STAGES
 from bench.synthetic import synthetic_family
 from core.config import PRESETS, SpeculationConfig
 from core.engine import Engine
+from core.events import RoundCompleted, Span
 from core.models.loading import LoadedModels
+from tests.synthetic import DRAFTERS, synthetic_run
 
 MakeContext = Callable[..., Context]
 VARIANTS = (Variant(ASSISTED, 3, "ssm-code", "constant"), Variant(LOOKUP, 3))
@@ -217,13 +222,32 @@ class TestOverhead:
         assert len(by_size) == 2
         assert "0.8 ms + 15 us" in fits
 
+    def test_passes_made_together_are_taken_off_once(self) -> None:
+        """A round of 20 ms, in it passes of 9 ms for three SSMs at once, and 1 ms of drafting."""
+        done = [event for event in synthetic_run(2) if isinstance(event, RoundCompleted)][-1]
+        drafting = tuple(Span(name, "draft", 0.0, 10.0, 1 / 3) for name in DRAFTERS)
+        event = replace(done, spans=(*drafting, Span("llm", "forward", 10.0, 15.0)))
+        outside, *stages = _outside(event, 20.0, {"ssm": 9.0, "llm": 5.0})
+        assert outside == pytest.approx(20 - 9 - 5)
+        expected = {"draft": 1.0, "events": 5.0}
+        assert stages == pytest.approx([expected.get(stage, 0.0) for stage in STAGES])
+
     def test_the_clock_counts_every_pass_and_nothing_else(self, family: LoadedModels) -> None:
         clock = Clock()
-        engine = Engine(clocked(family, clock))
         case = Case(load_prompts()[0], 1, 6, 0.0)
-        count_tokens(engine, case, SpeculationConfig.preset("autoregressive"))
-        taken = clock.take()
-        assert taken["llm"] > 0 and taken["ssm"] == 0
+        all_three = SpeculationConfig(expansion=(1,), speculation_length=2, max_tree_nodes="uncut")
+        with clocked(family, clock) as models:
+            engine = Engine(models)
+            count_tokens(engine, case, SpeculationConfig.preset("autoregressive"))
+            taken = clock.take()
+            assert taken["llm"] > 0 and taken["ssm"] == 0
+            assert clock.take() == {"llm": 0.0, "ssm": 0.0}
+            start = time.perf_counter()
+            count_tokens(engine, case, all_three)
+            took = (time.perf_counter() - start) * 1000
+            together = clock.take()
+            assert 0 < together["ssm"] < took - together["llm"], "a pass for three counts once"
+        count_tokens(engine, case, all_three)
         assert clock.take() == {"llm": 0.0, "ssm": 0.0}
 
     def test_a_synthetic_family_runs_as_a_real_one(self, family: LoadedModels) -> None:

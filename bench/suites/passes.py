@@ -1,0 +1,157 @@
+"""`passes`: milliseconds of one model pass by number of tokens: the LLM and an SSM by the pass that
+they take and by the general path, and all SSMs one after another and together.
+
+`--prompts` and `--tokens` are not read: the passes are over a text of `CONTEXT` tokens.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bench.context import Context, Report
+from bench.interleave import interleaved
+from bench.machine import load_average
+from bench.settings import Settings
+from bench.suites.pass_tables import tables
+from bench.theirs import load_module
+from core.models.catalog import bundled_llm, bundled_ssms
+from core.models.hf_model import HfModel
+from core.models.language_model import Feed, LanguageModel, chain
+from core.models.loading import LoadedModels
+from core.models.together import forward_together
+from lab.order import Block, blocks
+
+__all__ = ["CONTEXT", "Passes"]
+
+CONTEXT = 128
+COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+PASSES = 15  # a figure is the median of so many
+Pass = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class Passes:
+    """See Suite."""
+
+    name: str = "passes"
+    about: str = "milliseconds of a model pass by tokens: lean and general, SSMs apart and together"
+    defaults: Settings = Settings(prompts=1, tokens=1, repeats=5, dtypes=("float32",))
+    counts: tuple[int, ...] = COUNTS
+
+    def check(self, settings: Settings) -> None:
+        """Any settings of one process will do."""
+        settings.alone()
+
+    def measure(self, context: Context) -> None:
+        for dtype in context.settings.dtypes:
+            every = blocks([str(count) for count in self.counts], context.settings.repeats)
+            left = [block for block in every if not context.results.has(**_key(dtype, block))]
+            if left:
+                with ExitStack() as leaving:
+                    _measured(context, dtype, left, contestants(context.load(dtype), leaving))
+
+    def report(self, context: Context) -> Report:
+        return Report(tables(context.results))
+
+
+def _key(dtype: str, block: Block) -> dict[str, Any]:
+    return {"dtype": dtype, "tokens": int(block.item), "repeat": block.repeat}
+
+
+def _measured(context: Context, dtype: str, todo: Sequence[Block], passes: dict[str, Pass]) -> None:
+    for block, found in interleaved(todo, {n: partial(_timed, p) for n, p in passes.items()}):
+        context.results.add({**_key(dtype, block), "load": load_average(), "ms": found})
+        context.say(f"{dtype}: {block.item} tokens, repeat {block.repeat}")
+
+
+def _timed(one: Pass, block: Block) -> float:
+    """Milliseconds, the median of some; the first, which reserves what it needs, apart."""
+    times = []
+    for _ in range(PASSES + 1):
+        start = time.perf_counter()
+        one(int(block.item))
+        times.append((time.perf_counter() - start) * 1000)
+    return round(statistics.median(times[1:]), 4)
+
+
+def contestants(models: LoadedModels, leaving: ExitStack) -> dict[str, Pass]:
+    """What is timed, by name; `leaving` closes the rows."""
+    llm, ssms = models.llm, list(models.ssms.values())
+    count = sum(ssm.info.parameters for ssm in ssms)
+    return {
+        "reading its weights": _reading(llm.info.parameters, llm),
+        "LLM": _alone([llm], leaving),
+        "LLM, general path": _alone([_general(llm, bundled_llm())], leaving),
+        "reading their weights": _reading(count, ssms[0]),
+        "SSM": _alone(ssms[:1], leaving),
+        "SSM, general path": _alone([_general(ssms[0], bundled_ssms()[0])], leaving),
+        f"{len(ssms)} SSMs, one after another": _alone(ssms, leaving),
+        f"{len(ssms)} SSMs, together": _together(ssms, leaving),
+    }
+
+
+def _general(model: LanguageModel, folder: Path) -> HfModel:
+    """The same model through transformers' own module, its weights as they were stored."""
+    assert isinstance(model, HfModel)
+    return HfModel(load_module(folder, model.dtype), model.info, model.masks)
+
+
+def _rows(models: Sequence[LanguageModel], leaving: ExitStack) -> list[int]:
+    """A row of each that has read the text."""
+    rows = []
+    for model in models:
+        row = model.open_row()
+        leaving.callback(model.close_row, row)
+        model.forward([chain(row, [0] * CONTEXT, last_only=True)])
+        model.commit(row, range(CONTEXT))
+        rows.append(row)
+    return rows
+
+
+def _alone(models: Sequence[LanguageModel], leaving: ExitStack) -> Pass:
+    rows = _rows(models, leaving)
+
+    def one(tokens: int) -> None:
+        for model, row in zip(models, rows, strict=True):
+            model.forward(_feeds(row, tokens))
+            model.commit(row, [])
+
+    return one
+
+
+def _together(models: Sequence[LanguageModel], leaving: ExitStack) -> Pass:
+    rows = _rows(models, leaving)
+
+    def one(tokens: int) -> None:
+        asked = [(m, _feeds(row, tokens)) for m, row in zip(models, rows, strict=True)]
+        for made in forward_together(asked):
+            if isinstance(made.logits, BaseException):
+                raise made.logits
+        for model, row in zip(models, rows, strict=True):
+            model.commit(row, [])
+
+    return one
+
+
+def _feeds(row: int, tokens: int) -> list[Feed]:
+    return [chain(row, range(1, tokens + 1))]
+
+
+def _reading(count: int, like: LanguageModel) -> Pass:
+    """A sum over as many numbers: what memory alone asks of any pass."""
+    dtype: torch.dtype = getattr(torch, like.info.dtype)
+    numbers = torch.ones(count, dtype=dtype)
+
+    def one(_: int) -> None:
+        numbers.sum()
+
+    return one

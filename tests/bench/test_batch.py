@@ -1,0 +1,62 @@
+"""The `batch` suite: every size decodes the same requests; other ids than alone are a failure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from bench.context import Context
+from bench.ours import decode
+from bench.suites.batch import Batch
+from bench.suites.batch_tables import failures, tables
+
+MakeContext = Callable[..., Context]
+
+
+def test_requests_say_the_same_however_many_are_live(make_context: MakeContext) -> None:
+    said: list[str] = []
+    suite = Batch(sizes=(1, 3), presets=("autoregressive", "specinfer"))
+    context = make_context(said.append, prompts=3)
+    suite.measure(context)
+    assert len(context.results.samples) == len(said) == 4
+    for sample in context.results.samples:
+        assert [figures["tokens"] for figures in sample["figures"].values()] == [24, 24]
+    report = suite.report(context)
+    assert report.failures == () and len(report.tables) == 2
+    suite.measure(make_context(said.append, prompts=3))
+    assert len(said) == 4, "what is there is not measured again"
+
+
+def test_other_ids_than_alone_are_a_failure(
+    make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wrong(engine: Any, cases: Any, speculation: Any, together: int = 1) -> list[Any]:
+        found = decode(engine, cases, speculation, together)
+        if together > 1:
+            found[1]["token_ids"][-1] += 1
+        return list(found)
+
+    monkeypatch.setattr("bench.suites.batch.decode", wrong)
+    context = make_context()
+    Batch(sizes=(1, 2), presets=("autoregressive",)).measure(context)
+    other = context.prompts[1].id
+    assert failures(context.results) == tuple(
+        f"autoregressive, T={t}, 2 at a time: other ids than alone for {other}"
+        for t in ("0", "0.8")
+    )
+
+
+def test_a_table_says_totals_and_gains(make_context: MakeContext) -> None:
+    results = make_context().results
+    for repeat, seconds in enumerate((2.0, 4.0)):
+        figures = {
+            "1": {"tokens": 64, "seconds": seconds, "differ": []},
+            "4": {"tokens": 64, "seconds": seconds / 2, "differ": []},
+        }
+        key = {"dtype": "float32", "temperature": 0.0, "preset": "best", "repeat": repeat}
+        results.add({**key, "figures": figures})
+    (shown,) = tables(results)
+    assert "| best | 24 (16 to 32) | 48 (32 to 64), 2.00x (2.00 to 2.00) |" in shown
+    assert "those they have alone: 0." in shown

@@ -1,0 +1,73 @@
+"""The `passes` suite: all contestants are timed at every count, rows given back, tables read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+import torch
+
+from bench.context import Context
+from bench.suites.pass_tables import tables
+from bench.suites.passes import Passes, contestants
+from core.errors import EngineError
+from core.models.loading import LoadedModels
+
+MakeContext = Callable[..., Context]
+NAMES = [
+    "reading its weights",
+    "LLM",
+    "LLM, general path",
+    "reading their weights",
+    "SSM",
+    "SSM, general path",
+    "3 SSMs, one after another",
+    "3 SSMs, together",
+]
+
+
+def test_all_are_timed_and_what_is_there_is_not_timed_again(make_context: MakeContext) -> None:
+    said: list[str] = []
+    suite = Passes(counts=(1, 3))
+    context = make_context(said.append, repeats=2)
+    suite.measure(context)
+    assert len(context.results.samples) == len(said) == 4
+    for sample in context.results.samples:
+        assert list(sample["ms"]) == NAMES and min(sample["ms"].values()) > 0
+    again = make_context(said.append, repeats=2)
+    suite.measure(again)
+    assert len(said) == 4
+    (shown,) = suite.report(again).tables
+    assert "Medians of 2 repeats" in shown and "| 3 tokens |" in shown
+
+
+def test_a_table_says_medians_and_growth(make_context: MakeContext) -> None:
+    results = make_context().results
+    for repeat, (one, four) in enumerate([(1.0, 3.0), (2.0, 4.0), (9.0, 5.0)]):
+        for tokens, ms in ((1, one), (4, four)):
+            figures: dict[str, Any] = {"reading": 0.5 + repeat, "LLM": ms}
+            results.add({"dtype": "float32", "tokens": tokens, "repeat": repeat, "ms": figures})
+    (shown,) = tables(results)
+    assert "| LLM | 2.00 | 4.00 (2.00x) |" in shown
+    assert "| reading | 1.50 |  |" in shown
+
+
+def test_rows_are_given_back_and_a_failing_pass_is_no_figure(
+    family: LoadedModels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ExitStack() as leaving:
+        passes = contestants(family, leaving)
+        passes["3 SSMs, together"](2)
+
+        def broken(*_: object) -> list[list[torch.Tensor]]:
+            raise RuntimeError("no memory")
+
+        stack: Any = next(iter(family.ssms.values())).stack  # type: ignore[attr-defined]
+        monkeypatch.setattr(stack, "forward", broken)
+        with pytest.raises(RuntimeError, match="no memory"):
+            passes["3 SSMs, together"](2)
+    for model in (family.llm, *family.ssms.values()):
+        with pytest.raises(EngineError, match="not open"):
+            model.length(0)
