@@ -12,7 +12,8 @@ from core.models.language_model import LanguageModel, chain
 
 __all__ = ["NODE_COUNTS", "VerifyCosts", "measure_verify_costs"]
 
-NODE_COUNTS = (0, 1, 2, 4, 8, 12, 16, 24, 32, 48, 64)
+# 3 and 7 nodes and the root fill a product's rows: often no dearer than one node less.
+NODE_COUNTS = (0, 1, 2, 3, 4, 7, 8, 12, 16, 24, 32, 48, 64)
 AFFORDABLE = 1.5
 REPEATS = 5
 CONTEXTS = (64, 512)

@@ -61,6 +61,7 @@ def run_example(page: Any, preset: str, example: str = "dialogue") -> None:
     page.locator(f"#example-{example}").click()
     page.locator("#preset input").click()
     page.get_by_role("option", name=preset, exact=True).click()
+    page.wait_for_timeout(1500)  # the server fills in the preset's fields
     page.locator("#live-run").click()
     page.get_by_text("Finished:", exact=False).first.wait_for(timeout=120_000)
     page.wait_for_timeout(1500)  # the last frame's charts
@@ -73,8 +74,12 @@ def take(browser: Any, address: str, name: str, width: int, scheme: str) -> None
     run_example(page, "specinfer-paper")
     page.screenshot(path=IMAGES / f"{name}.png", full_page=True)
     if name == "live-light-1280":
+        # As high as no panel is: the playback bar stays in sight, over whatever is scrolled.
+        page.set_viewport_size({"width": width, "height": 1600})
+        page.wait_for_timeout(1000)
         for part in ("tree", "inspector", "proposals", "lengths", "timeline"):
             page.locator(f"#live-{part}").screenshot(path=IMAGES / f"{part}.png")
+        page.set_viewport_size({"width": width, "height": 1000})
         page.locator("#live-prove").click()
         page.get_by_text("Identical", exact=False).first.wait_for(timeout=120_000)
         page.screenshot(path=IMAGES / "proved.png")
@@ -87,7 +92,7 @@ def take(browser: Any, address: str, name: str, width: int, scheme: str) -> None
 
 def take_parts(browser: Any, address: str, preset: str, parts: dict[str, str], number: int) -> None:
     """Some panels of a run under a preset, with a round in the middle selected."""
-    # As high as no panel is: the playback bar stays in sight, over whatever is scrolled.
+    # High, as above.
     page = browser.new_page(viewport={"width": 1280, "height": 1600}, color_scheme="light")
     page.goto(f"{address}?__theme=light")
     run_example(page, preset, "story")
