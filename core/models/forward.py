@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -15,7 +15,17 @@ import torch
 from core.models.kv_cache import ArenaCache, KVArena, LayerShape, ShapeProbe
 from core.models.rows import Batch, BoolArray
 
-__all__ = ["Forward", "GeneralForward", "MaskKind", "additive"]
+__all__ = [
+    "Forward",
+    "GeneralForward",
+    "MaskKind",
+    "Masks",
+    "Seen",
+    "TensorForward",
+    "Write",
+    "additive",
+    "over_batch",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +63,57 @@ class Forward(Protocol):
         """(batch, width, V) in the model's dtype; of the last query alone where `batch.last_only`
         and the model can."""
         ...
+
+
+Seen = tuple[torch.Tensor, torch.Tensor]
+"""Keys and values (rows, heads, extent, head size) that a pass attends to."""
+Write = Callable[[int, torch.Tensor, torch.Tensor], Seen]
+"""Stores a layer's new keys and values (rows, heads, width, head size) and returns what is seen."""
+Masks = tuple[torch.Tensor | None, torch.Tensor | None]
+"""Added to the scores (see `additive`), in layers that see everything and in those with a window;
+None where every slot is seen."""
+
+
+class TensorForward(Forward, Protocol):
+    """A pass that can be made over tensors alone, wherever they lie."""
+
+    def reach(self, position: int) -> None:
+        """Makes sure that a position can be asked for."""
+        ...
+
+    def over(
+        self,
+        tokens: torch.Tensor,
+        positions: torch.Tensor,
+        masks: Masks,
+        write: Write,
+        *,
+        last_only: bool = False,
+    ) -> torch.Tensor:
+        """Logits (rows, width, V) for tokens and positions (rows, width); with `last_only`, of one
+        row, those of its last query alone (1, 1, V)."""
+        ...
+
+
+def over_batch(forward: TensorForward, batch: Batch, arena: KVArena) -> torch.Tensor:
+    """The pass over a batch as it is, of whatever shape."""
+
+    def write(layer: int, k: torch.Tensor, v: torch.Tensor) -> Seen:
+        return arena.write(layer, batch.plan, k, v)
+
+    forward.reach(int(batch.positions.max()))
+    tokens, positions = (
+        torch.from_numpy(part).to(forward.device) for part in (batch.tokens, batch.positions)
+    )
+    masks = _masks(batch, forward.dtype, forward.device)
+    return forward.over(tokens, positions, masks, write, last_only=batch.last_only)
+
+
+def _masks(batch: Batch, dtype: torch.dtype, device: torch.device) -> Masks:
+    if batch.full.all() and batch.near.all():
+        return None, None
+    full = additive(batch.full, dtype, device)
+    return full, full if batch.near is batch.full else additive(batch.near, dtype, device)
 
 
 class GeneralForward:

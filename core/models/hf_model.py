@@ -16,6 +16,7 @@ from core.errors import ContextLengthError, EngineError
 from core.events import ModelInfo
 from core.models.forward import Forward, GeneralForward, MaskKind
 from core.models.fusing import adopt
+from core.models.graphed import in_few_launches
 from core.models.kv_cache import KVArena
 from core.models.language_model import Feed
 from core.models.lean import LeanForward, LeanWeights, joined
@@ -42,7 +43,7 @@ class HfModel:
         self._forward: Forward = (
             GeneralForward(module, masks)
             if lean is None
-            else LeanForward(lean, masks, packed=_worth_packing(lean, info))
+            else in_few_launches(LeanForward(lean, masks, packed=_worth_packing(lean, info)))
         )
         self.dtype = self._forward.dtype
         self.arena = KVArena(self._forward.shapes, self.dtype, self._forward.device)
@@ -152,7 +153,7 @@ class HfModel:
         if any(row is not None for row in self._rows):
             raise EngineError(f"{self._info.name} has open rows: it cannot join a stack now")
         self.stack, self.arena, self._berth, self._lean = stack, arena, berth, of
-        self._forward, self._rows = LeanForward(of, self.masks), []
+        self._forward, self._rows = in_few_launches(LeanForward(of, self.masks)), []
         if self._module is not None:
             adopt(self._module, of)
 

@@ -122,14 +122,25 @@ class KVArena:
         stored = self._layers[layer]
         if len(plan.rows) == 1:
             return self._write_one(stored, plan, keys, values)
-        rows, slots = self._places(plan)
-        first, last = plan.rows[0], plan.rows[-1]
-        neighbours = plan.rows == tuple(range(first, last + 1))
+        return self.write_at(layer, plan.rows, self._places(plan), plan.extent, (keys, values))
+
+    def write_at(
+        self,
+        layer: int,
+        rows: tuple[int, ...],
+        places: tuple[torch.Tensor, torch.Tensor],
+        extent: int,
+        new: tuple[torch.Tensor, torch.Tensor],
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """`write` at places that tensors tell: `rows` as (batch, 1), and slots (batch, width)."""
+        at, slots = places
+        first, last = rows[0], rows[-1]
+        neighbours = rows == tuple(range(first, last + 1))
         read = []
-        for store, new in zip(stored, (keys, values), strict=True):
-            store[rows, :, slots] = new.transpose(1, 2)
-            seen = store[:, :, : plan.extent]
-            read.append(seen[first : last + 1] if neighbours else seen.index_select(0, rows[:, 0]))
+        for store, part in zip(self._layers[layer], new, strict=True):
+            store[at, :, slots] = part.transpose(1, 2)
+            seen = store[:, :, :extent]
+            read.append(seen[first : last + 1] if neighbours else seen.index_select(0, at[:, 0]))
         return read[0], read[1]
 
     def _places(self, plan: SlotPlan) -> tuple[torch.Tensor, torch.Tensor]:

@@ -14,15 +14,14 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from core.models.forward import MaskKind, additive
+from core.models.forward import MaskKind, Masks, Write, over_batch
 from core.models.kv_cache import KVArena, LayerShape
 from core.models.norms import Norm
 from core.models.products import Product, laid_wide, pack
-from core.models.rows import Batch, IntArray
+from core.models.rotation import Rotation, rotated
+from core.models.rows import Batch
 
 __all__ = ["LeanForward", "LeanLayer", "LeanWeights", "joined"]
-
-FIRST_POSITIONS = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +109,7 @@ class _Layer:
 
 
 class LeanForward:
-    """See Forward. `packed`: matrices are laid out for several tokens too, where that helps."""
+    """See TensorForward. `packed`: matrices are laid out for several tokens too where it helps."""
 
     def __init__(self, weights: LeanWeights, masks: MaskKind, *, packed: bool = False) -> None:
         self._weights = weights
@@ -124,7 +123,7 @@ class LeanForward:
         self.dtype = weights.embedding.dtype
         shape = LayerShape(weights.kv_heads, weights.head_size, weights.head_size)
         self.shapes = [shape] * len(weights.layers)
-        self._cos, self._sin = self._rotation(FIRST_POSITIONS)
+        self._rotation = Rotation(weights.inverse, weights.rope_scale, self.dtype)
 
     @property
     def weight_bytes(self) -> int:
@@ -135,17 +134,31 @@ class LeanForward:
         return self._weights.bytes + copies + (0 if own else self._head.matrix.nbytes)
 
     def logits(self, batch: Batch, arena: KVArena) -> torch.Tensor:
+        return over_batch(self, batch, arena)
+
+    def reach(self, position: int) -> None:
+        self._rotation.reach(position)
+
+    def over(
+        self,
+        tokens: torch.Tensor,
+        positions: torch.Tensor,
+        masks: Masks,
+        write: Write,
+        *,
+        last_only: bool = False,
+    ) -> torch.Tensor:
         w = self._weights
-        rows, width = batch.tokens.shape
-        turn = self.turn(batch.positions)
-        full, near = self._masks(batch)
-        x = w.embedding[torch.from_numpy(batch.tokens.reshape(-1)).to(self.device)]
+        rows, width = tokens.shape
+        turn = self._rotation.at(positions.reshape(-1))
+        full, near = masks
+        x = w.embedding[tokens.reshape(-1)]
         for i, layer in enumerate(self._layers):
             q, k, v = (
                 part.view(rows, width, -1, w.head_size).transpose(1, 2)
                 for part in self._heads(layer, x, turn)
             )
-            keys, values = arena.write(i, batch.plan, k, v)
+            keys, values = write(i, k, v)
             mask = near if layer.windowed else full
             seen = F.scaled_dot_product_attention(
                 q, keys, values, attn_mask=mask, enable_gqa=w.heads != w.kv_heads
@@ -153,18 +166,10 @@ class LeanForward:
             x = layer.out.added(x, seen.transpose(1, 2).reshape(len(x), -1))
             gate, up = layer.gate_up.times(layer.post_norm(x)).chunk(2, -1)
             x = layer.down.added(x, F.silu(gate).mul_(up))
-        if batch.last_only:
+        if last_only:
             x = x[-1:]
         logits = self._head.times(self._norm(x))
         return logits.view(rows, -1, logits.shape[1])
-
-    def turn(self, positions: IntArray) -> tuple[torch.Tensor, torch.Tensor]:
-        """Cosines and signed sines (tokens, 1, head size) of `positions`, one after another."""
-        deepest = int(positions.max())
-        if deepest >= len(self._cos):
-            self._cos, self._sin = self._rotation(max(deepest + 1, 2 * len(self._cos)))
-        at = torch.from_numpy(positions.reshape(-1)).to(self.device)
-        return self._cos[at], self._sin[at]
 
     def _heads(
         self, layer: _Layer, x: torch.Tensor, turn: tuple[torch.Tensor, torch.Tensor]
@@ -176,8 +181,7 @@ class LeanForward:
         if layer.q_norm is not None and layer.k_norm is not None:
             q, k = layer.q_norm(both[:, : w.heads]), layer.k_norm(both[:, w.heads :])
             both = torch.cat((q, k), 1)
-        cos, sin = turn
-        both = torch.addcmul(both * cos, both.roll(w.head_size // 2, -1), sin)
+        both = rotated(both, turn)
         return both[:, : w.heads], both[:, w.heads :], qkv[:, w.heads + w.kv_heads :]
 
     def _layer(self, layer: LeanLayer, windowed: bool) -> _Layer:
@@ -196,20 +200,3 @@ class LeanForward:
 
     def _product(self, matrix: torch.Tensor, bias: torch.Tensor | None) -> Product:
         return Product(matrix, bias, pack(matrix) if self._packed else None)
-
-    def _rotation(self, positions: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """(positions, 1, head size) each; the sines' first half is negative, which is what the
-        rotation of half a vector comes to when the vector is rolled by half its size."""
-        w = self._weights
-        angles = torch.outer(torch.arange(positions, device=self.device).float(), w.inverse)
-        cos, sin = angles.cos() * w.rope_scale, angles.sin() * w.rope_scale
-        both = torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1)
-        return both[0][:, None].to(self.dtype), both[1][:, None].to(self.dtype)
-
-    def _masks(self, batch: Batch) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-        """Of layers that see everything and of those with a window; None: every slot is seen."""
-        if batch.full.all() and batch.near.all():
-            return None, None
-        full = additive(batch.full, self.dtype, self.device)
-        same = batch.near is batch.full
-        return full, full if same else additive(batch.near, self.dtype, self.device)

@@ -8,21 +8,20 @@ Rows of the members lie beside one another in one arena: row r of member m is ro
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 
 from core.errors import SpecScopeError
-from core.models.forward import additive
+from core.models.graphed import in_few_launches
 from core.models.hf_model import HfModel, feed_rows
 from core.models.kv_cache import KVArena
 from core.models.language_model import Feed, LanguageModel
-from core.models.lean import LeanForward, LeanLayer, LeanWeights, joined
-from core.models.norms import Norm
+from core.models.lean import LeanWeights, joined
 from core.models.products import laid_wide
-from core.models.rows import Batch, batch_of
+from core.models.rows import batch_of
+from core.models.stacked import StackedForward
 
 __all__ = ["Stack", "stack_alike", "stack_of"]
 
@@ -60,7 +59,7 @@ class Stack:
 
     def __init__(self, members: Sequence[HfModel], weights: LeanWeights) -> None:
         self.members = tuple(members)
-        self._forward = _StackedForward(weights, members[0])
+        self._forward = in_few_launches(StackedForward(weights, members[0].arena.shapes))
         first = members[0]
         self.arena = KVArena(first.arena.shapes, first.dtype, first.device)
         for place, member in enumerate(members):
@@ -95,107 +94,6 @@ class Stack:
         for i, (_, m) in enumerate(order):
             found[m].append(logits[i, feed_rows(feeds[i])].float())
         return found
-
-
-@dataclass(frozen=True, slots=True)
-class _Norms:
-    """Of one layer: before its attention, of its heads if it has those, and after."""
-
-    before: Norm
-    q: Norm | None
-    k: Norm | None
-    after: Norm
-
-
-def _norms(layer: LeanLayer, eps: float) -> _Norms:
-    return _Norms(
-        before=Norm(layer.input_norm[:, None], eps),
-        q=None if layer.q_norm is None else Norm(layer.q_norm[:, None, None], eps),
-        k=None if layer.k_norm is None else Norm(layer.k_norm[:, None, None], eps),
-        after=Norm(layer.post_norm[:, None], eps),
-    )
-
-
-class _StackedForward:
-    """The lean pass with a first dimension more: the models."""
-
-    def __init__(self, weights: LeanWeights, like: HfModel) -> None:
-        self._weights = weights
-        self._members = len(weights.embedding)
-        self._turns = LeanForward(_member(weights, 0), like.masks)
-        self._norms = [_norms(layer, weights.eps) for layer in weights.layers]
-        self._norm = Norm(weights.norm[:, None], weights.eps)
-
-    def logits(self, batch: Batch, arena: KVArena) -> torch.Tensor:
-        """(rows, width, V) in the model's dtype, rows in the batch's order."""
-        w, members = self._weights, self._members
-        rows, width = batch.tokens.shape
-        turn = self._turns.turn(batch.positions)
-        cos, sin = (self._by_member(part.view(rows, width, 1, -1)) for part in turn)
-        mask = None if batch.full.all() else additive(batch.full, w.norm.dtype, w.norm.device)
-        tokens = self._by_member(torch.from_numpy(batch.tokens).to(w.norm.device))
-        vocabulary, hidden = w.embedding.shape[1:]
-        first = torch.arange(members, device=tokens.device)[:, None] * vocabulary
-        x = w.embedding.reshape(-1, hidden)[tokens + first]
-        for i, (layer, norms) in enumerate(zip(w.layers, self._norms, strict=True)):
-            q, k, v = self._heads(layer, norms, x, (cos, sin))
-            keys, values = arena.write(i, batch.plan, self._by_row(k, rows), self._by_row(v, rows))
-            seen = F.scaled_dot_product_attention(
-                self._by_row(q, rows), keys, values, mask, enable_gqa=w.heads != w.kv_heads
-            )
-            seen = self._by_member(seen.transpose(1, 2)).reshape(members, x.shape[1], -1)
-            x = _added(x, seen, layer.out, layer.out_bias)
-            h = _times(norms.after(x), layer.gate_up, layer.gate_up_bias)
-            gate, up = h.chunk(2, -1)
-            x = _added(x, F.silu(gate).mul_(up), layer.down, layer.down_bias)
-        logits = torch.bmm(self._norm(x), w.head)
-        return (
-            logits.view(members, -1, width, vocabulary)
-            .transpose(0, 1)
-            .reshape(rows, width, vocabulary)
-        )
-
-    def _heads(
-        self,
-        layer: LeanLayer,
-        norms: _Norms,
-        x: torch.Tensor,
-        turn: tuple[torch.Tensor, torch.Tensor],
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Queries, keys and values, (members, tokens, heads, head size), rotated by position."""
-        w = self._weights
-        qkv = _times(norms.before(x), layer.qkv, layer.qkv_bias)
-        qkv = qkv.view(*x.shape[:2], -1, w.head_size)
-        both, last = qkv[:, :, : w.heads + w.kv_heads], qkv[:, :, w.heads + w.kv_heads :]
-        if norms.q is not None and norms.k is not None:
-            q, k = norms.q(both[:, :, : w.heads]), norms.k(both[:, :, w.heads :])
-            both = torch.cat((q, k), 2)
-        cos, sin = turn
-        both = torch.addcmul(both * cos, both.roll(w.head_size // 2, -1), sin)
-        return both[:, :, : w.heads], both[:, :, w.heads :], last
-
-    def _by_member(self, part: torch.Tensor) -> torch.Tensor:
-        """(rows, width, ...) to (members, tokens, ...)."""
-        _, width, *rest = part.shape
-        apart = part.reshape(-1, self._members, width, *rest)
-        return apart.transpose(0, 1).reshape(self._members, -1, *rest)
-
-    def _by_row(self, part: torch.Tensor, rows: int) -> torch.Tensor:
-        """(members, tokens, heads, size) to (rows, heads, width, size)."""
-        members, tokens, heads, size = part.shape
-        apart = part.reshape(members, rows // members, -1, heads, size)
-        return apart.permute(1, 0, 3, 2, 4).reshape(rows, heads, -1, size)
-
-
-def _times(x: torch.Tensor, matrix: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-    return torch.bmm(x, matrix) if bias is None else torch.baddbmm(bias[:, None], x, matrix)
-
-
-def _added(
-    x: torch.Tensor, y: torch.Tensor, matrix: torch.Tensor, bias: torch.Tensor | None
-) -> torch.Tensor:
-    total = torch.baddbmm(x, y, matrix)
-    return total if bias is None else total.add_(bias[:, None])
 
 
 # -- weights on one another --

@@ -1,0 +1,178 @@
+"""GraphedForward: the lean pass in few fixed shapes, which a GPU replays as one captured graph.
+
+A pass is padded to a bucket of queries and of slots, and its inputs are copied into tensors that
+stay where they are; over those runs the same code as always. On CUDA it is captured once a bucket
+and replayed from then on: no launch but one, whatever the number of layers. On a CPU, where this is
+tested, it runs eagerly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from core.models.forward import Forward, Seen, TensorForward
+from core.models.kv_cache import KVArena
+from core.models.rows import Batch, BoolArray
+
+__all__ = ["EXTENT", "WIDTHS", "GraphedForward", "in_few_launches"]
+
+# Queries of a request in one pass: a root, and the trees that are worth verifying.
+WIDTHS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)
+EXTENT = 256
+WARM_UPS = 3
+
+
+def in_few_launches(forward: TensorForward) -> Forward:
+    """The same pass as its device likes it: on a GPU as captured graphs, elsewhere as it is."""
+    return GraphedForward(forward, capture=True) if forward.device.type == "cuda" else forward
+
+
+class GraphedForward:
+    """See Forward. `capture`: as CUDA graphs; else eagerly. What is wider than the widest bucket,
+    as a prompt is, takes the lean pass as it is."""
+
+    def __init__(self, lean: TensorForward, *, capture: bool) -> None:
+        self._lean = lean
+        self._capture = capture
+        self._passes: dict[tuple[tuple[int, ...], int, int], _Pass] = {}
+        self._room = (0, 0)
+        self._pool: Any = None
+        self.device, self.dtype = lean.device, lean.dtype
+        self.shapes = lean.shapes
+
+    @property
+    def weight_bytes(self) -> int:
+        return self._lean.weight_bytes
+
+    def logits(self, batch: Batch, arena: KVArena) -> torch.Tensor:
+        rows, width = batch.tokens.shape
+        bucket = next((w for w in WIDTHS if w >= width), None)
+        if bucket is None:
+            return self._lean.logits(batch, arena)
+        # One slot more than any row uses takes what padded queries write.
+        extent = -(-(batch.plan.extent + 1) // EXTENT) * EXTENT
+        arena.reserve(max(batch.plan.rows) + 1, extent)
+        self._forget_moved(arena)
+        self._lean.reach(max(arena.slots, int(batch.positions.max())))
+        key = batch.plan.rows, bucket, extent
+        if key not in self._passes:
+            self._passes[key] = _Pass(self._lean, arena, *key)
+        one = self._passes[key]
+        one.fill(batch)
+        found = one.run(self._captured) if self._capture else one.compute()
+        # A copy: the next pass of this shape writes where this one did.
+        return found[:, :width].clone()
+
+    def _forget_moved(self, arena: KVArena) -> None:
+        """Passes know where the arena lay: it moves when it grows."""
+        if self._room != (arena.rows, arena.slots):
+            self._passes.clear()
+            self._room = arena.rows, arena.slots
+
+    def _captured(self, one: _Pass) -> tuple[Any, torch.Tensor]:
+        """A CUDA graph of the pass and where its logits will be, in the pool that all share."""
+        cuda: Any = torch.cuda
+        side = cuda.Stream()
+        side.wait_stream(cuda.current_stream())
+        with cuda.stream(side):
+            for _ in range(WARM_UPS):
+                one.compute()
+        cuda.current_stream().wait_stream(side)
+        graph = cuda.CUDAGraph()
+        with cuda.graph(graph, pool=self._pool):
+            found = one.compute()
+        self._pool = self._pool or graph.pool()
+        return graph, found
+
+
+@dataclass
+class _Inputs:
+    """What changes from pass to pass: on the host, and where the pass reads it. `numbers` (3, rows,
+    width) are tokens, positions and slots; `full` and `near` (rows, 1, width, extent) what is
+    hidden."""
+
+    numbers: torch.Tensor
+    full: torch.Tensor
+    near: torch.Tensor
+
+
+class _Pass:
+    """One bucket: `rows` of the arena, `width` queries each, `extent` slots."""
+
+    def __init__(
+        self, lean: TensorForward, arena: KVArena, rows: tuple[int, ...], width: int, extent: int
+    ) -> None:
+        self._lean, self._arena = lean, arena
+        self._rows, self._extent = rows, extent
+        self._at = torch.tensor(rows, device=lean.device)[:, None]
+        self._host = _inputs(len(rows), width, extent, torch.device("cpu"))
+        on_cpu = lean.device.type == "cpu"
+        self._here = self._host if on_cpu else _inputs(len(rows), width, extent, lean.device)
+        self._graph: tuple[Any, torch.Tensor] | None = None
+        cuda: Any = torch.cuda
+        self._copied = None if on_cpu else cuda.Event()
+
+    def fill(self, batch: Batch) -> None:
+        """Copies a batch to where the pass reads; what is padded sees and writes the last slot."""
+        if self._copied is not None:
+            self._copied.synchronize()  # the last batch may be on its way yet
+        width = batch.tokens.shape[1]
+        numbers = self._host.numbers.numpy()
+        numbers[:2], numbers[2] = 0, self._extent - 1
+        numbers[0, :, :width], numbers[1, :, :width] = batch.tokens, batch.positions
+        plan = batch.plan
+        for i, (start, real) in enumerate(zip(plan.starts, plan.counts, strict=True)):
+            numbers[2, i, :real] = np.arange(start, start + real)
+        for hidden, seen in ((self._host.full, batch.full), (self._host.near, batch.near)):
+            _hide(hidden.numpy(), seen, plan.counts)
+        if self._copied is not None:
+            for name in ("numbers", "full", "near"):
+                getattr(self._here, name).copy_(getattr(self._host, name), non_blocking=True)
+            self._copied.record()
+
+    def compute(self) -> torch.Tensor:
+        """Logits (rows, width, V) of what was filled in."""
+        tokens, positions, slots = self._here.numbers
+        lean = self._lean
+        least = torch.finfo(lean.dtype).min
+        masks = tuple(
+            torch.zeros(hidden.shape, dtype=lean.dtype, device=lean.device).masked_fill_(
+                hidden, least
+            )
+            for hidden in (self._here.full, self._here.near)
+        )
+
+        def write(layer: int, k: torch.Tensor, v: torch.Tensor) -> Seen:
+            return self._arena.write_at(layer, self._rows, (self._at, slots), self._extent, (k, v))
+
+        return lean.over(tokens, positions, (masks[0], masks[1]), write)
+
+    def run(self, capture: Any) -> torch.Tensor:
+        """The same, by its graph, which is captured first."""
+        if self._graph is None:
+            self._graph = capture(self)
+        graph, found = self._graph
+        graph.replay()
+        return found
+
+
+def _inputs(rows: int, width: int, extent: int, device: torch.device) -> _Inputs:
+    pinned = device.type == "cpu" and torch.cuda.is_available()
+    shape = (rows, 1, width, extent)
+    return _Inputs(
+        torch.zeros((3, rows, width), dtype=torch.long, device=device, pin_memory=pinned),
+        torch.ones(shape, dtype=torch.bool, device=device, pin_memory=pinned),
+        torch.ones(shape, dtype=torch.bool, device=device, pin_memory=pinned),
+    )
+
+
+def _hide(hidden: BoolArray, seen: BoolArray, counts: tuple[int, ...]) -> None:
+    """Marks what each query does not attend to; a padded one attends to the last slot alone."""
+    hidden[:] = True
+    for i, real in enumerate(counts):
+        hidden[i, 0, :real, : seen.shape[2]] = ~seen[i, :real]
+        hidden[i, 0, real:, -1] = False

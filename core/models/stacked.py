@@ -1,0 +1,139 @@
+"""StackedForward: the lean pass of models that lie on one another, with a first dimension more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+
+from core.models.forward import Masks, Write, over_batch
+from core.models.kv_cache import KVArena, LayerShape
+from core.models.lean import LeanLayer, LeanWeights
+from core.models.norms import Norm
+from core.models.rotation import Rotation, rotated
+from core.models.rows import Batch
+
+__all__ = ["StackedForward"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Norms:
+    """Of one layer: before its attention, of its heads if it has those, and after."""
+
+    before: Norm
+    q: Norm | None
+    k: Norm | None
+    after: Norm
+
+
+def _norms(layer: LeanLayer, eps: float) -> _Norms:
+    return _Norms(
+        before=Norm(layer.input_norm[:, None], eps),
+        q=None if layer.q_norm is None else Norm(layer.q_norm[:, None, None], eps),
+        k=None if layer.k_norm is None else Norm(layer.k_norm[:, None, None], eps),
+        after=Norm(layer.post_norm[:, None], eps),
+    )
+
+
+class StackedForward:
+    """See TensorForward. Rows are the members' in turn: row r is of member r modulo their number.
+    Tensors are (members, tokens, ...) within a pass."""
+
+    def __init__(self, weights: LeanWeights, shapes: Sequence[LayerShape]) -> None:
+        self._weights = weights
+        self._members = len(weights.embedding)
+        self._norms = [_norms(layer, weights.eps) for layer in weights.layers]
+        self._norm = Norm(weights.norm[:, None], weights.eps)
+        self.device, self.dtype = weights.norm.device, weights.norm.dtype
+        self.shapes = list(shapes)
+        self._rotation = Rotation(weights.inverse, weights.rope_scale, self.dtype)
+        # Where each member's tokens begin among the embeddings of all.
+        self._first = torch.arange(self._members, device=self.device)[:, None]
+        self._first *= weights.embedding.shape[1]
+
+    @property
+    def weight_bytes(self) -> int:
+        return self._weights.bytes
+
+    def reach(self, position: int) -> None:
+        self._rotation.reach(position)
+
+    def logits(self, batch: Batch, arena: KVArena) -> torch.Tensor:
+        return over_batch(self, batch, arena)
+
+    def over(
+        self,
+        tokens: torch.Tensor,
+        positions: torch.Tensor,
+        masks: Masks,
+        write: Write,
+        *,
+        last_only: bool = False,
+    ) -> torch.Tensor:
+        w, members = self._weights, self._members
+        rows, width = tokens.shape
+        vocabulary, hidden = w.embedding.shape[1:]
+        cos, sin = (
+            self._by_member(part.view(rows, width, 1, -1))
+            for part in self._rotation.at(positions.reshape(-1))
+        )
+        x = w.embedding.view(-1, hidden)[self._by_member(tokens) + self._first]
+        for i, (layer, norms) in enumerate(zip(w.layers, self._norms, strict=True)):
+            q, k, v = (self._by_row(p, rows) for p in self._heads(layer, norms, x, (cos, sin)))
+            keys, values = write(i, k, v)
+            seen = F.scaled_dot_product_attention(
+                q, keys, values, masks[0], enable_gqa=w.heads != w.kv_heads
+            )
+            seen = self._by_member(seen.transpose(1, 2)).reshape(members, x.shape[1], -1)
+            x = _added(x, seen, layer.out, layer.out_bias)
+            h = _times(norms.after(x), layer.gate_up, layer.gate_up_bias)
+            gate, up = h.chunk(2, -1)
+            x = _added(x, F.silu(gate).mul_(up), layer.down, layer.down_bias)
+        if last_only:
+            x = x[:, -1:]
+        logits = torch.bmm(self._norm(x), w.head)
+        apart = logits.view(members, rows // members, -1, vocabulary)
+        return apart.transpose(0, 1).reshape(rows, -1, vocabulary)
+
+    def _heads(
+        self,
+        layer: LeanLayer,
+        norms: _Norms,
+        x: torch.Tensor,
+        turn: tuple[torch.Tensor, torch.Tensor],
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Queries, keys and values, (members, tokens, heads, head size), rotated by position."""
+        w = self._weights
+        qkv = _times(norms.before(x), layer.qkv, layer.qkv_bias)
+        qkv = qkv.view(*x.shape[:2], -1, w.head_size)
+        both, last = qkv[:, :, : w.heads + w.kv_heads], qkv[:, :, w.heads + w.kv_heads :]
+        if norms.q is not None and norms.k is not None:
+            q, k = norms.q(both[:, :, : w.heads]), norms.k(both[:, :, w.heads :])
+            both = torch.cat((q, k), 2)
+        both = rotated(both, turn)
+        return both[:, :, : w.heads], both[:, :, w.heads :], last
+
+    def _by_member(self, part: torch.Tensor) -> torch.Tensor:
+        """(rows, width, ...) to (members, tokens, ...)."""
+        _, width, *rest = part.shape
+        apart = part.reshape(-1, self._members, width, *rest)
+        return apart.transpose(0, 1).reshape(self._members, -1, *rest)
+
+    def _by_row(self, part: torch.Tensor, rows: int) -> torch.Tensor:
+        """(members, tokens, heads, size) to (rows, heads, width, size)."""
+        members, tokens, heads, size = part.shape
+        apart = part.reshape(members, rows // members, -1, heads, size)
+        return apart.permute(1, 0, 3, 2, 4).reshape(rows, heads, -1, size)
+
+
+def _times(x: torch.Tensor, matrix: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    return torch.bmm(x, matrix) if bias is None else torch.baddbmm(bias[:, None], x, matrix)
+
+
+def _added(
+    x: torch.Tensor, y: torch.Tensor, matrix: torch.Tensor, bias: torch.Tensor | None
+) -> torch.Tensor:
+    total = torch.baddbmm(x, y, matrix)
+    return total if bias is None else total.add_(bias[:, None])

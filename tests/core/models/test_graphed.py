@@ -1,0 +1,146 @@
+"""The pass in fixed shapes says what the lean one says; on a GPU its captured graphs do too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from core.models.forward import Forward
+from core.models.graphed import EXTENT, WIDTHS, GraphedForward
+from core.models.hf_model import HfModel
+from core.models.language_model import Feed, chain
+from core.models.lean import LeanForward
+from core.models.stacked import StackedForward
+from core.models.tree_check import checked_model
+from core.tree import ROOT
+from tests.core.models.test_lean import said
+from tests.core.models.test_stack import alike, asked, committed
+from tests.fakes import info_of, tiny_module
+
+FAMILIES = ("llama", "qwen2", "qwen3", "mistral", "qwen2-sliding")
+
+
+def both(
+    family: str, device: str = "cpu", dtype: torch.dtype = torch.float32, capture: bool = False
+) -> tuple[HfModel, HfModel]:
+    """The same weights in fixed shapes and by the lean pass."""
+    module = tiny_module(family, seed=3, dtype=dtype).to(device)
+    plain = checked_model(module, info_of(module, family, role="ssm", context=4000))
+    fixed = HfModel(*plain.parts)
+    lean = fixed._forward
+    assert isinstance(lean, LeanForward)
+    forward: Forward = GraphedForward(lean, capture=capture)
+    fixed._forward = forward
+    return fixed, plain
+
+
+def close(one: torch.Tensor, other: torch.Tensor) -> None:
+    torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_it_says_what_the_lean_pass_says(family: str) -> None:
+    fixed, plain = both(family)
+    for one, other in zip(said(fixed), said(plain), strict=True):
+        close(one, other)
+
+
+def test_rows_of_many_widths_and_texts_over_several_extents() -> None:
+    fixed, plain = both("llama")
+    for model in (fixed, plain):
+        model._info = (
+            info_of(model._module, "long", role="ssm", context=4000)
+            if model._module
+            else model.info
+        )
+    found: list[list[torch.Tensor]] = []
+    for model in (fixed, plain):
+        rows = [model.open_row() for _ in range(3)]
+        found.append([])
+        for end in (5, 250, 6, 257, 700):
+            ids = [3 + i % 40 for i in range(end)]
+            found[-1] += model.forward([chain(rows[0], ids, last_only=True)])
+            model.commit(rows[0], range(end))
+        for row, count in zip(rows[1:], (3, 9), strict=True):
+            model.forward([chain(row, range(2, 2 + count))])
+            model.commit(row, range(count))
+        # Not neighbours, and of several widths.
+        found[-1] += model.forward(
+            [chain(rows[0], [5] * 7), Feed(rows[2], [6, 7, 8], [ROOT, ROOT, 1])]
+        )
+        found[-1] += model.forward([chain(row, [9]) for row in rows])
+    for one, other in zip(*found, strict=True):
+        close(one, other)
+
+
+def test_a_later_pass_changes_no_earlier_answer() -> None:
+    fixed, _ = both("llama")
+    row = fixed.open_row()
+    (first,) = fixed.forward([chain(row, [5])])
+    kept = first.clone()
+    fixed.commit(row, [])
+    (second,) = fixed.forward([chain(row, [6])])
+    assert first.equal(kept) and not second.equal(first)
+
+
+def test_shapes_are_few_and_forgotten_when_the_arena_moves() -> None:
+    fixed, _ = both("llama")
+    forward: Any = fixed._forward
+    row = fixed.open_row()
+    for count in range(1, 9):
+        fixed.forward([chain(row, [5] * count)])
+        fixed.commit(row, [])
+    assert {width for _, width, _ in forward._passes} == {1, 2, 4, 8}
+    before = dict(forward._passes)
+    other = fixed.open_row()
+    fixed.forward([chain(other, [5] * (WIDTHS[-1] + 1))])
+    fixed.commit(other, [])
+    fixed.forward([chain(other, [5])])
+    assert all(one not in forward._passes.values() for one in before.values())
+
+
+@pytest.mark.parametrize("start", [10, EXTENT - 3])
+def test_what_padded_queries_write_is_never_seen(start: int) -> None:
+    """A pass of 3 is one of 4: the fourth writes a last slot that no row has reached."""
+    fixed, plain = both("llama")
+    end = start + 3
+    for model in (fixed, plain):
+        row = model.open_row()
+        model.forward([chain(row, [2 + i % 50 for i in range(start)])])
+        model.commit(row, range(start))
+    (one,) = fixed.forward([chain(0, [5, 6, 7])])
+    (other,) = plain.forward([chain(0, [5, 6, 7])])
+    close(one, other)
+    stored, wanted = (model.arena._layers[0][0][0] for model in (fixed, plain))
+    close(stored[:, :end], wanted[:, :end])
+    written = stored.ne(0).any(-1).any(0).nonzero().flatten().tolist()
+    assert written == [*range(end), len(stored[0]) - 1]
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
+def test_stacked_models_in_fixed_shapes(family: str) -> None:
+    found: list[list[torch.Tensor]] = []
+    for capture in (None, False):
+        stack = alike(3, family)
+        if capture is not None:
+            passing = stack._forward
+            assert isinstance(passing, StackedForward)
+            stack._forward = GraphedForward(passing, capture=capture)
+        found.append([])
+        for i, feeds in enumerate(asked(list(stack.members))):
+            found[-1] += [part for own in stack.forward(feeds) for part in own]
+            committed(list(stack.members), feeds, -1 if i != 1 else 1)
+    assert len(found[0]) == 15
+    for one, other in zip(*found, strict=True):
+        close(one, other)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("family", FAMILIES)
+def test_captured_graphs_say_what_the_lean_pass_says(family: str) -> None:
+    fixed, plain = both(family, "cuda", capture=True)
+    for _ in range(2):  # the second replays what the first captured
+        for one, other in zip(said(fixed), said(plain), strict=True):
+            close(one, other)
