@@ -18,6 +18,8 @@ from bench.suites.page import Page
 from bench.suites.passes import Passes
 from bench.suites.pipeline import Pipeline
 from bench.suites.sessions import Sessions
+from bench.suites.start import Start
+from bench.suites.visitors import Visitors
 
 __all__ = ["SUITES", "Suite"]
 
@@ -45,6 +47,8 @@ SUITES: Mapping[str, Suite] = MappingProxyType(
             Laws(),
             Page(),
             Sessions(),
+            Start(),
+            Visitors(),
         )
     }
 )

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from bench.results import Results
 from bench.tables import figure, ratio, table
 from lab.figures import estimate, middle
 
-__all__ = ["failures", "tables"]
+__all__ = ["failures", "tables", "totals"]
+
+Figures = dict[str, dict[str, Any]]
+"""Of one repeat: tokens and seconds by size."""
 
 
 def tables(results: Results) -> tuple[str, ...]:
@@ -31,15 +35,10 @@ def failures(results: Results) -> tuple[str, ...]:
 def _one(results: Results, dtype: str, temperature: float) -> str:
     samples = list(results.where(dtype=dtype, temperature=temperature))
     sizes = list(samples[0]["figures"])
-    lines = []
-    for preset in dict.fromkeys(sample["preset"] for sample in samples):
-        own = [sample["figures"] for sample in samples if sample["preset"] == preset]
-        cells = []
-        for size in sizes:
-            speed = figure(estimate([[_speed(one, size)] for one in own], middle), 0)
-            gain = [[_speed(one, size) / _speed(one, sizes[0])] for one in own]
-            cells.append(f"{speed}, {ratio(estimate(gain, middle))}" if size != sizes[0] else speed)
-        lines.append([preset, *cells])
+    lines = [
+        [preset, *totals([s["figures"] for s in samples if s["preset"] == preset], sizes)]
+        for preset in dict.fromkeys(sample["preset"] for sample in samples)
+    ]
     changed = sum(len(f["differ"]) for s in samples for f in s["figures"].values())
     note = (
         f"All requests' new tokens over the time until the last of them ended; medians of "
@@ -50,5 +49,16 @@ def _one(results: Results, dtype: str, temperature: float) -> str:
     return table(f"Live requests, {dtype}, T = {temperature:g}", heads, lines, note)
 
 
-def _speed(figures: dict[str, Any], size: str) -> float:
+def totals(own: Sequence[Figures], sizes: Sequence[str]) -> list[str]:
+    """Tokens per second of each size, and against the first within each repeat."""
+    first = sizes[0]
+    cells = [figure(estimate([[_speed(one, first)] for one in own], middle), 0)]
+    for size in sizes[1:]:
+        speed = estimate([[_speed(one, size)] for one in own], middle)
+        gain = estimate([[_speed(one, size) / _speed(one, first)] for one in own], middle)
+        cells.append(f"{figure(speed, 0)}, {ratio(gain)}")
+    return cells
+
+
+def _speed(figures: Figures, size: str) -> float:
     return float(figures[size]["tokens"] / figures[size]["seconds"])

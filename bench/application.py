@@ -1,0 +1,89 @@
+"""The whole application in a process of its own, as `python app.py` starts it, with a log of its
+own."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from core.errors import SpecScopeError
+
+__all__ = ["Application", "BenchError", "application", "resident_mb"]
+
+HOUSE = Path(__file__).resolve().parents[1]
+PATIENCE_S = 120.0
+LOOK_S = 0.02
+
+
+class BenchError(SpecScopeError):
+    """What was to be measured did not come about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Application:
+    """`opened_s`: seconds from its start until a browser was given the page."""
+
+    url: str
+    pid: int
+    opened_s: float
+
+
+@contextmanager
+def application() -> Iterator[Application]:
+    """The application with the bundled models, its page served; ended at the end.
+
+    Raises BenchError where it does not come up.
+    """
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with tempfile.TemporaryDirectory(prefix="specscope-start-") as folder:
+        log = Path(folder) / "said.txt"
+        command = [sys.executable, "app.py", "--port", str(port), "--db", f"{folder}/runs.db"]
+        env = {**os.environ, "HF_HUB_OFFLINE": "1"}
+        start = time.perf_counter()
+        with log.open("wb") as said:
+            child = subprocess.Popen(command, cwd=HOUSE, env=env, stdout=said, stderr=said)
+        try:
+            url = f"http://127.0.0.1:{port}/"
+            _wait(url, child, log)
+            yield Application(url, child.pid, time.perf_counter() - start)
+        finally:
+            child.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                child.wait(20)
+            child.kill()
+            child.wait()
+
+
+def _wait(url: str, child: subprocess.Popen[bytes], log: Path) -> None:
+    end = time.perf_counter() + PATIENCE_S
+    while time.perf_counter() < end and child.poll() is None:
+        with suppress(urllib.error.URLError, OSError):
+            urllib.request.urlopen(url, timeout=PATIENCE_S).read()
+            return
+        time.sleep(LOOK_S)
+    said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    raise BenchError(f"the application did not open its page: {said[-1] if said else 'no word'}")
+
+
+def resident_mb(pid: int) -> float | None:
+    """Resident memory of a process in MB (10^6 bytes); None where the system does not tell."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return None
+    for line in status.splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024 / 1e6
+    return None

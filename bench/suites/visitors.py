@@ -1,0 +1,111 @@
+"""`visitors`: several clients of one application at once: their tokens per second together, and
+whether each is told the text that it is told alone.
+
+`--prompts` are the requests of each visitor, one after another.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from bench.application import application
+from bench.context import Context, Report
+from bench.interleave import interleaved
+from bench.machine import load_average
+from bench.prompts import Prompt
+from bench.settings import Settings
+from bench.suites.visitor_tables import failures, tables
+from lab.order import Block, blocks
+
+__all__ = ["Visitors"]
+
+COUNTS = (1, 2, 4, 8)
+PRESETS = ("autoregressive", "best")
+TEMPERATURE = 0.8
+
+
+@dataclass(frozen=True)
+class Visitors:
+    """See Suite. `counts`: how many visitors at once."""
+
+    name: str = "visitors"
+    about: str = "tokens per second of 1 to 8 clients of one page at once; each text unchanged"
+    defaults: Settings = Settings(prompts=4, tokens=64, repeats=3, dtypes=("float32",))
+    counts: tuple[int, ...] = COUNTS
+    presets: tuple[str, ...] = PRESETS
+
+    def check(self, settings: Settings) -> None:
+        """Any settings of one process will do."""
+        settings.alone()
+
+    def measure(self, context: Context) -> None:
+        from gradio_client import Client
+
+        every = blocks(self.presets, context.settings.repeats)
+        todo = [block for block in every if not context.results.has(**_key(block))]
+        if not todo:
+            return
+        with application() as app:
+            clients = [Client(app.url, verbose=False) for _ in range(max(self.counts))]
+            for preset in self.presets:  # what is measured once, is measured before
+                _visit(clients[:1], context, Block(preset, 0))
+            runs = {str(count): partial(_visit, clients[:count], context) for count in self.counts}
+            for block, found in interleaved(todo, runs):
+                sample = {**_key(block), "load": load_average(), "figures": _compared(found)}
+                context.results.add(sample)
+                context.say(f"{block.item}, repeat {block.repeat}")
+
+    def report(self, context: Context) -> Report:
+        return Report(tables(context.results), failures(context.results))
+
+
+def _key(block: Block) -> dict[str, Any]:
+    return {"preset": block.item, "repeat": block.repeat}
+
+
+def _visit(clients: Sequence[Any], context: Context, block: Block) -> dict[str, Any]:
+    """All visitors at once, each with all prompts in an order of its own."""
+    start = time.perf_counter()
+    with ThreadPoolExecutor(len(clients)) as pool:
+        asked = partial(_asked, context, block.item)
+        told = list(pool.map(asked, clients, range(len(clients))))
+    seconds = time.perf_counter() - start
+    texts = [one for visitor in told for one in visitor]
+    return {"seconds": seconds, "tokens": sum(n for _, _, n in texts), "texts": texts}
+
+
+def _asked(context: Context, preset: str, client: Any, number: int) -> list[tuple[str, str, int]]:
+    """What one visitor is told: (prompt, text, new tokens) of each."""
+    prompts: Sequence[Prompt] = context.prompts
+    turn = number % len(prompts)
+    found = []
+    for prompt in (*prompts[turn:], *prompts[:turn]):
+        run = client.predict(
+            prompt=prompt.text,
+            preset=preset,
+            max_new_tokens=context.settings.tokens,
+            temperature=TEMPERATURE,
+            seed=1,
+            ignore_eos=True,
+            api_name="/generate",
+        )
+        found.append((prompt.id, run["text"], len(run["token_ids"])))
+    return found
+
+
+def _compared(found: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The figures, and the prompts whose text was another than that of a lone visitor."""
+    alone = {prompt: text for prompt, text, _ in next(iter(found.values()))["texts"]}
+    return {
+        count: {
+            "tokens": one["tokens"],
+            "seconds": one["seconds"],
+            "differ": sorted({prompt for prompt, text, _ in one["texts"] if text != alone[prompt]}),
+        }
+        for count, one in found.items()
+    }

@@ -1,0 +1,90 @@
+"""The `start` and `visitors` suites: the real application, and what their tables make of it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.application import BenchError, application, resident_mb
+from bench.context import Context
+from bench.suites import start_tables, visitor_tables
+from bench.suites.start import Start
+from bench.suites.visitors import Visitors
+
+MakeContext = Callable[..., Context]
+
+
+def test_the_application_opens_runs_and_ends(make_context: MakeContext) -> None:
+    said: list[str] = []
+    context = make_context(said.append)
+    Start(runs=2).measure(context)
+    (sample,) = context.results.samples
+    assert 0.5 < sample["opened_s"] < 120
+    assert [runs for runs, _ in sample["runs_mb"]] == [1, 2]
+    if sys.platform.startswith("linux"):
+        assert 200 < sample["opened_mb"] <= sample["runs_mb"][-1][1] < 4000
+    assert said[-1].startswith("opening 1")
+    Start(runs=2).measure(make_context(said.append))
+    assert len(context.results.samples) == 1, "what is there is not measured again"
+    assert "seconds until the page is open" in Start().report(context).tables[0]
+
+
+def test_visitors_are_told_what_a_lone_one_is(make_context: MakeContext) -> None:
+    context = make_context()
+    suite = Visitors(counts=(1, 3), presets=("best",))
+    suite.measure(context)
+    (sample,) = context.results.samples
+    assert [f["tokens"] for f in sample["figures"].values()] == [16, 48]
+    assert suite.report(context).failures == ()
+    assert "3 visitors" in suite.report(context).tables[0]
+
+
+def test_an_application_that_does_not_come_up_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "app.py").write_text("raise SystemExit('no models here')")
+    monkeypatch.setattr("bench.application.HOUSE", tmp_path)
+    with pytest.raises(BenchError, match="no models here"), application():
+        pytest.fail("it is not there")
+    assert resident_mb(2**22 + 1) is None
+
+
+def opened(seconds: float, mb: float, runs: list[tuple[int, float]]) -> dict[str, Any]:
+    return {"repeat": 0, "opened_s": seconds, "opened_mb": mb, "runs_mb": runs}
+
+
+@pytest.mark.parametrize(
+    ("sample", "said"),
+    [
+        (opened(9.9, 1100.0, [(100, 1150.0), (500, 1190.0)]), []),
+        (opened(10.0, 1100.0, [(100, 1100.0)]), ["the page is open after 10.0 s"]),
+        (opened(5.0, 1100.0, [(100, 1150.0), (500, 1200.0)]), ["1200 MB", "grew by 50 MB"]),
+        (opened(5.0, 1000.0, [(50, 900.0), (100, 1000.0), (500, 1041.0)]), ["grew by 41 MB"]),
+    ],
+)
+def test_what_misses_its_bound_is_said(
+    make_context: MakeContext, sample: dict[str, Any], said: list[str]
+) -> None:
+    results = make_context().results
+    results.add(sample)
+    found = start_tables.failures(results)
+    assert len(found) == len(said)
+    assert all(words in sentence for words, sentence in zip(said, found, strict=True))
+
+
+def test_another_text_is_a_failure(make_context: MakeContext) -> None:
+    results = make_context().results
+    figures = {
+        "1": {"tokens": 8, "seconds": 1.0, "differ": []},
+        "8": {"tokens": 64, "seconds": 4.0, "differ": ["dev-code-45"]},
+    }
+    results.add({"preset": "best", "repeat": 0, "figures": figures})
+    assert visitor_tables.failures(results) == (
+        "best, 8 visitors: other text than alone for dev-code-45",
+    )
+    (shown,) = visitor_tables.tables(results)
+    assert "| best | 8 (8 to 8) | 16 (16 to 16), 2.00x (2.00 to 2.00) |" in shown
