@@ -63,9 +63,23 @@ class GraphedForward:
             self._passes[key] = _Pass(self._lean, arena, *key)
         one = self._passes[key]
         one.fill(batch)
-        found = one.run(self._captured) if self._capture else one.compute()
+        found = self._run(one)
         # A copy: the next pass of this shape writes where this one did.
         return found[:, :width].clone()
+
+    @property
+    def captures(self) -> bool:
+        """Whether passes are replayed; False where they never were, or could not be captured."""
+        return self._capture
+
+    def _run(self, one: _Pass) -> torch.Tensor:
+        if self._capture:
+            try:
+                return one.run(self._captured)
+            except RuntimeError:  # this device or driver captures no such pass: slower, not wrong
+                self._capture = False
+                self._passes.clear()
+        return one.compute()
 
     def _forget_moved(self, arena: KVArena) -> None:
         """Passes know where the arena lay: it moves when it grows."""
@@ -83,7 +97,8 @@ class GraphedForward:
                 one.compute()
         cuda.current_stream().wait_stream(side)
         graph = cuda.CUDAGraph()
-        with cuda.graph(graph, pool=self._pool):
+        # Another thread may draft meanwhile: what it asks of the device is no part of this.
+        with cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
             found = one.compute()
         self._pool = self._pool or graph.pool()
         return graph, found

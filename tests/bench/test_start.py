@@ -26,7 +26,10 @@ def test_the_application_opens_runs_and_ends(make_context: MakeContext) -> None:
     assert 0.5 < sample["opened_s"] < 120
     assert [runs for runs, _ in sample["runs_mb"]] == [1, 2]
     if sys.platform.startswith("linux"):
-        assert 200 < sample["opened_mb"] <= sample["runs_mb"][-1][1] < 4000
+        # The system may take pages back between two looks.
+        assert all(
+            200 < mb < 4000 for mb in (sample["opened_mb"], *dict(sample["runs_mb"]).values())
+        )
     assert said[-1].startswith("opening 1")
     Start(runs=2).measure(make_context(said.append))
     assert len(context.results.samples) == 1, "what is there is not measured again"

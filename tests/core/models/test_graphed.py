@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 
-from core.models.forward import Forward
 from core.models.graphed import EXTENT, WIDTHS, GraphedForward
 from core.models.hf_model import HfModel
 from core.models.language_model import Feed, chain
@@ -29,11 +28,17 @@ def both(
     module = tiny_module(family, seed=3, dtype=dtype).to(device)
     plain = checked_model(module, info_of(module, family, role="ssm", context=4000))
     fixed = HfModel(*plain.parts)
-    lean = fixed._forward
-    assert isinstance(lean, LeanForward)
-    forward: Forward = GraphedForward(lean, capture=capture)
-    fixed._forward = forward
+    plain._forward = _lean(plain)
+    fixed._forward = GraphedForward(_lean(fixed), capture=capture)
     return fixed, plain
+
+
+def _lean(model: HfModel) -> LeanForward:
+    """A model's lean pass, which is in fixed shapes already where it is on a GPU."""
+    forward: Any = model._forward
+    lean = forward._lean if isinstance(forward, GraphedForward) else forward
+    assert isinstance(lean, LeanForward)
+    return lean
 
 
 def close(one: torch.Tensor, other: torch.Tensor) -> None:
@@ -137,6 +142,22 @@ def test_stacked_models_in_fixed_shapes(family: str) -> None:
         close(one, other)
 
 
+def test_what_cannot_be_captured_runs_eagerly(monkeypatch: pytest.MonkeyPatch) -> None:
+    fixed, plain = both("llama", capture=True)
+    tried = []
+
+    def refused(_: object, one: object) -> None:
+        tried.append(one)
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    monkeypatch.setattr(GraphedForward, "_captured", refused)
+    forward: Any = fixed._forward
+    assert forward.captures
+    for one, other in zip(said(fixed), said(plain), strict=True):
+        close(one, other)
+    assert len(tried) == 1 and not forward.captures
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("family", FAMILIES)
 def test_captured_graphs_say_what_the_lean_pass_says(family: str) -> None:
@@ -144,3 +165,5 @@ def test_captured_graphs_say_what_the_lean_pass_says(family: str) -> None:
     for _ in range(2):  # the second replays what the first captured
         for one, other in zip(said(fixed), said(plain), strict=True):
             close(one, other)
+    forward: Any = fixed._forward
+    assert forward.captures
