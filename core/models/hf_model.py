@@ -14,19 +14,15 @@ import torch
 
 from core.errors import ContextLengthError, EngineError
 from core.events import ModelInfo
+from core.models.fastest import fastest
 from core.models.forward import Forward, GeneralForward, MaskKind
 from core.models.fusing import adopt
-from core.models.graphed import in_few_launches
 from core.models.kv_cache import KVArena
 from core.models.language_model import Feed
-from core.models.lean import LeanForward, LeanWeights, joined
-from core.models.memory import available_bytes
+from core.models.lean import LeanWeights, joined
 from core.models.rows import Row, batch_of
 
 __all__ = ["HfModel", "feed_rows"]
-
-
-PACKED_SHARE = 4
 
 
 class HfModel:
@@ -43,7 +39,7 @@ class HfModel:
         self._forward: Forward = (
             GeneralForward(module, masks)
             if lean is None
-            else in_few_launches(LeanForward(lean, masks, packed=_worth_packing(lean, info)))
+            else fastest(lean, masks)
         )
         self.dtype = self._forward.dtype
         self.arena = KVArena(self._forward.shapes, self.dtype, self._forward.device)
@@ -147,15 +143,21 @@ class HfModel:
         """Rows of the arena that its own take, the members' beside them counted in."""
         return len(self._rows) * self._berth[1]
 
-    def join(self, stack: object, arena: KVArena, berth: tuple[int, int], of: LeanWeights) -> None:
-        """Works from now on with weights that are a part of the stack's, in its arena: `berth` is
-        which member of how many. No row may be open."""
+    def join(
+        self,
+        stack: object,
+        arena: KVArena,
+        berth: tuple[int, int],
+        own: tuple[LeanWeights, Forward],
+    ) -> None:
+        """Works from now on with weights, and a pass over them, that are a part of the stack's, in
+        its arena: `berth` is which member of how many. No row may be open."""
         if any(row is not None for row in self._rows):
             raise EngineError(f"{self._info.name} has open rows: it cannot join a stack now")
-        self.stack, self.arena, self._berth, self._lean = stack, arena, berth, of
-        self._forward, self._rows = in_few_launches(LeanForward(of, self.masks)), []
+        self.stack, self.arena, self._berth, self._rows = stack, arena, berth, []
+        self._lean, self._forward = own
         if self._module is not None:
-            adopt(self._module, of)
+            adopt(self._module, self._lean)
 
     def place(self, row: int) -> int:
         """Where one of its rows lies in the arena."""
@@ -191,12 +193,6 @@ class HfModel:
                 f"context of {self._info.name} is {self.context_length} tokens: "
                 f"{deepest} were asked for"
             )
-
-
-def _worth_packing(lean: LeanWeights, info: ModelInfo) -> bool:
-    """An LLM verifies several tokens a pass; laid out for that its weights are there twice."""
-    free = available_bytes(torch.device("cpu"))
-    return info.role == "llm" and (free is None or PACKED_SHARE * lean.bytes < free)
 
 
 def feed_rows(feed: Feed) -> slice:

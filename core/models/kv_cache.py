@@ -73,6 +73,13 @@ class KVArena:
         """Memory held now."""
         return sum(stack.nbytes for stack in self._stacks)
 
+    @property
+    def stacked(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys and values of all layers, where these are of one shape:
+        [layers, rows, heads, slots, size] each, until slots are reserved anew."""
+        keys, values = self._stacks
+        return keys, values
+
     def reserve(self, rows: int, slots: int) -> None:
         """Makes room for `rows` rows of `slots` slots, by doubling; contents are kept."""
         if rows <= self.rows and slots <= self.slots:

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from core.models.forward import MaskKind, Masks, Write, over_batch
 from core.models.kv_cache import KVArena, LayerShape
 from core.models.norms import Norm
-from core.models.products import Product, laid_wide, pack
+from core.models.products import Product, laid_wide
 from core.models.rotation import Rotation, rotated
 from core.models.rows import Batch
 
@@ -109,16 +109,15 @@ class _Layer:
 
 
 class LeanForward:
-    """See TensorForward. `packed`: matrices are laid out for several tokens too where it helps."""
+    """See TensorForward."""
 
-    def __init__(self, weights: LeanWeights, masks: MaskKind, *, packed: bool = False) -> None:
+    def __init__(self, weights: LeanWeights, masks: MaskKind) -> None:
         self._weights = weights
-        self._packed = packed
         # Where the model takes one mask for all layers, its window holds in each of them.
         windowed = bool(masks.window) and not masks.by_layer_type
         self._layers = [self._layer(layer, windowed) for layer in weights.layers]
         self._norm = Norm(weights.norm, weights.eps)
-        self._head = self._product(laid_wide(weights.head), None)
+        self._head = Product(laid_wide(weights.head), None)
         self.device = weights.embedding.device
         self.dtype = weights.embedding.dtype
         shape = LayerShape(weights.kv_heads, weights.head_size, weights.head_size)
@@ -127,11 +126,8 @@ class LeanForward:
 
     @property
     def weight_bytes(self) -> int:
-        products = [self._head]
-        products += [p for one in self._layers for p in (one.qkv, one.out, one.gate_up, one.down)]
-        copies = sum(each.packed_bytes for each in products)
         own = self._head.matrix.data_ptr() == self._weights.head.data_ptr()
-        return self._weights.bytes + copies + (0 if own else self._head.matrix.nbytes)
+        return self._weights.bytes + (0 if own else self._head.matrix.nbytes)
 
     def logits(self, batch: Batch, arena: KVArena) -> torch.Tensor:
         return over_batch(self, batch, arena)
@@ -188,15 +184,12 @@ class LeanForward:
         eps = self._weights.eps
         return _Layer(
             input_norm=Norm(layer.input_norm, eps),
-            qkv=self._product(layer.qkv, layer.qkv_bias),
+            qkv=Product(layer.qkv, layer.qkv_bias),
             q_norm=None if layer.q_norm is None else Norm(layer.q_norm, eps),
             k_norm=None if layer.k_norm is None else Norm(layer.k_norm, eps),
-            out=self._product(layer.out, layer.out_bias),
+            out=Product(layer.out, layer.out_bias),
             post_norm=Norm(layer.post_norm, eps),
-            gate_up=self._product(layer.gate_up, layer.gate_up_bias),
-            down=self._product(layer.down, layer.down_bias),
+            gate_up=Product(layer.gate_up, layer.gate_up_bias),
+            down=Product(layer.down, layer.down_bias),
             windowed=layer.sliding or windowed,
         )
-
-    def _product(self, matrix: torch.Tensor, bias: torch.Tensor | None) -> Product:
-        return Product(matrix, bias, pack(matrix) if self._packed else None)

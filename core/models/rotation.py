@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-__all__ = ["Rotation", "rotated"]
+__all__ = ["FIRST_POSITIONS", "Rotation", "rotated", "table"]
 
 FIRST_POSITIONS = 1024
 
@@ -26,13 +26,18 @@ class Rotation:
         return self._cos[positions], self._sin[positions]
 
     def _table(self, positions: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """(positions, 1, head size) each; the sines' first half is negative, which is what the
-        rotation of half a vector comes to when the vector is rolled by half its size."""
-        places = torch.arange(positions, device=self._inverse.device).float()
-        angles = torch.outer(places, self._inverse)
-        cos, sin = angles.cos() * self._scale, angles.sin() * self._scale
-        both = torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1)
-        return both[0][:, None].to(self._dtype), both[1][:, None].to(self._dtype)
+        cos, sin = table(self._inverse, self._scale, positions)
+        return cos[:, None].to(self._dtype), sin[:, None].to(self._dtype)
+
+
+def table(
+    inverse: torch.Tensor, scale: float, positions: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Cosines and sines (positions, head size) in float32; the sines' first half is negative, which
+    is what the rotation of half a vector comes to when the vector is rolled by half its size."""
+    angles = torch.outer(torch.arange(positions, device=inverse.device).float(), inverse)
+    cos, sin = angles.cos() * scale, angles.sin() * scale
+    return torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1)
 
 
 def rotated(heads: torch.Tensor, turn: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:

@@ -14,14 +14,14 @@ from typing import Any
 import torch
 
 from core.errors import SpecScopeError
-from core.models.graphed import in_few_launches
+from core.models.fastest import fastest
+from core.models.forward import Forward
 from core.models.hf_model import HfModel, feed_rows
 from core.models.kv_cache import KVArena
 from core.models.language_model import Feed, LanguageModel
 from core.models.lean import LeanWeights, joined
 from core.models.products import laid_wide
 from core.models.rows import batch_of
-from core.models.stacked import StackedForward
 
 __all__ = ["Stack", "stack_alike", "stack_of"]
 
@@ -59,11 +59,13 @@ class Stack:
 
     def __init__(self, members: Sequence[HfModel], weights: LeanWeights) -> None:
         self.members = tuple(members)
-        self._forward = in_few_launches(StackedForward(weights, members[0].arena.shapes))
         first = members[0]
+        self._forward = fastest(weights, first.masks)
         self.arena = KVArena(first.arena.shapes, first.dtype, first.device)
         for place, member in enumerate(members):
-            member.join(self, self.arena, (place, len(members)), _member(weights, place))
+            own = _member(weights, place)
+            alone = _alone(self._forward, place, own) or fastest(own, member.masks)
+            member.join(self, self.arena, (place, len(members)), (own, alone))
 
     def fits(self, asked: Sequence[Sequence[Feed]]) -> bool:
         """Whether these feeds, of each member in order, can be one pass: as many of each, with room
@@ -124,6 +126,13 @@ def _laid(parts: Sequence[torch.Tensor]) -> torch.Tensor:
     if parts[0].is_contiguous():
         return torch.stack(list(parts))
     return torch.stack([part.t() for part in parts]).transpose(1, 2)
+
+
+def _alone(forward: Forward, place: int, own: LeanWeights) -> Forward | None:
+    """The pass of one member, where that is a part of the pass of all."""
+    part = getattr(forward, "member", None)
+    found: Forward | None = part(place, own) if part else None
+    return found
 
 
 def _member(weights: LeanWeights, place: int) -> LeanWeights:

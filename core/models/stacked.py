@@ -41,13 +41,14 @@ class StackedForward:
     """See TensorForward. Rows are the members' in turn: row r is of member r modulo their number.
     Tensors are (members, tokens, ...) within a pass."""
 
-    def __init__(self, weights: LeanWeights, shapes: Sequence[LayerShape]) -> None:
+    def __init__(self, weights: LeanWeights) -> None:
         self._weights = weights
         self._members = len(weights.embedding)
         self._norms = [_norms(layer, weights.eps) for layer in weights.layers]
         self._norm = Norm(weights.norm[:, None], weights.eps)
         self.device, self.dtype = weights.norm.device, weights.norm.dtype
-        self.shapes = list(shapes)
+        shape = LayerShape(weights.kv_heads, weights.head_size, weights.head_size)
+        self.shapes: Sequence[LayerShape] = [shape] * len(weights.layers)
         self._rotation = Rotation(weights.inverse, weights.rope_scale, self.dtype)
         # Where each member's tokens begin among the embeddings of all.
         self._first = torch.arange(self._members, device=self.device)[:, None]

@@ -1,0 +1,149 @@
+"""CompiledForward: the lean pass as one call of machine code, on a CPU.
+
+Of a small model's pass in torch most is the time between its products. Here the whole of it is
+compiled once (`core/models/compiled/kernels.py`): nothing is allotted, launched or checked in
+between, padded queries cost nothing, and weights are read in the order in which they lie.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import torch
+
+from core.models.compiled.kernels import BLOCK, Asked, Scratch, Shape, Weights, run
+from core.models.compiled.packing import Array, bits, packed, shape_of, turning
+from core.models.forward import MaskKind
+from core.models.kv_cache import KVArena, LayerShape
+from core.models.lean import LeanWeights
+from core.models.rotation import FIRST_POSITIONS
+from core.models.rows import Batch
+
+__all__ = ["CompiledForward"]
+
+# Of weights; handing a part of a pass to another thread costs what reading so many takes.
+WORTH_A_THREAD = 1 << 22
+
+
+class CompiledForward:
+    """See Forward. Of several models that lie on one another, row r is of member r modulo their
+    number. All arithmetic is in float32; a model in bfloat16 keeps weights, keys and values so."""
+
+    def __init__(self, weights: LeanWeights, masks: MaskKind) -> None:
+        # Where the model takes one mask for all layers, its window holds in each of them.
+        everywhere = bool(masks.window) and not masks.by_layer_type
+        windowed = [bool(masks.window) and (one.sliding or everywhere) for one in weights.layers]
+        self._lean = weights
+        self._shape = shape_of(weights)
+        self._weights = packed(weights, windowed=windowed, positions=FIRST_POSITIONS)
+        self._vocabulary = weights.head.shape[-1]
+        self.device, self.dtype = weights.embedding.device, weights.embedding.dtype
+        shape = LayerShape(weights.kv_heads, weights.head_size, weights.head_size)
+        self.shapes: Sequence[LayerShape] = [shape] * len(weights.layers)
+        self._crew = _Crew()
+
+    def member(self, place: int, lean: LeanWeights) -> CompiledForward:
+        """The pass of one of those that lie on one another, over the same memory; `lean` are its
+        weights as they are in that of all."""
+        one = copy.copy(self)
+        one._lean = lean
+        own, count = self._weights, self._shape.members
+        one._shape = self._shape._replace(members=1)
+        one._weights = own._replace(
+            embedding=own.embedding.reshape(count, -1)[place],
+            matrices=own.matrices.reshape(count, -1)[place],
+            vectors=own.vectors.reshape(count, -1)[place],
+        )
+        one._crew = _Crew()
+        return one
+
+    @property
+    def weight_bytes(self) -> int:
+        return self._lean.bytes + self._weights.matrices.nbytes + self._weights.vectors.nbytes
+
+    def logits(self, batch: Batch, arena: KVArena) -> torch.Tensor:
+        self._reach(int(batch.positions.max()))
+        asked, places = _asked(batch, self._shape.members)
+        found = np.empty((len(asked.wanted), self._shape.outputs), np.float32)
+        self._crew.run(self._shape, self._weights, asked, arena, found)
+        logits = torch.from_numpy(found)[:, : self._vocabulary]
+        rows, width = batch.tokens.shape
+        if places is not None and not batch.last_only:
+            spread = logits.new_empty(rows * width, self._vocabulary)
+            spread[places] = logits
+            logits = spread
+        return logits.unflatten(0, (1 if batch.last_only else rows, -1))
+
+    def _reach(self, position: int) -> None:
+        """The rotation's table grows as texts do."""
+        held = len(self._weights.cos) // self._shape.size
+        if position >= held:
+            cos, sin = turning(self._lean, max(position + 1, 2 * held))
+            self._weights = self._weights._replace(cos=cos, sin=sin)
+
+
+def _asked(batch: Batch, members: int) -> tuple[Asked, torch.Tensor | None]:
+    """What the pass looks at, and where its tokens lie in the batch; None where they lie there as
+    they are: nothing padded, members in order."""
+    rows, width = batch.tokens.shape
+    order = [row for member in range(members) for row in range(member, rows, members)]
+    counts = np.array([batch.plan.counts[row] for row in order])
+    ends = np.cumsum(counts)
+    nodes = np.arange(ends[-1]) - np.repeat(ends - counts, counts)
+    places = np.repeat(np.array(order) * width, counts) + nodes
+    asis = len(places) == rows * width and (members == 1 or rows == members)
+
+    def taken(part: Array) -> Array:
+        flat = part.reshape(rows * width, *part.shape[2:])
+        return flat if asis else flat[places]
+
+    slots = np.repeat(np.array([batch.plan.starts[row] for row in order]), counts) + nodes
+    windowed = batch.near is not batch.full
+    per_member = counts.reshape(members, -1).sum(1)
+    wanted = np.arange(ends[-1])
+    asked = Asked(
+        tokens=taken(batch.tokens),
+        positions=taken(batch.positions),
+        rows=np.repeat(np.array([batch.plan.rows[row] for row in order]), counts),
+        slots=slots,
+        first=np.concatenate([[0], np.cumsum(per_member)]),
+        full=taken(batch.full).reshape(-1),
+        near=taken(batch.near).reshape(-1) if windowed else np.zeros(0, np.bool_),
+        wanted=wanted[-1:] if batch.last_only else wanted,
+    )
+    return asked, None if asis else torch.from_numpy(places)
+
+
+class _Crew:
+    """The threads that make a pass together: the caller's, and others that wait for work."""
+
+    def __init__(self) -> None:
+        self._others: ThreadPoolExecutor | None = None
+
+    def run(
+        self, shape: Shape, weights: Weights, asked: Asked, arena: KVArena, logits: Array
+    ) -> None:
+        workers = min(torch.get_num_threads(), weights.matrices.nbytes // WORTH_A_THREAD + 1)
+        keys, values = (bits(stack).reshape(-1) for stack in arena.stacked)
+        task = (
+            *(shape, weights, asked, keys, values, (arena.rows, arena.slots)),
+            *(_scratch(shape, len(asked.tokens)), logits.reshape(-1)),
+        )
+        if workers > 1 and self._others is None:
+            self._others = ThreadPoolExecutor(torch.get_num_threads() - 1, "pass")
+        for worker in range(1, workers):
+            assert self._others is not None
+            self._others.submit(run, *task, (worker, workers))
+        run(*task, (0, workers))
+
+
+def _scratch(shape: Shape, tokens: int) -> Scratch:
+    attended = shape.heads * shape.size
+    back = -(-shape.hidden // BLOCK) * BLOCK
+    projected = -(-(attended + 2 * shape.kv_heads * shape.size) // BLOCK) * BLOCK
+    sizes = projected, attended, back, 2 * shape.inner, shape.inner
+    parts = (np.empty(tokens * size, np.float32) for size in sizes)
+    return Scratch(*parts, np.zeros(1, np.int64))

@@ -1,0 +1,176 @@
+"""Packing: a model's lean weights as the compiled pass reads them.
+
+Weights that are bfloat16 in truth, whatever they are stored as, are kept in 16 bits: half of what a
+pass has to read, and the very same numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from core.models.compiled.kernels import BLOCK, Shape, Weights
+from core.models.lean import LeanLayer, LeanWeights, joined
+from core.models.rotation import table
+
+__all__ = ["Array", "bits", "packed", "shape_of", "turning"]
+
+Array = npt.NDArray[Any]
+HALF_BLOCK = BLOCK // 2
+
+
+def shape_of(weights: LeanWeights) -> Shape:
+    """Of one model, or of several that lie on one another (`core.models.stack`)."""
+    members = _members(weights)
+    one = members[0]
+    layer = one.layers[0]
+    return Shape(
+        members=len(members),
+        layers=len(one.layers),
+        hidden=one.embedding.shape[1],
+        heads=one.heads,
+        kv_heads=one.kv_heads,
+        size=one.head_size,
+        inner=_padded(layer.gate_up.shape[1] // 2, HALF_BLOCK),
+        outputs=_padded(one.head.shape[1], BLOCK),
+        vocabulary=len(one.embedding),
+        normed_heads=layer.q_norm is not None,
+    )
+
+
+def packed(weights: LeanWeights, *, windowed: Sequence[bool], positions: int) -> Weights:
+    """`windowed` tells of each layer whether it has the sliding window, `positions` how far the
+    rotation reaches."""
+    shape, members = shape_of(weights), _members(weights)
+    half = all(_is_half(matrix) for one in members for matrix in _matrices(one))
+    cos, sin = turning(weights, positions)
+    return Weights(
+        embedding=bits(weights.embedding).reshape(-1),
+        matrices=_one_behind_another(members, shape, half),
+        vectors=np.concatenate([part for one in members for part in _vectors(one, shape)]),
+        cos=cos,
+        sin=sin,
+        windowed=np.array(windowed),
+        eps=np.float32(weights.eps),
+    )
+
+
+def _one_behind_another(members: Sequence[LeanWeights], shape: Shape, half: bool) -> Array:
+    """All matrices of all members; laid out one at a time, since together they may be large."""
+    qkv = _padded((shape.heads + 2 * shape.kv_heads) * shape.size, BLOCK)
+    back = _padded(shape.hidden, BLOCK)
+    layer = shape.hidden * (qkv + 2 * shape.inner)
+    layer += (shape.heads * shape.size + shape.inner) * back
+    entries = shape.members * (shape.layers * layer + shape.hidden * shape.outputs)
+    found = np.empty(entries, np.uint16 if half else np.float32)
+    at = 0
+    for matrix in (matrix for one in members for matrix in _laid(one, shape)):
+        blocks = _blocks(matrix, half)
+        found[at : at + blocks.size] = blocks.reshape(-1)
+        at += blocks.size
+    assert at == entries, (at, entries)
+    return found
+
+
+def turning(weights: LeanWeights, positions: int) -> tuple[Array, Array]:
+    """Cosines and signed sines (positions, head size), flat."""
+    cos, sin = table(weights.inverse, weights.rope_scale, positions)
+    return cos.numpy().reshape(-1), sin.numpy().reshape(-1)
+
+
+def bits(tensor: torch.Tensor) -> Array:
+    """The same memory for the compiled pass: bfloat16 as the 16 bits that it is."""
+    return (tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
+
+
+def _members(weights: LeanWeights) -> list[LeanWeights]:
+    if weights.embedding.dim() == 2:
+        return [weights]
+    return [
+        joined([weights], lambda parts, m=m: parts[0][m])  # type: ignore[misc]
+        for m in range(len(weights.embedding))
+    ]
+
+
+def _matrices(weights: LeanWeights) -> list[torch.Tensor]:
+    layers = [(one.qkv, one.out, one.gate_up, one.down) for one in weights.layers]
+    return [*(part for layer in layers for part in layer), weights.head]
+
+
+def _laid(weights: LeanWeights, shape: Shape) -> Iterator[torch.Tensor]:
+    """The matrices, in order, as they are multiplied."""
+    for layer in weights.layers:
+        yield layer.qkv
+        yield layer.out
+        yield _mixed(layer.gate_up, shape.inner)
+        pad = shape.inner - layer.down.shape[0]
+        yield torch.nn.functional.pad(layer.down, (0, 0, 0, pad))
+    yield weights.head
+
+
+def _vectors(weights: LeanWeights, shape: Shape) -> list[Array]:
+    """Norms and biases, in order; zeros where the model has none."""
+    none = torch.zeros(shape.size)
+    found = []
+    for layer in weights.layers:
+        found += [_whole(layer.input_norm), _whole(layer.post_norm)]
+        found += [_whole(none if n is None else n) for n in (layer.q_norm, layer.k_norm)]
+        found += _biases(layer, shape)
+    return [*found, _whole(weights.norm)]
+
+
+def _biases(layer: LeanLayer, shape: Shape) -> list[Array]:
+    up = layer.gate_up_bias
+    mixed = up if up is None else _mixed(up, shape.inner)
+    sizes = [
+        (layer.qkv_bias, layer.qkv.shape[1]),
+        (layer.out_bias, shape.hidden),
+        (mixed, 2 * shape.inner),
+        (layer.down_bias, shape.hidden),
+    ]
+    return [_bias(bias, _padded(size, BLOCK)) for bias, size in sizes]
+
+
+def _bias(bias: torch.Tensor | None, size: int) -> Array:
+    found = np.zeros(size, np.float32)
+    if bias is not None:
+        found[: len(bias)] = _whole(bias)
+    return found
+
+
+def _mixed(gate_up: torch.Tensor, inner: int) -> torch.Tensor:
+    """Half a block of gates, then half a block of what they let through, and so on."""
+    width = gate_up.shape[-1] // 2
+    parts = [
+        torch.nn.functional.pad(part, (0, inner - width)).unflatten(-1, (-1, HALF_BLOCK))
+        for part in (gate_up[..., :width], gate_up[..., width:])
+    ]
+    return torch.cat(parts, -1).flatten(-2)
+
+
+def _blocks(matrix: torch.Tensor, half: bool) -> Array:
+    """(inputs, outputs) as (blocks, inputs, BLOCK)."""
+    found = bits(matrix.detach().to(torch.bfloat16 if half else torch.float32).contiguous())
+    inputs, outputs = found.shape
+    wide = np.pad(found, ((0, 0), (0, _padded(outputs, BLOCK) - outputs)))
+    return np.ascontiguousarray(wide.reshape(inputs, -1, BLOCK).swapaxes(0, 1))
+
+
+def _is_half(matrix: torch.Tensor) -> bool:
+    """Whether every weight is a bfloat16, however it is stored."""
+    if matrix.dtype == torch.bfloat16:
+        return True
+    return bool(torch.equal(matrix, matrix.bfloat16().float()))
+
+
+def _whole(tensor: torch.Tensor) -> Array:
+    found: Array = tensor.detach().float().numpy()
+    return found
+
+
+def _padded(size: int, to: int) -> int:
+    return -(-size // to) * to

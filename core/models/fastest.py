@@ -1,0 +1,52 @@
+"""The fastest way this machine has for a pass over lean weights: compiled on a CPU, as captured
+graphs on a GPU, else written out in torch.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+import torch
+
+from core.models.forward import Forward, MaskKind, TensorForward
+from core.models.graphed import in_few_launches
+from core.models.lean import LeanForward, LeanWeights
+from core.models.memory import available_bytes
+from core.models.stacked import StackedForward
+
+if TYPE_CHECKING:
+    from core.models.compiled.forward import CompiledForward
+
+__all__ = ["compiled", "fastest", "written_out"]
+
+# The compiled pass lays the weights out anew; half of the free memory stays free.
+ROOM = 2
+
+
+def fastest(weights: LeanWeights, masks: MaskKind) -> Forward:
+    """A pass of one model, or of several that lie on one another (`core.models.stack`)."""
+    return compiled(weights, masks) or in_few_launches(written_out(weights, masks))
+
+
+def written_out(weights: LeanWeights, masks: MaskKind) -> TensorForward:
+    """The same in torch's own calls."""
+    stacked = weights.embedding.dim() == 3
+    return StackedForward(weights) if stacked else LeanForward(weights, masks)
+
+
+def compiled(weights: LeanWeights, masks: MaskKind) -> CompiledForward | None:
+    """The compiled pass; None where it is not for this device or dtype, memory is short, or there
+    is no compiler at hand."""
+    if weights.embedding.device.type != "cpu" or weights.head_size % 2:
+        return None
+    if weights.embedding.dtype not in (torch.float32, torch.bfloat16):
+        return None
+    free = available_bytes(torch.device("cpu"))
+    if (free is not None and ROOM * weights.bytes > free) or find_spec("numba") is None:
+        return None
+    try:
+        from core.models.compiled.forward import CompiledForward
+    except (ImportError, RuntimeError):  # a numba that does not fit numpy, or may write nowhere
+        return None
+    return CompiledForward(weights, masks)
