@@ -37,9 +37,7 @@ class HfModel:
         self.masks = masks
         self._lean = lean
         self._forward: Forward = (
-            GeneralForward(module, masks)
-            if lean is None
-            else fastest(lean, masks)
+            GeneralForward(module, masks) if lean is None else fastest(lean, masks)
         )
         self.dtype = self._forward.dtype
         self.arena = KVArena(self._forward.shapes, self.dtype, self._forward.device)

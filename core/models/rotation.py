@@ -30,9 +30,7 @@ class Rotation:
         return cos[:, None].to(self._dtype), sin[:, None].to(self._dtype)
 
 
-def table(
-    inverse: torch.Tensor, scale: float, positions: int
-) -> tuple[torch.Tensor, torch.Tensor]:
+def table(inverse: torch.Tensor, scale: float, positions: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Cosines and sines (positions, head size) in float32; the sines' first half is negative, which
     is what the rotation of half a vector comes to when the vector is rolled by half its size."""
     angles = torch.outer(torch.arange(positions, device=inverse.device).float(), inverse)

@@ -59,6 +59,7 @@ class Stack:
 
     def __init__(self, members: Sequence[HfModel], weights: LeanWeights) -> None:
         self.members = tuple(members)
+        self.weights = weights
         first = members[0]
         self._forward = fastest(weights, first.masks)
         self.arena = KVArena(first.arena.shapes, first.dtype, first.device)

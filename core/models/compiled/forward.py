@@ -1,7 +1,7 @@
 """CompiledForward: the lean pass as one call of machine code, on a CPU.
 
 Of a small model's pass in torch most is the time between its products. Here the whole of it is
-compiled once (`core/models/compiled/kernels.py`): nothing is allotted, launched or checked in
+compiled once (`core/models/compiled/kernel.py`): nothing is allotted, launched or checked in
 between, padded queries cost nothing, and weights are read in the order in which they lie.
 """
 
@@ -14,7 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import torch
 
-from core.models.compiled.kernels import BLOCK, Asked, Scratch, Shape, Weights, run
+from core.models.compiled.described import BLOCK, Asked, Scratch, Shape, Weights
+from core.models.compiled.kernel import kernel
 from core.models.compiled.packing import Array, bits, packed, shape_of, turning
 from core.models.forward import MaskKind
 from core.models.kv_cache import KVArena, LayerShape
@@ -62,20 +63,25 @@ class CompiledForward:
 
     @property
     def weight_bytes(self) -> int:
-        return self._lean.bytes + self._weights.matrices.nbytes + self._weights.vectors.nbytes
+        laid: int = self._weights.matrices.nbytes + self._weights.vectors.nbytes
+        return self._lean.bytes + laid
 
     def logits(self, batch: Batch, arena: KVArena) -> torch.Tensor:
-        self._reach(int(batch.positions.max()))
+        self._reach(batch.plan.extent)  # no position is past its slot
         asked, places = _asked(batch, self._shape.members)
         found = np.empty((len(asked.wanted), self._shape.outputs), np.float32)
         self._crew.run(self._shape, self._weights, asked, arena, found)
-        logits = torch.from_numpy(found)[:, : self._vocabulary]
+        logits = torch.from_numpy(found)
+        if self._shape.outputs != self._vocabulary:
+            logits = logits[:, : self._vocabulary]
         rows, width = batch.tokens.shape
-        if places is not None and not batch.last_only:
-            spread = logits.new_empty(rows * width, self._vocabulary)
-            spread[places] = logits
-            logits = spread
-        return logits.unflatten(0, (1 if batch.last_only else rows, -1))
+        if batch.last_only:
+            return logits[None]
+        if places is None:
+            return logits.view(rows, width, -1) if rows > 1 else logits[None]
+        spread = logits.new_empty(rows * width, self._vocabulary)
+        spread[places] = logits
+        return spread.view(rows, width, -1)
 
     def _reach(self, position: int) -> None:
         """The rotation's table grows as texts do."""
@@ -89,6 +95,8 @@ def _asked(batch: Batch, members: int) -> tuple[Asked, torch.Tensor | None]:
     """What the pass looks at, and where its tokens lie in the batch; None where they lie there as
     they are: nothing padded, members in order."""
     rows, width = batch.tokens.shape
+    if rows == 1:
+        return _asked_of_one(batch), None
     order = [row for member in range(members) for row in range(member, rows, members)]
     counts = np.array([batch.plan.counts[row] for row in order])
     ends = np.cumsum(counts)
@@ -117,6 +125,21 @@ def _asked(batch: Batch, members: int) -> tuple[Asked, torch.Tensor | None]:
     return asked, None if asis else torch.from_numpy(places)
 
 
+def _asked_of_one(batch: Batch) -> Asked:
+    """The usual case, in few calls."""
+    (row,), (start,), count = batch.plan.rows, batch.plan.starts, batch.plan.width
+    return Asked(
+        tokens=batch.tokens[0],
+        positions=batch.positions[0],
+        rows=np.full(count, row),
+        slots=np.arange(start, start + count),
+        first=np.array([0, count]),
+        full=batch.full.reshape(-1),
+        near=batch.near.reshape(-1) if batch.near is not batch.full else batch.full[:0].reshape(-1),
+        wanted=np.arange(count - 1 if batch.last_only else 0, count),
+    )
+
+
 class _Crew:
     """The threads that make a pass together: the caller's, and others that wait for work."""
 
@@ -129,15 +152,15 @@ class _Crew:
         workers = min(torch.get_num_threads(), weights.matrices.nbytes // WORTH_A_THREAD + 1)
         keys, values = (bits(stack).reshape(-1) for stack in arena.stacked)
         task = (
-            *(shape, weights, asked, keys, values, (arena.rows, arena.slots)),
+            *(shape, weights, asked, (keys, values, (arena.rows, arena.slots))),
             *(_scratch(shape, len(asked.tokens)), logits.reshape(-1)),
         )
         if workers > 1 and self._others is None:
             self._others = ThreadPoolExecutor(torch.get_num_threads() - 1, "pass")
         for worker in range(1, workers):
             assert self._others is not None
-            self._others.submit(run, *task, (worker, workers))
-        run(*task, (0, workers))
+            self._others.submit(kernel(), *task, (worker, workers))
+        kernel()(*task, (0, workers))
 
 
 def _scratch(shape: Shape, tokens: int) -> Scratch:
@@ -146,4 +169,4 @@ def _scratch(shape: Shape, tokens: int) -> Scratch:
     projected = -(-(attended + 2 * shape.kv_heads * shape.size) // BLOCK) * BLOCK
     sizes = projected, attended, back, 2 * shape.inner, shape.inner
     parts = (np.empty(tokens * size, np.float32) for size in sizes)
-    return Scratch(*parts, np.zeros(1, np.int64))
+    return Scratch._make((*parts, np.zeros(1, np.int64)))

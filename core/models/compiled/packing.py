@@ -13,14 +13,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from core.models.compiled.kernels import BLOCK, Shape, Weights
+from core.models.compiled.described import BLOCK, HALF_BLOCK, Shape, Weights
 from core.models.lean import LeanLayer, LeanWeights, joined
 from core.models.rotation import table
 
 __all__ = ["Array", "bits", "packed", "shape_of", "turning"]
 
 Array = npt.NDArray[Any]
-HALF_BLOCK = BLOCK // 2
 
 
 def shape_of(weights: LeanWeights) -> Shape:
@@ -144,12 +143,10 @@ def _bias(bias: torch.Tensor | None, size: int) -> Array:
 
 def _mixed(gate_up: torch.Tensor, inner: int) -> torch.Tensor:
     """Half a block of gates, then half a block of what they let through, and so on."""
-    width = gate_up.shape[-1] // 2
-    parts = [
-        torch.nn.functional.pad(part, (0, inner - width)).unflatten(-1, (-1, HALF_BLOCK))
-        for part in (gate_up[..., :width], gate_up[..., width:])
-    ]
-    return torch.cat(parts, -1).flatten(-2)
+    pad = (0, inner - gate_up.shape[-1] // 2)
+    parts = [torch.nn.functional.pad(part, pad) for part in gate_up.chunk(2, -1)]
+    halves = [part.reshape(*part.shape[:-1], -1, HALF_BLOCK) for part in parts]
+    return torch.cat(halves, -1).flatten(-2)
 
 
 def _blocks(matrix: torch.Tensor, half: bool) -> Array:

@@ -11,6 +11,7 @@ from core import SamplingParams, SpeculationConfig
 from core.drafters.base import Ask, Draft
 from core.drafters.pool import PoolAsk
 from core.drafters.studio import Studio
+from core.models import fastest
 from core.models.hf_model import HfModel
 from core.models.stack import stack_alike
 from core.models.together import stacked
@@ -94,7 +95,9 @@ def test_they_draft_what_each_drafts_alone(draft: str, verify: str, combine: str
 
 
 @pytest.mark.parametrize("combine", ["union", "log_pool"])
-def test_time_is_counted_once(combine: str) -> None:
+def test_time_is_counted_once(combine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # In torch's own calls: compiled, so small a model's pass is shorter than the accounts around it.
+    monkeypatch.setattr(fastest, "find_spec", lambda _: None)
     _, studio = studios()
     counted = []
     for number in range(5):  # what else the machine does falls between two stretches now and then

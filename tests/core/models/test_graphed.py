@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import torch
 
+from core.models.fastest import written_out
+from core.models.forward import TensorForward
 from core.models.graphed import EXTENT, WIDTHS, GraphedForward
 from core.models.hf_model import HfModel
 from core.models.language_model import Feed, chain
-from core.models.lean import LeanForward
-from core.models.stacked import StackedForward
 from core.models.tree_check import checked_model
 from core.tree import ROOT
 from tests.core.models.test_lean import said
@@ -33,12 +33,10 @@ def both(
     return fixed, plain
 
 
-def _lean(model: HfModel) -> LeanForward:
-    """A model's lean pass, which is in fixed shapes already where it is on a GPU."""
-    forward: Any = model._forward
-    lean = forward._lean if isinstance(forward, GraphedForward) else forward
-    assert isinstance(lean, LeanForward)
-    return lean
+def _lean(model: HfModel) -> TensorForward:
+    """A model's pass in torch's own calls."""
+    assert model.lean_weights is not None
+    return written_out(model.lean_weights, model.masks)
 
 
 def close(one: torch.Tensor, other: torch.Tensor) -> None:
@@ -127,12 +125,10 @@ def test_what_padded_queries_write_is_never_seen(start: int) -> None:
 @pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
 def test_stacked_models_in_fixed_shapes(family: str) -> None:
     found: list[list[torch.Tensor]] = []
-    for capture in (None, False):
+    for fixed in (False, True):
         stack = alike(3, family)
-        if capture is not None:
-            passing = stack._forward
-            assert isinstance(passing, StackedForward)
-            stack._forward = GraphedForward(passing, capture=capture)
+        passing = written_out(stack.weights, stack.members[0].masks)
+        stack._forward = GraphedForward(passing, capture=False) if fixed else passing
         found.append([])
         for i, feeds in enumerate(asked(list(stack.members))):
             found[-1] += [part for own in stack.forward(feeds) for part in own]

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from core.errors import EngineError
+from core.models import fastest
 from core.models.hf_model import HfModel
 from core.models.language_model import Feed, chain
 from core.models.stack import Stack, stack_alike, stack_of
@@ -124,7 +125,8 @@ def test_only_what_is_alike_is_laid_on_one_another() -> None:
 
 
 @pytest.mark.parametrize("tied", [False, True])
-def test_weights_lie_in_memory_once(tied: bool) -> None:
+def test_weights_lie_in_memory_once(tied: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fastest, "find_spec", lambda _: None)  # in torch's own calls
     module = tiny_module("llama", seed=1, dtype=torch.float32, tie_word_embeddings=tied)
     model = checked_model(module, info_of(module, "one"))
     stack = stack_of([model, small("llama", 2, tie_word_embeddings=tied)])

@@ -1,0 +1,101 @@
+"""What a compiled pass is told, as tuples of flat arrays and whole numbers, which is what numba
+takes without looking at each.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+__all__ = ["BLOCK", "HALF_BLOCK", "Asked", "Layer", "Scratch", "Shape", "Weights"]
+
+BLOCK = 32
+"""Outputs of a matrix that lie beside one another in memory."""
+HALF_BLOCK = 16
+
+
+class Shape(NamedTuple):
+    """Sizes of the models, and where their parts begin in a layer's stretch of the weights.
+
+    A member's matrices lie one behind another: of each layer queries, keys and values, the way back
+    from attention, gates with what they let through, the way back from those; then the head. So do
+    its vectors: of each layer both norms, those of heads, the biases of the four matrices; then the
+    last norm. Sizes of outputs are padded to whole blocks.
+    """
+
+    members: int
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    size: int
+    inner: int
+    outputs: int
+    vocabulary: int
+    normed_heads: bool
+
+
+class Weights(NamedTuple):
+    """What a pass reads, each as one stretch of memory: `embedding` (members, vocabulary, hidden);
+    `matrices` as float32 or as its upper 16 bits; `vectors`, `cos` and `sin` (positions, size), the
+    first half of the sines negative, as float32; `windowed` (layers,)."""
+
+    embedding: Any
+    matrices: Any
+    vectors: Any
+    cos: Any
+    sin: Any
+    windowed: Any
+    eps: Any
+
+
+class Layer(NamedTuple):
+    """Where a layer's parts begin: its matrices `w` to `w_end`, its vectors `norm` to `v_end`; and
+    the sizes of what products put out: `width` of attention, `qkv` and `back`, padded."""
+
+    width: int
+    qkv: int
+    back: int
+    w: int
+    out: int
+    up: int
+    down: int
+    w_end: int
+    norm: int
+    after: int
+    q_norm: int
+    k_norm: int
+    qkv_bias: int
+    out_bias: int
+    up_bias: int
+    down_bias: int
+    v_end: int
+
+
+class Asked(NamedTuple):
+    """What a pass looks at: n tokens, those of one member after those of another.
+
+    `tokens`, `positions`, `rows`, `slots` (n,): where each lies in the arena; `first` (members + 1)
+    where each member's begin; `full`, `near` (n, extent), flat: the slots each attends to, in
+    layers that see everything and in those with a window; `wanted` (outputs,): whose logits are
+    wanted.
+    """
+
+    tokens: Any
+    positions: Any
+    rows: Any
+    slots: Any
+    first: Any
+    full: Any
+    near: Any
+    wanted: Any
+
+
+class Scratch(NamedTuple):
+    """What workers of one pass hand to one another, n rows of each, and a count of arrivals."""
+
+    projected: Any
+    attended: Any
+    back: Any
+    wide: Any
+    active: Any
+    arrived: Any

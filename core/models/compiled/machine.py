@@ -1,0 +1,198 @@
+"""What numba has no words for, in LLVM's: products in registers, numbers of 16 bits, counting by
+several threads.
+"""
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, misc, untyped-decorator"
+# numba types these functions, by what they are called with.
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from core.models.compiled.described import BLOCK
+
+__all__ = ["arrivals", "arrive", "give_way", "multiply", "number", "power_of_two", "rounded"]
+
+LANES = 8
+"""Numbers of a vector."""
+
+
+@intrinsic(prefer_literal=True)
+def multiply(typing, tokens, vectors, x, x_at, x_step, w, w_at, y, y_at, y_step, inputs):
+    """y[t, :vectors x LANES] = sum over i of x[t, i] w[i] for `tokens` rows, sums in registers.
+
+    `*_at`: where in the arrays to begin, `*_step`: from a row to the next, in elements. A weight of
+    16 bits is the upper half of a float32, which is what a bfloat16 is.
+    """
+    shape = tokens.literal_value, vectors.literal_value, w.dtype == types.uint16
+    place = types.intp
+    signature = types.void(
+        tokens, vectors, x, place, place, w, place, y, place, place, place
+    )  # fmt: skip
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        begins = [
+            builder.gep(
+                context.make_array(signature.args[i])(context, builder, arguments[i]).data,
+                [arguments[i + 1]],
+            )
+            for i in (2, 5, 7)
+        ]
+        steps = arguments[4], arguments[9], arguments[10]
+        builder.call(_sums(builder.module, shape), [*begins, *steps])
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+def _sums(module: Any, shape: tuple[int, int, bool]) -> Any:
+    """The loop over inputs, in LLVM's words: so many tokens times so many vectors of outputs. A
+    function of its own, since a copy wherever it is called would take seconds to compile."""
+    count, wide, half = shape
+    name = f"sums_{count}_{wide}_{'half' if half else 'whole'}"
+    if name in module.globals:
+        return module.globals[name]
+    whole, single = ir.IntType(64), ir.FloatType()
+    vector = ir.VectorType(single, LANES)
+    kinds = (single, ir.IntType(16) if half else single, single)
+    taken = [*(kind.as_pointer() for kind in kinds), whole, whole, whole]
+    made = ir.Function(module, ir.FunctionType(ir.VoidType(), taken), name)
+    made.linkage = "internal"
+    made.attributes.add("noinline")
+    x, w, y, x_step, y_step, inputs = made.args
+    entry = made.append_basic_block("entry")
+    builder = ir.IRBuilder(entry)
+    fused = cgutils.get_or_insert_function(
+        module, ir.FunctionType(vector, [vector] * 3), f"llvm.fma.v{LANES}f32"
+    )
+    zero = ir.Constant(vector, [0.0] * LANES)
+    rows = [builder.gep(x, [builder.mul(x_step, whole(t))]) for t in range(count)]
+    loop, end = builder.append_basic_block("loop"), builder.append_basic_block("end")
+    builder.branch(loop)
+    builder.position_at_end(loop)
+    i = builder.phi(whole)
+    sums = [[builder.phi(vector) for _ in range(wide)] for _ in range(count)]
+    row = builder.gep(w, [builder.mul(i, whole(BLOCK))])
+    weights = [_vector(builder, builder.gep(row, [whole(v * LANES)]), half) for v in range(wide)]
+    grown = []
+    for t in range(count):
+        one = _spread(builder, builder.load(builder.gep(rows[t], [i])))
+        grown.append([builder.call(fused, [one, weights[v], sums[t][v]]) for v in range(wide)])
+    following = builder.add(i, whole(1))
+    i.add_incoming(whole(0), entry)
+    i.add_incoming(following, loop)
+    builder.cbranch(builder.icmp_signed("<", following, inputs), loop, end)
+    builder.position_at_end(end)
+    for t in range(count):
+        to = builder.gep(y, [builder.mul(y_step, whole(t))])
+        for v in range(wide):
+            sums[t][v].add_incoming(zero, entry)
+            sums[t][v].add_incoming(grown[t][v], loop)
+            place = builder.gep(to, [whole(v * LANES)])
+            builder.store(grown[t][v], builder.bitcast(place, vector.as_pointer())).align = 4
+    builder.ret_void()
+    return made
+
+
+def _vector(builder: Any, place: Any, half: bool) -> Any:
+    """LANES weights from memory, as float32."""
+    kind = ir.IntType(16) if half else ir.FloatType()
+    found = builder.load(builder.bitcast(place, ir.VectorType(kind, LANES).as_pointer()))
+    found.align = 2 if half else 4
+    if not half:
+        return found
+    bits = ir.VectorType(ir.IntType(32), LANES)
+    upper = builder.shl(builder.zext(found, bits), ir.Constant(bits, [16] * LANES))
+    return builder.bitcast(upper, ir.VectorType(ir.FloatType(), LANES))
+
+
+def _spread(builder: Any, one: Any) -> Any:
+    """A vector of one number."""
+    nothing = ir.Constant(ir.VectorType(ir.FloatType(), LANES), ir.Undefined)
+    first = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
+    return builder.shuffle_vector(
+        builder.insert_element(nothing, one, ir.IntType(32)(0)), nothing, first
+    )
+
+
+@intrinsic
+def number(typing, kept):
+    """A kept number as float32: one that is kept in 16 bits is the upper half of it."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        if kept != types.uint16:
+            return arguments[0]
+        bits = builder.zext(arguments[0], ir.IntType(32))
+        return builder.bitcast(builder.shl(bits, ir.IntType(32)(16)), ir.FloatType())
+
+    return types.float32(kept), generate
+
+
+@intrinsic
+def rounded(typing, like, x):
+    """A float32 as an array like this keeps it: to 16 bits it is rounded to the nearest even."""
+    kept = like.dtype
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        if kept != types.uint16:
+            return arguments[1]
+        bits, one = ir.IntType(32), ir.IntType(32)(1)
+        found = builder.bitcast(arguments[1], bits)
+        odd = builder.and_(builder.lshr(found, bits(16)), one)
+        nearest = builder.add(found, builder.add(odd, bits(0x7FFF)))
+        return builder.trunc(builder.lshr(nearest, bits(16)), ir.IntType(16))
+
+    return kept(like, types.float32), generate
+
+
+@intrinsic
+def power_of_two(typing, n):
+    """2^n as float32, for -126 <= n <= 127: n becomes its exponent's bits."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        bits = ir.IntType(32)
+        exponent = builder.shl(builder.add(arguments[0], bits(127)), bits(23))
+        return builder.bitcast(exponent, ir.FloatType())
+
+    return types.float32(types.int32), generate
+
+
+@intrinsic
+def arrive(typing, arrived):
+    """Counts one worker more."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        place = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        builder.atomic_rmw("add", place, ir.IntType(64)(1), "seq_cst")
+        return context.get_dummy_value()
+
+    return types.void(arrived), generate
+
+
+@intrinsic
+def arrivals(typing, arrived):
+    """How many have arrived, as all workers see it."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        place = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        return builder.load_atomic(place, "seq_cst", 8)
+
+    return types.int64(arrived), generate
+
+
+@intrinsic
+def give_way(typing):
+    """Lets another thread have this core, where the system has a call for it."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        if os.name == "posix":
+            call = ir.FunctionType(ir.IntType(32), [])
+            builder.call(cgutils.get_or_insert_function(builder.module, call, "sched_yield"), [])
+        return context.get_dummy_value()
+
+    return types.void(), generate

@@ -1,0 +1,193 @@
+"""Parts of a pass: products, norms, rotation, attention and gates, of one vector or a few.
+
+Every sum is made in the same order whatever else the pass looks at, so a node's logits are the same
+bits alone or in a tree, in one request or in many, on one thread or on several.
+"""
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, misc, untyped-decorator"
+# numba types these functions, by what they are called with.
+
+from __future__ import annotations
+
+import numpy as np
+
+from core.models.compiled.compiling import exact, free, inlined
+from core.models.compiled.described import BLOCK, HALF_BLOCK
+from core.models.compiled.machine import (
+    arrivals,
+    arrive,
+    give_way,
+    multiply,
+    number,
+    power_of_two,
+    rounded,
+)
+
+__all__ = [
+    "added",
+    "attended",
+    "gated",
+    "head_of",
+    "listed",
+    "meet",
+    "normed",
+    "products",
+    "turned",
+]
+
+# e^x = 2^n e^r with |r| <= ln 2 / 2; the polynomial is that of the Cephes library.
+LOG2_E = 1.4426950408889634
+LN2_HIGH, LN2_LOW = 0.693359375, -2.12194440e-4
+LOWEST, HIGHEST = -87.0, 88.0
+# Looks at how many have arrived, before one gives way to another thread.
+PATIENCE = 2000
+
+
+@exact
+def products(x, x_at, inputs, w, w_at, y, y_at, step, n, part):
+    """y (n, step) = x (n, inputs) times w (blocks, inputs, BLOCK), whose blocks are shared out:
+    `part` is (worker, workers)."""
+    blocks = step // BLOCK
+    for b in range(blocks * part[0] // part[1], blocks * (part[0] + 1) // part[1]):
+        wa, t = w_at + b * inputs * BLOCK, 0
+        while t < n:
+            left, xa, to = n - t, x_at + t * inputs, y_at + t * step + b * BLOCK
+            if left == 1:
+                multiply(1, 4, x, xa, inputs, w, wa, y, to, step, inputs)
+                t += 1
+            elif left == 2:
+                multiply(2, 4, x, xa, inputs, w, wa, y, to, step, inputs)
+                t += 2
+            elif left == 3:
+                for v in range(0, BLOCK, HALF_BLOCK):
+                    multiply(3, 2, x, xa, inputs, w, wa + v, y, to + v, step, inputs)
+                t += 3
+            elif left == 4 or left == 7 or left == 8:
+                for v in range(0, BLOCK, HALF_BLOCK):
+                    multiply(4, 2, x, xa, inputs, w, wa + v, y, to + v, step, inputs)
+                t += 4
+            elif left == 5 or left == 9 or left == 10:
+                for v in range(0, BLOCK, HALF_BLOCK):
+                    multiply(5, 2, x, xa, inputs, w, wa + v, y, to + v, step, inputs)
+                t += 5
+            else:
+                for v in range(0, BLOCK, HALF_BLOCK):
+                    multiply(6, 2, x, xa, inputs, w, wa + v, y, to + v, step, inputs)
+                t += 6
+
+
+@inlined
+def exp(x):
+    """e^x to about two units in the last place."""
+    x = min(max(x, np.float32(LOWEST)), np.float32(HIGHEST))
+    n = np.floor(x * np.float32(LOG2_E) + np.float32(0.5))
+    r = x - n * np.float32(LN2_HIGH) - n * np.float32(LN2_LOW)
+    p = np.float32(1.9875691500e-4) * r + np.float32(1.3981999507e-3)
+    p = p * r + np.float32(8.3334519073e-3)
+    p = p * r + np.float32(4.1665795894e-2)
+    p = p * r + np.float32(1.6666665459e-1)
+    p = p * r + np.float32(5.0000001201e-1)
+    return (p * r * r + r + np.float32(1.0)) * power_of_two(np.int32(n))
+
+
+@free
+def normed(x, weight, eps, y):
+    """y = weight x / sqrt(mean(x^2) + eps), of one vector."""
+    size, total = weight.shape[0], np.float32(0)
+    for i in range(size):
+        total += x[i] * x[i]
+    by = np.float32(1) / np.sqrt(total / np.float32(size) + eps)
+    for i in range(size):
+        y[i] = x[i] * by * weight[i]
+
+
+@exact
+def turned(head, cos, sin, to):
+    """A head (size,), turned by its position."""
+    half = head.shape[0] // 2
+    for i in range(half):
+        to[i] = rounded(to, head[i] * cos[i] + head[i + half] * sin[i])
+        to[i + half] = rounded(to, head[i + half] * cos[i + half] + head[i] * sin[i + half])
+
+
+@free
+def attended(q, keys, values, base, seen, weights, to):
+    """to = softmax(q k / sqrt(size)) v over the slots that are seen."""
+    size = q.shape[0]
+    scale, most = np.float32(1) / np.sqrt(np.float32(size)), np.float32(-np.inf)
+    for j in range(seen.shape[0]):
+        at = base + seen[j] * size
+        k, total = keys[at : at + size], np.float32(0)
+        for i in range(size):
+            total += q[i] * number(k[i])
+        weights[j] = total * scale
+        most = max(most, weights[j])
+    for j in range(seen.shape[0]):
+        weights[j] = exp(weights[j] - most)
+    total = np.float32(0)
+    for i in range(size):
+        to[i] = np.float32(0)
+    for j in range(seen.shape[0]):
+        at = base + seen[j] * size
+        v, weight = values[at : at + size], weights[j]
+        total += weight
+        for i in range(size):
+            to[i] += weight * number(v[i])
+    for i in range(size):
+        to[i] /= total
+
+
+@exact
+def meet(arrived, workers, stage):
+    """Waits until every worker has come this far; the stage that follows."""
+    if workers > 1:
+        arrive(arrived)
+        looks = 0
+        while arrivals(arrived) < (stage + 1) * workers:
+            looks += 1
+            if looks > PATIENCE:  # another may wait for this core
+                give_way()
+    return stage + 1
+
+
+@exact
+def listed(mask, n, extent):
+    """The slots that each token attends to, in order (n, extent), and how many they are."""
+    seen, counts = np.empty(n * extent, np.int32), np.empty(n, np.int64)
+    for t in range(n):
+        count = 0
+        for slot in range(extent):
+            if mask[t * extent + slot]:
+                seen[t * extent + count] = slot
+                count += 1
+        counts[t] = count
+    return seen, counts, extent
+
+
+@exact
+def head_of(projected, bias, norm, eps, head):
+    """One head of one token: its part of the projection with its bias, normed if there is one."""
+    for i in range(head.shape[0]):
+        head[i] = projected[i] + bias[i]
+    if norm.shape[0]:
+        normed(head, norm, eps, head)
+
+
+@exact
+def added(x, back, bias):
+    """x += back + bias, of one vector."""
+    for i in range(x.shape[0]):
+        x[i] += back[i] + bias[i]
+
+
+@exact
+def gated(wide, bias, active, part):
+    """active = silu(gate) up, of one vector; a block of `wide` holds half a block of each."""
+    blocks = wide.shape[0] // BLOCK
+    for b in range(blocks * part[0] // part[1], blocks * (part[0] + 1) // part[1]):
+        at, middle, to = b * BLOCK, b * BLOCK + HALF_BLOCK, b * HALF_BLOCK
+        gates, ups = wide[at:middle], wide[middle : middle + HALF_BLOCK]
+        gate_bias, up_bias = bias[at:middle], bias[middle : middle + HALF_BLOCK]
+        out = active[to : to + HALF_BLOCK]
+        for i in range(HALF_BLOCK):
+            gate = gates[i] + gate_bias[i]
+            out[i] = gate / (np.float32(1) + exp(-gate)) * (ups[i] + up_bias[i])

@@ -1,0 +1,176 @@
+"""The compiled pass says what the general way says, and for a node always the same bits."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from core.models.compiled.forward import CompiledForward
+from core.models.compiled.kernel import kernel
+from core.models.hf_model import HfModel
+from core.models.language_model import Feed, chain
+from core.models.stack import stack_of
+from core.models.tree_check import checked_model
+from core.tree import ROOT
+from tests.core.models.test_lean import LEAN, said
+from tests.core.models.test_stack import alike, asked, committed
+from tests.fakes import info_of, tiny_module
+
+SHAPES: list[tuple[str, dict[str, Any]]] = [
+    *((family, {}) for family in LEAN),
+    ("llama", {"tie_word_embeddings": True, "num_key_value_heads": 4}),
+    ("llama", {"attention_bias": True, "mlp_bias": True}),
+    ("llama", {"intermediate_size": 53, "vocab_size": 101}),
+    ("llama", {"hidden_size": 36, "num_attention_heads": 6, "num_key_value_heads": 3}),
+    ("qwen3", {"head_dim": 10}),
+    ("llama", {"rope_parameters": {"rope_type": "linear", "factor": 4.0, "rope_theta": 10_000}}),
+]
+
+
+def both(
+    family: str, dtype: torch.dtype = torch.float32, halved: bool = False, **changes: Any
+) -> tuple[HfModel, HfModel]:
+    """The same weights compiled and by the general way; `halved`: weights are bfloat16 in truth."""
+    module = tiny_module(family, seed=3, dtype=dtype, **changes)
+    if halved:
+        with torch.no_grad():
+            for weight in module.parameters():
+                weight.copy_(weight.bfloat16())
+    untouched = copy.deepcopy(module)
+    found = checked_model(module, info_of(module, family, role="llm"))
+    assert isinstance(found._forward, CompiledForward)
+    return found, HfModel(untouched, found.info, found.masks)
+
+
+def difference(one: torch.Tensor, other: torch.Tensor) -> float:
+    assert one.shape == other.shape
+    return float((one - other).abs().max() / other.abs().max().clamp(min=1.0))
+
+
+@pytest.fixture(params=[1, 2, 3])
+def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    monkeypatch.setattr("core.models.compiled.forward.WORTH_A_THREAD", 1)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: request.param)
+    yield request.param
+
+
+@pytest.mark.parametrize("halved", [False, True])
+@pytest.mark.parametrize(("family", "changes"), SHAPES)
+def test_it_says_what_the_general_way_says(
+    family: str, changes: dict[str, Any], halved: bool
+) -> None:
+    made, general = both(family, halved=halved, **changes)
+    for got, wanted in zip(said(made), said(general), strict=True):
+        assert difference(got, wanted) < 1e-5
+
+
+@pytest.mark.parametrize("family", LEAN)
+def test_half_precision_is_as_near_as_its_rounding(family: str) -> None:
+    made, general = both(family, torch.bfloat16)
+    for got, wanted in zip(said(made), said(general), strict=True):
+        assert difference(got, wanted) < 0.06
+
+
+def test_weights_that_are_bfloat16_in_truth_take_half_the_room() -> None:
+    sizes = [both("llama", halved=halved)[0].weight_bytes for halved in (False, True)]
+    own = sum(p.nbytes for p in tiny_module("llama", dtype=torch.float32).parameters())
+    assert sizes[0] > 1.9 * own
+    assert sizes[1] < 1.6 * own
+
+
+def test_several_threads_make_the_same_bits(threads: int) -> None:
+    made, _ = both("qwen3")
+    forward: Any = made._forward
+    found = said(made)
+    assert (forward._crew._others is None) == (threads == 1)
+    alone, _ = both("qwen3")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch, "get_num_threads", lambda: 1)
+        for one, other in zip(found, said(alone), strict=True):
+            assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("family", LEAN)
+def test_a_node_has_the_same_bits_in_every_pass(family: str) -> None:
+    """Alone after its ancestors, in a tree with others, and in a batch of several requests."""
+    model, _ = both(family)
+    text, path, others = list(range(3, 20)), [5, 9, 4, 7, 11], [6, 8, 30]
+    alone = []
+    row = model.open_row()
+    model.forward([chain(row, text, last_only=True)])
+    model.commit(row, range(len(text)))
+    for token in path:
+        alone.append(model.forward([Feed(row, [token], [ROOT])])[0][0])
+        model.commit(row, [0])
+    beside = model.open_row()
+    model.forward([chain(beside, [40, 41, 42])])
+    for batched in (False, True):
+        row = model.open_row()
+        model.forward([chain(row, text, last_only=True)])
+        model.commit(row, range(len(text)))
+        # path lies at nodes 0, 2, 4, 6, 7 between others
+        tokens = [path[0], others[0], path[1], others[1], path[2], others[2], path[3], path[4]]
+        parents = [ROOT, ROOT, 0, 0, 2, 3, 4, 6]
+        feeds = [Feed(row, tokens, parents)]
+        feeds += [chain(beside, [43, 44], first=3)] if batched else []
+        found = model.forward(feeds)[0]
+        for node, wanted in zip((0, 2, 4, 6, 7), alone, strict=True):
+            assert torch.equal(found[node], wanted)
+
+
+def test_control_a_node_that_sees_another_slot_has_other_bits() -> None:
+    model, _ = both("llama")
+    row = model.open_row()
+    model.forward([chain(row, range(3, 20))])
+    model.commit(row, range(17))
+    found = model.forward([Feed(row, [5, 6, 9, 9], [ROOT, ROOT, 0, 1])])[0]
+    assert not torch.equal(found[2], found[3])
+
+
+def test_positions_past_the_first_table_are_rotated_too() -> None:
+    made, general = both("llama", max_position_embeddings=4096)
+    long = [7 + i % 50 for i in range(1500)]
+    found = []
+    for model in (made, general):
+        model._info = info_of(tiny_module("llama"), "long", context=4096)
+        found.append(model.forward([chain(model.open_row(), long, last_only=True)])[0])
+    assert difference(*found) < 1e-4
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
+def test_those_that_lie_on_one_another_say_what_each_says_alone(
+    family: str, dtype: torch.dtype
+) -> None:
+    stack, apart = alike(3, family, dtype), alike(3, family, dtype)
+    assert isinstance(stack._forward, CompiledForward)
+    members, single = list(stack.members), list(apart.members)
+    for feeds, own in zip(asked(members), asked(single), strict=True):
+        together = stack.forward(feeds)
+        for member, mine, found in zip(single, own, together, strict=True):
+            assert isinstance(member._forward, CompiledForward)
+            for one, other in zip(found, member.forward(mine), strict=True):
+                assert torch.equal(one, other)
+        committed(members, feeds, -1)
+        committed(single, own, -1)
+
+
+def test_a_member_alone_reads_the_memory_of_all() -> None:
+    stack = alike(2)
+    forwards: list[Any] = [stack._forward, *(member._forward for member in stack.members)]
+    whole, *own = (forward._weights.matrices for forward in forwards)
+    assert all(part.base is not None and part.size == whole.size // 2 for part in own)
+    assert all(whole.ctypes.data <= part.ctypes.data for part in own)
+
+
+def test_windows_that_differ_are_not_laid_on_one_another() -> None:
+    models = [both("mistral")[0] for _ in range(2)]
+    assert stack_of(models) is None
+
+
+def test_what_was_made_is_not_made_again() -> None:
+    assert kernel() is kernel()

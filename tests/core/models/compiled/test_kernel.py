@@ -1,0 +1,16 @@
+"""What was compiled is kept for the next start only while every file of it is what it was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from core.models.compiled.kernel import stamp
+
+
+def test_a_change_in_any_file_is_another_stamp(tmp_path: Path) -> None:
+    for name in ("parts", "kernel"):
+        (tmp_path / f"{name}.py").write_text(f"x = '{name}'")
+    before = stamp(tmp_path)
+    assert stamp(tmp_path) == before
+    (tmp_path / "parts.py").write_text("x = 'other'")
+    assert stamp(tmp_path) != before
