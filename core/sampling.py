@@ -102,7 +102,10 @@ class Target:
     def argmax(self) -> list[int]:
         """The most probable token of each row, the lowest id on ties."""
         if self._argmax is None:
-            self._argmax = [int(i) for i in self.logits.argmax(dim=-1).tolist()]
+            # NumPy's is the faster by far, and promises the lowest id.
+            logits = self.logits
+            found = logits.numpy() if logits.device.type == "cpu" else logits
+            self._argmax = [int(i) for i in found.argmax(-1).tolist()]
         return self._argmax
 
     @property

@@ -13,6 +13,8 @@ __all__ = ["Calibration"]
 STEP = 0.05
 SLOWEST, FASTEST = 0.25, 4.0
 MIN_CURVATURE = 0.05
+# Instead of -inf, whose weight is 0 but whose product with that is no number.
+IMPOSSIBLE = -1e4
 
 
 class Calibration:
@@ -35,9 +37,10 @@ class Calibration:
         if seen == float("-inf"):
             return
         weights = self.scores(utilities)
-        finite = torch.where(weights > 0, utilities, torch.zeros_like(utilities))
-        mean = float((weights * finite).sum())
-        variance = float((weights * (finite - mean) ** 2).sum())
+        finite = utilities.clamp(min=IMPOSSIBLE)
+        mean = float(weights.dot(finite))
+        centred = finite - mean
+        variance = float(weights.dot(centred * centred))
         beta = 1 / self.temperature
         beta -= STEP * (mean - seen) / max(variance, MIN_CURVATURE)
         self.temperature = 1 / min(max(beta, SLOWEST), FASTEST)

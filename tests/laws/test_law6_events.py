@@ -63,6 +63,8 @@ REPEATED = {
     "drafts": {"num_tokens", "num_nodes", "num_scored", "sum_scores"},
     "tokens": {"source", "position"},
 }
+# Trees of several nodes, whatever this machine can afford.
+NODES: dict[str, Any] = {"max_tree_nodes": 12}
 NAMES = (*RUNS, *CUT_OFF, "ahead")
 ORDER = ("ordinal", "round", "node", "position")
 FLAGS = ("accepted", "drafted_ahead", "thinned")
@@ -80,7 +82,7 @@ def events_of(name: str) -> tuple[Event, ...]:
         # Hits, misses and switches on demand: which a real run has depends on its times.
         return tuple(synthetic_run(8, seed=5, mechanisms=Mechanisms(pipeline="auto")))
     sampling, fields = RUNS[name]
-    request = Request(prompts(8)[3], sampling, SpeculationConfig(**fields))
+    request = Request(prompts(8)[3], sampling, SpeculationConfig(**{**NODES, **fields}))
     *events, last = bundled_engine().generate(request)
     assert isinstance(last, RunCompleted)
     # No prompt at hand ends within a character: the tail is put there.
@@ -91,7 +93,7 @@ def cut_off(end: Callable[[Sequence], Event]) -> list[Event]:
     """A run that ends after its third round, otherwise than it would."""
     sampling = SamplingParams(max_new_tokens=32)
     engine = bundled_engine()
-    sequence = engine.prepare(Request(prompts(8)[5], sampling, SpeculationConfig()))
+    sequence = engine.prepare(Request(prompts(8)[5], sampling, SpeculationConfig(**NODES)))
     live = engine.admit(sequence)
     try:
         events: list[Event] = [engine.started(live)]

@@ -67,6 +67,7 @@ class CompiledForward:
         return self._lean.bytes + laid
 
     def logits(self, batch: Batch, arena: KVArena) -> torch.Tensor:
+        self._check(batch)
         self._reach(batch.plan.extent)  # no position is past its slot
         asked, places = _asked(batch, self._shape.members)
         found = np.empty((len(asked.wanted), self._shape.outputs), np.float32)
@@ -82,6 +83,15 @@ class CompiledForward:
         spread = logits.new_empty(rows * width, self._vocabulary)
         spread[places] = logits
         return spread.view(rows, width, -1)
+
+    def _check(self, batch: Batch) -> None:
+        """The machine code looks up whatever it is told to. IndexError, as torch says it."""
+        # Seen as whole numbers without a sign, negative ones are the largest of all.
+        if batch.tokens.view(np.uint64).max() >= self._shape.vocabulary:
+            raise IndexError(
+                f"token ids are {batch.tokens.min()} to {batch.tokens.max()}: "
+                f"0 to {self._shape.vocabulary - 1} are allowed"
+            )
 
     def _reach(self, position: int) -> None:
         """The rotation's table grows as texts do."""

@@ -96,7 +96,7 @@ def test_they_draft_what_each_drafts_alone(draft: str, verify: str, combine: str
 
 @pytest.mark.parametrize("combine", ["union", "log_pool"])
 def test_time_is_counted_once(combine: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    # In torch's own calls: compiled, so small a model's pass is shorter than the accounts around it.
+    # In torch's own calls: compiled, so small a model's pass is shorter than the accounts of it.
     monkeypatch.setattr(fastest, "find_spec", lambda _: None)
     _, studio = studios()
     counted = []

@@ -18,7 +18,7 @@ from core.models.tree_check import checked_model
 from core.tree import ROOT
 from tests.core.models.test_lean import LEAN, said
 from tests.core.models.test_stack import alike, asked, committed
-from tests.fakes import info_of, tiny_module
+from tests.fakes import VOCAB, info_of, tiny_module
 
 SHAPES: list[tuple[str, dict[str, Any]]] = [
     *((family, {}) for family in LEAN),
@@ -170,6 +170,13 @@ def test_a_member_alone_reads_the_memory_of_all() -> None:
 def test_windows_that_differ_are_not_laid_on_one_another() -> None:
     models = [both("mistral")[0] for _ in range(2)]
     assert stack_of(models) is None
+
+
+@pytest.mark.parametrize("token", [-1, VOCAB])
+def test_an_id_that_is_none_is_not_looked_up(token: int) -> None:
+    model, _ = both("llama")
+    with pytest.raises(IndexError, match=f"0 to {VOCAB - 1} are allowed"):
+        model.forward([chain(model.open_row(), [3, token, 4])])
 
 
 def test_what_was_made_is_not_made_again() -> None:
