@@ -112,13 +112,15 @@ def look(shape, w, at, asked, span, s, layer_row, store, views, own, part):
     norm = stretch(w.vectors, at.q_norm, size if shape.normed_heads else 0)
     items = span[1] * heads
     for item in range(items * part[0] // part[1], items * (part[0] + 1) // part[1]):
-        t, query, turn = span[0] + item // heads, item % heads * size, 0
+        # Head by head: its keys and values stay near while all tokens look at them.
+        t, j = span[0] + item % span[1], item // span[1]
+        query = j * size
         turn = asked.positions[t] * size
         projected = stretch(s.projected, t * at.qkv + query, size)
         head_of(projected, stretch(w.vectors, at.qkv_bias + query, size), norm, w.eps, head)
         turned(head, stretch(w.cos, turn, size), stretch(w.sin, turn, size), q)
         row = (layer_row + asked.rows[t]) * shape.kv_heads
-        base = (row + item % heads * shape.kv_heads // heads) * slots[1] * size
+        base = (row + j * shape.kv_heads // heads) * slots[1] * size
         slots_seen = stretch(seen, t * extent, counts[t])
         to = stretch(s.attended, t * at.width + query, size)
         attended(q, keys, values, base, slots_seen, attention, to)
