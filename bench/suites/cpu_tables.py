@@ -19,10 +19,15 @@ Speeds = list[tuple[str, dict[str, float]]]
 
 
 def tables(
-    results: Results, dtypes: Sequence[str], temperatures: Sequence[float]
+    results: Results,
+    dtypes: Sequence[str],
+    temperatures: Sequence[float],
+    title: str = "",
+    told: str = "",
 ) -> tuple[str, ...]:
-    """One table a dtype and temperature, as far as there are blocks."""
-    made = [_one(results, dtype, t) for dtype in dtypes for t in temperatures]
+    """One table a dtype and temperature, as far as there are blocks; `title` begins its title, and
+    `told` its note."""
+    made = [_one(results, dtype, t, title, told) for dtype in dtypes for t in temperatures]
     return tuple(each for each in made if each)
 
 
@@ -46,7 +51,7 @@ def best_variant(results: Results, dtype: str, temperature: float, family: str) 
     return max(totals, key=lambda name: totals[name][0] / totals[name][1], default="")
 
 
-def _one(results: Results, dtype: str, temperature: float) -> str:
+def _one(results: Results, dtype: str, temperature: float, title: str, told: str) -> str:
     measured = speeds(results, kind="block", dtype=dtype, temperature=temperature)
     if not measured:
         return ""
@@ -67,7 +72,8 @@ def _one(results: Results, dtype: str, temperature: float) -> str:
     loads = [sample["load"] for sample in results.where(dtype=dtype, temperature=temperature)]
     swept = f"Swept first, the best competes: {', '.join(chosen)}. " if chosen else ""
     note = (
-        f"{len(measured)} blocks. Medians; ratios within blocks; 95 % intervals over prompts. "
+        f"{told}{len(measured)} blocks. Medians; ratios within blocks; 95 % intervals over "
+        "prompts. "
         f"{swept}`{PLAIN}` is our plain decoding. "
         f"Load average {min(map(_number, loads)):g} to {max(map(_number, loads)):g}."
     )
@@ -78,7 +84,7 @@ def _one(results: Results, dtype: str, temperature: float) -> str:
         f"/ {PLAIN}",
         *([f"/ {rival}"] if rival else []),
     )
-    return table(f"{dtype}, T = {temperature:g}", heads, lines, note)
+    return table(f"{title}{dtype}, T = {temperature:g}", heads, lines, note)
 
 
 def _by_prompt(measured: Speeds, name: str) -> list[list[float]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,9 +38,10 @@ class Variant:
         return {"assistant_model": theirs.assistant(modules[self.ssm], self.schedule, self.count)}
 
 
-def all_variants() -> tuple[Variant, ...]:
-    """Each SSM with each schedule and count, and prompt lookup with each of its counts."""
-    ssms = [path.name for path in bundled_ssms()]
+def all_variants(ssms: Iterable[str] | None = None) -> tuple[Variant, ...]:
+    """Each SSM (None: the bundled ones) with each schedule and count, and prompt lookup with each
+    of its counts."""
+    ssms = [path.name for path in bundled_ssms()] if ssms is None else ssms
     product = itertools.product(ssms, SCHEDULES, COUNTS)
     assisted = [Variant(ASSISTED, count, ssm, schedule) for ssm, schedule, count in product]
     return (*assisted, *(Variant(LOOKUP, count) for count in LOOKUP_COUNTS))
