@@ -19,6 +19,7 @@ from bench.grown.room import check_memory_to_grow
 from bench.settings import Settings
 from bench.suites.cpu_bundled import CpuBundled
 from bench.theirs import Theirs, load_module
+from core.costs.ledger import Costs
 from core.engine import Engine
 from core.events import ModelInfo
 from core.models.catalog import bundled_ssms
@@ -45,9 +46,12 @@ class GrownContenders:
         made = InMemory(family, context) if context.grown is None else InFolders(family, context)
         large, as_they_are = made.ours(), context.load(dtype)
         count = next(iter(large.ssms.values())).info.parameters
+        with_small, with_grown = Engine(replace(large, ssms=as_they_are.ssms)), Engine(large)
+        # The same LLM: what its passes take is measured once, which takes a minute and more.
+        with_grown.costs = Costs(large.llm, with_small.costs.verify)
         engines = {
-            "SSMs as they are": Engine(replace(large, ssms=as_they_are.ssms)),
-            f"SSMs grown to {count / 1e6:.1f} M": Engine(large),
+            "SSMs as they are": with_small,
+            f"SSMs grown to {count / 1e6:.1f} M": with_grown,
         }
         theirs = Theirs(dtype, made.module(family.llm))
         assistants = {path.name: load_module(path, theirs.dtype) for path in bundled_ssms()}

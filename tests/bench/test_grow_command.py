@@ -18,6 +18,7 @@ from bench.grown.likeness import likeness
 from bench.theirs import load_module
 from core.config import Request, SamplingParams, SpeculationConfig
 from core.engine import Engine
+from core.errors import OutOfMemoryError
 from core.events import RoundCompleted
 from core.models.loading import load_models
 from tests.bench.growing import texts_of
@@ -183,6 +184,37 @@ def test_too_little_room_is_said_before_anything_is_done(
     assert grow() == 2
     assert "MiB free: 1000 B are" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("params", "dtype", "needed"),
+    [  # small + large + at most a GiB of it again + 512 MiB
+        (1_000_000_000, torch.float32, 4 * 10**6 + 4 * 10**9 + (1 << 30) + (512 << 20)),
+        (1_000_000_000, torch.bfloat16, 2 * 10**6 + 2 * 10**9 + (1 << 30) + (512 << 20)),
+        (50_000_000, torch.float32, 4 * 10**6 + 2 * 200 * 10**6 + (512 << 20)),
+    ],
+)
+def test_the_memory_asked_for(
+    params: int, dtype: torch.dtype, needed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan: Any = SimpleNamespace(
+        small=SimpleNamespace(parameters=10**6), large=SimpleNamespace(parameters=params)
+    )
+    monkeypatch.setattr(room, "available_bytes", lambda device: needed)
+    room.check_memory_to_grow(plan, dtype, "llm")
+    monkeypatch.setattr(room, "available_bytes", lambda device: needed - 1)
+    with pytest.raises(OutOfMemoryError, match="growing llm to"):
+        room.check_memory_to_grow(plan, dtype, "llm")
+    monkeypatch.setattr(room, "available_bytes", lambda device: None)  # nobody knows
+    room.check_memory_to_grow(plan, dtype, "llm", copies=100)
+
+
+def test_what_is_written_is_readable_like_other_files(grow: Grow, tmp_path: Path) -> None:
+    assert grow() == 0
+    folders = list((tmp_path / "out").iterdir())
+    assert folders and all(folder.stat().st_mode & 0o777 == 0o755 for folder in folders)
+    weights = [path for folder in folders for path in folder.glob("*.safetensors")]
+    assert weights and all(path.stat().st_mode & 0o777 == 0o644 for path in weights)
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,8 @@ def test_models_kept_in_a_folder_are_grown_once(make_context: MakeContext, tmp_p
     again = SMALL.contenders(context, "float32")
     assert sum("already" in line for line in said) == len(said) == 4
     for found in (made, again):
-        assert len(found.engines) == 2
+        small, large = found.engines.values()
+        assert small.costs is not large.costs and small.costs.verify is large.costs.verify
         assert set(found.assistants) >= {"ssm-code", "ssm-code-grown-1.1M"}
         assert sum(p.numel() for p in found.theirs.module.parameters()) > 8_000_000
 
