@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench.context import Context
+from bench.ggml.peer import LlamaCpp
+from bench.ggml.summon import summoned
 from bench.theirs import Theirs, load_module
 from core.engine import Engine
 from core.models.catalog import bundled_ssms
@@ -17,11 +19,14 @@ __all__ = ["Contenders", "Summon", "bundled_contenders"]
 @dataclass(frozen=True, slots=True)
 class Contenders:
     """Our engines over one LLM, by what is to be said of their SSMs (empty where there is one
-    engine); transformers with the same LLM, and its assistants by name."""
+    engine); transformers with the same LLM, and its assistants by name; llama.cpp with the same
+    ones where it is installed, and a sentence about it."""
 
     engines: Mapping[str, Engine]
     theirs: Theirs
     assistants: Mapping[str, Any]
+    llama: LlamaCpp | None = None
+    told: str = ""
 
 
 Summon = Callable[[Context, str], Contenders]
@@ -32,4 +37,5 @@ def bundled_contenders(context: Context, dtype: str) -> Contenders:
     """Of the bundled family."""
     theirs = Theirs(dtype)
     assistants = {path.name: load_module(path, theirs.dtype) for path in bundled_ssms()}
-    return Contenders({"": Engine(context.load(dtype))}, theirs, assistants)
+    peer = summoned(theirs.module, assistants)
+    return Contenders({"": Engine(context.load(dtype))}, theirs, assistants, *peer)

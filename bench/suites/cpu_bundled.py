@@ -1,4 +1,5 @@
-"""`cpu-bundled`: tokens per second on the CPU, ours and transformers', on the bundled family.
+"""`cpu-bundled`: tokens per second on the CPU, ours, transformers' and, where it is installed,
+llama.cpp's, on the bundled family.
 
 One process, one set of threads, contestants interleaved block by block; a block is one prompt once
 through every contestant. The clock runs from the prompt to the last token, prefill included.
@@ -16,11 +17,17 @@ from bench.contenders import Contenders, Summon, bundled_contenders
 from bench.context import Context, Report
 from bench.interleave import interleaved
 from bench.machine import load_average
-from bench.ours import Case, count_tokens
+from bench.ours import Case, new_ids
 from bench.prompts import Prompt, spread
 from bench.settings import Settings
-from bench.suites.cpu_tables import GENERATE, best_variant, tables
-from bench.suites.cpu_variants import FAMILIES, Variant, all_variants
+from bench.suites.cpu_tables import GENERATE, LLAMA_PLAIN, best_variant, tables
+from bench.suites.cpu_variants import (
+    FAMILIES,
+    LLAMA_FAMILIES,
+    Variant,
+    all_variants,
+    llama_variants,
+)
 from core.config import PRESETS, SpeculationConfig
 from core.engine import Engine
 from lab.order import Block, blocks
@@ -34,7 +41,7 @@ Contestant = Callable[[Block], dict[str, float]]
 
 @dataclass(frozen=True)
 class CpuBundled:
-    """See Suite. `variants` of transformers' own speculation are swept on `sweep_prompts`, the best
+    """See Suite. `variants` of the others' own speculation are swept on `sweep_prompts`, the best
     of each family competes; None: all of them. `title` and `note` say in each table what
     `contenders` are of."""
 
@@ -74,6 +81,7 @@ class Contest:
         self._dtype = dtype
         self._prompts = {prompt.id: prompt for prompt in context.all_prompts}
         self._loaded: Contenders | None = None
+        self._plain: dict[tuple[float, Block], list[int]] = {}  # ids of our plain decoding
 
     def missing(self, temperature: float) -> list[Block]:
         """Blocks that are not in the results."""
@@ -85,7 +93,7 @@ class Contest:
         ]
 
     def sweep(self, temperature: float) -> None:
-        """Every variant of transformers' own speculation once on prompts that do not compete."""
+        """Every variant of the others' own speculation once on prompts that do not compete."""
         results = self._context.results
         todo = [
             block
@@ -120,7 +128,15 @@ class Contest:
                     break  # plain decoding: the SSMs are all that the engines differ in
                 yield f"{preset}, {told}" if told else preset, own
         yield GENERATE, partial(self._theirs, {}, temperature)
-        for family in FAMILIES:
+        yield from self._best(FAMILIES, temperature)
+        if self._models().llama is not None:
+            yield LLAMA_PLAIN, partial(self._llama, None, temperature)
+            yield from self._best(LLAMA_FAMILIES, temperature)
+
+    def _best(
+        self, families: tuple[str, ...], temperature: float
+    ) -> Iterator[tuple[str, Contestant]]:
+        for family in families:
             best = best_variant(self._context.results, self._dtype, temperature, family)
             of_family = {str(v): v for v in self._variants() if v.family == family}
             if best in of_family:
@@ -131,7 +147,10 @@ class Contest:
     ) -> dict[str, float]:
         prompt = self._prompts[block.item]
         case = Case(prompt, prompt.seed(block.repeat), self._context.settings.tokens, temperature)
-        return _timed(lambda: count_tokens(engine, case, config))
+        found, figures = _timed(lambda: new_ids(engine, case, config))
+        if not config.drafters:
+            self._plain[temperature, block] = found
+        return figures
 
     def _theirs(
         self, options: dict[str, Any], temperature: float, block: Block
@@ -140,16 +159,32 @@ class Contest:
         prompt = self._prompts[block.item]
         ids, seed = theirs.tokenize(prompt.text), prompt.seed(block.repeat)
         tokens = self._context.settings.tokens
-        return _timed(lambda: len(theirs.generate(ids, tokens, temperature, seed, **options)))
+        return _timed(lambda: theirs.generate(ids, tokens, temperature, seed, **options))[1]
+
+    def _llama(self, variant: Variant | None, temperature: float, block: Block) -> dict[str, float]:
+        models = self._models()
+        assert models.llama is not None
+        generate, prompt = models.llama.generate, self._prompts[block.item]
+        ids, seed = models.theirs.tokenize(prompt.text), prompt.seed(block.repeat)
+        drafting = variant.drafting(models.llama) if variant else None
+        tokens = self._context.settings.tokens
+        found, figures = _timed(lambda: generate(ids, tokens, temperature, seed, drafting))
+        ours = self._plain.get((temperature, block)) if temperature == 0 else None
+        return figures if ours is None else {**figures, "same": alike(found, ours)}
 
     def _variant(self, variant: Variant, temperature: float) -> Contestant:
+        if variant.family in LLAMA_FAMILIES:
+            return partial(self._llama, variant, temperature)
         models = self._models()
         options = variant.options(models.theirs, models.assistants)
         return partial(self._theirs, options, temperature)
 
     def _variants(self) -> tuple[Variant, ...]:
-        given = self._suite.variants
-        return all_variants(self._models().assistants) if given is None else given
+        if self._suite.variants is not None:
+            return self._suite.variants
+        models = self._models()
+        llama = llama_variants(models.llama.assistants) if models.llama else ()
+        return (*all_variants(models.assistants), *llama)
 
     # -- details --
 
@@ -177,7 +212,8 @@ class Contest:
         self, kind: str, temperature: float, block: Block, figures: dict[str, dict[str, float]]
     ) -> None:
         key = self._key(kind, temperature, block)
-        self._context.results.add({**key, "load": load_average(), "figures": figures})
+        told = {"told": self._models().told}
+        self._context.results.add({**key, "load": load_average(), **told, "figures": figures})
         seconds = sum(figure["seconds"] for figure in figures.values())
         left = len(self.missing(temperature))
         self._context.say(
@@ -186,7 +222,13 @@ class Contest:
         )
 
 
-def _timed(run: Callable[[], int]) -> dict[str, float]:
+def alike(found: list[int], ours: list[int]) -> float:
+    """The share of places that hold the same id."""
+    longest = max(len(found), len(ours))
+    return sum(map(int.__eq__, found, ours)) / longest if longest else 1.0
+
+
+def _timed(run: Callable[[], list[int]]) -> tuple[list[int], dict[str, float]]:
     start = time.perf_counter()
-    tokens = run()
-    return {"tokens": tokens, "seconds": time.perf_counter() - start}
+    found = run()
+    return found, {"tokens": len(found), "seconds": time.perf_counter() - start}

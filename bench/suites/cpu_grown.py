@@ -12,6 +12,7 @@ import torch
 
 from bench.contenders import Contenders
 from bench.context import Context
+from bench.ggml.summon import installed, summoned
 from bench.grown.command import written
 from bench.grown.family import Family, Member, Wish, family_of
 from bench.grown.module import grown
@@ -56,7 +57,7 @@ class GrownContenders:
         theirs = Theirs(dtype, made.module(family.llm))
         assistants = {path.name: load_module(path, theirs.dtype) for path in bundled_ssms()}
         assistants |= {ssm.name: made.module(ssm) for ssm in family.ssms if ssm.plan}
-        return Contenders(engines, theirs, assistants)
+        return Contenders(engines, theirs, assistants, *summoned(theirs.module, assistants))
 
 
 class InFolders:
@@ -90,7 +91,8 @@ class InMemory:
         self._small = context.load(family.wish.dtype)
         self._dtype: torch.dtype = getattr(torch, family.wish.dtype)
         if family.llm.plan is not None:
-            check_memory_to_grow(family.llm.plan, self._dtype, family.llm.name, copies=2)
+            copies = 3 if installed() else 2  # ours, transformers', llama.cpp's
+            check_memory_to_grow(family.llm.plan, self._dtype, family.llm.name, copies)
 
     def ours(self) -> LoadedModels:
         """The grown models behind our engine."""
