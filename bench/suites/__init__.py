@@ -24,10 +24,10 @@ from bench.suites.visitors import Visitors
 
 __all__ = ["SUITES", "Suite"]
 
-# The contest without transformers' own speculation, whose sweep takes most of the time.
+# The contest without the others' own speculation, whose sweep takes most of the time.
 CPU_PLAIN = CpuBundled(
     name="cpu-plain",
-    about="tokens per second: plain decoding, every preset, transformers' generate; minutes",
+    about="cpu-bundled without the others' own speculation, whose sweep takes long; minutes",
     defaults=Settings(prompts=4, tokens=64, repeats=3, dtypes=("float32", "bfloat16")),
     variants=(),
 )

@@ -46,7 +46,9 @@ class CpuBundled:
     `contenders` are of."""
 
     name: str = "cpu-bundled"
-    about: str = "tokens per second: plain decoding, every preset, transformers three ways"
+    about: str = (
+        "tokens per second: plain decoding, every preset, transformers and llama.cpp (if there)"
+    )
     defaults: Settings = Settings(prompts=12, tokens=64, repeats=5, dtypes=("float32", "bfloat16"))
     temperatures: tuple[float, ...] = TEMPERATURES
     variants: tuple[Variant, ...] | None = None

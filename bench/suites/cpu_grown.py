@@ -120,7 +120,7 @@ class InMemory:
 
 CPU_GROWN = CpuBundled(
     name="cpu-grown",
-    about="the same on grown models: an LLM of 0.5 B parameters, SSMs as they are and of 5 M",
+    about="cpu-bundled on grown models: an LLM of 0.5 B parameters, SSMs as they are and of 5 M",
     defaults=Settings(prompts=4, tokens=32, repeats=3, dtypes=("float32", "bfloat16")),
     temperatures=(0.0,),
     contenders=GrownContenders(),

@@ -13,6 +13,8 @@ from bench.suites import SUITES
 from bench.suites.cpu_grown import CPU_GROWN, GrownContenders
 from bench.suites.cpu_variants import ASSISTED, LOOKUP, Variant
 from core.config import PRESETS, SpeculationConfig
+from core.costs import ledger
+from core.costs.verify import VerifyCosts
 
 MakeContext = Callable[..., Context]
 SMALL = replace(
@@ -54,10 +56,24 @@ def test_models_kept_in_a_folder_are_grown_once(make_context: MakeContext, tmp_p
     again = SMALL.contenders(context, "float32")
     assert sum("already" in line for line in said) == len(said) == 4
     for found in (made, again):
-        small, large = found.engines.values()
-        assert small.costs is not large.costs and small.costs.verify is large.costs.verify
+        assert len(found.engines) == 2
         assert set(found.assistants) >= {"ssm-code", "ssm-code-grown-1.1M"}
         assert sum(p.numel() for p in found.theirs.module.parameters()) > 8_000_000
+
+
+def test_what_a_pass_takes_is_measured_once_for_both_engines(
+    make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+
+    def measured(llm: object) -> VerifyCosts:
+        asked.append(llm)
+        return VerifyCosts({0: 1.0, 8: 2.0}, 64)
+
+    monkeypatch.setattr(ledger, "measure_verify_costs", measured)
+    small, large = SMALL.contenders(make_context(), "float32").engines.values()
+    assert small.costs is not large.costs and small.costs.verify is large.costs.verify
+    assert asked == [small.models.llm] == [large.models.llm]
 
 
 def test_the_suite_is_as_the_figures_ask_for() -> None:
