@@ -68,7 +68,8 @@ def test_a_file_holds_the_weights_as_they_are(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("packages")
-def test_both_ways_read_one_file_which_is_gone_after(threads: int = 3) -> None:
+def test_both_ways_read_one_file_which_is_gone_after() -> None:
+    threads = 3
     peer = LlamaCpp(llama(), {"ssm": llama(seed=1)}, threads)
     plain, speculating, small = FakeLlama.opened
     assert plain.path == speculating.path != small.path
@@ -214,12 +215,12 @@ def test_its_logits_are_those_of_transformers(tied: bool) -> None:
 
 
 @installed
-def test_every_way_of_it_says_what_transformers_says(context: int = 24) -> None:
-    theirs = Theirs()
+def test_every_way_of_it_says_what_transformers_says() -> None:
+    theirs, tokens = Theirs(), 24
     small = {"ssm": theirs.module}
     peer = LlamaCpp(theirs.module, small, 1)
     ids = theirs.tokenize("Once upon a time there was a little")
-    expected = theirs.generate(ids, context)
+    expected = theirs.generate(ids, tokens)
     for drafting in (None, peer.lookup(3), peer.assisted("ssm", 4)):
-        assert alike(peer.generate(ids, context, drafting=drafting), expected) > 0.8
+        assert alike(peer.generate(ids, tokens, drafting=drafting), expected) > 0.8
     assert peer.generate(ids, 8, 0.8, 1) == peer.generate(ids, 8, 0.8, 1)
