@@ -91,7 +91,8 @@ class InMemory:
         self._small = context.load(family.wish.dtype)
         self._dtype: torch.dtype = getattr(torch, family.wish.dtype)
         if family.llm.plan is not None:
-            copies = 3 if installed() else 2  # ours, transformers', llama.cpp's
+            # Ours, whose matrices are kept packed too, transformers' and llama.cpp's.
+            copies = 4 if installed() else 3
             check_memory_to_grow(family.llm.plan, self._dtype, family.llm.name, copies)
 
     def ours(self) -> LoadedModels:
