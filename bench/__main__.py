@@ -1,4 +1,5 @@
 """`python -m bench`: runs one suite; Markdown to standard output, progress to standard error.
+`python -m bench grow` writes grown models instead.
 
 Exit codes: 0; 1 a suite found something that failed; 2 with one line naming the field, its value
 and what is allowed; 130 interrupted (what was measured is kept, the same command goes on).
@@ -12,9 +13,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
+from bench.arguments import Parser, whole
 from bench.context import Context, Report
+from bench.grown.command import grow, grow_parser
 from bench.machine import code_digest, load_average, machine, versions
 from bench.prompts import load_prompts, spread
 from bench.results import Results
@@ -22,36 +25,20 @@ from bench.settings import DTYPES, Settings
 from bench.suites import SUITES, Suite
 from core.checks import choice
 from core.choices import PLACES
-from core.errors import ConfigError, SpecScopeError
+from core.errors import SpecScopeError
 from core.models.loading import LoadedModels, load_models
 
 DEFAULT_SUITE = "cpu-bundled"
 FOLDER = Path("artifacts")
-
-
-class Parser(argparse.ArgumentParser):
-    """Errors are one line, in the house's form."""
-
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(message)
-
-
-def whole(field: str) -> Callable[[str], int]:
-    """An argparse type whose error names the field, its value and what is allowed."""
-
-    def parse(value: str) -> int:
-        try:
-            return int(value)
-        except ValueError as error:
-            message = str(ConfigError.of(field, value, "a whole number"))
-            raise argparse.ArgumentTypeError(message) from error
-
-    return parse
+ABOUT = (
+    "Measure, print a table, keep every sample. `python -m bench grow` writes grown models; "
+    "it has a --help of its own."
+)
 
 
 def parser() -> Parser:
     """The command line."""
-    p = Parser(prog="python -m bench", description="Measure, print a table, keep every sample.")
+    p = Parser(prog="python -m bench", description=ABOUT)
     p.add_argument("--suite", default=DEFAULT_SUITE, help=f"default: {DEFAULT_SUITE}")
     p.add_argument("--list", action="store_true", help="name the suites with their defaults")
     p.add_argument("--prompts", type=whole("prompts"), help="spread evenly over the domains")
@@ -61,6 +48,7 @@ def parser() -> Parser:
     p.add_argument("--threads", type=whole("threads"), help="default: cores - 1")
     p.add_argument("--place", help=f"of pipelined runs' SSMs: {', '.join(PLACES)}")
     p.add_argument("--processes", type=whole("processes"), help="of `laws`: how many share it")
+    p.add_argument("--grown", type=Path, help="of `cpu-grown`: keep its models in this folder")
     p.add_argument("--out", type=Path, help=f"default: {FOLDER}/bench-SUITE.json; continued")
     p.add_argument("--fresh", action="store_true", help="begin anew if --out is there already")
     return p
@@ -108,7 +96,7 @@ def opened(suite: Suite, settings: Settings, arguments: argparse.Namespace) -> C
     prompts = load_prompts()
     results = Results.open(path, header, fresh=arguments.fresh)
     chosen = spread(prompts, settings.prompts)
-    return Context(settings, chosen, prompts, results, loader(), teller())
+    return Context(settings, chosen, prompts, results, loader(), teller(), arguments.grown)
 
 
 def threads(count: int | None) -> int:
@@ -155,8 +143,12 @@ def heading(context: Context) -> str:
 
 def main(argv: Sequence[str] | None = None, suites: Mapping[str, Suite] = SUITES) -> int:
     """Runs the command; returns its exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
     try:
-        arguments = parser().parse_args(argv)
+        if words[:1] == ["grow"]:
+            print("\n".join(grow(grow_parser().parse_args(words[1:]), teller())))
+            return 0
+        arguments = parser().parse_args(words)
         if arguments.list:
             print(listed(suites))
             return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from bench.prompts import Prompt
 from bench.results import Results
@@ -18,6 +19,7 @@ class Context:
     """`prompts` are those chosen by the settings, `all_prompts` every one there is.
 
     `load(dtype)` gives the bundled family on the CPU; `say` tells the reader how far it is.
+    `grown`: the folder that grown models are kept in, None where they are grown anew each time.
     """
 
     settings: Settings
@@ -26,6 +28,7 @@ class Context:
     results: Results
     load: Callable[[str], LoadedModels]
     say: Callable[[str], None]
+    grown: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)

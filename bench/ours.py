@@ -14,7 +14,7 @@ from core.events import Event, RoundCompleted, RunStarted
 from core.outcome import Outcome
 from core.turn import WITHOUT_IT
 
-__all__ = ["Case", "count_tokens", "decode", "request"]
+__all__ = ["Case", "count_tokens", "decode", "new_ids", "request"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,13 @@ def _sound(event: Event) -> None:
             raise EngineError(note)
 
 
-def count_tokens(engine: Engine, case: Case, speculation: SpeculationConfig) -> int:
-    """Runs a case to its end, as a caller that wants the text would; new tokens."""
+def new_ids(engine: Engine, case: Case, speculation: SpeculationConfig) -> list[int]:
+    """Runs a case to its end, as a caller that wants the text would; the new tokens' ids."""
     events = engine.generate(request(case, speculation))
-    return sum(len(event.token_ids) for event in events if isinstance(event, RoundCompleted))
+    rounds = (event.token_ids for event in events if isinstance(event, RoundCompleted))
+    return [token_id for token_ids in rounds for token_id in token_ids]
+
+
+def count_tokens(engine: Engine, case: Case, speculation: SpeculationConfig) -> int:
+    """The same; how many they are."""
+    return len(new_ids(engine, case, speculation))

@@ -29,14 +29,15 @@ def load_module(folder: Path, dtype: torch.dtype) -> Any:
 
 
 class Theirs:
-    """The bundled LLM under transformers' own generation loop."""
+    """The bundled LLM, or another `module` with its tokenizer, under transformers' own generation
+    loop."""
 
-    def __init__(self, dtype: str = "float32") -> None:
+    def __init__(self, dtype: str = "float32", module: Any = None) -> None:
         from transformers import AutoTokenizer
 
         self.dtype = getattr(torch, dtype)
         self.tokenizer: Any = AutoTokenizer.from_pretrained(bundled_llm())
-        self.module = load_module(bundled_llm(), self.dtype)
+        self.module = load_module(bundled_llm(), self.dtype) if module is None else module
 
     def tokenize(self, text: str) -> list[int]:
         """A prompt's token ids."""

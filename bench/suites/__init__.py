@@ -10,6 +10,7 @@ from bench.suites.acceptance import Acceptance
 from bench.suites.base import Suite
 from bench.suites.batch import Batch
 from bench.suites.cpu_bundled import CpuBundled
+from bench.suites.cpu_grown import CPU_GROWN
 from bench.suites.lanes import Lanes
 from bench.suites.laws import Laws
 from bench.suites.length import Length
@@ -23,10 +24,10 @@ from bench.suites.visitors import Visitors
 
 __all__ = ["SUITES", "Suite"]
 
-# The contest without transformers' own speculation, whose sweep takes most of the time.
+# The contest without the others' own speculation, whose sweep takes most of the time.
 CPU_PLAIN = CpuBundled(
     name="cpu-plain",
-    about="tokens per second: plain decoding, every preset, transformers' generate; minutes",
+    about="cpu-bundled without the others' own speculation, whose sweep takes long; minutes",
     defaults=Settings(prompts=4, tokens=64, repeats=3, dtypes=("float32", "bfloat16")),
     variants=(),
 )
@@ -37,6 +38,7 @@ SUITES: Mapping[str, Suite] = MappingProxyType(
         for suite in (
             CpuBundled(),
             CPU_PLAIN,
+            CPU_GROWN,
             Acceptance(),
             Overhead(),
             Passes(),

@@ -1,4 +1,5 @@
-"""`cpu-bundled`: tokens per second on the CPU, ours and transformers', on the bundled family.
+"""`cpu-bundled`: tokens per second on the CPU, ours, transformers' and, where it is installed,
+llama.cpp's, on the bundled family.
 
 One process, one set of threads, contestants interleaved block by block; a block is one prompt once
 through every contestant. The clock runs from the prompt to the last token, prefill included.
@@ -12,18 +13,23 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from bench.contenders import Contenders, Summon, bundled_contenders
 from bench.context import Context, Report
 from bench.interleave import interleaved
 from bench.machine import load_average
-from bench.ours import Case, count_tokens
+from bench.ours import Case, new_ids
 from bench.prompts import Prompt, spread
 from bench.settings import Settings
-from bench.suites.cpu_tables import GENERATE, best_variant, tables
-from bench.suites.cpu_variants import FAMILIES, Variant, all_variants
-from bench.theirs import Theirs, load_module
+from bench.suites.cpu_tables import GENERATE, LLAMA_PLAIN, best_variant, tables
+from bench.suites.cpu_variants import (
+    FAMILIES,
+    LLAMA_FAMILIES,
+    Variant,
+    all_variants,
+    llama_variants,
+)
 from core.config import PRESETS, SpeculationConfig
 from core.engine import Engine
-from core.models.catalog import bundled_ssms
 from lab.order import Block, blocks
 
 __all__ = ["CpuBundled"]
@@ -35,41 +41,49 @@ Contestant = Callable[[Block], dict[str, float]]
 
 @dataclass(frozen=True)
 class CpuBundled:
-    """See Suite. `variants` of transformers' own speculation are swept, the best of each family
-    competes; None: all of them."""
+    """See Suite. `variants` of the others' own speculation are swept on `sweep_prompts`, the best
+    of each family competes; None: all of them. `title` and `note` say in each table what
+    `contenders` are of."""
 
     name: str = "cpu-bundled"
-    about: str = "tokens per second: plain decoding, every preset, transformers three ways"
+    about: str = (
+        "tokens per second: plain decoding, every preset, transformers and llama.cpp (if there)"
+    )
     defaults: Settings = Settings(prompts=12, tokens=64, repeats=5, dtypes=("float32", "bfloat16"))
     temperatures: tuple[float, ...] = TEMPERATURES
     variants: tuple[Variant, ...] | None = None
+    contenders: Summon = bundled_contenders
+    sweep_prompts: int = SWEEP_PROMPTS
+    title: str = ""
+    note: str = ""
 
     def check(self, settings: Settings) -> None:
         """Any settings of one process will do."""
         settings.alone()
 
     def measure(self, context: Context) -> None:
-        variants = all_variants() if self.variants is None else self.variants
         for dtype in context.settings.dtypes:
-            contest = Contest(context, dtype, variants)
+            contest = Contest(self, context, dtype)
             for temperature in self.temperatures:
                 if contest.missing(temperature):
                     contest.sweep(temperature)
                     contest.run(temperature)
 
     def report(self, context: Context) -> Report:
-        return Report(tables(context.results, context.settings.dtypes, self.temperatures))
+        dtypes = context.settings.dtypes
+        return Report(tables(context.results, dtypes, self.temperatures, self.title, self.note))
 
 
 class Contest:
     """Everybody in one dtype. Models are loaded when first needed: a full file loads none."""
 
-    def __init__(self, context: Context, dtype: str, variants: tuple[Variant, ...]) -> None:
+    def __init__(self, suite: CpuBundled, context: Context, dtype: str) -> None:
+        self._suite = suite
         self._context = context
         self._dtype = dtype
-        self._variants = variants
         self._prompts = {prompt.id: prompt for prompt in context.all_prompts}
-        self._loaded: tuple[Engine, Theirs, dict[str, Any]] | None = None
+        self._loaded: Contenders | None = None
+        self._plain: dict[tuple[float, Block], list[int]] = {}  # ids of our plain decoding
 
     def missing(self, temperature: float) -> list[Block]:
         """Blocks that are not in the results."""
@@ -81,7 +95,7 @@ class Contest:
         ]
 
     def sweep(self, temperature: float) -> None:
-        """Every variant of transformers' own speculation once on prompts that do not compete."""
+        """Every variant of the others' own speculation once on prompts that do not compete."""
         results = self._context.results
         todo = [
             block
@@ -90,7 +104,7 @@ class Contest:
         ]
         if todo:
             # An assistant of its own each: schedule and threshold persist in it.
-            found = {str(v): self._variant(v, temperature) for v in self._variants}
+            found = {str(v): self._variant(v, temperature) for v in self._variants()}
             self._theirs({}, temperature, todo[0])  # the process's first call is not counted
             for block, figures in interleaved(todo, found):
                 self._keep("sweep", temperature, block, figures)
@@ -109,49 +123,83 @@ class Contest:
     def _contestants(self, temperature: float) -> Iterator[tuple[str, Contestant]]:
         for preset in PRESETS:
             config = SpeculationConfig.preset(preset, temperature)
-            yield preset, partial(self._ours, config, temperature)
+            for told, engine in self._models().engines.items():
+                own = partial(self._ours, engine, config, temperature)
+                if not config.drafters:
+                    yield preset, own
+                    break  # plain decoding: the SSMs are all that the engines differ in
+                yield f"{preset}, {told}" if told else preset, own
         yield GENERATE, partial(self._theirs, {}, temperature)
-        for family in FAMILIES:
+        yield from self._best(FAMILIES, temperature)
+        if self._models().llama is not None:
+            yield LLAMA_PLAIN, partial(self._llama, None, temperature)
+            yield from self._best(LLAMA_FAMILIES, temperature)
+
+    def _best(
+        self, families: tuple[str, ...], temperature: float
+    ) -> Iterator[tuple[str, Contestant]]:
+        for family in families:
             best = best_variant(self._context.results, self._dtype, temperature, family)
-            of_family = {str(v): v for v in self._variants if v.family == family}
+            of_family = {str(v): v for v in self._variants() if v.family == family}
             if best in of_family:
                 yield family, self._variant(of_family[best], temperature)
 
     def _ours(
-        self, config: SpeculationConfig, temperature: float, block: Block
+        self, engine: Engine, config: SpeculationConfig, temperature: float, block: Block
     ) -> dict[str, float]:
-        engine, _, _ = self._models()
         prompt = self._prompts[block.item]
         case = Case(prompt, prompt.seed(block.repeat), self._context.settings.tokens, temperature)
-        return _timed(lambda: count_tokens(engine, case, config))
+        found, figures = _timed(lambda: new_ids(engine, case, config))
+        if not config.drafters:
+            self._plain[temperature, block] = found
+        return figures
 
     def _theirs(
         self, options: dict[str, Any], temperature: float, block: Block
     ) -> dict[str, float]:
-        _, theirs, _ = self._models()
+        theirs = self._models().theirs
         prompt = self._prompts[block.item]
         ids, seed = theirs.tokenize(prompt.text), prompt.seed(block.repeat)
         tokens = self._context.settings.tokens
-        return _timed(lambda: len(theirs.generate(ids, tokens, temperature, seed, **options)))
+        return _timed(lambda: theirs.generate(ids, tokens, temperature, seed, **options))[1]
+
+    def _llama(self, variant: Variant | None, temperature: float, block: Block) -> dict[str, float]:
+        models = self._models()
+        assert models.llama is not None
+        generate, prompt = models.llama.generate, self._prompts[block.item]
+        ids, seed = models.theirs.tokenize(prompt.text), prompt.seed(block.repeat)
+        drafting = variant.drafting(models.llama) if variant else None
+        tokens = self._context.settings.tokens
+        found, figures = _timed(lambda: generate(ids, tokens, temperature, seed, drafting))
+        ours = self._plain.get((temperature, block)) if temperature == 0 else None
+        return figures if ours is None else {**figures, "same": alike(found, ours)}
 
     def _variant(self, variant: Variant, temperature: float) -> Contestant:
-        _, theirs, modules = self._models()
-        return partial(self._theirs, variant.options(theirs, modules), temperature)
+        if variant.family in LLAMA_FAMILIES:
+            return partial(self._llama, variant, temperature)
+        models = self._models()
+        options = variant.options(models.theirs, models.assistants)
+        return partial(self._theirs, options, temperature)
+
+    def _variants(self) -> tuple[Variant, ...]:
+        if self._suite.variants is not None:
+            return self._suite.variants
+        models = self._models()
+        llama = llama_variants(models.llama.assistants) if models.llama else ()
+        return (*all_variants(models.assistants), *llama)
 
     # -- details --
 
-    def _models(self) -> tuple[Engine, Theirs, dict[str, Any]]:
+    def _models(self) -> Contenders:
         if self._loaded is None:
-            theirs = Theirs(self._dtype)
-            modules = {path.name: load_module(path, theirs.dtype) for path in bundled_ssms()}
-            self._loaded = (Engine(self._context.load(self._dtype)), theirs, modules)
+            self._loaded = self._suite.contenders(self._context, self._dtype)
         return self._loaded
 
     def _sweep_prompts(self) -> tuple[Prompt, ...]:
         """Prompts that do not compete, as far as there are any left."""
         used = {prompt.id for prompt in self._context.prompts}
         spare = tuple(p for p in self._context.all_prompts if p.id not in used)
-        return spread(spare or self._context.all_prompts, SWEEP_PROMPTS)
+        return spread(spare or self._context.all_prompts, self._suite.sweep_prompts)
 
     def _key(self, kind: str, temperature: float, block: Block) -> dict[str, Any]:
         return {
@@ -166,7 +214,8 @@ class Contest:
         self, kind: str, temperature: float, block: Block, figures: dict[str, dict[str, float]]
     ) -> None:
         key = self._key(kind, temperature, block)
-        self._context.results.add({**key, "load": load_average(), "figures": figures})
+        told = {"told": self._models().told}
+        self._context.results.add({**key, "load": load_average(), **told, "figures": figures})
         seconds = sum(figure["seconds"] for figure in figures.values())
         left = len(self.missing(temperature))
         self._context.say(
@@ -175,7 +224,13 @@ class Contest:
         )
 
 
-def _timed(run: Callable[[], int]) -> dict[str, float]:
+def alike(found: list[int], ours: list[int]) -> float:
+    """The share of places that hold the same id."""
+    longest = max(len(found), len(ours))
+    return sum(map(int.__eq__, found, ours)) / longest if longest else 1.0
+
+
+def _timed(run: Callable[[], list[int]]) -> tuple[list[int], dict[str, float]]:
     start = time.perf_counter()
-    tokens = run()
-    return {"tokens": tokens, "seconds": time.perf_counter() - start}
+    found = run()
+    return found, {"tokens": len(found), "seconds": time.perf_counter() - start}

@@ -6,23 +6,29 @@ from collections.abc import Sequence
 from typing import Any
 
 from bench.results import Results
-from bench.suites.cpu_variants import FAMILIES
+from bench.suites.cpu_variants import FAMILIES, LLAMA_FAMILIES
 from bench.tables import figure, ratio, table
 from lab.figures import estimate, median, middle
 from lab.order import within_blocks
 
-__all__ = ["GENERATE", "PLAIN", "best_variant", "tables"]
+__all__ = ["GENERATE", "LLAMA_PLAIN", "PLAIN", "best_variant", "tables"]
 
 GENERATE = "transformers generate"
 PLAIN = "autoregressive"
+LLAMA_PLAIN = "llama.cpp plain"
 Speeds = list[tuple[str, dict[str, float]]]
 
 
 def tables(
-    results: Results, dtypes: Sequence[str], temperatures: Sequence[float]
+    results: Results,
+    dtypes: Sequence[str],
+    temperatures: Sequence[float],
+    title: str = "",
+    told: str = "",
 ) -> tuple[str, ...]:
-    """One table a dtype and temperature, as far as there are blocks."""
-    made = [_one(results, dtype, t) for dtype in dtypes for t in temperatures]
+    """One table a dtype and temperature, as far as there are blocks; `title` begins its title, and
+    `told` its note."""
+    made = [_one(results, dtype, t, title, told) for dtype in dtypes for t in temperatures]
     return tuple(each for each in made if each)
 
 
@@ -46,50 +52,71 @@ def best_variant(results: Results, dtype: str, temperature: float, family: str) 
     return max(totals, key=lambda name: totals[name][0] / totals[name][1], default="")
 
 
-def _one(results: Results, dtype: str, temperature: float) -> str:
-    measured = speeds(results, kind="block", dtype=dtype, temperature=temperature)
+def _one(results: Results, dtype: str, temperature: float, title: str, told: str) -> str:
+    key = {"kind": "block", "dtype": dtype, "temperature": temperature}
+    measured = speeds(results, **key)
     if not measured:
         return ""
-    names = list(measured[0][1])
+    names = list(dict.fromkeys(name for _, found in measured for name in found))
     rivals = [name for name in FAMILIES if name in names]
     rival = max(rivals, key=lambda name: _median(measured, name), default=None)
+    llamas = [name for name in (LLAMA_PLAIN, *LLAMA_FAMILIES) if name in names]
+    best_llama = max(llamas, key=lambda name: _median(measured, name), default=None)
+    bases = [GENERATE, PLAIN, *([rival] if rival else [])]
+    # Plain against plain, and against the best of them, which may be the same.
+    bases += dict.fromkeys([LLAMA_PLAIN, best_llama]) if best_llama else []
     lines = [
         [
             name,
             figure(estimate(_by_prompt(measured, name), middle), 1),
-            ratio(estimate(within_blocks(measured, name, GENERATE), middle)),
-            ratio(estimate(within_blocks(measured, name, PLAIN), middle)),
-            *([ratio(estimate(within_blocks(measured, name, rival), middle))] if rival else []),
+            *(ratio(estimate(_against(measured, name, base), middle)) for base in bases),
         ]
         for name in names
     ]
-    chosen = [best_variant(results, dtype, temperature, family) for family in rivals]
+    families = [name for name in (*FAMILIES, *LLAMA_FAMILIES) if name in names]
+    chosen = [best_variant(results, dtype, temperature, family) for family in families]
     loads = [sample["load"] for sample in results.where(dtype=dtype, temperature=temperature)]
     swept = f"Swept first, the best competes: {', '.join(chosen)}. " if chosen else ""
     note = (
-        f"{len(measured)} blocks. Medians; ratios within blocks; 95 % intervals over prompts. "
-        f"{swept}`{PLAIN}` is our plain decoding. "
+        f"{told}{len(measured)} blocks. Medians; ratios within blocks; 95 % intervals over "
+        "prompts. "
+        f"{swept}`{PLAIN}` is our plain decoding. {_of_llama(list(results.where(**key)))}"
         f"Load average {min(map(_number, loads)):g} to {max(map(_number, loads)):g}."
     )
-    heads = (
-        "contestant",
-        "tokens/s",
-        f"/ {GENERATE}",
-        f"/ {PLAIN}",
-        *([f"/ {rival}"] if rival else []),
+    heads = ("contestant", "tokens/s", *(f"/ {base}" for base in bases))
+    return table(f"{title}{dtype}, T = {temperature:g}", heads, lines, note)
+
+
+def _of_llama(samples: list[dict[str, Any]]) -> str:
+    """Why it is not here, or which it is, and how alike its text is to ours."""
+    told = "".join(f"{each} " for each in dict.fromkeys(s.get("told") for s in samples) if each)
+    found = [s["figures"].get(LLAMA_PLAIN, {}).get("same") for s in samples]
+    same = [share for share in found if share is not None]
+    if not same:
+        return told
+    whole = sum(share == 1.0 for share in same)
+    return (
+        f"{told}Its sums are made in another order: {100 * sum(same) / len(same):.1f} % of its "
+        f"plain decoding's ids are ours, all of them in {whole} of {len(same)} blocks. "
     )
-    return table(f"{dtype}, T = {temperature:g}", heads, lines, note)
+
+
+def _against(measured: Speeds, name: str, base: str) -> list[list[float]]:
+    """Over the blocks that have both: another time a contestant may not have been installed."""
+    both = [(prompt, found) for prompt, found in measured if name in found and base in found]
+    return within_blocks(both, name, base)
 
 
 def _by_prompt(measured: Speeds, name: str) -> list[list[float]]:
     groups: dict[str, list[float]] = {}
     for prompt, found in measured:
-        groups.setdefault(prompt, []).append(found[name])
+        if name in found:
+            groups.setdefault(prompt, []).append(found[name])
     return list(groups.values())
 
 
 def _median(measured: Speeds, name: str) -> float:
-    return median([found[name] for _, found in measured])
+    return median([found[name] for _, found in measured if name in found])
 
 
 def _number(load: float | None) -> float:

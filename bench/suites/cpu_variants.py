@@ -1,19 +1,34 @@
-"""transformers' own speculation, in every setting that is swept before the best may compete."""
+"""The speculation of transformers and llama.cpp, in every setting that is swept before the best of
+each kind may compete.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from bench.ggml.peer import Drafting, LlamaCpp
 from bench.theirs import Theirs
 from core.models.catalog import bundled_ssms
 
-__all__ = ["ASSISTED", "FAMILIES", "LOOKUP", "Variant", "all_variants"]
+__all__ = [
+    "ASSISTED",
+    "FAMILIES",
+    "LLAMA_ASSISTED",
+    "LLAMA_FAMILIES",
+    "LLAMA_LOOKUP",
+    "LOOKUP",
+    "Variant",
+    "all_variants",
+    "llama_variants",
+]
 
 ASSISTED, LOOKUP = "transformers assisted", "transformers prompt lookup"
 FAMILIES = (ASSISTED, LOOKUP)
+LLAMA_ASSISTED, LLAMA_LOOKUP = "llama.cpp assisted", "llama.cpp prompt lookup"
+LLAMA_FAMILIES = (LLAMA_ASSISTED, LLAMA_LOOKUP)
 SCHEDULES = ("constant", "heuristic", "heuristic_transient")
 COUNTS = (3, 5, 8)
 LOOKUP_COUNTS = (3, 5, 10)
@@ -21,7 +36,8 @@ LOOKUP_COUNTS = (3, 5, 10)
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """Assisted generation by one SSM with a schedule, or prompt lookup (no SSM, no schedule)."""
+    """Assisted generation by one SSM with a schedule (llama.cpp has none), or prompt lookup (no
+    SSM, no schedule)."""
 
     family: str
     count: int
@@ -32,15 +48,28 @@ class Variant:
         return " ".join(filter(None, (self.family, self.ssm, self.schedule, str(self.count))))
 
     def options(self, theirs: Theirs, modules: Mapping[str, Any]) -> dict[str, Any]:
-        """What `generate` is given; an assistant of its own each time."""
+        """What transformers' `generate` is given; an assistant of its own each time."""
         if self.family == LOOKUP:
             return {"prompt_lookup_num_tokens": self.count}
         return {"assistant_model": theirs.assistant(modules[self.ssm], self.schedule, self.count)}
 
+    def drafting(self, llama: LlamaCpp) -> Drafting:
+        """What llama.cpp drafts with."""
+        if self.family == LLAMA_LOOKUP:
+            return llama.lookup(self.count)
+        return llama.assisted(self.ssm, self.count)
 
-def all_variants() -> tuple[Variant, ...]:
-    """Each SSM with each schedule and count, and prompt lookup with each of its counts."""
-    ssms = [path.name for path in bundled_ssms()]
+
+def all_variants(ssms: Iterable[str] | None = None) -> tuple[Variant, ...]:
+    """Each SSM (None: the bundled ones) with each schedule and count, and prompt lookup with each
+    of its counts."""
+    ssms = [path.name for path in bundled_ssms()] if ssms is None else ssms
     product = itertools.product(ssms, SCHEDULES, COUNTS)
     assisted = [Variant(ASSISTED, count, ssm, schedule) for ssm, schedule, count in product]
     return (*assisted, *(Variant(LOOKUP, count) for count in LOOKUP_COUNTS))
+
+
+def llama_variants(ssms: Iterable[str]) -> tuple[Variant, ...]:
+    """llama.cpp's: each SSM and prompt lookup, with each of their counts."""
+    assisted = [Variant(LLAMA_ASSISTED, count, ssm) for ssm in ssms for count in COUNTS]
+    return (*assisted, *(Variant(LLAMA_LOOKUP, count) for count in LOOKUP_COUNTS))

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from bench.context import Context
+from bench.ggml import summon
 from bench.prompts import load_prompts, spread
 from bench.results import Results
 from bench.settings import Settings
@@ -31,6 +32,12 @@ def _timed_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ledger, "measure_verify_costs", cache(measure_verify_costs))
         yield
+
+
+@pytest.fixture(autouse=True)
+def _without_llama(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who competes is the same wherever tests run: llama.cpp where a test asks for it."""
+    monkeypatch.setattr(summon, "PACKAGES", ("no_such_package",))
 
 
 @pytest.fixture

@@ -1,0 +1,118 @@
+"""A Llama-like model as llama.cpp has it: its names, its order of rows, its header. Arithmetic
+alone: knows no package that writes or reads such files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from core.errors import UnsupportedModelError
+
+__all__ = ["ARCHITECTURE", "Header", "header_of", "interleaved_rows", "tensors_of"]
+
+ARCHITECTURE = "llama"
+KINDS = ("LlamaForCausalLM", "MistralForCausalLM")
+WHOLE = {
+    "model.embed_tokens.weight": "token_embd.weight",
+    "model.norm.weight": "output_norm.weight",
+    "lm_head.weight": "output.weight",
+}
+OF_LAYER = {
+    "input_layernorm": "attn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "post_attention_layernorm": "ffn_norm",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+}
+LAYER = "model.layers."
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """The sizes and constants of a model, and the tokens that end a text."""
+
+    context: int
+    vocabulary: int
+    hidden: int
+    layers: int
+    ffn: int
+    heads: int
+    kv_heads: int
+    head_size: int
+    norm_eps: float
+    rope_base: float
+    ends: tuple[int, ...]
+
+
+def header_of(module: Any) -> Header:
+    """Of a transformers module. Raises UnsupportedModelError where llama.cpp's `llama` is another
+    model than it."""
+    kind, config = type(module).__name__, module.config
+    if kind not in KINDS:
+        raise UnsupportedModelError(
+            f"model to convert has architecture {kind}: one of {', '.join(KINDS)} is allowed"
+        )
+    rope = dict(getattr(config, "rope_parameters", None) or {})
+    strange = {
+        "rope_type": rope.get("rope_type", "default") != "default",
+        "hidden_act": config.hidden_act != "silu",
+        "sliding_window": getattr(config, "sliding_window", None) is not None,
+    }
+    for field, is_strange in strange.items():
+        if is_strange:
+            raise UnsupportedModelError(
+                f"model to convert has a {field} of its own: a plain Llama is allowed"
+            )
+    heads, ends = config.num_attention_heads, module.generation_config.eos_token_id
+    return Header(
+        context=config.max_position_embeddings,
+        vocabulary=config.vocab_size,
+        hidden=config.hidden_size,
+        layers=config.num_hidden_layers,
+        ffn=config.intermediate_size,
+        heads=heads,
+        kv_heads=config.num_key_value_heads,
+        head_size=getattr(config, "head_dim", None) or config.hidden_size // heads,
+        norm_eps=config.rms_norm_eps,
+        rope_base=float(rope.get("rope_theta", 10000.0)),
+        ends=(ends,) if isinstance(ends, int) else tuple(ends or ()),
+    )
+
+
+def tensors_of(module: Any, header: Header) -> Iterator[tuple[str, torch.Tensor]]:
+    """Every weight by its name there, in the module's dtype but for norms, which are float32; a
+    tied head is left out. Raises UnsupportedModelError at a weight that has no place there."""
+    for name, parameter in module.named_parameters():
+        made, weight = _name(name), parameter.detach()
+        if made.endswith("attn_q.weight"):
+            weight = interleaved_rows(weight, header.heads)
+        elif made.endswith("attn_k.weight"):
+            weight = interleaved_rows(weight, header.kv_heads)
+        yield made, weight.float() if weight.dim() == 1 else weight
+
+
+def interleaved_rows(weight: torch.Tensor, heads: int) -> torch.Tensor:
+    """Rows [heads * size, hidden] in the order in which llama.cpp turns them: it turns a head's
+    neighbours 2 i and 2 i + 1 together, transformers its i and i + size / 2."""
+    halves = weight.reshape(heads, 2, len(weight) // heads // 2, -1)
+    return halves.transpose(1, 2).reshape(weight.shape)
+
+
+def _name(name: str) -> str:
+    if name in WHOLE:
+        return WHOLE[name]
+    layer, _, rest = name.removeprefix(LAYER).partition(".")
+    owner, _, leaf = rest.rpartition(".")
+    if not name.startswith(LAYER) or owner not in OF_LAYER or leaf != "weight":
+        raise UnsupportedModelError(
+            f"model to convert has the weight {name}: a plain Llama's weights are allowed"
+        )
+    return f"blk.{layer}.{OF_LAYER[owner]}.weight"

@@ -1,0 +1,133 @@
+"""llama.cpp with the same weights, threads and token ids, through the package llama-cpp-python:
+plain decoding, its prompt lookup, and its speculation with a small model that drafts.
+
+Loaded from weights of its own, so that what it gives owes nothing to our code but the file.
+"""
+
+from __future__ import annotations
+
+import importlib
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from bench.ggml.layout import Header
+from bench.ggml.writing import write_gguf
+
+__all__ = ["Drafting", "LlamaCpp", "Small"]
+
+# Pairs of tokens are looked up, as the package's default is.
+LONGEST_MATCH = 2
+Drafting = Callable[..., Any]
+"""What llama-cpp-python calls a draft model: token ids so far to ids that may follow."""
+
+
+class LlamaCpp:
+    """A transformers module, and `assistants` by name, under llama.cpp's own generation loop.
+
+    Raises ImportError without its packages, UnsupportedModelError where a model is no plain Llama,
+    OSError without room for the files, ValueError where llama.cpp cannot load them.
+    """
+
+    def __init__(self, module: Any, assistants: Mapping[str, Any], threads: int) -> None:
+        self._package: Any = importlib.import_module("llama_cpp")
+        self._threads = threads
+        with tempfile.TemporaryDirectory(
+            prefix="specscope-gguf-", ignore_cleanup_errors=True
+        ) as folder:
+            path = Path(folder) / "llm.gguf"
+            header = write_gguf(module, path)
+            self._ends = frozenset(header.ends)
+            # Both read one file, which is in memory once. Drafts need the logits of every token.
+            self._plain = self._opened(path, header, module)
+            self._speculating = self._opened(path, header, module, logits_all=True)
+            self._assistants = {
+                name: self._assistant(Path(folder) / f"ssm-{i}.gguf", small)
+                for i, (name, small) in enumerate(assistants.items())
+            }
+
+    @property
+    def version(self) -> str:
+        """The package's."""
+        return str(self._package.__version__)
+
+    @property
+    def assistants(self) -> Iterable[str]:
+        """Small models that it has."""
+        return self._assistants.keys()
+
+    def generate(
+        self,
+        prompt_ids: Sequence[int],
+        tokens: int,
+        temperature: float = 0.0,
+        seed: int = 0,
+        drafting: Drafting | None = None,
+    ) -> list[int]:
+        """The new token ids, an ending one included; nothing of the prompt is remembered from
+        before. Above temperature 0 drawn by its own sampler: other texts of the same model."""
+        llama = self._plain if drafting is None else self._speculating
+        llama.draft_model = drafting
+        llama.reset()
+        llama.set_seed(seed)
+        found: list[int] = []
+        for token in llama.generate(
+            list(prompt_ids), temp=temperature, top_k=0, top_p=1.0, min_p=0.0, repeat_penalty=1.0
+        ):
+            found.append(int(token))
+            if len(found) == tokens or token in self._ends:
+                break
+        return found
+
+    def lookup(self, count: int) -> Drafting:
+        """Its prompt lookup of so many tokens."""
+        speculative: Any = importlib.import_module("llama_cpp.llama_speculative")
+        found: Drafting = speculative.LlamaPromptLookupDecoding(LONGEST_MATCH, count)
+        return found
+
+    def assisted(self, name: str, count: int) -> Drafting:
+        """Drafts of so many tokens by a small model."""
+        return Small(self._assistants[name], count)
+
+    def _assistant(self, path: Path, module: Any) -> Any:
+        return self._opened(path, write_gguf(module, path), module)
+
+    def _opened(self, path: Path, header: Header, module: Any, **options: Any) -> Any:
+        # Keys and values in the models' own float32; in half precision as it is its custom.
+        whole = next(module.parameters()).dtype == torch.float32
+        kind = self._package.GGML_TYPE_F32 if whole else self._package.GGML_TYPE_F16
+        return self._package.Llama(
+            str(path),
+            n_ctx=header.context,
+            n_threads=self._threads,
+            n_threads_batch=self._threads,
+            n_gpu_layers=0,
+            type_k=kind,
+            type_v=kind,
+            verbose=False,
+            **options,
+        )
+
+
+class Small:
+    """A small model as llama-cpp-python wants a draft model: its likeliest next tokens. What it has
+    read it keeps, as far as the text still begins so."""
+
+    def __init__(self, llama: Any, count: int) -> None:
+        self._llama = llama
+        self._count = count
+
+    def __call__(self, input_ids: Any, /, **options: Any) -> Any:
+        """[tokens] of int32 to at most `count` of int32."""
+        count = min(self._count, self._llama.n_ctx() - len(input_ids))
+        found: list[int] = []
+        if count > 0:
+            for token in self._llama.generate(input_ids.tolist(), temp=0.0, repeat_penalty=1.0):
+                found.append(int(token))
+                if len(found) == count:
+                    break
+        return np.array(found, dtype=np.intc)

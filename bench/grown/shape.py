@@ -1,0 +1,156 @@
+"""Shape: the sizes of a Llama-like model, how many parameters they come to, and the larger shape
+that a wished number of parameters comes to. Arithmetic alone: knows nothing of weights.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from core.errors import ConfigError
+
+__all__ = ["TOLERANCE", "Plan", "Shape", "planned"]
+
+# How far the parameters may be from what was wished.
+TOLERANCE = 0.1
+# The feed-forward size is a multiple of it, as kernels like it.
+UNIT = 32
+# Feed-forward against hidden size: no known dense model is much above Qwen2.5's 5.4.
+WIDEST, NARROWEST = 5.5, 0.5
+EXTRA_LAYERS = 128
+LARGEST_FACTOR = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """`ffn`: the feed-forward size. `tied`: the head is the embedding. `head_norms`: queries and
+    keys are normed head by head (Qwen3)."""
+
+    hidden: int
+    ffn: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_size: int
+    vocabulary: int
+    tied: bool
+    qkv_bias: bool = False
+    out_bias: bool = False
+    ffn_bias: bool = False
+    head_norms: bool = False
+
+    @property
+    def parameters(self) -> int:
+        """Of the whole model, a tied head once."""
+        ends = self.vocabulary * self.hidden * (1 if self.tied else 2) + self.hidden
+        return ends + self.layers * self._layer
+
+    @property
+    def _layer(self) -> int:
+        queries, keys = self.heads * self.head_size, self.kv_heads * self.head_size
+        weights = 2 * self.hidden * (queries + keys) + 3 * self.hidden * self.ffn
+        biases = self.qkv_bias * (queries + 2 * keys) + self.out_bias * self.hidden
+        biases += self.ffn_bias * (2 * self.ffn + self.hidden)
+        norms = 2 * self.hidden + self.head_norms * 2 * self.head_size
+        return weights + biases + norms
+
+    def __str__(self) -> str:
+        return (
+            f"hidden {self.hidden}, {self.layers} layers, {self.heads} heads of {self.head_size} "
+            f"({self.kv_heads} of keys and values), feed-forward {self.ffn}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is grown to what. The hidden size and both numbers of heads grow by one whole factor, so
+    that heads keep their size and their rotation, and as many queries share a key as before."""
+
+    small: Shape
+    large: Shape
+
+    @property
+    def factor(self) -> int:
+        """The large hidden size over the small one."""
+        return self.large.hidden // self.small.hidden
+
+    @property
+    def correction(self) -> float:
+        """What a norm's weights are multiplied by: new channels are zero, so that the mean of
+        squares is 1 / factor of what it was."""
+        return math.sqrt(1 / self.factor)
+
+    @property
+    def exact(self) -> bool:
+        """Whether the correction is a power of two, which no dtype rounds."""
+        return _is_power_of_four(self.factor)
+
+
+def planned(small: Shape, params: int, field: str = "params") -> Plan:
+    """The plan for about `params` parameters; hidden sizes 4^k times the old one are preferred.
+
+    Raises ConfigError, naming `field`, where that is no growth or nothing comes near it.
+    """
+    if params <= small.parameters:
+        raise ConfigError.of(field, params, f"more than the {small.parameters} of the small model")
+    every = range(1, LARGEST_FACTOR + 1)
+    first = [factor for factor in every if _is_power_of_four(factor)]
+    rest = [factor for factor in every if not _is_power_of_four(factor)]
+    best = _best(small, params, first) or _best(small, params, rest)
+    if best is None:
+        raise ConfigError.of(
+            field, params, f"a size that layers of this kind come to within {TOLERANCE:.0%}"
+        )
+    return Plan(small, best)
+
+
+def _best(small: Shape, params: int, factors: Iterable[int]) -> Shape | None:
+    """The shape that is most like the small one: in layers, and in feed-forward against hidden."""
+    fitting = (
+        (_strangeness(small, shape, params), shape)
+        for shape in _candidates(small, params, factors)
+        if abs(shape.parameters - params) <= TOLERANCE * params
+        and shape.parameters > small.parameters
+    )
+    found = min(fitting, key=lambda pair: pair[0], default=None)
+    return found[1] if found else None
+
+
+def _candidates(small: Shape, params: int, factors: Iterable[int]) -> Iterator[Shape]:
+    for factor in factors:
+        wide = replace(
+            small,
+            hidden=small.hidden * factor,
+            heads=small.heads * factor,
+            kv_heads=small.kv_heads * factor,
+        )
+        for layers in range(small.layers, small.layers + EXTRA_LAYERS + 1):
+            yield _filled(replace(wide, layers=layers), params)
+
+
+def _filled(shape: Shape, params: int) -> Shape:
+    """The shape with the feed-forward size that comes nearest, as far as that is usual."""
+    none = replace(shape, ffn=0).parameters
+    each = replace(shape, ffn=1).parameters - none
+    wished = round((params - none) / each / UNIT) * UNIT
+    low = max(shape.ffn, _up(shape.hidden * NARROWEST))
+    high = max(low, _up(shape.hidden * WIDEST))
+    return replace(shape, ffn=min(max(wished, low), high))
+
+
+def _strangeness(small: Shape, shape: Shape, params: int) -> float:
+    """Squared logarithms, so that layers and feed-forward share what there is to grow; a model much
+    deeper than another is less strange than one of other proportions."""
+    width = math.log(shape.ffn / shape.hidden * small.hidden / small.ffn)
+    depth = math.log(shape.layers / small.layers)
+    miss = (shape.parameters / params - 1) / TOLERANCE
+    return 2 * width**2 + depth**2 + miss**2
+
+
+def _up(size: float) -> int:
+    return math.ceil(size / UNIT) * UNIT
+
+
+def _is_power_of_four(factor: int) -> bool:
+    return factor.bit_count() == 1 and factor.bit_length() % 2 == 1

@@ -1,0 +1,124 @@
+"""Writing a grown model as a folder that loads like any other, one shard in memory at a time."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+
+from bench.grown.likeness import Likeness, check_likeness, likeness
+from bench.grown.manifest import Asked, card, keep
+from bench.grown.module import outline, sizes, tensors
+from bench.theirs import load_module
+from core.errors import ConfigError
+
+__all__ = ["SHARD_BYTES", "copied_files", "write_grown"]
+
+SHARD_BYTES = 1 << 30
+# What a folder has beside weights and what describes them: its tokenizer, and how to use it.
+BESIDE = (
+    "added_tokens.json",
+    "chat_template*",
+    "generation_config.json",
+    "merges.txt",
+    "special_tokens_map.json",
+    "tokenizer*",
+    "vocab.*",
+)
+
+
+def write_grown(
+    folder: Path, source: Path, module: Any, asked: Asked, texts: Sequence[Sequence[int]]
+) -> Likeness:
+    """Grows `module`, the model of the folder `source`, and compares what was written with it over
+    `texts` (token ids). The folder is there whole or not at all.
+
+    Raises ConfigError where it cannot be written, UnsupportedModelError where the logits differ.
+    """
+    dtype = getattr(torch, asked.dtype)
+    with _at_once(folder) as made:
+        large = outline(module, asked.plan, dtype)
+        large.config.save_pretrained(made)
+        for path in copied_files(source):
+            shutil.copy2(path, made / path.name)
+        filled = tensors(module, large, asked.plan, asked.seed, dtype)
+        _write_weights(made, sizes(large), filled, dtype.itemsize)
+        found = likeness(module, load_module(made, dtype), texts)
+        check_likeness(found, dtype, asked.source)
+        (made / "README.md").write_text(card(asked, found), encoding="utf-8")
+        keep(made, asked, found)
+    return found
+
+
+def copied_files(source: Path) -> list[Path]:
+    """The files of a model's folder that its grown model shares."""
+    return sorted({path for pattern in BESIDE for path in source.glob(pattern) if path.is_file()})
+
+
+@contextmanager
+def _at_once(folder: Path) -> Iterator[Path]:
+    """A folder beside, which takes this one's place when all went well."""
+    beside: Path | None = None
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+        yield beside
+        beside.chmod(0o755)  # a temporary folder is its owner's alone
+        if folder.exists():
+            folder.rmdir()  # empty, or it was refused
+        os.replace(beside, folder)
+    except (OSError, SafetensorError) as error:
+        raise ConfigError.of("--out", str(folder), f"a folder to write to ({error})") from error
+    finally:
+        if beside is not None:
+            shutil.rmtree(beside, ignore_errors=True)
+
+
+def _write_weights(
+    folder: Path,
+    shapes: dict[str, torch.Size],
+    made: Iterator[tuple[str, torch.Tensor]],
+    itemsize: int,
+) -> None:
+    groups = _groups(shapes, itemsize)
+    names = _file_names(len(groups))
+    for file, group in zip(names, groups, strict=True):
+        save_file(dict(itertools.islice(made, len(group))), folder / file, {"format": "pt"})
+        (folder / file).chmod(0o644)
+    if len(names) > 1:
+        total = sum(map(math.prod, shapes.values())) * itemsize
+        where = {n: file for file, group in zip(names, groups, strict=True) for n in group}
+        index = {"metadata": {"total_size": total}, "weight_map": where}
+        path = folder / "model.safetensors.index.json"
+        path.write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
+
+
+def _groups(shapes: dict[str, torch.Size], itemsize: int) -> list[list[str]]:
+    """The names in order, as many a file as `SHARD_BYTES` hold, at least one."""
+    groups: list[list[str]] = [[]]
+    held = 0
+    for name, shape in shapes.items():
+        size = math.prod(shape) * itemsize
+        if groups[-1] and held + size > SHARD_BYTES:
+            groups.append([])
+            held = 0
+        groups[-1].append(name)
+        held += size
+    return groups
+
+
+def _file_names(count: int) -> list[str]:
+    if count == 1:
+        return ["model.safetensors"]
+    return [f"model-{i + 1:05d}-of-{count:05d}.safetensors" for i in range(count)]

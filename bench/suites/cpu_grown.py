@@ -1,0 +1,134 @@
+"""`cpu-grown`: the contest of `cpu-bundled` on grown models: the cost of an LLM of half a billion
+parameters, beside SSMs as they are and SSMs grown to a hundredth of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bench.contenders import Contenders
+from bench.context import Context
+from bench.ggml.summon import installed, summoned
+from bench.grown.command import written
+from bench.grown.family import Family, Member, Wish, family_of
+from bench.grown.module import grown
+from bench.grown.room import check_memory_to_grow
+from bench.settings import Settings
+from bench.suites.cpu_bundled import CpuBundled
+from bench.theirs import Theirs, load_module
+from core.costs.ledger import Costs
+from core.engine import Engine
+from core.events import ModelInfo
+from core.models.catalog import bundled_ssms
+from core.models.hf_model import HfModel
+from core.models.language_model import LanguageModel
+from core.models.loading import LoadedModels, load_models
+from core.models.stack import stack_alike
+from core.models.tree_check import checked_model
+
+__all__ = ["CPU_GROWN", "GrownContenders"]
+
+PARAMS, SSM_PARAMS = 500_000_000, 5_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class GrownContenders:
+    """Summons contenders of the bundled family grown to so many parameters."""
+
+    params: int = PARAMS
+    ssm_params: int = SSM_PARAMS
+
+    def __call__(self, context: Context, dtype: str) -> Contenders:
+        family = family_of(Wish(self.params, self.ssm_params, dtype=dtype))
+        made = InMemory(family, context) if context.grown is None else InFolders(family, context)
+        large, as_they_are = made.ours(), context.load(dtype)
+        count = next(iter(large.ssms.values())).info.parameters
+        with_small, with_grown = Engine(replace(large, ssms=as_they_are.ssms)), Engine(large)
+        # The same LLM: what its passes take is measured once, which takes a minute and more.
+        with_grown.costs = Costs(large.llm, with_small.costs.verify)
+        engines = {
+            "SSMs as they are": with_small,
+            f"SSMs grown to {count / 1e6:.1f} M": with_grown,
+        }
+        theirs = Theirs(dtype, made.module(family.llm))
+        assistants = {path.name: load_module(path, theirs.dtype) for path in bundled_ssms()}
+        assistants |= {ssm.name: made.module(ssm) for ssm in family.ssms if ssm.plan}
+        return Contenders(engines, theirs, assistants, *summoned(theirs.module, assistants))
+
+
+class InFolders:
+    """The family from its folders, grown first where they are not there; each side reads them for
+    itself."""
+
+    def __init__(self, family: Family, context: Context) -> None:
+        assert context.grown is not None
+        folders = written(family, context.grown / family.wish.dtype, context.say)
+        self._dtype = family.wish.dtype
+        self._folders: dict[str, Path] = {
+            member.name: folder for member, folder in zip(family.members, folders, strict=True)
+        }
+
+    def ours(self) -> LoadedModels:
+        """The grown models as anybody loads them."""
+        llm, *ssms = map(str, self._folders.values())
+        return load_models(llm, ssms, self._dtype, "cpu")
+
+    def module(self, member: Member) -> Any:
+        """A copy of a member for transformers."""
+        return load_module(self._folders[member.name], getattr(torch, self._dtype))
+
+
+class InMemory:
+    """The family grown in this process; each side has weights of its own."""
+
+    def __init__(self, family: Family, context: Context) -> None:
+        self._family = family
+        self._say = context.say
+        self._small = context.load(family.wish.dtype)
+        self._dtype: torch.dtype = getattr(torch, family.wish.dtype)
+        if family.llm.plan is not None:
+            # Ours, whose matrices are kept packed too, transformers' and llama.cpp's.
+            copies = 4 if installed() else 3
+            check_memory_to_grow(family.llm.plan, self._dtype, family.llm.name, copies)
+
+    def ours(self) -> LoadedModels:
+        """The grown models behind our engine."""
+        small = self._small
+        llm = self._model(self._family.llm, small.llm.info)
+        ssms: dict[str, LanguageModel] = {
+            one.name: self._model(one, small.ssms[one.source].info) for one in self._family.ssms
+        }
+        stack_alike(list(ssms.values()))
+        return replace(small, llm=llm, ssms=ssms)
+
+    def module(self, member: Member) -> Any:
+        """A copy of a member for transformers."""
+        module = load_module(member.folder, self._dtype)
+        if member.plan is None:
+            return module
+        self._say(f"growing {member.source}: {member.plan.large}")
+        return grown(module, member.plan, self._family.wish.seed)
+
+    def _model(self, member: Member, small: ModelInfo) -> HfModel:
+        module = self.module(member)
+        count = sum(parameter.numel() for parameter in module.parameters())
+        return checked_model(module, replace(small, name=member.name, parameters=count))
+
+
+CPU_GROWN = CpuBundled(
+    name="cpu-grown",
+    about="cpu-bundled on grown models: an LLM of 0.5 B parameters, SSMs as they are and of 5 M",
+    defaults=Settings(prompts=4, tokens=32, repeats=3, dtypes=("float32", "bfloat16")),
+    temperatures=(0.0,),
+    contenders=GrownContenders(),
+    sweep_prompts=1,
+    title="grown models, ",
+    note=(
+        "The models are grown: function-preserving enlargements of the bundled ones, an artificial "
+        "pair that does not exist. "
+    ),
+)

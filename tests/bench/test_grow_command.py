@@ -1,0 +1,275 @@
+"""`python -m bench grow`: folders that load like any other, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from bench.__main__ import main
+from bench.grown import room, writing
+from bench.grown.likeness import likeness
+from bench.theirs import load_module
+from core.config import Request, SamplingParams, SpeculationConfig
+from core.engine import Engine
+from core.errors import OutOfMemoryError
+from core.events import RoundCompleted
+from core.models.loading import load_models
+from tests.bench.growing import texts_of
+from tests.fakes import tiny_module, word_tokenizer
+
+Grow = Callable[..., int]
+SMALL = {"llm": 3, "ssm": 2}  # layers
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folders `llm` and `ssm` of one vocabulary."""
+    root = tmp_path_factory.mktemp("pair")
+    for seed, (name, layers) in enumerate(SMALL.items()):
+        module = tiny_module(
+            "llama", seed, torch.float32, num_hidden_layers=layers, tie_word_embeddings=True
+        )
+        module.save_pretrained(root / name)
+        word_tokenizer().save_pretrained(root / name)
+    return root
+
+
+@pytest.fixture
+def grow(pair: Path, tmp_path: Path) -> Grow:
+    """Grows the pair into `tmp_path`/out; options may be given anew, None takes one away."""
+
+    def run(**options: Any) -> int:
+        given = {
+            "params": "500e3",
+            "ssm-params": "100e3",
+            "llm": str(pair / "llm"),
+            "ssm": str(pair / "ssm"),
+            "out": str(tmp_path / "out"),
+            **{name.replace("_", "-"): value for name, value in options.items()},
+        }
+        words = [w for name, v in given.items() if v is not None for w in (f"--{name}", str(v))]
+        return main(["grow", *words])
+
+    return run
+
+
+def text_of(llm: Path, *ssms: Path) -> list[int]:
+    engine = Engine(load_models(str(llm), [str(path) for path in ssms], "float32", "cpu"))
+    config = SpeculationConfig(expansion=(2, 1, 1), max_tree_nodes=8)
+    sampling = SamplingParams(max_new_tokens=12, ignore_eos=True)
+    events = engine.generate(Request("w3 w9 w4", sampling, config))
+    return [i for event in events if isinstance(event, RoundCompleted) for i in event.token_ids]
+
+
+def test_it_writes_what_loads_and_says_what_it_is(
+    grow: Grow, pair: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert grow(seed=4) == 0
+    printed = capsys.readouterr()
+    llm, ssm = tmp_path / "out" / "llm-grown-0.5M", tmp_path / "out" / "ssm-grown-0.1M"
+    assert f"python -m core --llm {llm} --ssm {ssm}" in printed.out
+    assert "grown: llm-grown-0.5M says what llm says, and no such model exists" in printed.out
+    assert "the same token is likeliest at" in printed.err
+
+    manifest = json.loads((llm / "grown.json").read_text())
+    module = load_module(llm, torch.float32)
+    count = sum(p.numel() for p in module.parameters())
+    assert manifest["parameters"] == count and abs(count / 500e3 - 1) <= 0.1
+    assert manifest["asked"]["seed"] == 4 and manifest["asked"]["source"] == "llm"
+    assert 0 <= manifest["measured"]["difference"] < 1e-3
+    small = load_module(pair / "llm", torch.float32)
+    assert likeness(small, module, texts_of(small)).difference < 1e-3
+
+    card = (llm / "README.md").read_text()
+    assert "grown: function-preserving enlargement of llm, an artificial pair" in card
+    assert f"{count:,} parameters" in card
+    assert str(tmp_path) not in card + (llm / "grown.json").read_text()
+    assert (llm / "tokenizer.json").read_bytes() == (pair / "llm/tokenizer.json").read_bytes()
+    for file in llm.glob("*.safetensors"):
+        assert file.stat().st_blocks * 512 >= file.stat().st_size  # its zeros are written
+
+    models = load_models(str(llm), [str(ssm)], "float32", "cpu")
+    assert [model.name for model in models.infos] == ["llm-grown-0.5M", "ssm-grown-0.1M"]
+    assert models.llm.lean  # type: ignore[attr-defined]
+    assert text_of(llm, ssm) == text_of(pair / "llm", pair / "ssm")
+
+
+def test_the_same_again_is_said_and_nothing_is_done(
+    grow: Grow, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert grow() == 0
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")}
+    capsys.readouterr()
+    assert grow() == 0
+    assert capsys.readouterr().err.count("holds the same grown model already") == 2
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")} == before
+    assert grow(seed=1) == 2
+    said = capsys.readouterr().err
+    assert "error: --out is" in said and "it holds a model grown otherwise" in said
+
+
+def test_a_folder_of_something_else_is_left_alone(
+    grow: Grow, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mine = tmp_path / "out" / "llm-grown-0.5M"
+    mine.mkdir(parents=True)
+    assert grow(ssm_params="0") == 0  # an empty one is nobody's
+    shutil.rmtree(mine)
+    mine.mkdir()
+    (mine / "notes.txt").write_text("mine")
+    assert grow() == 2
+    assert "it is there and has no grown.json" in capsys.readouterr().err
+    assert [path.name for path in mine.iterdir()] == ["notes.txt"]
+    assert not (tmp_path / "out" / "ssm-grown-0.1M").exists()
+
+
+def test_large_models_are_written_in_parts(
+    grow: Grow, pair: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert grow(ssm_params="0", dtype="bfloat16", out=tmp_path / "whole") == 0
+    monkeypatch.setattr(writing, "SHARD_BYTES", 200_000)
+    assert grow(ssm_params="0", dtype="bfloat16", out=tmp_path / "parts") == 0
+    folder = tmp_path / "parts" / "llm-grown-0.5M"
+    files = sorted(path.name for path in folder.glob("*.safetensors"))
+    assert len(files) > 3 and files[0] == f"model-00001-of-{len(files):05d}.safetensors"
+    index = json.loads((folder / "model.safetensors.index.json").read_text())
+    assert set(index["weight_map"].values()) == set(files)
+    assert (
+        index["metadata"]["total_size"]
+        == 2 * json.loads((folder / "grown.json").read_text())["parameters"]
+    )
+    one, other = (
+        load_module(path, torch.bfloat16)
+        for path in (tmp_path / "whole" / "llm-grown-0.5M", folder)
+    )
+    for a, b in zip(one.parameters(), other.parameters(), strict=True):
+        assert a.dtype == torch.bfloat16 and torch.equal(a, b)
+
+
+def test_ssms_that_are_large_enough_stay_as_they_are(
+    grow: Grow, pair: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert grow(ssm_params=None) == 0  # a hundredth: fewer than they have
+    printed = capsys.readouterr()
+    assert "ssm stays as it is" in printed.err
+    assert f"--ssm {pair / 'ssm'}" in printed.out
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["llm-grown-0.5M"]
+
+
+def test_what_fails_leaves_nothing_behind(
+    grow: Grow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("bench.grown.weights.ZERO", frozenset())
+    assert grow() == 2
+    assert "llm grown differs from the small model by" in capsys.readouterr().err
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_too_little_room_is_said_before_anything_is_done(
+    grow: Grow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(room, "available_bytes", lambda device: 1 << 20)
+    assert grow() == 2
+    said = capsys.readouterr().err
+    assert "of memory: 1 MiB are free; choose fewer params or dtype bfloat16" in said
+    monkeypatch.undo()
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1000))
+    assert grow() == 2
+    assert "MiB free: 1000 B are" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("params", "dtype", "needed"),
+    [  # small + large + at most a GiB of it again + 512 MiB
+        (1_000_000_000, torch.float32, 4 * 10**6 + 4 * 10**9 + (1 << 30) + (512 << 20)),
+        (1_000_000_000, torch.bfloat16, 2 * 10**6 + 2 * 10**9 + (1 << 30) + (512 << 20)),
+        (50_000_000, torch.float32, 4 * 10**6 + 2 * 200 * 10**6 + (512 << 20)),
+    ],
+)
+def test_the_memory_asked_for(
+    params: int, dtype: torch.dtype, needed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan: Any = SimpleNamespace(
+        small=SimpleNamespace(parameters=10**6), large=SimpleNamespace(parameters=params)
+    )
+    monkeypatch.setattr(room, "available_bytes", lambda device: needed)
+    room.check_memory_to_grow(plan, dtype, "llm")
+    monkeypatch.setattr(room, "available_bytes", lambda device: needed - 1)
+    with pytest.raises(OutOfMemoryError, match="growing llm to"):
+        room.check_memory_to_grow(plan, dtype, "llm")
+    monkeypatch.setattr(room, "available_bytes", lambda device: None)  # nobody knows
+    room.check_memory_to_grow(plan, dtype, "llm", copies=100)
+
+
+def test_what_is_written_is_readable_like_other_files(grow: Grow, tmp_path: Path) -> None:
+    assert grow() == 0
+    folders = list((tmp_path / "out").iterdir())
+    assert folders and all(folder.stat().st_mode & 0o777 == 0o755 for folder in folders)
+    weights = [path for folder in folders for path in folder.glob("*.safetensors")]
+    assert weights and all(path.stat().st_mode & 0o777 == 0o644 for path in weights)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"params": None}, "--params"),
+        ({"params": "many"}, "params is 'many': a number such as 0.5e9"),
+        ({"params": "nan"}, "params is 'nan': a number such as 0.5e9"),
+        ({"params": "100", "ssm_params": None}, "params is 100: more than the"),
+        ({"ssm_params": "100"}, "ssm-params is 100: 0 (SSMs as they are) or from 5000"),
+        ({"ssm_params": "600e3"}, "to below params"),
+        ({"ssm_params": "-1"}, "ssm-params is -1"),
+        ({"dtype": "float16"}, "dtype is 'float16': one of float32, bfloat16"),
+        ({"seed": "-1"}, "seed is -1"),
+        ({"llm": "./nowhere"}, "no such folder"),
+        ({"llm": "nobody/nothing"}, "a hub id in the local cache is allowed"),
+    ],
+)
+def test_bad_arguments_are_one_line_and_status_two(
+    grow: Grow,
+    options: dict[str, Any],
+    said: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert grow(**options) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and error.count("\n") == 1
+    assert said in error
+    assert not (tmp_path / "out").exists()
+
+
+def test_another_architecture_is_refused(
+    grow: Grow, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tiny_module("gpt2", dtype=torch.float32).save_pretrained(tmp_path / "other")
+    assert grow(llm=tmp_path / "other") == 2
+    assert "architecture GPT2LMHeadModel: one of LlamaForCausalLM" in capsys.readouterr().err
+
+
+def test_two_models_of_one_name_are_refused(
+    grow: Grow, pair: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        main(
+            [
+                "grow",
+                "--params",
+                "5e5",
+                "--llm",
+                str(pair / "llm"),
+                "--ssm",
+                *[str(pair / "ssm")] * 2,
+            ]
+        )
+        == 2
+    )
+    assert "models with names of their own" in capsys.readouterr().err

@@ -1,0 +1,102 @@
+"""Planning a size: near what was wished, of whole heads, and counted as torch counts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from bench.grown.module import outline, shape_of
+from bench.grown.shape import TOLERANCE, Plan, Shape, planned
+from core.errors import ConfigError
+from tests.fakes import tiny_module
+
+LLM = Shape(256, 704, 8, 4, 4, 64, 4096, tied=True)
+SSM = Shape(128, 352, 2, 2, 2, 64, 4096, tied=True)
+QWEN = Shape(896, 4864, 24, 14, 2, 64, 151_936, tied=True, qkv_bias=True)
+BILLION = 10**9
+
+
+@pytest.mark.parametrize(
+    ("small", "params", "hidden"),
+    [
+        (LLM, 9_000_000, 256),
+        (LLM, 30_000_000, 256),
+        (LLM, 500_000_000, 1024),
+        (LLM, BILLION, 4096),
+        (LLM, 7 * BILLION, 4096),
+        (LLM, 13 * BILLION, 4096),
+        (SSM, 5_000_000, 512),
+        (SSM, 10_000_000, 512),
+        (SSM, 68_000_000, 2048),
+        (QWEN, 7 * BILLION, 3584),
+    ],
+)
+def test_a_plan_is_near_the_wish_and_exact(small: Shape, params: int, hidden: int) -> None:
+    plan = planned(small, params)
+    large = plan.large
+    assert abs(large.parameters / params - 1) <= TOLERANCE
+    assert large.hidden == hidden and plan.exact
+    assert plan.correction**2 * plan.factor == 1.0
+    assert large.head_size == small.head_size
+    assert large.heads / large.kv_heads == small.heads / small.kv_heads
+    assert large.heads * small.hidden == small.heads * large.hidden
+    assert large.layers >= small.layers and large.ffn >= small.ffn
+
+
+def test_a_drafter_stays_shallow_and_an_llm_becomes_deep() -> None:
+    assert planned(SSM, 68_000_000).large.layers == 2
+    assert 16 <= planned(LLM, 500_000_000).large.layers <= 32
+    assert 16 <= planned(LLM, 7 * BILLION).large.layers <= 40
+
+
+@pytest.mark.parametrize("params", range(8_000_000, 2_000_000_000, 97_000_003))
+def test_every_size_has_a_plan(params: int) -> None:
+    assert abs(planned(LLM, params).large.parameters / params - 1) <= TOLERANCE
+
+
+def test_another_factor_is_taken_where_no_power_of_four_fits() -> None:
+    """Of a vocabulary so large that four times the hidden size is too much."""
+    wide = Shape(64, 64, 1, 2, 2, 32, 1_000_000, tied=True)
+    plan = planned(wide, 130_000_000)
+    assert plan.factor == 2 and not plan.exact
+
+
+@pytest.mark.parametrize("params", [1, LLM.parameters - 1, LLM.parameters])
+def test_no_growth_is_refused(params: int) -> None:
+    with pytest.raises(
+        ConfigError, match=f"ssm-params is {params}: more than the {LLM.parameters}"
+    ):
+        planned(LLM, params, "ssm-params")
+
+
+def test_what_nothing_comes_near_is_refused() -> None:
+    with pytest.raises(ConfigError, match="params is .*: a size that layers of this kind"):
+        planned(SSM, 10**15)
+
+
+@pytest.mark.parametrize(
+    ("family", "changes"),
+    [
+        ("llama", {}),
+        ("llama", {"tie_word_embeddings": True, "attention_bias": True, "mlp_bias": True}),
+        ("mistral", {}),
+        ("qwen2", {}),
+        ("qwen3", {"head_dim": 16}),
+    ],
+)
+def test_parameters_are_those_of_the_module(family: str, changes: dict[str, Any]) -> None:
+    module = tiny_module(family, dtype=torch.float32, **changes)
+    small = shape_of(module)
+    assert small.parameters == sum(p.numel() for p in module.parameters())
+    plan = planned(small, 20 * small.parameters)
+    large = outline(module, plan, torch.float32)
+    assert plan.large.parameters == sum(p.numel() for p in large.parameters())
+    assert shape_of(large) == plan.large
+
+
+def test_a_factor_that_is_no_power_of_four_is_not_exact() -> None:
+    for factor, exact in ((1, True), (2, False), (3, False), (4, True), (8, False), (16, True)):
+        assert Plan(LLM, replace(LLM, hidden=LLM.hidden * factor)).exact == exact

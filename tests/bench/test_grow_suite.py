@@ -1,0 +1,86 @@
+"""The contest on grown models: tiny growth and tiny runs, whose figures mean nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bench.context import Context
+from bench.suites import SUITES
+from bench.suites.cpu_grown import CPU_GROWN, GrownContenders
+from bench.suites.cpu_variants import ASSISTED, LOOKUP, Variant
+from core.config import PRESETS, SpeculationConfig
+from core.costs import ledger
+from core.costs.verify import VerifyCosts
+
+MakeContext = Callable[..., Context]
+SMALL = replace(
+    CPU_GROWN,
+    contenders=GrownContenders(9_000_000, 1_100_000),
+    variants=(
+        Variant(ASSISTED, 3, "ssm-code", "constant"),
+        Variant(ASSISTED, 3, "ssm-code-grown-1.1M", "constant"),
+        Variant(LOOKUP, 3),
+    ),
+)
+
+
+def test_ours_stand_with_ssms_as_they_are_and_grown(make_context: MakeContext) -> None:
+    context = make_context(prompts=1, tokens=4)
+    SMALL.measure(context)
+    block = context.results.samples[-1]
+    speculating = [p for p in PRESETS if SpeculationConfig.preset(p, 0.0).drafters]
+    grown = next(name for name in block["figures"] if "grown to" in name).partition(", ")[2]
+    assert grown.startswith("SSMs grown to 1.")
+    ours = {f"{p}, {told}" for p in speculating for told in ("SSMs as they are", grown)}
+    theirs = {"autoregressive", "transformers generate", ASSISTED, LOOKUP}
+    assert set(block["figures"]) == ours | theirs
+    assert all(figure["tokens"] == 4 for figure in block["figures"].values())
+    (table,) = SMALL.report(context).tables
+    assert table.startswith("### grown models, float32, T = 0")
+    assert "an artificial pair that does not exist" in table
+    swept = next(context.results.where(kind="sweep"))
+    assert len(list(context.results.where(kind="sweep"))) == 1
+    assert set(swept["figures"]) == set(map(str, SMALL.variants or ()))
+
+
+def test_models_kept_in_a_folder_are_grown_once(make_context: MakeContext, tmp_path: Path) -> None:
+    said: list[str] = []
+    context = replace(make_context(said.append, prompts=1, tokens=4), grown=tmp_path / "kept")
+    made = SMALL.contenders(context, "float32")
+    assert sum(line.startswith("growing") for line in said) == 4
+    said.clear()
+    again = SMALL.contenders(context, "float32")
+    assert sum("already" in line for line in said) == len(said) == 4
+    for found in (made, again):
+        assert len(found.engines) == 2
+        assert set(found.assistants) >= {"ssm-code", "ssm-code-grown-1.1M"}
+        assert sum(p.numel() for p in found.theirs.module.parameters()) > 8_000_000
+
+
+def test_what_a_pass_takes_is_measured_once_for_both_engines(
+    make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+
+    def measured(llm: object) -> VerifyCosts:
+        asked.append(llm)
+        return VerifyCosts({0: 1.0, 8: 2.0}, 64)
+
+    monkeypatch.setattr(ledger, "measure_verify_costs", measured)
+    small, large = SMALL.contenders(make_context(), "float32").engines.values()
+    assert small.costs is not large.costs and small.costs.verify is large.costs.verify
+    assert asked == [small.models.llm] == [large.models.llm]
+
+
+def test_the_suite_is_as_the_figures_ask_for() -> None:
+    suite = SUITES["cpu-grown"]
+    assert (suite.defaults.prompts, suite.defaults.tokens, suite.defaults.repeats) == (4, 32, 3)
+    wished = CPU_GROWN.contenders
+    assert isinstance(wished, GrownContenders)
+    assert wished.params == 500_000_000 and wished.ssm_params * 100 == wished.params
+    with pytest.raises(AttributeError):
+        wished.params = 1  # type: ignore[misc]

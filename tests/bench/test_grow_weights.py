@@ -1,0 +1,175 @@
+"""A grown model says what the small one says, and computes what a model of its size computes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from bench.grown import weights
+from bench.grown.likeness import check_likeness, likeness
+from bench.grown.module import grown, shape_of
+from bench.grown.shape import Plan
+from core.errors import UnsupportedModelError
+from core.models.tree_check import checked_model, tree_error
+from tests.bench.growing import plan_of, texts_of
+from tests.fakes import info_of, tiny_module
+
+LARGE_EPS = {"rms_norm_eps": 0.1}
+KINDS: list[tuple[str, dict[str, Any]]] = [
+    ("llama", {}),
+    ("llama", {"tie_word_embeddings": True, "num_key_value_heads": 4}),
+    ("llama", {"attention_bias": True, "mlp_bias": True, **LARGE_EPS}),
+    ("llama", {"rope_parameters": {"rope_type": "linear", "factor": 4.0, "rope_theta": 500.0}}),
+    ("mistral", {}),
+    ("qwen2", {"tie_word_embeddings": True}),
+    ("qwen2-sliding", {}),
+    ("qwen3", LARGE_EPS),
+    ("qwen3", {"head_dim": 16, "attention_bias": True, **LARGE_EPS}),
+]
+
+
+def small_module(family: str, dtype: torch.dtype = torch.float32, **changes: Any) -> Any:
+    """With biases and norms that are something."""
+    module = tiny_module(family, seed=3, dtype=dtype, **changes)
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            if parameter.ndim == 1:
+                noise = torch.randn(parameter.shape, generator=generator)
+                parameter.copy_(
+                    parameter + (0.3 * noise).to(dtype) * (1 if "bias" in name else 0.5)
+                )
+    return module
+
+
+@pytest.mark.parametrize("factor", [1, 2, 4, 16])
+@pytest.mark.parametrize(("family", "changes"), KINDS)
+def test_it_says_what_the_small_model_says(
+    family: str, changes: dict[str, Any], factor: int
+) -> None:
+    small = small_module(family, **changes)
+    large = grown(small, plan_of(small, factor, layers=2, ffn=32), seed=7)
+    found = likeness(small, large, texts_of(small))
+    assert found.difference < 1e-3
+    assert found.same == found.tokens == 80
+    assert found.largest > 1.0  # the small model does say something
+
+
+@pytest.mark.parametrize(("family", "changes"), KINDS)
+def test_in_half_precision_powers_of_four_are_exact(family: str, changes: dict[str, Any]) -> None:
+    """What is left is the rounding of sums made in another order."""
+    small = small_module(family, torch.bfloat16, **changes)
+    large = grown(small, plan_of(small, 4, layers=1))
+    assert all(p.dtype == torch.bfloat16 for p in large.parameters())
+    found = likeness(small, large, texts_of(small))
+    assert found.difference <= 0.02 * found.largest
+    assert found.same >= 0.95 * found.tokens
+
+
+@pytest.mark.parametrize(("family", "changes"), KINDS)
+def test_it_takes_the_lean_pass_and_its_trees_are_exact(
+    family: str, changes: dict[str, Any]
+) -> None:
+    small = small_module(family, **changes)
+    large = grown(small, plan_of(small))
+    model = checked_model(large, info_of(large, "tiny-grown"))
+    assert model.lean
+    assert tree_error(model, small) < 1e-4  # against the small model's plain passes
+    assert model.info.parameters == plan_of(small).large.parameters
+
+
+def test_it_grows_without_touching_the_small_model() -> None:
+    small = small_module("llama", tie_word_embeddings=True)
+    before = {name: p.clone() for name, p in small.named_parameters()}
+    shape = shape_of(small)
+    large = grown(small, plan_of(small), seed=1)
+    assert all(torch.equal(p, before[name]) for name, p in small.named_parameters())
+    assert shape_of(small) == shape
+    assert large.lm_head.weight is large.model.embed_tokens.weight
+    stored = {p.untyped_storage().data_ptr() for p in small.parameters()}
+    assert not stored & {p.untyped_storage().data_ptr() for p in large.parameters()}
+
+
+def test_the_seed_decides_what_is_random() -> None:
+    small = small_module("llama")
+    one, same, other = (grown(small, plan_of(small), seed) for seed in (1, 1, 2))
+    query = "model.layers.2.self_attn.q_proj.weight"
+    pick = [dict(each.named_parameters())[query] for each in (one, same, other)]
+    assert torch.equal(pick[0], pick[1]) and not torch.equal(pick[0], pick[2])
+    assert likeness(one, other, texts_of(small)).difference < 1e-3
+
+
+def test_what_need_not_be_zero_is_dense() -> None:
+    small = small_module("llama", attention_bias=True, mlp_bias=True)
+    large = grown(small, plan_of(small, 4, layers=1))
+    hidden, spread = small.config.hidden_size, small.config.initializer_range
+    for name, parameter in large.named_parameters():
+        owner = name.split(".")[-2]
+        if owner in weights.RANDOM:
+            assert int((parameter == 0).sum()) <= 2, name
+            assert 0.5 * spread < float(parameter.std()) < 2 * spread, name
+        elif owner == "embed_tokens":
+            assert not parameter[:, hidden:].any() and parameter[:, :hidden].all()
+        elif owner in weights.ZERO:
+            new_layer = name.startswith("model.layers.2.")
+            assert not parameter[0 if new_layer else hidden :].any(), name
+
+
+@pytest.mark.parametrize(
+    ("family", "changes"), [("gpt2", {}), ("phi3", {}), ("opt", {}), ("gemma2", {})]
+)
+def test_other_architectures_are_refused(family: str, changes: dict[str, Any]) -> None:
+    module = tiny_module(family, dtype=torch.float32, **changes)
+    with pytest.raises(UnsupportedModelError, match="architecture .*: one of LlamaForCausalLM"):
+        shape_of(module)
+
+
+def test_parts_of_its_own_are_refused() -> None:
+    module = tiny_module("llama", dtype=torch.float32)
+    module.model.layers[0].self_attn.q_proj.lora = torch.nn.Linear(2, 2)
+    with pytest.raises(UnsupportedModelError, match="with model.layers.0.self_attn.q_proj.lora"):
+        shape_of(module)
+
+
+# -- controls: what goes wrong is seen --
+
+
+def differs(small: Any) -> None:
+    found = likeness(small, grown(small, plan_of(small)), texts_of(small))
+    with pytest.raises(UnsupportedModelError, match="grown differs from the small model by"):
+        check_likeness(found, torch.float32, "tiny")
+
+
+def test_control_a_wrong_correction_of_the_norms_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = small_module("llama")
+    monkeypatch.setattr(Plan, "correction", property(lambda plan: 0.99 * plan.factor**-0.5))
+    differs(small)
+
+
+def test_control_an_uncorrected_eps_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = small_module("llama", **LARGE_EPS)
+    large = grown(small, plan_of(small))
+    for module in large.modules():
+        if hasattr(module, "variance_epsilon"):
+            module.variance_epsilon = small.config.rms_norm_eps
+    found = likeness(small, large, texts_of(small))
+    with pytest.raises(UnsupportedModelError):
+        check_likeness(found, torch.float32, "tiny")
+
+
+@pytest.mark.parametrize("owner", ["o_proj", "down_proj", "embed_tokens"])
+def test_control_what_is_let_in_is_caught(owner: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(weights, "ZERO", weights.ZERO - {owner})
+    differs(small_module("llama"))
+
+
+def test_control_no_number_is_no_likeness() -> None:
+    small = small_module("llama")
+    large = grown(small, plan_of(small))
+    with torch.no_grad():
+        large.model.norm.weight[0] = float("nan")
+    found = likeness(small, large, texts_of(small))
+    with pytest.raises(UnsupportedModelError, match="by inf"):
+        check_likeness(found, torch.float32, "tiny")

@@ -1,0 +1,226 @@
+"""llama.cpp as a contestant: with stand-ins for its packages, and with them where they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from bench.context import Context
+from bench.ggml import summon
+from bench.ggml.peer import LlamaCpp, Small
+from bench.ggml.summon import summoned
+from bench.ggml.writing import write_gguf
+from bench.suites.cpu_bundled import CpuBundled, alike
+from bench.suites.cpu_variants import (
+    LLAMA_ASSISTED,
+    LLAMA_LOOKUP,
+    Variant,
+    all_variants,
+    llama_variants,
+)
+from bench.theirs import Theirs
+from tests.bench.llamas import FakeLlama, FakeWriter, pretend
+from tests.fakes import tiny_module
+
+MakeContext = Callable[..., Context]
+VARIANTS = (Variant(LLAMA_ASSISTED, 3, "ssm-code"), Variant(LLAMA_LOOKUP, 3))
+LLAMAS = ("llama.cpp plain", LLAMA_ASSISTED, LLAMA_LOOKUP)
+installed = pytest.mark.skipif(
+    find_spec("llama_cpp") is None or find_spec("gguf") is None,
+    reason="llama-cpp-python and gguf are not installed",
+)
+
+
+@pytest.fixture
+def packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stand-ins are installed."""
+    pretend(monkeypatch)
+    monkeypatch.setattr(summon, "installed", lambda: True)
+
+
+def llama(dtype: torch.dtype = torch.float32, **changes: Any) -> Any:
+    return tiny_module("llama", dtype=dtype, **changes)
+
+
+# -- with stand-ins --
+
+
+@pytest.mark.usefixtures("packages")
+def test_a_file_holds_the_weights_as_they_are(tmp_path: Path) -> None:
+    module = llama(torch.bfloat16)
+    header = write_gguf(module, tmp_path / "a.gguf")
+    kept = FakeWriter.written["a.gguf"]
+    assert kept["architecture"] == "llama" and kept["add_tokenizer_model"] == "no_vocab"
+    assert kept["add_vocab_size"] == header.vocabulary == module.config.vocab_size
+    assert kept["add_head_count_kv"] == header.kv_heads
+    raw, kind = kept["token_embd.weight"]
+    embedding = module.model.embed_tokens.weight.detach()
+    assert kind == "bf16" and raw.shape == (len(embedding), 2 * embedding.shape[1])
+    assert torch.equal(torch.from_numpy(raw).view(torch.bfloat16), embedding)
+    norm, kind = kept["output_norm.weight"]
+    assert kind is None and norm.dtype == np.float32
+
+
+@pytest.mark.usefixtures("packages")
+def test_both_ways_read_one_file_which_is_gone_after() -> None:
+    threads = 3
+    peer = LlamaCpp(llama(), {"ssm": llama(seed=1)}, threads)
+    plain, speculating, small = FakeLlama.opened
+    assert plain.path == speculating.path != small.path
+    assert speculating.options["logits_all"] and "logits_all" not in plain.options
+    for each in FakeLlama.opened:
+        assert not Path(each.path).parent.exists()
+        assert each.options["n_threads"] == each.options["n_threads_batch"] == threads
+        assert each.options["type_k"] == each.options["type_v"] == 0
+        assert each.options["n_gpu_layers"] == 0
+    assert list(peer.assistants) == ["ssm"] and peer.version == "1.2.3"
+    LlamaCpp(llama(torch.bfloat16), {}, 1)
+    assert FakeLlama.opened[-1].options["type_k"] == 1
+
+
+@pytest.mark.usefixtures("packages")
+def test_a_text_ends_where_it_should_and_remembers_nothing() -> None:
+    peer = LlamaCpp(llama(eos_token_id=9), {"ssm": llama(seed=1)}, 1)
+    plain, speculating, _ = FakeLlama.opened
+    assert peer.generate([4, 5], 3) == [6, 7, 8]
+    assert peer.generate([4, 5], 9, 0.8, 7) == [6, 7, 8, 9]
+    (_, _, (_, greedy), _, (_, seed), (_, drawn)) = plain.calls
+    assert (greedy["temp"], drawn["temp"], seed) == (0.0, 0.8, 7)
+    assert [name for name, _ in plain.calls] == ["reset", "seed", "generate"] * 2
+    whole = {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "repeat_penalty": 1.0}
+    assert whole.items() <= drawn.items(), "it draws from the whole distribution"
+    assert speculating.calls == []
+    assert peer.generate([4, 5], 2, drafting=peer.lookup(1)) == [6, 7]
+    assert speculating.calls[-1] == ("drafted", [5])
+    assert peer.generate([4, 5], 2, drafting=peer.assisted("ssm", 3)) == [6, 7]
+    assert speculating.calls[-1] == ("drafted", [6, 7, 8])
+    assert len(plain.calls) == 6
+
+
+@pytest.mark.usefixtures("packages")
+def test_a_small_model_drafts_no_further_than_its_context() -> None:
+    LlamaCpp(llama(), {}, 1)
+    drafts = Small(FakeLlama.opened[0], 4)
+    context = FakeLlama.opened[0].n_ctx()
+    for left, count in ((9, 4), (2, 2), (0, 0)):
+        assert len(drafts(np.arange(context - left, dtype=np.intc))) == count
+
+
+@pytest.mark.usefixtures("packages")
+def test_it_competes_where_it_is_installed(make_context: MakeContext) -> None:
+    suite = CpuBundled(temperatures=(0.0, 0.8), variants=VARIANTS)
+    context = make_context(prompts=1, tokens=4)
+    suite.measure(context)
+    cold, warm = context.results.where(kind="block")
+    for block in (cold, warm):
+        assert list(block["figures"])[-3:] == list(LLAMAS)
+        assert block["told"] == "llama.cpp is that of llama-cpp-python 1.2.3."
+    assert all(
+        set(s["figures"]) == set(map(str, VARIANTS)) for s in context.results.where(kind="sweep")
+    )
+    assert 0.0 <= cold["figures"]["llama.cpp plain"]["same"] <= 1.0
+    assert "same" not in warm["figures"]["llama.cpp plain"], "drawn with other noise"
+    greedy, drawn = suite.report(context).tables
+    assert "/ llama.cpp plain" in greedy and "% of its plain decoding's ids are ours" in greedy
+    assert "llama.cpp is that of llama-cpp-python 1.2.3." in drawn and "ids are ours" not in drawn
+    assert f"the best competes: {VARIANTS[0]}, {VARIANTS[1]}." in greedy
+
+
+def test_a_table_says_that_it_is_not_installed(make_context: MakeContext) -> None:
+    suite = CpuBundled(temperatures=(0.0,), variants=())
+    context = make_context(prompts=1, tokens=4)
+    suite.measure(context)
+    (table,) = suite.report(context).tables
+    assert "llama.cpp did not compete: it is not installed (`pip install llama-cpp" in table
+    assert "llama.cpp plain" not in table and "llama.cpp" not in table.partition("| ---")[2]
+
+
+@pytest.mark.usefixtures("packages")
+@pytest.mark.parametrize("module", [tiny_module("gpt2", dtype=torch.float32), None])
+def test_what_goes_wrong_is_said_and_costs_nobody_else(
+    module: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if module is None:
+
+        def full(self: FakeWriter) -> None:
+            raise OSError("No space left on device")
+
+        monkeypatch.setattr(FakeWriter, "write_tensors_to_file", full)
+        module = llama()
+    found, told = summoned(module, {})
+    assert found is None and told.startswith("llama.cpp did not compete: ")
+    assert "GPT2LMHeadModel" in told or "No space left" in told
+
+
+def test_blocks_without_it_stand_beside_blocks_with_it(make_context: MakeContext) -> None:
+    suite = CpuBundled(temperatures=(0.0,))
+    context = make_context()
+    for i, speeds in enumerate(({}, {"llama.cpp plain": 40.0, LLAMA_LOOKUP: 80.0})):
+        figures = {
+            name: {"tokens": speed, "seconds": 1.0}
+            for name, speed in {
+                "autoregressive": 20.0,
+                "transformers generate": 10.0,
+                **speeds,
+            }.items()
+        }
+        if speeds:
+            figures["llama.cpp plain"]["same"] = 0.75
+        key = {"kind": "block", "dtype": "float32", "temperature": 0.0, "prompt": f"p{i}"}
+        context.results.add(
+            {**key, "repeat": 0, "load": 0.1, "told": f"told {i}.", "figures": figures}
+        )
+    (table,) = suite.report(context).tables
+    head = next(line for line in table.splitlines() if line.startswith("| contestant"))
+    assert head.endswith(f"| / llama.cpp plain | / {LLAMA_LOOKUP} |"), "plain, and the best of them"
+    ours = next(line for line in table.splitlines() if line.startswith("| autoregressive"))
+    assert ours.endswith("| 0.50x (0.50 to 0.50) | 0.25x (0.25 to 0.25) |")
+    assert "told 0. told 1. Its sums are" in table
+    assert "75.0 % of its plain decoding's ids are ours, all of them in 0 of 1 blocks" in table
+
+
+def test_the_share_of_equal_ids() -> None:
+    assert alike([1, 2, 3, 4], [1, 2, 3, 4]) == 1.0
+    assert alike([1, 2, 9, 4], [1, 2, 3, 4]) == 0.75
+    assert alike([1, 2], [1, 2, 3, 4]) == 0.5
+    assert alike([], []) == 1.0
+
+
+def test_every_setting_of_it_is_swept() -> None:
+    variants = llama_variants(["a", "b"])
+    assert len({*map(str, variants), *map(str, all_variants(["a", "b"]))}) == 2 * 3 + 3 + 2 * 9 + 3
+
+
+# -- with the packages --
+
+
+@installed
+@pytest.mark.parametrize("tied", [True, False])
+def test_its_logits_are_those_of_transformers(tied: bool) -> None:
+    module = llama(tie_word_embeddings=tied)
+    llm = LlamaCpp(module, {}, 1)._speculating
+    ids = torch.randint(module.config.vocab_size, (40,), generator=torch.Generator().manual_seed(0))
+    llm.reset()
+    llm.eval(ids.tolist())
+    with torch.inference_mode():
+        expected = module(input_ids=ids[None]).logits[0]
+    found = torch.from_numpy(llm.scores[: len(ids)].copy())
+    torch.testing.assert_close(found, expected, atol=2e-3, rtol=0)
+
+
+@installed
+def test_every_way_of_it_says_what_transformers_says() -> None:
+    theirs, tokens = Theirs(), 24
+    small = {"ssm": theirs.module}
+    peer = LlamaCpp(theirs.module, small, 1)
+    ids = theirs.tokenize("Once upon a time there was a little")
+    expected = theirs.generate(ids, tokens)
+    for drafting in (None, peer.lookup(3), peer.assisted("ssm", 4)):
+        assert alike(peer.generate(ids, tokens, drafting=drafting), expected) > 0.8
+    assert peer.generate(ids, 8, 0.8, 1) == peer.generate(ids, 8, 0.8, 1)

@@ -1,0 +1,127 @@
+"""A model as llama.cpp has it, without llama.cpp: names, order of rows, what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from bench.ggml.layout import header_of, interleaved_rows, tensors_of
+from core.errors import UnsupportedModelError
+from tests.fakes import tiny_module
+
+HEADS, SIZE, HIDDEN = 3, 8, 16
+
+
+def llama(**changes: Any) -> Any:
+    return tiny_module("llama", dtype=torch.float32, **changes)
+
+
+def half_turned(x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
+    """transformers' rotation of [heads, size]: i with i + size / 2."""
+    low, high = x.chunk(2, dim=-1)
+    return torch.cat(
+        [low * angles.cos() - high * angles.sin(), high * angles.cos() + low * angles.sin()], -1
+    )
+
+
+def neighbours_turned(x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
+    """llama.cpp's of its kind `llama`: 2 i with 2 i + 1."""
+    even, odd = x[..., 0::2], x[..., 1::2]
+    turned = (even * angles.cos() - odd * angles.sin(), odd * angles.cos() + even * angles.sin())
+    return torch.stack(turned, -1).flatten(-2)
+
+
+def test_rows_are_where_the_other_rotation_finds_them() -> None:
+    generator = torch.Generator().manual_seed(0)
+    q, k = (torch.randn(HEADS * SIZE, HIDDEN, generator=generator) for _ in range(2))
+    x, y = (torch.randn(HIDDEN, generator=generator) for _ in range(2))
+    angles = torch.arange(SIZE // 2) * 0.7 + 0.1
+    there = [interleaved_rows(weight, HEADS) for weight in (q, k)]
+
+    def scores(weights: Any, turned: Any) -> torch.Tensor:
+        query, key = ((w @ v).view(HEADS, SIZE) for w, v in zip(weights, (x, y), strict=True))
+        return (turned(query, 5 * angles) * turned(key, 3 * angles)).sum(-1)
+
+    torch.testing.assert_close(scores(there, neighbours_turned), scores((q, k), half_turned))
+    assert not torch.allclose(scores((q, k), neighbours_turned), scores((q, k), half_turned))
+    assert interleaved_rows(torch.arange(8)[:, None], 2).flatten().tolist() == [
+        0,
+        2,
+        1,
+        3,
+        4,
+        6,
+        5,
+        7,
+    ]
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_every_weight_has_its_name_there(tied: bool) -> None:
+    module = llama(tie_word_embeddings=tied)
+    header = header_of(module)
+    found = dict(tensors_of(module, header))
+    of_layer = [
+        "attn_norm",
+        "attn_q",
+        "attn_k",
+        "attn_v",
+        "attn_output",
+        "ffn_norm",
+        "ffn_gate",
+        "ffn_up",
+        "ffn_down",
+    ]
+    layers = {f"blk.{i}.{each}.weight" for i in range(header.layers) for each in of_layer}
+    ends = {"token_embd.weight", "output_norm.weight"} | (set() if tied else {"output.weight"})
+    assert set(found) == layers | ends
+    assert sum(map(torch.numel, found.values())) == sum(map(torch.numel, module.parameters()))
+    attention = module.model.layers[1].self_attn
+    q, k = attention.q_proj.weight, attention.k_proj.weight
+    assert header.heads != header.kv_heads
+    assert torch.equal(found["blk.1.attn_q.weight"], interleaved_rows(q, header.heads))
+    assert torch.equal(found["blk.1.attn_k.weight"], interleaved_rows(k, header.kv_heads))
+    assert torch.equal(found["blk.1.attn_v.weight"], attention.v_proj.weight)
+
+
+def test_norms_are_float32_and_all_else_as_it_is() -> None:
+    module = llama().to(torch.bfloat16)
+    for name, weight in tensors_of(module, header_of(module)):
+        assert weight.dtype == (torch.float32 if "norm" in name else torch.bfloat16), name
+
+
+def test_the_header_is_the_models() -> None:
+    rope = {"rope_type": "default", "rope_theta": 5e5}
+    module = llama(eos_token_id=[3, 4], rope_parameters=rope, rms_norm_eps=2.5e-7)
+    header, config = header_of(module), module.config
+    attention = module.model.layers[0].self_attn
+    assert header.ends == (3, 4)
+    assert (header.rope_base, header.norm_eps) == (5e5, 2.5e-7)
+    assert header.head_size == attention.head_dim
+    assert (header.hidden, header.ffn) == (config.hidden_size, config.intermediate_size)
+    assert header.heads * header.head_size == len(attention.q_proj.weight)
+    assert header_of(llama()).ends == ()
+    assert header_of(llama(eos_token_id=2)).ends == (2,)
+
+
+@pytest.mark.parametrize(
+    ("family", "changes", "said"),
+    [
+        ("gpt2", {}, "architecture GPT2LMHeadModel: one of LlamaForCausalLM"),
+        ("qwen2", {}, "architecture Qwen2ForCausalLM"),
+        ("llama", {"hidden_act": "gelu"}, "a hidden_act of its own"),
+        ("mistral", {"sliding_window": 16}, "a sliding_window of its own"),
+        (
+            "llama",
+            {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}},
+            "a rope_type of its own",
+        ),
+        ("llama", {"attention_bias": True}, "the weight model.layers.0.self_attn.q_proj.bias"),
+    ],
+)
+def test_another_model_is_refused(family: str, changes: dict[str, Any], said: str) -> None:
+    module = tiny_module(family, dtype=torch.float32, **changes)
+    with pytest.raises(UnsupportedModelError, match=said):
+        dict(tensors_of(module, header_of(module)))
