@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -17,6 +17,9 @@ NODE_COUNTS = (0, 1, 2, 3, 4, 7, 8, 12, 16, 24, 32, 48, 64)
 AFFORDABLE = 1.5
 REPEATS = 5
 CONTEXTS = (64, 512)
+# Of seconds a sweep over all sizes; and of t(0), more than a round ever commits by so many nodes.
+PATIENCE_S = 2.0
+HOPELESS = 6.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,19 +71,30 @@ def measure_verify_costs(llm: LanguageModel) -> VerifyCosts:
 
 def _measured(llm: LanguageModel, context: int) -> dict[int, float]:
     counts = [n for n in NODE_COUNTS if context + n + 1 <= llm.context_length]
-    times: dict[int, list[float]] = {n: [] for n in counts}
     row = llm.open_row()
     try:
         llm.forward([chain(row, [0] * context, last_only=True)])
         llm.commit(row, range(context))
-        for repeat in range(REPEATS + 1):
-            for n in counts:
-                start = time.perf_counter()
-                # The copy to the host is part of every round and waits for the device.
-                llm.forward([chain(row, [0] * (n + 1))])[0].argmax(dim=-1).tolist()
-                if repeat:  # the first pass of each size warms up
-                    times[n].append((time.perf_counter() - start) * 1000)
-                llm.commit(row, [])
+        start = time.perf_counter()
+        warm = _sweep(llm, row, counts)
+        slow = time.perf_counter() - start > PATIENCE_S
+        times = [_sweep(llm, row, list(warm)) for _ in range(1 if slow else REPEATS)]
     finally:
         llm.close_row(row)
-    return {n: min(values) for n, values in times.items()}
+    return {n: min(sweep[n] for sweep in times) for n in warm}
+
+
+def _sweep(llm: LanguageModel, row: int, counts: Sequence[int]) -> dict[int, float]:
+    """A pass of each size, ms. A model that is slow is not asked for sizes that never pay."""
+    found: dict[int, float] = {}
+    began = time.perf_counter()
+    for n in counts:
+        start = time.perf_counter()
+        # The copy to the host is part of every round and waits for the device.
+        llm.forward([chain(row, [0] * (n + 1))])[0].argmax(dim=-1).tolist()
+        end = time.perf_counter()
+        found[n] = (end - start) * 1000
+        llm.commit(row, [])
+        if end - began > PATIENCE_S and found[n] > HOPELESS * found[0]:
+            break
+    return found

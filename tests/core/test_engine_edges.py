@@ -196,6 +196,27 @@ def test_a_loaded_moment_makes_no_size_dearer(monkeypatch: pytest.MonkeyPatch) -
     assert costs.affordable_nodes() == max(NODE_COUNTS)
 
 
+def test_a_slow_model_is_asked_for_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Past two seconds nothing is measured more than once, nor sizes that cost many passes."""
+    llm, _ = tables(context=100)
+    now, forward, calls = [0.0], llm.forward, Counter[int]()
+
+    def timed(feeds: Sequence[Feed]) -> list[torch.Tensor]:
+        size = len(feeds[0].token_ids)
+        calls[size] += not feeds[0].last_only
+        now[0] += 0.1 + 0.1 * size
+        return forward(feeds)
+
+    llm.forward = timed  # type: ignore[method-assign]
+    monkeypatch.setattr("core.costs.verify.time.perf_counter", lambda: now[0])
+    costs = measure_verify_costs(llm)
+    assert set(costs.ms) == {n for n in NODE_COUNTS if n <= 12}
+    assert costs.ms[12] == pytest.approx(1400.0)
+    contexts, warm_up_and_measure = 2, 2
+    assert {calls[n + 1] for n in costs.ms} == {contexts * warm_up_and_measure}
+    assert sum(calls.values()) == len(costs.ms) * contexts * warm_up_and_measure
+
+
 def test_an_automatic_budget_follows_the_costs(monkeypatch: pytest.MonkeyPatch) -> None:
     measured: list[object] = []
 
