@@ -27,10 +27,11 @@ Answer = TypeVar("Answer")
 
 
 class Drafting:
-    """Owns the drafters, by name. `place`: where SSMs draft beside the LLM, see `Homes`."""
+    """Owns the drafters, by name. `place`: where SSMs draft beside the LLM, see `Homes`; `looped`:
+    see `Studio`."""
 
-    def __init__(self, models: LoadedModels, place: str) -> None:
-        self.homes = Homes(models.ssms, models.llm.vocab_size, place)
+    def __init__(self, models: LoadedModels, place: str, looped: bool | None = None) -> None:
+        self.homes = Homes(models.ssms, models.llm.vocab_size, place, looped)
         self._drafters = make_drafters(self.homes)
         self._live: Many[Live] = ()
 

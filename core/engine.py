@@ -22,6 +22,7 @@ from core.drafting import Drafting
 from core.errors import EngineBusyError
 from core.events import Event, RunStarted
 from core.intake import prepare
+from core.judging import ask_at_once
 from core.length import make_policy
 from core.models.language_model import Feed, chain
 from core.models.loading import LoadedModels
@@ -31,7 +32,7 @@ from core.sampling import Target
 from core.sequence import Sequence, Timed
 from core.tree import ROOT
 from core.turn import Live, Turn, outcome_of, reward
-from core.verify import Case, verify
+from core.verify import Case, Verdict, told, verify
 from core.weights import Weights, make_weights
 
 __all__ = ["Engine"]
@@ -43,14 +44,19 @@ class Engine:
     """Owns the models while a call runs; one call at a time, in the caller's thread.
 
     `place`: where SSMs draft while the LLM verifies, `thread`, `process` or `auto` (a process where
-    it helps, started by the first pipelined run).
+    it helps, started by the first pipelined run). `on_device`: drafts are made and trees judged
+    where the models' tensors lie, and told in one copy each; None: where that is a GPU.
     """
 
-    def __init__(self, models: LoadedModels, place: str = "auto") -> None:
+    def __init__(
+        self, models: LoadedModels, place: str = "auto", on_device: bool | None = None
+    ) -> None:
         self.models = models
         self.busy = threading.Lock()
         self._llm = models.llm
-        self._drafting = Drafting(models, place)
+        on_gpu = models.llm.device.type == "cuda"
+        self._on_device = on_gpu if on_device is None else on_device
+        self._drafting = Drafting(models, place, self._on_device)
         self._carried: dict[tuple[object, ...], Weights] = {}
         self._pools = Pools()
         self._lane = Lane(models.llm.device)
@@ -150,13 +156,23 @@ class Engine:
         logits = self._llm.forward([self._feed(turn) for turn in turns])
         for turn, rows in zip(turns, logits, strict=True):
             turn.target = Target(rows, turn.live.sequence.sampling)
-            _ = turn.target.argmax  # waits for the device: here the pass has ended
+        if self._on_device:
+            ask_at_once(turns, self._case)
+        for turn in turns:
+            if turn.said is None:
+                _ = turn.target.argmax  # waits for the device: here the pass has ended
         forwarded = time.perf_counter()
         for turn in turns:
             turn.timed.append(Timed("llm", "forward", start, forwarded))
             start_verify = time.perf_counter()
-            turn.verdict = verify(turn.live.sequence.speculation.verify, self._case(turn))
+            turn.verdict = self._verdict(turn)
             turn.timed.append(Timed("verify", "verify", start_verify, time.perf_counter()))
+
+    def _verdict(self, turn: Turn) -> Verdict:
+        sequence = turn.live.sequence
+        if turn.said is not None:
+            return told(turn.tree, turn.said, sequence.eos_ids)
+        return verify(sequence.speculation.verify, self._case(turn))
 
     @staticmethod
     def _case(turn: Turn) -> Case:

@@ -14,7 +14,8 @@ from typing import Any
 import torch
 
 from core.errors import SpecScopeError
-from core.models.graphed import in_few_launches
+from core.models.forward import TensorForward
+from core.models.graphed import in_few_launches, tensors_of
 from core.models.hf_model import HfModel, feed_rows
 from core.models.kv_cache import KVArena
 from core.models.language_model import Feed, LanguageModel
@@ -64,6 +65,11 @@ class Stack:
         self.arena = KVArena(first.arena.shapes, first.dtype, first.device)
         for place, member in enumerate(members):
             member.join(self, self.arena, (place, len(members)), _member(weights, place))
+
+    @property
+    def tensors(self) -> TensorForward | None:
+        """The pass over tensors alone."""
+        return tensors_of(self._forward)
 
     def fits(self, asked: Sequence[Sequence[Feed]]) -> bool:
         """Whether these feeds, of each member in order, can be one pass: as many of each, with room
