@@ -34,6 +34,7 @@ from core.tree import ROOT
 from core.turn import Live, Turn, outcome_of, reward
 from core.verify import Case, Verdict, told, verify
 from core.weights import Weights, make_weights
+from core.whole.rounds import Whole, WholeRounds
 
 __all__ = ["Engine"]
 
@@ -57,6 +58,8 @@ class Engine:
         on_gpu = models.llm.device.type == "cuda"
         self._on_device = on_gpu if on_device is None else on_device
         self._drafting = Drafting(models, place, self._on_device)
+        whole = WholeRounds(models.llm, self._drafting, capture=on_gpu)
+        self._whole = whole if self._on_device else None
         self._carried: dict[tuple[object, ...], Weights] = {}
         self._pools = Pools()
         self._lane = Lane(models.llm.device)
@@ -113,7 +116,9 @@ class Engine:
         up = self._pools.take(live, modes)
         turns = up.turns
 
-        self._drafting.draft(up.fresh)
+        whole = self._whole_round(up, modes)
+        if whole is None:
+            self._drafting.draft(up.fresh)
         for turn in turns:
             yield self._observed(turn, record.drafted(turn))
 
@@ -121,8 +126,11 @@ class Engine:
         for turn in turns:
             yield self._observed(turn, record.combined(turn))
 
-        with self._lane.beside(self._jobs(up, modes)):
-            self._verify(turns)
+        if whole is not None:
+            whole.judge()
+        else:
+            with self._lane.beside(self._jobs(up, modes)):
+                self._verify(turns)
         self._pools.keep(up)
         for turn in turns:
             yield self._observed(turn, record.verified(turn))
@@ -133,6 +141,12 @@ class Engine:
             if turn.live.sequence.finish_reason:
                 yield run_completed(turn.live.sequence)
         watch(up, auto, began)
+
+    def _whole_round(self, up: Up, modes: Mapping[str, str]) -> Whole | None:
+        """The round, if it was made from drafts to commit at once (`core.whole`)."""
+        if self._whole is None or any(mode != "off" for mode in modes.values()) or up.drafted:
+            return None
+        return self._whole.run(up.turns)
 
     def _jobs(self, up: Up, modes: Mapping[str, str]) -> list[Job]:
         """What the drafters do while the LLM verifies: draft for others, or for the next round."""
@@ -198,7 +212,8 @@ class Engine:
     def _commit(self, turn: Turn) -> Event:
         start = time.perf_counter()
         live, sequence, verdict = turn.live, turn.live.sequence, turn.verdict
-        self._llm.commit(live.row, [0, *(node + 1 for node in verdict.path)])
+        if not turn.settled:
+            self._llm.commit(live.row, [0, *(node + 1 for node in verdict.path)])
         own = () if verdict.own_token_id is None else (verdict.own_token_id,)
         committed = (*(turn.tree.token_ids[node] for node in verdict.path), *own)
         cut = sequence.commit(committed)

@@ -16,6 +16,7 @@ __all__ = [
     "Key",
     "Noise",
     "SeededNoise",
+    "bases_of",
     "choose_distinct",
     "gumbel_vector",
     "gumbel_vectors",
@@ -122,6 +123,12 @@ def gumbel_vectors(bases: torch.Tensor, size: int) -> torch.Tensor:
     # 1 .. 2^53 - 1: u is strictly inside (0, 1), both logarithms are finite.
     uniform = _shifted(x, 64 - BITS).clamp_(min=1).double() * 2.0**-BITS
     return -(-uniform.log()).log()
+
+
+def bases_of(noise: Noise, position: int, count: int) -> list[int]:
+    """What keyed noise hashes at `position` and those that follow, as int64 holds it."""
+    assert isinstance(noise, SeededNoise), "other noise is no hash"
+    return [signed(noise.base(position + step)) for step in range(count)]
 
 
 def _digest(key: Key) -> int:

@@ -118,7 +118,8 @@ class Turn:
     `made`: what was made for it behind guesses beside its request's last pass; `ahead`: what came
     of all that was made early, of whose time `hidden_ms` was spent on this turn beside the pass for
     another request. `foreseen`: what is made for the next, by drafter. `length`: the chosen one, as
-    `Live.told` has it. `said`: what the LLM says of the tree, where it was asked for at once.
+    `Live.told` has it. `said`: what the LLM says of the tree, where it was asked for at once;
+    `settled`: its path is committed in the LLM's row.
     """
 
     live: Live
@@ -129,6 +130,7 @@ class Turn:
     target: Target = field(init=False)
     verdict: Verdict = field(init=False)
     said: Said | None = None
+    settled: bool = False
     timed: list[Timed] = field(default_factory=list)
     made: Made | None = None
     ahead: tuple[Ahead, ...] = ()

@@ -14,7 +14,7 @@ from core.config import SamplingParams
 from core.noise import gumbel_vectors
 from core.sampling import processed, unprocessed_probabilities
 
-__all__ = ["Accepted", "Judged", "Trees", "accepted", "judge"]
+__all__ = ["Accepted", "Judged", "Trees", "accepted", "deepest", "judge"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +73,15 @@ def accepted(judged: Judged, trees: Trees, sees: torch.Tensor, ends: torch.Tenso
     right = judged.own.gather(1, trees.parents) == tokens
     before = torch.nn.functional.pad(tokens, (1, 0), value=-1).gather(1, trees.parents)
     ended = (before[..., None] == ends[:, None]).any(-1) & (before >= 0)
-    right = torch.nn.functional.pad(right & (tokens >= 0) & ~ended, (1, 0), value=True)
-    whole = (right[:, None] | ~sees).all(-1)
-    # Of equal nodes, the same path of two drafters, the first.
-    size = right.shape[1]
-    order = torch.arange(size, device=tokens.device)
-    last = (whole * (trees.depths * size + size - 1 - order)).argmax(-1)
-    return Accepted(trees.depths.gather(1, last[:, None])[:, 0], last)
+    return deepest(right & (tokens >= 0) & ~ended, trees.depths, sees)
+
+
+def deepest(right: torch.Tensor, depths: torch.Tensor, sees: torch.Tensor) -> Accepted:
+    """The deepest of the nodes that are `right` (rows, n) with all above them; the first of equal
+    ones. `depths` (rows or 1, 1 + n)."""
+    every = torch.nn.functional.pad(right, (1, 0), value=True)
+    whole = (every[:, None] | ~sees).all(-1)
+    size = every.shape[1]
+    order = torch.arange(size, device=right.device)
+    last = (whole * (depths * size + size - 1 - order)).argmax(-1)
+    return Accepted(depths.expand(len(right), -1).gather(1, last[:, None])[:, 0], last)

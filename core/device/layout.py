@@ -86,6 +86,10 @@ class Layout:
             torch.tensor((0, *self.depths), dtype=torch.long).to(device),
             sees.to(device),
             lineage.to(device),
+            tuple(
+                torch.tensor([i for i in range(size) if self.depths[i] == d + 1], device=device)
+                for d in range(depth)
+            ),
         )
 
 
@@ -93,9 +97,11 @@ class Layout:
 class Tables:
     """Of n nodes; row 0 is the root, row i + 1 node i. `parents` (n,): each node's parent's row.
     `depths` (1 + n,). `sees` (1 + n, 1 + n): each row and those above it. `lineage` (1 + n, depth):
-    the node at depth 1, 2, ... on the way to a row, behind its end that end itself."""
+    the node at depth 1, 2, ... on the way to a row, behind its end that end itself. `levels`: the
+    nodes at depth 1, 2, ..."""
 
     parents: torch.Tensor
     depths: torch.Tensor
     sees: torch.Tensor
     lineage: torch.Tensor
+    levels: tuple[torch.Tensor, ...]

@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from core.device.drafting import ENDS, NO_TOKEN, Manner, ends_of
+from core.device.drafting import ENDS, NO_TOKEN, Manner, ends_of, slip_shapes
 from core.device.layout import Layout
 from core.device.slips import Numbers, Slip
 from core.drafters.base import Ask, Draft
@@ -19,11 +19,11 @@ from core.drafters.state import SsmState
 from core.models.crew import Crew, crew_of
 from core.models.graphed import WIDTHS
 from core.models.hf_model import HfModel
-from core.noise import SeededNoise, signed
+from core.noise import SeededNoise, bases_of
 from core.tree import ROOT
 from core.weights import needs_likelihoods
 
-__all__ = ["LoopAsks", "Seat", "bases_of", "fill", "grew", "loops", "manner_of", "plain_draft"]
+__all__ = ["LoopAsks", "Seat", "fill", "grew", "kept_nodes", "loops", "manner_of", "plain_draft"]
 
 KINDS = ("topk", "coupled")
 MOST_NODES = 64
@@ -88,6 +88,11 @@ class LoopAsks:
         """Tokens to catch up with that the pass has room for: all that a round commits, or more."""
         most = max(len(self.layout.shape) + 1, *(len(seat.missing) for seat in self.seats))
         return next(width for width in WIDTHS if width >= most)
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """What the slip of the pass holds."""
+        return slip_shapes(len(self.seats), self.width, len(self.layout.shape))
 
     @property
     def rows(self) -> tuple[int, ...]:
@@ -159,21 +164,14 @@ def fill(slip: Slip, seats: Many[Seat], *, noisy: bool) -> None:
         for row, seat in enumerate(seats):
             run_id = seat.ask.sequence.run_id
             if run_id not in known:
-                known[run_id] = bases_of(seat.ask, deep)
+                known[run_id] = bases_of(seat.ask.sequence.noise, seat.ask.root_position + 1, deep)
             told["bases"][row] = known[run_id]
-
-
-def bases_of(ask: Ask, count: int) -> list[int]:
-    """What the noise hashes behind the root and at the positions that follow, as int64."""
-    noise = ask.sequence.noise
-    assert isinstance(noise, SeededNoise), "see `loops`"
-    return [signed(noise.base(ask.root_position + 1 + step)) for step in range(count)]
 
 
 def plain_draft(layout: Layout, tokens: Numbers, scores: Numbers, ask: Ask) -> Draft:
     """A draft by the tokens (n,) and scores (n,) of the full tree, without its tensors: `rows` are
     the root's and the fed nodes'."""
-    kept = [node for node, token in enumerate(tokens.tolist()) if token != NO_TOKEN]
+    kept = kept_nodes(tokens)
     number = {ROOT: ROOT} | {node: i for i, node in enumerate(kept)}
     grown = [node for node in kept if grew(layout, tokens, node, ask)]
     levels = {layout.depths[node] for node in grown}
@@ -186,6 +184,11 @@ def plain_draft(layout: Layout, tokens: Numbers, scores: Numbers, ask: Ask) -> D
         {ROOT: 0} | {number[node]: node + 1 for node in grown},
         passes=1 + len(levels),
     )
+
+
+def kept_nodes(tokens: Numbers) -> list[int]:
+    """The nodes of the full tree that a draft has, in its order."""
+    return [node for node, token in enumerate(tokens.tolist()) if token != NO_TOKEN]
 
 
 def grew(layout: Layout, tokens: Numbers, node: int, ask: Ask) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import torch
 
-from core.device.drafting import NO_TOKEN, Drafted, Drafting, slip_shapes
+from core.device.drafting import NO_TOKEN, Drafted, Drafting
 from core.device.ground import Ground, up_to
 from core.device.replay import Pool, Replay
 from core.device.slips import Landing, Numbers, Slip, flat, real
@@ -89,15 +89,15 @@ class _Passes:
         return self._known[key].draft(work)
 
 
-def drafting_of(work: LoopAsks, extent: int) -> Drafting:
-    """The pass that makes such drafts."""
+def drafting_of(work: LoopAsks, extent: int, slip: Slip | None = None) -> Drafting:
+    """The pass that makes such drafts, told by a slip of its own if by no other."""
     crew, layout, device = work.crew, work.layout, work.crew.forward.device
     return Drafting(
         Ground.of(crew.forward, crew.arena, work.rows, extent, crew.vocab_size),
         layout,
         layout.tables(device),
         work.manner,
-        Slip(slip_shapes(len(work.seats), work.width, len(layout.shape)), device),
+        slip or Slip(work.shapes, device),
     )
 
 

@@ -117,6 +117,9 @@ class SsmDrafter:
             self._feeding.forget(state)
             state.pending = Pending()  # the text goes on
             return
+        if draft.settled is not None:
+            state.calibration.temperature = draft.settled
+            return
         _observe(state.calibration, draft, token_ids)
         self._feeding.commit(state, token_ids)
 

@@ -11,10 +11,10 @@ import torch
 
 from core.device.acceptance import Judged, Trees, judge
 from core.device.slips import Landing, Slip, flat, real
-from core.noise import SeededNoise, signed
+from core.noise import bases_of
 from core.verify.case import Case, Said
 
-__all__ = ["bases_of", "said_of"]
+__all__ = ["said_of"]
 
 
 @torch.inference_mode()
@@ -48,12 +48,6 @@ def landed(landing: Landing, judged: Judged, widths: Sequence[int]) -> list[Said
     ]
 
 
-def bases_of(case: Case, count: int) -> list[int]:
-    """What the noise hashes behind the root and at the positions that follow, as int64."""
-    assert isinstance(case.noise, SeededNoise), "other noise is no hash"
-    return [signed(case.noise.base(case.root_position + 1 + step)) for step in range(count)]
-
-
 def _told(cases: Sequence[Case], width: int, *, noisy: bool) -> Slip:
     deep = 1 + max(case.tree.depth for case in cases)
     nodes = (len(cases), width - 1)
@@ -67,7 +61,7 @@ def _told(cases: Sequence[Case], width: int, *, noisy: bool) -> Slip:
         slip.host["parents"][row, :size] = [parent + 1 for parent in case.tree.parents]
         slip.host["depths"][row, 1 : size + 1] = case.tree.depths
         if noisy:
-            slip.host["bases"][row] = bases_of(case, deep)
+            slip.host["bases"][row] = bases_of(case.noise, case.root_position + 1, deep)
     slip.send()
     return slip
 

@@ -12,9 +12,11 @@ import torch
 
 from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.events import Event, RoundCompleted
+from core.models.language_model import chain
 from core.models.loading import LoadedModels
 from core.models.stack import stack_alike
-from tests.fakes import loaded, perturbed, tiny_module
+from core.whole.rounds import Whole, WholeRounds
+from tests.fakes import CONTEXT, loaded, perturbed, tiny_module
 
 TIMES = ("start_ms", "end_ms", "share", "run_id", "created_utc", "tokens_per_second")
 COLD = SamplingParams(40, seed=2)
@@ -24,11 +26,13 @@ FIXED = SpeculationConfig(expansion=(2, 2, 1), speculation_length=3, max_tree_no
 PROMPTS = ("w3 w5 w7 w9", "w11 w2 w4 w4 w8 w1 w6", "w1")
 
 
-def models(count: int = 3, eos: tuple[int, ...] = (), **changes: Any) -> LoadedModels:
+def models(
+    count: int = 3, eos: tuple[int, ...] = (), context: int = CONTEXT, device: str = "cpu"
+) -> LoadedModels:
     """An LLM and SSMs that are right some of the time."""
-    llm = tiny_module("llama", seed=5, dtype=torch.float32, **changes)
-    ssms = [perturbed(llm, 0.15 + 0.1 * seed, seed) for seed in range(count)]
-    found = loaded(llm, ssms, eos)
+    llm = tiny_module("llama", seed=5, dtype=torch.float32)
+    ssms = [perturbed(llm, 0.2 + 0.1 * seed, seed).to(device) for seed in range(count)]
+    found = loaded(llm.to(device), ssms, eos, context)
     stack_alike(list(found.ssms.values()))
     return found
 
@@ -64,6 +68,21 @@ def same(one: object, other: object, where: str = "") -> None:
         assert one == other, where
 
 
+@pytest.fixture
+def whole(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Of each round that might have been made whole, whether it was."""
+    made: list[bool] = []
+    run = WholeRounds.run
+
+    def noted(self: WholeRounds, turns: Any) -> Whole | None:
+        found = run(self, turns)
+        made.append(found is not None)
+        return found
+
+    monkeypatch.setattr(WholeRounds, "run", noted)
+    return made
+
+
 def texts_of(told: Many[Event]) -> list[list[int]]:
     """The new tokens of each run."""
     found: dict[str, list[int]] = {}
@@ -91,14 +110,34 @@ def compared(
 
 @pytest.mark.parametrize("many", [1, 3])
 @pytest.mark.parametrize("sampling", [COLD, WARM, EDGED], ids=["greedy", "match", "edged"])
-def test_fixed_lengths(sampling: SamplingParams, many: int) -> None:
-    compared(sampling, FIXED, many)
+def test_fixed_lengths(sampling: SamplingParams, many: int, whole: list[bool]) -> None:
+    told = compared(sampling, FIXED, many)
+    accepted = [event.num_accepted for event in told if isinstance(event, RoundCompleted)]
+    # Where one text ends, those that have room for a draft are not alone.
+    assert all(whole[:8]) and whole.count(False) <= 2 * (many - 1)
+    assert len(set(accepted)) >= 3
 
 
 @pytest.mark.parametrize(
     "config",
     [
         replace(FIXED, drafters=("first",)),
+        replace(FIXED, carry_over=True),
+        SpeculationConfig.preset("autoregressive"),
+        SpeculationConfig.preset("sequence"),
+        SpeculationConfig(max_tree_nodes=13),
+    ],
+    ids=lambda config: f"{config.length}-{len(config.drafters)}-{config.max_tree_nodes}",
+)
+def test_what_is_made_whole(config: SpeculationConfig, whole: list[bool]) -> None:
+    for sampling in (COLD, WARM):
+        compared(sampling, config)
+    assert all(whole) and whole
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
         replace(FIXED, drafters=("all", "ngram"), max_tree_nodes=20),
         replace(FIXED, length="confidence"),
         replace(FIXED, combine="vote", weights="paper"),
@@ -107,14 +146,24 @@ def test_fixed_lengths(sampling: SamplingParams, many: int) -> None:
         replace(FIXED, draft="best_first"),
         replace(FIXED, draft="sampled", verify="mss"),
         replace(FIXED, record_top_k=3),
-        replace(FIXED, carry_over=True),
-        SpeculationConfig.preset("autoregressive"),
-        SpeculationConfig(max_tree_nodes=13),
     ],
-    ids=lambda config: f"{config.combine}-{config.length}-{config.draft}-{config.pipeline}",
+    ids=lambda config: f"{config.combine}-{config.length}-{config.draft}-{config.record_top_k}",
 )
-def test_other_rules(config: SpeculationConfig) -> None:
+def test_what_is_made_step_by_step(config: SpeculationConfig, whole: list[bool]) -> None:
+    """Of these only rounds without room for a draft are whole."""
     compared(WARM, config)
+    assert sum(whole) <= 1 and len(whole) > 8
+
+
+def test_requests_that_differ_are_told_apart(whole: list[bool]) -> None:
+    asked = [
+        Request(PROMPTS[0], WARM, FIXED),
+        Request(PROMPTS[1], EDGED, FIXED),
+        Request(PROMPTS[2], COLD, replace(FIXED, combine="vote", weights="paper")),
+    ]
+    told = [events(models(), asked, on_device=on_device) for on_device in (True, False)]
+    assert texts_of(told[0]) == texts_of(told[1])
+    assert not all(whole)
 
 
 @pytest.mark.parametrize("pipeline", ["ahead", "across"])
@@ -128,6 +177,65 @@ def test_pipelined_runs(pipeline: str) -> None:
     assert found[0] == found[1] and all(len(ids) == 40 for ids in found[0])
 
 
+def test_texts_that_outgrow_the_cache(whole: list[bool]) -> None:
+    """The arenas move when they grow: passes made before that are forgotten."""
+    asked = requests(replace(WARM, max_new_tokens=300), FIXED, 2)
+    found = [texts_of(events(models(context=700), asked, on_device=way)) for way in (True, False)]
+    assert found[0] == found[1] and [len(ids) for ids in found[0]] == [300, 300]
+    assert whole.count(False) <= 2
+
+
+@pytest.mark.parametrize("many", [1, 2])
+def test_caches_hold_what_a_fresh_prefill_would(many: int, whole: list[bool]) -> None:
+    made = models()
+    with closing(Engine(made, "thread", on_device=True)) as engine:
+        live = [engine.admit(engine.prepare(one)) for one in requests(WARM, FIXED, many)]
+        for one in live:
+            list(engine.prefill(one))
+        for _ in range(6):
+            list(engine.round(live))
+        for one in live:
+            kept = [(made.llm, one.row)]
+            studio = engine._drafting.homes.here
+            for ssm in studio.ssms.values():
+                kept.append((ssm.model, ssm._states[one.sequence.run_id].row))
+            for model, row in kept:
+                _as_fresh(model, row, one.sequence.tokens)
+            engine.release(one)
+    assert whole == [True] * 6
+
+
+def _as_fresh(model: Any, row: int, tokens: list[int]) -> None:
+    length, other = model.length(row), model.open_row()
+    assert 4 < length < len(tokens) and model.pending(row) == 0
+    model.forward([chain(other, tokens[:length])])
+    model.commit(other, range(length))
+    for part in model.arena._stacks:
+        one, fresh = (part[:, model.place(r), :, :length] for r in (row, other))
+        torch.testing.assert_close(one, fresh, atol=1e-4, rtol=1e-4)
+    model.close_row(other)
+
+
+@pytest.mark.loses_drafters
+def test_who_fails_costs_the_run_nothing_but_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = texts_of(events(models(), requests(WARM, FIXED), on_device=False))
+    made, calls = models(), []
+    stack: Any = next(iter(made.ssms.values())).stack  # type: ignore[attr-defined]
+    over = stack._forward.over
+
+    def broken(*given: Any, **more: Any) -> Any:
+        calls.append(given)
+        if len(calls) > 10:
+            raise RuntimeError("no memory")
+        return over(*given, **more)
+
+    monkeypatch.setattr(stack._forward, "over", broken)
+    told = events(made, requests(WARM, FIXED), on_device=True)
+    assert texts_of(told) == wanted
+    notes = [note for e in told if isinstance(e, RoundCompleted) for note in e.notes]
+    assert len(notes) == 3 and all("no memory" in note for note in notes)
+
+
 def test_texts_that_end() -> None:
     compared(WARM, FIXED, 3, eos=(3, 17, 40, 52))
     compared(replace(COLD, stop=("w9", "w1 w")), FIXED, 3)
@@ -137,3 +245,20 @@ def test_texts_that_end() -> None:
 
 def test_a_context_that_ends() -> None:
     compared(replace(WARM, max_new_tokens=500), FIXED, 2)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("many", [1, 3])
+@pytest.mark.parametrize("sampling", [COLD, WARM, EDGED], ids=["greedy", "match", "edged"])
+def test_captured_rounds(sampling: SamplingParams, many: int, whole: list[bool]) -> None:
+    compared(sampling, FIXED, many, device="cuda")
+    assert all(whole[:8])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("config", [FIXED, SpeculationConfig.preset("autoregressive")])
+def test_rounds_are_replayed(config: SpeculationConfig) -> None:
+    with closing(Engine(models(device="cuda"), "thread")) as engine:
+        list(engine.generate(requests(WARM, config)[0]))
+        made: Any = engine._whole
+        assert made._pool.captures and any(one._verify.captured for one in made._passes.values())

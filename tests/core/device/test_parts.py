@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from core.device.layout import Layout
+from core.device.merging import first_alike
 from core.device.replay import Pool, Replay
 from core.device.slips import Landing, Slip, flat, real
 from core.drafters.calibration import Calibration, observed
@@ -38,6 +39,17 @@ def test_copies_lie_side_by_side_under_one_root() -> None:
     assert tables.parents.tolist() == [parent + 1 for parent in layout.parents]
     # Node 9 hangs under 6; behind the end of a way its end stands.
     assert tables.lineage[9 + 1].tolist() == [6, 9] and tables.lineage[6 + 1].tolist() == [6, 6]
+
+
+def test_equal_nodes_of_trees_side_by_side() -> None:
+    layout = Layout((2, 1), copies=2)  # nodes 0, 1 | 2, 3 below them; 4, 5 | 6, 7
+    tables = layout.tables(CPU)
+    tokens = torch.tensor([[3, 4, 8, 9, 4, 5, 9, 8], [1, 2, 7, 7, 1, 2, 7, 6]])
+    assert first_alike(tokens, tables).tolist() == [
+        [0, 1, 2, 3, 4, 2, 6, 4, 8],  # 4 is 1 and 6 is 3; 7 has the token of 2, not its way
+        [0, 1, 2, 3, 4, 1, 2, 3, 8],
+    ]
+    assert first_alike(tokens[:, :0], Layout(()).tables(CPU)).tolist() == [[0], [0]]
 
 
 def test_numbers_and_reals_go_both_ways() -> None:

@@ -1,0 +1,219 @@
+"""WholeRounds: rounds that are made from the drafts to the commit without a word to the host, and
+told in one copy; what such a round does step by step, `Engine.round` says.
+
+For one or several requests of one sampling whose drafts `core.drafters.loop_asks` can make, or that
+draft nothing; union, `greedy` or `match`, nothing pipelined, no length policy that looks at nodes,
+and nobody who wants more of the LLM's distributions (`record_top_k`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from collections.abc import Sequence as Many
+from dataclasses import dataclass, replace
+
+import torch
+
+from core.device.clock import Clock
+from core.device.drafting import Drafted, ends_of
+from core.device.ground import Ground
+from core.device.replay import Pool, Replay
+from core.device.slips import Landing, Numbers, Slip, real
+from core.drafters.loop_asks import LoopAsks, fill, kept_nodes, plain_draft
+from core.drafters.looped import drafting_of, timed
+from core.drafting import Drafting
+from core.errors import DRAFTER_FAULTS, EngineError
+from core.models.crew import crew_of
+from core.models.language_model import LanguageModel
+from core.noise import bases_of
+from core.sequence import Timed
+from core.tree import ROOT
+from core.turn import Turn
+from core.verify import Said, told
+from core.whole.round_pass import RoundPass, round_shapes
+from core.whole.work import Work, work_of
+
+__all__ = ["WholeRounds"]
+
+# Passes kept at once: tiers of length, sets of rows, stretches of text.
+KEPT = 48
+
+
+class WholeRounds:
+    """`capture`: as CUDA graphs; else the same code eagerly."""
+
+    def __init__(self, llm: LanguageModel, drafting: Drafting, *, capture: bool) -> None:
+        self._llm = crew_of([llm])
+        self._drafting = drafting
+        self._pool = Pool(capture=capture)
+        self._passes: dict[tuple[object, ...], _Pass] = {}
+        self._room: tuple[object, ...] = ()
+
+    @torch.inference_mode()
+    def run(self, turns: Many[Turn]) -> Whole | None:
+        """Makes the whole round and fills in each turn's drafts; the rest is told once those are
+        combined. None, and nothing is done, where it has to be made step by step."""
+        work = None if self._llm is None else work_of(turns, self._llm, self._drafting)
+        if work is None:
+            return None
+        try:
+            made = self._pass(work)
+            made.draft(work)
+        except DRAFTER_FAULTS:  # step by step it is found who fails, and the others go on
+            return None
+        return made.finish(work)
+
+    def _pass(self, work: Work) -> _Pass:
+        crews = [(work.llm, work.extents[0])]
+        if work.asks is not None:
+            crews.append((work.asks.crew, work.extents[1]))
+        room = tuple((id(crew.arena), *crew.reserve(extent)) for crew, extent in crews)
+        key = (*work.key, room)
+        if len(self._passes) >= KEPT and key not in self._passes:
+            self._passes.clear()
+        for known in [known for known in self._passes if _moved(known[-1], room)]:
+            del self._passes[known]
+        if key not in self._passes:
+            self._passes[key] = _Pass(work, self._pool)
+        return self._passes[key]
+
+
+def _moved(known: object, room: tuple[tuple[int, ...], ...]) -> bool:
+    """Whether an arena has grown since a pass was made, and lies elsewhere."""
+    now = {arena: size for arena, *size in room}
+    assert isinstance(known, tuple)
+    return any(now.get(arena, list(size)) != list(size) for arena, *size in known)
+
+
+class _Pass:
+    """One tier of rounds: told by a slip, made, and told in one copy."""
+
+    def __init__(self, work: Work, pool: Pool) -> None:
+        llm, layout, device = work.llm, work.layout, work.llm.forward.device
+        shapes = round_shapes(len(work.turns), len(layout.shape))
+        self._slip = Slip(shapes | (work.asks.shapes if work.asks else {}), device)
+        drafting = None
+        if work.asks is not None:
+            drafting = drafting_of(work.asks, work.extents[1], self._slip)
+        self._round = RoundPass(
+            Ground.of(llm.forward, llm.arena, work.rows, work.extents[0], llm.vocab_size),
+            layout,
+            layout.tables(device),
+            work.turns[0].live.sequence.sampling.shape,
+            work.noisy,
+            self._slip,
+            drafting,
+        )
+        self._drafted: Drafted | None = None
+        self._draft = None if drafting is None else Replay(drafting, pool)
+        self._verify = Replay(lambda: self._round.verify(self._drafted), pool)
+        self._landing = Landing(device)
+        self._clock = Clock(device)
+
+    def draft(self, work: Work) -> None:
+        """The round's first half; the host knows nothing of it yet."""
+        self._clock = Clock(work.llm.forward.device)
+        self._tell(work)
+        self._clock.mark()
+        if self._draft is not None:
+            self._drafted = self._draft()
+        self._clock.mark()
+
+    def finish(self, work: Work) -> Whole:
+        """The other half; takes models, states and drafts to where both left them."""
+        told = self._verify()
+        self._clock.mark()
+        found = self._landing.read(told, self._round.told_shapes())
+        began, drafted, ended = self._clock.times()
+        if work.asks is not None:
+            _take_drafts(work, work.asks, found, (began, drafted))
+        for row, turn in enumerate(work.turns):
+            work.llm.members[0].note(turn.live.row, 1 + int(found["length"][row]))
+            turn.settled = True
+        return Whole(work, found, Timed("llm", "forward", drafted, ended))
+
+    def _tell(self, work: Work) -> None:
+        slip = self._slip
+        slip.ready()
+        if work.asks is not None:
+            fill(slip, work.asks.seats, noisy=work.asks.manner.coupled)
+        told = slip.host
+        for row, turn in enumerate(work.turns):
+            sequence = turn.live.sequence
+            told["root"][row], told["length"][row] = sequence.tokens[-1], turn.root_position
+            told["llm_ends"][row] = ends_of(sequence.eos_ids)
+            if work.noisy:
+                deep = told["llm_bases"].shape[1]
+                told["llm_bases"][row] = bases_of(sequence.noise, turn.root_position + 1, deep)
+        slip.send()
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A round that was made: what was `found`, in the LLM's pass `forward`."""
+
+    work: Work
+    found: Mapping[str, Numbers]
+    forward: Timed
+
+    def judge(self) -> None:
+        """Fills in each turn's verdict, now that its tree is combined."""
+        for row, turn in enumerate(self.work.turns):
+            start = time.perf_counter()
+            turn.said = self._said(row, turn)
+            turn.verdict = told(turn.tree, turn.said, turn.live.sequence.eos_ids)
+            kept = int(self.found["length"][row])
+            if len(turn.verdict.path) != kept:
+                raise EngineError(
+                    f"path is {len(turn.verdict.path)} nodes long: {kept} were committed"
+                )
+            turn.timed += [self.forward, Timed("verify", "verify", start, time.perf_counter())]
+
+    def _said(self, row: int, turn: Turn) -> Said:
+        """What the LLM says of the combined tree's nodes: of equal ones it was asked for the
+        first."""
+        nodes = self._nodes(row, turn) if self.work.asks else []
+        own, found = self.found["own"][row], self.found
+        own_shown, shown = real(found["own_shown"][row]), real(found["shown"][row])
+        rows = [0, *(node + 1 for node in nodes)]
+        return Said(
+            tuple(own[rows].tolist()), tuple(own_shown[rows].tolist()), tuple(shown[nodes].tolist())
+        )
+
+    def _nodes(self, row: int, turn: Turn) -> list[int]:
+        """Where each node of the combined tree is among all SSMs' that lie side by side."""
+        asks, tree = self.work.asks, turn.tree
+        assert asks is not None
+        members, each = len(asks.crew.members), len(asks.layout)
+        children = {
+            (parent, token): node
+            for node, (parent, token) in enumerate(zip(tree.parents, tree.token_ids, strict=True))
+        }
+        found: dict[int, int] = {}
+        for place in range(members):
+            seat = row * members + place
+            draft = turn.drafts[asks.seats[seat].ask.index]
+            here = {ROOT: ROOT}
+            for node, at in enumerate(kept_nodes(self.found["tokens"][seat])):
+                here[node] = children[here[draft.parents[node]], draft.token_ids[node]]
+                found.setdefault(here[node], place * each + at)
+        return [found[node] for node in range(len(tree))]
+
+
+def _take_drafts(
+    work: Work, asks: LoopAsks, found: Mapping[str, Numbers], span: tuple[float, float]
+) -> None:
+    """The drafts of each turn; the SSMs' rows hold what of them was committed."""
+    scores, temperatures = real(found["scores"]), real(found["temperature"])
+    for place, seat in enumerate(asks.seats):
+        draft = plain_draft(asks.layout, found["tokens"][place], scores[place], seat.ask)
+        times = timed(asks, seat, draft, span)
+        turn = work.turns[place // len(asks.crew.members)]
+        settled = float(temperatures[place])
+        turn.drafts[seat.ask.index] = replace(draft, timed=times, settled=settled)
+        seat.model.note(seat.state.row, len(seat.missing) + int(found["kept"][place]))
+    for turn in work.turns:
+        turn.drafts = dict(sorted(turn.drafts.items()))
+        for draft in turn.drafts.values():
+            turn.timed.extend(draft.timed)
