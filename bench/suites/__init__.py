@@ -10,6 +10,7 @@ from bench.suites.acceptance import Acceptance
 from bench.suites.base import Suite
 from bench.suites.batch import Batch
 from bench.suites.cpu_bundled import CpuBundled
+from bench.suites.gpu import GpuContest
 from bench.suites.lanes import Lanes
 from bench.suites.laws import Laws
 from bench.suites.length import Length
@@ -37,6 +38,7 @@ SUITES: Mapping[str, Suite] = MappingProxyType(
         for suite in (
             CpuBundled(),
             CPU_PLAIN,
+            GpuContest(),
             Acceptance(),
             Overhead(),
             Passes(),

@@ -89,9 +89,10 @@ class Drafting:
         every: list[tuple[torch.Tensor, ...]] = []
         for depth, level in enumerate(layout.levels, start=1):
             ids, scores, utilities = self._children(logits, depth)
-            here = grows.repeat_interleave(layout.shape[depth - 1], 1) & (scores > 0)
+            families = grows[..., None].expand(-1, -1, layout.shape[depth - 1])
+            here = families.flatten(1) & (scores > 0)
             here &= (told["depth"] >= depth)[:, None]
-            every.append((torch.where(here, ids, NO_TOKEN), scores.double(), logits, utilities))
+            every.append((ids.masked_fill(~here, NO_TOKEN), scores.double(), logits, utilities))
             if level.stop == len(layout):
                 break
             ended = (ids[..., None] == told["ends"][:, None]).any(-1)

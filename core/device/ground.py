@@ -64,7 +64,7 @@ class Ground:
         steps = torch.arange(tokens.shape[1], device=tokens.device)
         last = (count - 1)[:, None]
         positions = first[:, None] + torch.minimum(steps, last)
-        slots = torch.where(steps <= last, first[:, None] + steps, self.extent - 1)
+        slots = (first[:, None] + steps).masked_fill(steps > last, self.extent - 1)
         seen = self._slots <= positions[..., None]
         logits = self.over(tokens, positions, slots, seen)
         return logits.gather(1, last[..., None].expand(-1, -1, logits.shape[2]))

@@ -58,7 +58,7 @@ def observed(
 def _newton(utilities: torch.Tensor, tokens: torch.Tensor, beta: torch.Tensor) -> torch.Tensor:
     seen = utilities.gather(1, tokens.clamp(min=0)[:, None])[:, 0].double()
     weights = (utilities / (1 / beta)[:, None].to(utilities.dtype)).softmax(-1)
-    finite = torch.where(weights > 0, utilities, 0.0)
+    finite = utilities.masked_fill(weights <= 0, 0.0)
     mean = (weights * finite).sum(-1)
     variance = (weights * (finite - mean[:, None]) ** 2).sum(-1).double()
     step = STEP * (mean.double() - seen) / variance.clamp(min=MIN_CURVATURE)

@@ -78,20 +78,17 @@ class RoundPass:
         bases = here["llm_bases"] if self.noisy else None
         judged = judge(logits, trees, self.sampling, bases)
         found = accepted(judged, trees, tables.sees[None], here["llm_ends"])
-        self._keep(here["length"], 1 + tables.lineage[found.last], found.length)
+        # Of the LLM's row what is of the root and of the path moves together; what is copied behind
+        # them is forgotten.
+        path = torch.nn.functional.pad(1 + tables.lineage[found.last], (1, 0))
+        self.ground.move(here["length"], path)
         parts = (judged.own, judged.own_shown, judged.shown, found.length)
         if drafted is None or self.drafting is None:
             return flat(parts)
         own = judged.own.gather(1, alike.gather(1, found.last[:, None]))
         committed = self._committed(tokens, found, own)
-        learnt = self._learnt(self.drafting, drafted, committed, found.length)
+        learnt = self._learnt(self.drafting, drafted, committed)
         return flat((*parts, drafted.tokens, drafted.scores, *learnt))
-
-    def _keep(self, first: torch.Tensor, path: torch.Tensor, length: torch.Tensor) -> None:
-        """Moves what the LLM holds of the root and of its accepted path (rows, depth) together."""
-        slots = torch.nn.functional.pad(path, (1, 0))
-        steps = torch.arange(slots.shape[1], device=slots.device)
-        self.ground.move(first, torch.where(steps <= length[:, None], slots, steps))
 
     def _committed(self, tokens: torch.Tensor, found: Accepted, own: torch.Tensor) -> torch.Tensor:
         """The accepted tokens and, where they do not end the text, the LLM's own behind them:
@@ -102,30 +99,28 @@ class RoundPass:
         steps, length = torch.arange(path.shape[1], device=path.device), found.length[:, None]
         last = path.gather(1, (length - 1).clamp(min=0))
         ended = (length > 0) & (last == self.slip.here["llm_ends"]).any(-1, keepdim=True)
-        behind = torch.where((steps == length) & ~ended, own, NO_TOKEN)
+        behind = own.expand(-1, len(steps)).masked_fill((steps != length) | ended, NO_TOKEN)
         return torch.where(steps < length, path, behind)
 
     def _learnt(
-        self, drafting: Drafting, drafted: Drafted, committed: torch.Tensor, length: torch.Tensor
+        self, drafting: Drafting, drafted: Drafted, committed: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """The SSMs' commit: how many of its fed nodes each row keeps, and its temperature."""
         tables, depth = drafting.tables, len(drafting.layout.shape)
         copies = self.layout.copies
-        committed = committed.repeat_interleave(copies, 0)
-        reach = length.repeat_interleave(copies, 0)[:, None]
+        committed = committed[:, None].expand(-1, copies, -1).flatten(0, 1)
         depths = tables.depths[1:]
         right = (drafted.tokens == committed[:, depths - 1]) & (drafted.tokens >= 0)
-        walked = deepest(right & (depths <= reach), tables.depths[None], tables.sees[None])
+        walked = deepest(right, tables.depths[None], tables.sees[None])
         path = tables.lineage[walked.last]
         limit = self.slip.here["depth"]
         kept = torch.minimum(walked.length, limit - 1)
         steps = torch.arange(depth, device=path.device)
-        slots = torch.where(steps < kept[:, None], path, steps)[:, : depth - 1]
-        drafting.ground.move(drafted.start, slots)
+        drafting.ground.move(drafted.start, path[:, : depth - 1])
         # The utilities by which the root's and each walked node's next token was chosen.
         rows = torch.nn.functional.pad(path[:, : depth - 1] + 1, (1, 0))
         met = (steps <= walked.length[:, None]) & (steps < limit[:, None])
         at = torch.arange(len(rows), device=rows.device)[:, None]
         utilities = drafted.utilities[at, rows.clamp(max=drafting.layout.fed)]
-        following = torch.where(met, committed[:, :depth], NO_TOKEN)
+        following = committed[:, :depth].masked_fill(~met, NO_TOKEN)
         return kept, observed(utilities, following, self.slip.reals("temperature"))
