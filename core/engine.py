@@ -26,10 +26,10 @@ from core.judging import ask_at_once
 from core.length import make_policy
 from core.models.language_model import Feed, chain
 from core.models.loading import LoadedModels
-from core.pipeline import Job, Lane, Pools, Up, auto_of, modes_of, run_of, watch
+from core.pipeline import Job, Lane, Pools, Up, auto_of, due, modes_of, run_of, watch
 from core.record import Recorder
 from core.sampling import Target
-from core.sequence import Sequence, Timed
+from core.sequence import Cut, Sequence, Timed
 from core.tree import ROOT
 from core.turn import Live, Turn, outcome_of, reward
 from core.verify import Case, Verdict, told, verify
@@ -117,8 +117,11 @@ class Engine:
         turns = up.turns
 
         whole = self._whole_round(up, modes)
-        if whole is None:
-            self._drafting.draft(up.fresh)
+        if whole is not None:
+            yield from self._told(whole, turns, follow=not auto.runs)
+            return watch(up, auto, began)
+
+        self._drafting.draft(up.fresh)
         for turn in turns:
             yield self._observed(turn, record.drafted(turn))
 
@@ -126,20 +129,15 @@ class Engine:
         for turn in turns:
             yield self._observed(turn, record.combined(turn))
 
-        if whole is not None:
-            whole.judge()
-        else:
-            with self._lane.beside(self._jobs(up, modes)):
-                self._verify(turns)
+        with self._lane.beside(self._jobs(up, modes)):
+            self._verify(turns)
         self._pools.keep(up)
         for turn in turns:
             yield self._observed(turn, record.verified(turn))
 
         reward(turns)
         for turn in turns:
-            yield self._observed(turn, self._commit(turn))
-            if turn.live.sequence.finish_reason:
-                yield run_completed(turn.live.sequence)
+            yield from self._completed(turn, self._commit(turn))
         watch(up, auto, began)
 
     def _whole_round(self, up: Up, modes: Mapping[str, str]) -> Whole | None:
@@ -147,6 +145,23 @@ class Engine:
         if self._whole is None or any(mode != "off" for mode in modes.values()) or up.drafted:
             return None
         return self._whole.run(up.turns)
+
+    def _told(self, whole: Whole, turns: Many[Turn], *, follow: bool) -> Iterator[Event]:
+        """The events of a round that was made whole. With `follow` the next is under way where the
+        tensors lie while its requests, the texts known, are told of this one."""
+        record = self._recorder
+        self._combine(turns)
+        whole.judge()
+        reward(turns)
+        cuts = [self._commit(turn) for turn in turns]
+        left = [turn.live for turn in turns if not turn.live.sequence.finish_reason]
+        if follow and left and self._whole is not None:
+            self._whole.begin([due(live) for live in left])
+        for tell in (record.drafted, record.combined, record.verified):
+            for turn in turns:
+                yield self._observed(turn, tell(turn))
+        for turn, cut in zip(turns, cuts, strict=True):
+            yield from self._completed(turn, cut)
 
     def _jobs(self, up: Up, modes: Mapping[str, str]) -> list[Job]:
         """What the drafters do while the LLM verifies: draft for others, or for the next round."""
@@ -209,7 +224,8 @@ class Engine:
             turn.live.row, [root, *tree.token_ids], [ROOT, *(parent + 1 for parent in tree.parents)]
         )
 
-    def _commit(self, turn: Turn) -> Event:
+    def _commit(self, turn: Turn) -> Cut:
+        """Everybody takes over what the round came to."""
         start = time.perf_counter()
         live, sequence, verdict = turn.live, turn.live.sequence, turn.verdict
         if not turn.settled:
@@ -228,11 +244,18 @@ class Engine:
         live.policy.observe(outcome_of(turn, committed))
         turn.timed = [*live.timed, *turn.timed]
         live.timed.clear()
+        return cut
+
+    def _completed(self, turn: Turn, cut: Cut) -> Iterator[Event]:
+        """The round's last event, and the run's where it has ended."""
+        live, sequence = turn.live, turn.live.sequence
         kv = (self._llm.length(live.row), self._llm.slots)
         event = self._recorder.completed(turn, cut, kv)
         live.notes.clear()
         sequence.round += 1
-        return event
+        yield self._observed(turn, event)
+        if sequence.finish_reason:
+            yield run_completed(sequence)
 
     @staticmethod
     def _observed(turn: Turn, event: Event) -> Event:

@@ -78,7 +78,7 @@ class Recorder:
             tuple(ProposalRecord(names[p.drafter], p.score, p.q, p.rank) for p in offered)
             for offered in tree.proposals
         )
-        root = sequence.tokens[-1]
+        root = sequence.tokens[turn.root_position]
         return Combined(
             sequence.run_id,
             sequence.next_seq(),

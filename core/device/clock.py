@@ -15,21 +15,20 @@ class Clock:
 
     def __init__(self, device: torch.device) -> None:
         self._cuda: Any = torch.cuda if device.type == "cuda" else None
-        self._marks: list[Any] = []
+        self._marks: list[float] = []
+        self._events: list[Any] = []
 
     def mark(self) -> None:
         """A step ends here, and the next begins."""
-        if self._cuda is None:
-            self._marks.append(time.perf_counter())
-            return
-        event = self._cuda.Event(enable_timing=True)
-        event.record()
-        self._marks.append(event)
+        self._marks.append(time.perf_counter())
+        if self._cuda is not None:
+            self._events.append(self._cuda.Event(enable_timing=True))
+            self._events[-1].record()
 
     def times(self) -> list[float]:
-        """Of each mark, in seconds of time.perf_counter. On CUDA the last mark was just now, and
-        the others as long before as the device says."""
+        """Of each mark, in seconds of time.perf_counter. On CUDA the device says how long steps
+        took; the first is taken to begin when it was asked for, with nothing before it."""
         if self._cuda is None:
             return self._marks
-        now, last = time.perf_counter(), self._marks[-1]
-        return [now - mark.elapsed_time(last) / 1000 for mark in self._marks]
+        first = self._events[0]
+        return [self._marks[0] + first.elapsed_time(event) / 1000 for event in self._events]

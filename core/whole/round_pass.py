@@ -85,7 +85,7 @@ class RoundPass:
         parts = (judged.own, judged.own_shown, judged.shown, found.length)
         if drafted is None or self.drafting is None:
             return flat(parts)
-        own = judged.own.gather(1, alike.gather(1, found.last[:, None]))
+        own = judged.own.gather(1, found.last[:, None])
         committed = self._committed(tokens, found, own)
         learnt = self._learnt(self.drafting, drafted, committed)
         return flat((*parts, drafted.tokens, drafted.scores, *learnt))

@@ -34,7 +34,7 @@ from core.verify import Said, told
 from core.whole.round_pass import RoundPass, round_shapes
 from core.whole.work import Work, work_of
 
-__all__ = ["WholeRounds"]
+__all__ = ["Whole", "WholeRounds"]
 
 # Passes kept at once: tiers of length, sets of rows, stretches of text.
 KEPT = 48
@@ -48,21 +48,41 @@ class WholeRounds:
         self._drafting = drafting
         self._pool = Pool(capture=capture)
         self._passes: dict[tuple[object, ...], _Pass] = {}
-        self._room: tuple[object, ...] = ()
+        self._begun: _Begun | None = None
 
     @torch.inference_mode()
     def run(self, turns: Many[Turn]) -> Whole | None:
         """Makes the whole round and fills in each turn's drafts; the rest is told once those are
         combined. None, and nothing is done, where it has to be made step by step."""
         work = None if self._llm is None else work_of(turns, self._llm, self._drafting)
+        begun, self._begun = self._begun, None
         if work is None:
             return None
+        if begun is not None and begun.place == _place(work):
+            return begun.made.finish(work)
+        made = self._drafted(work)
+        if made is None:
+            return None
+        made.verify()
+        return made.finish(work)
+
+    @torch.inference_mode()
+    def begin(self, turns: Many[Turn]) -> None:
+        """Has the round of these turns made, without waiting for it; `run` asks for the same turns
+        next, or for others: then nothing was done. What was written lies behind the rows' ends."""
+        work = None if self._llm is None else work_of(turns, self._llm, self._drafting)
+        made = None if work is None else self._drafted(work)
+        if work is not None and made is not None:
+            made.verify()
+            self._begun = _Begun(_place(work), made)
+
+    def _drafted(self, work: Work) -> _Pass | None:
         try:
             made = self._pass(work)
             made.draft(work)
         except DRAFTER_FAULTS:  # step by step it is found who fails, and the others go on
             return None
-        return made.finish(work)
+        return made
 
     def _pass(self, work: Work) -> _Pass:
         crews = [(work.llm, work.extents[0])]
@@ -77,6 +97,21 @@ class WholeRounds:
         if key not in self._passes:
             self._passes[key] = _Pass(work, self._pool)
         return self._passes[key]
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """A round that is under way, and of which `place` in which texts."""
+
+    place: tuple[object, ...]
+    made: _Pass
+
+
+def _place(work: Work) -> tuple[object, ...]:
+    """What makes a round unlike all others: its form, its runs and where their texts end."""
+    ends = tuple((turn.live.sequence.run_id, turn.root_position) for turn in work.turns)
+    seats = work.asks.seats if work.asks else ()
+    return work.key, ends, tuple((seat.first, seat.ask.shape) for seat in seats)
 
 
 def _moved(known: object, room: tuple[tuple[int, ...], ...]) -> bool:
@@ -106,6 +141,7 @@ class _Pass:
             drafting,
         )
         self._drafted: Drafted | None = None
+        self._told = torch.zeros(0, dtype=torch.long)
         self._draft = None if drafting is None else Replay(drafting, pool)
         self._verify = Replay(lambda: self._round.verify(self._drafted), pool)
         self._landing = Landing(device)
@@ -120,11 +156,14 @@ class _Pass:
             self._drafted = self._draft()
         self._clock.mark()
 
-    def finish(self, work: Work) -> Whole:
-        """The other half; takes models, states and drafts to where both left them."""
-        told = self._verify()
+    def verify(self) -> None:
+        """The other half."""
+        self._told = self._verify()
         self._clock.mark()
-        found = self._landing.read(told, self._round.told_shapes())
+
+    def finish(self, work: Work) -> Whole:
+        """Waits for both; takes models, states and drafts to where they left them."""
+        found = self._landing.read(self._told, self._round.told_shapes())
         began, drafted, ended = self._clock.times()
         if work.asks is not None:
             _take_drafts(work, work.asks, found, (began, drafted))

@@ -13,11 +13,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.device.replay import Replay
-from core.events import Event, RoundCompleted
+from core.events import Combined, Drafted, Event, RoundCompleted, Verified
 from core.models.language_model import chain
 from core.models.loading import LoadedModels
 from core.models.stack import stack_alike
-from core.whole import round_pass
+from core.whole import round_pass, rounds
 from core.whole.rounds import Whole, WholeRounds
 from tests.fakes import CONTEXT, loaded, perturbed, tiny_module
 
@@ -127,7 +127,7 @@ def test_fixed_lengths(sampling: SamplingParams, many: int, whole: list[bool]) -
         replace(FIXED, drafters=("first",)),
         replace(FIXED, carry_over=True),
         SpeculationConfig.preset("autoregressive"),
-        SpeculationConfig.preset("sequence"),
+        replace(SpeculationConfig.preset("sequence"), max_tree_nodes=8),
         SpeculationConfig(max_tree_nodes=13),
     ],
     ids=lambda config: f"{config.length}-{len(config.drafters)}-{config.max_tree_nodes}",
@@ -259,6 +259,51 @@ def test_who_fails_costs_the_run_nothing_but_itself(monkeypatch: pytest.MonkeyPa
     assert texts_of(told) == wanted
     notes = [note for e in told if isinstance(e, RoundCompleted) for note in e.notes]
     assert len(notes) == 3 and all("no memory" in note for note in notes)
+
+
+def test_the_next_round_is_under_way_while_a_round_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made, awaited = [], []
+    draft, finish = rounds._Pass.draft, rounds._Pass.finish
+    monkeypatch.setattr(rounds._Pass, "draft", lambda *of: (made.append(1), draft(*of))[1])
+    monkeypatch.setattr(rounds._Pass, "finish", lambda *of: (awaited.append(1), finish(*of))[1])
+    ahead = []
+    with closing(Engine(models(), "thread", on_device=True)) as engine:
+        for event in engine.generate_many(requests(WARM, FIXED, 2)):
+            if isinstance(event, (Drafted, Combined, Verified)):
+                ahead.append(len(made) - len(awaited))
+    assert set(ahead) == {0, 1} and sum(ahead) > 0.8 * len(ahead)
+    assert len(made) == len(awaited)  # each round that was begun was asked for
+
+
+def test_a_round_that_nobody_asks_for_leaves_nothing_behind() -> None:
+    """A request is cancelled, and one joins, while a round is under way."""
+    first, second, third = requests(WARM, FIXED, 3)
+    alone = [
+        texts_of(events(models(), [one], on_device=False))[0] for one in (first, second, third)
+    ]
+    with closing(Engine(models(), "thread", on_device=True)) as engine:
+        live = []
+        for one in (first, second):
+            live.append(engine.admit(engine.prepare(one)))
+            list(engine.prefill(live[-1]))
+        for _ in range(3):
+            list(engine.round(live))
+        engine.release(live.pop(0))
+        live.append(engine.admit(engine.prepare(third)))
+        list(engine.prefill(live[-1]))
+        while running := [one for one in live if not one.sequence.finish_reason]:
+            list(engine.round(running))
+        found = [one.sequence.tokens[len(one.sequence.prompt_ids) :] for one in live]
+        for one in live:
+            engine.release(one)
+        assert found == alone[1:]
+        stopped = engine.generate(first)
+        for _ in range(12):
+            next(stopped)
+        stopped.close()  # type: ignore[attr-defined]
+        assert texts_of(list(engine.generate(second))) == [alone[1]]
 
 
 class HostAsked(TorchDispatchMode):
