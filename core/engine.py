@@ -119,7 +119,8 @@ class Engine:
         whole = self._whole_round(up, modes)
         if whole is not None:
             yield from self._told(whole, turns, follow=not auto.runs)
-            return watch(up, auto, began)
+            watch(up, auto, began)
+            return
 
         self._drafting.draft(up.fresh)
         for turn in turns:

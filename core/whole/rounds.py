@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from collections.abc import Sequence as Many
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import torch
@@ -72,7 +73,9 @@ class WholeRounds:
         next, or for others: then nothing was done. What was written lies behind the rows' ends."""
         work = None if self._llm is None else work_of(turns, self._llm, self._drafting)
         made = None if work is None else self._drafted(work)
-        if work is not None and made is not None:
+        if work is None or made is None:
+            return
+        with suppress(*DRAFTER_FAULTS):  # whoever asks for the round is told
             made.verify()
             self._begun = _Begun(_place(work), made)
 

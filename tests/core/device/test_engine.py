@@ -277,9 +277,10 @@ def test_the_next_round_is_under_way_while_a_round_is_told(
     assert len(made) == len(awaited)  # each round that was begun was asked for
 
 
-def test_a_round_that_nobody_asks_for_leaves_nothing_behind() -> None:
+@pytest.mark.parametrize("config", [FIXED, SpeculationConfig.preset("autoregressive")])
+def test_a_round_that_nobody_asks_for_leaves_nothing_behind(config: SpeculationConfig) -> None:
     """A request is cancelled, and one joins, while a round is under way."""
-    first, second, third = requests(WARM, FIXED, 3)
+    first, second, third = requests(WARM, config, 3)
     alone = [
         texts_of(events(models(), [one], on_device=False))[0] for one in (first, second, third)
     ]
