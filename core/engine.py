@@ -34,7 +34,8 @@ from core.tree import ROOT
 from core.turn import Live, Turn, outcome_of, reward
 from core.verify import Case, Verdict, told, verify
 from core.weights import Weights, make_weights
-from core.whole.rounds import Whole, WholeRounds
+from core.whole.answer import Whole
+from core.whole.rounds import WholeRounds
 
 __all__ = ["Engine"]
 

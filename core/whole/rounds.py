@@ -8,11 +8,9 @@ and nobody who wants more of the LLM's distributions (`record_top_k`).
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping
 from collections.abc import Sequence as Many
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
@@ -20,22 +18,21 @@ from core.device.clock import Clock
 from core.device.drafting import Drafted, ends_of
 from core.device.ground import Ground
 from core.device.replay import Pool, Replay
-from core.device.slips import Landing, Numbers, Slip, real
-from core.drafters.loop_asks import LoopAsks, fill, kept_nodes, plain_draft
-from core.drafters.looped import drafting_of, timed
+from core.device.slips import Landing, Slip
+from core.drafters.loop_asks import fill
+from core.drafters.looped import drafting_of
 from core.drafting import Drafting
-from core.errors import DRAFTER_FAULTS, EngineError
+from core.errors import DRAFTER_FAULTS
 from core.models.crew import crew_of
 from core.models.language_model import LanguageModel
 from core.noise import bases_of
 from core.sequence import Timed
-from core.tree import ROOT
 from core.turn import Turn
-from core.verify import Said, told
+from core.whole.answer import Whole, take_drafts
 from core.whole.round_pass import RoundPass, round_shapes
 from core.whole.work import Work, work_of
 
-__all__ = ["Whole", "WholeRounds"]
+__all__ = ["WholeRounds"]
 
 # Passes kept at once: tiers of length, sets of rows, stretches of text.
 KEPT = 48
@@ -169,7 +166,7 @@ class _Pass:
         found = self._landing.read(self._told, self._round.told_shapes())
         began, drafted, ended = self._clock.times()
         if work.asks is not None:
-            _take_drafts(work, work.asks, found, (began, drafted))
+            take_drafts(work, work.asks, found, (began, drafted))
         for row, turn in enumerate(work.turns):
             work.llm.members[0].note(turn.live.row, 1 + int(found["length"][row]))
             turn.settled = True
@@ -189,73 +186,3 @@ class _Pass:
                 deep = told["llm_bases"].shape[1]
                 told["llm_bases"][row] = bases_of(sequence.noise, turn.root_position + 1, deep)
         slip.send()
-
-
-@dataclass(frozen=True, slots=True)
-class Whole:
-    """A round that was made: what was `found`, in the LLM's pass `forward`."""
-
-    work: Work
-    found: Mapping[str, Numbers]
-    forward: Timed
-
-    def judge(self) -> None:
-        """Fills in each turn's verdict, now that its tree is combined."""
-        for row, turn in enumerate(self.work.turns):
-            start = time.perf_counter()
-            turn.said = self._said(row, turn)
-            turn.verdict = told(turn.tree, turn.said, turn.live.sequence.eos_ids)
-            kept = int(self.found["length"][row])
-            if len(turn.verdict.path) != kept:
-                raise EngineError(
-                    f"path is {len(turn.verdict.path)} nodes long: {kept} were committed"
-                )
-            turn.timed += [self.forward, Timed("verify", "verify", start, time.perf_counter())]
-
-    def _said(self, row: int, turn: Turn) -> Said:
-        """What the LLM says of the combined tree's nodes: of equal ones it was asked for the
-        first."""
-        nodes = self._nodes(row, turn) if self.work.asks else []
-        own, found = self.found["own"][row], self.found
-        own_shown, shown = real(found["own_shown"][row]), real(found["shown"][row])
-        rows = [0, *(node + 1 for node in nodes)]
-        return Said(
-            tuple(own[rows].tolist()), tuple(own_shown[rows].tolist()), tuple(shown[nodes].tolist())
-        )
-
-    def _nodes(self, row: int, turn: Turn) -> list[int]:
-        """Where each node of the combined tree is among all SSMs' that lie side by side."""
-        asks, tree = self.work.asks, turn.tree
-        assert asks is not None
-        members, each = len(asks.crew.members), len(asks.layout)
-        children = {
-            (parent, token): node
-            for node, (parent, token) in enumerate(zip(tree.parents, tree.token_ids, strict=True))
-        }
-        found: dict[int, int] = {}
-        for place in range(members):
-            seat = row * members + place
-            draft = turn.drafts[asks.seats[seat].ask.index]
-            here = {ROOT: ROOT}
-            for node, at in enumerate(kept_nodes(self.found["tokens"][seat])):
-                here[node] = children[here[draft.parents[node]], draft.token_ids[node]]
-                found.setdefault(here[node], place * each + at)
-        return [found[node] for node in range(len(tree))]
-
-
-def _take_drafts(
-    work: Work, asks: LoopAsks, found: Mapping[str, Numbers], span: tuple[float, float]
-) -> None:
-    """The drafts of each turn; the SSMs' rows hold what of them was committed."""
-    scores, temperatures = real(found["scores"]), real(found["temperature"])
-    for place, seat in enumerate(asks.seats):
-        draft = plain_draft(asks.layout, found["tokens"][place], scores[place], seat.ask)
-        times = timed(asks, seat, draft, span)
-        turn = work.turns[place // len(asks.crew.members)]
-        settled = float(temperatures[place])
-        turn.drafts[seat.ask.index] = replace(draft, timed=times, settled=settled)
-        seat.model.note(seat.state.row, len(seat.missing) + int(found["kept"][place]))
-    for turn in work.turns:
-        turn.drafts = dict(sorted(turn.drafts.items()))
-        for draft in turn.drafts.values():
-            turn.timed.extend(draft.timed)

@@ -18,7 +18,8 @@ from core.models.language_model import chain
 from core.models.loading import LoadedModels
 from core.models.stack import stack_alike
 from core.whole import round_pass, rounds
-from core.whole.rounds import Whole, WholeRounds
+from core.whole.answer import Whole
+from core.whole.rounds import WholeRounds
 from tests.fakes import CONTEXT, loaded, perturbed, tiny_module
 
 TIMES = ("start_ms", "end_ms", "share", "run_id", "created_utc", "tokens_per_second")
