@@ -53,7 +53,7 @@ class Theirs:
         **options: Any,
     ) -> list[int]:
         """The new token ids; `options` go to `generate` as they are."""
-        ids: Any = torch.tensor([list(prompt_ids)])
+        ids: Any = torch.tensor([list(prompt_ids)], device=self.module.device)
         drawn: dict[str, Any] = {"do_sample": False}
         if temperature > 0:
             torch.manual_seed(seed)

@@ -87,6 +87,11 @@ class SamplingParams:
     def greedy(self) -> bool:
         return self.temperature == 0.0
 
+    @property
+    def shape(self) -> SamplingParams:
+        """Only what makes a distribution of logits; the rest as it is by default."""
+        return SamplingParams(temperature=self.temperature, top_k=self.top_k, top_p=self.top_p)
+
 
 @dataclass(frozen=True, slots=True)
 class SpeculationConfig:

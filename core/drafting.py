@@ -16,6 +16,7 @@ from core.drafters.base import Ask, Drafter, Drafts
 from core.drafters.foresight import Done, Plan
 from core.drafters.homes import Homes
 from core.drafters.pool import PoolAsk
+from core.drafters.studio import Studio
 from core.errors import DRAFTER_FAULTS, DrafterError
 from core.models.loading import LoadedModels
 from core.turn import Live, Turn
@@ -27,10 +28,11 @@ Answer = TypeVar("Answer")
 
 
 class Drafting:
-    """Owns the drafters, by name. `place`: where SSMs draft beside the LLM, see `Homes`."""
+    """Owns the drafters, by name. `place`: where SSMs draft beside the LLM, see `Homes`; `looped`:
+    see `Studio`."""
 
-    def __init__(self, models: LoadedModels, place: str) -> None:
-        self.homes = Homes(models.ssms, models.llm.vocab_size, place)
+    def __init__(self, models: LoadedModels, place: str, looped: bool | None = None) -> None:
+        self.homes = Homes(models.ssms, models.llm.vocab_size, place, looped)
         self._drafters = make_drafters(self.homes)
         self._live: Many[Live] = ()
 
@@ -57,8 +59,7 @@ class Drafting:
         what the drafters learnt."""
         alone: dict[str, list[tuple[Turn, Ask]]] = {}
         for turn in turns:
-            asks = [ask for ask in asks_of(turn) if self._opened(turn.live, ask.index)]
-            for ask in self._draft_together(turn, asks):
+            for ask in self._draft_together(turn, self.asks(turn)):
                 alone.setdefault(ask.name, []).append((turn, ask))
         self._draft_alone(alone)
         for turn in turns:
@@ -68,6 +69,15 @@ class Drafting:
                 turn.timed.extend(draft.timed)
             turn.ahead = judged(turn)
             _hear(turn)
+
+    def asks(self, turn: Turn) -> list[Ask]:
+        """Of the turn's drafters that know its request, which they are told when first asked."""
+        return [ask for ask in asks_of(turn) if self._opened(turn.live, ask.index)]
+
+    def studio(self, turns: Many[Turn]) -> Studio | None:
+        """Where the turns' SSMs work, if all of them do so in this process."""
+        here = self.homes.here
+        return here if all(self.homes.of(t.live.sequence) is here for t in turns) else None
 
     def foresee(self, turns: Many[Turn], done: Done) -> None:
         """Drafts ahead for turns whose trees are being verified; all of them are at home in one

@@ -22,17 +22,20 @@ from core.drafting import Drafting
 from core.errors import EngineBusyError
 from core.events import Event, RunStarted
 from core.intake import prepare
+from core.judging import ask_at_once
 from core.length import make_policy
 from core.models.language_model import Feed, chain
 from core.models.loading import LoadedModels
-from core.pipeline import Job, Lane, Pools, Up, auto_of, modes_of, run_of, watch
+from core.pipeline import Job, Lane, Pools, Up, auto_of, due, modes_of, run_of, watch
 from core.record import Recorder
 from core.sampling import Target
-from core.sequence import Sequence, Timed
+from core.sequence import Cut, Sequence, Timed
 from core.tree import ROOT
 from core.turn import Live, Turn, outcome_of, reward
-from core.verify import Case, verify
+from core.verify import Case, Verdict, told, verify
 from core.weights import Weights, make_weights
+from core.whole.answer import Whole
+from core.whole.rounds import WholeRounds
 
 __all__ = ["Engine"]
 
@@ -43,14 +46,21 @@ class Engine:
     """Owns the models while a call runs; one call at a time, in the caller's thread.
 
     `place`: where SSMs draft while the LLM verifies, `thread`, `process` or `auto` (a process where
-    it helps, started by the first pipelined run).
+    it helps, started by the first pipelined run). `on_device`: drafts are made and trees judged
+    where the models' tensors lie, and told in one copy each; None: where that is a GPU.
     """
 
-    def __init__(self, models: LoadedModels, place: str = "auto") -> None:
+    def __init__(
+        self, models: LoadedModels, place: str = "auto", on_device: bool | None = None
+    ) -> None:
         self.models = models
         self.busy = threading.Lock()
         self._llm = models.llm
-        self._drafting = Drafting(models, place)
+        on_gpu = models.llm.device.type == "cuda"
+        self._on_device = on_gpu if on_device is None else on_device
+        self._drafting = Drafting(models, place, self._on_device)
+        whole = WholeRounds(models.llm, self._drafting, capture=on_gpu)
+        self._whole = whole if self._on_device else None
         self._carried: dict[tuple[object, ...], Weights] = {}
         self._pools = Pools()
         self._lane = Lane(models.llm.device)
@@ -107,6 +117,12 @@ class Engine:
         up = self._pools.take(live, modes)
         turns = up.turns
 
+        whole = self._whole_round(up, modes)
+        if whole is not None:
+            yield from self._told(whole, turns, follow=not auto.runs)
+            watch(up, auto, began)
+            return
+
         self._drafting.draft(up.fresh)
         for turn in turns:
             yield self._observed(turn, record.drafted(turn))
@@ -123,10 +139,31 @@ class Engine:
 
         reward(turns)
         for turn in turns:
-            yield self._observed(turn, self._commit(turn))
-            if turn.live.sequence.finish_reason:
-                yield run_completed(turn.live.sequence)
+            yield from self._completed(turn, self._commit(turn))
         watch(up, auto, began)
+
+    def _whole_round(self, up: Up, modes: Mapping[str, str]) -> Whole | None:
+        """The round, if it was made from drafts to commit at once (`core.whole`)."""
+        if self._whole is None or any(mode != "off" for mode in modes.values()) or up.drafted:
+            return None
+        return self._whole.run(up.turns)
+
+    def _told(self, whole: Whole, turns: Many[Turn], *, follow: bool) -> Iterator[Event]:
+        """The events of a round that was made whole. With `follow` the next is under way where the
+        tensors lie while its requests, the texts known, are told of this one."""
+        record = self._recorder
+        self._combine(turns)
+        whole.judge()
+        reward(turns)
+        cuts = [self._commit(turn) for turn in turns]
+        left = [turn.live for turn in turns if not turn.live.sequence.finish_reason]
+        if follow and left and self._whole is not None:
+            self._whole.begin([due(live) for live in left])
+        for tell in (record.drafted, record.combined, record.verified):
+            for turn in turns:
+                yield self._observed(turn, tell(turn))
+        for turn, cut in zip(turns, cuts, strict=True):
+            yield from self._completed(turn, cut)
 
     def _jobs(self, up: Up, modes: Mapping[str, str]) -> list[Job]:
         """What the drafters do while the LLM verifies: draft for others, or for the next round."""
@@ -150,13 +187,23 @@ class Engine:
         logits = self._llm.forward([self._feed(turn) for turn in turns])
         for turn, rows in zip(turns, logits, strict=True):
             turn.target = Target(rows, turn.live.sequence.sampling)
-            _ = turn.target.argmax  # waits for the device: here the pass has ended
+        if self._on_device:
+            ask_at_once(turns, self._case)
+        for turn in turns:
+            if turn.said is None:
+                _ = turn.target.argmax  # waits for the device: here the pass has ended
         forwarded = time.perf_counter()
         for turn in turns:
             turn.timed.append(Timed("llm", "forward", start, forwarded))
             start_verify = time.perf_counter()
-            turn.verdict = verify(turn.live.sequence.speculation.verify, self._case(turn))
+            turn.verdict = self._verdict(turn)
             turn.timed.append(Timed("verify", "verify", start_verify, time.perf_counter()))
+
+    def _verdict(self, turn: Turn) -> Verdict:
+        sequence = turn.live.sequence
+        if turn.said is not None:
+            return told(turn.tree, turn.said, sequence.eos_ids)
+        return verify(sequence.speculation.verify, self._case(turn))
 
     @staticmethod
     def _case(turn: Turn) -> Case:
@@ -179,10 +226,12 @@ class Engine:
             turn.live.row, [root, *tree.token_ids], [ROOT, *(parent + 1 for parent in tree.parents)]
         )
 
-    def _commit(self, turn: Turn) -> Event:
+    def _commit(self, turn: Turn) -> Cut:
+        """Everybody takes over what the round came to."""
         start = time.perf_counter()
         live, sequence, verdict = turn.live, turn.live.sequence, turn.verdict
-        self._llm.commit(live.row, [0, *(node + 1 for node in verdict.path)])
+        if not turn.settled:
+            self._llm.commit(live.row, [0, *(node + 1 for node in verdict.path)])
         own = () if verdict.own_token_id is None else (verdict.own_token_id,)
         committed = (*(turn.tree.token_ids[node] for node in verdict.path), *own)
         cut = sequence.commit(committed)
@@ -197,11 +246,18 @@ class Engine:
         live.policy.observe(outcome_of(turn, committed))
         turn.timed = [*live.timed, *turn.timed]
         live.timed.clear()
+        return cut
+
+    def _completed(self, turn: Turn, cut: Cut) -> Iterator[Event]:
+        """The round's last event, and the run's where it has ended."""
+        live, sequence = turn.live, turn.live.sequence
         kv = (self._llm.length(live.row), self._llm.slots)
         event = self._recorder.completed(turn, cut, kv)
         live.notes.clear()
         sequence.round += 1
-        return event
+        yield self._observed(turn, event)
+        if sequence.finish_reason:
+            yield run_completed(sequence)
 
     @staticmethod
     def _observed(turn: Turn, event: Event) -> Event:

@@ -12,7 +12,16 @@ from typing import Protocol
 
 import torch
 
-__all__ = ["Key", "Noise", "SeededNoise", "choose_distinct", "gumbel_vector"]
+__all__ = [
+    "Key",
+    "Noise",
+    "SeededNoise",
+    "bases_of",
+    "choose_distinct",
+    "gumbel_vector",
+    "gumbel_vectors",
+    "signed",
+]
 
 Key = tuple[object, ...]
 """("draft" | "accept" | "final", root position, drafter, path of draw indices, try)."""
@@ -68,12 +77,15 @@ class SeededNoise:
         # Two threads may ask at once when drafts are made ahead: no second look into the store.
         found = self._gumbels.get(position)
         if found is None:
-            base = _digest((self.seed, "target", position))
-            found = gumbel_vector(base, self._vocab_size, self._device)
+            found = gumbel_vector(self.base(position), self._vocab_size, self._device)
             self._gumbels[position] = found
             if len(self._gumbels) > KEPT_POSITIONS:
                 self._gumbels.popitem(last=False)
         return found
+
+    def base(self, position: int) -> int:
+        """What `gumbel` at a position hashes, 64 bits: all that a device must be told of it."""
+        return _digest((self.seed, "target", position))
 
     def _uniform(self, key: Key) -> float:
         return (_digest((self.seed, *key)) >> (64 - BITS)) * 2.0**-BITS
@@ -97,21 +109,34 @@ def choose_distinct(noise: Noise, weights: torch.Tensor, count: int, key: Key) -
 
 def gumbel_vector(base: int, size: int, device: torch.device | str = "cpu") -> torch.Tensor:
     """-log(-log u_i) for i < size, float64; u_i hashes (base, i), so a prefix is a prefix."""
-    counter = torch.arange(1, size + 1, dtype=torch.int64, device=device)
-    x = counter * _signed(GOLDEN) + _signed(base)  # int64 arithmetic wraps, as the hash needs
-    x = (x ^ _shifted(x, 30)) * _signed(MIX_1)
-    x = (x ^ _shifted(x, 27)) * _signed(MIX_2)
+    return gumbel_vectors(torch.full((), signed(base), device=device), size)
+
+
+def gumbel_vectors(bases: torch.Tensor, size: int) -> torch.Tensor:
+    """`gumbel_vector` of each of `bases` (...), int64 by their bits: (..., size)."""
+    counter = torch.arange(1, size + 1, dtype=torch.int64, device=bases.device)
+    # int64 arithmetic wraps, as the hash needs
+    x = counter * signed(GOLDEN) + bases[..., None]
+    x = (x ^ _shifted(x, 30)) * signed(MIX_1)
+    x = (x ^ _shifted(x, 27)) * signed(MIX_2)
     x = x ^ _shifted(x, 31)
     # 1 .. 2^53 - 1: u is strictly inside (0, 1), both logarithms are finite.
     uniform = _shifted(x, 64 - BITS).clamp_(min=1).double() * 2.0**-BITS
     return -(-uniform.log()).log()
 
 
+def bases_of(noise: Noise, position: int, count: int) -> list[int]:
+    """What keyed noise hashes at `position` and those that follow, as int64 holds it."""
+    assert isinstance(noise, SeededNoise), "other noise is no hash"
+    return [signed(noise.base(position + step)) for step in range(count)]
+
+
 def _digest(key: Key) -> int:
     return int.from_bytes(hashlib.blake2b(repr(key).encode(), digest_size=8).digest(), "big")
 
 
-def _signed(value: int) -> int:
+def signed(value: int) -> int:
+    """64 bits as the whole number that int64 holds them as."""
     return value - (1 << 64) if value >= 1 << 63 else value
 
 

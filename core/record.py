@@ -78,7 +78,7 @@ class Recorder:
             tuple(ProposalRecord(names[p.drafter], p.score, p.q, p.rank) for p in offered)
             for offered in tree.proposals
         )
-        root = sequence.tokens[-1]
+        root = sequence.tokens[turn.root_position]
         return Combined(
             sequence.run_id,
             sequence.next_seq(),
@@ -103,10 +103,7 @@ class Recorder:
         sequence, tree, verdict = turn.live.sequence, turn.tree, turn.verdict
         names = [drafter.name for drafter in turn.live.drafters]
         own = verdict.own_token_id
-        after = verdict.path[-1] if verdict.path else ROOT
-        shown = turn.target.shown
-        parents = torch.tensor(tree.parents, dtype=torch.long, device=shown.device) + 1
-        token_ids = torch.tensor(tree.token_ids, dtype=torch.long, device=shown.device)
+        own_shown, chances = _shown(turn)
         return Verified(
             run_id=sequence.run_id,
             seq=sequence.next_seq(),
@@ -118,8 +115,8 @@ class Recorder:
             own_token_id=own,
             own_text="" if own is None else self.texts([own])[0],
             own_kind=verdict.own_kind,
-            own_probability=0.0 if own is None else float(shown[after + 1, own]),
-            llm_probabilities=tuple(shown[parents, token_ids].tolist()),
+            own_probability=own_shown,
+            llm_probabilities=chances,
             trials=tuple(
                 Trial(t.node, names[t.drafter], t.p, t.q, t.accepted) for t in verdict.tried
             ),
@@ -185,6 +182,19 @@ class Recorder:
             ahead=turn.ahead,
             notes=tuple(live.notes),
         )
+
+
+def _shown(turn: Turn) -> tuple[float, tuple[float, ...]]:
+    """How probable the LLM holds its own token, 0 without one, and each node's."""
+    own, tree = turn.verdict.own_token_id, turn.tree
+    after = (turn.verdict.path[-1] if turn.verdict.path else ROOT) + 1
+    if turn.said is not None:
+        return 0.0 if own is None else turn.said.own_shown[after], turn.said.shown
+    shown = turn.target.shown
+    parents = torch.tensor(tree.parents, dtype=torch.long, device=shown.device) + 1
+    token_ids = torch.tensor(tree.token_ids, dtype=torch.long, device=shown.device)
+    chances = tuple(shown[parents, token_ids].tolist())
+    return 0.0 if own is None else float(shown[after, own]), chances
 
 
 def _node_of(draft: Draft, token_ids: tuple[int, ...]) -> int | None:

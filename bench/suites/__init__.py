@@ -11,6 +11,7 @@ from bench.suites.base import Suite
 from bench.suites.batch import Batch
 from bench.suites.cpu_bundled import CpuBundled
 from bench.suites.cpu_grown import CPU_GROWN
+from bench.suites.gpu import GpuContest
 from bench.suites.lanes import Lanes
 from bench.suites.laws import Laws
 from bench.suites.length import Length
@@ -39,6 +40,7 @@ SUITES: Mapping[str, Suite] = MappingProxyType(
             CpuBundled(),
             CPU_PLAIN,
             CPU_GROWN,
+            GpuContest(),
             Acceptance(),
             Overhead(),
             Passes(),

@@ -62,7 +62,8 @@ class Draft:
     `utilities`: what the scores are the softmax of, if not `logits` (coupled drafts). `q`: (rows,
     V) float64, only where tokens were drawn. `passes`: the drafter's model passes, the catch-up's
     included. `ahead`: how many passes made during the last verification it rests on; where there
-    are any, time and `passes` are what was missing.
+    are any, time and `passes` are what was missing. `settled`: the calibration temperature after
+    the round, where the pass that drafted has committed too (`core.whole`).
     """
 
     token_ids: list[int] = field(default_factory=list)
@@ -77,6 +78,7 @@ class Draft:
     timed: tuple[Timed, ...] = ()
     passes: int = 0
     ahead: int = 0
+    settled: float | None = None
 
     def __len__(self) -> int:
         return len(self.token_ids)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 
-__all__ = ["Calibration"]
+__all__ = ["Calibration", "observed"]
 
 STEP = 0.05
 SLOWEST, FASTEST = 0.25, 4.0
@@ -44,3 +44,26 @@ class Calibration:
         beta = 1 / self.temperature
         beta -= STEP * (mean - seen) / max(variance, MIN_CURVATURE)
         self.temperature = 1 / min(max(beta, SLOWEST), FASTEST)
+
+
+def observed(
+    utilities: torch.Tensor, tokens: torch.Tensor, temperature: torch.Tensor
+) -> torch.Tensor:
+    """`Calibration.observe` of many at once, over tensors alone: the temperatures (rows,) float64
+    after tokens (rows, n), negative where there is none, that were committed one after another
+    where the utilities (rows, n, V) were these."""
+    beta = 1 / temperature
+    for place in range(tokens.shape[1]):
+        beta = _newton(utilities[:, place], tokens[:, place], beta)
+    return 1 / beta
+
+
+def _newton(utilities: torch.Tensor, tokens: torch.Tensor, beta: torch.Tensor) -> torch.Tensor:
+    seen = utilities.gather(1, tokens.clamp(min=0)[:, None])[:, 0].double()
+    weights = (utilities / (1 / beta)[:, None].to(utilities.dtype)).softmax(-1)
+    finite = utilities.masked_fill(weights <= 0, 0.0)
+    mean = (weights * finite).sum(-1)
+    variance = (weights * (finite - mean[:, None]) ** 2).sum(-1).double()
+    step = STEP * (mean.double() - seen) / variance.clamp(min=MIN_CURVATURE)
+    told = (tokens >= 0) & (seen != float("-inf"))
+    return torch.where(told, (beta - step).clamp(SLOWEST, FASTEST), beta)

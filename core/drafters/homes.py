@@ -30,11 +30,17 @@ DEATHS = 3
 
 class Homes:
     """`place`: `thread`, `process`, or `auto` (a process where one helps). `vocab_size` is the
-    LLM's."""
+    LLM's; `looped`: see `Studio`."""
 
-    def __init__(self, models: Mapping[str, LanguageModel], vocab_size: int, place: str) -> None:
+    def __init__(
+        self,
+        models: Mapping[str, LanguageModel],
+        vocab_size: int,
+        place: str,
+        looped: bool | None = None,
+    ) -> None:
         choice("place", place, PLACES)
-        self.here = Studio(models, vocab_size)
+        self.here = Studio(models, vocab_size, looped)
         self._models, self._vocab_size = models, vocab_size
         self._allowed = place == "process" or (place == "auto" and process_helps(models))
         self._process: DraftingProcess | None = None

@@ -117,6 +117,9 @@ class SsmDrafter:
             self._feeding.forget(state)
             state.pending = Pending()  # the text goes on
             return
+        if draft.settled is not None:
+            state.calibration.temperature = draft.settled
+            return
         _observe(state.calibration, draft, token_ids)
         self._feeding.commit(state, token_ids)
 
@@ -214,10 +217,10 @@ class SsmDrafter:
 
     def catching_up(self, asks: Many[Ask]) -> Steps[list[torch.Tensor]]:
         """Feeds what was committed since, if anything was; the logits after each root, (1, V)."""
-        if behind := [ask for ask in asks if self._state(ask).pending.root is None]:
-            states = [self._state(ask) for ask in behind]
+        if behind := [ask for ask in asks if self.state(ask).pending.root is None]:
+            states = [self.state(ask) for ask in behind]
             yield from self._read(states, [ask.sequence for ask in behind])
-        return [self._state(ask).pending.logits[ROOT][None] for ask in asks]
+        return [self.state(ask).pending.logits[ROOT][None] for ask in asks]
 
     def _read(self, states: Many[SsmState], sequences: Many[Sequence]) -> Steps[None]:
         feeds = []
@@ -232,12 +235,12 @@ class SsmDrafter:
 
     def feeding(self, ask: Ask, grown: Growth) -> Steps[torch.Tensor]:
         """One pass over a growth's frontier; its logits (n, V)."""
-        found = yield from self._feeding.frontiers([(self._state(ask), [grown])])
+        found = yield from self._feeding.frontiers([(self.state(ask), [grown])])
         return found[0]
 
     def forget(self, ask: Ask) -> None:
         """Drops what was fed since the last commit; the committed text stays known."""
-        self._feeding.forget(self._state(ask))
+        self._feeding.forget(self.state(ask))
 
     def calibration(self, sequence: Sequence) -> Calibration:
         """What makes its scores for this sequence mean what they say."""
@@ -246,7 +249,7 @@ class SsmDrafter:
     def _begun(self, ask: Ask) -> Growth | None:
         """The draft that a guess began, if it came true; for another shape a new one, from what is
         known of its root."""
-        state = self._state(ask)
+        state = self.state(ask)
         grown, state.ready = state.ready, None
         if grown is None or grown.adopt(ask):
             return grown
@@ -264,14 +267,15 @@ class SsmDrafter:
         while active := [i for i, grown in growths.items() if grown.frontier]:
             for i in active:
                 passes[i] += 1
-            groups = [(self._state(asks[i]), [growths[i]]) for i in active]
+            groups = [(self.state(asks[i]), [growths[i]]) for i in active]
             yield from self._feeding.advance(groups)
         return passes
 
     def _growth(self, ask: Ask) -> Growth:
-        return growth(ask, self._state(ask).calibration)
+        return growth(ask, self.state(ask).calibration)
 
-    def _state(self, ask: Ask) -> SsmState:
+    def state(self, ask: Ask) -> SsmState:
+        """What it keeps of the sequence that asks."""
         return self._states[ask.sequence.run_id]
 
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from core.drafters.base import Ask, Draft, Drafts
 from core.drafters.foresight import Done, Foresight, Plan, Seen
+from core.drafters.looped import Looped
 from core.drafters.pool import LogPool, PoolAsk
 from core.drafters.ssm import SsmDrafter
 from core.drafters.state import Luggage
@@ -25,11 +26,20 @@ Foreseeing = tuple[list[Seen], dict[str, BaseException]]
 
 
 class Studio:
-    """`vocab_size` is the LLM's."""
+    """`vocab_size` is the LLM's. `looped`: drafts are made as one pass over tensors where they can
+    be; None: where all models are on a GPU."""
 
-    def __init__(self, models: Mapping[str, LanguageModel], vocab_size: int) -> None:
+    def __init__(
+        self,
+        models: Mapping[str, LanguageModel],
+        vocab_size: int,
+        looped: bool | None = None,
+    ) -> None:
         self.ssms = {name: SsmDrafter(name, model, vocab_size) for name, model in models.items()}
         self._pool = LogPool(self.ssms)
+        on_gpu = all(model.device.type == "cuda" for model in models.values())
+        wanted = on_gpu if looped is None else looped
+        self._looped = Looped(self.ssms, vocab_size, capture=on_gpu) if wanted else None
 
     def open(self, name: str, sequence: Sequence) -> tuple[Timed, ...]:
         """See Drafter, here and below."""
@@ -37,8 +47,10 @@ class Studio:
 
     def draft(self, asked: Mapping[str, Many[Ask]]) -> dict[str, Drafts]:
         """Several SSMs' drafts, with passes made together where their models lie stacked."""
-        each = {n: (self.ssms[n].model, self.ssms[n].drafting(a)) for n, a in asked.items()}
-        return {name: _charged(work) for name, work in together(each).items()}
+        found = self._looped.draft(asked) if self._looped else {}
+        left = {name: asks for name, asks in asked.items() if name not in found}
+        each = {n: (self.ssms[n].model, self.ssms[n].drafting(a)) for n, a in left.items()}
+        return found | {name: _charged(work) for name, work in together(each).items()}
 
     def pool(self, asked: PoolAsk) -> list[Draft]:
         """One tree drafted together; see LogPool."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -74,6 +74,7 @@ Masks = tuple[torch.Tensor | None, torch.Tensor | None]
 None where every slot is seen."""
 
 
+@runtime_checkable
 class TensorForward(Forward, Protocol):
     """A pass that can be made over tensors alone, wherever they lie."""
 

@@ -18,7 +18,7 @@ from core.models.forward import Forward, Seen, TensorForward
 from core.models.kv_cache import KVArena
 from core.models.rows import Batch, BoolArray
 
-__all__ = ["EXTENT", "WIDTHS", "GraphedForward", "in_few_launches"]
+__all__ = ["EXTENT", "WIDTHS", "GraphedForward", "in_few_launches", "tensors_of"]
 
 # Queries of a request in one pass: a root, and the trees that are worth verifying.
 WIDTHS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)
@@ -29,6 +29,13 @@ WARM_UPS = 3
 def in_few_launches(forward: TensorForward) -> Forward:
     """The same pass as its device likes it: on a GPU as captured graphs, elsewhere as it is."""
     return GraphedForward(forward, capture=True) if forward.device.type == "cuda" else forward
+
+
+def tensors_of(forward: Forward | TensorForward) -> TensorForward | None:
+    """The pass over tensors alone behind a pass; None where there is none."""
+    if isinstance(forward, GraphedForward):
+        return forward.lean
+    return forward if isinstance(forward, TensorForward) else None
 
 
 class GraphedForward:
@@ -43,6 +50,11 @@ class GraphedForward:
         self._pool: Any = None
         self.device, self.dtype = lean.device, lean.dtype
         self.shapes = lean.shapes
+
+    @property
+    def lean(self) -> TensorForward:
+        """The pass as it is."""
+        return self._lean
 
     @property
     def weight_bytes(self) -> int:

@@ -15,8 +15,9 @@ import torch
 from core.errors import ContextLengthError, EngineError
 from core.events import ModelInfo
 from core.models.fastest import fastest
-from core.models.forward import Forward, GeneralForward, MaskKind
+from core.models.forward import Forward, GeneralForward, MaskKind, TensorForward
 from core.models.fusing import adopt
+from core.models.graphed import tensors_of
 from core.models.kv_cache import KVArena
 from core.models.language_model import Feed
 from core.models.lean import LeanWeights, joined
@@ -128,6 +129,22 @@ class HfModel:
             raise EngineError(f"commit nodes are {moved}: 0 to {state.pending - 1} are pending")
         self.arena.compact(self.place(row), state.length, [state.length + node for node in moved])
         state.keep(len(nodes), keep)
+
+    # -- what passes that are made elsewhere ask of it --
+
+    @property
+    def tensors(self) -> TensorForward | None:
+        """Its pass over tensors alone, if it has one and sees all of a text."""
+        return None if self.masks.window else tensors_of(self._forward)
+
+    def note(self, row: int, committed: int, parents: Sequence[int] = ()) -> None:
+        """Somebody has stored so many more committed tokens in the row's slots, and nodes under
+        these parents behind them. Nothing may be pending."""
+        state = self._row(row)
+        if state.pending:
+            raise EngineError(f"pending nodes are {state.pending}: none may be left behind")
+        state.length += committed
+        state.add(parents)
 
     # -- what a stack asks of its members --
 

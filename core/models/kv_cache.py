@@ -181,6 +181,12 @@ class KVArena:
         for stack in self._stacks:
             stack[:, row, :, start : start + len(slots)] = stack[:, row].index_select(2, index)
 
+    def move_at(self, at: torch.Tensor, slots: torch.Tensor, to: torch.Tensor) -> None:
+        """Copies `slots` to the slots `to` (both (rows, n)) in the rows `at` (rows, 1), all layers;
+        everything is read before anything is written."""
+        for stack in self._stacks:
+            stack[:, at, :, to] = stack[:, at, :, slots]
+
 
 def _slot_table(plan: SlotPlan) -> list[list[int]]:
     scratch = plan.extent - 1

@@ -15,7 +15,8 @@ import torch
 
 from core.errors import SpecScopeError
 from core.models.fastest import fastest
-from core.models.forward import Forward
+from core.models.forward import Forward, TensorForward
+from core.models.graphed import tensors_of
 from core.models.hf_model import HfModel, feed_rows
 from core.models.kv_cache import KVArena
 from core.models.language_model import Feed, LanguageModel
@@ -67,6 +68,11 @@ class Stack:
             own = _member(weights, place)
             alone = _alone(self._forward, place, own) or fastest(own, member.masks)
             member.join(self, self.arena, (place, len(members)), (own, alone))
+
+    @property
+    def tensors(self) -> TensorForward | None:
+        """The pass over tensors alone."""
+        return tensors_of(self._forward)
 
     def fits(self, asked: Sequence[Sequence[Feed]]) -> bool:
         """Whether these feeds, of each member in order, can be one pass: as many of each, with room

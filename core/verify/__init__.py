@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from core.verify.case import Case, Tried, Verdict
+from core.verify.case import Case, Said, Tried, Verdict
 from core.verify.mss import mss
 from core.verify.traversal import traversal
-from core.verify.walk import greedy, match
+from core.verify.walk import WALKS, greedy, match, told
 
-__all__ = ["VERIFY_RULES", "Case", "Tried", "Verdict", "verify"]
+__all__ = ["VERIFY_RULES", "WALKS", "Case", "Said", "Tried", "Verdict", "told", "verify"]
 
 Rule = Callable[[Case], Verdict]
 

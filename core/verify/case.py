@@ -11,7 +11,7 @@ from core.noise import Noise
 from core.sampling import Target
 from core.tree import ROOT, TokenTree
 
-__all__ = ["Case", "Tried", "Verdict", "verdict_of"]
+__all__ = ["Case", "Said", "Tried", "Verdict", "verdict_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,16 @@ class Case:
     eos_ids: frozenset[int] = frozenset()
     qs: Mapping[int, torch.Tensor | None] = field(default_factory=dict)
     distinct: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What the LLM says of one tree, as plain numbers: `own` its token behind the root and each
+    node, `own_shown` how probable it is, `shown` how probable each node is behind its parent."""
+
+    own: tuple[int, ...]
+    own_shown: tuple[float, ...]
+    shown: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +86,9 @@ class Verdict:
 
 
 def verdict_of(
-    case: Case, path: Sequence[int], own: int, tried: Sequence[Tried], *, rejected: bool
+    tree: TokenTree, path: Sequence[int], own: int, tried: Sequence[Tried], *, rejected: bool
 ) -> Verdict:
     """A verdict that ends with the LLM's own token; `rejected`: the path's last node has children,
     none of them accepted."""
-    kind = "recovered" if rejected else "bonus" if len(case.tree) else "plain"
+    kind = "recovered" if rejected else "bonus" if len(tree) else "plain"
     return Verdict(tuple(path), own, kind, tuple(tried))

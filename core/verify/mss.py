@@ -30,7 +30,7 @@ def mss(case: Case) -> Verdict:
         taken, p = _try(case, children[node], p, draws, tried)
         if taken is None:
             own = case.noise.choose(p, ("final", case.root_position, draws))
-            return verdict_of(case, path, own, tried, rejected=bool(children[node]))
+            return verdict_of(case.tree, path, own, tried, rejected=bool(children[node]))
         path.append(taken.child)
         draws = (*draws, (taken.drafter, taken.attempt))
         node = taken.child

@@ -85,7 +85,7 @@ class _Walk:
             return Verdict((), None, "none")
         weights = case.target.probabilities(node + 1) if left is None else left
         own = case.noise.choose(weights, ("final", case.root_position, draws))
-        return verdict_of(case, (), own, (), rejected=left is not None)
+        return verdict_of(case.tree, (), own, (), rejected=left is not None)
 
     def _ends(self, node: int) -> bool:
         return node != ROOT and self._case.tree.token_ids[node] in self._case.eos_ids

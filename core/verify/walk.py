@@ -7,15 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from core.tree import ROOT
-from core.verify.case import Case, Tried, Verdict, verdict_of
+from core.tree import ROOT, TokenTree
+from core.verify.case import Case, Said, Tried, Verdict, verdict_of
 
-__all__ = ["greedy", "match"]
+__all__ = ["WALKS", "greedy", "match", "told"]
+
+WALKS = ("greedy", "match")
+"""The rules that are this walk."""
+Own = Callable[[int, int], int]
+"""(node, its depth) -> the LLM's token after it."""
+Shown = Callable[[int, int], float]
+"""(node, its child) -> how probable the LLM holds the child's token there."""
 
 
 def greedy(case: Case) -> Verdict:
     """Walk to the child whose token is arg max p (SpecInfer Alg. 2, VerifyGreedy)."""
-    return _walk(case, lambda node, depth: case.target.argmax[node + 1])
+    return _case_walk(case, lambda node, depth: case.target.argmax[node + 1])
 
 
 def match(case: Case) -> Verdict:
@@ -29,28 +36,39 @@ def match(case: Case) -> Verdict:
         gumbel = case.noise.gumbel(case.root_position + depth + 1)
         return int((case.target.scores[node + 1].double() + gumbel).argmax())
 
-    return _walk(case, own)
+    return _case_walk(case, own)
 
 
-def _walk(case: Case, own: Callable[[int, int], int]) -> Verdict:
-    """The walk both rules share: `own(node, depth)` is the LLM's token after a node."""
-    children = case.tree.child_lists()
+def told(tree: TokenTree, said: Said, eos_ids: frozenset[int]) -> Verdict:
+    """The verdict of either where the LLM's tokens are known already (`core.verify.at_once`)."""
+    return _walk(tree, eos_ids, lambda node, _: said.own[node + 1], lambda _, i: said.shown[i])
+
+
+def _case_walk(case: Case, own: Own) -> Verdict:
+    def shown(node: int, child: int) -> float:
+        return float(case.target.shown[node + 1][case.tree.token_ids[child]])
+
+    return _walk(case.tree, case.eos_ids, own, shown)
+
+
+def _walk(tree: TokenTree, eos_ids: frozenset[int], own: Own, shown: Shown) -> Verdict:
+    """The walk both rules share."""
+    children = tree.child_lists()
     path: list[int] = []
     tried: list[Tried] = []
     node = ROOT
     while True:
         wanted = own(node, len(path))
-        shown = case.target.shown[node + 1]
         taken = ROOT
         for child in children[node]:
-            token_id = case.tree.token_ids[child]
-            first = case.tree.proposals[child][0].drafter
-            tried.append(Tried(child, first, float(shown[token_id]), 1.0, token_id == wanted))
-            if token_id == wanted:
+            right = tree.token_ids[child] == wanted
+            first = tree.proposals[child][0].drafter
+            tried.append(Tried(child, first, shown(node, child), 1.0, right))
+            if right:
                 taken = child
         if taken == ROOT:
-            return verdict_of(case, path, wanted, tried, rejected=bool(children[node]))
+            return verdict_of(tree, path, wanted, tried, rejected=bool(children[node]))
         path.append(taken)
         node = taken
-        if wanted in case.eos_ids:
+        if wanted in eos_ids:
             return Verdict(tuple(path), None, "none", tuple(tried))

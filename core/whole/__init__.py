@@ -1,0 +1,1 @@
+"""Whole rounds: from the drafts to the commit without a word to the host."""

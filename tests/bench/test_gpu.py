@@ -1,0 +1,92 @@
+"""The `gpu-` suites: refused in one line without a GPU; the same code on a CPU, figures apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from bench.__main__ import main
+from bench.context import Context
+from bench.gaps import gaps, idle_share
+from bench.ours import Case
+from bench.prompts import load_prompts
+from bench.settings import Settings
+from bench.suites.gpu import GpuContest, copy_bandwidth, summon_bundled
+from bench.suites.gpu_tables import BEST, FIXED, PLAIN
+from bench.theirs import Theirs
+from core.config import SpeculationConfig
+from core.engine import Engine
+from core.errors import ConfigError
+from core.models.loading import LoadedModels
+
+MakeContext = Callable[..., Context]
+
+
+def test_it_is_refused_in_one_line_without_a_gpu(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert main(["--suite", "gpu-bundled", "--out", str(tmp_path / "none.json")]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "gpu-bundled" in said and "no CUDA device" in said
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(ConfigError, match="processes"):
+        GpuContest().check(Settings(1, 1, 1, ("float32",), processes=2))
+
+
+def test_it_measures_continues_and_reports(make_context: MakeContext, family: LoadedModels) -> None:
+    summoned = []
+
+    def summon(dtype: str, device: str) -> tuple[Engine, Theirs]:
+        summoned.append((dtype, device))
+        return Engine(family, "thread"), Theirs(dtype)
+
+    suite = GpuContest(summon=summon, device="cpu", temperatures=(0.0,))
+    context = make_context(tokens=8)
+    suite.check(context.settings)
+    suite.measure(context)
+    assert [sample["kind"] for sample in context.results.samples] == ["block", "block", "gaps"]
+    suite.measure(context)
+    assert len(context.results.samples) == 3 and summoned == [("float32", "cpu")]
+    (table,) = suite.report(context).tables
+    for name in (PLAIN, BEST, FIXED, "transformers generate"):
+        assert f"| {name} |" in table
+    assert "GB/s that a large copy" in table and "| - |" in table
+
+
+def test_the_share_in_which_no_kernel_runs() -> None:
+    assert idle_share([(0, 4), (2, 5), (7, 8), (9, 10)]) == pytest.approx(0.3)
+    assert idle_share([(3, 3)]) == 0.0
+
+
+def test_a_trace_is_told_by_round(make_context: MakeContext) -> None:
+    context = make_context(tokens=8)
+    found = {PLAIN: {"rounds": 24, "kernels": 240, "idle": 0.043}}
+    figures = {
+        name: {"tokens": 64, "seconds": seconds, "steady": 80.0}
+        for name, seconds in ((PLAIN, 0.8), ("transformers generate", 2.4))
+    }
+    key = {"dtype": "float32", "temperature": 0.0}
+    for prompt in ("a", "b"):
+        sample = {"kind": "block", **key, "prompt": prompt, "repeat": 0, "load": 0.0}
+        context.results.add({**sample, "copied": 4e9, "weights": 30_000_000, "figures": figures})
+    context.results.add({"kind": "gaps", **key, "gaps": found})
+    (table,) = GpuContest(temperatures=(0.0,)).report(context).tables
+    assert "4.3% of a round (10 kernels)" in table and "3.00x" in table
+    assert "reads 2.4 GB of weights a second" in table and "60% of the 4.0 GB/s" in table
+
+
+def test_copies_are_measured() -> None:
+    assert copy_bandwidth(torch.device("cpu"), 1 << 24) > 1e6
+
+
+@pytest.mark.gpu
+def test_a_gpu_is_traced() -> None:
+    engine, theirs = summon_bundled("bfloat16", "cuda")
+    case = Case(load_prompts()[0], 1, 64, 0.0, ignore_eos=True)
+    found = gaps(engine, case, SpeculationConfig.preset("autoregressive"))
+    assert found is not None and found["rounds"] == 24 and 0 <= found["idle"] < 1
+    assert len(theirs.generate(theirs.tokenize(case.prompt.text), 4)) <= 4

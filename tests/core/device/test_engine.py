@@ -1,0 +1,373 @@
+"""Runs whose drafts and verdicts are computed where the tensors lie tell the same events."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Many
+from contextlib import closing
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from core import Engine, Request, SamplingParams, SpeculationConfig
+from core.device.replay import Replay
+from core.events import Combined, Drafted, Event, RoundCompleted, Verified
+from core.models.language_model import chain
+from core.models.loading import LoadedModels
+from core.models.stack import stack_alike
+from core.whole import round_pass, rounds
+from core.whole.answer import Whole
+from core.whole.rounds import WholeRounds
+from tests.fakes import CONTEXT, loaded, perturbed, tiny_module
+
+TIMES = ("start_ms", "end_ms", "share", "run_id", "created_utc", "tokens_per_second")
+COLD = SamplingParams(40, seed=2)
+WARM = SamplingParams(40, temperature=0.9, seed=2)
+EDGED = SamplingParams(30, temperature=1.2, top_k=20, top_p=0.9, seed=4)
+FIXED = SpeculationConfig(expansion=(2, 2, 1), speculation_length=3, max_tree_nodes="uncut")
+PROMPTS = ("w3 w5 w7 w9", "w11 w2 w4 w4 w8 w1 w6", "w1")
+
+
+def models(
+    count: int = 3, eos: tuple[int, ...] = (), context: int = CONTEXT, device: str = "cpu"
+) -> LoadedModels:
+    """An LLM and SSMs that are right some of the time."""
+    llm = tiny_module("llama", seed=5, dtype=torch.float32)
+    ssms = [perturbed(llm, 0.2 + 0.1 * seed, seed).to(device) for seed in range(count)]
+    found = loaded(llm.to(device), ssms, eos, context)
+    stack_alike(list(found.ssms.values()))
+    return found
+
+
+def events(made: LoadedModels, requests: Many[Request], *, on_device: bool) -> list[Event]:
+    with closing(Engine(made, "thread", on_device=on_device)) as engine:
+        return list(engine.generate_many(requests))
+
+
+def requests(sampling: SamplingParams, config: SpeculationConfig, many: int = 1) -> list[Request]:
+    return [Request(prompt, sampling, config) for prompt in PROMPTS[:many]]
+
+
+def same(one: object, other: object, where: str = "") -> None:
+    """Everything but times; real numbers as close as passes of other shapes are."""
+    assert type(one) is type(other), where
+    if is_dataclass(one):
+        for field in fields(one):
+            if not (field.name in TIMES or field.name.endswith("_ms")):
+                path = f"{where}.{field.name}"
+                same(getattr(one, field.name), getattr(other, field.name), path)
+    elif isinstance(one, (tuple, list)):
+        assert len(one) == len(other), where  # type: ignore[arg-type]
+        for i, pair in enumerate(zip(one, other, strict=True)):  # type: ignore[call-overload]
+            same(*pair, f"{where}[{i}]")
+    elif isinstance(one, dict):
+        assert one.keys() == other.keys(), where  # type: ignore[attr-defined]
+        for key in one:
+            same(one[key], other[key], f"{where}[{key}]")  # type: ignore[index]
+    elif isinstance(one, float):
+        assert one == pytest.approx(other, abs=2e-5), where
+    else:
+        assert one == other, where
+
+
+@pytest.fixture
+def whole(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Of each round that might have been made whole, whether it was."""
+    made: list[bool] = []
+    run = WholeRounds.run
+
+    def noted(self: WholeRounds, turns: Any) -> Whole | None:
+        found = run(self, turns)
+        made.append(found is not None)
+        return found
+
+    monkeypatch.setattr(WholeRounds, "run", noted)
+    return made
+
+
+def texts_of(told: Many[Event]) -> list[list[int]]:
+    """The new tokens of each run."""
+    found: dict[str, list[int]] = {}
+    for event in told:
+        if isinstance(event, RoundCompleted):
+            found.setdefault(event.run_id, []).extend(event.token_ids)
+    return list(found.values())
+
+
+def compared(
+    sampling: SamplingParams, config: SpeculationConfig, many: int = 1, **changes: Any
+) -> list[Event]:
+    """The same runs in both ways; the events of the first."""
+    told = [
+        events(models(**changes), requests(sampling, config, many), on_device=on_device)
+        for on_device in (True, False)
+    ]
+    ids = [list(dict.fromkeys(event.run_id for event in each)) for each in told]
+    renamed = dict(zip(*ids, strict=True))
+    for i, (one, other) in enumerate(zip(*told, strict=True)):
+        assert renamed[one.run_id] == other.run_id
+        same(one, other, f"{i} {type(one).__name__}")
+    return told[0]
+
+
+@pytest.mark.parametrize("many", [1, 3])
+@pytest.mark.parametrize("sampling", [COLD, WARM, EDGED], ids=["greedy", "match", "edged"])
+def test_fixed_lengths(sampling: SamplingParams, many: int, whole: list[bool]) -> None:
+    told = compared(sampling, FIXED, many)
+    accepted = [event.num_accepted for event in told if isinstance(event, RoundCompleted)]
+    # Where one text ends, those that have room for a draft are not alone.
+    assert all(whole[:8]) and whole.count(False) <= 2 * (many - 1)
+    assert len(set(accepted)) >= 3
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        replace(FIXED, drafters=("first",)),
+        replace(FIXED, carry_over=True),
+        SpeculationConfig.preset("autoregressive"),
+        replace(SpeculationConfig.preset("sequence"), max_tree_nodes=8),
+        SpeculationConfig(max_tree_nodes=13),
+    ],
+    ids=lambda config: f"{config.length}-{len(config.drafters)}-{config.max_tree_nodes}",
+)
+def test_what_is_made_whole(config: SpeculationConfig, whole: list[bool]) -> None:
+    for sampling in (COLD, WARM):
+        compared(sampling, config)
+    assert all(whole) and whole
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        replace(FIXED, drafters=("all", "ngram"), max_tree_nodes=20),
+        replace(FIXED, length="confidence"),
+        replace(FIXED, combine="vote", weights="paper"),
+        replace(FIXED, combine="vote_tree"),
+        replace(FIXED, combine="log_pool"),
+        replace(FIXED, draft="best_first"),
+        replace(FIXED, draft="sampled", verify="mss"),
+        replace(FIXED, record_top_k=3),
+    ],
+    ids=lambda config: f"{config.combine}-{config.length}-{config.draft}-{config.record_top_k}",
+)
+def test_what_is_made_step_by_step(config: SpeculationConfig, whole: list[bool]) -> None:
+    """Of these only rounds without room for a draft are whole."""
+    compared(WARM, config)
+    assert sum(whole) <= 1 and len(whole) > 8
+
+
+@pytest.mark.parametrize("config", [FIXED, SpeculationConfig.preset("autoregressive")])
+def test_requests_that_differ_are_told_apart(config: SpeculationConfig, whole: list[bool]) -> None:
+    vote = replace(FIXED, combine="vote", weights="paper")
+    for others in ([Request(PROMPTS[2], COLD, vote)], []):
+        asked = [Request(PROMPTS[0], WARM, config), Request(PROMPTS[1], EDGED, config), *others]
+        told = [events(models(), asked, on_device=on_device) for on_device in (True, False)]
+        assert texts_of(told[0]) == texts_of(told[1])
+    assert not any(whole[:8])
+
+
+def test_of_equal_nodes_the_first_speaks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Passes of a GPU may hold one node's logits and its double's for a little different: here
+    what doubles say is noise."""
+    alike: list[torch.Tensor] = []
+    first, judging = round_pass.first_alike, round_pass.judge
+
+    def noted(*given: Any) -> torch.Tensor:
+        alike.append(first(*given))
+        return alike[-1]
+
+    def scrambled(logits: torch.Tensor, *given: Any) -> Any:
+        doubles = alike[-1] != torch.arange(logits.shape[1])
+        return judging(torch.where(doubles[..., None], logits.flip(-1), logits), *given)
+
+    monkeypatch.setattr(round_pass, "first_alike", noted)
+    monkeypatch.setattr(round_pass, "judge", scrambled)
+    compared(WARM, FIXED, 2)
+    assert sum(int((one != torch.arange(one.shape[1])).sum()) for one in alike) > 100
+
+
+@pytest.mark.parametrize("pipeline", ["ahead", "across"])
+def test_pipelined_runs(pipeline: str) -> None:
+    """How far it gets beside a pass is a matter of time: the text is not."""
+    config = replace(FIXED, pipeline=pipeline)
+    found = [
+        texts_of(events(models(), requests(WARM, config, 3), on_device=on_device))
+        for on_device in (True, False)
+    ]
+    assert found[0] == found[1] and all(len(ids) == 40 for ids in found[0])
+
+
+@pytest.mark.parametrize("shape", [(2, 2, 1), (1,) * 8])
+def test_texts_that_outgrow_the_cache(shape: tuple[int, ...], whole: list[bool]) -> None:
+    """The arenas move when they grow: passes made before that are forgotten. What is padded writes
+    no slot that is not there."""
+    config = replace(FIXED, expansion=shape, speculation_length=len(shape))
+    asked = requests(replace(WARM, max_new_tokens=300), config, 2)
+    found = [texts_of(events(models(context=700), asked, on_device=way)) for way in (True, False)]
+    assert found[0] == found[1] and [len(ids) for ids in found[0]] == [300, 300]
+    assert whole.count(False) <= len(shape)
+
+
+@pytest.mark.parametrize("many", [1, 2])
+def test_caches_hold_what_a_fresh_prefill_would(many: int, whole: list[bool]) -> None:
+    made = models()
+    with closing(Engine(made, "thread", on_device=True)) as engine:
+        live = [engine.admit(engine.prepare(one)) for one in requests(WARM, FIXED, many)]
+        for one in live:
+            list(engine.prefill(one))
+        for _ in range(6):
+            list(engine.round(live))
+        for one in live:
+            kept = [(made.llm, one.row)]
+            studio = engine._drafting.homes.here
+            for ssm in studio.ssms.values():
+                kept.append((ssm.model, ssm._states[one.sequence.run_id].row))
+            for model, row in kept:
+                _as_fresh(model, row, one.sequence.tokens)
+            engine.release(one)
+    assert whole == [True] * 6
+
+
+def _as_fresh(model: Any, row: int, tokens: list[int]) -> None:
+    length, other = model.length(row), model.open_row()
+    assert 4 < length < len(tokens) and model.pending(row) == 0
+    model.forward([chain(other, tokens[:length])])
+    model.commit(other, range(length))
+    for part in model.arena._stacks:
+        one, fresh = (part[:, model.place(r), :, :length] for r in (row, other))
+        torch.testing.assert_close(one, fresh, atol=1e-4, rtol=1e-4)
+    model.close_row(other)
+
+
+@pytest.mark.loses_drafters
+def test_who_fails_costs_the_run_nothing_but_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = texts_of(events(models(), requests(WARM, FIXED), on_device=False))
+    made, calls = models(), []
+    stack: Any = next(iter(made.ssms.values())).stack  # type: ignore[attr-defined]
+    over = stack._forward.over
+
+    def broken(*given: Any, **more: Any) -> Any:
+        calls.append(given)
+        if len(calls) > 10:
+            raise RuntimeError("no memory")
+        return over(*given, **more)
+
+    monkeypatch.setattr(stack._forward, "over", broken)
+    told = events(made, requests(WARM, FIXED), on_device=True)
+    assert texts_of(told) == wanted
+    notes = [note for e in told if isinstance(e, RoundCompleted) for note in e.notes]
+    assert len(notes) == 3 and all("no memory" in note for note in notes)
+
+
+def test_the_next_round_is_under_way_while_a_round_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made, awaited = [], []
+    draft, finish = rounds._Pass.draft, rounds._Pass.finish
+    monkeypatch.setattr(rounds._Pass, "draft", lambda *of: (made.append(1), draft(*of))[1])
+    monkeypatch.setattr(rounds._Pass, "finish", lambda *of: (awaited.append(1), finish(*of))[1])
+    ahead = []
+    with closing(Engine(models(), "thread", on_device=True)) as engine:
+        for event in engine.generate_many(requests(WARM, FIXED, 2)):
+            if isinstance(event, (Drafted, Combined, Verified)):
+                ahead.append(len(made) - len(awaited))
+    assert set(ahead) == {0, 1} and sum(ahead) > 0.8 * len(ahead)
+    assert len(made) == len(awaited)  # each round that was begun was asked for
+
+
+@pytest.mark.parametrize("config", [FIXED, SpeculationConfig.preset("autoregressive")])
+def test_a_round_that_nobody_asks_for_leaves_nothing_behind(config: SpeculationConfig) -> None:
+    """A request is cancelled, and one joins, while a round is under way."""
+    first, second, third = requests(WARM, config, 3)
+    alone = [
+        texts_of(events(models(), [one], on_device=False))[0] for one in (first, second, third)
+    ]
+    with closing(Engine(models(), "thread", on_device=True)) as engine:
+        live = []
+        for one in (first, second):
+            live.append(engine.admit(engine.prepare(one)))
+            list(engine.prefill(live[-1]))
+        for _ in range(3):
+            list(engine.round(live))
+        engine.release(live.pop(0))
+        live.append(engine.admit(engine.prepare(third)))
+        list(engine.prefill(live[-1]))
+        while running := [one for one in live if not one.sequence.finish_reason]:
+            list(engine.round(running))
+        found = [one.sequence.tokens[len(one.sequence.prompt_ids) :] for one in live]
+        for one in live:
+            engine.release(one)
+        assert found == alone[1:]
+        stopped = engine.generate(first)
+        for _ in range(12):
+            next(stopped)
+        stopped.close()  # type: ignore[attr-defined]
+        assert texts_of(list(engine.generate(second))) == [alone[1]]
+
+
+class HostAsked(TorchDispatchMode):
+    """Refuses what a captured graph cannot hold: questions to the device, sizes that depend on what
+    is there, numbers brought from the host."""
+
+    NEVER = ("_local_scalar_dense", "nonzero", "masked_select", "lift_fresh", "unique", "_to_copy")
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        name = func.overloadpacket.__name__
+        if name == "_to_copy":  # another type is fine, another device is not
+            assert (kwargs or {}).get("device") is None, func
+        elif name != "lift_fresh" or args[0].dim():  # a number alone goes along with the call
+            assert name not in self.NEVER, func
+        if name in ("index", "index_put", "index_put_"):
+            indices = [index for index in args[1] if index is not None]
+            assert all(index.dtype == torch.long for index in indices), func
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("sampling", [COLD, WARM, EDGED], ids=["greedy", "match", "edged"])
+@pytest.mark.parametrize("config", [FIXED, SpeculationConfig.preset("autoregressive")])
+def test_nothing_is_asked_of_the_host(
+    sampling: SamplingParams, config: SpeculationConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call, seen = Replay.__call__, []
+
+    def watched(self: Replay[Any]) -> Any:
+        with HostAsked():
+            seen.append(self)
+            return call(self)
+
+    monkeypatch.setattr(Replay, "__call__", watched)
+    found = texts_of(events(models(), requests(sampling, config, 2), on_device=True))
+    assert [len(ids) for ids in found] == [sampling.max_new_tokens] * 2 and len(seen) > 10
+
+
+def test_texts_that_end() -> None:
+    compared(WARM, FIXED, 3, eos=(3, 17, 40, 52))
+    compared(replace(COLD, stop=("w9", "w1 w")), FIXED, 3)
+    compared(replace(WARM, max_new_tokens=3), FIXED, 2)
+    compared(replace(WARM, max_new_tokens=1), FIXED, 1)
+
+
+def test_a_context_that_ends() -> None:
+    compared(replace(WARM, max_new_tokens=500), FIXED, 2)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("many", [1, 3])
+@pytest.mark.parametrize("sampling", [COLD, WARM, EDGED], ids=["greedy", "match", "edged"])
+def test_captured_rounds(sampling: SamplingParams, many: int, whole: list[bool]) -> None:
+    compared(sampling, FIXED, many, device="cuda")
+    assert all(whole[:8])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("config", [FIXED, SpeculationConfig.preset("autoregressive")])
+def test_rounds_are_replayed(config: SpeculationConfig) -> None:
+    with closing(Engine(models(device="cuda"), "thread")) as engine:
+        list(engine.generate(requests(WARM, config)[0]))
+        made: Any = engine._whole
+        assert made._pool.captures and any(one._verify.captured for one in made._passes.values())

@@ -1,0 +1,279 @@
+"""Drafts made as one pass over tensors are those that are made pass by pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Many
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from core import SamplingParams, SpeculationConfig
+from core.drafters.base import Ask, Draft
+from core.drafters.looped import Looped
+from core.drafters.studio import Studio
+from core.length.base import Stop
+from core.models.hf_model import HfModel
+from core.models.stack import stack_alike
+from core.models.tree_check import checked_model
+from core.noise import SeededNoise
+from core.sequence import Sequence
+from tests.core.models.test_stack import small
+from tests.fakes import VOCAB, info_of, sequence_of, tiny_module
+
+NAMES = ("one", "two", "three")
+WARM = SamplingParams(60, temperature=0.9, seed=3)
+EDGED = SamplingParams(60, temperature=1.3, top_k=12, top_p=0.8, seed=5)
+COLD = SamplingParams(60, seed=1)
+TEXTS = ((1, 2, 3), (4, 5, 6, 7, 8, 9))
+ROUNDS: Many[Many[tuple[int, ...]]] = (
+    # What each text goes on with, round by round: the best of the first SSM's own, or other tokens.
+    (("own", 0), ("own", 2)),
+    ((7,), ("own", 1)),
+    (("own", 3), (9, 9, 9)),
+    ((5, 6, 7, 8, 9), (3,)),
+)
+
+
+def studio(count: int = 3, *, looped: bool, vocab: int = VOCAB, **changes: Any) -> Studio:
+    models = [small("llama", seed, **changes) for seed in range(count)]
+    stack_alike(models)
+    return Studio(dict(zip(NAMES, models, strict=False)), vocab, looped=looped)
+
+
+def both(count: int = 3, **changes: Any) -> tuple[Studio, Studio]:
+    return studio(count, looped=True, **changes), studio(count, looped=False, **changes)
+
+
+def texts(
+    sampling: SamplingParams, eos: tuple[int, ...] = (), many: int = 2, **settings: Any
+) -> list[Sequence]:
+    config = SpeculationConfig(drafters=NAMES, **settings)
+    found = []
+    for text in TEXTS[:many]:
+        noise = SeededNoise(len(found), VOCAB)
+        one = sequence_of(text, config, sampling, noise, eos_ids=frozenset(eos), context_length=90)
+        one.run_id = f"run {len(found)}"
+        found.append(one)
+    return found
+
+
+def asks(place: Studio, several: Many[Sequence], shapes: Many[tuple[int, ...]], **more: Any) -> Any:
+    return {
+        name: [
+            Ask(one, index, one.speculation.draft, shape, 40, name, **more)
+            for one, shape in zip(several, shapes, strict=True)
+        ]
+        for index, name in enumerate(NAMES)
+        if name in place.ssms
+    }
+
+
+def compared(one: Draft, other: Draft) -> None:
+    """All that a draft says, rows by what they hold."""
+    for name in ("token_ids", "parents", "ranks", "qs", "passes", "ahead"):
+        assert getattr(one, name) == getattr(other, name), name
+    assert one.scores == pytest.approx(other.scores, abs=1e-5)
+    assert set(one.rows) == set(other.rows) and one.q is other.q is None
+    for name in ("logits", "utilities"):
+        ours, theirs = getattr(one, name), getattr(other, name)
+        assert (ours is None) == (theirs is None), name
+        for node in one.rows if ours is not None else ():
+            torch.testing.assert_close(
+                ours[one.rows[node]], theirs[other.rows[node]], atol=1e-4, rtol=1e-4
+            )
+
+
+def decode(
+    studios: Many[Studio], several: Many[Many[Sequence]], shapes: Many[tuple[int, ...]]
+) -> list[Draft]:
+    """The same rounds in each place; the first place's drafts."""
+    for place, own in zip(studios, several, strict=True):
+        for sequence in own:
+            for name in place.ssms:
+                place.open(name, sequence)
+    seen = []
+    for following in ROUNDS:
+        drafts = [
+            place.draft(asks(place, own, shapes))
+            for place, own in zip(studios, several, strict=True)
+        ]
+        for name in drafts[0]:
+            for pair in zip(*(found[name] for found in drafts), strict=True):
+                compared(*pair)
+                seen.append(pair[0])
+        for i in range(len(several[0])):
+            committed = _following(drafts[1]["one"][i], following[i])
+            for place, own, found in zip(studios, several, drafts, strict=True):
+                own[i].tokens.extend(committed)
+                for name in place.ssms:
+                    place.commit(name, own[i], found[name][i], committed)
+        _same_states(studios, several)
+    return seen
+
+
+def _following(draft: Draft, wanted: tuple[Any, ...]) -> tuple[int, ...]:
+    """So many of the first SSM's own tokens, and one that nobody drafted."""
+    if wanted[0] != "own":
+        return wanted
+    path, node = [], -1
+    while len(path) < wanted[1] and node in draft.parents:
+        node = draft.parents.index(node)
+        path.append(draft.token_ids[node])
+    return (*path, 11)
+
+
+def _same_states(studios: Many[Studio], several: Many[Many[Sequence]]) -> None:
+    ours, theirs = studios
+    for name in ours.ssms:
+        for one, other in zip(*several, strict=True):
+            assert ours.temperature(name, one) == pytest.approx(theirs.temperature(name, other))
+            rows = []
+            for place, sequence in ((ours, one), (theirs, other)):
+                model = place.ssms[name].model
+                assert isinstance(model, HfModel)
+                row = place.ssms[name]._states[sequence.run_id].row
+                assert model.pending(row) == 0
+                at, end = model.place(row), model.length(row)
+                rows.append([part[:, at, :, :end] for part in model.arena._stacks])
+            for kept, wanted in zip(*rows, strict=True):
+                torch.testing.assert_close(kept, wanted, atol=1e-4, rtol=1e-4)
+
+
+@pytest.fixture
+def looping(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many SSMs each pass over tensors drafted for."""
+    made: list[int] = []
+    together = Looped._together
+
+    def counted(self: Looped, asked: Any) -> Any:
+        found = together(self, asked)
+        made.append(len(found))
+        return found
+
+    monkeypatch.setattr(Looped, "_together", counted)
+    return made
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1, 1), (2, 2, 1), (3, 1), (4,)])
+@pytest.mark.parametrize("sampling", [COLD, WARM, EDGED], ids=["topk", "coupled", "edged"])
+def test_drafts_of_a_stack(
+    sampling: SamplingParams, shape: tuple[int, ...], looping: list[int]
+) -> None:
+    seen = decode(both(), [texts(sampling), texts(sampling)], [shape, shape])
+    assert looping == [3] * len(ROUNDS)
+    assert max(len(draft) for draft in seen) > 2 or shape == (4,)
+
+
+def test_top_p_leaves_children_out() -> None:
+    narrow = replace(EDGED, top_k=2, top_p=0.5)
+    seen = decode(both(), [texts(narrow), texts(narrow)], [(3, 2)] * 2)
+    assert {len(draft) for draft in seen} - {9}
+
+
+def test_one_ssm_is_a_stack_of_one(looping: list[int]) -> None:
+    decode(both(1), [texts(WARM), texts(WARM)], [(2, 2)] * 2)
+    assert looping == [1] * len(ROUNDS)
+
+
+def test_ssms_that_lie_apart_draft_one_after_another(looping: list[int]) -> None:
+    places = both(2)
+    apart = [
+        Studio({"one": small("llama", 0), "two": small("qwen2", 1)}, VOCAB, looped=looped)
+        for looped in (True, False)
+    ]
+    decode(apart, [texts(COLD), texts(COLD)], [(2, 1, 1)] * 2)
+    assert looping == [0, 1, 1] * len(ROUNDS) and len(places) == 2
+
+
+@pytest.mark.parametrize("shape", [(2, 2, 2), (1, 1, 1)])
+def test_an_end_of_text_has_no_children(shape: tuple[int, ...]) -> None:
+    # Every third token ends a text: most drafts have one.
+    eos = tuple(range(0, VOCAB, VOCAB // 7))[:8]
+    seen = decode(both(), [texts(WARM, eos), texts(WARM, eos)], [shape] * 2)
+    assert {len(draft) for draft in seen} - {14, 3}
+    assert {draft.passes for draft in seen} - {3} or shape[0] > 1
+
+
+def test_one_whose_text_ends_sooner_drafts_the_beginning(looping: list[int]) -> None:
+    shapes = [(2, 1, 1), (2, 1)]
+    seen = decode(both(), [texts(WARM), texts(WARM)], shapes)
+    assert {len(draft) for draft in seen} == {6, 4} and looping == [3] * len(ROUNDS)
+
+
+def test_another_vocabulary_size() -> None:
+    """The LLM's embedding is padded, or the SSM's is."""
+    for own in (VOCAB - 8, VOCAB + 8):
+        decode(both(2, vocab_size=own), [texts(WARM), texts(WARM)], [(2, 2)] * 2)
+
+
+@pytest.mark.parametrize("case", ["best_first", "sampled", "stop", "foretold", "uneven", "long"])
+def test_what_has_to_be_looked_at_is_made_pass_by_pass(case: str, looping: list[int]) -> None:
+    class Never:
+        def grows(self, score: float) -> bool:
+            return False
+
+        def steps(self, drafter: str, depth: int, chances: Many[float]) -> bool:
+            return True
+
+        def keeps(self, drafter: str, depth: int, chance: float) -> bool:
+            return True
+
+    stop: Stop | None = Never() if case == "stop" else None
+    settings: dict[str, Any] = {}
+    if case in ("best_first", "sampled"):
+        settings = {"draft": case}
+    if case == "foretold":
+        settings = {"combine": "vote_tree"}
+    shapes = [(2, 2), (1, 2)] if case == "uneven" else [(2, 2), (2, 2)]
+    many = texts(WARM, **settings)
+    place = studio(looped=True)
+    for sequence in many:
+        for name in NAMES:
+            place.open(name, sequence)
+    if case == "long":
+        many[0].tokens.extend([4] * 70)
+    drafts = place.draft(asks(place, many, shapes, stop=stop))
+    assert all(len(draft) for each in drafts.values() for draft in each)
+    assert not any(looping)
+
+
+def test_what_fails_is_told_of_all_who_took_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    place = studio(looped=True)
+    many = texts(COLD)
+    for name in NAMES:
+        for sequence in many:
+            place.open(name, sequence)
+    stack = place.ssms["one"].model.stack  # type: ignore[attr-defined]
+
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("no memory")
+
+    monkeypatch.setattr(stack._forward, "over", broken)
+    found = place.draft(asks(place, many, [(2, 1)] * 2))
+    assert [str(error) for error in found.values()] == ["no memory"] * 3
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("sampling", [COLD, WARM, EDGED], ids=["topk", "coupled", "edged"])
+def test_captured_drafts_of_a_stack(sampling: SamplingParams, looping: list[int]) -> None:
+    places = []
+    for looped in (True, False):
+        models = [on_gpu("llama", seed) for seed in range(3)]
+        stack_alike(models)
+        places.append(Studio(dict(zip(NAMES, models, strict=True)), VOCAB, looped=looped))
+    several = [texts(sampling), texts(sampling)]
+    for own in several:
+        for i, one in enumerate(own):
+            one.noise = SeededNoise(i, VOCAB, "cuda")
+    decode(places, several, [(2, 2, 1)] * 2)
+    made: Any = places[0]._looped
+    (passes,) = made._crews.values()
+    assert looping == [3] * len(ROUNDS) and passes._pool.captures
+    assert any(one._replay.captured for one in passes._known.values())
+
+
+def on_gpu(family: str, seed: int) -> HfModel:
+    module = tiny_module(family, seed=seed, dtype=torch.float32).to("cuda")
+    return checked_model(module, info_of(module, f"{family}-{seed}", role="ssm"))
