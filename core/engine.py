@@ -30,6 +30,7 @@ from core.pipeline import Job, Lane, Pools, Up, auto_of, due, modes_of, run_of, 
 from core.record import Recorder
 from core.sampling import Target
 from core.sequence import Cut, Sequence, Timed
+from core.threads import TorchAlone
 from core.tree import ROOT
 from core.turn import Live, Turn, outcome_of, reward
 from core.verify import Case, Verdict, told, verify
@@ -65,6 +66,7 @@ class Engine:
         self._pools = Pools()
         self._lane = Lane(models.llm.device)
         self._admitted: set[str] = set()
+        self._torch_alone = TorchAlone((models.llm, *models.ssms.values()))
         self._recorder = Recorder(models.tokenizer)
         self.costs = Costs(models.llm)
 
@@ -291,6 +293,7 @@ class Engine:
         policy, weights = make_policy(speculation, self.costs), self._weights(speculation)
         live = Live(sequence, self._llm.open_row(), drafters, policy, weights, nodes)
         self._admitted.add(sequence.run_id)
+        self._torch_alone.take()
         return live
 
     def prefill(self, live: Live) -> Iterator[None]:
@@ -310,6 +313,7 @@ class Engine:
         self._admitted.discard(live.sequence.run_id)
         with ExitStack() as leaving:
             if not self._admitted:
+                leaving.callback(self._torch_alone.give_back)
                 leaving.callback(self._lane.close)
             leaving.callback(self._drafting.close, live)
             leaving.callback(self._pools.forget, live)

@@ -87,6 +87,13 @@ class Crew:
                 self.backoffs.switch_off(team.label, hopeless=False)
         self.on = [team for team in self.on if team.idle < IDLE]
 
+    @property
+    def awaits(self) -> bool:
+        """Whether one that does not draft may do so next: it has waited long enough, or a live
+        neighbour's probe of it succeeded."""
+        away = [team.label for team in self.teams if team not in self.on]
+        return any(k not in self.backoffs or self.backoffs[k].is_over for k in away)
+
     # -- before a round --
 
     def decide(self, price: float) -> None:
@@ -171,6 +178,8 @@ class Crew:
 
     def _probe(self) -> Team | None:
         """The team that has waited longest beyond its time, if its probe is affordable."""
+        if not self.awaits:
+            return None
         two = self._outlook.nodes(min(PROBE_LENGTH, self._outlook.longest(1)))
         added = self._outlook.added_ms(two)
         due = [

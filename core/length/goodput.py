@@ -61,10 +61,10 @@ class Goodput:
 
     @property
     def _restless(self) -> bool:
-        """Whether a new plan may be needed at once: in the first rounds, without drafts (a probe
-        may be due), and behind a change."""
+        """Whether a new plan may be needed at once: in the first rounds, behind a change, and where
+        nobody drafts and a probe is due."""
         young = any(team.rounds < SETTLED for team in self._crew.on)
-        return young or not self._crew.on or self._changed
+        return young or self._changed or (not self._crew.on and self._crew.awaits)
 
     def choose(self) -> Choice:
         if self._choice is None:

@@ -74,6 +74,11 @@ class HfModel:
         return self._lean is not None
 
     @property
+    def own_threads(self) -> bool:
+        """Whether its pass has threads of its own, apart from torch's."""
+        return bool(getattr(self._forward, "workers", 0))
+
+    @property
     def parts(self) -> tuple[Any, ModelInfo, MaskKind, LeanWeights | None]:
         """What it was made of: `HfModel(*parts)` is another, with rows of its own. Nothing of a
         stack is in them but its own share of the weights."""

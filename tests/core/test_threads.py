@@ -8,8 +8,10 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from core import Request, SamplingParams
 from core.errors import ConfigError
-from core.threads import use_threads
+from core.threads import TorchAlone, use_threads
+from tests.core.engines import engine_of, tables
 
 
 @pytest.fixture(autouse=True)
@@ -31,3 +33,37 @@ def test_a_number_is_taken_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     for wrong in (0, 5, -1, 1.5):
         with pytest.raises(ConfigError, match=rf"^threads is {wrong}: a whole number from 1 to 4$"):
             use_threads(wrong)  # type: ignore[arg-type]
+
+
+class Passes:
+    """A model that says whether its pass has threads of its own."""
+
+    def __init__(self, own_threads: bool) -> None:
+        self.own_threads = own_threads
+
+
+def test_torch_is_kept_to_one_thread_only_beside_passes_with_their_own() -> None:
+    torch.set_num_threads(2)
+    for models, meanwhile in (([True, True], 1), ([True, False], 2), ([False], 2)):
+        alone = TorchAlone([Passes(own) for own in models])
+        for _ in range(2):
+            alone.take()
+        assert torch.get_num_threads() == meanwhile
+        for _ in range(2):
+            alone.give_back()
+        assert torch.get_num_threads() == 2
+
+
+def test_an_engine_gives_torch_its_threads_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.set_num_threads(2)
+    engine = engine_of(*tables())
+    taken = TorchAlone([Passes(True)])
+    monkeypatch.setattr(engine, "_torch_alone", taken)
+    seen = []
+    running = engine.generate(Request("w1", SamplingParams(4)))
+    for _ in range(4):
+        next(running)
+        seen.append(torch.get_num_threads())
+    running.close()
+    assert 1 in seen
+    assert torch.get_num_threads() == 2

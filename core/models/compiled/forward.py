@@ -44,7 +44,14 @@ class CompiledForward:
         self.device, self.dtype = weights.embedding.device, weights.embedding.dtype
         shape = LayerShape(weights.kv_heads, weights.head_size, weights.head_size)
         self.shapes: Sequence[LayerShape] = [shape] * len(weights.layers)
-        self._crew = _Crew()
+        # As many as torch has now, if there is work for them: later torch may be kept to one.
+        most = self._weights.matrices.nbytes // WORTH_A_THREAD + 1
+        self._crew = _Crew(min(torch.get_num_threads(), most))
+
+    @property
+    def workers(self) -> int:
+        """Threads that make a pass."""
+        return self._crew.workers
 
     def member(self, place: int, lean: LeanWeights) -> CompiledForward:
         """The pass of one of those that lie on one another, over the same memory; `lean` are its
@@ -58,7 +65,7 @@ class CompiledForward:
             matrices=own.matrices.reshape(count, -1)[place],
             vectors=own.vectors.reshape(count, -1)[place],
         )
-        one._crew = _Crew()
+        one._crew = _Crew(min(self.workers, one._weights.matrices.nbytes // WORTH_A_THREAD + 1))
         return one
 
     @property
@@ -153,20 +160,21 @@ def _asked_of_one(batch: Batch) -> Asked:
 class _Crew:
     """The threads that make a pass together: the caller's, and others that wait for work."""
 
-    def __init__(self) -> None:
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
         self._others: ThreadPoolExecutor | None = None
 
     def run(
         self, shape: Shape, weights: Weights, asked: Asked, arena: KVArena, logits: Array
     ) -> None:
-        workers = min(torch.get_num_threads(), weights.matrices.nbytes // WORTH_A_THREAD + 1)
+        workers = self.workers
         keys, values = (bits(stack).reshape(-1) for stack in arena.stacked)
         task = (
             *(shape, weights, asked, (keys, values, (arena.rows, arena.slots))),
             *(_scratch(shape, len(asked.tokens)), logits.reshape(-1)),
         )
         if workers > 1 and self._others is None:
-            self._others = ThreadPoolExecutor(torch.get_num_threads() - 1, "pass")
+            self._others = ThreadPoolExecutor(workers - 1, "pass")
         for worker in range(1, workers):
             assert self._others is not None
             self._others.submit(kernel(), *task, (worker, workers))
