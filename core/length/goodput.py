@@ -62,9 +62,10 @@ class Goodput:
     @property
     def _restless(self) -> bool:
         """Whether a new plan may be needed at once: in the first rounds, behind a change, and where
-        nobody drafts and a probe is due."""
-        young = any(team.rounds < SETTLED for team in self._crew.on)
-        return young or self._changed or (not self._crew.on and self._crew.awaits)
+        nobody drafts, if the plan is another's or a probe is due."""
+        if not self._crew.on:
+            return self._changed or self._length > 0 or self._crew.awaits
+        return self._changed or any(team.rounds < SETTLED for team in self._crew.on)
 
     def choose(self) -> Choice:
         if self._choice is None:
