@@ -12,6 +12,7 @@ from bench.suites.batch import Batch
 from bench.suites.cpu_bundled import CpuBundled
 from bench.suites.cpu_grown import CPU_GROWN
 from bench.suites.gpu import GpuContest
+from bench.suites.gpu_grown import gpu_grown
 from bench.suites.lanes import Lanes
 from bench.suites.laws import Laws
 from bench.suites.length import Length
@@ -41,6 +42,7 @@ SUITES: Mapping[str, Suite] = MappingProxyType(
             CPU_PLAIN,
             CPU_GROWN,
             GpuContest(),
+            *gpu_grown(),
             Acceptance(),
             Overhead(),
             Passes(),

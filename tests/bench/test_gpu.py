@@ -15,6 +15,7 @@ from bench.ours import Case
 from bench.prompts import load_prompts
 from bench.settings import Settings
 from bench.suites.gpu import GpuContest, copy_bandwidth, summon_bundled
+from bench.suites.gpu_grown import Growing, gpu_grown
 from bench.suites.gpu_tables import BEST, FIXED, PLAIN
 from bench.theirs import Theirs
 from core.config import SpeculationConfig
@@ -77,6 +78,29 @@ def test_a_trace_is_told_by_round(make_context: MakeContext) -> None:
     (table,) = GpuContest(temperatures=(0.0,)).report(context).tables
     assert "4.3% of a round (10 kernels)" in table and "3.00x" in table
     assert "reads 2.4 GB of weights a second" in table and "60% of the 4.0 GB/s" in table
+
+
+@pytest.mark.parametrize("ssm_params", [0, 300_000])
+def test_grown_models_say_what_the_small_ones_say(ssm_params: int) -> None:
+    """On a CPU, a little larger than they are; both sides read one LLM."""
+    engine, theirs = Growing(12_000_000, ssm_params)("float32", "cpu")
+    assert engine.models.llm.info.parameters > 10_000_000
+    assert {"grown" in name for name in engine.models.ssms} == {ssm_params > 0}
+    prompt = load_prompts()[0]
+    case = Case(prompt, 1, 12, 0.0, ignore_eos=True)
+    found = new_ids(engine, case, SpeculationConfig.preset("specinfer"))
+    assert found == theirs.generate(theirs.tokenize(prompt.text), 12)
+    assert found == Theirs("float32").generate(theirs.tokenize(prompt.text), 12)
+
+
+def test_both_sizes_are_there_with_both_kinds_of_ssms() -> None:
+    sizes = {s.name: (s.summon.params, s.summon.ssm_params) for s in gpu_grown()}  # type: ignore[attr-defined]
+    assert sizes == {
+        "gpu-grown-1b": (10**9, 0),
+        "gpu-grown-1b-ssms": (10**9, 10**7),
+        "gpu-grown-7b": (7 * 10**9, 0),
+        "gpu-grown-7b-ssms": (7 * 10**9, 7 * 10**7),
+    }
 
 
 def test_copies_are_measured() -> None:

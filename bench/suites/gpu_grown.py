@@ -1,0 +1,77 @@
+"""`gpu-grown-1b`, `gpu-grown-7b`: the contest of `gpu-bundled` on models grown on the device, each
+with SSMs as they are and with SSMs grown to a hundredth of the LLM.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from bench.grown.family import Member, Wish, family_of
+from bench.grown.module import grown
+from bench.settings import Settings
+from bench.suites.gpu import GpuContest
+from bench.theirs import Theirs, load_module
+from core.engine import Engine
+from core.events import ModelInfo
+from core.models.hf_model import HfModel
+from core.models.language_model import LanguageModel
+from core.models.loading import load_models
+from core.models.stack import stack_alike
+from core.models.tree_check import checked_model
+
+__all__ = ["Growing", "gpu_grown"]
+
+DEFAULTS = Settings(prompts=4, tokens=64, repeats=3, dtypes=("bfloat16",))
+
+
+@dataclass(frozen=True, slots=True)
+class Growing:
+    """Summons the bundled family grown to so many parameters; `ssm_params` 0: SSMs as they are."""
+
+    params: int
+    ssm_params: int
+
+    def __call__(self, dtype: str, device: str) -> tuple[Engine, Theirs]:
+        """One LLM in memory, which both sides read: of 7 B two might not fit."""
+        family = family_of(Wish(self.params, self.ssm_params, dtype=dtype))
+        small = load_models(dtype=dtype, device="cpu")
+
+        def module_of(member: Member) -> Any:
+            module = load_module(member.folder, getattr(torch, dtype)).to(device)
+            return module if member.plan is None else grown(module, member.plan, family.wish.seed)
+
+        def model_of(module: Any, name: str, like: ModelInfo) -> HfModel:
+            count = sum(parameter.numel() for parameter in module.parameters())
+            info = replace(like, name=name, parameters=count, device=device)
+            return checked_model(module, info)
+
+        large = module_of(family.llm)
+        llm = model_of(large, family.llm.name, small.llm.info)
+        ssms: dict[str, LanguageModel] = {
+            one.name: model_of(module_of(one), one.name, small.ssms[one.source].info)
+            for one in family.ssms
+        }
+        stack_alike(list(ssms.values()))
+        return Engine(replace(small, llm=llm, ssms=ssms)), Theirs(dtype, large)
+
+
+def gpu_grown() -> tuple[GpuContest, ...]:
+    """Both sizes, each with both kinds of SSMs."""
+    found = []
+    for size, params in (("1b", 1_000_000_000), ("7b", 7_000_000_000)):
+        for suffix, ssm_params, told in (
+            ("", 0, "SSMs as they are"),
+            ("-ssms", params // 100, f"SSMs grown to {params // 100_000_000} M"),
+        ):
+            found.append(
+                GpuContest(
+                    name=f"gpu-grown-{size}{suffix}",
+                    about=f"gpu-bundled, the LLM grown to {size[0]} B; {told}",
+                    defaults=DEFAULTS,
+                    summon=Growing(params, ssm_params),
+                )
+            )
+    return tuple(found)
