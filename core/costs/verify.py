@@ -76,16 +76,18 @@ def _measured(llm: LanguageModel, context: int) -> dict[int, float]:
         llm.forward([chain(row, [0] * context, last_only=True)])
         llm.commit(row, range(context))
         start = time.perf_counter()
-        warm = _sweep(llm, row, counts)
+        warm = _sweep(llm, row, counts, PATIENCE_S)
         slow = time.perf_counter() - start > PATIENCE_S
-        times = [_sweep(llm, row, list(warm)) for _ in range(1 if slow else REPEATS)]
+        times = [_sweep(llm, row, list(warm), math.inf) for _ in range(1 if slow else REPEATS)]
     finally:
         llm.close_row(row)
     return {n: min(sweep[n] for sweep in times) for n in warm}
 
 
-def _sweep(llm: LanguageModel, row: int, counts: Sequence[int]) -> dict[int, float]:
-    """A pass of each size, ms. A model that is slow is not asked for sizes that never pay."""
+def _sweep(
+    llm: LanguageModel, row: int, counts: Sequence[int], patience_s: float
+) -> dict[int, float]:
+    """A pass of each size, ms. Past one's patience sizes that never pay are left out."""
     found: dict[int, float] = {}
     began = time.perf_counter()
     for n in counts:
@@ -95,6 +97,6 @@ def _sweep(llm: LanguageModel, row: int, counts: Sequence[int]) -> dict[int, flo
         end = time.perf_counter()
         found[n] = (end - start) * 1000
         llm.commit(row, [])
-        if end - began > PATIENCE_S and found[n] > HOPELESS * found[0]:
+        if end - began > patience_s and found[n] > HOPELESS * found[0]:
             break
     return found

@@ -204,14 +204,15 @@ def test_a_slow_model_is_asked_for_less(monkeypatch: pytest.MonkeyPatch) -> None
     def timed(feeds: Sequence[Feed]) -> list[torch.Tensor]:
         size = len(feeds[0].token_ids)
         calls[size] += not feeds[0].last_only
-        now[0] += 0.1 + 0.1 * size
+        # Once warm the large ones are slower by chance: they are measured all the same.
+        now[0] += (0.1 + 0.1 * size) * (1.5 if calls[size] % 2 == 0 and size > 8 else 1.0)
         return forward(feeds)
 
     llm.forward = timed  # type: ignore[method-assign]
     monkeypatch.setattr("core.costs.verify.time.perf_counter", lambda: now[0])
     costs = measure_verify_costs(llm)
     assert set(costs.ms) == {n for n in NODE_COUNTS if n <= 12}
-    assert costs.ms[12] == pytest.approx(1400.0)
+    assert costs.ms[12] == pytest.approx(2100.0)
     contexts, warm_up_and_measure = 2, 2
     assert {calls[n + 1] for n in costs.ms} == {contexts * warm_up_and_measure}
     assert sum(calls.values()) == len(costs.ms) * contexts * warm_up_and_measure
