@@ -12,7 +12,7 @@ from bench.suites.batch import Batch
 from bench.suites.cpu_bundled import CpuBundled
 from bench.suites.cpu_grown import CPU_GROWN
 from bench.suites.gpu import GpuContest
-from bench.suites.gpu_grown import gpu_grown
+from bench.suites.gpu_grown import GPU_GROWN
 from bench.suites.lanes import Lanes
 from bench.suites.laws import Laws
 from bench.suites.length import Length
@@ -34,27 +34,24 @@ CPU_PLAIN = CpuBundled(
     variants=(),
 )
 
-SUITES: Mapping[str, Suite] = MappingProxyType(
-    {
-        suite.name: suite
-        for suite in (
-            CpuBundled(),
-            CPU_PLAIN,
-            CPU_GROWN,
-            GpuContest(),
-            *gpu_grown(),
-            Acceptance(),
-            Overhead(),
-            Passes(),
-            Length(),
-            Pipeline(),
-            Lanes(),
-            Batch(),
-            Laws(),
-            Page(),
-            Sessions(),
-            Start(),
-            Visitors(),
-        )
-    }
+EVERY: tuple[Suite, ...] = (
+    CpuBundled(),
+    CPU_PLAIN,
+    CPU_GROWN,
+    GpuContest(),
+    *GPU_GROWN,
+    Acceptance(),
+    Overhead(),
+    Passes(),
+    Length(),
+    Pipeline(),
+    Lanes(),
+    Batch(),
+    Laws(),
+    Page(),
+    Sessions(),
+    Start(),
+    Visitors(),
 )
+
+SUITES: Mapping[str, Suite] = MappingProxyType({suite.name: suite for suite in EVERY})

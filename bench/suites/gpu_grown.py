@@ -22,7 +22,7 @@ from core.models.loading import load_models
 from core.models.stack import stack_alike
 from core.models.tree_check import checked_model
 
-__all__ = ["Growing", "gpu_grown"]
+__all__ = ["GPU_GROWN", "Growing"]
 
 DEFAULTS = Settings(prompts=4, tokens=64, repeats=3, dtypes=("bfloat16",))
 
@@ -58,20 +58,29 @@ class Growing:
         return Engine(replace(small, llm=llm, ssms=ssms)), Theirs(dtype, large)
 
 
-def gpu_grown() -> tuple[GpuContest, ...]:
-    """Both sizes, each with both kinds of SSMs."""
-    found = []
-    for size, params in (("1b", 1_000_000_000), ("7b", 7_000_000_000)):
-        for suffix, ssm_params, told in (
-            ("", 0, "SSMs as they are"),
-            ("-ssms", params // 100, f"SSMs grown to {params // 100_000_000} M"),
-        ):
-            found.append(
-                GpuContest(
-                    name=f"gpu-grown-{size}{suffix}",
-                    about=f"gpu-bundled, the LLM grown to {size[0]} B; {told}",
-                    defaults=DEFAULTS,
-                    summon=Growing(params, ssm_params),
-                )
-            )
-    return tuple(found)
+GPU_GROWN = (
+    GpuContest(
+        name="gpu-grown-1b",
+        about="gpu-bundled, the LLM grown to 1 B; SSMs as they are",
+        defaults=DEFAULTS,
+        summon=Growing(10**9, 0),
+    ),
+    GpuContest(
+        name="gpu-grown-1b-ssms",
+        about="gpu-bundled, the LLM grown to 1 B; SSMs grown to 10 M",
+        defaults=DEFAULTS,
+        summon=Growing(10**9, 10**7),
+    ),
+    GpuContest(
+        name="gpu-grown-7b",
+        about="gpu-bundled, the LLM grown to 7 B; SSMs as they are",
+        defaults=DEFAULTS,
+        summon=Growing(7 * 10**9, 0),
+    ),
+    GpuContest(
+        name="gpu-grown-7b-ssms",
+        about="gpu-bundled, the LLM grown to 7 B; SSMs grown to 70 M",
+        defaults=DEFAULTS,
+        summon=Growing(7 * 10**9, 7 * 10**7),
+    ),
+)

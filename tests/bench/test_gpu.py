@@ -11,11 +11,11 @@ import torch
 from bench.__main__ import main
 from bench.context import Context
 from bench.gaps import gaps, idle_share
-from bench.ours import Case
+from bench.ours import Case, new_ids
 from bench.prompts import load_prompts
 from bench.settings import Settings
 from bench.suites.gpu import GpuContest, copy_bandwidth, summon_bundled
-from bench.suites.gpu_grown import Growing, gpu_grown
+from bench.suites.gpu_grown import GPU_GROWN, Growing
 from bench.suites.gpu_tables import BEST, FIXED, PLAIN
 from bench.theirs import Theirs
 from core.config import SpeculationConfig
@@ -80,7 +80,7 @@ def test_a_trace_is_told_by_round(make_context: MakeContext) -> None:
     assert "reads 2.4 GB of weights a second" in table and "60% of the 4.0 GB/s" in table
 
 
-@pytest.mark.parametrize("ssm_params", [0, 300_000])
+@pytest.mark.parametrize("ssm_params", [0, 2_000_000])
 def test_grown_models_say_what_the_small_ones_say(ssm_params: int) -> None:
     """On a CPU, a little larger than they are; both sides read one LLM."""
     engine, theirs = Growing(12_000_000, ssm_params)("float32", "cpu")
@@ -94,7 +94,7 @@ def test_grown_models_say_what_the_small_ones_say(ssm_params: int) -> None:
 
 
 def test_both_sizes_are_there_with_both_kinds_of_ssms() -> None:
-    sizes = {s.name: (s.summon.params, s.summon.ssm_params) for s in gpu_grown()}  # type: ignore[attr-defined]
+    sizes = {s.name: (s.summon.params, s.summon.ssm_params) for s in GPU_GROWN}  # type: ignore[attr-defined]
     assert sizes == {
         "gpu-grown-1b": (10**9, 0),
         "gpu-grown-1b-ssms": (10**9, 10**7),
