@@ -38,10 +38,10 @@ def serve(argv: list[str] | None) -> None:
     from ui.visitors import Access
 
     one_arena()
-    use_threads()
     store = RunStore(args.db)
 
     def load(pair: Pair, say: Say) -> Worker:
+        use_threads()  # of the thread that loads: as many as its passes will have
         return Worker(Engine(load_models(pair.llm, pair.ssms, pair.dtype, pair.device, say)))
 
     pair = Pair(args.llm, tuple(ssms_of(args)), args.dtype, args.device)

@@ -43,8 +43,8 @@ class TorchAlone:
         self._before: int | None = None
 
     def take(self) -> None:
-        """Idempotent."""
-        if self._worth and self._before is None:
+        """Idempotent; nothing where torch has one already, be it another's doing."""
+        if self._worth and self._before is None and torch.get_num_threads() > 1:
             self._before = torch.get_num_threads()
             torch.set_num_threads(1)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from core.models.language_model import LanguageModel, chain
+from core.threads import TorchAlone
 
 __all__ = ["NODE_COUNTS", "VerifyCosts", "measure_verify_costs"]
 
@@ -63,7 +64,16 @@ def _between(counts: list[int], costs: list[float], n: int) -> float:
 
 def measure_verify_costs(llm: LanguageModel) -> VerifyCosts:
     """Times passes of every node count at two contexts, each interleaved, so that a noisy moment
-    hits all node counts alike."""
+    hits all node counts alike; torch keeps to one thread, as it does while requests are live."""
+    alone = TorchAlone((llm,))
+    alone.take()
+    try:
+        return _both(llm)
+    finally:
+        alone.give_back()
+
+
+def _both(llm: LanguageModel) -> VerifyCosts:
     near, far = (min(c, llm.context_length * (i + 1) // 4) for i, c in enumerate(CONTEXTS))
     further = VerifyCosts(_measured(llm, far), far) if far > near else None
     return VerifyCosts(_measured(llm, near), near, further)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from core.errors import UnsupportedModelError
 from core.models.forward import Forward, MaskKind, TensorForward
 from core.models.graphed import in_few_launches
 from core.models.lean import LeanForward, LeanWeights
@@ -47,6 +48,9 @@ def compiled(weights: LeanWeights, masks: MaskKind) -> CompiledForward | None:
         return None
     try:
         from core.models.compiled.forward import CompiledForward
-    except (ImportError, RuntimeError):  # a numba that does not fit numpy, or may write nowhere
-        return None
-    return CompiledForward(weights, masks)
+
+        found = CompiledForward(weights, masks)
+        found.try_out()
+    except (ImportError, OSError, RuntimeError, UnsupportedModelError):
+        return None  # no numba that fits, or nothing that it can do: torch's calls do as well
+    return found

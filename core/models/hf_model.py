@@ -22,6 +22,7 @@ from core.models.kv_cache import KVArena
 from core.models.language_model import Feed
 from core.models.lean import LeanWeights, joined
 from core.models.rows import Row, batch_of
+from core.tree import ROOT
 
 __all__ = ["HfModel", "feed_rows"]
 
@@ -204,6 +205,9 @@ class HfModel:
 
     def _check(self, feed: Feed) -> None:
         row = self._row(feed.row)
+        for node, parent in enumerate(feed.parents, start=row.pending):
+            if not ROOT <= parent < node:
+                raise EngineError(f"parent of node {node} is {parent}: -1 to {node - 1} are there")
         if row.length + row.pending + len(feed.token_ids) <= self.context_length:
             return
         # Nodes share positions: only now is the exact depth worth computing.

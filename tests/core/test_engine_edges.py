@@ -196,6 +196,25 @@ def test_a_loaded_moment_makes_no_size_dearer(monkeypatch: pytest.MonkeyPatch) -
     assert costs.affordable_nodes() == max(NODE_COUNTS)
 
 
+def test_torch_is_alone_while_costs_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it is while requests are live: its threads would be in the way of the passes'."""
+    llm, _ = tables(context=100)
+    forward, seen, before = llm.forward, set(), torch.get_num_threads()
+
+    def noted(feeds: Sequence[Feed]) -> list[torch.Tensor]:
+        seen.add(torch.get_num_threads())
+        return forward(feeds)
+
+    llm.forward = noted  # type: ignore[method-assign]
+    llm.own_threads = True  # type: ignore[attr-defined]
+    torch.set_num_threads(2)
+    try:
+        measure_verify_costs(llm)
+        assert seen == {1} and torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_a_slow_model_is_asked_for_less(monkeypatch: pytest.MonkeyPatch) -> None:
     """Past two seconds nothing is measured more than once, nor sizes that cost many passes."""
     llm, _ = tables(context=100)

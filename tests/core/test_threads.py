@@ -67,3 +67,13 @@ def test_an_engine_gives_torch_its_threads_back(monkeypatch: pytest.MonkeyPatch)
     running.close()
     assert 1 in seen
     assert torch.get_num_threads() == 2
+
+
+def test_two_that_keep_torch_alone_leave_it_as_it_was() -> None:
+    torch.set_num_threads(3)
+    first, second = (TorchAlone([Passes(True)]) for _ in range(2))
+    first.take()
+    second.take()
+    first.give_back()
+    second.give_back()
+    assert torch.get_num_threads() == 3

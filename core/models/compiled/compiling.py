@@ -5,16 +5,33 @@ into its callers.
 from __future__ import annotations
 
 from collections.abc import Callable
+from pickle import PickleError
 from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
 from numba import njit
+from numba.core.errors import NumbaError
 
-__all__ = ["exact", "free", "inlined", "kept"]
+__all__ = ["COMPILER_FAULTS", "entry", "exact", "free", "inlined", "kept"]
 
 IN_ORDER = ("contract", "nnan", "nsz")
 # Only compiled code calls them: without a way in from Python a sixth of the compiling is saved.
 INNER = MappingProxyType({"no_cpython_wrapper": True, "no_cfunc_wrapper": True})
+
+# What numba raises, and what the files do in which it keeps what it made.
+COMPILER_FAULTS = (
+    NumbaError,
+    ArithmeticError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    MemoryError,
+    OSError,
+    PickleError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -29,8 +46,13 @@ def free(function: F) -> F:
     return _compiled(function, (*IN_ORDER, "reassoc"), **INNER)
 
 
+def entry(function: F) -> F:
+    """As `exact`, for Python to call."""
+    return _compiled(function, IN_ORDER)
+
+
 def kept(function: F) -> F:
-    """As `exact`, for Python to call; what was made is kept for the next start."""
+    """As `entry`, and what was made is kept for the next start."""
     return _compiled(function, IN_ORDER, cache=True)
 
 

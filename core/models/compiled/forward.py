@@ -8,17 +8,21 @@ between, padded queries cost nothing, and weights are read in the order in which
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Any
 
 import numpy as np
 import torch
 
+from core.errors import UnsupportedModelError
+from core.models.compiled.compiling import COMPILER_FAULTS
 from core.models.compiled.described import BLOCK, Asked, Scratch, Shape, Weights
 from core.models.compiled.kernel import kernel
 from core.models.compiled.packing import Array, bits, packed, shape_of, turning
 from core.models.forward import MaskKind
-from core.models.kv_cache import KVArena, LayerShape
+from core.models.kv_cache import KVArena, LayerShape, SlotPlan
 from core.models.lean import LeanWeights
 from core.models.rotation import FIRST_POSITIONS
 from core.models.rows import Batch
@@ -27,11 +31,14 @@ __all__ = ["CompiledForward"]
 
 # Of weights; handing a part of a pass to another thread costs what reading so many takes.
 WORTH_A_THREAD = 1 << 22
+# As many arrivals as nobody waits for.
+ABANDONED = 1 << 62
 
 
 class CompiledForward:
     """See Forward. Of several models that lie on one another, row r is of member r modulo their
-    number. All arithmetic is in float32; a model in bfloat16 keeps weights, keys and values so."""
+    number. All arithmetic is in float32; a model in bfloat16 keeps weights, keys and values so.
+    Weights are laid out here: what is changed in them later is not seen."""
 
     def __init__(self, weights: LeanWeights, masks: MaskKind) -> None:
         # Where the model takes one mask for all layers, its window holds in each of them.
@@ -53,6 +60,32 @@ class CompiledForward:
         """Threads that make a pass."""
         return self._crew.workers
 
+    def try_out(self) -> None:
+        """Compiles, here and now and for all threads, and makes a pass of a token of each member.
+        Where what is compiled cannot be kept it is not. UnsupportedModelError where it does not
+        compile."""
+        try:
+            self._tried(keep=True)
+        except COMPILER_FAULTS:  # what was kept is in pieces, or there is nowhere to keep it
+            try:
+                self._tried(keep=False)
+            except COMPILER_FAULTS as error:
+                raise UnsupportedModelError(f"its pass does not compile: {error}") from error
+
+    def _tried(self, *, keep: bool) -> None:
+        self._crew.kernel = kernel(keep)
+        count = self._shape.members
+        arena = KVArena(self.shapes, self.dtype, self.device)
+        arena.reserve(count, 1)
+        row, seen = np.zeros((count, 1), np.int64), np.ones((count, 1, 1), np.bool_)
+        plan = SlotPlan(tuple(range(count)), (0,) * count, (1,) * count, 1, 1)
+        workers, self._crew.workers = self._crew.workers, 1
+        try:
+            with torch.inference_mode():
+                self.logits(Batch(row, row, seen, seen, plan, False), arena)
+        finally:
+            self._crew.workers = workers
+
     def member(self, place: int, lean: LeanWeights) -> CompiledForward:
         """The pass of one of those that lie on one another, over the same memory; `lean` are its
         weights as they are in that of all."""
@@ -66,6 +99,7 @@ class CompiledForward:
             vectors=own.vectors.reshape(count, -1)[place],
         )
         one._crew = _Crew(min(self.workers, one._weights.matrices.nbytes // WORTH_A_THREAD + 1))
+        one._crew.kernel = self._crew.kernel
         return one
 
     @property
@@ -162,23 +196,56 @@ class _Crew:
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
+        self.kernel: Callable[..., None] | None = None
         self._others: ThreadPoolExecutor | None = None
+        self._busy = threading.Lock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Crew, (self.workers,)
 
     def run(
         self, shape: Shape, weights: Weights, asked: Asked, arena: KVArena, logits: Array
     ) -> None:
-        workers = self.workers
+        """One pass at a time: of two the workers would wait for each other."""
         keys, values = (bits(stack).reshape(-1) for stack in arena.stacked)
-        task = (
-            *(shape, weights, asked, (keys, values, (arena.rows, arena.slots))),
-            *(_scratch(shape, len(asked.tokens)), logits.reshape(-1)),
-        )
-        if workers > 1 and self._others is None:
-            self._others = ThreadPoolExecutor(workers - 1, "pass")
-        for worker in range(1, workers):
-            assert self._others is not None
-            self._others.submit(kernel(), *task, (worker, workers))
-        kernel()(*task, (0, workers))
+        scratch = _scratch(shape, len(asked.tokens))
+        store = (keys, values, (arena.rows, arena.slots))
+        task = (shape, weights, asked, store, scratch, logits.reshape(-1))
+        with self._busy:
+            self.kernel = made = self.kernel or kernel()
+            if self.workers == 1:
+                made(*task, (0, 1))
+            else:
+                self._shared(made, task, scratch.arrived)
+
+    def _shared(self, made: Callable[..., None], task: tuple[Any, ...], arrived: Array) -> None:
+        """Who fails, or is interrupted, lets the others go on to their end: they would wait for
+        ever."""
+        if self._others is None:
+            self._others = ThreadPoolExecutor(self.workers - 1, "pass")
+        parts: list[Future[None]] = []
+        try:
+            for worker in range(1, self.workers):
+                part = (worker, self.workers)
+                parts.append(self._others.submit(_part, made, task, part, arrived))
+            made(*task, (0, self.workers))
+        except BaseException:
+            arrived[0] = ABANDONED
+            wait(parts)
+            raise
+        if arrived[0] >= ABANDONED:
+            for one in parts:
+                one.result()
+
+
+def _part(
+    made: Callable[..., None], task: tuple[Any, ...], part: tuple[int, int], arrived: Array
+) -> None:
+    try:
+        made(*task, part)
+    except BaseException:
+        arrived[0] = ABANDONED
+        raise
 
 
 def _scratch(shape: Shape, tokens: int) -> Scratch:

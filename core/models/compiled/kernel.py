@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from core.models.compiled.compiling import kept
+from core.models.compiled.compiling import entry, kept
 from core.models.compiled.layers import attention_half, embedded, gated_half, layout, stretch
 from core.models.compiled.parts import listed, meet, normed, products
 
@@ -22,9 +22,9 @@ __all__ = ["kernel", "stamp"]
 
 
 @cache
-def kernel() -> Callable[..., None]:
-    """The pass; see `run` below."""
-    found: Callable[..., None] = _made(stamp(Path(__file__).parent))
+def kernel(keep: bool = True) -> Callable[..., None]:
+    """The pass; see `run` below. `keep`: for the next start too, which not every place allows."""
+    found: Callable[..., None] = _made(stamp(Path(__file__).parent), kept if keep else entry)
     return found
 
 
@@ -34,8 +34,8 @@ def stamp(folder: Path) -> int:
     return zlib.crc32(b"".join(file.read_bytes() for file in sorted(folder.glob("*.py"))))
 
 
-def _made(stamped: int) -> Any:
-    @kept
+def _made(stamped: int, compiled: Callable[[Any], Any]) -> Any:
+    @compiled
     def run(shape, w, asked, store, s, logits, part):
         """The pass, as one of several workers (`part`: which, of how many). `store`: keys and
         values (layers, rows, heads, slots, size), which get what is new, and how many rows and

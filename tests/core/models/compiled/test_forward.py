@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 
+from core.errors import EngineError
+from core.models.compiled import forward as forward_module
 from core.models.compiled.forward import CompiledForward
 from core.models.compiled.kernel import kernel
 from core.models.hf_model import HfModel
 from core.models.language_model import Feed, chain
+from core.models.lean import LeanForward
 from core.models.stack import stack_of
 from core.models.tree_check import checked_model
 from core.tree import ROOT
@@ -181,3 +185,83 @@ def test_an_id_that_is_none_is_not_looked_up(token: int) -> None:
 
 def test_what_was_made_is_not_made_again() -> None:
     assert kernel() is kernel()
+
+
+class Broken(Exception):
+    """What a test makes a part of a pass raise."""
+
+
+@pytest.mark.parametrize("who", [0, 1])
+def test_who_fails_lets_the_others_go(who: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each part of a pass waits for the others; one that never comes is not waited for."""
+    monkeypatch.setattr("core.models.compiled.forward.WORTH_A_THREAD", 1)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    model, _ = both("llama")
+    forward: Any = model._forward
+    real = forward._crew.kernel
+
+    def failing(*task: Any) -> None:
+        if task[-1][0] == who:
+            raise Broken(f"part {who}")
+        real(*task)
+
+    row = model.open_row()
+    forward._crew.kernel = failing
+    with pytest.raises(Broken, match=f"part {who}"):
+        model.forward([chain(row, [3, 4, 5])])
+    forward._crew.kernel = real
+    model.commit(row, [])
+    other, _ = both("llama")
+    found = model.forward([chain(row, [3, 4, 5])])[0]
+    assert torch.equal(found, other.forward([chain(other.open_row(), [3, 4, 5])])[0])
+
+
+def test_where_nothing_can_be_kept_it_is_compiled_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real = forward_module.kernel
+
+    def nowhere(keep: bool = True) -> Any:
+        if keep:
+            raise RuntimeError("cannot cache function 'run': no locator available")
+        return real(keep)
+
+    monkeypatch.setattr(forward_module, "kernel", nowhere)
+    made, general = both("llama")
+    for got, wanted in zip(said(made), said(general), strict=True):
+        assert difference(got, wanted) < 1e-5
+
+
+def test_what_does_not_compile_takes_torchs_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(keep: bool = True) -> Any:
+        raise EOFError("Ran out of input")
+
+    monkeypatch.setattr(forward_module, "kernel", never)
+    module = tiny_module("llama", seed=3, dtype=torch.float32)
+    model = checked_model(module, info_of(module, "llama"))
+    assert isinstance(model._forward, LeanForward)
+
+
+def test_a_forward_travels_without_its_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("core.models.compiled.forward.WORTH_A_THREAD", 1)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    model, _ = both("llama")
+    model.forward([chain(model.open_row(), [3, 4, 5])])
+    copied = pickle.loads(pickle.dumps(model._forward))
+    assert copied.workers == 2
+    other = HfModel(*model.parts)
+    other._forward = copied
+    row = other.open_row()
+    assert torch.equal(
+        other.forward([chain(row, [3, 4, 5])])[0],
+        model.forward([chain(model.open_row(), [3, 4, 5])])[0],
+    )
+
+
+@pytest.mark.parametrize("parent", [-2, 1, 1400])
+def test_a_parent_that_is_not_there_is_refused(parent: int) -> None:
+    """Its depth would be a stale one, and its position past the rotation's table."""
+    model, _ = both("llama")
+    row = model.open_row()
+    with pytest.raises(EngineError, match=f"parent of node 1 is {parent}: -1 to 0 are there"):
+        model.forward([Feed(row, [5, 6], [ROOT, parent])])
