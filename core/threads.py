@@ -35,8 +35,7 @@ class TorchAlone:
 
     Between its operations a thread of torch's spins on a core that a pass then waits for: on two
     cores and two threads plain decoding of the bundled LLM at T = 0.8 made 170 tokens a second, 614
-    with this. Taken
-    and given back by one thread, the engine's.
+    with this. Taken and given back by one thread, the engine's.
     """
 
     def __init__(self, models: Iterable[object]) -> None:
