@@ -224,15 +224,17 @@ class _Crew:
         if self._others is None:
             self._others = ThreadPoolExecutor(self.workers - 1, "pass")
         parts: list[Future[None]] = []
+        made_whole = False
         try:
             for worker in range(1, self.workers):
                 part = (worker, self.workers)
                 parts.append(self._others.submit(_part, made, task, part, arrived))
             made(*task, (0, self.workers))
-        except BaseException:
-            arrived[0] = ABANDONED
-            wait(parts)
-            raise
+            made_whole = True
+        finally:
+            if not made_whole:
+                arrived[0] = ABANDONED
+                wait(parts)
         if arrived[0] >= ABANDONED:
             for one in parts:
                 one.result()
@@ -241,11 +243,13 @@ class _Crew:
 def _part(
     made: Callable[..., None], task: tuple[Any, ...], part: tuple[int, int], arrived: Array
 ) -> None:
+    made_whole = False
     try:
         made(*task, part)
-    except BaseException:
-        arrived[0] = ABANDONED
-        raise
+        made_whole = True
+    finally:
+        if not made_whole:
+            arrived[0] = ABANDONED
 
 
 def _scratch(shape: Shape, tokens: int) -> Scratch:
