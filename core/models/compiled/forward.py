@@ -212,7 +212,7 @@ class _Crew:
         store = (keys, values, (arena.rows, arena.slots))
         task = (shape, weights, asked, store, scratch, logits.reshape(-1))
         with self._busy:
-            self.kernel = made = self.kernel or kernel()
+            self.kernel = made = self.kernel or kernel(True)
             if self.workers == 1:
                 made(*task, (0, 1))
             else:

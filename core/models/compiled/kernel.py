@@ -22,7 +22,7 @@ __all__ = ["kernel", "stamp"]
 
 
 @cache
-def kernel(keep: bool = True) -> Callable[..., None]:
+def kernel(keep: bool) -> Callable[..., None]:
     """The pass; see `run` below. `keep`: for the next start too, which not every place allows."""
     found: Callable[..., None] = _made(stamp(Path(__file__).parent), kept if keep else entry)
     return found

@@ -184,7 +184,14 @@ def test_an_id_that_is_none_is_not_looked_up(token: int) -> None:
 
 
 def test_what_was_made_is_not_made_again() -> None:
-    assert kernel() is kernel()
+    models = [both(family)[0] for family in ("llama", "qwen3")]
+    travelled = HfModel(*models[0].parts)
+    travelled._forward = pickle.loads(pickle.dumps(models[0]._forward))
+    models += [travelled, *alike(2).members]
+    for model in models:
+        model.forward([chain(model.open_row(), [3, 4])])
+    made: list[Any] = [model._forward for model in models]
+    assert {id(forward._crew.kernel) for forward in made} == {id(kernel(True))}
 
 
 class Broken(Exception):
@@ -221,7 +228,7 @@ def test_where_nothing_can_be_kept_it_is_compiled_all_the_same(
 ) -> None:
     real = forward_module.kernel
 
-    def nowhere(keep: bool = True) -> Any:
+    def nowhere(keep: bool) -> Any:
         if keep:
             raise RuntimeError("cannot cache function 'run': no locator available")
         return real(keep)
@@ -233,7 +240,7 @@ def test_where_nothing_can_be_kept_it_is_compiled_all_the_same(
 
 
 def test_what_does_not_compile_takes_torchs_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    def never(keep: bool = True) -> Any:
+    def never(keep: bool) -> Any:
         raise EOFError("Ran out of input")
 
     monkeypatch.setattr(forward_module, "kernel", never)
