@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-__all__ = ["BLOCK", "HALF_BLOCK", "Asked", "Layer", "Scratch", "Shape", "Weights"]
+__all__ = ["BLOCK", "HALF_BLOCK", "Asked", "Layer", "Product", "Scratch", "Shape", "Weights"]
 
 BLOCK = 32
 """Outputs of a matrix that lie beside one another in memory."""
@@ -99,3 +99,20 @@ class Scratch(NamedTuple):
     wide: Any
     active: Any
     arrived: Any
+
+
+class Product(NamedTuple):
+    """Some rows of x times some inputs of one block: where in x, w and y that begins, and how far
+    it is from a row of x or y to the next; how many inputs; whether these are the first, else the
+    product is added to what stands in y; from where on further weights are fetched meanwhile, and
+    how many of them with each input. All counted in elements."""
+
+    x: int
+    x_step: int
+    w: int
+    y: int
+    y_step: int
+    inputs: int
+    first: int
+    ahead: int
+    pace: int

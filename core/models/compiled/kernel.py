@@ -16,7 +16,8 @@ import numpy as np
 
 from core.models.compiled.compiling import entry, kept
 from core.models.compiled.layers import attention_half, embedded, gated_half, layout, stretch
-from core.models.compiled.parts import listed, meet, normed, products
+from core.models.compiled.parts import listed, meet, normed
+from core.models.compiled.products import products
 
 __all__ = ["kernel", "stamp"]
 

@@ -18,9 +18,9 @@ from core.models.compiled.parts import (
     head_of,
     meet,
     normed,
-    products,
     turned,
 )
+from core.models.compiled.products import products
 
 __all__ = ["attention_half", "embedded", "gated_half", "layout", "normed_rows", "stretch"]
 

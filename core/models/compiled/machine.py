@@ -14,7 +14,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from core.models.compiled.described import BLOCK
+from core.models.compiled.described import BLOCK, Product
 
 __all__ = ["arrivals", "arrive", "give_way", "multiply", "number", "power_of_two", "rounded"]
 
@@ -23,31 +23,26 @@ LANES = 8
 
 
 @intrinsic(prefer_literal=True)
-def multiply(typing, tokens, vectors, x, x_at, x_step, w, w_at, y, y_at, y_step, inputs):
+def multiply(typing, tokens, vectors, x, w, y, at):
     """y[t, :vectors x LANES] = sum over i of x[t, i] w[i] for `tokens` rows, sums in registers.
 
-    `*_at`: where in the arrays to begin, `*_step`: from a row to the next, in elements. A weight of
-    16 bits is the upper half of a float32, which is what a bfloat16 is.
+    `at` is a Product. A weight of 16 bits is the upper half of a float32, which a bfloat16 is.
     """
     shape = tokens.literal_value, vectors.literal_value, w.dtype == types.uint16
-    place = types.intp
-    signature = types.void(
-        tokens, vectors, x, place, place, w, place, y, place, place, place
-    )  # fmt: skip
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        begins = [
-            builder.gep(
-                context.make_array(signature.args[i])(context, builder, arguments[i]).data,
-                [arguments[i + 1]],
-            )
-            for i in (2, 5, 7)
-        ]
-        steps = arguments[4], arguments[9], arguments[10]
-        builder.call(_sums(builder.module, shape), [*begins, *steps])
+        x, w, y = (
+            context.make_array(signature.args[i])(context, builder, arguments[i]).data
+            for i in (2, 3, 4)
+        )
+        told = Product(*cgutils.unpack_tuple(builder, arguments[5]))
+        begins = [builder.gep(*one) for one in ((x, [told.x]), (w, [told.w]), (y, [told.y]))]
+        ahead = builder.gep(w, [told.ahead])
+        counts = told.x_step, told.y_step, told.inputs, told.first, told.pace
+        builder.call(_sums(builder.module, shape), [*begins, ahead, *counts])
         return context.get_dummy_value()
 
-    return signature, generate
+    return types.void(tokens, vectors, x, w, y, at), generate
 
 
 def _sums(module: Any, shape: tuple[int, int, bool]) -> Any:
@@ -58,20 +53,25 @@ def _sums(module: Any, shape: tuple[int, int, bool]) -> Any:
     if name in module.globals:
         return module.globals[name]
     whole, single = ir.IntType(64), ir.FloatType()
-    vector = ir.VectorType(single, LANES)
-    kinds = (single, ir.IntType(16) if half else single, single)
-    taken = [*(kind.as_pointer() for kind in kinds), whole, whole, whole]
+    kept = ir.IntType(16) if half else single
+    taken = [*(kind.as_pointer() for kind in (single, kept, single, kept)), *[whole] * 5]
     made = ir.Function(module, ir.FunctionType(ir.VoidType(), taken), name)
     made.linkage = "internal"
     made.attributes.add("noinline")
-    x, w, y, x_step, y_step, inputs = made.args
+    x, w, y, ahead, x_step, y_step, inputs, first, pace = made.args
     entry = made.append_basic_block("entry")
     builder = ir.IRBuilder(entry)
+    vector = ir.VectorType(single, LANES)
     fused = cgutils.get_or_insert_function(
         module, ir.FunctionType(vector, [vector] * 3), f"llvm.fma.v{LANES}f32"
     )
-    zero = ir.Constant(vector, [0.0] * LANES)
     rows = [builder.gep(x, [builder.mul(x_step, whole(t))]) for t in range(count)]
+    places = [_places(builder, y, builder.mul(y_step, whole(t)), wide) for t in range(count)]
+    fresh, zero = builder.icmp_signed("!=", first, whole(0)), ir.Constant(vector, [0.0] * LANES)
+    before = [
+        [builder.select(fresh, zero, builder.load(place, align=4)) for place in row]
+        for row in places
+    ]
     loop, end = builder.append_basic_block("loop"), builder.append_basic_block("end")
     builder.branch(loop)
     builder.position_at_end(loop)
@@ -83,20 +83,37 @@ def _sums(module: Any, shape: tuple[int, int, bool]) -> Any:
     for t in range(count):
         one = _spread(builder, builder.load(builder.gep(rows[t], [i])))
         grown.append([builder.call(fused, [one, weights[v], sums[t][v]]) for v in range(wide)])
+    _fetch(builder, builder.gep(ahead, [builder.mul(i, pace)]))
     following = builder.add(i, whole(1))
     i.add_incoming(whole(0), entry)
     i.add_incoming(following, loop)
     builder.cbranch(builder.icmp_signed("<", following, inputs), loop, end)
     builder.position_at_end(end)
     for t in range(count):
-        to = builder.gep(y, [builder.mul(y_step, whole(t))])
         for v in range(wide):
-            sums[t][v].add_incoming(zero, entry)
+            sums[t][v].add_incoming(before[t][v], entry)
             sums[t][v].add_incoming(grown[t][v], loop)
-            place = builder.gep(to, [whole(v * LANES)])
-            builder.store(grown[t][v], builder.bitcast(place, vector.as_pointer())).align = 4
+            builder.store(grown[t][v], places[t][v]).align = 4
     builder.ret_void()
     return made
+
+
+def _places(builder: Any, y: Any, at: Any, wide: int) -> list[Any]:
+    """Where so many vectors of outputs begin, one behind another."""
+    kind = ir.VectorType(ir.FloatType(), LANES).as_pointer()
+    steps = [builder.add(at, ir.IntType(64)(v * LANES)) for v in range(wide)]
+    return [builder.bitcast(builder.gep(y, [step]), kind) for step in steps]
+
+
+def _fetch(builder: Any, place: Any) -> Any:
+    """Asks for what lies there, to be near the core soon: in its second cache, since the first has
+    no room. A place that is not there does no harm."""
+    byte, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
+    fetch = cgutils.get_or_insert_function(
+        builder.module, ir.FunctionType(ir.VoidType(), [byte, *[flag] * 3]), "llvm.prefetch.p0"
+    )
+    for_reading, second, data = flag(0), flag(2), flag(1)
+    builder.call(fetch, [builder.bitcast(place, byte), for_reading, second, data])
 
 
 def _vector(builder: Any, place: Any, half: bool) -> Any:

@@ -1,4 +1,4 @@
-"""Parts of a pass: products, norms, rotation, attention and gates, of one vector or a few.
+"""Parts of a pass: norms, rotation, attention and gates, of one vector or a few.
 
 Every sum is made in the same order whatever else the pass looks at, so a node's logits are the same
 bits alone or in a tree, in one request or in many, on one thread or on several.
@@ -16,7 +16,6 @@ from core.models.compiled.machine import (
     arrivals,
     arrive,
     give_way,
-    multiply,
     number,
     power_of_two,
     rounded,
@@ -30,7 +29,6 @@ __all__ = [
     "listed",
     "meet",
     "normed",
-    "products",
     "turned",
 ]
 
@@ -40,39 +38,6 @@ LN2_HIGH, LN2_LOW = 0.693359375, -2.12194440e-4
 LOWEST, HIGHEST = -87.0, 88.0
 # Looks at how many have arrived, before one gives way to another thread.
 PATIENCE = 2000
-
-
-@exact
-def products(x, x_at, inputs, w, w_at, y, y_at, step, n, part):
-    """y (n, step) = x (n, inputs) times w (blocks, inputs, BLOCK), whose blocks are shared out:
-    `part` is (worker, workers)."""
-    blocks = step // BLOCK
-    for b in range(blocks * part[0] // part[1], blocks * (part[0] + 1) // part[1]):
-        wa, t = w_at + b * inputs * BLOCK, 0
-        while t < n:
-            left, xa, to = n - t, x_at + t * inputs, y_at + t * step + b * BLOCK
-            if left == 1:
-                multiply(1, 4, x, xa, inputs, w, wa, y, to, step, inputs)
-                t += 1
-            elif left == 2:
-                multiply(2, 4, x, xa, inputs, w, wa, y, to, step, inputs)
-                t += 2
-            elif left == 3:
-                for v in range(0, BLOCK, HALF_BLOCK):
-                    multiply(3, 2, x, xa, inputs, w, wa + v, y, to + v, step, inputs)
-                t += 3
-            elif left == 4 or left == 7 or left == 8:
-                for v in range(0, BLOCK, HALF_BLOCK):
-                    multiply(4, 2, x, xa, inputs, w, wa + v, y, to + v, step, inputs)
-                t += 4
-            elif left == 5 or left == 9 or left == 10:
-                for v in range(0, BLOCK, HALF_BLOCK):
-                    multiply(5, 2, x, xa, inputs, w, wa + v, y, to + v, step, inputs)
-                t += 5
-            else:
-                for v in range(0, BLOCK, HALF_BLOCK):
-                    multiply(6, 2, x, xa, inputs, w, wa + v, y, to + v, step, inputs)
-                t += 6
 
 
 @inlined

@@ -14,6 +14,7 @@ from core.errors import EngineError
 from core.models.compiled import forward as forward_module
 from core.models.compiled.forward import CompiledForward
 from core.models.compiled.kernel import kernel
+from core.models.compiled.products import STRETCH
 from core.models.hf_model import HfModel
 from core.models.language_model import Feed, chain
 from core.models.lean import LeanForward
@@ -24,12 +25,15 @@ from tests.core.models.test_lean import LEAN, said
 from tests.core.models.test_stack import alike, asked, committed
 from tests.fakes import VOCAB, info_of, tiny_module
 
+# More inputs of a product than one stretch has, and no whole number of stretches.
+LONG_SUMS = {"intermediate_size": 2 * STRETCH + 90}
 SHAPES: list[tuple[str, dict[str, Any]]] = [
     *((family, {}) for family in LEAN),
     ("llama", {"tie_word_embeddings": True, "num_key_value_heads": 4}),
     ("llama", {"attention_bias": True, "mlp_bias": True}),
     ("llama", {"intermediate_size": 53, "vocab_size": 101}),
     ("llama", {"hidden_size": 36, "num_attention_heads": 6, "num_key_value_heads": 3}),
+    ("llama", LONG_SUMS),
     ("qwen3", {"head_dim": 10}),
     ("llama", {"rope_parameters": {"rope_type": "linear", "factor": 4.0, "rope_theta": 10_000}}),
 ]
@@ -98,10 +102,12 @@ def test_several_threads_make_the_same_bits(threads: int) -> None:
             assert torch.equal(one, other)
 
 
-@pytest.mark.parametrize("family", LEAN)
-def test_a_node_has_the_same_bits_in_every_pass(family: str) -> None:
+@pytest.mark.parametrize(
+    ("family", "changes"), [*((one, {}) for one in LEAN), ("llama", LONG_SUMS)]
+)
+def test_a_node_has_the_same_bits_in_every_pass(family: str, changes: dict[str, int]) -> None:
     """Alone after its ancestors, in a tree with others, and in a batch of several requests."""
-    model, _ = both(family)
+    model, _ = both(family, **changes)
     text, path, others = list(range(3, 20)), [5, 9, 4, 7, 11], [6, 8, 30]
     alone = []
     row = model.open_row()
