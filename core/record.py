@@ -191,6 +191,8 @@ def _shown(turn: Turn) -> tuple[float, tuple[float, ...]]:
     if turn.said is not None:
         return 0.0 if own is None else turn.said.own_shown[after], turn.said.shown
     shown = turn.target.shown
+    if not tree.token_ids:
+        return 0.0 if own is None else float(shown[after, own]), ()
     parents = torch.tensor(tree.parents, dtype=torch.long, device=shown.device) + 1
     token_ids = torch.tensor(tree.token_ids, dtype=torch.long, device=shown.device)
     chances = tuple(shown[parents, token_ids].tolist())

@@ -68,12 +68,19 @@ class RunBackoffs:
             if name in self:
                 self[name].waited += 1
 
+    @property
+    def decode_ms(self) -> float:
+        """Of all the engine's runs so far."""
+        return self._shared.decode_ms
+
+    def affordable_from(self, cost_ms: float) -> float:
+        """The decode time from which on a probe of this cost is affordable: all probes together
+        stay within one hundredth of it."""
+        return (self._shared.probe_ms + cost_ms) / SHARE
+
     def due(self, name: str, cost_ms: float) -> bool:
-        """Whether it may be probed at this predicted cost: all probes together stay within one
-        hundredth of the decode time so far."""
-        one = self[name]
-        affordable = self._shared.probe_ms + cost_ms <= SHARE * self._shared.decode_ms
-        return one.is_over and affordable
+        """Whether it may be probed at this predicted cost."""
+        return self[name].is_over and self.affordable_from(cost_ms) <= self.decode_ms
 
     def probed(self, name: str, cost_ms: float, *, success: bool) -> None:
         """What a probe came to: on a success it drafts again, else it waits twice as long.

@@ -213,7 +213,8 @@ class SsmDrafter:
 
     def fitted(self, ask: Ask) -> Ask:
         """The ask, cut to this model's own context."""
-        return replace(ask, shape=ask.shape[: max(0, self.context_length - ask.root_position)])
+        room = max(0, self.context_length - ask.root_position)
+        return ask if len(ask.shape) <= room else replace(ask, shape=ask.shape[:room])
 
     def catching_up(self, asks: Many[Ask]) -> Steps[list[torch.Tensor]]:
         """Feeds what was committed since, if anything was; the logits after each root, (1, V)."""

@@ -41,6 +41,8 @@ class Crew:
         self.backoffs = RunBackoffs(outlook.costs.backoffs)
         self._rounds: deque[dict[str, Drafted]] = deque(maxlen=REPLAYED)
         self._opened: frozenset[str] = frozenset()
+        # Decode time from which on a probe is affordable, by what it cost when last looked at.
+        self._affordable_from = 0.0
         self.on = [team for team in self.teams if team.label not in self.backoffs]
         self.probed = self._probe()
 
@@ -48,6 +50,9 @@ class Crew:
 
     def observe(self, outcome: RoundOutcome) -> dict[str, Drafted]:
         """What each team's drafts came to, by label."""
+        if not (outcome.drafts or self.on or self.probed):
+            self.backoffs.passed(outcome.round_ms, tuple(team.label for team in self.teams))
+            return {}
         found = {team.label: team.drafted(outcome) for team in self.teams}
         drafted = {label: one for label, one in found.items() if one is not None}
         self.backoffs.passed(outcome.round_ms, tuple(found.keys() - drafted.keys()))
@@ -89,10 +94,13 @@ class Crew:
 
     @property
     def awaits(self) -> bool:
-        """Whether one that does not draft may do so next: it has waited long enough, or a live
-        neighbour's probe of it succeeded."""
+        """Whether one that does not draft may do so next: it has waited long enough and its probe
+        seems affordable, or a live neighbour's probe of it succeeded."""
         away = [team.label for team in self.teams if team not in self.on]
-        return any(k not in self.backoffs or self.backoffs[k].is_over for k in away)
+        affordable = self.backoffs.decode_ms >= self._affordable_from
+        return any(
+            k not in self.backoffs or (affordable and self.backoffs[k].is_over) for k in away
+        )
 
     # -- before a round --
 
@@ -178,17 +186,20 @@ class Crew:
 
     def _probe(self) -> Team | None:
         """The team that has waited longest beyond its time, if its probe is affordable."""
-        if not self.awaits:
-            return None
-        two = self._outlook.nodes(min(PROBE_LENGTH, self._outlook.longest(1)))
-        added = self._outlook.added_ms(two)
-        due = [
+        over = [
             team
             for team in self.teams
             if team.label in self.backoffs
             and team not in self.on
-            and self.backoffs.due(team.label, team.probe_ms(self._opened) + added)
+            and self.backoffs[team.label].is_over
         ]
+        if not over:
+            return None
+        two = self._outlook.nodes(min(PROBE_LENGTH, self._outlook.longest(1)))
+        added = self._outlook.added_ms(two)
+        costs = {team.label: team.probe_ms(self._opened) + added for team in over}
+        self._affordable_from = self.backoffs.affordable_from(min(costs.values()))
+        due = [team for team in over if self.backoffs.due(team.label, costs[team.label])]
         waits = {team.label: self.backoffs[team.label] for team in due}
         late = {label: one.waited - one.interval for label, one in waits.items()}
         return max(due, key=lambda team: late[team.label], default=None)

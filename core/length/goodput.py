@@ -30,6 +30,8 @@ __all__ = ["Goodput"]
 FIRST = 4
 # A plan holds for so many rounds, since making it costs as much as some of them gain.
 PLANNED = 4
+# Where nobody drafts, until a probe may be due, but no longer than this.
+RESTING = 16
 SETTLED = 8
 
 
@@ -92,7 +94,8 @@ class Goodput:
         self._outlook.refresh(outcome.context)
         self._rounds += 1
         self._observed += 1
-        if probed is not None or looked or self._restless or self._rounds >= PLANNED:
+        planned = PLANNED if self._crew.on else RESTING
+        if probed is not None or looked or self._restless or self._rounds >= planned:
             self._choice = None
 
     def _learn_costs(self, outcome: RoundOutcome, late: Sequence[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import re
+from itertools import pairwise
 
 import pytest
 
@@ -95,6 +96,15 @@ def test_a_hopeless_drafter_costs_next_to_nothing() -> None:
     assert found("hopeless").lengths[-1] == 0
     assert found("hopeless").choices[-1].drafters == frozenset()
     assert "0 stays: no draft beats plain decoding at" in found("hopeless").choices[-1].reason
+
+
+def test_where_nobody_drafts_a_plan_is_kept_until_a_probe_can_be_paid() -> None:
+    """Working out that nothing is to be done costs as much as it saves."""
+    late = found("hopeless").choices[100:]
+    plans = sum(after is not before for before, after in pairwise(late))
+    probes = sum("tried again" in choice.reason for choice in late)
+    assert probes >= 2
+    assert plans <= len(late) / 16 + 4 * probes
 
 
 def test_a_drafter_that_repeats_another_is_dropped() -> None:
