@@ -6,9 +6,11 @@ that were committed, by a damped Newton step on beta = 1 / temperature a token.
 
 from __future__ import annotations
 
+from collections.abc import Sequence as Many
+
 import torch
 
-__all__ = ["Calibration", "observed"]
+__all__ = ["Calibration", "observed", "scores_of"]
 
 STEP = 0.05
 SLOWEST, FASTEST = 0.25, 4.0
@@ -44,6 +46,15 @@ class Calibration:
         beta = 1 / self.temperature
         beta -= STEP * (mean - seen) / max(variance, MIN_CURVATURE)
         self.temperature = 1 / min(max(beta, SLOWEST), FASTEST)
+
+
+def scores_of(utilities: torch.Tensor, calibrations: Many[Calibration]) -> torch.Tensor:
+    """`Calibration.scores` of utilities (n, V), each row by a calibration of its own."""
+    temperatures = [one.temperature for one in calibrations]
+    if any(temperature != 1.0 for temperature in temperatures):
+        each = torch.tensor(temperatures, dtype=utilities.dtype, device=utilities.device)
+        utilities = utilities / each[:, None]
+    return utilities.softmax(dim=-1)
 
 
 def observed(

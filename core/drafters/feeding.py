@@ -10,8 +10,9 @@ from collections.abc import Sequence as Many
 
 import torch
 
-from core.drafters.growth import Growth
+from core.drafters.growth import Growth, absorbed
 from core.drafters.pending import Pending
+from core.drafters.proposers import apart
 from core.drafters.state import SsmState
 from core.drafters.steps import Steps
 from core.models.language_model import Feed, LanguageModel, chain
@@ -34,7 +35,7 @@ class Feeding:
 
     def read(self, states: Many[SsmState], feeds: Many[Feed]) -> Steps[list[torch.Tensor]]:
         """One pass over committed tokens, a feed a state; their logits (n, V)."""
-        logits = [self._padded(rows) for rows in (yield feeds)]
+        logits = [self.padded(rows) for rows in (yield feeds)]
         for state, feed, rows in zip(states, feeds, logits, strict=True):
             self.model.commit(feed.row, range(len(feed.token_ids)))
             state.pending = Pending(rows[-1])
@@ -47,7 +48,7 @@ class Feeding:
         feeds = [Feed(state.row, self._known(ids), parents) for state, ids, parents in wanted]
         found = []
         for (state, ids, parents), rows in zip(wanted, (yield feeds), strict=True):
-            padded = self._padded(rows)
+            padded = self.padded(rows)
             found.append((state.pending.add(ids, parents, padded), padded))
         return found
 
@@ -68,12 +69,9 @@ class Feeding:
     def advance(self, groups: Many[tuple[SsmState, Many[Growth]]]) -> Steps[None]:
         """Such a pass, whose logits the growths take in."""
         found = yield from self.frontiers(groups)
-        for (_, growths), rows in zip(groups, found, strict=True):
-            taken = 0
-            for grown in growths:
-                count = len(grown.frontier)
-                grown.absorb(rows[taken : taken + count])
-                taken += count
+        growths = [grown for _, several in groups for grown in several]
+        counts = [len(grown.frontier) for grown in growths]
+        absorbed(growths, apart(torch.cat(found), counts))
 
     def tree(self, asked: Many[tuple[SsmState, TokenTree]]) -> Steps[list[torch.Tensor]]:
         """One pass over the nodes of trees that were not fed yet, if there are any; the logits
@@ -116,7 +114,8 @@ class Feeding:
         draft at worst, since verification trusts no drafter."""
         return [min(token_id, self.model.vocab_size - 1) for token_id in tokens]
 
-    def _padded(self, logits: torch.Tensor) -> torch.Tensor:
+    def padded(self, logits: torch.Tensor) -> torch.Tensor:
+        """As many as the LLM has tokens: -inf for those that the model lacks, or cut."""
         missing = self._vocab_size - logits.shape[-1]
         if missing <= 0:
             return logits[..., : self._vocab_size]

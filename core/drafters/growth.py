@@ -6,16 +6,17 @@ no model: `SsmDrafter` drives the growths of many sequences in lock-step.
 
 from __future__ import annotations
 
+from collections.abc import Sequence as Many
 from typing import Protocol
 
 import torch
 
 from core.drafters.base import Ask, Draft
 from core.drafters.calibration import Calibration
-from core.drafters.proposers import Frontier, Proposals, proposer
+from core.drafters.proposers import Frontier, Proposals, Proposer, proposer
 from core.tree import ROOT
 
-__all__ = ["Growth", "growth"]
+__all__ = ["Growth", "absorbed", "growth"]
 
 
 class Growth(Protocol):
@@ -35,6 +36,24 @@ class Growth(Protocol):
 
     def absorb(self, logits: torch.Tensor) -> None:
         """Takes the frontier's logits (n, V) and moves the frontier on."""
+        ...
+
+    @property
+    def proposer(self) -> Proposer:
+        """Who chooses children."""
+        ...
+
+    @property
+    def width(self) -> int:
+        """How many children each node of the frontier may get."""
+        ...
+
+    def frontier_by(self, logits: torch.Tensor) -> Frontier:
+        """What they are chosen by, with the frontier's logits (n, V)."""
+        ...
+
+    def take(self, logits: torch.Tensor, proposals: Proposals) -> None:
+        """`absorb`, with what was chosen by these logits."""
         ...
 
     def adopt(self, ask: Ask) -> bool:
@@ -60,7 +79,7 @@ class _Tree:
         self.depth_of = {ROOT: 0}
         self.value = {ROOT: 1.0}
         self._paths: dict[int, tuple[int, ...]] = {ROOT: ()}
-        self._proposer = proposer(ask.kind, greedy=ask.sequence.sampling.greedy)
+        self.proposer = proposer(ask.kind, greedy=ask.sequence.sampling.greedy)
         self._logits: list[torch.Tensor] = []
         self._utilities: list[torch.Tensor] = []
         self._q: list[torch.Tensor] = []
@@ -71,17 +90,15 @@ class _Tree:
         """See Growth."""
         return len(self._logits)
 
-    def propose(self, logits: torch.Tensor, width: int) -> Proposals:
-        """Children for the frontier; all of its nodes have one depth."""
+    def frontier_by(self, logits: torch.Tensor) -> Frontier:
+        """See Growth; all nodes of a frontier have one depth."""
         sequence, root = self.ask.sequence, self.ask.root_position
         keys = [("draft", root, self.ask.index, self._paths[node]) for node in self.frontier]
-        depth = self.depth_of[self.frontier[0]]
-        proposals = self._proposer.propose(
-            Frontier(
-                logits, root + depth + 1, keys, sequence.sampling, sequence.noise, self.calibration
-            ),
-            width,
-        )
+        position = root + self.depth_of[self.frontier[0]] + 1
+        return Frontier(logits, position, keys, sequence.sampling, sequence.noise, self.calibration)
+
+    def grow(self, logits: torch.Tensor, proposals: Proposals) -> None:
+        """The frontier's children become nodes."""
         for i, node in enumerate(self.frontier):
             self.out.rows[node] = self._num_rows + i
         self._num_rows += len(self.frontier)
@@ -90,7 +107,11 @@ class _Tree:
             self._utilities.append(proposals.utilities)
         if proposals.q is not None:
             self._q.append(proposals.q)
-        return proposals
+        self.born = [
+            self.add(parent, rank, child.token_id, child.score, child.q)
+            for parent, family in zip(self.frontier, proposals.children, strict=True)
+            for rank, child in enumerate(family)
+        ]
 
     def add(self, parent: int, rank: int, token_id: int, score: float, q: float) -> int:
         """A new node; returns its number."""
@@ -140,14 +161,16 @@ class Layered(_Tree):
         super().__init__(ask, calibration)
         self._step = 0
 
+    @property
+    def width(self) -> int:
+        return self.ask.shape[self._step]
+
     def absorb(self, logits: torch.Tensor) -> None:
-        proposals = self.propose(logits, self.ask.shape[self._step])
+        absorbed([self], [logits])
+
+    def take(self, logits: torch.Tensor, proposals: Proposals) -> None:
+        self.grow(logits, proposals)
         self._step += 1
-        self.born = [
-            self.add(parent, rank, child.token_id, child.score, child.q)
-            for parent, family in zip(self.frontier, proposals.children, strict=True)
-            for rank, child in enumerate(family)
-        ]
         self.frontier = self._next()
 
     def _next(self) -> list[int]:
@@ -179,15 +202,13 @@ class BestFirst(_Tree):
 
     def __init__(self, ask: Ask, calibration: Calibration) -> None:
         super().__init__(ask, calibration)
-        self._width = max(2, *ask.shape)
+        self.width = max(2, *ask.shape)
 
     def absorb(self, logits: torch.Tensor) -> None:
-        proposals = self.propose(logits, self._width)
-        self.born = [
-            self.add(parent, rank, child.token_id, child.score, child.q)
-            for parent, family in zip(self.frontier, proposals.children, strict=True)
-            for rank, child in enumerate(family)
-        ]
+        absorbed([self], [logits])
+
+    def take(self, logits: torch.Tensor, proposals: Proposals) -> None:
+        self.grow(logits, proposals)
         self.frontier = self._next()
 
     def _next(self) -> list[int]:
@@ -198,10 +219,10 @@ class BestFirst(_Tree):
         # Children of a node that is not kept could not be kept either.
         worth = [node for node in born if node in kept and self.grows(node)]
         worth.sort(key=lambda node: -self.value[node])
-        return self.worth_feeding(worth[: self._width])
+        return self.worth_feeding(worth[: self.width])
 
     def adopt(self, ask: Ask) -> bool:
-        if ask.kind != self.ask.kind or max(2, *ask.shape) != self._width:
+        if ask.kind != self.ask.kind or max(2, *ask.shape) != self.width:
             return False
         self.ask = ask
         self.frontier = self._next()
@@ -220,6 +241,18 @@ class BestFirst(_Tree):
 def growth(ask: Ask, calibration: Calibration) -> Growth:
     """The growth of an ask's draft kind."""
     return BestFirst(ask, calibration) if ask.kind == "best_first" else Layered(ask, calibration)
+
+
+def absorbed(growths: Many[Growth], logits: Many[torch.Tensor]) -> None:
+    """Each growth takes its own logits; all that choose in one way do so at one look."""
+    kinds: dict[type[Proposer], list[int]] = {}
+    for i, grown in enumerate(growths):
+        kinds.setdefault(type(grown.proposer), []).append(i)
+    for alike in kinds.values():
+        frontiers = [growths[i].frontier_by(logits[i]) for i in alike]
+        chosen = growths[alike[0]].proposer.propose(frontiers, [growths[i].width for i in alike])
+        for i, proposals in zip(alike, chosen, strict=True):
+            growths[i].take(logits[i], proposals)
 
 
 def _restricted(draft: Draft, kept: list[int]) -> Draft:

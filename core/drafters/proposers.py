@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Many
 from dataclasses import dataclass
+from itertools import accumulate, islice
 from typing import Protocol
 
 import torch
 
 from core.config import SamplingParams
-from core.drafters.calibration import Calibration
+from core.drafters.calibration import Calibration, scores_of
 from core.noise import Key, Noise, choose_distinct
 from core.sampling import processed, to_probabilities
 
-__all__ = ["Child", "Frontier", "Proposals", "Proposer", "proposer"]
+__all__ = ["Child", "Frontier", "Proposals", "Proposer", "apart", "proposer"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,33 +57,43 @@ class Proposals:
 
 
 class Proposer(Protocol):
-    """`propose(frontier, width)`: up to `width` children for each node."""
+    """`propose(frontiers, widths)`: up to a frontier's width of children for each of its nodes;
+    what each frontier gets does not depend on the others."""
 
-    def propose(self, frontier: Frontier, width: int) -> Proposals: ...
+    def propose(self, frontiers: Many[Frontier], widths: Many[int]) -> list[Proposals]: ...
 
 
 class TopK:
     """The most probable tokens; deterministic, so q is one-hot."""
 
-    def propose(self, frontier: Frontier, width: int) -> Proposals:
-        return Proposals(_best(frontier.calibration.scores(frontier.logits), width))
+    def propose(self, frontiers: Many[Frontier], widths: Many[int]) -> list[Proposals]:
+        logits = torch.cat([one.logits for one in frontiers])
+        return [Proposals(children) for children in _best(logits, frontiers, widths)]
 
 
 class Coupled:
     """Top-k of log q + G(position), G the target's own noise: under `match` the LLM will take the
     arg max of log p + G, so what p and q share is proposed exactly when it will be chosen."""
 
-    def propose(self, frontier: Frontier, width: int) -> Proposals:
-        log_q = processed(frontier.logits, frontier.sampling).double().log_softmax(dim=-1)
-        utilities = log_q + frontier.noise.gumbel(frontier.position)
-        scores = frontier.calibration.scores(utilities)
-        return Proposals(_best(scores, width), utilities=utilities)
+    def propose(self, frontiers: Many[Frontier], widths: Many[int]) -> list[Proposals]:
+        log_q = _log_processed(frontiers)
+        sizes = [len(one.logits) for one in frontiers]
+        noise = [
+            one.noise.gumbel(one.position).expand(size, -1)
+            for one, size in zip(frontiers, sizes, strict=True)
+        ]
+        utilities = log_q + torch.cat(noise)
+        found = zip(_best(utilities, frontiers, widths), apart(utilities, sizes), strict=True)
+        return [Proposals(children, utilities=own) for children, own in found]
 
 
 class Sampled:
     """Draws from q without replacement (Gumbel-top-k, in its sorted order)."""
 
-    def propose(self, frontier: Frontier, width: int) -> Proposals:
+    def propose(self, frontiers: Many[Frontier], widths: Many[int]) -> list[Proposals]:
+        return [self._drawn(one, width) for one, width in zip(frontiers, widths, strict=True)]
+
+    def _drawn(self, frontier: Frontier, width: int) -> Proposals:
         q = to_probabilities(processed(frontier.logits, frontier.sampling))
         scores = frontier.calibration.scores(frontier.logits)
         children = []
@@ -101,7 +112,10 @@ class Sampled:
 class SampledIid:
     """Independent draws from q; a token may be drawn, and will be tried, more than once."""
 
-    def propose(self, frontier: Frontier, width: int) -> Proposals:
+    def propose(self, frontiers: Many[Frontier], widths: Many[int]) -> list[Proposals]:
+        return [self._drawn(one, width) for one, width in zip(frontiers, widths, strict=True)]
+
+    def _drawn(self, frontier: Frontier, width: int) -> Proposals:
         q = to_probabilities(processed(frontier.logits, frontier.sampling))
         scores = frontier.calibration.scores(frontier.logits)
         children = []
@@ -124,10 +138,39 @@ def proposer(kind: str, *, greedy: bool) -> Proposer:
     return makers[kind]()
 
 
-def _best(scores: torch.Tensor, width: int) -> list[list[Child]]:
-    values, token_ids = scores.topk(min(width, scores.shape[-1]), dim=-1)
+def apart(rows: torch.Tensor, counts: Many[int]) -> list[torch.Tensor]:
+    """Rows that lie behind one another, as the parts that they are; views."""
+    ends = list(accumulate(counts))
+    return [rows[end - count : end] for count, end in zip(counts, ends, strict=True)]
+
+
+def _log_processed(frontiers: Many[Frontier]) -> torch.Tensor:
+    """The logarithms of the distributions drawn from, (n, V) float64."""
+    if len({one.sampling.shape for one in frontiers}) == 1:
+        found = processed(torch.cat([one.logits for one in frontiers]), frontiers[0].sampling)
+    else:
+        found = torch.cat([processed(one.logits, one.sampling) for one in frontiers])
+    return found.double().log_softmax(dim=-1)
+
+
+def _best(
+    utilities: torch.Tensor, frontiers: Many[Frontier], widths: Many[int]
+) -> list[list[list[Child]]]:
+    """The most probable tokens for each node of each frontier; `utilities` (n, V) are theirs, one
+    behind another."""
+    sizes = [len(one.logits) for one in frontiers]
+    calibrations = [
+        one.calibration for one, size in zip(frontiers, sizes, strict=True) for _ in range(size)
+    ]
+    values, ids = scores_of(utilities, calibrations).topk(
+        min(max(widths), utilities.shape[-1]), dim=-1
+    )
+    rows = zip(ids.tolist(), values.tolist(), strict=True)
     return [
         # A token of score 0 is excluded by top-k or top-p: it can never be chosen.
-        [Child(t, v) for t, v in zip(ids, vals, strict=True) if v > 0.0]
-        for ids, vals in zip(token_ids.tolist(), values.tolist(), strict=True)
+        [
+            [Child(t, v) for t, v in zip(tokens[:width], chances[:width], strict=True) if v > 0.0]
+            for tokens, chances in islice(rows, size)
+        ]
+        for size, width in zip(sizes, widths, strict=True)
     ]

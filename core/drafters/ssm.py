@@ -18,7 +18,7 @@ import torch
 from core.drafters.base import Ask, Draft
 from core.drafters.calibration import Calibration
 from core.drafters.feeding import Feeding
-from core.drafters.growth import Growth, growth
+from core.drafters.growth import Growth, absorbed, growth
 from core.drafters.pending import Pending
 from core.drafters.state import Luggage, SsmState
 from core.drafters.steps import Steps, alone
@@ -90,13 +90,14 @@ class SsmDrafter:
         start = time.perf_counter()
         fitting = {i: self.fitted(ask) for i, ask in enumerate(asks)}
         wanted = {i: ask for i, ask in fitting.items() if ask.worth_starting}
-        begun = {i: grown for i, ask in wanted.items() if (grown := self._begun(ask)) is not None}
+        begun = {
+            i: grown for i, ask in wanted.items() if (grown := self._hoped_for(ask)) is not None
+        }
         ahead = {i: min(grown.passes, len(wanted[i].shape)) for i, grown in begun.items()}
-        fresh = {i: self._growth(ask) for i, ask in wanted.items() if i not in begun}
+        fresh = {i: self.begun(ask) for i, ask in wanted.items() if i not in begun}
         if fresh:
             logits = yield from self.catching_up([wanted[i] for i in fresh])
-            for grown, rows in zip(fresh.values(), logits, strict=True):
-                grown.absorb(rows)
+            absorbed(list(fresh.values()), logits)
         caught_up = time.perf_counter()
         passes = yield from self._grow(begun | fresh, wanted)
         catching_up = Timed(self._name, "catch_up", start, caught_up)
@@ -192,7 +193,7 @@ class SsmDrafter:
             self._alone(self._feeding.nodes(fed))
         for (state, _, _), (_, outcomes), places in zip(wanted, asked, ends, strict=True):
             for (tokens, ask), place in zip(outcomes, places, strict=True):
-                grown = self._growth(ask)
+                grown = self.begun(ask)
                 grown.places[ROOT] = place
                 grown.absorb(state.pending.logits[place][None])
                 state.guesses[tokens] = grown
@@ -247,14 +248,14 @@ class SsmDrafter:
         """What makes its scores for this sequence mean what they say."""
         return self._states[sequence.run_id].calibration
 
-    def _begun(self, ask: Ask) -> Growth | None:
+    def _hoped_for(self, ask: Ask) -> Growth | None:
         """The draft that a guess began, if it came true; for another shape a new one, from what is
         known of its root."""
         state = self.state(ask)
         grown, state.ready = state.ready, None
         if grown is None or grown.adopt(ask):
             return grown
-        fresh = self._growth(ask)
+        fresh = self.begun(ask)
         fresh.absorb(state.pending.logits[ROOT][None])
         return fresh
 
@@ -272,8 +273,13 @@ class SsmDrafter:
             yield from self._feeding.advance(groups)
         return passes
 
-    def _growth(self, ask: Ask) -> Growth:
+    def begun(self, ask: Ask) -> Growth:
+        """A draft of which nothing has grown yet."""
         return growth(ask, self.state(ask).calibration)
+
+    def padded(self, logits: torch.Tensor) -> torch.Tensor:
+        """The model's logits (n, V), as many as the LLM has tokens."""
+        return self._feeding.padded(logits)
 
     def state(self, ask: Ask) -> SsmState:
         """What it keeps of the sequence that asks."""

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from core.drafters.base import Ask, Draft, Drafts
 from core.drafters.foresight import Done, Foresight, Plan, Seen
+from core.drafters.levels import Levels
 from core.drafters.looped import Looped
 from core.drafters.pool import LogPool, PoolAsk
 from core.drafters.ssm import SsmDrafter
@@ -37,6 +38,7 @@ class Studio:
     ) -> None:
         self.ssms = {name: SsmDrafter(name, model, vocab_size) for name, model in models.items()}
         self._pool = LogPool(self.ssms)
+        self._levels = Levels(self.ssms)
         on_gpu = all(model.device.type == "cuda" for model in models.values())
         wanted = on_gpu if looped is None else looped
         self._looped = Looped(self.ssms, vocab_size, capture=on_gpu) if wanted else None
@@ -47,7 +49,7 @@ class Studio:
 
     def draft(self, asked: Mapping[str, Many[Ask]]) -> dict[str, Drafts]:
         """Several SSMs' drafts, with passes made together where their models lie stacked."""
-        found = self._looped.draft(asked) if self._looped else {}
+        found: dict[str, Drafts] = {**(self._looped or self._levels).draft(asked)}
         left = {name: asks for name, asks in asked.items() if name not in found}
         each = {n: (self.ssms[n].model, self.ssms[n].drafting(a)) for n, a in left.items()}
         return found | {name: _charged(work) for name, work in together(each).items()}

@@ -19,7 +19,7 @@ from core.models.stacked import StackedForward
 if TYPE_CHECKING:
     from core.models.compiled.forward import CompiledForward
 
-__all__ = ["compiled", "fastest", "written_out"]
+__all__ = ["compiled", "compiled_of", "fastest", "written_out"]
 
 # The compiled pass lays the weights out anew; half of the free memory stays free.
 ROOM = 2
@@ -54,3 +54,12 @@ def compiled(weights: LeanWeights, masks: MaskKind) -> CompiledForward | None:
     except (ImportError, OSError, RuntimeError, UnsupportedModelError):
         return None  # no numba that fits, or nothing that it can do: torch's calls do as well
     return found
+
+
+def compiled_of(forward: Forward) -> CompiledForward | None:
+    """A pass that is compiled; None for others."""
+    if not getattr(forward, "workers", 0):
+        return None  # no compiler need be at hand to say so
+    from core.models.compiled.forward import CompiledForward
+
+    return forward if isinstance(forward, CompiledForward) else None

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from core.errors import ContextLengthError, EngineError
 from core.events import ModelInfo
-from core.models.fastest import fastest
+from core.models.fastest import compiled_of, fastest
 from core.models.forward import Forward, GeneralForward, MaskKind, TensorForward
 from core.models.fusing import adopt
 from core.models.graphed import tensors_of
@@ -23,6 +23,9 @@ from core.models.language_model import Feed
 from core.models.lean import LeanWeights, joined
 from core.models.rows import Row, batch_of
 from core.tree import ROOT
+
+if TYPE_CHECKING:
+    from core.models.compiled.forward import CompiledForward
 
 __all__ = ["HfModel", "feed_rows"]
 
@@ -142,6 +145,11 @@ class HfModel:
     def tensors(self) -> TensorForward | None:
         """Its pass over tensors alone, if it has one and sees all of a text."""
         return None if self.masks.window else tensors_of(self._forward)
+
+    @property
+    def compiled(self) -> CompiledForward | None:
+        """Its pass as machine code, if that is what it is."""
+        return compiled_of(self._forward)
 
     def note(self, row: int, committed: int, parents: Sequence[int] = ()) -> None:
         """Somebody has stored so many more committed tokens in the row's slots, and nodes under

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from core.errors import SpecScopeError
-from core.models.fastest import fastest
+from core.models.fastest import compiled_of, fastest
 from core.models.forward import Forward, TensorForward
 from core.models.graphed import tensors_of
 from core.models.hf_model import HfModel, feed_rows
@@ -23,6 +23,9 @@ from core.models.language_model import Feed, LanguageModel
 from core.models.lean import LeanWeights, joined
 from core.models.products import laid_wide
 from core.models.rows import batch_of
+
+if TYPE_CHECKING:
+    from core.models.compiled.forward import CompiledForward
 
 __all__ = ["Stack", "stack_alike", "stack_of"]
 
@@ -73,6 +76,11 @@ class Stack:
     def tensors(self) -> TensorForward | None:
         """The pass over tensors alone."""
         return tensors_of(self._forward)
+
+    @property
+    def compiled(self) -> CompiledForward | None:
+        """The pass as machine code, if that is what it is."""
+        return compiled_of(self._forward)
 
     def fits(self, asked: Sequence[Sequence[Feed]]) -> bool:
         """Whether these feeds, of each member in order, can be one pass: as many of each, with room

@@ -118,9 +118,12 @@ def vote_with_the_winners_q(patch: Patch) -> None:
 
 
 class _TopKWithQ(TopK):
-    def propose(self, frontier: Frontier, width: int) -> Proposals:
-        q = to_probabilities(processed(frontier.logits, frontier.sampling))
-        return replace(super().propose(frontier, width), q=q)
+    def propose(self, frontiers: Sequence[Frontier], widths: Sequence[int]) -> list[Proposals]:
+        found = super().propose(frontiers, widths)
+        return [
+            replace(one, q=to_probabilities(processed(frontier.logits, frontier.sampling)))
+            for one, frontier in zip(found, frontiers, strict=True)
+        ]
 
 
 def top_k_with_the_real_q(patch: Patch) -> None:

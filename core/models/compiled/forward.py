@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from core.errors import UnsupportedModelError
+from core.models.compiled.asking import Query, asked_by, asked_in
 from core.models.compiled.compiling import COMPILER_FAULTS
 from core.models.compiled.described import BLOCK, Asked, Scratch, Shape, Weights
 from core.models.compiled.kernel import kernel
@@ -108,14 +109,8 @@ class CompiledForward:
         return self._lean.bytes + laid
 
     def logits(self, batch: Batch, arena: KVArena) -> torch.Tensor:
-        self._check(batch)
-        self._reach(batch.plan.extent)  # no position is past its slot
-        asked, places = _asked(batch, self._shape.members)
-        found = np.empty((len(asked.wanted), self._shape.outputs), np.float32)
-        self._crew.run(self._shape, self._weights, asked, arena, found)
-        logits = torch.from_numpy(found)
-        if self._shape.outputs != self._vocabulary:
-            logits = logits[:, : self._vocabulary]
+        asked, places = asked_in(batch, self._shape.members)
+        logits = self._passed(asked, arena)
         rows, width = batch.tokens.shape
         if batch.last_only:
             return logits[None]
@@ -125,12 +120,27 @@ class CompiledForward:
         spread[places] = logits
         return spread.view(rows, width, -1)
 
-    def _check(self, batch: Batch) -> None:
+    def answers(
+        self, members: Sequence[Sequence[Query]], wanted: Sequence[int], arena: KVArena
+    ) -> torch.Tensor:
+        """Logits (wanted, V) float32 of each member's queries; see `asked_by`. The arena has room
+        for all of their slots."""
+        return self._passed(asked_by(members, wanted), arena)
+
+    def _passed(self, asked: Asked, arena: KVArena) -> torch.Tensor:
+        self._check(asked.tokens)
+        self._reach(len(asked.full) // len(asked.tokens))  # no position is past its slot
+        found = np.empty((len(asked.wanted), self._shape.outputs), np.float32)
+        self._crew.run(self._shape, self._weights, asked, arena, found)
+        logits = torch.from_numpy(found)
+        return logits if self._shape.outputs == self._vocabulary else logits[:, : self._vocabulary]
+
+    def _check(self, tokens: Array) -> None:
         """The machine code looks up whatever it is told to. IndexError, as torch says it."""
         # Seen as whole numbers without a sign, negative ones are the largest of all.
-        if batch.tokens.view(np.uint64).max() >= self._shape.vocabulary:
+        if tokens.view(np.uint64).max() >= self._shape.vocabulary:
             raise IndexError(
-                f"token ids are {batch.tokens.min()} to {batch.tokens.max()}: "
+                f"token ids are {tokens.min()} to {tokens.max()}: "
                 f"0 to {self._shape.vocabulary - 1} are allowed"
             )
 
@@ -140,55 +150,6 @@ class CompiledForward:
         if position >= held:
             cos, sin = turning(self._lean, max(position + 1, 2 * held))
             self._weights = self._weights._replace(cos=cos, sin=sin)
-
-
-def _asked(batch: Batch, members: int) -> tuple[Asked, torch.Tensor | None]:
-    """What the pass looks at, and where its tokens lie in the batch; None where they lie there as
-    they are: nothing padded, members in order."""
-    rows, width = batch.tokens.shape
-    if rows == 1:
-        return _asked_of_one(batch), None
-    order = [row for member in range(members) for row in range(member, rows, members)]
-    counts = np.array([batch.plan.counts[row] for row in order])
-    ends = np.cumsum(counts)
-    nodes = np.arange(ends[-1]) - np.repeat(ends - counts, counts)
-    places = np.repeat(np.array(order) * width, counts) + nodes
-    asis = len(places) == rows * width and (members == 1 or rows == members)
-
-    def taken(part: Array) -> Array:
-        flat = part.reshape(rows * width, *part.shape[2:])
-        return flat if asis else flat[places]
-
-    slots = np.repeat(np.array([batch.plan.starts[row] for row in order]), counts) + nodes
-    windowed = batch.near is not batch.full
-    per_member = counts.reshape(members, -1).sum(1)
-    wanted = np.arange(ends[-1])
-    asked = Asked(
-        tokens=taken(batch.tokens),
-        positions=taken(batch.positions),
-        rows=np.repeat(np.array([batch.plan.rows[row] for row in order]), counts),
-        slots=slots,
-        first=np.concatenate([[0], np.cumsum(per_member)]),
-        full=taken(batch.full).reshape(-1),
-        near=taken(batch.near).reshape(-1) if windowed else np.zeros(0, np.bool_),
-        wanted=wanted[-1:] if batch.last_only else wanted,
-    )
-    return asked, None if asis else torch.from_numpy(places)
-
-
-def _asked_of_one(batch: Batch) -> Asked:
-    """The usual case, in few calls."""
-    (row,), (start,), count = batch.plan.rows, batch.plan.starts, batch.plan.width
-    return Asked(
-        tokens=batch.tokens[0],
-        positions=batch.positions[0],
-        rows=np.full(count, row),
-        slots=np.arange(start, start + count),
-        first=np.array([0, count]),
-        full=batch.full.reshape(-1),
-        near=batch.near.reshape(-1) if batch.near is not batch.full else batch.full[:0].reshape(-1),
-        wanted=np.arange(count - 1 if batch.last_only else 0, count),
-    )
 
 
 class _Crew:

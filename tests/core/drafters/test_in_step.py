@@ -73,8 +73,13 @@ def shown(draft: Draft) -> tuple[object, ...]:
     return draft.token_ids, draft.parents, draft.ranks, draft.rows, draft.passes, draft.ahead
 
 
+@pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize(("draft", "verify", "combine"), CASES)
-def test_they_draft_what_each_drafts_alone(draft: str, verify: str, combine: str) -> None:
+def test_they_draft_what_each_drafts_alone(
+    draft: str, verify: str, combine: str, compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not compiled:
+        monkeypatch.setattr(fastest, "find_spec", lambda _: None)
     told: list[list[Any]] = []
     for studio in studios():
         told.append([])
@@ -114,6 +119,7 @@ def test_time_is_counted_once(combine: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_who_fails_leaves_the_others_their_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fastest, "find_spec", lambda _: None)  # compiled, it has no pass of its own
     _, studio = studios()
     (sequence, _) = sequences("topk", "greedy", "union")
     for name in NAMES:

@@ -1,0 +1,266 @@
+"""Drafts made level by level, of SSMs whose passes are compiled, are to the bit those that are made
+of passes over feeds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Sequence as Many
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from core import SamplingParams
+from core.drafters.base import Ask, Draft
+from core.drafters.levels import Levels
+from core.drafters.studio import Studio
+from core.errors import OutOfMemoryError
+from core.length.base import Stop
+from core.models.company import Company, company_of
+from core.models.hf_model import HfModel
+from core.models.stack import stack_alike
+from core.sequence import Sequence
+from tests.core.device.test_looped import COLD, EDGED, NAMES, WARM, asks, texts
+from tests.core.models.test_stack import small
+from tests.fakes import VOCAB
+
+KINDS = [
+    ("topk", COLD), ("best_first", COLD), ("topk", WARM), ("coupled", WARM), ("coupled", EDGED),
+    ("best_first", WARM), ("sampled", WARM), ("sampled_iid", EDGED),
+]  # fmt: skip
+COMMITTED: Many[Many[tuple[int, ...]]] = (((4,), (5, 6)), ((7, 8, 9), (1,)), ((2,), (3, 3, 3, 3)))
+
+
+class Nobody(Levels):
+    """Leaves everything to passes over feeds."""
+
+    def draft(self, asked: Mapping[str, Many[Ask]]) -> dict[str, list[Draft]]:
+        return {}
+
+
+def studios(
+    count: int = 3, *, alike: bool = True, vocab: int = VOCAB, **changes: Any
+) -> list[Studio]:
+    """The same SSMs: level by level, and by passes over feeds."""
+    found = []
+    for levels in (Levels, Nobody):
+        models = [small("llama" if alike or i else "qwen2", i, **changes) for i in range(count)]
+        stack_alike(models)
+        studio = Studio(dict(zip(NAMES, models, strict=False)), vocab)
+        studio._levels = levels(studio.ssms)
+        found.append(studio)
+    return found
+
+
+@pytest.fixture
+def levelled(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
+    """Whose drafts were made level by level, round by round."""
+    made: list[set[str]] = []
+    draft = Levels.draft
+
+    def noted(self: Levels, asked: Mapping[str, Many[Ask]]) -> dict[str, list[Draft]]:
+        found = draft(self, asked)
+        made.append(set(found))
+        return found
+
+    monkeypatch.setattr(Levels, "draft", noted)
+    return made
+
+
+def rounds(
+    places: Many[Studio], sampling: SamplingParams, shapes: Many[tuple[int, ...]], **more: Any
+) -> list[Draft]:
+    """The same rounds in both places, which are compared all the way; the first place's drafts."""
+    stop, eos, kind = more.pop("stop", None), more.pop("eos", ()), more.pop("kind", "auto")
+    several = [texts(sampling, eos, draft=kind, **more) for _ in places]
+    for place, own in zip(places, several, strict=True):
+        for sequence in own:
+            for name in place.ssms:
+                place.open(name, sequence)
+    seen = []
+    for committed in COMMITTED:
+        drafts = [
+            place.draft(_asks(place, own, shapes, kind, stop))
+            for place, own in zip(places, several, strict=True)
+        ]
+        for name in drafts[0]:
+            for one, other in zip(drafts[0][name], drafts[1][name], strict=True):
+                same(one, other)
+                seen.append(one)
+        for place, own, found in zip(places, several, drafts, strict=True):
+            for i, sequence in enumerate(own):
+                sequence.tokens.extend(committed[i])
+                for name in place.ssms:
+                    place.commit(name, sequence, found[name][i], committed[i])
+        for i in range(len(several[0])):
+            for name in places[0].ssms:
+                ours, theirs = several
+                assert left(places[0], name, ours[i]) == left(places[1], name, theirs[i])
+    return seen
+
+
+def _asks(
+    place: Studio, own: Many[Sequence], shapes: Many[tuple[int, ...]], kind: str, stop: Stop | None
+) -> Any:
+    asked = asks(place, own, shapes, stop=stop)
+    if kind == "auto":
+        return asked
+    return {name: [replace(one, kind=kind) for one in several] for name, several in asked.items()}
+
+
+def same(one: Draft, other: Draft) -> None:
+    """All that a draft says but its times."""
+    for name in ("token_ids", "parents", "scores", "qs", "ranks", "rows", "passes", "ahead"):
+        assert getattr(one, name) == getattr(other, name), name
+    assert [t.name for t in one.timed] == [t.name for t in other.timed]
+    for name in ("logits", "utilities", "q"):
+        ours, theirs = getattr(one, name), getattr(other, name)
+        assert (ours is None) == (theirs is None), name
+        assert ours is None or torch.equal(ours, theirs), name
+
+
+def left(place: Studio, name: str, sequence: Sequence) -> Any:
+    """What a round leaves behind: calibration, and keys and values of the text."""
+    ssm = place.ssms[name]
+    model, state = ssm.model, ssm._states[sequence.run_id]
+    assert isinstance(model, HfModel)
+    row = state.row
+    assert model.pending(row) == 0
+    end = model.length(row)
+    kept = [part[:, model.place(row), :, :end].tolist() for part in model.arena.stacked]
+    return ssm.temperature(sequence), end, kept
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1, 1), (2, 2, 1), (3,)])
+@pytest.mark.parametrize(("kind", "sampling"), KINDS)
+def test_every_kind_of_draft(
+    kind: str, sampling: SamplingParams, shape: tuple[int, ...], levelled: list[set[str]]
+) -> None:
+    seen = rounds(studios(), sampling, [shape, shape], kind=kind)
+    assert levelled == [set(NAMES)] * len(COMMITTED)
+    assert max(len(draft) for draft in seen) > 2
+
+
+def test_shapes_and_samplings_of_their_own() -> None:
+    """Requests that stand beside one another draft as each would by itself."""
+    seen = rounds(studios(), WARM, [(2, 1, 1), (3, 2)])
+    assert {draft.passes for draft in seen} == {2, 3}
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_ssms_that_lie_apart(count: int, levelled: list[set[str]]) -> None:
+    rounds(studios(count, alike=False), WARM, [(2, 1), (1, 1)])
+    assert levelled == [set(NAMES[:count])] * len(COMMITTED)
+
+
+def test_another_vocabulary_size() -> None:
+    """The LLM's embedding is padded, or the SSM's is."""
+    for own in (VOCAB - 8, VOCAB + 8):
+        rounds(studios(2, vocab_size=own), WARM, [(2, 2), (2, 2)])
+
+
+def test_an_end_of_text_has_no_children() -> None:
+    eos = tuple(range(0, VOCAB, VOCAB // 7))[:8]
+    seen = rounds(studios(), WARM, [(2, 2, 2)] * 2, eos=eos)
+    assert {len(draft) for draft in seen} - {14}
+
+
+class Middling:
+    """Stops a draft where a level is not likely, another for each SSM."""
+
+    def grows(self, score: float) -> bool:
+        return score > 0.13
+
+    def steps(self, drafter: str, depth: int, chances: Many[float]) -> bool:
+        if drafter == "two":
+            return False
+        return drafter == "one" or sum(chances) > 0.1
+
+    def keeps(self, drafter: str, depth: int, chance: float) -> bool:
+        return True
+
+
+def test_a_length_policy_ends_a_draft_as_it_grows(levelled: list[set[str]]) -> None:
+    seen = rounds(studios(), COLD, [(2, 2, 2)] * 2, stop=Middling())
+    assert len({len(draft) for draft in seen}) > 3 and 0 in {len(draft) for draft in seen}
+    assert levelled[0] == set(NAMES)
+
+
+def test_two_of_three_are_asked() -> None:
+    told = []
+    for place in studios():
+        own = texts(WARM)
+        for sequence in own:
+            for name in NAMES:
+                place.open(name, sequence)
+        asked = asks(place, own, [(2, 2), (2, 2)])
+        del asked["two"]
+        told.append(place.draft(asked))
+    assert list(told[0]) == ["one", "three"]
+    for name in told[0]:
+        for pair in zip(*(found[name] for found in told), strict=True):
+            same(*pair)
+
+
+def test_what_was_drafted_ahead_or_is_to_be_foretold_goes_over_feeds(
+    levelled: list[set[str]],
+) -> None:
+    place = studios()[0]
+    own = texts(COLD, combine="vote_tree")
+    for sequence in own:
+        for name in NAMES:
+            place.open(name, sequence)
+    drafts = place.draft(asks(place, own, [(2, 2), (2, 2)]))
+    assert all(len(draft) for each in drafts.values() for draft in each)
+    # Asked again, nothing having been committed, they know the text already.
+    plain = texts(COLD)
+    for sequence in plain:
+        sequence.run_id += " again"
+        for name in NAMES:
+            place.open(name, sequence)
+    for _ in range(2):
+        place.draft(asks(place, plain, [(2, 2), (2, 2)]))
+    assert levelled == [set(), set(NAMES), set()]
+
+
+def test_what_fails_together_is_asked_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = studios()
+
+    def full(*_: object, **__: object) -> None:
+        raise OutOfMemoryError("no room")
+
+    told = []
+    for place in (ours, theirs):
+        own = texts(WARM)
+        for sequence in own:
+            for name in NAMES:
+                place.open(name, sequence)
+        with monkeypatch.context() as patch:
+            patch.setattr(Company, "answers", full)
+            told.append(place.draft(asks(place, own, [(2, 2), (2, 2)])))
+    for name in NAMES:
+        for pair in zip(*(found[name] for found in told), strict=True):
+            same(*pair)
+
+
+def test_one_who_does_not_know_the_text_fails_alone() -> None:
+    place = studios()[0]
+    own = texts(COLD)
+    for sequence in own:
+        for name in ("one", "three"):
+            place.open(name, sequence)
+    found = place.draft(asks(place, own, [(1, 1), (1, 1)]))
+    assert isinstance(found["two"], KeyError)
+    assert all(len(draft) == 2 for name in ("one", "three") for draft in found[name])
+
+
+def test_a_window_or_a_pass_of_torch_is_no_company(monkeypatch: pytest.MonkeyPatch) -> None:
+    windowed = small("mistral", 0, sliding_window=4)
+    assert windowed.masks.window and company_of(windowed) is None
+    from core.models import fastest
+
+    monkeypatch.setattr(fastest, "find_spec", lambda _: None)
+    alone, others = small("llama", 1), [small("llama", seed) for seed in range(2)]
+    stack_alike(others)
+    assert company_of(alone) is None and company_of(others[0]) is None
