@@ -21,6 +21,7 @@ from core.models.company import Company, company_of
 from core.models.hf_model import HfModel
 from core.models.stack import stack_alike
 from core.sequence import Sequence
+from core.tree import ROOT
 from tests.core.device.test_looped import COLD, EDGED, NAMES, WARM, asks, texts
 from tests.core.models.test_stack import small
 from tests.fakes import VOCAB
@@ -29,7 +30,12 @@ KINDS = [
     ("topk", COLD), ("best_first", COLD), ("topk", WARM), ("coupled", WARM), ("coupled", EDGED),
     ("best_first", WARM), ("sampled", WARM), ("sampled_iid", EDGED),
 ]  # fmt: skip
-COMMITTED: Many[Many[tuple[int, ...]]] = (((4,), (5, 6)), ((7, 8, 9), (1,)), ((2,), (3, 3, 3, 3)))
+# What each text goes on with: so many of the first SSM's own tokens, and what nobody drafted.
+FOLLOWING: Many[Many[tuple[int, tuple[int, ...]]]] = (
+    ((2, (4,)), (0, (5, 6))),
+    ((1, (7, 8, 9)), (3, (1,))),
+    ((0, (2,)), (9, ())),
+)
 
 
 class Nobody(Levels):
@@ -79,7 +85,7 @@ def rounds(
             for name in place.ssms:
                 place.open(name, sequence)
     seen = []
-    for committed in COMMITTED:
+    for following in FOLLOWING:
         drafts = [
             place.draft(_asks(place, own, shapes, kind, stop))
             for place, own in zip(places, several, strict=True)
@@ -90,14 +96,26 @@ def rounds(
                 seen.append(one)
         for place, own, found in zip(places, several, drafts, strict=True):
             for i, sequence in enumerate(own):
-                sequence.tokens.extend(committed[i])
+                accepted = first_path(found["one"][i], following[i][0])
+                committed = (*accepted, *following[i][1]) or (3,)
+                sequence.tokens.extend(committed)
                 for name in place.ssms:
-                    place.commit(name, sequence, found[name][i], committed[i])
+                    place.commit(name, sequence, found[name][i], committed)
         for i in range(len(several[0])):
             for name in places[0].ssms:
                 ours, theirs = several
                 assert left(places[0], name, ours[i]) == left(places[1], name, theirs[i])
     return seen
+
+
+def first_path(draft: Draft, length: int) -> list[int]:
+    """The tokens of first children, as far as they go."""
+    path: list[int] = []
+    node = ROOT
+    while len(path) < length and node in draft.parents:
+        node = draft.parents.index(node)
+        path.append(draft.token_ids[node])
+    return path
 
 
 def _asks(
@@ -138,20 +156,39 @@ def test_every_kind_of_draft(
     kind: str, sampling: SamplingParams, shape: tuple[int, ...], levelled: list[set[str]]
 ) -> None:
     seen = rounds(studios(), sampling, [shape, shape], kind=kind)
-    assert levelled == [set(NAMES)] * len(COMMITTED)
+    assert levelled == [set(NAMES)] * len(FOLLOWING)
     assert max(len(draft) for draft in seen) > 2
 
 
-def test_shapes_and_samplings_of_their_own() -> None:
-    """Requests that stand beside one another draft as each would by itself."""
-    seen = rounds(studios(), WARM, [(2, 1, 1), (3, 2)])
-    assert {draft.passes for draft in seen} == {2, 3}
+@pytest.mark.parametrize("kinds", [("topk", "coupled"), ("coupled", "coupled")])
+def test_who_stands_beside_another_drafts_as_alone(kinds: tuple[str, str]) -> None:
+    """With a shape, a kind and a sampling of its own."""
+    told: list[list[Draft]] = []
+    for groups in ([(0, 1)], [(0,), (1,)]):
+        own = [texts(WARM)[0], texts(EDGED)[1]]
+        told.append([])
+        for group in groups:
+            place = studios()[0]
+            for name in NAMES:
+                for i in group:
+                    place.open(name, own[i])
+            shapes = [((2, 1, 1), (3, 2))[i] for i in group]
+            asked = asks(place, [own[i] for i in group], shapes)
+            changed = {
+                name: [replace(one, kind=kinds[i]) for one, i in zip(several, group, strict=True)]
+                for name, several in asked.items()
+            }
+            found: Any = place.draft(changed)
+            told[-1] += [found[name][i] for i in range(len(group)) for name in NAMES]
+    for pair in zip(*told, strict=True):
+        same(*pair)
+    assert {len(draft) for draft in told[0]} == {6, 9}
 
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_ssms_that_lie_apart(count: int, levelled: list[set[str]]) -> None:
     rounds(studios(count, alike=False), WARM, [(2, 1), (1, 1)])
-    assert levelled == [set(NAMES[:count])] * len(COMMITTED)
+    assert levelled == [set(NAMES[:count])] * len(FOLLOWING)
 
 
 def test_another_vocabulary_size() -> None:
