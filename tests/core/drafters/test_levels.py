@@ -21,7 +21,7 @@ from core.models.company import Company, company_of
 from core.models.hf_model import HfModel
 from core.models.stack import stack_alike
 from core.sequence import Sequence
-from core.tree import ROOT
+from core.tree import ROOT, TokenTree, depths_of
 from tests.core.device.test_looped import COLD, EDGED, NAMES, WARM, asks, texts
 from tests.core.models.test_stack import small
 from tests.fakes import VOCAB
@@ -301,3 +301,23 @@ def test_a_window_or_a_pass_of_torch_is_no_company(monkeypatch: pytest.MonkeyPat
     alone, others = small("llama", 1), [small("llama", seed) for seed in range(2)]
     stack_alike(others)
     assert company_of(alone) is None and company_of(others[0]) is None
+
+
+def test_what_was_fed_can_be_built_upon() -> None:
+    """Nodes that are fed behind a draft's see what is above them."""
+    seen = []
+    for place in studios():
+        (own,) = texts(COLD)[:1]
+        for name in NAMES:
+            place.open(name, own)
+        found: Any = place.draft(asks(place, [own], [(2, 2, 1)]))
+        for name in NAMES:
+            draft = found[name][0]
+            tokens = [*draft.token_ids, *[5] * len(draft)]
+            parents = [*draft.parents, *range(len(draft))]
+            none = ((),) * len(tokens)
+            tree = TokenTree(tuple(tokens), tuple(parents), depths_of(parents), none)
+            (logits,) = place.ssms[name].look([(own, tree)])
+            seen.append(logits)
+    for ours, theirs in zip(seen[:3], seen[3:], strict=True):
+        assert torch.equal(ours, theirs)
