@@ -34,19 +34,25 @@ def clocked(models: LoadedModels, clock: Clock) -> Iterator[LoadedModels]:
     stacks = {id(s): s for ssm in models.ssms.values() if (s := getattr(ssm, "stack", None))}
     roles: list[tuple[Any, str]] = [(models.llm, "llm")]
     roles += [(one, "ssm") for one in (*models.ssms.values(), *stacks.values())]
-    for one, role in roles:
-        one.forward = _timed(one.forward, role, clock)
+    passes = [
+        (one, way, role)
+        for one, role in roles
+        for way in ("forward", "answers")  # by feeds, and by single queries
+        if hasattr(one, way)
+    ]
+    for one, way, role in passes:
+        setattr(one, way, _timed(getattr(one, way), role, clock))
     try:
         yield models
     finally:
-        for one, _ in roles:
-            del one.forward  # the class's own again
+        for one, way, _ in passes:
+            delattr(one, way)  # the class's own again
 
 
-def _timed(forward: Callable[[Any], Any], role: str, clock: Clock) -> Callable[[Any], Any]:
-    def timed(asked: Any) -> Any:
+def _timed(made: Callable[..., Any], role: str, clock: Clock) -> Callable[..., Any]:
+    def timed(*asked: Any) -> Any:
         start = time.perf_counter()
-        found = forward(asked)
+        found = made(*asked)
         clock.add(role, (time.perf_counter() - start) * 1000)
         return found
 

@@ -69,7 +69,7 @@ def _taken(ssm: SsmDrafter, asks: Many[Ask]) -> tuple[int, list[_Seat]] | None:
     seats = [
         _Seat(ssm, company, place, i, ask) for i, ask in enumerate(fitted) if ask.worth_starting
     ]
-    return id(company.forward), seats
+    return id(company.host), seats
 
 
 def _simple(ssm: SsmDrafter, ask: Ask) -> bool:

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 
 from core.models.hf_model import HfModel
-from core.models.kv_cache import KVArena
 from core.models.language_model import LanguageModel
 from core.models.stack import Stack
 
 if TYPE_CHECKING:
     from core.models.compiled.asking import Query
-    from core.models.compiled.forward import CompiledForward
 
 __all__ = ["Company", "company_of"]
+
+
+class Host(Protocol):
+    """Who makes the pass: see `HfModel.answers`."""
+
+    def answers(self, asked: Sequence[Sequence[Query]], wanted: Sequence[int]) -> torch.Tensor: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,17 +29,12 @@ class Company:
     """`members` in the order in which their weights lie."""
 
     members: tuple[HfModel, ...]
-    forward: CompiledForward
-    arena: KVArena
+    host: Host
 
-    @torch.inference_mode()
     def answers(self, asked: Mapping[int, Sequence[Query]], wanted: Sequence[int]) -> torch.Tensor:
         """Logits (wanted, V) float32 of the queries of some members, by their place here; `wanted`
         counts through all queries, in the order of the members."""
-        queries = [asked.get(place, ()) for place in range(len(self.members))]
-        slots = 1 + max(query.slot for own in queries for query in own)
-        self.arena.reserve(max(member.rows_held for member in self.members), slots)
-        return self.forward.answers(queries, wanted, self.arena)
+        return self.host.answers([asked.get(i, ()) for i in range(len(self.members))], wanted)
 
 
 def company_of(model: LanguageModel) -> Company | None:
@@ -45,6 +44,5 @@ def company_of(model: LanguageModel) -> Company | None:
         return None
     stack = model.stack
     if isinstance(stack, Stack):
-        forward = stack.compiled
-        return Company(stack.members, forward, stack.arena) if forward else None
-    return Company((model,), model.compiled, model.arena) if model.compiled else None
+        return Company(stack.members, stack) if stack.compiled else None
+    return Company((model,), model) if model.compiled else None

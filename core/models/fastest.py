@@ -4,6 +4,7 @@ graphs on a GPU, else written out in torch.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -12,14 +13,16 @@ import torch
 from core.errors import UnsupportedModelError
 from core.models.forward import Forward, MaskKind, TensorForward
 from core.models.graphed import in_few_launches
+from core.models.kv_cache import KVArena
 from core.models.lean import LeanForward, LeanWeights
 from core.models.memory import available_bytes
 from core.models.stacked import StackedForward
 
 if TYPE_CHECKING:
+    from core.models.compiled.asking import Query
     from core.models.compiled.forward import CompiledForward
 
-__all__ = ["compiled", "compiled_of", "fastest", "written_out"]
+__all__ = ["answered", "compiled", "compiled_of", "fastest", "written_out"]
 
 # The compiled pass lays the weights out anew; half of the free memory stays free.
 ROOM = 2
@@ -63,3 +66,16 @@ def compiled_of(forward: Forward) -> CompiledForward | None:
     from core.models.compiled.forward import CompiledForward
 
     return forward if isinstance(forward, CompiledForward) else None
+
+
+def answered(
+    forward: Forward,
+    asked: Sequence[Sequence[Query]],
+    wanted: Sequence[int],
+    place: tuple[KVArena, int],
+) -> torch.Tensor:
+    """`CompiledForward.answers` in an arena that has at least so many rows."""
+    made, (arena, rows) = compiled_of(forward), place
+    assert made is not None, "only a compiled pass is asked by queries"
+    arena.reserve(rows, 1 + max(query.slot for own in asked for query in own))
+    return made.answers(asked, wanted, arena)

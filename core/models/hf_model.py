@@ -14,7 +14,7 @@ import torch
 
 from core.errors import ContextLengthError, EngineError
 from core.events import ModelInfo
-from core.models.fastest import compiled_of, fastest
+from core.models.fastest import answered, compiled_of, fastest
 from core.models.forward import Forward, GeneralForward, MaskKind, TensorForward
 from core.models.fusing import adopt
 from core.models.graphed import tensors_of
@@ -25,7 +25,7 @@ from core.models.rows import Row, batch_of
 from core.tree import ROOT
 
 if TYPE_CHECKING:
-    from core.models.compiled.forward import CompiledForward
+    from core.models.compiled.asking import Query
 
 __all__ = ["HfModel", "feed_rows"]
 
@@ -147,9 +147,15 @@ class HfModel:
         return None if self.masks.window else tensors_of(self._forward)
 
     @property
-    def compiled(self) -> CompiledForward | None:
-        """Its pass as machine code, if that is what it is."""
-        return compiled_of(self._forward)
+    def compiled(self) -> bool:
+        """Whether its pass is machine code."""
+        return compiled_of(self._forward) is not None
+
+    @torch.inference_mode()
+    def answers(self, asked: Sequence[Sequence[Query]], wanted: Sequence[int]) -> torch.Tensor:
+        """Logits (wanted, V) float32 of the queries of its one member; see `Company`. Its pass is
+        compiled. Rows stay as they are: `note` tells them."""
+        return answered(self._forward, asked, wanted, (self.arena, self.rows_held))
 
     def note(self, row: int, committed: int, parents: Sequence[int] = ()) -> None:
         """Somebody has stored so many more committed tokens in the row's slots, and nodes under

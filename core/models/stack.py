@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from core.errors import SpecScopeError
-from core.models.fastest import compiled_of, fastest
+from core.models.fastest import answered, compiled_of, fastest
 from core.models.forward import Forward, TensorForward
 from core.models.graphed import tensors_of
 from core.models.hf_model import HfModel, feed_rows
@@ -25,7 +25,7 @@ from core.models.products import laid_wide
 from core.models.rows import batch_of
 
 if TYPE_CHECKING:
-    from core.models.compiled.forward import CompiledForward
+    from core.models.compiled.asking import Query
 
 __all__ = ["Stack", "stack_alike", "stack_of"]
 
@@ -78,9 +78,15 @@ class Stack:
         return tensors_of(self._forward)
 
     @property
-    def compiled(self) -> CompiledForward | None:
-        """The pass as machine code, if that is what it is."""
-        return compiled_of(self._forward)
+    def compiled(self) -> bool:
+        """Whether the pass is machine code."""
+        return compiled_of(self._forward) is not None
+
+    @torch.inference_mode()
+    def answers(self, asked: Sequence[Sequence[Query]], wanted: Sequence[int]) -> torch.Tensor:
+        """See `HfModel.answers`, here of all members, in order."""
+        held = max(member.rows_held for member in self.members)
+        return answered(self._forward, asked, wanted, (self.arena, held))
 
     def fits(self, asked: Sequence[Sequence[Feed]]) -> bool:
         """Whether these feeds, of each member in order, can be one pass: as many of each, with room

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -25,6 +26,7 @@ from core.config import PRESETS, SpeculationConfig
 from core.engine import Engine
 from core.events import RoundCompleted, Span
 from core.models.loading import LoadedModels
+from core.models.stack import Stack
 from tests.synthetic import DRAFTERS, synthetic_run
 
 MakeContext = Callable[..., Context]
@@ -249,6 +251,22 @@ class TestOverhead:
             assert 0 < together["ssm"] < took - together["llm"], "a pass for three counts once"
         count_tokens(engine, case, all_three)
         assert clock.take() == {"llm": 0.0, "ssm": 0.0}
+
+    def test_passes_by_queries_are_on_the_clock(
+        self, family: LoadedModels, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        made, answers = [], Stack.answers
+
+        def slow(self: Stack, *asked: Any) -> Any:
+            made.append(time.sleep(0.02))
+            return answers(self, *asked)
+
+        monkeypatch.setattr(Stack, "answers", slow)
+        clock = Clock()
+        chains = SpeculationConfig(expansion=(1,), speculation_length=3, max_tree_nodes="uncut")
+        with clocked(family, clock) as models:
+            count_tokens(Engine(models), Case(load_prompts()[0], 1, 6, 0.0), chains)
+        assert clock.take()["ssm"] > 20 * len(made) > 0
 
     def test_a_synthetic_family_runs_as_a_real_one(self, family: LoadedModels) -> None:
         """Any vocabulary; drafts are accepted now and then; every token has a text."""
