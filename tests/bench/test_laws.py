@@ -228,10 +228,10 @@ def test_transformers_own_text_is_the_reference() -> None:
 def test_a_run_that_lost_a_drafter_proves_nothing(
     family: LoadedModels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(self: object, asks: object) -> None:
+    def fail(self: object, ask: object) -> None:
         raise RuntimeError("the device went away")
 
-    monkeypatch.setattr("core.drafters.ssm.SsmDrafter.drafting", fail)
+    monkeypatch.setattr("core.drafters.ssm.SsmDrafter.begun", fail)
     case = Case(load_prompts()[0], 0, 4, 0.0)
     with pytest.raises(EngineError, match="the device went away.*goes on without it"):
         decode(engine.Engine(family, "thread"), [case], SpeculationConfig())

@@ -83,7 +83,7 @@ def test_control_a_guess_changed_for_what_it_drew_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A draft made ahead whose first token is exchanged for one that is liked better."""
-    begun = SsmDrafter._begun
+    begun = SsmDrafter._hoped_for
 
     def picky(drafter: SsmDrafter, ask: Any) -> Growth | None:
         grown = begun(drafter, ask)
@@ -92,7 +92,7 @@ def test_control_a_guess_changed_for_what_it_drew_is_noticed(
             grown.out.scores[0] = 1.0
         return grown
 
-    monkeypatch.setattr(SsmDrafter, "_begun", picky)
+    monkeypatch.setattr(SsmDrafter, "_hoped_for", picky)
     found = deviation(ahead("a chain, mss"))
     print(round(found, 4))
     assert found > NOTICED
