@@ -1,5 +1,5 @@
-"""The command line of the zoo: `python -m zoo prepare|train|evaluate`. Arguments in, lines and an
-exit status out.
+"""The command line of the zoo: `python -m zoo prepare|train|distil|boost|evaluate`. Arguments in,
+lines and an exit status out.
 
 0: done. 2: a one-line message with the field, its value and what is allowed. 130: interrupted; the
 same command goes on.
@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import NoReturn
 
@@ -18,10 +19,14 @@ from transformers.utils import logging
 
 from core import checks
 from core.errors import ConfigError, SpecScopeError
+from zoo.boost import WAYS, boost
+from zoo.distil import Distilled, Teaching, distil
+from zoo.distil import table as table_of_distilled
 from zoo.evaluate import as_json, evaluate_folder, table, trained_models
 from zoo.files import write_json
 from zoo.prepare import DEFAULT_PROMPTS, Inputs, prepare, report
 from zoo.presets import PRESETS, preset
+from zoo.students import Student, students, tuning
 from zoo.tokens import open_tokens
 from zoo.train import Run, train_family
 
@@ -82,6 +87,34 @@ def _evaluate(arguments: argparse.Namespace) -> None:
     print("\n".join(table(scores)))
 
 
+def _distil(arguments: argparse.Namespace) -> None:
+    found, teaching = _teaching(arguments)
+    done: dict[str, Distilled] = {}
+    for one in found:
+        done[one.recipe.name] = distil(one.recipe, one.start, teaching)
+        write_json(arguments.out / "distilled.json", {n: asdict(each) for n, each in done.items()})
+    print("\n".join(table_of_distilled(done)))
+
+
+def _boost(arguments: argparse.Namespace) -> None:
+    found, teaching = _teaching(arguments)
+    pool = [(one.recipe, one.start) for one in found if one.start is not None]
+    if len(pool) < 2:
+        raise ConfigError.of("ssm", len(pool), "two model folders or more")
+    done = boost(pool, teaching, arguments.by, print)
+    write_json(arguments.out / "boosted.json", [asdict(each) for each in done])
+
+
+def _teaching(arguments: argparse.Namespace) -> tuple[list[Student], Teaching]:
+    store = open_tokens(arguments.out)
+    chosen = preset(arguments.preset or store.manifest.preset)
+    found = students(arguments.ssm, chosen, store, arguments.rate)
+    minutes = chosen.minutes if arguments.minutes is None else arguments.minutes
+    checks.number("minutes", minutes, 0.0, _MAX_MINUTES, low_open=True)
+    run = Run(tuning(chosen, found), store, minutes, _device(arguments.device), arguments.seed)
+    return found, Teaching(run, arguments.llm, arguments.own_share, arguments.own_batches)
+
+
 def _names(folders: Sequence[Path]) -> list[str]:
     """Folder names where they tell the models apart, else the paths as given."""
     names = [folder.resolve().name for folder in folders]
@@ -107,9 +140,11 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="python -m zoo", description="How the bundled models are made.")
-    commands = parser.add_subparsers(required=True, metavar="prepare|train|evaluate")
+    commands = parser.add_subparsers(required=True, metavar="prepare|train|distil|boost|evaluate")
     _prepare_arguments(commands.add_parser("prepare", help="corpora to tokenizer and token files"))
     _train_arguments(commands.add_parser("train", help="token files to models, resumable"))
+    _distil_arguments(commands.add_parser("distil", help="SSMs tuned to their LLM, resumable"))
+    _boost_arguments(commands.add_parser("boost", help="a pool of SSMs tuned to each other"))
     _evaluate_arguments(commands.add_parser("evaluate", help="held-out loss and bits per byte"))
     return parser
 
@@ -135,6 +170,35 @@ def _train_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--minutes", type=float, help="for all models; default: the preset's")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.set_defaults(run=_train)
+
+
+def _teaching_arguments(parser: argparse.ArgumentParser) -> None:
+    _common_arguments(parser)
+    parser.add_argument("--llm", type=Path, required=True, metavar="DIR", help="who is foreseen")
+    parser.add_argument("--minutes", type=float, help="for all SSMs; default: the preset's")
+    parser.add_argument("--rate", type=float, help="peak learning rate; default: the recipe's")
+    parser.add_argument("--own-share", type=float, default=0.5,
+                        help="of windows: the LLM's own texts")  # fmt: skip
+    parser.add_argument("--own-batches", type=int, default=16,
+                        help="of 64 texts each, a domain")  # fmt: skip
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+
+
+def _distil_arguments(parser: argparse.ArgumentParser) -> None:
+    _teaching_arguments(parser)
+    parser.add_argument("--ssm", type=Path, nargs="+", default=[], metavar="DIR",
+                        help="where each starts; default: the preset's SSMs, new")  # fmt: skip
+    parser.set_defaults(run=_distil)
+
+
+def _boost_arguments(parser: argparse.ArgumentParser) -> None:
+    _teaching_arguments(parser)
+    parser.add_argument("--ssm", type=Path, nargs="+", required=True, metavar="DIR",
+                        help="the pool, in the order of its tuning")  # fmt: skip
+    parser.add_argument(
+        "--by", choices=WAYS, default=WAYS[0], help="what those before took care of"
+    )
+    parser.set_defaults(run=_boost)
 
 
 def _evaluate_arguments(parser: argparse.ArgumentParser) -> None:

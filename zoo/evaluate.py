@@ -15,16 +15,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
 from torch import nn
 from torch.nn import functional
-from transformers import AutoModelForCausalLM
 
-from core.errors import ConfigError, ModelLoadError, VocabMismatchError
+from core.errors import ConfigError, VocabMismatchError
+from zoo.models import open_model
 from zoo.tokenizer import first_difference, open_tokenizer
 from zoo.tokens import TokenStore
 
-__all__ = ["HeldOut", "evaluate_folder", "measure", "table", "trained_models"]
+__all__ = ["HeldOut", "check_vocabulary", "evaluate_folder", "measure", "table", "trained_models"]
 
 _WINDOWS_AT_ONCE = 8
 
@@ -48,11 +47,11 @@ def evaluate_folder(
 
     ModelLoadError where it does not open, VocabMismatchError where its tokenizer is another.
     """
-    model = _open_model(folder)
+    model = open_model(folder)
     limit = model.config.max_position_embeddings
     if not 1 <= context <= limit:
         raise ConfigError.of("context", context, f"1 to {limit}, the positions of {folder.name}")
-    _check_vocabulary(folder, store)
+    check_vocabulary(folder, store)
     return measure(model.to(device), store, context)
 
 
@@ -113,18 +112,8 @@ def trained_models(out: Path) -> list[Path]:
     return sorted(path.parent for path in (out / "models").glob("*/config.json"))
 
 
-def _open_model(folder: Path) -> Any:
-    if not (folder / "config.json").is_file():
-        raise ConfigError.of("models", str(folder), "a folder that holds config.json and weights")
-    try:
-        return AutoModelForCausalLM.from_pretrained(
-            folder, dtype=torch.float32, trust_remote_code=False
-        )
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-        raise ModelLoadError(f"models is {str(folder)!r}: a folder that opens; {error}") from error
-
-
-def _check_vocabulary(folder: Path, store: TokenStore) -> None:
+def check_vocabulary(folder: Path, store: TokenStore) -> None:
+    """VocabMismatchError where the folder's tokenizer is not the one of the token files."""
     differs = first_difference(open_tokenizer(folder), open_tokenizer(store.tokenizer_folder))
     if differs is not None:
         raise VocabMismatchError(

@@ -28,7 +28,6 @@ class ModelRecipe:
     budget_share: float  # of the preset's minutes, relative to the other models' shares
     tokens_per_step: int
     learning_rate: float
-    loss: str = "next_token"  # a name in zoo.losses.LOSSES
 
     @property
     def num_heads(self) -> int:

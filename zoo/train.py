@@ -10,7 +10,7 @@ from __future__ import annotations
 import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
@@ -26,7 +26,7 @@ from zoo.progress import ProgressLine
 from zoo.tokens import TokenStore
 from zoo.trainer import Trainer
 
-__all__ = ["Run", "Trained", "train_family", "train_model"]
+__all__ = ["Note", "Run", "Trained", "learn", "train_family", "train_model"]
 
 _MAX_SHARD = "11MB"  # of tensors; a file of at most 12 with its header
 _SHORT_EVALUATION_TOKENS = 2048  # of each domain: seconds, even on a slow CPU
@@ -59,6 +59,10 @@ class Run:
         }
 
 
+Note = Callable[[Trainer, Run], str]
+"""How a model does in the midst of its run, in a line."""
+
+
 @dataclass(frozen=True, slots=True)
 class Trained:
     """A finished model: what it cost and how well the saved weights predict."""
@@ -87,10 +91,23 @@ def train_family(run: Run) -> dict[str, Trained]:
 def train_model(recipe: ModelRecipe, run: Run) -> Trained:
     """Trains one model until its budget is spent; saves it and measures what was saved."""
     trainer = Trainer.create(recipe, run.preset, run.store, run.device, run.seed)
-    path = run.store.folder / "runs" / recipe.name / "checkpoint.pt"
-    checkpoint = Checkpoint(path, run.identity(recipe))
-    spent = _spend_budget(trainer, run, checkpoint, checkpoint.load(trainer))
-    folder = run.store.folder / "models" / recipe.name
+    return learn(trainer, run, run.identity(recipe), run.store.folder / "models" / recipe.name)
+
+
+def learn(
+    trainer: Trainer,
+    run: Run,
+    identity: Mapping[str, Any],
+    folder: Path,
+    note: Note | None = None,
+) -> Trained:
+    """Spends a model's budget, from its checkpoint on if there is one of this `identity`; saves it
+    in `folder` and measures what was saved. `note` says now and then how it does, by default on
+    held-out text."""
+    path = run.store.folder / "runs" / trainer.recipe.name / "checkpoint.pt"
+    checkpoint = Checkpoint(path, identity)
+    spent = checkpoint.load(trainer)
+    spent = _spend_budget(trainer, run, checkpoint, spent, note or _short_evaluation)
     replace_folder(folder, lambda beside: _export(trainer, run.store, beside))
     return Trained(
         seconds=round(spent, 1),
@@ -102,7 +119,9 @@ def train_model(recipe: ModelRecipe, run: Run) -> Trained:
     )
 
 
-def _spend_budget(trainer: Trainer, run: Run, checkpoint: Checkpoint, spent: float) -> float:
+def _spend_budget(
+    trainer: Trainer, run: Run, checkpoint: Checkpoint, spent: float, note: Note
+) -> float:
     """Steps until the model's seconds are spent; returns them. The clock is read once a step."""
     schedule, budget = run.preset.schedule, run.budget(trainer.recipe)
     progress = ProgressLine(trainer.recipe.name, budget, run.stream)
@@ -122,7 +141,7 @@ def _spend_budget(trainer: Trainer, run: Run, checkpoint: Checkpoint, spent: flo
             checkpoint.save(trainer, spent)
             saved_at = spent
         if evaluates:
-            progress.note(_short_evaluation(trainer, run))
+            progress.note(note(trainer, run))
     progress.end()
     return spent
 

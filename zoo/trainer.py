@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
-from zoo.losses import autocast, loss_named
+from zoo.losses import Loss, autocast, next_token
 from zoo.order import DataOrder
 from zoo.presets import ModelRecipe, Preset, Schedule
 from zoo.tokens import TokenStore
@@ -72,9 +72,10 @@ class Trainer:
 
     recipe: ModelRecipe
     schedule: Schedule
-    model: LlamaForCausalLM
+    model: PreTrainedModel
     optimizer: torch.optim.AdamW
     order: DataOrder
+    minimised: Loss = next_token
     num_steps: int = 0
     num_tokens: int = 0
     running_loss: torch.Tensor | None = None
@@ -90,9 +91,21 @@ class Trainer:
     ) -> Trainer:
         """A run at its beginning."""
         model = new_model(recipe, preset, store.manifest.vocab_size, seed)
-        model.to(device).train()  # type: ignore[arg-type]
         order = DataOrder(store.train, recipe.mixture, seed)
-        return cls(recipe, preset.schedule, model, _optimizer(model, preset.schedule), order)
+        return cls.of(recipe, preset.schedule, model.to(device), order)  # type: ignore[arg-type]
+
+    @classmethod
+    def of(
+        cls,
+        recipe: ModelRecipe,
+        schedule: Schedule,
+        model: PreTrainedModel,
+        order: DataOrder,
+        minimised: Loss = next_token,
+    ) -> Trainer:
+        """A run that begins with a model's weights as they are."""
+        model.train()
+        return cls(recipe, schedule, model, _optimizer(model, schedule), order, minimised)
 
     @property
     def device(self) -> torch.device:
@@ -118,7 +131,7 @@ class Trainer:
 
     def _backward(self, windows: torch.Tensor) -> torch.Tensor:
         with autocast(self.device):
-            loss = loss_named(self.recipe.loss)(self.model, windows)
+            loss = self.minimised(self.model, windows)
         loss.backward()  # type: ignore[no-untyped-call]
         return loss.detach().float()
 
@@ -149,7 +162,7 @@ class Trainer:
         self.running_loss = None if loss is None else loss.to(self.device)
 
 
-def _optimizer(model: LlamaForCausalLM, schedule: Schedule) -> torch.optim.AdamW:
+def _optimizer(model: PreTrainedModel, schedule: Schedule) -> torch.optim.AdamW:
     """AdamW; weight decay on matrices only, never on the gains of norms."""
     matrices = [p for p in model.parameters() if p.ndim >= 2]
     gains = [p for p in model.parameters() if p.ndim < 2]

@@ -1,0 +1,31 @@
+"""What was measured on the way, a JSON line each, so that a run that goes on keeps what it knew."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Curve"]
+
+
+class Curve:
+    """One file; lines in the order of their steps."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def add(self, step: int, found: dict[str, Any]) -> None:
+        """A line more. Those of as many steps or more are of a run that was begun anew."""
+        kept = [line for line in self.lines() if line["step"] < step]
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        text = "".join(json.dumps(line) + "\n" for line in [*kept, {"step": step, **found}])
+        beside = self._path.with_name(f"{self._path.name}.partial")
+        beside.write_text(text, encoding="utf-8")
+        beside.replace(self._path)
+
+    def lines(self) -> tuple[dict[str, Any], ...]:
+        """All of them; none where there is no file."""
+        if not self._path.is_file():
+            return ()
+        return tuple(map(json.loads, self._path.read_text("utf-8").splitlines()))

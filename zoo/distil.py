@@ -1,0 +1,182 @@
+"""`python -m zoo distil`: SSMs (small speculative models) tuned to their LLM.
+
+By its own distribution, on corpus text and on texts of its own. Each has its share of the minutes,
+with checkpoints to go on from, and says now and then how much of held-out text it foresees. Knows
+nothing of pools; see `zoo.boost`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import nn
+from transformers import PreTrainedModel
+
+from core import checks
+from zoo.curve import Curve
+from zoo.evaluate import check_vocabulary
+from zoo.foreseen import Foreseen, foreseen
+from zoo.losses import Distillation
+from zoo.models import open_model, weights_id
+from zoo.order import DataOrder
+from zoo.own_texts import HELD_OUT_FORM, TRAIN_FORM, OwnTexts
+from zoo.presets import Mixture, ModelRecipe
+from zoo.train import Run, Trained, learn
+from zoo.trainer import Trainer, new_model
+
+__all__ = ["Distilled", "Teaching", "distil", "foresees", "table"]
+
+OWN = "own/"
+"""Before a domain's name: the LLM's own texts behind prefixes of it."""
+_HELD_OUT_BATCHES = 2  # of each domain: one greedy, one sampled
+
+Texts = Mapping[str, Sequence[np.ndarray]]
+Kept = Callable[[np.ndarray, int], np.ndarray]
+"""Which texts of a batch (texts, length) are kept; the second is the length of their prefixes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Teaching:
+    """What a distilling run is given besides its recipes. `own_share` of the windows are the LLM's
+    own texts, of which there are `own_batches` a domain."""
+
+    run: Run
+    llm: Path
+    own_share: float = 0.5
+    own_batches: int = 16
+    teacher: PreTrainedModel = field(init=False)
+    teacher_id: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        checks.number("own_share", self.own_share, 0.0, 1.0)
+        checks.integer("own_batches", self.own_batches, 1, 10_000)
+        check_vocabulary(self.llm, self.run.store)
+        teacher = open_model(self.llm).to(self.run.device).eval()  # type: ignore[arg-type]
+        object.__setattr__(self, "teacher", teacher)
+        object.__setattr__(self, "teacher_id", weights_id(self.llm))
+
+    @property
+    def texts(self) -> OwnTexts:
+        """The LLM's own texts behind prefixes of the training tokens."""
+        run = self.run
+        return OwnTexts(self.teacher, run.store.train, self._folder / "train", TRAIN_FORM, run.seed)
+
+    def rows(self, kept: Kept | None = None) -> dict[str, np.ndarray]:
+        """The corpora's training tokens and the LLM's own texts, which are drawn where they are not
+        there yet; of these only the ones that are `kept`."""
+        rows = dict(self.run.store.train)
+        for domain in rows if self.own_share else ():
+            batches = []
+            for number in range(self.own_batches):
+                batch = self.texts.batch(domain, number, self._say)
+                batches.append(batch if kept is None else kept(batch, self.texts.prefix(number)))
+            rows = rows | {f"{OWN}{domain}": np.concatenate(batches).reshape(-1)}
+        return rows
+
+    def mixture(self, own: Mixture) -> Mixture:
+        """A recipe's, with the LLM's own texts in it."""
+        share = self.own_share
+        corpora = tuple((domain, weight * (1 - share)) for domain, weight in own if share < 1)
+        texts = tuple((f"{OWN}{domain}", weight * share) for domain, weight in own if share > 0)
+        return corpora + texts
+
+    def held_out(self) -> Texts:
+        """The LLM's own texts behind held-out prefixes: of each domain a greedy batch, then a
+        sampled one."""
+        rows = self.run.store.held_out
+        texts = OwnTexts(self.teacher, rows, self._folder / "held-out", HELD_OUT_FORM, 1)
+        return {
+            domain: [texts.batch(domain, n, self._say) for n in range(_HELD_OUT_BATCHES)]
+            for domain in rows
+        }
+
+    @property
+    def _folder(self) -> Path:
+        return self.run.store.folder / "own" / self.teacher_id[:12]
+
+    def _say(self, text: str) -> None:
+        print(text, file=self.run.stream, flush=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Distilled:
+    """What came of one SSM. By domain, on the LLM's own held-out texts: what it foresaw `before`
+    and `after`; `curve`: the same on the way, with the step."""
+
+    trained: Trained
+    before: dict[str, Foreseen]
+    after: dict[str, Foreseen]
+    curve: tuple[dict[str, Any], ...]
+
+
+def distil(
+    recipe: ModelRecipe,
+    start: Path | None,
+    teaching: Teaching,
+    minimised: Distillation | None = None,
+    kept: Kept | None = None,
+) -> Distilled:
+    """Tunes the model in folder `start`, or a new one by its recipe, until its budget is spent;
+    saves it under `distilled`. Its own context bounds the windows."""
+    run, held_out = teaching.run, teaching.held_out()
+    model = _beginning(recipe, start, run)
+    before = foresees(teaching.teacher, model, held_out)
+    order = DataOrder(teaching.rows(kept), teaching.mixture(recipe.mixture), run.seed)
+    loss = minimised or Distillation(teaching.teacher)
+    trainer = Trainer.of(recipe, run.preset.schedule, model, order, loss)
+    curve = Curve(run.store.folder / "runs" / recipe.name / "curve.jsonl")
+
+    def note(trainer: Trainer, _: Run) -> str:
+        found = foresees(teaching.teacher, trainer.model, held_out)
+        curve.add(trainer.num_steps, {d: asdict(one) for d, one in found.items()})
+        return "foresees " + ", ".join(f"{d} {one.agreement:.1%}" for d, one in found.items())
+
+    folder = run.store.folder / "distilled" / recipe.name
+    trained = learn(trainer, run, _identity(recipe, start, teaching), folder, note)
+    after = foresees(teaching.teacher, open_model(folder).to(run.device), held_out)
+    return Distilled(trained, before, after, curve.lines())
+
+
+def foresees(teacher: nn.Module, drafter: nn.Module, held_out: Texts) -> dict[str, Foreseen]:
+    """By domain."""
+    prefix = HELD_OUT_FORM.prefixes[0]
+    return {domain: foreseen(teacher, drafter, texts, prefix) for domain, texts in held_out.items()}
+
+
+def table(distilled: Mapping[str, Distilled]) -> list[str]:
+    """A line an SSM: tokens per pass of a greedy chain that its distributions foretell, before and
+    after, by domain."""
+    domains = list(dict.fromkeys(d for one in distilled.values() for d in one.after))
+    width = max(len("model"), *map(len, distilled))
+    lines = [f"{'model':{width}}" + "".join(f"  {name:>16}" for name in domains)]
+    for name, one in distilled.items():
+        cells = (
+            f"  {one.before[d].tokens_per_pass:6.2f} -> {one.after[d].tokens_per_pass:6.2f}"
+            for d in domains
+        )
+        lines.append(f"{name:{width}}" + "".join(cells))
+    return lines
+
+
+def _beginning(recipe: ModelRecipe, start: Path | None, run: Run) -> PreTrainedModel:
+    if start is None:
+        model: PreTrainedModel = new_model(
+            recipe, run.preset, run.store.manifest.vocab_size, run.seed
+        )
+    else:
+        check_vocabulary(start, run.store)
+        model = open_model(start)
+    return model.to(run.device)  # type: ignore[arg-type]
+
+
+def _identity(recipe: ModelRecipe, start: Path | None, teaching: Teaching) -> dict[str, Any]:
+    """What a checkpoint must have been made with to go on from it."""
+    return teaching.run.identity(recipe) | {
+        "llm": teaching.teacher_id,
+        "start": "" if start is None else weights_id(start),
+        "own texts": [teaching.own_share, teaching.own_batches],
+    }

@@ -1,0 +1,100 @@
+"""How much of the LLM's next tokens its drafters foresee, on the LLM's own held-out texts.
+
+Expected: by both models' distributions, token by token. Measured: by the engine, in tokens per LLM
+pass. Knows nothing of training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import nn
+
+from zoo.losses import log_probabilities
+
+__all__ = ["Foreseen", "coverage", "foreseen", "runs_of"]
+
+_AT_ONCE = 8
+LONGEST = 8
+"""Tokens of the chain that the expectation is for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Foreseen:
+    """Of one drafter, over positions behind the prefixes. `agreement`: how often its most probable
+    token is the LLM's; `overlap`: the sum over tokens of the smaller probability, which is how
+    often its draws are accepted; `tokens_per_pass`: 1 and what a greedy chain of LONGEST brings, on
+    texts that the LLM wrote greedily."""
+
+    agreement: float
+    overlap: float
+    tokens_per_pass: float
+
+
+def foreseen(
+    teacher: nn.Module, drafter: nn.Module, texts: Sequence[np.ndarray], prefix: int
+) -> Foreseen:
+    """On texts (n, length), of which every other batch, the first too, was written greedily."""
+    agreements, overlaps, per_pass = [], [], []
+    for number, batch in enumerate(texts):
+        agrees, overlap = _compared(teacher, drafter, batch, prefix)
+        agreements.append(agrees.float().mean().item())
+        overlaps.append(overlap.mean().item())
+        if number % 2 == 0:
+            per_pass.append(1.0 + runs_of(agrees, LONGEST).float().mean().item())
+    return Foreseen(_mean(agreements), _mean(overlaps), _mean(per_pass))
+
+
+def coverage(
+    teacher: nn.Module, drafters: Mapping[str, nn.Module], texts: Sequence[np.ndarray], prefix: int
+) -> dict[str, float]:
+    """How often the LLM's most probable token is among n proposals for it: `union`: the first of
+    each of n drafters; and of each drafter alone its first n."""
+    count, hits = len(drafters), dict.fromkeys(("union", *drafters), 0.0)
+    for batch in texts:
+        inputs = _inputs(batch, teacher)
+        best = _of(teacher, inputs)[:, prefix:].argmax(-1, keepdim=True)
+        together = torch.zeros_like(best, dtype=torch.bool)
+        for name, drafter in drafters.items():
+            first = _of(drafter, inputs)[:, prefix:].topk(count, -1).indices
+            hits[name] += (first == best).any(-1).float().mean().item() / len(texts)
+            together |= first[..., :1] == best
+        hits["union"] += together.float().mean().item() / len(texts)
+    return hits
+
+
+def runs_of(agrees: torch.Tensor, longest: int) -> torch.Tensor:
+    """From each place (n, length - longest + 1) how many agreements follow one another, at most
+    `longest`."""
+    windows = agrees.unfold(1, longest, 1)
+    return windows.int().cumprod(-1).sum(-1)
+
+
+def _compared(
+    teacher: nn.Module, drafter: nn.Module, batch: np.ndarray, prefix: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    inputs = _inputs(batch, teacher)
+    theirs, ours = (_of(model, inputs)[:, prefix - 1 :] for model in (teacher, drafter))
+    overlap = torch.minimum(theirs.exp(), ours.exp()).sum(-1)
+    return theirs.argmax(-1) == ours.argmax(-1), overlap
+
+
+@torch.inference_mode()
+def _of(model: nn.Module, inputs: torch.Tensor) -> torch.Tensor:
+    was_training = model.training
+    model.eval()
+    found = torch.cat([log_probabilities(model, part) for part in inputs.split(_AT_ONCE)])
+    model.train(was_training)
+    return found
+
+
+def _inputs(batch: np.ndarray, model: nn.Module) -> torch.Tensor:
+    device = next(model.parameters()).device
+    return torch.from_numpy(batch[:, :-1].astype(np.int64)).to(device)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else float("nan")

@@ -1,0 +1,124 @@
+"""The LLM's own continuations of corpus prefixes: what a drafter has to foresee.
+
+Drawn in batches of one form, each a file of its own, so that a kill costs one batch. A pure
+function of seed, teacher and tokens. Knows nothing of training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import PreTrainedModel
+
+from core.errors import ConfigError
+from zoo.files import replace_file
+
+__all__ = ["HELD_OUT_FORM", "TRAIN_FORM", "Form", "OwnTexts", "continued"]
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """Of a batch: how many texts, of how many tokens, and what each draws from: lengths of the
+    prefix and temperatures, one after another."""
+
+    texts: int = 64
+    length: int = 257
+    prefixes: tuple[int, ...] = (16, 64, 32, 128)
+    temperatures: tuple[float, ...] = (0.8, 1.0, 0.8, 0.0)
+
+    @property
+    def num_tokens(self) -> int:
+        """Of a batch, prefixes included."""
+        return self.texts * self.length
+
+
+TRAIN_FORM = Form()
+# Greedy and sampled in turn; what is measured on it begins behind the prefix.
+HELD_OUT_FORM = Form(texts=16, length=129, prefixes=(48,), temperatures=(0.0, 0.8))
+
+
+@dataclass(frozen=True, slots=True)
+class OwnTexts:
+    """A teacher's texts, kept under `folder`; `tokens` are the rows that its prefixes come from."""
+
+    teacher: PreTrainedModel
+    tokens: Mapping[str, np.ndarray]
+    folder: Path
+    form: Form
+    seed: int = 0
+
+    def prefix(self, number: int) -> int:
+        """Tokens of each text of a batch that the corpora wrote."""
+        return self.form.prefixes[number % len(self.form.prefixes)]
+
+    def batch(
+        self, domain: str, number: int, say: Callable[[str], None] = lambda _: None
+    ) -> np.ndarray:
+        """One batch, (texts, length) uint16."""
+        path = self.folder / f"{domain}-{number:04}.npy"
+        if path.is_file():
+            return self._read(path)
+        drawn = self._drawn(domain, number)
+        replace_file(path, lambda file: np.save(file, drawn))
+        say(f"{domain}: batch {number + 1} of the LLM's own texts")
+        return drawn
+
+    def _read(self, path: Path) -> np.ndarray:
+        try:
+            found: np.ndarray = np.load(path)
+        except (OSError, ValueError, EOFError) as error:
+            raise ConfigError.of("out", str(path), "a batch of texts; remove it") from error
+        if found.shape != (self.form.texts, self.form.length):
+            raise ConfigError.of("out", str(path), "texts of the same form; remove it")
+        return found
+
+    def _drawn(self, domain: str, number: int) -> np.ndarray:
+        form = self.form
+        domains = sorted(self.tokens)
+        noise = np.random.default_rng((self.seed, domains.index(domain), number))
+        prefixes = self._prefixes(self.tokens[domain], self.prefix(number), noise)
+        temperature = form.temperatures[number % len(form.temperatures)]
+        seed = int(noise.integers(2**63))
+        return continued(self.teacher, prefixes, form.length, temperature, seed)
+
+    def _prefixes(self, row: np.ndarray, length: int, noise: np.random.Generator) -> np.ndarray:
+        """Every other one from where a document begins."""
+        last = len(row) - length
+        if last < 1:
+            raise ConfigError.of("corpora", len(row), f"more than {length} tokens of a domain")
+        begins = np.flatnonzero(row[: last + 1] == 0)
+        starts = noise.integers(last, size=self.form.texts)
+        if len(begins):
+            starts[::2] = noise.choice(begins, size=len(starts[::2]))
+        return np.stack([row[start : start + length] for start in starts]).astype(np.int64)
+
+
+@torch.inference_mode()
+def continued(
+    model: PreTrainedModel, prefixes: np.ndarray, length: int, temperature: float, seed: int
+) -> np.ndarray:
+    """Prefixes (texts, n) int64 continued by a model to `length` tokens: uint16. An end of text is
+    a token like others; behind it another text begins, as in the corpora."""
+    was_training = model.training
+    model.eval()
+    device = model.device
+    noise = torch.Generator(device).manual_seed(seed)
+    found = [torch.from_numpy(prefixes).to(device)]
+    cache: Any = None
+    for _ in range(length - prefixes.shape[1]):
+        out = model(input_ids=found[-1], past_key_values=cache, use_cache=True)
+        cache = out.past_key_values
+        found.append(_chosen(out.logits[:, -1].float(), temperature, noise))
+    model.train(was_training)
+    return torch.cat(found, 1).cpu().numpy().astype(np.uint16)
+
+
+def _chosen(logits: torch.Tensor, temperature: float, noise: torch.Generator) -> torch.Tensor:
+    if temperature == 0.0:
+        return logits.argmax(-1, keepdim=True)
+    return torch.multinomial((logits / temperature).softmax(-1), 1, generator=noise)

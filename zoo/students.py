@@ -1,0 +1,82 @@
+"""Which SSMs are tuned, and how: recipes of model folders, or of a preset's SSMs from nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from transformers import AutoConfig
+
+from core import checks
+from core.errors import ConfigError
+from zoo.presets import Mixture, ModelRecipe, Preset
+from zoo.tokens import TokenStore
+
+__all__ = ["Student", "students", "tuning"]
+
+LEARNING_RATE = 1.5e-3
+TOKENS_PER_STEP = 4096
+# Of the windows; the other domains share the rest.
+OWN_DOMAIN = 0.85
+
+
+@dataclass(frozen=True, slots=True)
+class Student:
+    """What an SSM is tuned by, and the folder it starts from; None: from nothing."""
+
+    recipe: ModelRecipe
+    start: Path | None
+
+
+def students(
+    folders: Sequence[Path], preset: Preset, store: TokenStore, rate: float | None
+) -> list[Student]:
+    """Of each folder, or of each SSM of the preset where there is no folder. `rate`: the learning
+    rate, by default the recipe's. ConfigError where two have one name."""
+    found = [Student(_recipe(folder, preset, store), folder) for folder in folders]
+    if not folders:
+        found = [Student(recipe, None) for recipe in preset.models[1:]]
+    names = [one.recipe.name for one in found]
+    if len(set(names)) < len(names):
+        raise ConfigError.of("ssm", ", ".join(names), "folders of different names")
+    if rate is None:
+        return found
+    checks.number("rate", rate, 0.0, 1.0, low_open=True)
+    return [replace(one, recipe=replace(one.recipe, learning_rate=rate)) for one in found]
+
+
+def tuning(preset: Preset, found: Sequence[Student]) -> Preset:
+    """The preset of a tuning run: these models alone, windows as long as they will be used."""
+    schedule = replace(preset.schedule, context=preset.schedule.late_context)
+    return replace(preset, models=tuple(one.recipe for one in found), schedule=schedule)
+
+
+def _recipe(folder: Path, preset: Preset, store: TokenStore) -> ModelRecipe:
+    """The preset's of that name with the sizes of the folder, else one for all domains, or for the
+    one that its name ends in."""
+    if not (folder / "config.json").is_file():
+        raise ConfigError.of("ssm", str(folder), "a folder that holds config.json and weights")
+    name, domains = folder.resolve().name, tuple(store.train)
+    known = {recipe.name: recipe for recipe in preset.models}.get(name)
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    sizes = ModelRecipe(
+        name=name,
+        num_layers=config.num_hidden_layers,
+        hidden_size=config.hidden_size,
+        intermediate_size=config.intermediate_size,
+        head_dim=config.hidden_size // config.num_attention_heads,
+        mixture=known.mixture if known else _mixture(name, domains),
+        budget_share=1.0,
+        tokens_per_step=TOKENS_PER_STEP,
+        learning_rate=LEARNING_RATE,
+    )
+    return sizes
+
+
+def _mixture(name: str, domains: Sequence[str]) -> Mixture:
+    own = [domain for domain in domains if name.endswith(domain)]
+    if not own or len(domains) == 1:
+        return tuple((domain, 1.0) for domain in domains)
+    rest = (1.0 - OWN_DOMAIN) / (len(domains) - 1)
+    return tuple((domain, OWN_DOMAIN if domain == own[0] else rest) for domain in domains)
