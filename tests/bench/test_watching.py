@@ -7,7 +7,6 @@ import os
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -73,7 +72,7 @@ def test_a_thread_has_a_core_of_its_own_and_gives_it_back() -> None:
 
 
 def test_one_dtype_a_run() -> None:
-    settings: Any = Watching().defaults
+    settings = Watching().defaults
     Watching().check(settings)
     with pytest.raises(ConfigError, match="one dtype a run"):
         Watching().check(
