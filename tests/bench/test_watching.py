@@ -75,10 +75,4 @@ def test_one_dtype_a_run() -> None:
     settings = Watching().defaults
     Watching().check(settings)
     with pytest.raises(ConfigError, match="one dtype a run"):
-        Watching().check(
-            settings.__class__(**{**_plain(settings), "dtypes": ("float32", "bfloat16")})
-        )
-
-
-def _plain(settings: Any) -> dict[str, Any]:
-    return {name: getattr(settings, name) for name in settings.__dataclass_fields__}
+        Watching().check(replace(settings, dtypes=("float32", "bfloat16")))
