@@ -22,7 +22,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "zoo": ("core",),
 }
 # Only its suites of what is seen, `watching` and `page`, look at the page and the log.
-WATCHING = ("bench/watching", "bench/suites/watching", "bench/page/", "bench/suites/page")
+WATCHING = ("bench/suites/watching", "bench/page/", "bench/suites/page")
 # Only its `sessions` suite measures the log itself, and makes a large one.
 SESSIONS = ("bench/sessions_log", "bench/suites/sessions")
 FORBIDDEN: dict[str, tuple[str, ...]] = {

@@ -23,6 +23,7 @@ from bench.suites.pipeline import Pipeline
 from bench.suites.sessions import Sessions
 from bench.suites.start import Start
 from bench.suites.visitors import Visitors
+from bench.suites.watching import Watching
 
 __all__ = ["SUITES", "Suite"]
 
@@ -52,6 +53,7 @@ EVERY: tuple[Suite, ...] = (
     Sessions(),
     Start(),
     Visitors(),
+    Watching(),
 )
 
 SUITES: Mapping[str, Suite] = MappingProxyType({suite.name: suite for suite in EVERY})

@@ -1,8 +1,8 @@
 """`overhead`: what a round costs outside the models' passes, in all and per tree node.
 
-A round runs from one RoundCompleted to the next; the time in `LanguageModel.forward`, of LLM and
-SSMs, is taken off. What is left is split by the round's spans. The large vocabulary has synthetic
-logits.
+A round runs from one RoundCompleted to the next; the time in passes, of LLM and SSMs, by feeds and
+by queries, is taken off. What is left is split by the round's spans. The large vocabulary has
+synthetic logits.
 """
 
 from __future__ import annotations

@@ -8,10 +8,8 @@ only what is measured in which order. Every fact meets every repeat in turn.
 
 from __future__ import annotations
 
-import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,7 +23,6 @@ from core.errors import ConfigError
 
 __all__ = ["FACTS", "Page"]
 
-CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 # Engines by how many rounds a second they give; "frames" is the synthetic run of 500 rounds.
 SPEEDS = {"60 rounds a second": (240, 1.0), "300 rounds a second": (900, 0.2)}
 TIMED = ("frames", "frames at once", *SPEEDS, "stop")
@@ -57,7 +54,9 @@ class Page:
         ]
         if not todo:
             return
-        with _browser() as browser:
+        from bench.page.chromium import chromium
+
+        with chromium(self.name) as browser:
             for key in todo:
                 found = _measured(key["fact"], browser, context)
                 context.results.add({**key, "load": load_average(), **found})
@@ -74,24 +73,6 @@ class Page:
             for fact in self.facts
             if repeat == 0 or fact in TIMED
         ]
-
-
-@contextmanager
-def _browser() -> Iterator[Any]:
-    """A Chromium of this machine. Raises ConfigError where there is none."""
-    try:
-        from playwright.sync_api import Error, sync_playwright
-    except ImportError as error:
-        raise ConfigError.of("suite", "page", "playwright (requirements-dev.txt)") from error
-    found = next(filter(None, map(shutil.which, CHROMIUM_NAMES)), None)
-    with sync_playwright() as playwright:
-        try:
-            browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
-        except Error as error:
-            reason = str(error).splitlines()[0]
-            raise ConfigError.of("suite", "page", f"a Chromium that starts ({reason})") from error
-        yield browser
-        browser.close()
 
 
 def _measured(fact: str, browser: Any, context: Context) -> dict[str, Any]:

@@ -69,9 +69,10 @@ class Feeding:
     def advance(self, groups: Many[tuple[SsmState, Many[Growth]]]) -> Steps[None]:
         """Such a pass, whose logits the growths take in."""
         found = yield from self.frontiers(groups)
-        growths = [grown for _, several in groups for grown in several]
-        counts = [len(grown.frontier) for grown in growths]
-        absorbed(growths, apart(torch.cat(found), counts))
+        parts = []
+        for (_, growths), rows in zip(groups, found, strict=True):
+            parts += apart(rows, [len(grown.frontier) for grown in growths])
+        absorbed([grown for _, growths in groups for grown in growths], parts)
 
     def tree(self, asked: Many[tuple[SsmState, TokenTree]]) -> Steps[list[torch.Tensor]]:
         """One pass over the nodes of trees that were not fed yet, if there are any; the logits

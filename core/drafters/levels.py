@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from collections.abc import Sequence as Many
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -21,7 +20,7 @@ from core.drafters.pending import Pending
 from core.drafters.proposers import apart
 from core.drafters.ssm import SsmDrafter
 from core.drafters.state import SsmState
-from core.errors import DRAFTER_FAULTS
+from core.errors import FORESEEN
 from core.models.company import Company, company_of
 from core.models.compiled.asking import Query
 from core.models.hf_model import HfModel
@@ -40,21 +39,24 @@ class Levels:
 
     def draft(self, asked: Mapping[str, Many[Ask]]) -> dict[str, list[Draft]]:
         """The drafts of those SSMs that can be asked like this, those of one company at once. Where
-        that fails nothing has changed: asked one by one, who is at fault will be known."""
+        a pass fails as passes do nothing has changed: asked one by one, who is at fault will be
+        known."""
         found: dict[str, list[Draft]] = {}
         companies: dict[int, list[_Seat]] = {}
         for name, asks in asked.items():
-            with suppress(*DRAFTER_FAULTS):
-                taken = _taken(self._ssms[name], asks)
-                if taken is not None:
-                    found[name] = [Draft()] * len(asks)
-                    companies.setdefault(taken[0], []).extend(taken[1])
+            taken = _taken(self._ssms[name], asks)
+            if taken is not None:
+                found[name] = [Draft()] * len(asks)
+                companies.setdefault(taken[0], []).extend(taken[1])
         for seats in companies.values():
             try:
-                _answer(seats, found)
-            except DRAFTER_FAULTS:
+                _grow(seats)
+            except FORESEEN:
                 for seat in seats:
                     found.pop(seat.ssm.name, None)
+                continue
+            for seat in seats:
+                found[seat.ssm.name][seat.number] = seat.draft()
         return found
 
 
@@ -62,8 +64,10 @@ def _taken(ssm: SsmDrafter, asks: Many[Ask]) -> tuple[int, list[_Seat]] | None:
     """Which company the SSM is in, and seats for those of the asks that are worth starting; None
     where not all of them can be answered."""
     company = company_of(ssm.model)
+    if company is None or not all(ssm.knows(ask.sequence) for ask in asks):
+        return None
     fitted = [ssm.fitted(ask) for ask in asks]
-    if company is None or not all(_simple(ssm, ask) for ask in fitted):
+    if not all(_simple(ssm, ask) for ask in fitted):
         return None
     place = company.members.index(ssm.model)
     seats = [
@@ -81,15 +85,40 @@ def _simple(ssm: SsmDrafter, ask: Ask) -> bool:
         and state.ready is None
         and state.pending.root is None
         and ssm.model.pending(state.row) == 0
+        and ssm.model.length(state.row) < len(ask.sequence.tokens)
         and not needs_likelihoods(ask.sequence.speculation)
     )
+
+
+@dataclass
+class _Time:
+    """One SSM's part in the passes, for whichever sequences, in seconds of time.perf_counter.
+    `drafted` of those from `caught_up` to `until` were spent on it: a pass for several is shared.
+    `mates`: who read on in one pass."""
+
+    began: float
+    caught_up: float
+    until: float
+    mates: int
+    drafted: float = 0.0
+
+    def told(self, name: str) -> tuple[Timed, Timed]:
+        """As a draft tells it."""
+        whole = self.until - self.caught_up
+        share = min(1.0, self.drafted / whole) if whole > 0 else 1.0
+        return (
+            Timed(name, "catch_up", self.began, self.caught_up, 1 / self.mates),
+            Timed(name, "draft", self.caught_up, self.until, share),
+        )
 
 
 @dataclass
 class _Seat:
     """One SSM's draft for one sequence: what it is asked, and how far it has come.
 
-    `slots` of each fed place: its own and those above it. `fed`: the logits of each pass.
+    `place`: the SSM's in its company; `number`: the ask's among its own. Of each fed place
+    `token_ids`, `parents`, and `slots`: its own and those above it; `fed`: the logits of each pass.
+    `row` and `start` say where in the arena it works, `read` how much of the text it had read.
     """
 
     ssm: SsmDrafter
@@ -101,11 +130,18 @@ class _Seat:
     token_ids: list[int] = field(default_factory=list)
     parents: list[int] = field(default_factory=list)
     fed: list[torch.Tensor] = field(default_factory=list)
+    time: _Time | None = None
+    state: SsmState = field(init=False)
+    grown: Growth = field(init=False)
+    model: HfModel = field(init=False)
+    row: int = field(init=False)
+    read: int = field(init=False)
+    start: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self.state: SsmState = self.ssm.state(self.ask)
-        self.grown: Growth = self.ssm.begun(self.ask)
-        self.model: HfModel = self.company.members[self.place]
+        self.state = self.ssm.state(self.ask)
+        self.grown = self.ssm.begun(self.ask)
+        self.model = self.company.members[self.place]
         self.row = self.model.place(self.state.row)
         self.read = self.model.length(self.state.row)
         self.start = len(self.ask.sequence.tokens)
@@ -136,45 +172,48 @@ class _Seat:
             )
         return queries
 
-    def leave(self) -> None:
-        """The model's row and the state are as after passes over feeds."""
-        self.model.note(self.state.row, self.start - self.read, self.parents)
+    def draft(self) -> Draft:
+        """What has grown. The model's row and the state are left as after passes over feeds."""
+        assert self.time is not None, "it has grown"
         root, *nodes = self.fed
-        self.state.pending = Pending(root[0])
+        pending = Pending(root[0])
         if nodes:
-            self.state.pending.add(self.token_ids, self.parents, torch.cat(nodes))
-
-    def draft(self, times: tuple[float, float, float], share: float) -> Draft:
-        """What has grown, from `begun` over `caught_up` to `ended` (time.perf_counter)."""
-        begun, caught_up, ended = times
-        name = self.ssm.name
-        catching_up = Timed(name, "catch_up", begun, caught_up, share)
-        drafting = Timed(name, "draft", caught_up, ended, share)
-        return replace(self.grown.draft(), timed=(catching_up, drafting), passes=len(self.fed))
+            pending.add(self.token_ids, self.parents, torch.cat(nodes))
+        draft = replace(
+            self.grown.draft(), timed=self.time.told(self.ssm.name), passes=len(self.fed)
+        )
+        self.model.note(self.state.row, self.start - self.read, self.parents)
+        self.state.pending = pending
+        return draft
 
     def _known(self, token_id: int) -> int:
         return min(token_id, self.model.vocab_size - 1)
 
 
-def _answer(seats: Many[_Seat], found: dict[str, list[Draft]]) -> None:
-    """Drafts what these want, all of one company, and puts it where it belongs."""
-    begun = time.perf_counter()
-    seats = sorted(seats, key=lambda seat: seat.place)
+def _grow(seats: list[_Seat]) -> None:
+    """Drives the drafts of one company to their ends: catching up, then level by level."""
+    if not seats:
+        return
+    began = time.perf_counter()
+    seats.sort(key=lambda seat: seat.place)
     _pass(seats, [seat.text() for seat in seats], last_only=True)
-    caught_up = time.perf_counter()
+    now = time.perf_counter()
+    places = {seat.place for seat in seats}
+    times = {place: _Time(began, now, now, len(places)) for place in places}
     while growing := [seat for seat in seats if seat.grown.frontier]:
+        since = now
         _pass(growing, [seat.frontier() for seat in growing], last_only=False)
-    ended = time.perf_counter()
-    share = 1 / len({seat.place for seat in seats}) if seats else 1.0
+        now = time.perf_counter()
+        together = {seat.place for seat in growing}
+        for place in together:
+            times[place].drafted += (now - since) / len(together)
+            times[place].until = now
     for seat in seats:
-        seat.leave()
-        found[seat.ssm.name][seat.number] = seat.draft((begun, caught_up, ended), share)
+        seat.time = times[seat.place]
 
 
 def _pass(seats: Many[_Seat], queries: Many[Many[Query]], *, last_only: bool) -> None:
     """One pass over the seats' queries, whose logits their growths take in."""
-    if not seats:
-        return
     asked: dict[int, list[Query]] = {}
     counts: list[int] = []
     wanted: list[int] = []

@@ -67,7 +67,7 @@ class TopK:
     """The most probable tokens; deterministic, so q is one-hot."""
 
     def propose(self, frontiers: Many[Frontier], widths: Many[int]) -> list[Proposals]:
-        logits = torch.cat([one.logits for one in frontiers])
+        logits = _joined([one.logits for one in frontiers])
         return [Proposals(children) for children in _best(logits, frontiers, widths)]
 
 
@@ -82,7 +82,7 @@ class Coupled:
             one.noise.gumbel(one.position).expand(size, -1)
             for one, size in zip(frontiers, sizes, strict=True)
         ]
-        utilities = log_q + torch.cat(noise)
+        utilities = log_q + _joined(noise)
         found = zip(_best(utilities, frontiers, widths), apart(utilities, sizes), strict=True)
         return [Proposals(children, utilities=own) for children, own in found]
 
@@ -144,10 +144,15 @@ def apart(rows: torch.Tensor, counts: Many[int]) -> list[torch.Tensor]:
     return [rows[end - count : end] for count, end in zip(counts, ends, strict=True)]
 
 
+def _joined(parts: Many[torch.Tensor]) -> torch.Tensor:
+    """One behind another; a single one as it is, since it may be large."""
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts))
+
+
 def _log_processed(frontiers: Many[Frontier]) -> torch.Tensor:
     """The logarithms of the distributions drawn from, (n, V) float64."""
     if len({one.sampling.shape for one in frontiers}) == 1:
-        found = processed(torch.cat([one.logits for one in frontiers]), frontiers[0].sampling)
+        found = processed(_joined([one.logits for one in frontiers]), frontiers[0].sampling)
     else:
         found = torch.cat([processed(one.logits, one.sampling) for one in frontiers])
     return found.double().log_softmax(dim=-1)

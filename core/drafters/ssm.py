@@ -90,20 +90,19 @@ class SsmDrafter:
         start = time.perf_counter()
         fitting = {i: self.fitted(ask) for i, ask in enumerate(asks)}
         wanted = {i: ask for i, ask in fitting.items() if ask.worth_starting}
-        begun = {
-            i: grown for i, ask in wanted.items() if (grown := self._hoped_for(ask)) is not None
-        }
-        ahead = {i: min(grown.passes, len(wanted[i].shape)) for i, grown in begun.items()}
-        fresh = {i: self.begun(ask) for i, ask in wanted.items() if i not in begun}
+        hoped = {i: self._hoped_for(ask) for i, ask in wanted.items()}
+        early = {i: grown for i, grown in hoped.items() if grown is not None}
+        ahead = {i: min(grown.passes, len(wanted[i].shape)) for i, grown in early.items()}
+        fresh = {i: self.begun(ask) for i, ask in wanted.items() if i not in early}
         if fresh:
             logits = yield from self.catching_up([wanted[i] for i in fresh])
             absorbed(list(fresh.values()), logits)
         caught_up = time.perf_counter()
-        passes = yield from self._grow(begun | fresh, wanted)
+        passes = yield from self._grow(early | fresh, wanted)
         catching_up = Timed(self._name, "catch_up", start, caught_up)
         drafting = Timed(self._name, "draft", caught_up, time.perf_counter())
         drafts = [Draft()] * len(asks)
-        for i, grown in (begun | fresh).items():
+        for i, grown in (early | fresh).items():
             timed = (catching_up, drafting) if i in fresh else (drafting,) * (passes[i] > 1)
             drafts[i] = replace(grown.draft(), timed=timed, passes=passes[i], ahead=ahead.get(i, 0))
         return drafts
@@ -280,6 +279,10 @@ class SsmDrafter:
     def padded(self, logits: torch.Tensor) -> torch.Tensor:
         """The model's logits (n, V), as many as the LLM has tokens."""
         return self._feeding.padded(logits)
+
+    def knows(self, sequence: Sequence) -> bool:
+        """Whether it was told of the sequence."""
+        return sequence.run_id in self._states
 
     def state(self, ask: Ask) -> SsmState:
         """What it keeps of the sequence that asks."""

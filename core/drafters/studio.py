@@ -48,7 +48,8 @@ class Studio:
         return self.ssms[name].open(sequence)
 
     def draft(self, asked: Mapping[str, Many[Ask]]) -> dict[str, Drafts]:
-        """Several SSMs' drafts, with passes made together where their models lie stacked."""
+        """Several SSMs' drafts: as one pass over tensors or level by level, where that can be, else
+        over feeds, with passes made together where their models lie stacked."""
         found: dict[str, Drafts] = {**(self._looped or self._levels).draft(asked)}
         left = {name: asks for name, asks in asked.items() if name not in found}
         each = {n: (self.ssms[n].model, self.ssms[n].drafting(a)) for n, a in left.items()}

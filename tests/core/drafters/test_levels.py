@@ -281,6 +281,61 @@ def test_what_fails_together_is_asked_one_by_one(monkeypatch: pytest.MonkeyPatch
             same(*pair)
 
 
+def test_a_fault_of_ours_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    place = studios()[0]
+    own = texts(WARM)
+    for sequence in own:
+        for name in NAMES:
+            place.open(name, sequence)
+
+    def wrong(*_: object, **__: object) -> None:
+        raise TypeError("a mistake")
+
+    monkeypatch.setattr(Company, "answers", wrong)
+    with pytest.raises(TypeError, match="a mistake"):
+        place.draft(asks(place, own, [(2, 2), (2, 2)]))
+
+
+class OneGoesOn:
+    """Two of three end behind the first level."""
+
+    def grows(self, score: float) -> bool:
+        return True
+
+    def steps(self, drafter: str, depth: int, chances: Many[float]) -> bool:
+        return depth == 1 or drafter == "three"
+
+    def keeps(self, drafter: str, depth: int, chance: float) -> bool:
+        return True
+
+
+def test_who_stops_is_not_charged_what_the_others_go_on_to_take() -> None:
+    place = studios()[0]
+    own = texts(COLD)
+    for sequence in own:
+        for name in NAMES:
+            place.open(name, sequence)
+    found: Any = place.draft(asks(place, own, [(1, 1, 1, 1)] * 2, stop=OneGoesOn()))
+    drafting = {}
+    for name in NAMES:
+        (catching_up, drafting[name]) = found[name][0].timed
+        assert catching_up.share == pytest.approx(1 / 3)
+        assert found[name][1].timed == found[name][0].timed
+    assert drafting["one"].seconds == drafting["two"].seconds == 0
+    assert drafting["three"].seconds > 0 and drafting["three"].share == pytest.approx(1.0)
+
+
+def test_time_is_counted_once() -> None:
+    place = studios()[0]
+    (own,) = texts(COLD)[:1]
+    for name in NAMES:
+        place.open(name, own)
+    found: Any = place.draft(asks(place, [own], [(1, 1, 1, 1)]))
+    spans = [timed for name in NAMES for timed in found[name][0].timed]
+    whole = max(t.end for t in spans) - min(t.start for t in spans)
+    assert sum(t.seconds for t in spans) == pytest.approx(whole)
+
+
 def test_one_who_does_not_know_the_text_fails_alone() -> None:
     place = studios()[0]
     own = texts(COLD)
