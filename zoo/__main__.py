@@ -20,10 +20,11 @@ from transformers.utils import logging
 from core import checks
 from core.errors import ConfigError, SpecScopeError
 from zoo.boost import WAYS, boost
-from zoo.distil import Distilled, Teaching, distil
+from zoo.distil import Distilled, Teaching, Tuning, distil
 from zoo.distil import table as table_of_distilled
 from zoo.evaluate import as_json, evaluate_folder, table, trained_models
 from zoo.files import write_json
+from zoo.losses import Distillation
 from zoo.prepare import DEFAULT_PROMPTS, Inputs, prepare, report
 from zoo.presets import PRESETS, preset
 from zoo.students import Student, students, tuning
@@ -91,7 +92,8 @@ def _distil(arguments: argparse.Namespace) -> None:
     found, teaching = _teaching(arguments)
     done: dict[str, Distilled] = {}
     for one in found:
-        done[one.recipe.name] = distil(one.recipe, one.start, teaching)
+        tuned = Tuning(one.recipe, one.start, Distillation(teaching.teacher))
+        done[one.recipe.name] = distil(tuned, teaching)
         write_json(arguments.out / "distilled.json", {n: asdict(each) for n, each in done.items()})
     print("\n".join(table_of_distilled(done)))
 

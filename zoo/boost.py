@@ -12,13 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import torch
 from torch import nn
 
 from core import checks
-from zoo.distil import Distilled, Teaching, Texts, distil
+from zoo.distil import Distilled, Teaching, Texts, Tuning, distil
 from zoo.foreseen import coverage
 from zoo.losses import Distillation, log_probabilities
 from zoo.models import open_model
@@ -28,6 +29,8 @@ from zoo.presets import ModelRecipe
 __all__ = ["WAYS", "Boosted", "boost", "line"]
 
 WAYS = ("positions", "prompts")
+KINDS = MappingProxyType({"positions": "boosted", "prompts": "boosted-by-prompts"})
+"""The folder that each way's are saved under."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +61,25 @@ def boost(
     checks.choice("by", way, WAYS)
     device, held_out = teaching.run.device, teaching.held_out()
     models: dict[str, nn.Module] = {
-        recipe.name: open_model(folder).to(device)
-        for recipe, folder in pool  # type: ignore[arg-type]
+        recipe.name: open_model(folder).to(device) for recipe, folder in pool
     }
     tuned: list[nn.Module] = []
     done: list[Boosted] = []
     for recipe, folder in pool:
         before = _covered(teaching.teacher, models, held_out)
         drops = _Drops(teaching.teacher, tuple(tuned))
-        loss = Distillation(teaching.teacher, tuple(tuned) if way == "positions" else ())
-        found = distil(recipe, folder, teaching, loss, drops if way == "prompts" else None)
-        ours = open_model(teaching.run.store.folder / "distilled" / recipe.name).to(device)  # type: ignore[arg-type]
+        found = distil(
+            Tuning(
+                recipe,
+                folder,
+                Distillation(teaching.teacher, tuple(tuned) if way == "positions" else ()),
+                drops if way == "prompts" else None,
+                KINDS[way],
+                {"by": way, "behind": [one.name for one in done]},
+            ),
+            teaching,
+        )
+        ours = open_model(teaching.run.store.folder / KINDS[way] / recipe.name).to(device)
         after = _covered(teaching.teacher, {**models, recipe.name: ours}, held_out)
         kept = after["union"] >= before["union"]
         done.append(Boosted(recipe.name, found, before, after, drops.seen, drops.dropped, kept))
@@ -116,7 +127,8 @@ class _Drops:
             matched |= self._matched(model, whole, prefix)
         self.seen += len(batch)
         self.dropped += int(matched.sum())
-        return batch[~matched.numpy()]
+        kept: np.ndarray = batch[~matched.numpy()]
+        return kept
 
     @torch.inference_mode()
     def _matched(self, model: nn.Module, whole: torch.Tensor, prefix: int) -> torch.Tensor:

@@ -28,7 +28,7 @@ from zoo.presets import Mixture, ModelRecipe
 from zoo.train import Run, Trained, learn
 from zoo.trainer import Trainer, new_model
 
-__all__ = ["Distilled", "Teaching", "distil", "foresees", "table"]
+__all__ = ["Distilled", "Teaching", "Tuning", "distil", "foresees", "table"]
 
 OWN = "own/"
 """Before a domain's name: the LLM's own texts behind prefixes of it."""
@@ -55,7 +55,7 @@ class Teaching:
         checks.number("own_share", self.own_share, 0.0, 1.0)
         checks.integer("own_batches", self.own_batches, 1, 10_000)
         check_vocabulary(self.llm, self.run.store)
-        teacher = open_model(self.llm).to(self.run.device).eval()  # type: ignore[arg-type]
+        teacher = open_model(self.llm).to(self.run.device).eval()
         object.__setattr__(self, "teacher", teacher)
         object.__setattr__(self, "teacher_id", weights_id(self.llm))
 
@@ -113,31 +113,46 @@ class Distilled:
     curve: tuple[dict[str, Any], ...]
 
 
-def distil(
-    recipe: ModelRecipe,
-    start: Path | None,
-    teaching: Teaching,
-    minimised: Distillation | None = None,
-    kept: Kept | None = None,
-) -> Distilled:
-    """Tunes the model in folder `start`, or a new one by its recipe, until its budget is spent;
-    saves it under `distilled`. Its own context bounds the windows."""
-    run, held_out = teaching.run, teaching.held_out()
-    model = _beginning(recipe, start, run)
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """One SSM's: its `recipe`, the folder it starts from (None: from nothing), what is minimised,
+    and which of the LLM's own texts are kept; `kind` is the folder it is saved under, `further`
+    what a checkpoint must also have been made with."""
+
+    recipe: ModelRecipe
+    start: Path | None
+    minimised: Distillation
+    kept: Kept | None = None
+    kind: str = "distilled"
+    further: Mapping[str, Any] = field(default_factory=dict)
+
+    def identity(self, teaching: Teaching) -> dict[str, Any]:
+        """What a checkpoint must have been made with to go on from it."""
+        return teaching.run.identity(self.recipe) | {
+            "llm": teaching.teacher_id,
+            "start": "" if self.start is None else weights_id(self.start),
+            "own texts": [teaching.own_share, teaching.own_batches],
+            **self.further,
+        }
+
+
+def distil(tuning: Tuning, teaching: Teaching) -> Distilled:
+    """Tunes one SSM until its budget is spent, and saves it."""
+    run, recipe, held_out = teaching.run, tuning.recipe, teaching.held_out()
+    model = _beginning(recipe, tuning.start, run)
     before = foresees(teaching.teacher, model, held_out)
-    order = DataOrder(teaching.rows(kept), teaching.mixture(recipe.mixture), run.seed)
-    loss = minimised or Distillation(teaching.teacher)
-    trainer = Trainer.of(recipe, run.preset.schedule, model, order, loss)
-    curve = Curve(run.store.folder / "runs" / recipe.name / "curve.jsonl")
+    order = DataOrder(teaching.rows(tuning.kept), teaching.mixture(recipe.mixture), run.seed)
+    trainer = Trainer.of(recipe, run.preset.schedule, model, order, tuning.minimised)
+    curve = Curve(run.folder(tuning.kind, recipe) / "curve.jsonl")
 
     def note(trainer: Trainer, _: Run) -> str:
         found = foresees(teaching.teacher, trainer.model, held_out)
         curve.add(trainer.num_steps, {d: asdict(one) for d, one in found.items()})
         return "foresees " + ", ".join(f"{d} {one.agreement:.1%}" for d, one in found.items())
 
-    folder = run.store.folder / "distilled" / recipe.name
-    trained = learn(trainer, run, _identity(recipe, start, teaching), folder, note)
-    after = foresees(teaching.teacher, open_model(folder).to(run.device), held_out)
+    trained = learn(trainer, run, tuning.identity(teaching), tuning.kind, note)
+    saved = open_model(run.store.folder / tuning.kind / recipe.name).to(run.device)
+    after = foresees(teaching.teacher, saved, held_out)
     return Distilled(trained, before, after, curve.lines())
 
 
@@ -162,21 +177,10 @@ def table(distilled: Mapping[str, Distilled]) -> list[str]:
     return lines
 
 
-def _beginning(recipe: ModelRecipe, start: Path | None, run: Run) -> PreTrainedModel:
+def _beginning(recipe: ModelRecipe, start: Path | None, run: Run) -> Any:
     if start is None:
-        model: PreTrainedModel = new_model(
-            recipe, run.preset, run.store.manifest.vocab_size, run.seed
-        )
+        model: Any = new_model(recipe, run.preset, run.store.manifest.vocab_size, run.seed)
     else:
         check_vocabulary(start, run.store)
         model = open_model(start)
-    return model.to(run.device)  # type: ignore[arg-type]
-
-
-def _identity(recipe: ModelRecipe, start: Path | None, teaching: Teaching) -> dict[str, Any]:
-    """What a checkpoint must have been made with to go on from it."""
-    return teaching.run.identity(recipe) | {
-        "llm": teaching.teacher_id,
-        "start": "" if start is None else weights_id(start),
-        "own texts": [teaching.own_share, teaching.own_batches],
-    }
+    return model.to(run.device)

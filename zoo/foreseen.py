@@ -56,10 +56,10 @@ def coverage(
     count, hits = len(drafters), dict.fromkeys(("union", *drafters), 0.0)
     for batch in texts:
         inputs = _inputs(batch, teacher)
-        best = _of(teacher, inputs)[:, prefix:].argmax(-1, keepdim=True)
+        best = _of(teacher, inputs)[:, prefix - 1 :].argmax(-1, keepdim=True)
         together = torch.zeros_like(best, dtype=torch.bool)
         for name, drafter in drafters.items():
-            first = _of(drafter, inputs)[:, prefix:].topk(count, -1).indices
+            first = _of(drafter, inputs)[:, prefix - 1 :].topk(count, -1).indices
             hits[name] += (first == best).any(-1).float().mean().item() / len(texts)
             together |= first[..., :1] == best
         hits["union"] += together.float().mean().item() / len(texts)
@@ -85,8 +85,9 @@ def _compared(
 @torch.inference_mode()
 def _of(model: nn.Module, inputs: torch.Tensor) -> torch.Tensor:
     was_training = model.training
-    model.eval()
-    found = torch.cat([log_probabilities(model, part) for part in inputs.split(_AT_ONCE)])
+    model.train(False)
+    starts = range(0, len(inputs), _AT_ONCE)
+    found = torch.cat([log_probabilities(model, inputs[i : i + _AT_ONCE]) for i in starts])
     model.train(was_training)
     return found
 

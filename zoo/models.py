@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoModelForCausalLM
 
 from core.errors import ConfigError, ModelLoadError
 from zoo.files import sha256_of
@@ -15,18 +16,17 @@ from zoo.files import sha256_of
 __all__ = ["open_model", "weights_id"]
 
 
-def open_model(folder: Path) -> PreTrainedModel:
+def open_model(folder: Path) -> Any:
     """The model in `folder`. ConfigError where there is none, ModelLoadError where it does not
     open."""
     if not (folder / "config.json").is_file():
         raise ConfigError.of("models", str(folder), "a folder that holds config.json and weights")
     try:
-        model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
+        return AutoModelForCausalLM.from_pretrained(
             folder, dtype=torch.float32, trust_remote_code=False
         )
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise ModelLoadError(f"models is {str(folder)!r}: a folder that opens; {error}") from error
-    return model
 
 
 def weights_id(folder: Path) -> str:

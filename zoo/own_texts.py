@@ -105,7 +105,7 @@ def continued(
     """Prefixes (texts, n) int64 continued by a model to `length` tokens: uint16. An end of text is
     a token like others; behind it another text begins, as in the corpora."""
     was_training = model.training
-    model.eval()
+    model.train(False)
     device = model.device
     noise = torch.Generator(device).manual_seed(seed)
     found = [torch.from_numpy(prefixes).to(device)]

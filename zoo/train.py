@@ -29,6 +29,8 @@ from zoo.trainer import Trainer
 __all__ = ["Note", "Run", "Trained", "learn", "train_family", "train_model"]
 
 _MAX_SHARD = "11MB"  # of tensors; a file of at most 12 with its header
+MODELS = "models"
+"""The kind of run that trains from nothing."""
 _SHORT_EVALUATION_TOKENS = 2048  # of each domain: seconds, even on a slow CPU
 
 
@@ -48,6 +50,14 @@ class Run:
         """The recipe's share of the minutes, in seconds."""
         shares = sum(each.budget_share for each in self.preset.models)
         return self.minutes * 60.0 * recipe.budget_share / shares
+
+    def folder(self, kind: str, recipe: ModelRecipe) -> Path:
+        """Where a model's unfinished state is kept: `runs`, apart for each kind of run."""
+        return (
+            self.store.folder
+            / "runs"
+            / (f"{kind}-{recipe.name}" if kind != MODELS else recipe.name)
+        )
 
     def identity(self, recipe: ModelRecipe) -> dict[str, Any]:
         """What a run must share with the checkpoint it goes on from; the minutes need not be."""
@@ -91,21 +101,21 @@ def train_family(run: Run) -> dict[str, Trained]:
 def train_model(recipe: ModelRecipe, run: Run) -> Trained:
     """Trains one model until its budget is spent; saves it and measures what was saved."""
     trainer = Trainer.create(recipe, run.preset, run.store, run.device, run.seed)
-    return learn(trainer, run, run.identity(recipe), run.store.folder / "models" / recipe.name)
+    return learn(trainer, run, run.identity(recipe), MODELS)
 
 
 def learn(
     trainer: Trainer,
     run: Run,
     identity: Mapping[str, Any],
-    folder: Path,
+    kind: str,
     note: Note | None = None,
 ) -> Trained:
     """Spends a model's budget, from its checkpoint on if there is one of this `identity`; saves it
-    in `folder` and measures what was saved. `note` says now and then how it does, by default on
+    under `kind` and measures what was saved. `note` says now and then how it does, by default on
     held-out text."""
-    path = run.store.folder / "runs" / trainer.recipe.name / "checkpoint.pt"
-    checkpoint = Checkpoint(path, identity)
+    folder = run.store.folder / kind / trainer.recipe.name
+    checkpoint = Checkpoint(run.folder(kind, trainer.recipe) / "checkpoint.pt", identity)
     spent = checkpoint.load(trainer)
     spent = _spend_budget(trainer, run, checkpoint, spent, note or _short_evaluation)
     replace_folder(folder, lambda beside: _export(trainer, run.store, beside))

@@ -1,0 +1,320 @@
+"""SSMs learn their LLM's distribution, and a pool of them to cover it together."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+from core.errors import ConfigError
+from tests.zoo.small import SMALL, TickingClock
+from zoo import __main__ as command
+from zoo import boost as boosting
+from zoo.boost import boost
+from zoo.curve import Curve
+from zoo.distil import Distilled, Teaching, Tuning, distil
+from zoo.foreseen import LONGEST, coverage, foreseen, runs_of
+from zoo.losses import Distillation, log_probabilities
+from zoo.models import weights_id
+from zoo.own_texts import Form, OwnTexts, continued
+from zoo.students import Student, students, tuning
+from zoo.tokens import TokenStore
+from zoo.train import Run
+from zoo.trainer import new_model
+
+ROOT = Path(__file__).resolve().parents[2]
+SHORT = Form(texts=4, length=24, prefixes=(6, 10), temperatures=(0.0, 0.8))
+
+
+def fresh(store: TokenStore, which: int, seed: int) -> Any:
+    vocabulary = store.manifest.vocab_size
+    return new_model(SMALL.models[which], SMALL, vocabulary, seed).eval()
+
+
+@pytest.fixture
+def family(store: TokenStore) -> tuple[TokenStore, Path, list[Path]]:
+    """A prepared folder, an LLM in it, and two SSMs to begin with."""
+    folders = []
+    for which, name in ((0, "llm"), (1, "ssm-code"), (2, "ssm-docs")):
+        folder = store.folder / "given" / name
+        fresh(store, which, seed=which).save_pretrained(folder)
+        for file in store.tokenizer_folder.iterdir():
+            (folder / file.name).write_bytes(file.read_bytes())
+        folders.append(folder)
+    return store, folders[0], folders[1:]
+
+
+@pytest.fixture
+def teach(family: tuple[TokenStore, Path, list[Path]]) -> Callable[..., Any]:
+    """Students of the family, and their teaching for so many steps each."""
+
+    def make(num_steps: int, **changes: Any) -> tuple[list[Student], Teaching]:
+        store, llm, ssms = family
+        found = students(ssms, SMALL, store, 1e-2)
+        found = [replace(one, recipe=replace(one.recipe, tokens_per_step=512)) for one in found]
+        preset = tuning(SMALL, found)
+        minutes = (num_steps - 0.5) / 60.0 * len(found)
+        run = Run(preset, store, minutes, torch.device("cpu"), stream=io.StringIO())
+        run = replace(run, clock=TickingClock(), **changes)
+        return found, Teaching(run, llm, own_batches=1)
+
+    return make
+
+
+class Half(torch.nn.Module):
+    """Holds of the first text what a model holds, of the others the opposite."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids: torch.Tensor, use_cache: bool) -> Any:
+        logits = self.model(input_ids=input_ids, use_cache=use_cache).logits
+        return SimpleNamespace(logits=torch.cat([logits[:1], -logits[1:]]))
+
+
+# -- what is minimised --
+
+
+def test_the_loss_is_the_divergence_from_the_teacher(store: TokenStore) -> None:
+    teacher, model = fresh(store, 0, 1), fresh(store, 1, 2)
+    windows = torch.from_numpy(store.train["code"][:60].astype(np.int64)).view(2, 30)
+    p, q = (log_probabilities(one, windows[:, :-1]) for one in (teacher, model))
+    expected = (p.exp() * (p - q)).sum(-1).mean()
+    assert Distillation(teacher)(model, windows).item() == pytest.approx(expected.item(), rel=1e-5)
+    assert Distillation(teacher)(teacher, windows).item() == pytest.approx(0.0, abs=1e-6)
+
+
+def test_positions_that_an_earlier_one_foresees_weigh_little(store: TokenStore) -> None:
+    teacher, model = fresh(store, 0, 1), fresh(store, 1, 2)
+    other = Half(teacher)
+    windows = torch.from_numpy(store.train["code"][:60].astype(np.int64)).view(2, 30)
+    p, q, r = (log_probabilities(one, windows[:, :-1]) for one in (teacher, model, other))
+    each = functional.kl_div(q, p, log_target=True, reduction="none").sum(-1)
+    weights = torch.where(r.argmax(-1) == p.argmax(-1), 0.1, 1.0)
+    expected = (each * weights).sum() / weights.sum()
+    assert 0.4 < weights.mean() < 0.7 and abs(expected - each.mean()) > 5e-5
+    loss = Distillation(teacher, (other,))
+    assert loss(model, windows).item() == pytest.approx(expected.item(), rel=1e-5)
+    # One that foresees everything leaves all positions alike.
+    whole = Distillation(teacher, (teacher,))(model, windows).item()
+    assert whole == pytest.approx(each.mean().item(), rel=1e-5)
+
+
+def test_a_teacher_does_not_learn(store: TokenStore) -> None:
+    teacher, model = fresh(store, 0, 1), fresh(store, 1, 2)
+    windows = torch.from_numpy(store.train["code"][:60].astype(np.int64)).view(2, 30)
+    Distillation(teacher, (fresh(store, 1, 3),))(model, windows).backward()  # type: ignore[no-untyped-call]
+    assert all(one.grad is None for one in teacher.parameters())
+    assert any(one.grad is not None for one in model.parameters())
+
+
+# -- the LLM's own texts --
+
+
+def test_own_texts_go_on_from_corpus_prefixes_and_are_kept(store: TokenStore) -> None:
+    model = fresh(store, 0, 1)
+    texts = OwnTexts(model, store.train, store.folder / "own", SHORT)
+    first = texts.batch("code", 0)
+    assert first.shape == (4, 24) and first.dtype == np.uint16
+    assert list(first[::2, 0]) == [0, 0], "every other one begins a document"
+    row = store.train["code"]
+    for text in first:
+        found = np.lib.stride_tricks.sliding_window_view(row, 6) == text[:6]
+        assert found.all(-1).any()
+    greedy = model.generate(
+        torch.from_numpy(first[:1, :6].astype(np.int64)), max_new_tokens=18, min_new_tokens=18,
+        do_sample=False, eos_token_id=None,
+    )  # fmt: skip
+    assert greedy[0].tolist() == first[0].tolist()
+    stamp = (store.folder / "own" / "code-0000.npy").stat().st_mtime_ns
+    assert np.array_equal(texts.batch("code", 0), first)
+    assert (store.folder / "own" / "code-0000.npy").stat().st_mtime_ns == stamp
+    again = OwnTexts(model, store.train, store.folder / "anew", SHORT)
+    assert np.array_equal(again.batch("code", 1), texts.batch("code", 1))
+    assert texts.prefix(1) == 10 and not np.array_equal(texts.batch("code", 1)[:, :6], first[:, :6])
+
+
+def test_a_batch_of_another_form_is_refused(store: TokenStore) -> None:
+    model = fresh(store, 0, 1)
+    OwnTexts(model, store.train, store.folder / "own", SHORT).batch("code", 0)
+    other = OwnTexts(model, store.train, store.folder / "own", replace(SHORT, length=30))
+    with pytest.raises(ConfigError, match="texts of the same form"):
+        other.batch("code", 0)
+    (store.folder / "own" / "code-0000.npy").write_bytes(b"half a batch")
+    with pytest.raises(ConfigError, match="a batch of texts"):
+        other.batch("code", 0)
+
+
+# -- what is foreseen --
+
+
+def test_runs_are_agreements_behind_one_another() -> None:
+    agrees = torch.tensor([[True, True, False, True, True, True]])
+    assert runs_of(agrees, 3).tolist() == [[2, 1, 0, 3]]
+
+
+def test_the_llm_foresees_itself(store: TokenStore) -> None:
+    llm = fresh(store, 0, 1)
+    texts = [continued(llm, np.zeros((2, 4), np.int64), 40, t, 1) for t in (0.0, 0.8)]
+    found = foreseen(llm, llm, texts, 4)
+    assert found.agreement == 1.0 and found.overlap == pytest.approx(1.0, abs=1e-5)
+    assert found.tokens_per_pass == 1.0 + LONGEST
+
+
+def test_a_union_counts_each_first_proposal_and_one_alone_as_many(store: TokenStore) -> None:
+    llm, one, other = fresh(store, 0, 1), fresh(store, 1, 2), fresh(store, 1, 3)
+    texts = [continued(llm, np.zeros((2, 4), np.int64), 40, 0.8, 1)]
+    alone = coverage(llm, {"one": one}, texts, 4)
+    assert alone["union"] == alone["one"]
+    found = coverage(llm, {"one": one, "other": other, "llm": llm}, texts, 4)
+    assert found["union"] == pytest.approx(1.0), "the LLM among them"
+    assert found["one"] >= alone["one"]
+    inputs = torch.from_numpy(texts[0][:, :-1].astype(np.int64))
+    p, q = (log_probabilities(model, inputs)[:, 3:] for model in (llm, one))
+    hits = (q.topk(3).indices == p.argmax(-1, keepdim=True)).any(-1).float().mean()
+    assert found["one"] == pytest.approx(float(hits))
+
+
+# -- runs --
+
+
+def test_an_ssm_comes_nearer_to_its_llm(teach: Callable[..., Any]) -> None:
+    (student, _), teaching = teach(60)
+    found: Distilled = distil(
+        Tuning(student.recipe, student.start, Distillation(teaching.teacher)), teaching
+    )
+    assert found.trained.num_steps == 60
+    for domain, before in found.before.items():
+        assert found.after[domain].overlap > before.overlap + 0.02
+    assert [line["step"] for line in found.curve] == sorted(line["step"] for line in found.curve)
+    assert found.curve and set(found.curve[0]) == {"step", "docs", "code"}
+    folder = teaching.run.store.folder
+    assert (folder / "distilled" / "ssm-code" / "tokenizer.json").is_file()
+
+
+def test_a_checkpoint_of_another_teacher_or_start_is_refused(teach: Callable[..., Any]) -> None:
+    (one, other), teaching = teach(3)
+    loss = Distillation(teaching.teacher)
+    distil(Tuning(one.recipe, one.start, loss), teaching)
+    with pytest.raises(ConfigError, match="a checkpoint of the same start"):
+        distil(Tuning(one.recipe, other.start, loss), teaching)
+    assert weights_id(one.start) != weights_id(other.start)
+
+
+def test_a_pool_is_tuned_until_the_union_falls(
+    teach: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, teaching = teach(3)
+    unions = iter((0.4, 0.5, 0.5, 0.3))
+
+    def falling(*_: object) -> dict[str, float]:
+        return {"union": next(unions), "ssm-code": 0.2}
+
+    monkeypatch.setattr(boosting, "_covered", falling)
+    said: list[str] = []
+    pool = [(one.recipe, one.start) for one in found]
+    pool.append((replace(found[0].recipe, name="never tuned"), found[0].start))
+    done = boost(pool, teaching, "positions", said.append)
+    assert [one.kept for one in done] == [True, False]
+    assert "40.0% -> 50.0%" in said[0] and said[1].endswith("it stays as it was")
+
+
+def test_texts_that_one_continues_like_the_llm_are_dropped(teach: Callable[..., Any]) -> None:
+    _, teaching = teach(1)
+    texts = OwnTexts(teaching.teacher, teaching.run.store.train, Path("/nowhere"), SHORT)
+    greedy = texts._drawn("code", 0)
+    drops = boosting._Drops(teaching.teacher, (teaching.teacher,))
+    assert len(drops(greedy, 6)) == 0 and (drops.seen, drops.dropped) == (4, 4)
+    other = greedy.copy()
+    other[0, -1] = (int(other[0, -1]) + 1) % 512
+    assert len(drops(other, 6)) == 1, "one token is another's"
+    nobody = boosting._Drops(teaching.teacher, ())
+    assert len(nobody(greedy, 6)) == 4 and nobody.dropped == 0
+
+
+def test_a_curve_goes_on_where_a_run_does(tmp_path: Path) -> None:
+    curve = Curve(tmp_path / "runs" / "curve.jsonl")
+    assert curve.lines() == ()
+    for step in (10, 20, 30):
+        curve.add(step, {"code": step / 100})
+    curve.add(20, {"code": 0.9})
+    assert [(line["step"], line["code"]) for line in curve.lines()] == [(10, 0.1), (20, 0.9)]
+
+
+# -- the command line --
+
+
+def test_distil_and_boost_by_command(family: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    store, llm, ssms = family
+    common = ["--out", store.folder, "--llm", llm, "--ssm", *ssms, "--minutes", "0.02"]
+    few = ["--own-batches", "1"]
+    assert command.main([str(one) for one in ("distil", *common, *few)]) == 0
+    assert " -> " in capsys.readouterr().out
+    told = json.loads((store.folder / "distilled.json").read_text("utf-8"))
+    assert set(told) == {"ssm-code", "ssm-docs"}
+    for way in boosting.WAYS:
+        assert command.main([str(one) for one in ("boost", "--by", way, *common, *few)]) == 0
+        assert "union " in capsys.readouterr().out
+    assert json.loads((store.folder / "boosted.json").read_text("utf-8"))[0]["texts"] > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["boost", "--ssm", "A"], "ssm is 1: two model folders or more"),
+        (["distil", "--ssm", "nowhere"], "ssm is 'nowhere'"),
+        (["distil", "--ssm", "A", "--rate", "0"], "rate is 0.0"),
+        (["distil", "--ssm", "A", "A"], "folders of different names"),
+        (["distil", "--ssm", "A", "--own-share", "2"], "own_share is 2.0"),
+    ],
+)
+def test_bad_arguments_are_refused_in_one_line(
+    family: Any, capsys: pytest.CaptureFixture[str], arguments: list[str], told: str
+) -> None:
+    store, llm, ssms = family
+    given = [str(ssms[0]) if one == "A" else one for one in arguments]
+    assert command.main([*given, "--out", str(store.folder), "--llm", str(llm)]) == 2
+    said = capsys.readouterr().err
+    assert told in said and said.count("\n") == 1
+
+
+def test_a_killed_distillation_goes_on(family: Any, tmp_path: Path) -> None:
+    store, llm, ssms = family
+    arguments = ["distil", "--out", str(store.folder), "--llm", str(llm), "--ssm", str(ssms[0])]
+    arguments += ["--own-batches", "1", "--minutes"]
+    with (tmp_path / "log").open("w") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "zoo", *arguments, "5"],
+            cwd=ROOT,
+            stderr=log,
+            stdout=log,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+        checkpoint = store.folder / "runs" / "distilled-ssm-code" / "checkpoint.pt"
+        until = time.monotonic() + 90
+        while not checkpoint.is_file() and time.monotonic() < until:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
+    killed = torch.load(checkpoint, weights_only=True)
+    assert killed["spent"] > 0
+    minutes = (killed["spent"] + 0.3) / 60
+    assert command.main([*arguments, str(minutes)]) == 0
+    resumed = torch.load(checkpoint, weights_only=True)
+    assert resumed["spent"] >= killed["spent"] + 0.3
+    assert resumed["trainer"]["num_steps"] > killed["trainer"]["num_steps"]
