@@ -31,11 +31,6 @@ class Form:
     prefixes: tuple[int, ...] = (16, 64, 32, 128)
     temperatures: tuple[float, ...] = (0.8, 1.0, 0.8, 0.0)
 
-    @property
-    def num_tokens(self) -> int:
-        """Of a batch, prefixes included."""
-        return self.texts * self.length
-
 
 TRAIN_FORM = Form()
 # Greedy and sampled in turn; what is measured on it begins behind the prefix.

@@ -53,14 +53,14 @@ def tuning(preset: Preset, found: Sequence[Student]) -> Preset:
 
 
 def _recipe(folder: Path, preset: Preset, store: TokenStore) -> ModelRecipe:
-    """The preset's of that name with the sizes of the folder, else one for all domains, or for the
-    one that its name ends in."""
+    """Sizes are the folder's. The mixture is the preset's for that name, else mostly of the domain
+    that the name ends in, else of all alike."""
     if not (folder / "config.json").is_file():
         raise ConfigError.of("ssm", str(folder), "a folder that holds config.json and weights")
     name, domains = folder.resolve().name, tuple(store.train)
     known = {recipe.name: recipe for recipe in preset.models}.get(name)
     config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-    sizes = ModelRecipe(
+    return ModelRecipe(
         name=name,
         num_layers=config.num_hidden_layers,
         hidden_size=config.hidden_size,
@@ -71,7 +71,6 @@ def _recipe(folder: Path, preset: Preset, store: TokenStore) -> ModelRecipe:
         tokens_per_step=TOKENS_PER_STEP,
         learning_rate=LEARNING_RATE,
     )
-    return sizes
 
 
 def _mixture(name: str, domains: Sequence[str]) -> Mixture:
