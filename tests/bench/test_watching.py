@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bench.page.cores import apart, can_part, shared
-from bench.page.runs import engine_thread, pace
+from bench.page.runs import ENGINE, engine_thread, pace
 from bench.page.site import Clock
 from bench.results import Results
 from bench.suites.watching import Watching
@@ -52,11 +52,15 @@ def test_the_pace_leaves_out_what_waits_for_the_prompt() -> None:
 
 
 @pytest.mark.skipif(not can_part(), reason="one core, or a system that keeps no thread to one")
-def test_a_thread_has_a_core_of_its_own_and_gives_it_back() -> None:
+def test_a_thread_has_a_core_of_its_own_and_gives_it_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The others, and processes that were started, have the rest."""
     stop = threading.Event()
-    engine = threading.Thread(target=stop.wait, name="engine")
+    engine = threading.Thread(target=stop.wait, name=ENGINE)
     engine.start()
+    # Other tests' engines may still be about in this process.
+    monkeypatch.setattr(threading, "enumerate", lambda: [threading.main_thread(), engine])
     before = os.sched_getaffinity(0)
     try:
         while engine.native_id is None:

@@ -294,6 +294,17 @@ def test_what_cannot_run_stays_in_map_table_and_a_saved_grid(
     shot(page, "tune-refused-1280")
 
 
+def test_a_field_that_is_chosen_again_keeps_its_values(
+    tuning: Stage, browser_page: OpenPage
+) -> None:
+    page = opened(browser_page(tuning.url))
+    axis(page, 1, "speculation_length", "2, 99")
+    axis(page, 1, "speculation_length")
+    page.wait_for_timeout(500)
+    assert text_box(page, "tune-values-1").input_value() == "2, 99"
+    planned(page, "cannot run: speculation_length=99")
+
+
 def test_one_axis_is_a_line_with_keys_and_spread(tuning: Stage, browser_page: OpenPage) -> None:
     page = opened(browser_page(tuning.url))
     typed(page, "Once\nTwice")

@@ -55,8 +55,8 @@ def _wire_form(tune: Tune, own: gr.BrowserState, tab: gr.Tab, live: Live) -> Non
     context, form = tune.board.context, tune.form
     wire_prompt_source(form.prompts)
     for axis in form.axes:
-        # `input`: what a visitor chooses, not what is set from here.
-        axis.field.input(_axis_handler(context), axis.field, [axis.typed, axis.picked], **LATEST)
+        # `change`: the field that stands already, chosen again, leaves the values that were typed.
+        axis.field.change(_axis_handler(context), axis.field, [axis.typed, axis.picked], **LATEST)
     tab.select(base_menu, own, form.base, **LATEST)
     count = len(live.form.inputs)
 
