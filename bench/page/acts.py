@@ -26,7 +26,7 @@ SELECT = """() => {
 
 def own_place_stays(tab: Tab, site: Site) -> dict[str, Any]:
     """Zoom, scroll, focus and a selected text, before and after two seconds of updates."""
-    page = opened(tab, site)
+    page = opened(tab, site.url)
     started(page)
     page.wait_for_function("() => document.querySelector('#live-tree .ss-viewport')?.dataset.zoom")
     page.wait_for_timeout(WHILE_MS)
@@ -46,7 +46,7 @@ def own_place_stays(tab: Tab, site: Site) -> dict[str, Any]:
 
 def bears_reload(tab: Tab, site: Site) -> dict[str, Any]:
     """A page loaded anew in mid-run says where its run went, and it is there."""
-    page = opened(tab, site)
+    page = opened(tab, site.url)
     started(page)
     page.evaluate("() => dispatchEvent(new Event('pagehide'))")
     page.reload()
@@ -62,7 +62,7 @@ def bears_reload(tab: Tab, site: Site) -> dict[str, Any]:
 
 def bears_two_tabs(one: Tab, two: Tab, site: Site) -> dict[str, Any]:
     """Two visitors at once: each sees the text of its own prompt, both are in the log."""
-    pages = [opened(tab, site) for tab in (one, two)]
+    pages = [opened(tab, site.url) for tab in (one, two)]
     before = _runs(site)
     prompts = ("The first visitor", "The second visitor")
     for page, prompt in zip(pages, prompts, strict=True):
@@ -77,7 +77,7 @@ def bears_two_tabs(one: Tab, two: Tab, site: Site) -> dict[str, Any]:
 
 def keys_work(tab: Tab, site: Site) -> dict[str, Any]:
     """Run, step, previous and next round, stop and large type by keys alone."""
-    page = opened(tab, site)
+    page = opened(tab, site.url)
     page.keyboard.press("r")
     page.locator("#live-notice").get_by_text("Writing: ").first.wait_for()
     page.keyboard.press("s")
@@ -96,7 +96,7 @@ def keys_work(tab: Tab, site: Site) -> dict[str, Any]:
 
 def stands_still(tab: Tab, site: Site) -> dict[str, Any]:
     """How many animations run for a visitor who wants no motion, while a run goes on."""
-    page = opened(tab, site, still=True)
+    page = opened(tab, site.url, still=True)
     started(page)
     page.wait_for_timeout(WHILE_MS / 4)
     script = """() => document.getAnimations().filter((one) => one.playState === "running"

@@ -1,14 +1,16 @@
 """Figures of a run while it moves: how late a token is seen, how often the page changes, how soon a
-Stop frees the engine, how much the layout shifts. Each takes an open tab of a `Site`.
+Stop frees the engine, how much the layout shifts. Each takes a tab and the `Site` it opens.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bench.page.site import Site
 from bench.page.watched import Tab
+
+if TYPE_CHECKING:  # what drives a browser only needs no server
+    from bench.page.site import Site
 
 __all__ = ["finished", "opened", "started", "stopped", "token_delays", "written"]
 
@@ -17,9 +19,9 @@ LIMIT_MS = 120_000
 STOP_AFTER_MS = 400
 
 
-def opened(tab: Tab, site: Site, **options: Any) -> Any:
+def opened(tab: Tab, url: str, **options: Any) -> Any:
     """The page as a new visitor finds it, all its pictures drawn; `options` are `Tab.visit`'s."""
-    page = tab.visit(site.url, **options)
+    page = tab.visit(url, **options)
     page.set_default_timeout(LIMIT_MS)
     page.locator("#live-notice").get_by_text("Press Run").first.wait_for()
     page.locator("#live-timeline .ss-panel").wait_for()
@@ -46,7 +48,7 @@ def written(page: Any) -> str:
 
 def token_delays(tab: Tab, site: Site) -> dict[str, Any]:
     """Milliseconds from each token's round to the page, updates a second, shifts of the layout."""
-    page = opened(tab, site)
+    page = opened(tab, site.url)
     page.evaluate(SEEN.read_text(encoding="utf-8"))
     page.click("#live-run")
     finished(page)
@@ -68,7 +70,7 @@ def token_delays(tab: Tab, site: Site) -> dict[str, Any]:
 def stopped(tab: Tab, site: Site, tokens: int) -> dict[str, Any]:
     """A real run of plain decoding, stopped in its middle: rounds and milliseconds from the click
     to the engine's last word of it."""
-    page = opened(tab, site)
+    page = opened(tab, site.url)
     page.evaluate(SEEN.read_text(encoding="utf-8"))
     page.locator("#preset input").click()
     page.get_by_role("option", name="autoregressive").click()

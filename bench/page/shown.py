@@ -40,7 +40,7 @@ PANELS = ".ss-panel:has(.ss-tool)"
 
 def walked(tab: Tab, site: Site, dark: bool, **options: Any) -> Iterator[tuple[Any, str]]:
     """The page with a finished run, on one of its tabs after the other."""
-    page = opened(tab, site, dark=dark, **options)
+    page = opened(tab, site.url, dark=dark, **options)
     page.click("#live-run")
     finished(page)
     for name in tabs(page):

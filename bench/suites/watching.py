@@ -1,6 +1,7 @@
 """`watching`: what being watched costs the engine: its rounds with the log on and a page streaming
 in a Chromium, against log off and headless. Once with the engine on a core of its own in both, and
-server and browser on the others, once with all of them on all cores.
+server and browser on the others, once with all of them on all cores. What drives the browser is
+in a process of its own, as a visitor's is.
 
 Needs playwright and a Chromium (requirements-dev.txt). `--tokens` is how long a run is.
 """
@@ -52,21 +53,19 @@ class Watching:
                 self._measure(context, preset, todo)
 
     def _measure(self, context: Context, preset: str, todo: list[Block]) -> None:
-        from bench.page.chromium import chromium
-        from bench.page.runs import headless, prepared
+        from bench.page.onlooker import onlooker
+        from bench.page.runs import headless
         from bench.page.site import open_site
-        from bench.page.watched import Tabs
         from core.engine import Engine
         from core.worker import Worker
 
         models = context.load(context.settings.dtypes[0])
         with (
-            chromium(self.name) as browser,
             open_site(Worker(Engine(models, place="thread"))) as site,
+            onlooker(self.name, site.url) as browser,
         ):
-            tab = Tabs(browser).take()
-            page = prepared(tab, site, preset, context.settings.tokens)
-            ways = _ways(context, preset, site, page)
+            browser.prepared(preset, context.settings.tokens)
+            ways = _ways(context, preset, site, browser)
             for way in ways.values():  # what is measured once, is measured before
                 way(todo[0])
             headless(site, _request(context, preset, todo[0].item))
@@ -75,9 +74,8 @@ class Watching:
                     {**_key(preset, block), "load": load_average(), "figures": found}
                 )
                 context.say(f"{preset}, {block.item}, repeat {block.repeat}")
-            problems = tab.leave()
-            if problems:
-                context.say(f"the page: {problems[0]}")
+            for problem in browser.problems()[:1]:
+                context.say(f"the page: {problem}")
 
     def report(self, context: Context) -> Report:
         return Report(tables(context.results), ())
@@ -95,7 +93,7 @@ def _request(context: Context, preset: str, prompt: str) -> Any:
 
 
 def _ways(
-    context: Context, preset: str, site: Any, page: Any
+    context: Context, preset: str, site: Any, browser: Any
 ) -> Mapping[str, Callable[[Block], float]]:
     """Tokens a second of each way to run a block's prompt."""
     from bench.page.cores import apart, can_part, shared
@@ -106,7 +104,7 @@ def _ways(
 
     def watched(block: Block) -> float:
         text = next(one.text for one in context.prompts if one.id == block.item)
-        return seen(page, site, text, context.settings.tokens)
+        return seen(browser, site, text, context.settings.tokens)
 
     def placed(run: Callable[[Block], float], parted: bool, block: Block) -> float:
         shared()

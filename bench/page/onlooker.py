@@ -1,0 +1,113 @@
+"""A Chromium that looks at a page, and whoever drives it, in a process of their own, as a visitor's
+are: in the server's process what drives a browser would take Python's lock from the engine.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection
+from typing import Any
+
+from bench.application import BenchError
+from bench.page.chromium import chromium
+from bench.page.moving import finished, opened
+from bench.page.watched import Tab, Tabs
+from core.errors import SpecScopeError
+
+__all__ = ["Onlooker", "onlooker"]
+
+# Until what was typed is known to the server.
+TYPED_MS = 300
+
+
+class Onlooker:
+    """Asks the process at the other end of a pipe. Raises what failed there, or BenchError."""
+
+    def __init__(self, pipe: Connection) -> None:
+        self._pipe = pipe
+
+    def prepared(self, preset: str, tokens: int) -> None:
+        """The page is opened and set to a preset and so many tokens."""
+        self._ask("prepared", preset, tokens)
+
+    def run(self, prompt: str) -> None:
+        """Run is pressed."""
+        self._ask("run", prompt)
+
+    def finished(self) -> None:
+        """The run has come to its end, and all is drawn."""
+        self._ask("finished")
+
+    def problems(self) -> list[str]:
+        """What the page did that it must not; it is left."""
+        return list(self._ask("problems"))
+
+    def _ask(self, act: str, *values: Any) -> Any:
+        try:
+            with suppress(OSError):  # it has ended, perhaps with a word
+                self._pipe.send((act, values))
+            answer = self._pipe.recv()
+        except (EOFError, OSError) as error:
+            raise BenchError(f"the browser's process ended at {act!r}") from error
+        if isinstance(answer, SpecScopeError):
+            raise answer
+        return answer
+
+
+@contextmanager
+def onlooker(suite: str, url: str) -> Iterator[Onlooker]:
+    """A browser for the page at `url`. Raises ConfigError at its first act where there is none."""
+    spawned = multiprocessing.get_context("spawn")
+    ours, theirs = spawned.Pipe()
+    process = spawned.Process(target=_look, args=(theirs, suite, url), daemon=True)
+    process.start()
+    theirs.close()
+    try:
+        yield Onlooker(ours)
+    finally:
+        ours.close()
+        process.join()
+
+
+def _look(pipe: Connection, suite: str, url: str) -> None:
+    """Does what the pipe asks for until it is closed, or until something fails, which is told."""
+    try:
+        with chromium(suite) as browser:
+            acts = _Acts(Tabs(browser).take(), url)
+            while True:
+                act, values = pipe.recv()
+                pipe.send(getattr(acts, act)(*values))
+    except EOFError:
+        return
+    except SpecScopeError as error:
+        pipe.send(error)
+
+
+class _Acts:
+    """What a visitor does, on one page."""
+
+    def __init__(self, tab: Tab, url: str) -> None:
+        self._tab, self._url = tab, url
+
+    def prepared(self, preset: str, tokens: int) -> None:
+        page = opened(self._tab, self._url)
+        page.locator("#preset input").click()
+        page.get_by_role("option", name=preset, exact=True).click()
+        page.get_by_text("Sampling", exact=True).click()
+        page.locator("#sampling-max_new_tokens input").fill(str(tokens))
+        page.get_by_label("ignore_eos").check()
+        page.get_by_text("Sampling", exact=True).click()
+
+    def run(self, prompt: str) -> None:
+        page = self._tab.page
+        page.fill("#prompt textarea", prompt)
+        page.wait_for_timeout(TYPED_MS)
+        page.click("#live-run")
+
+    def finished(self) -> None:
+        finished(self._tab.page)
+
+    def problems(self) -> list[str]:
+        return self._tab.leave()
