@@ -20,7 +20,7 @@ from core.errors import FORESEEN, EngineBusyError, EngineClosedError, SpecScopeE
 from core.events import Event, RunCancelled, RunCompleted, RunFailed
 from core.intake import check
 from core.sequence import Sequence
-from core.threads import use_threads
+from core.threads import take_turns, use_threads
 from core.turn import Live
 
 __all__ = ["Run", "Tap", "Worker"]
@@ -102,6 +102,7 @@ class Worker:
 
     def __init__(self, engine: Engine, max_live: int = 4, threads: int | None = None) -> None:
         use_threads(threads)
+        take_turns()
         if not engine.busy.acquire(blocking=False):
             raise EngineBusyError("engine is busy: a worker needs it for itself")
         self.engine = engine

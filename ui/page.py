@@ -38,6 +38,7 @@ __all__ = ["build_page", "launch", "page_options", "who_can_reach"]
 
 TITLE = "SpecScope"
 MAX_WAITING = 256
+LOOK_FOR_WORK_S = 0.01
 MAX_THREADS = 128
 
 # Fixed, so that a visitor finds its own again after a restart. The secret only scrambles what the
@@ -83,6 +84,9 @@ def build_page(context: Context) -> gr.Blocks:
         )
         blocks.unload(_leave(context))
     blocks.queue(default_concurrency_limit=None, max_size=MAX_WAITING)
+    # Gradio looks for work a thousand times a second, and each look takes Python's lock from the
+    # engine. It has no public setting for it.
+    blocks._queue.sleep_when_free = LOOK_FOR_WORK_S
     return blocks
 
 

@@ -149,24 +149,16 @@ class View:
 
 def reduce(view: View, event: Event) -> View:
     """The view after `event`; `view` itself never changes."""
-    fold = copy.deepcopy(view.fold)
-    fold.observe(event)
-    view = replace(view, fold=fold, seq=event.seq)
-    if isinstance(event, RunStarted):
-        return replace(view, started=event, state="running")
-    if isinstance(event, (Drafted, Combined, Verified)):
-        return replace(view, current=detail_with(_open(view, event.round), event))
-    if isinstance(event, RoundCompleted):
-        return _after_round(view, event)
-    return _after_end(view, event)
+    return reduce_all((event,), view)
 
 
 def reduce_all(events: Iterable[Event], view: View | None = None) -> View:
-    """`reduce` over many events, from `view` or from nothing."""
-    view = view or View()
+    """`reduce` over many events, from `view` or from nothing. What grows with a run is copied once
+    for all of them: a page takes a hundred at a time, and the engine waits for Python's lock."""
+    run = _Growing(view or View())
     for event in events:
-        view = reduce(view, event)
-    return view
+        run.take(event)
+    return run.view()
 
 
 def detail_of(events: Iterable[Event], number: int) -> Detail | None:
@@ -192,46 +184,81 @@ def detail_with(detail: Detail, event: Drafted | Combined | Verified | RoundComp
     return replace(detail, completed=event)
 
 
-def _open(view: View, number: int) -> Detail:
-    same = view.current is not None and view.current.round == number
-    return view.current if same and view.current else Detail(number)
+class _Growing:
+    """A View while it takes events in."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._fold = copy.deepcopy(view.fold)
+        self._tokens, self._rounds = list(view.tokens), list(view.rounds)
+        self._current, self._last, self._share = view.current, view.last, view.share
+        self._round_end_ms: float | None = None
+        self._told: dict[str, Any] = {}
+
+    def take(self, event: Event) -> None:
+        """What one event changes."""
+        self._fold.observe(event)
+        self._told["seq"] = event.seq
+        if isinstance(event, RunStarted):
+            self._view = replace(self._view, started=event, state="running")
+        elif isinstance(event, (Drafted, Combined, Verified)):
+            self._current = detail_with(self._open(event.round), event)
+        elif isinstance(event, RoundCompleted):
+            self._after_round(event)
+        else:
+            self._told |= _ended(event)
+
+    def view(self) -> View:
+        """All that was taken in. The figures are asked for once: only rounds change them."""
+        told = self._told
+        if self._round_end_ms is not None:
+            told = {"stats": self._fold.stats(self._round_end_ms)} | told
+        return replace(
+            self._view,
+            current=self._current,
+            last=self._last,
+            rounds=tuple(self._rounds),
+            tokens=tuple(self._tokens),
+            share=self._share,
+            fold=self._fold,
+            **told,
+        )
+
+    def _open(self, number: int) -> Detail:
+        same = self._current is not None and self._current.round == number
+        return self._current if same and self._current else Detail(number)
+
+    def _after_round(self, event: RoundCompleted) -> None:
+        self._current = self._last = detail = detail_with(self._open(event.round), event)
+        before = self._rounds[-1] if self._rounds else None
+        tree = detail.combined
+        self._rounds.append(
+            RoundView(
+                number=event.round,
+                accepted=event.num_accepted,
+                emitted=len(event.token_ids),
+                depth=max(tree.depths, default=0) if tree else 0,
+                nodes=len(tree.token_ids) if tree else 0,
+                length=event.speculation_length,
+                spans=event.spans,
+                weights=tree.weights if tree else {},
+                begin_ms=max((s.end_ms for s in before.spans), default=0.0) if before else 0.0,
+                time=time_of(event),
+                predicted_ms=event.predicted_ms,
+                ahead=event.ahead,
+                notes=event.notes,
+                **_vote(before, detail),
+            )
+        )
+        self._tokens += _new_tokens(self._view.drafters, detail, event)
+        self._share = shared(self._share, event)
+        self._round_end_ms = event.at_ms
 
 
-def _after_round(view: View, event: RoundCompleted) -> View:
-    detail = detail_with(_open(view, event.round), event)
-    tree = detail.combined
-    line = RoundView(
-        number=event.round,
-        accepted=event.num_accepted,
-        emitted=len(event.token_ids),
-        depth=max(tree.depths, default=0) if tree else 0,
-        nodes=len(tree.token_ids) if tree else 0,
-        length=event.speculation_length,
-        spans=event.spans,
-        weights=tree.weights if tree else {},
-        begin_ms=_end_of(view),
-        time=time_of(event),
-        predicted_ms=event.predicted_ms,
-        ahead=event.ahead,
-        notes=event.notes,
-        **_vote(view, detail),
-    )
-    return replace(
-        view,
-        current=detail,
-        last=detail,
-        rounds=(*view.rounds, line),
-        tokens=(*view.tokens, *_new_tokens(view, detail, event)),
-        stats=view.fold.stats(event.at_ms),
-        share=shared(view.share, event),
-    )
-
-
-def _vote(view: View, detail: Detail) -> dict[str, Any]:
+def _vote(last: RoundView | None, detail: Detail) -> dict[str, Any]:
     """Winner and share of this round's vote, beside the mean that Minions' rule compares with."""
     votes, mean = 0, 0.0
-    if view.rounds:
-        last = view.rounds[-1]
+    if last is not None:
         votes, mean = last.votes, last.mean_share
         if last.winner:
             votes += 1
@@ -243,15 +270,12 @@ def _vote(view: View, detail: Detail) -> dict[str, Any]:
     return told
 
 
-def _end_of(view: View) -> float:
-    """Where the latest finished round ended."""
-    return max((s.end_ms for s in view.rounds[-1].spans), default=0.0) if view.rounds else 0.0
-
-
-def _new_tokens(view: View, detail: Detail, event: RoundCompleted) -> Iterable[TokenView]:
+def _new_tokens(
+    drafters: tuple[str, ...], detail: Detail, event: RoundCompleted
+) -> Iterable[TokenView]:
     """The round's tokens: accepted nodes first, in path order, then the LLM's own token."""
     tree, verdict = detail.combined, detail.verified
-    index = {name: i for i, name in enumerate(view.drafters)}
+    index = {name: i for i, name in enumerate(drafters)}
     for i, token_id in enumerate(event.token_ids):
         kind, chance = "plain", 0.0
         scores: tuple[tuple[int, float], ...] = ()
@@ -267,10 +291,10 @@ def _new_tokens(view: View, detail: Detail, event: RoundCompleted) -> Iterable[T
         )
 
 
-def _after_end(view: View, event: RunCompleted | RunCancelled | RunFailed) -> View:
-    view = replace(view, tail=event.text_tail, stats=event.stats)
+def _ended(event: RunCompleted | RunCancelled | RunFailed) -> dict[str, Any]:
+    told: dict[str, Any] = {"tail": event.text_tail, "stats": event.stats}
     if isinstance(event, RunCompleted):
-        return replace(view, state="completed", finish_reason=event.finish_reason)
+        return told | {"state": "completed", "finish_reason": event.finish_reason}
     if isinstance(event, RunCancelled):
-        return replace(view, state="cancelled", finish_reason="cancelled")
-    return replace(view, state="failed", error=f"{event.error}: {event.message}")
+        return told | {"state": "cancelled", "finish_reason": "cancelled"}
+    return told | {"state": "failed", "error": f"{event.error}: {event.message}"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -10,15 +11,16 @@ import torch
 
 from core import Request, SamplingParams
 from core.errors import ConfigError
-from core.threads import TorchAlone, use_threads
+from core.threads import TorchAlone, take_turns, use_threads
 from tests.core.engines import engine_of, tables
 
 
 @pytest.fixture(autouse=True)
 def _restored() -> Iterator[None]:
-    before = torch.get_num_threads()
+    before, turn = torch.get_num_threads(), sys.getswitchinterval()
     yield
     torch.set_num_threads(before)
+    sys.setswitchinterval(turn)
 
 
 @pytest.mark.parametrize(("cores", "threads"), [(1, 1), (2, 1), (8, 7), (None, 1)])
@@ -33,6 +35,12 @@ def test_a_number_is_taken_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     for wrong in (0, 5, -1, 1.5):
         with pytest.raises(ConfigError, match=rf"^threads is {wrong}: a whole number from 1 to 4$"):
             use_threads(wrong)  # type: ignore[arg-type]
+
+
+def test_a_turn_at_pythons_lock_is_short() -> None:
+    sys.setswitchinterval(0.005)
+    take_turns()
+    assert sys.getswitchinterval() == pytest.approx(0.001)
 
 
 class Passes:

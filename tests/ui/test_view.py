@@ -66,6 +66,18 @@ def test_a_rounds_time_is_that_of_its_own_work() -> None:
             assert line.time.ms == pytest.approx(sum(s.ms for s in own))
 
 
+def test_many_events_at_once_are_the_same_as_one_by_one() -> None:
+    """Wherever they are parted: in the middle of a round too, whose figures are the last one's."""
+    events = synthetic_run(6, seed=5, mechanisms=MINIONS)
+    for first in range(len(events)):
+        begun = reduce_all(events[:first])
+        one_by_one = begun
+        for end in range(first, len(events)):
+            one_by_one = reduce(one_by_one, events[end])
+            assert reduce_all(events[first : end + 1], begun) == one_by_one
+        assert begun == reduce_all(events[:first])
+
+
 def test_a_view_differs_when_one_event_is_lost() -> None:
     events = synthetic_run(6, seed=1)
     lost = [e for e in events if not (isinstance(e, RoundCompleted) and e.round == 3)]
