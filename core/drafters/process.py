@@ -1,8 +1,9 @@
 """DraftingProcess: a child process with copies of the SSMs, and the wire to it.
 
-Two threads of one interpreter share its lock, and a small model's pass is mostly interpreter: a
-thread beside the LLM's passes gains next to nothing on a CPU, a process most of what there is to
-gain (`python -m bench --suite lanes`). The child is `python -m core.drafters.child`; it lives until
+Two threads of one interpreter share its lock, and a small model's pass in torch's calls is mostly
+interpreter: a thread beside the LLM's passes gains next to nothing on a CPU, a process most of what
+there is to gain. A compiled pass lets go of the lock: there a thread hides more than a process, whose
+wire costs more than the lock does (both: `python -m bench --suite lanes`). The child is `python -m core.drafters.child`; it lives until
 its wire is closed, so it cannot outlive this process, however that ends.
 """
 
@@ -36,10 +37,11 @@ UNPICKLABLE = (pickle.PicklingError, TypeError, AttributeError, RuntimeError, Re
 
 
 def process_helps(models: Mapping[str, LanguageModel]) -> bool:
-    """Whether a process can serve these models: on a CPU with a core to spare, where descriptors
-    can be inherited, with room for the copies."""
+    """Whether a process serves these models better than a thread: some pass of theirs is not
+    compiled; on a CPU with a core to spare, where descriptors can be inherited, with room for the
+    copies."""
     ours = [model for model in models.values() if isinstance(model, HfModel)]
-    if not ours or len(ours) < len(models) or os.name != "posix":
+    if len(ours) < len(models) or all(model.own_threads for model in ours) or os.name != "posix":
         return False
     if (os.cpu_count() or 1) < 2 or any(model.device.type != "cpu" for model in ours):
         return False

@@ -262,6 +262,11 @@ def test_where_a_process_helps(monkeypatch: pytest.MonkeyPatch) -> None:
     table = {"table": TableModel("table", 8, random_table(8, 1), 64)}
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     assert process_helps(models())
+    with monkeypatch.context() as patch:
+        patch.setattr(HfModel, "own_threads", True)
+        assert not process_helps(models()), "what is compiled drafts beside the LLM in a thread"
+        patch.setattr(HfModel, "own_threads", property(lambda model: model.info.name == "llama"))
+        assert process_helps(models()), "one that is not holds the lock"
     assert not process_helps({}) and not process_helps(table)
     with monkeypatch.context() as patch:
         patch.setattr("core.drafters.process.available_bytes", lambda device: 1000)
