@@ -2,9 +2,10 @@
 
 Two threads of one interpreter share its lock, and a small model's pass in torch's calls is mostly
 interpreter: a thread beside the LLM's passes gains next to nothing on a CPU, a process most of what
-there is to gain. A compiled pass lets go of the lock: there a thread hides more than a process, whose
-wire costs more than the lock does (both: `python -m bench --suite lanes`). The child is `python -m core.drafters.child`; it lives until
-its wire is closed, so it cannot outlive this process, however that ends.
+there is to gain. A compiled pass lets go of the lock: there a thread hides more than a process,
+whose wire costs more than the lock does (both: `python -m bench --suite lanes`). The child is
+`python -m core.drafters.child`; it lives until its wire is closed, so it cannot outlive this
+process, however that ends.
 """
 
 from __future__ import annotations
