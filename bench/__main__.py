@@ -48,7 +48,7 @@ def parser() -> Parser:
     p.add_argument("--threads", type=whole("threads"), help="default: cores - 1")
     p.add_argument("--place", help=f"of pipelined runs' SSMs: {', '.join(PLACES)}")
     p.add_argument("--processes", type=whole("processes"), help="of `laws`: how many share it")
-    p.add_argument("--grown", type=Path, help="of `cpu-grown`: keep its models in this folder")
+    p.add_argument("--grown", type=Path, help="keeps `cpu-grown`'s models; `overhead` of them too")
     p.add_argument("--out", type=Path, help=f"default: {FOLDER}/bench-SUITE.json; continued")
     p.add_argument("--fresh", action="store_true", help="begin anew if --out is there already")
     return p

@@ -30,7 +30,7 @@ from core.models.loading import LoadedModels, load_models
 from core.models.stack import stack_alike
 from core.models.tree_check import checked_model
 
-__all__ = ["CPU_GROWN", "GrownContenders"]
+__all__ = ["CPU_GROWN", "GrownContenders", "grown_models"]
 
 PARAMS, SSM_PARAMS = 500_000_000, 5_000_000
 
@@ -58,6 +58,11 @@ class GrownContenders:
         assistants = {path.name: load_module(path, theirs.dtype) for path in bundled_ssms()}
         assistants |= {ssm.name: made.module(ssm) for ssm in family.ssms if ssm.plan}
         return Contenders(engines, theirs, assistants, *summoned(theirs.module, assistants))
+
+
+def grown_models(context: Context, dtype: str) -> LoadedModels:
+    """The family that `--grown` keeps, SSMs grown too, as `cpu-grown` runs it."""
+    return InFolders(family_of(Wish(PARAMS, SSM_PARAMS, dtype=dtype)), context).ours()
 
 
 class InFolders:

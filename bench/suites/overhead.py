@@ -1,4 +1,5 @@
-"""`overhead`: what a round costs outside the models' passes, in all and per tree node.
+"""`overhead`: what a round costs outside the models' passes, in all, per tree node, and as a share
+of it; with `--grown` of grown models too.
 
 A round runs from one RoundCompleted to the next; the time in passes, of LLM and SSMs, by feeds and
 by queries, is taken off. What is left is split by the round's spans. The large vocabulary has
@@ -19,17 +20,19 @@ from bench.machine import load_average
 from bench.ours import Case, request
 from bench.prompts import Prompt
 from bench.settings import Settings
+from bench.suites.cpu_grown import grown_models
 from bench.suites.overhead_tables import STAGES, tables
 from bench.synthetic import synthetic_family
 from core.config import SpeculationConfig
 from core.engine import Engine
 from core.errors import ConfigError
 from core.events import Combined, RoundCompleted
+from core.models.loading import LoadedModels
 from lab.order import Block, blocks
 
 __all__ = ["Overhead"]
 
-BUNDLED_FAMILY, LARGE = "bundled", "synthetic, 152 k"
+BUNDLED_FAMILY, LARGE, GROWN = "bundled", "synthetic, 152 k", "grown"
 LARGE_VOCABULARY = 152_000
 TEMPERATURES = (0.0, 0.8)
 CHAIN = (1,) * 8
@@ -65,21 +68,30 @@ class Overhead:
             raise ConfigError.of("dtype", " ".join(settings.dtypes), "one dtype a run")
 
     def measure(self, context: Context) -> None:
-        for family in self.vocabularies:
+        for family in self._families(context):
             todo = {t: missing(context, family, t) for t in TEMPERATURES}
             if not any(todo.values()):
                 continue
             clock = Clock()
-            models = context.load(context.settings.dtypes[0])
-            if family == LARGE:
-                models = synthetic_family(models, LARGE_VOCABULARY)
+            models = _models(context, family)
             with clocked(models, clock):
                 engine = Engine(models)
                 for temperature, left in todo.items():
                     _measured(context, Rounds(engine, clock, context, temperature), family, left)
 
     def report(self, context: Context) -> Report:
-        return Report(tables(context.results, self.vocabularies, TEMPERATURES))
+        return Report(tables(context.results, self._families(context), TEMPERATURES))
+
+    def _families(self, context: Context) -> tuple[str, ...]:
+        return self.vocabularies if context.grown is None else (*self.vocabularies, GROWN)
+
+
+def _models(context: Context, family: str) -> LoadedModels:
+    dtype = context.settings.dtypes[0]
+    if family == GROWN:
+        return grown_models(context, dtype)
+    models = context.load(dtype)
+    return synthetic_family(models, LARGE_VOCABULARY) if family == LARGE else models
 
 
 def missing(context: Context, family: str, temperature: float) -> list[Block]:
@@ -112,7 +124,8 @@ def _measured(context: Context, rounds: Rounds, family: str, todo: list[Block]) 
 
 class Rounds:
     """Runs a configuration and gives a list for each of its rounds but the first, which has the
-    prefill: [nodes, milliseconds outside passes, then those of each of STAGES]."""
+    prefill: [nodes, milliseconds outside passes, then those of each of STAGES, and of the round].
+    """
 
     def __init__(self, engine: Engine, clock: Clock, context: Context, temperature: float) -> None:
         self._engine = engine
@@ -141,7 +154,8 @@ class Rounds:
 
 
 def _outside(event: RoundCompleted, wall: float, passes: Mapping[str, float]) -> list[float]:
-    """Milliseconds outside passes, in all and by stage; `events` is what no span covers."""
+    """Milliseconds outside passes, in all and by stage, and of the whole round; `events` is what no
+    span covers."""
     spent = dict.fromkeys(STAGES, 0.0)
     for span in event.spans:
         stage = span.lane if span.lane in STAGES else "draft"
@@ -149,4 +163,4 @@ def _outside(event: RoundCompleted, wall: float, passes: Mapping[str, float]) ->
     spent["events"] = wall - sum(spent.values())
     spent["draft"] -= passes["ssm"]
     spent["llm"] -= passes["llm"]
-    return [wall - sum(passes.values()), *spent.values()]
+    return [wall - sum(passes.values()), *spent.values(), wall]

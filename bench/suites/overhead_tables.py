@@ -51,17 +51,26 @@ def _one(family: str, temperature: float, rounds: Rounds) -> str:
             sum(map(len, by_prompt.values())),
             f"{_middle(by_prompt, 0):g}",
             figure(estimate(_column(by_prompt, 1), middle)),
+            _share(by_prompt),
             *(f"{_middle(by_prompt, 2 + i):.2f}" for i in range(len(STAGES))),
         ]
         for name, by_prompt in rounds.items()
         if any(by_prompt.values())
     ]
-    heads = ("configuration", "rounds", "nodes", "ms outside passes", *STAGES)
+    heads = ("configuration", "rounds", "nodes", "ms outside passes", "of the round", *STAGES)
     note = (
         "Medians over rounds, milliseconds, 95 % interval over prompts. `draft` and `llm`: their "
         "spans less the passes in them; `events`: what no span covers."
     )
+    if family.startswith("grown"):
+        note += " The figure to reach: 2 % of a round."
     return table(f"Outside model passes: {family}, T = {temperature:g}", heads, lines, note)
+
+
+def _share(by_prompt: dict[str, list[list[float]]]) -> str:
+    """The median of what is outside passes over the whole round."""
+    shares = [one[1] / one[-1] for rounds in by_prompt.values() for one in rounds]
+    return f"{100 * median(shares):.1f} %"
 
 
 def _fits(made: Sequence[tuple[str, float, Rounds]]) -> str:

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -213,24 +214,36 @@ class TestOverhead:
         for sample in context.results.samples:
             assert set(sample["rounds"]) == set(overhead_configs())
             for rounds in sample["rounds"].values():
-                for _, outside, *stages in rounds:
-                    assert outside > 0
+                for _, outside, *stages, whole in rounds:
+                    assert 0 < outside < whole
                     # Stages and passes make up the round: what is outside adds up to the whole.
                     assert sum(stages) == pytest.approx(outside, abs=1e-3)
         assert {nodes for nodes, *_ in sample["rounds"]["plain"]} == {0.0}
         suite.measure(context)
         assert len(context.results.samples) == 2
         *by_size, fits = suite.report(context).tables
-        assert len(by_size) == 2
-        assert "0.8 ms + 15 us" in fits
+        assert len(by_size) == 2 and all("| of the round |" in one for one in by_size)
+        assert "0.8 ms + 15 us" in fits and "2 % of a round" not in "".join(by_size)
+
+    def test_grown_models_have_a_table_of_their_own(
+        self, make_context: MakeContext, monkeypatch: pytest.MonkeyPatch, family: LoadedModels
+    ) -> None:
+        monkeypatch.setattr("bench.suites.overhead.grown_models", lambda context, dtype: family)
+        suite = Overhead(vocabularies=())
+        context = replace(make_context(prompts=1, tokens=4), grown=Path("unused"))
+        suite.measure(context)
+        assert {sample["family"] for sample in context.results.samples} == {"grown"}
+        greedy, _, fits = suite.report(context).tables
+        assert "Outside model passes: grown, T = 0" in greedy and "2 % of a round" in greedy
+        assert "| grown | 0.8 |" in fits
 
     def test_passes_made_together_are_taken_off_once(self) -> None:
         """A round of 20 ms, in it passes of 9 ms for three SSMs at once, and 1 ms of drafting."""
         done = [event for event in synthetic_run(2) if isinstance(event, RoundCompleted)][-1]
         drafting = tuple(Span(name, "draft", 0.0, 10.0, 1 / 3) for name in DRAFTERS)
         event = replace(done, spans=(*drafting, Span("llm", "forward", 10.0, 15.0)))
-        outside, *stages = _outside(event, 20.0, {"ssm": 9.0, "llm": 5.0})
-        assert outside == pytest.approx(20 - 9 - 5)
+        outside, *stages, whole = _outside(event, 20.0, {"ssm": 9.0, "llm": 5.0})
+        assert (outside, whole) == (pytest.approx(20 - 9 - 5), 20.0)
         expected = {"draft": 1.0, "events": 5.0}
         assert stages == pytest.approx([expected.get(stage, 0.0) for stage in STAGES])
 
