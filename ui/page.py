@@ -38,7 +38,7 @@ __all__ = ["build_page", "launch", "page_options", "who_can_reach"]
 
 TITLE = "SpecScope"
 MAX_WAITING = 256
-LOOK_FOR_WORK_S = 0.01
+LOOK_FOR_WORK_S, LOOK_FOR_PROGRESS_S = 0.01, 0.1
 MAX_THREADS = 128
 
 # Fixed, so that a visitor finds its own again after a restart. The secret only scrambles what the
@@ -84,9 +84,11 @@ def build_page(context: Context) -> gr.Blocks:
         )
         blocks.unload(_leave(context))
     blocks.queue(default_concurrency_limit=None, max_size=MAX_WAITING)
-    # Gradio looks for work a thousand times a second, and each look takes Python's lock from the
-    # engine. It has no public setting for it.
+    # Gradio looks for work a thousand times a second, and a hundred times for progress bars, which
+    # this page has none of. Each look takes Python's lock from the engine; there is no public
+    # setting for them.
     blocks._queue.sleep_when_free = LOOK_FOR_WORK_S
+    blocks._queue.progress_update_sleep_when_free = LOOK_FOR_PROGRESS_S
     return blocks
 
 
