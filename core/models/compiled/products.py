@@ -10,14 +10,12 @@ from __future__ import annotations
 
 from core.models.compiled.compiling import exact, inlined
 from core.models.compiled.described import BLOCK, HALF_BLOCK, Product
-from core.models.compiled.machine import multiply
+from core.models.compiled.machine import BROAD, MOST, multiply
 
 __all__ = ["products"]
 
 STRETCH = 512
 """Inputs of a block that are multiplied at a time: 32 KiB of them, if they are kept in 16 bits."""
-MOST = 6
-"""Vectors that are multiplied together; sums of more have no room in registers."""
 
 
 @exact
@@ -29,7 +27,7 @@ def products(x, x_at, inputs, w, w_at, y, y_at, step, n, part):
         for i in range(0, inputs, STRETCH):
             size, from_w = min(STRETCH, inputs - i), w_at + (b * inputs + i) * BLOCK
             # What lies behind this stretch, shared out among the walks through it.
-            walks = 1 if n <= 2 else (n + MOST - 1) // MOST * (BLOCK // HALF_BLOCK)
+            walks = 1 if n <= BROAD else (n + MOST - 1) // MOST * (BLOCK // HALF_BLOCK)
             ahead, pace = from_w + size * BLOCK, BLOCK // walks
             to, first = y_at + b * BLOCK, int(i == 0)
             stretch = Product(x_at + i, inputs, from_w, to, step, size, first, ahead, pace)
@@ -43,23 +41,12 @@ def multiplied(x, w, y, at, n):
     while t < n:
         count = together(n - t)
         from_x, to = at.x + t * at.x_step, at.y + t * at.y_step
-        width = BLOCK if count <= 2 else HALF_BLOCK
+        width = BLOCK if count <= BROAD else HALF_BLOCK
         for v in range(0, BLOCK, width):
             one = Product(
                 from_x, at.x_step, at.w + v, to + v, at.y_step, at.inputs, at.first, ahead, at.pace
             )
-            if count == 1:
-                multiply(1, 4, x, w, y, one)
-            elif count == 2:
-                multiply(2, 4, x, w, y, one)
-            elif count == 3:
-                multiply(3, 2, x, w, y, one)
-            elif count == 4:
-                multiply(4, 2, x, w, y, one)
-            elif count == 5:
-                multiply(5, 2, x, w, y, one)
-            else:
-                multiply(6, 2, x, w, y, one)
+            multiply(count, x, w, y, one)
             ahead += at.inputs * at.pace
         t += count
 
@@ -69,6 +56,6 @@ def together(left):
     """How many of those left come next, so that none are left that are few."""
     if left <= MOST:
         return left
-    if left <= 10:
+    if left <= 2 * MOST:
         return (left + 1) // 2
     return MOST
