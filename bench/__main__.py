@@ -130,7 +130,7 @@ def heading(context: Context) -> str:
             f"## {header['suite']}",
             "",
             f"`python -m bench --suite {header['suite']} {context.settings} "
-            f"--threads {context.settings.threads}`",
+            f"--threads {context.settings.threads}{' --grown DIR' if context.grown else ''}`",
             "",
             f"- machine: {where['processor']}, {where['cores']} cores, {where['memory_gib']} GiB, "
             f"{where['system']}; load average {load_average()}",

@@ -42,7 +42,7 @@ class Draftsman:
 
     def __init__(self, models: LoadedModels) -> None:
         self._models = models
-        homes = Homes(models.ssms, models.llm.vocab_size, "thread")
+        homes = Homes(models.ssms, models.llm, "thread")
         self._drafters = make_drafters(homes)
         self._text: Text | None = None
         self._drafts: dict[str, Draft] = {}

@@ -32,7 +32,7 @@ class Drafting:
     see `Studio`."""
 
     def __init__(self, models: LoadedModels, place: str, looped: bool | None = None) -> None:
-        self.homes = Homes(models.ssms, models.llm.vocab_size, place, looped)
+        self.homes = Homes(models.ssms, models.llm, place, looped)
         self._drafters = make_drafters(self.homes)
         self._live: Many[Live] = ()
 

@@ -38,9 +38,9 @@ def take_turns() -> None:
 
     A pass gives the lock up, and a page that is being drawn takes it: the next stage of the round
     waits. Watched by a page, plain decoding had 0.83 of its speed headless with 1 ms, 0.73 with 5,
-    0.80 with 0.5 (medians of 10 runs each, interleaved, two cores).
+    0.80 with 0.5 (medians of 10 runs each, interleaved, two cores; an hour later 0.77 with 1 ms).
     """
-    sys.setswitchinterval(TURN_S)
+    sys.setswitchinterval(min(TURN_S, sys.getswitchinterval()))
 
 
 class TorchAlone:

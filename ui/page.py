@@ -84,12 +84,18 @@ def build_page(context: Context) -> gr.Blocks:
         )
         blocks.unload(_leave(context))
     blocks.queue(default_concurrency_limit=None, max_size=MAX_WAITING)
-    # Gradio looks for work a thousand times a second, and a hundred times for progress bars, which
-    # this page has none of. Each look takes Python's lock from the engine; there is no public
-    # setting for them.
-    blocks._queue.sleep_when_free = LOOK_FOR_WORK_S
-    blocks._queue.progress_update_sleep_when_free = LOOK_FOR_PROGRESS_S
+    _look_less_often(blocks)
     return blocks
+
+
+def _look_less_often(blocks: gr.Blocks) -> None:
+    """Outside Windows Gradio looks for work a thousand times a second, and a hundred times for
+    progress bars, which this page has none of. Each look takes Python's lock from the engine; there
+    is no public setting for them."""
+    queue = blocks._queue
+    queue.sleep_when_free = max(queue.sleep_when_free, LOOK_FOR_WORK_S)
+    progress = max(queue.progress_update_sleep_when_free, LOOK_FOR_PROGRESS_S)
+    queue.progress_update_sleep_when_free = progress
 
 
 def _build(context: Context, chips: gr.HTML) -> Pages:

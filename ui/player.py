@@ -2,7 +2,7 @@
 
 The engine never waits for it. Full speed shows what there is; slow motion plays rounds per second;
 step moves by one stage (one event) at a time, back as well as forward. Going back starts again from
-a kept View, since `reduce` only goes forward. Time is an argument; nothing here sleeps. Several
+a kept View, since `reduce_all` only goes forward. Time is an argument; nothing here sleeps. Several
 handlers of one tab use a Player at once, so each public method takes the lock for its short work.
 """
 

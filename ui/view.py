@@ -1,4 +1,4 @@
-"""View: what the page knows of a run, and `reduce(view, event)`, the only way it comes about.
+"""View: what the page knows of a run, and `reduce_all(events, view)`, the only way it comes about.
 
 Pure: live play, replay of a stored run and a report fold the same events through the same function
 (law 6). Knows nothing of Gradio, of time or of what is selected. A View holds every token and one

@@ -20,6 +20,8 @@ __all__ = ["Onlooker", "onlooker"]
 
 # Until what was typed is known to the server.
 TYPED_MS = 300
+# For a browser to close.
+PATIENCE_S = 10.0
 
 
 class Onlooker:
@@ -68,7 +70,8 @@ def onlooker(suite: str, url: str) -> Iterator[Onlooker]:
         yield Onlooker(ours)
     finally:
         ours.close()
-        process.join()
+        process.join(PATIENCE_S)
+        process.terminate()
 
 
 def _look(pipe: Connection, suite: str, url: str) -> None:
@@ -79,7 +82,7 @@ def _look(pipe: Connection, suite: str, url: str) -> None:
             while True:
                 act, values = pipe.recv()
                 pipe.send(getattr(acts, act)(*values))
-    except EOFError:
+    except (EOFError, OSError, KeyboardInterrupt):  # whoever asked has gone
         return
     except SpecScopeError as error:
         pipe.send(error)

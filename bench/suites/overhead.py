@@ -21,7 +21,7 @@ from bench.ours import Case, request
 from bench.prompts import Prompt
 from bench.settings import Settings
 from bench.suites.cpu_grown import grown_models
-from bench.suites.overhead_tables import STAGES, tables
+from bench.suites.overhead_tables import GROWN, STAGES, tables
 from bench.synthetic import synthetic_family
 from core.config import SpeculationConfig
 from core.engine import Engine
@@ -32,7 +32,7 @@ from lab.order import Block, blocks
 
 __all__ = ["Overhead"]
 
-BUNDLED_FAMILY, LARGE, GROWN = "bundled", "synthetic, 152 k", "grown"
+BUNDLED_FAMILY, LARGE = "bundled", "synthetic, 152 k"
 LARGE_VOCABULARY = 152_000
 TEMPERATURES = (0.0, 0.8)
 CHAIN = (1,) * 8
@@ -59,7 +59,7 @@ class Overhead:
     name: str = "overhead"
     about: str = "milliseconds of a round outside model passes, and microseconds per tree node"
     defaults: Settings = Settings(prompts=4, tokens=64, repeats=3, dtypes=("float32",))
-    vocabularies: tuple[str, ...] = (BUNDLED_FAMILY, LARGE)
+    families: tuple[str, ...] = (BUNDLED_FAMILY, LARGE)
 
     def check(self, settings: Settings) -> None:
         """One dtype at a time: the tables have no column for it."""
@@ -68,7 +68,8 @@ class Overhead:
             raise ConfigError.of("dtype", " ".join(settings.dtypes), "one dtype a run")
 
     def measure(self, context: Context) -> None:
-        for family in self._families(context):
+        grown = () if context.grown is None else (GROWN,)
+        for family in (*self.families, *grown):
             todo = {t: missing(context, family, t) for t in TEMPERATURES}
             if not any(todo.values()):
                 continue
@@ -80,10 +81,7 @@ class Overhead:
                     _measured(context, Rounds(engine, clock, context, temperature), family, left)
 
     def report(self, context: Context) -> Report:
-        return Report(tables(context.results, self._families(context), TEMPERATURES))
-
-    def _families(self, context: Context) -> tuple[str, ...]:
-        return self.vocabularies if context.grown is None else (*self.vocabularies, GROWN)
+        return Report(tables(context.results, (*self.families, GROWN), TEMPERATURES))
 
 
 def _models(context: Context, family: str) -> LoadedModels:

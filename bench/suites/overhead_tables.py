@@ -8,19 +8,20 @@ from bench.results import Results
 from bench.tables import figure, table
 from lab.figures import estimate, least_squares, median, middle
 
-__all__ = ["STAGES", "tables"]
+__all__ = ["GROWN", "STAGES", "tables"]
 
+GROWN = "grown"
 STAGES = ("draft", "combine", "llm", "verify", "commit", "events")
 Rounds = dict[str, dict[str, list[list[float]]]]
 
 
 def tables(
-    results: Results, vocabularies: Sequence[str], temperatures: Sequence[float]
+    results: Results, families: Sequence[str], temperatures: Sequence[float]
 ) -> tuple[str, ...]:
-    """One table a vocabulary and temperature, then the fitted lines."""
+    """One table a family and temperature, then the fitted lines."""
     made = [
         (family, temperature, rounds)
-        for family in vocabularies
+        for family in families
         for temperature in temperatures
         if (rounds := _rounds(results, family, temperature))
     ]
@@ -62,7 +63,7 @@ def _one(family: str, temperature: float, rounds: Rounds) -> str:
         "Medians over rounds, milliseconds, 95 % interval over prompts. `draft` and `llm`: their "
         "spans less the passes in them; `events`: what no span covers."
     )
-    if family.startswith("grown"):
+    if family == GROWN:
         note += " The figure to reach: 2 % of a round."
     return table(f"Outside model passes: {family}, T = {temperature:g}", heads, lines, note)
 
@@ -83,6 +84,6 @@ def _fits(made: Sequence[tuple[str, float, Rounds]]) -> str:
         ]
         start, slope = least_squares(points)
         lines.append([family, f"{temperature:g}", f"{start:.2f} ms", f"{1000 * slope:.0f} us"])
-    heads = ("vocabulary", "T", "a round", "a node")
+    heads = ("models", "T", "a round", "a node")
     note = "Least squares through the medians above. The figure to reach: 0.8 ms + 15 us per node."
     return table("Cost of a round outside model passes, fitted", heads, lines, note)

@@ -43,9 +43,9 @@ def tables(results: Results) -> tuple[str, ...]:
         "watched / headless",
     )
     note = (
-        "One process is engine, server and log, another the browser; the page streams at up to 20 "
-        "updates a second. Tokens behind the first round over the time from it to the last; "
-        "medians, ratios within blocks, 95 % intervals over prompts."
+        "One process is engine, server and log, another the browser, another what drives it; the "
+        "page streams at up to 20 updates a second. Tokens behind the first round over the time "
+        "from it to the last; medians, ratios within blocks, 95 % intervals over prompts."
     )
     return (table("Watched and headless", heads, lines, note), claims_table(claims))
 

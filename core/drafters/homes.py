@@ -1,10 +1,10 @@
 """Homes: where a run's SSMs work, here or in a process beside this one, and what moves between.
 
-Pipelined runs' SSMs work apart from the LLM. On a CPU that is a process with copies of them, since
-a thread would share the interpreter with the LLM; elsewhere, until the process stands and if it
-dies, it is here, in whichever thread asks. Who moves leaves its row behind and, coming back, reads
-what was committed since: `pipeline=auto` tries now one place, now the other. Nothing is lost with a
-process but time.
+Pipelined runs' SSMs work apart from the LLM. On a CPU, where some pass is not compiled, that is a
+process with copies of them, since a thread would share the interpreter with the LLM; elsewhere,
+until the process stands and if it dies, it is here, in whichever thread asks. Who moves leaves its
+row behind and, coming back, reads what was committed since: `pipeline=auto` tries now one place,
+now the other. Nothing is lost with a process but time.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ DEATHS = 3
 
 
 class Homes:
-    """`place`: `thread`, `process`, or `auto` (a process where one helps). `vocab_size` is the
-    LLM's; `looped`: see `Studio`."""
+    """`place`: `thread`, `process`, or `auto` (a process where one helps `models`, the
+    SSMs, beside the `llm`). `looped`: see `Studio`."""
 
     def __init__(
         self,
         models: Mapping[str, LanguageModel],
-        vocab_size: int,
+        llm: LanguageModel,
         place: str,
         looped: bool | None = None,
     ) -> None:
         choice("place", place, PLACES)
-        self.here = Studio(models, vocab_size, looped)
-        self._models, self._vocab_size = models, vocab_size
-        self._allowed = place == "process" or (place == "auto" and process_helps(models))
+        self.here = Studio(models, llm.vocab_size, looped)
+        self._models, self._vocab_size = models, llm.vocab_size
+        self._allowed = place == "process" or (place == "auto" and process_helps(models, llm))
         self._process: DraftingProcess | None = None
         self._there: RemoteStudio | None = None
         self._deaths = 0

@@ -37,12 +37,14 @@ IDLE_LOOKS = 5
 UNPICKLABLE = (pickle.PicklingError, TypeError, AttributeError, RuntimeError, RecursionError)
 
 
-def process_helps(models: Mapping[str, LanguageModel]) -> bool:
-    """Whether a process serves these models better than a thread: some pass of theirs is not
-    compiled; on a CPU with a core to spare, where descriptors can be inherited, with room for the
-    copies."""
+def process_helps(models: Mapping[str, LanguageModel], llm: LanguageModel) -> bool:
+    """Whether a process serves these SSMs better than a thread: some pass, theirs or the LLM's, is
+    not compiled; on a CPU with a core to spare, where descriptors can be inherited, with room for
+    the copies."""
     ours = [model for model in models.values() if isinstance(model, HfModel)]
-    if len(ours) < len(models) or all(model.own_threads for model in ours) or os.name != "posix":
+    if not ours or len(ours) < len(models) or os.name != "posix":
+        return False
+    if all(getattr(model, "own_threads", False) for model in (llm, *ours)):
         return False
     if (os.cpu_count() or 1) < 2 or any(model.device.type != "cpu" for model in ours):
         return False

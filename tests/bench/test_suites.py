@@ -207,7 +207,7 @@ class TestCpuBundled:
 
 class TestOverhead:
     def test_measures_and_reports(self, make_context: MakeContext) -> None:
-        suite = Overhead(vocabularies=("bundled",))
+        suite = Overhead(families=("bundled",))
         context = make_context(prompts=1, tokens=8)
         suite.measure(context)
         assert len(context.results.samples) == 2
@@ -229,11 +229,11 @@ class TestOverhead:
         self, make_context: MakeContext, monkeypatch: pytest.MonkeyPatch, family: LoadedModels
     ) -> None:
         monkeypatch.setattr("bench.suites.overhead.grown_models", lambda context, dtype: family)
-        suite = Overhead(vocabularies=())
+        suite = Overhead(families=())
         context = replace(make_context(prompts=1, tokens=4), grown=Path("unused"))
         suite.measure(context)
         assert {sample["family"] for sample in context.results.samples} == {"grown"}
-        greedy, _, fits = suite.report(context).tables
+        greedy, _, fits = suite.report(replace(context, grown=None)).tables
         assert "Outside model passes: grown, T = 0" in greedy and "2 % of a round" in greedy
         assert "| grown | 0.8 |" in fits
 

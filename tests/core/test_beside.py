@@ -264,4 +264,4 @@ def test_tables_draft_in_a_thread() -> None:
 
 def test_a_place_that_does_not_exist_is_refused() -> None:
     with pytest.raises(ConfigError, match="place is 'cloud'"):
-        Homes({}, 8, "cloud")
+        Homes({}, models().llm, "cloud")

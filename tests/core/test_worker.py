@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import threading
 import time
 
@@ -15,6 +16,7 @@ from core.errors import (
 )
 from core.events import Event, RunCancelled, RunCompleted, RunStarted
 from core.outcome import Outcome
+from core.threads import TURN_S
 from tests.core.gated import (
     CONTEXT,
     SOON,
@@ -58,6 +60,17 @@ def test_what_submit_would_refuse_is_refused_without_a_run(worker: Worker) -> No
         with pytest.raises(error, match=re.escape(str(told.value))):
             worker.submit(asked)
     assert worker.waiting() == worker.running() == 0
+
+
+def test_a_worker_shortens_turns_at_pythons_lock(engine: Engine) -> None:
+    usual = sys.getswitchinterval()
+    try:
+        for before, after in ((0.005, TURN_S), (TURN_S / 2, TURN_S / 2)):
+            sys.setswitchinterval(before)
+            Worker(engine).close()
+            assert sys.getswitchinterval() == pytest.approx(after)
+    finally:
+        sys.setswitchinterval(usual)
 
 
 def test_events_can_be_iterated(worker: Worker) -> None:

@@ -7,6 +7,7 @@ several threads.
 from __future__ import annotations
 
 import os
+from functools import cache
 from typing import Any
 
 from llvmlite import ir
@@ -19,28 +20,47 @@ from core.models.compiled.described import BLOCK, HALF_BLOCK, Product
 
 __all__ = [
     "BROAD",
-    "MOST",
     "arrivals",
     "arrive",
     "give_way",
+    "most",
     "multiply",
     "number",
     "power_of_two",
+    "registers",
     "rounded",
 ]
 
-LANES, MOST = (16, 12) if get_host_cpu_features().get("avx512f") else (8, 6)
-"""Numbers of a vector; and the most tokens whose sums, of half a block, have room in registers:
-AVX-512 has 32 of 16 numbers, before it there were 16 of 8. With its registers 6 to 24 tokens of the
-bundled LLM took about 0.9 of the time that they took with the others, on a Zen 4."""
 BROAD = 2
 """So few tokens are multiplied with a whole block."""
 
 
+@cache
+def registers() -> tuple[int, int]:
+    """Numbers of a vector; and the most tokens that are multiplied together.
+
+    Before AVX-512 there were 16 registers of 8 numbers, which six tokens' sums of half a block
+    fill; with it there are 32 of 16. There 6 to 24 tokens of the bundled LLM took 0.9 of the time
+    that they took with the others (medians of three interleaved runs on a Zen 4; more than 12 at
+    once was not tried).
+    """
+    return (16, 12) if get_host_cpu_features().get("avx512f") else (8, 6)
+
+
+@intrinsic
+def most(typing):
+    """The second of `registers`."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return ir.IntType(64)(registers()[1])
+
+    return types.int64(), generate
+
+
 @intrinsic
 def multiply(typing, tokens, x, w, y, at):
-    """y[t] = sum over i of x[t, i] w[i] for `tokens` rows, 1 to MOST, and a block's outputs, above
-    BROAD tokens half a block's; sums in registers.
+    """y[t] = sum over i of x[t, i] w[i] for `tokens` rows, 1 to `most()`, and a block's outputs,
+    above BROAD tokens half a block's; sums in registers.
 
     `at` is a Product. A weight of 16 bits is the upper half of a float32, which a bfloat16 is.
     """
@@ -56,7 +76,7 @@ def multiply(typing, tokens, x, w, y, at):
         counts = told.x_step, told.y_step, told.inputs, told.first, told.pace
         end = builder.append_basic_block("multiplied")
         chosen = builder.switch(arguments[0], end)
-        for count in range(1, MOST + 1):
+        for count in range(1, registers()[1] + 1):
             block = builder.append_basic_block(f"by_{count}")
             chosen.add_case(ir.IntType(64)(count), block)
             with builder.goto_block(block):
@@ -72,7 +92,8 @@ def multiply(typing, tokens, x, w, y, at):
 def _sums(module: Any, count: int, half: bool) -> Any:
     """The loop over inputs, in LLVM's words: so many tokens times vectors of outputs. A function of
     its own, since a copy wherever it is called would take seconds to compile."""
-    wide = (BLOCK if count <= BROAD else HALF_BLOCK) // LANES
+    lanes = registers()[0]
+    wide = (BLOCK if count <= BROAD else HALF_BLOCK) // lanes
     name = f"sums_{count}_{wide}_{'half' if half else 'whole'}"
     if name in module.globals:
         return module.globals[name]
@@ -85,13 +106,13 @@ def _sums(module: Any, count: int, half: bool) -> Any:
     x, w, y, ahead, x_step, y_step, inputs, first, pace = made.args
     entry = made.append_basic_block("entry")
     builder = ir.IRBuilder(entry)
-    vector = ir.VectorType(single, LANES)
+    vector = ir.VectorType(single, lanes)
     fused = cgutils.get_or_insert_function(
-        module, ir.FunctionType(vector, [vector] * 3), f"llvm.fma.v{LANES}f32"
+        module, ir.FunctionType(vector, [vector] * 3), f"llvm.fma.v{lanes}f32"
     )
     rows = [builder.gep(x, [builder.mul(x_step, whole(t))]) for t in range(count)]
     places = [_places(builder, y, builder.mul(y_step, whole(t)), wide) for t in range(count)]
-    fresh, zero = builder.icmp_signed("!=", first, whole(0)), ir.Constant(vector, [0.0] * LANES)
+    fresh, zero = builder.icmp_signed("!=", first, whole(0)), ir.Constant(vector, [0.0] * lanes)
     before = [
         [builder.select(fresh, zero, builder.load(place, align=4)) for place in row]
         for row in places
@@ -102,7 +123,7 @@ def _sums(module: Any, count: int, half: bool) -> Any:
     i = builder.phi(whole)
     sums = [[builder.phi(vector) for _ in range(wide)] for _ in range(count)]
     row = builder.gep(w, [builder.mul(i, whole(BLOCK))])
-    weights = [_vector(builder, builder.gep(row, [whole(v * LANES)]), half) for v in range(wide)]
+    weights = [_vector(builder, builder.gep(row, [whole(v * lanes)]), half) for v in range(wide)]
     grown = []
     for t in range(count):
         one = _spread(builder, builder.load(builder.gep(rows[t], [i])))
@@ -124,8 +145,9 @@ def _sums(module: Any, count: int, half: bool) -> Any:
 
 def _places(builder: Any, y: Any, at: Any, wide: int) -> list[Any]:
     """Where so many vectors of outputs begin, one behind another."""
-    kind = ir.VectorType(ir.FloatType(), LANES).as_pointer()
-    steps = [builder.add(at, ir.IntType(64)(v * LANES)) for v in range(wide)]
+    lanes = registers()[0]
+    kind = ir.VectorType(ir.FloatType(), lanes).as_pointer()
+    steps = [builder.add(at, ir.IntType(64)(v * lanes)) for v in range(wide)]
     return [builder.bitcast(builder.gep(y, [step]), kind) for step in steps]
 
 
@@ -141,21 +163,23 @@ def _fetch(builder: Any, place: Any) -> Any:
 
 
 def _vector(builder: Any, place: Any, half: bool) -> Any:
-    """LANES weights from memory, as float32."""
+    """A vector of weights from memory, as float32."""
+    lanes = registers()[0]
     kind = ir.IntType(16) if half else ir.FloatType()
-    found = builder.load(builder.bitcast(place, ir.VectorType(kind, LANES).as_pointer()))
+    found = builder.load(builder.bitcast(place, ir.VectorType(kind, lanes).as_pointer()))
     found.align = 2 if half else 4
     if not half:
         return found
-    bits = ir.VectorType(ir.IntType(32), LANES)
-    upper = builder.shl(builder.zext(found, bits), ir.Constant(bits, [16] * LANES))
-    return builder.bitcast(upper, ir.VectorType(ir.FloatType(), LANES))
+    bits = ir.VectorType(ir.IntType(32), lanes)
+    upper = builder.shl(builder.zext(found, bits), ir.Constant(bits, [16] * lanes))
+    return builder.bitcast(upper, ir.VectorType(ir.FloatType(), lanes))
 
 
 def _spread(builder: Any, one: Any) -> Any:
     """A vector of one number."""
-    nothing = ir.Constant(ir.VectorType(ir.FloatType(), LANES), ir.Undefined)
-    first = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
+    lanes = registers()[0]
+    nothing = ir.Constant(ir.VectorType(ir.FloatType(), lanes), ir.Undefined)
+    first = ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
     return builder.shuffle_vector(
         builder.insert_element(nothing, one, ir.IntType(32)(0)), nothing, first
     )

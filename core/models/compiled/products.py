@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from core.models.compiled.compiling import exact, inlined
 from core.models.compiled.described import BLOCK, HALF_BLOCK, Product
-from core.models.compiled.machine import BROAD, MOST, multiply
+from core.models.compiled.machine import BROAD, most, multiply
 
 __all__ = ["products"]
 
@@ -27,7 +27,7 @@ def products(x, x_at, inputs, w, w_at, y, y_at, step, n, part):
         for i in range(0, inputs, STRETCH):
             size, from_w = min(STRETCH, inputs - i), w_at + (b * inputs + i) * BLOCK
             # What lies behind this stretch, shared out among the walks through it.
-            walks = 1 if n <= BROAD else (n + MOST - 1) // MOST * (BLOCK // HALF_BLOCK)
+            walks = 1 if n <= BROAD else (n + most() - 1) // most() * (BLOCK // HALF_BLOCK)
             ahead, pace = from_w + size * BLOCK, BLOCK // walks
             to, first = y_at + b * BLOCK, int(i == 0)
             stretch = Product(x_at + i, inputs, from_w, to, step, size, first, ahead, pace)
@@ -54,8 +54,8 @@ def multiplied(x, w, y, at, n):
 @inlined
 def together(left):
     """How many of those left come next, so that none are left that are few."""
-    if left <= MOST:
+    if left <= most():
         return left
-    if left <= 2 * MOST:
+    if left <= 2 * most():
         return (left + 1) // 2
-    return MOST
+    return most()

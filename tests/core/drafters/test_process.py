@@ -261,15 +261,17 @@ def test_a_module_that_cannot_travel_is_told(monkeypatch: pytest.MonkeyPatch) ->
 def test_where_a_process_helps(monkeypatch: pytest.MonkeyPatch) -> None:
     table = {"table": TableModel("table", 8, random_table(8, 1), 64)}
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    assert process_helps(models())
+    llm = next(iter(models().values()))
+    assert process_helps(models(), llm)
     with monkeypatch.context() as patch:
         patch.setattr(HfModel, "own_threads", True)
-        assert not process_helps(models()), "what is compiled drafts beside the LLM in a thread"
+        assert not process_helps(models(), llm), "what is compiled drafts beside it in a thread"
+        assert process_helps(models(), table["table"]), "an LLM that is not holds the lock"
         patch.setattr(HfModel, "own_threads", property(lambda model: model.info.name == "llama"))
-        assert process_helps(models()), "one that is not holds the lock"
-    assert not process_helps({}) and not process_helps(table)
+        assert process_helps(models(), llm), "so does an SSM"
+    assert not process_helps({}, llm) and not process_helps(table, llm)
     with monkeypatch.context() as patch:
         patch.setattr("core.drafters.process.available_bytes", lambda device: 1000)
-        assert not process_helps(models())
+        assert not process_helps(models(), llm)
     monkeypatch.setattr(os, "cpu_count", lambda: 1)
-    assert not process_helps(models())
+    assert not process_helps(models(), llm)

@@ -111,7 +111,7 @@ def test_unknown_names_are_refused() -> None:
 def test_every_ssm_and_prompt_lookup_are_drafters() -> None:
     tables = [TableModel(name, 3, random_table(3, 0)) for name in ("llm", "a", "b")]
     models = loaded_tables(tables[0], tables[1:])
-    drafters = make_drafters(Homes(models.ssms, models.llm.vocab_size, "auto"))
+    drafters = make_drafters(Homes(models.ssms, models.llm, "auto"))
     assert {name: drafter.name for name, drafter in drafters.items()} == {
         "a": "a",
         "b": "b",

@@ -1,0 +1,56 @@
+"""The onlooker's process: what it answers, what it refuses, and its end, whichever comes first."""
+
+from __future__ import annotations
+
+import multiprocessing
+from contextlib import suppress
+from multiprocessing.connection import Connection
+
+import pytest
+
+import bench.page.onlooker
+from bench.application import BenchError
+from bench.page.onlooker import onlooker
+from core.errors import ConfigError
+
+
+def answering(pipe: Connection, suite: str, url: str) -> None:
+    with suppress(EOFError):
+        while True:
+            act, values = pipe.recv()
+            pipe.send([act, *values, suite, url])
+
+
+def refusing(pipe: Connection, suite: str, url: str) -> None:
+    pipe.send(ConfigError.of("suite", suite, "a Chromium that starts"))
+
+
+def leaving(pipe: Connection, suite: str, url: str) -> None:
+    """Ends without a word."""
+
+
+def test_it_answers_and_ends_with_whoever_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench.page.onlooker, "_look", answering)
+    with onlooker("watching", "http://here") as browser:
+        browser.run("Once")
+        assert browser.problems() == ["problems", "watching", "http://here"]
+    assert multiprocessing.active_children() == []
+
+
+def test_what_fails_there_is_raised_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench.page.onlooker, "_look", refusing)
+    with (
+        onlooker("watching", "http://here") as browser,
+        pytest.raises(ConfigError, match="suite is 'watching': a Chromium that starts"),
+    ):
+        browser.prepared("best", 8)
+
+
+def test_an_end_without_a_word_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench.page.onlooker, "_look", leaving)
+    with (
+        onlooker("watching", "http://here") as browser,
+        pytest.raises(BenchError, match="the browser's process ended at 'finished'"),
+    ):
+        browser.finished()
+    assert multiprocessing.active_children() == []
