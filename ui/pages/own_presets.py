@@ -14,6 +14,7 @@ from ui.messages import Line
 from ui.pages.form import OWN, Form, own_preset
 from ui.pages.parts import notice_value
 from ui.pages.presets import preset_menu
+from ui.pages.rerun import after_settled_script
 
 __all__ = ["OwnPresets", "build_own_presets", "deleted", "saved", "wire_own_presets"]
 
@@ -58,8 +59,9 @@ def wire_own_presets(
 ) -> None:
     """Saving and deleting; `quick`: how such events go."""
     changed = [own, form.preset, chosen, validity]
-    presets.save.click(_save_handler, [presets.name, own, *form.inputs], changed, **quick)
-    presets.delete.click(deleted, [presets.name, chosen, own], changed, **quick)
+    told = {"js": after_settled_script(), **quick}
+    presets.save.click(_save_handler, [presets.name, own, *form.inputs], changed, **told)
+    presets.delete.click(deleted, [presets.name, chosen, own], changed, **told)
 
 
 def _save_handler(name: str, own: dict[str, Any] | None, *values: Any) -> Changed:

@@ -18,7 +18,15 @@ from ui.pages.form import Form
 from ui.session import Desk
 from ui.view import reduce_all
 
-__all__ = ["AWAITED", "before_of", "build_rerun", "here_script", "settled_script", "wire_changes"]
+__all__ = [
+    "AWAITED",
+    "after_settled_script",
+    "before_of",
+    "build_rerun",
+    "here_script",
+    "settled_script",
+    "wire_changes",
+]
 
 ASSETS = Path(__file__).parent / "assets"
 AWAITED = "(...given) => { window.specscopeAwaited = performance.now() + 10000; return given; }"
@@ -36,6 +44,11 @@ def build_rerun() -> tuple[gr.Checkbox, gr.Button]:
 def settled_script() -> str:
     """What the browser does at every change: ask for the check once the form is settled."""
     return _script("settled")
+
+
+def after_settled_script() -> str:
+    """What the browser does before a press that says something where the check says its own."""
+    return _script("after_settled")
 
 
 def here_script() -> str:
