@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from typing import Any
 
 import pytest
 
+import ui.pages.live
 from storage import RunQuery
 from tests.ui.fakes import scripted
 from tests.ui.sites import (
@@ -174,6 +177,31 @@ def test_own_presets_stay_in_the_browser(
     ready(page).locator("#preset input").click()
     page.get_by_role("option", name="minions").wait_for()
     assert page.get_by_role("option", name="wide").count() == 0
+
+
+def test_what_saving_says_outlasts_a_check_that_is_out(
+    short: tuple[str, Context], browser_page: OpenPage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = ready(browser_page(short[0]))
+    page.get_by_text("A preset of your own").click()
+    name = page.locator("#own-name input, #own-name textarea").first
+    name.wait_for()
+    usual, checked = ui.pages.live.checked, threading.Event()
+
+    def late(values: Any) -> Any:
+        time.sleep(0.8)
+        checked.set()
+        return usual(values)
+
+    monkeypatch.setattr(ui.pages.live, "checked", late)
+    name.fill("late")
+    page.click("#own-save")
+    until(page, checked.is_set)
+    page.wait_for_timeout(500)  # the check's answer would have been drawn by now
+    said = page.locator("#live-validity").get_by_text("Saved in this browser as late.")
+    said.wait_for()
+    page.wait_for_timeout(300)
+    assert said.is_visible()
 
 
 def test_what_changes_nothing_is_greyed_and_says_why(
