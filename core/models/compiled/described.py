@@ -36,8 +36,9 @@ class Shape(NamedTuple):
 
 class Weights(NamedTuple):
     """What a pass reads, each as one stretch of memory: `embedding` (members, vocabulary, hidden);
-    `matrices` as float32 or as its upper 16 bits; `vectors`, `cos` and `sin` (positions, size), the
-    first half of the sines negative, as float32; `windowed` (layers,)."""
+    `matrices` as float32, as its upper 16 bits, or as two of these (`kinds`); `vectors`, `cos` and
+    `sin` (positions, size), the first half of the sines negative, as float32; `windowed` (layers,).
+    """
 
     embedding: Any
     matrices: Any
@@ -105,7 +106,8 @@ class Product(NamedTuple):
     """Some rows of x times some inputs of one block: where in x, w and y that begins, and how far
     it is from a row of x or y to the next; how many inputs; whether these are the first, else the
     product is added to what stands in y; from where on further weights are fetched meanwhile, and
-    how many of them with each input. All counted in elements."""
+    how many of them with each input. All counted in elements, which in `kinds` are for two inputs
+    where weights are kept in pairs."""
 
     x: int
     x_step: int

@@ -18,6 +18,7 @@ from core.models.compiled.compiling import entry, kept
 from core.models.compiled.layers import attention_half, embedded, gated_half, layout, stretch
 from core.models.compiled.parts import listed, meet, normed
 from core.models.compiled.products import products
+from core.models.compiled.registers import inputs_of
 
 __all__ = ["kernel", "stamp"]
 
@@ -49,7 +50,9 @@ def _made(stamped: int, compiled: Callable[[Any], Any]) -> Any:
             near_seen = listed(asked.near, n, extent)
         head, q = np.empty(shape.size, np.float32), np.empty(shape.size, np.float32)
         x, h = np.empty(n * hidden, np.float32), np.empty(n * hidden, np.float32)
-        own = (x, h, head, q, np.empty(extent, np.float32))
+        widest = max(hidden, shape.heads * shape.size, shape.inner)
+        halved = np.empty(n * widest * (inputs_of(w.matrices) - 1), np.uint16)
+        own = (x, h, head, q, np.empty(extent, np.float32), halved)
         # All of one type: for each other numba would compile what they are handed to once more.
         zero = np.int64(0)
         stage, done, w_at, v_at = zero, zero, zero, zero
@@ -73,7 +76,7 @@ def _made(stamped: int, compiled: Callable[[Any], Any]) -> Any:
                 done += 1
             products(
                 h, zero, hidden, w.matrices, w_at,
-                logits, begin * shape.outputs, shape.outputs, done - begin, part,
+                logits, begin * shape.outputs, shape.outputs, done - begin, part, halved,
             )  # fmt: skip
             w_at, v_at = w_at + hidden * shape.outputs, v_at + hidden
         meet(s.arrived, part[1], stage)

@@ -139,12 +139,12 @@ def let_through(shape, w, at, span, s, part):
 @inlined
 def attention_half(shape, w, at, asked, span, s, rows, store, views, own, part, stage):
     """x += attention of x normed; `rows`: where the layer's begin in the arena."""
-    x, h, head, q, weights = own
+    x, h, head, q, weights, halved = own
     first, count = span
     normed_rows(shape, w, at.norm, count, x, h)
     products(
         h, np.int64(0), shape.hidden, w.matrices, at.w,
-        s.projected, first * at.qkv, at.qkv, count, part,
+        s.projected, first * at.qkv, at.qkv, count, part, halved,
     )  # fmt: skip
     stage = meet(s.arrived, part[1], stage)
     keep(shape, w, at, asked, span, s, rows, store, head)
@@ -152,7 +152,7 @@ def attention_half(shape, w, at, asked, span, s, rows, store, views, own, part, 
     stage = meet(s.arrived, part[1], stage)
     products(
         s.attended, first * at.width, at.width, w.matrices, at.out,
-        s.back, first * at.back, at.back, count, part,
+        s.back, first * at.back, at.back, count, part, halved,
     )  # fmt: skip
     stage = meet(s.arrived, part[1], stage)
     added_rows(shape, w, at.out_bias, at, span, s, x)
@@ -162,15 +162,18 @@ def attention_half(shape, w, at, asked, span, s, rows, store, views, own, part, 
 @inlined
 def gated_half(shape, w, at, span, s, own, part, stage):
     """x += what the gates let through of x normed."""
-    x, h = own[0], own[1]
+    x, h, halved = own[0], own[1], own[5]
     (first, count), up = span, 2 * shape.inner
     normed_rows(shape, w, at.after, count, x, h)
-    products(h, np.int64(0), shape.hidden, w.matrices, at.up, s.wide, first * up, up, count, part)
+    products(
+        h, np.int64(0), shape.hidden, w.matrices, at.up,
+        s.wide, first * up, up, count, part, halved,
+    )  # fmt: skip
     let_through(shape, w, at, span, s, part)
     stage = meet(s.arrived, part[1], stage)
     products(
         s.active, first * shape.inner, shape.inner, w.matrices, at.down,
-        s.back, first * at.back, at.back, count, part,
+        s.back, first * at.back, at.back, count, part, halved,
     )  # fmt: skip
     stage = meet(s.arrived, part[1], stage)
     added_rows(shape, w, at.down_bias, at, span, s, x)

@@ -1,7 +1,8 @@
 """Packing: a model's lean weights as the compiled pass reads them.
 
 Weights that are bfloat16 in truth, whatever they are stored as, are kept in 16 bits: half of what a
-pass has to read, and the very same numbers.
+pass has to read, and the very same numbers. Of a model in bfloat16 two of them lie in one element,
+where the processor multiplies such pairs.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy.typing as npt
 import torch
 
 from core.models.compiled.described import BLOCK, HALF_BLOCK, Shape, Weights
+from core.models.compiled.registers import multiplies_pairs
 from core.models.lean import LeanLayer, LeanWeights, joined
 from core.models.rotation import table
 
@@ -46,10 +48,13 @@ def packed(weights: LeanWeights, *, windowed: Sequence[bool], positions: int) ->
     rotation reaches."""
     shape, members = shape_of(weights), _members(weights)
     half = all(_is_half(matrix) for one in members for matrix in _matrices(one))
+    kept: type[Any] = np.uint16 if half else np.float32
+    if weights.embedding.dtype == torch.bfloat16 and half and _in_pairs(shape):
+        kept = np.uint32
     cos, sin = turning(weights, positions)
     return Weights(
         embedding=bits(weights.embedding).reshape(-1),
-        matrices=_one_behind_another(members, shape, half),
+        matrices=_one_behind_another(members, shape, kept),
         vectors=np.concatenate([part for one in members for part in _vectors(one, shape)]),
         cos=cos,
         sin=sin,
@@ -58,20 +63,25 @@ def packed(weights: LeanWeights, *, windowed: Sequence[bool], positions: int) ->
     )
 
 
-def _one_behind_another(members: Sequence[LeanWeights], shape: Shape, half: bool) -> Array:
+def _in_pairs(shape: Shape) -> bool:
+    """Inputs come in twos, and so does what multiplies them."""
+    return shape.hidden % 2 == 0 and shape.heads * shape.size % 2 == 0 and multiplies_pairs()
+
+
+def _one_behind_another(members: Sequence[LeanWeights], shape: Shape, kept: type[Any]) -> Array:
     """All matrices of all members; laid out one at a time, since together they may be large."""
     qkv = _padded((shape.heads + 2 * shape.kv_heads) * shape.size, BLOCK)
     back = _padded(shape.hidden, BLOCK)
     layer = shape.hidden * (qkv + 2 * shape.inner)
     layer += (shape.heads * shape.size + shape.inner) * back
     entries = shape.members * (shape.layers * layer + shape.hidden * shape.outputs)
-    found = np.empty(entries, np.uint16 if half else np.float32)
+    found = np.empty(entries // 2 if kept is np.uint32 else entries, kept)
     at = 0
     for matrix in (matrix for one in members for matrix in _laid(one, shape)):
-        blocks = _blocks(matrix, half)
+        blocks = _blocks(matrix, kept)
         found[at : at + blocks.size] = blocks.reshape(-1)
         at += blocks.size
-    assert at == entries, (at, entries)
+    assert at == len(found), (at, len(found))
     return found
 
 
@@ -149,12 +159,18 @@ def _mixed(gate_up: torch.Tensor, inner: int) -> torch.Tensor:
     return torch.cat(halves, -1).flatten(-2)
 
 
-def _blocks(matrix: torch.Tensor, half: bool) -> Array:
-    """(inputs, outputs) as (blocks, inputs, BLOCK)."""
+def _blocks(matrix: torch.Tensor, kept: type[Any]) -> Array:
+    """(inputs, outputs) as (blocks, inputs, BLOCK); in pairs (blocks, inputs / 2, BLOCK), of two
+    inputs the first in the lower half."""
+    half = kept is not np.float32
     found = bits(matrix.detach().to(torch.bfloat16 if half else torch.float32).contiguous())
     inputs, outputs = found.shape
     wide = np.pad(found, ((0, 0), (0, _padded(outputs, BLOCK) - outputs)))
-    return np.ascontiguousarray(wide.reshape(inputs, -1, BLOCK).swapaxes(0, 1))
+    blocks = wide.reshape(inputs, -1, BLOCK).swapaxes(0, 1)
+    if kept is np.uint32:
+        first, second = blocks[:, ::2].astype(np.uint32), blocks[:, 1::2].astype(np.uint32)
+        return first | second << np.uint32(16)
+    return np.ascontiguousarray(blocks)
 
 
 def _is_half(matrix: torch.Tensor) -> bool:

@@ -3,7 +3,8 @@
 Every sum is made in the same order whatever else the pass looks at, so a node's logits are the same
 bits alone or in a tree, in one request or in many, on one thread or on several.
 """
-# mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, misc, untyped-decorator"
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, misc, var-annotated"
+# mypy: disable-error-code="untyped-decorator"
 # numba types these functions, by what they are called with.
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from core.models.compiled.machine import (
     power_of_two,
     rounded,
 )
+from core.models.compiled.seen import AT_ONCE, Part, matched, vector, weighed
 
 __all__ = [
     "added",
@@ -77,28 +79,39 @@ def turned(head, cos, sin, to):
 @free
 def attended(q, keys, values, base, seen, weights, to):
     """to = softmax(q k / sqrt(size)) v over the slots that are seen."""
-    size = q.shape[0]
-    scale, most = np.float32(1) / np.sqrt(np.float32(size)), np.float32(-np.inf)
-    for j in range(seen.shape[0]):
-        at = base + seen[j] * size
-        k, total = keys[at : at + size], np.float32(0)
-        for i in range(size):
-            total += q[i] * number(k[i])
-        weights[j] = total * scale
-        most = max(most, weights[j])
-    for j in range(seen.shape[0]):
-        weights[j] = exp(weights[j] - most)
-    total = np.float32(0)
-    for i in range(size):
+    size, lanes, slots = q.shape[0], vector(), seen.shape[0]
+    # In vectors as far as they go; what is left of a head whose size is no multiple, one by one.
+    whole, step = size // lanes * lanes, AT_ONCE * lanes
+    for begin in range(0, whole, step):
+        count = min(AT_ONCE, (whole - begin) // lanes)
+        matched(count, Part(base, size, begin), seen, weights, keys, q)
+    for i in range(whole, size):
+        for j in range(slots):
+            before = weights[j] if i else np.float32(0)
+            weights[j] = before + q[i] * number(keys[base + seen[j] * size + i])
+    softened(weights, slots, np.float32(1) / np.sqrt(np.float32(size)))
+    for begin in range(0, whole, step):
+        count = min(AT_ONCE, (whole - begin) // lanes)
+        weighed(count, Part(base, size, begin), seen, weights, values, to)
+    for i in range(whole, size):
         to[i] = np.float32(0)
-    for j in range(seen.shape[0]):
-        at = base + seen[j] * size
-        v, weight = values[at : at + size], weights[j]
-        total += weight
-        for i in range(size):
-            to[i] += weight * number(v[i])
-    for i in range(size):
-        to[i] /= total
+        for j in range(slots):
+            to[i] += weights[j] * number(values[base + seen[j] * size + i])
+
+
+@free
+def softened(weights, slots, scale):
+    """The first of them become their softmax, once scaled."""
+    most, total = np.float32(-np.inf), np.float32(0)
+    for j in range(slots):
+        most = max(most, weights[j])
+    for j in range(slots):
+        weights[j] = exp((weights[j] - most) * scale)
+    for j in range(slots):
+        total += weights[j]
+    by = np.float32(1) / total
+    for j in range(slots):
+        weights[j] *= by
 
 
 @exact

@@ -3,14 +3,18 @@
 A matrix that no cache holds is read once, however many vectors there are: stretch by stretch, each
 multiplied by all of them while the next is fetched. Every sum keeps its order of inputs.
 """
-# mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, misc, untyped-decorator"
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, misc, var-annotated"
+# mypy: disable-error-code="untyped-decorator"
 # numba types these functions, by what they are called with.
 
 from __future__ import annotations
 
+import numpy as np
+
 from core.models.compiled.compiling import exact, inlined
 from core.models.compiled.described import BLOCK, HALF_BLOCK, Product
-from core.models.compiled.machine import BROAD, most, multiply
+from core.models.compiled.machine import rounded
+from core.models.compiled.registers import broad, inputs_of, most, multiply, taken
 
 __all__ = ["products"]
 
@@ -19,19 +23,26 @@ STRETCH = 512
 
 
 @exact
-def products(x, x_at, inputs, w, w_at, y, y_at, step, n, part):
+def products(x, x_at, inputs, w, w_at, y, y_at, step, n, part, halved):
     """y (n, step) = x (n, inputs) times w (blocks, inputs, BLOCK), whose blocks are shared out:
-    `part` is (worker, workers)."""
+    `part` is (worker, workers). `w_at` counts weights. `halved`: if they are kept in pairs, room
+    for x rounded to bfloat16, which then is what they are multiplied with."""
+    each, begin = inputs_of(w), x_at
+    if each > 1:
+        begin = np.int64(0)
+        for i in range(n * inputs):
+            halved[i] = rounded(halved, x[x_at + i])
+    rows, inputs, w_at = taken(w, x, halved), inputs // each, w_at // each
     blocks = step // BLOCK
     for b in range(blocks * part[0] // part[1], blocks * (part[0] + 1) // part[1]):
-        for i in range(0, inputs, STRETCH):
-            size, from_w = min(STRETCH, inputs - i), w_at + (b * inputs + i) * BLOCK
+        for i in range(0, inputs, STRETCH // each):
+            size, from_w = min(STRETCH // each, inputs - i), w_at + (b * inputs + i) * BLOCK
             # What lies behind this stretch, shared out among the walks through it.
-            walks = 1 if n <= BROAD else (n + most() - 1) // most() * (BLOCK // HALF_BLOCK)
+            walks = (n + most() - 1) // most() * (BLOCK // width_of(together(n), w))
             ahead, pace = from_w + size * BLOCK, BLOCK // walks
             to, first = y_at + b * BLOCK, int(i == 0)
-            stretch = Product(x_at + i, inputs, from_w, to, step, size, first, ahead, pace)
-            multiplied(x, w, y, stretch, n)
+            stretch = Product(begin + i, inputs, from_w, to, step, size, first, ahead, pace)
+            multiplied(rows, w, y, stretch, n)
 
 
 @exact
@@ -41,7 +52,7 @@ def multiplied(x, w, y, at, n):
     while t < n:
         count = together(n - t)
         from_x, to = at.x + t * at.x_step, at.y + t * at.y_step
-        width = BLOCK if count <= BROAD else HALF_BLOCK
+        width = width_of(count, w)
         for v in range(0, BLOCK, width):
             one = Product(
                 from_x, at.x_step, at.w + v, to + v, at.y_step, at.inputs, at.first, ahead, at.pace
@@ -59,3 +70,9 @@ def together(left):
     if left <= 2 * most():
         return (left + 1) // 2
     return most()
+
+
+@inlined
+def width_of(count, w):
+    """Outputs that are made at once for so many tokens."""
+    return BLOCK if count <= broad(w) else HALF_BLOCK

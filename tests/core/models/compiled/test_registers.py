@@ -1,0 +1,131 @@
+"""Products by the registers that a processor has: the same bits, whichever there are."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("numba")
+
+ROOT = Path(__file__).parents[4]
+# Where numba is told of no AVX-512, it makes no use of it either.
+WITHOUT_AVX512 = """
+import llvmlite.binding as machine
+
+found = machine.get_host_cpu_features()
+for name in [name for name in found if name.startswith(("avx512", "evex512", "avx10"))]:
+    found[name] = False
+machine.get_host_cpu_features = lambda: found
+"""
+CHILD = f"""
+{WITHOUT_AVX512}
+from core.models.compiled.registers import multiplies_pairs, registers
+from tests.core.models.compiled.test_registers import digest
+
+assert not multiplies_pairs()
+print(*registers(), digest())
+"""
+
+
+INPUTS, OUTPUTS = 700, 96
+
+
+def multiplied(x: Any, w: Any) -> Any:
+    """Products of n vectors (n, INPUTS) with blocks of weights, (n, OUTPUTS)."""
+    from core.models.compiled.compiling import entry
+    from core.models.compiled.products import products
+
+    @entry
+    def run(x, w, y, n, halved):  # type: ignore[no-untyped-def]
+        zero, one = np.int64(0), np.int64(1)
+        products(x, zero, INPUTS, w, zero, y, zero, OUTPUTS, n, (zero, one), halved)  # type: ignore[call-arg]
+
+    y = np.empty((len(x), OUTPUTS), dtype=np.float32)
+    run(x.ravel(), w.ravel(), y.ravel(), len(x), np.empty(x.size, np.uint16))
+    return y
+
+
+def weights() -> tuple[Any, Any]:
+    """Blocks (OUTPUTS / 32, INPUTS, 32) of 32 bits, and of the upper 16 of them."""
+    whole = np.random.default_rng(3).standard_normal((3, INPUTS, 32)).astype(np.float32)
+    return whole, (whole.view(np.uint32) >> 16).astype(np.uint16)
+
+
+def vectors() -> Iterator[Any]:
+    """1 to 26 of them, the first the same in all."""
+    draw = np.random.default_rng(4)
+    for n in range(1, 27):
+        x = draw.standard_normal((n, INPUTS)).astype(np.float32)
+        x[0] = 0.1 * np.arange(INPUTS)
+        yield x
+
+
+def meant(upper: Any) -> Any:
+    """The float32 whose upper halves these are."""
+    return (upper.astype(np.uint32) << 16).view(np.float32)
+
+
+def as_matrix(blocks: Any) -> Any:
+    return blocks.transpose(1, 0, 2).reshape(INPUTS, OUTPUTS)
+
+
+def digest() -> str:
+    """Of the products of 1 to 26 vectors with weights of 16 and of 32 bits; asserts that they are
+    numpy's, but for the order of sums."""
+    seen = hashlib.sha256()
+    whole, upper = weights()
+    for w, matrix in ((whole, as_matrix(whole)), (upper, as_matrix(meant(upper)))):
+        first = None
+        for x in vectors():
+            y = multiplied(x, w)
+            np.testing.assert_allclose(y, x @ matrix, rtol=1e-3, atol=0.05)
+            first = y[0] if first is None else first
+            assert np.array_equal(y[0], first), "a vector's product hangs on none beside it"
+            seen.update(y.tobytes())
+    return seen.hexdigest()
+
+
+def test_the_same_bits_from_all_registers() -> None:
+    """On a processor with AVX-512 and on one without; on one without both are the same."""
+    told = subprocess.run(
+        [sys.executable, "-c", CHILD],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    assert told == ["8", "6", digest()]
+    known = Path("/proc/cpuinfo")
+    if known.exists() and "avx512f" in known.read_text():
+        from core.models.compiled.registers import registers
+
+        assert registers() == (16, 12), "else the same was compared with itself"
+
+
+def test_pairs_are_multiplied_as_bfloat16() -> None:
+    """Both factors rounded to bfloat16, sums in float32; the same bits whatever is beside them."""
+    from core.models.compiled.registers import multiplies_pairs
+
+    if not multiplies_pairs():
+        pytest.skip("this processor multiplies no pairs of bfloat16 (AVX512_BF16)")
+    _, upper = weights()
+    pairs = upper[:, ::2].astype(np.uint32) | upper[:, 1::2].astype(np.uint32) << np.uint32(16)
+    matrix, first = as_matrix(meant(upper)).astype(np.float64), None
+    for x in vectors():
+        y = multiplied(x, pairs)
+        halved = torch.from_numpy(x).bfloat16().double().numpy()
+        np.testing.assert_allclose(y, halved @ matrix, rtol=1e-5, atol=5e-3)
+        # Negative control: of numbers that were not rounded it is not the product.
+        assert np.abs(y - x.astype(np.float64) @ matrix).max() > 0.02
+        first = y[0] if first is None else first
+        assert np.array_equal(y[0], first)
