@@ -19,6 +19,7 @@ from transformers.utils import logging
 
 from core import checks
 from core.errors import ConfigError, SpecScopeError
+from zoo.beginning import named
 from zoo.boost import WAYS, boost
 from zoo.distil import Distilled, Teaching, Tuning, distil
 from zoo.distil import table as table_of_distilled
@@ -26,7 +27,7 @@ from zoo.evaluate import as_json, evaluate_folder, table, trained_models
 from zoo.files import write_json
 from zoo.losses import Distillation
 from zoo.prepare import DEFAULT_PROMPTS, Inputs, prepare, report
-from zoo.presets import PRESETS, preset
+from zoo.presets import PRESETS, only, preset
 from zoo.students import Student, students, tuning
 from zoo.tokens import open_tokens
 from zoo.train import Run, train_family
@@ -67,8 +68,10 @@ def _train(arguments: argparse.Namespace) -> None:
     chosen = preset(arguments.preset or store.manifest.preset)
     minutes = chosen.minutes if arguments.minutes is None else arguments.minutes
     checks.number("minutes", minutes, 0.0, _MAX_MINUTES, low_open=True)
+    starts = named(arguments.start, chosen.models)
+    chosen = only(chosen, arguments.only)
     run = Run(chosen, store, minutes, _device(arguments.device), arguments.seed)
-    trained = train_family(run)
+    trained = train_family(run, starts)
     print("\n".join(table({name: each.held_out for name, each in trained.items()})))
 
 
@@ -170,6 +173,10 @@ def _prepare_arguments(parser: argparse.ArgumentParser) -> None:
 def _train_arguments(parser: argparse.ArgumentParser) -> None:
     _common_arguments(parser)
     parser.add_argument("--minutes", type=float, help="for all models; default: the preset's")
+    parser.add_argument("--start", type=Path, nargs="+", default=[], metavar="DIR",
+                        help="models that those of these names begin with, fewer layers or as many")  # fmt: skip
+    parser.add_argument("--only", nargs="+", default=[], metavar="NAME",
+                        help="of the preset's models; default: all")  # fmt: skip
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.set_defaults(run=_train)
 

@@ -17,6 +17,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from core import checks
+from zoo.beginning import beginning
 from zoo.curve import Curve
 from zoo.evaluate import check_vocabulary
 from zoo.foreseen import Foreseen, foreseen
@@ -26,7 +27,7 @@ from zoo.order import DataOrder
 from zoo.own_texts import HELD_OUT_FORM, TRAIN_FORM, OwnTexts
 from zoo.presets import Mixture, ModelRecipe
 from zoo.train import Run, Trained, learn
-from zoo.trainer import Trainer, new_model
+from zoo.trainer import Trainer
 
 __all__ = ["Distilled", "Teaching", "Tuning", "distil", "foresees", "table"]
 
@@ -139,7 +140,7 @@ class Tuning:
 def distil(tuning: Tuning, teaching: Teaching) -> Distilled:
     """Tunes one SSM until its budget is spent, and saves it."""
     run, recipe, held_out = teaching.run, tuning.recipe, teaching.held_out()
-    model = _beginning(recipe, tuning.start, run)
+    model = beginning(recipe, run.preset, run.store, run.seed, tuning.start).to(run.device)
     before = foresees(teaching.teacher, model, held_out)
     order = DataOrder(teaching.rows(tuning.kept), teaching.mixture(recipe.mixture), run.seed)
     trainer = Trainer.of(recipe, run.preset.schedule, model, order, tuning.minimised)
@@ -175,12 +176,3 @@ def table(distilled: Mapping[str, Distilled]) -> list[str]:
         )
         lines.append(f"{name:{width}}" + "".join(cells))
     return lines
-
-
-def _beginning(recipe: ModelRecipe, start: Path | None, run: Run) -> Any:
-    if start is None:
-        model: Any = new_model(recipe, run.preset, run.store.manifest.vocab_size, run.seed)
-    else:
-        check_vocabulary(start, run.store)
-        model = open_model(start)
-    return model.to(run.device)

@@ -65,5 +65,13 @@ def log_probabilities(model: nn.Module, inputs: Tensor) -> Tensor:
 
 
 def autocast(device: torch.device) -> torch.autocast:
-    """bfloat16 matrix products on CUDA; float32 throughout on a CPU."""
-    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda")
+    """bfloat16 matrix products where the device makes them as such, float32 throughout elsewhere.
+    """
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=_multiplies_bfloat16(device))
+
+
+def _multiplies_bfloat16(device: torch.device) -> bool:
+    if device.type != "cpu":
+        return True
+    able = torch.cpu.get_capabilities()  # type: ignore[no-untyped-call]
+    return bool(able.get("avx512_bf16") or able.get("amx_bf16"))

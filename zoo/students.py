@@ -47,9 +47,8 @@ def students(
 
 
 def tuning(preset: Preset, found: Sequence[Student]) -> Preset:
-    """The preset of a tuning run: these models alone, windows as long as they will be used."""
-    schedule = replace(preset.schedule, context=preset.schedule.late_context)
-    return replace(preset, models=tuple(one.recipe for one in found), schedule=schedule)
+    """The preset of a tuning run: these models alone."""
+    return replace(preset, models=tuple(one.recipe for one in found))
 
 
 def _recipe(folder: Path, preset: Preset, store: TokenStore) -> ModelRecipe:

@@ -17,7 +17,6 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 from zoo.losses import Loss, autocast, next_token
 from zoo.order import DataOrder
 from zoo.presets import ModelRecipe, Preset, Schedule
-from zoo.tokens import TokenStore
 
 __all__ = ["Trainer", "learning_rate", "new_model", "window_length"]
 
@@ -79,20 +78,6 @@ class Trainer:
     num_steps: int = 0
     num_tokens: int = 0
     running_loss: torch.Tensor | None = None
-
-    @classmethod
-    def create(
-        cls,
-        recipe: ModelRecipe,
-        preset: Preset,
-        store: TokenStore,
-        device: torch.device,
-        seed: int,
-    ) -> Trainer:
-        """A run at its beginning."""
-        model = new_model(recipe, preset, store.manifest.vocab_size, seed)
-        order = DataOrder(store.train, recipe.mixture, seed)
-        return cls.of(recipe, preset.schedule, model.to(device), order)  # type: ignore[arg-type]
 
     @classmethod
     def of(
@@ -170,4 +155,4 @@ def _optimizer(model: PreTrainedModel, schedule: Schedule) -> torch.optim.AdamW:
         {"params": matrices, "weight_decay": schedule.weight_decay},
         {"params": gains, "weight_decay": 0.0},
     ]
-    return torch.optim.AdamW(groups, lr=0.0, betas=(0.9, 0.95), fused=model.device.type == "cuda")
+    return torch.optim.AdamW(groups, lr=0.0, betas=(0.9, 0.95), fused=True)

@@ -14,7 +14,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from core.errors import ConfigError, ModelError
-from tests.zoo.small import SMALL
+from tests.zoo.small import SMALL, new_trainer
 from zoo.checkpoint import Checkpoint
 from zoo.progress import ProgressLine
 from zoo.tokens import TokenStore
@@ -69,7 +69,7 @@ def assert_same(one: dict[str, Any], other: dict[str, Any]) -> None:
 
 
 def test_the_loss_falls(ticking_run: MakeRun) -> None:
-    start = Trainer.create(SSM, ONE, ticking_run(ONE, 1).store, CPU, seed=0)
+    start = new_trainer(SSM, ticking_run(ONE, 1).store)
     start.step(0.0)
     trained = train_model(SSM, ticking_run(ONE, 150))
     assert trained.num_steps == 150
@@ -170,7 +170,7 @@ def test_a_checkpoint_of_another_seed_or_damaged_is_refused(
 def test_a_loss_that_is_no_number_stops_and_leaves_the_last_checkpoint(
     ticking_run: MakeRun, store: TokenStore, tmp_path: Path
 ) -> None:
-    trainer = Trainer.create(SSM, ONE, store, CPU, seed=0)
+    trainer = new_trainer(SSM, store)
     checkpoint = Checkpoint(tmp_path / "c.pt", {"seed": 0})
     trainer.step(0.0)
     checkpoint.save(trainer, 1.0)
@@ -179,11 +179,11 @@ def test_a_loss_that_is_no_number_stops_and_leaves_the_last_checkpoint(
     trainer.step(0.1)
     with pytest.raises(ModelError, match="loss of ssm-code is nan at step 2"):
         checkpoint.save(trainer, 2.0)
-    assert checkpoint.load(Trainer.create(SSM, ONE, store, CPU, seed=0)) == 1.0
+    assert checkpoint.load(new_trainer(SSM, store)) == 1.0
 
 
 def test_gradients_are_clipped(store: TokenStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    trainer = Trainer.create(SSM, ONE, store, CPU, seed=0)
+    trainer = new_trainer(SSM, store)
     trainer.schedule = replace(ONE.schedule, max_gradient_norm=0.01)
     norms = []
 
@@ -199,7 +199,7 @@ def test_gradients_are_clipped(store: TokenStore, monkeypatch: pytest.MonkeyPatc
 def test_the_running_loss_is_at_first_the_mean_of_the_steps(
     store: TokenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trainer = Trainer.create(SSM, ONE, store, CPU, seed=0)
+    trainer = new_trainer(SSM, store)
     losses = iter([6.0, 4.0, 2.0])
     monkeypatch.setattr(Trainer, "_backward", lambda *_: torch.tensor(next(losses)))
     means = []
@@ -213,7 +213,7 @@ def test_a_new_model_disturbs_no_random_state(store: TokenStore) -> None:
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
-    Trainer.create(SSM, ONE, store, CPU, seed=0)
+    new_trainer(SSM, store)
     assert torch.rand(3).equal(expected)
 
 

@@ -1,0 +1,127 @@
+"""A model begins with fresh weights or with a folder's, and a deeper one says what that one says."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from core.errors import ConfigError
+from tests.zoo.small import SMALL
+from zoo.beginning import beginning, deepened, named
+from zoo.models import open_model
+from zoo.presets import ModelRecipe
+from zoo.tokens import TokenStore
+from zoo.train import Run, train_family, train_model
+from zoo.trainer import new_model
+
+LLM = SMALL.models[0]
+DEEP = replace(LLM, num_layers=5)
+MakeRun = Callable[..., Run]
+IDS = torch.randint(512, (2, 40), generator=torch.Generator().manual_seed(0))
+
+
+def fresh() -> Any:
+    """Two layers, every matrix far from where it began, so that no layer is nearly silent."""
+    model = new_model(LLM, SMALL, 512, seed=0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim > 1:
+                parameter.mul_(3.0)
+    return model.eval()
+
+
+@torch.no_grad()
+def logits(model: Any) -> torch.Tensor:
+    found: torch.Tensor = model.eval()(input_ids=IDS).logits
+    return found
+
+
+@pytest.mark.parametrize("num_layers", [2, 3, 4, 5])
+def test_a_deeper_model_says_the_same(num_layers: int) -> None:
+    model = fresh()
+    before = logits(model)
+    deep = deepened(model, num_layers)
+    assert len(deep.model.layers) == deep.config.num_hidden_layers == num_layers
+    torch.testing.assert_close(logits(deep), before, atol=1e-4, rtol=0)
+
+
+def test_a_layer_that_is_not_silent_says_something_else() -> None:
+    model = fresh()
+    before = logits(model)
+    deep = deepened(model, 3)
+    silent = [one for one in deep.model.layers if not one.mlp.down_proj.weight.any()]
+    assert len(silent) == 1
+    with torch.no_grad():
+        silent[0].mlp.down_proj.weight.normal_()
+    assert (logits(deep) - before).abs().max() > 0.1
+
+
+def test_a_deeper_model_writes_token_by_token_as_at_once() -> None:
+    """Its cache has a place for each layer."""
+    model = fresh()
+    deep = deepened(model, 5).eval()
+    whole, cache, parts = logits(deep), None, []
+    with torch.no_grad():
+        for place in range(IDS.shape[1]):
+            one = deep(input_ids=IDS[:, place : place + 1], past_key_values=cache, use_cache=True)
+            cache = one.past_key_values
+            parts.append(one.logits)
+    torch.testing.assert_close(torch.cat(parts, 1), whole, atol=1e-4, rtol=0)
+
+
+def test_new_layers_learn() -> None:
+    deep = deepened(fresh(), 4)
+    deep(input_ids=IDS, labels=IDS).loss.backward()
+    for layer in deep.model.layers:
+        assert layer.self_attn.o_proj.weight.grad.abs().max() > 0
+        assert layer.mlp.down_proj.weight.grad.abs().max() > 0
+
+
+def test_a_model_loses_no_layer() -> None:
+    with pytest.raises(ConfigError, match="num_layers is 1: 2 or more"):
+        deepened(fresh(), 1)
+
+
+def test_training_goes_on_from_a_folder(ticking_run: MakeRun) -> None:
+    shallow = replace(SMALL, models=(LLM,))
+    trained = train_model(LLM, ticking_run(shallow, 60))
+    run = ticking_run(replace(SMALL, models=(DEEP,)), 1)
+    folder = run.store.folder / "models" / "llm"
+    moved = folder.rename(run.store.folder / "llm")
+    shutil.rmtree(run.store.folder / "runs")
+    deep = train_family(run, {"llm": moved})["llm"]
+    assert len(open_model(folder).model.layers) == 5
+    # One step at the lowest rate from where the other stopped.
+    assert deep.held_out["code"].loss == pytest.approx(trained.held_out["code"].loss, abs=0.1)
+    again = ticking_run(replace(SMALL, models=(DEEP,)), 2, store=run.store)
+    with pytest.raises(ConfigError, match="a checkpoint of the same start"):
+        train_model(DEEP, again, folder)
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (replace(LLM, hidden_size=96), "hidden_size 64': hidden_size 96"),
+        (replace(LLM, intermediate_size=88), "intermediate_size 176': intermediate_size 88"),
+        (replace(LLM, head_dim=16), "num_attention_heads 2': num_attention_heads 4"),
+    ],
+)
+def test_a_folder_of_other_sizes_is_refused(
+    ticking_run: MakeRun, other: ModelRecipe, message: str
+) -> None:
+    run = ticking_run(replace(SMALL, models=(LLM,)), 1)
+    train_model(LLM, run)
+    with pytest.raises(ConfigError, match=message):
+        beginning(other, SMALL, run.store, 0, run.store.folder / "models" / "llm")
+
+
+def test_folders_are_told_by_their_names(store: TokenStore) -> None:
+    assert named([Path("elsewhere/llm")], SMALL.models) == {"llm": Path("elsewhere/llm")}
+    with pytest.raises(ConfigError, match="start is 'mine': folders of these names: llm, ssm-code"):
+        named([Path("mine")], SMALL.models)
