@@ -18,7 +18,9 @@ import torch
 from transformers.utils import logging
 
 from core import checks
+from core.engine import Engine
 from core.errors import ConfigError, SpecScopeError
+from core.models.loading import load_models
 from zoo.beginning import named
 from zoo.boost import WAYS, boost
 from zoo.distil import Distilled, Teaching, Tuning, distil
@@ -31,6 +33,9 @@ from zoo.presets import PRESETS, only, preset
 from zoo.students import Student, students, tuning
 from zoo.tokens import open_tokens
 from zoo.train import Run, train_family
+from zoo.worth import Asked, judged, prompts_of
+from zoo.worth import as_json as as_plain
+from zoo.worth import table as table_of_worth
 
 _DEFAULT_PRESET = "cpu"
 _MAX_SEED = 2**32 - 1
@@ -76,6 +81,10 @@ def _train(arguments: argparse.Namespace) -> None:
 
 
 def _evaluate(arguments: argparse.Namespace) -> None:
+    if arguments.llm is not None:
+        return _judge(arguments)
+    if arguments.out is None:
+        raise ConfigError.of("out", None, "a prepared folder, or --llm with --ssm")
     store = open_tokens(arguments.out)
     folders = arguments.models or trained_models(arguments.out)
     if not folders:
@@ -89,6 +98,18 @@ def _evaluate(arguments: argparse.Namespace) -> None:
     }
     write_json(arguments.out / "evaluation.json", as_json(scores, context))
     print("\n".join(table(scores)))
+
+
+def _judge(arguments: argparse.Namespace) -> None:
+    prompts = prompts_of(arguments.prompts, arguments.count)
+    asked = Asked(prompts, arguments.tokens, arguments.temperature, arguments.repeats)
+    if not arguments.ssm:
+        raise ConfigError.of("ssm", 0, "one SSM or more, by folder or id")
+    engine = Engine(load_models(arguments.llm, arguments.ssm, arguments.dtype, arguments.device))
+    found = judged(engine, asked, lambda text: print(text, file=sys.stderr, flush=True))
+    if arguments.out is not None:
+        write_json(arguments.out / "worth.json", as_plain(found, asked))
+    print("\n".join(table_of_worth(found)))
 
 
 def _distil(arguments: argparse.Namespace) -> None:
@@ -150,12 +171,12 @@ def _parser() -> argparse.ArgumentParser:
     _train_arguments(commands.add_parser("train", help="token files to models, resumable"))
     _distil_arguments(commands.add_parser("distil", help="SSMs tuned to their LLM, resumable"))
     _boost_arguments(commands.add_parser("boost", help="a pool of SSMs tuned to each other"))
-    _evaluate_arguments(commands.add_parser("evaluate", help="held-out loss and bits per byte"))
+    _evaluate_arguments(commands.add_parser("evaluate", help="held-out loss; or what SSMs are worth"))
     return parser
 
 
-def _common_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="where all is kept")
+def _common_arguments(parser: argparse.ArgumentParser, out: bool = True) -> None:
+    parser.add_argument("--out", type=Path, required=out, metavar="DIR", help="where all is kept")
     parser.add_argument("--preset", choices=tuple(PRESETS),
                         help="default: as prepared, at first cpu")  # fmt: skip
     parser.add_argument("--corpora", type=Path, metavar="DIR", help="text folders; read by prepare")
@@ -211,11 +232,21 @@ def _boost_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _evaluate_arguments(parser: argparse.ArgumentParser) -> None:
-    _common_arguments(parser)
+    _common_arguments(parser, out=False)
     parser.add_argument("--models", type=Path, nargs="+", metavar="DIR",
                         help="model folders; default: those trained under --out")  # fmt: skip
     parser.add_argument("--context", type=int, help="tokens a window; default: the preset's")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    pair = parser.add_argument_group("whether SSMs are worth using with an LLM")
+    pair.add_argument("--llm", metavar="ID", help="a folder, an id, or bundled")
+    pair.add_argument("--ssm", nargs="+", default=[], metavar="ID", help="those judged with it")
+    pair.add_argument("--prompts", type=Path, metavar="FILE", default=DEFAULT_PROMPTS,
+                      help="JSON lines with a prompt each")  # fmt: skip
+    pair.add_argument("--count", type=int, default=12, help="prompts, spread over the file")
+    pair.add_argument("--tokens", type=int, default=48, help="new tokens a prompt")
+    pair.add_argument("--repeats", type=int, default=2)
+    pair.add_argument("--temperature", type=float, default=0.0)
+    pair.add_argument("--dtype", choices=("auto", "float32", "bfloat16"), default="auto")
     parser.set_defaults(run=_evaluate)
 
 

@@ -17,6 +17,8 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from core import checks
+from core.engine import Engine
+from core.models.loading import load_models
 from zoo.beginning import beginning
 from zoo.curve import Curve
 from zoo.evaluate import check_vocabulary
@@ -26,14 +28,17 @@ from zoo.models import open_model, weights_id
 from zoo.order import DataOrder
 from zoo.own_texts import HELD_OUT_FORM, TRAIN_FORM, OwnTexts
 from zoo.presets import Mixture, ModelRecipe
-from zoo.train import Run, Trained, learn
+from zoo.tokenizer import open_tokenizer
+from zoo.train import Run, Trained, learn, save
 from zoo.trainer import Trainer
+from zoo.worth import Asked, tokens_per_pass
 
 __all__ = ["Distilled", "Teaching", "Tuning", "distil", "foresees", "table"]
 
 OWN = "own/"
 """Before a domain's name: the LLM's own texts behind prefixes of it."""
 _HELD_OUT_BATCHES = 2  # of each domain: one greedy, one sampled
+_PROMPTS, _MEASURED_TOKENS = 6, 48  # of each domain, when the engine measures
 
 Texts = Mapping[str, Sequence[np.ndarray]]
 Kept = Callable[[np.ndarray, int], np.ndarray]
@@ -95,6 +100,19 @@ class Teaching:
             for domain in rows
         }
 
+    def measured(self, ssm: Path) -> dict[str, float]:
+        """Tokens per LLM pass by domain, of greedy chains of the SSM in this folder, as the engine
+        decodes with it behind held-out prefixes."""
+        device = self.run.device.type
+        engine = Engine(load_models(str(self.llm), [str(ssm)], "float32", device))
+        tokenizer, prefix = open_tokenizer(self.run.store.tokenizer_folder), HELD_OUT_FORM.prefixes[0]
+        found = {}
+        for domain, (greedy, *_) in self.held_out().items():
+            prompts = [tokenizer.decode(ids[1:prefix]) for ids in greedy[:_PROMPTS].tolist()]
+            asked = Asked(prompts, _MEASURED_TOKENS, repeats=1)
+            found[domain] = tokens_per_pass(engine, ssm.name, asked)
+        return found
+
     @property
     def _folder(self) -> Path:
         return self.run.store.folder / "own" / self.teacher_id[:12]
@@ -106,11 +124,13 @@ class Teaching:
 @dataclass(frozen=True, slots=True)
 class Distilled:
     """What came of one SSM. By domain, on the LLM's own held-out texts: what it foresaw `before`
-    and `after`; `curve`: the same on the way, with the step."""
+    and `after`; `measured`: then, by the engine, tokens per LLM pass of greedy chains behind
+    held-out prefixes; `curve`: both on the way, with the step."""
 
     trained: Trained
     before: dict[str, Foreseen]
     after: dict[str, Foreseen]
+    measured: dict[str, float]
     curve: tuple[dict[str, Any], ...]
 
 
@@ -148,13 +168,20 @@ def distil(tuning: Tuning, teaching: Teaching) -> Distilled:
 
     def note(trainer: Trainer, _: Run) -> str:
         found = foresees(teaching.teacher, trainer.model, held_out)
-        curve.add(trainer.num_steps, {d: asdict(one) for d, one in found.items()})
-        return "foresees " + ", ".join(f"{d} {one.agreement:.1%}" for d, one in found.items())
+        now = run.folder(tuning.kind, recipe) / recipe.name
+        save(trainer.model, run.store, now)
+        passes = teaching.measured(now)
+        both = {d: asdict(one) | {"measured": passes[d]} for d, one in found.items()}
+        curve.add(trainer.num_steps, both)
+        return "foresees, tokens a pass: " + ", ".join(
+            f"{d} {one.agreement:.1%} {passes[d]:.2f}" for d, one in found.items()
+        )
 
     trained = learn(trainer, run, tuning.identity(teaching), tuning.kind, note)
     saved = open_model(run.store.folder / tuning.kind / recipe.name).to(run.device)
     after = foresees(teaching.teacher, saved, held_out)
-    return Distilled(trained, before, after, curve.lines())
+    measured = teaching.measured(run.store.folder / tuning.kind / recipe.name)
+    return Distilled(trained, before, after, measured, curve.lines())
 
 
 def foresees(teacher: nn.Module, drafter: nn.Module, held_out: Texts) -> dict[str, Foreseen]:

@@ -7,6 +7,7 @@ A kill loses what came after the last checkpoint. Knows nothing of corpora or of
 
 from __future__ import annotations
 
+import copy
 import shutil
 import sys
 import time
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import torch
-from transformers import GenerationConfig
+from transformers import GenerationConfig, PreTrainedModel
 
 from zoo.beginning import beginning
 from zoo.checkpoint import Checkpoint
@@ -29,7 +30,7 @@ from zoo.progress import ProgressLine
 from zoo.tokens import TokenStore
 from zoo.trainer import Trainer
 
-__all__ = ["Note", "Run", "Trained", "learn", "train_family", "train_model"]
+__all__ = ["Note", "Run", "Trained", "learn", "save", "train_family", "train_model"]
 
 _MAX_SHARD = "11MB"  # of tensors; a file of at most 12 with its header
 MODELS = "models"
@@ -125,7 +126,7 @@ def learn(
     checkpoint = Checkpoint(run.folder(kind, trainer.recipe) / "checkpoint.pt", identity)
     spent = checkpoint.load(trainer)
     spent = _spend_budget(trainer, run, checkpoint, spent, note or _short_evaluation)
-    replace_folder(folder, lambda beside: _export(trainer, run.store, beside))
+    save(trainer.model, run.store, folder)
     return Trained(
         seconds=round(spent, 1),
         num_steps=trainer.num_steps,
@@ -178,13 +179,17 @@ def _short_evaluation(trainer: Trainer, run: Run) -> str:
     return "held out: " + ", ".join(f"{name} {each.loss:.3f}" for name, each in scores.items())
 
 
-def _export(trainer: Trainer, store: TokenStore, folder: Path) -> None:
-    """The model in bfloat16 with its tokenizer, as `from_pretrained` opens it."""
-    model = trainer.model
-    model.to(torch.bfloat16)  # type: ignore[arg-type]
-    model.config.dtype = torch.bfloat16
-    model.generation_config = GenerationConfig(  # type: ignore[no-untyped-call]
+def save(model: PreTrainedModel, store: TokenStore, folder: Path) -> None:
+    """Writes the model in bfloat16 with its tokenizer, as `from_pretrained` opens it; whole or not
+    at all."""
+    kept: Any = copy.deepcopy(model).to(torch.bfloat16)  # type: ignore[arg-type]
+    kept.config.dtype = torch.bfloat16
+    kept.generation_config = GenerationConfig(  # type: ignore[no-untyped-call]
         bos_token_id=0, eos_token_id=0, pad_token_id=0
     )
-    model.save_pretrained(folder, max_shard_size=_MAX_SHARD)
-    shutil.copytree(store.tokenizer_folder, folder, dirs_exist_ok=True)
+
+    def write(beside: Path) -> None:
+        kept.save_pretrained(beside, max_shard_size=_MAX_SHARD)
+        shutil.copytree(store.tokenizer_folder, beside, dirs_exist_ok=True)
+
+    replace_folder(folder, write)

@@ -1,0 +1,115 @@
+"""Whether an SSM is worth using with an LLM: what is counted, what is foretold of it, and the
+command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import zoo.__main__ as command
+from core.costs.verify import VerifyCosts
+from core.engine import Engine
+from core.errors import ConfigError
+from core.models.loading import load_models
+from zoo import worth
+from zoo.worth import LONGEST, Asked, Clock, Round, Worth, judged, prompts_of, table
+
+ROOT = Path(__file__).resolve().parents[2]
+LLM = ROOT / "bundled" / "llm"
+SSM = ROOT / "bundled" / "ssm-dialogue"
+
+
+def clock(*accepted: int, step: float = 0.1, llm: float = 1.0) -> Clock:
+    rounds = [Round(llm, 0.2, step * (LONGEST - 1), 0.3, number) for number in accepted]
+    return Clock(rounds)
+
+
+def best_length(drafts: Clock, t: float) -> tuple[int, float]:
+    """Beside an LLM whose pass takes `t` times as long with each node more."""
+    costs = {n: 1.0 + (t - 1.0) * n for n in range(LONGEST + 1)}
+    engine: Any = SimpleNamespace(costs=SimpleNamespace(verify=VerifyCosts(costs, 64)))
+    return worth._best_length(engine, clock(0, 0, step=0.0), drafts)
+
+
+def test_a_shorter_chain_brings_what_the_long_one_would_have_by_then() -> None:
+    found = clock(0, 3, 8)
+    assert found.tokens_per_pass == pytest.approx(1 + 11 / 3)
+    assert [found.expected(n) for n in (1, 3, 5, 8)] == pytest.approx(
+        [1 + 2 / 3, 1 + 6 / 3, 1 + 8 / 3, 1 + 11 / 3]
+    )
+
+
+def test_the_length_is_long_where_drafts_are_good_and_cheap() -> None:
+    good, gain = best_length(clock(8, 8, 7), t=1.0)
+    # Nine tokens for a pass of 1.0, drafts of 0.2 and seven times 0.1, 0.3 around; alone 1.3.
+    assert good == 8 and gain == pytest.approx((1 + 23 / 3) * 1.3 / 2.2)
+    dear, _ = best_length(clock(8, 8, 7), t=3.0)
+    assert dear < good
+    poor, loss = best_length(clock(0, 0, 1), t=1.2)
+    assert poor == 1 and loss < 1
+
+
+def test_sentences_say_what_was_measured() -> None:
+    one = Worth("ssm-a", 0.5, 2.0, 0.1, 3, 1.3, 1.21)
+    lines = table([one, Worth("ssm-b", 0.1, 1.1, 0.1, 1, 0.8, 0.7), Worth("c", 0.5, 2, 0.1, 2, 1.1, 1.02)])
+    assert lines[1].split() == ["ssm-a", "50%", "2.00", "0.10", "3", "1.30x", "1.21x"]
+    assert lines[-3] == (
+        "ssm-a: worth using here: with chains of 3 1.21 times as fast as the LLM alone."
+    )
+    assert "ssm-b: not worth using here" in lines[-2]
+    assert "c: hardly worth using here" in lines[-1]
+
+
+def test_the_llm_foresees_itself_wholly() -> None:
+    """And an SSM does not; the engine's own account agrees."""
+    engine = Engine(load_models(str(LLM), [str(LLM), str(SSM)], "float32", "cpu"))
+    itself, ssm, together = judged(engine, Asked(["Once upon a time"], 28, repeats=1), lambda _: None)
+    assert itself.acceptance == 1.0 and itself.tokens_per_pass == pytest.approx(LONGEST + 1)
+    assert ssm.acceptance is not None and 0 <= ssm.acceptance < 1
+    assert 1 <= ssm.tokens_per_pass < itself.tokens_per_pass
+    assert itself.cost is not None and ssm.cost is not None and ssm.cost < itself.cost
+    assert together.length == 0 and together.predicted is None
+    assert all(one.measured > 0 for one in (itself, ssm, together))
+
+
+def test_the_command_prints_and_writes_what_it_found(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ("evaluate", "--llm", LLM, "--ssm", SSM, "--count", "2", "--tokens", "12",
+                 "--repeats", "1", "--out", tmp_path)  # fmt: skip
+    assert command.main([str(each) for each in arguments]) == 0
+    written = json.loads((tmp_path / "worth.json").read_text("utf-8"))
+    assert [one["name"] for one in written["pairs"]] == ["ssm-dialogue", "all, `best`"]
+    assert written["prompts"] == 2
+    printed = capsys.readouterr().out
+    assert f"{written['pairs'][0]['measured']:.2f}x" in printed and "worth using here" in printed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "out is None: a prepared folder, or --llm with --ssm"),
+        (("--llm", LLM), "ssm is 0: one SSM or more"),
+        (("--llm", LLM, "--ssm", SSM, "--tokens", "2"), "tokens is 2: 8 to 100000"),
+        (("--llm", LLM, "--ssm", SSM, "--prompts", "none"), "prompts is 'none': a file of JSON"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(
+    arguments: tuple[object, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command.main(["evaluate", *map(str, arguments)]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_prompts_are_spread_over_their_file(tmp_path: Path) -> None:
+    file = tmp_path / "prompts.jsonl"
+    file.write_text("\n".join(json.dumps({"prompt": str(n)}) for n in range(10)))
+    assert prompts_of(file, 3) == ["0", "3", "6"]
+    assert len(prompts_of(file, 50)) == 10
+    file.write_text('{"text": 1}')
+    with pytest.raises(ConfigError, match="a file of JSON lines with a prompt"):
+        prompts_of(file, 1)
