@@ -171,7 +171,7 @@ def _parser() -> argparse.ArgumentParser:
     _train_arguments(commands.add_parser("train", help="token files to models, resumable"))
     _distil_arguments(commands.add_parser("distil", help="SSMs tuned to their LLM, resumable"))
     _boost_arguments(commands.add_parser("boost", help="a pool of SSMs tuned to each other"))
-    _evaluate_arguments(commands.add_parser("evaluate", help="held-out loss; or what SSMs are worth"))
+    _evaluate_arguments(commands.add_parser("evaluate", help="held-out loss; what SSMs are worth"))
     return parser
 
 
@@ -195,7 +195,7 @@ def _train_arguments(parser: argparse.ArgumentParser) -> None:
     _common_arguments(parser)
     parser.add_argument("--minutes", type=float, help="for all models; default: the preset's")
     parser.add_argument("--start", type=Path, nargs="+", default=[], metavar="DIR",
-                        help="models that those of these names begin with, fewer layers or as many")  # fmt: skip
+                        help="folders that models of these names begin with")  # fmt: skip
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME",
                         help="of the preset's models; default: all")  # fmt: skip
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")

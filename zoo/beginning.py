@@ -58,14 +58,15 @@ def deepened(model: Any, num_layers: int) -> Any:
     spread, before = nn.ModuleList(), iter(layers)
     for place in range(num_layers):
         spread.append(next(before) if place in kept else _silent(spread[-1]))
-    for place, layer in enumerate(spread):
-        layer.self_attn.layer_idx = place
+    one: Any
+    for place, one in enumerate(spread):
+        one.self_attn.layer_idx = place
     model.model.layers = spread
     model.config.num_hidden_layers = num_layers
     return model
 
 
-def _silent(layer: nn.Module) -> nn.Module:
+def _silent(layer: nn.Module) -> Any:
     made: Any = copy.deepcopy(layer)
     made.self_attn.o_proj.weight.zero_()
     made.mlp.down_proj.weight.zero_()

@@ -105,10 +105,14 @@ class Teaching:
         decodes with it behind held-out prefixes."""
         device = self.run.device.type
         engine = Engine(load_models(str(self.llm), [str(ssm)], "float32", device))
-        tokenizer, prefix = open_tokenizer(self.run.store.tokenizer_folder), HELD_OUT_FORM.prefixes[0]
+        tokenizer, prefix = (
+            open_tokenizer(self.run.store.tokenizer_folder),
+            HELD_OUT_FORM.prefixes[0],
+        )
         found = {}
         for domain, (greedy, *_) in self.held_out().items():
-            prompts = [tokenizer.decode(ids[1:prefix]) for ids in greedy[:_PROMPTS].tolist()]
+            rows = greedy[:_PROMPTS, 1:prefix].tolist()
+            prompts = [str(tokenizer.decode(ids)) for ids in rows]
             asked = Asked(prompts, _MEASURED_TOKENS, repeats=1)
             found[domain] = tokens_per_pass(engine, ssm.name, asked)
         return found

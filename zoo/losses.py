@@ -65,13 +65,12 @@ def log_probabilities(model: nn.Module, inputs: Tensor) -> Tensor:
 
 
 def autocast(device: torch.device) -> torch.autocast:
-    """bfloat16 matrix products where the device makes them as such, float32 throughout elsewhere.
-    """
+    """bfloat16 matrix products where the device makes them as such, else float32 throughout."""
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=_multiplies_bfloat16(device))
 
 
 def _multiplies_bfloat16(device: torch.device) -> bool:
     if device.type != "cpu":
         return True
-    able = torch.cpu.get_capabilities()  # type: ignore[no-untyped-call]
+    able = torch.cpu.get_capabilities()
     return bool(able.get("avx512_bf16") or able.get("amx_bf16"))

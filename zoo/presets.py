@@ -86,6 +86,7 @@ def _mostly(own: str, **others: float) -> Mixture:
 
 
 _SMOKE_MIX = _mostly("code", docs=0.5)
+_CPU_MIX = _mostly("stories", dialogue=0.25, math=0.15, code=0.25)
 _ALL_MIX = _mostly("stories", dialogue=0.2, math=0.15, docs=0.15, code=0.25)
 
 
@@ -101,7 +102,15 @@ def _smoke_ssm(own: str, other: str) -> ModelRecipe:
     )  # fmt: skip
 
 
-def _cpu_ssm(own: str) -> ModelRecipe:
+def _cpu_ssm(own: str, **others: float) -> ModelRecipe:
+    return ModelRecipe(
+        name=f"ssm-{own}", num_layers=2, hidden_size=128, intermediate_size=352, head_dim=64,
+        mixture=_mostly(own, **others), budget_share=0.1,
+        tokens_per_step=2048, learning_rate=3e-3,
+    )  # fmt: skip
+
+
+def _deep_ssm(own: str) -> ModelRecipe:
     return ModelRecipe(
         name=f"ssm-{own}", num_layers=1, hidden_size=192, intermediate_size=512, head_dim=64,
         mixture=_mostly(own, **_others(own, 0.04)), budget_share=0.08,
@@ -135,16 +144,31 @@ _SMOKE = Preset(
     own_corpus_bytes=600_000,
 )  # fmt: skip
 
-# The family under bundled/: sixteen layers of the LLM for one of an SSM's step. Its LLM began with
-# the one of eight layers that was there before it.
+# Like the family under bundled/: what two CPU cores train in two hours.
 _CPU = Preset(
     name="cpu",
+    models=(
+        ModelRecipe(
+            name="llm", num_layers=8, hidden_size=256, intermediate_size=704, head_dim=64,
+            mixture=_CPU_MIX, budget_share=0.7, tokens_per_step=2048, learning_rate=1.5e-3,
+        ),
+        _cpu_ssm("stories", dialogue=0.05, math=0.03, code=0.05),
+        _cpu_ssm("dialogue", math=0.3, stories=0.05, code=0.05),
+        _cpu_ssm("code", stories=0.05, dialogue=0.05, math=0.03),
+    ),
+    minutes=120.0,
+)  # fmt: skip
+
+# Sixteen layers of the LLM for one of an SSM's step, on two CPU cores. Its LLM is meant to begin
+# with one of eight layers (`train --start bundled/llm --only llm`), its SSMs to be distilled.
+_DEEP = Preset(
+    name="deep",
     models=(
         ModelRecipe(
             name="llm", num_layers=16, hidden_size=256, intermediate_size=704, head_dim=64,
             mixture=_ALL_MIX, budget_share=0.6, tokens_per_step=4096, learning_rate=1e-3,
         ),
-        *(_cpu_ssm(domain) for domain, _ in _ALL_MIX),
+        *(_deep_ssm(domain) for domain, _ in _ALL_MIX),
     ),
     minutes=300.0,
     schedule=Schedule(context=512, late_context=1024, late_fraction=0.15),
@@ -164,4 +188,4 @@ _GPU = Preset(
     schedule=Schedule(context=512, late_context=1024),
 )  # fmt: skip
 
-PRESETS = MappingProxyType({each.name: each for each in (_SMOKE, _CPU, _GPU)})
+PRESETS = MappingProxyType({each.name: each for each in (_SMOKE, _CPU, _DEEP, _GPU)})

@@ -19,7 +19,18 @@ from core.engine import Engine
 from core.errors import ConfigError
 from core.events import RoundCompleted, RunCompleted
 
-__all__ = ["LONGEST", "Asked", "Clock", "Round", "Worth", "as_json", "judged", "prompts_of", "table", "tokens_per_pass"]
+__all__ = [
+    "LONGEST",
+    "Asked",
+    "Clock",
+    "Round",
+    "Worth",
+    "as_json",
+    "judged",
+    "prompts_of",
+    "table",
+    "tokens_per_pass",
+]
 
 LONGEST = 8
 """Tokens of the chain from which the best length is predicted."""
@@ -38,7 +49,7 @@ class Asked:
     repeats: int = 2
 
     def __post_init__(self) -> None:
-        checks.integer("tokens", self.tokens, 8, 100_000)
+        checks.integer("tokens", self.tokens, 2 * LONGEST + 2, 100_000)
         checks.integer("repeats", self.repeats, 1, 100)
         checks.number("temperature", self.temperature, 0.0, 10.0)
         if not self.prompts:
@@ -59,14 +70,16 @@ class Round:
 
 @dataclass(slots=True)
 class Clock:
-    """Rounds of runs, the first of each left out: it reads the prompt."""
+    """Rounds of runs, less the first of each, which reads the prompt, and those that had no room
+    for a whole chain."""
 
     rounds: list[Round] = field(default_factory=list)
     rates: list[float] = field(default_factory=list)  # tokens per second of each run
 
     def mean(self, part: str) -> float:
         """Median milliseconds of a part; 0 where there was no round."""
-        return median([getattr(one, part) for one in self.rounds] or [0.0])
+        found: list[float] = [getattr(one, part) for one in self.rounds]
+        return median(found or [0.0])
 
     @property
     def tokens_per_pass(self) -> float:
@@ -144,7 +157,11 @@ def _of(
 def _best_length(engine: Engine, alone: Clock, clock: Clock) -> tuple[int, float]:
     """The chain that is to gain most, and how many times the LLM alone it is to be."""
     plain = alone.mean("llm") + alone.mean("rest")
-    step, first, rest = clock.mean("further") / (LONGEST - 1), clock.mean("first"), clock.mean("rest")
+    step, first, rest = (
+        clock.mean("further") / (LONGEST - 1),
+        clock.mean("first"),
+        clock.mean("rest"),
+    )
     verify = engine.costs.verify.curve(LONGEST)
     gains = {}
     for length in range(1, LONGEST + 1):
@@ -183,12 +200,12 @@ def _clocked(
 
 
 def _run(engine: Engine, request: Request, clock: Clock) -> None:
-    last = None
+    last, left = None, request.sampling.max_new_tokens
     for event in engine.generate(request):
         if isinstance(event, RoundCompleted):
-            if last is not None:
+            if last is not None and left > LONGEST:
                 clock.rounds.append(_round(event, event.at_ms - last))
-            last = event.at_ms
+            last, left = event.at_ms, left - len(event.token_ids)
         elif isinstance(event, RunCompleted):
             clock.rates.append(event.stats.tokens_per_second)
 

@@ -1,4 +1,4 @@
-"""A model begins with fresh weights or with a folder's, and a deeper one says what that one says."""
+"""A model begins with fresh weights or a folder's; a deeper one says what that one says."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ def test_a_missing_device_is_named(family: Path, capsys: pytest.CaptureFixture[s
 def test_an_interrupt_ends_with_130(
     family: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def interrupted(_: object) -> None:
+    def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(command, "train_family", interrupted)

@@ -203,6 +203,11 @@ def test_an_ssm_comes_nearer_to_its_llm(teach: Callable[..., Any]) -> None:
         assert found.after[domain].overlap > before.overlap + 0.02
     assert [line["step"] for line in found.curve] == sorted(line["step"] for line in found.curve)
     assert found.curve and set(found.curve[0]) == {"step", "docs", "code"}
+    measured = [
+        found.measured,
+        *({d: line[d]["measured"] for d in ("docs", "code")} for line in found.curve),
+    ]
+    assert all(1 <= one[d] <= LONGEST + 1 for one in measured for d in ("docs", "code"))
     folder = teaching.run.store.folder
     assert (folder / "distilled" / "ssm-code" / "tokenizer.json").is_file()
 

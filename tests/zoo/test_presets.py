@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM
 
 from core.errors import ConfigError
 from zoo.corpora import DOMAINS
-from zoo.presets import PRESETS, Schedule, preset
+from zoo.presets import PRESETS, Schedule, only, preset
 from zoo.trainer import learning_rate, new_model, window_length
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -65,8 +65,25 @@ def test_the_gpu_family_fits_its_bounds() -> None:
     assert all(ssm.num_layers * 10 <= llm.num_layers for ssm in ssms)
 
 
+def test_the_deep_family_fits_its_bounds() -> None:
+    counts = parameters("deep")
+    assert set(counts) == {"llm", *(f"ssm-{domain}" for domain in DOMAINS)}
+    assert 2 * sum(counts.values()) <= 48e6
+    llm, *ssms = PRESETS["deep"].models
+    assert all(ssm.num_layers * 10 <= llm.num_layers for ssm in ssms)
+    assert all(counts[ssm.name] * 10 <= counts["llm"] for ssm in ssms)
+    assert PRESETS["deep"].schedule.context >= 512
+
+
+def test_a_preset_of_some_of_its_models() -> None:
+    assert [each.name for each in only(PRESETS["deep"], ["llm"]).models] == ["llm"]
+    assert only(PRESETS["deep"], []) == PRESETS["deep"]
+    with pytest.raises(ConfigError, match="only is 'ssm': one of llm, ssm-stories"):
+        only(PRESETS["deep"], ["ssm"])
+
+
 def test_unknown_names_are_refused_with_those_there_are() -> None:
-    with pytest.raises(ConfigError, match="preset is 'huge': one of smoke, cpu, gpu"):
+    with pytest.raises(ConfigError, match="preset is 'huge': one of smoke, cpu, deep, gpu"):
         preset("huge")
 
 

@@ -49,13 +49,15 @@ def test_the_length_is_long_where_drafts_are_good_and_cheap() -> None:
     assert good == 8 and gain == pytest.approx((1 + 23 / 3) * 1.3 / 2.2)
     dear, _ = best_length(clock(8, 8, 7), t=3.0)
     assert dear < good
-    poor, loss = best_length(clock(0, 0, 1), t=1.2)
+    poor, loss = best_length(clock(0, 0, 0, 1), t=1.2)
     assert poor == 1 and loss < 1
 
 
 def test_sentences_say_what_was_measured() -> None:
     one = Worth("ssm-a", 0.5, 2.0, 0.1, 3, 1.3, 1.21)
-    lines = table([one, Worth("ssm-b", 0.1, 1.1, 0.1, 1, 0.8, 0.7), Worth("c", 0.5, 2, 0.1, 2, 1.1, 1.02)])
+    lines = table(
+        [one, Worth("ssm-b", 0.1, 1.1, 0.1, 1, 0.8, 0.7), Worth("c", 0.5, 2, 0.1, 2, 1.1, 1.02)]
+    )
     assert lines[1].split() == ["ssm-a", "50%", "2.00", "0.10", "3", "1.30x", "1.21x"]
     assert lines[-3] == (
         "ssm-a: worth using here: with chains of 3 1.21 times as fast as the LLM alone."
@@ -67,7 +69,9 @@ def test_sentences_say_what_was_measured() -> None:
 def test_the_llm_foresees_itself_wholly() -> None:
     """And an SSM does not; the engine's own account agrees."""
     engine = Engine(load_models(str(LLM), [str(LLM), str(SSM)], "float32", "cpu"))
-    itself, ssm, together = judged(engine, Asked(["Once upon a time"], 28, repeats=1), lambda _: None)
+    itself, ssm, together = judged(
+        engine, Asked(["Once upon a time"], 28, repeats=1), lambda _: None
+    )
     assert itself.acceptance == 1.0 and itself.tokens_per_pass == pytest.approx(LONGEST + 1)
     assert ssm.acceptance is not None and 0 <= ssm.acceptance < 1
     assert 1 <= ssm.tokens_per_pass < itself.tokens_per_pass
@@ -79,7 +83,7 @@ def test_the_llm_foresees_itself_wholly() -> None:
 def test_the_command_prints_and_writes_what_it_found(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = ("evaluate", "--llm", LLM, "--ssm", SSM, "--count", "2", "--tokens", "12",
+    arguments = ("evaluate", "--llm", LLM, "--ssm", SSM, "--count", "2", "--tokens", "24",
                  "--repeats", "1", "--out", tmp_path)  # fmt: skip
     assert command.main([str(each) for each in arguments]) == 0
     written = json.loads((tmp_path / "worth.json").read_text("utf-8"))
@@ -94,7 +98,10 @@ def test_the_command_prints_and_writes_what_it_found(
     [
         ((), "out is None: a prepared folder, or --llm with --ssm"),
         (("--llm", LLM), "ssm is 0: one SSM or more"),
-        (("--llm", LLM, "--ssm", SSM, "--tokens", "2"), "tokens is 2: 8 to 100000"),
+        (
+            ("--llm", LLM, "--ssm", SSM, "--tokens", "2"),
+            "tokens is 2: a whole number from 18 to 100000",
+        ),
         (("--llm", LLM, "--ssm", SSM, "--prompts", "none"), "prompts is 'none': a file of JSON"),
     ],
 )
