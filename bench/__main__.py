@@ -1,4 +1,5 @@
-"""`python -m bench`: runs one suite; Markdown to standard output, progress to standard error.
+"""`python -m bench`: runs one suite; Markdown to standard output, progress to standard error, a
+chart as HTML beside the samples.
 `python -m bench grow` writes grown models instead.
 
 Exit codes: 0; 1 a suite found something that failed; 2 with one line naming the field, its value
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.arguments import Parser, whole
+from bench.chart import chart
 from bench.context import Context, Report
 from bench.grown.command import grow, grow_parser
 from bench.machine import code_digest, load_average, machine, versions
@@ -25,7 +27,7 @@ from bench.settings import DTYPES, Settings
 from bench.suites import SUITES, Suite
 from core.checks import choice
 from core.choices import PLACES
-from core.errors import SpecScopeError
+from core.errors import ConfigError, SpecScopeError
 from core.models.loading import LoadedModels, load_models
 
 DEFAULT_SUITE = "cpu-bundled"
@@ -79,8 +81,20 @@ def run(arguments: argparse.Namespace, suites: Mapping[str, Suite]) -> Report:
         context.say(f"{context.results.found} samples are in {context.results.path} already")
     suite.measure(context)
     report = suite.report(context)
-    print("\n".join([heading(context), *report.tables]))
+    told = "\n".join([heading(context), *report.tables])
+    print(told)
+    context.say(f"the same as a chart: {drawn(context.results.path, told)}")
     return report
+
+
+def drawn(results: Path, told: str) -> Path:
+    """Writes the report's chart beside the samples. ConfigError where that cannot be."""
+    path = results.with_suffix(".html")
+    try:
+        path.write_text(chart(told), encoding="utf-8")
+    except OSError as error:
+        raise ConfigError.of("out", str(path), f"a file that can be written ({error})") from error
+    return path
 
 
 def opened(suite: Suite, settings: Settings, arguments: argparse.Namespace) -> Context:

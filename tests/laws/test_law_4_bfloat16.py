@@ -71,13 +71,14 @@ def test_every_bfloat16_token_is_within_the_rounding_gap_of_the_argmax(
 
 def test_compiled_every_bfloat16_token_is_the_argmax() -> None:
     """The compiled pass rounds a token alike, whatever else a pass looks at: there is no gap."""
-    gap, margin, _ = measured("cpu")
-    assert gap == 0
+    gap, margin, _ = measured("cpu", least=1.0)
+    assert gap == 0, "not one logit differs"
     assert float(margin.max()) == 0
 
 
-def measured(device: str) -> tuple[float, torch.Tensor, torch.Tensor]:
-    """The rounding gap, how far below the arg max each emitted token is, and the last logits."""
+def measured(device: str, least: float = 0.999) -> tuple[float, torch.Tensor, torch.Tensor]:
+    """The rounding gap (twice this quantile of the differences), how far below the arg max each
+    emitted token is, and the last logits."""
     models = load_models(dtype="bfloat16", device=device)
     engine = Engine(models, place="thread")
     differences, margins = [], []
@@ -90,7 +91,7 @@ def measured(device: str) -> tuple[float, torch.Tensor, torch.Tensor]:
         after = one[:-1]
         chosen = after.gather(1, torch.tensor(new)[:, None])[:, 0]
         margins.append(after.max(dim=-1).values - chosen)
-    gap = 2 * float(torch.cat(differences).quantile(0.999))
+    gap = 2 * float(torch.cat(differences).quantile(least))
     return gap, torch.cat(margins), one[-1]
 
 

@@ -10,9 +10,9 @@ from functools import cache
 from typing import Any
 
 from llvmlite import ir
-from llvmlite.binding import get_host_cpu_features
 from numba import types
 from numba.core import cgutils
+from numba.core.registry import cpu_target
 from numba.extending import intrinsic
 
 from core.models.compiled.described import BLOCK, HALF_BLOCK, Product
@@ -27,6 +27,14 @@ LINE = 64
 
 
 @cache
+def known() -> frozenset[str]:
+    """What numba compiles for: less than the processor has, where it is told so (NUMBA_CPU_NAME,
+    NUMBA_CPU_FEATURES, NUMBA_ENABLE_AVX). LLVM ends the process over a word that it cannot say."""
+    _, _, features = cpu_target.target_context.codegen().magic_tuple()
+    return frozenset(one[1:] for one in features.split(",") if one.startswith("+"))
+
+
+@cache
 def registers() -> tuple[int, int]:
     """Numbers of a vector; and the most tokens that are multiplied together.
 
@@ -35,14 +43,13 @@ def registers() -> tuple[int, int]:
     that they took with the others (medians of three interleaved runs on a Zen 4; more than 12 at
     once was not tried).
     """
-    return (16, 12) if get_host_cpu_features().get("avx512f") else (8, 6)
+    return (16, 12) if "avx512f" in known() else (8, 6)
 
 
 @cache
 def multiplies_pairs() -> bool:
-    """Whether this processor adds two products of bfloat16 to a float32 at once (AVX512_BF16)."""
-    found = get_host_cpu_features()
-    return bool(found.get("avx512f") and found.get("avx512bf16"))
+    """Whether what is compiled adds two products of bfloat16 to a float32 at once (AVX512_BF16)."""
+    return {"avx512f", "avx512bf16"} <= known()
 
 
 @intrinsic

@@ -90,24 +90,28 @@ def test_weights_that_are_bfloat16_in_truth_take_half_the_room() -> None:
     assert sizes[1] < 1.6 * own
 
 
-def test_several_threads_make_the_same_bits(threads: int) -> None:
-    made, _ = both("qwen3")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_several_threads_make_the_same_bits(threads: int, dtype: torch.dtype) -> None:
+    made, _ = both("qwen3", dtype)
     forward: Any = made._forward
     found = said(made)
     assert (forward._crew._others is None) == (threads == 1)
-    alone, _ = both("qwen3")
+    alone, _ = both("qwen3", dtype)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch, "get_num_threads", lambda: 1)
         for one, other in zip(found, said(alone), strict=True):
             assert torch.equal(one, other)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(
     ("family", "changes"), [*((one, {}) for one in LEAN), ("llama", LONG_SUMS)]
 )
-def test_a_node_has_the_same_bits_in_every_pass(family: str, changes: dict[str, int]) -> None:
+def test_a_node_has_the_same_bits_in_every_pass(
+    family: str, changes: dict[str, int], dtype: torch.dtype
+) -> None:
     """Alone after its ancestors, in a tree with others, and in a batch of several requests."""
-    model, _ = both(family, **changes)
+    model, _ = both(family, dtype, **changes)
     text, path, others = list(range(3, 20)), [5, 9, 4, 7, 11], [6, 8, 30]
     alone = []
     row = model.open_row()

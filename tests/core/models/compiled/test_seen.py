@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +10,9 @@ import pytest
 
 pytest.importorskip("numba")
 
-from tests.core.models.compiled.test_registers import WITHOUT_AVX512, meant  # noqa: E402
+from tests.core.models.compiled.test_registers import LESSER, in_child, meant  # noqa: E402
 
-ROOT = Path(__file__).parents[4]
-CHILD = f"""
-{WITHOUT_AVX512}
+CHILD = """
 from core.models.compiled.registers import registers
 from tests.core.models.compiled.test_seen import SIZES, check
 
@@ -84,10 +79,6 @@ def test_attention_is_what_it_is_in_double_precision(size: int, halved: bool) ->
     check(size, halved)
 
 
-def test_and_in_the_registers_of_a_processor_without_avx_512() -> None:
-    subprocess.run(
-        [sys.executable, "-c", CHILD],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        check=True,
-    )
+@pytest.mark.parametrize("lesser", LESSER)
+def test_and_in_the_registers_of_a_lesser_processor(lesser: str, tmp_path: Path) -> None:
+    in_child(CHILD, lesser, tmp_path)

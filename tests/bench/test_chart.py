@@ -1,0 +1,86 @@
+"""The page of a report: its tables, with bars as long as their figures."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.chart import WIDTH, Figure, chart, figure_of
+from bench.tables import figure, ratio, table
+from lab.figures import Estimate
+
+FAST, SLOW = Estimate(2.0, 1.5, 2.5, 4), Estimate(0.5, 0.5, 0.5, 4)
+
+
+@pytest.mark.parametrize(
+    ("cell", "found"),
+    [
+        ("1.52x (1.47 to 1.60)", Figure(1.52, 1.47, 1.60, True)),
+        ("877.3 (739.0 to 1095.7)", Figure(877.3, 739.0, 1095.7, False)),
+        ("0.75 (1.36x)", Figure(0.75, 0.75, 0.75, False)),
+        ("1,052", Figure(1052, 1052, 1052, False)),
+        ("38.0 %", Figure(38, 38, 38, False)),
+        ("-5.42 ms", Figure(-5.42, -5.42, -5.42, False)),
+        ("883 (774 to 952), 1.14x (1.07 to 1.25)", Figure(883, 774, 952, False)),
+        ("3 of 3", Figure(3, 3, 3, False)),
+        ("-", None),
+        ("", None),
+        ("specinfer", None),
+        ("4th", None),
+    ],
+)
+def test_what_a_cell_says(cell: str, found: Figure | None) -> None:
+    assert figure_of(cell) == found
+
+
+def test_a_page_says_what_the_tables_say() -> None:
+    rows = [["ours", figure(FAST), ratio(FAST)], ["<b>theirs", figure(SLOW), ratio(SLOW)]]
+    heads = ["contestant", "tokens/s", "/ `generate`"]
+    page = chart(
+        "\n".join(["## cpu", "", "- machine: A & B", "", table("Speed", heads, rows, "Note.")])
+    )
+    for words in ("<h2>cpu</h2>", "A &amp; B", "<h3>Speed</h3>", "<p>Note.</p>", "<b>theirs"):
+        assert (words in page) == (words != "<b>theirs")
+    assert "&lt;b&gt;theirs" in page and "<code>generate</code>" in page
+    assert "2.00 (1.50 to 2.50)" in page and "0.50x (0.50 to 0.50)" in page
+    # Two columns of figures with two rows each, and none in the column of names.
+    bars = [float(width) for width in re.findall(r'<rect width="([\d.]+)"', page)]
+    assert bars == pytest.approx([WIDTH * 2 / 2.5, WIDTH * 2 / 2.5, WIDTH / 5, WIDTH / 5], abs=0.1)
+    # Of ratios alone there is a mark at 1, of the fast one alone an interval.
+    assert page.count('stroke-width="2"') == 2 and page.count('stroke-width="1.5"') == 2
+    assert "<script" not in page and "http" not in page.replace("http-equiv", "")
+
+
+def test_a_column_of_words_or_of_one_figure_has_no_bars() -> None:
+    assert "<svg" not in chart(
+        table("T", ["a", "b", "c"], [["x", "words", "1.0"], ["y", "more", "-"]])
+    )
+
+
+def test_the_command_writes_the_page_beside_the_samples(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from bench.__main__ import main
+    from bench.context import Context, Report
+    from bench.settings import Settings
+
+    class Suite:
+        name, about = "toy", "a suite of nothing"
+        defaults = Settings(prompts=1, tokens=1, repeats=1, dtypes=("float32",))
+
+        def check(self, settings: Settings) -> None: ...
+
+        def measure(self, context: Context) -> None: ...
+
+        def report(self, context: Context) -> Report:
+            return Report((table("Speed", ["who", "how"], [["a", "1.00x"], ["b", "2.00x"]]),))
+
+    suites: Any = {"toy": Suite()}
+    out = tmp_path / "toy.json"
+    assert main(["--suite", "toy", "--out", str(out)], suites) == 0
+    page = (tmp_path / "toy.html").read_text("utf-8")
+    assert page.count("<rect") == 2 and "<h3>Speed</h3>" in page
+    assert str(tmp_path / "toy.html") in capsys.readouterr().err
