@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -143,6 +144,18 @@ UNCOVERED = """() => {
 }"""
 
 
+def settled(page: Any, script: str) -> Any:
+    """What it gives once it gives the same for a third of a second: pictures and fonts come one by
+    one."""
+    found, since = page.evaluate(script), time.monotonic()
+    while time.monotonic() - since < 0.35:
+        page.wait_for_timeout(50)
+        again = page.evaluate(script)
+        if again != found:
+            found, since = again, time.monotonic()
+    return found
+
+
 @pytest.mark.parametrize(("width", "large"), [(1280, ""), (1280, "&large=1"), (390, "&large=1")])
 def test_nothing_is_cut_off_covered_or_moved(
     short: tuple[str, Context], browser_page: OpenPage, width: int, large: str
@@ -151,7 +164,7 @@ def test_nothing_is_cut_off_covered_or_moved(
     on_lesson(page, 2)
     page.locator(".sp-measured tfoot tr").nth(1).wait_for()
     page.locator("#learn-strip .ss-panel").wait_for()
-    before = page.evaluate(TOPS)
+    before = settled(page, TOPS)
     page.click("#learn-run")
     rows(page, 1)
     page.locator("#learn-lengths .js-plotly-plot").first.wait_for()

@@ -287,6 +287,20 @@ def test_a_time_that_cannot_be_is_told_to_be_noise(eight: float, words: str) -> 
     assert right and words in line.text
 
 
+@pytest.mark.parametrize("one", [0.45, 0.549, 1.04, 23.4])
+@pytest.mark.parametrize("times", [1.049, 2.46, 3.449])
+def test_who_divides_what_the_table_shows_is_right(one: float, times: float) -> None:
+    """However short passes are."""
+    labels = [setup.label for setup in LESSONS[0].example]
+    pairs = zip(labels, (one, one * times), strict=True)
+    rows = {label: row(label=label, pass_ms=ms) for label, ms in pairs}
+    evidence = Evidence(MappingProxyType(rows))
+    shown = table_value(evidence, ("pass_ms",))["rows"].values()
+    first, second = (float(each["cells"]["0"]) for each in shown)
+    right, line = judged(LESSONS[0].question, evidence, float(f"{second / first:.1f}"))
+    assert right, line.text
+
+
 def test_an_empty_answer_is_no_wrong_one() -> None:
     evidence = Evidence(MappingProxyType({"x": row()}), "x")
     right, line = judged(LESSONS[1].question, evidence, None)
@@ -330,4 +344,4 @@ def test_the_table_shows_what_was_measured() -> None:
     assert [one["t"] for one in shown["head"].values()] == ["tokens", "LLM passes", "ms a pass"]
     cells = shown["rows"]["0"]["cells"]
     assert cells["0"] == str(len(view.tokens)) and cells["1"] == str(len(rounds(events)))
-    assert cells["2"] == f"{median_pass(events):.1f}" and shown["rows"]["0"]["latest"] is True
+    assert cells["2"] == f"{median_pass(events):.2f}" and shown["rows"]["0"]["latest"] is True

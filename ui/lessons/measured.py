@@ -90,12 +90,12 @@ class Evidence:
 COLUMNS: Mapping[str, tuple[str, str, int]] = MappingProxyType(
     {
         "fed": ("tokens in a pass", "Median of the tokens that the LLM works on in one pass.", 0),
-        "pass_ms": ("ms a pass", "Median time of one pass of the LLM, in milliseconds.", 1),
-        "token_ms": ("ms for each token", "Time of a pass, shared by the tokens in it.", 1),
+        "pass_ms": ("ms a pass", "Median time of one pass of the LLM, in milliseconds.", 2),
+        "token_ms": ("ms for each token", "Time of a pass, shared by the tokens in it.", 2),
         "tokens": ("tokens", "Tokens of the text that was written.", 0),
         "passes": ("LLM passes", "How often the LLM was run: once a round.", 0),
         "per_round": ("tokens a round", "Tokens of the text over rounds.", 2),
-        "round_ms": ("ms a round", "Mean time of a round, drafting and checking.", 1),
+        "round_ms": ("ms a round", "Mean time of a round, drafting and checking.", 2),
         "tps": ("tokens/s", "Tokens of the text a second.", 0),
     }
 )
