@@ -25,6 +25,7 @@ from bench.prompts import load_prompts, spread
 from bench.results import Results
 from bench.settings import DTYPES, Settings
 from bench.suites import SUITES, Suite
+from bench.suites.options import check_used
 from core.checks import choice
 from core.choices import PLACES
 from core.errors import ConfigError, SpecScopeError
@@ -76,6 +77,7 @@ def run(arguments: argparse.Namespace, suites: Mapping[str, Suite]) -> Report:
         processes=arguments.processes,
     )
     suite.check(settings)
+    check_used(suite.name, vars(arguments))
     context = opened(suite, settings.but(threads=threads(arguments.threads)), arguments)
     if context.results.found:
         context.say(f"{context.results.found} samples are in {context.results.path} already")

@@ -8,7 +8,7 @@ through every contestant. The clock runs from the prompt to the last token, pref
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -20,12 +20,13 @@ from bench.machine import load_average
 from bench.ours import Case, new_ids
 from bench.prompts import Prompt, spread
 from bench.settings import Settings
-from bench.suites.cpu_tables import GENERATE, LLAMA_PLAIN, best_variant, tables
+from bench.suites.cpu_tables import GENERATE, LLAMA_PLAIN, best_variant, swept, tables
 from bench.suites.cpu_variants import (
     FAMILIES,
     LLAMA_FAMILIES,
     Variant,
     all_variants,
+    fastest_of_each_drafter,
     llama_variants,
 )
 from core.config import PRESETS, SpeculationConfig
@@ -41,9 +42,10 @@ Contestant = Callable[[Block], dict[str, float]]
 
 @dataclass(frozen=True)
 class CpuBundled:
-    """See Suite. `variants` of the others' own speculation are swept on `sweep_prompts`, the best
-    of each family competes; None: all of them. `title` and `note` say in each table what
-    `contenders` are of."""
+    """See Suite. `variants` of the others' own speculation are swept on SWEEP_PROMPTS prompts, the
+    best of each family competes; None: all of them. `settings_kept`: so many settings of each
+    drafter, its fastest on the first of these prompts, are run on the others; None: all. `title`
+    and `note` say in each table what `contenders` are of."""
 
     name: str = "cpu-bundled"
     about: str = (
@@ -53,7 +55,7 @@ class CpuBundled:
     temperatures: tuple[float, ...] = TEMPERATURES
     variants: tuple[Variant, ...] | None = None
     contenders: Summon = bundled_contenders
-    sweep_prompts: int = SWEEP_PROMPTS
+    settings_kept: int | None = None
     title: str = ""
     note: str = ""
 
@@ -95,16 +97,23 @@ class Contest:
         ]
 
     def sweep(self, temperature: float) -> None:
-        """Every variant of the others' own speculation once on prompts that do not compete."""
+        """The variants of the others' own speculation once on prompts that do not compete."""
+        first, *others = blocks([prompt.id for prompt in self._sweep_prompts()], 1)
+        variants, kept = self._variants(), self._suite.settings_kept
+        self._swept(variants, [first], temperature)
+        if variants and kept is not None:
+            figures = swept(self._context.results, self._dtype, temperature)[0]
+            variants = fastest_of_each_drafter(variants, figures, kept)
+        self._swept(variants, others, temperature)
+
+    def _swept(
+        self, variants: Iterable[Variant], every: Iterable[Block], temperature: float
+    ) -> None:
         results = self._context.results
-        todo = [
-            block
-            for block in blocks([prompt.id for prompt in self._sweep_prompts()], 1)
-            if not results.has(**self._key("sweep", temperature, block))
-        ]
+        todo = [b for b in every if not results.has(**self._key("sweep", temperature, b))]
         if todo:
             # An assistant of its own each: schedule and threshold persist in it.
-            found = {str(v): self._variant(v, temperature) for v in self._variants()}
+            found = {str(v): self._variant(v, temperature) for v in variants}
             self._theirs({}, temperature, todo[0])  # the process's first call is not counted
             for block, figures in interleaved(todo, found):
                 self._keep("sweep", temperature, block, figures)
@@ -199,7 +208,7 @@ class Contest:
         """Prompts that do not compete, as far as there are any left."""
         used = {prompt.id for prompt in self._context.prompts}
         spare = tuple(p for p in self._context.all_prompts if p.id not in used)
-        return spread(spare or self._context.all_prompts, self._suite.sweep_prompts)
+        return spread(spare or self._context.all_prompts, SWEEP_PROMPTS)
 
     def _key(self, kind: str, temperature: float, block: Block) -> dict[str, Any]:
         return {

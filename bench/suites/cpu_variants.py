@@ -22,6 +22,7 @@ __all__ = [
     "LOOKUP",
     "Variant",
     "all_variants",
+    "fastest_of_each_drafter",
     "llama_variants",
 ]
 
@@ -67,6 +68,22 @@ def all_variants(ssms: Iterable[str] | None = None) -> tuple[Variant, ...]:
     product = itertools.product(ssms, SCHEDULES, COUNTS)
     assisted = [Variant(ASSISTED, count, ssm, schedule) for ssm, schedule, count in product]
     return (*assisted, *(Variant(LOOKUP, count) for count in LOOKUP_COUNTS))
+
+
+def fastest_of_each_drafter(
+    variants: Iterable[Variant], figures: Mapping[str, Mapping[str, float]], count: int
+) -> tuple[Variant, ...]:
+    """So many of each family's settings of each SSM, the fastest by the `figures` of one prompt:
+    what suits a drafter depends less on the text than which drafter does."""
+    groups: dict[tuple[str, str], list[Variant]] = {}
+    for variant in variants:
+        groups.setdefault((variant.family, variant.ssm), []).append(variant)
+
+    def seconds_a_token(variant: Variant) -> float:
+        found = figures[str(variant)]
+        return found["seconds"] / found["tokens"]
+
+    return tuple(v for group in groups.values() for v in sorted(group, key=seconds_a_token)[:count])
 
 
 def llama_variants(ssms: Iterable[str]) -> tuple[Variant, ...]:

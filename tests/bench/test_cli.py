@@ -141,6 +141,21 @@ def test_what_is_timed_is_not_shared(suite: str, capsys: pytest.CaptureFixture[s
     assert "processes is 2: 1: only `laws` is not timed" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("suite", "option", "said"),
+    [
+        ("passes", ["--grown", "DIR"], "grown is 'DIR': not with passes; only cpu-grown, overhead"),
+        ("length", ["--place", "process"], "place is 'process': not with length; only batch, laws"),
+        ("start", ["--dtype", "bfloat16"], "dtype is 'bfloat16': not with start"),
+    ],
+)
+def test_an_option_that_a_suite_would_not_use_is_refused(
+    suite: str, option: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--suite", suite, *option]) == 2
+    assert said in capsys.readouterr().err
+
+
 def test_prompts_are_spread_over_the_domains() -> None:
     prompts = load_prompts()
     assert len(prompts) == 60

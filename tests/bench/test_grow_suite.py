@@ -10,6 +10,7 @@ import pytest
 
 from bench.context import Context
 from bench.suites import SUITES
+from bench.suites.cpu_bundled import SWEEP_PROMPTS
 from bench.suites.cpu_grown import CPU_GROWN, GrownContenders
 from bench.suites.cpu_variants import ASSISTED, LOOKUP, Variant
 from core.config import PRESETS, SpeculationConfig
@@ -42,9 +43,8 @@ def test_ours_stand_with_ssms_as_they_are_and_grown(make_context: MakeContext) -
     (table,) = SMALL.report(context).tables
     assert table.startswith("### grown models, float32, T = 0")
     assert "an artificial pair that does not exist" in table
-    swept = next(context.results.where(kind="sweep"))
-    assert len(list(context.results.where(kind="sweep"))) == 1
-    assert set(swept["figures"]) == set(map(str, SMALL.variants or ()))
+    swept = [set(sample["figures"]) for sample in context.results.where(kind="sweep")]
+    assert swept == [set(map(str, SMALL.variants or ()))] * 4
 
 
 def test_models_kept_in_a_folder_are_grown_once(make_context: MakeContext, tmp_path: Path) -> None:
@@ -79,6 +79,7 @@ def test_what_a_pass_takes_is_measured_once_for_both_engines(
 def test_the_suite_is_as_the_figures_ask_for() -> None:
     suite = SUITES["cpu-grown"]
     assert (suite.defaults.prompts, suite.defaults.tokens, suite.defaults.repeats) == (4, 32, 3)
+    assert CPU_GROWN.settings_kept == 2 and SWEEP_PROMPTS == 4
     wished = CPU_GROWN.contenders
     assert isinstance(wished, GrownContenders)
     assert wished.params == 500_000_000 and wished.ssm_params * 100 == wished.params

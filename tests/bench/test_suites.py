@@ -19,7 +19,13 @@ from bench.suites.acceptance import Acceptance, distinct_share
 from bench.suites.acceptance_rows import PAPER, WIDTHS, acceptance_rows
 from bench.suites.cpu_bundled import CpuBundled
 from bench.suites.cpu_tables import best_variant
-from bench.suites.cpu_variants import ASSISTED, LOOKUP, Variant, all_variants
+from bench.suites.cpu_variants import (
+    ASSISTED,
+    LOOKUP,
+    Variant,
+    all_variants,
+    fastest_of_each_drafter,
+)
 from bench.suites.overhead import Overhead, _outside, overhead_configs
 from bench.suites.overhead_tables import STAGES
 from bench.synthetic import synthetic_family
@@ -203,6 +209,38 @@ class TestCpuBundled:
             )
         assert best_variant(context.results, "float32", 0.0, LOOKUP) == f"{LOOKUP} 5"
         assert best_variant(context.results, "float32", 0.8, LOOKUP) == ""
+
+    def test_what_was_not_swept_on_every_prompt_does_not_compete(
+        self, make_context: MakeContext
+    ) -> None:
+        context = make_context()
+        fast, slow = {"tokens": 4, "seconds": 0.1}, {"tokens": 4, "seconds": 1.0}
+        for figures in ({f"{LOOKUP} 3": fast, f"{LOOKUP} 5": slow}, {f"{LOOKUP} 5": slow}):
+            context.results.add(
+                {"kind": "sweep", "dtype": "float32", "temperature": 0.0, "figures": figures}
+            )
+        assert best_variant(context.results, "float32", 0.0, LOOKUP) == f"{LOOKUP} 5"
+
+    def test_each_drafter_keeps_its_fastest_settings(self, make_context: MakeContext) -> None:
+        variants = [Variant(ASSISTED, n, ssm, "constant") for ssm in "ab" for n in (3, 5, 8)]
+        variants += [Variant(LOOKUP, 3), Variant(LOOKUP, 5)]
+        seconds = (3.0, 1.0, 2.0, 9.0, 8.0, 7.0, 0.2, 0.1)
+        figures = {
+            str(v): {"tokens": 2, "seconds": s} for v, s in zip(variants, seconds, strict=True)
+        }
+        kept = fastest_of_each_drafter(variants, figures, 1)
+        assert [(v.family, v.ssm, v.count) for v in kept] == [
+            (ASSISTED, "a", 5), (ASSISTED, "b", 8), (LOOKUP, "", 5)
+        ]  # fmt: skip
+
+    def test_only_settings_that_are_kept_are_swept_on(self, make_context: MakeContext) -> None:
+        lookups = (Variant(LOOKUP, 3), Variant(LOOKUP, 5))
+        suite = CpuBundled(temperatures=(0.0,), variants=lookups, settings_kept=1)
+        context = make_context(prompts=1, tokens=4)
+        suite.measure(context)
+        first, *others = [set(s["figures"]) for s in context.results.where(kind="sweep")]
+        assert first == set(map(str, lookups)) and len(others) == 3
+        assert len(set.union(*others)) == 1
 
 
 class TestOverhead:
