@@ -29,6 +29,7 @@ from bench.suites.options import check_used
 from core.checks import choice
 from core.choices import PLACES
 from core.errors import ConfigError, SpecScopeError
+from core.models.catalog import ssms_in
 from core.models.loading import LoadedModels, load_models
 
 DEFAULT_SUITE = "cpu-bundled"
@@ -52,6 +53,7 @@ def parser() -> Parser:
     p.add_argument("--place", help=f"of pipelined runs' SSMs: {', '.join(PLACES)}")
     p.add_argument("--processes", type=whole("processes"), help="of `laws`: how many share it")
     p.add_argument("--grown", type=Path, help="keeps `cpu-grown`'s models; `overhead` of them too")
+    p.add_argument("--family", type=Path, help="of `acceptance`: a folder of llm and ssm-*")
     p.add_argument("--out", type=Path, help=f"default: {FOLDER}/bench-SUITE.json; continued")
     p.add_argument("--fresh", action="store_true", help="begin anew if --out is there already")
     return p
@@ -107,12 +109,13 @@ def opened(suite: Suite, settings: Settings, arguments: argparse.Namespace) -> C
         "settings": settings.to_plain(),
         "machine": machine(),
         "versions": versions(),
-        "code": code_digest(),
+        "code": code_digest(arguments.family),
     }
     prompts = load_prompts()
     results = Results.open(path, header, fresh=arguments.fresh)
     chosen = spread(prompts, settings.prompts)
-    return Context(settings, chosen, prompts, results, loader(), teller(), arguments.grown)
+    load, family = loader(arguments.family), arguments.family
+    return Context(settings, chosen, prompts, results, load, teller(), arguments.grown, family)
 
 
 def threads(count: int | None) -> int:
@@ -122,9 +125,15 @@ def threads(count: int | None) -> int:
     return use_threads(count)
 
 
-def loader() -> Callable[[str], LoadedModels]:
-    """Loads the bundled family on the CPU, each dtype once."""
-    return cache(lambda dtype: load_models(dtype=dtype, device="cpu"))
+def loader(family: Path | None) -> Callable[[str], LoadedModels]:
+    """Loads the family in this folder, or the bundled one, on the CPU, each dtype once. ConfigError
+    for a folder without SSMs."""
+    if family is None:
+        return cache(lambda dtype: load_models(dtype=dtype, device="cpu"))
+    llm, ssms = str(family / "llm"), [str(folder) for folder in ssms_in(family)]
+    if not ssms:
+        raise ConfigError.of("family", str(family), "a folder of llm and at least one ssm-*")
+    return cache(lambda dtype: load_models(llm, ssms, dtype, "cpu"))
 
 
 def teller() -> Callable[[str], None]:
@@ -146,7 +155,8 @@ def heading(context: Context) -> str:
             f"## {header['suite']}",
             "",
             f"`python -m bench --suite {header['suite']} {context.settings} "
-            f"--threads {context.settings.threads}{' --grown DIR' if context.grown else ''}`",
+            f"--threads {context.settings.threads}{' --grown DIR' if context.grown else ''}"
+            f"{' --family DIR' if context.family else ''}`",
             "",
             f"- machine: {where['processor']}, {where['cores']} cores, {where['memory_gib']} GiB, "
             f"{where['system']}; load average {load_average()}",

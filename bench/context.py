@@ -9,6 +9,7 @@ from pathlib import Path
 from bench.prompts import Prompt
 from bench.results import Results
 from bench.settings import Settings
+from core.models.catalog import bundled_ssms, ssms_in
 from core.models.loading import LoadedModels
 
 __all__ = ["Context", "Report"]
@@ -18,8 +19,9 @@ __all__ = ["Context", "Report"]
 class Context:
     """`prompts` are those chosen by the settings, `all_prompts` every one there is.
 
-    `load(dtype)` gives the bundled family on the CPU; `say` tells the reader how far it is.
-    `grown`: the folder that grown models are kept in, None where they are grown anew each time.
+    `load(dtype)` gives the family on the CPU; `say` tells the reader how far it is. `grown`: the
+    folder that grown models are kept in, None where they are grown anew each time. `family`: the
+    folder of `llm` and `ssm-*`; None: the bundled one.
     """
 
     settings: Settings
@@ -29,6 +31,12 @@ class Context:
     load: Callable[[str], LoadedModels]
     say: Callable[[str], None]
     grown: Path | None = None
+    family: Path | None = None
+
+    @property
+    def ssms(self) -> tuple[Path, ...]:
+        """The folders of the family's SSMs, by name."""
+        return bundled_ssms() if self.family is None else ssms_in(self.family)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from bench.picture import kept
 from bench.prompts import Prompt, load_prompts
 from bench.results import Results
 from bench.suites.length_rows import GOODPUT, PLAIN
@@ -96,22 +97,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     try:
         picture = drawn(Results.read(arguments.results), load_prompts())
-        _write(arguments.picture, picture)
+        kept(arguments.picture, picture)
     except SpecScopeError as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     print(arguments.picture)
     return 0
-
-
-def _write(path: Path, picture: str) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(picture, encoding="utf-8")
-    except OSError as error:
-        raise ConfigError.of(
-            "picture", str(path), f"a file that can be written ({error})"
-        ) from error
 
 
 if __name__ == "__main__":

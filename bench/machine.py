@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from core.models.catalog import bundled_llm
+from core.models.catalog import BUNDLED, bundled_llm
 
 __all__ = ["code_digest", "cores", "load_average", "machine", "pin_arithmetic", "versions"]
 
@@ -43,13 +43,20 @@ def load_average() -> float | None:
     return round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
 
 
-def code_digest() -> str:
-    """A digest of the engine's sources, the bundled weights and the prompts."""
-    files = [*HOUSE.glob("core/**/*.py"), *bundled_llm().parent.glob("*/*.safetensors")]
+def code_digest(family: Path | None = None) -> str:
+    """A digest of the engine's sources, a family's weights (None: the bundled one's) and the
+    prompts."""
+    weights = bundled_llm().parent if family is None else family
+    files = {path.relative_to(HOUSE).as_posix(): path for path in HOUSE.glob("core/**/*.py")}
+    files |= {
+        f"{BUNDLED}/{path.relative_to(weights).as_posix()}": path
+        for path in weights.glob("*/*.safetensors")
+    }
+    files["bench/prompts.jsonl"] = HOUSE / "bench" / "prompts.jsonl"
     digest = hashlib.sha256()
-    for path in sorted((*files, HOUSE / "bench" / "prompts.jsonl")):
-        digest.update(path.relative_to(HOUSE).as_posix().encode())
-        digest.update(path.read_bytes())
+    for name in sorted(files):
+        digest.update(name.encode())
+        digest.update(files[name].read_bytes())
     return digest.hexdigest()[:16]
 
 

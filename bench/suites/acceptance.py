@@ -17,7 +17,6 @@ from bench.suites.acceptance_rows import Row, acceptance_rows
 from bench.suites.acceptance_tables import tables
 from core.engine import Engine
 from core.errors import ConfigError
-from core.models.catalog import bundled_ssms
 
 __all__ = ["Acceptance", "distinct_share"]
 
@@ -34,7 +33,7 @@ class Acceptance:
         "tokens per LLM pass by SSM, combine rule, coupling and tree width; depends on no clock"
     )
     defaults: Settings = Settings(prompts=60, tokens=64, repeats=1, dtypes=("float32",))
-    parts: tuple[str, ...] = ("same", "more", "chain", "width", "combine")
+    parts: tuple[str, ...] = ("same", "more", "chain", "width", "length", "combine")
 
     def check(self, settings: Settings) -> None:
         """One dtype at a time: the tables have no column for it."""
@@ -42,14 +41,14 @@ class Acceptance:
         if len(settings.dtypes) != 1:
             raise ConfigError.of("dtype", " ".join(settings.dtypes), "one dtype a run")
 
-    def rows(self) -> tuple[Row, ...]:
-        """The rows, for the bundled SSMs."""
-        names = [folder.name for folder in bundled_ssms()]
+    def rows(self, context: Context) -> tuple[Row, ...]:
+        """The rows, for the family's SSMs."""
+        names = [folder.name for folder in context.ssms]
         return tuple(row for row in acceptance_rows(names) if row.part in self.parts)
 
     def measure(self, context: Context) -> None:
         pin_arithmetic()
-        rows = self.rows()
+        rows = self.rows(context)
         todo = [row for row in rows if not context.results.has(**row.key)]
         if not todo:
             return
@@ -62,7 +61,7 @@ class Acceptance:
             context.say(f"{done} of {len(rows)}: {row.kind}: {row.name} ({row.part})")
 
     def report(self, context: Context) -> Report:
-        return Report(tables(context, self.rows()))
+        return Report(tables(context, self.rows(context)))
 
 
 def distinct_share(token_ids: Sequence[int], size: int = GRAM) -> float:

@@ -1,5 +1,5 @@
-"""The rows of the `acceptance` suite: single SSMs, their union, chains, trees by width, and the
-combine rules.
+"""The rows of the `acceptance` suite: single SSMs, their union, chains, trees by width, chains by
+length, and the combine rules.
 
 Every row is deterministic: fixed seeds, node budgets given or uncut, never measured.
 """
@@ -11,19 +11,35 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from core.budget import shape_nodes
 from core.choices import NGRAM
 from core.config import WEIGHTS, SpeculationConfig
 
-__all__ = ["KINDS", "PAPER", "TEMPERATURE", "WIDTHS", "Kind", "Row", "acceptance_rows"]
+__all__ = [
+    "EQUAL_NODES",
+    "KINDS",
+    "LENGTHS",
+    "MERGED_NODES",
+    "MOST_NODES",
+    "PAPER",
+    "TEMPERATURE",
+    "WIDTHS",
+    "Kind",
+    "Row",
+    "acceptance_rows",
+    "most_nodes",
+]
 
 TEMPERATURE = 0.8
 PAPER = (1, 1, 3, 1, 1, 1, 1, 1)
 CHAIN = (1,) * 8
 WIDTHS = (1, 2, 3, 4, 5)
+LENGTHS = (2, 4, 8, 12)
+MOST_NODES = 64  # of a tree that may be called the best
 EQUAL_NODES = 60  # what three SSMs' uncut <1,1,3,1,1,1,1,1> hold before they are merged
 # Best-first trees of three SSMs share about a quarter of their nodes: 60 merge to 45.
 MERGED_NODES = 45
-DIAL = (8, 16, 32, MERGED_NODES)
+DIAL = (8, 16, 32, MERGED_NODES, EQUAL_NODES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +83,13 @@ def acceptance_rows(ssms: Sequence[str]) -> tuple[Row, ...]:
     return tuple(row for kind in KINDS for row in _of_kind(kind, tuple(ssms)))
 
 
+def most_nodes(speculation: SpeculationConfig) -> int:
+    """How many nodes a tree of this configuration can hold at most."""
+    if isinstance(speculation.max_tree_nodes, int):
+        return speculation.max_tree_nodes
+    return len(speculation.drafters) * shape_nodes(speculation.expansion)
+
+
 def _of_kind(kind: Kind, ssms: tuple[str, ...]) -> Iterator[Row]:
     for ssm in ssms:
         yield _row("same", ssm, kind, PAPER, (ssm,))
@@ -80,7 +103,11 @@ def _of_kind(kind: Kind, ssms: tuple[str, ...]) -> Iterator[Row]:
     if kind.verify == "greedy" or kind.draft == "coupled":
         best = Kind(kind.temperature, "best_first", kind.verify)
         nodes = {"max_tree_nodes": EQUAL_NODES}
+        for length in LENGTHS:
+            yield _row("length", f"union, length {length}", kind, (1,) * length, ssms)
         yield _row("more", f"best first, {EQUAL_NODES} nodes", best, PAPER, ssms, nodes)
+        for ssm in ssms:
+            yield _row("more", f"{ssm}, {EQUAL_NODES} nodes", best, PAPER, (ssm,), nodes)
         yield from _combining(kind, best, ssms)
 
 

@@ -1,32 +1,33 @@
-"""The tables of the `acceptance` suite. Reads samples, runs nothing.
-
-A figure is pooled over prompts, 1 + accepted tokens / rounds, and its interval is a bootstrap over
-prompts. Continuations that repeat themselves are easy to draft: they stand apart.
-"""
+"""The tables of the `acceptance` suite. Reads samples, runs nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
-
-import numpy as np
+from collections.abc import Iterable, Sequence
 
 from bench.claims import claims_table, judged
 from bench.context import Context
 from bench.prompts import domains
-from bench.suites.acceptance_rows import KINDS, WIDTHS, Kind, Row
+from bench.suites.acceptance_figures import (
+    LOOPING,
+    Prompts,
+    fresh,
+    length_of,
+    nodes_of,
+    of_domain,
+    paired,
+    size_of,
+    value_of,
+)
+from bench.suites.acceptance_rows import KINDS, LENGTHS, MOST_NODES, WIDTHS, Kind, Row, most_nodes
 from bench.tables import NOTHING, figure, ratio, table
-from lab.figures import Estimate, estimate, pooled_length, pooled_ratio
+from lab.figures import Estimate
 
-__all__ = ["LOOPING", "tables"]
+__all__ = ["tables"]
 
-LOOPING = 0.7
 BLOCK_WISE = (
     "Tokens per LLM pass, T > 0, drafts drawn: `traversal` accepts at least what `mss` does, round "
     "for round in expectation (tests/laws prove it); here over texts that differ by chance."
 )
-Prompts = list[dict[str, Any]]
-Wanted = Callable[[dict[str, Any]], bool]
 
 
 def tables(context: Context, rows: Sequence[Row]) -> tuple[str, ...]:
@@ -42,42 +43,11 @@ def tables(context: Context, rows: Sequence[Row]) -> tuple[str, ...]:
         _comparisons(found),
         _widths(found),
         _width_domains(found, names),
+        _lengths(found, names),
         _combining(found, names),
         _loops(found, names),
         claims_table(_block_wise(found), BLOCK_WISE),
     )
-
-
-def _fresh(prompt: dict[str, Any]) -> bool:
-    return bool(prompt["distinct_4_grams"] >= LOOPING)
-
-
-def _of(domain: str) -> Wanted:
-    return lambda prompt: _fresh(prompt) and prompt["domain"] == domain
-
-
-def _length(prompts: Prompts, wanted: Wanted = _fresh) -> Estimate | None:
-    """Tokens per LLM pass of the wanted continuations, each prompt a group."""
-    groups: dict[str, list[tuple[int, int]]] = {}
-    for prompt in filter(wanted, prompts):
-        groups.setdefault(prompt["id"], []).append((prompt["accepted"], prompt["rounds"]))
-    return estimate(list(groups.values()), pooled_length)
-
-
-def _paired(one: Prompts, other: Prompts, wanted: Wanted = _fresh) -> Estimate | None:
-    """The ratio of two rows over the continuations wanted in both, prompt by prompt."""
-    base = {(p["id"], p["seed"]): p for p in other if wanted(p)}
-    groups: dict[str, list[tuple[int, ...]]] = {}
-    for prompt in filter(wanted, one):
-        if (same := base.get((prompt["id"], prompt["seed"]))) is not None:
-            values = (prompt["accepted"], prompt["rounds"], same["accepted"], same["rounds"])
-            groups.setdefault(prompt["id"], []).append(values)
-    return estimate(list(groups.values()), pooled_ratio)
-
-
-def _nodes(prompts: Prompts) -> str:
-    rounds = sum(prompt["rounds"] for prompt in prompts)
-    return f"{sum(p['nodes'] for p in prompts) / rounds:.1f}" if rounds else NOTHING
 
 
 def _by_row(found: dict[Row, Prompts], names: Iterable[str]) -> str:
@@ -88,13 +58,13 @@ def _by_row(found: dict[Row, Prompts], names: Iterable[str]) -> str:
             f"{row.kind.draft}, {row.kind.verify}",
             _shape(row),
             row.name,
-            _nodes(prompts),
-            figure(_length(prompts)),
-            *(figure(_length(prompts, _of(name))) for name in names),
-            figure(_length(prompts, lambda prompt: not _fresh(prompt))),
+            nodes_of(prompts),
+            figure(length_of(prompts)),
+            *(figure(length_of(prompts, of_domain(name))) for name in names),
+            figure(length_of(prompts, lambda prompt: not fresh(prompt))),
         ]
         for row, prompts in found.items()
-        if row.part not in ("width", "combine")
+        if row.part not in ("width", "length", "combine")
     ]
     heads = ("T", "draft, verify", "expansion", "drafters", "nodes", "tokens per LLM pass")
     note = (
@@ -118,13 +88,17 @@ def _comparisons(found: dict[Row, Prompts]) -> str:
         for row in union:
             lines += _against(found, f"{row.name} / best single SSM", row, alone)
         trees = [*union, *_rows(found, "width", kind), *_more(found, kind)]
+        trees = [row for row in trees if most_nodes(row.speculation) <= MOST_NODES]
         if trees:
-            best = max(trees, key=lambda row: _value(found[row]))
+            best = max(trees, key=lambda row: value_of(found[row]))
             name = f"best tree ({best.name} {_shape(best)}) / best single chain"
             lines += _against(found, name, best, chains)
     lines += _coupling(found)
     heads = ("kind", "comparison", "ratio", "base")
-    note = "Ratios over the same prompts and seeds, neither looping."
+    note = (
+        "Ratios over the same prompts and seeds, neither looping. The best tree is of those that "
+        f"hold at most {MOST_NODES} nodes."
+    )
     return table("Comparisons", heads, lines, note)
 
 
@@ -132,8 +106,8 @@ def _against(found: dict[Row, Prompts], name: str, row: Row, others: list[Row]) 
     """A row against the best of the others, if there are any."""
     if not others:
         return []
-    base = max(others, key=lambda other: _value(found[other]))
-    return [[str(row.kind), name, ratio(_paired(found[row], found[base])), base.name]]
+    base = max(others, key=lambda other: value_of(found[other]))
+    return [[str(row.kind), name, ratio(paired(found[row], found[base])), base.name]]
 
 
 def _coupling(found: dict[Row, Prompts]) -> list[list[str]]:
@@ -141,7 +115,7 @@ def _coupling(found: dict[Row, Prompts]) -> list[list[str]]:
         [
             f"match, T = {row.kind.temperature:g}",
             f"coupled / plain top-k, {row.name} {_shape(row)}",
-            ratio(_paired(found[row], found[base])),
+            ratio(paired(found[row], found[base])),
             "topk",
         ]
         for row, base in _counterparts(found, KINDS[1], KINDS[2])
@@ -160,13 +134,13 @@ def _block_wise(found: dict[Row, Prompts]) -> list[list[str]]:
     mss, traversal = (next(k for k in KINDS if k.verify == v) for v in ("mss", "traversal"))
     pairs = _counterparts(found, traversal, mss)
     lines = [
-        judged(f"traversal / mss, {row.name} {_shape(row)}", _paired(found[row], found[base]), 1.0)
+        judged(f"traversal / mss, {row.name} {_shape(row)}", paired(found[row], found[base]), 1.0)
         for row, base in pairs
     ]
     if not pairs:
         return []
     one, other = ([_named(found[pair[i]], n) for n, pair in enumerate(pairs)] for i in (0, 1))
-    pooled = _paired([p for row in one for p in row], [p for row in other for p in row])
+    pooled = paired([p for row in one for p in row], [p for row in other for p in row])
     return [*lines, judged("traversal / mss, all of these rows", pooled, 1.0)]
 
 
@@ -191,18 +165,13 @@ def _more(found: dict[Row, Prompts], kind: Kind) -> list[Row]:
     ]
 
 
-def _value(prompts: Prompts) -> float:
-    pairs = [(prompt["accepted"], prompt["rounds"]) for prompt in prompts if _fresh(prompt)]
-    return float(pooled_length(np.array(pairs, dtype=np.float64))) if pairs else 0.0
-
-
 def _widths(found: dict[Row, Prompts]) -> str:
     lines = []
     for kind in KINDS:
         rows = _rows(found, "width", kind)
         if len(rows) != len(WIDTHS):
             continue
-        lengths = [_length(found[row]) for row in rows]
+        lengths = [length_of(found[row]) for row in rows]
         lines.append([str(kind), *map(figure, lengths), *_monotone(lengths)])
     heads = ("kind", *(f"width {w}" for w in WIDTHS), "no step falls by more than its interval")
     note = "Union of all SSMs, expansions <w,1,1,1,1,1,1,1>, nothing cut."
@@ -225,11 +194,33 @@ def _width_domains(found: dict[Row, Prompts], names: Iterable[str]) -> str:
         if len(rows) != len(WIDTHS):
             continue
         for name in names:
-            lengths = [_length(found[row], _of(name)) for row in rows]
+            lengths = [length_of(found[row], of_domain(name)) for row in rows]
             values = [f"{length.value:.2f}" if length else NOTHING for length in lengths]
             lines.append([str(kind), name, *values, *_monotone(lengths)])
     heads = ("kind", "domain", *(f"width {w}" for w in WIDTHS), "steps hold", "5 above 1")
     return table("By tree width and domain", heads, lines)
+
+
+def _lengths(found: dict[Row, Prompts], names: Iterable[str]) -> str:
+    """Chains of all SSMs, merged, by how long they are."""
+    names = tuple(names)
+    lines = [
+        [
+            str(row.kind),
+            str(len(row.speculation.expansion)),
+            nodes_of(found[row]),
+            figure(length_of(found[row])),
+            *(figure(length_of(found[row], of_domain(name))) for name in names),
+        ]
+        for kind in KINDS
+        for row in _rows(found, "length", kind)
+    ]
+    heads = ("kind", "length", "nodes verified", "tokens per LLM pass", *names)
+    return table("By length", heads, lines, f"Union of all SSMs' chains of {_said(LENGTHS)}.")
+
+
+def _said(numbers: Sequence[int]) -> str:
+    return f"{', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
 
 
 def _combining(found: dict[Row, Prompts], names: Iterable[str]) -> str:
@@ -243,9 +234,9 @@ def _combining(found: dict[Row, Prompts], names: Iterable[str]) -> str:
             f"{row.kind.temperature:g}",
             row.name,
             row.kind.draft,
-            _nodes(found[row]),
-            figure(_length(found[row])),
-            *(figure(_length(found[row], _of(name))) for name in names),
+            nodes_of(found[row]),
+            figure(length_of(found[row])),
+            *(figure(length_of(found[row], of_domain(name))) for name in names),
             _against_pool(found, row),
         ]
         for row in rows
@@ -269,12 +260,8 @@ def _against_pool(found: dict[Row, Prompts], row: Row) -> str:
     ]
     if row.speculation.combine == "union" or not unions:
         return NOTHING
-    base = min(unions, key=lambda other: abs(_size(found[other]) - _size(found[row])))
-    return f"{ratio(_paired(found[row], found[base]))} ({_nodes(found[base])} nodes)"
-
-
-def _size(prompts: Prompts) -> float:
-    return float(sum(p["nodes"] for p in prompts) / max(1, sum(p["rounds"] for p in prompts)))
+    base = min(unions, key=lambda other: abs(size_of(found[other]) - size_of(found[row])))
+    return f"{ratio(paired(found[row], found[base]))} ({nodes_of(found[base])} nodes)"
 
 
 def _loops(found: dict[Row, Prompts], names: Iterable[str]) -> str:
@@ -287,7 +274,7 @@ def _loops(found: dict[Row, Prompts], names: Iterable[str]) -> str:
             prompts = found[row]
             shares = [p["distinct_4_grams"] for p in prompts]
             by = [[p["distinct_4_grams"] for p in prompts if p["domain"] == n] for n in names]
-            looping = sum(not _fresh(prompt) for prompt in prompts)
+            looping = sum(not fresh(prompt) for prompt in prompts)
             means = [f"{sum(s) / len(s):.0%}" if s else NOTHING for s in (shares, *by)]
             lines.append([str(kind), len(prompts), looping, *means])
     heads = ("kind", "continuations", f"looping (< {LOOPING:.0%})", "mean share", *names)

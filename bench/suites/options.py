@@ -11,7 +11,11 @@ from core.errors import ConfigError
 __all__ = ["check_used"]
 
 ONLY = MappingProxyType(
-    {"grown": ("cpu-grown", "overhead"), "place": ("batch", "laws", "pipeline")}
+    {
+        "family": ("acceptance",),
+        "grown": ("cpu-grown", "overhead"),
+        "place": ("batch", "laws", "pipeline"),
+    }
 )
 # They run the page, or no model at all.
 WITHOUT_DTYPE = ("sessions", "start", "visitors")
@@ -23,7 +27,7 @@ def check_used(suite: str, given: Mapping[str, Any]) -> None:
     for name, users in ONLY.items():
         if given.get(name) is not None and suite not in users:
             raise ConfigError.of(
-                name, str(given[name]), f"not with {suite}; only {', '.join(users)} use it"
+                name, str(given[name]), f"not with {suite}; only with {', '.join(users)}"
             )
     if given.get("dtype") is not None and suite in WITHOUT_DTYPE:
         told = " ".join(given["dtype"])

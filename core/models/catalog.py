@@ -16,6 +16,7 @@ __all__ = [
     "bundled_ssms",
     "cached_models",
     "snapshot",
+    "ssms_in",
 ]
 
 BUNDLED = "bundled"
@@ -81,7 +82,12 @@ def bundled_llm() -> Path:
 
 def bundled_ssms() -> tuple[Path, ...]:
     """Every bundled SSM's folder, by name."""
-    return tuple(sorted(p.parent for p in bundled_folder().glob("ssm-*/config.json")))
+    return ssms_in(bundled_folder())
+
+
+def ssms_in(family: Path) -> tuple[Path, ...]:
+    """Every SSM's folder in a folder of models, by name."""
+    return tuple(sorted(p.parent for p in family.glob("ssm-*/config.json")))
 
 
 def hub_cache() -> Path:

@@ -13,10 +13,13 @@ import torch
 
 from bench.__main__ import main
 from bench.context import Context, Report
+from bench.machine import code_digest
 from bench.prompts import domains, load_prompts, spread
 from bench.settings import Settings
 from bench.suites import SUITES
+from bench.suites.acceptance import Acceptance
 from core.errors import ConfigError
+from core.models.catalog import bundled_llm, bundled_ssms
 
 
 @dataclass(frozen=True)
@@ -144,9 +147,18 @@ def test_what_is_timed_is_not_shared(suite: str, capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize(
     ("suite", "option", "said"),
     [
-        ("passes", ["--grown", "DIR"], "grown is 'DIR': not with passes; only cpu-grown, overhead"),
-        ("length", ["--place", "process"], "place is 'process': not with length; only batch, laws"),
+        (
+            "passes",
+            ["--grown", "DIR"],
+            "grown is 'DIR': not with passes; only with cpu-grown,",
+        ),
+        (
+            "length",
+            ["--place", "process"],
+            "place is 'process': not with length; only with batch,",
+        ),
         ("start", ["--dtype", "bfloat16"], "dtype is 'bfloat16': not with start"),
+        ("batch", ["--family", "DIR"], "family is 'DIR': not with batch; only with acceptance"),
     ],
 )
 def test_an_option_that_a_suite_would_not_use_is_refused(
@@ -154,6 +166,30 @@ def test_an_option_that_a_suite_would_not_use_is_refused(
 ) -> None:
     assert main(["--suite", suite, *option]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_acceptance_of_another_family(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its rows and its digest are of the models in the folder."""
+    for folder in (bundled_llm(), bundled_ssms()[0]):
+        (tmp_path / folder.name).symlink_to(folder)
+    suite = Acceptance(parts=("chain",))
+    out = tmp_path / "out.json"
+    asked = ["--suite", "acceptance", "--prompts", "1", "--tokens", "2", "--threads", "1"]
+    argv = [*asked, "--out", str(out), "--family", str(tmp_path)]
+    assert main(argv, {"acceptance": suite}) == 0
+    stored = json.loads(out.read_text())
+    assert stored["code"] != code_digest()
+    drafters = {tuple(sample["config"]["drafters"]) for sample in stored["samples"]}
+    assert drafters == {(bundled_ssms()[0].name,)}
+    assert "--family DIR" in capsys.readouterr().out
+
+
+def test_a_folder_without_ssms_is_no_family(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = ["--suite", "acceptance", "--out", str(tmp_path / "o.json"), "--family", str(tmp_path)]
+    assert main(argv) == 2
+    assert "a folder of llm and at least one ssm-*" in capsys.readouterr().err
 
 
 def test_prompts_are_spread_over_the_domains() -> None:

@@ -16,7 +16,7 @@ from bench.context import Context
 from bench.ours import Case, count_tokens, decode
 from bench.prompts import load_prompts
 from bench.suites.acceptance import Acceptance, distinct_share
-from bench.suites.acceptance_rows import PAPER, WIDTHS, acceptance_rows
+from bench.suites.acceptance_rows import PAPER, WIDTHS, acceptance_rows, most_nodes
 from bench.suites.cpu_bundled import CpuBundled
 from bench.suites.cpu_tables import best_variant
 from bench.suites.cpu_variants import (
@@ -55,7 +55,7 @@ class TestAcceptance:
         assert context.results.found == 3
         kept = context.results.samples.pop(1)  # measured anew below
         suite.measure(context)
-        assert len(context.results.samples) == len(suite.rows())
+        assert len(context.results.samples) == len(suite.rows(context))
         again = next(context.results.where(config=kept["config"], temperature=kept["temperature"]))
         assert again == kept
         report = suite.report(context)
@@ -77,13 +77,54 @@ class TestAcceptance:
         widths = [row.speculation.expansion for row in greedy if row.part == "width"]
         assert widths == [(width, 1, 1, 1, 1, 1, 1, 1) for width in WIDTHS]
 
+    def test_chains_of_all_ssms_by_length(self, make_context: MakeContext) -> None:
+        suite = Acceptance(parts=("length",))
+        context = make_context()
+        for row in suite.rows(context):
+            sample = {
+                "id": "p0",
+                "domain": "stories",
+                "seed": 1,
+                "rounds": 10,
+                "accepted": 5 * len(row.speculation.expansion),
+                "nodes": 10 * most_nodes(row.speculation),
+                "distinct_4_grams": 0.9,
+            }
+            context.results.add({**row.key, "prompts": [sample]})
+        lines = suite.report(context).tables[4].splitlines()
+        of_12 = [line for line in lines if "| 12 | 36.0 | 7.00 (7.00 to 7.00) |" in line]
+        assert [line.split(" | ")[0] for line in of_12] == [
+            "| topk, greedy, T = 0", "| coupled, match, T = 0.8"
+        ]  # fmt: skip
+
+    def test_only_trees_of_at_most_64_nodes_are_called_the_best(
+        self, make_context: MakeContext
+    ) -> None:
+        """Width 5 would be."""
+        suite = Acceptance(parts=("chain", "width"))
+        context = make_context()
+        for row in suite.rows(context):
+            sample = {
+                "id": "p0",
+                "domain": "stories",
+                "seed": 1,
+                "rounds": 10,
+                "accepted": most_nodes(row.speculation),
+                "nodes": 10,
+                "distinct_4_grams": 0.9,
+            }
+            context.results.add({**row.key, "prompts": [sample]})
+        comparisons = suite.report(context).tables[1]
+        assert "best tree (union, width 2 <2,1,1,1,1,1,1,1>) / best single chain" in comparisons
+        assert "width 5" not in comparisons.split("best tree")[1].split("\n")[0]
+
     def test_combine_rules_stand_beside_unions_of_as_many_nodes(
         self, make_context: MakeContext
     ) -> None:
         suite = Acceptance(parts=("combine",))
         context = make_context()
         sizes = {"union": 40, "vote": 8, "vote_tree": 38, "log_pool": 41}
-        for row in suite.rows():
+        for row in suite.rows(context):
             config = row.speculation
             sample = {
                 "id": "p0",
@@ -95,7 +136,7 @@ class TestAcceptance:
                 "distinct_4_grams": 0.9,
             }
             context.results.add({**row.key, "prompts": [sample]})
-        table = suite.report(context).tables[4]
+        table = suite.report(context).tables[5]
         lines = [line for line in table.splitlines() if "log_pool" in line]
         assert lines and all("1.33x (1.33 to 1.33) (40.0 nodes)" in line for line in lines)
         unions = [line for line in table.splitlines() if "| union" in line]
@@ -105,7 +146,7 @@ class TestAcceptance:
         """In the single SSMs' rows it accepts a half more, in the union's a half less."""
         suite = Acceptance(parts=("same",))
         context = make_context()
-        for row in suite.rows():
+        for row in suite.rows(context):
             accepted = 20
             if row.kind.verify == "traversal":
                 accepted = 10 if "union" in row.name else 30
@@ -138,7 +179,7 @@ class TestAcceptance:
         """Width w accepts w tokens a round, but for plain top-k, which falls; one prompt loops."""
         suite = Acceptance(parts=("width",))
         context = make_context()
-        for row in suite.rows():
+        for row in suite.rows(context):
             width = row.speculation.expansion[0]
             length = 9 - width if (row.kind.draft, row.kind.verify) == ("topk", "match") else width
             prompts = [
