@@ -1,5 +1,5 @@
-"""The command line of the zoo: `python -m zoo prepare|train|distil|boost|evaluate`. Arguments in,
-lines and an exit status out.
+"""The command line of the zoo: `python -m zoo prepare|train|distil|boost|evaluate|samples`.
+Arguments in, lines and an exit status out.
 
 0: done. 2: a one-line message with the field, its value and what is allowed. 130: interrupted; the
 same command goes on.
@@ -20,7 +20,9 @@ from transformers.utils import logging
 from core import checks
 from core.engine import Engine
 from core.errors import ConfigError, SpecScopeError
+from core.models.catalog import BUNDLED
 from core.models.loading import load_models
+from zoo import samples
 from zoo.beginning import named
 from zoo.boost import WAYS, boost
 from zoo.distil import Distilled, Teaching, Tuning, distil
@@ -37,6 +39,7 @@ from zoo.worth import Asked, judged, prompts_of
 from zoo.worth import as_json as as_plain
 from zoo.worth import table as table_of_worth
 
+COMMANDS = "prepare|train|distil|boost|evaluate|samples"
 _DEFAULT_PRESET = "cpu"
 _MAX_SEED = 2**32 - 1
 _MAX_MINUTES = 60.0 * 24 * 7
@@ -112,6 +115,19 @@ def _judge(arguments: argparse.Namespace) -> None:
     print("\n".join(table_of_worth(found)))
 
 
+def _samples(arguments: argparse.Namespace) -> None:
+    prompts = samples.prompts_of(arguments.prompts, arguments.domains, arguments.count)
+    engine = Engine(load_models(arguments.llm, (), arguments.dtype, arguments.device))
+    asked = (arguments.tokens, arguments.temperature, arguments.seed)
+    verdicts = []
+    for sample in samples.samples(engine, prompts, *asked):
+        print(samples.said(sample), flush=True)
+        if sample.parses is not None:
+            verdicts.append(sample.parses)
+    if verdicts:
+        print(f"=== {sum(verdicts)} of {len(verdicts)} texts of code parse")
+
+
 def _distil(arguments: argparse.Namespace) -> None:
     found, teaching = _teaching(arguments)
     done: dict[str, Distilled] = {}
@@ -166,12 +182,13 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="python -m zoo", description="How the bundled models are made.")
-    commands = parser.add_subparsers(required=True, metavar="prepare|train|distil|boost|evaluate")
+    commands = parser.add_subparsers(required=True, metavar=COMMANDS)
     _prepare_arguments(commands.add_parser("prepare", help="corpora to tokenizer and token files"))
     _train_arguments(commands.add_parser("train", help="token files to models, resumable"))
     _distil_arguments(commands.add_parser("distil", help="SSMs tuned to their LLM, resumable"))
     _boost_arguments(commands.add_parser("boost", help="a pool of SSMs tuned to each other"))
     _evaluate_arguments(commands.add_parser("evaluate", help="held-out loss; what SSMs are worth"))
+    _samples_arguments(commands.add_parser("samples", help="what an LLM writes, to be read"))
     return parser
 
 
@@ -248,6 +265,20 @@ def _evaluate_arguments(parser: argparse.ArgumentParser) -> None:
     pair.add_argument("--temperature", type=float, default=0.0)
     pair.add_argument("--dtype", choices=("auto", "float32", "bfloat16"), default="auto")
     parser.set_defaults(run=_evaluate)
+
+
+def _samples_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--llm", default=BUNDLED, metavar="ID", help="a folder, an id, or bundled")
+    parser.add_argument("--prompts", type=Path, metavar="FILE", default=DEFAULT_PROMPTS,
+                        help="JSON lines with a prompt and its domain")  # fmt: skip
+    parser.add_argument("--domains", nargs="+", default=[], metavar="NAME", help="default: all")
+    parser.add_argument("--count", type=int, default=3, help="prompts of a domain")
+    parser.add_argument("--tokens", type=int, default=100, help="new tokens a prompt")
+    parser.add_argument("--temperature", type=float, default=0.8)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--dtype", choices=("auto", "float32", "bfloat16"), default="auto")
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    parser.set_defaults(run=_samples)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,109 @@
+"""`python -m zoo samples`: what an LLM writes, for a person to read; of code, whether it parses."""
+
+from __future__ import annotations
+
+import ast
+import codeop
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from core import checks
+from core.config import Request, SamplingParams, SpeculationConfig
+from core.engine import Engine
+from core.errors import ConfigError
+from core.outcome import Outcome
+
+__all__ = ["CODE", "Prompt", "Sample", "parses", "prompts_of", "said", "samples"]
+
+CODE = "code"
+"""The domain whose texts should parse."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A text to go on from, and what kind of text it is."""
+
+    domain: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A prompt and what was written behind it; `parses` None: it is no code."""
+
+    prompt: Prompt
+    continuation: str
+    parses: bool | None
+
+
+def prompts_of(path: Path, domains: Sequence[str], count: int) -> list[Prompt]:
+    """The first `count` of each of these domains (none named: of every one) in a file of JSON lines
+    with `prompt` and `domain`. ConfigError for another file, or a domain that it does not have."""
+    checks.integer("count", count, 1, 10_000)
+    try:
+        lines = [json.loads(line) for line in path.read_text("utf-8").splitlines() if line.strip()]
+        found = [Prompt(str(line["domain"]), str(line["prompt"])) for line in lines]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError.of(
+            "prompts", str(path), "a file of JSON lines with a prompt and its domain"
+        ) from error
+    known = tuple(dict.fromkeys(prompt.domain for prompt in found))
+    for domain in domains:
+        checks.choice("domains", domain, known)
+    return [
+        prompt
+        for domain in domains or known
+        for prompt in [each for each in found if each.domain == domain][:count]
+    ]
+
+
+def samples(
+    engine: Engine, prompts: Sequence[Prompt], tokens: int, temperature: float, seed: int
+) -> Iterator[Sample]:
+    """Each prompt continued by the LLM alone."""
+    plain = SpeculationConfig.preset("autoregressive", temperature)
+    sampling = SamplingParams(max_new_tokens=tokens, temperature=temperature, seed=seed)
+    for prompt in prompts:
+        outcome = Outcome()
+        for event in engine.generate(Request(prompt.text, sampling, plain)):
+            outcome.observe(event)
+        verdict = parses(prompt.text, outcome.text) if prompt.domain == CODE else None
+        yield Sample(prompt, outcome.text, verdict)
+
+
+def parses(prompt: str, continuation: str) -> bool:
+    """Whether the two are Python as far as they go. Lines are taken from the end while the text is
+    only incomplete there, but not more than half of the continuation's: what is left of an open
+    string or bracket tells nothing of what is in it.
+    """
+    begun = prompt.count("\n")
+    lines = (prompt + continuation).split("\n")
+    if "\n" in continuation:
+        del lines[-1]  # it is cut wherever the text ends
+    least = begun + max(1, (len(lines) - begun) // 2)
+    while len(lines) >= least:
+        try:
+            _compiled("\n".join(lines) + "\n")
+        except SyntaxError as error:
+            if error.msg != "incomplete input":
+                return False
+            lines.pop()
+        except (ValueError, RecursionError, MemoryError):  # null bytes; nested beyond reason
+            return False
+        else:
+            return True
+    return False
+
+
+def _compiled(text: str) -> None:
+    flags = ast.PyCF_ONLY_AST | codeop.PyCF_ALLOW_INCOMPLETE_INPUT  # type: ignore[attr-defined]
+    compile(text, "<sample>", "exec", flags, dont_inherit=True)
+
+
+def said(sample: Sample) -> str:
+    """For a reader: the prompt, a bar, what was written."""
+    verdict = {None: "", True: " (parses)", False: " (does not parse)"}[sample.parses]
+    head = f"=== {sample.prompt.domain}{verdict} "
+    return f"{head.ljust(100, '=')}\n{sample.prompt.text}|{sample.continuation}"
