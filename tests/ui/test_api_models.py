@@ -12,6 +12,7 @@ from gradio_client.exceptions import AppError
 
 from core.errors import VocabMismatchError
 from storage import RunQuery, RunStore
+from tests.family import SSMS
 from tests.ui.fakes import FakeWorker, scripted
 from tests.ui.rigs import OTHER, Loader, failing, other_worker, settled
 from tests.ui.serving import served
@@ -45,7 +46,7 @@ def test_models_tells_what_is_loaded_and_what_can_be(here: tuple[Client, Context
     assert [model["name"] for model in told["loaded"]] == list(made.rig.names())
     assert told["loaded"][0]["role"] == "llm" and told["loaded"][0]["parameters"] > 0
     bundled = next(offer for offer in told["offers"] if offer["group"] == "bundled")
-    assert bundled["ssms"] == ["ssm-code", "ssm-dialogue", "ssm-stories"]
+    assert bundled["ssms"] == [*SSMS]
     assert bundled["bytes"] == sum(part["bytes"] for part in bundled["parts"]) > 10_000_000
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from bench.page.looks import turn_to
 from tests.core.models.folders import saved
+from tests.family import SSMS
 from tests.ui.sites import OpenPage, hosted, overflows, ran, ready, said, shot
 from ui.context import Context
 from ui.exchange import Pair, Say
@@ -40,11 +41,11 @@ def site(tmp_path_factory: pytest.TempPathFactory, chromium: Any) -> Iterator[tu
 def bundled(site: tuple[str, Context]) -> tuple[str, Context]:
     """With all bundled models loaded."""
     rig = site[1].rig
-    if rig.names() != ("llm", "ssm-code", "ssm-dialogue", "ssm-stories"):
+    if rig.names() != ("llm", *SSMS):
         rig.begin(Pair())
         while rig.exchange.loading:
             rig.wait(rig.exchange, 1.0)
-    assert len(rig.names()) == 4
+    assert len(rig.names()) == 1 + len(SSMS)
     return site
 
 
@@ -104,13 +105,15 @@ def test_all_bundled_models_give_way_to_one_ssm_and_the_page_follows(
 ) -> None:
     url, context = bundled
     page = ran(ready(browser_page(url)))
-    assert chips(page) == ["llm", "ssm-code", "ssm-dialogue", "ssm-stories"]
+    assert chips(page) == ["llm", *SSMS]
     models(page)
     ask(page, "bundled", "ssm-stories")
     page.click("#models-need")
     said(page, re.compile(r"It fits: \d+ MiB together, .* free on (cpu|cuda)"), "models")
     said(page, re.compile(r"SSM ssm-stories: on this machine, 92\dk parameters, "), "models")
-    assert context.rig.version == 0 or len(context.rig.names()) == 4, "nothing is loaded yet"
+    assert context.rig.version == 0 or len(context.rig.names()) == 1 + len(SSMS), (
+        "nothing is loaded yet"
+    )
     load(page, "llm", "ssm-stories")
     stages = page.locator("#models-stages li").all_inner_texts()
     assert any("SSM 1 of 1 ssm-stories" in s and "weights" in s for s in stages), stages
@@ -173,7 +176,7 @@ def test_another_tokenizer_is_refused_and_what_stands_stays(
     ask(page, "bundled", str(other))
     page.click("#models-load")
     said(page, re.compile(r"ssm is '.*another-tokenizer': token id \d+ is "), "models")
-    said(page, "What was loaded stays: llm, ssm-code, ssm-dialogue, ssm-stories.", "models")
+    said(page, f"What was loaded stays: llm, {', '.join(SSMS)}.", "models")
     shot(page, "models-refused")
     ask(page, str(tmp_path / "nowhere"), "")
     page.click("#models-load")
@@ -222,7 +225,7 @@ def test_an_llm_alone_opens_the_plain_preset_and_ssms_bring_the_other_back(
     page.wait_for_function(
         "() => document.querySelector('#models-ssms textarea').value.includes('ssm-stories')"
     )
-    load(page, "llm", "ssm-code", "ssm-dialogue", "ssm-stories")
+    load(page, "llm", *SSMS)
     live(page)
     shows_drafters(page, {**dict.fromkeys(bundled[1].drafter_names, True), "ngram": False})
     assert page.locator("#preset input").first.input_value() == "specinfer"

@@ -19,6 +19,7 @@ from core.config import (
 )
 from core.errors import ConfigError
 from core.outcome import Outcome
+from tests.family import SSMS
 from ui.pages.fields import (
     FIELD_NAMES,
     MEANINGS,
@@ -41,14 +42,12 @@ from ui.pages.form import (
 from ui.pages.presets import at_temperature
 from ui.pages.slider import Slider
 
-NAMES = ("ssm-code", "ssm-dialogue", "ssm-stories")
-
 
 @cache
 def fresh_form() -> Form:
     """The form as the page opens with it."""
     with gr.Blocks():
-        return build_form(build_prompt(), NAMES, "specinfer", chat=False)
+        return build_form(build_prompt(), SSMS, "specinfer", chat=False)
 
 
 def form_values(**changes: Any) -> list[Any]:
@@ -67,7 +66,7 @@ def form_values(**changes: Any) -> list[Any]:
 def test_the_page_opens_with_specinfer_and_five_alternatives() -> None:
     request = request_of(form_values())
     expected = dataclasses.replace(
-        SpeculationConfig.preset("specinfer"), drafters=NAMES, record_top_k=5
+        SpeculationConfig.preset("specinfer"), drafters=SSMS, record_top_k=5
     )
     assert request.speculation == expected
     assert request.prompt == EXAMPLES[0][1] and request.sampling.seed is None
@@ -80,7 +79,7 @@ def test_the_preset_menu_says_what_each_preset_is() -> None:
 
 def test_every_field_has_a_control_and_a_meaning_in_one_line() -> None:
     with gr.Blocks():
-        controls = field_controls(SpeculationConfig(), NAMES)
+        controls = field_controls(SpeculationConfig(), SSMS)
     assert tuple(controls) == FIELD_NAMES
     for name, control in controls.items():
         assert MEANINGS.get(name), f"{name} has no meaning"
@@ -93,13 +92,13 @@ def test_every_field_has_a_control_and_a_meaning_in_one_line() -> None:
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("preset", PRESETS)
 def test_a_preset_survives_the_controls(preset: str, temperature: float) -> None:
-    values = preset_values(preset, temperature, NAMES)
+    values = preset_values(preset, temperature, SSMS)
     config = config_of(values)
     wanted = preset_config(preset, temperature)
-    names = {"all": NAMES, "first": NAMES[:1]}
+    names = {"all": SSMS, "first": SSMS[:1]}
     drafters = tuple(n for d in wanted.drafters for n in names.get(d, (d,)))
     assert config == dataclasses.replace(wanted, drafters=drafters)
-    assert values_of(config, NAMES) == values
+    assert values_of(config, SSMS) == values
     assert config.record_top_k == 5
 
 
@@ -206,18 +205,18 @@ def test_an_empty_prompt_does_not_grey_run_while_it_is_typed() -> None:
 def test_own_presets_come_back_as_they_were_saved() -> None:
     values = form_values(expansion="3,1", drafters=["ssm-code"], max_tree_nodes="16")
     own = {"mine": own_preset(values)}
-    assert config_of(preset_values("mine", 0.0, NAMES, own)) == request_of(values).speculation
+    assert config_of(preset_values("mine", 0.0, SSMS, own)) == request_of(values).speculation
 
 
 def test_a_preset_of_ours_follows_the_temperature_and_nothing_else_does() -> None:
-    paper = preset_values("specinfer-paper", 0.0, NAMES)
-    drawn = at_temperature("specinfer-paper", 0.8, NAMES, paper)
-    assert drawn == preset_values("specinfer-paper", 0.8, NAMES) != paper
-    assert at_temperature("specinfer-paper", 0.0, NAMES, drawn) == paper
-    assert at_temperature("specinfer-paper", None, NAMES, drawn) == paper, (
+    paper = preset_values("specinfer-paper", 0.0, SSMS)
+    drawn = at_temperature("specinfer-paper", 0.8, SSMS, paper)
+    assert drawn == preset_values("specinfer-paper", 0.8, SSMS) != paper
+    assert at_temperature("specinfer-paper", 0.0, SSMS, drawn) == paper
+    assert at_temperature("specinfer-paper", None, SSMS, drawn) == paper, (
         "an emptied box is no choice"
     )
-    touched = preset_values("specinfer", 0.0, NAMES)
+    touched = preset_values("specinfer", 0.0, SSMS)
     broken = [
         value if name != "expansion" else "x"
         for name, value in zip(FIELD_NAMES, paper, strict=True)
@@ -228,7 +227,7 @@ def test_a_preset_of_ours_follows_the_temperature_and_nothing_else_does() -> Non
         ("specinfer-paper", touched),
         ("specinfer-paper", broken),
     ):
-        assert at_temperature(name, 0.8, NAMES, shown) is None
+        assert at_temperature(name, 0.8, SSMS, shown) is None
 
 
 def repeats(token_ids: list[int], length: int = 6) -> int:

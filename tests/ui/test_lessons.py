@@ -14,6 +14,7 @@ import pytest
 from core import Engine, load_models
 from core.config import Request
 from core.events import Event, RoundCompleted, RunCompleted
+from tests.family import SSMS
 from tests.synthetic import synthetic_run
 from ui.lessons import LESSONS, Lesson, judged, lesson_of, missing, request_of
 from ui.lessons.answers import is_right
@@ -24,7 +25,6 @@ from ui.values import PICTURES
 from ui.view import reduce_all
 
 KEYS = [lesson.key for lesson in LESSONS]
-BUNDLED = ("ssm-code", "ssm-dialogue", "ssm-stories")
 
 # What a newcomer does not know before the lesson of this number has said it.
 TERMS = {
@@ -126,7 +126,7 @@ def test_lessons_name_pictures_and_columns_that_there_are() -> None:
 # -- runs --
 
 
-@pytest.mark.parametrize("loaded", [("a", "b", "c"), ("org/one",), BUNDLED], ids=len)
+@pytest.mark.parametrize("loaded", [("a", "b", "c"), ("org/one",), SSMS], ids=len)
 def test_every_run_is_valid_whatever_is_loaded(loaded: tuple[str, ...]) -> None:
     for lesson in LESSONS:
         if missing(lesson, loaded):
@@ -140,7 +140,7 @@ def test_every_run_is_valid_whatever_is_loaded(loaded: tuple[str, ...]) -> None:
 
 def test_the_ssm_of_the_text_drafts_where_there_is_one() -> None:
     (setup,) = LESSONS[1].example
-    assert request_of(setup, BUNDLED).speculation.drafters == ("ssm-dialogue",)
+    assert request_of(setup, SSMS).speculation.drafters == ("ssm-dialogue",)
     assert request_of(setup, ("x", "y")).speculation.drafters == ("x",)
 
 
@@ -320,7 +320,7 @@ def test_one_answer_about_weights_is_right_also_where_they_are_level() -> None:
 def test_the_ssm_that_knows_the_text_gains_influence(engine: Engine, temperature: float) -> None:
     vote = lesson_of(4)
     for setup, best in zip(setups(vote), ("ssm-dialogue", "ssm-code"), strict=True):
-        request = request_of(replace(setup, temperature=temperature), BUNDLED)
+        request = request_of(replace(setup, temperature=temperature), SSMS)
         weights = rounds(list(engine.generate(request)))[-1].weights
         others = [weight for name, weight in weights.items() if name != best]
         assert weights[best] > 2 * max(others), (setup.label, weights)

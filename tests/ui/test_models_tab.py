@@ -15,6 +15,7 @@ from core.models import placing
 from core.models.catalog import FAMILIES, bundled_llm
 from storage import RunQuery, RunStore
 from tests.core.models.folders import saved
+from tests.family import SSMS
 from tests.ui.fakes import FakeWorker, request, scripted
 from tests.ui.rigs import OTHER, Loader, failing, other_worker, settled
 from ui.context import Context, make_context
@@ -72,8 +73,8 @@ def test_what_is_offered_and_what_it_needs(tmp_path: Path) -> None:
     assert groups == ["loaded", "bundled", *["cached"] * 3, *["known"] * len(FAMILIES)]
     first, bundled, *rest = all_offers
     assert (first.llm, first.ssms) == ("other", ("small",)) and first.parts[0].place == "loaded"
-    assert [part.role for part in bundled.parts] == ["LLM", "SSM", "SSM", "SSM"]
-    assert (bundled.llm, bundled.ssms) == ("bundled", ("ssm-code", "ssm-dialogue", "ssm-stories"))
+    assert [part.role for part in bundled.parts] == ["LLM", *["SSM"] * len(SSMS)]
+    assert (bundled.llm, bundled.ssms) == ("bundled", SSMS)
     assert bundled.parts[0].bytes == (bundled_llm() / "model.safetensors").stat().st_size
     cached = {offer.llm: offer for offer in rest if offer.group == "cached"}
     assert set(cached) == {"some/writer", "half/there", "EleutherAI/pythia-70m"}
@@ -219,7 +220,7 @@ def _told_unknown(ssms: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> str
     lines = [line.text for line in need_lines(need)]
     assert "about 125M parameters, about 238 MiB as bfloat16" in lines[1]
     assert "to be downloaded, size not known, as bfloat16" in lines[2]
-    assert wanted(Pair("bundled", ("bundled",))).parts[3].name == "ssm-stories"
+    assert wanted(Pair("bundled", ("bundled",))).parts[-1].name == SSMS[-1]
     with pytest.raises(ModelLoadError, match="no such folder"):
         wanted(Pair("./nowhere"))
 

@@ -22,6 +22,7 @@ from core.models.catalog import FAMILIES, bundled_llm, bundled_ssms, cached_mode
 from core.models.memory import available_bytes, parameter_count, readable, weight_bytes
 from tests.core.models.folders import refused, saved
 from tests.fakes import tiny_module, word_tokenizer
+from tests.family import SSMS
 
 # -- what is loaded --
 
@@ -48,7 +49,7 @@ def test_names_of_drafters_are_told_apart(whole: Path, tmp_path: Path) -> None:
 def test_the_bundled_family_is_loaded_by_its_name() -> None:
     models = load_models()
     assert models.llm.info.name == "llm"
-    assert models.drafter_names == ("ssm-code", "ssm-dialogue", "ssm-stories")
+    assert models.drafter_names == SSMS
     assert models.eos_ids == (0,)
     assert {info.dtype for info in models.infos} == {"float32"}
     assert load_models(ssms=[]).drafter_names == ()
@@ -170,7 +171,7 @@ def test_bytes_as_a_person_reads_them(size: int, text: str) -> None:
 
 def test_the_catalog() -> None:
     assert (bundled_llm() / "config.json").is_file()
-    assert [path.name for path in bundled_ssms()] == ["ssm-code", "ssm-dialogue", "ssm-stories"]
+    assert tuple(path.name for path in bundled_ssms()) == SSMS
     assert len({family.llm for family in FAMILIES}) == len(FAMILIES)
     assert all(family.ssms and family.note for family in FAMILIES)
 

@@ -25,6 +25,7 @@ from core.models.placing import (
     need_of,
 )
 from tests.core.models.folders import refused, saved
+from tests.family import SSMS
 
 CPU = torch.device("cpu")
 
@@ -58,11 +59,7 @@ def test_devices() -> None:
 
 
 def test_names_of_the_bundled_family() -> None:
-    assert [Path(name).name for name in named("bundled")] == [
-        "ssm-code",
-        "ssm-dialogue",
-        "ssm-stories",
-    ]
+    assert tuple(Path(name).name for name in named("bundled")) == SSMS
     assert Path(named("ssm-code")[0]).is_absolute() and named("some/id") == ("some/id",)
     assert Path(llm_named("bundled")).name == "llm" and llm_named("some/id") == "some/id"
 
