@@ -27,6 +27,7 @@ from zoo.models import weights_id
 from zoo.order import DataOrder
 from zoo.presets import ModelRecipe, Preset
 from zoo.progress import ProgressLine
+from zoo.sharing import Sharing
 from zoo.tokens import TokenStore
 from zoo.trainer import Trainer
 
@@ -54,6 +55,14 @@ class Run:
         """The recipe's share of the minutes, in seconds."""
         shares = sum(each.budget_share for each in self.preset.models)
         return self.minutes * 60.0 * recipe.budget_share / shares
+
+    def workers(self, recipe: ModelRecipe) -> int:
+        """Threads that share a step's windows: as many as torch takes, where there is a window for
+        each; a GPU's steps are not shared."""
+        if self.device.type != "cpu":
+            return 1
+        windows = recipe.tokens_per_step // self.preset.schedule.late_context
+        return max(1, min(torch.get_num_threads(), windows))
 
     def folder(self, kind: str, recipe: ModelRecipe) -> Path:
         """Where a model's unfinished state is kept: `runs`, apart for each kind of run."""
@@ -125,7 +134,11 @@ def learn(
     folder = run.store.folder / kind / trainer.recipe.name
     checkpoint = Checkpoint(run.folder(kind, trainer.recipe) / "checkpoint.pt", identity)
     spent = checkpoint.load(trainer)
-    spent = _spend_budget(trainer, run, checkpoint, spent, note or _short_evaluation)
+    trainer.sharing = Sharing(run.workers(trainer.recipe))
+    try:
+        spent = _spend_budget(trainer, run, checkpoint, spent, note or _short_evaluation)
+    finally:
+        trainer.sharing.close()
     save(trainer.model, run.store, folder)
     return Trained(
         seconds=round(spent, 1),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 from zoo.losses import Loss, autocast, next_token
 from zoo.order import DataOrder
 from zoo.presets import ModelRecipe, Preset, Schedule
+from zoo.sharing import Sharing
 
 __all__ = ["Trainer", "learning_rate", "new_model", "window_length"]
 
@@ -75,6 +76,7 @@ class Trainer:
     optimizer: torch.optim.AdamW
     order: DataOrder
     minimised: Loss = next_token
+    sharing: Sharing = field(default_factory=lambda: Sharing(1))
     num_steps: int = 0
     num_tokens: int = 0
     running_loss: torch.Tensor | None = None
@@ -115,10 +117,11 @@ class Trainer:
         return torch.from_numpy(self.order.next_batch(size, length)).to(self.device)
 
     def _backward(self, windows: torch.Tensor) -> torch.Tensor:
-        with autocast(self.device):
-            loss = self.minimised(self.model, windows)
-        loss.backward()  # type: ignore[no-untyped-call]
-        return loss.detach().float()
+        def loss_of(part: torch.Tensor) -> torch.Tensor:
+            with autocast(self.device):
+                return self.minimised(self.model, part)
+
+        return self.sharing.gradients(loss_of, windows, list(self.model.parameters()))
 
     def loss(self) -> float:
         """The running mean of the training loss in nats a token; waits for the device."""
