@@ -80,6 +80,8 @@ def run(arguments: argparse.Namespace, suites: Mapping[str, Suite]) -> Report:
     )
     suite.check(settings)
     check_used(suite.name, vars(arguments))
+    if arguments.family is not None:
+        arguments.family = family_in(arguments.family)
     context = opened(suite, settings.but(threads=threads(arguments.threads)), arguments)
     if context.results.found:
         context.say(f"{context.results.found} samples are in {context.results.path} already")
@@ -114,8 +116,10 @@ def opened(suite: Suite, settings: Settings, arguments: argparse.Namespace) -> C
     prompts = load_prompts()
     results = Results.open(path, header, fresh=arguments.fresh)
     chosen = spread(prompts, settings.prompts)
-    load, family = loader(arguments.family), arguments.family
-    return Context(settings, chosen, prompts, results, load, teller(), arguments.grown, family)
+    family = arguments.family
+    return Context(
+        settings, chosen, prompts, results, loader(family), teller(), arguments.grown, family
+    )
 
 
 def threads(count: int | None) -> int:
@@ -126,14 +130,19 @@ def threads(count: int | None) -> int:
 
 
 def loader(family: Path | None) -> Callable[[str], LoadedModels]:
-    """Loads the family in this folder, or the bundled one, on the CPU, each dtype once. ConfigError
-    for a folder without SSMs."""
+    """Loads the family in this folder, or the bundled one, on the CPU, each dtype once."""
     if family is None:
         return cache(lambda dtype: load_models(dtype=dtype, device="cpu"))
     llm, ssms = str(family / "llm"), [str(folder) for folder in ssms_in(family)]
-    if not ssms:
-        raise ConfigError.of("family", str(family), "a folder of llm and at least one ssm-*")
     return cache(lambda dtype: load_models(llm, ssms, dtype, "cpu"))
+
+
+def family_in(folder: Path) -> Path:
+    """The absolute path of a folder of `llm` and at least one `ssm-*`; ConfigError where it is
+    none."""
+    if not (folder / "llm" / "config.json").is_file() or not ssms_in(folder):
+        raise ConfigError.of("family", str(folder), "a folder of llm and at least one ssm-*")
+    return folder.resolve()
 
 
 def teller() -> Callable[[str], None]:

@@ -50,7 +50,8 @@ def code_digest(family: Path | None = None) -> str:
     files = {path.relative_to(HOUSE).as_posix(): path for path in HOUSE.glob("core/**/*.py")}
     files |= {
         f"{BUNDLED}/{path.relative_to(weights).as_posix()}": path
-        for path in weights.glob("*/*.safetensors")
+        for kind in ("safetensors", "bin")
+        for path in weights.glob(f"*/*.{kind}")
     }
     files["bench/prompts.jsonl"] = HOUSE / "bench" / "prompts.jsonl"
     digest = hashlib.sha256()

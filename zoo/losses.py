@@ -1,29 +1,46 @@
 """What a training step minimises: the next token, or how far a model is from its teacher.
 
-A loss maps (model, windows) to one number.
+A loss maps (model, windows) to a sum over positions and the weight of these.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-__all__ = ["Distillation", "Loss", "autocast", "next_token"]
-
-Loss = Callable[[nn.Module, Tensor], Tensor]
+__all__ = ["Distillation", "Loss", "Total", "autocast", "next_token"]
 
 
-def next_token(model: nn.Module, windows: Tensor) -> Tensor:
-    """Mean cross entropy in nats of each token given those before it.
+class Total(NamedTuple):
+    """What positions cost together, in nats, and what they weigh together: sums, so that those of
+    parts add up to those of the whole. Both are scalars; `weight` needs no gradient."""
+
+    cost: Tensor
+    weight: Tensor
+
+    @property
+    def mean(self) -> Tensor:
+        """What is minimised."""
+        return self.cost / self.weight
+
+
+Loss = Callable[[nn.Module, Tensor], Total]
+
+
+def next_token(model: nn.Module, windows: Tensor) -> Total:
+    """Cross entropy in nats of each token given those before it.
 
     `windows`: int64, (batch, length + 1).
     """
-    logits = model(input_ids=windows[:, :-1], use_cache=False).logits
-    return functional.cross_entropy(logits.flatten(0, 1).float(), windows[:, 1:].flatten())
+    logits = model(input_ids=windows[:, :-1], use_cache=False).logits.flatten(0, 1).float()
+    wanted = windows[:, 1:].flatten()
+    cost = functional.cross_entropy(logits, wanted, reduction="sum")
+    return Total(cost, torch.tensor(float(wanted.numel()), device=cost.device))
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +57,14 @@ class Distillation:
     earlier: Sequence[nn.Module] = ()
     covered: float = 0.1
 
-    def __call__(self, model: nn.Module, windows: Tensor) -> Tensor:
+    def __call__(self, model: nn.Module, windows: Tensor) -> Total:
         inputs = windows[:, :-1]
         with torch.no_grad():
             teacher = log_probabilities(self.teacher, inputs)
             weights = self.weights(inputs, teacher)
         own = log_probabilities(model, inputs)
         each = functional.kl_div(own, teacher, log_target=True, reduction="none").sum(-1)
-        return (each * weights).sum() / weights.sum()
+        return Total((each * weights).sum(), weights.sum())
 
     def weights(self, inputs: Tensor, teacher: Tensor) -> Tensor:
         """Of each position (batch, length), by the teacher's log probabilities there."""

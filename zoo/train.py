@@ -57,12 +57,11 @@ class Run:
         return self.minutes * 60.0 * recipe.budget_share / shares
 
     def workers(self, recipe: ModelRecipe) -> int:
-        """Threads that share a step's windows: as many as torch takes, where there is a window for
-        each; a GPU's steps are not shared."""
-        if self.device.type != "cpu":
-            return 1
-        windows = recipe.tokens_per_step // self.preset.schedule.late_context
-        return max(1, min(torch.get_num_threads(), windows))
+        """Threads that share a step's windows: as many as torch takes where each gets as many
+        windows, else 1, with all cores for it. A GPU's steps are not shared."""
+        windows = max(1, recipe.tokens_per_step // self.preset.schedule.late_context)
+        threads = torch.get_num_threads()
+        return threads if self.device.type == "cpu" and windows % threads == 0 else 1
 
     def folder(self, kind: str, recipe: ModelRecipe) -> Path:
         """Where a model's unfinished state is kept: `runs`, apart for each kind of run."""
@@ -134,7 +133,8 @@ def learn(
     folder = run.store.folder / kind / trainer.recipe.name
     checkpoint = Checkpoint(run.folder(kind, trainer.recipe) / "checkpoint.pt", identity)
     spent = checkpoint.load(trainer)
-    trainer.sharing = Sharing(run.workers(trainer.recipe))
+    parted = run.device.type == "cpu"
+    trainer.sharing = Sharing(run.workers(trainer.recipe), parted=parted)
     try:
         spent = _spend_budget(trainer, run, checkpoint, spent, note or _short_evaluation)
     finally:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
-from zoo.losses import Loss, autocast, next_token
+from zoo.losses import Loss, Total, autocast, next_token
 from zoo.order import DataOrder
 from zoo.presets import ModelRecipe, Preset, Schedule
 from zoo.sharing import Sharing
@@ -117,11 +117,11 @@ class Trainer:
         return torch.from_numpy(self.order.next_batch(size, length)).to(self.device)
 
     def _backward(self, windows: torch.Tensor) -> torch.Tensor:
-        def loss_of(part: torch.Tensor) -> torch.Tensor:
+        def total_of(part: torch.Tensor) -> Total:
             with autocast(self.device):
                 return self.minimised(self.model, part)
 
-        return self.sharing.gradients(loss_of, windows, list(self.model.parameters()))
+        return self.sharing.gradients(total_of, windows, list(self.model.parameters()))
 
     def loss(self) -> float:
         """The running mean of the training loss in nats a token; waits for the device."""

@@ -8,7 +8,7 @@ through every contestant. The clock runs from the prompt to the last token, pref
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -98,25 +98,29 @@ class Contest:
 
     def sweep(self, temperature: float) -> None:
         """The variants of the others' own speculation once on prompts that do not compete."""
-        first, *others = blocks([prompt.id for prompt in self._sweep_prompts()], 1)
-        variants, kept = self._variants(), self._suite.settings_kept
-        self._swept(variants, [first], temperature)
-        if variants and kept is not None:
-            figures = swept(self._context.results, self._dtype, temperature)[0]
-            variants = fastest_of_each_drafter(variants, figures, kept)
-        self._swept(variants, others, temperature)
+        results, kept = self._context.results, self._suite.settings_kept
+        every = blocks([prompt.id for prompt in self._sweep_prompts()], 1)
+        todo = [b for b in every if not results.has(**self._key("sweep", temperature, b))]
+        variants = {str(variant): variant for variant in self._variants() if todo}
+        if not variants:
+            return
+        # An assistant of its own each: schedule and threshold persist in it.
+        found = {name: self._variant(variant, temperature) for name, variant in variants.items()}
+        self._theirs({}, temperature, todo[0])  # the process's first call is not counted
+        if kept is not None and todo[0] == every[0]:
+            self._swept(todo[:1], found, temperature)
+            del todo[0]
+        if kept is not None:
+            figures = swept(results, self._dtype, temperature)[0]
+            chosen = fastest_of_each_drafter(variants.values(), figures, kept)
+            found = {str(variant): found[str(variant)] for variant in chosen}
+        self._swept(todo, found, temperature)
 
     def _swept(
-        self, variants: Iterable[Variant], every: Iterable[Block], temperature: float
+        self, todo: Sequence[Block], found: Mapping[str, Contestant], temperature: float
     ) -> None:
-        results = self._context.results
-        todo = [b for b in every if not results.has(**self._key("sweep", temperature, b))]
-        if todo:
-            # An assistant of its own each: schedule and threshold persist in it.
-            found = {str(v): self._variant(v, temperature) for v in variants}
-            self._theirs({}, temperature, todo[0])  # the process's first call is not counted
-            for block, figures in interleaved(todo, found):
-                self._keep("sweep", temperature, block, figures)
+        for block, figures in interleaved(todo, found):
+            self._keep("sweep", temperature, block, figures)
 
     def run(self, temperature: float) -> None:
         """The blocks: every contestant once each, after one round that is not counted."""

@@ -47,17 +47,21 @@ def swept(results: Results, dtype: str, temperature: float) -> list[dict[str, di
 
 
 def best_variant(results: Results, dtype: str, temperature: float, family: str) -> str:
-    """The fastest variant of a family among those swept on every prompt: all its tokens over all
-    its seconds."""
-    prompts = swept(results, dtype, temperature)
-    throughout = set[str]().union(*prompts).intersection(*prompts)
+    """The fastest variant of a family among those swept on every prompt that any of the family was:
+    all its tokens over all its seconds. Another time it may not have been installed."""
+    found = [
+        {name: figure for name, figure in figures.items() if name.startswith(family)}
+        for figures in swept(results, dtype, temperature)
+    ]
+    prompts = [figures for figures in found if figures]
 
     def speed(name: str) -> float:
         tokens = sum(figures[name]["tokens"] for figures in prompts)
         return tokens / sum(figures[name]["seconds"] for figures in prompts)
 
     # Sorted, so that one of two alike is chosen the same way each time.
-    return max(sorted(n for n in throughout if n.startswith(family)), key=speed, default="")
+    throughout = sorted(set[str]().union(*prompts).intersection(*prompts))
+    return max(throughout, key=speed, default="")
 
 
 def _one(results: Results, dtype: str, temperature: float, title: str, told: str) -> str:

@@ -74,7 +74,8 @@ def fastest_of_each_drafter(
     variants: Iterable[Variant], figures: Mapping[str, Mapping[str, float]], count: int
 ) -> tuple[Variant, ...]:
     """So many of each family's settings of each SSM, the fastest by the `figures` of one prompt:
-    what suits a drafter depends less on the text than which drafter does."""
+    what suits a drafter depends less on the text than which drafter does. Of those without figures,
+    who were not installed then, all."""
     groups: dict[tuple[str, str], list[Variant]] = {}
     for variant in variants:
         groups.setdefault((variant.family, variant.ssm), []).append(variant)
@@ -83,7 +84,12 @@ def fastest_of_each_drafter(
         found = figures[str(variant)]
         return found["seconds"] / found["tokens"]
 
-    return tuple(v for group in groups.values() for v in sorted(group, key=seconds_a_token)[:count])
+    def fastest(group: list[Variant]) -> list[Variant]:
+        if any(str(variant) not in figures for variant in group):
+            return group
+        return sorted(group, key=seconds_a_token)[:count]
+
+    return tuple(variant for group in groups.values() for variant in fastest(group))
 
 
 def llama_variants(ssms: Iterable[str]) -> tuple[Variant, ...]:

@@ -187,9 +187,14 @@ def test_acceptance_of_another_family(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_a_folder_without_ssms_is_no_family(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    argv = ["--suite", "acceptance", "--out", str(tmp_path / "o.json"), "--family", str(tmp_path)]
-    assert main(argv) == 2
-    assert "a folder of llm and at least one ssm-*" in capsys.readouterr().err
+    """And what was measured of another is not touched."""
+    out = tmp_path / "o.json"
+    argv = ["--suite", "acceptance", "--fresh", "--out", str(out), "--family", str(tmp_path)]
+    assert main(argv) == 2 and not out.exists()
+    (tmp_path / "ssm-a").symlink_to(bundled_ssms()[0])
+    out.write_text("kept")
+    assert main(argv) == 2 and out.read_text() == "kept"
+    assert capsys.readouterr().err.count("a folder of llm and at least one ssm-*") == 2
 
 
 def test_prompts_are_spread_over_the_domains() -> None:

@@ -274,6 +274,21 @@ class TestCpuBundled:
             (ASSISTED, "a", 5), (ASSISTED, "b", 8), (LOOKUP, "", 5)
         ]  # fmt: skip
 
+    def test_who_was_not_installed_on_the_first_prompts_competes_by_the_others(
+        self, make_context: MakeContext
+    ) -> None:
+        late = [Variant(LOOKUP, 3), Variant(LOOKUP, 5)]
+        kept = fastest_of_each_drafter([*VARIANTS[:1], *late], {str(VARIANTS[0]): {}}, 1)
+        assert [str(one) for one in kept[1:]] == [f"{LOOKUP} 3", f"{LOOKUP} 5"]
+        context = make_context()
+        fast, slow = {"tokens": 4, "seconds": 0.1}, {"tokens": 4, "seconds": 1.0}
+        for figures in ({f"{ASSISTED} x": fast}, {f"{ASSISTED} x": fast, f"{LOOKUP} 5": slow}):
+            context.results.add(
+                {"kind": "sweep", "dtype": "float32", "temperature": 0.0, "figures": figures}
+            )
+        assert best_variant(context.results, "float32", 0.0, LOOKUP) == f"{LOOKUP} 5"
+        assert best_variant(context.results, "float32", 0.0, ASSISTED) == f"{ASSISTED} x"
+
     def test_only_settings_that_are_kept_are_swept_on(self, make_context: MakeContext) -> None:
         lookups = (Variant(LOOKUP, 3), Variant(LOOKUP, 5))
         suite = CpuBundled(temperatures=(0.0,), variants=lookups, settings_kept=1)

@@ -95,8 +95,9 @@ def test_the_loss_is_the_divergence_from_the_teacher(store: TokenStore) -> None:
     windows = torch.from_numpy(store.train["code"][:60].astype(np.int64)).view(2, 30)
     p, q = (log_probabilities(one, windows[:, :-1]) for one in (teacher, model))
     expected = (p.exp() * (p - q)).sum(-1).mean()
-    assert Distillation(teacher)(model, windows).item() == pytest.approx(expected.item(), rel=1e-5)
-    assert Distillation(teacher)(teacher, windows).item() == pytest.approx(0.0, abs=1e-6)
+    loss = Distillation(teacher)
+    assert loss(model, windows).mean.item() == pytest.approx(expected.item(), rel=1e-5)
+    assert loss(teacher, windows).mean.item() == pytest.approx(0.0, abs=1e-6)
 
 
 def test_positions_that_an_earlier_one_foresees_weigh_little(store: TokenStore) -> None:
@@ -109,16 +110,17 @@ def test_positions_that_an_earlier_one_foresees_weigh_little(store: TokenStore) 
     expected = (each * weights).sum() / weights.sum()
     assert 0.4 < weights.mean() < 0.7 and abs(expected - each.mean()) > 5e-5
     loss = Distillation(teacher, (other,))
-    assert loss(model, windows).item() == pytest.approx(expected.item(), rel=1e-5)
+    assert loss(model, windows).mean.item() == pytest.approx(expected.item(), rel=1e-5)
     # One that foresees everything leaves all positions alike.
-    whole = Distillation(teacher, (teacher,))(model, windows).item()
+    whole = Distillation(teacher, (teacher,))(model, windows).mean.item()
     assert whole == pytest.approx(each.mean().item(), rel=1e-5)
 
 
 def test_a_teacher_does_not_learn(store: TokenStore) -> None:
     teacher, model = fresh(store, 0, 1), fresh(store, 1, 2)
     windows = torch.from_numpy(store.train["code"][:60].astype(np.int64)).view(2, 30)
-    Distillation(teacher, (fresh(store, 1, 3),))(model, windows).backward()  # type: ignore[no-untyped-call]
+    loss = Distillation(teacher, (fresh(store, 1, 3),))
+    loss(model, windows).mean.backward()  # type: ignore[no-untyped-call]
     assert all(one.grad is None for one in teacher.parameters())
     assert any(one.grad is not None for one in model.parameters())
 

@@ -2,39 +2,76 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
 import pytest
 import torch
+from torch import Tensor, nn
 
-from zoo.losses import next_token
+from zoo.losses import Distillation, Loss, Total, next_token
 from zoo.presets import PRESETS
 from zoo.sharing import Sharing
+from zoo.train import Run
 from zoo.trainer import new_model
 
 RECIPE = PRESETS["smoke"].models[1]
 WINDOWS = torch.randint(0, 64, (5, 17), generator=torch.Generator().manual_seed(1))
 
 
-def found(workers: int) -> tuple[float, list[torch.Tensor]]:
+@pytest.fixture(autouse=True)
+def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts of two windows for one worker."""
+    monkeypatch.setattr("zoo.sharing.PART", 40)
+
+
+def fresh(seed: int) -> nn.Module:
+    return new_model(RECIPE, PRESETS["smoke"], 64, seed)
+
+
+def by_positions(model: nn.Module, windows: Tensor) -> Total:
+    """Of the last window each position weighs a tenth: parts weigh differently."""
+    found = next_token(model, windows)
+    tenth = (windows == WINDOWS[-1]).all(-1)
+    share = 1.0 - 0.9 * tenth.float().mean()
+    return Total(found.cost * share, found.weight * share)
+
+
+def found(
+    workers: int, loss: Loss = next_token, *, parted: bool = True
+) -> tuple[float, list[Tensor]]:
     """Loss and gradients of one model and one batch."""
-    model = new_model(RECIPE, PRESETS["smoke"], 64, seed=0)
-    sharing = Sharing(workers)
-    loss = sharing.gradients(
-        lambda part: next_token(model, part), WINDOWS, list(model.parameters())
-    )
+    model = fresh(0)
+    sharing = Sharing(workers, parted=parted)
+    mean = sharing.gradients(lambda part: loss(model, part), WINDOWS, list(model.parameters()))
     sharing.close()
     gradients = [each.grad for each in model.parameters()]
     assert all(gradient is not None for gradient in gradients)
-    return loss.item(), [each for each in gradients if each is not None]
+    return mean.item(), [each for each in gradients if each is not None]
 
 
-@pytest.mark.parametrize("workers", [2, 3, 8])
-def test_parts_make_up_the_whole(workers: int) -> None:
-    """Of five windows the parts differ in size: each counts by its windows."""
-    loss, whole = found(1)
-    shared, parts = found(workers)
-    assert shared == pytest.approx(loss, rel=1e-5)
+@pytest.mark.parametrize(
+    "loss",
+    [next_token, Distillation(fresh(1)), Distillation(fresh(1), (fresh(2),))],
+    ids=["next token", "distilled", "boosted"],
+)
+@pytest.mark.parametrize("workers", [1, 2, 3, 8])
+def test_parts_make_up_the_whole(workers: int, loss: Loss) -> None:
+    """Of five windows the parts differ in size, and in what their positions weigh."""
+    mean, whole = found(1, loss, parted=False)
+    shared, parts = found(workers, loss)
+    assert shared == pytest.approx(mean, rel=1e-5)
     for one, other in zip(whole, parts, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+
+
+def test_a_part_counts_by_what_its_positions_weigh() -> None:
+    costs = [by_positions(fresh(0), part) for part in WINDOWS.tensor_split(4)]
+    expected = sum(c.cost.item() for c in costs) / sum(c.weight.item() for c in costs)
+    assert found(2, by_positions)[0] == pytest.approx(expected, rel=1e-5)
+    assert abs(expected - sum(c.mean.item() for c in costs) / 4) > 1e-4
 
 
 def test_the_same_every_time() -> None:
@@ -46,17 +83,41 @@ def test_the_same_every_time() -> None:
 
 
 def test_the_threads_and_their_number_do_not_outlast_it() -> None:
+    def of_a_new_thread() -> int:
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(torch.get_num_threads).result()
+
     before = torch.get_num_threads()
-    found(2)
-    assert torch.get_num_threads() == before
+    torch.set_num_threads(2)
+    try:
+        found(2)
+        assert torch.get_num_threads() == of_a_new_thread() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert not [one for one in threading.enumerate() if one.name.startswith("part")]
 
 
 def test_what_a_part_raises_is_raised() -> None:
     sharing = Sharing(2)
 
-    def fails(part: torch.Tensor) -> torch.Tensor:
+    def fails(part: Tensor) -> Total:
         raise RuntimeError("no loss")
 
     with pytest.raises(RuntimeError, match="no loss"):
         sharing.gradients(fails, WINDOWS, [torch.zeros(1, requires_grad=True)])
     sharing.close()
+
+
+@pytest.mark.parametrize(
+    ("device", "threads", "workers"),
+    [("cpu", 1, 1), ("cpu", 2, 2), ("cpu", 3, 1), ("cpu", 4, 4), ("cpu", 16, 1), ("cuda", 2, 1)],
+)
+def test_threads_share_where_each_gets_as_many_windows(
+    device: str, threads: int, workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four windows of 128 tokens a step."""
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    store: Any = None
+    run = Run(PRESETS["smoke"], store, 1.0, torch.device(device))
+    assert run.workers(RECIPE) == workers
+    assert run.workers(replace(RECIPE, tokens_per_step=64)) == 1
