@@ -1,8 +1,9 @@
 """The picture of a family: tokens per LLM pass by domain, before its SSMs were tuned and after.
 
 `python -m bench.family_chart BEFORE.json AFTER.json [PICTURE.svg]`: results of the `acceptance`
-suite of two families of one LLM. A panel a temperature; a pair of bars for the domain's best SSM
-alone and for each combine rule, pale before and full after, with 95 % intervals.
+suite of two families of one LLM, with the same settings. A panel a temperature; a pair of bars for
+the domain's best SSM alone and for each combine rule, pale before and full after, with 95 %
+intervals.
 """
 
 from __future__ import annotations
@@ -17,8 +18,21 @@ from types import MappingProxyType
 from bench.picture import kept
 from bench.prompts import domains, load_prompts
 from bench.results import Results
-from bench.suites.acceptance_figures import Prompts, fresh, length_of, of_domain, value_of
-from bench.suites.acceptance_rows import EQUAL_NODES, TEMPERATURE, Row, acceptance_rows
+from bench.suites.acceptance_figures import (
+    Prompts,
+    fresh,
+    length_of,
+    nodes_of,
+    of_domain,
+    value_of,
+)
+from bench.suites.acceptance_rows import (
+    EQUAL_NODES,
+    TEMPERATURE,
+    UNMERGED_NODES,
+    Row,
+    acceptance_rows,
+)
 from bench.svg import COLOURS, Panel, bars, legend, svg
 from core.config import WEIGHTS
 from core.errors import ConfigError, SpecScopeError
@@ -28,10 +42,10 @@ __all__ = ["drawn", "main"]
 
 OVERALL = "all"
 ALONE = "best SSM alone"
-# As many nodes each: what a budget buys, not who was given more of it.
+# About as many nodes verified by each, but for the vote, whose chain is short; the legend tells.
 SHOWN = MappingProxyType(
     {
-        "union": f"union, {EQUAL_NODES} nodes drafted",
+        "union": f"union, {UNMERGED_NODES} nodes drafted",
         "vote": f"vote, {WEIGHTS[0]}",
         "vote_tree": f"vote_tree, {EQUAL_NODES} nodes",
         "log_pool": f"log_pool, {EQUAL_NODES} nodes",
@@ -45,8 +59,11 @@ PALE = "66"  # of 255, behind a colour
 def drawn(before: Results, after: Results, names: Sequence[str]) -> str:
     """The picture as SVG text, `names` the domains'. Raises ConfigError where one of them has no
     samples of the suite."""
+    if before.header.get("settings") != after.header.get("settings"):
+        asked = str(after.header.get("settings"))
+        raise ConfigError.of("settings", asked, f"those of before, {before.header.get('settings')}")
     both = [_found(results) for results in (before, after)]
-    parts = legend(MARGIN, 24, NAMES)
+    parts = legend(MARGIN, 24, [_told(name, both[1]) for name in NAMES])
     for number, temperature in enumerate((0.0, TEMPERATURE)):
         top = 80 + number * (HEIGHT // 2 - 20)
         parts += _panel(both, temperature, (*names, OVERALL), top)
@@ -97,13 +114,25 @@ def _figure(
     wanted = fresh if domain == OVERALL else of_domain(domain)
     rows = [row for row in found if row.kind.temperature == temperature]
     if name == ALONE:
-        alone = [row for row in rows if row.part == "more" and len(row.speculation.drafters) == 1]
+        alone = filter(_alone, rows)
         chosen = max(
             alone, key=lambda row: value_of(list(filter(wanted, found[row]))), default=None
         )
     else:
         chosen = next((row for row in rows if _is(row, SHOWN[name])), None)
     return None if chosen is None else length_of(found[chosen], wanted)
+
+
+def _told(name: str, found: Mapping[Row, Prompts]) -> str:
+    """With how many nodes are verified, at temperature 0 and over all domains."""
+    rows = [row for row in found if row.kind.temperature == 0]
+    wanted = [row for row in rows if _alone(row) or _is(row, SHOWN.get(name, ""))]
+    one = next((row for row in wanted if _alone(row) == (name == ALONE)), None)
+    return name if one is None else f"{name} ({float(nodes_of(found[one])):.0f} nodes)"
+
+
+def _alone(row: Row) -> bool:
+    return row.part == "more" and len(row.speculation.drafters) == 1
 
 
 def _is(row: Row, name: str) -> bool:

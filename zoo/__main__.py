@@ -119,13 +119,12 @@ def _samples(arguments: argparse.Namespace) -> None:
     prompts = samples.prompts_of(arguments.prompts, arguments.domains, arguments.count)
     engine = Engine(load_models(arguments.llm, (), arguments.dtype, arguments.device))
     asked = (arguments.tokens, arguments.temperature, arguments.seed)
-    verdicts = []
+    verdicts: list[str] = []
     for sample in samples.samples(engine, prompts, *asked):
         print(samples.said(sample), flush=True)
-        if sample.parses is not None:
-            verdicts.append(sample.parses)
+        verdicts += [sample.verdict] if sample.verdict else []
     if verdicts:
-        print(f"=== {sum(verdicts)} of {len(verdicts)} texts of code parse")
+        print(samples.counted(verdicts))
 
 
 def _distil(arguments: argparse.Namespace) -> None:

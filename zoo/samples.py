@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from core import checks
 from core.config import Request, SamplingParams, SpeculationConfig
@@ -15,10 +16,28 @@ from core.engine import Engine
 from core.errors import ConfigError
 from core.outcome import Outcome
 
-__all__ = ["CODE", "Prompt", "Sample", "parses", "prompts_of", "said", "samples"]
+__all__ = [
+    "CODE",
+    "DOES_NOT",
+    "PARSES",
+    "UNTOLD",
+    "VERDICTS",
+    "Prompt",
+    "Sample",
+    "counted",
+    "parsing",
+    "prompts_of",
+    "said",
+    "samples",
+]
 
 CODE = "code"
 """The domain whose texts should parse."""
+VERDICTS = PARSES, DOES_NOT, UNTOLD = "parses", "does not parse", "ends before it can be told"
+
+_OF_SEVERAL = MappingProxyType(
+    {PARSES: "parse", DOES_NOT: "do not", UNTOLD: "end before it can be told"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +50,11 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A prompt and what was written behind it; `parses` None: it is no code."""
+    """A prompt and what was written behind it; `verdict`: of code, one of VERDICTS, else empty."""
 
     prompt: Prompt
     continuation: str
-    parses: bool | None
+    verdict: str = ""
 
 
 def prompts_of(path: Path, domains: Sequence[str], count: int) -> list[Prompt]:
@@ -69,32 +88,33 @@ def samples(
         outcome = Outcome()
         for event in engine.generate(Request(prompt.text, sampling, plain)):
             outcome.observe(event)
-        verdict = parses(prompt.text, outcome.text) if prompt.domain == CODE else None
-        yield Sample(prompt, outcome.text, verdict)
+        cut = outcome.summary["finish_reason"] == "length"
+        code = prompt.domain == CODE
+        yield Sample(prompt, outcome.text, parsing(prompt.text, outcome.text, cut) if code else "")
 
 
-def parses(prompt: str, continuation: str) -> bool:
-    """Whether the two are Python as far as they go. Lines are taken from the end while the text is
-    only incomplete there, but not more than half of the continuation's: what is left of an open
-    string or bracket tells nothing of what is in it.
+def parsing(prompt: str, continuation: str, cut: bool) -> str:
+    """Whether the two are Python: one of VERDICTS. Of a text that was `cut` where it had enough
+    tokens lines are taken from the end while it is only incomplete there, but not more than half of
+    the continuation's: what is left of an open string or bracket tells nothing of what is in it.
     """
     begun = prompt.count("\n")
     lines = (prompt + continuation).split("\n")
-    if "\n" in continuation:
-        del lines[-1]  # it is cut wherever the text ends
-    least = begun + max(1, (len(lines) - begun) // 2)
+    if cut:
+        del lines[-1]  # it ends anywhere
+    least = begun + max(1, (len(lines) - begun) // 2) if cut else len(lines)
     while len(lines) >= least:
         try:
             _compiled("\n".join(lines) + "\n")
         except SyntaxError as error:
-            if error.msg != "incomplete input":
-                return False
+            if error.msg != "incomplete input" or not cut:
+                return DOES_NOT
             lines.pop()
         except (ValueError, RecursionError, MemoryError):  # null bytes; nested beyond reason
-            return False
+            return DOES_NOT
         else:
-            return True
-    return False
+            return PARSES
+    return UNTOLD
 
 
 def _compiled(text: str) -> None:
@@ -104,6 +124,12 @@ def _compiled(text: str) -> None:
 
 def said(sample: Sample) -> str:
     """For a reader: the prompt, a bar, what was written."""
-    verdict = {None: "", True: " (parses)", False: " (does not parse)"}[sample.parses]
+    verdict = f" ({sample.verdict})" if sample.verdict else ""
     head = f"=== {sample.prompt.domain}{verdict} "
     return f"{head.ljust(100, '=')}\n{sample.prompt.text}|{sample.continuation}"
+
+
+def counted(verdicts: Sequence[str]) -> str:
+    """How many texts of code came to what."""
+    told = ", ".join(f"{verdicts.count(one)} {_OF_SEVERAL[one]}" for one in VERDICTS)
+    return f"=== of {len(verdicts)} texts of code {told}"

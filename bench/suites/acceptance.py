@@ -1,6 +1,7 @@
 """`acceptance`: tokens per LLM pass, with intervals over prompts; depends on no clock.
 
-By SSM and their union, coupled and plain, by tree width; looping continuations apart.
+By SSM and their union, coupled and plain, by tree width, length and combine rule; looping
+continuations apart.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ class Acceptance:
 
     name: str = "acceptance"
     about: str = (
-        "tokens per LLM pass by SSM, combine rule, coupling and tree width; depends on no clock"
+        "tokens per LLM pass by SSM, combine rule, coupling, tree width and length; depends on no "
+        "clock"
     )
     defaults: Settings = Settings(prompts=60, tokens=64, repeats=1, dtypes=("float32",))
     parts: tuple[str, ...] = ("same", "more", "chain", "width", "length", "combine")

@@ -23,6 +23,7 @@ __all__ = [
     "MOST_NODES",
     "PAPER",
     "TEMPERATURE",
+    "UNMERGED_NODES",
     "WIDTHS",
     "Kind",
     "Row",
@@ -39,6 +40,7 @@ MOST_NODES = 64  # of a tree that may be called the best
 EQUAL_NODES = 60  # what three SSMs' uncut <1,1,3,1,1,1,1,1> hold before they are merged
 # Best-first trees of three SSMs share about a quarter of their nodes: 60 merge to 45.
 MERGED_NODES = 45
+UNMERGED_NODES = 80  # and so many to some 60
 DIAL = (8, 16, 32, MERGED_NODES, EQUAL_NODES)
 
 
@@ -84,7 +86,9 @@ def acceptance_rows(ssms: Sequence[str]) -> tuple[Row, ...]:
 
 
 def most_nodes(speculation: SpeculationConfig) -> int:
-    """How many nodes a tree of this configuration can hold at most."""
+    """How many nodes of a tree of this configuration can be verified at most."""
+    if speculation.combine == "vote_tree":
+        return speculation.vote_nodes
     if isinstance(speculation.max_tree_nodes, int):
         return speculation.max_tree_nodes
     return len(speculation.drafters) * shape_nodes(speculation.expansion)
@@ -122,7 +126,7 @@ def _combining(kind: Kind, best: Kind, ssms: tuple[str, ...]) -> Iterator[Row]:
         yield _row("combine", f"vote_tree, {nodes} nodes", best, PAPER, ssms, dial)
         pool = {"combine": "log_pool", "max_tree_nodes": nodes}
         yield _row("combine", f"log_pool, {nodes} nodes", best, PAPER, ssms, pool)
-    for nodes in (12, 24, 48, EQUAL_NODES):
+    for nodes in (12, 24, 48, EQUAL_NODES, UNMERGED_NODES):
         cut = {"max_tree_nodes": nodes}
         yield _row("combine", f"union, {nodes} nodes drafted", best, PAPER, ssms, cut)
 

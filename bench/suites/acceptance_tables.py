@@ -20,6 +20,7 @@ from bench.suites.acceptance_figures import (
 )
 from bench.suites.acceptance_rows import KINDS, LENGTHS, MOST_NODES, WIDTHS, Kind, Row, most_nodes
 from bench.tables import NOTHING, figure, ratio, table
+from core.choices import NGRAM
 from lab.figures import Estimate
 
 __all__ = ["tables"]
@@ -87,8 +88,7 @@ def _comparisons(found: dict[Row, Prompts]) -> str:
         chains = _rows(found, "chain", kind)
         for row in union:
             lines += _against(found, f"{row.name} / best single SSM", row, alone)
-        trees = [*union, *_rows(found, "width", kind), *_more(found, kind)]
-        trees = [row for row in trees if most_nodes(row.speculation) <= MOST_NODES]
+        trees = [row for row in found if _like(row, kind) and _is_small(row)]
         if trees:
             best = max(trees, key=lambda row: value_of(found[row]))
             name = f"best tree ({best.name} {_shape(best)}) / best single chain"
@@ -96,8 +96,8 @@ def _comparisons(found: dict[Row, Prompts]) -> str:
     lines += _coupling(found)
     heads = ("kind", "comparison", "ratio", "base")
     note = (
-        "Ratios over the same prompts and seeds, neither looping. The best tree is of those that "
-        f"hold at most {MOST_NODES} nodes."
+        "Ratios over the same prompts and seeds, neither looping. The best tree is that of SSMs "
+        f"alone, by whichever combine rule, of at most {MOST_NODES} nodes to be verified."
     )
     return table("Comparisons", heads, lines, note)
 
@@ -153,16 +153,18 @@ def _rows(found: dict[Row, Prompts], part: str, kind: Kind) -> list[Row]:
     return [row for row in found if row.part == part and row.kind == kind]
 
 
-def _more(found: dict[Row, Prompts], kind: Kind) -> list[Row]:
-    """Further trees at the kind's temperature: with n-grams, and best first beside its likes."""
-    drafts = {"topk", "best_first"} if kind.verify == "greedy" else {"coupled", "best_first"}
-    return [
-        row
-        for row in found
-        if row.part == "more"
-        and row.kind.temperature == kind.temperature
-        and {row.kind.draft, kind.draft} <= drafts
-    ]
+def _like(row: Row, kind: Kind) -> bool:
+    """Whether a row proposes and verifies as the kind does, or best first in its place."""
+    if row.kind == kind:
+        return True
+    first = kind.verify == "greedy" or kind.draft == "coupled"
+    return first and row.kind == Kind(kind.temperature, "best_first", kind.verify)
+
+
+def _is_small(row: Row) -> bool:
+    """Whether the best tree may be this: of SSMs, n-grams apart, and of few nodes."""
+    few = most_nodes(row.speculation) <= MOST_NODES
+    return few and NGRAM not in row.speculation.drafters
 
 
 def _widths(found: dict[Row, Prompts]) -> str:

@@ -1,4 +1,7 @@
-"""Options that only some suites use: to another they are refused, not taken in silence."""
+"""Options of a few suites, and `--dtype`: a suite that would not use one refuses it.
+
+Prompts, tokens, repeats and threads are every suite's, though some read not all of them.
+"""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ from bench.prompts import domains, load_prompts, spread
 from bench.settings import Settings
 from bench.suites import SUITES
 from bench.suites.acceptance import Acceptance
+from bench.suites.options import ONLY, WITHOUT_DTYPE
 from core.errors import ConfigError
 from core.models.catalog import bundled_llm, bundled_ssms
 
@@ -166,6 +167,10 @@ def test_an_option_that_a_suite_would_not_use_is_refused(
 ) -> None:
     assert main(["--suite", suite, *option]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_options_name_suites_that_there_are() -> None:
+    assert {name for users in ONLY.values() for name in users} | set(WITHOUT_DTYPE) <= set(SUITES)
 
 
 def test_acceptance_of_another_family(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

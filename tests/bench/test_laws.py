@@ -122,7 +122,7 @@ def test_a_broken_verifier_fails(
 ) -> None:
     """The negative control, through the command line: exit status 1, and what differs is named."""
     monkeypatch.setattr(engine, "verify", broken)
-    monkeypatch.setattr(cli, "loader", lambda: lambda dtype: family)
+    monkeypatch.setattr(cli, "loader", lambda folder: lambda dtype: family)
     suite = Laws(only=rows(draft))
     out = tmp_path / "out.json"
     argv = ["--suite", "laws", "--prompts", "2", "--tokens", "8", "--place", "thread"]

@@ -277,11 +277,11 @@ class TestCpuBundled:
     def test_who_was_not_installed_on_the_first_prompts_competes_by_the_others(
         self, make_context: MakeContext
     ) -> None:
+        fast, slow = {"tokens": 4, "seconds": 0.1}, {"tokens": 4, "seconds": 1.0}
         late = [Variant(LOOKUP, 3), Variant(LOOKUP, 5)]
-        kept = fastest_of_each_drafter([*VARIANTS[:1], *late], {str(VARIANTS[0]): {}}, 1)
+        kept = fastest_of_each_drafter([*VARIANTS[:1], *late], {str(VARIANTS[0]): fast}, 1)
         assert [str(one) for one in kept[1:]] == [f"{LOOKUP} 3", f"{LOOKUP} 5"]
         context = make_context()
-        fast, slow = {"tokens": 4, "seconds": 0.1}, {"tokens": 4, "seconds": 1.0}
         for figures in ({f"{ASSISTED} x": fast}, {f"{ASSISTED} x": fast, f"{LOOKUP} 5": slow}):
             context.results.add(
                 {"kind": "sweep", "dtype": "float32", "temperature": 0.0, "figures": figures}

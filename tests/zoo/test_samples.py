@@ -9,7 +9,7 @@ import pytest
 
 import zoo.__main__ as command
 from core.errors import ConfigError
-from zoo.samples import Prompt, parses, prompts_of
+from zoo.samples import DOES_NOT, PARSES, UNTOLD, Prompt, parsing, prompts_of
 
 PROMPTS = [
     {"domain": domain, "prompt": f"{domain} {n}"} for n in range(3) for domain in ("code", "math")
@@ -17,23 +17,31 @@ PROMPTS = [
 
 
 @pytest.mark.parametrize(
-    ("prompt", "continuation", "whether"),
+    ("prompt", "continuation", "verdict"),
     [
-        ("def f(a):\n", "    return a\n", True),
-        ("def f(a):\n", "    return a\n\n\nx = f(1)\ny = (x +", True),  # the last line is cut
-        ("def f(a):\n", "    b = a\n    return b\n\n\ndef g(\n    c,\n", True),  # ends in a bracket
-        ("x = 1\n", "y = 2\nif x:\n", True),
-        ("def f(a):\n", "    return return\n    b = 1\n    c = 2\n", False),
-        ("import os\n", "x = 1\n  y = 2\nz = 3\n", False),
-        ("import os\n", '"""And so on\nand on\nand on\nand on\n', False),  # a string to the end
-        ("x = [\n", "1, 2\n3 4\n]\n", False),
-        ("x = 1\n", "y = '\0'\nz = 1\n", False),
-        ("x = 1\n", "(" * 400 + ")" * 400 + "\ny = 1\n", False),  # nested beyond reason
-        ("import os\n\n\nclass A:\n", "    pass", True),
+        ("def f(a):\n", "    return a\n", PARSES),
+        ("def f(a):\n", "    return a\n\n\nx = f(1)\ny = (x +", PARSES),  # the last line is cut
+        ("def f(a):\n", "    b = a\n    return b\n\n\ndef g(\n    c,\n", PARSES),  # in a bracket
+        ("x = 1\n", "y = 2\nif x:\n", PARSES),
+        ("def f(a):\n", "    return return\n    b = 1\n    c = 2\n", DOES_NOT),
+        ("import os\n", "x = 1\n  y = 2\nz = 3\n", DOES_NOT),
+        ("x = [\n", "1, 2\n3 4\n]\n", DOES_NOT),
+        ("x = 1\n", "y = '\0'\nz = 1\n", DOES_NOT),
+        ("x = 1\n", "(" * 400 + ")" * 400 + "\ny = 1\n", DOES_NOT),  # nested beyond reason
+        ("import os\n", '"""And so on\nand on\nand on\nand on\n', UNTOLD),  # a string to the end
+        ("def f(a):\n", "    return (a +", UNTOLD),  # no line is whole
+        ("a = (", "1,\n 2,\n 3", UNTOLD),
     ],
 )
-def test_code_parses_as_far_as_it_goes(prompt: str, continuation: str, whether: bool) -> None:
-    assert parses(prompt, continuation) is whether
+def test_code_parses_as_far_as_it_goes(prompt: str, continuation: str, verdict: str) -> None:
+    assert parsing(prompt, continuation, cut=True) == verdict
+
+
+@pytest.mark.parametrize(
+    ("continuation", "verdict"), [("    return a", PARSES), ("    return (a", DOES_NOT)]
+)
+def test_a_text_that_ended_by_itself_is_whole(continuation: str, verdict: str) -> None:
+    assert parsing("def f(a):\n", continuation, cut=False) == verdict
 
 
 def test_prompts_are_taken_by_domain(tmp_path: Path) -> None:
@@ -56,6 +64,6 @@ def test_the_command_prints_texts_and_how_many_parse(capsys: pytest.CaptureFixtu
     assert command.main(asked) == 0
     printed = capsys.readouterr().out
     assert "=== stories =" in printed and "=== code (" in printed
-    assert printed.rstrip().endswith("of 1 texts of code parse")
+    assert "=== of 1 texts of code " in printed.splitlines()[-1]
     assert command.main([*asked, "--domains", "poems"]) == 2
     assert "domains is 'poems'" in capsys.readouterr().err
