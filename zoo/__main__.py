@@ -153,7 +153,9 @@ def _teaching(arguments: argparse.Namespace) -> tuple[list[Student], Teaching]:
     minutes = chosen.minutes if arguments.minutes is None else arguments.minutes
     checks.number("minutes", minutes, 0.0, _MAX_MINUTES, low_open=True)
     run = Run(tuning(chosen, found), store, minutes, _device(arguments.device), arguments.seed)
-    return found, Teaching(run, arguments.llm, arguments.own_share, arguments.own_batches)
+    asked = (arguments.own_share, arguments.own_batches)
+    kept = (arguments.remembered, arguments.corpus_tokens)
+    return found, Teaching(run, arguments.llm, *asked, *kept)
 
 
 def _names(folders: Sequence[Path]) -> list[str]:
@@ -227,6 +229,10 @@ def _teaching_arguments(parser: argparse.ArgumentParser) -> None:
                         help="of windows: the LLM's own texts")  # fmt: skip
     parser.add_argument("--own-batches", type=int, default=16,
                         help="of 64 texts each, a domain")  # fmt: skip
+    parser.add_argument("--remembered", type=int, default=0, metavar="N",
+                        help="ask the LLM once, keep N likeliest tokens; 0: each step")  # fmt: skip
+    parser.add_argument("--corpus-tokens", type=int, default=500_000,
+                        help="of a domain, with --remembered")  # fmt: skip
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
 
 

@@ -8,7 +8,7 @@ nothing of pools; see `zoo.boost`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from zoo.curve import Curve
 from zoo.evaluate import check_vocabulary
 from zoo.foreseen import Foreseen, foreseen
 from zoo.losses import Distillation
+from zoo.memory import Memory
 from zoo.models import open_model, weights_id
 from zoo.order import DataOrder
 from zoo.own_texts import HELD_OUT_FORM, TRAIN_FORM, OwnTexts
@@ -48,18 +49,24 @@ Kept = Callable[[np.ndarray, int], np.ndarray]
 @dataclass(frozen=True, slots=True)
 class Teaching:
     """What a distilling run is given besides its recipes. `own_share` of the windows are the LLM's
-    own texts, of which there are `own_batches` a domain."""
+    own texts, of which there are `own_batches` a domain. `remembered`: of each position so many of
+    the LLM's most probable tokens are kept, and it is asked but once, of the own texts and of
+    `corpus_tokens` of each domain; 0: it is asked in every step, of all there is."""
 
     run: Run
     llm: Path
     own_share: float = 0.5
     own_batches: int = 16
+    remembered: int = 0
+    corpus_tokens: int = 500_000
     teacher: PreTrainedModel = field(init=False)
     teacher_id: str = field(init=False)
 
     def __post_init__(self) -> None:
         checks.number("own_share", self.own_share, 0.0, 1.0)
         checks.integer("own_batches", self.own_batches, 1, 10_000)
+        checks.integer("remembered", self.remembered, 0, self.run.store.manifest.vocab_size - 1)
+        checks.integer("corpus_tokens", self.corpus_tokens, 1, 2**40)
         check_vocabulary(self.llm, self.run.store)
         teacher = open_model(self.llm).to(self.run.device).eval()
         object.__setattr__(self, "teacher", teacher)
@@ -75,6 +82,8 @@ class Teaching:
         """The corpora's training tokens and the LLM's own texts, which are drawn where they are not
         there yet; of these only the ones that are `kept`."""
         rows = dict(self.run.store.train)
+        if self.remembered:
+            rows = {domain: row[: self.corpus_tokens] for domain, row in rows.items()}
         for domain in rows if self.own_share else ():
             batches = []
             for number in range(self.own_batches):
@@ -82,6 +91,21 @@ class Teaching:
                 batches.append(batch if kept is None else kept(batch, self.texts.prefix(number)))
             rows = rows | {f"{OWN}{domain}": np.concatenate(batches).reshape(-1)}
         return rows
+
+    def memory(self, rows: Mapping[str, np.ndarray]) -> Memory | None:
+        """Of what the LLM says of these rows, kept beside its own texts; None: nothing is."""
+        if not self.remembered:
+            return None
+        length = self.run.preset.schedule.context
+        return Memory(self.teacher, self._folder / "said", rows, length, self.remembered)
+
+    def of_one_length(self) -> Run:
+        """The run; of what is remembered the windows are all as long."""
+        if not self.remembered:
+            return self.run
+        schedule = self.run.preset.schedule
+        schedule = replace(schedule, late_context=schedule.context)
+        return replace(self.run, preset=replace(self.run.preset, schedule=schedule))
 
     def mixture(self, own: Mixture) -> Mixture:
         """A recipe's, with the LLM's own texts in it."""
@@ -153,21 +177,27 @@ class Tuning:
 
     def identity(self, teaching: Teaching) -> dict[str, Any]:
         """What a checkpoint must have been made with to go on from it."""
-        return teaching.run.identity(self.recipe) | {
+        remembered = [teaching.remembered, teaching.corpus_tokens]
+        return teaching.of_one_length().identity(self.recipe) | {
             "llm": teaching.teacher_id,
             "start": "" if self.start is None else weights_id(self.start),
             "own texts": [teaching.own_share, teaching.own_batches],
+            **({"remembered": remembered} if teaching.remembered else {}),
             **self.further,
         }
 
 
 def distil(tuning: Tuning, teaching: Teaching) -> Distilled:
     """Tunes one SSM until its budget is spent, and saves it."""
-    run, recipe, held_out = teaching.run, tuning.recipe, teaching.held_out()
+    run, recipe, held_out = teaching.of_one_length(), tuning.recipe, teaching.held_out()
     model = beginning(recipe, run.preset, run.store, run.seed, tuning.start).to(run.device)
     before = foresees(teaching.teacher, model, held_out)
-    order = DataOrder(teaching.rows(tuning.kept), teaching.mixture(recipe.mixture), run.seed)
-    trainer = Trainer.of(recipe, run.preset.schedule, model, order, tuning.minimised)
+    rows = teaching.rows(tuning.kept)
+    memory = teaching.memory(rows)
+    mixture, shifts = teaching.mixture(recipe.mixture), memory is None
+    order = DataOrder(rows, mixture, run.seed, shifts=shifts)
+    minimised = replace(tuning.minimised, memory=memory)
+    trainer = Trainer.of(recipe, run.preset.schedule, model, order, minimised)
     curve = Curve(run.folder(tuning.kind, recipe) / "curve.jsonl")
 
     def note(trainer: Trainer, _: Run) -> str:

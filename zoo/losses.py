@@ -13,6 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from zoo.memory import Memory, Said
+
 __all__ = ["Distillation", "Loss", "Total", "autocast", "next_token"]
 
 
@@ -29,6 +31,7 @@ class Total(NamedTuple):
         return self.cost / self.weight
 
 
+_LEAST_LEFT = 1e-6  # sums of float32 probabilities may pass 1 by less
 Loss = Callable[[nn.Module, Tensor], Total]
 
 
@@ -48,6 +51,9 @@ class Distillation:
     """Forward KL, sum over v of p(v) (log p(v) - log q(v)) in nats, p the `teacher`'s and q the
     model's distribution of the next token (SpecInfer 3, learning-based speculator).
 
+    With a `memory` of the teacher, which is asked for no window twice, all but its most probable
+    tokens count as one: that can only make the divergence smaller.
+
     A position at which one of the `earlier` models holds most probable what the teacher does
     weighs `covered`, any other 1: collective boost-tuning by positions (SpecInfer 3.1, ALGORITHMS
     7). The mean is over weights.
@@ -56,23 +62,39 @@ class Distillation:
     teacher: nn.Module
     earlier: Sequence[nn.Module] = ()
     covered: float = 0.1
+    memory: Memory | None = None
 
     def __call__(self, model: nn.Module, windows: Tensor) -> Total:
         inputs = windows[:, :-1]
+        if self.memory is None:
+            with torch.no_grad():
+                teacher = log_probabilities(self.teacher, inputs)
+            best = teacher.argmax(-1)
+            own = log_probabilities(model, inputs)
+            each = functional.kl_div(own, teacher, log_target=True, reduction="none").sum(-1)
+        else:
+            said = self.memory.said(inputs)
+            best = said.ids[..., 0]
+            each = _lumped(said, log_probabilities(model, inputs))
         with torch.no_grad():
-            teacher = log_probabilities(self.teacher, inputs)
-            weights = self.weights(inputs, teacher)
-        own = log_probabilities(model, inputs)
-        each = functional.kl_div(own, teacher, log_target=True, reduction="none").sum(-1)
+            weights = self.weights(inputs, best)
         return Total((each * weights).sum(), weights.sum())
 
-    def weights(self, inputs: Tensor, teacher: Tensor) -> Tensor:
-        """Of each position (batch, length), by the teacher's log probabilities there."""
-        best, weights = teacher.argmax(-1), torch.ones_like(teacher[..., 0])
+    def weights(self, inputs: Tensor, best: Tensor) -> Tensor:
+        """Of each position (batch, length), by the teacher's most probable token there."""
+        weights = torch.ones_like(best, dtype=torch.float32)
         for model in self.earlier:
             matched = log_probabilities(model, inputs).argmax(-1) == best
             weights = weights.masked_fill(matched, self.covered)
         return weights
+
+
+def _lumped(said: Said, own: Tensor) -> Tensor:
+    """The divergence (batch, length) where the tokens that are not kept are one token."""
+    log_q = own.gather(-1, said.ids)
+    p, q = said.log_p.exp(), log_q.exp()
+    p_left, q_left = ((1 - each.sum(-1)).clamp(min=_LEAST_LEFT) for each in (p, q))
+    return (p * (said.log_p - log_q)).sum(-1) + p_left * (p_left / q_left).log()
 
 
 def log_probabilities(model: nn.Module, inputs: Tensor) -> Tensor:

@@ -18,9 +18,12 @@ __all__ = ["DataOrder"]
 
 
 class DataOrder:
-    """Draws batches of windows. A new one with the `state()` of this one draws the next batch."""
+    """Draws batches of windows. A new one with the `state()` of this one draws the next batch.
+    `shifts`: each pass cuts its windows elsewhere; else the same ones come again."""
 
-    def __init__(self, tokens: Mapping[str, np.ndarray], mixture: Mixture, seed: int) -> None:
+    def __init__(
+        self, tokens: Mapping[str, np.ndarray], mixture: Mixture, seed: int, *, shifts: bool = True
+    ) -> None:
         missing = [name for name, _ in mixture if name not in tokens]
         if missing:
             raise ConfigError.of(
@@ -30,7 +33,7 @@ class DataOrder:
         self._rows = [tokens[name] for name in self._names]
         weights = np.array([weight for _, weight in mixture], dtype=np.float64)
         self._probabilities = weights / weights.sum()
-        self._seed = seed
+        self._seed, self._shifts = seed, shifts
         self._num_batches = 0
         self._num_drawn: dict[str, int] = {}  # windows drawn, by "domain/length"
         self._starts: dict[str, tuple[int, np.ndarray]] = {}  # "domain/length" -> (pass, starts)
@@ -54,8 +57,8 @@ class DataOrder:
 
     def _next_window(self, index: int, length: int) -> np.ndarray:
         row, key = self._rows[index], f"{self._names[index]}/{length}"
-        # One window less than fits: each pass shifts its window borders by up to a length.
-        num_windows = (len(row) - length) // length
+        # A pass that shifts its window borders by up to a length has room for one less.
+        num_windows = (len(row) - (length if self._shifts else 1)) // length
         if num_windows < 1:
             raise ConfigError.of(
                 "corpora",
@@ -73,6 +76,7 @@ class DataOrder:
         known = self._starts.get(key)
         if known is None or known[0] != nth_pass:
             noise = np.random.default_rng((self._seed, index, length, nth_pass))
-            starts = noise.integers(length) + noise.permutation(num_windows) * length
+            shift = noise.integers(length) if self._shifts else 0
+            starts = shift + noise.permutation(num_windows) * length
             known = self._starts[key] = (nth_pass, starts)
         return known[1]

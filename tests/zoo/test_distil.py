@@ -214,6 +214,19 @@ def test_an_ssm_comes_nearer_to_its_llm(teach: Callable[..., Any]) -> None:
     assert (folder / "distilled" / "ssm-code" / "tokenizer.json").is_file()
 
 
+def test_it_comes_nearer_also_by_what_is_remembered(teach: Callable[..., Any]) -> None:
+    """And all windows are as long as those that are kept."""
+    (student, _), teaching = teach(60)
+    teaching = replace(teaching, remembered=480, corpus_tokens=20_000)
+    tuned = Tuning(student.recipe, student.start, Distillation(teaching.teacher))
+    found = distil(tuned, teaching)
+    assert found.trained.num_steps == 60
+    for domain, before in found.before.items():
+        assert found.after[domain].overlap > before.overlap + 0.02
+    with pytest.raises(ConfigError, match="a checkpoint of the same"):
+        distil(tuned, replace(teaching, remembered=8))
+
+
 def test_a_checkpoint_of_another_teacher_or_start_is_refused(teach: Callable[..., Any]) -> None:
     (one, other), teaching = teach(3)
     loss = Distillation(teaching.teacher)
@@ -288,6 +301,8 @@ def test_distil_and_boost_by_command(family: Any, capsys: pytest.CaptureFixture[
         (["distil", "--ssm", "A", "--rate", "0"], "rate is 0.0"),
         (["distil", "--ssm", "A", "A"], "folders of different names"),
         (["distil", "--ssm", "A", "--own-share", "2"], "own_share is 2.0"),
+        (["distil", "--ssm", "A", "--remembered", "-1"], "remembered is -1"),
+        (["distil", "--ssm", "A", "--corpus-tokens", "0"], "corpus_tokens is 0"),
     ],
 )
 def test_bad_arguments_are_refused_in_one_line(

@@ -1,0 +1,142 @@
+"""What a teacher said is kept, and distils like the teacher."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from core.errors import ConfigError
+from zoo.losses import Distillation, log_probabilities
+from zoo.memory import BLOCK, Memory
+from zoo.order import DataOrder
+from zoo.presets import PRESETS
+from zoo.trainer import new_model
+
+VOCABULARY, LENGTH = 64, 8
+MIXTURE = (("a", 0.5), ("b", 0.5))
+
+
+def model(seed: int) -> Any:
+    """Of large embeddings, so that no two tokens are as probable."""
+    found = new_model(PRESETS["smoke"].models[1], PRESETS["smoke"], VOCABULARY, seed).eval()
+    with torch.no_grad():
+        found.get_input_embeddings().weight.mul_(10)
+    return found
+
+
+class Counted(nn.Module):
+    """A teacher that counts the texts it was asked about."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner, self.texts = inner, 0
+
+    def forward(self, input_ids: torch.Tensor, use_cache: bool) -> Any:
+        self.texts += len(input_ids)
+        return self.inner(input_ids=input_ids, use_cache=use_cache)
+
+
+@pytest.fixture
+def rows() -> dict[str, np.ndarray]:
+    """Two blocks and a part of one, and less than one; no padding, behind which all tokens are as
+    probable."""
+    noise = np.random.default_rng(0)
+    sizes = {"a": (2 * BLOCK + 3) * LENGTH + 5, "b": 4 * LENGTH + 1}
+    return {
+        name: noise.integers(1, VOCABULARY, size=size).astype(np.uint16)
+        for name, size in sizes.items()
+    }
+
+
+@pytest.fixture
+def remember(tmp_path: Path, rows: dict[str, np.ndarray]) -> Callable[..., Memory]:
+    def make(teacher: nn.Module, count: int = 5) -> Memory:
+        return Memory(teacher, tmp_path / "said", rows, LENGTH, count)
+
+    return make
+
+
+def windows_of(rows: dict[str, np.ndarray], size: int = 6) -> torch.Tensor:
+    return torch.from_numpy(DataOrder(rows, MIXTURE, 1, shifts=False).next_batch(size, LENGTH))
+
+
+def test_it_says_what_the_teacher_says(
+    rows: dict[str, np.ndarray], remember: Callable[..., Memory]
+) -> None:
+    teacher = model(0)
+    inputs = windows_of(rows)[:, :-1]
+    said = remember(teacher).said(inputs)
+    values, ids = log_probabilities(teacher, inputs).topk(5, -1)
+    assert torch.equal(said.ids, ids) and said.ids.shape == (6, LENGTH, 5)
+    torch.testing.assert_close(said.log_p, values, rtol=1e-5, atol=1e-5)
+
+
+def test_the_teacher_is_asked_once_whoever_asks_and_whenever(
+    rows: dict[str, np.ndarray], remember: Callable[..., Memory]
+) -> None:
+    teacher = Counted(model(0))
+    memory, order = remember(teacher), DataOrder(rows, MIXTURE, 1, shifts=False)
+    batches = [torch.from_numpy(order.next_batch(8, LENGTH))[:, :-1] for _ in range(40)]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(memory.said, batches))
+    every = sum((len(row) - 1) // LENGTH for row in rows.values())
+    assert teacher.texts == every == 2 * BLOCK + 3 + 4, "all passes draw from the same windows"
+    again = Counted(model(0))
+    for batch, before in zip(batches, found, strict=True):
+        after = remember(again).said(batch)
+        assert torch.equal(after.ids, before.ids) and torch.equal(after.log_p, before.log_p)
+    assert again.texts == 0, "files tell"
+
+
+def test_all_but_one_token_kept_is_the_whole_divergence(
+    rows: dict[str, np.ndarray], remember: Callable[..., Memory]
+) -> None:
+    teacher, student, windows = model(0), model(1), windows_of(rows)
+    exact = Distillation(teacher)(student, windows).mean
+    kept = Distillation(teacher, memory=remember(teacher, VOCABULARY - 1))
+    assert kept(student, windows).mean.item() == pytest.approx(exact.item(), rel=1e-4)
+    few = Distillation(teacher, memory=remember(teacher, 3))(student, windows).mean
+    assert 0.0 < few.item() < exact.item()
+    none = Distillation(teacher, memory=remember(teacher, 3))(teacher, windows).mean
+    assert none.item() == pytest.approx(0.0, abs=1e-5)
+
+
+def test_positions_weigh_the_same(
+    rows: dict[str, np.ndarray], remember: Callable[..., Memory]
+) -> None:
+    teacher, student, other, windows = model(0), model(1), model(2), windows_of(rows, 40)
+    exact = Distillation(teacher, (other,))(student, windows)
+    memory = remember(teacher, VOCABULARY - 1)
+    kept = Distillation(teacher, (other,), memory=memory)(student, windows)
+    assert kept.weight.item() == pytest.approx(exact.weight.item())
+    assert kept.cost.item() == pytest.approx(exact.cost.item(), rel=1e-4)
+
+
+def test_other_windows_and_broken_files_are_told(
+    rows: dict[str, np.ndarray], remember: Callable[..., Memory], tmp_path: Path
+) -> None:
+    memory, windows = remember(model(0)), windows_of(rows)
+    memory.said(windows[:, :-1])
+    with pytest.raises(KeyError):
+        memory.said(windows[:, 1:])
+    for file in (tmp_path / "said").iterdir():
+        file.write_bytes(b"half")
+    with pytest.raises(ConfigError, match="a block of what was said; remove it"):
+        remember(model(0)).said(windows[:, :-1])
+
+
+def test_other_texts_and_counts_have_files_of_their_own(
+    rows: dict[str, np.ndarray], remember: Callable[..., Memory], tmp_path: Path
+) -> None:
+    inputs = windows_of(rows)[:, :-1]
+    remember(model(0)).said(inputs)
+    before = set((tmp_path / "said").iterdir())
+    assert remember(model(0), 6).said(inputs).ids.shape[-1] == 6
+    assert before < set((tmp_path / "said").iterdir())

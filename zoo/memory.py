@@ -1,0 +1,118 @@
+"""What a teacher holds of texts, asked once and kept: on a CPU its passes are most of distilling.
+
+Of windows whose borders are fixed, so that they come again, and of each position the most probable
+tokens. In blocks, each a file of its own, so that a kill costs one. Knows nothing of training.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from core.errors import ConfigError
+from zoo.files import replace_file
+
+__all__ = ["Memory", "Said"]
+
+BLOCK = 32  # windows
+AT_ONCE = 4
+
+
+class Said(NamedTuple):
+    """Of each position the teacher's most probable tokens, most probable first, and the logarithms
+    of their probabilities: int64 and float32, (batch, length, count)."""
+
+    ids: Tensor
+    log_p: Tensor
+
+
+class Memory:
+    """Of the windows of `length` inputs into which each of the `rows` is cut. `count`: tokens kept
+    of a position. May be asked by several threads."""
+
+    def __init__(
+        self,
+        teacher: nn.Module,
+        folder: Path,
+        rows: Mapping[str, np.ndarray],
+        length: int,
+        count: int,
+    ) -> None:
+        self._teacher = teacher
+        self._length, self._count = length, count
+        self._windows: list[np.ndarray] = []
+        self._files: list[Path] = []  # of each block
+        self._blocks: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+        self._places: dict[bytes, int] = {}  # windows by their inputs
+        self._one_at_a_time = threading.Lock()
+        for row in rows.values():
+            self._cut(np.asarray(row), folder)
+
+    def said(self, inputs: Tensor) -> Said:
+        """Of windows' inputs (batch, length). Asks the teacher for what it was not asked before.
+        KeyError for a window that is none of the rows'."""
+        places = [self._places[_key(window)] for window in inputs.cpu().numpy()]
+        ids, log_p = zip(*(self._of(place) for place in places), strict=True)
+        device = inputs.device
+        return Said(
+            torch.from_numpy(np.stack(ids).astype(np.int64)).to(device),
+            torch.from_numpy(np.stack(log_p)).to(device),
+        )
+
+    def _cut(self, row: np.ndarray, folder: Path) -> None:
+        # The last input of a window is followed by the token that it is to foresee.
+        number = (len(row) - 1) // self._length
+        whole = row[: number * self._length].reshape(number, self._length)
+        told = f"{self._length} {self._count} {hashlib.sha256(whole.tobytes()).hexdigest()}"
+        name = hashlib.sha256(told.encode()).hexdigest()[:16]
+        for block in range(0, number, BLOCK):
+            self._files.append(folder / f"{name}-{block // BLOCK:04}.npz")
+            windows = whole[block : block + BLOCK]
+            for i, window in enumerate(windows):
+                self._places.setdefault(_key(window), len(self._windows) * BLOCK + i)
+            self._windows.append(windows)
+
+    def _of(self, place: int) -> tuple[np.ndarray, np.ndarray]:
+        block, within = divmod(place, BLOCK)
+        with self._one_at_a_time:
+            if block not in self._blocks:
+                self._blocks[block] = self._known(block)
+        ids, log_p = self._blocks[block]
+        return ids[within], log_p[within]
+
+    def _known(self, block: int) -> tuple[np.ndarray, np.ndarray]:
+        path, shape = self._files[block], (len(self._windows[block]), self._length, self._count)
+        if not path.is_file():
+            ids, log_p = self._asked(self._windows[block])
+            replace_file(path, lambda file: np.savez(file, ids=ids, log_p=log_p))
+            return ids, log_p
+        try:
+            with np.load(path) as found:
+                ids, log_p = found["ids"], found["log_p"]
+        except (OSError, ValueError, EOFError, KeyError) as error:
+            raise ConfigError.of("out", str(path), "a block of what was said; remove it") from error
+        if ids.shape != shape or log_p.shape != shape:
+            raise ConfigError.of("out", str(path), "a block of the same form; remove it")
+        return ids, log_p
+
+    @torch.no_grad()
+    def _asked(self, windows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        device = next(self._teacher.parameters()).device
+        found = []
+        for start in range(0, len(windows), AT_ONCE):
+            part = torch.from_numpy(windows[start : start + AT_ONCE].astype(np.int64))
+            logits = self._teacher(input_ids=part.to(device), use_cache=False).logits
+            found.append(logits.float().log_softmax(-1).topk(self._count, -1))
+        ids = torch.cat([each.indices for each in found]).cpu().numpy().astype(np.uint16)
+        return ids, torch.cat([each.values for each in found]).cpu().numpy()
+
+
+def _key(window: np.ndarray) -> bytes:
+    return window.astype(np.uint16).tobytes()
