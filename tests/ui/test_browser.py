@@ -224,6 +224,7 @@ def test_an_answer_that_was_overtaken_is_not_shown(
             route.fulfill(response=answers[place])
 
     page.route("**/run/predict**", hold_the_first)
+    page.locator("button#live-step:enabled").wait_for()  # a key of a button that waits is no key
     page.keyboard.press(".")
     until(page, lambda: bool(asked))
     until(page, lambda: 0 in answers)  # else the server may take the second step first

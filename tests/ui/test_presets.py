@@ -8,7 +8,8 @@ import gradio as gr
 import pytest
 
 from core.config import PRESETS, SpeculationConfig
-from tests.ui.test_form import NAMES, form_values
+from tests.family import SSMS
+from tests.ui.test_form import form_values
 from ui.pages.form import OWN, SAMPLING_NAMES, own_preset, preset_values
 from ui.pages.own_presets import deleted, saved
 from ui.pages.presets import named, still_means
@@ -45,8 +46,8 @@ def test_a_preset_of_ones_own_goes_by_its_name_or_as_the_one_that_is_chosen() ->
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_keeps_its_name_as_long_as_the_fields_are_what_it_means(name: str) -> None:
     for temperature in (0.0, 0.8):
-        assert still_means(name, None, NAMES, preset_values(name, temperature, NAMES))
-    fields = dict(zip(SpeculationConfig.__slots__, preset_values(name, 0.0, NAMES), strict=True))
+        assert still_means(name, None, SSMS, preset_values(name, temperature, SSMS))
+    fields = dict(zip(SpeculationConfig.__slots__, preset_values(name, 0.0, SSMS), strict=True))
     changes = {
         "record_top_k": 7,
         "eta": 0.3,
@@ -56,24 +57,24 @@ def test_a_preset_keeps_its_name_as_long_as_the_fields_are_what_it_means(name: s
     }
     for field, value in changes.items():
         shown: list[Any] = list({**fields, field: value}.values())
-        assert still_means(name, None, NAMES, shown) == (fields[field] == value), field
-        assert still_means(OWN, None, NAMES, shown)
+        assert still_means(name, None, SSMS, shown) == (fields[field] == value), field
+        assert still_means(OWN, None, SSMS, shown)
 
 
 def test_a_preset_of_ones_own_has_its_name_too() -> None:
     values = form_values(expansion="2,2")
     own, shown = {"wide": own_preset(values)}, values[1 + len(SAMPLING_NAMES) :]
-    assert still_means("wide", own, NAMES, shown)
-    assert not still_means("wide", own, NAMES, form_values()[1 + len(SAMPLING_NAMES) :])
+    assert still_means("wide", own, SSMS, shown)
+    assert not still_means("wide", own, SSMS, form_values()[1 + len(SAMPLING_NAMES) :])
     for broken in (None, {}, {"wide": {"expansion": "x"}}):
-        assert not still_means("wide", broken, NAMES, shown)
+        assert not still_means("wide", broken, SSMS, shown)
 
 
 def test_the_menu_says_what_was_chosen_as_long_as_the_fields_are_that() -> None:
-    minions = preset_values("minions", 0.0, NAMES)
+    minions = preset_values("minions", 0.0, SSMS)
     touched = [*minions[:-1], 7]
-    assert named("minions", "minions", None, NAMES, minions) == "minions"
-    assert named("minions", "minions", None, NAMES, touched) == OWN
-    assert named("minions", OWN, None, NAMES, minions) == "minions", "put back"
-    assert named("minions", "best", None, NAMES, minions) == "best", "its fields are on their way"
-    assert named(OWN, OWN, None, NAMES, touched) == OWN
+    assert named("minions", "minions", None, SSMS, minions) == "minions"
+    assert named("minions", "minions", None, SSMS, touched) == OWN
+    assert named("minions", OWN, None, SSMS, minions) == "minions", "put back"
+    assert named("minions", "best", None, SSMS, minions) == "best", "its fields are on their way"
+    assert named(OWN, OWN, None, SSMS, touched) == OWN
