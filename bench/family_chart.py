@@ -35,7 +35,7 @@ from bench.suites.acceptance_rows import (
 )
 from bench.svg import COLOURS, Panel, bars, legend, svg
 from core.config import WEIGHTS
-from core.errors import ConfigError, SpecScopeError
+from core.errors import ConfigError
 from lab.figures import Estimate
 
 __all__ = ["drawn", "main"]
@@ -146,14 +146,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("after", type=Path)
     parser.add_argument("picture", nargs="?", type=Path, default=Path("artifacts/family.svg"))
     arguments = parser.parse_args(argv)
-    try:
+
+    def picture() -> str:
         before, after = Results.read(arguments.before), Results.read(arguments.after)
-        kept(arguments.picture, drawn(before, after, domains(load_prompts())))
-    except SpecScopeError as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    print(arguments.picture)
-    return 0
+        return drawn(before, after, domains(load_prompts()))
+
+    return kept(arguments.picture, picture)
 
 
 if __name__ == "__main__":

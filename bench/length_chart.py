@@ -19,7 +19,7 @@ from bench.results import Results
 from bench.suites.length_rows import GOODPUT, PLAIN
 from bench.suites.length_tables import BEST, OVERALL, Contest, contests
 from bench.svg import COLOURS, Panel, bars, legend, line, svg
-from core.errors import ConfigError, SpecScopeError
+from core.errors import ConfigError
 
 __all__ = ["drawn", "main"]
 
@@ -95,14 +95,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("results", nargs="?", type=Path, default=RESULTS)
     parser.add_argument("picture", nargs="?", type=Path, default=PICTURE)
     arguments = parser.parse_args(argv)
-    try:
-        picture = drawn(Results.read(arguments.results), load_prompts())
-        kept(arguments.picture, picture)
-    except SpecScopeError as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    print(arguments.picture)
-    return 0
+    return kept(arguments.picture, lambda: drawn(Results.read(arguments.results), load_prompts()))
 
 
 if __name__ == "__main__":

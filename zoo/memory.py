@@ -81,9 +81,10 @@ class Memory:
 
     def _of(self, place: int) -> tuple[np.ndarray, np.ndarray]:
         block, within = divmod(place, BLOCK)
-        with self._one_at_a_time:
-            if block not in self._blocks:
-                self._blocks[block] = self._known(block)
+        if block not in self._blocks:
+            with self._one_at_a_time:
+                if block not in self._blocks:
+                    self._blocks[block] = self._known(block)
         ids, log_p = self._blocks[block]
         return ids[within], log_p[within]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import codeop
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +12,8 @@ from types import MappingProxyType
 from core import checks
 from core.config import Request, SamplingParams, SpeculationConfig
 from core.engine import Engine
-from core.errors import ConfigError
 from core.outcome import Outcome
+from zoo.prompts import rows_of
 
 __all__ = [
     "CODE",
@@ -61,13 +60,7 @@ def prompts_of(path: Path, domains: Sequence[str], count: int) -> list[Prompt]:
     """The first `count` of each of these domains (none named: of every one) in a file of JSON lines
     with `prompt` and `domain`. ConfigError for another file, or a domain that it does not have."""
     checks.integer("count", count, 1, 10_000)
-    try:
-        lines = [json.loads(line) for line in path.read_text("utf-8").splitlines() if line.strip()]
-        found = [Prompt(str(line["domain"]), str(line["prompt"])) for line in lines]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigError.of(
-            "prompts", str(path), "a file of JSON lines with a prompt and its domain"
-        ) from error
+    found = [Prompt(row["domain"], row["prompt"]) for row in rows_of(path, "prompt", "domain")]
     known = tuple(dict.fromkeys(prompt.domain for prompt in found))
     for domain in domains:
         checks.choice("domains", domain, known)

@@ -6,7 +6,6 @@ brings; then both are measured against the LLM alone, one prompt after another, 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from core.config import Request, SamplingParams, SpeculationConfig
 from core.engine import Engine
 from core.errors import ConfigError
 from core.events import RoundCompleted, RunCompleted
+from zoo.prompts import rows_of
 
 __all__ = [
     "LONGEST",
@@ -230,11 +230,7 @@ def prompts_of(path: Path, count: int) -> list[str]:
     """So many of a file of JSON lines with a `prompt` each, spread over it. ConfigError for another
     file."""
     checks.integer("count", count, 1, 10_000)
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-        found = [str(json.loads(line)["prompt"]) for line in lines if line.strip()]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigError.of("prompts", str(path), "a file of JSON lines with a prompt") from error
+    found = [row["prompt"] for row in rows_of(path, "prompt")]
     step = max(1, len(found) // count)
     return found[::step][:count]
 

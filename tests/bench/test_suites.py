@@ -40,6 +40,19 @@ MakeContext = Callable[..., Context]
 VARIANTS = (Variant(ASSISTED, 3, "ssm-code", "constant"), Variant(LOOKUP, 3))
 
 
+def sample(accepted: int, nodes: int, name: str = "p0", distinct: float = 0.9) -> dict[str, Any]:
+    """A continuation of ten rounds as the `acceptance` suite keeps it."""
+    return {
+        "id": name,
+        "domain": "stories",
+        "seed": 1,
+        "rounds": 10,
+        "accepted": accepted,
+        "nodes": nodes,
+        "distinct_4_grams": distinct,
+    }
+
+
 class TestAcceptance:
     def test_is_deterministic_keeps_what_it_has_and_reports(
         self, make_context: MakeContext
@@ -81,16 +94,8 @@ class TestAcceptance:
         suite = Acceptance(parts=("length",))
         context = make_context()
         for row in suite.rows(context):
-            sample = {
-                "id": "p0",
-                "domain": "stories",
-                "seed": 1,
-                "rounds": 10,
-                "accepted": 5 * len(row.speculation.expansion),
-                "nodes": 10 * most_nodes(row.speculation),
-                "distinct_4_grams": 0.9,
-            }
-            context.results.add({**row.key, "prompts": [sample]})
+            one = sample(5 * len(row.speculation.expansion), 10 * most_nodes(row.speculation))
+            context.results.add({**row.key, "prompts": [one]})
         lines = suite.report(context).tables[4].splitlines()
         of_12 = [line for line in lines if "| 12 | 36.0 | 7.00 (7.00 to 7.00) |" in line]
         assert [line.split(" | ")[0] for line in of_12] == [
@@ -104,16 +109,8 @@ class TestAcceptance:
         suite = Acceptance(parts=("chain", "width"))
         context = make_context()
         for row in suite.rows(context):
-            sample = {
-                "id": "p0",
-                "domain": "stories",
-                "seed": 1,
-                "rounds": 10,
-                "accepted": most_nodes(row.speculation),
-                "nodes": 10,
-                "distinct_4_grams": 0.9,
-            }
-            context.results.add({**row.key, "prompts": [sample]})
+            one = sample(most_nodes(row.speculation), 10)
+            context.results.add({**row.key, "prompts": [one]})
         comparisons = suite.report(context).tables[1]
         assert "best tree (union, width 2 <2,1,1,1,1,1,1,1>) / best single chain" in comparisons
         assert "width 5" not in comparisons.split("best tree")[1].split("\n")[0]
@@ -126,16 +123,8 @@ class TestAcceptance:
         sizes = {"union": 40, "vote": 8, "vote_tree": 38, "log_pool": 41}
         for row in suite.rows(context):
             config = row.speculation
-            sample = {
-                "id": "p0",
-                "domain": "stories",
-                "seed": 1,
-                "rounds": 10,
-                "accepted": 30 if config.combine == "log_pool" else 20,
-                "nodes": 10 * sizes[config.combine],
-                "distinct_4_grams": 0.9,
-            }
-            context.results.add({**row.key, "prompts": [sample]})
+            one = sample(30 if config.combine == "log_pool" else 20, 10 * sizes[config.combine])
+            context.results.add({**row.key, "prompts": [one]})
         table = suite.report(context).tables[5]
         lines = [line for line in table.splitlines() if "log_pool" in line]
         assert lines and all("1.33x (1.33 to 1.33) (40.0 nodes)" in line for line in lines)
@@ -150,18 +139,7 @@ class TestAcceptance:
             accepted = 20
             if row.kind.verify == "traversal":
                 accepted = 10 if "union" in row.name else 30
-            prompts = [
-                {
-                    "id": f"p{i}",
-                    "domain": "stories",
-                    "seed": 1,
-                    "rounds": 10,
-                    "accepted": accepted,
-                    "nodes": 80,
-                    "distinct_4_grams": 0.9,
-                }
-                for i in range(3)
-            ]
+            prompts = [sample(accepted, 80, f"p{i}") for i in range(3)]
             context.results.add({**row.key, "prompts": prompts})
         lines = [x for x in suite.report(context).tables[-1].splitlines() if "traversal / mss" in x]
         assert sum("1.33x (1.33 to 1.33) | reached" in line for line in lines) == 3
@@ -183,15 +161,7 @@ class TestAcceptance:
             width = row.speculation.expansion[0]
             length = 9 - width if (row.kind.draft, row.kind.verify) == ("topk", "match") else width
             prompts = [
-                {
-                    "id": f"p{i}",
-                    "domain": "stories",
-                    "seed": 1,
-                    "rounds": 10,
-                    "accepted": 10 * length if i else 700,
-                    "nodes": 80,
-                    "distinct_4_grams": 0.9 if i else 0.2,
-                }
+                sample(10 * length if i else 700, 80, f"p{i}", distinct=0.9 if i else 0.2)
                 for i in range(3)
             ]
             context.results.add({**row.key, "prompts": prompts})

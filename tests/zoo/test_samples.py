@@ -55,7 +55,7 @@ def test_prompts_are_taken_by_domain(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="domains is 'docs': one of code, math"):
         prompts_of(file, ["docs"], 1)
     file.write_text('{"prompt": "x"}')
-    with pytest.raises(ConfigError, match="a prompt and its domain"):
+    with pytest.raises(ConfigError, match="each with prompt and domain"):
         prompts_of(file, [], 1)
 
 

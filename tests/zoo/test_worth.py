@@ -118,5 +118,5 @@ def test_prompts_are_spread_over_their_file(tmp_path: Path) -> None:
     assert prompts_of(file, 3) == ["0", "3", "6"]
     assert len(prompts_of(file, 50)) == 10
     file.write_text('{"text": 1}')
-    with pytest.raises(ConfigError, match="a file of JSON lines with a prompt"):
+    with pytest.raises(ConfigError, match="a file of JSON lines, each with prompt"):
         prompts_of(file, 1)
