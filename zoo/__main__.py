@@ -23,7 +23,7 @@ from core.errors import ConfigError, SpecScopeError
 from core.models.catalog import BUNDLED
 from core.models.loading import load_models
 from zoo import samples
-from zoo.beginning import named
+from zoo.beginning import Start, named
 from zoo.boost import WAYS, boost
 from zoo.distil import Distilled, Teaching, Tuning, distil
 from zoo.distil import table as table_of_distilled
@@ -76,8 +76,11 @@ def _train(arguments: argparse.Namespace) -> None:
     chosen = preset(arguments.preset or store.manifest.preset)
     minutes = chosen.minutes if arguments.minutes is None else arguments.minutes
     checks.number("minutes", minutes, 0.0, _MAX_MINUTES, low_open=True)
-    starts = named(arguments.start, chosen.models)
+    folders = named(arguments.start, chosen.models)
     chosen = only(chosen, arguments.only)
+    starts = {
+        each.name: Start(folders.get(each.name), arguments.embeddings) for each in chosen.models
+    }
     run = Run(chosen, store, minutes, _device(arguments.device), arguments.seed)
     trained = train_family(run, starts)
     print("\n".join(table({name: each.held_out for name, each in trained.items()})))
@@ -214,6 +217,8 @@ def _train_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--minutes", type=float, help="for all models; default: the preset's")
     parser.add_argument("--start", type=Path, nargs="+", default=[], metavar="DIR",
                         help="folders that models of these names begin with")  # fmt: skip
+    parser.add_argument("--embeddings", type=Path, metavar="DIR",
+                        help="a wider model, whose embeddings new ones begin with")  # fmt: skip
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME",
                         help="of the preset's models; default: all")  # fmt: skip
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
@@ -239,7 +244,8 @@ def _teaching_arguments(parser: argparse.ArgumentParser) -> None:
 def _distil_arguments(parser: argparse.ArgumentParser) -> None:
     _teaching_arguments(parser)
     parser.add_argument("--ssm", type=Path, nargs="+", default=[], metavar="DIR",
-                        help="where each starts; default: the preset's SSMs, new")  # fmt: skip
+                        help="where each starts; default: the preset's SSMs, new, "
+                        "with the LLM's embeddings")  # fmt: skip
     parser.set_defaults(run=_distil)
 
 

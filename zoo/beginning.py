@@ -1,11 +1,14 @@
-"""The weights a training run begins with: fresh ones, or a folder's, with layers put in between
-where its recipe has more of them than the folder.
+"""The weights a training run begins with.
+
+A folder's, with layers put in between where its recipe has more of them than the folder; or fresh
+ones, if wished with the embeddings of a wider model.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,23 +17,47 @@ from torch import nn
 
 from core.errors import ConfigError
 from zoo.evaluate import check_vocabulary
-from zoo.models import open_model
+from zoo.models import open_model, weights_id
 from zoo.presets import ModelRecipe, Preset
 from zoo.tokens import TokenStore
 from zoo.trainer import new_model
 
-__all__ = ["beginning", "deepened", "named"]
+__all__ = ["FRESH", "Start", "beginning", "deepened", "named", "narrowed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A `folder` of weights to begin with. Without one: fresh weights, with the `embeddings` of the
+    model in that folder, where one is named."""
+
+    folder: Path | None = None
+    embeddings: Path | None = None
+
+    def identity(self) -> dict[str, str]:
+        """What of it a checkpoint must have been made with."""
+        if self.folder is not None:
+            return {"start": weights_id(self.folder)}
+        return {} if self.embeddings is None else {"embeddings": weights_id(self.embeddings)}
+
+
+FRESH = Start()
 
 
 def beginning(
-    recipe: ModelRecipe, preset: Preset, store: TokenStore, seed: int, start: Path | None
+    recipe: ModelRecipe, preset: Preset, store: TokenStore, seed: int, start: Start = FRESH
 ) -> Any:
-    """The recipe's model in float32 on the CPU; without a `start`, with the weights of `seed`.
-    ConfigError where the folder's sizes are not the recipe's."""
-    if start is None:
-        return new_model(recipe, preset, store.manifest.vocab_size, seed)
-    check_vocabulary(start, store)
-    model = open_model(start)
+    """The recipe's model in float32 on the CPU; fresh weights are those of `seed`. ConfigError
+    where the folder's sizes are not the recipe's."""
+    if start.folder is None:
+        fresh: Any = new_model(recipe, preset, store.manifest.vocab_size, seed)
+        if start.embeddings is not None:
+            check_vocabulary(start.embeddings, store)
+            wide = open_model(start.embeddings).get_input_embeddings().weight
+            ours = fresh.get_input_embeddings().weight
+            ours.data = narrowed(wide.detach(), ours.detach())
+        return fresh
+    check_vocabulary(start.folder, store)
+    model = open_model(start.folder)
     for field, wished in (
         ("hidden_size", recipe.hidden_size),
         ("intermediate_size", recipe.intermediate_size),
@@ -38,8 +65,19 @@ def beginning(
     ):
         found = getattr(model.config, field)
         if found != wished:
-            raise ConfigError.of("start", f"{start.name} with {field} {found}", f"{field} {wished}")
+            told = f"{start.folder.name} with {field} {found}"
+            raise ConfigError.of("start", told, f"{field} {wished}")
     return deepened(model, recipe.num_layers)
+
+
+def narrowed(wide: torch.Tensor, fresh: torch.Tensor) -> torch.Tensor:
+    """Embeddings like `fresh` (tokens, width) that keep as much as so many directions can of the
+    products between rows of `wide` (tokens, its width): its principal components, not centred. Of
+    a narrower `wide` all is kept, and the directions that are left stay fresh."""
+    squares = wide.T @ wide  # as large as the width, however many tokens there are
+    directions = torch.linalg.eigh(squares).eigenvectors.flip(-1)[:, : fresh.shape[1]]
+    kept = wide @ directions
+    return torch.cat([kept, fresh[:, kept.shape[1] :]], 1)
 
 
 @torch.no_grad()

@@ -63,8 +63,8 @@ class Checkpoint:
         return state
 
     def _check(self, identity: Mapping[str, Any]) -> None:
-        for field, value in self._identity.items():
-            if identity.get(field) != value:
+        for field in {**self._identity, **identity}:  # one that either lacks is another, too
+            if identity.get(field) != self._identity.get(field):
                 raise ConfigError.of(
                     "out",
                     str(self._path),

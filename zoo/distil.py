@@ -19,7 +19,7 @@ from transformers import PreTrainedModel
 from core import checks
 from core.engine import Engine
 from core.models.loading import load_models
-from zoo.beginning import beginning
+from zoo.beginning import Start, beginning
 from zoo.curve import Curve
 from zoo.evaluate import check_vocabulary
 from zoo.foreseen import Foreseen, foreseen
@@ -164,9 +164,10 @@ class Distilled:
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """One SSM's: its `recipe`, the folder it starts from (None: from nothing), what is minimised,
-    and which of the LLM's own texts are kept; `kind` is the folder it is saved under, `further`
-    what a checkpoint must also have been made with."""
+    """One SSM's: its `recipe`, the folder it starts from, what is minimised, and which of the LLM's
+    own texts are kept; `kind` is the folder it is saved under, `further` what a checkpoint must
+    also have been made with. `start` None: it is new, with as much of the LLM's embeddings as its
+    width can keep."""
 
     recipe: ModelRecipe
     start: Path | None
@@ -180,17 +181,22 @@ class Tuning:
         remembered = [teaching.remembered, teaching.corpus_tokens]
         return teaching.of_one_length().identity(self.recipe) | {
             "llm": teaching.teacher_id,
-            "start": "" if self.start is None else weights_id(self.start),
             "own texts": [teaching.own_share, teaching.own_batches],
             **({"remembered": remembered} if teaching.remembered else {}),
+            **self.begins(teaching).identity(),
             **self.further,
         }
+
+    def begins(self, teaching: Teaching) -> Start:
+        """What its weights are at first."""
+        return Start(self.start, teaching.llm)
 
 
 def distil(tuning: Tuning, teaching: Teaching) -> Distilled:
     """Tunes one SSM until its budget is spent, and saves it."""
     run, recipe, held_out = teaching.of_one_length(), tuning.recipe, teaching.held_out()
-    model = beginning(recipe, run.preset, run.store, run.seed, tuning.start).to(run.device)
+    start = tuning.begins(teaching)
+    model = beginning(recipe, run.preset, run.store, run.seed, start).to(run.device)
     before = foresees(teaching.teacher, model, held_out)
     rows = teaching.rows(tuning.kept)
     memory = teaching.memory(rows)

@@ -1,4 +1,4 @@
-"""Which SSMs are tuned, and how: recipes of model folders, or of a preset's SSMs from nothing."""
+"""Which SSMs are tuned, and how: recipes of model folders, or of a preset's SSMs, new."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OWN_DOMAIN = 0.85
 
 @dataclass(frozen=True, slots=True)
 class Student:
-    """What an SSM is tuned by, and the folder it starts from; None: from nothing."""
+    """What an SSM is tuned by, and the folder it starts from; None: it is new."""
 
     recipe: ModelRecipe
     start: Path | None

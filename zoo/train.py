@@ -19,11 +19,10 @@ from typing import Any, TextIO
 import torch
 from transformers import GenerationConfig, PreTrainedModel
 
-from zoo.beginning import beginning
+from zoo.beginning import FRESH, Start, beginning
 from zoo.checkpoint import Checkpoint
 from zoo.evaluate import HeldOut, evaluate_folder, measure
 from zoo.files import replace_folder, write_json
-from zoo.models import weights_id
 from zoo.order import DataOrder
 from zoo.presets import ModelRecipe, Preset
 from zoo.progress import ProgressLine
@@ -97,27 +96,25 @@ class Trained:
     held_out: dict[str, HeldOut]
 
 
-def train_family(run: Run, starts: Mapping[str, Path] | None = None) -> dict[str, Trained]:
+def train_family(run: Run, starts: Mapping[str, Start] | None = None) -> dict[str, Trained]:
     """Trains every model of the preset, or goes on with it; `training.json` holds the figures of
-    those done. `starts`: the folders that models of these names begin with.
+    those done. `starts`: what models of these names begin with.
     """
     done: dict[str, Trained] = {}
     for recipe in run.preset.models:
-        done[recipe.name] = train_model(recipe, run, (starts or {}).get(recipe.name))
+        done[recipe.name] = train_model(recipe, run, (starts or {}).get(recipe.name, FRESH))
         models = {name: asdict(trained) for name, trained in done.items()}
         summary = {"preset": run.preset.name, "minutes": run.minutes, "models": models}
         write_json(run.store.folder / "training.json", summary)
     return done
 
 
-def train_model(recipe: ModelRecipe, run: Run, start: Path | None = None) -> Trained:
-    """Trains one model until its budget is spent; saves it and measures what was saved. `start`:
-    the folder it begins with; None: fresh weights."""
+def train_model(recipe: ModelRecipe, run: Run, start: Start = FRESH) -> Trained:
+    """Trains one model until its budget is spent; saves it and measures what was saved."""
     model = beginning(recipe, run.preset, run.store, run.seed, start).to(run.device)
     order = DataOrder(run.store.train, recipe.mixture, run.seed)
     trainer = Trainer.of(recipe, run.preset.schedule, model, order)
-    began = {} if start is None else {"start": weights_id(start)}
-    return learn(trainer, run, run.identity(recipe) | began, MODELS)
+    return learn(trainer, run, run.identity(recipe) | start.identity(), MODELS)
 
 
 def learn(

@@ -13,7 +13,7 @@ import torch
 
 from core.errors import ConfigError
 from tests.zoo.small import SMALL
-from zoo.beginning import beginning, deepened, named
+from zoo.beginning import Start, beginning, deepened, named, narrowed
 from zoo.models import open_model
 from zoo.presets import ModelRecipe
 from zoo.tokens import TokenStore
@@ -95,13 +95,13 @@ def test_training_goes_on_from_a_folder(ticking_run: MakeRun) -> None:
     folder = run.store.folder / "models" / "llm"
     moved = folder.rename(run.store.folder / "llm")
     shutil.rmtree(run.store.folder / "runs")
-    deep = train_family(run, {"llm": moved})["llm"]
+    deep = train_family(run, {"llm": Start(moved)})["llm"]
     assert len(open_model(folder).model.layers) == 5
     # One step at the lowest rate from where the other stopped.
     assert deep.held_out["code"].loss == pytest.approx(trained.held_out["code"].loss, abs=0.1)
     again = ticking_run(replace(SMALL, models=(DEEP,)), 2, store=run.store)
     with pytest.raises(ConfigError, match="a checkpoint of the same start"):
-        train_model(DEEP, again, folder)
+        train_model(DEEP, again, Start(folder))
 
 
 @pytest.mark.parametrize(
@@ -118,10 +118,62 @@ def test_a_folder_of_other_sizes_is_refused(
     run = ticking_run(replace(SMALL, models=(LLM,)), 1)
     train_model(LLM, run)
     with pytest.raises(ConfigError, match=message):
-        beginning(other, SMALL, run.store, 0, run.store.folder / "models" / "llm")
+        beginning(other, SMALL, run.store, 0, Start(run.store.folder / "models" / "llm"))
 
 
 def test_folders_are_told_by_their_names(store: TokenStore) -> None:
     assert named([Path("elsewhere/llm")], SMALL.models) == {"llm": Path("elsewhere/llm")}
     with pytest.raises(ConfigError, match="start is 'mine': folders of these names: llm, ssm-code"):
         named([Path("mine")], SMALL.models)
+
+
+# -- embeddings of a wider model --
+
+
+def test_narrowed_embeddings_keep_what_so_many_directions_can() -> None:
+    wide = torch.randn(300, 24, generator=torch.Generator().manual_seed(0))
+    wide = wide * torch.linspace(3.0, 0.1, 24)
+    kept = narrowed(wide, torch.zeros(300, 8))
+    left = torch.linalg.matrix_norm(wide @ wide.T - kept @ kept.T)
+    bound = torch.linalg.svdvals(wide)[8:].pow(2).norm()  # of any eight directions the least
+    assert left.item() == pytest.approx(bound.item(), rel=1e-3)
+    first = wide[:, :8]
+    assert left < torch.linalg.matrix_norm(wide @ wide.T - first @ first.T)
+
+
+def test_of_a_narrower_model_all_is_kept() -> None:
+    noise = torch.Generator().manual_seed(0)
+    small, fresh = torch.randn(50, 6, generator=noise), torch.randn(50, 8, generator=noise)
+    made = narrowed(small, fresh)
+    assert torch.equal(made[:, 6:], fresh[:, 6:])
+    torch.testing.assert_close(made[:, :6] @ made[:, :6].T, small @ small.T)
+
+
+def test_a_new_model_begins_with_the_embeddings_of_a_folder(ticking_run: MakeRun) -> None:
+    run = ticking_run(replace(SMALL, models=(LLM,)), 20)
+    train_model(LLM, run)
+    folder = run.store.folder / "models" / "llm"
+    ssm = SMALL.models[1]
+    begun = beginning(ssm, SMALL, run.store, 0, Start(embeddings=folder))
+    wide = open_model(folder).get_input_embeddings().weight
+    ours, plain = begun.get_input_embeddings().weight, beginning(ssm, SMALL, run.store, 0)
+    assert begun.lm_head.weight is ours
+    assert torch.equal(ours, narrowed(wide, plain.get_input_embeddings().weight))
+    rest, fresh = begun.model.layers.state_dict(), plain.model.layers.state_dict()
+    assert all(torch.equal(rest[name], fresh[name]) for name in fresh)
+
+
+def test_a_checkpoint_of_other_embeddings_is_refused(ticking_run: MakeRun) -> None:
+    ssm = SMALL.models[1]
+    run = ticking_run(replace(SMALL, models=(LLM, ssm)), 2)
+    train_model(LLM, run)
+    train_model(ssm, run)
+    embeddings = Start(embeddings=run.store.folder / "models" / "llm")
+    again = ticking_run(replace(SMALL, models=(LLM, ssm)), 4, store=run.store)
+    with pytest.raises(ConfigError, match="a checkpoint of the same embeddings"):
+        train_model(ssm, again, embeddings)
+    shutil.rmtree(run.store.folder / "runs")
+    train_model(ssm, again, embeddings)
+    longer = ticking_run(replace(SMALL, models=(LLM, ssm)), 6, store=run.store)
+    with pytest.raises(ConfigError, match="a checkpoint of the same embeddings"):
+        train_model(ssm, longer)

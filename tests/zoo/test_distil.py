@@ -24,12 +24,13 @@ from core.errors import ConfigError
 from tests.zoo.small import SMALL, TickingClock
 from zoo import __main__ as command
 from zoo import boost as boosting
+from zoo.beginning import Start, beginning
 from zoo.boost import boost
 from zoo.curve import Curve
 from zoo.distil import Distilled, Teaching, Tuning, distil
 from zoo.foreseen import LONGEST, coverage, foreseen, runs_of
 from zoo.losses import Distillation, log_probabilities
-from zoo.models import weights_id
+from zoo.models import open_model, weights_id
 from zoo.own_texts import Form, OwnTexts, continued
 from zoo.students import Student, students, tuning
 from zoo.tokens import TokenStore
@@ -85,6 +86,27 @@ class Half(torch.nn.Module):
     def forward(self, input_ids: torch.Tensor, use_cache: bool) -> Any:
         logits = self.model(input_ids=input_ids, use_cache=use_cache).logits
         return SimpleNamespace(logits=torch.cat([logits[:1], -logits[1:]]))
+
+
+# -- what it begins with --
+
+
+def test_a_new_ssm_begins_with_embeddings_of_its_llm(teach: Callable[..., Any]) -> None:
+    (one, _), teaching = teach(1)
+    minimised = Distillation(teaching.teacher)
+    still = replace(one.recipe, learning_rate=1e-12)
+    new = Tuning(still, None, minimised)
+    assert new.begins(teaching) == Start(None, teaching.llm)
+    given = Tuning(one.recipe, one.start, minimised)
+    assert given.begins(teaching).identity() == {"start": weights_id(one.start)}
+    assert new.identity(teaching)["embeddings"] == weights_id(teaching.llm)
+    assert "embeddings" not in given.identity(teaching)
+    distil(new, teaching)
+    run = teaching.run
+    saved = open_model(run.store.folder / "distilled" / still.name)
+    begun = beginning(still, run.preset, run.store, run.seed, new.begins(teaching))
+    ours, theirs = (each.get_input_embeddings().weight for each in (saved, begun))
+    torch.testing.assert_close(ours, theirs.to(torch.bfloat16).float())
 
 
 # -- what is minimised --
