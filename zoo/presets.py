@@ -114,7 +114,7 @@ def _deep_ssm(own: str) -> ModelRecipe:
     return ModelRecipe(
         name=f"ssm-{own}", num_layers=1, hidden_size=192, intermediate_size=512, head_dim=64,
         mixture=_mostly(own, **_others(own, 0.04)), budget_share=0.08,
-        tokens_per_step=4096, learning_rate=3e-3,
+        tokens_per_step=2048, learning_rate=2e-3,
     )  # fmt: skip
 
 

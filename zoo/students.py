@@ -16,7 +16,7 @@ from zoo.tokens import TokenStore
 __all__ = ["Student", "students", "tuning"]
 
 LEARNING_RATE = 1.5e-3
-TOKENS_PER_STEP = 4096
+TOKENS_PER_STEP = 2048
 # Of the windows; the other domains share the rest.
 OWN_DOMAIN = 0.85
 
