@@ -10,6 +10,7 @@ import hashlib
 from collections import OrderedDict
 from typing import Protocol
 
+import numpy as np
 import torch
 
 __all__ = [
@@ -109,7 +110,19 @@ def choose_distinct(noise: Noise, weights: torch.Tensor, count: int, key: Key) -
 
 def gumbel_vector(base: int, size: int, device: torch.device | str = "cpu") -> torch.Tensor:
     """-log(-log u_i) for i < size, float64; u_i hashes (base, i), so a prefix is a prefix."""
-    return gumbel_vectors(torch.full((), signed(base), device=device), size)
+    if torch.device(device).type != "cpu":
+        return gumbel_vectors(torch.full((), signed(base), device=device), size)
+    # The same hash and logarithms: NumPy has whole numbers without a sign and works in place, which
+    # is half of the time (127 us, and 63 for 4,096 tokens).
+    x = np.arange(1, size + 1, dtype=np.uint64)
+    x *= np.uint64(GOLDEN)
+    x += np.uint64(base)
+    for bits, factor in ((30, MIX_1), (27, MIX_2), (31, 1)):
+        x ^= x >> np.uint64(bits)
+        x *= np.uint64(factor)
+    x >>= np.uint64(64 - BITS)
+    uniform = torch.from_numpy(np.maximum(x, 1, out=x).astype(np.float64)).mul_(2.0**-BITS)
+    return uniform.log_().neg_().log_().neg_()
 
 
 def gumbel_vectors(bases: torch.Tensor, size: int) -> torch.Tensor:

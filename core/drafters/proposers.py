@@ -151,7 +151,7 @@ def _joined(parts: Many[torch.Tensor]) -> torch.Tensor:
 
 def _log_processed(frontiers: Many[Frontier]) -> torch.Tensor:
     """The logarithms of the distributions drawn from, (n, V) float64."""
-    if len({one.sampling.shape for one in frontiers}) == 1:
+    if len(frontiers) == 1 or len({one.sampling.shape for one in frontiers}) == 1:
         found = processed(_joined([one.logits for one in frontiers]), frontiers[0].sampling)
     else:
         found = torch.cat([processed(one.logits, one.sampling) for one in frontiers])
