@@ -104,6 +104,12 @@ class Acceptance:
             self._odds.append(Odds(above.a, above.b))
         return self._odds[depth - 1]
 
+    def seen(self, depth: int) -> tuple[float, float]:
+        """The odds' a and b at a depth, from 1: those of the deepest above it where it is new."""
+        known = self._odds[:depth]
+        odds = known[-1] if known else Odds()
+        return odds.a, odds.b
+
 
 def _logit(chance: float) -> float:
     inside = min(max(chance, CLIP), 1 - CLIP) if chance == chance else 0.5

@@ -26,7 +26,7 @@ class Feeding:
 
     def __init__(self, model: LanguageModel, vocab_size: int) -> None:
         self.model = model
-        self._vocab_size = vocab_size
+        self.vocab_size = vocab_size
 
     def text(self, state: SsmState, tokens: list[int], *, last_only: bool) -> Feed:
         """The committed tokens that the row lacks, as a feed; `tokens` are all of them."""
@@ -117,7 +117,7 @@ class Feeding:
 
     def padded(self, logits: torch.Tensor) -> torch.Tensor:
         """As many as the LLM has tokens: -inf for those that the model lacks, or cut."""
-        missing = self._vocab_size - logits.shape[-1]
+        missing = self.vocab_size - logits.shape[-1]
         if missing <= 0:
-            return logits[..., : self._vocab_size]
+            return logits[..., : self.vocab_size]
         return torch.nn.functional.pad(logits, (0, missing), value=float("-inf"))

@@ -16,6 +16,7 @@ import torch
 
 from core.drafters.base import Ask, Draft
 from core.drafters.growth import Growth, absorbed
+from core.drafters.one_call import Place, in_one_call, suits
 from core.drafters.pending import Pending
 from core.drafters.proposers import apart
 from core.drafters.ssm import SsmDrafter
@@ -42,38 +43,53 @@ class Levels:
         a pass fails as passes do nothing has changed: asked one by one, who is at fault will be
         known."""
         found: dict[str, list[Draft]] = {}
-        companies: dict[int, list[_Seat]] = {}
+        companies: dict[int, list[tuple[int, Place]]] = {}
         for name, asks in asked.items():
             taken = _taken(self._ssms[name], asks)
             if taken is not None:
                 found[name] = [Draft()] * len(asks)
                 companies.setdefault(taken[0], []).extend(taken[1])
-        for seats in companies.values():
+        for seated in companies.values():
+            seated.sort(key=lambda seat: seat[1].member)
+            places = [place for _, place in seated]
             try:
-                _grow(seats)
+                drafts = _drafted(places)
             except FORESEEN:
-                for seat in seats:
-                    found.pop(seat.ssm.name, None)
+                for place in places:
+                    found.pop(place.ssm.name, None)
                 continue
-            for seat in seats:
-                found[seat.ssm.name][seat.number] = seat.draft()
+            for (number, place), draft in zip(seated, drafts, strict=True):
+                found[place.ssm.name][number] = draft
         return found
 
 
-def _taken(ssm: SsmDrafter, asks: Many[Ask]) -> tuple[int, list[_Seat]] | None:
-    """Which company the SSM is in, and seats for those of the asks that are worth starting; None
-    where not all of them can be answered."""
+def _drafted(places: Many[Place]) -> list[Draft]:
+    """The drafts of one company: as one call where that can be, else pass by pass."""
+    if not places:
+        return []
+    if suits(places):
+        return in_one_call(places)
+    seats = [_Seat(place.ssm, place.company, place.member, place.ask) for place in places]
+    _grow(seats)
+    return [seat.draft() for seat in seats]
+
+
+def _taken(ssm: SsmDrafter, asks: Many[Ask]) -> tuple[int, list[tuple[int, Place]]] | None:
+    """Which company the SSM is in, and those of the asks that are worth starting, with their
+    numbers; None where not all of them can be answered."""
     company = company_of(ssm.model)
     if company is None or not all(ssm.knows(ask.sequence) for ask in asks):
         return None
     fitted = [ssm.fitted(ask) for ask in asks]
     if not all(_simple(ssm, ask) for ask in fitted):
         return None
-    place = company.members.index(ssm.model)
-    seats = [
-        _Seat(ssm, company, place, i, ask) for i, ask in enumerate(fitted) if ask.worth_starting
+    member = company.members.index(ssm.model)
+    places = [
+        (i, Place(ssm, company, member, ask, ssm.state(ask)))
+        for i, ask in enumerate(fitted)
+        if ask.worth_starting
     ]
-    return id(company.host), seats
+    return id(company.host), places
 
 
 def _simple(ssm: SsmDrafter, ask: Ask) -> bool:
@@ -116,7 +132,7 @@ class _Time:
 class _Seat:
     """One SSM's draft for one sequence: what it is asked, and how far it has come.
 
-    `place`: the SSM's in its company; `number`: the ask's among its own. Of each fed place
+    `place`: the SSM's in its company. Of each fed place
     `token_ids`, `parents`, and `slots`: its own and those above it; `fed`: the logits of each pass.
     `row` and `start` say where in the arena it works, `read` how much of the text it had read.
     """
@@ -124,7 +140,6 @@ class _Seat:
     ssm: SsmDrafter
     company: Company
     place: int
-    number: int
     ask: Ask
     slots: list[tuple[int, ...]] = field(default_factory=list)
     token_ids: list[int] = field(default_factory=list)
@@ -192,10 +207,7 @@ class _Seat:
 
 def _grow(seats: list[_Seat]) -> None:
     """Drives the drafts of one company to their ends: catching up, then level by level."""
-    if not seats:
-        return
     began = time.perf_counter()
-    seats.sort(key=lambda seat: seat.place)
     _pass(seats, [seat.text() for seat in seats], last_only=True)
     now = time.perf_counter()
     places = {seat.place for seat in seats}

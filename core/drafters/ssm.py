@@ -60,6 +60,11 @@ class SsmDrafter:
         """The model's, in tokens."""
         return self._feeding.model.context_length
 
+    @property
+    def vocab_size(self) -> int:
+        """The LLM's."""
+        return self._feeding.vocab_size
+
     def open(self, sequence: Sequence) -> tuple[Timed, ...]:
         carried = self._carried.copy() if sequence.speculation.carry_over else Calibration()
         self.clear(sequence.run_id)  # it may have come home from a process that failed to open it

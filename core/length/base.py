@@ -6,13 +6,28 @@ it measured about the machine (`Costs`) belongs to the engine and outlives the r
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from core.events import Estimate
 
-__all__ = ["Choice", "DraftOutcome", "LengthPolicy", "RoundOutcome", "Stop"]
+__all__ = ["Choice", "DraftOutcome", "LengthPolicy", "Limits", "RoundOutcome", "Stop"]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """A Stop's answers to one drafter as plain numbers, for who cannot ask in between: a node may
+    have children if its score is at least `least`; no child lies deeper than `longest`. `rules[i]`,
+    of depth i + 1 (None: always): (a, b, gain, cost), and a pass is worth it where gain, times the
+    sum over nodes of 1 / (1 + e^-(a + b logit(chance))) but at most 1, is positive and at least
+    the cost.
+    """
+
+    least: float = -math.inf
+    longest: int | None = None
+    rules: tuple[tuple[float, float, float, float], ...] | None = None
 
 
 class Stop(Protocol):
@@ -27,6 +42,10 @@ class Stop(Protocol):
         """Whether another model pass is worth its time, which would put children at `depth` (from
         1; depth 1 is asked too, with chances [1.0]) below nodes whose chances to be accepted, as
         products of scores, are `chances`."""
+        ...
+
+    def limits(self, drafter: str) -> Limits | None:
+        """The same as numbers, as long as nothing is observed; None where it cannot be said so."""
         ...
 
     def keeps(self, drafter: str, depth: int, chance: float) -> bool:

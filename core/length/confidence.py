@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from core.config import SpeculationConfig
-from core.length.base import Choice, RoundOutcome
+from core.length.base import Choice, Limits, RoundOutcome
 
 __all__ = ["Confidence"]
 
@@ -25,6 +25,9 @@ class _Unsure:
 
     def steps(self, drafter: str, depth: int, chances: Sequence[float]) -> bool:
         return True
+
+    def limits(self, drafter: str) -> Limits | None:
+        return Limits(least=self._threshold)
 
     def keeps(self, drafter: str, depth: int, chance: float) -> bool:
         return True

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from core.costs import Acceptance
+from core.length.base import Limits
 from core.length.bound import Step
 
 __all__ = ["StepRule", "Terms"]
@@ -53,6 +54,19 @@ class StepRule:
         odds, step = terms.acceptance.odds(depth - 1), terms.steps[depth - 1]
         reached = min(1.0, sum(odds(chance) for chance in chances))
         return Step(step.ms, reached * step.tokens * terms.share).pays(self._price)
+
+    def limits(self, drafter: str) -> Limits | None:
+        terms = self._terms.get(drafter)
+        if terms is None:
+            return Limits(longest=0)
+        longest = min(terms.longest, len(terms.steps))
+        if terms.forced:
+            return Limits(longest=longest)
+        rules = [(0.0, 0.0, 1.0, 0.0)]
+        for depth, step in enumerate(terms.steps[1:longest], 1):
+            a, b = terms.acceptance.seen(depth)
+            rules.append((a, b, step.tokens * terms.share, self._price * step.ms))
+        return Limits(longest=longest, rules=tuple(rules))
 
     def keeps(self, drafter: str, depth: int, chance: float) -> bool:
         """A node's chance against the time that verifying it adds."""

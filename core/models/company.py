@@ -14,6 +14,8 @@ from core.models.stack import Stack
 
 if TYPE_CHECKING:
     from core.models.compiled.asking import Query
+    from core.models.compiled.described import Drafted, Told
+    from core.models.compiled.forward import Room
 
 __all__ = ["Company", "company_of"]
 
@@ -22,6 +24,8 @@ class Host(Protocol):
     """Who makes the pass: see `HfModel.answers`."""
 
     def answers(self, asked: Sequence[Sequence[Query]], wanted: Sequence[int]) -> torch.Tensor: ...
+
+    def drafts(self, told: Told, room: Room) -> tuple[Drafted, torch.Tensor]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,10 @@ class Company:
         """Logits (wanted, V) float32 of the queries of some members, by their place here; `wanted`
         counts through all queries, in the order of the members."""
         return self.host.answers([asked.get(i, ()) for i in range(len(self.members))], wanted)
+
+    def drafts(self, told: Told, room: Room) -> tuple[Drafted, torch.Tensor]:
+        """Drafts of some members, by their place here, made as one call."""
+        return self.host.drafts(told, room)
 
 
 def company_of(model: LanguageModel) -> Company | None:

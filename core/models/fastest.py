@@ -20,9 +20,10 @@ from core.models.stacked import StackedForward
 
 if TYPE_CHECKING:
     from core.models.compiled.asking import Query
-    from core.models.compiled.forward import CompiledForward
+    from core.models.compiled.described import Drafted, Told
+    from core.models.compiled.forward import CompiledForward, Room
 
-__all__ = ["answered", "compiled", "compiled_of", "fastest", "written_out"]
+__all__ = ["answered", "compiled", "compiled_of", "drafted", "fastest", "written_out"]
 
 # The compiled pass lays the weights out anew; half of the free memory stays free.
 ROOM = 2
@@ -79,3 +80,13 @@ def answered(
     assert made is not None, "only a compiled pass is asked by queries"
     arena.reserve(rows, 1 + max(query.slot for own in asked for query in own))
     return made.answers(asked, wanted, arena)
+
+
+def drafted(
+    forward: Forward, told: Told, room: Room, place: tuple[KVArena, int]
+) -> tuple[Drafted, torch.Tensor]:
+    """`CompiledForward.drafts`, likewise."""
+    made, (arena, rows) = compiled_of(forward), place
+    assert made is not None, "only a compiled pass drafts in one call"
+    arena.reserve(rows, room.slots)
+    return made.drafts(told, room, arena)

@@ -14,7 +14,7 @@ import torch
 
 from core.errors import ContextLengthError, EngineError
 from core.events import ModelInfo
-from core.models.fastest import answered, compiled_of, fastest
+from core.models.fastest import answered, compiled_of, drafted, fastest
 from core.models.forward import Forward, GeneralForward, MaskKind, TensorForward
 from core.models.fusing import adopt
 from core.models.graphed import tensors_of
@@ -26,6 +26,8 @@ from core.tree import ROOT
 
 if TYPE_CHECKING:
     from core.models.compiled.asking import Query
+    from core.models.compiled.described import Drafted, Told
+    from core.models.compiled.forward import Room
 
 __all__ = ["HfModel", "feed_rows"]
 
@@ -156,6 +158,11 @@ class HfModel:
         """Logits (wanted, V) float32 of the queries of its one member; see `Company`. Its pass is
         compiled. Rows stay as they are: `note` tells them."""
         return answered(self._forward, asked, wanted, (self.arena, self.rows_held))
+
+    @torch.inference_mode()
+    def drafts(self, told: Told, room: Room) -> tuple[Drafted, torch.Tensor]:
+        """Drafts of its one member, made as one call; likewise."""
+        return drafted(self._forward, told, room, (self.arena, self.rows_held))
 
     def note(self, row: int, committed: int, parents: Sequence[int] = ()) -> None:
         """Somebody has stored so many more committed tokens in the row's slots, and nodes under

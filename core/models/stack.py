@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from core.errors import SpecScopeError
-from core.models.fastest import answered, compiled_of, fastest
+from core.models.fastest import answered, compiled_of, drafted, fastest
 from core.models.forward import Forward, TensorForward
 from core.models.graphed import tensors_of
 from core.models.hf_model import HfModel, feed_rows
@@ -26,6 +26,8 @@ from core.models.rows import batch_of
 
 if TYPE_CHECKING:
     from core.models.compiled.asking import Query
+    from core.models.compiled.described import Drafted, Told
+    from core.models.compiled.forward import Room
 
 __all__ = ["Stack", "stack_alike", "stack_of"]
 
@@ -87,6 +89,12 @@ class Stack:
         """See `HfModel.answers`, here of all members, in order."""
         held = max(member.rows_held for member in self.members)
         return answered(self._forward, asked, wanted, (self.arena, held))
+
+    @torch.inference_mode()
+    def drafts(self, told: Told, room: Room) -> tuple[Drafted, torch.Tensor]:
+        """See `HfModel.drafts`."""
+        held = max(member.rows_held for member in self.members)
+        return drafted(self._forward, told, room, (self.arena, held))
 
     def fits(self, asked: Sequence[Sequence[Feed]]) -> bool:
         """Whether these feeds, of each member in order, can be one pass: as many of each, with room

@@ -6,7 +6,18 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-__all__ = ["BLOCK", "HALF_BLOCK", "Asked", "Layer", "Product", "Scratch", "Shape", "Weights"]
+__all__ = [
+    "BLOCK",
+    "HALF_BLOCK",
+    "Asked",
+    "Drafted",
+    "Layer",
+    "Product",
+    "Scratch",
+    "Shape",
+    "Told",
+    "Weights",
+]
 
 BLOCK = 32
 """Outputs of a matrix that lie beside one another in memory."""
@@ -118,3 +129,50 @@ class Product(NamedTuple):
     first: int
     ahead: int
     pace: int
+
+
+class Told(NamedTuple):
+    """What n drafts are to be, those of one member after those of another.
+
+    `seats` (n, 7): the member; its row of the arena; how many tokens the text has, and how many of
+    them the row has read; where in `text` begin those that it lacks; the highest token that the
+    member knows; how many tokens it may propose. `widths` (n, levels): children of each node, level
+    by level, 0 beyond the draft's depth. `ends_at` (n + 1) where in `ends` each draft's tokens
+    begin behind which nothing is drafted.
+
+    Coupled drafts: `noise_at` (n, levels) where in `noise` that of each level begins, else -1, and
+    the temperature `warmth` (n,). `judged` (n,): the length policy asks for chances, which `heat`
+    (n,), the calibration, makes of the scores. `least` (n,): of a node that may have children.
+    `ruled` (n,): a level is fed if `rules` (n, levels, 4) say so: a, b, gain and cost of
+    `core.length.base.Limits`.
+    """
+
+    seats: Any
+    text: Any
+    widths: Any
+    ends: Any
+    ends_at: Any
+    noise: Any
+    noise_at: Any
+    warmth: Any
+    heat: Any
+    judged: Any
+    least: Any
+    ruled: Any
+    rules: Any
+
+
+class Drafted(NamedTuple):
+    """What n drafts have become. `logits` (rows, outputs), flat. `nodes` (n, most, 3): token,
+    parent, rank among its siblings. `fed` (n, most): the nodes that were fed, in order; `rows` (n,
+    most + 1): whose logits lie where, the root's first, then theirs. `counts` (n, 3): nodes, fed
+    ones, passes. `stamps` (passes + 1): seconds, when the first began and each ended; 0 where there
+    is no clock.
+    """
+
+    logits: Any
+    nodes: Any
+    fed: Any
+    rows: Any
+    counts: Any
+    stamps: Any

@@ -11,7 +11,7 @@ import copy
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,7 +19,8 @@ import torch
 from core.errors import UnsupportedModelError
 from core.models.compiled.asking import Query, asked_by, asked_in
 from core.models.compiled.compiling import COMPILER_FAULTS
-from core.models.compiled.described import BLOCK, Asked, Scratch, Shape, Weights
+from core.models.compiled.described import BLOCK, Asked, Drafted, Scratch, Shape, Told
+from core.models.compiled.drafts import drafts
 from core.models.compiled.kernel import kernel
 from core.models.compiled.packing import Array, bits, packed, shape_of, turning
 from core.models.forward import MaskKind
@@ -28,12 +29,22 @@ from core.models.lean import LeanWeights
 from core.models.rotation import FIRST_POSITIONS
 from core.models.rows import Batch
 
-__all__ = ["CompiledForward"]
+__all__ = ["CompiledForward", "Room"]
 
 # Of weights; handing a part of a pass to another thread costs what reading so many takes.
 WORTH_A_THREAD = 1 << 22
 # As many arrivals as nobody waits for.
 ABANDONED = 1 << 62
+
+
+class Room(NamedTuple):
+    """What drafts take at most: tokens of one pass, rows of logits, nodes of one draft, slots of a
+    row."""
+
+    tokens: int
+    rows: int
+    nodes: int
+    slots: int
 
 
 class CompiledForward:
@@ -74,7 +85,7 @@ class CompiledForward:
                 raise UnsupportedModelError(f"its pass does not compile: {error}") from error
 
     def _tried(self, *, keep: bool) -> None:
-        self._crew.kernel = kernel(keep)
+        self._crew.kernel, self._crew.drafts = kernel(keep), drafts(keep)
         count = self._shape.members
         arena = KVArena(self.shapes, self.dtype, self.device)
         arena.reserve(count, 1)
@@ -100,7 +111,7 @@ class CompiledForward:
             vectors=own.vectors.reshape(count, -1)[place],
         )
         one._crew = _Crew(min(self.workers, one._weights.matrices.nbytes // WORTH_A_THREAD + 1))
-        one._crew.kernel = self._crew.kernel
+        one._crew.kernel, one._crew.drafts = self._crew.kernel, self._crew.drafts
         return one
 
     @property
@@ -127,11 +138,36 @@ class CompiledForward:
         for all of their slots."""
         return self._passed(asked_by(members, wanted), arena)
 
+    def drafts(self, told: Told, room: Room, arena: KVArena) -> tuple[Drafted, torch.Tensor]:
+        """Drafts made as one call (`core.models.compiled.drafts`), and the logits (rows, V)
+        float32 that they were made by. The arena has room for `room.slots` in each row."""
+        self._check(told.text)
+        self._reach(room.slots)
+        seats, levels = told.widths.shape
+        found = Drafted(
+            np.empty(room.rows * self._shape.outputs, np.float32),
+            np.empty((seats, room.nodes, 3), np.int64),
+            np.empty((seats, room.nodes), np.int64),
+            np.empty((seats, room.nodes + 1), np.int64),
+            np.empty((seats, 3), np.int64),
+            np.zeros(levels + 1),
+        )
+        scratch = _scratch(self._shape, room.tokens, levels)
+        task = (self._shape, self._weights, told, _store(arena), scratch, found)
+        self._crew.run("drafts", task, scratch.arrived)
+        return found, self._known(found.logits.reshape(room.rows, -1))
+
     def _passed(self, asked: Asked, arena: KVArena) -> torch.Tensor:
         self._check(asked.tokens)
         self._reach(len(asked.full) // len(asked.tokens))  # no position is past its slot
         found = np.empty((len(asked.wanted), self._shape.outputs), np.float32)
-        self._crew.run(self._shape, self._weights, asked, arena, found)
+        scratch = _scratch(self._shape, len(asked.tokens))
+        task = (self._shape, self._weights, asked, _store(arena), scratch, found.reshape(-1))
+        self._crew.run("kernel", task, scratch.arrived)
+        return self._known(found)
+
+    def _known(self, found: Array) -> torch.Tensor:
+        """Logits of the tokens that there are; outputs are padded."""
         logits = torch.from_numpy(found)
         return logits if self._shape.outputs == self._vocabulary else logits[:, : self._vocabulary]
 
@@ -158,26 +194,29 @@ class _Crew:
     def __init__(self, workers: int) -> None:
         self.workers = workers
         self.kernel: Callable[..., None] | None = None
+        self.drafts: Callable[..., None] | None = None
         self._others: ThreadPoolExecutor | None = None
         self._busy = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _Crew, (self.workers,)
 
-    def run(
-        self, shape: Shape, weights: Weights, asked: Asked, arena: KVArena, logits: Array
-    ) -> None:
-        """One pass at a time: of two the workers would wait for each other."""
-        keys, values = (bits(stack).reshape(-1) for stack in arena.stacked)
-        scratch = _scratch(shape, len(asked.tokens))
-        store = (keys, values, (arena.rows, arena.slots))
-        task = (shape, weights, asked, store, scratch, logits.reshape(-1))
+    def run(self, name: str, task: tuple[Any, ...], arrived: Array) -> None:
+        """One call at a time, of `kernel` or `drafts`: of two the workers would wait for each
+        other."""
         with self._busy:
-            self.kernel = made = self.kernel or kernel(True)
+            made = self._made(name)
             if self.workers == 1:
                 made(*task, (0, 1))
             else:
-                self._shared(made, task, scratch.arrived)
+                self._shared(made, task, arrived)
+
+    def _made(self, name: str) -> Callable[..., None]:
+        if name == "kernel":
+            self.kernel = self.kernel or kernel(True)
+            return self.kernel
+        self.drafts = self.drafts or drafts(True)
+        return self.drafts
 
     def _shared(self, made: Callable[..., None], task: tuple[Any, ...], arrived: Array) -> None:
         """Who fails, or is interrupted, lets the others go on to their end: they would wait for
@@ -194,7 +233,7 @@ class _Crew:
             made_whole = True
         finally:
             if not made_whole:
-                arrived[0] = ABANDONED
+                arrived[:] = ABANDONED
                 wait(parts)
         if arrived[0] >= ABANDONED:
             for one in parts:
@@ -210,13 +249,18 @@ def _part(
         made_whole = True
     finally:
         if not made_whole:
-            arrived[0] = ABANDONED
+            arrived[:] = ABANDONED
 
 
-def _scratch(shape: Shape, tokens: int) -> Scratch:
+def _store(arena: KVArena) -> tuple[Array, Array, tuple[int, int]]:
+    keys, values = (bits(stack).reshape(-1) for stack in arena.stacked)
+    return keys, values, (arena.rows, arena.slots)
+
+
+def _scratch(shape: Shape, tokens: int, passes: int = 1) -> Scratch:
     attended = shape.heads * shape.size
     back = -(-shape.hidden // BLOCK) * BLOCK
     projected = -(-(attended + 2 * shape.kv_heads * shape.size) // BLOCK) * BLOCK
     sizes = projected, attended, back, 2 * shape.inner, shape.inner
     parts = (np.empty(tokens * size, np.float32) for size in sizes)
-    return Scratch._make((*parts, np.zeros(1, np.int64)))
+    return Scratch._make((*parts, np.zeros(passes, np.int64)))

@@ -13,7 +13,7 @@ from core import SamplingParams, SpeculationConfig
 from core.drafters.base import Ask, Draft
 from core.drafters.looped import Looped
 from core.drafters.studio import Studio
-from core.length.base import Stop
+from core.length.base import Limits, Stop
 from core.models.hf_model import HfModel
 from core.models.stack import stack_alike
 from core.models.tree_check import checked_model
@@ -219,6 +219,9 @@ def test_what_has_to_be_looked_at_is_made_pass_by_pass(case: str, looping: list[
 
         def keeps(self, drafter: str, depth: int, chance: float) -> bool:
             return True
+
+        def limits(self, drafter: str) -> Limits | None:
+            return None
 
     stop: Stop | None = Never() if case == "stop" else None
     settings: dict[str, Any] = {}

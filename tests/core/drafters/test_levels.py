@@ -11,15 +11,21 @@ from typing import Any
 import pytest
 import torch
 
-from core import SamplingParams
+from core import SamplingParams, SpeculationConfig
+from core.costs import Acceptance
 from core.drafters.base import Ask, Draft
 from core.drafters.levels import Levels
+from core.drafters.one_call import Place, in_one_call
 from core.drafters.studio import Studio
 from core.errors import OutOfMemoryError
-from core.length.base import Stop
+from core.length.base import Limits, Stop
+from core.length.bound import Step
+from core.length.confidence import Confidence
+from core.length.rule import StepRule, Terms
 from core.models.company import Company, company_of
+from core.models.fastest import compiled_of
 from core.models.hf_model import HfModel
-from core.models.stack import stack_alike
+from core.models.stack import Stack, stack_alike
 from core.sequence import Sequence
 from core.tree import ROOT, TokenTree, depths_of
 from tests.core.device.test_looped import COLD, EDGED, NAMES, WARM, asks, texts
@@ -150,14 +156,54 @@ def left(place: Studio, name: str, sequence: Sequence) -> Any:
     return ssm.temperature(sequence), end, kept
 
 
+@pytest.fixture
+def called(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many drafts each call of machine code made."""
+    made: list[int] = []
+
+    def noted(places: Many[Place]) -> list[Draft]:
+        made.append(len(places))
+        return in_one_call(places)
+
+    monkeypatch.setattr("core.drafters.levels.in_one_call", noted)
+    return made
+
+
 @pytest.mark.parametrize("shape", [(1, 1, 1, 1), (2, 2, 1), (3,)])
 @pytest.mark.parametrize(("kind", "sampling"), KINDS)
 def test_every_kind_of_draft(
-    kind: str, sampling: SamplingParams, shape: tuple[int, ...], levelled: list[set[str]]
+    kind: str,
+    sampling: SamplingParams,
+    shape: tuple[int, ...],
+    levelled: list[set[str]],
+    called: list[int],
 ) -> None:
     seen = rounds(studios(), sampling, [shape, shape], kind=kind)
     assert levelled == [set(NAMES)] * len(FOLLOWING)
     assert max(len(draft) for draft in seen) > 2
+    whole = kind in ("topk", "coupled") and (kind, sampling) != ("coupled", EDGED)
+    assert called == ([6] * len(FOLLOWING) if whole else [])
+
+
+def test_a_draft_that_takes_much_room_is_made_pass_by_pass(
+    monkeypatch: pytest.MonkeyPatch, called: list[int]
+) -> None:
+    monkeypatch.setattr("core.drafters.one_call.MOST_ROWS", 17)
+    rounds(studios(), COLD, [(2, 1), (2, 1)])
+    rounds(studios(), COLD, [(2, 1), (1, 1)])
+    assert called == [6] * len(FOLLOWING)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_several_threads_choose_the_same(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each chooses for itself what all go on with."""
+    places = studios()
+    for model in (ssm.model for ssm in places[0].ssms.values()):
+        assert isinstance(model, HfModel) and isinstance(model.stack, Stack)
+        forward = compiled_of(model.stack._forward)
+        assert forward is not None
+        forward._crew.workers = threads
+    rounds(places, WARM, [(2, 2, 1), (1, 1, 1)], kind="coupled")
 
 
 @pytest.mark.parametrize("kinds", [("topk", "coupled"), ("coupled", "coupled")])
@@ -217,11 +263,53 @@ class Middling:
     def keeps(self, drafter: str, depth: int, chance: float) -> bool:
         return True
 
+    def limits(self, drafter: str) -> Limits | None:
+        return None
 
-def test_a_length_policy_ends_a_draft_as_it_grows(levelled: list[set[str]]) -> None:
-    seen = rounds(studios(), COLD, [(2, 2, 2)] * 2, stop=Middling())
+
+class Told(Middling):
+    """The same, said as numbers."""
+
+    def limits(self, drafter: str) -> Limits | None:
+        if drafter == "two":
+            return Limits(0.13, longest=0)
+        return Limits(0.13, rules=None if drafter == "one" else ((0.0, 1.0, 1.0, 0.1),) * 3)
+
+
+@pytest.mark.parametrize("kind", ["topk", "coupled"])
+@pytest.mark.parametrize("stop", [Middling(), Told()])
+def test_a_length_policy_ends_a_draft_as_it_grows(
+    stop: Middling, kind: str, levelled: list[set[str]], called: list[int]
+) -> None:
+    sampling = WARM if kind == "coupled" else COLD
+    seen = rounds(studios(), sampling, [(2, 2, 2)] * 2, stop=stop, kind=kind)
     assert len({len(draft) for draft in seen}) > 3 and 0 in {len(draft) for draft in seen}
     assert levelled[0] == set(NAMES)
+    assert called == ([4] * len(FOLLOWING) if isinstance(stop, Told) else [])
+
+
+@pytest.mark.parametrize("forced", [False, True])
+@pytest.mark.parametrize("price", [0.02, 0.2, 0.4])
+def test_limits_are_the_rule_of_measured_costs(
+    price: float, forced: bool, called: list[int]
+) -> None:
+    acceptance = Acceptance()
+    acceptance.odds(1).observe(0.9, False)
+    acceptance.odds(2).observe(0.4, True)
+    steps = (Step(0.1, 0.9), Step(1.0, 0.9), Step(1.1, 0.8), Step(1.2, 0.7), Step(1.0, 0.7))
+    terms = {name: Terms(acceptance, steps, 0.9, 4, forced) for name in NAMES[:2]}
+    stop = StepRule(terms, price, 0.5)
+    seen = rounds(studios(), COLD, [(1,) * 6, (2, 1, 1, 1, 1)], stop=stop)
+    assert called == [4] * len(FOLLOWING)
+    deepest = {max(draft.depths, default=0) for draft in seen}
+    assert 0 in deepest and (max(deepest) == 4 if forced else max(deepest) < 4)
+
+
+def test_a_draft_stops_where_confidence_ends(called: list[int]) -> None:
+    stop = Confidence(SpeculationConfig(confidence_threshold=0.13)).choose().stop
+    seen = rounds(studios(), COLD, [(1,) * 5] * 2, stop=stop)
+    assert called == [6] * len(FOLLOWING)
+    assert {len(draft) for draft in seen} - {5}
 
 
 def test_two_of_three_are_asked() -> None:
@@ -274,7 +362,8 @@ def test_what_fails_together_is_asked_one_by_one(monkeypatch: pytest.MonkeyPatch
             for name in NAMES:
                 place.open(name, sequence)
         with monkeypatch.context() as patch:
-            patch.setattr(Company, "answers", full)
+            for pass_by in ("answers", "drafts"):
+                patch.setattr(Company, pass_by, full)
             told.append(place.draft(asks(place, own, [(2, 2), (2, 2)])))
     for name in NAMES:
         for pair in zip(*(found[name] for found in told), strict=True):
@@ -291,13 +380,22 @@ def test_a_fault_of_ours_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong(*_: object, **__: object) -> None:
         raise TypeError("a mistake")
 
-    monkeypatch.setattr(Company, "answers", wrong)
+    for pass_by in ("answers", "drafts"):
+        monkeypatch.setattr(Company, pass_by, wrong)
     with pytest.raises(TypeError, match="a mistake"):
         place.draft(asks(place, own, [(2, 2), (2, 2)]))
 
 
 class OneGoesOn:
-    """Two of three end behind the first level."""
+    """Two of three end behind the first level; `told`: and that is said as numbers."""
+
+    def __init__(self, *, told: bool) -> None:
+        self._told = told
+
+    def limits(self, drafter: str) -> Limits | None:
+        if not self._told:
+            return None
+        return Limits() if drafter == "three" else Limits(longest=1)
 
     def grows(self, score: float) -> bool:
         return True
@@ -309,13 +407,14 @@ class OneGoesOn:
         return True
 
 
-def test_who_stops_is_not_charged_what_the_others_go_on_to_take() -> None:
+@pytest.mark.parametrize("told", [False, True])
+def test_who_stops_is_not_charged_what_the_others_go_on_to_take(told: bool) -> None:
     place = studios()[0]
     own = texts(COLD)
     for sequence in own:
         for name in NAMES:
             place.open(name, sequence)
-    found: Any = place.draft(asks(place, own, [(1, 1, 1, 1)] * 2, stop=OneGoesOn()))
+    found: Any = place.draft(asks(place, own, [(1, 1, 1, 1)] * 2, stop=OneGoesOn(told=told)))
     drafting = {}
     for name in NAMES:
         (catching_up, drafting[name]) = found[name][0].timed

@@ -10,6 +10,7 @@ import pytest
 from core.config import SpeculationConfig
 from core.costs import Acceptance, Costs
 from core.length import Choice, Confidence, LengthPolicy, RoundOutcome, Stop
+from core.length.base import Limits
 from core.length.bound import Step
 from core.length.rule import StepRule, Terms
 from tests.laws.law3_cases import EXACT, NOTICED, case, deviation
@@ -56,6 +57,9 @@ def use(monkeypatch: pytest.MonkeyPatch, stop: Stop) -> list[bool]:
 
         def keeps(self, drafter: str, depth: int, chance: float) -> bool:
             return stop.keeps(drafter, depth, chance)
+
+        def limits(self, drafter: str) -> Limits | None:
+            return None
 
     def make(config: SpeculationConfig, costs: Costs) -> LengthPolicy:
         return Given(config.speculation_length, Told())

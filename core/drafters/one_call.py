@@ -1,0 +1,322 @@
+"""Drafts of SSMs whose passes are compiled, as one call of machine code from the text that they
+lack to the last level: between its passes nobody looks.
+
+What comes of it is what `Levels` makes pass by pass, to the bit: the call says which tokens, all
+scores are made behind it at one look. Expansions of the most probable tokens, coupled or not, whose
+length policy says its limits as numbers.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from collections.abc import Sequence as Many
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from core.budget import shape_nodes
+from core.drafters.base import Ask, Draft
+from core.drafters.calibration import scores_of
+from core.drafters.pending import Pending
+from core.drafters.ssm import SsmDrafter
+from core.drafters.state import SsmState
+from core.length.base import Limits
+from core.models.company import Company
+from core.noise import SeededNoise
+from core.sampling import processed
+from core.sequence import Timed
+from core.tree import ROOT
+
+if TYPE_CHECKING:
+    from core.models.compiled.described import Drafted, Told
+    from core.models.compiled.forward import Room
+
+__all__ = ["Place", "in_one_call", "suits"]
+
+KINDS = ("topk", "coupled")
+MOST_ROWS = 512
+"""Of logits, of all drafts of a call: they are held at once."""
+ALWAYS = (0.0, 0.0, 1.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One SSM's draft for one sequence. `member`: the SSM's place in its company."""
+
+    ssm: SsmDrafter
+    company: Company
+    member: int
+    ask: Ask
+    state: SsmState
+
+    @property
+    def read(self) -> int:
+        """Tokens of the text that the model has read."""
+        return self.company.members[self.member].length(self.state.row)
+
+    @property
+    def row(self) -> int:
+        """Where in the arena it works."""
+        return self.company.members[self.member].place(self.state.row)
+
+    @property
+    def coupled(self) -> bool:
+        return self.ask.kind == "coupled"
+
+    @property
+    def limits(self) -> Limits | None:
+        """The length policy's."""
+        stop = self.ask.stop
+        return Limits() if stop is None else stop.limits(self.ask.name)
+
+    @property
+    def heat(self) -> float:
+        """The calibration's temperature."""
+        return self.state.calibration.temperature
+
+
+def suits(places: Many[Place]) -> bool:
+    """Whether one call can make these drafts."""
+    rows = sum(1 + shape_nodes(place.ask.shape[:-1]) for place in places)
+    return rows <= MOST_ROWS and all(_tellable(place) for place in places)
+
+
+def _tellable(place: Place) -> bool:
+    ask, sampling = place.ask, place.ask.sequence.sampling
+    if ask.kind not in KINDS or place.limits is None:
+        return False
+    if not place.coupled:
+        return True
+    # Noise that is no hash may mind being asked for more than is drafted.
+    whole = sampling.top_k == 0 and sampling.top_p == 1.0
+    return whole and isinstance(ask.sequence.noise, SeededNoise)
+
+
+def in_one_call(places: Many[Place]) -> list[Draft]:
+    """The drafts of places of one company, in its members' order; rows and states are left as
+    after passes over feeds. What a pass may fail with is raised before anything has changed."""
+    began = time.perf_counter()
+    company = places[0].company
+    shapes = [_shape(place) for place in places]
+    told, room = _told(places, shapes), _room(places, shapes)
+    called = time.perf_counter()
+    found, logits = company.drafts(told, room)
+    grown = [_Grown.of(place, i, found, logits) for i, place in enumerate(places)]
+    utilities = _utilities(grown)
+    chances = _scores(grown, utilities)
+    times = _times(grown, found.stamps.tolist(), began, called)
+    drafts = []
+    for one, own, scores in zip(grown, utilities, chances, strict=True):
+        draft = Draft(
+            one.token_ids, one.parents, scores, [1.0] * len(one.token_ids), one.ranks,
+            {ROOT: 0} | {node: 1 + place for place, node in enumerate(one.fed)},
+            one.logits, own if one.place.coupled else None,
+            timed=times[one.place.member], passes=one.passes,
+        )  # fmt: skip
+        drafts.append(draft)
+    for one in grown:
+        one.leave()
+    return drafts
+
+
+# -- what the call is told --
+
+
+def _shape(place: Place) -> tuple[int, ...]:
+    """The ask's, as deep as the length policy lets it grow."""
+    limits = place.limits
+    assert limits is not None, "it suits"
+    return place.ask.shape if limits.longest is None else place.ask.shape[: limits.longest]
+
+
+def _room(places: Many[Place], shapes: Many[tuple[int, ...]]) -> Room:
+    from core.models.compiled.forward import Room
+
+    lacking = sum(len(place.ask.sequence.tokens) - place.read for place in places)
+    levels = [_level_sizes(shape) for shape in shapes]
+    widest = max(
+        sum(sizes[level] for sizes in levels if level < len(sizes))
+        for level in range(max(map(len, shapes)))
+    )
+    fed = [sum(sizes[:-1]) for sizes in levels]
+    slots = max(len(p.ask.sequence.tokens) + own for p, own in zip(places, fed, strict=True))
+    most = max(sum(sizes) for sizes in levels)
+    return Room(max(lacking, widest), len(places) + sum(fed), most, slots)
+
+
+def _level_sizes(shape: tuple[int, ...]) -> list[int]:
+    return [math.prod(shape[: level + 1]) for level in range(len(shape))]
+
+
+def _told(places: Many[Place], shapes: Many[tuple[int, ...]]) -> Told:
+    from core.models.compiled.described import Told
+
+    count, levels = len(places), max(map(len, shapes))
+    text: list[int] = []
+    ends: list[int] = []
+    seats, ends_at = np.empty((count, 7), np.int64), np.zeros(count + 1, np.int64)
+    widths = np.zeros((count, levels), np.int64)
+    judged, ruled = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    least, rules = np.full(count, -math.inf), np.zeros((count, levels, 4))
+    warmth, heat = np.ones(count, np.float32), np.empty(count, np.float32)
+    noise_at, noise = np.full((count, levels), -1, np.int64), _Noise()
+    for i, (place, shape) in enumerate(zip(places, shapes, strict=True)):
+        tokens, read = place.ask.sequence.tokens, place.read
+        vocabulary = place.company.members[place.member].vocab_size
+        known = min(vocabulary, place.ssm.vocab_size)
+        seats[i] = place.member, place.row, len(tokens), read, len(text), vocabulary - 1, known
+        text += tokens[read:]
+        ends += sorted(place.ask.sequence.eos_ids)
+        ends_at[i + 1] = len(ends)
+        widths[i, : len(shape)] = np.minimum(shape, known)
+        heat[i] = place.heat
+        limits = place.limits
+        assert limits is not None, "it suits"
+        least[i], ruled[i] = limits.least, limits.rules is not None
+        judged[i] = ruled[i] or limits.least > -math.inf
+        if limits.rules is not None:
+            own = limits.rules[: len(shape)]
+            rules[i, : len(own)] = own
+        if place.coupled:
+            warmth[i] = place.ask.sequence.sampling.temperature
+            noise_at[i, : len(shape)] = [
+                noise.of(place, place.ask.root_position + 1 + level) for level in range(len(shape))
+            ]
+    return Told(
+        seats, np.array(text, np.int64), widths, np.array(ends, np.int64), ends_at,
+        noise.joined(), noise_at, warmth, heat, judged, least, ruled, rules,
+    )  # fmt: skip
+
+
+class _Noise:
+    """The positions' noise, that of each once, one behind another."""
+
+    def __init__(self) -> None:
+        self._at: dict[tuple[str, int], int] = {}
+        self._parts: list[np.ndarray] = []
+        self._size = 0
+
+    def of(self, place: Place, position: int) -> int:
+        """Where that of a position begins."""
+        sequence = place.ask.sequence
+        key = (sequence.run_id, position)
+        if key not in self._at:
+            self._at[key] = self._size
+            self._parts.append(sequence.noise.gumbel(position).numpy())
+            self._size += len(self._parts[-1])
+        return self._at[key]
+
+    def joined(self) -> np.ndarray:
+        if len(self._parts) == 1:
+            return self._parts[0]
+        return np.concatenate(self._parts) if self._parts else np.zeros(0)
+
+
+# -- what has come of it --
+
+
+@dataclass(frozen=True, slots=True)
+class _Grown:
+    """One draft: parallel lists of its nodes, those that were `fed`, in order, and the logits (1 +
+    fed, V) after the root and each of them."""
+
+    place: Place
+    token_ids: list[int]
+    parents: list[int]
+    ranks: list[int]
+    fed: list[int]
+    logits: torch.Tensor
+    passes: int
+
+    @classmethod
+    def of(cls, place: Place, i: int, found: Drafted, logits: torch.Tensor) -> _Grown:
+        count, fed, passes = found.counts[i].tolist()
+        token_ids, parents, ranks = found.nodes[i, :count].T.tolist()
+        rows = found.rows[i, : fed + 1]
+        whole = int(rows[-1]) - int(rows[0]) == fed  # nobody else's lie between
+        own = logits[int(rows[0]) : int(rows[-1]) + 1] if whole else logits[torch.from_numpy(rows)]
+        fed_nodes = found.fed[i, :fed].tolist()
+        padded = place.ssm.padded(own)
+        return cls(place, token_ids, parents, ranks, fed_nodes, padded, passes)
+
+    @property
+    def depths(self) -> Iterator[int]:
+        """Of each row of logits: how far its node is from the root."""
+        depth = {ROOT: 0}
+        for node, parent in enumerate(self.parents):
+            depth[node] = depth[parent] + 1
+        return (depth[node] for node in (ROOT, *self.fed))
+
+    def leave(self) -> None:
+        """The model's row and the state, as after passes over feeds."""
+        place = {ROOT: ROOT} | {node: at for at, node in enumerate(self.fed)}
+        parents = [place[self.parents[node]] for node in self.fed]
+        pending = Pending(self.logits[0])
+        if self.fed:
+            pending.add([self.token_ids[node] for node in self.fed], parents, self.logits[1:])
+        own, sequence = self.place, self.place.ask.sequence
+        model = own.company.members[own.member]
+        model.note(own.state.row, len(sequence.tokens) - own.read, parents)
+        own.state.pending = pending
+
+
+def _utilities(grown: Many[_Grown]) -> list[torch.Tensor]:
+    """What each draft's scores are the softmax of, (1 + fed, V)."""
+    found = []
+    for one in grown:
+        if not one.place.coupled:
+            found.append(one.logits)
+            continue
+        ask = one.place.ask
+        noise, first = ask.sequence.noise, ask.root_position + 1
+        log_q = processed(one.logits, ask.sequence.sampling).double().log_softmax(dim=-1)
+        gumbels = [noise.gumbel(first + depth) for depth in one.depths]
+        found.append(log_q.add_(torch.stack(gumbels)))
+    return found
+
+
+def _scores(grown: Many[_Grown], utilities: Many[torch.Tensor]) -> list[list[float]]:
+    """Of each draft's nodes."""
+    found = []
+    for one, own in zip(grown, utilities, strict=True):
+        row = {ROOT: 0} | {node: 1 + place for place, node in enumerate(one.fed)}
+        rows = [row[parent] for parent in one.parents]
+        scores = scores_of(own, [one.place.state.calibration] * len(own))
+        found.append(scores[rows, one.token_ids].tolist())
+    return found
+
+
+def _times(
+    grown: Many[_Grown], stamps: Many[float], began: float, called: float
+) -> dict[int, tuple[Timed, Timed]]:
+    """Of each SSM, its part in the passes, for whichever sequences: catching up, and what it takes
+    to tell the call; then drafting, to where the last pass that it took part in ended, or all was
+    done. A pass for several is shared. Without a clock in the call all passes are as long."""
+    end = time.perf_counter()
+    passes: dict[int, int] = {}
+    for one in grown:
+        member = one.place.member
+        passes[member] = max(passes.get(member, 0), one.passes)
+    most = max(passes.values())
+    if stamps[0]:
+        ends = [called + stamp - stamps[0] for stamp in stamps[1 : most + 1]]
+    else:
+        ends = [called + (end - called) * (i + 1) / most for i in range(most)]
+    ends[-1] = end
+    mates = [sum(own > i for own in passes.values()) for i in range(most)]
+    found = {}
+    for one in grown:
+        member, own = one.place.member, passes[one.place.member]
+        drafted = sum((ends[i] - ends[i - 1]) / mates[i] for i in range(1, own))
+        whole = ends[own - 1] - ends[0]
+        share = min(1.0, drafted / whole) if whole > 0 else 1.0
+        name = one.place.ssm.name
+        found[member] = (
+            Timed(name, "catch_up", began, ends[0], 1 / len(passes)),
+            Timed(name, "draft", ends[0], ends[own - 1], share),
+        )
+    return found
