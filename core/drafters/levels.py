@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from core.drafters.base import Ask, Draft
+from core.drafters.compiled import Place, compiled_drafts, suits
 from core.drafters.growth import Growth, absorbed
-from core.drafters.one_call import Place, in_one_call, suits
 from core.drafters.pending import Pending
 from core.drafters.proposers import apart
 from core.drafters.ssm import SsmDrafter
@@ -64,11 +64,11 @@ class Levels:
 
 
 def _drafted(places: Many[Place]) -> list[Draft]:
-    """The drafts of one company: as one call where that can be, else pass by pass."""
+    """The drafts of one company."""
     if not places:
         return []
     if suits(places):
-        return in_one_call(places)
+        return compiled_drafts(places)
     seats = [_Seat(place.ssm, place.company, place.member, place.ask) for place in places]
     _grow(seats)
     return [seat.draft() for seat in seats]

@@ -14,8 +14,8 @@ from core.models.stack import Stack
 
 if TYPE_CHECKING:
     from core.models.compiled.asking import Query
-    from core.models.compiled.described import Drafted, Told
-    from core.models.compiled.forward import Room
+    from core.models.compiled.described import Told
+    from core.models.compiled.forward import Drafted, Room
 
 __all__ = ["Company", "company_of"]
 
@@ -25,7 +25,7 @@ class Host(Protocol):
 
     def answers(self, asked: Sequence[Sequence[Query]], wanted: Sequence[int]) -> torch.Tensor: ...
 
-    def drafts(self, told: Told, room: Room) -> tuple[Drafted, torch.Tensor]: ...
+    def drafts(self, told: Told, room: Room) -> Drafted: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,8 @@ class Company:
         counts through all queries, in the order of the members."""
         return self.host.answers([asked.get(i, ()) for i in range(len(self.members))], wanted)
 
-    def drafts(self, told: Told, room: Room) -> tuple[Drafted, torch.Tensor]:
-        """Drafts of some members, by their place here, made as one call."""
+    def drafts(self, told: Told, room: Room) -> Drafted:
+        """Drafts of some members, by their place here, with little between passes."""
         return self.host.drafts(told, room)
 
 

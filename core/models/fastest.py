@@ -20,8 +20,8 @@ from core.models.stacked import StackedForward
 
 if TYPE_CHECKING:
     from core.models.compiled.asking import Query
-    from core.models.compiled.described import Drafted, Told
-    from core.models.compiled.forward import CompiledForward, Room
+    from core.models.compiled.described import Told
+    from core.models.compiled.forward import CompiledForward, Drafted, Room
 
 __all__ = ["answered", "compiled", "compiled_of", "drafted", "fastest", "written_out"]
 
@@ -82,9 +82,7 @@ def answered(
     return made.answers(asked, wanted, arena)
 
 
-def drafted(
-    forward: Forward, told: Told, room: Room, place: tuple[KVArena, int]
-) -> tuple[Drafted, torch.Tensor]:
+def drafted(forward: Forward, told: Told, room: Room, place: tuple[KVArena, int]) -> Drafted:
     """`CompiledForward.drafts`, likewise."""
     made, (arena, rows) = compiled_of(forward), place
     assert made is not None, "only a compiled pass drafts in one call"

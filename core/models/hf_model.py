@@ -26,8 +26,8 @@ from core.tree import ROOT
 
 if TYPE_CHECKING:
     from core.models.compiled.asking import Query
-    from core.models.compiled.described import Drafted, Told
-    from core.models.compiled.forward import Room
+    from core.models.compiled.described import Told
+    from core.models.compiled.forward import Drafted, Room
 
 __all__ = ["HfModel", "feed_rows"]
 
@@ -160,8 +160,8 @@ class HfModel:
         return answered(self._forward, asked, wanted, (self.arena, self.rows_held))
 
     @torch.inference_mode()
-    def drafts(self, told: Told, room: Room) -> tuple[Drafted, torch.Tensor]:
-        """Drafts of its one member, made as one call; likewise."""
+    def drafts(self, told: Told, room: Room) -> Drafted:
+        """Drafts of its one member, with little between passes; likewise."""
         return drafted(self._forward, told, room, (self.arena, self.rows_held))
 
     def note(self, row: int, committed: int, parents: Sequence[int] = ()) -> None:

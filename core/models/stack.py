@@ -26,8 +26,8 @@ from core.models.rows import batch_of
 
 if TYPE_CHECKING:
     from core.models.compiled.asking import Query
-    from core.models.compiled.described import Drafted, Told
-    from core.models.compiled.forward import Room
+    from core.models.compiled.described import Told
+    from core.models.compiled.forward import Drafted, Room
 
 __all__ = ["Stack", "stack_alike", "stack_of"]
 
@@ -91,7 +91,7 @@ class Stack:
         return answered(self._forward, asked, wanted, (self.arena, held))
 
     @torch.inference_mode()
-    def drafts(self, told: Told, room: Room) -> tuple[Drafted, torch.Tensor]:
+    def drafts(self, told: Told, room: Room) -> Drafted:
         """See `HfModel.drafts`."""
         held = max(member.rows_held for member in self.members)
         return drafted(self._forward, told, room, (self.arena, held))

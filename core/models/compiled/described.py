@@ -10,7 +10,7 @@ __all__ = [
     "BLOCK",
     "HALF_BLOCK",
     "Asked",
-    "Drafted",
+    "Grown",
     "Layer",
     "Product",
     "Scratch",
@@ -162,17 +162,24 @@ class Told(NamedTuple):
     rules: Any
 
 
-class Drafted(NamedTuple):
-    """What n drafts have become. `logits` (rows, outputs), flat. `nodes` (n, most, 3): token,
-    parent, rank among its siblings. `fed` (n, most): the nodes that were fed, in order; `rows` (n,
-    most + 1): whose logits lie where, the root's first, then theirs. `counts` (n, 3): nodes, fed
-    ones, passes. `stamps` (passes + 1): seconds, when the first began and each ended; 0 where there
-    is no clock.
+class Grown(NamedTuple):
+    """What n drafts have become. `nodes` (n, most, 3): token, parent, rank among its siblings.
+    `fed` (n, most): the nodes that were fed, in order; `rows` (n, most + 1): whose logits lie
+    where, the root's first, then theirs. `counts` (n, 3): nodes, fed ones, passes.
+
+    While they grow: `places`, `scores`, `chances` (n, most) of the nodes; `frontier` (n, most): who
+    is fed next, and how many they are, `width` (n,), at first tokens of the text; `ids` and
+    `values` of a choice.
     """
 
-    logits: Any
     nodes: Any
     fed: Any
     rows: Any
     counts: Any
-    stamps: Any
+    places: Any
+    scores: Any
+    chances: Any
+    frontier: Any
+    width: Any
+    ids: Any
+    values: Any

@@ -1,7 +1,6 @@
-"""Drafts of several models, from the text that they lack to the last level, as one call of machine
-code: passes, choice of children, and whether another level is worth it.
-
-Between two passes nothing is looked at from outside, which takes longer than a small model's pass.
+"""Drafts of several models between their passes: what the next one is asked, the choice of
+children, and whether another level is worth it. Nothing is looked at from outside, which takes
+longer than a small model's pass.
 """
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, misc, untyped-decorator"
 # numba types these functions, by what they are called with.
@@ -16,19 +15,18 @@ from typing import Any
 import numpy as np
 
 from core.models.compiled.compiling import entry, exact, free, inlined, kept
-from core.models.compiled.described import Asked, Scratch
-from core.models.compiled.kernel import passed, stamp
-from core.models.compiled.machine import clock
+from core.models.compiled.described import Asked, Grown, Told
+from core.models.compiled.kernel import stamp
 from core.models.compiled.parts import exp
 
-__all__ = ["FED", "NODES", "PASSES", "drafts"]
+__all__ = ["between", "nothing_told", "of_pass", "sprouting"]
 
-# Columns of Told.seats, Drafted.nodes and Drafted.counts.
+# Columns of Told.seats, Drafted.nodes and Drafted.counts, and of a rule.
 MEMBER, ROW, TOKENS, READ, LACKS, HIGHEST, CANDIDATES = range(7)
 TOKEN, PARENT, RANK = range(3)
 NODES, FED, PASSES = range(3)
 A, B, GAIN, COST = range(4)
-ROOT = -1
+ROOT = np.int64(-1)
 # As in `core.costs.acceptance`.
 CLIP = 0.001
 # A score further below the best than that is 0, in float32 and in float64.
@@ -36,10 +34,43 @@ FAR, FAR_COUPLED = 103.0, 745.0
 
 
 @cache
-def drafts(keep: bool) -> Callable[..., None]:
-    """See `grown` below; `keep` as in `kernel`."""
-    found: Callable[..., None] = _made(stamp(Path(__file__).parent), kept if keep else entry)
-    return found
+def between(keep: bool) -> Callable[..., tuple[int, int, int]]:
+    """What comes between two passes; see `step`. `keep` as in `kernel`."""
+    made: Any = _made(stamp(Path(__file__).parent), kept if keep else entry)
+    return made  # type: ignore[no-any-return]
+
+
+def nothing_told() -> Told:
+    """Of no draft at all."""
+    none, several, real = np.zeros(0, np.int64), np.zeros((0, 0), np.int64), np.zeros(0)
+    warm = np.zeros(0, np.float32)
+    return Told(
+        np.zeros((0, 7), np.int64), none, several, none, none, real, several, warm, warm, none,
+        real, none, np.zeros((0, 0, 4)),
+    )  # fmt: skip
+
+
+def sprouting(told: Told, most: int) -> Grown:
+    """Drafts of at most so many nodes each, of which nothing has grown yet."""
+    n, widest = len(told.seats), int(told.widths.max(initial=1))
+    return Grown(
+        np.empty((n, most, 3), np.int64), np.empty((n, most), np.int64),
+        np.empty((n, most + 1), np.int64), np.zeros((n, 3), np.int64),
+        np.empty((n, most), np.int64), np.empty((n, most)), np.empty((n, most)),
+        np.empty((n, most), np.int64), told.seats[:, TOKENS] - told.seats[:, READ],
+        np.empty(widest, np.int64), np.empty(widest),
+    )  # fmt: skip
+
+
+def of_pass(asked: Asked, sizes: tuple[int, int, int]) -> Asked:
+    """What the next pass is asked, of a larger one's arrays: so many tokens, that see so many
+    slots, and logits that are wanted."""
+    tokens, extent, wanted = sizes
+    return Asked(
+        asked.tokens[:tokens], asked.positions[:tokens], asked.rows[:tokens],
+        asked.slots[:tokens], asked.first, asked.full[: tokens * extent], asked.near,
+        asked.wanted[:wanted],
+    )  # fmt: skip
 
 
 @inlined
@@ -87,7 +118,7 @@ def odds(chance, a, b):
 
 @exact
 def text_of(told, i, asked, t, extent):
-    """Queries of the text that a seat lacks, from place t on; the place behind them."""
+    """Queries of the text that a draft lacks, from place t on; the place behind them."""
     seat = told.seats[i]
     for slot in range(seat[READ], seat[TOKENS]):
         token = told.text[seat[LACKS] + slot - seat[READ]]
@@ -100,68 +131,96 @@ def text_of(told, i, asked, t, extent):
 
 
 @exact
-def frontier_of(told, i, level, width, frontier, state, asked, t, extent):
-    """Queries of a seat's nodes that are fed next, from place t on; the place behind them."""
-    nodes, fed, places, counts = state
+def frontier_of(told, i, g, level, asked, t, extent):
+    """Queries of a draft's nodes that are fed next, from place t on; the place behind them."""
     seat = told.seats[i]
-    for f in range(width):
-        node, place = frontier[i, f], counts[i, FED]
-        fed[i, place], places[i, node] = node, place
-        counts[i, FED] += 1
-        asked.tokens[t] = min(nodes[i, node, TOKEN], seat[HIGHEST])
+    for f in range(g.width[i]):
+        node, place = g.frontier[i, f], g.counts[i, FED]
+        g.fed[i, place], g.places[i, node] = node, place
+        g.counts[i, FED] += 1
+        asked.tokens[t] = min(g.nodes[i, node, TOKEN], seat[HIGHEST])
         asked.positions[t] = seat[TOKENS] - 1 + level
         asked.slots[t] = seat[TOKENS] + place
         asked.rows[t] = seat[ROW]
         asked.full[t * extent : t * extent + seat[TOKENS]] = True
         above = node
         while above != ROOT:
-            asked.full[t * extent + seat[TOKENS] + places[i, above]] = True
-            above = nodes[i, above, PARENT]
+            asked.full[t * extent + seat[TOKENS] + g.places[i, above]] = True
+            above = g.nodes[i, above, PARENT]
         t += 1
     return t
 
 
 @exact
-def born(told, i, level, parent, at, state, chances, scores, logits, best_of):
-    """The children of a node, whose logits begin at `at`, become nodes."""
-    nodes, counts = state[0], state[3]
-    ids, values = best_of
-    wide, count = told.widths[i, level], told.seats[i, CANDIDATES]
-    noise_at, heat = told.noise_at[i, level], told.heat[i]
-    found = best(logits, at, count, told.noise, noise_at, told.warmth[i], wide, ids, values)
-    far = FAR if noise_at < 0 else FAR_COUPLED
-    total = np.float32(1)
-    if told.judged[i]:
-        total = mass(logits, at, count, told.noise, noise_at, told.warmth[i], heat, values[0])
-    chance = 1.0 if parent == ROOT else chances[i, parent]
-    for k in range(found):
-        below = (values[k] - values[0]) / heat
-        if below < -far:
-            break
-        node = counts[i, NODES]
-        nodes[i, node, TOKEN], nodes[i, node, PARENT], nodes[i, node, RANK] = ids[k], parent, k
-        scores[i, node] = np.exp(below) / total
-        chances[i, node] = chance * scores[i, node]
-        counts[i, NODES] += 1
+def next_pass(told, g, asked, level, row):
+    """The next pass: at first the text, of which the last token's logits are wanted, then all
+    frontiers; nothing, where there are none. `row`: how many rows of logits there are so far. Its
+    sizes, as in `of_pass`."""
+    n, members = told.seats.shape[0], asked.first.shape[0] - 1
+    total, extent, wanted, t, i = 0, 0, 0, 0, 0
+    for each in range(n):
+        if g.width[each]:
+            total += g.width[each]
+            fed = g.counts[each, FED] + g.width[each] if level else 0
+            extent = max(extent, told.seats[each, TOKENS] + fed)
+    asked.full[: total * extent] = False
+    for m in range(members):
+        asked.first[m] = t
+        while i < n and told.seats[i, MEMBER] == m:
+            begin = t
+            if g.width[i] and level == 0:
+                t = text_of(told, i, asked, t, extent)
+                begin = t - 1
+            elif g.width[i]:
+                t = frontier_of(told, i, g, level, asked, t, extent)
+            for query in range(begin, t):
+                asked.wanted[wanted] = query
+                g.rows[i, g.counts[i, FED] - (t - query) + 1 if level else 0] = row + wanted
+                wanted += 1
+            i += 1
+    asked.first[members] = t
+    return total, extent, wanted
 
 
 @exact
-def next_of(told, i, level, first, state, chances, scores, frontier):
-    """Which of the nodes from `first` on are fed for the sake of `level`; how many."""
-    nodes, counts = state[0], state[3]
+def born(told, i, g, level, parent, logits, at):
+    """The children of a node, whose logits begin at `at`, become nodes."""
+    wide, count = told.widths[i, level], told.seats[i, CANDIDATES]
+    noise_at, heat, warmth = told.noise_at[i, level], told.heat[i], told.warmth[i]
+    found = best(logits, at, count, told.noise, noise_at, warmth, wide, g.ids, g.values)
+    far = FAR if noise_at < 0 else FAR_COUPLED
+    total = np.float32(1)
+    if told.judged[i]:
+        total = mass(logits, at, count, told.noise, noise_at, warmth, heat, g.values[0])
+    chance = 1.0 if parent == ROOT else g.chances[i, parent]
+    for k in range(found):
+        below = (g.values[k] - g.values[0]) / heat
+        if below < -far:
+            break
+        node = g.counts[i, NODES]
+        g.nodes[i, node, TOKEN], g.nodes[i, node, PARENT] = g.ids[k], parent
+        g.nodes[i, node, RANK] = k
+        g.scores[i, node] = np.exp(below) / total
+        g.chances[i, node] = chance * g.scores[i, node]
+        g.counts[i, NODES] += 1
+
+
+@exact
+def next_of(told, i, g, level, before):
+    """Which of the nodes from `before` on are fed for the sake of `level`; how many."""
     if level >= told.widths.shape[1] or told.widths[i, level] == 0:
         return 0
     width, reached = 0, 0.0
     rule = told.rules[i, level]
-    for node in range(first, counts[i, NODES]):
-        token, grows = nodes[i, node, TOKEN], scores[i, node] >= told.least[i]
+    for node in range(before, g.counts[i, NODES]):
+        token, grows = g.nodes[i, node, TOKEN], g.scores[i, node] >= told.least[i]
         for end in range(told.ends_at[i], told.ends_at[i + 1]):
             grows = grows and told.ends[end] != token
         if grows:
-            frontier[i, width] = node
+            g.frontier[i, width] = node
             width += 1
             if told.ruled[i]:
-                reached += odds(chances[i, node], rule[A], rule[B])
+                reached += odds(g.chances[i, node], rule[A], rule[B])
     if told.ruled[i]:
         tokens = min(1.0, reached) * rule[GAIN]
         if not (tokens > 0 and tokens >= rule[COST]):
@@ -169,87 +228,32 @@ def next_of(told, i, level, first, state, chances, scores, frontier):
     return width
 
 
+@exact
+def grown(told, g, level, logits, outputs):
+    """All who took part in a pass take in their logits; what is fed next is known."""
+    for i in range(told.seats.shape[0]):
+        if g.width[i] == 0:
+            continue
+        g.counts[i, PASSES] += 1
+        before, fed = g.counts[i, NODES], g.counts[i, FED]
+        if level == 0:
+            born(told, i, g, level, ROOT, logits, g.rows[i, 0] * outputs)
+        else:
+            for place in range(fed - g.width[i], fed):
+                at = g.rows[i, place + 1] * outputs
+                born(told, i, g, level, g.fed[i, place], logits, at)
+        g.width[i] = next_of(told, i, g, level + 1, before)
+
+
 def _made(stamped: int, compiled: Callable[[Any], Any]) -> Any:
     @compiled
-    def grown(shape, w, told, store, s, found, part):
-        """The drafts that are `told`, as one of several workers: each chooses all children for
-        itself, which are the same. `s.arrived` holds a count for each pass."""
+    def step(told, g, asked, logits, outputs, level, row):
+        """Who took part in the pass before `level`, if there was one, takes in its `logits`
+        (`row` rows so far, outputs), flat; what the next is asked is written into `asked`, whose
+        sizes these are."""
         _ = stamped
-        n, most = told.seats.shape[0], found.nodes.shape[1]
-        nodes, counts = np.empty((n, most, 3), np.int64), np.zeros((n, 3), np.int64)
-        fed, places = np.empty((n, most), np.int64), np.empty((n, most), np.int64)
-        state = (nodes, fed, places, counts)
-        rows, frontier = np.empty((n, most + 1), np.int64), np.empty((n, most + 1), np.int64)
-        chances, scores = np.empty((n, most), np.float64), np.empty((n, most), np.float64)
-        width, widest = np.zeros(n, np.int64), 1
-        for i in range(n):
-            width[i] = told.seats[i, TOKENS] - told.seats[i, READ]
-            for level in range(told.widths.shape[1]):
-                widest = max(widest, told.widths[i, level])
-        best_of = (np.empty(widest, np.int64), np.empty(widest, np.float64))
-        if part[0] == 0:
-            found.stamps[0] = clock()
-        row, level = 0, 0
-        while True:
-            total, extent = 0, 0
-            for i in range(n):
-                if width[i]:
-                    total += width[i]
-                    end = told.seats[i, TOKENS]
-                    extent = max(extent, end if level == 0 else end + counts[i, FED] + width[i])
-            if total == 0:
-                break
-            full, first = np.zeros(total * extent, np.bool_), np.zeros(shape.members + 1, np.int64)
-            wanted, t, wants, i = np.empty(total, np.int64), 0, 0, 0
-            asked = Asked(
-                np.empty(total, np.int64), np.empty(total, np.int64), np.empty(total, np.int64),
-                np.empty(total, np.int64), first, full, full[:0], wanted,
-            )  # fmt: skip
-            for m in range(shape.members):
-                first[m] = t
-                while i < n and told.seats[i, MEMBER] == m:
-                    begin = t
-                    if width[i] and level == 0:
-                        t = text_of(told, i, asked, t, extent)
-                        begin = t - 1
-                    elif width[i]:
-                        t = frontier_of(told, i, level, width[i], frontier, state, asked, t, extent)
-                    for query in range(begin, t):
-                        wanted[wants] = query
-                        rows[i, 0 if level == 0 else counts[i, FED] - (t - query) + 1] = row + wants
-                        wants += 1
-                    i += 1
-            first[shape.members] = t
-            asked = Asked(
-                asked.tokens, asked.positions, asked.rows, asked.slots, first, full, full[:0],
-                wanted[:wants],
-            )  # fmt: skip
-            meeting = Scratch(
-                s.projected, s.attended, s.back, s.wide, s.active, s.arrived[level : level + 1]
-            )
-            passed(shape, w, asked, store, meeting, found.logits[row * shape.outputs :], part)
-            row += wants
-            for i in range(n):
-                if width[i] == 0:
-                    continue
-                counts[i, PASSES] += 1
-                before = counts[i, NODES]
-                last = counts[i, FED]
-                if level == 0:
-                    at = rows[i, 0] * shape.outputs
-                    born(told, i, level, ROOT, at, state, chances, scores, found.logits, best_of)
-                for place in range(last - width[i] if level else last, last):
-                    at = rows[i, place + 1] * shape.outputs
-                    born(
-                        told, i, level, fed[i, place], at, state, chances, scores, found.logits,
-                        best_of,
-                    )  # fmt: skip
-                width[i] = next_of(told, i, level + 1, before, state, chances, scores, frontier)
-            level += 1
-            if part[0] == 0:
-                found.stamps[level] = clock()
-        if part[0] == 0:
-            found.nodes[:], found.counts[:] = nodes, counts
-            found.fed[:], found.rows[:] = fed, rows
+        if level > 0:
+            grown(told, g, level - 1, logits, outputs)
+        return next_pass(told, g, asked, level, row)
 
-    return grown
+    return step

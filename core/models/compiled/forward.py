@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, NamedTuple
@@ -19,8 +20,8 @@ import torch
 from core.errors import UnsupportedModelError
 from core.models.compiled.asking import Query, asked_by, asked_in
 from core.models.compiled.compiling import COMPILER_FAULTS
-from core.models.compiled.described import BLOCK, Asked, Drafted, Scratch, Shape, Told
-from core.models.compiled.drafts import drafts
+from core.models.compiled.described import BLOCK, Asked, Grown, Scratch, Shape, Told, Weights
+from core.models.compiled.drafts import between, nothing_told, of_pass, sprouting
 from core.models.compiled.kernel import kernel
 from core.models.compiled.packing import Array, bits, packed, shape_of, turning
 from core.models.forward import MaskKind
@@ -29,12 +30,13 @@ from core.models.lean import LeanWeights
 from core.models.rotation import FIRST_POSITIONS
 from core.models.rows import Batch
 
-__all__ = ["CompiledForward", "Room"]
+__all__ = ["CompiledForward", "Drafted", "Room"]
 
 # Of weights; handing a part of a pass to another thread costs what reading so many takes.
 WORTH_A_THREAD = 1 << 22
 # As many arrivals as nobody waits for.
 ABANDONED = 1 << 62
+NO_DRAFTS = nothing_told()
 
 
 class Room(NamedTuple):
@@ -45,6 +47,15 @@ class Room(NamedTuple):
     rows: int
     nodes: int
     slots: int
+
+
+class Drafted(NamedTuple):
+    """Drafts, the logits (rows, V) float32 that they were made by, and when each pass ended, in
+    seconds of time.perf_counter."""
+
+    grown: Grown
+    logits: torch.Tensor
+    ends: tuple[float, ...]
 
 
 class CompiledForward:
@@ -66,6 +77,7 @@ class CompiledForward:
         # As many as torch has now, if there is work for them: later torch may be kept to one.
         most = self._weights.matrices.nbytes // WORTH_A_THREAD + 1
         self._crew = _Crew(min(torch.get_num_threads(), most))
+        self._between = between(True)
 
     @property
     def workers(self) -> int:
@@ -85,7 +97,7 @@ class CompiledForward:
                 raise UnsupportedModelError(f"its pass does not compile: {error}") from error
 
     def _tried(self, *, keep: bool) -> None:
-        self._crew.kernel, self._crew.drafts = kernel(keep), drafts(keep)
+        self._crew.kernel, self._between = kernel(keep), between(keep)
         count = self._shape.members
         arena = KVArena(self.shapes, self.dtype, self.device)
         arena.reserve(count, 1)
@@ -95,6 +107,7 @@ class CompiledForward:
         try:
             with torch.inference_mode():
                 self.logits(Batch(row, row, seen, seen, plan, False), arena)
+                self.drafts(NO_DRAFTS, Room(1, 1, 1, 1), arena)
         finally:
             self._crew.workers = workers
 
@@ -111,7 +124,7 @@ class CompiledForward:
             vectors=own.vectors.reshape(count, -1)[place],
         )
         one._crew = _Crew(min(self.workers, one._weights.matrices.nbytes // WORTH_A_THREAD + 1))
-        one._crew.kernel, one._crew.drafts = self._crew.kernel, self._crew.drafts
+        one._crew.kernel = self._crew.kernel
         return one
 
     @property
@@ -138,32 +151,30 @@ class CompiledForward:
         for all of their slots."""
         return self._passed(asked_by(members, wanted), arena)
 
-    def drafts(self, told: Told, room: Room, arena: KVArena) -> tuple[Drafted, torch.Tensor]:
-        """Drafts made as one call (`core.models.compiled.drafts`), and the logits (rows, V)
-        float32 that they were made by. The arena has room for `room.slots` in each row."""
+    def drafts(self, told: Told, room: Room, arena: KVArena) -> Drafted:
+        """Drafts from the text that they lack to their last level, with no more between two passes
+        than `core.models.compiled.drafts`. The arena has room for `room.slots` in each row."""
         self._check(told.text)
         self._reach(room.slots)
-        seats, levels = told.widths.shape
-        found = Drafted(
-            np.empty(room.rows * self._shape.outputs, np.float32),
-            np.empty((seats, room.nodes, 3), np.int64),
-            np.empty((seats, room.nodes), np.int64),
-            np.empty((seats, room.nodes + 1), np.int64),
-            np.empty((seats, 3), np.int64),
-            np.zeros(levels + 1),
-        )
-        scratch = _scratch(self._shape, room.tokens, levels)
-        task = (self._shape, self._weights, told, _store(arena), scratch, found)
-        self._crew.run("drafts", task, scratch.arrived)
-        return found, self._known(found.logits.reshape(room.rows, -1))
+        outputs = self._shape.outputs
+        found = np.empty((room.rows, outputs), np.float32)
+        grown, flat = sprouting(told, room.nodes), found.reshape(-1)
+        asked = _blank(room, self._shape.members)
+        ends: list[float] = []
+        row = 0
+        while (sizes := self._between(told, grown, asked, flat, outputs, len(ends), row))[0]:
+            wanted = sizes[2]
+            into = found[row : row + wanted]
+            self._crew.run(self._shape, self._weights, of_pass(asked, sizes), arena, into)
+            row += wanted
+            ends.append(time.perf_counter())
+        return Drafted(grown, self._known(found), tuple(ends))
 
     def _passed(self, asked: Asked, arena: KVArena) -> torch.Tensor:
         self._check(asked.tokens)
         self._reach(len(asked.full) // len(asked.tokens))  # no position is past its slot
         found = np.empty((len(asked.wanted), self._shape.outputs), np.float32)
-        scratch = _scratch(self._shape, len(asked.tokens))
-        task = (self._shape, self._weights, asked, _store(arena), scratch, found.reshape(-1))
-        self._crew.run("kernel", task, scratch.arrived)
+        self._crew.run(self._shape, self._weights, asked, arena, found)
         return self._known(found)
 
     def _known(self, found: Array) -> torch.Tensor:
@@ -174,7 +185,7 @@ class CompiledForward:
     def _check(self, tokens: Array) -> None:
         """The machine code looks up whatever it is told to. IndexError, as torch says it."""
         # Seen as whole numbers without a sign, negative ones are the largest of all.
-        if tokens.view(np.uint64).max() >= self._shape.vocabulary:
+        if tokens.view(np.uint64).max(initial=0) >= self._shape.vocabulary:
             raise IndexError(
                 f"token ids are {tokens.min()} to {tokens.max()}: "
                 f"0 to {self._shape.vocabulary - 1} are allowed"
@@ -194,29 +205,26 @@ class _Crew:
     def __init__(self, workers: int) -> None:
         self.workers = workers
         self.kernel: Callable[..., None] | None = None
-        self.drafts: Callable[..., None] | None = None
         self._others: ThreadPoolExecutor | None = None
         self._busy = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _Crew, (self.workers,)
 
-    def run(self, name: str, task: tuple[Any, ...], arrived: Array) -> None:
-        """One call at a time, of `kernel` or `drafts`: of two the workers would wait for each
-        other."""
+    def run(
+        self, shape: Shape, weights: Weights, asked: Asked, arena: KVArena, logits: Array
+    ) -> None:
+        """One pass at a time: of two the workers would wait for each other."""
+        keys, values = (bits(stack).reshape(-1) for stack in arena.stacked)
+        scratch = _scratch(shape, len(asked.tokens))
+        store = (keys, values, (arena.rows, arena.slots))
+        task = (shape, weights, asked, store, scratch, logits.reshape(-1))
         with self._busy:
-            made = self._made(name)
+            self.kernel = made = self.kernel or kernel(True)
             if self.workers == 1:
                 made(*task, (0, 1))
             else:
-                self._shared(made, task, arrived)
-
-    def _made(self, name: str) -> Callable[..., None]:
-        if name == "kernel":
-            self.kernel = self.kernel or kernel(True)
-            return self.kernel
-        self.drafts = self.drafts or drafts(True)
-        return self.drafts
+                self._shared(made, task, scratch.arrived)
 
     def _shared(self, made: Callable[..., None], task: tuple[Any, ...], arrived: Array) -> None:
         """Who fails, or is interrupted, lets the others go on to their end: they would wait for
@@ -233,7 +241,7 @@ class _Crew:
             made_whole = True
         finally:
             if not made_whole:
-                arrived[:] = ABANDONED
+                arrived[0] = ABANDONED
                 wait(parts)
         if arrived[0] >= ABANDONED:
             for one in parts:
@@ -249,18 +257,24 @@ def _part(
         made_whole = True
     finally:
         if not made_whole:
-            arrived[:] = ABANDONED
+            arrived[0] = ABANDONED
 
 
-def _store(arena: KVArena) -> tuple[Array, Array, tuple[int, int]]:
-    keys, values = (bits(stack).reshape(-1) for stack in arena.stacked)
-    return keys, values, (arena.rows, arena.slots)
-
-
-def _scratch(shape: Shape, tokens: int, passes: int = 1) -> Scratch:
+def _scratch(shape: Shape, tokens: int) -> Scratch:
     attended = shape.heads * shape.size
     back = -(-shape.hidden // BLOCK) * BLOCK
     projected = -(-(attended + 2 * shape.kv_heads * shape.size) // BLOCK) * BLOCK
     sizes = projected, attended, back, 2 * shape.inner, shape.inner
     parts = (np.empty(tokens * size, np.float32) for size in sizes)
-    return Scratch._make((*parts, np.zeros(passes, np.int64)))
+    return Scratch._make((*parts, np.zeros(1, np.int64)))
+
+
+def _blank(room: Room, members: int) -> Asked:
+    """For every pass of some drafts."""
+    tokens, extent = room.tokens, room.slots
+    full = np.empty(tokens * extent, np.bool_)
+    return Asked(
+        np.empty(tokens, np.int64), np.empty(tokens, np.int64), np.empty(tokens, np.int64),
+        np.empty(tokens, np.int64), np.zeros(members + 1, np.int64), full, full[:0],
+        np.empty(tokens, np.int64),
+    )  # fmt: skip

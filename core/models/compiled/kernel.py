@@ -14,18 +14,18 @@ from typing import Any
 
 import numpy as np
 
-from core.models.compiled.compiling import entry, exact, kept
+from core.models.compiled.compiling import entry, kept
 from core.models.compiled.layers import attention_half, embedded, gated_half, layout, stretch
 from core.models.compiled.parts import listed, meet, normed
 from core.models.compiled.products import products
 from core.models.compiled.registers import inputs_of
 
-__all__ = ["kernel", "passed", "stamp"]
+__all__ = ["kernel", "stamp"]
 
 
 @cache
 def kernel(keep: bool) -> Callable[..., None]:
-    """The pass; see `passed`. `keep`: for the next start too, which not every place allows."""
+    """The pass; see `run` below. `keep`: for the next start too, which not every place allows."""
     found: Callable[..., None] = _made(stamp(Path(__file__).parent), kept if keep else entry)
     return found
 
@@ -36,54 +36,49 @@ def stamp(folder: Path) -> int:
     return zlib.crc32(b"".join(file.read_bytes() for file in sorted(folder.glob("*.py"))))
 
 
-@exact
-def passed(shape, w, asked, store, s, logits, part):
-    """The pass, as one of several workers (`part`: which, of how many). `store`: keys and values
-    (layers, rows, heads, slots, size), which get what is new, and how many rows and slots there
-    are; `logits` (wanted, outputs) gets what was wanted."""
-    n, hidden = asked.tokens.shape[0], shape.hidden
-    extent = asked.full.shape[0] // n
-    all_seen = near_seen = listed(asked.full, n, extent)
-    if asked.near.shape[0]:
-        near_seen = listed(asked.near, n, extent)
-    head, q = np.empty(shape.size, np.float32), np.empty(shape.size, np.float32)
-    x, h = np.empty(n * hidden, np.float32), np.empty(n * hidden, np.float32)
-    widest = max(hidden, shape.heads * shape.size, shape.inner)
-    halved = np.empty(n * widest * (inputs_of(w.matrices) - 1), np.uint16)
-    own = (x, h, head, q, np.empty(extent, np.float32), halved)
-    # All of one type: for each other numba would compile what they are handed to once more.
-    zero = np.int64(0)
-    stage, done, w_at, v_at = zero, zero, zero, zero
-    for m in range(shape.members):
-        first, count = asked.first[m], asked.first[m + 1] - asked.first[m]
-        span = (first, count)
-        embedded(shape, w, m, stretch(asked.tokens, first, count), x)
-        for layer in range(shape.layers):
-            at, rows = layout(shape, w_at, v_at), layer * store[2][0]
-            views = near_seen if w.windowed[layer] else all_seen
-            stage = attention_half(
-                shape, w, at, asked, span, s, rows, store, views, own, part, stage
-            )
-            stage = gated_half(shape, w, at, span, s, own, part, stage)
-            w_at, v_at = at.w_end, at.v_end
-        begin = done
-        norm = stretch(w.vectors, v_at, hidden)
-        while done < asked.wanted.shape[0] and asked.wanted[done] < first + count:
-            mine = stretch(x, (asked.wanted[done] - first) * hidden, hidden)
-            normed(mine, norm, w.eps, stretch(h, (done - begin) * hidden, hidden))
-            done += 1
-        products(
-            h, zero, hidden, w.matrices, w_at,
-            logits, begin * shape.outputs, shape.outputs, done - begin, part, halved,
-        )  # fmt: skip
-        w_at, v_at = w_at + hidden * shape.outputs, v_at + hidden
-    meet(s.arrived, part[1], stage)
-
-
 def _made(stamped: int, compiled: Callable[[Any], Any]) -> Any:
     @compiled
     def run(shape, w, asked, store, s, logits, part):
+        """The pass, as one of several workers (`part`: which, of how many). `store`: keys and
+        values (layers, rows, heads, slots, size), which get what is new, and how many rows and
+        slots there are; `logits` (wanted, outputs) gets what was wanted."""
         _ = stamped
-        passed(shape, w, asked, store, s, logits, part)
+        n, hidden = asked.tokens.shape[0], shape.hidden
+        extent = asked.full.shape[0] // n
+        all_seen = near_seen = listed(asked.full, n, extent)
+        if asked.near.shape[0]:
+            near_seen = listed(asked.near, n, extent)
+        head, q = np.empty(shape.size, np.float32), np.empty(shape.size, np.float32)
+        x, h = np.empty(n * hidden, np.float32), np.empty(n * hidden, np.float32)
+        widest = max(hidden, shape.heads * shape.size, shape.inner)
+        halved = np.empty(n * widest * (inputs_of(w.matrices) - 1), np.uint16)
+        own = (x, h, head, q, np.empty(extent, np.float32), halved)
+        # All of one type: for each other numba would compile what they are handed to once more.
+        zero = np.int64(0)
+        stage, done, w_at, v_at = zero, zero, zero, zero
+        for m in range(shape.members):
+            first, count = asked.first[m], asked.first[m + 1] - asked.first[m]
+            span = (first, count)
+            embedded(shape, w, m, stretch(asked.tokens, first, count), x)
+            for layer in range(shape.layers):
+                at, rows = layout(shape, w_at, v_at), layer * store[2][0]
+                views = near_seen if w.windowed[layer] else all_seen
+                stage = attention_half(
+                    shape, w, at, asked, span, s, rows, store, views, own, part, stage
+                )
+                stage = gated_half(shape, w, at, span, s, own, part, stage)
+                w_at, v_at = at.w_end, at.v_end
+            begin = done
+            norm = stretch(w.vectors, v_at, hidden)
+            while done < asked.wanted.shape[0] and asked.wanted[done] < first + count:
+                mine = stretch(x, (asked.wanted[done] - first) * hidden, hidden)
+                normed(mine, norm, w.eps, stretch(h, (done - begin) * hidden, hidden))
+                done += 1
+            products(
+                h, zero, hidden, w.matrices, w_at,
+                logits, begin * shape.outputs, shape.outputs, done - begin, part, halved,
+            )  # fmt: skip
+            w_at, v_at = w_at + hidden * shape.outputs, v_at + hidden
+        meet(s.arrived, part[1], stage)
 
     return run

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import os
-import time
 from typing import Any
 
 from llvmlite import ir
@@ -13,7 +12,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-__all__ = ["arrivals", "arrive", "clock", "give_way", "number", "power_of_two", "rounded"]
+__all__ = ["arrivals", "arrive", "give_way", "number", "power_of_two", "rounded"]
 
 
 @intrinsic
@@ -92,24 +91,3 @@ def give_way(typing):
         return context.get_dummy_value()
 
     return types.void(), generate
-
-
-@intrinsic
-def clock(typing):
-    """Seconds since some moment; 0 where the system has no call for it."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        if not hasattr(time, "CLOCK_MONOTONIC"):
-            return ir.Constant(ir.DoubleType(), 0.0)
-        long = ir.IntType(64)
-        told = builder.alloca(long, 2)
-        call = ir.FunctionType(ir.IntType(32), [ir.IntType(32), told.type])
-        found = cgutils.get_or_insert_function(builder.module, call, "clock_gettime")
-        builder.call(found, [ir.IntType(32)(time.CLOCK_MONOTONIC), told])
-        seconds, rest = (
-            builder.sitofp(builder.load(builder.gep(told, [ir.IntType(32)(i)])), ir.DoubleType())
-            for i in range(2)
-        )
-        return builder.fadd(seconds, builder.fmul(rest, ir.Constant(ir.DoubleType(), 1e-9)))
-
-    return types.float64(), generate

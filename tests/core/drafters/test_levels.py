@@ -14,8 +14,8 @@ import torch
 from core import SamplingParams, SpeculationConfig
 from core.costs import Acceptance
 from core.drafters.base import Ask, Draft
+from core.drafters.compiled import Place, compiled_drafts
 from core.drafters.levels import Levels
-from core.drafters.one_call import Place, in_one_call
 from core.drafters.studio import Studio
 from core.errors import OutOfMemoryError
 from core.length.base import Limits, Stop
@@ -158,14 +158,14 @@ def left(place: Studio, name: str, sequence: Sequence) -> Any:
 
 @pytest.fixture
 def called(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many drafts each call of machine code made."""
+    """How many drafts were made at once, with machine code alone between passes."""
     made: list[int] = []
 
     def noted(places: Many[Place]) -> list[Draft]:
         made.append(len(places))
-        return in_one_call(places)
+        return compiled_drafts(places)
 
-    monkeypatch.setattr("core.drafters.levels.in_one_call", noted)
+    monkeypatch.setattr("core.drafters.levels.compiled_drafts", noted)
     return made
 
 
@@ -188,7 +188,7 @@ def test_every_kind_of_draft(
 def test_a_draft_that_takes_much_room_is_made_pass_by_pass(
     monkeypatch: pytest.MonkeyPatch, called: list[int]
 ) -> None:
-    monkeypatch.setattr("core.drafters.one_call.MOST_ROWS", 17)
+    monkeypatch.setattr("core.drafters.compiled.MOST_ROWS", 17)
     rounds(studios(), COLD, [(2, 1), (2, 1)])
     rounds(studios(), COLD, [(2, 1), (1, 1)])
     assert called == [6] * len(FOLLOWING)

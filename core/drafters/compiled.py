@@ -1,7 +1,7 @@
-"""Drafts of SSMs whose passes are compiled, as one call of machine code from the text that they
-lack to the last level: between its passes nobody looks.
+"""Drafts of SSMs whose passes are compiled, with no more than machine code between two passes: from
+the text that they lack to the last level.
 
-What comes of it is what `Levels` makes pass by pass, to the bit: the call says which tokens, all
+What comes of it is what `Levels` makes by growths, to the bit: machine code says which tokens, all
 scores are made behind it at one look. Expansions of the most probable tokens, coupled or not, whose
 length policy says its limits as numbers.
 """
@@ -32,10 +32,10 @@ from core.sequence import Timed
 from core.tree import ROOT
 
 if TYPE_CHECKING:
-    from core.models.compiled.described import Drafted, Told
-    from core.models.compiled.forward import Room
+    from core.models.compiled.described import Told
+    from core.models.compiled.forward import Drafted, Room
 
-__all__ = ["Place", "in_one_call", "suits"]
+__all__ = ["Place", "compiled_drafts", "suits"]
 
 KINDS = ("topk", "coupled")
 MOST_ROWS = 512
@@ -80,7 +80,7 @@ class Place:
 
 
 def suits(places: Many[Place]) -> bool:
-    """Whether one call can make these drafts."""
+    """Whether these drafts can be made so."""
     rows = sum(1 + shape_nodes(place.ask.shape[:-1]) for place in places)
     return rows <= MOST_ROWS and all(_tellable(place) for place in places)
 
@@ -96,19 +96,18 @@ def _tellable(place: Place) -> bool:
     return whole and isinstance(ask.sequence.noise, SeededNoise)
 
 
-def in_one_call(places: Many[Place]) -> list[Draft]:
+def compiled_drafts(places: Many[Place]) -> list[Draft]:
     """The drafts of places of one company, in its members' order; rows and states are left as
     after passes over feeds. What a pass may fail with is raised before anything has changed."""
     began = time.perf_counter()
     company = places[0].company
     shapes = [_shape(place) for place in places]
     told, room = _told(places, shapes), _room(places, shapes)
-    called = time.perf_counter()
-    found, logits = company.drafts(told, room)
-    grown = [_Grown.of(place, i, found, logits) for i, place in enumerate(places)]
+    found = company.drafts(told, room)
+    grown = [_Draft.of(place, i, found) for i, place in enumerate(places)]
     utilities = _utilities(grown)
     chances = _scores(grown, utilities)
-    times = _times(grown, found.stamps.tolist(), began, called)
+    times = _times(grown, [*found.ends[:-1], time.perf_counter()], began)
     drafts = []
     for one, own, scores in zip(grown, utilities, chances, strict=True):
         draft = Draft(
@@ -220,7 +219,7 @@ class _Noise:
 
 
 @dataclass(frozen=True, slots=True)
-class _Grown:
+class _Draft:
     """One draft: parallel lists of its nodes, those that were `fed`, in order, and the logits (1 +
     fed, V) after the root and each of them."""
 
@@ -233,13 +232,14 @@ class _Grown:
     passes: int
 
     @classmethod
-    def of(cls, place: Place, i: int, found: Drafted, logits: torch.Tensor) -> _Grown:
-        count, fed, passes = found.counts[i].tolist()
-        token_ids, parents, ranks = found.nodes[i, :count].T.tolist()
-        rows = found.rows[i, : fed + 1]
+    def of(cls, place: Place, i: int, found: Drafted) -> _Draft:
+        grown, logits = found.grown, found.logits
+        count, fed, passes = grown.counts[i].tolist()
+        token_ids, parents, ranks = grown.nodes[i, :count].T.tolist()
+        rows = grown.rows[i, : fed + 1]
         whole = int(rows[-1]) - int(rows[0]) == fed  # nobody else's lie between
         own = logits[int(rows[0]) : int(rows[-1]) + 1] if whole else logits[torch.from_numpy(rows)]
-        fed_nodes = found.fed[i, :fed].tolist()
+        fed_nodes = grown.fed[i, :fed].tolist()
         padded = place.ssm.padded(own)
         return cls(place, token_ids, parents, ranks, fed_nodes, padded, passes)
 
@@ -264,7 +264,7 @@ class _Grown:
         own.state.pending = pending
 
 
-def _utilities(grown: Many[_Grown]) -> list[torch.Tensor]:
+def _utilities(grown: Many[_Draft]) -> list[torch.Tensor]:
     """What each draft's scores are the softmax of, (1 + fed, V)."""
     found = []
     for one in grown:
@@ -279,7 +279,7 @@ def _utilities(grown: Many[_Grown]) -> list[torch.Tensor]:
     return found
 
 
-def _scores(grown: Many[_Grown], utilities: Many[torch.Tensor]) -> list[list[float]]:
+def _scores(grown: Many[_Draft], utilities: Many[torch.Tensor]) -> list[list[float]]:
     """Of each draft's nodes."""
     found = []
     for one, own in zip(grown, utilities, strict=True):
@@ -290,24 +290,15 @@ def _scores(grown: Many[_Grown], utilities: Many[torch.Tensor]) -> list[list[flo
     return found
 
 
-def _times(
-    grown: Many[_Grown], stamps: Many[float], began: float, called: float
-) -> dict[int, tuple[Timed, Timed]]:
-    """Of each SSM, its part in the passes, for whichever sequences: catching up, and what it takes
-    to tell the call; then drafting, to where the last pass that it took part in ended, or all was
-    done. A pass for several is shared. Without a clock in the call all passes are as long."""
-    end = time.perf_counter()
+def _times(grown: Many[_Draft], ends: Many[float], began: float) -> dict[int, tuple[Timed, Timed]]:
+    """Of each SSM, its part in the passes, which ended at these times, for whichever sequences:
+    catching up, then drafting, to where the last pass ended that it took part in. A pass for
+    several is shared."""
     passes: dict[int, int] = {}
     for one in grown:
         member = one.place.member
         passes[member] = max(passes.get(member, 0), one.passes)
-    most = max(passes.values())
-    if stamps[0]:
-        ends = [called + stamp - stamps[0] for stamp in stamps[1 : most + 1]]
-    else:
-        ends = [called + (end - called) * (i + 1) / most for i in range(most)]
-    ends[-1] = end
-    mates = [sum(own > i for own in passes.values()) for i in range(most)]
+    mates = [sum(own > i for own in passes.values()) for i in range(len(ends))]
     found = {}
     for one in grown:
         member, own = one.place.member, passes[one.place.member]
