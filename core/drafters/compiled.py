@@ -1,9 +1,10 @@
 """Drafts of SSMs whose passes are compiled, with no more than machine code between two passes: from
 the text that they lack to the last level.
 
-What comes of it is what `Levels` makes by growths, to the bit: machine code says which tokens, all
-scores are made behind it at one look. Expansions of the most probable tokens, coupled or not, whose
-length policy says its limits as numbers.
+What comes of it is what `Levels` makes by growths, to the bit but for ties, of which the lowest id
+is first here, and for tokens whose score is next to 0: machine code says which tokens, all scores
+are made behind it at one look. Expansions of the most probable tokens, coupled or not, whose length
+policy says its limits as numbers.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from core.drafters.calibration import scores_of
 from core.drafters.pending import Pending
 from core.drafters.ssm import SsmDrafter
 from core.drafters.state import SsmState
+from core.errors import EngineError
 from core.length.base import Limits
 from core.models.company import Company
 from core.noise import SeededNoise
@@ -40,7 +42,6 @@ __all__ = ["Place", "compiled_drafts", "suits"]
 KINDS = ("topk", "coupled")
 MOST_ROWS = 512
 """Of logits, of all drafts of a call: they are held at once."""
-ALWAYS = (0.0, 0.0, 1.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,7 @@ def suits(places: Many[Place]) -> bool:
 
 def _tellable(place: Place) -> bool:
     ask, sampling = place.ask, place.ask.sequence.sampling
-    if ask.kind not in KINDS or place.limits is None:
+    if ask.kind not in KINDS or place.limits is None or not _shape(place):
         return False
     if not place.coupled:
         return True
@@ -102,11 +103,13 @@ def compiled_drafts(places: Many[Place]) -> list[Draft]:
     began = time.perf_counter()
     company = places[0].company
     shapes = [_shape(place) for place in places]
-    told, room = _told(places, shapes), _room(places, shapes)
-    found = company.drafts(told, room)
+    noise = _Noise()
+    found = company.drafts(_told(places, shapes, noise), _room(places, shapes), noise.ready)
     grown = [_Draft.of(place, i, found) for i, place in enumerate(places)]
     utilities = _utilities(grown)
     chances = _scores(grown, utilities)
+    if not all(score > 0 for scores in chances for score in scores):
+        raise EngineError("logits are no numbers, or a token is next to impossible")
     times = _times(grown, [*found.ends[:-1], time.perf_counter()], began)
     drafts = []
     for one, own, scores in zip(grown, utilities, chances, strict=True):
@@ -151,24 +154,24 @@ def _level_sizes(shape: tuple[int, ...]) -> list[int]:
     return [math.prod(shape[: level + 1]) for level in range(len(shape))]
 
 
-def _told(places: Many[Place], shapes: Many[tuple[int, ...]]) -> Told:
+def _told(places: Many[Place], shapes: Many[tuple[int, ...]], noise: _Noise) -> Told:
     from core.models.compiled.described import Told
 
     count, levels = len(places), max(map(len, shapes))
     text: list[int] = []
     ends: list[int] = []
-    seats, ends_at = np.empty((count, 7), np.int64), np.zeros(count + 1, np.int64)
+    seats, ends_at = np.empty((count, 6), np.int64), np.zeros(count + 1, np.int64)
     widths = np.zeros((count, levels), np.int64)
     judged, ruled = np.zeros(count, np.int64), np.zeros(count, np.int64)
     least, rules = np.full(count, -math.inf), np.zeros((count, levels, 4))
     warmth, heat = np.ones(count, np.float32), np.empty(count, np.float32)
-    noise_at, noise = np.full((count, levels), -1, np.int64), _Noise()
+    noise_at = np.full((count, levels), -1, np.int64)
     for i, (place, shape) in enumerate(zip(places, shapes, strict=True)):
         tokens, read = place.ask.sequence.tokens, place.read
         vocabulary = place.company.members[place.member].vocab_size
         known = min(vocabulary, place.ssm.vocab_size)
-        seats[i] = place.member, place.row, len(tokens), read, len(text), vocabulary - 1, known
-        text += tokens[read:]
+        seats[i] = place.member, place.row, len(tokens), read, len(text), known
+        text += [min(token_id, vocabulary - 1) for token_id in tokens[read:]]
         ends += sorted(place.ask.sequence.eos_ids)
         ends_at[i + 1] = len(ends)
         widths[i, : len(shape)] = np.minimum(shape, known)
@@ -182,37 +185,44 @@ def _told(places: Many[Place], shapes: Many[tuple[int, ...]]) -> Told:
             rules[i, : len(own)] = own
         if place.coupled:
             warmth[i] = place.ask.sequence.sampling.temperature
-            noise_at[i, : len(shape)] = [
-                noise.of(place, place.ask.root_position + 1 + level) for level in range(len(shape))
-            ]
+            noise_at[i, : len(shape)] = [noise.of(place, level) for level in range(len(shape))]
     return Told(
         seats, np.array(text, np.int64), widths, np.array(ends, np.int64), ends_at,
-        noise.joined(), noise_at, warmth, heat, judged, least, ruled, rules,
+        noise.room(), noise_at, warmth, heat, judged, least, ruled, rules,
     )  # fmt: skip
 
 
 class _Noise:
-    """The positions' noise, that of each once, one behind another."""
+    """The noise of the positions that children may have, made when they are chosen: a draft may end
+    before."""
 
     def __init__(self) -> None:
         self._at: dict[tuple[str, int], int] = {}
-        self._parts: list[np.ndarray] = []
+        self._levels: dict[int, list[tuple[Ask, int]]] = {}
         self._size = 0
+        self._whole = np.zeros(0)
 
-    def of(self, place: Place, position: int) -> int:
-        """Where that of a position begins."""
-        sequence = place.ask.sequence
-        key = (sequence.run_id, position)
+    def of(self, place: Place, level: int) -> int:
+        """Where that of a draft's level will begin."""
+        ask = place.ask
+        position = ask.root_position + 1 + level
+        key = (ask.sequence.run_id, position)
         if key not in self._at:
             self._at[key] = self._size
-            self._parts.append(sequence.noise.gumbel(position).numpy())
-            self._size += len(self._parts[-1])
+            self._levels.setdefault(level, []).append((ask, self._size))
+            self._size += place.ssm.vocab_size
         return self._at[key]
 
-    def joined(self) -> np.ndarray:
-        if len(self._parts) == 1:
-            return self._parts[0]
-        return np.concatenate(self._parts) if self._parts else np.zeros(0)
+    def room(self) -> np.ndarray:
+        """For all of it; nothing is there yet."""
+        self._whole = np.empty(self._size)
+        return self._whole
+
+    def ready(self, level: int) -> None:
+        """That of a level is there."""
+        for ask, at in self._levels.get(level, ()):
+            own = ask.sequence.noise.gumbel(ask.root_position + 1 + level).numpy()
+            self._whole[at : at + len(own)] = own
 
 
 # -- what has come of it --

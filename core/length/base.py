@@ -20,9 +20,9 @@ __all__ = ["Choice", "DraftOutcome", "LengthPolicy", "Limits", "RoundOutcome", "
 class Limits:
     """A Stop's answers to one drafter as plain numbers, for who cannot ask in between: a node may
     have children if its score is at least `least`; no child lies deeper than `longest`. `rules[i]`,
-    of depth i + 1 (None: always): (a, b, gain, cost), and a pass is worth it where gain, times the
-    sum over nodes of 1 / (1 + e^-(a + b logit(chance))) but at most 1, is positive and at least
-    the cost.
+    of depth i + 1, as many as `longest` (None: always), is (a, b, gain, cost): a pass is worth it
+    where gain, times the sum over nodes of 1 / (1 + e^-(a + b logit(chance))) but at most 1, is
+    positive and at least the cost.
     """
 
     least: float = -math.inf

@@ -15,7 +15,7 @@ from core.models.stack import Stack
 if TYPE_CHECKING:
     from core.models.compiled.asking import Query
     from core.models.compiled.described import Told
-    from core.models.compiled.forward import Drafted, Room
+    from core.models.compiled.forward import Drafted, Ready, Room
 
 __all__ = ["Company", "company_of"]
 
@@ -25,7 +25,7 @@ class Host(Protocol):
 
     def answers(self, asked: Sequence[Sequence[Query]], wanted: Sequence[int]) -> torch.Tensor: ...
 
-    def drafts(self, told: Told, room: Room) -> Drafted: ...
+    def drafts(self, told: Told, room: Room, ready: Ready) -> Drafted: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +40,9 @@ class Company:
         counts through all queries, in the order of the members."""
         return self.host.answers([asked.get(i, ()) for i in range(len(self.members))], wanted)
 
-    def drafts(self, told: Told, room: Room) -> Drafted:
+    def drafts(self, told: Told, room: Room, ready: Ready) -> Drafted:
         """Drafts of some members, by their place here, with little between passes."""
-        return self.host.drafts(told, room)
+        return self.host.drafts(told, room, ready)
 
 
 def company_of(model: LanguageModel) -> Company | None:

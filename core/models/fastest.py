@@ -21,7 +21,7 @@ from core.models.stacked import StackedForward
 if TYPE_CHECKING:
     from core.models.compiled.asking import Query
     from core.models.compiled.described import Told
-    from core.models.compiled.forward import CompiledForward, Drafted, Room
+    from core.models.compiled.forward import CompiledForward, Drafted, Ready, Room
 
 __all__ = ["answered", "compiled", "compiled_of", "drafted", "fastest", "written_out"]
 
@@ -82,9 +82,11 @@ def answered(
     return made.answers(asked, wanted, arena)
 
 
-def drafted(forward: Forward, told: Told, room: Room, place: tuple[KVArena, int]) -> Drafted:
+def drafted(
+    forward: Forward, wanted: tuple[Told, Room, Ready], place: tuple[KVArena, int]
+) -> Drafted:
     """`CompiledForward.drafts`, likewise."""
     made, (arena, rows) = compiled_of(forward), place
-    assert made is not None, "only a compiled pass drafts in one call"
-    arena.reserve(rows, room.slots)
-    return made.drafts(told, room, arena)
+    assert made is not None, "only a compiled pass drafts so"
+    arena.reserve(rows, wanted[1].slots)
+    return made.drafts(*wanted, arena)

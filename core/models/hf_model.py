@@ -27,7 +27,7 @@ from core.tree import ROOT
 if TYPE_CHECKING:
     from core.models.compiled.asking import Query
     from core.models.compiled.described import Told
-    from core.models.compiled.forward import Drafted, Room
+    from core.models.compiled.forward import Drafted, Ready, Room
 
 __all__ = ["HfModel", "feed_rows"]
 
@@ -160,9 +160,9 @@ class HfModel:
         return answered(self._forward, asked, wanted, (self.arena, self.rows_held))
 
     @torch.inference_mode()
-    def drafts(self, told: Told, room: Room) -> Drafted:
+    def drafts(self, told: Told, room: Room, ready: Ready) -> Drafted:
         """Drafts of its one member, with little between passes; likewise."""
-        return drafted(self._forward, told, room, (self.arena, self.rows_held))
+        return drafted(self._forward, (told, room, ready), (self.arena, self.rows_held))
 
     def note(self, row: int, committed: int, parents: Sequence[int] = ()) -> None:
         """Somebody has stored so many more committed tokens in the row's slots, and nodes under

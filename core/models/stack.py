@@ -27,7 +27,7 @@ from core.models.rows import batch_of
 if TYPE_CHECKING:
     from core.models.compiled.asking import Query
     from core.models.compiled.described import Told
-    from core.models.compiled.forward import Drafted, Room
+    from core.models.compiled.forward import Drafted, Ready, Room
 
 __all__ = ["Stack", "stack_alike", "stack_of"]
 
@@ -91,10 +91,10 @@ class Stack:
         return answered(self._forward, asked, wanted, (self.arena, held))
 
     @torch.inference_mode()
-    def drafts(self, told: Told, room: Room) -> Drafted:
+    def drafts(self, told: Told, room: Room, ready: Ready) -> Drafted:
         """See `HfModel.drafts`."""
         held = max(member.rows_held for member in self.members)
-        return drafted(self._forward, told, room, (self.arena, held))
+        return drafted(self._forward, (told, room, ready), (self.arena, held))
 
     def fits(self, asked: Sequence[Sequence[Feed]]) -> bool:
         """Whether these feeds, of each member in order, can be one pass: as many of each, with room

@@ -134,9 +134,9 @@ class Product(NamedTuple):
 class Told(NamedTuple):
     """What n drafts are to be, those of one member after those of another.
 
-    `seats` (n, 7): the member; its row of the arena; how many tokens the text has, and how many of
-    them the row has read; where in `text` begin those that it lacks; the highest token that the
-    member knows; how many tokens it may propose. `widths` (n, levels): children of each node, level
+    `seats` (n, 6): the member; its row of the arena; how many tokens the text has, and how many of
+    them the row has read; where in `text` begin those that it lacks; how many tokens it may
+    propose. `widths` (n, levels): children of each node, level
     by level, 0 beyond the draft's depth. `ends_at` (n + 1) where in `ends` each draft's tokens
     begin behind which nothing is drafted.
 

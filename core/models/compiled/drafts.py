@@ -21,8 +21,8 @@ from core.models.compiled.parts import exp
 
 __all__ = ["between", "nothing_told", "of_pass", "sprouting"]
 
-# Columns of Told.seats, Drafted.nodes and Drafted.counts, and of a rule.
-MEMBER, ROW, TOKENS, READ, LACKS, HIGHEST, CANDIDATES = range(7)
+# Columns of Told.seats, Grown.nodes and Grown.counts, and of a rule.
+MEMBER, ROW, TOKENS, READ, LACKS, CANDIDATES = range(6)
 TOKEN, PARENT, RANK = range(3)
 NODES, FED, PASSES = range(3)
 A, B, GAIN, COST = range(4)
@@ -45,7 +45,7 @@ def nothing_told() -> Told:
     none, several, real = np.zeros(0, np.int64), np.zeros((0, 0), np.int64), np.zeros(0)
     warm = np.zeros(0, np.float32)
     return Told(
-        np.zeros((0, 7), np.int64), none, several, none, none, real, several, warm, warm, none,
+        np.zeros((0, 6), np.int64), none, several, none, none, real, several, warm, warm, none,
         real, none, np.zeros((0, 0, 4)),
     )  # fmt: skip
 
@@ -102,7 +102,7 @@ def best(logits, at, count, noise, noise_at, warmth, wide, ids, values):
 @free
 def mass(logits, at, count, noise, noise_at, warmth, heat, most):
     """The sum of e^((utility - most) / heat)."""
-    total = np.float32(0)
+    total = np.float64(0)
     for i in range(count):
         value = utility(logits, at, i, noise, noise_at, warmth)
         total += exp(np.float32(value - most) / heat)
@@ -121,8 +121,7 @@ def text_of(told, i, asked, t, extent):
     """Queries of the text that a draft lacks, from place t on; the place behind them."""
     seat = told.seats[i]
     for slot in range(seat[READ], seat[TOKENS]):
-        token = told.text[seat[LACKS] + slot - seat[READ]]
-        asked.tokens[t] = min(token, seat[HIGHEST])
+        asked.tokens[t] = told.text[seat[LACKS] + slot - seat[READ]]
         asked.positions[t] = asked.slots[t] = slot
         asked.rows[t] = seat[ROW]
         asked.full[t * extent : t * extent + slot + 1] = True
@@ -138,7 +137,7 @@ def frontier_of(told, i, g, level, asked, t, extent):
         node, place = g.frontier[i, f], g.counts[i, FED]
         g.fed[i, place], g.places[i, node] = node, place
         g.counts[i, FED] += 1
-        asked.tokens[t] = min(g.nodes[i, node, TOKEN], seat[HIGHEST])
+        asked.tokens[t] = g.nodes[i, node, TOKEN]
         asked.positions[t] = seat[TOKENS] - 1 + level
         asked.slots[t] = seat[TOKENS] + place
         asked.rows[t] = seat[ROW]
@@ -189,7 +188,7 @@ def born(told, i, g, level, parent, logits, at):
     noise_at, heat, warmth = told.noise_at[i, level], told.heat[i], told.warmth[i]
     found = best(logits, at, count, told.noise, noise_at, warmth, wide, g.ids, g.values)
     far = FAR if noise_at < 0 else FAR_COUPLED
-    total = np.float32(1)
+    total = np.float64(1)
     if told.judged[i]:
         total = mass(logits, at, count, told.noise, noise_at, warmth, heat, g.values[0])
     chance = 1.0 if parent == ROOT else g.chances[i, parent]

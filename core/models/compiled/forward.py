@@ -30,13 +30,16 @@ from core.models.lean import LeanWeights
 from core.models.rotation import FIRST_POSITIONS
 from core.models.rows import Batch
 
-__all__ = ["CompiledForward", "Drafted", "Room"]
+__all__ = ["CompiledForward", "Drafted", "Ready", "Room"]
 
 # Of weights; handing a part of a pass to another thread costs what reading so many takes.
 WORTH_A_THREAD = 1 << 22
 # As many arrivals as nobody waits for.
 ABANDONED = 1 << 62
 NO_DRAFTS = nothing_told()
+Ready = Callable[[int], None]
+Ground = tuple[tuple[Array, Array, tuple[int, int]], Scratch]
+"""Keys and values, how many rows and slots there are; and what workers hand to one another."""
 
 
 class Room(NamedTuple):
@@ -107,7 +110,7 @@ class CompiledForward:
         try:
             with torch.inference_mode():
                 self.logits(Batch(row, row, seen, seen, plan, False), arena)
-                self.drafts(NO_DRAFTS, Room(1, 1, 1, 1), arena)
+                self.drafts(NO_DRAFTS, Room(1, 1, 1, 1), lambda _: None, arena)
         finally:
             self._crew.workers = workers
 
@@ -151,22 +154,25 @@ class CompiledForward:
         for all of their slots."""
         return self._passed(asked_by(members, wanted), arena)
 
-    def drafts(self, told: Told, room: Room, arena: KVArena) -> Drafted:
+    def drafts(self, told: Told, room: Room, ready: Ready, arena: KVArena) -> Drafted:
         """Drafts from the text that they lack to their last level, with no more between two passes
-        than `core.models.compiled.drafts`. The arena has room for `room.slots` in each row."""
+        than `core.models.compiled.drafts`, and `ready`, which is told from which level on children
+        are chosen now. The arena has room for `room.slots` in each row."""
         self._check(told.text)
         self._reach(room.slots)
         outputs = self._shape.outputs
         found = np.empty((room.rows, outputs), np.float32)
         grown, flat = sprouting(told, room.nodes), found.reshape(-1)
         asked = _blank(room, self._shape.members)
+        ground = _ground(self._shape, room.tokens, arena)
         ends: list[float] = []
         row = 0
         while (sizes := self._between(told, grown, asked, flat, outputs, len(ends), row))[0]:
             wanted = sizes[2]
             into = found[row : row + wanted]
-            self._crew.run(self._shape, self._weights, of_pass(asked, sizes), arena, into)
+            self._crew.run(self._shape, self._weights, of_pass(asked, sizes), ground, into)
             row += wanted
+            ready(len(ends))
             ends.append(time.perf_counter())
         return Drafted(grown, self._known(found), tuple(ends))
 
@@ -174,7 +180,8 @@ class CompiledForward:
         self._check(asked.tokens)
         self._reach(len(asked.full) // len(asked.tokens))  # no position is past its slot
         found = np.empty((len(asked.wanted), self._shape.outputs), np.float32)
-        self._crew.run(self._shape, self._weights, asked, arena, found)
+        ground = _ground(self._shape, len(asked.tokens), arena)
+        self._crew.run(self._shape, self._weights, asked, ground, found)
         return self._known(found)
 
     def _known(self, found: Array) -> torch.Tensor:
@@ -212,12 +219,12 @@ class _Crew:
         return _Crew, (self.workers,)
 
     def run(
-        self, shape: Shape, weights: Weights, asked: Asked, arena: KVArena, logits: Array
+        self, shape: Shape, weights: Weights, asked: Asked, ground: Ground, logits: Array
     ) -> None:
         """One pass at a time: of two the workers would wait for each other."""
-        keys, values = (bits(stack).reshape(-1) for stack in arena.stacked)
-        scratch = _scratch(shape, len(asked.tokens))
-        store = (keys, values, (arena.rows, arena.slots))
+        store, scratch = ground
+        # A count of its own: of the pass before a worker may still be looking at that one's.
+        scratch = scratch._replace(arrived=np.zeros(1, np.int64))
         task = (shape, weights, asked, store, scratch, logits.reshape(-1))
         with self._busy:
             self.kernel = made = self.kernel or kernel(True)
@@ -258,6 +265,12 @@ def _part(
     finally:
         if not made_whole:
             arrived[0] = ABANDONED
+
+
+def _ground(shape: Shape, tokens: int, arena: KVArena) -> Ground:
+    """Where passes of up to so many tokens work, one after another."""
+    keys, values = (bits(stack).reshape(-1) for stack in arena.stacked)
+    return (keys, values, (arena.rows, arena.slots)), _scratch(shape, tokens)
 
 
 def _scratch(shape: Shape, tokens: int) -> Scratch:
