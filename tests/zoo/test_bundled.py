@@ -20,7 +20,7 @@ from zoo.tokenizer import first_difference, open_tokenizer
 ROOT = Path(__file__).resolve().parents[2]
 BUNDLED = ROOT / "bundled"
 PARAMETERS = {
-    "llm": 7_475_456,
+    "llm": 13_902_080,
     "ssm-stories": 926_336,
     "ssm-dialogue": 926_336,
     "ssm-code": 926_336,
