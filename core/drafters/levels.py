@@ -15,12 +15,13 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from core.drafters.base import Ask, Draft
-from core.drafters.compiled import Place, compiled_drafts, suits
+from core.drafters.compiled import compiled_drafts
 from core.drafters.growth import Growth, absorbed
 from core.drafters.pending import Pending
 from core.drafters.proposers import apart
 from core.drafters.ssm import SsmDrafter
 from core.drafters.state import SsmState
+from core.drafters.told import Place, suits
 from core.errors import FORESEEN
 from core.models.company import Company, company_of
 from core.models.compiled.asking import Query

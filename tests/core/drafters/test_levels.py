@@ -14,9 +14,10 @@ import torch
 from core import SamplingParams, SpeculationConfig
 from core.costs import Acceptance
 from core.drafters.base import Ask, Draft
-from core.drafters.compiled import Place, compiled_drafts
+from core.drafters.compiled import compiled_drafts
 from core.drafters.levels import Levels
 from core.drafters.studio import Studio
+from core.drafters.told import Place
 from core.errors import OutOfMemoryError
 from core.length.base import Limits, Stop
 from core.length.bound import Step
@@ -189,7 +190,7 @@ def test_every_kind_of_draft(
 def test_a_draft_that_takes_much_room_is_made_pass_by_pass(
     monkeypatch: pytest.MonkeyPatch, called: list[int]
 ) -> None:
-    monkeypatch.setattr("core.drafters.compiled.MOST_ROWS", 17)
+    monkeypatch.setattr("core.drafters.told.MOST_ROWS", 17)
     rounds(studios(), COLD, [(2, 1), (2, 1)])
     rounds(studios(), COLD, [(2, 1), (1, 1)])
     assert called == [6] * len(FOLLOWING)

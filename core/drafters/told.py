@@ -1,0 +1,181 @@
+"""What drafts between whose passes there is machine code alone are told, and what room they take.
+
+Knows which drafts can be made so; see `core.drafters.compiled`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence as Many
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from core.budget import shape_nodes
+from core.drafters.base import Ask
+from core.drafters.ssm import SsmDrafter
+from core.drafters.state import SsmState
+from core.length.base import Limits
+from core.models.company import Company
+from core.noise import SeededNoise
+
+if TYPE_CHECKING:
+    from core.models.compiled.described import Told
+    from core.models.compiled.forward import Room
+
+__all__ = ["Noises", "Place", "room_for", "shape_of", "suits", "told_of"]
+
+KINDS = ("topk", "coupled")
+MOST_ROWS = 512
+"""Of logits, of all drafts of a call: they are held at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One SSM's draft for one sequence. `member`: the SSM's place in its company."""
+
+    ssm: SsmDrafter
+    company: Company
+    member: int
+    ask: Ask
+    state: SsmState
+
+    @property
+    def read(self) -> int:
+        """Tokens of the text that the model has read."""
+        return self.company.members[self.member].length(self.state.row)
+
+    @property
+    def row(self) -> int:
+        """Where in the arena it works."""
+        return self.company.members[self.member].place(self.state.row)
+
+    @property
+    def coupled(self) -> bool:
+        return self.ask.kind == "coupled"
+
+    @property
+    def limits(self) -> Limits | None:
+        """The length policy's."""
+        stop = self.ask.stop
+        return Limits() if stop is None else stop.limits(self.ask.name)
+
+    @property
+    def heat(self) -> float:
+        """The calibration's temperature."""
+        return self.state.calibration.temperature
+
+
+def suits(places: Many[Place]) -> bool:
+    """Whether these drafts can be made so."""
+    rows = sum(1 + shape_nodes(place.ask.shape[:-1]) for place in places)
+    return rows <= MOST_ROWS and all(_tellable(place) for place in places)
+
+
+def _tellable(place: Place) -> bool:
+    ask, sampling = place.ask, place.ask.sequence.sampling
+    if ask.kind not in KINDS or place.limits is None or not shape_of(place):
+        return False
+    if not place.coupled:
+        return True
+    # Noise that is no hash may mind being asked for more than is drafted.
+    whole = sampling.top_k == 0 and sampling.top_p == 1.0
+    return whole and isinstance(ask.sequence.noise, SeededNoise)
+
+
+def shape_of(place: Place) -> tuple[int, ...]:
+    """The ask's, as deep as the length policy lets it grow."""
+    limits = place.limits
+    assert limits is not None, "it suits"
+    return place.ask.shape if limits.longest is None else place.ask.shape[: limits.longest]
+
+
+def room_for(places: Many[Place], shapes: Many[tuple[int, ...]]) -> Room:
+    from core.models.compiled.forward import Room
+
+    lacking = sum(len(place.ask.sequence.tokens) - place.read for place in places)
+    levels = [_level_sizes(shape) for shape in shapes]
+    widest = max(
+        sum(sizes[level] for sizes in levels if level < len(sizes))
+        for level in range(max(map(len, shapes)))
+    )
+    fed = [sum(sizes[:-1]) for sizes in levels]
+    slots = max(len(p.ask.sequence.tokens) + own for p, own in zip(places, fed, strict=True))
+    most = max(sum(sizes) for sizes in levels)
+    return Room(max(lacking, widest), len(places) + sum(fed), most, slots)
+
+
+def _level_sizes(shape: tuple[int, ...]) -> list[int]:
+    return [math.prod(shape[: level + 1]) for level in range(len(shape))]
+
+
+def told_of(places: Many[Place], shapes: Many[tuple[int, ...]], noise: Noises) -> Told:
+    from core.models.compiled.described import Told
+
+    count, levels = len(places), max(map(len, shapes))
+    text: list[int] = []
+    ends: list[int] = []
+    seats, ends_at = np.empty((count, 6), np.int64), np.zeros(count + 1, np.int64)
+    widths = np.zeros((count, levels), np.int64)
+    judged, ruled = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    least, rules = np.full(count, -math.inf), np.zeros((count, levels, 4))
+    warmth, heat = np.ones(count, np.float32), np.empty(count, np.float32)
+    noise_at = np.full((count, levels), -1, np.int64)
+    for i, (place, shape) in enumerate(zip(places, shapes, strict=True)):
+        tokens, read = place.ask.sequence.tokens, place.read
+        vocabulary = place.company.members[place.member].vocab_size
+        known = min(vocabulary, place.ssm.vocab_size)
+        seats[i] = place.member, place.row, len(tokens), read, len(text), known
+        text += [min(token_id, vocabulary - 1) for token_id in tokens[read:]]
+        ends += sorted(place.ask.sequence.eos_ids)
+        ends_at[i + 1] = len(ends)
+        widths[i, : len(shape)] = np.minimum(shape, known)
+        heat[i] = place.heat
+        limits = place.limits
+        assert limits is not None, "it suits"
+        least[i], ruled[i] = limits.least, limits.rules is not None
+        judged[i] = ruled[i] or limits.least > -math.inf
+        if limits.rules is not None:
+            own = limits.rules[: len(shape)]
+            rules[i, : len(own)] = own
+        if place.coupled:
+            warmth[i] = place.ask.sequence.sampling.temperature
+            noise_at[i, : len(shape)] = [noise.of(place, level) for level in range(len(shape))]
+    return Told(
+        seats, np.array(text, np.int64), widths, np.array(ends, np.int64), ends_at,
+        noise.room(), noise_at, warmth, heat, judged, least, ruled, rules,
+    )  # fmt: skip
+
+
+class Noises:
+    """The noise of the positions that children may have, made when they are chosen: a draft may end
+    before."""
+
+    def __init__(self) -> None:
+        self._at: dict[tuple[str, int], int] = {}
+        self._levels: dict[int, list[tuple[Ask, int]]] = {}
+        self._size = 0
+        self._whole = np.zeros(0)
+
+    def of(self, place: Place, level: int) -> int:
+        """Where that of a draft's level will begin."""
+        ask = place.ask
+        position = ask.root_position + 1 + level
+        key = (ask.sequence.run_id, position)
+        if key not in self._at:
+            self._at[key] = self._size
+            self._levels.setdefault(level, []).append((ask, self._size))
+            self._size += place.ssm.vocab_size
+        return self._at[key]
+
+    def room(self) -> np.ndarray:
+        """For all of it; nothing is there yet."""
+        self._whole = np.empty(self._size)
+        return self._whole
+
+    def ready(self, level: int) -> None:
+        """That of a level is there."""
+        for ask, at in self._levels.get(level, ()):
+            own = ask.sequence.noise.gumbel(ask.root_position + 1 + level).numpy()
+            self._whole[at : at + len(own)] = own
