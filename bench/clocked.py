@@ -5,11 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any
 
 from core.models.loading import LoadedModels
 
 __all__ = ["Clock", "clocked"]
+
+Passes = Callable[[Any], float] | None
+"""Seconds of passes, of what came of them; None: all that it took."""
 
 
 class Clock:
@@ -34,14 +38,9 @@ def clocked(models: LoadedModels, clock: Clock) -> Iterator[LoadedModels]:
     stacks = {id(s): s for ssm in models.ssms.values() if (s := getattr(ssm, "stack", None))}
     roles: list[tuple[Any, str]] = [(models.llm, "llm")]
     roles += [(one, "ssm") for one in (*models.ssms.values(), *stacks.values())]
-    passes = [
-        (one, way, role)
-        for one, role in roles
-        for way in ("forward", "answers")  # by feeds, and by single queries
-        if hasattr(one, way)
-    ]
+    passes = [(one, way, role) for one, role in roles for way in WAYS if hasattr(one, way)]
     for one, way, role in passes:
-        setattr(one, way, _timed(getattr(one, way), role, clock))
+        setattr(one, way, _timed(getattr(one, way), role, clock, WAYS[way]))
     try:
         yield models
     finally:
@@ -49,11 +48,20 @@ def clocked(models: LoadedModels, clock: Clock) -> Iterator[LoadedModels]:
             delattr(one, way)  # the class's own again
 
 
-def _timed(made: Callable[..., Any], role: str, clock: Clock) -> Callable[..., Any]:
+def _timed(made: Callable[..., Any], role: str, clock: Clock, passes: Passes) -> Callable[..., Any]:
     def timed(*asked: Any) -> Any:
         start = time.perf_counter()
         found = made(*asked)
-        clock.add(role, (time.perf_counter() - start) * 1000)
+        whole = time.perf_counter() - start
+        clock.add(role, 1000 * (whole if passes is None else passes(found)))
         return found
 
     return timed
+
+
+def _of_drafts(drafted: Any) -> float:
+    return float(sum(end - begin for begin, end in drafted.passes))
+
+
+# By feeds, by single queries, and drafts, of which their passes alone count.
+WAYS = MappingProxyType({"forward": None, "answers": None, "drafts": _of_drafts})

@@ -45,7 +45,9 @@ def compiled_drafts(places: Many[Place]) -> list[Draft]:
     chances = _scores(grown, utilities)
     if not all(score > 0 for scores in chances for score in scores):
         raise EngineError("logits are no numbers, or a token is next to impossible")
-    times = _times(grown, [*found.ends[:-1], time.perf_counter()], began)
+    # Children are chosen before the next pass begins, at last before now.
+    ends = [*(begin for begin, _ in found.passes[1:]), time.perf_counter()]
+    times = _times(grown, ends, began)
     drafts = []
     for one, own, scores in zip(grown, utilities, chances, strict=True):
         draft = Draft(

@@ -83,7 +83,7 @@ def test_a_trace_is_told_by_round(make_context: MakeContext) -> None:
 @pytest.mark.parametrize("ssm_params", [0, 2_000_000])
 def test_grown_models_say_what_the_small_ones_say(ssm_params: int) -> None:
     """On a CPU, a little larger than they are; both sides read one LLM."""
-    engine, theirs = Growing(12_000_000, ssm_params)("float32", "cpu")
+    engine, theirs = Growing(18_000_000, ssm_params)("float32", "cpu")
     assert engine.models.llm.info.parameters > 10_000_000
     assert {"grown" in name for name in engine.models.ssms} == {ssm_params > 0}
     prompt = load_prompts()[0]

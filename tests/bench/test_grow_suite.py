@@ -20,7 +20,7 @@ from core.costs.verify import VerifyCosts
 MakeContext = Callable[..., Context]
 SMALL = replace(
     CPU_GROWN,
-    contenders=GrownContenders(9_000_000, 1_100_000),
+    contenders=GrownContenders(16_000_000, 1_100_000),
     variants=(
         Variant(ASSISTED, 3, "ssm-code", "constant"),
         Variant(ASSISTED, 3, "ssm-code-grown-1.1M", "constant"),

@@ -32,6 +32,8 @@ from bench.synthetic import synthetic_family
 from core.config import PRESETS, SpeculationConfig
 from core.engine import Engine
 from core.events import RoundCompleted, Span
+from core.models.fastest import compiled_of
+from core.models.hf_model import HfModel
 from core.models.loading import LoadedModels
 from core.models.stack import Stack
 from tests.synthetic import DRAFTERS, synthetic_run
@@ -332,18 +334,33 @@ class TestOverhead:
     def test_passes_by_queries_are_on_the_clock(
         self, family: LoadedModels, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        made, answers = [], Stack.answers
+        """And those of drafts with nothing else between them."""
+        made: list[None] = []
 
-        def slow(self: Stack, *asked: Any) -> Any:
-            made.append(time.sleep(0.02))
-            return answers(self, *asked)
+        def slowed(pass_by: Callable[..., Any]) -> Callable[..., Any]:
+            def slow(*asked: Any) -> Any:
+                made.append(time.sleep(0.02))
+                return pass_by(*asked)
 
-        monkeypatch.setattr(Stack, "answers", slow)
-        clock = Clock()
-        chains = SpeculationConfig(expansion=(1,), speculation_length=3, max_tree_nodes="uncut")
-        with clocked(family, clock) as models:
-            count_tokens(Engine(models), Case(load_prompts()[0], 1, 6, 0.0), chains)
-        assert clock.take()["ssm"] > 20 * len(made) > 0
+            return slow
+
+        monkeypatch.setattr(Stack, "answers", slowed(Stack.answers))
+        ssms = list(family.ssms.values())
+        assert isinstance(ssms[0], HfModel) and isinstance(ssms[0].stack, Stack)
+        forward = compiled_of(ssms[0].stack._forward)
+        assert forward is not None
+        for draft in ("topk", "best_first"):
+            case = Case(load_prompts()[0], 1, 6, 0.0)
+            chains = SpeculationConfig(
+                draft=draft, expansion=(1,), speculation_length=3, max_tree_nodes="uncut"
+            )
+            made.clear()
+            clock = Clock()
+            with monkeypatch.context() as patch, clocked(family, clock) as models:
+                if draft == "topk":
+                    patch.setattr(forward._crew, "run", slowed(forward._crew.run))
+                count_tokens(Engine(models), case, chains)
+            assert clock.take()["ssm"] > 20 * len(made) > 0
 
     def test_a_synthetic_family_runs_as_a_real_one(self, family: LoadedModels) -> None:
         """Any vocabulary; drafts are accepted now and then; every token has a text."""

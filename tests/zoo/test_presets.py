@@ -46,8 +46,8 @@ def test_an_ssm_sees_most_of_its_own_domain() -> None:
             assert recipe.name == f"ssm-{own}"
 
 
-def test_the_cpu_family_is_the_bundled_one() -> None:
-    assert parameters("cpu") == {
+def test_the_bundled_family_is_the_llm_of_deep_with_the_ssms_of_cpu() -> None:
+    assert parameters("cpu") | {"llm": parameters("deep")["llm"]} == {
         folder.name: AutoModelForCausalLM.from_pretrained(folder).num_parameters()
         for folder in (ROOT / "bundled").iterdir()
         if folder.is_dir()

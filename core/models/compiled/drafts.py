@@ -26,7 +26,7 @@ MEMBER, ROW, TOKENS, READ, LACKS, CANDIDATES = range(6)
 TOKEN, PARENT, RANK = range(3)
 NODES, FED, PASSES = range(3)
 A, B, GAIN, COST = range(4)
-ROOT = np.int64(-1)
+ROOT = -1
 # As in `core.costs.acceptance`.
 CLIP = 0.001
 # A score further below the best than that is 0, in float32 and in float64.
@@ -236,7 +236,8 @@ def grown(told, g, level, logits, outputs):
         g.counts[i, PASSES] += 1
         before, fed = g.counts[i, NODES], g.counts[i, FED]
         if level == 0:
-            born(told, i, g, level, ROOT, logits, g.rows[i, 0] * outputs)
+            # As a variable: for a constant numba would compile `born` once more.
+            born(told, i, g, level, np.int64(ROOT), logits, g.rows[i, 0] * outputs)
         else:
             for place in range(fed - g.width[i], fed):
                 at = g.rows[i, place + 1] * outputs

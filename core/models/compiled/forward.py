@@ -36,7 +36,6 @@ __all__ = ["CompiledForward", "Drafted", "Ready", "Room"]
 WORTH_A_THREAD = 1 << 22
 # As many arrivals as nobody waits for.
 ABANDONED = 1 << 62
-NO_DRAFTS = nothing_told()
 Ready = Callable[[int], None]
 Ground = tuple[tuple[Array, Array, tuple[int, int]], Scratch]
 """Keys and values, how many rows and slots there are; and what workers hand to one another."""
@@ -53,12 +52,12 @@ class Room(NamedTuple):
 
 
 class Drafted(NamedTuple):
-    """Drafts, the logits (rows, V) float32 that they were made by, and when each pass ended, in
-    seconds of time.perf_counter."""
+    """Drafts, the logits (rows, V) float32 that they were made by, and when each pass began and
+    ended, in seconds of time.perf_counter; behind its end children are chosen by it."""
 
     grown: Grown
     logits: torch.Tensor
-    ends: tuple[float, ...]
+    passes: tuple[tuple[float, float], ...]
 
 
 class CompiledForward:
@@ -110,7 +109,7 @@ class CompiledForward:
         try:
             with torch.inference_mode():
                 self.logits(Batch(row, row, seen, seen, plan, False), arena)
-                self.drafts(NO_DRAFTS, Room(1, 1, 1, 1), lambda _: None, arena)
+                self.drafts(nothing_told(), Room(1, 1, 1, 1), lambda _: None, arena)
         finally:
             self._crew.workers = workers
 
@@ -165,16 +164,18 @@ class CompiledForward:
         grown, flat = sprouting(told, room.nodes), found.reshape(-1)
         asked = _blank(room, self._shape.members)
         ground = _ground(self._shape, room.tokens, arena)
-        ends: list[float] = []
+        passes: list[tuple[float, float]] = []
         row = 0
-        while (sizes := self._between(told, grown, asked, flat, outputs, len(ends), row))[0]:
+        while (sizes := self._between(told, grown, asked, flat, outputs, len(passes), row))[0]:
             wanted = sizes[2]
             into = found[row : row + wanted]
+            began = time.perf_counter()
             self._crew.run(self._shape, self._weights, of_pass(asked, sizes), ground, into)
+            ended = time.perf_counter()
             row += wanted
-            ready(len(ends))
-            ends.append(time.perf_counter())
-        return Drafted(grown, self._known(found), tuple(ends))
+            ready(len(passes))
+            passes.append((began, ended))
+        return Drafted(grown, self._known(found), tuple(passes))
 
     def _passed(self, asked: Asked, arena: KVArena) -> torch.Tensor:
         self._check(asked.tokens)

@@ -26,6 +26,7 @@ from core.models.compiled.seen import AT_ONCE, Part, matched, vector, weighed
 __all__ = [
     "added",
     "attended",
+    "exp",
     "gated",
     "head_of",
     "listed",
