@@ -160,7 +160,8 @@ _CPU = Preset(
 )  # fmt: skip
 
 # Sixteen layers of the LLM for one of an SSM's step, on two CPU cores. Its LLM is meant to begin
-# with one of eight layers (`train --start bundled/llm --only llm`), its SSMs to be distilled.
+# with one of eight layers (`train --start FOLDER/llm --only llm`), as the bundled one did, its SSMs
+# to be distilled.
 _DEEP = Preset(
     name="deep",
     models=(
