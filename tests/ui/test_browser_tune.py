@@ -148,8 +148,11 @@ def test_arrow_keys_lead_through_the_map_and_enter_chooses(
 PREDICT = "**/run/predict**"
 CHOICES = """async (places) => {
   for (const at of places) {
-    document.querySelector(`#tune-speed td[data-place='${at}']`).click();
-    await new Promise((resolve) => setTimeout(resolve, 50));
+    const place = () => document.querySelector(`#tune-speed td[data-place='${at}']`);
+    const rest = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+    for (let left = 100; !place() && left; left--) await rest(20);  // being drawn
+    place().click();
+    await rest(50);
   }
 }"""
 
