@@ -20,7 +20,7 @@ import torch
 from core.drafters.base import Draft
 from core.drafters.calibration import scores_of
 from core.drafters.pending import Pending
-from core.drafters.told import Noises, Place, room_for, shape_of, told_of
+from core.drafters.told import Noises, Place, room_for, told_of
 from core.errors import EngineError
 from core.sampling import processed
 from core.sequence import Timed
@@ -37,9 +37,8 @@ def compiled_drafts(places: Many[Place]) -> list[Draft]:
     after passes over feeds. What a pass may fail with is raised before anything has changed."""
     began = time.perf_counter()
     company = places[0].company
-    shapes = [shape_of(place) for place in places]
     noise = Noises()
-    found = company.drafts(told_of(places, shapes, noise), room_for(places, shapes), noise.ready)
+    found = company.drafts(told_of(places, noise), room_for(places), noise.ready)
     grown = [_Draft.of(place, i, found) for i, place in enumerate(places)]
     utilities = _utilities(grown)
     chances = _scores(grown, utilities)
@@ -52,7 +51,7 @@ def compiled_drafts(places: Many[Place]) -> list[Draft]:
     for one, own, scores in zip(grown, utilities, chances, strict=True):
         draft = Draft(
             one.token_ids, one.parents, scores, [1.0] * len(one.token_ids), one.ranks,
-            {ROOT: 0} | {node: 1 + place for place, node in enumerate(one.fed)},
+            one.rows,
             one.logits, own if one.place.coupled else None,
             timed=times[one.place.member], passes=one.passes,
         )  # fmt: skip
@@ -86,6 +85,11 @@ class _Draft:
         fed_nodes = grown.fed[i, :fed].tolist()
         padded = place.ssm.padded(own)
         return cls(place, token_ids, parents, ranks, fed_nodes, padded, passes)
+
+    @property
+    def rows(self) -> dict[int, int]:
+        """Of the root and each fed node: where its logits are."""
+        return {ROOT: 0} | {node: 1 + place for place, node in enumerate(self.fed)}
 
     @property
     def depths(self) -> Iterator[int]:
@@ -127,7 +131,7 @@ def _scores(grown: Many[_Draft], utilities: Many[torch.Tensor]) -> list[list[flo
     """Of each draft's nodes."""
     found = []
     for one, own in zip(grown, utilities, strict=True):
-        row = {ROOT: 0} | {node: 1 + place for place, node in enumerate(one.fed)}
+        row = one.rows
         rows = [row[parent] for parent in one.parents]
         scores = scores_of(own, [one.place.state.calibration] * len(own))
         found.append(scores[rows, one.token_ids].tolist())

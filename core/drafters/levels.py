@@ -21,7 +21,7 @@ from core.drafters.pending import Pending
 from core.drafters.proposers import apart
 from core.drafters.ssm import SsmDrafter
 from core.drafters.state import SsmState
-from core.drafters.told import Place, suits
+from core.drafters.told import Place, limits_of, suits
 from core.errors import FORESEEN
 from core.models.company import Company, company_of
 from core.models.compiled.asking import Query
@@ -86,7 +86,7 @@ def _taken(ssm: SsmDrafter, asks: Many[Ask]) -> tuple[int, list[tuple[int, Place
         return None
     member = company.members.index(ssm.model)
     places = [
-        (i, Place(ssm, company, member, ask, ssm.state(ask)))
+        (i, Place(ssm, company, member, ask, ssm.state(ask), limits_of(ask)))
         for i, ask in enumerate(fitted)
         if ask.worth_starting
     ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence as Many
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from core.models.compiled.described import Told
     from core.models.compiled.forward import Room
 
-__all__ = ["Noises", "Place", "room_for", "shape_of", "suits", "told_of"]
+__all__ = ["Noises", "Place", "limits_of", "room_for", "suits", "told_of"]
 
 KINDS = ("topk", "coupled")
 MOST_ROWS = 512
@@ -33,13 +34,21 @@ MOST_ROWS = 512
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One SSM's draft for one sequence. `member`: the SSM's place in its company."""
+    """One SSM's draft for one sequence. `member`: the SSM's place in its company; `limits`: what
+    the length policy says of it as numbers, None where it cannot."""
 
     ssm: SsmDrafter
     company: Company
     member: int
     ask: Ask
     state: SsmState
+    limits: Limits | None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The ask's, as deep as the length policy lets it grow."""
+        assert self.limits is not None, "it suits"
+        return self.ask.shape[: self.limits.longest]
 
     @property
     def read(self) -> int:
@@ -56,12 +65,6 @@ class Place:
         return self.ask.kind == "coupled"
 
     @property
-    def limits(self) -> Limits | None:
-        """The length policy's."""
-        stop = self.ask.stop
-        return Limits() if stop is None else stop.limits(self.ask.name)
-
-    @property
     def heat(self) -> float:
         """The calibration's temperature."""
         return self.state.calibration.temperature
@@ -75,7 +78,7 @@ def suits(places: Many[Place]) -> bool:
 
 def _tellable(place: Place) -> bool:
     ask, sampling = place.ask, place.ask.sequence.sampling
-    if ask.kind not in KINDS or place.limits is None or not shape_of(place):
+    if ask.kind not in KINDS or place.limits is None or not place.shape:
         return False
     if not place.coupled:
         return True
@@ -84,22 +87,18 @@ def _tellable(place: Place) -> bool:
     return whole and isinstance(ask.sequence.noise, SeededNoise)
 
 
-def shape_of(place: Place) -> tuple[int, ...]:
-    """The ask's, as deep as the length policy lets it grow."""
-    limits = place.limits
-    assert limits is not None, "it suits"
-    return place.ask.shape if limits.longest is None else place.ask.shape[: limits.longest]
+def limits_of(ask: Ask) -> Limits | None:
+    """The length policy's."""
+    return Limits() if ask.stop is None else ask.stop.limits(ask.name)
 
 
-def room_for(places: Many[Place], shapes: Many[tuple[int, ...]]) -> Room:
+def room_for(places: Many[Place]) -> Room:
+    """What the drafts take at most."""
     from core.models.compiled.forward import Room
 
     lacking = sum(len(place.ask.sequence.tokens) - place.read for place in places)
-    levels = [_level_sizes(shape) for shape in shapes]
-    widest = max(
-        sum(sizes[level] for sizes in levels if level < len(sizes))
-        for level in range(max(map(len, shapes)))
-    )
+    levels = [_level_sizes(place.shape) for place in places]
+    widest = max(map(sum, zip_longest(*levels, fillvalue=0)))
     fed = [sum(sizes[:-1]) for sizes in levels]
     slots = max(len(p.ask.sequence.tokens) + own for p, own in zip(places, fed, strict=True))
     most = max(sum(sizes) for sizes in levels)
@@ -110,10 +109,11 @@ def _level_sizes(shape: tuple[int, ...]) -> list[int]:
     return [math.prod(shape[: level + 1]) for level in range(len(shape))]
 
 
-def told_of(places: Many[Place], shapes: Many[tuple[int, ...]], noise: Noises) -> Told:
+def told_of(places: Many[Place], noise: Noises) -> Told:
+    """What machine code is told of the drafts; of coupled ones `noise` knows which it needs."""
     from core.models.compiled.described import Told
 
-    count, levels = len(places), max(map(len, shapes))
+    count, levels = len(places), max(len(place.shape) for place in places)
     text: list[int] = []
     ends: list[int] = []
     seats, ends_at = np.empty((count, 6), np.int64), np.zeros(count + 1, np.int64)
@@ -122,7 +122,9 @@ def told_of(places: Many[Place], shapes: Many[tuple[int, ...]], noise: Noises) -
     least, rules = np.full(count, -math.inf), np.zeros((count, levels, 4))
     warmth, heat = np.ones(count, np.float32), np.empty(count, np.float32)
     noise_at = np.full((count, levels), -1, np.int64)
-    for i, (place, shape) in enumerate(zip(places, shapes, strict=True)):
+    for i, place in enumerate(places):
+        shape, limits = place.shape, place.limits
+        assert limits is not None, "it suits"
         tokens, read = place.ask.sequence.tokens, place.read
         vocabulary = place.company.members[place.member].vocab_size
         known = min(vocabulary, place.ssm.vocab_size)
@@ -132,8 +134,6 @@ def told_of(places: Many[Place], shapes: Many[tuple[int, ...]], noise: Noises) -
         ends_at[i + 1] = len(ends)
         widths[i, : len(shape)] = np.minimum(shape, known)
         heat[i] = place.heat
-        limits = place.limits
-        assert limits is not None, "it suits"
         least[i], ruled[i] = limits.least, limits.rules is not None
         judged[i] = ruled[i] or limits.least > -math.inf
         if limits.rules is not None:
