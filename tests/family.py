@@ -4,4 +4,4 @@ from __future__ import annotations
 
 __all__ = ["SSMS"]
 
-SSMS = ("ssm-code", "ssm-dialogue", "ssm-stories")
+SSMS = ("ssm-code", "ssm-dialogue", "ssm-docs", "ssm-math", "ssm-stories")

@@ -93,11 +93,14 @@ class Teaching:
         return rows
 
     def memory(self, rows: Mapping[str, np.ndarray]) -> Memory | None:
-        """Of what the LLM says of these rows, kept beside its own texts; None: nothing is."""
+        """Of what the LLM says of these rows, kept beside its own texts; None: nothing is. The LLM
+        is asked now, outside the minutes that are trained for."""
         if not self.remembered:
             return None
         length = self.run.preset.schedule.context
-        return Memory(self.teacher, self._folder / "said", rows, length, self.remembered)
+        memory = Memory(self.teacher, self._folder / "said", rows, length, self.remembered)
+        memory.ask(self._say)
+        return memory
 
     def of_one_length(self) -> Run:
         """The run; of what is remembered the windows are all as long."""
@@ -199,8 +202,9 @@ def distil(tuning: Tuning, teaching: Teaching) -> Distilled:
     model = beginning(recipe, run.preset, run.store, run.seed, start).to(run.device)
     before = foresees(teaching.teacher, model, held_out)
     rows = teaching.rows(tuning.kept)
-    memory = teaching.memory(rows)
-    mixture, shifts = teaching.mixture(recipe.mixture), memory is None
+    mixture = teaching.mixture(recipe.mixture)
+    memory = teaching.memory({name: rows[name] for name, _ in mixture if name in rows})
+    shifts = memory is None
     order = DataOrder(rows, mixture, run.seed, shifts=shifts)
     minimised = replace(tuning.minimised, memory=memory)
     trainer = Trainer.of(recipe, run.preset.schedule, model, order, minimised)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -54,6 +54,16 @@ class Memory:
         self._one_at_a_time = threading.Lock()
         for row in rows.values():
             self._cut(np.asarray(row), folder)
+
+    def ask(self, say: Callable[[str], None] = lambda _: None) -> None:
+        """Asks the teacher for all that it was not asked before, a block at a time, so that no
+        training step has to wait for it."""
+        number = len(self._windows)
+        for block in range(number):
+            new = not self._files[block].is_file()
+            self._of(block * BLOCK)
+            if new:
+                say(f"asked the LLM about {block + 1} of {number} blocks of text")
 
     def said(self, inputs: Tensor) -> Said:
         """Of windows' inputs (batch, length). Asks the teacher for what it was not asked before.

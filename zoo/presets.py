@@ -111,11 +111,7 @@ def _cpu_ssm(own: str, **others: float) -> ModelRecipe:
 
 
 def _deep_ssm(own: str) -> ModelRecipe:
-    return ModelRecipe(
-        name=f"ssm-{own}", num_layers=1, hidden_size=192, intermediate_size=512, head_dim=64,
-        mixture=_mostly(own, **_others(own, 0.04)), budget_share=0.08,
-        tokens_per_step=2048, learning_rate=2e-3,
-    )  # fmt: skip
+    return replace(_cpu_ssm(own, **_others(own, 0.04)), budget_share=0.08)
 
 
 def _gpu_ssm(own: str) -> ModelRecipe:
@@ -144,7 +140,7 @@ _SMOKE = Preset(
     own_corpus_bytes=600_000,
 )  # fmt: skip
 
-# Like the family under bundled/: what two CPU cores train in two hours.
+# What two CPU cores train in two hours; the bundled LLM began as this one's.
 _CPU = Preset(
     name="cpu",
     models=(
@@ -159,9 +155,8 @@ _CPU = Preset(
     minutes=120.0,
 )  # fmt: skip
 
-# Sixteen layers of the LLM for one of an SSM's step, on two CPU cores. Its LLM is meant to begin
-# with one of eight layers (`train --start FOLDER/llm --only llm`), as the bundled one did, its SSMs
-# to be distilled.
+# The family under bundled/. Its LLM is meant to begin with one of eight layers (`train --start
+# FOLDER/llm --only llm`), its SSMs to be distilled.
 _DEEP = Preset(
     name="deep",
     models=(

@@ -95,6 +95,22 @@ def test_the_teacher_is_asked_once_whoever_asks_and_whenever(
     assert again.texts == 0, "files tell"
 
 
+def test_asked_beforehand_it_needs_no_teacher_and_goes_on_where_it_was_killed(
+    rows: dict[str, np.ndarray], remember: Callable[..., Memory], tmp_path: Path
+) -> None:
+    every, told = sum((len(row) - 1) // LENGTH for row in rows.values()), []
+    teacher, inputs = Counted(model(0)), windows_of(rows, 40)[:, :-1]
+    memory = remember(teacher)
+    memory.ask(told.append)
+    assert teacher.texts == every and len(told) == 4
+    memory.said(inputs)
+    assert teacher.texts == every
+    next((tmp_path / "said").iterdir()).unlink()
+    again, told = Counted(model(0)), []
+    remember(again).ask(told.append)
+    assert 0 < again.texts <= BLOCK and len(told) == 1
+
+
 def test_all_but_one_token_kept_is_the_whole_divergence(
     rows: dict[str, np.ndarray], remember: Callable[..., Memory]
 ) -> None:
