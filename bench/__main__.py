@@ -12,13 +12,13 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from bench.arguments import Parser, whole
 from bench.chart import chart
 from bench.context import Context, Report
+from bench.families import family_in, loader
 from bench.grown.command import grow, grow_parser
 from bench.machine import code_digest, load_average, machine, versions
 from bench.prompts import load_prompts, spread
@@ -29,8 +29,6 @@ from bench.suites.options import check_used
 from core.checks import choice
 from core.choices import PLACES
 from core.errors import ConfigError, SpecScopeError
-from core.models.catalog import ssms_in
-from core.models.loading import LoadedModels, load_models
 
 DEFAULT_SUITE = "cpu-bundled"
 FOLDER = Path("artifacts")
@@ -51,7 +49,9 @@ def parser() -> Parser:
     p.add_argument("--dtype", nargs="+", help=" ".join(DTYPES))
     p.add_argument("--threads", type=whole("threads"), help="default: cores - 1")
     p.add_argument("--place", help=f"of pipelined runs' SSMs: {', '.join(PLACES)}")
-    p.add_argument("--processes", type=whole("processes"), help="of `laws`: how many share it")
+    p.add_argument(
+        "--processes", type=whole("processes"), help="of `laws`, `acceptance`: how many share it"
+    )
     p.add_argument("--grown", type=Path, help="keeps `cpu-grown`'s models; `overhead` of them too")
     p.add_argument("--family", type=Path, help="of `acceptance`: a folder of llm and ssm-*")
     p.add_argument("--out", type=Path, help=f"default: {FOLDER}/bench-SUITE.json; continued")
@@ -127,22 +127,6 @@ def threads(count: int | None) -> int:
     from core.threads import use_threads
 
     return use_threads(count)
-
-
-def loader(family: Path | None) -> Callable[[str], LoadedModels]:
-    """Loads the family in this folder, or the bundled one, on the CPU, each dtype once."""
-    if family is None:
-        return cache(lambda dtype: load_models(dtype=dtype, device="cpu"))
-    llm, ssms = str(family / "llm"), [str(folder) for folder in ssms_in(family)]
-    return cache(lambda dtype: load_models(llm, ssms, dtype, "cpu"))
-
-
-def family_in(folder: Path) -> Path:
-    """The absolute path of a folder of `llm` and at least one `ssm-*`; ConfigError where it is
-    none."""
-    if not (folder / "llm" / "config.json").is_file() or not ssms_in(folder):
-        raise ConfigError.of("family", str(folder), "a folder of llm and at least one ssm-*")
-    return folder.resolve()
 
 
 def teller() -> Callable[[str], None]:

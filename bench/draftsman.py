@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from core.budget import cut_shape, shape_nodes
+from core.budget import cut_shape, shape_nodes, shares
 from core.config import Request, SamplingParams, SpeculationConfig
 from core.drafters import make_drafters
 from core.drafters.base import Ask, Draft, Drafter
@@ -85,11 +85,10 @@ class Draftsman:
         shape = config.shape(config.speculation_length)
         nodes = config.max_tree_nodes
         whole = nodes if isinstance(nodes, int) else shape_nodes(shape) * len(config.drafters)
-        budget = whole // len(config.drafters)
-        cut = cut_shape(shape, budget)
+        budgets = shares(config.combine, whole, config.drafters)
         return [
-            Ask(text, index, config.draft, cut, budget, name)
-            for index, name in enumerate(config.drafters)
+            Ask(text, index, config.draft, cut_shape(shape, budget), budget, name)
+            for index, (name, budget) in enumerate(zip(config.drafters, budgets, strict=True))
         ]
 
 

@@ -62,7 +62,9 @@ class Settings:
     def alone(self) -> None:
         """Raises ConfigError where processes would share what is timed."""
         if self.processes > 1:
-            raise ConfigError.of("processes", self.processes, "1: only `laws` is not timed")
+            raise ConfigError.of(
+                "processes", self.processes, "1: `laws` and `acceptance` alone are not timed"
+            )
 
     def __str__(self) -> str:
         place = f" --place {self.place}" if self.place != "auto" else ""

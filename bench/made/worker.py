@@ -237,8 +237,9 @@ class FakeWorker:
         self.runs.append(run)
         with self._lock:
             self._queued.append(run)
-        self._players.append(threading.Thread(target=self._serve, args=(run,), daemon=True))
-        self._players[-1].start()
+        player = threading.Thread(target=self._serve, args=(run,), daemon=True)
+        player.start()
+        self._players.append(player)  # started: whoever clears may join it at once
         return run
 
     def check(self, request: Request) -> None:

@@ -6,18 +6,24 @@ continuations apart.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from bench.context import Context, Report
+from bench.families import loader
 from bench.machine import pin_arithmetic
 from bench.ours import Case, decode
+from bench.prompts import Prompt
 from bench.settings import Settings
+from bench.suites import crew
 from bench.suites.acceptance_rows import Row, acceptance_rows
 from bench.suites.acceptance_tables import tables
 from core.engine import Engine
 from core.errors import ConfigError
+from core.threads import use_threads
 
 __all__ = ["Acceptance", "distinct_share"]
 
@@ -39,7 +45,6 @@ class Acceptance:
 
     def check(self, settings: Settings) -> None:
         """One dtype at a time: the tables have no column for it."""
-        settings.alone()
         if len(settings.dtypes) != 1:
             raise ConfigError.of("dtype", " ".join(settings.dtypes), "one dtype a run")
 
@@ -49,18 +54,20 @@ class Acceptance:
         return tuple(row for row in acceptance_rows(names) if row.part in self.parts)
 
     def measure(self, context: Context) -> None:
-        pin_arithmetic()
-        rows = self.rows(context)
-        todo = [row for row in rows if not context.results.has(**row.key)]
-        if not todo:
-            return
-        engine = Engine(context.load(context.settings.dtypes[0]))
-        for row in todo:
-            if context.results.has(**row.key):
-                continue  # a row of another table with the same configuration
-            context.results.add({**row.key, "prompts": _measured(context, engine, row)})
+        rows, todo = self.rows(context), self._todo(context)
+        for row, found in _found(context, todo):
+            context.results.add({**row.key, "prompts": found})
             done = sum(context.results.has(**each.key) for each in rows)
             context.say(f"{done} of {len(rows)}: {row.kind}: {row.name} ({row.part})")
+
+    def _todo(self, context: Context) -> list[Row]:
+        """Those without a sample; of several with one configuration, in tables of their own, the
+        first."""
+        todo: list[Row] = []
+        for row in self.rows(context):
+            if not context.results.has(**row.key) and all(row.key != one.key for one in todo):
+                todo.append(row)
+        return todo
 
     def report(self, context: Context) -> Report:
         return Report(tables(context, self.rows(context)))
@@ -72,13 +79,43 @@ def distinct_share(token_ids: Sequence[int], size: int = GRAM) -> float:
     return len(set(grams)) / len(grams) if grams else 1.0
 
 
-def _measured(context: Context, engine: Engine, row: Row) -> list[dict[str, Any]]:
-    settings, temperature = context.settings, row.kind.temperature
+Samples = list[dict[str, Any]]
+Task = tuple[Settings, tuple[Prompt, ...], Path | None, Row]
+
+
+def _found(context: Context, todo: Sequence[Row]) -> Iterator[tuple[Row, Samples]]:
+    """Rows with what was measured, as soon as they have it."""
+    settings = context.settings
+    if settings.processes > 1:
+        tasks = [(settings, context.prompts, context.family, row) for row in todo]
+        yield from crew.shared(settings.processes, _of_task, tasks)
+    elif todo:
+        pin_arithmetic()
+        engine = Engine(context.load(settings.dtypes[0]))
+        for row in todo:
+            yield row, _measured(engine, settings, context.prompts, row)
+
+
+def _of_task(task: Task) -> tuple[Row, Samples]:
+    settings, prompts, family, row = task
+    return row, _measured(_engine(settings, family), settings, prompts, row)
+
+
+@cache
+def _engine(settings: Settings, family: Path | None) -> Engine:
+    """A process's own."""
+    pin_arithmetic()
+    use_threads(settings.threads)
+    return Engine(loader(family)(settings.dtypes[0]))
+
+
+def _measured(engine: Engine, settings: Settings, prompts: Sequence[Prompt], row: Row) -> Samples:
+    temperature = row.kind.temperature
     repeats = settings.repeats if temperature > 0 else 1
     asked = [
         Case(prompt, prompt.seed(repeat), settings.tokens, temperature)
         for repeat in range(repeats)
-        for prompt in context.prompts
+        for prompt in prompts
     ]
     outcomes = decode(engine, asked, row.speculation, TOGETHER)
     return [_sample(case, outcome) for case, outcome in zip(asked, outcomes, strict=True)]

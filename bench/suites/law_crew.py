@@ -1,16 +1,16 @@
-"""Rows of `laws` shared among processes: nothing is timed there, so every core may work."""
+"""Rows of `laws` shared among processes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cache
-from multiprocessing import get_context
 from typing import Any
 
 from bench.context import Context
 from bench.machine import pin_arithmetic
 from bench.prompts import Prompt
 from bench.settings import Settings
+from bench.suites import crew
 from bench.suites.law_check import Checker, Reference
 from bench.suites.law_rows import Row
 from core.engine import Engine
@@ -26,11 +26,9 @@ Task = tuple[Settings, tuple[Prompt, ...], Row, Reference]
 def shared(
     context: Context, todo: Sequence[tuple[Row, Reference]]
 ) -> Iterator[tuple[Row, dict[str, Any]]]:
-    """Rows with their samples, in the order in which `settings.processes` processes finish them;
-    all of these end with the generator."""
+    """Rows with their samples, in the order in which `settings.processes` processes finish them."""
     tasks = [(context.settings, context.prompts, *each) for each in todo]
-    with get_context("spawn").Pool(context.settings.processes) as pool:
-        yield from pool.imap_unordered(_measured, tasks)
+    return crew.shared(context.settings.processes, _measured, tasks)
 
 
 def _measured(task: Task) -> tuple[Row, dict[str, Any]]:

@@ -23,8 +23,8 @@ NAMES = [
     "reading their weights",
     "SSM",
     "SSM, general path",
-    "3 SSMs, one after another",
-    "3 SSMs, together",
+    "5 SSMs, one after another",
+    "5 SSMs, together",
 ]
 
 
@@ -59,7 +59,7 @@ def test_rows_are_given_back_and_a_failing_pass_is_no_figure(
 ) -> None:
     with ExitStack() as leaving:
         passes = contestants(family, leaving)
-        passes["3 SSMs, together"](2)
+        passes["5 SSMs, together"](2)
 
         def broken(*_: object) -> list[list[torch.Tensor]]:
             raise RuntimeError("no memory")
@@ -67,7 +67,7 @@ def test_rows_are_given_back_and_a_failing_pass_is_no_figure(
         stack: Any = next(iter(family.ssms.values())).stack  # type: ignore[attr-defined]
         monkeypatch.setattr(stack, "forward", broken)
         with pytest.raises(RuntimeError, match="no memory"):
-            passes["3 SSMs, together"](2)
+            passes["5 SSMs, together"](2)
     for model in (family.llm, *family.ssms.values()):
         with pytest.raises(EngineError, match="not open"):
             model.length(0)

@@ -182,6 +182,6 @@ def test_a_serial_round_s_drafting_is_a_part_of_it(family: LoadedModels) -> None
     config = SpeculationConfig(expansion=(1,), speculation_length=3, max_tree_nodes=9)
     found = watched(Engine(family), [case, case], config)
     assert 0 < found["draft_ms"] < found["round_ms"]
-    assert found["drafts"] == 3 * found["rounds"]
+    assert found["drafts"] == len(family.ssms) * found["rounds"]
     assert found["on_ms"] == found["hits"] == 0
     assert found["round_ms"] <= 2 * 1000 * found["seconds"]

@@ -36,6 +36,7 @@ from core.models.fastest import compiled_of
 from core.models.hf_model import HfModel
 from core.models.loading import LoadedModels
 from core.models.stack import Stack
+from tests.family import SSMS
 from tests.synthetic import DRAFTERS, synthetic_run
 
 MakeContext = Callable[..., Context]
@@ -76,10 +77,21 @@ class TestAcceptance:
         report = suite.report(context)
         assert report.failures == ()
         by_row, comparisons = report.tables[:2]
-        assert by_row.count("| union of 3 |") == 5
+        assert by_row.count("| union of 5 |") == 5
         assert by_row.count("| ssm-stories |") == 5
-        assert "coupled / plain top-k, union of 3" in comparisons
-        assert "union of 3 / best single SSM" in comparisons
+        assert "coupled / plain top-k, union of 5" in comparisons
+        assert "union of 5 / best single SSM" in comparisons
+
+    def test_processes_share_the_rows(self, make_context: MakeContext) -> None:
+        suite, few = Acceptance(parts=("length",)), {"prompts": 2, "tokens": 3}
+        alone, together = make_context(**few), make_context(processes=2, **few)
+        alone.results.path = alone.results.path.with_name("alone.json")
+        suite.measure(alone)
+        suite.measure(together)
+        for row in suite.rows(alone):
+            one, other = (next(each.results.where(**row.key)) for each in (alone, together))
+            assert one == other
+        assert len(alone.results.samples) == len(together.results.samples)
 
     def test_rows_are_what_the_figures_ask_for(self) -> None:
         rows = acceptance_rows(("a", "b", "c"))
@@ -99,7 +111,7 @@ class TestAcceptance:
             one = sample(5 * len(row.speculation.expansion), 10 * most_nodes(row.speculation))
             context.results.add({**row.key, "prompts": [one]})
         lines = suite.report(context).tables[4].splitlines()
-        of_12 = [line for line in lines if "| 12 | 36.0 | 7.00 (7.00 to 7.00) |" in line]
+        of_12 = [line for line in lines if "| 12 | 60.0 | 7.00 (7.00 to 7.00) |" in line]
         assert [line.split(" | ")[0] for line in of_12] == [
             "| topk, greedy, T = 0", "| coupled, match, T = 0.8"
         ]  # fmt: skip
@@ -114,8 +126,8 @@ class TestAcceptance:
             one = sample(most_nodes(row.speculation), 10)
             context.results.add({**row.key, "prompts": [one]})
         comparisons = suite.report(context).tables[1]
-        assert "best tree (union, width 2 <2,1,1,1,1,1,1,1>) / best single chain" in comparisons
-        assert "width 5" not in comparisons.split("best tree")[1].split("\n")[0]
+        assert "best tree (union, width 1 <1,1,1,1,1,1,1,1>) / best single chain" in comparisons
+        assert "width 2" not in comparisons.split("best tree")[1].split("\n")[0]
 
     def test_combine_rules_stand_beside_unions_of_as_many_nodes(
         self, make_context: MakeContext
@@ -144,10 +156,10 @@ class TestAcceptance:
             prompts = [sample(accepted, 80, f"p{i}") for i in range(3)]
             context.results.add({**row.key, "prompts": prompts})
         lines = [x for x in suite.report(context).tables[-1].splitlines() if "traversal / mss" in x]
-        assert sum("1.33x (1.33 to 1.33) | reached" in line for line in lines) == 3
+        assert sum("1.33x (1.33 to 1.33) | reached" in line for line in lines) == len(SSMS)
         assert sum("0.67x (0.67 to 0.67) | not reached, by 0.33" in line for line in lines) == 1
-        # 1 + (3 x 30 + 10) / 40 over 1 + 20 / 10: rows are pooled, not merged.
-        assert "all of these rows" in lines[-1] and "1.17x (1.17 to 1.17) | reached" in lines[-1]
+        # 1 + (5 x 30 + 10) / 60 over 1 + 20 / 10: rows are pooled, not merged.
+        assert "all of these rows" in lines[-1] and "1.22x (1.22 to 1.22) | reached" in lines[-1]
 
     def test_distinct_share(self) -> None:
         assert distinct_share([1, 2, 3, 4, 5, 6]) == 1.0
@@ -205,7 +217,7 @@ class TestCpuBundled:
 
     def test_an_assistant_is_a_copy_with_its_schedule(self) -> None:
         variants = all_variants()
-        assert len(variants) == len(set(map(str, variants))) == 3 * 3 * 3 + 3
+        assert len(variants) == len(set(map(str, variants))) == len(SSMS) * 3 * 3 + 3
         assert {v.schedule for v in variants if v.family == ASSISTED} == {
             "constant",
             "heuristic",

@@ -30,7 +30,11 @@ CONFIGS = {
     ),
     "best_first": SpeculationConfig(draft="best_first", expansion=(3,), max_tree_nodes=18),
     "ahead": SpeculationConfig(
-        expansion=(2, 1, 1), speculation_length=4, pipeline="ahead", max_tree_nodes="uncut"
+        drafters=("first",),  # behind trees of many SSMs few guesses come true
+        expansion=(2, 1, 1),
+        speculation_length=4,
+        pipeline="ahead",
+        max_tree_nodes="uncut",
     ),
     "with ngram": SpeculationConfig(
         drafters=("ngram", "all"), expansion=(2, 1), max_tree_nodes="uncut"

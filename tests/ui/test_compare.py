@@ -15,7 +15,7 @@ from core.events import Event
 from lab.order import Cell
 from lab.prompts import StudyPrompt
 from storage import RunStore
-from tests.synthetic import synthetic_run
+from tests.synthetic import DRAFTERS, synthetic_run
 from tests.ui.boards import context as made_context
 from tests.ui.fakes import as_asked, plain_twin
 from tests.ui.test_form import form_values
@@ -56,7 +56,7 @@ def values(
 ) -> list[Any]:
     """What the tab's form hands over."""
     usual = {"max_new_tokens": 8.0, "temperature": 0.0, "top_k": 0.0, "top_p": 1.0, "seed": 1000.0}
-    fields = form_values(**(live or {}))[1 + len(SAMPLING_NAMES) :]
+    fields = form_values(**{"drafters": [*DRAFTERS], **(live or {})})[1 + len(SAMPLING_NAMES) :]
     return [prompt, list(chosen), repeats, *{**usual, **sampling}.values(), own, *fields]
 
 

@@ -14,6 +14,7 @@ import pytest
 from core import Request, SamplingParams, SpeculationConfig
 from core.events import RoundCompleted, RunCompleted
 from tests.core.models.folders import saved
+from tests.family import SSMS
 from tests.ui.fakes import FakeStore
 from tests.ui.given_back import load
 from tests.ui.rigs import settled
@@ -110,4 +111,4 @@ def test_a_hub_that_is_not_reached_is_told(rig: Rig, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(HfApi, "model_info", nobody)
     rig.begin(Pair("some/model", ()))
     settled(rig)
-    assert "the hub cannot be reached" in rig.exchange.reason and len(rig.names()) == 4
+    assert "the hub cannot be reached" in rig.exchange.reason and rig.names() == ("llm", *SSMS)

@@ -13,7 +13,7 @@ import pytest
 
 from core.errors import ConfigError
 from storage import RunQuery, RunStore
-from tests.family import SSMS
+from tests.synthetic import DRAFTERS
 from tests.ui.boards import ALL, context, notice_of, sessions_of, with_drafters
 from tests.ui.fakes import FakeWorker, scripted
 from tests.ui.rigs import Loader, other_worker, settled
@@ -255,7 +255,7 @@ def test_an_open_lesson_follows_the_models(store: RunStore) -> None:
     for button in (learn.run, learn.attempted, learn.check, learn.into_live):
         assert values[button].interactive is True
     names = [name for name, _ in values[learn.choice].choices]
-    assert names[:-1] == [*SSMS]
+    assert names[:-1] == [*DRAFTERS]
     assert values[learn.verdict]["lines"]["0"]["text"] == LESSONS[3].question.needs
     exchanged(learn, Pair("other", ("small",)))
     values = followed_by(learn, desk, 4)

@@ -17,6 +17,7 @@ from core.errors import ConfigError, UnknownStudyError
 from lab.order import Cell
 from lab.prompts import StudyPrompt
 from storage import RunStore
+from tests.synthetic import DRAFTERS
 from tests.ui.boards import context as made_context
 from tests.ui.boards import notice_of
 from tests.ui.fakes import scripted
@@ -57,7 +58,7 @@ def context(store: RunStore) -> Iterator[Context]:
 
 
 def asked_of(context: Context, own: dict[str, Any] | None = None, **changes: Any) -> Asked:
-    return asked(context, own, form_values(), values(**changes))
+    return asked(context, own, form_values(drafters=[*DRAFTERS]), values(**changes))
 
 
 def measured(context: Context, **changes: Any) -> tuple[Studies, str]:
@@ -101,7 +102,7 @@ def test_every_base_there_is(context: Context) -> None:
     assert asked_of(context, own, base=["mine"]).study.configurations[1].speculation.eta == 0.7
     for base in bases:
         assert asked_of(context, own, base=[base]).study
-    live = form_values(eta=0.9)
+    live = form_values(eta=0.9, drafters=[*DRAFTERS])
     made = asked(context, None, live, values(base=[LIVE])).study
     assert made.configurations[1].speculation.eta == 0.9
     with pytest.raises(ConfigError, match="base is 'gone': one of"):

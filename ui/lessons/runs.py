@@ -26,7 +26,9 @@ __all__ = [
 
 DIALOGUE = "User: I want to book a table for two at an Italian restaurant.\nAssistant:"
 STORY = "Once upon a time, in a small village by the sea, there lived"
-CODE = "import json\nimport logging\n\nlog = logging.getLogger(__name__)\n\n"
+CODE = (
+    "class Stack:\n    def __init__(self):\n        self.items = []\n\n    def push(self, item):\n"
+)
 
 NOBODY = Crew("nobody")
 ALL = Crew("all")
