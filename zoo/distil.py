@@ -97,17 +97,18 @@ class Teaching:
         is asked now, outside the minutes that are trained for."""
         if not self.remembered:
             return None
-        length = self.run.preset.schedule.context
+        length = self.of_one_length().preset.schedule.context
         memory = Memory(self.teacher, self._folder / "said", rows, length, self.remembered)
         memory.ask(self._say)
         return memory
 
     def of_one_length(self) -> Run:
-        """The run; of what is remembered the windows are all as long."""
+        """The run; of what is remembered the windows are all as long, as long as they come to be
+        in others: at places that it never saw an SSM foresees little."""
         if not self.remembered:
             return self.run
         schedule = self.run.preset.schedule
-        schedule = replace(schedule, late_context=schedule.context)
+        schedule = replace(schedule, context=schedule.late_context)
         return replace(self.run, preset=replace(self.run.preset, schedule=schedule))
 
     def mixture(self, own: Mixture) -> Mixture:
