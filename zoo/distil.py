@@ -204,9 +204,8 @@ def distil(tuning: Tuning, teaching: Teaching) -> Distilled:
     before = foresees(teaching.teacher, model, held_out)
     rows = teaching.rows(tuning.kept)
     mixture = teaching.mixture(recipe.mixture)
-    memory = teaching.memory({name: rows[name] for name, _ in mixture if name in rows})
-    shifts = memory is None
-    order = DataOrder(rows, mixture, run.seed, shifts=shifts)
+    order = DataOrder(rows, mixture, run.seed, shifts=not teaching.remembered)
+    memory = teaching.memory({name: rows[name] for name, _ in mixture})
     minimised = replace(tuning.minimised, memory=memory)
     trainer = Trainer.of(recipe, run.preset.schedule, model, order, minimised)
     curve = Curve(run.folder(tuning.kind, recipe) / "curve.jsonl")

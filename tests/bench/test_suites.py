@@ -83,11 +83,14 @@ class TestAcceptance:
         assert "union of 5 / best single SSM" in comparisons
 
     def test_processes_share_the_rows(self, make_context: MakeContext) -> None:
+        def loads_nothing(dtype: str) -> LoadedModels:
+            raise AssertionError("processes load their own")
+
         suite, few = Acceptance(parts=("length",)), {"prompts": 2, "tokens": 3}
         alone, together = make_context(**few), make_context(processes=2, **few)
         alone.results.path = alone.results.path.with_name("alone.json")
         suite.measure(alone)
-        suite.measure(together)
+        suite.measure(replace(together, load=loads_nothing))
         for row in suite.rows(alone):
             one, other = (next(each.results.where(**row.key)) for each in (alone, together))
             assert one == other

@@ -240,6 +240,8 @@ def test_it_comes_nearer_also_by_what_is_remembered(teach: Callable[..., Any]) -
     """And all windows are as long as those that are kept."""
     (student, _), teaching = teach(60)
     teaching = replace(teaching, remembered=480, corpus_tokens=20_000)
+    schedule, usual = teaching.of_one_length().preset.schedule, teaching.run.preset.schedule
+    assert schedule.context == schedule.late_context == usual.late_context > usual.context
     tuned = Tuning(student.recipe, student.start, Distillation(teaching.teacher))
     found = distil(tuned, teaching)
     assert found.trained.num_steps == 60
