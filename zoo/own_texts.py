@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import PreTrainedModel
+from transformers import DynamicCache, PreTrainedModel
 
 from core.errors import ConfigError
+from core.models.forward import cache_argument
 from zoo.files import replace_file
 
 __all__ = ["HELD_OUT_FORM", "TRAIN_FORM", "Form", "OwnTexts", "continued"]
@@ -104,10 +105,10 @@ def continued(
     device = model.device
     noise = torch.Generator(device).manual_seed(seed)
     found = [torch.from_numpy(prefixes).to(device)]
-    cache: Any = None
+    cache = DynamicCache(config=model.config)
+    taken: dict[str, Any] = {cache_argument(model): cache, "use_cache": True}
     for _ in range(length - prefixes.shape[1]):
-        out = model(input_ids=found[-1], past_key_values=cache, use_cache=True)
-        cache = out.past_key_values
+        out = model(input_ids=found[-1], **taken)
         found.append(_chosen(out.logits[:, -1].float(), temperature, noise))
     model.train(was_training)
     return torch.cat(found, 1).cpu().numpy().astype(np.uint16)

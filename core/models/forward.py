@@ -24,6 +24,7 @@ __all__ = [
     "TensorForward",
     "Write",
     "additive",
+    "cache_argument",
     "over_batch",
 ]
 
@@ -128,6 +129,7 @@ class GeneralForward:
         self.dtype: torch.dtype = first.dtype
         # Looked up, not assumed: older models lack it.
         self._keep_argument = "logits_to_keep" in inspect.signature(module.forward).parameters
+        self._cache_argument = cache_argument(module)
         shapes = self._probe()
         # Layers that share another's cache are not in it.
         self._layers = sorted(shapes)
@@ -145,11 +147,11 @@ class GeneralForward:
         optional: dict[str, Any] = {}
         if self._keep_argument and batch.last_only:
             optional["logits_to_keep"] = 1
+        optional[self._cache_argument] = self._cache
         output = self._module(
             input_ids=torch.from_numpy(batch.tokens).to(self.device),
             attention_mask=self._mask(batch.full, batch.near),
             position_ids=torch.from_numpy(batch.positions).to(self.device),
-            past_key_values=self._cache,
             use_cache=True,
             **optional,
         )
@@ -171,10 +173,16 @@ class GeneralForward:
             input_ids=torch.zeros((1, 1), dtype=torch.long, device=self.device),
             attention_mask=self._mask(*(2 * (np.ones((1, 1, 1), np.bool_),))),
             position_ids=torch.zeros((1, 1), dtype=torch.long, device=self.device),
-            past_key_values=probe,
             use_cache=True,
+            **{self._cache_argument: probe},
         )
         return probe.shapes
+
+
+def cache_argument(module: Any) -> str:
+    """As what a transformers module takes its keys and values: transformers 5.24 has renamed it."""
+    taken = inspect.signature(module.forward).parameters
+    return "cache" if "cache" in taken else "past_key_values"
 
 
 def additive(visible: BoolArray, dtype: torch.dtype, device: torch.device) -> torch.Tensor:

@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import DynamicCache
 
 from core.errors import ConfigError
+from core.models.forward import cache_argument
 from tests.zoo.small import SMALL
 from zoo.beginning import Start, beginning, deepened, named, narrowed
 from zoo.models import open_model
@@ -66,11 +68,11 @@ def test_a_deeper_model_writes_token_by_token_as_at_once() -> None:
     """Its cache has a place for each layer."""
     model = fresh()
     deep = deepened(model, 5).eval()
-    whole, cache, parts = logits(deep), None, []
+    whole, parts = logits(deep), []
+    cache = {cache_argument(deep): DynamicCache(config=deep.config)}
     with torch.no_grad():
         for place in range(IDS.shape[1]):
-            one = deep(input_ids=IDS[:, place : place + 1], past_key_values=cache, use_cache=True)
-            cache = one.past_key_values
+            one = deep(input_ids=IDS[:, place : place + 1], use_cache=True, **cache)
             parts.append(one.logits)
     torch.testing.assert_close(torch.cat(parts, 1), whole, atol=1e-4, rtol=0)
 

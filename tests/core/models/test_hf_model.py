@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import pytest
 import torch
 
 from core.errors import ContextLengthError, EngineError
+from core.models.forward import GeneralForward, MaskKind, cache_argument
 from core.models.hf_model import HfModel
 from core.models.language_model import Feed, chain
 from core.models.tree_check import checked_model
@@ -136,3 +138,35 @@ def test_nodes_that_are_kept_stay_pending(row: int) -> None:
     (fresh,) = of.forward([chain(other, [1, 2, 3, 4, 5, 8, 6, 2])])
     of.close_row(other)
     assert torch.allclose(of.forward([chain(row, [2])])[0][-1], fresh[-1], atol=1e-5)
+
+
+class Other(torch.nn.Module):
+    """A module that takes its keys and values by another name than this transformers' own."""
+
+    def __init__(self, module: Any) -> None:
+        super().__init__()
+        self.module, self.own = module, cache_argument(module)
+
+
+class Older(Other):
+    def forward(self, past_key_values: Any, **given: Any) -> Any:
+        return self.module(**given, **{self.own: past_key_values})
+
+
+class Newer(Other):
+    def forward(self, cache: Any, **given: Any) -> Any:
+        return self.module(**given, **{self.own: cache})
+
+
+@pytest.mark.parametrize("kind", [Older, Newer])
+def test_keys_and_values_go_by_the_name_that_the_module_has_for_them(kind: type[Other]) -> None:
+    module, info = tiny_module("llama", seed=6), model().info
+    said = []
+    for one in (module, kind(module)):
+        of = HfModel(one, info, MaskKind())
+        assert isinstance(of._forward, GeneralForward)
+        row = of.open_row()
+        of.forward([chain(row, [1, 2, 3])])
+        of.commit(row, range(3))
+        said += of.forward([Feed(row, [4, 5, 6], [ROOT, ROOT, 0])])
+    assert torch.equal(said[0], said[1])
