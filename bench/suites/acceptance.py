@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from bench.context import Context, Report
-from bench.families import loader
 from bench.machine import pin_arithmetic
 from bench.ours import Case, decode
 from bench.prompts import Prompt
@@ -23,7 +22,6 @@ from bench.suites.acceptance_rows import Row, acceptance_rows
 from bench.suites.acceptance_tables import tables
 from core.engine import Engine
 from core.errors import ConfigError
-from core.threads import use_threads
 
 __all__ = ["Acceptance", "distinct_share"]
 
@@ -40,7 +38,9 @@ class Acceptance:
         "tokens per LLM pass by SSM, combine rule, coupling, tree width and length; depends on no "
         "clock"
     )
-    defaults: Settings = Settings(prompts=60, tokens=64, repeats=1, dtypes=("float32",))
+    defaults: Settings = Settings(
+        prompts=12, tokens=64, repeats=1, dtypes=("float32",), processes=2
+    )
     parts: tuple[str, ...] = ("same", "more", "chain", "width", "length", "combine")
 
     def check(self, settings: Settings) -> None:
@@ -101,12 +101,7 @@ def _of_task(task: Task) -> tuple[Row, Samples]:
     return row, _measured(_engine(settings, family), settings, prompts, row)
 
 
-@cache
-def _engine(settings: Settings, family: Path | None) -> Engine:
-    """A process's own."""
-    pin_arithmetic()
-    use_threads(settings.threads)
-    return Engine(loader(family)(settings.dtypes[0]))
+_engine = cache(crew.engine_of)
 
 
 def _measured(engine: Engine, settings: Settings, prompts: Sequence[Prompt], row: Row) -> Samples:

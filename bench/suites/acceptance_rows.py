@@ -37,10 +37,9 @@ CHAIN = (1,) * 8
 WIDTHS = (1, 2, 3, 4, 5)
 LENGTHS = (2, 4, 8, 12)
 MOST_NODES = 64  # of a tree that may be called the best
-EQUAL_NODES = 60  # what three SSMs' uncut <1,1,3,1,1,1,1,1> hold before they are merged
-# Best-first trees of three SSMs share about a quarter of their nodes: 60 merge to 45.
-MERGED_NODES = 45
-UNMERGED_NODES = 80  # and so many to some 60
+EQUAL_NODES = 60
+# Best-first trees share nodes: 80 drafted by the five bundled SSMs merge to 46.
+MERGED_NODES, UNMERGED_NODES = 45, 80
 DIAL = (8, 16, 32, MERGED_NODES, EQUAL_NODES)
 
 

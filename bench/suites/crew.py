@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import get_context
+from pathlib import Path
 from typing import TypeVar
 
-__all__ = ["shared"]
+from bench.families import loader
+from bench.machine import pin_arithmetic
+from bench.settings import Settings
+from core.engine import Engine
+from core.threads import use_threads
+
+__all__ = ["engine_of", "shared"]
 
 Task = TypeVar("Task")
 Found = TypeVar("Found")
@@ -19,3 +26,10 @@ def shared(
     all of these end with the generator."""
     with get_context("spawn").Pool(processes) as pool:
         yield from pool.imap_unordered(measured, tasks)
+
+
+def engine_of(settings: Settings, family: Path | None = None) -> Engine:
+    """A process's own engine, of the first dtype."""
+    pin_arithmetic()
+    use_threads(settings.threads)
+    return Engine(loader(family)(settings.dtypes[0]), settings.place)

@@ -7,15 +7,11 @@ from functools import cache
 from typing import Any
 
 from bench.context import Context
-from bench.machine import pin_arithmetic
 from bench.prompts import Prompt
 from bench.settings import Settings
 from bench.suites import crew
 from bench.suites.law_check import Checker, Reference
 from bench.suites.law_rows import Row
-from core.engine import Engine
-from core.models.loading import load_models
-from core.threads import use_threads
 
 __all__ = ["PATIENCE_S", "shared"]
 
@@ -39,8 +35,6 @@ def _measured(task: Task) -> tuple[Row, dict[str, Any]]:
 @cache
 def _checker(settings: Settings, prompts: tuple[Prompt, ...]) -> Checker:
     """A process's own."""
-    pin_arithmetic()
-    use_threads(settings.threads)
-    engine = Engine(load_models(dtype="float32", device="cpu"), settings.place)
+    engine = crew.engine_of(settings)
     engine.ready_beside(PATIENCE_S)
     return Checker(engine, settings, prompts)
