@@ -18,6 +18,7 @@ from core.drafters.homes import Homes
 from core.drafters.pool import PoolAsk
 from core.drafters.studio import Studio
 from core.errors import DRAFTER_FAULTS, DrafterError
+from core.length import Auditions
 from core.models.loading import LoadedModels
 from core.turn import Live, Turn
 from core.weights import needs_likelihoods
@@ -39,6 +40,17 @@ class Drafting:
     def named(self, names: Many[str]) -> tuple[Drafter, ...]:
         """The drafters of a run, in its order."""
         return tuple(self._drafters[name] for name in names)
+
+    def audition(self, live: Live) -> None:
+        """Tells a length policy that chooses who drafts which of several SSMs foresee the prompt:
+        specialised ones differ, and to let all of them draft costs rounds."""
+        names = [one.name for one in live.drafters if one.name in self.homes.here.ssms]
+        policy = live.policy
+        if len(names) < 2 or not isinstance(policy, Auditions) or not policy.chooses:
+            return
+        fits, timed = self.homes.here.fits(names, live.sequence.prompt_ids)
+        live.timed += timed
+        policy.hear(fits)
 
     def settle(self, live: Many[Live], modes: Mapping[str, str]) -> None:
         """Where each run's SSMs work in this round: apart from the LLM, where they overlap it."""

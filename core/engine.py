@@ -307,6 +307,7 @@ class Engine:
             yield
         if tokens:
             live.timed.append(Timed("llm", "prefill", start, time.perf_counter()))
+        self._drafting.audition(live)
 
     def release(self, live: Live) -> None:
         """Takes back the rows; safe to call in any state."""

@@ -189,6 +189,8 @@ def outcome_of(turn: Turn, committed: tuple[int, ...]) -> RoundOutcome:
     forward = next(t for t in turn.timed if t.lane == LLM_LANE)
     proposals, path = turn.tree.proposals, turn.verdict.path
     credit = Counter(proposals[node][0].drafter for node in path if proposals[node])
+    verified = Counter(drafter for one in proposals for drafter in {p.drafter for p in one})
+    widths = Counter(turn.tree.depths)
     return RoundOutcome(
         length=turn.length,
         num_tokens=len(committed),
@@ -196,27 +198,33 @@ def outcome_of(turn: Turn, committed: tuple[int, ...]) -> RoundOutcome:
         verify_ms=(forward.end - forward.start) * 1000,
         round_ms=_ms(t for t in turn.timed if t.name != "ahead") - turn.hidden_ms,
         drafts={
-            turn.live.drafters[index].name: _outcome(turn, index, committed, credit[index])
-            for index in turn.drafts
+            turn.live.drafters[i].name: _outcome(turn, i, committed, (credit[i], verified[i]))
+            for i in turn.drafts
         },
         context=turn.root_position,
         hidden_ms=turn.hidden_ms,
+        widths=tuple(widths[depth + 1] for depth in range(len(widths))),
     )
 
 
-def _outcome(turn: Turn, index: int, committed: tuple[int, ...], credit: int) -> DraftOutcome:
+def _outcome(
+    turn: Turn, index: int, committed: tuple[int, ...], counts: tuple[int, int]
+) -> DraftOutcome:
+    """`counts`: its accepted tokens that are to its credit, its nodes that were verified."""
     draft, name = turn.drafts[index], turn.live.drafters[index].name
-    prefill = [t for t in turn.live.timed if (t.lane, t.name) == (name, "prefill")]
+    # The last one: before it the drafter may have read the prompt's end to be judged by it.
+    prefill = [t for t in turn.live.timed if (t.lane, t.name) == (name, "prefill")][-1:]
     return DraftOutcome(
         ms=_ms(draft.timed),
         steps=max(0, draft.passes - 1),
         depths=draft.depths,
         chances=chances_of(draft),
         path=tuple(draft.walk(committed)),
-        credit=credit,
+        credit=counts[0],
         start_ms=_ms(t for t in draft.timed if t.name == "catch_up"),
         prefill_ms=_ms(prefill),
         ahead=draft.ahead > 0,
+        num_verified=counts[1],
     )
 
 

@@ -1,7 +1,8 @@
 """How far drafts are accepted: rates by depth, and what a drafter's scores are worth, both learnt
 online and both forgetting, so that they follow a text that changes its character.
 
-Knows no drafter: depths, chances and outcomes only.
+A run begins with what all runs of a drafter came to (its record): a text's first rounds are too few
+to tell a good drafter from a bad one. Knows no drafter: depths, chances and outcomes only.
 """
 
 from __future__ import annotations
@@ -14,25 +15,38 @@ __all__ = ["Acceptance", "Odds", "Rates"]
 # An own try is forgotten over 40 tries; unvisited depths over 160 drafts, so that they are tried
 # again now and then.
 KEEP_TRIED, KEEP_UNTRIED = 1 - 1 / 40, 1 - 1 / 160
+KEEP_RECORDED = 1 - 1 / 400
 PRIOR, PRIOR_TRIES, SHRINK = 0.7, 4.0, 4.0
+# A record of fewer tries says nothing; one of more weighs as so many own tries.
+RECORDED, RECORD_TRIES = 16.0, 10.0
 
 
 class Rates:
     """`upto(n)[d - 1]`: P(a token of depth d is accepted | one of depth d - 1 was and another step
-    was run). Each depth is drawn towards the one above it, the first towards an optimistic 0.7."""
+    was run). Each depth is drawn towards its record's, where there is one, else towards the one
+    above it, the first towards an optimistic 0.7. What is observed goes into the record too."""
 
-    def __init__(self) -> None:
+    def __init__(self, record: Rates | None = None, keep: float = KEEP_TRIED) -> None:
         self._hits: list[float] = []
         self._tries: list[float] = []
+        self._record, self._keep = record, keep
+        self._before = record.known() if record is not None else []
+
+    def known(self) -> list[float]:
+        """The rates of depths that were tried often enough to be told."""
+        often = next((i for i, n in enumerate(self._tries) if n < RECORDED), len(self._tries))
+        return self.upto(often)
 
     def observe(self, reached: int, tried: int) -> None:
         """A draft of `tried` steps whose first `reached` depths were accepted."""
+        if self._record is not None:
+            self._record.observe(reached, tried)
         missing = tried - len(self._tries)
         self._hits += [0.0] * missing
         self._tries += [0.0] * missing
         for i in range(len(self._tries)):
             met = i < tried and i <= reached
-            keep = KEEP_TRIED if met else KEEP_UNTRIED
+            keep = self._keep if met else max(self._keep, KEEP_UNTRIED)
             self._hits[i] = self._hits[i] * keep + (1.0 if met and i < reached else 0.0)
             self._tries[i] = self._tries[i] * keep + (1.0 if met else 0.0)
 
@@ -45,9 +59,10 @@ class Rates:
         """The rates of depths 1 to `count`; `above` are better priors than the depth above."""
         rates: list[float] = []
         rate, weight = PRIOR, PRIOR_TRIES
-        prior = iter(above)
+        prior, before = iter(above), self._before
         for i in range(count):
-            rate = next(prior, rate)
+            rate = next(prior, before[i] if i < len(before) else rate)
+            weight = RECORD_TRIES if i < len(before) else weight
             if i < len(self._tries):
                 rate = (self._hits[i] + weight * rate) / (self._tries[i] + weight)
             rates.append(rate)
@@ -91,11 +106,20 @@ class Odds:
 
 
 class Acceptance:
-    """One drafter's: its rates, and the odds of its nodes at each depth."""
+    """One drafter's: its rates, and the odds of its nodes at each depth; with a record what this
+    drafter came to in all runs, which it begins with and adds to."""
 
-    def __init__(self) -> None:
-        self.rates = Rates()
+    def __init__(self, record: Acceptance | None = None, keep: float = KEEP_TRIED) -> None:
+        self._record = record
+        self.rates: Rates = Rates(record.rates if record is not None else None, keep)
         self._odds: list[Odds] = []
+        if record is not None:
+            self._odds = [Odds(one.a, one.b) for one in record._odds]
+
+    @classmethod
+    def of_all_runs(cls) -> Acceptance:
+        """A record: it forgets slowly."""
+        return cls(keep=KEEP_RECORDED)
 
     def odds(self, depth: int) -> Odds:
         """Those of a depth, from 1; a new depth begins as the one above it stands."""
@@ -103,6 +127,12 @@ class Acceptance:
             above = self._odds[-1] if self._odds else Odds()
             self._odds.append(Odds(above.a, above.b))
         return self._odds[depth - 1]
+
+    def learn(self, depth: int, chance: float, accepted: bool) -> float:
+        """What became of a node; returns what it had been given."""
+        if self._record is not None:
+            self._record.learn(depth, chance, accepted)
+        return self.odds(depth).observe(chance, accepted)
 
     def seen(self, depth: int) -> tuple[float, float]:
         """The odds' a and b at a depth, from 1: those of the deepest above it where it is new."""

@@ -1,8 +1,9 @@
 """When a drafter that did not pay is tried again: ever more rarely, and never at more than a
 hundredth of the decode time (ALGORITHMS 4).
 
-A hopeless drafter is the engine's matter: it is not tried anew at the start of the next run. One
-that others made superfluous is a run's own, since another text may need it. Counts rounds.
+A drafter that others made superfluous is a run's own matter, since another text may need it; so is
+one that did not pay, until it failed so in several runs: specialised ones pay on some texts only. A
+hopeless one is not tried anew at the start of the next run. Counts rounds.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ __all__ = ["Backoff", "Backoffs", "RunBackoffs"]
 
 FIRST, LAST = 16, 128
 SHARE = 0.01
+# Runs in a row in which a drafter did not pay, until it is hopeless.
+STRIKES = 3
 
 
 @dataclass
@@ -34,9 +37,11 @@ class Backoff:
 
 @dataclass
 class Backoffs:
-    """The engine's: hopeless drafters by name, and what probing has cost of the decode time."""
+    """The engine's: hopeless drafters by name, in how many runs others did not pay, and what
+    probing has cost of the decode time."""
 
     hopeless: dict[str, Backoff] = field(default_factory=dict)
+    strikes: dict[str, int] = field(default_factory=dict)
     decode_ms: float = 0.0
     probe_ms: float = 0.0
 
@@ -57,9 +62,16 @@ class RunBackoffs:
 
     def switch_off(self, name: str, *, hopeless: bool) -> None:
         """Its first probe is due after 16 rounds; for one that a neighbour switched off before, as
-        it was."""
-        where = self._shared.hopeless if hopeless else self._superfluous
+        it was. `hopeless`: in this run."""
+        if hopeless:
+            self._shared.strikes[name] = self._shared.strikes.get(name, 0) + 1
+        known = self._shared.strikes.get(name, 0) >= STRIKES
+        where = self._shared.hopeless if hopeless and known else self._superfluous
         where.setdefault(name, Backoff())
+
+    def paid(self, name: str) -> None:
+        """It drafts, and is worth it."""
+        self._shared.strikes.pop(name, None)
 
     def passed(self, ms: float, waiting: tuple[str, ...]) -> None:
         """A round of so many milliseconds, in which `waiting` did not draft."""
@@ -91,5 +103,6 @@ class RunBackoffs:
         if success:
             self._superfluous.pop(name, None)
             self._shared.hopeless.pop(name, None)
+            self.paid(name)
         elif name in self:
             self[name].failed()

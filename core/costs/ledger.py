@@ -55,7 +55,7 @@ class Costs:
     """The engine's. The verification table is measured when first asked for, unless given.
 
     `overhead`: a round's milliseconds outside the models, plain (False) and with drafts (True).
-    `carried`: acceptance that runs with `carry_over` hand on.
+    `carried`: acceptance that runs with `carry_over` hand on. A drafter's record is of all runs.
     """
 
     def __init__(self, llm: LanguageModel, verify: VerifyCosts | None = None) -> None:
@@ -67,6 +67,7 @@ class Costs:
         self.overhead = {False: Meter(), True: Meter()}
         self.backoffs = Backoffs()
         self.carried: dict[str, Acceptance] = {}
+        self._records: dict[str, Acceptance] = {}
         self._pipelining: dict[tuple[str, frozenset[str]], Switch] = {}
 
     @property
@@ -79,6 +80,10 @@ class Costs:
         """The switch of `pipeline=auto` for a kind, `ahead` or `across`: what pays where three SSMs
         draft may not where one does."""
         return self._pipelining.setdefault((kind, frozenset(drafters)), Switch())
+
+    def acceptance(self, name: str) -> Acceptance:
+        """A run's, which begins with this drafter's record."""
+        return Acceptance(self._records.setdefault(name, Acceptance.of_all_runs()))
 
     def drafting(self, name: str) -> DraftCosts:
         """A drafter's costs, empty before it has drafted."""

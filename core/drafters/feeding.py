@@ -20,6 +20,9 @@ from core.tree import ROOT, TokenTree
 
 __all__ = ["Feeding"]
 
+# The logarithm of a probability that counts for a token that a model does not have.
+UNKNOWN = -20.0
+
 
 class Feeding:
     """`vocab_size` is the LLM's: logits are padded to it with -inf, or cut."""
@@ -87,6 +90,18 @@ class Feeding:
             yield from self.nodes(fed)
         pairs = zip(asked, ends, strict=True)
         return [torch.stack([state.pending.logits[p] for p in ps]) for (state, _), ps in pairs]
+
+    def fit(self, token_ids: Many[int]) -> float:
+        """The mean logarithm of the probabilities of these tokens, but for the first; in a row of
+        its own, which is given back."""
+        row = self.model.open_row()
+        try:
+            (logits,) = self.model.forward([chain(row, self._known(list(token_ids[:-1])))])
+        finally:
+            self.model.close_row(row)
+        told = self.padded(logits).log_softmax(dim=-1)
+        chosen = told.gather(-1, torch.tensor(token_ids[1:], device=told.device)[:, None])
+        return float(chosen.clamp(min=UNKNOWN).mean())
 
     def forget(self, state: SsmState) -> None:
         """Drops what is pending; the committed text stays known, and what may follow it."""

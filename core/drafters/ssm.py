@@ -34,6 +34,7 @@ PREFILL_CHUNK = 512
 # Weights forget at 0.95 a token: what lies further back counts for less than 4 %.
 JUDGED_PROMPT = 64
 JUDGED_CHUNK = 32
+AUDITION = 24
 
 
 class SsmDrafter:
@@ -86,6 +87,12 @@ class SsmDrafter:
                 state.judge(logits, sequence.tokens, first)
         state.pending = Pending()  # the last token, the root, is read when it first drafts
         return (Timed(self._name, "prefill", start, time.perf_counter()),)
+
+    def fit(self, token_ids: Many[int]) -> float:
+        """The mean logarithm of the probabilities it gives to a prompt's last tokens, by the few
+        before them; nothing is kept. Of the 60 development prompts 24 tokens tell the domain of 50,
+        48 of 53."""
+        return self._feeding.fit(token_ids[-AUDITION:])
 
     def draft(self, asks: Many[Ask]) -> list[Draft]:
         return self._alone(self.drafting(asks))

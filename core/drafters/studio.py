@@ -5,8 +5,10 @@ There is one in this process, and there may be another in a process beside it (`
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from collections.abc import Sequence as Many
+from contextlib import suppress
 from dataclasses import replace
 
 from core.drafters.base import Ask, Draft, Drafts
@@ -17,10 +19,14 @@ from core.drafters.pool import LogPool, PoolAsk
 from core.drafters.ssm import SsmDrafter
 from core.drafters.state import Luggage
 from core.drafters.steps import Stepped, together
+from core.errors import DRAFTER_FAULTS
 from core.models.language_model import LanguageModel
 from core.sequence import Sequence, Timed
 
 __all__ = ["Foreseeing", "Studio"]
+
+# Tokens of a prompt that tells who foresees it.
+LEAST = 9
 
 Foreseeing = tuple[list[Seen], dict[str, BaseException]]
 """What came of each plan, and the SSMs that failed."""
@@ -58,6 +64,19 @@ class Studio:
     def pool(self, asked: PoolAsk) -> list[Draft]:
         """One tree drafted together; see LogPool."""
         return self._pool.draft(asked)
+
+    def fits(self, names: Many[str], token_ids: Many[int]) -> tuple[dict[str, float], list[Timed]]:
+        """How well SSMs foresee a prompt's last tokens, see `SsmDrafter.fit`, and what it took.
+        Nothing is told of too short a prompt, nor of an SSM that fails here: it will when it
+        drafts."""
+        found: dict[str, float] = {}
+        timed: list[Timed] = []
+        for name in names if len(token_ids) >= LEAST else ():
+            start = time.perf_counter()
+            with suppress(*DRAFTER_FAULTS):
+                found[name] = self.ssms[name].fit(token_ids)
+            timed.append(Timed(name, "prefill", start, time.perf_counter()))
+        return found, timed
 
     def commit(
         self, name: str, sequence: Sequence, draft: Draft | None, token_ids: tuple[int, ...]

@@ -8,7 +8,14 @@ from types import MappingProxyType
 
 from core.config import SpeculationConfig
 from core.costs import Costs
-from core.length.base import Choice, DraftOutcome, LengthPolicy, RoundOutcome, Stop
+from core.length.base import (
+    Auditions,
+    Choice,
+    DraftOutcome,
+    LengthPolicy,
+    RoundOutcome,
+    Stop,
+)
 from core.length.confidence import Confidence
 from core.length.fixed import Fixed
 from core.length.goodput import Goodput
@@ -16,6 +23,7 @@ from core.length.trend import Trend
 
 __all__ = [
     "LENGTH_POLICIES",
+    "Auditions",
     "Choice",
     "Confidence",
     "DraftOutcome",

@@ -9,11 +9,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from core.events import Estimate
 
-__all__ = ["Choice", "DraftOutcome", "LengthPolicy", "Limits", "RoundOutcome", "Stop"]
+__all__ = [
+    "Auditions",
+    "Choice",
+    "DraftOutcome",
+    "LengthPolicy",
+    "Limits",
+    "RoundOutcome",
+    "Stop",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +85,10 @@ class DraftOutcome:
     `ms`: catch-up (`start_ms` of it) and drafting together, `steps` model passes after the
     catch-up's own; `prefill_ms` more were needed to read the prompt, if it was this draft's turn.
     Drafted nodes with their depths and `chances` (products of scores), in parallel, whether they
-    were verified or not. `path`: its own nodes along the committed text. `credit`: accepted tokens
-    that no drafter before it (in the run's order) proposed. `ahead`: it was begun during the last
-    verification, so its `ms` and `steps` are not those of a whole draft.
+    were verified or not; `num_verified` of them were. `path`: its own nodes along the committed
+    text. `credit`: accepted tokens that no drafter before it (in the run's order) proposed.
+    `ahead`: it was begun during the last verification, so its `ms` and `steps` are not those of a
+    whole draft.
     """
 
     ms: float
@@ -91,6 +100,7 @@ class DraftOutcome:
     start_ms: float = 0.0
     prefill_ms: float = 0.0
     ahead: bool = False
+    num_verified: int = 0
 
     @property
     def accepted_depth(self) -> int:
@@ -103,9 +113,10 @@ class RoundOutcome:
     """What one round cost and gave; `length` is what was chosen for it, less where what was found
     could not be drafted (the text ended): then it was made with another length than the policy's.
 
-    `num_tokens` committed (accepted and the LLM's own, before any cut), `num_nodes` verified in
-    `verify_ms` (the LLM's pass) behind `context` cached tokens; `round_ms` from the first draft to
-    the commit, less `hidden_ms`: what of the drafting a pass over other requests hid.
+    `num_tokens` committed (accepted and the LLM's own, before any cut), `num_nodes` verified (of
+    each depth from 1 `widths`) in `verify_ms` (the LLM's pass) behind `context` cached tokens;
+    `round_ms` from the first draft to the commit, less `hidden_ms`: what of the drafting a pass
+    over other requests hid.
     """
 
     length: int
@@ -116,6 +127,7 @@ class RoundOutcome:
     drafts: Mapping[str, DraftOutcome] = field(default_factory=dict)
     context: int = 0
     hidden_ms: float = 0.0
+    widths: tuple[int, ...] = ()
 
 
 class LengthPolicy(Protocol):
@@ -127,4 +139,19 @@ class LengthPolicy(Protocol):
 
     def observe(self, outcome: RoundOutcome) -> None:
         """What the last chosen round came to."""
+        ...
+
+
+@runtime_checkable
+class Auditions(Protocol):
+    """A length policy that may choose who drafts, and then is told before the first round who
+    foresees the prompt."""
+
+    @property
+    def chooses(self) -> bool:
+        """Whether there is more than one to choose from."""
+        ...
+
+    def hear(self, fits: Mapping[str, float]) -> None:
+        """How probable SSMs held the prompt's last tokens: mean logarithms, by name."""
         ...

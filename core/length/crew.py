@@ -26,6 +26,8 @@ CLEARLY_LESS = 0.85
 A_TRIFLE = 0.1
 # Drafts before a team can be superfluous, and before it can be hopeless.
 PATIENCE, TRIAL = 3, 6
+# Drafts after which what it has brought says that it pays.
+PROVEN = 16
 PROBE_LENGTH = 2
 IDLE = 4
 
@@ -44,6 +46,17 @@ class Crew:
         # Decode time from which on a probe is affordable, by what it cost when last looked at.
         self._affordable_from = 0.0
         self.on = [team for team in self.teams if team.label not in self.backoffs]
+        self.probed = self._probe()
+
+    def hear(self, fits: Mapping[str, float]) -> None:
+        """Before the first round: of the SSMs alone the one that foresees the prompt best begins;
+        the others wait like those that others made superfluous."""
+        judged = [team for team in self.on if team.label in fits]
+        best = max(judged, key=lambda team: fits[team.label], default=None)
+        for team in judged:
+            if team is not best:
+                self.backoffs.switch_off(team.label, hopeless=False)
+                self.on.remove(team)
         self.probed = self._probe()
 
     # -- after a round --
@@ -118,6 +131,8 @@ class Crew:
             for team in known:
                 if team not in chosen:
                     self._switch_off(team)
+                elif team.rounds >= PROVEN and self._has_paid(team):
+                    self.backoffs.paid(team.label)
             self.on = chosen + [team for team in self.on if team not in known]
         self.probed = self._probe()
 
@@ -143,9 +158,16 @@ class Crew:
         estimates = self._outlook.estimates([team])
         plain = estimates[0]
         expected = max(e.tokens - 1 - price * (e.ms - plain.ms) for e in estimates[1:])
+        return max(expected, team.hoped - price * self._cost_ms(team))
+
+    def _cost_ms(self, team: Team) -> float:
+        """What drafting with this team alone has lately added to a round."""
         drafting = self._outlook.cover.charged(team.ms)
-        cost = drafting + self._outlook.added_ms(round(team.nodes.get()))
-        return max(expected, team.hoped - price * cost)
+        return drafting + self._outlook.added_ms(round(team.nodes.get()))
+
+    def _has_paid(self, team: Team) -> bool:
+        """Whether it has brought more than plain decoding does in the time that it took."""
+        return team.tokens.get() > self._cost_ms(team) / self._outlook.plain_ms
 
     def extra(self, team: Team, others: Sequence[Team]) -> float:
         """Accepted tokens a round beyond the best of `others`, with one round of one token assumed

@@ -28,8 +28,9 @@ from core.length.team import Team
 __all__ = ["Goodput"]
 
 FIRST = 4
-# A plan holds for so many rounds, since making it costs as much as some of them gain.
-PLANNED = 4
+# A plan holds for so many rounds, in the first of a run for fewer, since making it costs as much as
+# some of them gain.
+PLANNED, UNSETTLED = 8, 2
 # Where nobody drafts, until a probe may be due, but no longer than this.
 RESTING = 16
 SETTLED = 8
@@ -41,13 +42,13 @@ class Goodput:
     def __init__(self, config: SpeculationConfig, costs: Costs) -> None:
         self._costs = costs
         carried = costs.carried if config.carry_over else {}
-        self._acceptance = {n: carried.setdefault(n, Acceptance()) for n in config.drafters}
+        self._acceptance = {n: _of(carried, costs, n) for n in config.drafters}
         # A vote or a pool is one drafter made of several (`vote_tree` still verifies them all).
         together = config.combine in WEIGHTED_COMBINES and config.combine != "vote_tree"
         sets = (
             [config.drafters] if together and config.drafters else [(n,) for n in config.drafters]
         )
-        teams = [Team(names, costs, _of(carried, self._acceptance, names)) for names in sets]
+        teams = [Team(names, costs, self._rates(carried, names)) for names in sets]
         self._outlook = Outlook(config, costs)
         self._crew = Crew(teams, self._outlook)
         self._price = Price()
@@ -61,13 +62,33 @@ class Goodput:
         # The last choice's length, where that was longer only for the sake of a try.
         self._tried: int | None = None
 
+    def _rates(self, carried: dict[str, Acceptance], names: tuple[str, ...]) -> Acceptance:
+        """Where a team's rates are kept: with its drafter, or apart where there are several."""
+        own = self._acceptance.get(names[0]) if len(names) == 1 else None
+        return own or _of(carried, self._costs, " + ".join(names))
+
+    @property
+    def chooses(self) -> bool:
+        """See Auditions, here and below."""
+        return len(self._crew.teams) > 1
+
+    def hear(self, fits: Mapping[str, float]) -> None:
+        self._crew.hear(fits)
+
     @property
     def _restless(self) -> bool:
-        """Whether a new plan may be needed at once: in the first rounds, behind a change, and where
-        nobody drafts, if the plan is another's or a probe is due."""
+        """Whether a new plan may be needed at once: behind a change, and where nobody drafts, if
+        the plan is another's or a probe is due."""
+        idle = not self._crew.on and (self._length > 0 or self._crew.awaits)
+        return self._changed or idle
+
+    @property
+    def _holds(self) -> int:
+        """For how many rounds a plan holds."""
         if not self._crew.on:
-            return self._changed or self._length > 0 or self._crew.awaits
-        return self._changed or any(team.rounds < SETTLED for team in self._crew.on)
+            return RESTING
+        young = any(team.rounds < SETTLED for team in self._crew.on)
+        return UNSETTLED if young else PLANNED
 
     def choose(self) -> Choice:
         if self._choice is None:
@@ -94,8 +115,7 @@ class Goodput:
         self._outlook.refresh(outcome.context)
         self._rounds += 1
         self._observed += 1
-        planned = PLANNED if self._crew.on else RESTING
-        if probed is not None or looked or self._restless or self._rounds >= planned:
+        if probed is not None or looked or self._restless or self._rounds >= self._holds:
             self._choice = None
 
     def _learn_costs(self, outcome: RoundOutcome, late: Sequence[str]) -> None:
@@ -132,7 +152,7 @@ class Goodput:
         path = frozenset(draft.path)
         masses = [0.0] * max(draft.depths)
         for node, (depth, chance) in enumerate(zip(draft.depths, draft.chances, strict=True)):
-            masses[depth - 1] += acceptance.odds(depth).observe(chance, node in path)
+            masses[depth - 1] += acceptance.learn(depth, chance, node in path)
         for team in self._crew.on:
             if team.names[0] == name:
                 team.note_sureness([min(1.0, mass) for mass in masses], length)
@@ -252,10 +272,8 @@ def _step_ms(draft: DraftOutcome | None) -> float | None:
     return (draft.ms - draft.start_ms) / draft.steps
 
 
-def _of(
-    carried: dict[str, Acceptance], acceptance: Mapping[str, Acceptance], names: tuple[str, ...]
-) -> Acceptance:
-    """Where a team's rates are kept: with its drafter, or apart where there are several."""
-    if len(names) == 1:
-        return acceptance[names[0]]
-    return carried.setdefault(" + ".join(names), Acceptance())
+def _of(carried: dict[str, Acceptance], costs: Costs, name: str) -> Acceptance:
+    """What runs hand on under this name; else what begins with its record."""
+    if name not in carried:
+        carried[name] = costs.acceptance(name)
+    return carried[name]

@@ -32,15 +32,17 @@ class Outlook:
         self._sizes: dict[int, list[tuple[int, float]]] = {}
         self._config = config
         self._most = config.max_speculation_length
-        # Nodes verified for each node drafted: what is proposed twice or dropped is not verified.
-        self._density = Average(HORIZON)
         self._verified = Average(HORIZON)
         self._rates: dict[frozenset[str], Rates] = {}
         shape = config.shape(config.max_speculation_length)
-        layers = accumulate(shape, mul)
-        self._nodes: list[int] = [0, *accumulate(min(layer, 10_000) for layer in layers)]
+        self._layers = [min(layer, 10_000) for layer in accumulate(shape, mul)]
         if config.draft == "best_first":
-            self._nodes = [max(2, *shape) * s for s in range(len(shape) + 1)]
+            self._layers = [max(2, *shape)] * len(shape)
+        self._nodes: list[int] = [0, *accumulate(self._layers)]
+        # Nodes verified for each that a layer may have: what is proposed twice, or is not worth it,
+        # is not verified, and of a wide layer that is most.
+        self._kept = [Average(HORIZON) for _ in self._layers]
+        self._expected: list[float] = list(map(float, self._nodes))
 
     def refresh(self, context: int) -> None:
         """New measurements are in; so many tokens are cached."""
@@ -82,9 +84,8 @@ class Outlook:
 
     def nodes(self, length: int, drafters: int = 1) -> int:
         """Nodes to verify after drafts of so many steps by so many drafters."""
-        budget = self.budget(drafters)
-        drafted = self._nodes[length] if budget is None else min(self._nodes[length], budget)
-        return round(drafted * drafters * self._density.get(1.0))
+        budget, expected = self.budget(drafters), self._expected[length]
+        return round((expected if budget is None else min(expected, budget)) * drafters)
 
     def sizes(self, drafters: int) -> list[tuple[int, float]]:
         """Nodes, and the milliseconds to verify them, of each length that so many drafters can."""
@@ -122,11 +123,16 @@ class Outlook:
 
     def observe(self, outcome: RoundOutcome, teams: Sequence[Team], depth: int) -> None:
         """A round in which these teams drafted, to this depth in all."""
-        budget = self.budget(len(outcome.drafts))
-        planned = [self._nodes[min(_depth(o.depths), self._most)] for o in outcome.drafts.values()]
-        if any(planned):
-            total = sum(n if budget is None else min(n, budget) for n in planned)
-            self._density.add(outcome.num_nodes / total)
+        reached = [min(_depth(draft.depths), self._most) for draft in outcome.drafts.values()]
+        for i in range(max(reached, default=0)):
+            planned = self._layers[i] * sum(1 for one in reached if one > i)
+            verified = outcome.widths[i] if i < len(outcome.widths) else 0
+            self._kept[i].add(verified / planned)
+        share, total = 1.0, 0.0
+        for i, layer in enumerate(self._layers):
+            share = self._kept[i].get(share)
+            total += layer * share
+            self._expected[i + 1] = total
         self._verified.add(outcome.num_nodes)
         if teams:
             rates = self._rates.setdefault(_key(teams), Rates())
@@ -144,7 +150,9 @@ class Outlook:
         if not teams:
             return (plain,)
         sizes = self.sizes(sum(len(team.names) for team in teams))[1:]
-        rates = self._rates.get(key, Rates()).upto(len(sizes), teams[0].rates.upto(len(sizes)))
+        rates = teams[0].rates.upto(len(sizes))
+        if len(teams) > 1:
+            rates = self._rates.get(key, Rates()).upto(len(sizes), rates)
         start, step = sum(t.start_ms for t in teams), sum(t.step_ms for t in teams)
         # Verifying nothing adds nothing: what is left of it is the books.
         ms = self.plain_ms + self.added_ms(0) - self.verify_ms(0)

@@ -22,8 +22,8 @@ TENTH = 10
 
 @dataclass(frozen=True, slots=True)
 class Drafted:
-    """One round's drafts of a team: milliseconds, model passes behind the first, nodes, depth
-    drafted, and how far it was right."""
+    """One round's drafts of a team: milliseconds, model passes behind the first, nodes verified,
+    depth drafted, and how far it was right."""
 
     ms: float
     steps: int
@@ -92,7 +92,7 @@ class Team:
         return Drafted(
             ms=sum(draft.ms for draft in ran),
             steps=max(draft.steps for draft in ran),
-            nodes=outcome.num_nodes if together else len(ran[0].depths),
+            nodes=outcome.num_nodes if together else ran[0].num_verified,
             depth=max(_deepest(draft) for draft in ran),
             reached=max(0, outcome.num_tokens - 1) if together else ran[0].accepted_depth,
         )

@@ -19,6 +19,7 @@ from core.costs import (
     RunBackoffs,
     VerifyCosts,
 )
+from core.costs.backoff import STRIKES
 
 # -- meters --
 
@@ -147,24 +148,75 @@ def test_live_neighbours_may_probe_the_same_drafter() -> None:
 
 def test_a_neighbour_that_gives_it_up_too_does_not_begin_anew() -> None:
     shared = Backoffs()
-    one, other = RunBackoffs(shared), RunBackoffs(shared)
-    one.switch_off("a", hopeless=True)
+    one, other = in_vain(shared, "a", STRIKES), RunBackoffs(shared)
     one.probed("a", 0.0, success=False)
     other.switch_off("a", hopeless=True)
     assert other["a"].interval == 32
 
 
+def in_vain(shared: Backoffs, name: str, runs: int) -> RunBackoffs:
+    """The last of so many runs in which it did not pay."""
+    for _ in range(runs):
+        one = RunBackoffs(shared)
+        one.switch_off(name, hopeless=True)
+    return one
+
+
 def test_who_was_only_superfluous_is_so_in_one_run() -> None:
     shared = Backoffs()
-    one = RunBackoffs(shared)
-    one.switch_off("hopeless", hopeless=True)
+    one = in_vain(shared, "hopeless", STRIKES)
     one.switch_off("superfluous", hopeless=False)
     another = RunBackoffs(shared)
     assert ("superfluous" in one, "superfluous" in another) == (True, False)
     assert "hopeless" in one and "hopeless" in another
 
 
+def test_who_does_not_pay_is_hopeless_after_several_runs_in_a_row() -> None:
+    shared = Backoffs()
+    one = in_vain(shared, "a", STRIKES - 1)
+    assert "a" in one and "a" not in RunBackoffs(shared), "another text may suit it"
+    RunBackoffs(shared).paid("a")
+    assert "a" not in RunBackoffs(shared) and "a" in in_vain(shared, "a", STRIKES - 1)
+    assert "a" not in RunBackoffs(shared)
+    in_vain(shared, "a", 1)
+    assert "a" in RunBackoffs(shared)
+
+
 # -- acceptance --
+
+
+def test_a_run_begins_with_its_record_and_adds_to_it() -> None:
+    record = Acceptance.of_all_runs()
+    for _ in range(200):
+        Acceptance(record).rates.observe(1, 2)
+    run = Acceptance(record)
+    first, second, third = run.rates.upto(3)
+    assert first > 0.95 and second < 0.05 and third == second, "the third was never tried"
+    for _ in range(6):
+        run.rates.observe(0, 2)
+    assert 0.5 < run.rates.upto(1)[0] < 0.7, "ten tries of before stand against six of its own"
+    alone = Rates()
+    for _ in range(6):
+        alone.observe(0, 2)
+    assert alone.upto(1)[0] < 0.3
+    assert record.rates.upto(1)[0] > 0.9, "it forgets slowly"
+
+
+def test_a_record_of_few_tries_says_nothing() -> None:
+    record = Acceptance.of_all_runs()
+    for _ in range(10):
+        record.rates.observe(0, 1)
+    assert Acceptance(record).rates.upto(2) == [0.7, 0.7]
+
+
+def test_odds_begin_as_the_record_has_them() -> None:
+    record = Acceptance.of_all_runs()
+    for _ in range(300):
+        Acceptance(record).learn(1, 0.9, False)
+    run = Acceptance(record)
+    assert run.seen(1) == record.seen(1) != (0.0, 1.0)
+    run.learn(1, 0.9, True)
+    assert run.seen(1) != record.seen(1), "from here on they differ"
 
 
 def test_rates_find_a_falling_curve() -> None:

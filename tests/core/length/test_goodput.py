@@ -241,7 +241,9 @@ def test_times_that_are_none_break_nothing(ms: float) -> None:
         if choice.stop is not None:
             choice.stop.steps("a", 2, [math.nan])
             choice.stop.keeps("a", 1, math.nan)
-        draft = DraftOutcome(ms, len(depths), depths, (math.nan,) * len(depths), (0,), 1, ms, ms)
-        policy.observe(RoundOutcome(choice.length, 2, len(depths), ms, ms, {"a": draft}))
+        count, chances = len(depths), (math.nan,) * len(depths)
+        draft = DraftOutcome(ms, count, depths, chances, (0,), 1, ms, ms, num_verified=count)
+        ones = (1,) * count
+        policy.observe(RoundOutcome(choice.length, 2, count, ms, ms, {"a": draft}, widths=ones))
     assert 0 <= policy.choose().length <= 16
     assert all(math.isfinite(e.ms) and math.isfinite(e.tokens) for e in policy.choose().estimates)

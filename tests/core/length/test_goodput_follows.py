@@ -11,6 +11,7 @@ import pytest
 
 from core.config import SpeculationConfig
 from core.costs import Costs
+from core.costs.backoff import STRIKES
 from core.length import Goodput, make_policy
 from core.length.outlook import Outlook
 from tests.core.length.test_goodput import CHEAP, HOPELESS, INDEPENDENT, drafter, linear
@@ -183,9 +184,10 @@ def test_a_probe_beside_others_drafts_two_steps_at_most() -> None:
 
 
 def test_a_hopeless_drafter_is_not_tried_anew_in_every_run() -> None:
+    """It is tried in the first few, since another text may suit it."""
     costs = HOPELESS.costs()
-    first = simulate(HOPELESS, 100, costs=costs)
-    assert first.lengths[0] > 0
+    for _ in range(STRIKES):
+        assert simulate(HOPELESS, 100, costs=costs).lengths[0] > 0
     later = [simulate(HOPELESS, 60, costs=costs) for _ in range(50)]
     assert later[0].lengths[0] == 0
     tokens = sum(o.num_tokens for run in later for o in run.outcomes)
@@ -211,12 +213,23 @@ def test_costs_are_known_from_the_start_of_a_second_run() -> None:
 
 @pytest.mark.parametrize("carry_over", [False, True])
 def test_acceptance_is_carried_over_where_asked(carry_over: bool) -> None:
-    costs = INDEPENDENT.costs()
-    config = config_of(INDEPENDENT, carry_over=carry_over)
+    """What it was in the last text; else a run begins with what it was in all of them."""
+    good = World((drafter("a", 0.9, 0.3, 0.3),), linear(5, 0.05))
+    bad = World((drafter("a", 0.5, 0.3, 0.3),), linear(5, 0.05))
+    costs = good.costs()
+    config = config_of(good, carry_over=carry_over)
+    for world, count in ((good, 900), (bad, 60)):
+        simulate(world, count, make_policy(config, costs), costs)
+    first = Goodput(config, costs).choose().estimates[1].tokens - 1
+    assert (first < 0.7) is carry_over
+    assert bool(costs.carried) is carry_over
+
+
+def test_a_run_begins_with_what_all_runs_came_to() -> None:
+    costs, config = INDEPENDENT.costs(), config_of(INDEPENDENT)
     fresh = tokens_of(config, INDEPENDENT.costs())
     simulate(INDEPENDENT, 600, make_policy(config, costs), costs)
-    assert (tokens_of(config, costs) < 0.95 * fresh) is carry_over
-    assert bool(costs.carried) is carry_over
+    assert tokens_of(config, costs) < 0.95 * fresh
 
 
 def tokens_of(config: SpeculationConfig, costs: Costs) -> float:
@@ -227,6 +240,7 @@ def test_a_neighbours_success_brings_a_drafter_back() -> None:
     """Two live runs share an engine's costs; what one has found out, the other looks at at once."""
     world = World((drafter("a", 0.05, 1.0, 1.0),), linear(5, 0.1))
     costs = world.costs()
+    costs.backoffs.strikes["a"] = STRIKES - 1
     policies = [make_policy(config_of(world), costs) for _ in range(2)]
     dice = random.Random(1)
     for number in range(60):
@@ -288,6 +302,7 @@ def test_a_length_that_rests_at_its_bound_says_which() -> None:
 def test_rounds_of_earlier_runs_are_named_only_where_there_were_some() -> None:
     """A hopeless drafter's waiting is the engine's; a superfluous one's is the run's own."""
     costs = HOPELESS.costs()
+    costs.backoffs.strikes["a"] = STRIKES - 1
     told = [
         choice.reason
         for _ in range(3)

@@ -34,11 +34,12 @@ def outlook_of(costs: Costs, **fields: Any) -> Outlook:
 
 def outcome(**drafts: DraftOutcome) -> RoundOutcome:
     deepest = max(draft.accepted_depth for draft in drafts.values())
-    return RoundOutcome(2, deepest + 1, 2, 5.0, 20.0, drafts)
+    return RoundOutcome(2, deepest + 1, 2, 5.0, 20.0, drafts, widths=(1, 1))
 
 
 def drafted(reached: int, prefill_ms: float = 0.0) -> DraftOutcome:
-    return DraftOutcome(2.0, 1, (1, 2), (0.9, 0.8), tuple(range(reached)), reached, 1.0, prefill_ms)
+    path = tuple(range(reached))
+    return DraftOutcome(2.0, 1, (1, 2), (0.9, 0.8), path, reached, 1.0, prefill_ms, num_verified=2)
 
 
 def test_nodes_that_cost_more_than_they_bring_are_not_verified(

@@ -7,6 +7,7 @@ that every policy meets the same text; the best fixed length is then found by tr
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -112,7 +113,8 @@ class World:
             if scores:
                 drafts[drafter.name] = (drafter, scores)
         rights = {name: self._rightly(d, position, len(s)) for name, (d, s) in drafts.items()}
-        nodes, accepted = self._verified(drafts, rights, choice.stop)
+        own, kept, accepted = self._verified(drafts, rights, choice.stop)
+        nodes, widths = len(kept), Counter(depth for _, _, depth in kept)
 
         def timed(ms: float) -> float:
             spent.append(ms * self.pace(number))
@@ -132,6 +134,7 @@ class World:
                 path=tuple(range(reached)),
                 credit=max(0, min(reached, accepted) - before),
                 start_ms=start,
+                num_verified=own[name],
             )
             before = max(before, min(reached, accepted))
         verify_ms = timed(self.verify(nodes))
@@ -145,6 +148,7 @@ class World:
             round_ms=verify_ms + drafting + books_ms,
             drafts=outcomes,
             context=64 + position,
+            widths=tuple(widths[depth + 1] for depth in range(len(widths))),
         )
         return outcome, sum(spent)
 
@@ -171,10 +175,12 @@ class World:
         drafts: Mapping[str, tuple[Simulated, list[float]]],
         rights: Mapping[str, int],
         stop: Stop | None,
-    ) -> tuple[int, int]:
-        """Nodes of the merged tree, and how deep it was accepted. Right nodes are one; wrong ones
-        are one where their drafters make the same mistakes."""
+    ) -> tuple[Counter[str], set[tuple[str, int, int]], int]:
+        """How many nodes of each drafter are verified, those of the merged tree, and how deep it
+        was accepted. Right nodes are one; wrong ones are one where their drafters make the same
+        mistakes."""
         kept: set[tuple[str, int, int]] = set()
+        own: Counter[str] = Counter()
         for name, (drafter, scores) in drafts.items():
             for depth, chance in enumerate(_products(scores), 1):
                 if stop and not stop.keeps(name, depth, chance):
@@ -182,7 +188,8 @@ class World:
                 wrong = depth > rights[name]
                 source = (drafter.source or name) if wrong else ""
                 kept.add((source, rights[name] if wrong else 0, depth))
-        return len(kept), max((depth for source, _, depth in kept if not source), default=0)
+                own[name] += 1
+        return own, kept, max((depth for source, _, depth in kept if not source), default=0)
 
 
 def _products(scores: Iterable[float]) -> list[float]:

@@ -1,0 +1,110 @@
+"""Before the first round `goodput` hears which SSM foresees the prompt: that one drafts first."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence as Many
+
+import pytest
+
+from core import Engine, Request, SpeculationConfig
+from core.drafters.ssm import AUDITION
+from core.drafters.studio import LEAST
+from core.events import Drafted, Event, RoundCompleted
+from tests.core.engines import GREEDY, engine_of, ids_of_events, open_rows, tables
+from tests.fakes import TableModel
+
+GOODPUT = SpeculationConfig(length="goodput", max_tree_nodes=12)
+NAMES = ("same", "ssm-2", "ssm-3")
+
+
+def written(model: TableModel, count: int) -> list[int]:
+    """What a model is surest of, token for token."""
+    ids = [1]
+    while len(ids) < count:
+        row = list(model._table(tuple(ids)))
+        ids.append(max(range(1, len(row)), key=row.__getitem__))
+    return ids
+
+
+def prompt(ids: Many[int]) -> str:
+    return " ".join(f"w{one}" for one in ids)
+
+
+def run(engine: Engine, text: str, config: SpeculationConfig = GOODPUT) -> list[Event]:
+    return list(engine.generate(Request(text, GREEDY, config)))
+
+
+def first_to_draft(events: Many[Event]) -> set[str]:
+    first = next(event for event in events if isinstance(event, Drafted))
+    return {record.drafter for record in first.drafts}
+
+
+@pytest.mark.parametrize("index", [0, 1, 2])
+def test_who_foresees_the_prompt_drafts_first(index: int) -> None:
+    llm, ssms = tables(3)
+    events = run(engine_of(llm, ssms), prompt(written(ssms[index], 30)))
+    assert first_to_draft(events) == {NAMES[index]}
+
+
+def test_too_short_a_prompt_tells_nothing() -> None:
+    llm, ssms = tables(3)
+    text = written(ssms[1], LEAST)
+    assert first_to_draft(run(engine_of(llm, ssms), prompt(text[:-1]))) == set(NAMES)
+    assert len(first_to_draft(run(engine_of(llm, ssms), prompt(text)))) == 1
+
+
+@pytest.mark.parametrize("fields", [{"length": "fixed"}, {"combine": "vote"}])
+def test_where_nobody_is_chosen_all_draft(fields: dict[str, str]) -> None:
+    llm, ssms = tables(3)
+    config = dataclasses.replace(GOODPUT, **fields)
+    assert first_to_draft(run(engine_of(llm, ssms), prompt(written(ssms[1], 30)), config)) == set(
+        NAMES
+    )
+
+
+def test_the_text_is_the_same_and_no_row_is_left() -> None:
+    llm, ssms = tables(3)
+    engine = engine_of(llm, ssms)
+    text = prompt(written(ssms[1], 30))
+    plain = ids_of_events(run(engine, text, SpeculationConfig.preset("autoregressive")))
+    assert ids_of_events(run(engine, text)) == plain
+    assert not any(open_rows(engine))
+
+
+def test_reading_the_prompts_end_is_told_before_the_first_round() -> None:
+    llm, ssms = tables(3)
+    events = run(engine_of(llm, ssms), prompt(written(ssms[1], 30)))
+    first = next(event for event in events if isinstance(event, RoundCompleted))
+    read = {span.lane for span in first.spans if span.name == "prefill"}
+    assert read == {"llm", *NAMES}
+    assert all(one.start_ms <= one.end_ms for one in first.spans)
+
+
+def test_a_fit_is_the_mean_logarithm_of_what_it_held_of_the_last_tokens() -> None:
+    llm, ssms = tables(3)
+    studio = engine_of(llm, ssms)._drafting.homes.here
+    ids = written(ssms[0], 40)
+    window = ids[-AUDITION:]
+    fits, timed = studio.fits(NAMES, ids)
+    for ssm in ssms:
+        logs = [math.log(ssm._table(tuple(window[:i]))[window[i]]) for i in range(1, len(window))]
+        assert fits[ssm.info.name] == pytest.approx(sum(logs) / len(logs), abs=1e-5)
+    assert [one.lane for one in timed] == list(NAMES)
+
+
+@pytest.mark.loses_drafters
+def test_of_an_ssm_that_fails_nothing_is_told() -> None:
+    llm, ssms = tables(3)
+    engine, text = engine_of(llm, ssms), prompt(written(ssms[1], 30))
+    plain = ids_of_events(run(engine, text, SpeculationConfig.preset("autoregressive")))
+
+    def broken(feeds: object) -> object:
+        raise RuntimeError("out of order")
+
+    ssms[1].forward = broken  # type: ignore[method-assign, assignment]
+    events = run(engine, text)
+    assert "ssm-2" not in engine._drafting.homes.here.fits(NAMES, written(ssms[1], 30))[0]
+    assert ids_of_events(events) == plain
+    assert not any(open_rows(engine))
