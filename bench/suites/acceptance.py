@@ -101,7 +101,9 @@ def _of_task(task: Task) -> tuple[Row, Samples]:
     return row, _measured(_engine(settings, family), settings, prompts, row)
 
 
-_engine = cache(crew.engine_of)
+@cache
+def _engine(settings: Settings, family: Path | None) -> Engine:
+    return crew.engine_of(settings, family)
 
 
 def _measured(engine: Engine, settings: Settings, prompts: Sequence[Prompt], row: Row) -> Samples:

@@ -178,7 +178,7 @@ def test_share_hits_and_bound() -> None:
 
 
 def test_a_serial_round_s_drafting_is_a_part_of_it(family: LoadedModels) -> None:
-    case = Case(PROMPTS[0], 1, 8, 0.0)
+    case = Case(PROMPTS[0], 1, 9, 0.0)  # its last round has room for a draft
     config = SpeculationConfig(expansion=(1,), speculation_length=3, max_tree_nodes=9)
     found = watched(Engine(family), [case, case], config)
     assert 0 < found["draft_ms"] < found["round_ms"]

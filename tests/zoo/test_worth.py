@@ -67,11 +67,11 @@ def test_sentences_say_what_was_measured() -> None:
 
 
 def test_the_llm_foresees_itself_wholly() -> None:
-    """And an SSM does not; the engine's own account agrees."""
+    """And an SSM, asked of another domain than its own, does not; the engine's own account
+    agrees."""
     engine = Engine(load_models(str(LLM), [str(LLM), str(SSM)], "float32", "cpu"))
-    itself, ssm, together = judged(
-        engine, Asked(["Once upon a time"], 28, repeats=1), lambda _: None
-    )
+    asked = Asked(["class Stack:\n    def push"], 28, repeats=1)
+    itself, ssm, together = judged(engine, asked, lambda _: None)
     assert itself.acceptance == 1.0 and itself.tokens_per_pass == pytest.approx(LONGEST + 1)
     assert ssm.acceptance is not None and 0 <= ssm.acceptance < 1
     assert 1 <= ssm.tokens_per_pass < itself.tokens_per_pass

@@ -24,6 +24,7 @@ function draw(value, view) {
   const known = value.round != null && value.round >= 0 && Boolean(value.title || value.sentence);
   const shown = sourcesOf(value);
   set(panel.section, "data-empty", !known);
+  set(panel.section, "data-many", shown.length > 4);
   set(token, "data-outcome", value.outcome || null);
   token.hidden = !known || !value.token;
   if (view.text !== value.token) {
