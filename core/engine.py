@@ -21,6 +21,7 @@ from core.costs import Costs
 from core.drafting import Drafting
 from core.errors import EngineBusyError
 from core.events import Event, RunStarted
+from core.gaps import Gaps
 from core.intake import prepare
 from core.judging import ask_at_once
 from core.length import make_policy
@@ -65,6 +66,7 @@ class Engine:
         self._carried: dict[tuple[object, ...], Weights] = {}
         self._pools = Pools()
         self._lane = Lane(models.llm.device)
+        self._gaps = Gaps()
         self._admitted: set[str] = set()
         self._torch_alone = TorchAlone((models.llm, *models.ssms.values()))
         self._recorder = Recorder(models.tokenizer)
@@ -121,7 +123,7 @@ class Engine:
 
         whole = self._whole_round(up, modes)
         if whole is not None:
-            yield from self._told(whole, turns, follow=not auto.runs)
+            yield from self._told(whole, turns, began, follow=not auto.runs)
             watch(up, auto, began)
             return
 
@@ -140,8 +142,11 @@ class Engine:
             yield self._observed(turn, record.verified(turn))
 
         reward(turns)
-        for turn in turns:
-            yield from self._completed(turn, self._commit(turn))
+        self._gaps.fill(turns, began)
+        cuts = [self._commit(turn) for turn in turns]
+        self._gaps.committed(turns)
+        for turn, cut in zip(turns, cuts, strict=True):
+            yield from self._completed(turn, cut)
         watch(up, auto, began)
 
     def _whole_round(self, up: Up, modes: Mapping[str, str]) -> Whole | None:
@@ -150,14 +155,18 @@ class Engine:
             return None
         return self._whole.run(up.turns)
 
-    def _told(self, whole: Whole, turns: Many[Turn], *, follow: bool) -> Iterator[Event]:
+    def _told(
+        self, whole: Whole, turns: Many[Turn], began: float, *, follow: bool
+    ) -> Iterator[Event]:
         """The events of a round that was made whole. With `follow` the next is under way where the
         tensors lie while its requests, the texts known, are told of this one."""
         record = self._recorder
         self._combine(turns)
         whole.judge()
         reward(turns)
+        self._gaps.fill(turns, began)
         cuts = [self._commit(turn) for turn in turns]
+        self._gaps.committed(turns)
         left = [turn.live for turn in turns if not turn.live.sequence.finish_reason]
         if follow and left and self._whole is not None:
             self._whole.begin([due(live) for live in left])

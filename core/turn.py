@@ -117,9 +117,9 @@ class Turn:
 
     `made`: what was made for it behind guesses beside its request's last pass; `ahead`: what came
     of all that was made early, of whose time `hidden_ms` was spent on this turn beside the pass for
-    another request. `foreseen`: what is made for the next, by drafter. `length`: the chosen one, as
-    `Live.told` has it. `said`: what the LLM says of the tree, where it was asked for at once;
-    `settled`: its path is committed in the LLM's row.
+    another request; `between_ms`: between stages, see `core.gaps`. `foreseen`: what is made for the
+    next, by drafter. `length`: the chosen one, as `Live.told` has it. `said`: what the LLM says of
+    the tree, where it was asked for at once; `settled`: its path is committed in the LLM's row.
     """
 
     live: Live
@@ -135,6 +135,7 @@ class Turn:
     made: Made | None = None
     ahead: tuple[Ahead, ...] = ()
     hidden_ms: float = 0.0
+    between_ms: float = 0.0
     foreseen: Seen = field(default_factory=dict)
     length: int = field(init=False)
 
@@ -196,7 +197,7 @@ def outcome_of(turn: Turn, committed: tuple[int, ...]) -> RoundOutcome:
         num_tokens=len(committed),
         num_nodes=len(turn.tree),
         verify_ms=(forward.end - forward.start) * 1000,
-        round_ms=_ms(t for t in turn.timed if t.name != "ahead") - turn.hidden_ms,
+        round_ms=_ms(t for t in turn.timed if t.name != "ahead") - turn.hidden_ms + turn.between_ms,
         drafts={
             turn.live.drafters[i].name: _outcome(turn, i, committed, (credit[i], verified[i]))
             for i in turn.drafts

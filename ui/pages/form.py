@@ -65,8 +65,8 @@ EXAMPLES = (
         "Dialogue",
         "User: I want to book a table for two at an Italian restaurant.\nAssistant:",
     ),
-    ("Story", "Once upon a time, in a small village by the sea, there lived"),
-    ("Code", "import json\nimport logging\n\nlog = logging.getLogger(__name__)\n\n"),
+    ("Story", "Once upon a time, there was a little bear who lived in the forest. One day"),
+    ("Code", "def read_lines(path):\n    with open(path) as f:"),
     (
         "Math",
         "Question: Raymond and Samantha are cousins. Raymond was born 6 years before Samantha. "

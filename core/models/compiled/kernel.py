@@ -15,10 +15,18 @@ from typing import Any
 import numpy as np
 
 from core.models.compiled.compiling import entry, kept
-from core.models.compiled.layers import attention_half, embedded, gated_half, layout, stretch
+from core.models.compiled.layers import (
+    TOGETHER,
+    attention_half,
+    embedded,
+    gated_half,
+    layout,
+    stretch,
+)
 from core.models.compiled.parts import listed, meet, normed
 from core.models.compiled.products import products
 from core.models.compiled.registers import inputs_of
+from core.models.compiled.seen import vector
 
 __all__ = ["kernel", "stamp"]
 
@@ -48,11 +56,12 @@ def _made(stamped: int, compiled: Callable[[Any], Any]) -> Any:
         all_seen = near_seen = listed(asked.full, n, extent)
         if asked.near.shape[0]:
             near_seen = listed(asked.near, n, extent)
-        head, q = np.empty(shape.size, np.float32), np.empty(shape.size, np.float32)
         x, h = np.empty(n * hidden, np.float32), np.empty(n * hidden, np.float32)
         widest = max(hidden, shape.heads * shape.size, shape.inner)
         halved = np.empty(n * widest * (inputs_of(w.matrices) - 1), np.uint16)
-        own = (x, h, head, q, np.empty(extent, np.float32), halved)
+        head, q = np.empty(shape.size, np.float32), np.empty(TOGETHER * shape.size, np.float32)
+        weights = np.empty(TOGETHER * (extent + vector()), np.float32)
+        own = (x, h, halved, (head, q, np.empty(TOGETHER, np.int64), weights))
         # All of one type: for each other numba would compile what they are handed to once more.
         zero = np.int64(0)
         stage, done, w_at, v_at = zero, zero, zero, zero

@@ -1,7 +1,8 @@
 """How weights are kept, and how a vector of them is multiplied: a kind for each type of element.
 
-float32; the upper 16 bits of one, which a bfloat16 is; or two bfloat16 of one output beside each
-other, of one input and the next, which AVX512_BF16 multiplies as they are.
+float32; the upper 16 bits of one, which a bfloat16 is; such ones woven, so that two vectors of
+outputs come of one load, by a shift and a mask; or two bfloat16 of one output beside each other, of
+one input and the next, which AVX512_BF16 multiplies as they are.
 """
 
 # mypy: disable-error-code="no-untyped-call"
@@ -12,19 +13,23 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-__all__ = ["Kind", "kind_of", "spread"]
+__all__ = ["Kind", "kind_of", "spread", "woven"]
+
+Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
     """`kept`, `told`: LLVM's type of an element of w and of x; `inputs` that an element is for, of
     `align` bytes; with up to `broad` tokens a whole block is multiplied, with more half of one.
-    `vector` (builder, place, lanes) loads so many elements to be multiplied, `added` (builder,
-    sums, x, w) adds their products."""
+    `vectors` (builder, place, lanes, count) loads so many vectors to be multiplied, `added`
+    (builder, sums, x, w) adds their products."""
 
     name: str
     kept: Any
@@ -32,7 +37,7 @@ class Kind:
     inputs: int
     align: int
     broad: int
-    vector: Callable[[Any, Any, int], Any]
+    vectors: Callable[[Any, Any, int, int], list[Any]]
     added: Callable[[Any, Any, Any, Any], Any]
 
 
@@ -41,6 +46,8 @@ def kind_of(element: Any) -> Kind:
     single, bits = ir.FloatType(), ir.IntType(32)
     if element == types.uint32:
         return Kind("pairs", bits, bits, 2, 4, 12, _loaded, _added_in_pairs)
+    if element == types.int16:
+        return Kind("woven", ir.IntType(16), single, 1, 2, 2, _parted, _added)
     if element == types.uint16:
         return Kind("half", ir.IntType(16), single, 1, 2, 2, _widened, _added)
     return Kind("whole", single, single, 1, 4, 2, _loaded, _added)
@@ -55,18 +62,48 @@ def spread(builder: Any, one: Any, lanes: int) -> Any:
     )
 
 
-def _loaded(builder: Any, place: Any, lanes: int) -> Any:
+def woven(upper: Array, lanes: int) -> Array:
+    """Upper halves (..., outputs), whole twos of vectors of them, as `_parted` takes them: of both
+    vectors of two the first output, then the second, and so on; as int16."""
+    twos = upper.reshape(*upper.shape[:-1], -1, 2, lanes)
+    return np.ascontiguousarray(twos.swapaxes(-1, -2)).reshape(upper.shape).view(np.int16)
+
+
+def _loaded(builder: Any, place: Any, lanes: int, count: int) -> list[Any]:
     vector = ir.VectorType(place.type.pointee, lanes)
-    return builder.load(builder.bitcast(place, vector.as_pointer()), align=4)
+    steps = (builder.gep(place, [ir.IntType(64)(v * lanes)]) for v in range(count))
+    return [builder.load(builder.bitcast(step, vector.as_pointer()), align=4) for step in steps]
 
 
-def _widened(builder: Any, place: Any, lanes: int) -> Any:
+def _widened(builder: Any, place: Any, lanes: int, count: int) -> list[Any]:
     """As float32."""
-    half = ir.VectorType(ir.IntType(16), lanes)
-    found = builder.load(builder.bitcast(place, half.as_pointer()), align=2)
-    bits = ir.VectorType(ir.IntType(32), lanes)
-    upper = builder.shl(builder.zext(found, bits), ir.Constant(bits, [16] * lanes))
-    return builder.bitcast(upper, ir.VectorType(ir.FloatType(), lanes))
+    half, bits = (ir.VectorType(ir.IntType(size), lanes) for size in (16, 32))
+    found = []
+    for v in range(count):
+        step = builder.gep(place, [ir.IntType(64)(v * lanes)])
+        one = builder.load(builder.bitcast(step, half.as_pointer()), align=2)
+        found.append(_upper(builder, builder.zext(one, bits)))
+    return found
+
+
+def _parted(builder: Any, place: Any, lanes: int, count: int) -> list[Any]:
+    """Of two vectors that lie woven the first is in the lower halves of what one load brings, the
+    second in the upper ones: as float32. Widening takes a load, a shuffle and a shift for each."""
+    bits, single = (ir.VectorType(one, lanes) for one in (ir.IntType(32), ir.FloatType()))
+    found = []
+    for v in range(0, count, 2):
+        step = builder.gep(place, [ir.IntType(64)(v * lanes)])
+        two = builder.load(builder.bitcast(step, bits.as_pointer()), align=2)
+        second = builder.and_(two, ir.Constant(bits, [0xFFFF0000] * lanes))
+        found += [_upper(builder, two), builder.bitcast(second, single)]
+    return found
+
+
+def _upper(builder: Any, found: Any) -> Any:
+    """What is in the lower halves becomes the upper ones: of float32."""
+    shift = ir.Constant(found.type, [16] * found.type.count)
+    single = ir.VectorType(ir.FloatType(), found.type.count)
+    return builder.bitcast(builder.shl(found, shift), single)
 
 
 def _added(builder: Any, sums: Any, x: Any, w: Any) -> Any:

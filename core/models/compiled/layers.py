@@ -22,7 +22,19 @@ from core.models.compiled.parts import (
 )
 from core.models.compiled.products import products
 
-__all__ = ["attention_half", "embedded", "gated_half", "layout", "normed_rows", "stretch"]
+__all__ = [
+    "TOGETHER",
+    "attention_half",
+    "embedded",
+    "gated_half",
+    "layout",
+    "normed_rows",
+    "stretch",
+]
+
+
+TOGETHER = 16
+"""Tokens of which a head is looked at beside one another."""
 
 
 @inlined
@@ -106,24 +118,30 @@ def keep(shape, w, at, asked, span, s, layer_row, store, head):
 def look(shape, w, at, asked, span, s, layer_row, store, views, own, part):
     """Attention of those heads of those tokens that are this worker's."""
     keys, values, slots = store
-    head, q, attention = own
+    head, q, bases, weights = own
     seen, counts, extent = views
     size, heads = shape.size, shape.heads
     norm = stretch(w.vectors, at.q_norm, size if shape.normed_heads else 0)
     items = span[1] * heads
-    for item in range(items * part[0] // part[1], items * (part[0] + 1) // part[1]):
-        # Head by head: its keys and values stay near while all tokens look at them.
-        t, j = span[0] + item % span[1], item // span[1]
+    item, end = items * part[0] // part[1], items * (part[0] + 1) // part[1]
+    while item < end:
+        # Head by head, tokens beside one another: what they see stays near meanwhile.
+        j, first = item // span[1], span[0] + item % span[1]
+        tokens = min(end - item, span[0] + span[1] - first, TOGETHER)
         query = j * size
-        turn = asked.positions[t] * size
-        projected = stretch(s.projected, t * at.qkv + query, size)
-        head_of(projected, stretch(w.vectors, at.qkv_bias + query, size), norm, w.eps, head)
-        turned(head, stretch(w.cos, turn, size), stretch(w.sin, turn, size), q)
-        row = (layer_row + asked.rows[t]) * shape.kv_heads
-        base = (row + j * shape.kv_heads // heads) * slots[1] * size
-        slots_seen = stretch(seen, t * extent, counts[t])
-        to = stretch(s.attended, t * at.width + query, size)
-        attended(q, keys, values, base, slots_seen, attention, to)
+        for i in range(tokens):
+            t = first + i
+            turn = asked.positions[t] * size
+            projected = stretch(s.projected, t * at.qkv + query, size)
+            head_of(projected, stretch(w.vectors, at.qkv_bias + query, size), norm, w.eps, head)
+            cos, sin = stretch(w.cos, turn, size), stretch(w.sin, turn, size)
+            turned(head, cos, sin, stretch(q, i * size, size))
+            row = (layer_row + asked.rows[t]) * shape.kv_heads
+            bases[i] = (row + j * shape.kv_heads // heads) * slots[1] * size
+        mine = (seen[first * extent :], counts[first:], extent)
+        to = (s.attended[first * at.width + query :], at.width)
+        attended(q[: tokens * size], keys, values, bases[:tokens], mine, weights, to)
+        item += tokens
 
 
 @inlined
@@ -139,7 +157,7 @@ def let_through(shape, w, at, span, s, part):
 @inlined
 def attention_half(shape, w, at, asked, span, s, rows, store, views, own, part, stage):
     """x += attention of x normed; `rows`: where the layer's begin in the arena."""
-    x, h, head, q, weights, halved = own
+    x, h, halved, looking = own
     first, count = span
     normed_rows(shape, w, at.norm, count, x, h)
     products(
@@ -147,8 +165,8 @@ def attention_half(shape, w, at, asked, span, s, rows, store, views, own, part, 
         s.projected, first * at.qkv, at.qkv, count, part, halved,
     )  # fmt: skip
     stage = meet(s.arrived, part[1], stage)
-    keep(shape, w, at, asked, span, s, rows, store, head)
-    look(shape, w, at, asked, span, s, rows, store, views, (head, q, weights), part)
+    keep(shape, w, at, asked, span, s, rows, store, looking[0])
+    look(shape, w, at, asked, span, s, rows, store, views, looking, part)
     stage = meet(s.arrived, part[1], stage)
     products(
         s.attended, first * at.width, at.width, w.matrices, at.out,
@@ -162,7 +180,7 @@ def attention_half(shape, w, at, asked, span, s, rows, store, views, own, part, 
 @inlined
 def gated_half(shape, w, at, span, s, own, part, stage):
     """x += what the gates let through of x normed."""
-    x, h, halved = own[0], own[1], own[5]
+    x, h, halved, _ = own
     (first, count), up = span, 2 * shape.inner
     normed_rows(shape, w, at.after, count, x, h)
     products(

@@ -15,7 +15,8 @@ import numpy.typing as npt
 import torch
 
 from core.models.compiled.described import BLOCK, HALF_BLOCK, Shape, Weights
-from core.models.compiled.registers import multiplies_pairs
+from core.models.compiled.kinds import woven
+from core.models.compiled.registers import multiplies_pairs, registers, weaves
 from core.models.lean import LeanLayer, LeanWeights, joined
 from core.models.rotation import table
 
@@ -48,7 +49,9 @@ def packed(weights: LeanWeights, *, windowed: Sequence[bool], positions: int) ->
     rotation reaches."""
     shape, members = shape_of(weights), _members(weights)
     half = all(_is_half(matrix) for one in members for matrix in _matrices(one))
-    kept: type[Any] = np.uint16 if half else np.float32
+    kept: type[Any] = np.float32
+    if half:
+        kept = np.int16 if weaves() else np.uint16
     if weights.embedding.dtype == torch.bfloat16 and half and _in_pairs(shape):
         kept = np.uint32
     cos, sin = turning(weights, positions)
@@ -160,8 +163,8 @@ def _mixed(gate_up: torch.Tensor, inner: int) -> torch.Tensor:
 
 
 def _blocks(matrix: torch.Tensor, kept: type[Any]) -> Array:
-    """(inputs, outputs) as (blocks, inputs, BLOCK); in pairs (blocks, inputs / 2, BLOCK), of two
-    inputs the first in the lower half."""
+    """(inputs, outputs) as (blocks, inputs, BLOCK), in int16 woven; in pairs (blocks, inputs / 2,
+    BLOCK), of two inputs the first in the lower half."""
     half = kept is not np.float32
     found = bits(matrix.detach().to(torch.bfloat16 if half else torch.float32).contiguous())
     inputs, outputs = found.shape
@@ -170,7 +173,7 @@ def _blocks(matrix: torch.Tensor, kept: type[Any]) -> Array:
     if kept is np.uint32:
         first, second = blocks[:, ::2].astype(np.uint32), blocks[:, 1::2].astype(np.uint32)
         return first | second << np.uint32(16)
-    return np.ascontiguousarray(blocks)
+    return woven(blocks, registers()[0]) if kept is np.int16 else np.ascontiguousarray(blocks)
 
 
 def _is_half(matrix: torch.Tensor) -> bool:

@@ -39,6 +39,9 @@ __all__ = [
 LOG2_E = 1.4426950408889634
 LN2_HIGH, LN2_LOW = 0.693359375, -2.12194440e-4
 LOWEST, HIGHEST = -87.0, 88.0
+# So many slots of a head's keys, or values, are looked at by all tokens before the next are: of 64
+# numbers in 32 bits they take 16 KiB, half of the first cache.
+SLOTS = 64
 # Looks at how many have arrived, before one gives way to another thread.
 PATIENCE = 2000
 
@@ -78,32 +81,71 @@ def turned(head, cos, sin, to):
 
 
 @free
-def attended(q, keys, values, base, seen, weights, to):
-    """to = softmax(q k / sqrt(size)) v over the slots that are seen."""
-    size, lanes, slots = q.shape[0], vector(), seen.shape[0]
+def attended(q, keys, values, bases, views, weights, to):
+    """to = softmax(q k / sqrt(size)) v over the slots that are seen, of one head of several tokens.
+
+    `bases` where each token's slots begin; `views`: which slots each sees (tokens, extent), and how
+    many. Of q each token has a row of `size`, of `to` one of `step` (`to` is (array, step)).
+    Slots by slots for all tokens, whose keys and values stay near meanwhile.
+    """
+    seen, counts, extent = views
+    tokens, room, most = bases.shape[0], extent + vector(), np.int64(0)
+    size = q.shape[0] // tokens
+    for t in range(tokens):
+        most = max(most, counts[t])
+    for begin in range(0, most, SLOTS):
+        for t in range(tokens):
+            slots = min(counts[t] - begin, SLOTS)
+            if slots > 0:
+                seen_at, at = t * extent + begin, t * room + begin
+                mine, own = q[t * size : (t + 1) * size], weights[at : at + slots]
+                products_of(mine, keys, bases[t], seen[seen_at : seen_at + slots], own)
+    for t in range(tokens):
+        softened(
+            weights[t * room : t * room + counts[t]], np.float32(1) / np.sqrt(np.float32(size))
+        )
+    for begin in range(0, most, SLOTS):
+        for t in range(tokens):
+            slots = min(counts[t] - begin, SLOTS)
+            if slots > 0:
+                seen_at, at = t * extent + begin, t * room + begin
+                mine, own = to[0][t * to[1] : t * to[1] + size], weights[at : at + slots]
+                sums_of(mine, values, bases[t], seen[seen_at : seen_at + slots], own, begin)
+
+
+@free
+def products_of(q, keys, base, seen, weights):
+    """weights = q k of the slots that are seen; behind them is room for a vector."""
+    size, lanes = q.shape[0], vector()
     # In vectors as far as they go; what is left of a head whose size is no multiple, one by one.
     whole, step = size // lanes * lanes, AT_ONCE * lanes
     for begin in range(0, whole, step):
         count = min(AT_ONCE, (whole - begin) // lanes)
-        matched(count, Part(base, size, begin), seen, weights, keys, q)
+        matched(count, Part(base, size, begin, begin), seen, weights, keys, q)
     for i in range(whole, size):
-        for j in range(slots):
+        for j in range(seen.shape[0]):
             before = weights[j] if i else np.float32(0)
             weights[j] = before + q[i] * number(keys[base + seen[j] * size + i])
-    softened(weights, slots, np.float32(1) / np.sqrt(np.float32(size)))
+
+
+@free
+def sums_of(to, values, base, seen, weights, before):
+    """to = the sum of the values that are seen, so much of each; `before`: += instead of =."""
+    size, lanes = to.shape[0], vector()
+    whole, step = size // lanes * lanes, AT_ONCE * lanes
     for begin in range(0, whole, step):
         count = min(AT_ONCE, (whole - begin) // lanes)
-        weighed(count, Part(base, size, begin), seen, weights, values, to)
+        weighed(count, Part(base, size, begin, before), seen, weights, values, to)
     for i in range(whole, size):
-        to[i] = np.float32(0)
-        for j in range(slots):
+        to[i] = to[i] if before else np.float32(0)
+        for j in range(seen.shape[0]):
             to[i] += weights[j] * number(values[base + seen[j] * size + i])
 
 
 @free
-def softened(weights, slots, scale):
-    """The first of them become their softmax, once scaled."""
-    most, total = np.float32(-np.inf), np.float32(0)
+def softened(weights, scale):
+    """They become their softmax, once scaled."""
+    most, total, slots = np.float32(-np.inf), np.float32(0), weights.shape[0]
     for j in range(slots):
         most = max(most, weights[j])
     for j in range(slots):

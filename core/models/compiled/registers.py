@@ -18,7 +18,16 @@ from numba.extending import intrinsic
 from core.models.compiled.described import BLOCK, HALF_BLOCK, Product
 from core.models.compiled.kinds import Kind, kind_of, spread
 
-__all__ = ["broad", "inputs_of", "most", "multiply", "multiplies_pairs", "registers", "taken"]
+__all__ = [
+    "broad",
+    "inputs_of",
+    "most",
+    "multiply",
+    "multiplies_pairs",
+    "registers",
+    "taken",
+    "weaves",
+]
 
 CROWDED = 16
 """Sums that leave no room in the registers for the factors of two steps."""
@@ -50,6 +59,12 @@ def registers() -> tuple[int, int]:
 def multiplies_pairs() -> bool:
     """Whether what is compiled adds two products of bfloat16 to a float32 at once (AVX512_BF16)."""
     return {"avx512f", "avx512bf16"} <= known()
+
+
+@cache
+def weaves() -> bool:
+    """Whether weights of 16 bits are woven (see `kinds`): where half a block is two vectors."""
+    return 2 * registers()[0] == HALF_BLOCK
 
 
 @intrinsic
@@ -163,9 +178,7 @@ def _sums(module: Any, count: int, kind: Kind) -> Any:
     i = builder.phi(whole)
     sums = [[builder.phi(vector) for _ in range(wide)] for _ in range(count)]
     row = builder.gep(w, [builder.mul(i, whole(BLOCK))])
-    weights = [
-        kind.vector(builder, builder.gep(row, [whole(v * lanes)]), lanes) for v in range(wide)
-    ]
+    weights = kind.vectors(builder, row, lanes, wide)
     grown = []
     for t in range(count):
         one = spread(builder, builder.load(builder.gep(rows[t], [i]), align=kind.align), lanes)

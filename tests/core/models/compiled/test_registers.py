@@ -75,9 +75,13 @@ def as_matrix(blocks: Any) -> Any:
 
 def digest() -> str:
     """Of the products of 1 to 26 vectors with weights of 16 and of 32 bits; asserts that they are
-    numpy's, but for the order of sums."""
+    numpy's, but for the order of sums, and with woven weights the same."""
+    from core.models.compiled.kinds import woven
+    from core.models.compiled.registers import registers, weaves
+
     seen = hashlib.sha256()
     whole, upper = weights()
+    crossed = woven(upper, registers()[0]) if weaves() else None
     for w, matrix in ((whole, as_matrix(whole)), (upper, as_matrix(meant(upper)))):
         first = None
         for x in vectors():
@@ -86,6 +90,9 @@ def digest() -> str:
             first = y[0] if first is None else first
             assert np.array_equal(y[0], first), "a vector's product hangs on none beside it"
             seen.update(y.tobytes())
+            if w is upper and crossed is not None:
+                assert np.array_equal(multiplied(x, crossed), y)
+                assert not np.array_equal(multiplied(x, upper.view(np.int16)), y)
     return seen.hexdigest()
 
 

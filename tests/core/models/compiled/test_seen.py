@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +16,13 @@ from tests.core.models.compiled.test_registers import LESSER, in_child, meant  #
 
 CHILD = """
 from core.models.compiled.registers import registers
-from tests.core.models.compiled.test_seen import SIZES, check
+from tests.core.models.compiled.test_seen import SIZES, check, check_together
 
 assert registers()[0] == 8
 for size in SIZES:
     check(size, halved=False)
     check(size, halved=True)
+check_together()
 """
 # Less than a vector, whole vectors, some and a rest, more than are looked at together.
 SIZES = (2, 16, 40, 64, 72, 128, 200)
@@ -38,17 +41,38 @@ def head_of(size: int, halved: bool) -> tuple[Any, Any, Any, Any]:
 
 
 def attention(q: Any, keys: Any, values: Any, seen: Any, base: int = 0) -> Any:
+    """Of one token."""
+    return looked([q], keys, values, [seen], base)[0]
+
+
+@cache
+def machine() -> Any:
+    """What is looked at by, compiled once for each type of its keys."""
     from core.models.compiled.compiling import entry
     from core.models.compiled.parts import attended
 
     @entry
-    def run(q, keys, values, base, seen, weights, to):  # type: ignore[no-untyped-def]
-        attended(q, keys, values, base, seen, weights, to)
+    def run(q, keys, values, bases, seen, counts, extent, weights, to, step):  # type: ignore[no-untyped-def]
+        attended(q, keys, values, bases, (seen, counts, extent), weights, (to, step))
 
-    to = np.full(len(q), np.nan, np.float32)
-    weights = np.full(len(keys), np.nan, np.float32)
-    run(q, keys.reshape(-1), values.reshape(-1), np.int64(base), seen, weights, to)
-    return to
+    return run
+
+
+def looked(q: Sequence[Any], keys: Any, values: Any, seen: Sequence[Any], base: int = 0) -> Any:
+    """Of several tokens, (tokens, size), each of which sees slots of its own."""
+    size, extent = len(q[0]), max(map(len, seen)) + 3
+    listed = np.full((len(q), extent), 1 << 20, np.int32)
+    for row, own in zip(listed, seen, strict=True):
+        row[: len(own)] = own
+    to = np.full((len(q), size + 5), np.nan, np.float32)
+    machine()(
+        np.concatenate(q), keys.reshape(-1), values.reshape(-1),
+        np.full(len(q), base, np.int64), listed.reshape(-1),
+        np.array([len(own) for own in seen]), extent,
+        np.full(len(q) * (extent + 16), np.nan, np.float32), to.reshape(-1), size + 5,
+    )  # fmt: skip
+    assert np.isnan(to[:, size:]).all(), "what lies behind a row is left alone"
+    return to[:, :size]
 
 
 def told(q: Any, keys: Any, values: Any, seen: Any) -> Any:
@@ -71,6 +95,25 @@ def check(size: int, halved: bool) -> None:
     np.testing.assert_allclose(later, told(q, keys, values, seen[:3] + 5), atol=2e-6)
     one = attention(q, keys, values, seen[3:4])
     np.testing.assert_allclose(one, told(q, keys, values, seen[3:4]), atol=2e-6)
+
+
+def check_together() -> None:
+    """Tokens beside one another, over more slots than are looked at at a time: the same bits as
+    alone, of each."""
+    size, slots = 72, 200
+    draw = np.random.default_rng(1)
+    keys, values = (draw.standard_normal((slots, size)).astype(np.float32) for _ in range(2))
+    q = [draw.standard_normal(size).astype(np.float32) for _ in range(6)]
+    counts = (1, 63, 64, 65, 131, 200)
+    seen = [np.sort(draw.permutation(slots)[:count]).astype(np.int32) for count in counts]
+    together = looked(q, keys, values, seen)
+    for one, own, row in zip(q, seen, together, strict=True):
+        np.testing.assert_allclose(row, told(one, keys, values, own), atol=2e-6)
+        assert np.array_equal(row, attention(one, keys, values, own))
+
+
+def test_tokens_beside_one_another_are_as_alone() -> None:
+    check_together()
 
 
 @pytest.mark.parametrize("halved", [False, True])
