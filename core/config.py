@@ -190,7 +190,7 @@ class SpeculationConfig:
                 expansion=(1,), combine="vote", weights="paper", length="trend", pipeline="across"
             )
         if name == "best":
-            return cls(drafters=("all", "ngram"), length="goodput")
+            return cls(drafters=("all", "ngram"), length="goodput", expansion=(1, 1, 2))
         return cls()
 
     def resolved(self, temperature: float) -> SpeculationConfig:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from math import sqrt
-from statistics import fmean, pstdev
+from statistics import fmean
 
 from core.costs import RunBackoffs
 from core.length import reasons
@@ -178,7 +178,9 @@ class Crew:
             max(0, r[team.label].reached - max(r[k].reached for k in labels if k in r))
             for r in joint
         ]
-        return fmean(beyond) + pstdev(beyond) / sqrt(len(beyond))
+        mean = fmean(beyond)
+        variance = fmean((one - mean) ** 2 for one in beyond)
+        return mean + sqrt(variance / len(beyond))
 
     def _margin(self, team: Team, others: Sequence[Team], price: float) -> float:
         added = self._verifying(team, others)

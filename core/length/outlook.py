@@ -30,6 +30,9 @@ class Outlook:
         # Worked out once a round.
         self._estimates: dict[frozenset[str], tuple[Estimate, ...]] = {}
         self._sizes: dict[int, list[tuple[int, float]]] = {}
+        # What the configuration says, for so many drafters.
+        self._budgets: dict[int, int | None] = {}
+        self._longest: dict[int, int] = {}
         self._config = config
         self._most = config.max_speculation_length
         self._verified = Average(HORIZON)
@@ -54,6 +57,11 @@ class Outlook:
 
     def budget(self, drafters: int) -> int | None:
         """Nodes for each of so many drafters; None without a limit."""
+        if drafters not in self._budgets:
+            self._budgets[drafters] = self._budget(drafters)
+        return self._budgets[drafters]
+
+    def _budget(self, drafters: int) -> int | None:
         most = self._config.max_tree_nodes
         if not isinstance(most, int):
             return None
@@ -65,6 +73,11 @@ class Outlook:
 
     def longest(self, drafters: int) -> int:
         """The longest draft that fits in the node budget of each of so many drafters."""
+        if drafters not in self._longest:
+            self._longest[drafters] = self._fitting(drafters)
+        return self._longest[drafters]
+
+    def _fitting(self, drafters: int) -> int:
         budget, most = self.budget(drafters), self._most
         if budget is None or self._config.draft == "best_first":
             return most if budget is None else min(most, budget)

@@ -111,7 +111,7 @@ def test_what_the_presets_are() -> None:
     )
     # Every other choice was slower: docs/results.md, "What `best` is".
     assert SpeculationConfig.preset("best") == SpeculationConfig(
-        drafters=("all", "ngram"), length="goodput"
+        drafters=("all", "ngram"), length="goodput", expansion=(1, 1, 2)
     )
     with pytest.raises(ConfigError, match=r"^preset is 'fastest': one of autoregressive, "):
         SpeculationConfig.preset("fastest")
