@@ -171,7 +171,8 @@ class RoundCompleted:
 
     `length_reason` says in a sentence why the next length is what it is, `estimates` what the
     controller expects of each candidate; `predicted_ms` what it expected of this round (0: it did
-    not). `ahead`: what came of drafts made early, now and then two entries of one drafter. `notes`:
+    not), what lies between its stages counted: of that `between_ms` is this request's part.
+    `ahead`: what came of drafts made early, now and then two entries of one drafter. `notes`:
     sentences about what happened (a drafter that failed, pipelining switched off).
     """
 
@@ -197,6 +198,7 @@ class RoundCompleted:
     predicted_ms: float = 0.0
     ahead: tuple[Ahead, ...] = ()
     notes: tuple[str, ...] = ()
+    between_ms: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -181,6 +181,7 @@ class Recorder:
             predicted_ms=turn.choice.predicted_ms,
             ahead=turn.ahead,
             notes=tuple(live.notes),
+            between_ms=turn.between_ms,
         )
 
 

@@ -93,6 +93,7 @@ def _row(one: _Round, drafters: tuple[str, ...], thinned: bool) -> dict[str, Any
         "next_speculation_length": done.next_speculation_length,
         "length_reason": done.length_reason,
         "predicted_ms": done.predicted_ms or "",
+        "between_ms": done.between_ms,
         "tree": "accepted paths only" if thinned else "whole",
         "num_nodes": "" if thinned or not tree else len(tree.token_ids),
         "drafted_depth": "" if thinned or not tree else max(tree.depths, default=0),

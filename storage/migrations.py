@@ -311,3 +311,9 @@ def m013_shares(db: Database) -> None:
     for name in ("span_times", "ssm_scoreboard"):
         db.execute(f"DROP VIEW {name}")
     _create_views(db, views_shared.M013)
+
+
+@migrations()
+def m014_between(db: Database) -> None:
+    """What of the time between a round's stages was its own; of older rounds it is not known."""
+    db.execute("ALTER TABLE rounds ADD COLUMN between_ms REAL DEFAULT 0.0")

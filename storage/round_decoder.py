@@ -188,6 +188,7 @@ def _told(values: Fields) -> dict[str, Any]:
         "predicted_ms": number_back(values["predicted_ms"]),
         "ahead": tuple(Ahead(*entry) for entry in from_json(values["ahead_json"])),
         "notes": tuple(from_json(values["notes_json"])),
+        "between_ms": number_back(values["between_ms"]),
     }
 
 

@@ -177,6 +177,7 @@ class _RoundWriter:
             predicted_ms=event.predicted_ms,
             ahead_json=to_json([dataclasses.astuple(entry) for entry in event.ahead]),
             notes_json=to_json(event.notes),
+            between_ms=event.between_ms,
         )
 
 

@@ -123,7 +123,7 @@ def timeline_value(frame: Frame) -> Value:
 
 
 def _times(line: RoundView) -> Value:
-    """Predicted (`p`) and measured time of a round's stages, `hid` beside other requests' passes;
+    """Predicted (`p`) and measured time of a round, `hid` beside other requests' passes;
     `all` is from its first stage to its last."""
     time = line.time
     return {

@@ -1,4 +1,4 @@
-"""Where a round's milliseconds went, by its spans: what a length rule predicts, the stages' share.
+"""Where a round's milliseconds went: what a length rule predicts, the stages' share.
 
 Pure: knows spans and events, nothing of a View.
 """
@@ -19,9 +19,10 @@ BESIDE = ("prefill", "ahead")
 
 @dataclass(frozen=True, slots=True)
 class RoundTime:
-    """`ms`: the round's own stages added up, less the drafting `hidden_ms` that passed beside the
-    LLM's work for other requests. That is what `predicted_ms` is about and what the length rules
-    learn from. `whole_ms`: from the first of these stages to the end of the last."""
+    """`ms`: the round's own stages and its part of what lies between, added up, less the drafting
+    `hidden_ms` that passed beside the LLM's work for other requests. That is what `predicted_ms` is
+    about and what the length rules learn from. `whole_ms`: from the first of these stages to the
+    end of the last."""
 
     ms: float = 0.0
     hidden_ms: float = 0.0
@@ -35,7 +36,7 @@ def time_of(event: RoundCompleted) -> RoundTime:
         return RoundTime()
     hidden = sum(entry.saved_ms for entry in event.ahead if entry.known)
     return RoundTime(
-        ms=max(0.0, sum(span.ms for span in own) - hidden),
+        ms=max(0.0, sum(span.ms for span in own) - hidden + event.between_ms),
         hidden_ms=hidden,
         whole_ms=max(span.end_ms for span in own) - min(span.start_ms for span in own),
     )

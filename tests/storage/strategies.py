@@ -145,6 +145,7 @@ def commits(new: int, shared: dict[str, Any]) -> st.SearchStrategy[RoundComplete
         length_reason=texts,
         estimates=many(st.builds(Estimate, small, small, floats, floats)),
         predicted_ms=floats,
+        between_ms=floats,
         ahead=many(st.builds(Ahead, texts, small, floats, st.booleans(), floats, floats, texts)),
         notes=many(texts),
     )

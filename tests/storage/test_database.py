@@ -62,6 +62,7 @@ def test_a_blank_file_gets_the_schema(path: Path) -> None:
         "m011_seen",
         "m012_baselines",
         "m013_shares",
+        "m014_between",
     ]
 
 

@@ -25,9 +25,9 @@ def test_what_no_prediction_is_about_is_told_where_it_is_much(show: Show) -> Non
     compared = "predicted 19.0 ms, measured 55.2 ms; in half of the 5 rounds the prediction was "
     first = f"Round 5: {compared}within 66 % of the measured time."
     assert told(page, "predicted") == (
-        f"{first} Both are of the round's stages; not counted of its 80.1 ms: 19.9 ms of pauses "
-        "between them, in which the SSMs may draft ahead, 5.00 ms of drafting hidden behind "
-        "another request's pass."
+        f"{first} Both are of this request's own work; not counted of its 80.1 ms: 19.9 ms of "
+        "pauses between its stages, in which the SSMs may draft ahead, 5.00 ms of drafting "
+        "hidden behind another request's pass."
     )
     turn(page, "ahead")
     assert "not counted" not in told(page, "predicted"), "a millisecond is not worth a sentence"

@@ -203,14 +203,14 @@ function unpredicted({ policy, pipeline }) {
   return expected && policy !== "goodput" ? `${policy} predicts no round time; goodput does.` : "";
 }
 
-// What of a round's time neither the prediction nor the measured time is about.
+// What of a round's time neither the prediction nor the measured time is about: other requests' turns.
 function leftOut(value, { ms: took, hid = 0, all = 0 }) {
   const parts = [];
   const between = all - took - hid;
-  const pauses = guesses(value) ? "pauses between them, in which the SSMs may draft ahead" : "pauses between them";
+  const pauses = guesses(value) ? "pauses between its stages, in which the SSMs may draft ahead" : "pauses between its stages";
   if (noticed(between, all)) parts.push(`${ms(between)} of ${pauses}`);
   if (noticed(hid, all)) parts.push(`${ms(hid)} of drafting hidden behind another request's pass`);
-  return parts.length ? ` Both are of the round's stages; not counted of its ${ms(all)}: ${parts.join(", ")}.` : "";
+  return parts.length ? ` Both are of this request's own work; not counted of its ${ms(all)}: ${parts.join(", ")}.` : "";
 }
 
 const noticed = (part, whole) => part >= Math.max(0.5, 0.05 * whole);
@@ -225,7 +225,7 @@ function lines(value, rounds) {
     ],
     sel: value.sel,
     robust: true,
-    title: ["Milliseconds of a round's stages; dashed: predicted", "ms a round; dashed: predicted"],
+    title: ["Milliseconds of a round; dashed: predicted", "ms a round; dashed: predicted"],
     format: short,
     label: compared(value),
   };
