@@ -123,7 +123,7 @@ class Engine:
 
         whole = self._whole_round(up, modes)
         if whole is not None:
-            yield from self._told(whole, turns, began, follow=not auto.runs)
+            yield from self._told(whole, turns, follow=not auto.runs)
             watch(up, auto, began)
             return
 
@@ -142,11 +142,11 @@ class Engine:
             yield self._observed(turn, record.verified(turn))
 
         reward(turns)
-        self._gaps.fill(turns, began)
-        cuts = [self._commit(turn) for turn in turns]
-        self._gaps.committed(turns)
-        for turn, cut in zip(turns, cuts, strict=True):
-            yield from self._completed(turn, cut)
+        lone = turns[0] if len(live) == 1 == len(turns) else None
+        self._gaps.fill(lone, began)
+        for turn in turns:
+            yield from self._completed(turn, self._commit(turn))
+        self._gaps.ended(lone)
         watch(up, auto, began)
 
     def _whole_round(self, up: Up, modes: Mapping[str, str]) -> Whole | None:
@@ -155,18 +155,15 @@ class Engine:
             return None
         return self._whole.run(up.turns)
 
-    def _told(
-        self, whole: Whole, turns: Many[Turn], began: float, *, follow: bool
-    ) -> Iterator[Event]:
+    def _told(self, whole: Whole, turns: Many[Turn], *, follow: bool) -> Iterator[Event]:
         """The events of a round that was made whole. With `follow` the next is under way where the
         tensors lie while its requests, the texts known, are told of this one."""
         record = self._recorder
         self._combine(turns)
         whole.judge()
         reward(turns)
-        self._gaps.fill(turns, began)
+        self._gaps.ended(None)
         cuts = [self._commit(turn) for turn in turns]
-        self._gaps.committed(turns)
         left = [turn.live for turn in turns if not turn.live.sequence.finish_reason]
         if follow and left and self._whole is not None:
             self._whole.begin([due(live) for live in left])

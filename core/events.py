@@ -171,7 +171,7 @@ class RoundCompleted:
 
     `length_reason` says in a sentence why the next length is what it is, `estimates` what the
     controller expects of each candidate; `predicted_ms` what it expected of this round (0: it did
-    not), what lies between its stages counted: of that `between_ms` is this request's part.
+    not), what lies between its stages counted: `between_ms`, of a lone request.
     `ahead`: what came of drafts made early, now and then two entries of one drafter. `notes`:
     sentences about what happened (a drafter that failed, pipelining switched off).
     """

@@ -1,14 +1,13 @@
 """Gaps: a round's time between its stages, which is as real as theirs.
 
 Asking drafters, telling readers, accounts: more where something is drafted than where nothing is.
-What comes behind a round's commit is known when the next begins, and counts there.
+Counted for a request that is alone: of several nobody can say whose it was.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from collections.abc import Sequence as Many
 
 from core.sequence import Timed
 from core.turn import Turn
@@ -17,26 +16,29 @@ __all__ = ["Gaps"]
 
 
 class Gaps:
-    """Shared equally by the requests of a round; between rounds of other requests there is none."""
+    """What follows a round's commit is known when the round is over, and counts in the next of the
+    same run; what happens between two rounds, as when another request is let in, counts in none."""
 
     def __init__(self) -> None:
-        self._runs: frozenset[str] = frozenset()
-        self._committed = 0.0
+        self._run = ""
+        self._behind = 0.0
 
-    def fill(self, turns: Many[Turn], began: float) -> None:
-        """Fills in `between_ms` of the turns of a round that began then, whose stages but for the
-        commit are over."""
-        runs = frozenset(turn.live.sequence.run_id for turn in turns)
-        start = self._committed if runs == self._runs else began
-        self._runs = runs
-        stages = (one for turn in turns for one in turn.timed if one.start >= began)
-        gap = time.perf_counter() - start - _covered(stages)
-        for turn in turns:
-            turn.between_ms = max(0.0, gap) * 1000 / len(turns)
+    def fill(self, turn: Turn | None, began: float) -> None:
+        """Fills in `between_ms` of a lone turn, if it is one, whose round began then (seconds, as
+        all times here) and whose stages but for the commit are over."""
+        if turn is None:
+            return
+        sequence, live = turn.live.sequence, turn.live
+        stages = [one for one in (*live.timed, *turn.timed) if one.start >= began]
+        gap = time.perf_counter() - began - _covered(stages)
+        behind = self._behind if sequence.run_id == self._run else 0.0
+        turn.between_ms = (max(0.0, gap) + behind) * 1000
 
-    def committed(self, turns: Many[Turn]) -> None:
-        """All turns are: what follows counts in the next round."""
-        self._committed = max(one.end for turn in turns for one in turn.timed)
+    def ended(self, turn: Turn | None) -> None:
+        """The round is over, its readers are told; None: it was no lone turn's."""
+        self._run = "" if turn is None else turn.live.sequence.run_id
+        if turn is not None:
+            self._behind = max(0.0, time.perf_counter() - max(one.end for one in turn.timed))
 
 
 def _covered(stages: Iterable[Timed]) -> float:

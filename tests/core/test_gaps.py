@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import core.gaps
-from core.events import Event
+from core.events import Event, RoundCompleted, RunCompleted, Verified
 from core.gaps import Gaps
 from core.length import RoundOutcome
 from core.sequence import Timed
 from core.turn import Live
-from tests.core.engines import engine_of, request, tables
+from tests.core.engines import GREEDY, TREE, engine_of, request, tables
 
 SLOW_READER = 0.02
 
 
-def turn(run: str, *stages: tuple[float, float]) -> Any:
-    """As much of a Turn as is looked at; stages from when to when, in seconds."""
-    timed = [Timed("llm", "forward", start, end) for start, end in stages]
-    live = SimpleNamespace(sequence=SimpleNamespace(run_id=run))
+def turn(run: str, *stages: tuple[float, float], reading: tuple[float, float] | None = None) -> Any:
+    """As much of a Turn as is looked at; stages from when to when, in seconds, and a drafter's
+    `reading` of the prompt."""
+    timed = [Timed("llm", "forward", *stage) for stage in stages]
+    read = [Timed("ssm", "prefill", *reading)] if reading else []
+    live = SimpleNamespace(sequence=SimpleNamespace(run_id=run), timed=read)
     return SimpleNamespace(live=live, timed=timed, between_ms=-1.0)
 
 
@@ -35,31 +38,37 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_what_no_stage_takes(clock: Any) -> None:
     one, clock.s = turn("a", (10.1, 10.4), (10.3, 10.5), (10.35, 10.4), (10.6, 10.9)), 11.0
-    Gaps().fill([one], 10.0)
+    Gaps().fill(one, 10.0)
     assert one.between_ms == pytest.approx(1000 * (1.0 - 0.4 - 0.3))
+
+
+def test_a_drafter_that_reads_the_prompt_is_at_work(clock: Any) -> None:
+    one, clock.s = turn("a", (10.7, 11.0), reading=(10.1, 10.6)), 11.0
+    Gaps().fill(one, 10.0)
+    assert one.between_ms == pytest.approx(200.0)
 
 
 def test_a_draft_of_an_earlier_round_covers_nothing_of_this(clock: Any) -> None:
     one, clock.s = turn("a", (8.0, 9.9), (10.0, 10.5)), 11.0
-    Gaps().fill([one], 10.0)
+    Gaps().fill(one, 10.0)
     assert one.between_ms == pytest.approx(500.0)
 
 
-def test_what_follows_a_commit_counts_in_the_next_round_of_the_same(clock: Any) -> None:
-    gaps = Gaps()
-    for runs, since in ((("a",), 10.0), (("a",), 10.8), (("a", "b"), 12.0), (("a", "b"), 12.8)):
-        began = since if since in (10.0, 12.0) else since + 0.5
-        turns = [turn(run, (began, began + 0.25)) for run in runs]
-        clock.s = began + 0.5
-        gaps.fill(turns, began)
-        whole = began + 0.5 - since - 0.25
-        assert [one.between_ms for one in turns] == [pytest.approx(1000 * whole / len(runs))] * len(
-            runs
-        )
-        for one in turns:
-            one.timed.append(Timed("commit", "commit", began + 0.5, began + 0.8))
-        gaps.committed(turns)
-        clock.s = began + 0.8
+@pytest.mark.parametrize(("run", "behind"), [("a", 0.25), ("b", 0.0)])
+def test_what_follows_a_commit_counts_in_the_next_round_of_the_same_run(
+    clock: Any, run: str, behind: float
+) -> None:
+    gaps, before, after = Gaps(), turn("a", (10.0, 11.0)), turn(run, (14.0, 14.5))
+    clock.s = 11.0
+    gaps.fill(before, 10.0)
+    clock.s = 11.25
+    gaps.ended(before)
+    clock.s = 14.6  # between 11.25 and 14 somebody else was let in
+    gaps.fill(after, 14.0)
+    assert after.between_ms == pytest.approx(1000 * (0.1 + behind))
+    gaps.ended(None)
+    gaps.fill(after, 14.0)
+    assert after.between_ms == pytest.approx(100.0)
 
 
 def test_a_length_policy_is_told_what_a_slow_reader_takes() -> None:
@@ -93,3 +102,35 @@ def test_a_length_policy_is_told_what_a_slow_reader_takes() -> None:
         return found[len(found) // 2]
 
     assert typical(SLOW_READER) > typical(0.0) + 3 * 1000 * SLOW_READER * 0.9
+
+
+@pytest.mark.parametrize("pipeline", ["off", "across", "ahead"])
+def test_of_several_requests_nobody_has_a_gap(pipeline: str) -> None:
+    config = replace(TREE, pipeline=pipeline)
+    events = list(engine_of(*tables(1)).generate_many([request(config=config) for _ in range(2)]))
+    rounds = [one for one in events if isinstance(one, RoundCompleted)]
+    done = next(i for i, one in enumerate(events) if isinstance(one, RunCompleted))
+    together = [one for one in rounds if one.seq <= events[done].seq and one in events[:done]]
+    assert together and all(one.between_ms == 0 for one in together)
+    alone = list(engine_of(*tables(1)).generate(request(config=config)))
+    assert all(one.between_ms > 0 for one in alone if isinstance(one, RoundCompleted))
+
+
+def test_a_neighbour_that_fails_takes_nothing_from_who_has_finished() -> None:
+    """A request's last events come before the next one's commit."""
+    engine = engine_of(*tables(1))
+    commit, commits = engine.models.llm.commit, [0]
+    found: list[Event] = []
+
+    def failing(row: int, path: Any) -> None:
+        commits[0] += any(isinstance(one, Verified) for one in found)
+        if commits[0] == 2:
+            raise RuntimeError("no")
+        commit(row, path)
+
+    short = replace(GREEDY, max_new_tokens=1)
+    engine.models.llm.commit = failing  # type: ignore[method-assign]
+    with pytest.raises(RuntimeError, match="no"):
+        for event in engine.generate_many([request(sampling=short), request()]):
+            found.append(event)
+    assert isinstance(found[-1], RunCompleted)

@@ -47,8 +47,9 @@ class Shape(NamedTuple):
 
 class Weights(NamedTuple):
     """What a pass reads, each as one stretch of memory: `embedding` (members, vocabulary, hidden);
-    `matrices` as float32, as its upper 16 bits, or as two of these (`kinds`); `vectors`, `cos` and
-    `sin` (positions, size), the first half of the sines negative, as float32; `windowed` (layers,).
+    `matrices` as float32, as its upper 16 bits, plain or woven, or as two of these (`kinds`);
+    `vectors`, `cos` and `sin` (positions, size), the first half of the sines negative, as float32;
+    `windowed` (layers,).
     """
 
     embedding: Any

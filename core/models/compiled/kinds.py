@@ -28,8 +28,8 @@ Array = npt.NDArray[Any]
 class Kind:
     """`kept`, `told`: LLVM's type of an element of w and of x; `inputs` that an element is for, of
     `align` bytes; with up to `broad` tokens a whole block is multiplied, with more half of one.
-    `vectors` (builder, place, lanes, count) loads so many vectors to be multiplied, `added`
-    (builder, sums, x, w) adds their products."""
+    `vectors` (builder, place, lanes, count) loads so many vectors to be multiplied, woven ones in
+    twos, `added` (builder, sums, x, w) adds their products."""
 
     name: str
     kept: Any

@@ -100,10 +100,11 @@ def attended(q, keys, values, bases, views, weights, to):
                 seen_at, at = t * extent + begin, t * room + begin
                 mine, own = q[t * size : (t + 1) * size], weights[at : at + slots]
                 products_of(mine, keys, bases[t], seen[seen_at : seen_at + slots], own)
+    scale = np.float32(1) / np.sqrt(np.float32(size))
     for t in range(tokens):
-        softened(
-            weights[t * room : t * room + counts[t]], np.float32(1) / np.sqrt(np.float32(size))
-        )
+        softened(weights[t * room : t * room + counts[t]], scale)
+        if counts[t] == 0:
+            to[0][t * to[1] : t * to[1] + size] = 0
     for begin in range(0, most, SLOTS):
         for t in range(tokens):
             slots = min(counts[t] - begin, SLOTS)
@@ -129,15 +130,15 @@ def products_of(q, keys, base, seen, weights):
 
 
 @free
-def sums_of(to, values, base, seen, weights, before):
-    """to = the sum of the values that are seen, so much of each; `before`: += instead of =."""
+def sums_of(to, values, base, seen, weights, onto):
+    """to = the sum of the values that are seen, so much of each; += unless `onto` is 0."""
     size, lanes = to.shape[0], vector()
     whole, step = size // lanes * lanes, AT_ONCE * lanes
     for begin in range(0, whole, step):
         count = min(AT_ONCE, (whole - begin) // lanes)
-        weighed(count, Part(base, size, begin, before), seen, weights, values, to)
+        weighed(count, Part(base, size, begin, onto), seen, weights, values, to)
     for i in range(whole, size):
-        to[i] = to[i] if before else np.float32(0)
+        to[i] = to[i] if onto else np.float32(0)
         for j in range(seen.shape[0]):
             to[i] += weights[j] * number(values[base + seen[j] * size + i])
 

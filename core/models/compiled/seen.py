@@ -1,8 +1,8 @@
 """What a head makes of the slots that it sees: products with their keys, sums of their values, in
 registers, in LLVM's words.
 
-Slot after slot, for vectors of its numbers at once: every sum has one order, and none waits for
-memory.
+Of keys as many slots at once as a vector has numbers, of values slot after slot, or two side by
+side, for vectors of a head's numbers: every sum has one order, and none waits for memory.
 """
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, misc, untyped-decorator"
 # numba types these functions, by what they are called with.
@@ -28,12 +28,12 @@ AT_ONCE = 8
 
 class Part(NamedTuple):
     """Where slot 0 of a head begins among keys or values, how many numbers a slot has, from which
-    of them on they are looked at; and whether what comes of it is added to something (not 0)."""
+    of them on they are looked at; and whether what comes of it goes onto what is there (not 0)."""
 
     base: int
     size: int
     begin: int
-    added: int
+    onto: int
 
 
 @intrinsic
@@ -49,7 +49,7 @@ def vector(typing):
 @intrinsic
 def matched(typing, count, part, seen, weights, keys, q):
     """weights[j] += q k of slot seen[j], over `count` vectors, 1 to AT_ONCE, from the part's
-    `begin` on; = instead of += unless it is `added`. They have room for whole vectors."""
+    `begin` on; = instead of += unless it goes `onto` it. They have room for whole vectors."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         _called(_matched, context, builder, signature, arguments)
@@ -61,7 +61,7 @@ def matched(typing, count, part, seen, weights, keys, q):
 @intrinsic
 def weighed(typing, count, part, seen, weights, values, to):
     """to += the sum over j of weights[j] v of slot seen[j], in `count` vectors, 1 to AT_ONCE, from
-    the part's `begin` on; = instead of += unless it is `added`."""
+    the part's `begin` on; = instead of += unless it goes `onto` it."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         _called(_weighed, context, builder, signature, arguments)
@@ -81,7 +81,7 @@ def _called(
     begin = builder.gep(kept.data, [builder.add(part.base, part.begin)])
     slots = cgutils.unpack_tuple(builder, seen.shape)[0]
     told = builder.gep(own.data, [part.begin])
-    taken = [begin, part.size, seen.data, slots, weights.data, told, part.added]
+    taken = [begin, part.size, seen.data, slots, weights.data, told, part.onto]
     end = builder.append_basic_block("done")
     chosen = builder.switch(given[0], end)
     for count in range(1, AT_ONCE + 1):
@@ -103,7 +103,7 @@ class _Seen:
         self.made = ir.Function(module, ir.FunctionType(ir.VoidType(), taken), name)
         self.made.linkage = "internal"
         self.made.attributes.add("noinline")
-        self.kept, self.size, self.seen, self.slots, self.weights, self.own, self.added = (
+        self.kept, self.size, self.seen, self.slots, self.weights, self.own, self.onto = (
             self.made.args
         )
         self.kind, self.count, self.lanes = kind, count, registers()[0]
@@ -141,7 +141,7 @@ def _matched(module: Any, count: int, kind: Kind) -> Any:
     entry, body, end = (made.block(name) for name in ("entry", "body", "end"))
     whole, builder = made.whole, ir.IRBuilder(entry)
     own = [builder.load(place, align=4) for place in made.own_vectors(builder)]
-    first = builder.icmp_signed("==", made.added, whole(0))
+    fresh = builder.icmp_signed("==", made.onto, whole(0))
     last = builder.sub(made.slots, whole(1))
     builder.cbranch(builder.icmp_signed(">", made.slots, whole(0)), body, end)
     builder.position_at_end(body)
@@ -160,7 +160,7 @@ def _matched(module: Any, count: int, kind: Kind) -> Any:
 
     total = _added_up(builder, product, range(made.lanes))
     place = made.at(builder, made.weights, j)
-    before = builder.select(first, made.zero, builder.load(place, align=4))
+    before = builder.select(fresh, made.zero, builder.load(place, align=4))
     builder.store(builder.fadd(before, total), place).align = 4
     following = builder.add(j, whole(made.lanes))
     _come([j], ([whole(0)], entry), ([following], body))
@@ -206,10 +206,10 @@ def _weighed(module: Any, count: int, kind: Kind) -> Any:
     whole, builder = made.whole, ir.IRBuilder(entry)
     sides = 2 if count <= AT_ONCE // 2 else 1
     places, zeros = made.own_vectors(builder), [made.zero] * count
-    fresh = builder.icmp_signed("==", made.added, whole(0))
+    fresh = builder.icmp_signed("==", made.onto, whole(0))
     before = [builder.select(fresh, made.zero, builder.load(place, align=4)) for place in places]
 
-    def added(j: Any, sums: list[Any]) -> list[Any]:
+    def further(j: Any, sums: list[Any]) -> list[Any]:
         weight = builder.load(builder.gep(made.weights, [j]))
         one, values = spread(builder, weight, made.lanes), made.vectors(builder, j)
         return [kind.added(builder, sums[v], one, values[v]) for v in range(count)]
@@ -218,7 +218,7 @@ def _weighed(module: Any, count: int, kind: Kind) -> Any:
     builder.cbranch(builder.icmp_signed(">", even, whole(0)), body, left)
     builder.position_at_end(body)
     j, sums = builder.phi(whole), [made.phis(builder) for _ in range(sides)]
-    grown = [added(builder.add(j, whole(side)), sums[side]) for side in range(sides)]
+    grown = [further(builder.add(j, whole(side)), sums[side]) for side in range(sides)]
     following = builder.add(j, whole(sides))
     builder.cbranch(builder.icmp_signed("<", following, even), body, left)
     begun = [before, zeros][:sides]
@@ -231,7 +231,7 @@ def _weighed(module: Any, count: int, kind: Kind) -> Any:
         _come(so_far[side], (begun[side], entry), (grown[side], body))
     builder.cbranch(builder.icmp_signed("<", even, made.slots), last, end)
     builder.position_at_end(last)
-    one_more = added(even, so_far[0])
+    one_more = further(even, so_far[0])
     builder.branch(end)
     builder.position_at_end(end)
     found = made.phis(builder)
