@@ -43,7 +43,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("device",),
     ("sequence",),
     ("weights", "drafters", "combine", "verify", "length", "routing"),
-    ("turn", "record", "intake", "bookends", "drafting", "ahead", "judging", "whole"),
+    ("turn", "record", "intake", "bookends", "drafting", "ahead", "gaps", "judging", "whole"),
     ("engine", "pipeline", "scheduler"),
     ("worker",),
     ("__main__", "__init__"),
