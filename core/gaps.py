@@ -7,9 +7,8 @@ Counted for a request that is alone: of several nobody can say whose it was.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 
-from core.sequence import Timed
+from core.metrics import union_ms
 from core.turn import Turn
 
 __all__ = ["Gaps"]
@@ -30,7 +29,7 @@ class Gaps:
             return
         sequence, live = turn.live.sequence, turn.live
         stages = [one for one in (*live.timed, *turn.timed) if one.start >= began]
-        gap = time.perf_counter() - began - _covered(stages)
+        gap = time.perf_counter() - began - union_ms((one.start, one.end) for one in stages)
         behind = self._behind if sequence.run_id == self._run else 0.0
         turn.between_ms = (max(0.0, gap) + behind) * 1000
 
@@ -39,12 +38,3 @@ class Gaps:
         self._run = "" if turn is None else turn.live.sequence.run_id
         if turn is not None:
             self._behind = max(0.0, time.perf_counter() - max(one.end for one in turn.timed))
-
-
-def _covered(stages: Iterable[Timed]) -> float:
-    """Seconds in which at least one of them was at work."""
-    covered, until = 0.0, float("-inf")
-    for one in sorted(stages, key=lambda stage: stage.start):
-        covered += max(0.0, one.end - max(one.start, until))
-        until = max(until, one.end)
-    return covered

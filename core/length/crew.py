@@ -178,6 +178,7 @@ class Crew:
             max(0, r[team.label].reached - max(r[k].reached for k in labels if k in r))
             for r in joint
         ]
+        # As pstdev says it, which counts in fractions: plans are made between two rounds.
         mean = fmean(beyond)
         variance = fmean((one - mean) ** 2 for one in beyond)
         return mean + sqrt(variance / len(beyond))

@@ -109,7 +109,7 @@ def test_what_the_presets_are() -> None:
     assert minions == SpeculationConfig(
         expansion=(1,), combine="vote", weights="paper", length="trend", pipeline="across"
     )
-    # Every other choice was slower: docs/results.md, "What `best` is".
+    # No other choice was faster: docs/results.md, "What `best` is", "Speed of the family of now".
     assert SpeculationConfig.preset("best") == SpeculationConfig(
         drafters=("all", "ngram"), length="goodput", expansion=(1, 1, 2)
     )
