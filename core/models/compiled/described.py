@@ -47,7 +47,7 @@ class Shape(NamedTuple):
 
 class Weights(NamedTuple):
     """What a pass reads, each as one stretch of memory: `embedding` (members, vocabulary, hidden);
-    `matrices` as float32, as its upper 16 bits, plain or woven, or as two of these (`kinds`);
+    `matrices` as float32, as its upper 16 bits, plain or woven, or as some of these (`kinds`);
     `vectors`, `cos` and `sin` (positions, size), the first half of the sines negative, as float32;
     `windowed` (layers,).
     """
@@ -118,8 +118,8 @@ class Product(NamedTuple):
     """Some rows of x times some inputs of one block: where in x, w and y that begins, and how far
     it is from a row of x or y to the next; how many inputs; whether these are the first, else the
     product is added to what stands in y; from where on further weights are fetched meanwhile, and
-    how many of them with each input. All counted in elements, which in `kinds` are for two inputs
-    where weights are kept in pairs."""
+    how many of them with each input; how many rows' tokens share a tile, if there are tiles. All
+    counted in elements, which in `kinds` are for several inputs where weights are kept in pairs."""
 
     x: int
     x_step: int
@@ -130,6 +130,7 @@ class Product(NamedTuple):
     first: int
     ahead: int
     pace: int
+    tile: int
 
 
 class Told(NamedTuple):

@@ -1,7 +1,8 @@
 """The kernel: a Llama-like model's whole pass as one function of machine code, which numba compiles
 when it is first asked for, in some seconds, and keeps for the next start.
 """
-# mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, misc, untyped-decorator"
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, misc, var-annotated"
+# mypy: disable-error-code="untyped-decorator"
 # numba types these functions, by what they are called with.
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from typing import Any
 import numpy as np
 
 from core.models.compiled.compiling import entry, kept
+from core.models.compiled.features import LINE
+from core.models.compiled.kinds import TILE
 from core.models.compiled.layers import (
     TOGETHER,
     attention_half,
@@ -25,8 +28,9 @@ from core.models.compiled.layers import (
 )
 from core.models.compiled.parts import listed, meet, normed
 from core.models.compiled.products import products
-from core.models.compiled.registers import inputs_of
+from core.models.compiled.registers import parts_of
 from core.models.compiled.seen import vector
+from core.models.compiled.tiles import begin_of_line
 
 __all__ = ["kernel", "stamp"]
 
@@ -58,7 +62,10 @@ def _made(stamped: int, compiled: Callable[[Any], Any]) -> Any:
             near_seen = listed(asked.near, n, extent)
         x, h = np.empty(n * hidden, np.float32), np.empty(n * hidden, np.float32)
         widest = max(hidden, shape.heads * shape.size, shape.inner)
-        halved = np.empty(n * widest * (inputs_of(w.matrices) - 1), np.uint16)
+        # Tiles are loaded whole, whoever is in them, from the begin of a line on.
+        parts = parts_of(w.matrices)
+        halved = np.empty((n + TILE) * widest * parts + LINE, np.uint16)
+        halved = stretch(halved, begin_of_line(halved), halved.shape[0] - LINE)
         head, q = np.empty(shape.size, np.float32), np.empty(TOGETHER * shape.size, np.float32)
         weights = np.empty(TOGETHER * (extent + vector()), np.float32)
         own = (x, h, halved, (head, q, np.empty(TOGETHER, np.int64), weights))

@@ -2,7 +2,7 @@
 
 float32; the upper 16 bits of one, which a bfloat16 is; such ones woven, so that two vectors of
 outputs come of one load, by a shift and a mask; or two bfloat16 of one output beside each other, of
-one input and the next, which AVX512_BF16 multiplies as they are.
+one input and the next, which AVX512_BF16 multiplies as they are, and AMX in tiles (`tiles`).
 """
 
 # mypy: disable-error-code="no-untyped-call"
@@ -19,38 +19,61 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-__all__ = ["Kind", "kind_of", "spread", "woven"]
+from core.models.compiled.features import registers
+
+__all__ = ["TILE", "Kind", "kind_of", "spread", "woven"]
 
 Array = npt.NDArray[Any]
+
+TILE = 16
+"""Rows of a tile."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
     """`kept`, `told`: LLVM's type of an element of w and of x; `inputs` that an element is for, of
-    `align` bytes; with up to `broad` tokens a whole block is multiplied, with more half of one.
+    `align` bytes; `parts`: of how many bfloat16 a number of x is made, 0 if it is a float32. `most`
+    tokens are multiplied together; with up to `broad` of them a whole block, with more half of one.
     `vectors` (builder, place, lanes, count) loads so many vectors to be multiplied, woven ones in
-    twos, `added` (builder, sums, x, w) adds their products."""
+    twos, `added` (builder, sums, x, w) adds their products; in `tiles` neither."""
 
     name: str
     kept: Any
     told: Any
     inputs: int
     align: int
+    parts: int
+    most: int
     broad: int
-    vectors: Callable[[Any, Any, int, int], list[Any]]
-    added: Callable[[Any, Any, Any, Any], Any]
+    vectors: Callable[[Any, Any, int, int], list[Any]] | None = None
+    added: Callable[[Any, Any, Any, Any], Any] | None = None
+
+    @property
+    def tiles(self) -> bool:
+        return self.vectors is None
 
 
 def kind_of(element: Any) -> Kind:
     """By numba's type of an element of w."""
-    single, bits = ir.FloatType(), ir.IntType(32)
+    single, bits, most = ir.FloatType(), ir.IntType(32), registers()[1]
+    if element == types.int64:
+        return _in_tiles("rounded", ir.IntType(64), 4, 1)
+    if element == types.int32:
+        return _in_tiles("parted", bits, 2, 3)
     if element == types.uint32:
-        return Kind("pairs", bits, bits, 2, 4, 12, _loaded, _added_in_pairs)
+        return Kind("pairs", bits, bits, 2, 4, 1, most, 12, _loaded, _added_in_pairs)
     if element == types.int16:
-        return Kind("woven", ir.IntType(16), single, 1, 2, 2, _parted, _added)
+        return Kind("woven", ir.IntType(16), single, 1, 2, 0, most, 2, _parted, _added)
     if element == types.uint16:
-        return Kind("half", ir.IntType(16), single, 1, 2, 2, _widened, _added)
-    return Kind("whole", single, single, 1, 4, 2, _loaded, _added)
+        return Kind("half", ir.IntType(16), single, 1, 2, 0, most, 2, _widened, _added)
+    return Kind("whole", single, single, 1, 4, 0, most, 2, _loaded, _added)
+
+
+def _in_tiles(name: str, element: Any, inputs: int, parts: int) -> Kind:
+    """Weights in pairs for AMX: what they are multiplied with is rounded to bfloat16, or parted
+    into three, of which it is the sum. Two tiles' rows are multiplied together."""
+    most = 2 * (TILE // parts)
+    return Kind(name, element, element, inputs, 2 * inputs, parts, most, most)
 
 
 def spread(builder: Any, one: Any, lanes: int) -> Any:

@@ -15,14 +15,25 @@ import numpy.typing as npt
 import torch
 
 from core.models.compiled.described import BLOCK, HALF_BLOCK, Shape, Weights
-from core.models.compiled.kinds import woven
-from core.models.compiled.registers import multiplies_pairs, registers, weaves
+from core.models.compiled.features import (
+    LINE,
+    multiplies_pairs,
+    multiplies_tiles,
+    registers,
+    weaves,
+)
+from core.models.compiled.kinds import TILE, woven
 from core.models.lean import LeanLayer, LeanWeights, joined
 from core.models.rotation import table
 
 __all__ = ["Array", "bits", "packed", "shape_of", "turning"]
 
 Array = npt.NDArray[Any]
+
+# Of an element, by how weights are kept.
+INPUTS: dict[type[Any], int] = {
+    np.float32: 1, np.int16: 1, np.uint16: 1, np.uint32: 2, np.int32: 2, np.int64: 4
+}  # fmt: skip
 
 
 def shape_of(weights: LeanWeights) -> Shape:
@@ -49,11 +60,7 @@ def packed(weights: LeanWeights, *, windowed: Sequence[bool], positions: int) ->
     rotation reaches."""
     shape, members = shape_of(weights), _members(weights)
     half = all(_is_half(matrix) for one in members for matrix in _matrices(one))
-    kept: type[Any] = np.float32
-    if half:
-        kept = np.int16 if weaves() else np.uint16
-    if weights.embedding.dtype == torch.bfloat16 and half and _in_pairs(shape):
-        kept = np.uint32
+    kept = _kept(shape, weights.embedding.dtype == torch.bfloat16) if half else np.float32
     cos, sin = turning(weights, positions)
     return Weights(
         embedding=bits(weights.embedding).reshape(-1),
@@ -66,9 +73,15 @@ def packed(weights: LeanWeights, *, windowed: Sequence[bool], positions: int) ->
     )
 
 
-def _in_pairs(shape: Shape) -> bool:
-    """Inputs come in twos, and so does what multiplies them."""
-    return shape.hidden % 2 == 0 and shape.heads * shape.size % 2 == 0 and multiplies_pairs()
+def _kept(shape: Shape, rounded: bool) -> type[Any]:
+    """How weights of 16 bits are kept (`kinds`): in tiles or pairs, if inputs come in as many and
+    there is what multiplies them; pairs of a model in bfloat16 only, whose passes round to it."""
+    inputs = shape.hidden, shape.heads * shape.size, shape.inner
+    if multiplies_tiles() and all(count % (2 * TILE) == 0 for count in inputs):
+        return np.int64 if rounded else np.int32
+    if multiplies_pairs() and rounded and all(count % 2 == 0 for count in inputs):
+        return np.uint32
+    return np.int16 if weaves() else np.uint16
 
 
 def _one_behind_another(members: Sequence[LeanWeights], shape: Shape, kept: type[Any]) -> Array:
@@ -78,7 +91,7 @@ def _one_behind_another(members: Sequence[LeanWeights], shape: Shape, kept: type
     layer = shape.hidden * (qkv + 2 * shape.inner)
     layer += (shape.heads * shape.size + shape.inner) * back
     entries = shape.members * (shape.layers * layer + shape.hidden * shape.outputs)
-    found = np.empty(entries // 2 if kept is np.uint32 else entries, kept)
+    found = _aligned(entries // INPUTS[kept], kept)
     at = 0
     for matrix in (matrix for one in members for matrix in _laid(one, shape)):
         blocks = _blocks(matrix, kept)
@@ -86,6 +99,14 @@ def _one_behind_another(members: Sequence[LeanWeights], shape: Shape, kept: type
         at += blocks.size
     assert at == len(found), (at, len(found))
     return found
+
+
+def _aligned(entries: int, kept: type[Any]) -> Array:
+    """Empty, from the begin of a line of the caches on: no vector of weights lies in two."""
+    size = np.dtype(kept).itemsize
+    room = np.empty(entries + LINE // size, kept)
+    begin = -room.ctypes.data % LINE // size
+    return room[begin : begin + entries]
 
 
 def turning(weights: LeanWeights, positions: int) -> tuple[Array, Array]:
@@ -163,16 +184,16 @@ def _mixed(gate_up: torch.Tensor, inner: int) -> torch.Tensor:
 
 
 def _blocks(matrix: torch.Tensor, kept: type[Any]) -> Array:
-    """(inputs, outputs) as (blocks, inputs, BLOCK), in int16 woven; in pairs (blocks, inputs / 2,
-    BLOCK), of two inputs the first in the lower half."""
+    """(inputs, outputs) as (blocks, inputs, BLOCK), in int16 woven; in pairs and tiles (blocks,
+    inputs / 2, BLOCK), of two inputs the first in the lower half."""
     half = kept is not np.float32
     found = bits(matrix.detach().to(torch.bfloat16 if half else torch.float32).contiguous())
     inputs, outputs = found.shape
     wide = np.pad(found, ((0, 0), (0, _padded(outputs, BLOCK) - outputs)))
     blocks = wide.reshape(inputs, -1, BLOCK).swapaxes(0, 1)
-    if kept is np.uint32:
+    if INPUTS[kept] > 1:
         first, second = blocks[:, ::2].astype(np.uint32), blocks[:, 1::2].astype(np.uint32)
-        return first | second << np.uint32(16)
+        return (first | second << np.uint32(16)).view(kept)
     return woven(blocks, registers()[0]) if kept is np.int16 else np.ascontiguousarray(blocks)
 
 

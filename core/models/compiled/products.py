@@ -13,8 +13,9 @@ import numpy as np
 
 from core.models.compiled.compiling import exact, inlined
 from core.models.compiled.described import BLOCK, HALF_BLOCK, Product
-from core.models.compiled.machine import rounded
-from core.models.compiled.registers import broad, inputs_of, most, multiply, taken
+from core.models.compiled.machine import number, rounded
+from core.models.compiled.registers import broad, inputs_of, most, multiply, parts_of, taken
+from core.models.compiled.tiles import release, settle
 
 __all__ = ["products"]
 
@@ -25,24 +26,40 @@ STRETCH = 512
 @exact
 def products(x, x_at, inputs, w, w_at, y, y_at, step, n, part, halved):
     """y (n, step) = x (n, inputs) times w (blocks, inputs, BLOCK), whose blocks are shared out:
-    `part` is (worker, workers). `w_at` counts weights. `halved`: if they are kept in pairs, room
-    for x rounded to bfloat16, which then is what they are multiplied with."""
-    each, begin = inputs_of(w), x_at
-    if each > 1:
-        begin = np.int64(0)
-        for i in range(n * inputs):
-            halved[i] = rounded(halved, x[x_at + i])
+    `part` is (worker, workers). `w_at` counts weights. `halved`: room for the bfloat16 that x is
+    made of, if those are what they are multiplied with."""
+    parts, each, begin, x_step = parts_of(w), inputs_of(w), x_at, inputs
+    if parts:
+        begin, x_step = np.int64(0), parts * inputs // each
+        parted(x[x_at : x_at + n * inputs], inputs, parts, halved)
     rows, inputs, w_at = taken(w, x, halved), inputs // each, w_at // each
-    blocks = step // BLOCK
+    blocks, tile = step // BLOCK, settle(w, together(n, w))
     for b in range(blocks * part[0] // part[1], blocks * (part[0] + 1) // part[1]):
         for i in range(0, inputs, STRETCH // each):
             size, from_w = min(STRETCH // each, inputs - i), w_at + (b * inputs + i) * BLOCK
             # What lies behind this stretch, shared out among the walks through it.
-            walks = (n + most() - 1) // most() * (BLOCK // width_of(together(n), w))
+            walks = (n + most(w) - 1) // most(w) * (BLOCK // width_of(together(n, w), w))
             ahead, pace = from_w + size * BLOCK, BLOCK // walks
             to, first = y_at + b * BLOCK, int(i == 0)
-            stretch = Product(begin + i, inputs, from_w, to, step, size, first, ahead, pace)
+            stretch = Product(begin + i, x_step, from_w, to, step, size, first, ahead, pace, tile)
             multiplied(rows, w, y, stretch, n)
+    release(w)
+
+
+@exact
+def parted(x, inputs, parts, to):
+    """Each number of x (n, inputs), flat, as the nearest bfloat16, and if there are more parts what
+    is left over as the nearest, and again; `to` (n, parts, inputs)."""
+    for begin in range(0, x.shape[0], inputs):
+        whole, own = x[begin : begin + inputs], to[begin * parts : (begin + inputs) * parts]
+        high, middle, low = own[:inputs], own[inputs : 2 * inputs], own[2 * inputs :]
+        for i in range(inputs):
+            high[i] = rounded(high, whole[i])
+        if parts == 3:
+            for i in range(inputs):
+                middle[i] = rounded(middle, whole[i] - number(high[i]))
+            for i in range(inputs):
+                low[i] = rounded(low, whole[i] - number(high[i]) - number(middle[i]))
 
 
 @exact
@@ -50,26 +67,27 @@ def multiplied(x, w, y, at, n):
     """All n vectors times one stretch."""
     ahead, t = at.ahead, 0
     while t < n:
-        count = together(n - t)
+        count = together(n - t, w)
         from_x, to = at.x + t * at.x_step, at.y + t * at.y_step
         width = width_of(count, w)
         for v in range(0, BLOCK, width):
             one = Product(
-                from_x, at.x_step, at.w + v, to + v, at.y_step, at.inputs, at.first, ahead, at.pace
-            )
+                from_x, at.x_step, at.w + v, to + v, at.y_step, at.inputs, at.first, ahead,
+                at.pace, at.tile,
+            )  # fmt: skip
             multiply(count, x, w, y, one)
             ahead += at.inputs * at.pace
         t += count
 
 
 @inlined
-def together(left):
+def together(left, w):
     """How many of those left come next, so that none are left that are few."""
-    if left <= most():
+    if left <= most(w):
         return left
-    if left <= 2 * most():
+    if left <= 2 * most(w):
         return (left + 1) // 2
-    return most()
+    return most(w)
 
 
 @inlined

@@ -6,75 +6,39 @@ since numba has none for them.
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.core.registry import cpu_target
 from numba.extending import intrinsic
 
 from core.models.compiled.described import BLOCK, HALF_BLOCK, Product
+from core.models.compiled.features import LINE, registers
 from core.models.compiled.kinds import Kind, kind_of, spread
+from core.models.compiled.tiles import tiled
 
 __all__ = [
     "broad",
     "inputs_of",
     "most",
     "multiply",
-    "multiplies_pairs",
-    "registers",
+    "parts_of",
     "taken",
-    "weaves",
 ]
 
 CROWDED = 16
 """Sums that leave no room in the registers for the factors of two steps."""
-LINE = 64
-"""Bytes that memory brings at once."""
-
-
-@cache
-def known() -> frozenset[str]:
-    """What numba compiles for: less than the processor has, where it is told so (NUMBA_CPU_NAME,
-    NUMBA_CPU_FEATURES, NUMBA_ENABLE_AVX). LLVM ends the process over a word that it cannot say."""
-    _, _, features = cpu_target.target_context.codegen().magic_tuple()
-    return frozenset(one[1:] for one in features.split(",") if one.startswith("+"))
-
-
-@cache
-def registers() -> tuple[int, int]:
-    """Numbers of a vector; and the most tokens that are multiplied together.
-
-    Before AVX-512 there were 16 registers of 8 numbers, which six tokens' sums of half a block
-    fill; with it there are 32 of 16. There 6 to 24 tokens of the bundled LLM took 0.9 of the time
-    that they took with the others (medians of three interleaved runs on a Zen 4; more than 12 at
-    once was not tried).
-    """
-    return (16, 12) if "avx512f" in known() else (8, 6)
-
-
-@cache
-def multiplies_pairs() -> bool:
-    """Whether what is compiled adds two products of bfloat16 to a float32 at once (AVX512_BF16)."""
-    return {"avx512f", "avx512bf16"} <= known()
-
-
-@cache
-def weaves() -> bool:
-    """Whether weights of 16 bits are woven (see `kinds`): where half a block is two vectors."""
-    return 2 * registers()[0] == HALF_BLOCK
 
 
 @intrinsic
-def most(typing):
-    """The second of `registers`."""
+def most(typing, w):
+    """The most tokens that are multiplied together."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return ir.IntType(64)(registers()[1])
+        return ir.IntType(64)(kind_of(w.dtype).most)
 
-    return types.int64(), generate
+    return types.int64(w), generate
 
 
 @intrinsic
@@ -89,7 +53,7 @@ def broad(typing, w):
 
 @intrinsic
 def inputs_of(typing, w):
-    """How many inputs an element of w is for: 2, if weights are kept in pairs, else 1."""
+    """How many inputs an element of w is for: 1, unless weights are kept in pairs or tiles."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return ir.IntType(64)(kind_of(w.dtype).inputs)
@@ -98,9 +62,19 @@ def inputs_of(typing, w):
 
 
 @intrinsic
+def parts_of(typing, w):
+    """Of how many bfloat16 each number is made that w is multiplied with; 0: of none."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return ir.IntType(64)(kind_of(w.dtype).parts)
+
+    return types.int64(w), generate
+
+
+@intrinsic
 def taken(typing, w, x, halved):
-    """What is multiplied with w: `halved` if weights are kept in pairs, else x."""
-    place = 2 if kind_of(w.dtype).inputs == 2 else 1
+    """What is multiplied with w: x, or `halved` if that is made of bfloat16."""
+    place = 2 if kind_of(w.dtype).parts else 1
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         found = arguments[place]
@@ -113,7 +87,7 @@ def taken(typing, w, x, halved):
 
 @intrinsic
 def multiply(typing, tokens, x, w, y, at):
-    """y[t] = sum over i of x[t, i] w[i] for `tokens` rows, 1 to `most()`, and a block's outputs,
+    """y[t] = sum over i of x[t, i] w[i] for `tokens` rows, 1 to `most`, and a block's outputs,
     above `broad` tokens half a block's; sums in registers.
 
     `at` is a Product. How weights are kept is told by the type of w, see `kinds`.
@@ -128,6 +102,9 @@ def multiply(typing, tokens, x, w, y, at):
         x = builder.bitcast(x, kind.told.as_pointer())
         told = Product(*cgutils.unpack_tuple(builder, arguments[4]))
         begins = [builder.gep(*one) for one in ((x, [told.x]), (w, [told.w]), (y, [told.y]))]
+        if kind.tiles:
+            tiled(builder, kind, begins, arguments[0], told)
+            return context.get_dummy_value()
         ahead = builder.gep(w, [told.ahead])
         counts = told.x_step, told.y_step, told.inputs, told.first, told.pace
         end = builder.append_basic_block("multiplied")

@@ -17,8 +17,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from core.models.compiled.features import registers
 from core.models.compiled.kinds import Kind, kind_of, spread
-from core.models.compiled.registers import registers
 
 __all__ = ["AT_ONCE", "Part", "matched", "vector", "weighed"]
 

@@ -23,7 +23,7 @@ LESSER = {
     "no avx": {"NUMBA_ENABLE_AVX": "0"},
 }
 CHILD = """
-from core.models.compiled.registers import multiplies_pairs, registers
+from core.models.compiled.features import multiplies_pairs, registers
 from tests.core.models.compiled.test_registers import digest
 
 assert not multiplies_pairs()
@@ -76,8 +76,8 @@ def as_matrix(blocks: Any) -> Any:
 def digest() -> str:
     """Of the products of 1 to 26 vectors with weights of 16 and of 32 bits; asserts that they are
     numpy's, but for the order of sums, and with woven weights the same."""
+    from core.models.compiled.features import registers, weaves
     from core.models.compiled.kinds import woven
-    from core.models.compiled.registers import registers, weaves
 
     seen = hashlib.sha256()
     whole, upper = weights()
@@ -103,7 +103,7 @@ def test_the_same_bits_from_all_registers(lesser: str, tmp_path: Path) -> None:
     assert told == ["8", "6", digest()]
     found = Path("/proc/cpuinfo")
     if found.exists() and "avx512f" in found.read_text():
-        from core.models.compiled.registers import registers
+        from core.models.compiled.features import registers
 
         assert registers() == (16, 12), "else the same was compared with itself"
 
@@ -123,7 +123,7 @@ def in_child(code: str, lesser: str, cache: Path) -> str:
 
 def test_pairs_are_multiplied_as_bfloat16() -> None:
     """Both factors rounded to bfloat16, sums in float32; the same bits whatever is beside them."""
-    from core.models.compiled.registers import multiplies_pairs
+    from core.models.compiled.features import multiplies_pairs
 
     if not multiplies_pairs():
         pytest.skip("this processor multiplies no pairs of bfloat16 (AVX512_BF16)")

@@ -15,7 +15,7 @@ pytest.importorskip("numba")
 from tests.core.models.compiled.test_registers import LESSER, in_child, meant  # noqa: E402
 
 CHILD = """
-from core.models.compiled.registers import registers
+from core.models.compiled.features import registers
 from tests.core.models.compiled.test_seen import SIZES, check, check_together
 
 assert registers()[0] == 8
