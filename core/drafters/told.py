@@ -23,7 +23,7 @@ from core.noise import SeededNoise
 
 if TYPE_CHECKING:
     from core.models.compiled.described import Told
-    from core.models.compiled.forward import Room
+    from core.models.compiled.scratch import Room
 
 __all__ = ["Noises", "Place", "limits_of", "room_for", "suits", "told_of"]
 
@@ -94,7 +94,7 @@ def limits_of(ask: Ask) -> Limits | None:
 
 def room_for(places: Many[Place]) -> Room:
     """What the drafts take at most."""
-    from core.models.compiled.forward import Room
+    from core.models.compiled.scratch import Room
 
     lacking = sum(len(place.ask.sequence.tokens) - place.read for place in places)
     levels = [_level_sizes(place.shape) for place in places]

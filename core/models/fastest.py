@@ -21,7 +21,8 @@ from core.models.stacked import StackedForward
 if TYPE_CHECKING:
     from core.models.compiled.asking import Query
     from core.models.compiled.described import Told
-    from core.models.compiled.forward import CompiledForward, Drafted, Ready, Room
+    from core.models.compiled.forward import CompiledForward, Drafted, Ready
+    from core.models.compiled.scratch import Room
 
 __all__ = ["answered", "compiled", "compiled_of", "drafted", "fastest", "written_out"]
 

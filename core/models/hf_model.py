@@ -27,7 +27,8 @@ from core.tree import ROOT
 if TYPE_CHECKING:
     from core.models.compiled.asking import Query
     from core.models.compiled.described import Told
-    from core.models.compiled.forward import Drafted, Ready, Room
+    from core.models.compiled.forward import Drafted, Ready
+    from core.models.compiled.scratch import Room
 
 __all__ = ["HfModel", "feed_rows"]
 

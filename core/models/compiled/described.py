@@ -12,6 +12,7 @@ __all__ = [
     "Asked",
     "Grown",
     "Layer",
+    "Own",
     "Product",
     "Scratch",
     "Shape",
@@ -112,6 +113,23 @@ class Scratch(NamedTuple):
     wide: Any
     active: Any
     arrived: Any
+
+
+class Own(NamedTuple):
+    """What each worker has to itself, for at least n tokens that see so many slots: `x`, `h` (n,
+    hidden); `halved`, of what x is made, from a line of the caches on; `head`, `q`, `bases`,
+    `weights` for the tokens that look together; `full`, `near`: the slots that each sees, in order
+    (n, extent), and how many they are."""
+
+    x: Any
+    h: Any
+    halved: Any
+    head: Any
+    q: Any
+    bases: Any
+    weights: Any
+    full: Any
+    near: Any
 
 
 class Product(NamedTuple):

@@ -20,35 +20,24 @@ import torch
 from core.errors import UnsupportedModelError
 from core.models.compiled.asking import Query, asked_by, asked_in
 from core.models.compiled.compiling import COMPILER_FAULTS
-from core.models.compiled.described import BLOCK, Asked, Grown, Scratch, Shape, Told, Weights
+from core.models.compiled.described import Asked, Grown, Own, Shape, Told, Weights
 from core.models.compiled.drafts import between, nothing_told, of_pass, sprouting
 from core.models.compiled.kernel import kernel
-from core.models.compiled.packing import Array, bits, packed, shape_of, turning
+from core.models.compiled.packing import PARTS, Array, packed, shape_of, turning
+from core.models.compiled.scratch import Ground, Room, blank_asked, ground_of
 from core.models.forward import MaskKind
 from core.models.kv_cache import KVArena, LayerShape, SlotPlan
 from core.models.lean import LeanWeights
 from core.models.rotation import FIRST_POSITIONS
 from core.models.rows import Batch
 
-__all__ = ["CompiledForward", "Drafted", "Ready", "Room"]
+__all__ = ["CompiledForward", "Drafted", "Ready"]
 
 # Of weights; handing a part of a pass to another thread costs what reading so many takes.
 WORTH_A_THREAD = 1 << 22
 # As many arrivals as nobody waits for.
 ABANDONED = 1 << 62
 Ready = Callable[[int], None]
-Ground = tuple[tuple[Array, Array, tuple[int, int]], Scratch]
-"""Keys and values, how many rows and slots there are; and what workers hand to one another."""
-
-
-class Room(NamedTuple):
-    """What drafts take at most: tokens of one pass, rows of logits, nodes of one draft, slots of a
-    row."""
-
-    tokens: int
-    rows: int
-    nodes: int
-    slots: int
 
 
 class Drafted(NamedTuple):
@@ -162,8 +151,8 @@ class CompiledForward:
         outputs = self._shape.outputs
         found = np.empty((room.rows, outputs), np.float32)
         grown, flat = sprouting(told, room.nodes), found.reshape(-1)
-        asked = _blank(room, self._shape.members)
-        ground = _ground(self._shape, room.tokens, arena)
+        asked = blank_asked(room, self._shape.members)
+        ground = self._ground(room.tokens, room.slots, arena)
         passes: list[tuple[float, float]] = []
         row = 0
         while (sizes := self._between(told, grown, asked, flat, outputs, len(passes), row))[0]:
@@ -179,11 +168,16 @@ class CompiledForward:
 
     def _passed(self, asked: Asked, arena: KVArena) -> torch.Tensor:
         self._check(asked.tokens)
-        self._reach(len(asked.full) // len(asked.tokens))  # no position is past its slot
+        extent = len(asked.full) // len(asked.tokens)
+        self._reach(extent)  # no position is past its slot
         found = np.empty((len(asked.wanted), self._shape.outputs), np.float32)
-        ground = _ground(self._shape, len(asked.tokens), arena)
+        ground = self._ground(len(asked.tokens), extent, arena)
         self._crew.run(self._shape, self._weights, asked, ground, found)
         return self._known(found)
+
+    def _ground(self, tokens: int, extent: int, arena: KVArena) -> Ground:
+        parts = PARTS[self._weights.matrices.dtype.type]
+        return ground_of(self._shape, parts, (tokens, extent, self.workers), arena)
 
     def _known(self, found: Array) -> torch.Tensor:
         """Logits of the tokens that there are; outputs are padded."""
@@ -223,18 +217,20 @@ class _Crew:
         self, shape: Shape, weights: Weights, asked: Asked, ground: Ground, logits: Array
     ) -> None:
         """One pass at a time: of two the workers would wait for each other."""
-        store, scratch = ground
+        store, scratch, rooms = ground
         # A count of its own: of the pass before a worker may still be looking at that one's.
         scratch = scratch._replace(arrived=np.zeros(1, np.int64))
         task = (shape, weights, asked, store, scratch, logits.reshape(-1))
         with self._busy:
             self.kernel = made = self.kernel or kernel(True)
             if self.workers == 1:
-                made(*task, (0, 1))
+                made(*task, rooms[0], (0, 1))
             else:
-                self._shared(made, task, scratch.arrived)
+                self._shared(made, task, rooms, scratch.arrived)
 
-    def _shared(self, made: Callable[..., None], task: tuple[Any, ...], arrived: Array) -> None:
+    def _shared(
+        self, made: Callable[..., None], task: tuple[Any, ...], rooms: Sequence[Own], arrived: Array
+    ) -> None:
         """Who fails, or is interrupted, lets the others go on to their end: they would wait for
         ever."""
         if self._others is None:
@@ -243,9 +239,9 @@ class _Crew:
         made_whole = False
         try:
             for worker in range(1, self.workers):
-                part = (worker, self.workers)
-                parts.append(self._others.submit(_part, made, task, part, arrived))
-            made(*task, (0, self.workers))
+                own = (*task, rooms[worker], (worker, self.workers))
+                parts.append(self._others.submit(_part, made, own, arrived))
+            made(*task, rooms[0], (0, self.workers))
             made_whole = True
         finally:
             if not made_whole:
@@ -256,39 +252,11 @@ class _Crew:
                 one.result()
 
 
-def _part(
-    made: Callable[..., None], task: tuple[Any, ...], part: tuple[int, int], arrived: Array
-) -> None:
+def _part(made: Callable[..., None], task: tuple[Any, ...], arrived: Array) -> None:
     made_whole = False
     try:
-        made(*task, part)
+        made(*task)
         made_whole = True
     finally:
         if not made_whole:
             arrived[0] = ABANDONED
-
-
-def _ground(shape: Shape, tokens: int, arena: KVArena) -> Ground:
-    """Where passes of up to so many tokens work, one after another."""
-    keys, values = (bits(stack).reshape(-1) for stack in arena.stacked)
-    return (keys, values, (arena.rows, arena.slots)), _scratch(shape, tokens)
-
-
-def _scratch(shape: Shape, tokens: int) -> Scratch:
-    attended = shape.heads * shape.size
-    back = -(-shape.hidden // BLOCK) * BLOCK
-    projected = -(-(attended + 2 * shape.kv_heads * shape.size) // BLOCK) * BLOCK
-    sizes = projected, attended, back, 2 * shape.inner, shape.inner
-    parts = (np.empty(tokens * size, np.float32) for size in sizes)
-    return Scratch._make((*parts, np.zeros(1, np.int64)))
-
-
-def _blank(room: Room, members: int) -> Asked:
-    """For every pass of some drafts."""
-    tokens, extent = room.tokens, room.slots
-    full = np.empty(tokens * extent, np.bool_)
-    return Asked(
-        np.empty(tokens, np.int64), np.empty(tokens, np.int64), np.empty(tokens, np.int64),
-        np.empty(tokens, np.int64), np.zeros(members + 1, np.int64), full, full[:0],
-        np.empty(tokens, np.int64),
-    )  # fmt: skip

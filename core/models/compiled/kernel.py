@@ -16,10 +16,7 @@ from typing import Any
 import numpy as np
 
 from core.models.compiled.compiling import entry, kept
-from core.models.compiled.features import LINE
-from core.models.compiled.kinds import TILE
 from core.models.compiled.layers import (
-    TOGETHER,
     attention_half,
     embedded,
     gated_half,
@@ -28,9 +25,6 @@ from core.models.compiled.layers import (
 )
 from core.models.compiled.parts import listed, meet, normed
 from core.models.compiled.products import products
-from core.models.compiled.registers import parts_of
-from core.models.compiled.seen import vector
-from core.models.compiled.tiles import begin_of_line
 
 __all__ = ["kernel", "stamp"]
 
@@ -50,32 +44,23 @@ def stamp(folder: Path) -> int:
 
 def _made(stamped: int, compiled: Callable[[Any], Any]) -> Any:
     @compiled
-    def run(shape, w, asked, store, s, logits, part):
+    def run(shape, w, asked, store, s, logits, own, part):
         """The pass, as one of several workers (`part`: which, of how many). `store`: keys and
         values (layers, rows, heads, slots, size), which get what is new, and how many rows and
-        slots there are; `logits` (wanted, outputs) gets what was wanted."""
+        slots there are; `logits` (wanted, outputs) gets what was wanted; `own` is the worker's."""
         _ = stamped
         n, hidden = asked.tokens.shape[0], shape.hidden
         extent = asked.full.shape[0] // n
-        all_seen = near_seen = listed(asked.full, n, extent)
+        all_seen = near_seen = listed(asked.full, n, extent, own.full)
         if asked.near.shape[0]:
-            near_seen = listed(asked.near, n, extent)
-        x, h = np.empty(n * hidden, np.float32), np.empty(n * hidden, np.float32)
-        widest = max(hidden, shape.heads * shape.size, shape.inner)
-        # Tiles are loaded whole, whoever is in them, from the begin of a line on.
-        parts = parts_of(w.matrices)
-        halved = np.empty((n + TILE) * widest * parts + LINE, np.uint16)
-        halved = stretch(halved, begin_of_line(halved), halved.shape[0] - LINE)
-        head, q = np.empty(shape.size, np.float32), np.empty(TOGETHER * shape.size, np.float32)
-        weights = np.empty(TOGETHER * (extent + vector()), np.float32)
-        own = (x, h, halved, (head, q, np.empty(TOGETHER, np.int64), weights))
+            near_seen = listed(asked.near, n, extent, own.near)
         # All of one type: for each other numba would compile what they are handed to once more.
         zero = np.int64(0)
         stage, done, w_at, v_at = zero, zero, zero, zero
         for m in range(shape.members):
             first, count = asked.first[m], asked.first[m + 1] - asked.first[m]
             span = (first, count)
-            embedded(shape, w, m, stretch(asked.tokens, first, count), x)
+            embedded(shape, w, m, stretch(asked.tokens, first, count), own.x)
             for layer in range(shape.layers):
                 at, rows = layout(shape, w_at, v_at), layer * store[2][0]
                 views = near_seen if w.windowed[layer] else all_seen
@@ -87,12 +72,12 @@ def _made(stamped: int, compiled: Callable[[Any], Any]) -> Any:
             begin = done
             norm = stretch(w.vectors, v_at, hidden)
             while done < asked.wanted.shape[0] and asked.wanted[done] < first + count:
-                mine = stretch(x, (asked.wanted[done] - first) * hidden, hidden)
-                normed(mine, norm, w.eps, stretch(h, (done - begin) * hidden, hidden))
+                mine = stretch(own.x, (asked.wanted[done] - first) * hidden, hidden)
+                normed(mine, norm, w.eps, stretch(own.h, (done - begin) * hidden, hidden))
                 done += 1
             products(
-                h, zero, hidden, w.matrices, w_at,
-                logits, begin * shape.outputs, shape.outputs, done - begin, part, halved,
+                own.h, zero, hidden, w.matrices, w_at,
+                logits, begin * shape.outputs, shape.outputs, done - begin, part, own.halved,
             )  # fmt: skip
             w_at, v_at = w_at + hidden * shape.outputs, v_at + hidden
         meet(s.arrived, part[1], stage)

@@ -118,7 +118,7 @@ def keep(shape, w, at, asked, span, s, layer_row, store, head):
 def look(shape, w, at, asked, span, s, layer_row, store, views, own, part):
     """Attention of those heads of those tokens that are this worker's."""
     keys, values, slots = store
-    head, q, bases, weights = own
+    head, q, bases, weights = own.head, own.q, own.bases, own.weights
     seen, counts, extent = views
     size, heads = shape.size, shape.heads
     norm = stretch(w.vectors, at.q_norm, size if shape.normed_heads else 0)
@@ -157,7 +157,7 @@ def let_through(shape, w, at, span, s, part):
 @inlined
 def attention_half(shape, w, at, asked, span, s, rows, store, views, own, part, stage):
     """x += attention of x normed; `rows`: where the layer's begin in the arena."""
-    x, h, halved, looking = own
+    x, h, halved = own.x, own.h, own.halved
     first, count = span
     normed_rows(shape, w, at.norm, count, x, h)
     products(
@@ -165,8 +165,8 @@ def attention_half(shape, w, at, asked, span, s, rows, store, views, own, part, 
         s.projected, first * at.qkv, at.qkv, count, part, halved,
     )  # fmt: skip
     stage = meet(s.arrived, part[1], stage)
-    keep(shape, w, at, asked, span, s, rows, store, looking[0])
-    look(shape, w, at, asked, span, s, rows, store, views, looking, part)
+    keep(shape, w, at, asked, span, s, rows, store, own.head)
+    look(shape, w, at, asked, span, s, rows, store, views, own, part)
     stage = meet(s.arrived, part[1], stage)
     products(
         s.attended, first * at.width, at.width, w.matrices, at.out,
@@ -180,7 +180,7 @@ def attention_half(shape, w, at, asked, span, s, rows, store, views, own, part, 
 @inlined
 def gated_half(shape, w, at, span, s, own, part, stage):
     """x += what the gates let through of x normed."""
-    x, h, halved, _ = own
+    x, h, halved = own.x, own.h, own.halved
     (first, count), up = span, 2 * shape.inner
     normed_rows(shape, w, at.after, count, x, h)
     products(

@@ -26,13 +26,17 @@ from core.models.compiled.kinds import TILE, woven
 from core.models.lean import LeanLayer, LeanWeights, joined
 from core.models.rotation import table
 
-__all__ = ["Array", "bits", "packed", "shape_of", "turning"]
+__all__ = ["PARTS", "Array", "aligned", "bits", "packed", "shape_of", "turning"]
 
 Array = npt.NDArray[Any]
 
-# Of an element, by how weights are kept.
+# By how weights are kept: the inputs that an element is for; and of how many bfloat16 a number is
+# made that they multiply, 0: of none. As `kinds` has them.
 INPUTS: dict[type[Any], int] = {
     np.float32: 1, np.int16: 1, np.uint16: 1, np.uint32: 2, np.int32: 2, np.int64: 4
+}  # fmt: skip
+PARTS: dict[type[Any], int] = {
+    np.float32: 0, np.int16: 0, np.uint16: 0, np.uint32: 1, np.int32: 3, np.int64: 1
 }  # fmt: skip
 
 
@@ -91,7 +95,7 @@ def _one_behind_another(members: Sequence[LeanWeights], shape: Shape, kept: type
     layer = shape.hidden * (qkv + 2 * shape.inner)
     layer += (shape.heads * shape.size + shape.inner) * back
     entries = shape.members * (shape.layers * layer + shape.hidden * shape.outputs)
-    found = _aligned(entries // INPUTS[kept], kept)
+    found = aligned(entries // INPUTS[kept], kept)
     at = 0
     for matrix in (matrix for one in members for matrix in _laid(one, shape)):
         blocks = _blocks(matrix, kept)
@@ -101,8 +105,9 @@ def _one_behind_another(members: Sequence[LeanWeights], shape: Shape, kept: type
     return found
 
 
-def _aligned(entries: int, kept: type[Any]) -> Array:
-    """Empty, from the begin of a line of the caches on: no vector of weights lies in two."""
+def aligned(entries: int, kept: type[Any]) -> Array:
+    """Empty, from the begin of a line of the caches on: a row of a tile that lies in two takes six
+    times as long to load."""
     size = np.dtype(kept).itemsize
     room = np.empty(entries + LINE // size, kept)
     begin = -room.ctypes.data % LINE // size

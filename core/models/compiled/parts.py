@@ -172,9 +172,10 @@ def meet(arrived, workers, stage):
 
 
 @exact
-def listed(mask, n, extent):
-    """The slots that each token attends to, in order (n, extent), and how many they are."""
-    seen, counts = np.empty(n * extent, np.int32), np.empty(n, np.int64)
+def listed(mask, n, extent, room):
+    """The slots that each token attends to, in order (n, extent), and how many they are; in this
+    room."""
+    seen, counts = room
     for t in range(n):
         count = 0
         for slot in range(extent):

@@ -21,7 +21,7 @@ from core.models.compiled.described import BLOCK, Product
 from core.models.compiled.features import LINE
 from core.models.compiled.kinds import TILE, Kind, kind_of
 
-__all__ = ["begin_of_line", "release", "settle", "tiled"]
+__all__ = ["release", "settle", "tiled"]
 
 WHOLE, FLAG, BYTE = ir.IntType(64), ir.IntType(32), ir.IntType(8)
 PLACE = BYTE.as_pointer()
@@ -74,20 +74,6 @@ def release(typing, w):
         return context.get_dummy_value()
 
     return types.void(w), generate
-
-
-@intrinsic
-def begin_of_line(typing, array):
-    """How many elements an array has before a line of the caches begins: a row of a tile that lies
-    in two takes six times as long to load."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        place = context.make_array(signature.args[0])(context, builder, arguments[0]).data
-        at = builder.ptrtoint(place, WHOLE)
-        left = builder.and_(builder.neg(at), WHOLE(LINE - 1))
-        return builder.udiv(left, WHOLE(array.dtype.bitwidth // 8))
-
-    return types.int64(array), generate
 
 
 def tiled(builder: Any, kind: Kind, begins: list[Any], tokens: Any, at: Product) -> None:
