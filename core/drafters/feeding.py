@@ -91,12 +91,12 @@ class Feeding:
         pairs = zip(asked, ends, strict=True)
         return [torch.stack([state.pending.logits[p] for p in ps]) for (state, _), ps in pairs]
 
-    def fit(self, token_ids: Many[int]) -> float:
+    def fitting(self, token_ids: Many[int]) -> Steps[float]:
         """The mean logarithm of the probabilities of these tokens, but for the first; in a row of
         its own, which is given back."""
         row = self.model.open_row()
         try:
-            (logits,) = self.model.forward([chain(row, self._known(list(token_ids[:-1])))])
+            (logits,) = yield [chain(row, self._known(list(token_ids[:-1])))]
         finally:
             self.model.close_row(row)
         told = self.padded(logits).log_softmax(dim=-1)

@@ -32,7 +32,11 @@ def alone(model: LanguageModel, steps: Steps[T]) -> T:
         except StopIteration as end:
             found: T = end.value
             return found
-        logits = model.forward(feeds)  # outside: a model may fail with whatever it likes
+        try:
+            logits = model.forward(feeds)  # outside: a model may fail with whatever it likes
+        except BaseException:
+            steps.close()  # what it has opened it gives back
+            raise
 
 
 @dataclass

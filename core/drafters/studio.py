@@ -5,10 +5,8 @@ There is one in this process, and there may be another in a process beside it (`
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from collections.abc import Sequence as Many
-from contextlib import suppress
 from dataclasses import replace
 
 from core.drafters.base import Ask, Draft, Drafts
@@ -19,7 +17,6 @@ from core.drafters.pool import LogPool, PoolAsk
 from core.drafters.ssm import SsmDrafter
 from core.drafters.state import Luggage
 from core.drafters.steps import Stepped, together
-from core.errors import DRAFTER_FAULTS
 from core.models.language_model import LanguageModel
 from core.sequence import Sequence, Timed
 
@@ -66,16 +63,16 @@ class Studio:
         return self._pool.draft(asked)
 
     def fits(self, names: Many[str], token_ids: Many[int]) -> tuple[dict[str, float], list[Timed]]:
-        """How well SSMs foresee a prompt's last tokens, see `SsmDrafter.fit`, and what it took.
+        """How well SSMs foresee a prompt's last tokens, see `SsmDrafter.fitting`, and what it took.
         Nothing is told of too short a prompt, nor of an SSM that fails here: it will when it
         drafts."""
-        found: dict[str, float] = {}
-        timed: list[Timed] = []
-        for name in names if len(token_ids) >= LEAST else ():
-            start = time.perf_counter()
-            with suppress(*DRAFTER_FAULTS):
-                found[name] = self.ssms[name].fit(token_ids)
-            timed.append(Timed(name, "prefill", start, time.perf_counter()))
+        asked = names if len(token_ids) >= LEAST else ()
+        works = together({n: (self.ssms[n].model, self.ssms[n].fitting(token_ids)) for n in asked})
+        found = {n: work.found for n, work in works.items() if work.found is not None}
+        timed = [
+            Timed(n, "prefill", work.began, work.ended, work.share(work.began, work.ended))
+            for n, work in works.items()
+        ]
         return found, timed
 
     def commit(
