@@ -93,11 +93,15 @@ FAMILIES: dict[str, dict[str, Any]] = {
 
 
 def tiny_module(
-    family: str, seed: int = 0, dtype: torch.dtype = torch.float64, **changes: Any
+    family: str,
+    seed: int = 0,
+    dtype: torch.dtype = torch.float64,
+    halved: bool = False,
+    **changes: Any,
 ) -> Any:
     """A tiny random causal LM of one of FAMILIES, or any model type of transformers, in eval mode.
 
-    It has no end-of-text token.
+    It has no end-of-text token. `halved`: weights are bfloat16 in truth, however they are stored.
     """
     settings = {
         "vocab_size": VOCAB,
@@ -112,6 +116,10 @@ def tiny_module(
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         module = AutoModelForCausalLM.from_config(config, dtype=dtype)
+    if halved:
+        with torch.no_grad():
+            for weight in module.parameters():
+                weight.copy_(weight.bfloat16())
     return module.eval()
 
 

@@ -91,7 +91,7 @@ class Feeding:
         pairs = zip(asked, ends, strict=True)
         return [torch.stack([state.pending.logits[p] for p in ps]) for (state, _), ps in pairs]
 
-    def fitting(self, token_ids: Many[int]) -> Steps[float]:
+    def audition(self, token_ids: Many[int]) -> Steps[float]:
         """The mean logarithm of the probabilities of these tokens, but for the first; in a row of
         its own, which is given back."""
         row = self.model.open_row()

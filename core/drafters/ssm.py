@@ -88,11 +88,11 @@ class SsmDrafter:
         state.pending = Pending()  # the last token, the root, is read when it first drafts
         return (Timed(self._name, "prefill", start, time.perf_counter()),)
 
-    def fitting(self, token_ids: Many[int]) -> Steps[float]:
+    def audition(self, token_ids: Many[int]) -> Steps[float]:
         """The mean logarithm of the probabilities it gives to a prompt's last tokens, by the few
         before them; nothing is kept. Of the 60 development prompts 24 tokens tell the domain of 50,
         48 of 53."""
-        return self._feeding.fitting(token_ids[-AUDITION:])
+        return self._feeding.audition(token_ids[-AUDITION:])
 
     def draft(self, asks: Many[Ask]) -> list[Draft]:
         return self._alone(self.drafting(asks))

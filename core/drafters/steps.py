@@ -112,7 +112,12 @@ def in_step(works: Mapping[str, tuple[LanguageModel, Steps[T]]]) -> dict[str, St
     for work in stepped.values():
         work.go_on(None)
     while going := [work for work in stepped.values() if work.wanted is not None]:
-        passes = forward_together([(work.model, work.wanted or ()) for work in going])
+        try:
+            passes = forward_together([(work.model, work.wanted or ()) for work in going])
+        except BaseException:
+            for work in stepped.values():
+                work.steps.close()
+            raise
         for work, made in zip(going, passes, strict=True):
             work.charged.append((made.start, made.end, 1 / made.mates))
             work.go_on(made.logits)

@@ -63,11 +63,11 @@ class Studio:
         return self._pool.draft(asked)
 
     def fits(self, names: Many[str], token_ids: Many[int]) -> tuple[dict[str, float], list[Timed]]:
-        """How well SSMs foresee a prompt's last tokens, see `SsmDrafter.fitting`, and what it took.
-        Nothing is told of too short a prompt, nor of an SSM that fails here: it will when it
-        drafts."""
+        """How well SSMs foresee a prompt's last tokens, `SsmDrafter.audition`, and what it took.
+        Nothing is told of too short a prompt, nor of SSMs whose pass fails here: whose fault it was
+        will show when they draft."""
         asked = names if len(token_ids) >= LEAST else ()
-        works = together({n: (self.ssms[n].model, self.ssms[n].fitting(token_ids)) for n in asked})
+        works = together({n: (self.ssms[n].model, self.ssms[n].audition(token_ids)) for n in asked})
         found = {n: work.found for n, work in works.items() if work.found is not None}
         timed = [
             Timed(n, "prefill", work.began, work.ended, work.share(work.began, work.ended))

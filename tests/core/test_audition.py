@@ -7,13 +7,17 @@ import math
 from collections.abc import Sequence as Many
 
 import pytest
+import torch
 
 from core import Engine, Request, SpeculationConfig
 from core.drafters.ssm import AUDITION
-from core.drafters.studio import LEAST
+from core.drafters.studio import LEAST, Studio
 from core.events import Drafted, Event, RoundCompleted
+from core.models.language_model import Feed
+from core.models.stack import Stack, stack_alike
 from tests.core.engines import GREEDY, engine_of, ids_of_events, open_rows, tables
-from tests.fakes import TableModel
+from tests.core.models.test_stack import small
+from tests.fakes import VOCAB, TableModel
 
 GOODPUT = SpeculationConfig(length="goodput", max_tree_nodes=12)
 NAMES = ("same", "ssm-2", "ssm-3")
@@ -92,6 +96,52 @@ def test_a_fit_is_the_mean_logarithm_of_what_it_held_of_the_last_tokens() -> Non
         logs = [math.log(ssm._table(tuple(window[:i]))[window[i]]) for i in range(1, len(window))]
         assert fits[ssm.info.name] == pytest.approx(sum(logs) / len(logs), abs=1e-5)
     assert [one.lane for one in timed] == list(NAMES)
+
+
+def stacked() -> Studio:
+    ssms = [small("llama", seed) for seed in range(3)]
+    stack_alike(ssms)
+    return Studio(dict(zip(NAMES, ssms, strict=True)), VOCAB)
+
+
+def test_those_that_lie_on_one_another_are_heard_in_one_pass(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    studio, ids = stacked(), [3 + i % 7 for i in range(40)]
+    passes: list[int] = []
+    forward = Stack.forward
+
+    def noted(self: Stack, asked: Many[Many[Feed]]) -> list[list[torch.Tensor]]:
+        passes.append(len(asked))
+        return forward(self, asked)
+
+    monkeypatch.setattr(Stack, "forward", noted)
+    fits, timed = studio.fits(NAMES, ids)
+    assert passes == [3]
+    for name in NAMES:
+        assert studio.fits([name], ids)[0][name] == pytest.approx(fits[name], abs=1e-5)
+    assert passes == [3], "who is heard alone makes a pass of its own"
+    assert len(set(fits.values())) == 3
+    begun, ended = min(one.start for one in timed), max(one.end for one in timed)
+    assert 0 < sum(one.seconds for one in timed) <= ended - begun
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_whatever_a_pass_fails_with_rows_are_given_back(
+    error: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(self: Stack, asked: object) -> object:
+        raise error("out of order")
+
+    studio = stacked()
+    monkeypatch.setattr(Stack, "forward", broken)
+    kept: BaseException | None = None  # with it all that it came through is kept
+    try:
+        assert studio.fits(NAMES, [3] * 30)[0] == {}
+    except KeyboardInterrupt as raised:
+        kept = raised
+    assert (kept is not None) == (error is KeyboardInterrupt)
+    assert {ssm.model.open_row() for ssm in studio.ssms.values()} == {0}, "the first is free"
 
 
 @pytest.mark.loses_drafters

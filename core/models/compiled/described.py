@@ -117,9 +117,9 @@ class Scratch(NamedTuple):
 
 class Own(NamedTuple):
     """What each worker has to itself, for at least n tokens that see so many slots: `x`, `h` (n,
-    hidden); `halved`, of what x is made, from a line of the caches on; `head`, `q`, `bases`,
-    `weights` for the tokens that look together; `full`, `near`: the slots that each sees, in order
-    (n, extent), and how many they are."""
+    hidden); `halved`, the bfloat16 that weights in pairs and tiles multiply, from the begin of a
+    line of the caches on; `head`, `q`, `bases`, `weights` for the tokens that look together;
+    `full`, `near`: the slots that each sees, in order (n, extent), and how many they are."""
 
     x: Any
     h: Any
@@ -136,8 +136,8 @@ class Product(NamedTuple):
     """Some rows of x times some inputs of one block: where in x, w and y that begins, and how far
     it is from a row of x or y to the next; how many inputs; whether these are the first, else the
     product is added to what stands in y; from where on further weights are fetched meanwhile, and
-    how many of them with each input; how many rows' tokens share a tile, if there are tiles. All
-    counted in elements, which in `kinds` are for several inputs where weights are kept in pairs."""
+    how many of them with each input; how many tokens' rows share a tile, if there are tiles. All
+    counted in elements, which in `kinds` hold several weights or inputs in pairs and tiles."""
 
     x: int
     x_step: int

@@ -28,7 +28,7 @@ def known() -> frozenset[str]:
 
 @cache
 def registers() -> tuple[int, int]:
-    """Numbers of a vector; and the most tokens that are multiplied together.
+    """Numbers of a vector; and the most tokens that are multiplied together, but in tiles.
 
     Before AVX-512 there were 16 registers of 8 numbers, which six tokens' sums of half a block
     fill; with it there are 32 of 16. There 6 to 24 tokens of the bundled LLM took 0.9 of the time
@@ -47,7 +47,8 @@ def multiplies_pairs() -> bool:
 @cache
 def multiplies_tiles() -> bool:
     """Whether what is compiled multiplies tiles of bfloat16 (AMX), and the system lets this process
-    have them, for which it keeps more of each thread."""
+    have them, for which it keeps more of each thread: it does not where one has too little room for
+    that when it gets a signal. Sums round otherwise then; nothing else is different."""
     if not {"amx-tile", "amx-bf16", "avx512f"} <= known() or sys.platform != "linux":
         return False
     asked: int = ctypes.CDLL(None).syscall(SYS_ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, TILE_DATA)

@@ -22,8 +22,10 @@ from core.models.compiled.asking import Query, asked_by, asked_in
 from core.models.compiled.compiling import COMPILER_FAULTS
 from core.models.compiled.described import Asked, Grown, Own, Shape, Told, Weights
 from core.models.compiled.drafts import between, nothing_told, of_pass, sprouting
+from core.models.compiled.features import multiplies_tiles
 from core.models.compiled.kernel import kernel
-from core.models.compiled.packing import PARTS, Array, packed, shape_of, turning
+from core.models.compiled.kinds import kind_of_array
+from core.models.compiled.packing import Array, packed, shape_of, turning
 from core.models.compiled.scratch import Ground, Room, blank_asked, ground_of
 from core.models.forward import MaskKind
 from core.models.kv_cache import KVArena, LayerShape, SlotPlan
@@ -51,8 +53,9 @@ class Drafted(NamedTuple):
 
 class CompiledForward:
     """See Forward. Of several models that lie on one another, row r is of member r modulo their
-    number. All arithmetic is in float32; a model in bfloat16 keeps weights, keys and values so.
-    Weights are laid out here: what is changed in them later is not seen."""
+    number. All arithmetic is in float32, but that a model in bfloat16 keeps weights, keys and
+    values so, and rounds to it what pairs and tiles of weights multiply. Weights are laid out here:
+    what is changed in them later is not seen."""
 
     def __init__(self, weights: LeanWeights, masks: MaskKind) -> None:
         # Where the model takes one mask for all layers, its window holds in each of them.
@@ -69,6 +72,13 @@ class CompiledForward:
         most = self._weights.matrices.nbytes // WORTH_A_THREAD + 1
         self._crew = _Crew(min(torch.get_num_threads(), most))
         self._between = between(True)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """UnsupportedModelError in a process that has no tiles, if weights lie for them."""
+        self.__dict__.update(state)
+        kind = kind_of_array(self._weights.matrices.dtype.type)
+        if kind.tiles and not multiplies_tiles():
+            raise UnsupportedModelError("weights lie for AMX's tiles: there are none here")
 
     @property
     def workers(self) -> int:
@@ -176,7 +186,7 @@ class CompiledForward:
         return self._known(found)
 
     def _ground(self, tokens: int, extent: int, arena: KVArena) -> Ground:
-        parts = PARTS[self._weights.matrices.dtype.type]
+        parts = kind_of_array(self._weights.matrices.dtype.type).parts
         return ground_of(self._shape, parts, (tokens, extent, self.workers), arena)
 
     def _known(self, found: Array) -> torch.Tensor:
@@ -239,8 +249,8 @@ class _Crew:
         made_whole = False
         try:
             for worker in range(1, self.workers):
-                own = (*task, rooms[worker], (worker, self.workers))
-                parts.append(self._others.submit(_part, made, own, arrived))
+                given = (*task, rooms[worker], (worker, self.workers))
+                parts.append(self._others.submit(_part, made, given, arrived))
             made(*task, rooms[0], (0, self.workers))
             made_whole = True
         finally:

@@ -3,6 +3,9 @@
 float32; the upper 16 bits of one, which a bfloat16 is; such ones woven, so that two vectors of
 outputs come of one load, by a shift and a mask; or two bfloat16 of one output beside each other, of
 one input and the next, which AVX512_BF16 multiplies as they are, and AMX in tiles (`tiles`).
+
+Such pairs lie in memory alike, whatever the type of the array: uint32, int32 and int64 say who
+multiplies them and with what, an int64 holds those of two outputs.
 """
 
 # mypy: disable-error-code="no-untyped-call"
@@ -18,10 +21,11 @@ import numpy.typing as npt
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
+from numba.np.numpy_support import from_dtype
 
 from core.models.compiled.features import registers
 
-__all__ = ["TILE", "Kind", "kind_of", "spread", "woven"]
+__all__ = ["TILE", "Kind", "kind_of", "kind_of_array", "spread", "woven"]
 
 Array = npt.NDArray[Any]
 
@@ -31,11 +35,12 @@ TILE = 16
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """`kept`, `told`: LLVM's type of an element of w and of x; `inputs` that an element is for, of
-    `align` bytes; `parts`: of how many bfloat16 a number of x is made, 0 if it is a float32. `most`
-    tokens are multiplied together; with up to `broad` of them a whole block, with more half of one.
-    `vectors` (builder, place, lanes, count) loads so many vectors to be multiplied, woven ones in
-    twos, `added` (builder, sums, x, w) adds their products; in `tiles` neither."""
+    """`kept`, `told`: LLVM's type of an element of w and of x; how many weights the one holds and
+    `inputs` the other, of `align` bytes; `parts`: of how many bfloat16 a number of x is made, 0 if
+    it is a float32. `most` tokens are multiplied together; with up to `broad` of them a whole
+    block, with more half of one. `vectors` (builder, place, lanes, count) loads so many vectors to
+    be multiplied, woven ones in twos, `added` (builder, sums, x, w) adds their products; in `tiles`
+    neither."""
 
     name: str
     kept: Any
@@ -67,6 +72,11 @@ def kind_of(element: Any) -> Kind:
     if element == types.uint16:
         return Kind("half", ir.IntType(16), single, 1, 2, 0, most, 2, _widened, _added)
     return Kind("whole", single, single, 1, 4, 0, most, 2, _loaded, _added)
+
+
+def kind_of_array(kept: type[Any]) -> Kind:
+    """By numpy's type of an element of w."""
+    return kind_of(from_dtype(np.dtype(kept)))
 
 
 def _in_tiles(name: str, element: Any, inputs: int, parts: int) -> Kind:

@@ -1,8 +1,8 @@
 """Packing: a model's lean weights as the compiled pass reads them.
 
 Weights that are bfloat16 in truth, whatever they are stored as, are kept in 16 bits: half of what a
-pass has to read, and the very same numbers. Of a model in bfloat16 two of them lie in one element,
-where the processor multiplies such pairs.
+pass has to read, and the very same numbers. Those of one output and two inputs lie beside each
+other where the processor multiplies such pairs, and tiles of them.
 """
 
 from __future__ import annotations
@@ -22,22 +22,13 @@ from core.models.compiled.features import (
     registers,
     weaves,
 )
-from core.models.compiled.kinds import TILE, woven
+from core.models.compiled.kinds import TILE, kind_of_array, woven
 from core.models.lean import LeanLayer, LeanWeights, joined
 from core.models.rotation import table
 
-__all__ = ["PARTS", "Array", "aligned", "bits", "packed", "shape_of", "turning"]
+__all__ = ["Array", "aligned", "bits", "packed", "shape_of", "turning"]
 
 Array = npt.NDArray[Any]
-
-# By how weights are kept: the inputs that an element is for; and of how many bfloat16 a number is
-# made that they multiply, 0: of none. As `kinds` has them.
-INPUTS: dict[type[Any], int] = {
-    np.float32: 1, np.int16: 1, np.uint16: 1, np.uint32: 2, np.int32: 2, np.int64: 4
-}  # fmt: skip
-PARTS: dict[type[Any], int] = {
-    np.float32: 0, np.int16: 0, np.uint16: 0, np.uint32: 1, np.int32: 3, np.int64: 1
-}  # fmt: skip
 
 
 def shape_of(weights: LeanWeights) -> Shape:
@@ -95,7 +86,7 @@ def _one_behind_another(members: Sequence[LeanWeights], shape: Shape, kept: type
     layer = shape.hidden * (qkv + 2 * shape.inner)
     layer += (shape.heads * shape.size + shape.inner) * back
     entries = shape.members * (shape.layers * layer + shape.hidden * shape.outputs)
-    found = aligned(entries // INPUTS[kept], kept)
+    found = aligned(entries // kind_of_array(kept).inputs, kept)
     at = 0
     for matrix in (matrix for one in members for matrix in _laid(one, shape)):
         blocks = _blocks(matrix, kept)
@@ -196,9 +187,9 @@ def _blocks(matrix: torch.Tensor, kept: type[Any]) -> Array:
     inputs, outputs = found.shape
     wide = np.pad(found, ((0, 0), (0, _padded(outputs, BLOCK) - outputs)))
     blocks = wide.reshape(inputs, -1, BLOCK).swapaxes(0, 1)
-    if INPUTS[kept] > 1:
-        first, second = blocks[:, ::2].astype(np.uint32), blocks[:, 1::2].astype(np.uint32)
-        return (first | second << np.uint32(16)).view(kept)
+    if kind_of_array(kept).inputs > 1:
+        pairs = blocks.reshape(len(blocks), inputs // 2, 2, BLOCK).swapaxes(-1, -2)
+        return np.ascontiguousarray(pairs).reshape(len(blocks), inputs // 2, -1).view(kept)
     return woven(blocks, registers()[0]) if kept is np.int16 else np.ascontiguousarray(blocks)
 
 

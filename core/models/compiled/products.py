@@ -1,7 +1,8 @@
 """Products of a few vectors with a matrix of blocks, at the pace at which memory brings it.
 
 A matrix that no cache holds is read once, however many vectors there are: stretch by stretch, each
-multiplied by all of them while the next is fetched. Every sum keeps its order of inputs.
+multiplied by all of them while the next is fetched, or in tiles, which are fast enough without.
+Every sum keeps its order of inputs.
 """
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, misc, var-annotated"
 # mypy: disable-error-code="untyped-decorator"
@@ -17,7 +18,7 @@ from core.models.compiled.machine import number, rounded
 from core.models.compiled.registers import broad, inputs_of, most, multiply, parts_of, taken
 from core.models.compiled.tiles import release, settle
 
-__all__ = ["products"]
+__all__ = ["parted", "products"]
 
 STRETCH = 512
 """Inputs of a block that are multiplied at a time: 32 KiB of them, if they are kept in 16 bits."""

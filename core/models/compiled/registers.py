@@ -53,7 +53,7 @@ def broad(typing, w):
 
 @intrinsic
 def inputs_of(typing, w):
-    """How many inputs an element of w is for: 1, unless weights are kept in pairs or tiles."""
+    """How many weights an element of w holds: 1, unless they are kept in pairs or for tiles."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return ir.IntType(64)(kind_of(w.dtype).inputs)
@@ -77,10 +77,7 @@ def taken(typing, w, x, halved):
     place = 2 if kind_of(w.dtype).parts else 1
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        found = arguments[place]
-        if context.enable_nrt:
-            context.nrt.incref(builder, signature.return_type, found)
-        return found
+        return arguments[place]  # nobody counts who holds it: see `compiling`
 
     return (w, x, halved)[place](w, x, halved), generate
 
@@ -88,7 +85,7 @@ def taken(typing, w, x, halved):
 @intrinsic
 def multiply(typing, tokens, x, w, y, at):
     """y[t] = sum over i of x[t, i] w[i] for `tokens` rows, 1 to `most`, and a block's outputs,
-    above `broad` tokens half a block's; sums in registers.
+    above `broad` tokens half a block's; sums in registers, or in tiles.
 
     `at` is a Product. How weights are kept is told by the type of w, see `kinds`.
     """

@@ -2,8 +2,9 @@
 rows of 32 bfloat16 with as many inputs of 16 outputs at once, and adds what comes to float32.
 
 A float32 is the sum of three bfloat16 of 8 digits each, whose products with a bfloat16 are float32
-without rounding: in three rows of a tile it is multiplied as such. Each row's sums are made in one
-order whatever else is in its tile.
+without rounding: in three rows of a tile it is multiplied as such. (Numbers too small for a normal
+float32 are 0 here, and of the largest float32 the first part would be infinite.) Each row's sums
+are made in one order whatever else is in its tile.
 """
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, misc, untyped-decorator"
 # numba types these functions, by what they are called with.
@@ -23,13 +24,13 @@ from core.models.compiled.kinds import TILE, Kind, kind_of
 
 __all__ = ["release", "settle", "tiled"]
 
-WHOLE, FLAG, BYTE = ir.IntType(64), ir.IntType(32), ir.IntType(8)
+WHOLE, BYTE = ir.IntType(64), ir.IntType(8)
 PLACE = BYTE.as_pointer()
 # Tiles by number: of sums those of the first rows, both halves of a block's outputs, then those of
 # the second rows; of x the first rows and the second; of weights both halves.
 SUMS, ROWS, HALVES = ((0, 1), (2, 3)), (4, 5), (6, 7)
 ROW = BLOCK * 4
-"""Bytes of a block's outputs, and of its weights for two inputs."""
+"""Bytes of a block's outputs, and of its weights for two inputs; half of one is a row of a tile."""
 
 
 @intrinsic
@@ -50,7 +51,7 @@ def settle(typing, w, tokens):
         # The first byte says which form this has; then 16 bytes on each tile's bytes of a row, two
         # of them, and 48 on its rows.
         blank = ir.Constant(ir.ArrayType(BYTE, 64), [1] + [0] * 63)
-        told = cgutils.alloca_once_value(builder, blank)
+        told = cgutils.alloca_once(builder, blank.type)
         builder.store(blank, told)
         begin = builder.bitcast(told, PLACE)
         for number in range(8):

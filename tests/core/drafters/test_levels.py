@@ -171,16 +171,18 @@ def called(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return made
 
 
+@pytest.mark.parametrize("changes", [{}, {"intermediate_size": 64, "halved": True}])
 @pytest.mark.parametrize("shape", [(1, 1, 1, 1), (2, 2, 1), (3,)])
 @pytest.mark.parametrize(("kind", "sampling"), KINDS)
 def test_every_kind_of_draft(
     kind: str,
     sampling: SamplingParams,
     shape: tuple[int, ...],
+    changes: dict[str, Any],
     levelled: list[set[str]],
     called: list[int],
 ) -> None:
-    seen = rounds(studios(), sampling, [shape, shape], kind=kind)
+    seen = rounds(studios(**changes), sampling, [shape, shape], kind=kind)
     assert levelled == [set(NAMES)] * len(FOLLOWING)
     assert max(len(draft) for draft in seen) > 2
     whole = kind in ("topk", "coupled") and (kind, sampling) != ("coupled", EDGED)

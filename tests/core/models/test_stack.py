@@ -27,8 +27,10 @@ def small(family: str, seed: int, dtype: torch.dtype = torch.float32, **changes:
     return checked_model(module, info_of(module, f"{family}-{seed}", role="ssm"))
 
 
-def alike(count: int, family: str = "llama", dtype: torch.dtype = torch.float32) -> Stack:
-    stack = stack_of([small(family, seed, dtype) for seed in range(count)])
+def alike(
+    count: int, family: str = "llama", dtype: torch.dtype = torch.float32, **changes: Any
+) -> Stack:
+    stack = stack_of([small(family, seed, dtype, **changes) for seed in range(count)])
     assert stack is not None
     return stack
 

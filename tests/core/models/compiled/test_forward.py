@@ -7,11 +7,13 @@ import pickle
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
-from core.errors import EngineError
+from core.errors import EngineError, UnsupportedModelError
 from core.models.compiled import forward as forward_module
+from core.models.compiled.features import multiplies_tiles
 from core.models.compiled.forward import CompiledForward
 from core.models.compiled.kernel import kernel
 from core.models.compiled.products import STRETCH
@@ -27,6 +29,8 @@ from tests.fakes import VOCAB, info_of, tiny_module
 
 # More inputs of a product than one stretch has, and no whole number of stretches.
 LONG_SUMS = {"intermediate_size": 2 * STRETCH + 90}
+# Sizes of which tiles are made, if weights are bfloat16 in truth.
+TILED: dict[str, Any] = {"intermediate_size": 64, "head_dim": 8, "halved": True}
 SHAPES: list[tuple[str, dict[str, Any]]] = [
     *((family, {}) for family in LEAN),
     ("llama", {"tie_word_embeddings": True, "num_key_value_heads": 4}),
@@ -43,11 +47,7 @@ def both(
     family: str, dtype: torch.dtype = torch.float32, halved: bool = False, **changes: Any
 ) -> tuple[HfModel, HfModel]:
     """The same weights compiled and by the general way; `halved`: weights are bfloat16 in truth."""
-    module = tiny_module(family, seed=3, dtype=dtype, **changes)
-    if halved:
-        with torch.no_grad():
-            for weight in module.parameters():
-                weight.copy_(weight.bfloat16())
+    module = tiny_module(family, seed=3, dtype=dtype, halved=halved, **changes)
     untouched = copy.deepcopy(module)
     found = checked_model(module, info_of(module, family, role="llm"))
     assert isinstance(found._forward, CompiledForward)
@@ -90,13 +90,27 @@ def test_weights_that_are_bfloat16_in_truth_take_half_the_room() -> None:
     assert sizes[1] < 1.6 * own
 
 
+@pytest.mark.parametrize(("dtype", "kept"), [(torch.float32, np.int32), (torch.bfloat16, np.int64)])
+def test_sizes_of_whole_tiles_are_kept_for_them(dtype: torch.dtype, kept: type[Any]) -> None:
+    """Where there are any; else what is tested by such sizes would be something else."""
+    matrices = [
+        both("llama", dtype, **changes)[0]._forward._weights.matrices  # type: ignore[attr-defined]
+        for changes in (TILED, {"halved": True})
+    ]
+    assert (matrices[0].dtype == kept) == multiplies_tiles()
+    assert matrices[1].dtype != kept
+
+
+@pytest.mark.parametrize("changes", [{}, TILED])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_several_threads_make_the_same_bits(threads: int, dtype: torch.dtype) -> None:
-    made, _ = both("qwen3", dtype)
+def test_several_threads_make_the_same_bits(
+    threads: int, dtype: torch.dtype, changes: dict[str, Any]
+) -> None:
+    made, _ = both("qwen3", dtype, **changes)
     forward: Any = made._forward
     found = said(made)
     assert (forward._crew._others is None) == (threads == 1)
-    alone, _ = both("qwen3", dtype)
+    alone, _ = both("qwen3", dtype, **changes)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch, "get_num_threads", lambda: 1)
         for one, other in zip(found, said(alone), strict=True):
@@ -105,10 +119,16 @@ def test_several_threads_make_the_same_bits(threads: int, dtype: torch.dtype) ->
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(
-    ("family", "changes"), [*((one, {}) for one in LEAN), ("llama", LONG_SUMS)]
+    ("family", "changes"),
+    [
+        *((one, {}) for one in LEAN),
+        *((one, TILED) for one in LEAN),
+        ("llama", LONG_SUMS),
+        ("llama", {**LONG_SUMS, "halved": True}),
+    ],
 )
 def test_a_node_has_the_same_bits_in_every_pass(
-    family: str, changes: dict[str, int], dtype: torch.dtype
+    family: str, changes: dict[str, Any], dtype: torch.dtype
 ) -> None:
     """Alone after its ancestors, in a tree with others, and in a batch of several requests."""
     model, _ = both(family, dtype, **changes)
@@ -155,12 +175,13 @@ def test_positions_past_the_first_table_are_rotated_too() -> None:
     assert difference(*found) < 1e-4
 
 
+@pytest.mark.parametrize("changes", [{}, TILED])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
 def test_those_that_lie_on_one_another_say_what_each_says_alone(
-    family: str, dtype: torch.dtype
+    family: str, dtype: torch.dtype, changes: dict[str, Any]
 ) -> None:
-    stack, apart = alike(3, family, dtype), alike(3, family, dtype)
+    stack, apart = (alike(3, family, dtype, **changes) for _ in range(2))
     assert isinstance(stack._forward, CompiledForward)
     members, single = list(stack.members), list(apart.members)
     for feeds, own in zip(asked(members), asked(single), strict=True):
@@ -273,6 +294,20 @@ def test_a_forward_travels_without_its_threads(monkeypatch: pytest.MonkeyPatch) 
         other.forward([chain(row, [3, 4, 5])])[0],
         model.forward([chain(model.open_row(), [3, 4, 5])])[0],
     )
+
+
+def test_weights_for_tiles_do_not_travel_to_where_there_are_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The processor, or the system, would end the process."""
+    forward: Any = both("llama")[0]._forward
+    forward._weights = forward._weights._replace(matrices=forward._weights.matrices.view(np.int32))
+    packed = pickle.dumps(forward)
+    monkeypatch.setattr(forward_module, "multiplies_tiles", lambda: True)
+    assert isinstance(pickle.loads(packed), CompiledForward)
+    monkeypatch.setattr(forward_module, "multiplies_tiles", lambda: False)
+    with pytest.raises(UnsupportedModelError, match="AMX"):
+        pickle.loads(packed)
 
 
 @pytest.mark.parametrize("parent", [-2, 1, 1400])
