@@ -31,6 +31,7 @@ __all__ = [
 ]
 
 HELD_OUT_FRACTION = 0.005
+HELD_OUT_LEAST = 256
 _FORMAT = 1
 
 
@@ -78,8 +79,10 @@ class TokenStore:
 
 
 def split(num_tokens: int) -> int:
-    """Where the held-out tokens begin: the last 0.5 % of a domain, at least one token."""
-    return num_tokens - max(1, round(num_tokens * HELD_OUT_FRACTION))
+    """Where the held-out tokens begin: the last 0.5 % of a domain, of a small one as many as a few
+    prefixes need, but no more than a tenth, at least one token."""
+    few = min(HELD_OUT_LEAST, num_tokens // 10)
+    return num_tokens - max(1, few, round(num_tokens * HELD_OUT_FRACTION))
 
 
 def unprepare(folder: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -26,17 +27,14 @@ Steps = Generator[Sequence[Feed], list[torch.Tensor], T]
 def alone(model: LanguageModel, steps: Steps[T]) -> T:
     """What the work comes to on this model, nobody else's passes beside it."""
     logits: list[torch.Tensor] | None = None
-    while True:
-        try:
-            feeds = next(steps) if logits is None else steps.send(logits)
-        except StopIteration as end:
-            found: T = end.value
-            return found
-        try:
+    with closing(steps):  # where a pass fails it gives back what it has opened
+        while True:
+            try:
+                feeds = next(steps) if logits is None else steps.send(logits)
+            except StopIteration as end:
+                found: T = end.value
+                return found
             logits = model.forward(feeds)  # outside: a model may fail with whatever it likes
-        except BaseException:
-            steps.close()  # what it has opened it gives back
-            raise
 
 
 @dataclass
@@ -109,16 +107,13 @@ def _by_itself(model: LanguageModel, steps: Steps[T]) -> Stepped[T]:
 def in_step(works: Mapping[str, tuple[LanguageModel, Steps[T]]]) -> dict[str, Stepped[T]]:
     """Does all of the works, each of another model; their n-th passes are made together."""
     stepped = {name: Stepped(model, steps) for name, (model, steps) in works.items()}
-    for work in stepped.values():
-        work.go_on(None)
-    while going := [work for work in stepped.values() if work.wanted is not None]:
-        try:
+    with ExitStack() as leaving:
+        for work in stepped.values():
+            leaving.enter_context(closing(work.steps))
+            work.go_on(None)
+        while going := [work for work in stepped.values() if work.wanted is not None]:
             passes = forward_together([(work.model, work.wanted or ()) for work in going])
-        except BaseException:
-            for work in stepped.values():
-                work.steps.close()
-            raise
-        for work, made in zip(going, passes, strict=True):
-            work.charged.append((made.start, made.end, 1 / made.mates))
-            work.go_on(made.logits)
+            for work, made in zip(going, passes, strict=True):
+                work.charged.append((made.start, made.end, 1 / made.mates))
+                work.go_on(made.logits)
     return stepped

@@ -24,8 +24,6 @@ from core.models.compiled.kinds import TILE, Kind, kind_of
 
 __all__ = ["release", "settle", "tiled"]
 
-WHOLE, BYTE = ir.IntType(64), ir.IntType(8)
-PLACE = BYTE.as_pointer()
 # Tiles by number: of sums those of the first rows, both halves of a block's outputs, then those of
 # the second rows; of x the first rows and the second; of weights both halves.
 SUMS, ROWS, HALVES = ((0, 1), (2, 3)), (4, 5), (6, 7)
@@ -41,24 +39,24 @@ def settle(typing, w, tokens):
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         if not kind.tiles:
-            return WHOLE(0)
-        count, one = arguments[1], WHOLE(1)
-        fits = builder.icmp_signed("<=", count, WHOLE(kind.most // 2))
+            return _whole(0)
+        count, one = arguments[1], _whole(1)
+        fits = builder.icmp_signed("<=", count, _whole(kind.most // 2))
         half = builder.lshr(builder.add(count, one), one)
         tile = builder.select(fits, count, half)
         tile = builder.select(builder.icmp_signed(">", tile, one), tile, one)
-        rows = builder.trunc(builder.mul(tile, WHOLE(kind.parts)), BYTE)
+        rows = builder.trunc(builder.mul(tile, _whole(kind.parts)), ir.IntType(8))
         # The first byte says which form this has; then 16 bytes on each tile's bytes of a row, two
         # of them, and 48 on its rows.
-        blank = ir.Constant(ir.ArrayType(BYTE, 64), [1] + [0] * 63)
+        blank = ir.Constant(ir.ArrayType(ir.IntType(8), 64), [1] + [0] * 63)
         told = cgutils.alloca_once(builder, blank.type)
         builder.store(blank, told)
-        begin = builder.bitcast(told, PLACE)
+        begin = builder.bitcast(told, _place())
         for number in range(8):
-            builder.store(BYTE(LINE), builder.gep(begin, [WHOLE(16 + 2 * number)]))
-            size = BYTE(TILE) if number in HALVES else rows
-            builder.store(size, builder.gep(begin, [WHOLE(48 + number)]))
-        builder.call(_known(builder.module, "ldtilecfg", PLACE), [begin])
+            builder.store(_byte(LINE), builder.gep(begin, [_whole(16 + 2 * number)]))
+            size = _byte(TILE) if number in HALVES else rows
+            builder.store(size, builder.gep(begin, [_whole(48 + number)]))
+        builder.call(_known(builder.module, "ldtilecfg", _place()), [begin])
         return tile
 
     return types.int64(w, types.int64), generate
@@ -95,44 +93,47 @@ def _walk(module: Any, kind: Kind, many: int) -> Any:
         return module.globals[name]
     single = ir.FloatType()
     pointers = [one.as_pointer() for one in (kind.told, kind.kept, single)]
-    made = ir.Function(module, ir.FunctionType(ir.VoidType(), [*pointers, *[WHOLE] * 6]), name)
+    made = ir.Function(
+        module, ir.FunctionType(ir.VoidType(), [*pointers, *[ir.IntType(64)] * 6]), name
+    )
     made.linkage = "internal"
     made.attributes.add("noinline")
     x, w, y, x_step, y_step, inputs, first, tokens, tile = made.args
     builder = ir.IRBuilder(made.append_basic_block("entry"))
     kept = builder.alloca(ir.ArrayType(single, 2 * TILE * BLOCK))
     kept.align = LINE
-    of_token = builder.mul(x_step, WHOLE(2 * kind.inputs))
-    row = builder.udiv(of_token, WHOLE(kind.parts))
-    rows = [builder.bitcast(x, PLACE)]
+    of_token = builder.mul(x_step, _whole(2 * kind.inputs))
+    row = builder.udiv(of_token, _whole(kind.parts))
+    rows = [builder.bitcast(x, _place())]
     rows.append(builder.gep(rows[0], [builder.mul(of_token, tile)]))
     sums = [number for pair in SUMS[:many] for number in pair]
     for number in sums:
-        builder.call(_known(module, "tilezero", BYTE), [BYTE(number)])
-    load = _known(module, "tileloadd64", BYTE, PLACE, WHOLE)
-    multiply = _known(module, "tdpbf16ps", BYTE, BYTE, BYTE)
-    steps = builder.udiv(inputs, WHOLE(2 * TILE // kind.inputs))
+        builder.call(_known(module, "tilezero", ir.IntType(8)), [_byte(number)])
+    load = _known(module, "tileloadd64", ir.IntType(8), _place(), ir.IntType(64))
+    multiply = _known(module, "tdpbf16ps", ir.IntType(8), ir.IntType(8), ir.IntType(8))
+    steps = builder.udiv(inputs, _whole(2 * TILE // kind.inputs))
     with cgutils.for_range(builder, steps) as loop:
         weights = builder.gep(
-            builder.bitcast(w, PLACE), [builder.mul(loop.index, WHOLE(TILE * ROW))]
+            builder.bitcast(w, _place()),
+            [builder.mul(loop.index, _whole(TILE * ROW))],
         )
-        here = builder.mul(loop.index, WHOLE(LINE))
+        here = builder.mul(loop.index, _whole(LINE))
         for half, number in enumerate(HALVES):
-            begin = builder.gep(weights, [WHOLE(half * LINE)])
-            builder.call(load, [BYTE(number), begin, WHOLE(ROW)])
+            begin = builder.gep(weights, [_whole(half * LINE)])
+            builder.call(load, [_byte(number), begin, _whole(ROW)])
             for which in range(many):
                 if half == 0:
                     begin = builder.gep(rows[which], [here])
-                    builder.call(load, [BYTE(ROWS[which]), begin, row])
+                    builder.call(load, [_byte(ROWS[which]), begin, row])
                 taken = [SUMS[which][half], ROWS[which], number]
-                builder.call(multiply, [BYTE(one) for one in taken])
-    begin = builder.bitcast(kept, PLACE)
-    of_tile = builder.mul(tile, WHOLE(kind.parts * ROW))
-    store = _known(module, "tilestored64", BYTE, PLACE, WHOLE)
+                builder.call(multiply, [_byte(one) for one in taken])
+    begin = builder.bitcast(kept, _place())
+    of_tile = builder.mul(tile, _whole(kind.parts * ROW))
+    store = _known(module, "tilestored64", ir.IntType(8), _place(), ir.IntType(64))
     for number in sums:
-        to = builder.gep(begin, [WHOLE(number % 2 * LINE)])
+        to = builder.gep(begin, [_whole(number % 2 * LINE)])
         to = builder.gep(to, [of_tile]) if number in SUMS[1] else to
-        builder.call(store, [BYTE(number), to, WHOLE(ROW)])
+        builder.call(store, [_byte(number), to, _whole(ROW)])
     _added_up(builder, kind, begin, (y, y_step), tokens, first)
     builder.ret_void()
     return made
@@ -143,16 +144,16 @@ def _added_up(builder: Any, kind: Kind, begin: Any, to: Any, tokens: Any, first:
     y, y_step = to
     vector = ir.VectorType(ir.FloatType(), TILE)
     zero = ir.Constant(vector, [0.0] * TILE)
-    fresh = builder.icmp_signed("!=", first, WHOLE(0))
+    fresh = builder.icmp_signed("!=", first, _whole(0))
     with cgutils.for_range(builder, tokens) as loop:
-        token = builder.gep(begin, [builder.mul(loop.index, WHOLE(kind.parts * ROW))])
+        token = builder.gep(begin, [builder.mul(loop.index, _whole(kind.parts * ROW))])
         for half in range(2):
             place = builder.gep(y, [builder.mul(loop.index, y_step)])
-            place = builder.gep(place, [WHOLE(half * TILE)])
+            place = builder.gep(place, [_whole(half * TILE)])
             place = builder.bitcast(place, vector.as_pointer())
             total = None
             for part in range(kind.parts):
-                own = builder.gep(token, [WHOLE(part * ROW + half * LINE)])
+                own = builder.gep(token, [_whole(part * ROW + half * LINE)])
                 own = builder.load(builder.bitcast(own, vector.as_pointer()), align=LINE)
                 total = own if total is None else builder.fadd(total, own)
             before = builder.select(fresh, zero, builder.load(place, align=4))
@@ -162,3 +163,16 @@ def _added_up(builder: Any, kind: Kind, begin: Any, to: Any, tokens: Any, first:
 def _known(module: Any, name: str, *taken: Any) -> Any:
     kind = ir.FunctionType(ir.VoidType(), taken)
     return cgutils.get_or_insert_function(module, kind, f"llvm.x86.{name}")
+
+
+def _whole(value: int) -> Any:
+    return ir.IntType(64)(value)
+
+
+def _byte(value: int) -> Any:
+    return ir.IntType(8)(value)
+
+
+def _place() -> Any:
+    """The type of where bytes lie."""
+    return ir.IntType(8).as_pointer()
