@@ -339,10 +339,13 @@ def test_bad_arguments_are_refused_in_one_line(
     assert told in said and said.count("\n") == 1
 
 
-def test_a_killed_distillation_goes_on(family: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("way", "run"), [("distil", "distilled"), ("boost", "boosted")])
+def test_what_was_killed_goes_on(way: str, run: str, family: Any, tmp_path: Path) -> None:
+    """The first SSM's run: that of one that is distilled alone, or before others of a pool."""
     store, llm, ssms = family
-    arguments = ["distil", "--out", str(store.folder), "--llm", str(llm), "--ssm", str(ssms[0])]
-    arguments += ["--own-batches", "1", "--minutes"]
+    tuned = ssms if way == "boost" else ssms[:1]
+    arguments = [way, "--out", str(store.folder), "--llm", str(llm)]
+    arguments += ["--ssm", *map(str, tuned), "--own-batches", "1", "--minutes"]
     with (tmp_path / "log").open("w") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "zoo", *arguments, "5"],
@@ -351,7 +354,7 @@ def test_a_killed_distillation_goes_on(family: Any, tmp_path: Path) -> None:
             stdout=log,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
         )
-        checkpoint = store.folder / "runs" / "distilled-ssm-code" / "checkpoint.pt"
+        checkpoint = store.folder / "runs" / f"{run}-ssm-code" / "checkpoint.pt"
         until = time.monotonic() + 90
         while not checkpoint.is_file() and time.monotonic() < until:
             time.sleep(0.05)
@@ -359,7 +362,7 @@ def test_a_killed_distillation_goes_on(family: Any, tmp_path: Path) -> None:
         assert process.wait() == -signal.SIGKILL
     killed = torch.load(checkpoint, weights_only=True)
     assert killed["spent"] > 0
-    minutes = (killed["spent"] + 0.3) / 60
+    minutes = (killed["spent"] + 0.3) / 60 * len(tuned)
     assert command.main([*arguments, str(minutes)]) == 0
     resumed = torch.load(checkpoint, weights_only=True)
     assert resumed["spent"] >= killed["spent"] + 0.3
