@@ -34,18 +34,21 @@ print(*registers(), digest())
 INPUTS, OUTPUTS = 700, 96
 
 
-def multiplied(x: Any, w: Any) -> Any:
-    """Products of n vectors (n, INPUTS) with blocks of weights, (n, OUTPUTS)."""
+def multiplied(x: Any, w: Any, halved: Any = None) -> Any:
+    """Products of n vectors (n, inputs) with blocks of weights, 32 outputs each, (n, outputs)."""
     from core.models.compiled.compiling import entry
     from core.models.compiled.products import products
 
     @entry
-    def run(x, w, y, n, halved):  # type: ignore[no-untyped-def]
+    def run(x, inputs, w, y, n, halved):  # type: ignore[no-untyped-def]
         zero, one = np.int64(0), np.int64(1)
-        products(x, zero, INPUTS, w, zero, y, zero, OUTPUTS, n, (zero, one), halved)  # type: ignore[call-arg]
+        outputs = y.shape[0] // n
+        products(x, zero, inputs, w, zero, y, zero, outputs, n, (zero, one), halved)  # type: ignore[call-arg]
 
-    y = np.empty((len(x), OUTPUTS), dtype=np.float32)
-    run(x.ravel(), w.ravel(), y.ravel(), len(x), np.empty(x.size, np.uint16))
+    n, inputs = x.shape
+    y = np.empty((n, 32 * len(w)), dtype=np.float32)
+    room = np.empty(x.size, np.uint16) if halved is None else halved
+    run(x.ravel(), inputs, w.ravel(), y.ravel(), n, room)
     return y
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 pytest.importorskip("numba")
 
 from core.models.compiled.features import multiplies_tiles
+from core.models.compiled.kinds import TILE
+from tests.core.models.compiled.test_registers import multiplied
 
 # More than one stretch of inputs, whose last is no whole one.
 INPUTS, OUTPUTS = 736, 96
@@ -22,22 +25,9 @@ needs_tiles = pytest.mark.skipif(
 )
 
 
-def multiplied(x: Any, w: Any) -> Any:
-    """Products of n vectors (n, INPUTS) with blocks of weights, (n, OUTPUTS)."""
-    from core.models.compiled.compiling import entry
-    from core.models.compiled.kinds import TILE
-    from core.models.compiled.products import products
-
-    @entry
-    def run(x, w, y, n, halved):  # type: ignore[no-untyped-def]
-        zero, one = np.int64(0), np.int64(1)
-        products(x, zero, INPUTS, w, zero, y, zero, OUTPUTS, n, (zero, one), halved)  # type: ignore[call-arg]
-
-    y = np.empty((len(x), OUTPUTS), dtype=np.float32)
-    # Whatever else is in a tile: were it looked at, sums would be no numbers.
-    beside = np.full((len(x) + TILE) * INPUTS * 3, 0x7FC0, np.uint16)
-    run(x.ravel(), w.ravel(), y.ravel(), len(x), beside)
-    return y
+def in_tiles(x: Any, w: Any) -> Any:
+    """Products beside which all else in a tile is no number: were it looked at, none would be."""
+    return multiplied(x, w, np.full((len(x) + TILE) * INPUTS * 3, 0x7FC0, np.uint16))
 
 
 def weights() -> tuple[Any, Any]:
@@ -58,42 +48,36 @@ def vectors() -> Iterator[Any]:
         yield draw[:n]
 
 
-@needs_tiles
-def test_float32_is_multiplied_as_such() -> None:
-    """In three parts; the same bits whatever is beside a vector."""
+def check(kept: type[Any], taken: Callable[[Any], Any]) -> float:
+    """Weights kept so are multiplied with what is `taken` of x, but for float32's own rounding in
+    sums as long as these; the same bits whatever is beside a vector. The largest difference to the
+    products of x itself, over what may round."""
     pairs, matrix = weights()
     alone: list[Any] = []
+    furthest = 0.0
     for x in vectors():
-        y = multiplied(x, pairs.view(np.int32))
-        meant = x.astype(np.float64) @ matrix
-        size = np.abs(x.astype(np.float64)) @ np.abs(matrix)
-        # Of sums as long as these, float32's own rounding; 2 ** -16 would be that of two parts.
-        assert (np.abs(y - meant) <= 2**-21 * size).all()
-        alone += [
-            multiplied(x[i : i + 1], pairs.view(np.int32))[0] for i in range(len(alone), len(x))
-        ]
+        y, size = in_tiles(x, pairs.view(kept)), np.abs(x.astype(np.float64)) @ np.abs(matrix)
+        rounding = 2**-21 * size
+        assert (np.abs(y - taken(x) @ matrix) <= rounding).all()
+        alone += [in_tiles(x[i : i + 1], pairs.view(kept))[0] for i in range(len(alone), len(x))]
         assert np.array_equal(y, alone)
+        furthest = max(
+            furthest, float((np.abs(y - x.astype(np.float64) @ matrix) / rounding).max())
+        )
+    return furthest
+
+
+@needs_tiles
+def test_float32_is_multiplied_as_such() -> None:
+    """In three parts; two would round by 2 ** -16."""
+    assert check(np.int32, lambda x: x.astype(np.float64)) <= 1
 
 
 @needs_tiles
 def test_a_model_in_bfloat16_rounds_to_it() -> None:
-    """Both factors rounded, sums in float32; the same bits whatever is beside a vector."""
-    import torch
-
-    pairs, matrix = weights()
-    alone: list[Any] = []
-    for x in vectors():
-        y = multiplied(x, pairs.view(np.int64))
-        rounded = torch.from_numpy(x).bfloat16().double().numpy()
-        size = np.abs(rounded) @ np.abs(matrix)
-        assert (np.abs(y - rounded @ matrix) <= 2**-21 * size).all()
-        # Negative control: of numbers that were not rounded it is not the product.
-        unrounded = x.astype(np.float64) @ matrix
-        assert (np.abs(y - unrounded) > 2**-21 * size).any()
-        alone += [
-            multiplied(x[i : i + 1], pairs.view(np.int64))[0] for i in range(len(alone), len(x))
-        ]
-        assert np.array_equal(y, alone)
+    """Both factors rounded, sums in float32."""
+    furthest = check(np.int64, lambda x: torch.from_numpy(x).bfloat16().double().numpy())
+    assert furthest > 1, "of numbers that were not rounded it is not the product"
 
 
 def test_parts_add_up_to_the_number() -> None:
