@@ -7,6 +7,7 @@ Knows shapes, names and numbers; no drafter and no tree.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from core.choices import NGRAM
 from core.config import SpeculationConfig
@@ -14,7 +15,8 @@ from core.config import SpeculationConfig
 __all__ = ["cut_shape", "longest", "shape_nodes", "shares"]
 
 
-def shape_nodes(shape: Sequence[int]) -> int:
+@lru_cache
+def shape_nodes(shape: tuple[int, ...]) -> int:
     """Nodes of a full expansion: k1 + k1 k2 + ..."""
     nodes, width = 0, 1
     for children in shape:
@@ -23,6 +25,7 @@ def shape_nodes(shape: Sequence[int]) -> int:
     return nodes
 
 
+@lru_cache
 def cut_shape(shape: tuple[int, ...], budget: int) -> tuple[int, ...]:
     """The shape cut to at most `budget` nodes: depth first, then width (ALGORITHMS 1)."""
     if budget < 1:

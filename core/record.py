@@ -191,13 +191,8 @@ def _shown(turn: Turn) -> tuple[float, tuple[float, ...]]:
     after = (turn.verdict.path[-1] if turn.verdict.path else ROOT) + 1
     if turn.said is not None:
         return 0.0 if own is None else turn.said.own_shown[after], turn.said.shown
-    shown = turn.target.shown
-    if not tree.token_ids:
-        return 0.0 if own is None else float(shown[after, own]), ()
-    parents = torch.tensor(tree.parents, dtype=torch.long, device=shown.device) + 1
-    token_ids = torch.tensor(tree.token_ids, dtype=torch.long, device=shown.device)
-    chances = tuple(shown[parents, token_ids].tolist())
-    return 0.0 if own is None else float(shown[after, own]), chances
+    own_shown = 0.0 if own is None else float(turn.target.shown[after, own])
+    return own_shown, tuple(turn.target.chances(tree)) if tree.token_ids else ()
 
 
 def _node_of(draft: Draft, token_ids: tuple[int, ...]) -> int | None:

@@ -16,6 +16,7 @@ from transformers.generation.logits_process import (
 )
 
 from core.config import SamplingParams
+from core.tree import TokenTree
 
 __all__ = [
     "TINY_RESIDUAL",
@@ -40,6 +41,8 @@ def processed(logits: torch.Tensor, sampling: SamplingParams) -> torch.Tensor:
     if sampling.greedy:
         best = scores.argmax(dim=-1, keepdim=True)
         return torch.full_like(scores, float("-inf")).scatter_(-1, best, 0.0)
+    if sampling.top_k == 0 and sampling.top_p == 1.0:
+        return scores / float(sampling.temperature)  # as the warper says it, in a sixth of its time
     # The warpers are built anew: they are a few attributes, and a cache would be global state.
     warpers: list[Any] = [TemperatureLogitsWarper(float(sampling.temperature))]
     if sampling.top_k:
@@ -94,6 +97,7 @@ class Target:
         self._scores: torch.Tensor | None = None
         self._shown: torch.Tensor | None = None
         self._argmax: list[int] | None = None
+        self._chances: list[float] | None = None
 
     def __len__(self) -> int:
         return self.logits.shape[0]
@@ -102,11 +106,18 @@ class Target:
     def argmax(self) -> list[int]:
         """The most probable token of each row, the lowest id on ties."""
         if self._argmax is None:
-            # NumPy's is the faster by far, and promises the lowest id.
+            # NumPy's is the faster by far, and promises the lowest id (`best` asks it too).
             logits = self.logits
             found = logits.numpy() if logits.device.type == "cpu" else logits
             self._argmax = [int(i) for i in found.argmax(-1).tolist()]
         return self._argmax
+
+    def best(self, row: int, gumbel: torch.Tensor) -> int:
+        """arg max(log p + G) at one row, with noise float64 (V,)."""
+        scores = self.scores
+        if scores.device.type != "cpu":
+            return int((scores[row] + gumbel).argmax())
+        return int((scores.numpy()[row] + gumbel.numpy()).argmax())
 
     @property
     def scores(self) -> torch.Tensor:
@@ -129,3 +140,11 @@ class Target:
             greedy = self.sampling.greedy
             self._shown = unprocessed_probabilities(self.logits if greedy else self.scores)
         return self._shown
+
+    def chances(self, tree: TokenTree) -> list[float]:
+        """How probable each node of the tree is behind its parent, as `shown` has it."""
+        if self._chances is None:
+            parents = torch.tensor(tree.parents, dtype=torch.long, device=self.logits.device) + 1
+            token_ids = torch.tensor(tree.token_ids, dtype=torch.long, device=self.logits.device)
+            self._chances = self.shown[parents, token_ids].tolist()
+        return self._chances

@@ -63,7 +63,8 @@ class Draft:
     V) float64, only where tokens were drawn. `passes`: the drafter's model passes, the catch-up's
     included. `ahead`: how many passes made during the last verification it rests on; where there
     are any, time and `passes` are what was missing. `settled`: the calibration temperature after
-    the round, where the pass that drafted has committed too (`core.whole`).
+    the round, where the pass that drafted has committed too (`core.whole`). `moments`: of each row
+    the utilities' mean and variance by the scores, where whoever drafted knows them.
     """
 
     token_ids: list[int] = field(default_factory=list)
@@ -79,6 +80,7 @@ class Draft:
     passes: int = 0
     ahead: int = 0
     settled: float | None = None
+    moments: Many[tuple[float, float]] | None = None
 
     def __len__(self) -> int:
         return len(self.token_ids)

@@ -1,11 +1,13 @@
 """One temperature per drafter, fitted online, that makes its scores mean what they say.
 
 A score is softmax(utilities / temperature). The temperature follows the likelihood of the tokens
-that were committed, by a damped Newton step on beta = 1 / temperature a token.
+that were committed, by a damped Newton step on beta = 1 / temperature a token; those of one draft
+by the temperature that it was made with.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence as Many
 
 import torch
@@ -33,19 +35,21 @@ class Calibration:
         scaled = utilities if self.temperature == 1.0 else utilities / self.temperature
         return scaled.softmax(dim=-1)
 
-    def observe(self, utilities: torch.Tensor, token_id: int) -> None:
-        """One committed token `token_id` where the drafter's utilities (V,) were these."""
-        seen = float(utilities[token_id])
-        if seen == float("-inf"):
-            return
-        weights = self.scores(utilities)
-        finite = utilities.clamp(min=IMPOSSIBLE)
+    def observe(self, seen: Many[float], moments: Many[tuple[float, float]]) -> None:
+        """The utilities of committed tokens, each with the `moments` of those it was among."""
+        beta = 1 / self.temperature
+        for one, (mean, variance) in zip(seen, moments, strict=True):
+            step = STEP * (mean - one) / max(variance, MIN_CURVATURE)
+            if math.isfinite(step):  # it is not where the token was held impossible
+                beta -= step
+        self.temperature = 1 / min(max(beta, SLOWEST), FASTEST)
+
+    def moments(self, utilities: torch.Tensor) -> tuple[float, float]:
+        """Mean and variance of utilities (V,) by the scores that they make."""
+        weights, finite = self.scores(utilities), utilities.clamp(min=IMPOSSIBLE)
         mean = float(weights.dot(finite))
         centred = finite - mean
-        variance = float(weights.dot(centred * centred))
-        beta = 1 / self.temperature
-        beta -= STEP * (mean - seen) / max(variance, MIN_CURVATURE)
-        self.temperature = 1 / min(max(beta, SLOWEST), FASTEST)
+        return mean, float(weights.dot(centred * centred))
 
 
 def scores_of(utilities: torch.Tensor, calibrations: Many[Calibration]) -> torch.Tensor:
@@ -61,20 +65,21 @@ def observed(
     utilities: torch.Tensor, tokens: torch.Tensor, temperature: torch.Tensor
 ) -> torch.Tensor:
     """`Calibration.observe` of many at once, over tensors alone: the temperatures (rows,) float64
-    after tokens (rows, n), negative where there is none, that were committed one after another
-    where the utilities (rows, n, V) were these."""
+    after tokens (rows, n), negative where there is none, that were committed where the utilities
+    (rows, n, V) were these."""
     beta = 1 / temperature
-    for place in range(tokens.shape[1]):
-        beta = _newton(utilities[:, place], tokens[:, place], beta)
-    return 1 / beta
+    steps = torch.zeros_like(beta)
+    for place in range(tokens.shape[1]):  # one at a time: each is a vocabulary's worth of numbers
+        steps = steps + _step(utilities[:, place], tokens[:, place], temperature)
+    return 1 / (beta - steps).clamp(SLOWEST, FASTEST)
 
 
-def _newton(utilities: torch.Tensor, tokens: torch.Tensor, beta: torch.Tensor) -> torch.Tensor:
+def _step(utilities: torch.Tensor, tokens: torch.Tensor, temperature: torch.Tensor) -> torch.Tensor:
+    """What one token of each row takes from beta."""
     seen = utilities.gather(1, tokens.clamp(min=0)[:, None])[:, 0].double()
-    weights = (utilities / (1 / beta)[:, None].to(utilities.dtype)).softmax(-1)
+    weights = (utilities / temperature[:, None].to(utilities.dtype)).softmax(-1)
     finite = utilities.masked_fill(weights <= 0, 0.0)
     mean = (weights * finite).sum(-1)
     variance = (weights * (finite - mean[:, None]) ** 2).sum(-1).double()
     step = STEP * (mean.double() - seen) / variance.clamp(min=MIN_CURVATURE)
-    told = (tokens >= 0) & (seen != float("-inf"))
-    return torch.where(told, (beta - step).clamp(SLOWEST, FASTEST), beta)
+    return torch.where((tokens >= 0) & (seen != float("-inf")), step, 0.0)

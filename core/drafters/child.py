@@ -164,7 +164,7 @@ class Desk:
             speculation = self._texts[run_id].speculation
             logits = draft.logits if speculation.record_top_k else None
             q = draft.q if speculation.verify in DRAWN else None
-            sent.append(replace(draft, logits=logits, q=q, utilities=None))
+            sent.append(replace(draft, logits=logits, q=q, utilities=None, moments=None))
         return sent, [self._told(*one) for one in whose]
 
     def _told(self, name: str, run_id: str) -> Told:

@@ -1,16 +1,15 @@
 """Drafts of SSMs whose passes are compiled, with no more than machine code between two passes: from
 the text that they lack to the last level.
 
-What comes of it is what `Levels` makes by growths, to the bit but for ties, of which the lowest id
-is first here, and for tokens whose score is next to 0: machine code says which tokens, all scores
-are made behind it at one look. Expansions of the most probable tokens, coupled or not, whose length
-policy says its limits as numbers.
+What comes of it is what `Levels` makes by growths, but for ties, of which the lowest id is first
+here, for tokens whose score is next to 0, and for scores, which have float32's digits. Expansions
+of the most probable tokens, coupled or not, whose length policy says its limits as numbers.
 """
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterator
 from collections.abc import Sequence as Many
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -18,11 +17,9 @@ from typing import TYPE_CHECKING
 import torch
 
 from core.drafters.base import Draft
-from core.drafters.calibration import scores_of
 from core.drafters.pending import Pending
 from core.drafters.told import Noises, Place, room_for, told_of
 from core.errors import EngineError
-from core.sampling import processed
 from core.sequence import Timed
 from core.tree import ROOT
 
@@ -40,64 +37,64 @@ def compiled_drafts(places: Many[Place]) -> list[Draft]:
     noise = Noises()
     found = company.drafts(told_of(places, noise), room_for(places), noise.ready)
     grown = [_Draft.of(place, i, found) for i, place in enumerate(places)]
-    utilities = _utilities(grown)
-    chances = _scores(grown, utilities)
-    if not all(score > 0 for scores in chances for score in scores):
+    if not all(score > 0 for one in grown for score in one.scores) or any(
+        math.isnan(whole) for one in grown for *_, whole in one.moments
+    ):
         raise EngineError("logits are no numbers, or a token is next to impossible")
     # Children are chosen before the next pass begins, at last before now.
     ends = [*(begin for begin, _ in found.passes[1:]), time.perf_counter()]
     times = _times(grown, ends, began)
-    drafts = []
-    for one, own, scores in zip(grown, utilities, chances, strict=True):
-        draft = Draft(
-            one.token_ids, one.parents, scores, [1.0] * len(one.token_ids), one.ranks,
-            one.rows,
-            one.logits, own if one.place.coupled else None,
-            timed=times[one.place.member], passes=one.passes,
-        )  # fmt: skip
-        drafts.append(draft)
     for one in grown:
         one.leave()
-    return drafts
+    return [one.draft(times[one.place.member]) for one in grown]
 
 
 @dataclass(frozen=True, slots=True)
 class _Draft:
     """One draft: parallel lists of its nodes, those that were `fed`, in order, and the logits (1 +
-    fed, V) after the root and each of them."""
+    fed, V) after the root and each of them, with what was made of these."""
 
     place: Place
     token_ids: list[int]
     parents: list[int]
+    scores: list[float]
     ranks: list[int]
     fed: list[int]
     logits: torch.Tensor
+    utilities: torch.Tensor | None
+    moments: list[tuple[float, float, float]]
     passes: int
 
     @classmethod
     def of(cls, place: Place, i: int, found: Drafted) -> _Draft:
-        grown, logits = found.grown, found.logits
+        grown = found.grown
         count, fed, passes = grown.counts[i].tolist()
         token_ids, parents, ranks = grown.nodes[i, :count].T.tolist()
         rows = grown.rows[i, : fed + 1]
         whole = int(rows[-1]) - int(rows[0]) == fed  # nobody else's lie between
-        own = logits[int(rows[0]) : int(rows[-1]) + 1] if whole else logits[torch.from_numpy(rows)]
-        fed_nodes = grown.fed[i, :fed].tolist()
-        padded = place.ssm.padded(own)
-        return cls(place, token_ids, parents, ranks, fed_nodes, padded, passes)
+        at = slice(int(rows[0]), int(rows[-1]) + 1) if whole else rows
+        logits = place.ssm.padded(found.logits[at])
+        utilities = None
+        if place.coupled:
+            outputs = grown.utilities.reshape(len(found.logits), -1)[at, : found.logits.shape[1]]
+            utilities = place.ssm.padded(torch.from_numpy(outputs))
+        return cls(
+            place, token_ids, parents, grown.scores[i, :count].tolist(), ranks,
+            grown.fed[i, :fed].tolist(), logits, utilities, grown.moments[at].tolist(), passes,
+        )  # fmt: skip
+
+    def draft(self, timed: tuple[Timed, Timed]) -> Draft:
+        """As everybody knows them."""
+        return Draft(
+            self.token_ids, self.parents, self.scores, [1.0] * len(self.token_ids), self.ranks,
+            self.rows, self.logits, self.utilities, timed=timed, passes=self.passes,
+            moments=[(mean, variance) for mean, variance, _ in self.moments],
+        )  # fmt: skip
 
     @property
     def rows(self) -> dict[int, int]:
         """Of the root and each fed node: where its logits are."""
         return {ROOT: 0} | {node: 1 + place for place, node in enumerate(self.fed)}
-
-    @property
-    def depths(self) -> Iterator[int]:
-        """Of each row of logits: how far its node is from the root."""
-        depth = {ROOT: 0}
-        for node, parent in enumerate(self.parents):
-            depth[node] = depth[parent] + 1
-        return (depth[node] for node in (ROOT, *self.fed))
 
     def leave(self) -> None:
         """The model's row and the state, as after passes over feeds."""
@@ -110,32 +107,6 @@ class _Draft:
         model = own.company.members[own.member]
         model.note(own.state.row, len(sequence.tokens) - own.read, parents)
         own.state.pending = pending
-
-
-def _utilities(grown: Many[_Draft]) -> list[torch.Tensor]:
-    """What each draft's scores are the softmax of, (1 + fed, V)."""
-    found = []
-    for one in grown:
-        if not one.place.coupled:
-            found.append(one.logits)
-            continue
-        ask = one.place.ask
-        noise, first = ask.sequence.noise, ask.root_position + 1
-        log_q = processed(one.logits, ask.sequence.sampling).double().log_softmax(dim=-1)
-        gumbels = [noise.gumbel(first + depth) for depth in one.depths]
-        found.append(log_q.add_(torch.stack(gumbels)))
-    return found
-
-
-def _scores(grown: Many[_Draft], utilities: Many[torch.Tensor]) -> list[list[float]]:
-    """Of each draft's nodes."""
-    found = []
-    for one, own in zip(grown, utilities, strict=True):
-        row = one.rows
-        rows = [row[parent] for parent in one.parents]
-        scores = scores_of(own, [one.place.state.calibration] * len(own))
-        found.append(scores[rows, one.token_ids].tolist())
-    return found
 
 
 def _times(grown: Many[_Draft], ends: Many[float], began: float) -> dict[int, tuple[Timed, Timed]]:

@@ -133,6 +133,8 @@ class Feeding:
     def padded(self, logits: torch.Tensor) -> torch.Tensor:
         """As many as the LLM has tokens: -inf for those that the model lacks, or cut."""
         missing = self.vocab_size - logits.shape[-1]
-        if missing <= 0:
+        if missing == 0:
+            return logits
+        if missing < 0:
             return logits[..., : self.vocab_size]
         return torch.nn.functional.pad(logits, (0, missing), value=float("-inf"))

@@ -1,8 +1,8 @@
 """Levels: drafts of SSMs whose passes are compiled, level by level with little in between: one pass
 for all of them, told by single queries, and one choice of children.
 
-What comes of it is what `SsmDrafter.drafting` makes, to the bit: here passes are small beside what
-it takes to describe them as feeds of rows.
+What comes of it is what `SsmDrafter.drafting` makes, to the bit unless machine code makes scores
+(`compiled`): here passes are small beside what it takes to describe them as feeds of rows.
 """
 
 from __future__ import annotations

@@ -303,9 +303,14 @@ class SsmDrafter:
 
 def _observe(calibration: Calibration, draft: Draft, token_ids: tuple[int, ...]) -> None:
     utilities = draft.utilities if draft.utilities is not None else draft.logits
-    for node, token_id in zip([ROOT, *draft.walk(token_ids)], token_ids, strict=False):
-        if utilities is not None and node in draft.rows:
-            calibration.observe(utilities[draft.rows[node]], token_id)
+    nodes = zip((ROOT, *draft.walk(token_ids)), token_ids, strict=False)
+    met = [(draft.rows[node], token_id) for node, token_id in nodes if node in draft.rows]
+    if utilities is None or not met:
+        return
+    rows, tokens = (list(part) for part in zip(*met, strict=True))
+    known = draft.moments
+    moments = [calibration.moments(utilities[r]) if known is None else known[r] for r in rows]
+    calibration.observe(utilities[rows, tokens].tolist(), moments)
 
 
 def _ends(length: int, judged: int) -> list[int]:

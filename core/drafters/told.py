@@ -118,7 +118,7 @@ def told_of(places: Many[Place], noise: Noises) -> Told:
     ends: list[int] = []
     seats, ends_at = np.empty((count, 6), np.int64), np.zeros(count + 1, np.int64)
     widths = np.zeros((count, levels), np.int64)
-    judged, ruled = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    ruled = np.zeros(count, np.int64)
     least, rules = np.full(count, -math.inf), np.zeros((count, levels, 4))
     warmth, heat = np.ones(count, np.float32), np.empty(count, np.float32)
     noise_at = np.full((count, levels), -1, np.int64)
@@ -135,7 +135,6 @@ def told_of(places: Many[Place], noise: Noises) -> Told:
         widths[i, : len(shape)] = np.minimum(shape, known)
         heat[i] = place.heat
         least[i], ruled[i] = limits.least, limits.rules is not None
-        judged[i] = ruled[i] or limits.least > -math.inf
         if limits.rules is not None:
             own = limits.rules[: len(shape)]
             rules[i, : len(own)] = own
@@ -144,7 +143,7 @@ def told_of(places: Many[Place], noise: Noises) -> Told:
             noise_at[i, : len(shape)] = [noise.of(place, level) for level in range(len(shape))]
     return Told(
         seats, np.array(text, np.int64), widths, np.array(ends, np.int64), ends_at,
-        noise.room(), noise_at, warmth, heat, judged, least, ruled, rules,
+        noise.room(), noise_at, warmth, heat, least, ruled, rules,
     )  # fmt: skip
 
 

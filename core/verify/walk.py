@@ -16,8 +16,8 @@ WALKS = ("greedy", "match")
 """The rules that are this walk."""
 Own = Callable[[int, int], int]
 """(node, its depth) -> the LLM's token after it."""
-Shown = Callable[[int, int], float]
-"""(node, its child) -> how probable the LLM holds the child's token there."""
+Shown = Callable[[int], float]
+"""A node -> how probable the LLM holds its token behind its parent."""
 
 
 def greedy(case: Case) -> Verdict:
@@ -34,21 +34,18 @@ def match(case: Case) -> Verdict:
 
     def own(node: int, depth: int) -> int:
         gumbel = case.noise.gumbel(case.root_position + depth + 1)
-        return int((case.target.scores[node + 1].double() + gumbel).argmax())
+        return case.target.best(node + 1, gumbel)
 
     return _case_walk(case, own)
 
 
 def told(tree: TokenTree, said: Said, eos_ids: frozenset[int]) -> Verdict:
     """The verdict of either where the LLM's tokens are known already (`core.verify.at_once`)."""
-    return _walk(tree, eos_ids, lambda node, _: said.own[node + 1], lambda _, i: said.shown[i])
+    return _walk(tree, eos_ids, lambda node, _: said.own[node + 1], lambda i: said.shown[i])
 
 
 def _case_walk(case: Case, own: Own) -> Verdict:
-    def shown(node: int, child: int) -> float:
-        return float(case.target.shown[node + 1][case.tree.token_ids[child]])
-
-    return _walk(case.tree, case.eos_ids, own, shown)
+    return _walk(case.tree, case.eos_ids, own, lambda child: case.target.chances(case.tree)[child])
 
 
 def _walk(tree: TokenTree, eos_ids: frozenset[int], own: Own, shown: Shown) -> Verdict:
@@ -63,7 +60,7 @@ def _walk(tree: TokenTree, eos_ids: frozenset[int], own: Own, shown: Shown) -> V
         for child in children[node]:
             right = tree.token_ids[child] == wanted
             first = tree.proposals[child][0].drafter
-            tried.append(Tried(child, first, shown(node, child), 1.0, right))
+            tried.append(Tried(child, first, shown(child), 1.0, right))
             if right:
                 taken = child
         if taken == ROOT:

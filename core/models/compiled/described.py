@@ -161,10 +161,9 @@ class Told(NamedTuple):
     begin behind which nothing is drafted.
 
     Coupled drafts: `noise_at` (n, levels) where in `noise` that of each level begins, else -1, and
-    the temperature `warmth` (n,). `judged` (n,): the length policy asks for chances, which `heat`
-    (n,), the calibration, makes of the scores. `least` (n,): of a node that may have children.
-    `ruled` (n,): a level is fed if `rules` (n, levels, 4) say so: a, b, gain and cost of
-    `core.length.base.Limits`.
+    the temperature `warmth` (n,). `heat` (n,): the calibration, which makes scores of utilities.
+    `least` (n,): of a node that may have children. `ruled` (n,): a level is fed if `rules` (n,
+    levels, 4) say so: a, b, gain and cost of `core.length.base.Limits`.
     """
 
     seats: Any
@@ -176,7 +175,6 @@ class Told(NamedTuple):
     noise_at: Any
     warmth: Any
     heat: Any
-    judged: Any
     least: Any
     ruled: Any
     rules: Any
@@ -189,7 +187,9 @@ class Grown(NamedTuple):
 
     While they grow: `places`, `scores`, `chances` (n, most) of the nodes; `frontier` (n, most): who
     is fed next, and how many they are, `width` (n,), at first tokens of the text; `ids` and
-    `values` of a choice.
+    `values` of a choice. `utilities` by which children are chosen, flat: of each row of logits
+    (rows, outputs) if a draft is coupled, else of the last. `moments` (rows, 3): by the scores that
+    these make their mean and variance; and their sum, no number if one of them is none.
     """
 
     nodes: Any
@@ -203,3 +203,5 @@ class Grown(NamedTuple):
     width: Any
     ids: Any
     values: Any
+    utilities: Any
+    moments: Any

@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from core.models.compiled.compiling import entry, exact, free, inlined, kept
+from core.models.compiled.compiling import entry, exact, free, kept
 from core.models.compiled.described import Asked, Grown, Told
 from core.models.compiled.kernel import stamp
 from core.models.compiled.parts import exp
+from core.models.compiled.scratch import Room
 
 __all__ = ["between", "nothing_told", "of_pass", "sprouting"]
 
@@ -26,11 +27,14 @@ MEMBER, ROW, TOKENS, READ, LACKS, CANDIDATES = range(6)
 TOKEN, PARENT, RANK = range(3)
 NODES, FED, PASSES = range(3)
 A, B, GAIN, COST = range(4)
+MEAN, VARIANCE, SUM = range(3)
 ROOT = -1
 # As in `core.costs.acceptance`.
 CLIP = 0.001
-# A score further below the best than that is 0, in float32 and in float64.
+# A score further below the best than that is 0, in float32 and in float64; nothing counts as being
+# further below than IMPOSSIBLE, as in `core.drafters.calibration`.
 FAR, FAR_COUPLED = 103.0, 745.0
+IMPOSSIBLE = -1e4
 
 
 @cache
@@ -45,20 +49,22 @@ def nothing_told() -> Told:
     none, several, real = np.zeros(0, np.int64), np.zeros((0, 0), np.int64), np.zeros(0)
     warm = np.zeros(0, np.float32)
     return Told(
-        np.zeros((0, 6), np.int64), none, several, none, none, real, several, warm, warm, none,
-        real, none, np.zeros((0, 0, 4)),
+        np.zeros((0, 6), np.int64), none, several, none, none, real, several, warm, warm, real,
+        none, np.zeros((0, 0, 4)),
     )  # fmt: skip
 
 
-def sprouting(told: Told, most: int) -> Grown:
-    """Drafts of at most so many nodes each, of which nothing has grown yet."""
-    n, widest = len(told.seats), int(told.widths.max(initial=1))
+def sprouting(told: Told, room: Room, outputs: int) -> Grown:
+    """Drafts with so much room, of which nothing has grown yet."""
+    n, widest, most = len(told.seats), int(told.widths.max(initial=1)), room.nodes
+    kept = room.rows if len(told.noise) else 1
     return Grown(
         np.empty((n, most, 3), np.int64), np.empty((n, most), np.int64),
         np.empty((n, most + 1), np.int64), np.zeros((n, 3), np.int64),
         np.empty((n, most), np.int64), np.empty((n, most)), np.empty((n, most)),
         np.empty((n, most), np.int64), told.seats[:, TOKENS] - told.seats[:, READ],
         np.empty(widest, np.int64), np.empty(widest),
+        np.empty(kept * outputs), np.empty((room.rows, 3)),
     )  # fmt: skip
 
 
@@ -73,21 +79,24 @@ def of_pass(asked: Asked, sizes: tuple[int, int, int]) -> Asked:
     )  # fmt: skip
 
 
-@inlined
-def utility(logits, at, i, noise, noise_at, warmth):
+@exact
+def utilities_of(logits, noise, noise_at, warmth, found):
     """What children are chosen by: the logit, or log q + G but for what all have in common."""
     if noise_at < 0:
-        return np.float64(logits[at + i])
-    return np.float64(logits[at + i] / warmth) + noise[noise_at + i]
+        for i in range(logits.shape[0]):
+            found[i] = logits[i]
+    else:
+        for i in range(logits.shape[0]):
+            found[i] = np.float64(logits[i] / warmth) + noise[noise_at + i]
 
 
 @exact
-def best(logits, at, count, noise, noise_at, warmth, wide, ids, values):
-    """The largest `wide` of the utilities, largest first, the lowest id first among equals; how
-    many there are."""
+def best(utilities, wide, ids, values):
+    """The largest `wide` of them, largest first, the lowest id first among equals; how many there
+    are."""
     found = 0
-    for i in range(count):
-        value = utility(logits, at, i, noise, noise_at, warmth)
+    for i in range(utilities.shape[0]):
+        value = utilities[i]
         if found == wide and value <= values[found - 1]:
             continue
         found = min(found + 1, wide)
@@ -100,13 +109,19 @@ def best(logits, at, count, noise, noise_at, warmth, wide, ids, values):
 
 
 @free
-def mass(logits, at, count, noise, noise_at, warmth, heat, most):
-    """The sum of e^((utility - most) / heat)."""
-    total = np.float64(0)
-    for i in range(count):
-        value = utility(logits, at, i, noise, noise_at, warmth)
-        total += exp(np.float32(value - most) / heat)
-    return total
+def moments_of(utilities, most, heat):
+    """The sum of e^((utility - most) / heat), and by these weights the utilities' mean and
+    variance; and their sum."""
+    total, first, second, whole = np.float64(0), np.float64(0), np.float64(0), np.float64(0)
+    for i in range(utilities.shape[0]):
+        whole += utilities[i]
+        below = max(utilities[i] - most, IMPOSSIBLE)
+        weight = np.float64(exp(np.float32(below) / heat))
+        total += weight
+        first += weight * below
+        second += weight * below * below
+    mean = first / total
+    return total, most + mean, second / total - mean * mean, whole
 
 
 @exact
@@ -182,15 +197,17 @@ def next_pass(told, g, asked, level, row):
 
 
 @exact
-def born(told, i, g, level, parent, logits, at):
-    """The children of a node, whose logits begin at `at`, become nodes."""
+def born(told, i, g, level, parent, logits, row, outputs):
+    """The children of a node, whose logits are in this row, become nodes."""
     wide, count = told.widths[i, level], told.seats[i, CANDIDATES]
-    noise_at, heat, warmth = told.noise_at[i, level], told.heat[i], told.warmth[i]
-    found = best(logits, at, count, told.noise, noise_at, warmth, wide, g.ids, g.values)
+    noise_at, heat = told.noise_at[i, level], told.heat[i]
+    at, kept = row * outputs, row * outputs if g.utilities.shape[0] > outputs else 0
+    utilities = g.utilities[kept : kept + count]
+    utilities_of(logits[at : at + count], told.noise, noise_at, told.warmth[i], utilities)
+    found = best(utilities, wide, g.ids, g.values)
+    total, mean, variance, whole = moments_of(utilities, g.values[0], heat)
+    g.moments[row, MEAN], g.moments[row, VARIANCE], g.moments[row, SUM] = mean, variance, whole
     far = FAR if noise_at < 0 else FAR_COUPLED
-    total = np.float64(1)
-    if told.judged[i]:
-        total = mass(logits, at, count, told.noise, noise_at, warmth, heat, g.values[0])
     chance = 1.0 if parent == ROOT else g.chances[i, parent]
     for k in range(found):
         below = (g.values[k] - g.values[0]) / heat
@@ -237,11 +254,11 @@ def grown(told, g, level, logits, outputs):
         before, fed = g.counts[i, NODES], g.counts[i, FED]
         if level == 0:
             # As a variable: for a constant numba would compile `born` once more.
-            born(told, i, g, level, np.int64(ROOT), logits, g.rows[i, 0] * outputs)
+            born(told, i, g, level, np.int64(ROOT), logits, g.rows[i, 0], outputs)
         else:
             for place in range(fed - g.width[i], fed):
-                at = g.rows[i, place + 1] * outputs
-                born(told, i, g, level, g.fed[i, place], logits, at)
+                row = g.rows[i, place + 1]
+                born(told, i, g, level, g.fed[i, place], logits, row, outputs)
         g.width[i] = next_of(told, i, g, level + 1, before)
 
 

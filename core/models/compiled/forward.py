@@ -26,7 +26,7 @@ from core.models.compiled.features import multiplies_tiles
 from core.models.compiled.kernel import kernel
 from core.models.compiled.kinds import kind_of_array
 from core.models.compiled.packing import Array, packed, shape_of, turning
-from core.models.compiled.scratch import Ground, Room, blank_asked, ground_of
+from core.models.compiled.scratch import Grounds, Room, blank_asked
 from core.models.forward import MaskKind
 from core.models.kv_cache import KVArena, LayerShape, SlotPlan
 from core.models.lean import LeanWeights
@@ -71,6 +71,7 @@ class CompiledForward:
         # As many as torch has now, if there is work for them: later torch may be kept to one.
         most = self._weights.matrices.nbytes // WORTH_A_THREAD + 1
         self._crew = _Crew(min(torch.get_num_threads(), most))
+        self._parts = kind_of_array(self._weights.matrices.dtype.type).parts
         self._between = between(True)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -160,16 +161,15 @@ class CompiledForward:
         self._reach(room.slots)
         outputs = self._shape.outputs
         found = np.empty((room.rows, outputs), np.float32)
-        grown, flat = sprouting(told, room.nodes), found.reshape(-1)
+        grown, flat = sprouting(told, room, outputs), found.reshape(-1)
         asked = blank_asked(room, self._shape.members)
-        ground = self._ground(room.tokens, room.slots, arena)
         passes: list[tuple[float, float]] = []
         row = 0
         while (sizes := self._between(told, grown, asked, flat, outputs, len(passes), row))[0]:
             wanted = sizes[2]
             into = found[row : row + wanted]
             began = time.perf_counter()
-            self._crew.run(self._shape, self._weights, of_pass(asked, sizes), ground, into)
+            self._run(of_pass(asked, sizes), arena, into)
             ended = time.perf_counter()
             row += wanted
             ready(len(passes))
@@ -181,13 +181,11 @@ class CompiledForward:
         extent = len(asked.full) // len(asked.tokens)
         self._reach(extent)  # no position is past its slot
         found = np.empty((len(asked.wanted), self._shape.outputs), np.float32)
-        ground = self._ground(len(asked.tokens), extent, arena)
-        self._crew.run(self._shape, self._weights, asked, ground, found)
+        self._run(asked, arena, found)
         return self._known(found)
 
-    def _ground(self, tokens: int, extent: int, arena: KVArena) -> Ground:
-        parts = kind_of_array(self._weights.matrices.dtype.type).parts
-        return ground_of(self._shape, parts, (tokens, extent, self.workers), arena)
+    def _run(self, asked: Asked, arena: KVArena, logits: Array) -> None:
+        self._crew.run(self._shape, self._parts, self._weights, asked, arena, logits)
 
     def _known(self, found: Array) -> torch.Tensor:
         """Logits of the tokens that there are; outputs are padded."""
@@ -219,24 +217,34 @@ class _Crew:
         self.kernel: Callable[..., None] | None = None
         self._others: ThreadPoolExecutor | None = None
         self._busy = threading.Lock()
+        self._grounds = Grounds()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _Crew, (self.workers,)
 
     def run(
-        self, shape: Shape, weights: Weights, asked: Asked, ground: Ground, logits: Array
+        self,
+        shape: Shape,
+        parts: int,
+        weights: Weights,
+        asked: Asked,
+        arena: KVArena,
+        logits: Array,
     ) -> None:
-        """One pass at a time: of two the workers would wait for each other."""
-        store, scratch, rooms = ground
-        # A count of its own: of the pass before a worker may still be looking at that one's.
-        scratch = scratch._replace(arrived=np.zeros(1, np.int64))
-        task = (shape, weights, asked, store, scratch, logits.reshape(-1))
+        """One pass at a time: of two the workers would wait for each other, and all work on one
+        ground."""
+        tokens = len(asked.tokens)
+        sizes = tokens, len(asked.full) // tokens, self.workers
         with self._busy:
+            store, scratch, rooms = self._grounds.of(shape, parts, sizes, arena)
             self.kernel = made = self.kernel or kernel(True)
             if self.workers == 1:
-                made(*task, rooms[0], (0, 1))
-            else:
-                self._shared(made, task, rooms, scratch.arrived)
+                made(shape, weights, asked, store, scratch, logits.reshape(-1), rooms[0], (0, 1))
+                return
+            # A count of its own: of the pass before a worker may still be looking at that one's.
+            scratch = scratch._replace(arrived=np.zeros(1, np.int64))
+            task = (shape, weights, asked, store, scratch, logits.reshape(-1))
+            self._shared(made, task, rooms, scratch.arrived)
 
     def _shared(
         self, made: Callable[..., None], task: tuple[Any, ...], rooms: Sequence[Own], arrived: Array
@@ -256,6 +264,8 @@ class _Crew:
         finally:
             if not made_whole:
                 arrived[0] = ABANDONED
+            if arrived[0] >= ABANDONED:
+                self._grounds = Grounds()  # whoever is not at its end works on this one
                 wait(parts)
         if arrived[0] >= ABANDONED:
             for one in parts:

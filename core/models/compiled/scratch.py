@@ -15,11 +15,15 @@ from core.models.compiled.layers import TOGETHER
 from core.models.compiled.packing import Array, aligned, bits
 from core.models.kv_cache import KVArena
 
-__all__ = ["Ground", "Room", "blank_asked", "ground_of"]
+__all__ = ["Ground", "Grounds", "Room", "blank_asked", "ground_of"]
 
 Ground = tuple[tuple[Array, Array, tuple[int, int]], Scratch, tuple[Own, ...]]
 """Keys and values, how many rows and slots there are; what workers hand to one another; and what
 each has to itself."""
+
+# What passes of no more tokens work on is kept for the next: to make it takes a twentieth of a pass
+# of one token. It is made for whole steps of slots, which a text reaches one by one.
+KEPT_TOKENS, STEP = 64, 512
 
 
 class Room(NamedTuple):
@@ -32,13 +36,36 @@ class Room(NamedTuple):
     slots: int
 
 
+class Grounds:
+    """The grounds of passes that are made one at a time: what one has worked on serves the next."""
+
+    def __init__(self) -> None:
+        self._kept: tuple[Scratch, tuple[Own, ...]] | None = None
+        self._sizes = (0, 0, 0)
+
+    def of(self, shape: Shape, parts: int, sizes: tuple[int, int, int], arena: KVArena) -> Ground:
+        """See `ground_of`; always of one shape and as many parts."""
+        tokens, extent, workers = sizes
+        if tokens > KEPT_TOKENS:
+            return ground_of(shape, parts, sizes, arena)
+        if self._kept is None or extent > self._sizes[1] or workers != self._sizes[2]:
+            roomy = KEPT_TOKENS, -(-extent // STEP) * STEP, workers
+            self._kept = ground_of(shape, parts, roomy, arena)[1:]
+            self._sizes = roomy  # not before: there may be no memory for it
+        return (_stored(arena), *self._kept)
+
+
 def ground_of(shape: Shape, parts: int, sizes: tuple[int, int, int], arena: KVArena) -> Ground:
     """Where passes work one after another, of up to so many tokens that see so many slots, made by
     so many workers. `parts`: of how many bfloat16 a number is made that weights multiply."""
     tokens, extent, workers = sizes
-    keys, values = (bits(stack).reshape(-1) for stack in arena.stacked)
     rooms = tuple(_own(shape, parts, tokens, extent) for _ in range(workers))
-    return (keys, values, (arena.rows, arena.slots)), _scratch(shape, tokens), rooms
+    return _stored(arena), _scratch(shape, tokens), rooms
+
+
+def _stored(arena: KVArena) -> tuple[Array, Array, tuple[int, int]]:
+    keys, values = arena.stacked
+    return bits(keys).reshape(-1), bits(values).reshape(-1), (arena.rows, arena.slots)
 
 
 def _scratch(shape: Shape, tokens: int) -> Scratch:

@@ -76,7 +76,7 @@ def test_noise_of_many_positions_at_once() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_temperatures_of_many_follow_as_one_by_one(dtype: torch.dtype) -> None:
+def test_temperatures_of_many_follow_as_each_alone(dtype: torch.dtype) -> None:
     generator = torch.Generator().manual_seed(1)
     utilities = 3 * torch.randn((4, 5, 30), generator=generator).to(dtype)
     utilities[1, :, 20:] = float("-inf")
@@ -87,9 +87,9 @@ def test_temperatures_of_many_follow_as_one_by_one(dtype: torch.dtype) -> None:
     wanted = []
     for row, temperature in enumerate(first):
         one = Calibration(temperature)
-        for place, token in enumerate(tokens[row].tolist()):
-            if token >= 0:
-                one.observe(utilities[row, place], token)
+        met = [(place, token) for place, token in enumerate(tokens[row].tolist()) if token >= 0]
+        seen = [float(utilities[row, place, token]) for place, token in met]
+        one.observe(seen, [one.moments(utilities[row, place]) for place, _ in met])
         wanted.append(one.temperature)
     found = observed(utilities, tokens, torch.tensor(first, dtype=torch.float64))
     assert found.tolist() == pytest.approx(wanted, rel=1e-6)

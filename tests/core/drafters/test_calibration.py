@@ -8,6 +8,11 @@ import torch
 from core.drafters.calibration import FASTEST, SLOWEST, Calibration
 
 
+def observe(calibration: Calibration, logits: torch.Tensor, token_id: int) -> None:
+    """One committed token."""
+    calibration.observe([float(logits[token_id])], [calibration.moments(logits)])
+
+
 def fitted(true_temperature: float, steps: int = 3000, vocab: int = 8) -> Calibration:
     """A drafter whose logits must be divided by `true_temperature` to be the truth."""
     generator = torch.Generator().manual_seed(1)
@@ -16,7 +21,7 @@ def fitted(true_temperature: float, steps: int = 3000, vocab: int = 8) -> Calibr
         logits = 2 * torch.randn(vocab, generator=generator)
         truth = (logits / true_temperature).softmax(dim=0)
         token_id = int(torch.multinomial(truth, 1, generator=generator))
-        calibration.observe(logits, token_id)
+        observe(calibration, logits, token_id)
     return calibration
 
 
@@ -43,8 +48,8 @@ def test_it_stays_within_bounds() -> None:
     wrong, right = Calibration(), Calibration()
     logits = torch.tensor([0.5, 0.0, -0.5])
     for _ in range(500):
-        wrong.observe(logits, 2)
-        right.observe(logits, 0)
+        observe(wrong, logits, 2)
+        observe(right, logits, 0)
     assert wrong.temperature == pytest.approx(1 / SLOWEST)
     assert right.temperature == pytest.approx(1 / FASTEST)
 
@@ -59,14 +64,22 @@ def test_scores_are_a_softmax_and_excluded_tokens_stay_out() -> None:
 
 def test_an_excluded_token_teaches_nothing() -> None:
     calibration = Calibration()
-    calibration.observe(torch.tensor([1.0, float("-inf"), 0.0]), 1)
+    observe(calibration, torch.tensor([1.0, float("-inf"), 0.0]), 1)
     assert calibration.temperature == 1.0
-    calibration.observe(torch.tensor([1.0, float("-inf"), 0.0]), 2)
+    observe(calibration, torch.tensor([1.0, float("-inf"), 0.0]), 2)
     assert calibration.temperature > 1.0
 
 
 def test_a_copy_learns_by_itself() -> None:
     calibration = Calibration(1.5)
     copy = calibration.copy()
-    copy.observe(torch.tensor([3.0, 0.0]), 1)
+    observe(copy, torch.tensor([3.0, 0.0]), 1)
     assert calibration.temperature == 1.5 != copy.temperature
+
+
+@pytest.mark.parametrize("moments", [(float("nan"), 1.0), (0.0, float("nan"))])
+def test_what_is_no_number_teaches_nothing(moments: tuple[float, float]) -> None:
+    calibration = Calibration(1.5)
+    calibration.observe([float("nan")], [(0.0, 1.0)])
+    calibration.observe([1.0], [moments])
+    assert calibration.temperature == pytest.approx(1.5)

@@ -13,6 +13,7 @@ import torch
 
 from core.errors import EngineError, UnsupportedModelError
 from core.models.compiled import forward as forward_module
+from core.models.compiled import scratch
 from core.models.compiled.features import multiplies_tiles
 from core.models.compiled.forward import CompiledForward
 from core.models.compiled.kernel import kernel
@@ -225,6 +226,53 @@ def test_what_was_made_is_not_made_again() -> None:
     assert {id(forward._crew.kernel) for forward in made} == {id(kernel(True))}
 
 
+def test_a_pass_works_where_the_one_before_did_until_there_is_too_little_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[tuple[int, int, int]] = []
+    ground_of = scratch.ground_of
+
+    def noted(shape: Any, parts: int, sizes: tuple[int, int, int], arena: Any) -> Any:
+        made.append(sizes)
+        return ground_of(shape, parts, sizes, arena)
+
+    monkeypatch.setattr(scratch, "ground_of", noted)
+    monkeypatch.setattr(scratch, "KEPT_TOKENS", 4)
+    monkeypatch.setattr(scratch, "STEP", 16)
+    compiled, general = both("llama")
+    rows = compiled.open_row(), general.open_row()
+    made.clear()
+    # Small passes, a large one between them; behind the 16th slot there is too little room.
+    for text in ([3, 4], [5], [6, 7, 8], [9] * 6, [5, 6], [7, 8], [3], [4, 5], [6]):
+        found = []
+        for model, row in zip((compiled, general), rows, strict=True):
+            found.append(model.forward([chain(row, text)])[0])
+            model.commit(row, range(len(text)))
+        assert difference(*found) < 1e-5
+    assert made == [(6, 12, 1), (4, 32, 1)]
+
+
+def test_a_ground_that_could_not_be_made_is_not_taken_for_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    grounds, made = scratch.Grounds(), [True, False, True]
+    kept = object()
+
+    def ground_of(*_: Any) -> tuple[object, ...]:
+        if not made.pop(0):
+            raise MemoryError
+        return (None, kept, ())
+
+    monkeypatch.setattr(scratch, "ground_of", ground_of)
+    monkeypatch.setattr(scratch, "_stored", lambda _: None)
+    told: Any = None
+    grounds.of(told, 1, (1, 10, 1), told)
+    with pytest.raises(MemoryError):
+        grounds.of(told, 1, (1, scratch.STEP + 1, 1), told)
+    grounds.of(told, 1, (1, scratch.STEP + 1, 1), told)
+    assert not made, "it was made anew"
+
+
 class Broken(Exception):
     """What a test makes a part of a pass raise."""
 
@@ -245,8 +293,10 @@ def test_who_fails_lets_the_others_go(who: int, monkeypatch: pytest.MonkeyPatch)
 
     row = model.open_row()
     forward._crew.kernel = failing
+    ground = forward._crew._grounds
     with pytest.raises(Broken, match=f"part {who}"):
         model.forward([chain(row, [3, 4, 5])])
+    assert forward._crew._grounds is not ground, "somebody may still work there"
     forward._crew.kernel = real
     model.commit(row, [])
     other, _ = both("llama")
