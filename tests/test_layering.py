@@ -19,7 +19,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "ui": ("core", "storage", "lab"),
     "lab": ("core",),
     "bench": ("core", "lab"),
-    "zoo": ("core",),
+    "zoo": ("core", "lab.figures"),
 }
 # Only its suites of what is seen, `watching` and `page`, look at the page and the log.
 WATCHING = ("bench/suites/watching", "bench/page/", "bench/suites/page")

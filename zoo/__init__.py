@@ -1,6 +1,5 @@
-"""How the bundled models are made: corpora to token files, training, evaluation.
+"""How the bundled models are made: corpora to token files, training, distilling, evaluation.
 
-A recipe as a program, run as `python -m zoo prepare|train|evaluate`. Imports `core` for its errors
-and checks only; knows nothing of the engine, the page or the run log. Distilling and boost-tuning
-have their seam in `zoo.losses`.
+A recipe as a program, run as `python -m zoo`. Knows `core`, by whose engine it measures; knows
+nothing of the page or the run log.
 """

@@ -2,44 +2,52 @@
 Arguments in, lines and an exit status out.
 
 0: done. 2: a one-line message with the field, its value and what is allowed. 130: interrupted; the
-same command goes on.
+same command goes on, from what is kept under --out.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import NoReturn
+from types import MappingProxyType
+from typing import Any
 
 import torch
 from transformers.utils import logging
 
 from core import checks
+from core.config import SamplingParams
 from core.engine import Engine
 from core.errors import ConfigError, SpecScopeError
-from core.models.catalog import BUNDLED
 from core.models.loading import load_models
+from core.models.placing import llm_named
+from core.models.placing import named as ssms_named
 from zoo import samples
+from zoo.arguments import Command, parser_of
 from zoo.beginning import Start, named
-from zoo.boost import WAYS, boost
+from zoo.boost import boost
+from zoo.clocked import Asked
 from zoo.distil import Distilled, Teaching, Tuning, distil
 from zoo.distil import table as table_of_distilled
 from zoo.evaluate import as_json, evaluate_folder, table, trained_models
 from zoo.files import write_json
 from zoo.losses import Distillation
-from zoo.prepare import DEFAULT_PROMPTS, Inputs, prepare, report
-from zoo.presets import PRESETS, only, preset
+from zoo.models import named_id
+from zoo.pieces import UNKEPT, Pieces
+from zoo.prepare import Inputs, prepare, report
+from zoo.presets import only, preset
 from zoo.students import Student, students, tuning
 from zoo.tokens import open_tokens
 from zoo.train import Run, train_family
-from zoo.worth import Asked, judged, prompts_of
 from zoo.worth import as_json as as_plain
+from zoo.worth import judged, prompts_of
 from zoo.worth import table as table_of_worth
 
-COMMANDS = "prepare|train|distil|boost|evaluate|samples"
 _DEFAULT_PRESET = "cpu"
 _MAX_SEED = 2**32 - 1
 _MAX_MINUTES = 60.0 * 24 * 7
@@ -48,7 +56,7 @@ _MAX_MINUTES = 60.0 * 24 * 7
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; returns its exit status."""
     try:
-        arguments = _parser().parse_args(argv)
+        arguments = parser_of(COMMANDS).parse_args(argv)
         logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         checks.integer("seed", arguments.seed, 0, _MAX_SEED)
         arguments.run(arguments)
@@ -56,7 +64,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"zoo: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("\nzoo: interrupted; train goes on from its last checkpoint", file=sys.stderr)
+        print(
+            "\nzoo: interrupted; the same command goes on from what is kept under --out",
+            file=sys.stderr,
+        )
         return 130
     return 0
 
@@ -89,6 +100,8 @@ def _train(arguments: argparse.Namespace) -> None:
 def _evaluate(arguments: argparse.Namespace) -> None:
     if arguments.llm is not None:
         return _judge(arguments)
+    if arguments.ssm:
+        raise ConfigError.of("llm", None, "the LLM of these SSMs, by folder or id")
     if arguments.out is None:
         raise ConfigError.of("out", None, "a prepared folder, or --llm with --ssm")
     store = open_tokens(arguments.out)
@@ -112,22 +125,32 @@ def _judge(arguments: argparse.Namespace) -> None:
     if not arguments.ssm:
         raise ConfigError.of("ssm", 0, "one SSM or more, by folder or id")
     engine = Engine(load_models(arguments.llm, arguments.ssm, arguments.dtype, arguments.device))
-    found = judged(engine, asked, lambda text: print(text, file=sys.stderr, flush=True))
+    pieces = _pieces(arguments, "worth", engine, asdict(asked))
+    found = judged(engine, asked, lambda text: print(text, file=sys.stderr, flush=True), pieces)
     if arguments.out is not None:
         write_json(arguments.out / "worth.json", as_plain(found, asked))
     print("\n".join(table_of_worth(found)))
+    pieces.forget()
 
 
 def _samples(arguments: argparse.Namespace) -> None:
     prompts = samples.prompts_of(arguments.prompts, arguments.domains, arguments.count)
+    sampling = SamplingParams(
+        max_new_tokens=arguments.tokens, temperature=arguments.temperature, seed=arguments.seed
+    )
     engine = Engine(load_models(arguments.llm, (), arguments.dtype, arguments.device))
-    asked = (arguments.tokens, arguments.temperature, arguments.seed)
-    verdicts: list[str] = []
-    for sample in samples.samples(engine, prompts, *asked):
+    asked = {"prompts": [asdict(one) for one in prompts], "sampling": asdict(sampling)}
+    pieces = _pieces(arguments, "samples", engine, asked)
+    found: list[samples.Sample] = []
+    for sample in samples.samples(engine, prompts, sampling, pieces):
         print(samples.said(sample), flush=True)
-        verdicts += [sample.verdict] if sample.verdict else []
+        found.append(sample)
+    verdicts = [sample.verdict for sample in found if sample.verdict]
     if verdicts:
         print(samples.counted(verdicts))
+    if arguments.out is not None:
+        write_json(arguments.out / "samples.json", samples.as_json(found, sampling))
+    pieces.forget()
 
 
 def _distil(arguments: argparse.Namespace) -> None:
@@ -161,6 +184,20 @@ def _teaching(arguments: argparse.Namespace) -> tuple[list[Student], Teaching]:
     return found, Teaching(run, arguments.llm, *asked, *kept)
 
 
+def _pieces(
+    arguments: argparse.Namespace, work: str, engine: Engine, asked: Mapping[str, Any]
+) -> Pieces:
+    """What was found of this work before a kill; of other models or another question nothing."""
+    if arguments.out is None:
+        return UNKEPT
+    ssms = [name for each in arguments.ssm for name in ssms_named(each)]
+    weights = [named_id(name) for name in (llm_named(arguments.llm), *ssms)]
+    infos = [asdict(info) for info in engine.models.infos]
+    here = [torch.__version__, torch.get_num_threads(), platform.machine(), os.cpu_count()]
+    told = {"weights": weights, "models": infos, "asked": asked, "here": here}
+    return Pieces.of(arguments.out / work, told)
+
+
 def _names(folders: Sequence[Path]) -> list[str]:
     """Folder names where they tell the models apart, else the paths as given."""
     names = [folder.resolve().name for folder in folders]
@@ -174,123 +211,16 @@ def _device(name: str) -> torch.device:
     return torch.device(automatic if name == "auto" else name)
 
 
-# -- arguments --
-
-
-class _Parser(argparse.ArgumentParser):
-    """Refuses in one line, as the rest of the house does."""
-
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(message)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="python -m zoo", description="How the bundled models are made.")
-    commands = parser.add_subparsers(required=True, metavar=COMMANDS)
-    _prepare_arguments(commands.add_parser("prepare", help="corpora to tokenizer and token files"))
-    _train_arguments(commands.add_parser("train", help="token files to models, resumable"))
-    _distil_arguments(commands.add_parser("distil", help="SSMs tuned to their LLM, resumable"))
-    _boost_arguments(commands.add_parser("boost", help="a pool of SSMs tuned to each other"))
-    _evaluate_arguments(commands.add_parser("evaluate", help="held-out loss; what SSMs are worth"))
-    _samples_arguments(commands.add_parser("samples", help="what an LLM writes, to be read"))
-    return parser
-
-
-def _common_arguments(parser: argparse.ArgumentParser, out: bool = True) -> None:
-    parser.add_argument("--out", type=Path, required=out, metavar="DIR", help="where all is kept")
-    parser.add_argument("--preset", choices=tuple(PRESETS),
-                        help="default: as prepared, at first cpu")  # fmt: skip
-    parser.add_argument("--corpora", type=Path, metavar="DIR", help="text folders; read by prepare")
-    parser.add_argument("--seed", type=int, default=0)
-
-
-def _prepare_arguments(parser: argparse.ArgumentParser) -> None:
-    _common_arguments(parser)
-    parser.add_argument("--tokenizer", type=Path, metavar="DIR", help="reuse one; default: train")
-    parser.add_argument("--prompts", type=Path, metavar="FILE", default=DEFAULT_PROMPTS,
-                        help="a document that quotes a long line of these is refused")  # fmt: skip
-    parser.set_defaults(run=_prepare)
-
-
-def _train_arguments(parser: argparse.ArgumentParser) -> None:
-    _common_arguments(parser)
-    parser.add_argument("--minutes", type=float, help="for all models; default: the preset's")
-    parser.add_argument("--start", type=Path, nargs="+", default=[], metavar="DIR",
-                        help="folders that models of these names begin with")  # fmt: skip
-    parser.add_argument("--embeddings", type=Path, metavar="DIR",
-                        help="a wider model, whose embeddings new ones begin with")  # fmt: skip
-    parser.add_argument("--only", nargs="+", default=[], metavar="NAME",
-                        help="of the preset's models; default: all")  # fmt: skip
-    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
-    parser.set_defaults(run=_train)
-
-
-def _teaching_arguments(parser: argparse.ArgumentParser) -> None:
-    _common_arguments(parser)
-    parser.add_argument("--llm", type=Path, required=True, metavar="DIR", help="who is foreseen")
-    parser.add_argument("--minutes", type=float, help="for all SSMs; default: the preset's")
-    parser.add_argument("--rate", type=float, help="peak learning rate; default: the recipe's")
-    parser.add_argument("--own-share", type=float, default=0.5,
-                        help="of windows: the LLM's own texts")  # fmt: skip
-    parser.add_argument("--own-batches", type=int, default=16,
-                        help="of 64 texts each, a domain")  # fmt: skip
-    parser.add_argument("--remembered", type=int, default=0, metavar="N",
-                        help="ask the LLM once, keep N likeliest tokens; 0: each step")  # fmt: skip
-    parser.add_argument("--corpus-tokens", type=int, default=500_000,
-                        help="of a domain, with --remembered")  # fmt: skip
-    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
-
-
-def _distil_arguments(parser: argparse.ArgumentParser) -> None:
-    _teaching_arguments(parser)
-    parser.add_argument("--ssm", type=Path, nargs="+", default=[], metavar="DIR",
-                        help="where each starts; default: the preset's SSMs, new, "
-                        "with the LLM's embeddings")  # fmt: skip
-    parser.set_defaults(run=_distil)
-
-
-def _boost_arguments(parser: argparse.ArgumentParser) -> None:
-    _teaching_arguments(parser)
-    parser.add_argument("--ssm", type=Path, nargs="+", required=True, metavar="DIR",
-                        help="the pool, in the order of its tuning")  # fmt: skip
-    parser.add_argument(
-        "--by", choices=WAYS, default=WAYS[0], help="what those before took care of"
-    )
-    parser.set_defaults(run=_boost)
-
-
-def _evaluate_arguments(parser: argparse.ArgumentParser) -> None:
-    _common_arguments(parser, out=False)
-    parser.add_argument("--models", type=Path, nargs="+", metavar="DIR",
-                        help="model folders; default: those trained under --out")  # fmt: skip
-    parser.add_argument("--context", type=int, help="tokens a window; default: the preset's")
-    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
-    pair = parser.add_argument_group("whether SSMs are worth using with an LLM")
-    pair.add_argument("--llm", metavar="ID", help="a folder, an id, or bundled")
-    pair.add_argument("--ssm", nargs="+", default=[], metavar="ID", help="those judged with it")
-    pair.add_argument("--prompts", type=Path, metavar="FILE", default=DEFAULT_PROMPTS,
-                      help="JSON lines with a prompt each")  # fmt: skip
-    pair.add_argument("--count", type=int, default=12, help="prompts, spread over the file")
-    pair.add_argument("--tokens", type=int, default=48, help="new tokens a prompt")
-    pair.add_argument("--repeats", type=int, default=2)
-    pair.add_argument("--temperature", type=float, default=0.0)
-    pair.add_argument("--dtype", choices=("auto", "float32", "bfloat16"), default="auto")
-    parser.set_defaults(run=_evaluate)
-
-
-def _samples_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--llm", default=BUNDLED, metavar="ID", help="a folder, an id, or bundled")
-    parser.add_argument("--prompts", type=Path, metavar="FILE", default=DEFAULT_PROMPTS,
-                        help="JSON lines with a prompt and its domain")  # fmt: skip
-    parser.add_argument("--domains", nargs="+", default=[], metavar="NAME", help="default: all")
-    parser.add_argument("--count", type=int, default=3, help="prompts of a domain")
-    parser.add_argument("--tokens", type=int, default=100, help="new tokens a prompt")
-    parser.add_argument("--temperature", type=float, default=0.8)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--dtype", choices=("auto", "float32", "bfloat16"), default="auto")
-    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
-    parser.set_defaults(run=_samples)
-
+COMMANDS: Mapping[str, Command] = MappingProxyType(
+    {
+        "prepare": _prepare,
+        "train": _train,
+        "distil": _distil,
+        "boost": _boost,
+        "evaluate": _evaluate,
+        "samples": _samples,
+    }
+)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -28,10 +28,11 @@ __all__ = ["FRESH", "Start", "beginning", "deepened", "named", "narrowed"]
 @dataclass(frozen=True, slots=True)
 class Start:
     """A `folder` of weights to begin with. Without one: fresh weights, with the `embeddings` of the
-    model in that folder, where one is named."""
+    model in that folder, where one is named. `field`: what a refusal of the folder names."""
 
     folder: Path | None = None
     embeddings: Path | None = None
+    field: str = "start"
 
     def identity(self) -> dict[str, str]:
         """What of it a checkpoint must have been made with."""
@@ -48,25 +49,27 @@ def beginning(
 ) -> Any:
     """The recipe's model in float32 on the CPU; fresh weights are those of `seed`. ConfigError
     where the folder's sizes are not the recipe's."""
+    size = store.manifest.vocab_size
     if start.folder is None:
-        fresh: Any = new_model(recipe, preset, store.manifest.vocab_size, seed)
+        fresh: Any = new_model(recipe, preset, size, seed)
         if start.embeddings is not None:
-            check_vocabulary(start.embeddings, store)
-            wide = open_model(start.embeddings).get_input_embeddings().weight
+            check_vocabulary(start.embeddings, store, "embeddings")
+            wide_model = open_model(start.embeddings, "embeddings", size)
+            wide = wide_model.get_input_embeddings().weight
             ours = fresh.get_input_embeddings().weight
             ours.data = narrowed(wide.detach(), ours.detach())
         return fresh
-    check_vocabulary(start.folder, store)
-    model = open_model(start.folder)
+    check_vocabulary(start.folder, store, start.field)
+    model = open_model(start.folder, start.field, size)
     for field, wished in (
         ("hidden_size", recipe.hidden_size),
         ("intermediate_size", recipe.intermediate_size),
         ("num_attention_heads", recipe.num_heads),
     ):
-        found = getattr(model.config, field)
+        found = getattr(model.config, field, wished)  # an architecture may have none of its own
         if found != wished:
             told = f"{start.folder.name} with {field} {found}"
-            raise ConfigError.of("start", told, f"{field} {wished}")
+            raise ConfigError.of(start.field, told, f"{field} {wished}")
     return deepened(model, recipe.num_layers)
 
 
@@ -82,16 +85,19 @@ def narrowed(wide: torch.Tensor, fresh: torch.Tensor) -> torch.Tensor:
 
 @torch.no_grad()
 def deepened(model: Any, num_layers: int) -> Any:
-    """A Llama-like model with `num_layers` and the logits of `model`, which is used up.
+    """A model with `num_layers` and the logits of `model`, which is Llama-like where it has fewer,
+    and used up.
 
     A new layer is a copy of the one before it that adds nothing: what its attention and its
     feed-forward part put out is multiplied by zero. New ones are spread evenly. ConfigError for
     fewer layers than there are.
     """
-    layers: nn.ModuleList = model.model.layers
-    old = len(layers)
+    old = model.config.num_hidden_layers
     if num_layers < old:
         raise ConfigError.of("num_layers", num_layers, f"{old} or more")
+    if num_layers == old:
+        return model
+    layers: nn.ModuleList = model.model.layers
     kept = {(number + 1) * num_layers // old - num_layers // old for number in range(old)}
     spread, before = nn.ModuleList(), iter(layers)
     for place in range(num_layers):

@@ -9,8 +9,11 @@ those after it. `positions`: single positions that one foresees weigh little (AL
 
 from __future__ import annotations
 
+import hashlib
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -19,11 +22,13 @@ import torch
 from torch import nn
 
 from core import checks
-from zoo.distil import Distilled, Teaching, Texts, Tuning, distil
+from zoo.distil import Distilled, Teaching, Tuning, distil
+from zoo.files import replace_folder
 from zoo.foreseen import coverage
 from zoo.losses import Distillation, log_probabilities
-from zoo.models import open_model
+from zoo.models import weights_id
 from zoo.own_texts import HELD_OUT_FORM
+from zoo.pieces import Pieces
 from zoo.presets import ModelRecipe
 
 __all__ = ["WAYS", "Boosted", "boost", "line"]
@@ -57,30 +62,28 @@ def boost(
     say: Callable[[str], None],
 ) -> list[Boosted]:
     """Tunes the pool in its order, each from its folder, until one makes the union's held-out
-    coverage fall: that one stays as it was."""
+    coverage fall: that one and those behind it stay as they were. The whole pool is saved."""
     checks.choice("by", way, WAYS)
-    device, held_out = teaching.run.device, teaching.held_out()
-    models: dict[str, nn.Module] = {
-        recipe.name: open_model(folder).to(device) for recipe, folder in pool
-    }
-    tuned: list[nn.Module] = []
+    models = {recipe.name: _Member.of(folder, teaching) for recipe, folder in pool}
+    tuned: list[_Member] = []
     done: list[Boosted] = []
     for recipe, folder in pool:
-        before = _covered(teaching.teacher, models, held_out)
-        drops = _Drops(teaching.teacher, tuple(tuned))
+        before = _covered(teaching, models)
+        drops = _Drops(tuple(tuned))
+        earlier = tuple(one.model for one in tuned)
         found = distil(
             Tuning(
                 recipe,
                 folder,
-                Distillation(teaching.teacher, tuple(tuned) if way == "positions" else ()),
+                Distillation(teaching.teacher, earlier if way == "positions" else ()),
                 drops if way == "prompts" else None,
                 KINDS[way],
-                {"by": way, "behind": [one.name for one in done]},
+                {"by": way, "behind": [one.weights for one in tuned]},
             ),
             teaching,
         )
-        ours = open_model(teaching.run.store.folder / KINDS[way] / recipe.name).to(device)
-        after = _covered(teaching.teacher, {**models, recipe.name: ours}, held_out)
+        ours = _Member.of(teaching.run.store.folder / KINDS[way] / recipe.name, teaching)
+        after = _covered(teaching, {**models, recipe.name: ours})
         kept = after["union"] >= before["union"]
         done.append(Boosted(recipe.name, found, before, after, drops.seen, drops.dropped, kept))
         say(line(done[-1]))
@@ -88,13 +91,16 @@ def boost(
             break
         models[recipe.name] = ours
         tuned.append(ours)
+    for recipe, folder in pool[len(tuned) :]:
+        as_it_was = partial(shutil.copytree, folder, dirs_exist_ok=True)
+        replace_folder(teaching.run.store.folder / KINDS[way] / recipe.name, as_it_was)
     return done
 
 
 def line(one: Boosted) -> str:
     """What one SSM's tuning did to the whole."""
     best = max(value for name, value in one.after.items() if name != "union")
-    left = "" if one.kept else "; it stays as it was"
+    left = "" if one.kept else "; it and those behind it stay as they were"
     dropped = f", {one.dropped} of {one.texts} texts dropped before" if one.texts else ""
     return (
         f"{one.name}: union {one.before['union']:.1%} -> {one.after['union']:.1%}, the best single "
@@ -102,12 +108,31 @@ def line(one: Boosted) -> str:
     )
 
 
-def _covered(
-    teacher: nn.Module, models: Mapping[str, nn.Module], held_out: Texts
-) -> dict[str, float]:
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """An SSM of the pool as it is now; `continued`: which texts it was found to continue."""
+
+    model: nn.Module
+    weights: str
+    continued: Pieces
+
+    @classmethod
+    def of(cls, folder: Path, teaching: Teaching) -> _Member:
+        weights = weights_id(folder)
+        pieces = teaching.pieces("continued", {"by": weights})
+        return cls(teaching.opened(folder).to(teaching.run.device), weights, pieces)
+
+
+def _covered(teaching: Teaching, members: Mapping[str, _Member]) -> dict[str, float]:
     """Means over the domains."""
-    prefix = HELD_OUT_FORM.prefixes[0]
-    found = [coverage(teacher, models, texts, prefix) for texts in held_out.values()]
+    weights = {name: one.weights for name, one in members.items()}
+    models = {name: one.model for name, one in members.items()}
+    prefix, held_out = HELD_OUT_FORM.prefixes[0], teaching.held_out()
+    pieces = teaching.pieces("covered", {"by": weights})
+    found: list[dict[str, float]] = [
+        pieces.once(domain, partial(coverage, teaching.teacher, models, texts, prefix))
+        for domain, texts in held_out.items()
+    ]
     return {name: sum(one[name] for one in found) / len(found) for name in found[0]}
 
 
@@ -115,23 +140,25 @@ def _covered(
 class _Drops:
     """Keeps the texts that none of the `earlier` SSMs continues as the LLM did; counts them."""
 
-    teacher: nn.Module
-    earlier: Sequence[nn.Module]
+    earlier: Sequence[_Member]
     seen: int = 0
     dropped: int = 0
 
     def __call__(self, batch: np.ndarray, prefix: int) -> np.ndarray:
         whole = torch.from_numpy(batch.astype(np.int64))
         matched = torch.zeros(len(batch), dtype=torch.bool)
-        for model in self.earlier:
-            matched |= self._matched(model, whole, prefix)
+        name = f"{prefix}-{hashlib.sha256(batch.tobytes()).hexdigest()[:16]}"
+        for one in self.earlier:
+            found = one.continued.once(name, partial(self._matched, one.model, whole, prefix))
+            matched |= torch.tensor(found)
         self.seen += len(batch)
         self.dropped += int(matched.sum())
         kept: np.ndarray = batch[~matched.numpy()]
         return kept
 
     @torch.inference_mode()
-    def _matched(self, model: nn.Module, whole: torch.Tensor, prefix: int) -> torch.Tensor:
+    def _matched(self, model: nn.Module, whole: torch.Tensor, prefix: int) -> list[bool]:
         device = next(model.parameters()).device
         best = log_probabilities(model, whole[:, :-1].to(device)).argmax(-1).cpu()
-        return (best[:, prefix - 1 :] == whole[:, prefix:]).all(-1)
+        matched: list[bool] = (best[:, prefix - 1 :] == whole[:, prefix:]).all(-1).tolist()
+        return matched

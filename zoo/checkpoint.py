@@ -29,11 +29,11 @@ class Checkpoint:
         self._path = path
         self._identity = dict(identity)
 
-    def save(self, trainer: Trainer, spent: float) -> None:
+    def save(self, trainer: Trainer, spent: float, *, owes: bool = False) -> None:
         """Replaces the file.
 
-        `spent`: seconds of the budget gone. ModelError, and the old file stays, if the loss is
-        no finite number.
+        `spent`: seconds of the budget gone. `owes`: it is still to be said how the model does here.
+        ModelError, and the old file stays, if the loss is no finite number.
         """
         loss = trainer.loss()
         if not math.isfinite(loss):
@@ -41,17 +41,23 @@ class Checkpoint:
                 f"loss of {trainer.recipe.name} is {loss} at step {trainer.num_steps}: "
                 "a finite number; a lower learning_rate in the recipe may help"
             )
-        state = {"identity": self._identity, "spent": spent, "trainer": trainer.state()}
+        state = {
+            "identity": self._identity,
+            "spent": spent,
+            "owes": owes,
+            "trainer": trainer.state(),
+        }
         replace_file(self._path, lambda file: torch.save(state, file))
 
-    def load(self, trainer: Trainer) -> float:
-        """Brings `trainer` to the saved state, if there is one; returns the seconds then spent."""
+    def load(self, trainer: Trainer) -> tuple[float, bool]:
+        """Brings `trainer` to the saved state, if there is one; returns the seconds then spent, and
+        what was owed."""
         if not self._path.is_file():
-            return 0.0
+            return 0.0, False
         state = self._read(trainer.device)
         self._check(state["identity"])
         trainer.load_state(state["trainer"])
-        return float(state["spent"])
+        return float(state["spent"]), bool(state.get("owes", False))  # older ones do not say
 
     def _read(self, device: torch.device) -> dict[str, Any]:
         try:

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from zoo.files import replace_file
+
 __all__ = ["Curve"]
 
 
@@ -18,11 +20,12 @@ class Curve:
     def add(self, step: int, found: dict[str, Any]) -> None:
         """A line more. Those of as many steps or more are of a run that was begun anew."""
         kept = [line for line in self.lines() if line["step"] < step]
-        self._path.parent.mkdir(parents=True, exist_ok=True)
         text = "".join(json.dumps(line) + "\n" for line in [*kept, {"step": step, **found}])
-        beside = self._path.with_name(f"{self._path.name}.partial")
-        beside.write_text(text, encoding="utf-8")
-        beside.replace(self._path)
+        replace_file(self._path, lambda file: file.write(text.encode()))
+
+    def begin(self) -> None:
+        """Nothing is known yet: what there is, is of a run that was begun anew."""
+        self._path.unlink(missing_ok=True)
 
     def lines(self) -> tuple[dict[str, Any], ...]:
         """All of them; none where there is no file."""

@@ -7,6 +7,8 @@ nothing of pools; see `zoo.boost`.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -18,9 +20,10 @@ from transformers import PreTrainedModel
 
 from core import checks
 from core.engine import Engine
+from core.errors import ConfigError
 from core.models.loading import load_models
 from zoo.beginning import Start, beginning
-from zoo.curve import Curve
+from zoo.clocked import Asked
 from zoo.evaluate import check_vocabulary
 from zoo.foreseen import Foreseen, foreseen
 from zoo.losses import Distillation
@@ -28,11 +31,12 @@ from zoo.memory import Memory
 from zoo.models import open_model, weights_id
 from zoo.order import DataOrder
 from zoo.own_texts import HELD_OUT_FORM, TRAIN_FORM, OwnTexts
+from zoo.pieces import Pieces
 from zoo.presets import Mixture, ModelRecipe
 from zoo.tokenizer import open_tokenizer
-from zoo.train import Run, Trained, learn, save
+from zoo.train import Run, Trained, curve_of, learn, save
 from zoo.trainer import Trainer
-from zoo.worth import Asked, tokens_per_pass
+from zoo.worth import tokens_per_pass
 
 __all__ = ["Distilled", "Teaching", "Tuning", "distil", "foresees", "table"]
 
@@ -67,16 +71,22 @@ class Teaching:
         checks.integer("own_batches", self.own_batches, 1, 10_000)
         checks.integer("remembered", self.remembered, 0, self.run.store.manifest.vocab_size - 1)
         checks.integer("corpus_tokens", self.corpus_tokens, 1, 2**40)
-        check_vocabulary(self.llm, self.run.store)
-        teacher = open_model(self.llm).to(self.run.device).eval()
+        check_vocabulary(self.llm, self.run.store, "llm")
+        teacher = self.opened(self.llm, "llm").to(self.run.device).eval()
         object.__setattr__(self, "teacher", teacher)
         object.__setattr__(self, "teacher_id", weights_id(self.llm))
+
+    def opened(self, folder: Path, field: str = "ssm") -> Any:
+        """The model in this folder, over the tokens that the tokenizer has."""
+        return open_model(folder, field, self.run.store.manifest.vocab_size)
 
     @property
     def texts(self) -> OwnTexts:
         """The LLM's own texts behind prefixes of the training tokens."""
         run = self.run
-        return OwnTexts(self.teacher, run.store.train, self._folder / "train", TRAIN_FORM, run.seed)
+        folder = self._folder / f"train-{run.seed}"
+        first = run.store.manifest.separator
+        return OwnTexts(self.teacher, run.store.train, folder, TRAIN_FORM, run.seed, first)
 
     def rows(self, kept: Kept | None = None) -> dict[str, np.ndarray]:
         """The corpora's training tokens and the LLM's own texts, which are drawn where they are not
@@ -121,8 +131,8 @@ class Teaching:
     def held_out(self) -> Texts:
         """The LLM's own texts behind held-out prefixes: of each domain a greedy batch, then a
         sampled one."""
-        rows = self.run.store.held_out
-        texts = OwnTexts(self.teacher, rows, self._folder / "held-out", HELD_OUT_FORM, 1)
+        rows, first = self.run.store.held_out, self.run.store.manifest.separator
+        texts = OwnTexts(self.teacher, rows, self._folder / "held-out", HELD_OUT_FORM, 1, first)
         return {
             domain: [texts.batch(domain, n, self._say) for n in range(_HELD_OUT_BATCHES)]
             for domain in rows
@@ -145,9 +155,16 @@ class Teaching:
             found[domain] = tokens_per_pass(engine, ssm.name, asked)
         return found
 
+    def pieces(self, work: str, identity: Mapping[str, Any]) -> Pieces:
+        """What was found of an SSM with this LLM, kept beside the LLM's own texts."""
+        return Pieces.of(self._folder / work, identity)
+
     @property
     def _folder(self) -> Path:
-        return self.run.store.folder / "own" / self.teacher_id[:12]
+        """Of this LLM behind prefixes of these tokens."""
+        tokens = json.dumps(self.run.store.manifest.identity(), sort_keys=True)
+        name = f"{self.teacher_id[:12]}-{hashlib.sha256(tokens.encode()).hexdigest()[:8]}"
+        return self.run.store.folder / "own" / name
 
     def _say(self, text: str) -> None:
         print(text, file=self.run.stream, flush=True)
@@ -193,22 +210,32 @@ class Tuning:
 
     def begins(self, teaching: Teaching) -> Start:
         """What its weights are at first."""
-        return Start(self.start, teaching.llm)
+        return Start(self.start, teaching.llm, "ssm")
 
 
 def distil(tuning: Tuning, teaching: Teaching) -> Distilled:
     """Tunes one SSM until its budget is spent, and saves it."""
-    run, recipe, held_out = teaching.of_one_length(), tuning.recipe, teaching.held_out()
-    start = tuning.begins(teaching)
+    run, recipe = teaching.of_one_length(), tuning.recipe
+    folder = run.store.folder / tuning.kind / recipe.name
+    if tuning.start is not None and tuning.start.resolve() == folder.resolve():
+        raise ConfigError.of("ssm", str(tuning.start), "another folder than it is to be saved in")
+    held_out = teaching.held_out()
+    start, identity = tuning.begins(teaching), tuning.identity(teaching)
     model = beginning(recipe, run.preset, run.store, run.seed, start).to(run.device)
-    before = foresees(teaching.teacher, model, held_out)
+    pieces = teaching.pieces("found", identity)
+
+    def told(when: str, model: nn.Module) -> dict[str, Foreseen]:
+        found = pieces.once(when, lambda: _plain(foresees(teaching.teacher, model, held_out)))
+        return {domain: Foreseen(**one) for domain, one in found.items()}
+
+    before = told("before", model)
     rows = teaching.rows(tuning.kept)
     mixture = teaching.mixture(recipe.mixture)
     order = DataOrder(rows, mixture, run.seed, shifts=not teaching.remembered)
     memory = teaching.memory({name: rows[name] for name, _ in mixture})
     minimised = replace(tuning.minimised, memory=memory)
     trainer = Trainer.of(recipe, run.preset.schedule, model, order, minimised)
-    curve = Curve(run.folder(tuning.kind, recipe) / "curve.jsonl")
+    curve = curve_of(run, tuning.kind, recipe)
 
     def note(trainer: Trainer, _: Run) -> str:
         found = foresees(teaching.teacher, trainer.model, held_out)
@@ -221,10 +248,10 @@ def distil(tuning: Tuning, teaching: Teaching) -> Distilled:
             f"{d} {one.agreement:.1%} {passes[d]:.2f}" for d, one in found.items()
         )
 
-    trained = learn(trainer, run, tuning.identity(teaching), tuning.kind, note)
-    saved = open_model(run.store.folder / tuning.kind / recipe.name).to(run.device)
-    after = foresees(teaching.teacher, saved, held_out)
-    measured = teaching.measured(run.store.folder / tuning.kind / recipe.name)
+    trained = learn(trainer, run, identity, tuning.kind, note)
+    weights = weights_id(folder)[:16]
+    after = told(f"after-{weights}", teaching.opened(folder).to(run.device))
+    measured = pieces.once(f"measured-{weights}", lambda: teaching.measured(folder))
     return Distilled(trained, before, after, measured, curve.lines())
 
 
@@ -232,6 +259,10 @@ def foresees(teacher: nn.Module, drafter: nn.Module, held_out: Texts) -> dict[st
     """By domain."""
     prefix = HELD_OUT_FORM.prefixes[0]
     return {domain: foreseen(teacher, drafter, texts, prefix) for domain, texts in held_out.items()}
+
+
+def _plain(found: Mapping[str, Foreseen]) -> dict[str, Any]:
+    return {domain: asdict(one) for domain, one in found.items()}
 
 
 def table(distilled: Mapping[str, Distilled]) -> list[str]:

@@ -1,15 +1,18 @@
 """`python -m zoo evaluate`: held-out loss and bits per byte of any model of the family's
 vocabulary, domain by domain.
 
-Every held-out token but the first is predicted once, from the tokens before it in its window. Knows
-nothing of training.
+Every held-out token but the first is predicted once, from the tokens before it in its window. What
+is known of a folder's model is kept beside the tokens, a few windows at a time, and not measured
+again. Knows nothing of training.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +22,9 @@ from torch import nn
 from torch.nn import functional
 
 from core.errors import ConfigError, VocabMismatchError
-from zoo.models import open_model
+from zoo.files import is_whole
+from zoo.models import open_model, weights_id
+from zoo.pieces import UNKEPT, Pieces
 from zoo.tokenizer import first_difference, open_tokenizer
 from zoo.tokens import TokenStore
 
@@ -52,40 +57,62 @@ def evaluate_folder(
     if not 1 <= context <= limit:
         raise ConfigError.of("context", context, f"1 to {limit}, the positions of {folder.name}")
     check_vocabulary(folder, store)
-    return measure(model.to(device), store, context)
+    pieces = Pieces.of(
+        store.folder / "measured" / folder.resolve().name,
+        {
+            "weights": weights_id(folder),
+            "held out": {name: _hash_of(ids) for name, ids in store.held_out.items()},
+            "windows": [context, _WINDOWS_AT_ONCE],
+            "on": [device.type, torch.__version__],
+        },
+    )
+    return measure(model.to(device), store, context, pieces=pieces)
 
 
 def measure(
-    model: nn.Module, store: TokenStore, context: int, max_tokens: int | None = None
+    model: nn.Module,
+    store: TokenStore,
+    context: int,
+    max_tokens: int | None = None,
+    pieces: Pieces = UNKEPT,
 ) -> dict[str, HeldOut]:
-    """Held-out scores by domain; with `max_tokens`, of each domain's first so many.
+    """Held-out scores by domain; with `max_tokens`, of each domain's first so many. `pieces`: what
+    is known of these already.
 
     Leaves the model in its mode.
     """
     was_training = model.training
     model.eval()
     scores = {
-        name: _measure_domain(model, ids[:max_tokens], store.byte_lengths, context)
+        name: _scored(
+            ids[:max_tokens],
+            store.byte_lengths,
+            _nats(model, ids[:max_tokens], context, pieces.part(name)),
+        )
         for name, ids in store.held_out.items()
     }
     model.train(was_training)
     return scores
 
 
-@torch.inference_mode()
-def _measure_domain(
-    model: nn.Module, ids: np.ndarray, byte_lengths: np.ndarray, context: int
-) -> HeldOut:
+def _nats(model: nn.Module, ids: np.ndarray, context: int, pieces: Pieces) -> float:
+    """What the model pays for a domain's tokens."""
     device = next(model.parameters()).device
     tokens = torch.from_numpy(ids.astype(np.int64)).to(device)
-    nats = sum(
-        functional.cross_entropy(
-            model(input_ids=inputs, use_cache=False).logits.flatten(0, 1).float(),
-            targets.flatten(),
-            reduction="sum",
-        ).item()
-        for inputs, targets in _windows(tokens, context)
-    )
+    nats: list[float] = [
+        pieces.once(f"{number:04}", partial(_nats_of, model, *windows))
+        for number, windows in enumerate(_windows(tokens, context))
+    ]
+    return sum(nats)
+
+
+@torch.inference_mode()
+def _nats_of(model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> float:
+    logits = model(input_ids=inputs, use_cache=False).logits.flatten(0, 1).float()
+    return float(functional.cross_entropy(logits, targets.flatten(), reduction="sum"))
+
+
+def _scored(ids: np.ndarray, byte_lengths: np.ndarray, nats: float) -> HeldOut:
     num_tokens = len(ids) - 1
     num_bytes = int(byte_lengths[ids[1:]].sum())
     if num_tokens < 1 or num_bytes < 1:
@@ -109,16 +136,23 @@ def _windows(tokens: torch.Tensor, context: int) -> Iterator[tuple[torch.Tensor,
 
 def trained_models(out: Path) -> list[Path]:
     """The model folders that `train` wrote under `out`."""
-    return sorted(path.parent for path in (out / "models").glob("*/config.json"))
+    found = sorted(path.parent for path in (out / "models").glob("*/config.json"))
+    return list(filter(is_whole, found))
 
 
-def check_vocabulary(folder: Path, store: TokenStore) -> None:
+def _hash_of(ids: np.ndarray) -> str:
+    return hashlib.sha256(ids.tobytes()).hexdigest()
+
+
+def check_vocabulary(folder: Path, store: TokenStore, field: str = "models") -> None:
     """VocabMismatchError where the folder's tokenizer is not the one of the token files."""
-    differs = first_difference(open_tokenizer(folder), open_tokenizer(store.tokenizer_folder))
+    theirs, ours = open_tokenizer(folder, field), open_tokenizer(store.tokenizer_folder)
+    differs = first_difference(theirs, ours)
     if differs is not None:
+        there, here = (one.convert_ids_to_tokens(differs) for one in (theirs, ours))
         raise VocabMismatchError(
-            f"models is {str(folder)!r}: a model with the tokenizer that the corpora were "
-            f"prepared with; token id {differs} differs"
+            f"{field} is {str(folder)!r}: a model with the tokenizer that the corpora were "
+            f"prepared with; token id {differs} is {there!r} there and {here!r} in the corpora"
         )
 
 

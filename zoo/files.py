@@ -13,13 +13,28 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
-__all__ = ["replace_file", "replace_folder", "sha256_of", "write_json"]
+__all__ = [
+    "is_whole",
+    "remove_folder",
+    "replace_file",
+    "replace_folder",
+    "sha256_of",
+    "write_json",
+]
+
+PARTIAL, GOING = ".partial", ".going"
+"""Behind the names of what is not whole yet, or not any more."""
+
+
+def is_whole(path: Path) -> bool:
+    """False for what a kill left beside a file or folder."""
+    return path.suffix not in (PARTIAL, GOING)
 
 
 def replace_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """Puts what `write` writes at `path`; until the rename the old file stands."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f"{path.name}.partial")
+    beside = path.with_name(f"{path.name}{PARTIAL}")
     with beside.open("wb") as file:
         write(file)
         file.flush()
@@ -32,12 +47,21 @@ def replace_folder(path: Path, fill: Callable[[Path], object]) -> None:
 
     A kill between the two last steps leaves no folder, never half a one.
     """
-    beside = path.with_name(f"{path.name}.partial")
+    beside = path.with_name(f"{path.name}{PARTIAL}")
     shutil.rmtree(beside, ignore_errors=True)
     beside.mkdir(parents=True)
     fill(beside)
-    shutil.rmtree(path, ignore_errors=True)
+    remove_folder(path)
     beside.replace(path)
+
+
+def remove_folder(path: Path) -> None:
+    """Takes the folder away, if there is one: at once from where it stood, then file by file."""
+    going = path.with_name(f"{path.name}{GOING}")
+    shutil.rmtree(going, ignore_errors=True)
+    if path.is_dir():
+        path.replace(going)
+        shutil.rmtree(going, ignore_errors=True)
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from core.errors import ConfigError
 from zoo.files import replace_file
+from zoo.tokenizer import token_type
 
 __all__ = ["Memory", "Said"]
 
@@ -121,9 +122,10 @@ class Memory:
             part = torch.from_numpy(windows[start : start + AT_ONCE].astype(np.int64))
             logits = self._teacher(input_ids=part.to(device), use_cache=False).logits
             found.append(logits.float().log_softmax(-1).topk(self._count, -1))
-        ids = torch.cat([each.indices for each in found]).cpu().numpy().astype(np.uint16)
-        return ids, torch.cat([each.values for each in found]).cpu().numpy()
+        ids = torch.cat([each.indices for each in found]).cpu().numpy()
+        log_p = torch.cat([each.values for each in found]).cpu().numpy()
+        return ids.astype(token_type(logits.shape[-1])), log_p
 
 
 def _key(window: np.ndarray) -> bytes:
-    return window.astype(np.uint16).tobytes()
+    return window.astype(np.uint32).tobytes()

@@ -11,25 +11,36 @@ from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM
 
 from core.errors import ConfigError, ModelLoadError
+from core.models.source import is_folder
 from zoo.files import sha256_of
 
-__all__ = ["open_model", "weights_id"]
+__all__ = ["named_id", "open_model", "weights_id"]
 
 
-def open_model(folder: Path) -> Any:
-    """The model in `folder`. ConfigError where there is none, ModelLoadError where it does not
-    open."""
+def open_model(folder: Path, field: str = "models", vocab_size: int | None = None) -> Any:
+    """The model in `folder`, over no more than `vocab_size` tokens: embeddings are often padded,
+    each model's to another size. ConfigError, which names the `field` that asked for it, where
+    there is none, ModelLoadError where it does not open."""
     if not (folder / "config.json").is_file():
-        raise ConfigError.of("models", str(folder), "a folder that holds config.json and weights")
+        raise ConfigError.of(field, str(folder), "a folder that holds config.json and weights")
     try:
-        return AutoModelForCausalLM.from_pretrained(
+        model = AutoModelForCausalLM.from_pretrained(
             folder, dtype=torch.float32, trust_remote_code=False
         )
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-        raise ModelLoadError(f"models is {str(folder)!r}: a folder that opens; {error}") from error
+        raise ModelLoadError(f"{field} is {str(folder)!r}: a folder that opens; {error}") from error
+    if vocab_size is not None and model.config.vocab_size > vocab_size:
+        model.resize_token_embeddings(vocab_size)
+    return model
 
 
 def weights_id(folder: Path) -> str:
     """A hash of the weights in `folder` and their configuration, in hex."""
-    files = sorted([*folder.glob("*.safetensors"), *folder.glob("config.json")])
+    patterns = ("*.safetensors", "*.bin", "config.json")
+    files = sorted(path for pattern in patterns for path in folder.glob(pattern))
     return hashlib.sha256(" ".join(map(sha256_of, files)).encode()).hexdigest()
+
+
+def named_id(name: str) -> str:
+    """What tells the model of this name from others: of a folder its weights, of an id itself."""
+    return weights_id(Path(name).expanduser()) if is_folder(name) else name

@@ -18,6 +18,7 @@ from transformers import DynamicCache, PreTrainedModel
 from core.errors import ConfigError
 from core.models.forward import cache_argument
 from zoo.files import replace_file
+from zoo.tokenizer import token_type
 
 __all__ = ["HELD_OUT_FORM", "TRAIN_FORM", "Form", "OwnTexts", "continued"]
 
@@ -40,13 +41,15 @@ HELD_OUT_FORM = Form(texts=16, length=129, prefixes=(48,), temperatures=(0.0, 0.
 
 @dataclass(frozen=True, slots=True)
 class OwnTexts:
-    """A teacher's texts, kept under `folder`; `tokens` are the rows that its prefixes come from."""
+    """A teacher's texts, kept under `folder`; `tokens` are the rows that its prefixes come from,
+    with the `separator` before each document."""
 
     teacher: PreTrainedModel
     tokens: Mapping[str, np.ndarray]
     folder: Path
     form: Form
     seed: int = 0
+    separator: int = 0
 
     def prefix(self, number: int) -> int:
         """Tokens of each text of a batch that the corpora wrote."""
@@ -55,7 +58,7 @@ class OwnTexts:
     def batch(
         self, domain: str, number: int, say: Callable[[str], None] = lambda _: None
     ) -> np.ndarray:
-        """One batch, (texts, length) uint16."""
+        """One batch of ids, (texts, length)."""
         path = self.folder / f"{domain}-{number:04}.npy"
         if path.is_file():
             return self._read(path)
@@ -87,7 +90,7 @@ class OwnTexts:
         last = len(row) - length
         if last < 1:
             raise ConfigError.of("corpora", len(row), f"more than {length} tokens of a domain")
-        begins = np.flatnonzero(row[: last + 1] == 0)
+        begins = np.flatnonzero(row[: last + 1] == self.separator)
         starts = noise.integers(last, size=self.form.texts)
         if len(begins):
             starts[::2] = noise.choice(begins, size=len(starts[::2]))
@@ -98,8 +101,8 @@ class OwnTexts:
 def continued(
     model: PreTrainedModel, prefixes: np.ndarray, length: int, temperature: float, seed: int
 ) -> np.ndarray:
-    """Prefixes (texts, n) int64 continued by a model to `length` tokens: uint16. An end of text is
-    a token like others; behind it another text begins, as in the corpora."""
+    """Prefixes (texts, n) int64 continued by a model to `length` tokens: ids. An end of text is a
+    token like others; behind it another text begins, as in the corpora."""
     was_training = model.training
     model.train(False)
     device = model.device
@@ -111,7 +114,8 @@ def continued(
         out = model(input_ids=found[-1], **taken)
         found.append(_chosen(out.logits[:, -1].float(), temperature, noise))
     model.train(was_training)
-    return torch.cat(found, 1).cpu().numpy().astype(np.uint16)
+    drawn: np.ndarray = torch.cat(found, 1).cpu().numpy()
+    return drawn.astype(token_type(model.config.vocab_size))
 
 
 def _chosen(logits: torch.Tensor, temperature: float, noise: torch.Generator) -> torch.Tensor:

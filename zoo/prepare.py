@@ -24,7 +24,14 @@ from zoo.corpora import (
 )
 from zoo.files import replace_folder, sha256_of
 from zoo.presets import Preset
-from zoo.tokenizer import byte_lengths, encode, open_tokenizer, train_tokenizer
+from zoo.token_bytes import byte_lengths
+from zoo.tokenizer import (
+    encode,
+    open_tokenizer,
+    separator,
+    train_tokenizer,
+    vocabulary_size,
+)
 from zoo.tokens import (
     DomainTokens,
     Manifest,
@@ -59,7 +66,8 @@ def prepare(preset: Preset, inputs: Inputs, out: Path, seed: int = 0) -> Manifes
     manifest = Manifest(
         preset=preset.name,
         seed=seed,
-        vocab_size=len(tokenizer),
+        vocab_size=vocabulary_size(tokenizer),
+        separator=separator(tokenizer),
         tokenizer_sha256=sha256_of(tokenizer_file(out)),
         domains={domain.name: _encode(out, tokenizer, domain) for domain in domains},
     )

@@ -1,18 +1,24 @@
-"""`python -m zoo samples`: what an LLM writes, for a person to read; of code, whether it parses."""
+"""`python -m zoo samples`: what an LLM writes, for a person to read; of code, whether it parses.
+
+Each text is a piece that may be kept.
+"""
 
 from __future__ import annotations
 
 import ast
 import codeop
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from core import checks
 from core.config import Request, SamplingParams, SpeculationConfig
 from core.engine import Engine
 from core.outcome import Outcome
+from zoo.pieces import UNKEPT, Pieces
 from zoo.prompts import rows_of
 
 __all__ = [
@@ -23,6 +29,7 @@ __all__ = [
     "VERDICTS",
     "Prompt",
     "Sample",
+    "as_json",
     "counted",
     "parsing",
     "prompts_of",
@@ -72,18 +79,25 @@ def prompts_of(path: Path, domains: Sequence[str], count: int) -> list[Prompt]:
 
 
 def samples(
-    engine: Engine, prompts: Sequence[Prompt], tokens: int, temperature: float, seed: int
+    engine: Engine,
+    prompts: Sequence[Prompt],
+    sampling: SamplingParams,
+    pieces: Pieces = UNKEPT,
 ) -> Iterator[Sample]:
-    """Each prompt continued by the LLM alone."""
-    plain = SpeculationConfig.preset("autoregressive", temperature)
-    sampling = SamplingParams(max_new_tokens=tokens, temperature=temperature, seed=seed)
-    for prompt in prompts:
-        outcome = Outcome()
-        for event in engine.generate(Request(prompt.text, sampling, plain)):
-            outcome.observe(event)
-        cut = outcome.summary["finish_reason"] == "length"
+    """Each prompt continued by the LLM alone. `pieces`: what it wrote before."""
+    for number, prompt in enumerate(prompts):
+        written = pieces.once(f"{number:04}", partial(_written, engine, prompt.text, sampling))
+        text, cut = written["text"], written["cut"]
         code = prompt.domain == CODE
-        yield Sample(prompt, outcome.text, parsing(prompt.text, outcome.text, cut) if code else "")
+        yield Sample(prompt, text, parsing(prompt.text, text, cut) if code else "")
+
+
+def _written(engine: Engine, prompt: str, sampling: SamplingParams) -> dict[str, Any]:
+    plain = SpeculationConfig.preset("autoregressive", sampling.temperature)
+    outcome = Outcome()
+    for event in engine.generate(Request(prompt, sampling, plain)):
+        outcome.observe(event)
+    return {"text": outcome.text, "cut": outcome.summary["finish_reason"] == "length"}
 
 
 def parsing(prompt: str, continuation: str, cut: bool) -> str:
@@ -126,3 +140,13 @@ def counted(verdicts: Sequence[str]) -> str:
     """How many texts of code came to what."""
     told = ", ".join(f"{verdicts.count(one)} {_OF_SEVERAL[one]}" for one in VERDICTS)
     return f"=== of {len(verdicts)} texts of code {told}"
+
+
+def as_json(found: Sequence[Sample], sampling: SamplingParams) -> dict[str, Any]:
+    """The same as plain values."""
+    settings = {name: getattr(sampling, name) for name in ("temperature", "seed")}
+    texts = [
+        asdict(one.prompt) | {"continuation": one.continuation, "verdict": one.verdict}
+        for one in found
+    ]
+    return {"tokens": sampling.max_new_tokens, **settings, "samples": texts}

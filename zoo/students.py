@@ -63,7 +63,7 @@ def _recipe(folder: Path, preset: Preset, store: TokenStore) -> ModelRecipe:
         name=name,
         num_layers=config.num_hidden_layers,
         hidden_size=config.hidden_size,
-        intermediate_size=config.intermediate_size,
+        intermediate_size=getattr(config, "intermediate_size", None) or 0,
         head_dim=config.hidden_size // config.num_attention_heads,
         mixture=known.mixture if known else _mixture(name, domains),
         budget_share=1.0,

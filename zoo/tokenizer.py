@@ -1,12 +1,14 @@
-"""The byte-level BPE tokenizer of a family: trained, opened, and the bytes each token stands for.
+"""The tokenizer of a family: trained, or another's opened; texts as rows of ids.
 
-`<|endoftext|>` is id 0 and stands before each text. Knows nothing of domains or token files.
+A trained one is a byte-level BPE, whose `<|endoftext|>` is id 0 and stands before each text. Knows
+nothing of domains or token files.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tokenizers
@@ -15,10 +17,17 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedToken
 
 from core.errors import ConfigError
 from zoo.corpora import END_OF_TEXT
+from zoo.token_bytes import spelt
 
-__all__ = ["byte_lengths", "encode", "first_difference", "open_tokenizer", "train_tokenizer"]
-
-MAX_VOCAB_SIZE = 1 << 16  # token files hold two bytes a token
+__all__ = [
+    "encode",
+    "first_difference",
+    "open_tokenizer",
+    "separator",
+    "token_type",
+    "train_tokenizer",
+    "vocabulary_size",
+]
 
 
 def train_tokenizer(
@@ -52,38 +61,53 @@ def train_tokenizer(
     )
 
 
-def open_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
-    """The tokenizer in `folder`; ConfigError where it is none that the zoo can use."""
+def open_tokenizer(folder: Path, field: str = "tokenizer") -> PreTrainedTokenizerBase:
+    """The tokenizer in `folder`; ConfigError, which names the `field` that asked for it, where it
+    is none that the zoo can use."""
     if not (folder / "tokenizer.json").is_file():
-        raise ConfigError.of("tokenizer", str(folder), "a folder that holds tokenizer.json")
+        raise ConfigError.of(field, str(folder), "a folder that holds tokenizer.json")
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     except (OSError, ValueError) as error:
+        raise ConfigError.of(field, str(folder), "a folder that AutoTokenizer opens") from error
+    if spelt(tokenizer) is None:
+        raise ConfigError.of(field, str(folder), "a byte-level tokenizer, or one of byte fallback")
+    if _first(tokenizer) is None:
         raise ConfigError.of(
-            "tokenizer", str(folder), "a folder that AutoTokenizer opens"
-        ) from error
-    _check(tokenizer, folder)
+            field, str(folder), "one with an end of text, or that puts a token first"
+        )
     return tokenizer
 
 
-def _check(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
-    decoder = tokenizer.backend_tokenizer.decoder
-    if not isinstance(decoder, decoders.ByteLevel):
-        raise ConfigError.of("tokenizer", str(folder), "a byte-level tokenizer")
-    if len(tokenizer) > MAX_VOCAB_SIZE:
-        raise ConfigError.of(
-            "tokenizer", str(folder), f"at most {MAX_VOCAB_SIZE} tokens, not {len(tokenizer)}"
-        )
-    if tokenizer("a")["input_ids"][:1] != [0] or tokenizer.convert_ids_to_tokens(0) != END_OF_TEXT:
-        raise ConfigError.of(
-            "tokenizer", str(folder), f"one that puts {END_OF_TEXT} (id 0) before each text"
-        )
+def vocabulary_size(tokenizer: PreTrainedTokenizerBase) -> int:
+    """Rows that embeddings need: the highest id and one."""
+    return int(max(tokenizer.get_vocab().values())) + 1
+
+
+def separator(tokenizer: PreTrainedTokenizerBase) -> int:
+    """The id that stands before each text: what the tokenizer begins with, if it does; else its end
+    of text."""
+    first = _first(tokenizer)
+    assert first is not None
+    return first
+
+
+def _first(tokenizer: PreTrainedTokenizerBase) -> int | None:
+    begun = _begun(tokenizer)
+    return tokenizer.eos_token_id if begun is None else begun
+
+
+def _begun(tokenizer: PreTrainedTokenizerBase) -> int | None:
+    """What the tokenizer itself puts before each text."""
+    first: int = tokenizer("a")["input_ids"][0]
+    return first if first in tokenizer.all_special_ids else None
 
 
 def encode(
     tokenizer: PreTrainedTokenizerBase, documents: Sequence[str], at_once: int = 256
 ) -> np.ndarray:
-    """All documents' ids in one row, `<|endoftext|>` before each: uint16, (tokens,)."""
+    """All documents' ids in one row, the `separator` before each, and the end of text behind it
+    where that is another token: (tokens,) of `token_type`."""
     parts = list(_encoded(tokenizer, documents, at_once))
     return np.concatenate(parts) if parts else np.zeros(0, dtype=np.uint16)
 
@@ -91,32 +115,29 @@ def encode(
 def _encoded(
     tokenizer: PreTrainedTokenizerBase, documents: Sequence[str], at_once: int
 ) -> Iterator[np.ndarray]:
+    first, last, begins = separator(tokenizer), tokenizer.eos_token_id, _begun(tokenizer)
+    before = [] if begins is not None else [first]
+    kept = token_type(vocabulary_size(tokenizer))
     # In portions: an encoding holds offsets and strings too, a hundred times the size of its ids.
     for start in range(0, len(documents), at_once):
         portion = list(documents[start : start + at_once])
         for encoding in tokenizer.backend_tokenizer.encode_batch(portion):
-            yield np.asarray(encoding.ids, dtype=np.uint16)
+            ids = [*before, *encoding.ids]
+            ends = last in (None, first) or ids[-1] == last
+            yield np.asarray(ids if ends else [*ids, last], dtype=kept)
 
 
-def byte_lengths(tokenizer: PreTrainedTokenizerBase) -> np.ndarray:
-    """The UTF-8 bytes each id stands for, 0 for special tokens: int64, (vocabulary,).
-
-    In a byte-level vocabulary each character of a token stands for one byte.
-    """
-    lengths = np.zeros(len(tokenizer), dtype=np.int64)
-    for token, token_id in tokenizer.get_vocab().items():
-        lengths[token_id] = len(token)
-    lengths[list(tokenizer.all_special_ids)] = 0
-    return lengths
+def token_type(vocabulary: int) -> type[np.unsignedinteger[Any]]:
+    """What ids of so many tokens are kept as: two bytes each, or four."""
+    return np.uint16 if vocabulary <= 1 << 16 else np.uint32
 
 
 def first_difference(one: PreTrainedTokenizerBase, other: PreTrainedTokenizerBase) -> int | None:
     """The first id that the two read differently; None where there is none."""
-    for token_id in range(max(len(one), len(other))):
-        if _token(one, token_id) != _token(other, token_id):
-            return token_id
-    return None
+    ours, theirs = _by_id(one), _by_id(other)
+    differ = (i for i in sorted(ours.keys() | theirs.keys()) if ours.get(i) != theirs.get(i))
+    return next(differ, None)
 
 
-def _token(tokenizer: PreTrainedTokenizerBase, token_id: int) -> str | None:
-    return str(tokenizer.convert_ids_to_tokens(token_id)) if token_id < len(tokenizer) else None
+def _by_id(tokenizer: PreTrainedTokenizerBase) -> dict[int, str]:
+    return {token_id: token for token, token_id in tokenizer.get_vocab().items()}

@@ -15,7 +15,8 @@ import numpy as np
 
 from core.errors import ConfigError
 from zoo.files import replace_file, sha256_of, write_json
-from zoo.tokenizer import byte_lengths, open_tokenizer
+from zoo.token_bytes import byte_lengths
+from zoo.tokenizer import open_tokenizer
 
 __all__ = [
     "HELD_OUT_FRACTION",
@@ -55,6 +56,7 @@ class Manifest:
     vocab_size: int
     tokenizer_sha256: str
     domains: Mapping[str, DomainTokens]
+    separator: int = 0  # the id before each text
     format: int = _FORMAT
 
     def identity(self) -> dict[str, str]:
@@ -65,7 +67,7 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class TokenStore:
-    """The open token files: uint16 rows per domain, read from disk as they are used."""
+    """The open token files: rows of ids per domain, read from disk as they are used."""
 
     folder: Path
     manifest: Manifest

@@ -2,7 +2,8 @@
 to go on from.
 
 The budget counts seconds of training over all starts: what a checkpoint says is spent stays spent.
-A kill loses what came after the last checkpoint. Knows nothing of corpora or of how a step learns.
+A kill loses what came after the last checkpoint; an evaluation that it cuts short is made when the
+run goes on, of the same weights. Knows nothing of corpora or of how a step learns.
 """
 
 from __future__ import annotations
@@ -21,16 +22,18 @@ from transformers import GenerationConfig, PreTrainedModel
 
 from zoo.beginning import FRESH, Start, beginning
 from zoo.checkpoint import Checkpoint
+from zoo.curve import Curve
 from zoo.evaluate import HeldOut, evaluate_folder, measure
 from zoo.files import replace_folder, write_json
 from zoo.order import DataOrder
 from zoo.presets import ModelRecipe, Preset
 from zoo.progress import ProgressLine
 from zoo.sharing import Sharing
+from zoo.tokenizer import open_tokenizer
 from zoo.tokens import TokenStore
 from zoo.trainer import Trainer
 
-__all__ = ["Note", "Run", "Trained", "learn", "save", "train_family", "train_model"]
+__all__ = ["Note", "Run", "Trained", "curve_of", "learn", "save", "train_family", "train_model"]
 
 _MAX_SHARD = "11MB"  # of tensors; a file of at most 12 with its header
 MODELS = "models"
@@ -129,11 +132,11 @@ def learn(
     held-out text."""
     folder = run.store.folder / kind / trainer.recipe.name
     checkpoint = Checkpoint(run.folder(kind, trainer.recipe) / "checkpoint.pt", identity)
-    spent = checkpoint.load(trainer)
     parted = run.device.type == "cpu"
     trainer.sharing = Sharing(run.workers(trainer.recipe), parted=parted)
     try:
-        spent = _spend_budget(trainer, run, checkpoint, spent, note or _short_evaluation)
+        curve = curve_of(run, kind, trainer.recipe)
+        spent = _spend_budget(trainer, run, checkpoint, curve, note or _short_evaluation)
     finally:
         trainer.sharing.close()
     save(trainer.model, run.store, folder)
@@ -147,29 +150,41 @@ def learn(
     )
 
 
+def curve_of(run: Run, kind: str, recipe: ModelRecipe) -> Curve:
+    """What is measured of a model while it learns."""
+    return Curve(run.folder(kind, recipe) / "curve.jsonl")
+
+
 def _spend_budget(
-    trainer: Trainer, run: Run, checkpoint: Checkpoint, spent: float, note: Note
+    trainer: Trainer, run: Run, checkpoint: Checkpoint, curve: Curve, note: Note
 ) -> float:
-    """Steps until the model's seconds are spent; returns them. The clock is read once a step."""
+    """Steps from the checkpoint on until the model's seconds are spent; returns them. The clock is
+    read once a step."""
     schedule, budget = run.preset.schedule, run.budget(trainer.recipe)
+    spent, owes = checkpoint.load(trainer)
     progress = ProgressLine(trainer.recipe.name, budget, run.stream)
-    if trainer.num_steps:
+    if not trainer.num_steps:
+        curve.begin()
+    else:
         progress.note(f"goes on from step {trainer.num_steps}, {min(spent / budget, 1.0):.0%} done")
     last, saved_at = run.clock(), spent
-    while spent < budget:
+    while owes or spent < budget:
+        if owes:
+            progress.note(note(trainer, run))
+            owes, saved_at = False, spent
+            checkpoint.save(trainer, spent)
+            continue
         before = spent
         trainer.step(spent / budget)
         now = run.clock()
         spent, last = spent + now - last, now
         if progress.is_due(spent):
             progress.show(spent, trainer.num_steps, trainer.num_tokens, trainer.loss())
-        evaluates = _passes_mark(before / budget, spent / budget, schedule.evaluations)
+        owes = _passes_mark(before / budget, spent / budget, schedule.evaluations)
         # Saved before an evaluation too: its seconds must not widen what a kill can cost.
-        if evaluates or spent >= budget or spent - saved_at >= schedule.checkpoint_seconds:
-            checkpoint.save(trainer, spent)
+        if owes or spent >= budget or spent - saved_at >= schedule.checkpoint_seconds:
+            checkpoint.save(trainer, spent, owes=owes)
             saved_at = spent
-        if evaluates:
-            progress.note(note(trainer, run))
     progress.end()
     return spent
 
@@ -186,6 +201,8 @@ def _short_evaluation(trainer: Trainer, run: Run) -> str:
     scores = measure(
         trainer.model, run.store, run.preset.schedule.context, _SHORT_EVALUATION_TOKENS
     )
+    curve = curve_of(run, MODELS, trainer.recipe)
+    curve.add(trainer.num_steps, {name: asdict(each) for name, each in scores.items()})
     return "held out: " + ", ".join(f"{name} {each.loss:.3f}" for name, each in scores.items())
 
 
@@ -194,12 +211,19 @@ def save(model: PreTrainedModel, store: TokenStore, folder: Path) -> None:
     at all."""
     kept: Any = copy.deepcopy(model).to(torch.bfloat16)  # type: ignore[arg-type]
     kept.config.dtype = torch.bfloat16
-    kept.generation_config = GenerationConfig(  # type: ignore[no-untyped-call]
-        bos_token_id=0, eos_token_id=0, pad_token_id=0
-    )
+    special = _special_ids(store)
+    kept.generation_config = GenerationConfig(**special)  # type: ignore[no-untyped-call]
+    for name, token_id in special.items():
+        setattr(kept.config, name, token_id)
 
     def write(beside: Path) -> None:
         kept.save_pretrained(beside, max_shard_size=_MAX_SHARD)
         shutil.copytree(store.tokenizer_folder, beside, dirs_exist_ok=True)
 
     replace_folder(folder, write)
+
+
+def _special_ids(store: TokenStore) -> dict[str, int | None]:
+    tokenizer = open_tokenizer(store.tokenizer_folder)
+    names = ("bos_token_id", "eos_token_id", "pad_token_id")
+    return {name: getattr(tokenizer, name) for name in names}

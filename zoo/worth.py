@@ -6,24 +6,21 @@ brings; then both are measured against the LLM alone, one prompt after another, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from core import checks
-from core.config import Request, SamplingParams, SpeculationConfig
+from core.config import SpeculationConfig
 from core.engine import Engine
 from core.errors import ConfigError
-from core.events import RoundCompleted, RunCompleted
+from lab.figures import estimate, middle
+from zoo.clocked import LONGEST, Asked, Clock, clocked
+from zoo.pieces import UNKEPT, Pieces
 from zoo.prompts import rows_of
 
 __all__ = [
-    "LONGEST",
-    "Asked",
-    "Clock",
-    "Round",
     "Worth",
     "as_json",
     "judged",
@@ -32,71 +29,18 @@ __all__ = [
     "tokens_per_pass",
 ]
 
-LONGEST = 8
-"""Tokens of the chain from which the best length is predicted."""
-OTHERS = ("combine", "llm", "verify", "commit")  # lanes that are no drafter's
 TOGETHER = "all, `best`"
+Measured = tuple[float, float | None, float | None]
+"""A ratio, and the ends of its interval."""
 WORTH = 1.05  # a gain below is hardly felt
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What is measured: prompts, each continued by `tokens`, at a temperature."""
-
-    prompts: Sequence[str]
-    tokens: int = 48
-    temperature: float = 0.0
-    repeats: int = 2
-
-    def __post_init__(self) -> None:
-        checks.integer("tokens", self.tokens, 2 * LONGEST + 2, 100_000)
-        checks.integer("repeats", self.repeats, 1, 100)
-        checks.number("temperature", self.temperature, 0.0, 10.0)
-        if not self.prompts:
-            raise ConfigError.of("prompts", 0, "one prompt or more")
-
-
-@dataclass(frozen=True, slots=True)
-class Round:
-    """One round's milliseconds: the LLM's pass, the drafter's first pass, those after it, and what
-    is left; and how many drafted tokens the LLM took."""
-
-    llm: float
-    first: float
-    further: float
-    rest: float
-    accepted: int
-
-
-@dataclass(slots=True)
-class Clock:
-    """Rounds of runs, less the first of each, which reads the prompt, and those that had no room
-    for a whole chain."""
-
-    rounds: list[Round] = field(default_factory=list)
-    rates: list[float] = field(default_factory=list)  # tokens per second of each run
-
-    def mean(self, part: str) -> float:
-        """Median milliseconds of a part; 0 where there was no round."""
-        found: list[float] = [getattr(one, part) for one in self.rounds]
-        return median(found or [0.0])
-
-    @property
-    def tokens_per_pass(self) -> float:
-        """1 and what was accepted."""
-        return 1.0 + sum(one.accepted for one in self.rounds) / max(len(self.rounds), 1)
-
-    def expected(self, length: int) -> float:
-        """Tokens of a round whose chain is cut to `length`."""
-        kept = sum(min(one.accepted, length) for one in self.rounds)
-        return 1.0 + kept / max(len(self.rounds), 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Worth:
     """Of one SSM, or of all together (`length` 0: it changes by itself). `acceptance`: the share of
     first drafted tokens that the LLM takes; `tokens_per_pass` of a chain of LONGEST; `cost`: an
-    SSM's pass over the LLM's; `predicted` and `measured`: how many times as fast as the LLM alone.
+    SSM's pass over the LLM's; `predicted` and `measured`: how many times as fast as the LLM alone,
+    `low` and `high` the 95 % interval over prompts, None of a single one.
     """
 
     name: str
@@ -106,29 +50,44 @@ class Worth:
     length: int
     predicted: float | None
     measured: float
+    low: float | None = None
+    high: float | None = None
 
 
-def judged(engine: Engine, asked: Asked, say: Callable[[str], None]) -> list[Worth]:
-    """Every SSM of the engine by itself, then all of them as the preset `best` uses them."""
+def judged(
+    engine: Engine, asked: Asked, say: Callable[[str], None], pieces: Pieces = UNKEPT
+) -> list[Worth]:
+    """Every SSM of the engine by itself, then all of them as the preset `best` uses them. `pieces`:
+    what was measured of these before."""
     names = list(engine.models.ssms)
     if not names:
         raise ConfigError.of("ssm", 0, "one SSM or more")
     plain = SpeculationConfig.preset("autoregressive", asked.temperature)
     say("the LLM alone")
-    alone = _clocked(engine, asked, {"": plain})[""]
+    alone = clocked(engine, asked, {"": plain}, pieces=pieces.part("alone"))[""]
     long = {}
-    for name in names:
+    for number, name in enumerate(names):
         say(f"{name}, chains of {LONGEST}")
-        long[name] = _clocked(engine, asked, {name: _chain(plain, name, LONGEST)})[name]
-    lengths = {name: _best_length(engine, alone, clock) for name, clock in long.items()}
+        chains = {name: _chain(plain, name, LONGEST)}
+        long[name] = clocked(engine, asked, chains, pieces=pieces.part(f"long-{number}"))[name]
+
+    def best_lengths() -> list[tuple[int, float]]:
+        return [_best_length(engine, alone, clock) for clock in long.values()]
+
+    # Pieces too: passes timed in another process would choose others.
+    lengths: dict[str, tuple[int, float]] = dict(
+        zip(names, pieces.once("lengths", best_lengths), strict=True)
+    )
     say("all in turn")
     contest = {"": plain, TOGETHER: SpeculationConfig.preset("best", asked.temperature)}
     contest |= {name: _chain(plain, name, lengths[name][0]) for name in names}
-    found = _clocked(engine, asked, contest, asked.repeats)
-    measured = {name: _ratio(clock, found[""]) for name, clock in found.items()}
+    found = clocked(engine, asked, contest, asked.repeats, pieces.part("contest"))
+    count = len(asked.prompts)
+    measured = {name: _ratio(clock, found[""], count) for name, clock in found.items()}
+    together = found[TOGETHER].tokens_per_pass
     return [
         *(_of(name, long[name], alone, *lengths[name], measured[name]) for name in names),
-        Worth(TOGETHER, None, found[TOGETHER].tokens_per_pass, None, 0, None, measured[TOGETHER]),
+        Worth(TOGETHER, None, together, None, 0, None, *measured[TOGETHER]),
     ]
 
 
@@ -136,11 +95,11 @@ def tokens_per_pass(engine: Engine, name: str, asked: Asked) -> float:
     """Of one SSM's chains of LONGEST, as the engine makes them."""
     plain = SpeculationConfig.preset("autoregressive", asked.temperature)
     chains = {name: _chain(plain, name, LONGEST)}
-    return _clocked(engine, asked, chains)[name].tokens_per_pass
+    return clocked(engine, asked, chains)[name].tokens_per_pass
 
 
 def _of(
-    name: str, clock: Clock, alone: Clock, length: int, predicted: float, measured: float
+    name: str, clock: Clock, alone: Clock, length: int, predicted: float, measured: Measured
 ) -> Worth:
     step = clock.mean("further") / (LONGEST - 1)
     return Worth(
@@ -150,7 +109,9 @@ def _of(
         cost=step / max(alone.mean("llm"), 1e-9),
         length=length,
         predicted=predicted,
-        measured=measured,
+        measured=measured[0],
+        low=measured[1],
+        high=measured[2],
     )
 
 
@@ -180,47 +141,12 @@ def _chain(plain: SpeculationConfig, name: str, length: int) -> SpeculationConfi
     )  # fmt: skip
 
 
-def _clocked(
-    engine: Engine, asked: Asked, contest: Mapping[str, SpeculationConfig], repeats: int = 1
-) -> dict[str, Clock]:
-    """Prompt by prompt every configuration in turn."""
-    clocks = {name: Clock() for name in contest}
-    for repeat in range(-1, repeats):  # the first is a warm-up of one prompt
-        for number, prompt in enumerate(asked.prompts if repeat >= 0 else asked.prompts[:1]):
-            for name, speculation in contest.items():
-                sampling = SamplingParams(
-                    max_new_tokens=asked.tokens,
-                    temperature=asked.temperature,
-                    seed=1000 + 100 * max(repeat, 0) + number,
-                    ignore_eos=True,
-                )
-                clock = clocks[name] if repeat >= 0 else Clock()
-                _run(engine, Request(prompt, sampling, speculation), clock)
-    return clocks
-
-
-def _run(engine: Engine, request: Request, clock: Clock) -> None:
-    last, left = None, request.sampling.max_new_tokens
-    for event in engine.generate(request):
-        if isinstance(event, RoundCompleted):
-            if last is not None and left > LONGEST:
-                clock.rounds.append(_round(event, event.at_ms - last))
-            last, left = event.at_ms, left - len(event.token_ids)
-        elif isinstance(event, RunCompleted):
-            clock.rates.append(event.stats.tokens_per_second)
-
-
-def _round(event: RoundCompleted, whole: float) -> Round:
-    llm = sum(s.ms for s in event.spans if s.lane == "llm")
-    drafting = [s for s in event.spans if s.lane not in OTHERS]
-    first = sum(s.ms for s in drafting if s.name != "draft")
-    further = sum(s.ms for s in drafting if s.name == "draft")
-    return Round(llm, first, further, whole - llm - first - further, event.num_accepted)
-
-
-def _ratio(clock: Clock, alone: Clock) -> float:
-    """The median over prompts and repeats."""
-    return median([a / max(b, 1e-9) for a, b in zip(clock.rates, alone.rates, strict=True)])
+def _ratio(clock: Clock, alone: Clock, num_prompts: int) -> Measured:
+    """The median over prompts and repeats; runs are kept repeat by repeat."""
+    ratios = [a / max(b, 1e-9) for a, b in zip(clock.rates, alone.rates, strict=True)]
+    found = estimate([ratios[number::num_prompts] for number in range(num_prompts)], middle)
+    assert found is not None
+    return (found.value, found.low, found.high) if found.groups > 1 else (found.value, None, None)
 
 
 # -- showing --
@@ -252,16 +178,24 @@ def _cells(one: Worth) -> tuple[str, ...]:
         "" if one.cost is None else f"{one.cost:.2f}",
         str(one.length or "auto"),
         "" if one.predicted is None else f"{one.predicted:.2f}x",
-        f"{one.measured:.2f}x",
+        f"{one.measured:.2f}x" + ("" if one.low is None else f" ({one.low:.2f} to {one.high:.2f})"),
     )
 
 
 def _sentence(one: Worth) -> str:
     how = f"chains of {one.length}" if one.length else "lengths that change by themselves"
-    verdict = "worth using here" if one.measured >= WORTH else "not worth using here"
-    if 1.0 <= one.measured < WORTH:
-        verdict = "hardly worth using here"
-    return f"{one.name}: {verdict}: with {how} {one.measured:.2f} times as fast as the LLM alone."
+    return (
+        f"{one.name}: {_verdict(one)}: with {how} {one.measured:.2f} times as fast as the LLM "
+        "alone."
+    )
+
+
+def _verdict(one: Worth) -> str:
+    if one.low is None or one.high is None:
+        return "not decided by one prompt"
+    if one.low > 1.0:
+        return "worth using here" if one.measured >= WORTH else "hardly worth using here"
+    return "not worth using here" if one.high < WORTH else "not decided by these prompts"
 
 
 def as_json(found: Sequence[Worth], asked: Asked) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from zoo.tokenizer import first_difference, open_tokenizer
 ROOT = Path(__file__).resolve().parents[2]
 BUNDLED = ROOT / "bundled"
 PARAMETERS = {"llm": 13_902_080} | dict.fromkeys(SSMS, 926_336)
+LARGEST_FAMILY, LARGEST_FILE = 48_000_000, 12_000_000  # bytes
 
 
 @cache
@@ -33,6 +34,12 @@ def test_the_folder_holds_these_models_and_their_card() -> None:
     assert {path.parent.name for path in BUNDLED.glob("*/config.json")} == PARAMETERS.keys()
     card = (BUNDLED / "MODEL_CARD.md").read_text(encoding="utf-8")
     assert all(f"`{name}`" in card for name in PARAMETERS)
+
+
+def test_the_family_is_small_enough_to_be_cloned() -> None:
+    sizes = {path: path.stat().st_size for path in BUNDLED.rglob("*") if path.is_file()}
+    assert sum(sizes.values()) <= LARGEST_FAMILY
+    assert {path.name for path, size in sizes.items() if size > LARGEST_FILE} == set()
 
 
 @pytest.mark.parametrize("name", PARAMETERS)

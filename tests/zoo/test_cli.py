@@ -22,7 +22,7 @@ from zoo.presets import PRESETS
 ROOT = Path(__file__).resolve().parents[2]
 ALONE = """
 import runpy, sys
-others = ("gradio", "plotly", "sqlite_utils", "ui", "storage", "lab", "bench")
+others = ("gradio", "plotly", "sqlite_utils", "ui", "storage", "bench")
 sys.modules.update(dict.fromkeys(others))
 runpy.run_module("zoo", run_name="__main__", alter_sys=True)
 """

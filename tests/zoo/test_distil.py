@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from core.errors import ConfigError
 from tests.zoo.small import SMALL, TickingClock
 from zoo import __main__ as command
 from zoo import boost as boosting
+from zoo import distil as distilling
 from zoo.beginning import Start, beginning
 from zoo.boost import boost
 from zoo.curve import Curve
@@ -32,6 +34,7 @@ from zoo.foreseen import LONGEST, coverage, foreseen, runs_of
 from zoo.losses import Distillation, log_probabilities
 from zoo.models import open_model, weights_id
 from zoo.own_texts import Form, OwnTexts, continued
+from zoo.pieces import UNKEPT
 from zoo.students import Student, students, tuning
 from zoo.tokens import TokenStore
 from zoo.train import Run
@@ -88,6 +91,16 @@ class Half(torch.nn.Module):
         return SimpleNamespace(logits=torch.cat([logits[:1], -logits[1:]]))
 
 
+def test_what_is_kept_is_of_these_tokens_and_this_seed(teach: Callable[..., Any]) -> None:
+    _, teaching = teach(1)
+    store, folder = teaching.run.store, teaching.texts.folder
+    manifest = replace(store.manifest, tokenizer_sha256="another's")
+    other = replace(teaching, run=replace(teaching.run, store=replace(store, manifest=manifest)))
+    assert other.texts.folder.parent != folder.parent
+    seeded = replace(teaching, run=replace(teaching.run, seed=1))
+    assert seeded.texts.folder != folder and seeded.texts.folder.parent == folder.parent
+
+
 # -- what it begins with --
 
 
@@ -96,7 +109,7 @@ def test_a_new_ssm_begins_with_embeddings_of_its_llm(teach: Callable[..., Any]) 
     minimised = Distillation(teaching.teacher)
     still = replace(one.recipe, learning_rate=1e-12)
     new = Tuning(still, None, minimised)
-    assert new.begins(teaching) == Start(None, teaching.llm)
+    assert new.begins(teaching) == Start(None, teaching.llm, "ssm")
     given = Tuning(one.recipe, one.start, minimised)
     assert given.begins(teaching).identity() == {"start": weights_id(one.start)}
     assert new.identity(teaching)["embeddings"] == weights_id(teaching.llm)
@@ -236,6 +249,43 @@ def test_an_ssm_comes_nearer_to_its_llm(teach: Callable[..., Any]) -> None:
     assert (folder / "distilled" / "ssm-code" / "tokenizer.json").is_file()
 
 
+def test_what_a_kill_cut_short_of_its_curve_is_measured_again(teach: Callable[..., Any]) -> None:
+    (student, _), teaching = teach(12)
+    tuned = Tuning(student.recipe, student.start, Distillation(teaching.teacher))
+    undisturbed = distil(tuned, teaching)
+    shutil.rmtree(teaching.run.store.folder / "runs")
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(Teaching, "measured", killed)
+        distil(tuned, teaching)
+    _, again = teach(12)
+    assert distil(tuned, again).curve == undisturbed.curve != ()
+
+
+def test_what_was_found_of_a_finished_ssm_is_not_asked_again(teach: Callable[..., Any]) -> None:
+    """So that a kill in the midst of the last of many costs no more than of the first."""
+    found, teaching = teach(3)
+    pool = [(one.recipe, one.start) for one in found]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(boosting, "coverage", lambda *_: {"union": 0.5, "ssm-code": 0.5})
+        first = boost(pool, teaching, "prompts", lambda _: None)
+    assert len(first) == 2
+
+    def asked(*_: object) -> None:
+        raise AssertionError("known already")
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Teaching, "measured", asked)
+        patched.setattr(distilling, "foresees", asked)
+        patched.setattr(boosting, "coverage", asked)
+        patched.setattr(boosting._Drops, "_matched", asked)
+        _, again = teach(3)
+        assert boost(pool, again, "prompts", lambda _: None) == first
+
+
 def test_it_comes_nearer_also_by_what_is_remembered(teach: Callable[..., Any]) -> None:
     """And all windows are as long as those that are kept."""
     (student, _), teaching = teach(60)
@@ -260,6 +310,15 @@ def test_a_checkpoint_of_another_teacher_or_start_is_refused(teach: Callable[...
     assert weights_id(one.start) != weights_id(other.start)
 
 
+def test_a_start_is_never_written_over(teach: Callable[..., Any]) -> None:
+    (one, _), teaching = teach(3)
+    loss = Distillation(teaching.teacher)
+    distil(Tuning(one.recipe, one.start, loss), teaching)
+    ours = teaching.run.store.folder / "distilled" / one.recipe.name
+    with pytest.raises(ConfigError, match="ssm is .*another folder than it is to be saved in"):
+        distil(Tuning(one.recipe, ours, loss), teaching)
+
+
 def test_a_pool_is_tuned_until_the_union_falls(
     teach: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -270,24 +329,38 @@ def test_a_pool_is_tuned_until_the_union_falls(
         return {"union": next(unions), "ssm-code": 0.2}
 
     monkeypatch.setattr(boosting, "_covered", falling)
+    tuned: list[Tuning] = []
+
+    def noted(tuning: Tuning, teaching: Teaching) -> Any:
+        tuned.append(tuning)
+        return distil(tuning, teaching)
+
+    monkeypatch.setattr(boosting, "distil", noted)
     said: list[str] = []
     pool = [(one.recipe, one.start) for one in found]
-    pool.append((replace(found[0].recipe, name="never tuned"), found[0].start))
+    pool.append((replace(found[0].recipe, name="never tuned"), teaching.llm))
     done = boost(pool, teaching, "positions", said.append)
     assert [one.kept for one in done] == [True, False]
-    assert "40.0% -> 50.0%" in said[0] and said[1].endswith("it stays as it was")
+    assert "40.0% -> 50.0%" in said[0]
+    assert said[1].endswith("it and those behind it stay as they were")
+    kept = teaching.run.store.folder / "boosted"
+    saved = [weights_id(kept / recipe.name) for recipe, _ in pool]
+    starts = [weights_id(folder) for _, folder in pool]
+    assert saved[0] != starts[0] and saved[1:] == starts[1:], "the whole pool is there"
+    # A checkpoint is of these weights before it, not of whoever had their name.
+    assert [one.further["behind"] for one in tuned] == [[], saved[:1]]
 
 
 def test_texts_that_one_continues_like_the_llm_are_dropped(teach: Callable[..., Any]) -> None:
     _, teaching = teach(1)
     texts = OwnTexts(teaching.teacher, teaching.run.store.train, Path("/nowhere"), SHORT)
     greedy = texts._drawn("code", 0)
-    drops = boosting._Drops(teaching.teacher, (teaching.teacher,))
+    drops = boosting._Drops((boosting._Member(teaching.teacher, "", UNKEPT),))
     assert len(drops(greedy, 6)) == 0 and (drops.seen, drops.dropped) == (4, 4)
     other = greedy.copy()
     other[0, -1] = (int(other[0, -1]) + 1) % 512
     assert len(drops(other, 6)) == 1, "one token is another's"
-    nobody = boosting._Drops(teaching.teacher, ())
+    nobody = boosting._Drops(())
     assert len(nobody(greedy, 6)) == 4 and nobody.dropped == 0
 
 
@@ -324,6 +397,7 @@ def test_distil_and_boost_by_command(family: Any, capsys: pytest.CaptureFixture[
         (["distil", "--ssm", "nowhere"], "ssm is 'nowhere'"),
         (["distil", "--ssm", "A", "--rate", "0"], "rate is 0.0"),
         (["distil", "--ssm", "A", "A"], "folders of different names"),
+        (["distil", "--ssm", "A", "--llm", "nowhere"], "llm is 'nowhere'"),
         (["distil", "--ssm", "A", "--own-share", "2"], "own_share is 2.0"),
         (["distil", "--ssm", "A", "--remembered", "-1"], "remembered is -1"),
         (["distil", "--ssm", "A", "--corpus-tokens", "0"], "corpus_tokens is 0"),
@@ -334,7 +408,8 @@ def test_bad_arguments_are_refused_in_one_line(
 ) -> None:
     store, llm, ssms = family
     given = [str(ssms[0]) if one == "A" else one for one in arguments]
-    assert command.main([*given, "--out", str(store.folder), "--llm", str(llm)]) == 2
+    common = ["--out", str(store.folder), "--llm", str(llm)]
+    assert command.main([given[0], *common, *given[1:]]) == 2
     said = capsys.readouterr().err
     assert told in said and said.count("\n") == 1
 

@@ -16,7 +16,8 @@ from tests.zoo.small import SMALL
 from zoo.files import replace_file, replace_folder, sha256_of
 from zoo.prepare import Inputs, prepare, report
 from zoo.presets import PRESETS
-from zoo.tokenizer import byte_lengths, encode, open_tokenizer, train_tokenizer
+from zoo.token_bytes import byte_lengths
+from zoo.tokenizer import encode, open_tokenizer
 from zoo.tokens import open_tokens, split
 
 TEXTS = ["", "hello", "naïve – 你好 🙂", "  def f(x):\n\treturn x\n", "\x00\x7f<|endoftext|>"]
@@ -72,18 +73,6 @@ def test_documents_become_one_row_with_the_end_of_text_before_each(prepared: Pat
 def test_byte_lengths_add_up_to_the_text(prepared: Path, text: str) -> None:
     tokenizer = open_tokenizer(prepared / "tokenizer")
     assert byte_lengths(tokenizer)[encode(tokenizer, [text])].sum() == len(text.encode())
-
-
-def test_a_tokenizer_that_puts_nothing_first_is_refused(tmp_path: Path) -> None:
-    tokenizer = train_tokenizer(["some text"], 300, 64)
-    tokenizer.backend_tokenizer.post_processor = None
-    tokenizer.save_pretrained(tmp_path / "t")
-    text = (tmp_path / "t" / "tokenizer.json").read_text("utf-8")
-    settings = json.loads(text)
-    settings["post_processor"] = None
-    (tmp_path / "t" / "tokenizer.json").write_text(json.dumps(settings), "utf-8")
-    with pytest.raises(ConfigError, match=r"tokenizer is .*puts <\|endoftext\|> \(id 0\)"):
-        open_tokenizer(tmp_path / "t")
 
 
 def test_a_tokenizer_folder_without_one_is_refused(tmp_path: Path) -> None:

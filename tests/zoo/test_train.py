@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from core.errors import ConfigError, ModelError
 from tests.zoo.small import SMALL, new_trainer
+from zoo import train as training
 from zoo.checkpoint import Checkpoint
+from zoo.curve import Curve
 from zoo.progress import ProgressLine
 from zoo.tokens import TokenStore
 from zoo.train import Run, train_family, train_model
@@ -114,6 +117,60 @@ def test_an_interrupted_run_ends_as_an_uninterrupted_one(
     assert_same(saved_state(store), uninterrupted)
 
 
+def test_a_run_that_is_begun_anew_begins_its_curve_anew(
+    ticking_run: MakeRun, store: TokenStore
+) -> None:
+    train_model(SSM, ticking_run(ONE, 40))
+    curve = Curve(store.folder / "runs" / SSM.name / "curve.jsonl")
+    known = curve.lines()
+    curve.add(1000, {})
+    train_model(SSM, ticking_run(ONE, 40))
+    assert len(curve.lines()) == len(known) + 1, "it went on"
+    curve.begin()
+    curve.add(1, {})
+    (store.folder / "runs" / SSM.name / "checkpoint.pt").unlink()
+    train_model(SSM, ticking_run(ONE, 40))
+    assert curve.lines() == known
+
+
+def test_an_evaluation_that_was_cut_short_is_made_when_the_run_goes_on(
+    ticking_run: MakeRun, store: TokenStore
+) -> None:
+    """However often it is."""
+    seldom = replace(ONE, schedule=replace(ONE.schedule, checkpoint_seconds=100.0))
+    curve = Curve(store.folder / "runs" / SSM.name / "curve.jsonl")
+    train_model(SSM, ticking_run(seldom, 40))
+    uninterrupted, lines = saved_state(store), curve.lines()
+    assert len(lines) == ONE.schedule.evaluations
+    shutil.rmtree(store.folder / "runs")
+
+    def killed(*_: object) -> None:
+        raise Killed
+
+    for _ in range(2):
+        with pytest.MonkeyPatch.context() as patched, pytest.raises(Killed):
+            patched.setattr(training, "measure", killed)
+            train_model(SSM, ticking_run(seldom, 40))
+    assert curve.lines() == () and saved_state(store)["owes"]
+    with pytest.raises(Killed):  # a step behind it
+        train_model(SSM, replace(ticking_run(seldom, 40), clock=killing_clock(3)))
+    assert curve.lines() == lines[:1] and not saved_state(store)["owes"]
+    train_model(SSM, ticking_run(seldom, 40))
+    assert curve.lines() == lines
+    assert_same(saved_state(store), uninterrupted)
+
+
+def test_an_older_checkpoint_owes_nothing(store: TokenStore, tmp_path: Path) -> None:
+    trainer = new_trainer(SSM, store)
+    trainer.step(0.0)
+    checkpoint = Checkpoint(tmp_path / "c.pt", {})
+    checkpoint.save(trainer, 1.0, owes=True)
+    state = torch.load(tmp_path / "c.pt", weights_only=True)
+    assert state.pop("owes")
+    torch.save(state, tmp_path / "c.pt")
+    assert checkpoint.load(new_trainer(SSM, store)) == (1.0, False)
+
+
 def test_a_kill_costs_less_than_the_time_between_checkpoints(
     ticking_run: MakeRun, store: TokenStore
 ) -> None:
@@ -179,7 +236,7 @@ def test_a_loss_that_is_no_number_stops_and_leaves_the_last_checkpoint(
     trainer.step(0.1)
     with pytest.raises(ModelError, match="loss of ssm-code is nan at step 2"):
         checkpoint.save(trainer, 2.0)
-    assert checkpoint.load(new_trainer(SSM, store)) == 1.0
+    assert checkpoint.load(new_trainer(SSM, store)) == (1.0, False)
 
 
 def test_gradients_are_clipped(store: TokenStore, monkeypatch: pytest.MonkeyPatch) -> None:

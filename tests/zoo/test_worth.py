@@ -4,6 +4,7 @@ command."""
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +17,8 @@ from core.engine import Engine
 from core.errors import ConfigError
 from core.models.loading import load_models
 from zoo import worth
-from zoo.worth import LONGEST, Asked, Clock, Round, Worth, judged, prompts_of, table
+from zoo.clocked import LONGEST, Asked, Clock, Round
+from zoo.worth import Worth, judged, prompts_of, table
 
 ROOT = Path(__file__).resolve().parents[2]
 LLM = ROOT / "bundled" / "llm"
@@ -54,16 +56,38 @@ def test_the_length_is_long_where_drafts_are_good_and_cheap() -> None:
 
 
 def test_sentences_say_what_was_measured() -> None:
-    one = Worth("ssm-a", 0.5, 2.0, 0.1, 3, 1.3, 1.21)
-    lines = table(
-        [one, Worth("ssm-b", 0.1, 1.1, 0.1, 1, 0.8, 0.7), Worth("c", 0.5, 2, 0.1, 2, 1.1, 1.02)]
-    )
-    assert lines[1].split() == ["ssm-a", "50%", "2.00", "0.10", "3", "1.30x", "1.21x"]
-    assert lines[-3] == (
+    one = Worth("ssm-a", 0.5, 2.0, 0.1, 3, 1.3, 1.21, 1.1, 1.4)
+    lines = table([one, replace(one, name="b", measured=1.14, low=None, high=None)])
+    row = ["ssm-a", "50%", "2.00", "0.10", "3", "1.30x", "1.21x", "(1.10", "to", "1.40)"]
+    assert lines[1].split() == row and lines[2].endswith("1.14x")
+    assert lines[-2] == (
         "ssm-a: worth using here: with chains of 3 1.21 times as fast as the LLM alone."
     )
-    assert "ssm-b: not worth using here" in lines[-2]
-    assert "c: hardly worth using here" in lines[-1]
+    assert lines[-1].startswith("b: not decided by one prompt")
+
+
+@pytest.mark.parametrize(
+    ("measured", "low", "high", "said"),
+    [
+        (1.2, 1.01, 1.4, "worth using here"),
+        (1.03, 1.01, 1.06, "hardly worth using here"),
+        (0.8, 0.7, 1.04, "not worth using here"),
+        (1.14, 0.9, 1.3, "not decided by these prompts"),
+        (0.99, 0.9, 1.06, "not decided by these prompts"),
+    ],
+)
+def test_a_verdict_needs_an_interval_that_allows_it(
+    measured: float, low: float, high: float, said: str
+) -> None:
+    found = Worth("ssm", 0.0, 1.0, 0.1, 3, 0.3, measured, low, high)
+    assert table([found])[-1].startswith(f"ssm: {said}: ")
+
+
+def test_a_ratio_is_taken_within_a_prompt_and_its_interval_over_prompts() -> None:
+    alone, ours = Clock([], [10.0, 20.0, 10.0, 20.0]), Clock([], [10.0, 40.0, 12.0, 44.0])
+    measured, low, high = worth._ratio(ours, alone, 2)
+    assert (measured, low, high) == pytest.approx((1.6, 1.1, 2.1))
+    assert worth._ratio(ours, alone, 1) == (1.6, None, None)
 
 
 def test_the_llm_foresees_itself_wholly() -> None:
@@ -90,7 +114,7 @@ def test_the_command_prints_and_writes_what_it_found(
     assert [one["name"] for one in written["pairs"]] == ["ssm-dialogue", "all, `best`"]
     assert written["prompts"] == 2
     printed = capsys.readouterr().out
-    assert f"{written['pairs'][0]['measured']:.2f}x" in printed and "worth using here" in printed
+    assert f"{written['pairs'][0]['measured']:.2f}x" in printed and "ssm-dialogue: " in printed
 
 
 @pytest.mark.parametrize(

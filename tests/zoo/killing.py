@@ -1,0 +1,59 @@
+"""Commands of the zoo in a process of their own that is really killed, by SIGKILL."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+__all__ = ["killed_before", "killed_when"]
+
+ROOT = Path(__file__).resolve().parents[2]
+BEFORE = """
+import os, runpy, signal, sys
+from pathlib import Path
+
+last, replace = sys.argv.pop(1), Path.replace
+
+def replaced(path, target):
+    if Path(target).match(last):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return replace(path, target)
+
+Path.replace = replaced
+runpy.run_module("zoo", run_name="__main__", alter_sys=True)
+"""
+"""Kills itself when a file or folder is written but does not have its name yet."""
+
+
+def killed_before(name: str, *arguments: object) -> None:
+    """Runs a command up to where what it wrote beside is to become `name`, a pattern."""
+    process = _begun("-c", BEFORE, name, *arguments)
+    _, told = process.communicate(timeout=120)
+    assert process.returncode == -signal.SIGKILL, told.decode()
+
+
+def killed_when(ready: Callable[[], bool], *arguments: object) -> None:
+    """Runs a command until `ready`, which it must be before the command is done."""
+    process = _begun("-m", "zoo", *arguments)
+    until = time.monotonic() + 120
+    while not ready() and process.poll() is None and time.monotonic() < until:
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    _, told = process.communicate()
+    assert process.returncode == -signal.SIGKILL, told.decode()
+    assert ready(), told.decode()
+
+
+def _begun(*arguments: object) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, *map(str, arguments)],
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )

@@ -1,0 +1,248 @@
+"""Commands that are killed end, when they are called again, as if they had not been."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from core.engine import Engine
+from core.errors import ConfigError
+from core.models.loading import load_models
+from tests.zoo.killing import ROOT, killed_before, killed_when
+from tests.zoo.small import SMALL
+from zoo import __main__ as command
+from zoo import clocked, samples, worth
+from zoo.clocked import Asked
+from zoo.curve import Curve
+from zoo.evaluate import as_json, evaluate_folder, measure, trained_models
+from zoo.files import replace_folder, sha256_of
+from zoo.models import open_model
+from zoo.pieces import UNKEPT, Pieces
+from zoo.prepare import DEFAULT_PROMPTS
+from zoo.presets import PRESETS
+from zoo.tokens import TokenStore, open_tokens
+from zoo.trainer import new_model
+from zoo.worth import judged, prompts_of
+
+CPU = torch.device("cpu")
+LLM, SSM = ROOT / "bundled" / "llm", ROOT / "bundled" / "ssm-dialogue"
+
+
+class Killed(BaseException):
+    """Ends what runs in this process, as a kill does."""
+
+
+def zoo(*arguments: object) -> None:
+    """A command that nothing disturbs, in this process."""
+    assert command.main([str(each) for each in arguments]) == 0
+
+
+def files(folder: Path) -> dict[str, str]:
+    """Every file under a folder by its path in it: a hash of what it holds."""
+    found = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): sha256_of(path) for path in found}
+
+
+def stamps(folder: Path, pattern: str) -> dict[Path, int]:
+    """When each of these pieces was written."""
+    return {path: path.stat().st_mtime_ns for path in folder.glob(pattern)}
+
+
+def read(path: Path) -> Any:
+    return json.loads(path.read_text("utf-8"))
+
+
+@pytest.fixture
+def model(store: TokenStore) -> Path:
+    """A model beside the prepared tokens."""
+    folder = store.folder / "given" / "llm"
+    new_model(SMALL.models[0], SMALL, store.manifest.vocab_size, seed=1).save_pretrained(folder)
+    for file in store.tokenizer_folder.iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+    return folder
+
+
+def counting(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[object]:
+    """What a function of a module is called with from now on."""
+    plain: Callable[..., Any] = getattr(module, name)
+    calls: list[object] = []
+
+    def counted(*arguments: Any) -> Any:
+        calls.append(arguments)
+        return plain(*arguments)
+
+    monkeypatch.setattr(module, name, counted)
+    return calls
+
+
+# -- prepare --
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What prepare makes where it is left alone."""
+    out = tmp_path_factory.mktemp("undisturbed")
+    zoo("prepare", "--preset", "smoke", "--out", out)
+    return out
+
+
+@pytest.mark.parametrize("last", ["tokenizer", "code.npy", "manifest.json"])
+def test_a_killed_prepare_counts_as_none_and_begins_anew(
+    last: str, undisturbed: Path, tmp_path: Path
+) -> None:
+    """Also in a folder that was prepared otherwise before."""
+    zoo("prepare", "--preset", "smoke", "--out", tmp_path, "--seed", 1)
+    again = ("prepare", "--preset", "smoke", "--out", tmp_path)
+    killed_before(last, *again)
+    with pytest.raises(ConfigError, match="python -m zoo prepare"):
+        open_tokens(tmp_path)
+    zoo(*again)
+    assert files(tmp_path) == files(undisturbed)
+
+
+# -- train --
+
+
+def test_what_a_kill_cut_an_evaluation_short_of_is_on_the_curve(undisturbed: Path) -> None:
+    recipe = PRESETS["smoke"].models[2]
+    run = undisturbed / "runs" / recipe.name
+    train = ("train", "--out", undisturbed, "--only", recipe.name, "--minutes", "0.05")
+    killed_before("curve.jsonl", *train)
+    state = torch.load(run / "checkpoint.pt", weights_only=True)["trainer"]
+    curve = Curve(run / "curve.jsonl")
+    assert curve.lines() == ()
+    zoo(*train)
+    first, *_ = curve.lines()
+    assert first["step"] == state["num_steps"]
+    store, preset = open_tokens(undisturbed), PRESETS["smoke"]
+    then = new_model(recipe, preset, store.manifest.vocab_size, seed=0)
+    then.load_state_dict(state["model"])
+    for domain, score in measure(then, store, preset.schedule.context, 2048).items():
+        assert first[domain]["loss"] == score.loss
+
+
+# -- evaluate --
+
+
+def test_a_killed_evaluation_measures_what_is_left(model: Path, store: TokenStore) -> None:
+    arguments = ("evaluate", "--out", store.folder, "--models", model, "--context", "16")
+    killed_before("code/0001.json", *arguments, "--device", "cpu")
+    kept = stamps(store.folder, "measured/llm-*/*/*.json")
+    assert {path.parent.name for path in kept} == {"docs", "code"}
+    assert not (store.folder / "evaluation.json").exists()
+    zoo(*arguments)
+    now = stamps(store.folder, "measured/llm-*/*/*.json")
+    assert kept.items() < now.items(), "what was measured is not measured again"
+    assert not list(store.folder.rglob("*.partial"))
+    alone = as_json({"llm": measure(open_model(model), store, 16)}, 16)
+    assert read(store.folder / "evaluation.json") == alone
+
+
+def test_an_evaluation_is_kept_for_these_weights_alone(model: Path, store: TokenStore) -> None:
+    evaluate_folder(model, store, 64, CPU)
+    (kept,) = (store.folder / "measured").iterdir()
+    new_model(SMALL.models[0], SMALL, store.manifest.vocab_size, seed=2).save_pretrained(model)
+    found = evaluate_folder(model, store, 64, CPU)
+    assert found == measure(open_model(model), store, 64)
+    assert len(list(kept.parent.iterdir())) == 2
+
+
+def test_a_folder_that_a_kill_left_half_written_is_no_model(model: Path, store: TokenStore) -> None:
+    trained = store.folder / "models" / "llm"
+    replace_folder(trained, lambda folder: shutil.copytree(model, folder, dirs_exist_ok=True))
+    for unfinished in ("llm.partial", "llm.going"):
+        (store.folder / "models" / unfinished).mkdir()
+        shutil.copy(model / "config.json", store.folder / "models" / unfinished)
+    assert trained_models(store.folder) == [trained]
+
+
+def test_a_folder_leaves_its_place_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is removed file by file is half a folder, if a kill comes between."""
+
+    def write(folder: Path) -> None:
+        (folder / "a").write_text("1")
+
+    replace_folder(tmp_path / "folder", write)
+
+    def killed(folder: Path, **_: Any) -> None:
+        if folder.is_dir():
+            assert not (tmp_path / "folder").exists()
+            raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "rmtree", killed)
+        with pytest.raises(Killed):
+            replace_folder(tmp_path / "folder", write)
+    replace_folder(tmp_path / "folder", write)
+    assert files(tmp_path).keys() == {"folder/a"}
+
+
+# -- what SSMs are worth, and samples --
+
+
+def test_what_is_judged_goes_on_from_the_runs_that_were_timed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = ("--llm", LLM, "--ssm", SSM, "--count", 2, "--tokens", 24, "--device", "cpu")
+    arguments = ("evaluate", *few, "--repeats", 4, "--out", tmp_path)
+    killed_when(lambda: any(tmp_path.glob("worth-*/contest/0-0-1.json")), *arguments)
+    kept = list(tmp_path.glob("worth-*/*/*.json"))
+    assert not (tmp_path / "worth.json").exists()
+    calls, pieces = counting(monkeypatch, clocked, "_run"), 2 + 2 + 3 * 2 * 4
+    chosen = counting(monkeypatch, worth, "_best_length")
+    zoo(*arguments)
+    assert not chosen, "passes timed in another process would choose other lengths"
+    assert len(calls) == pieces - len(kept) + 3, "and a warm-up of each"
+    assert [path.name for path in tmp_path.iterdir()] == ["worth.json"]
+    engine = Engine(load_models(str(LLM), [str(SSM)], "auto", "cpu"))
+    alone, _ = judged(engine, Asked(prompts_of(DEFAULT_PROMPTS, 2), 24, 0.0, 1), lambda _: None)
+    resumed = read(tmp_path / "worth.json")["pairs"][0]
+    for figure in ("acceptance", "tokens_per_pass"):
+        assert resumed[figure] == getattr(alone, figure), "the same rounds"
+
+
+def test_samples_go_on_behind_those_that_were_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    few = ("--domains", "code", "stories", "--count", 3, "--tokens", 100, "--device", "cpu")
+    arguments = ("samples", *few, "--out", tmp_path / "killed")
+    killed_when(lambda: any(tmp_path.glob("killed/samples-*/0001.json")), *arguments)
+    kept = len(list(tmp_path.glob("killed/samples-*/*.json")))
+    calls = counting(monkeypatch, samples, "_written")
+    zoo(*arguments)
+    printed = capsys.readouterr().out
+    assert len(calls) == 6 - kept
+    assert [path.name for path in (tmp_path / "killed").iterdir()] == ["samples.json"]
+    zoo("samples", *few, "--out", tmp_path / "alone")
+    assert capsys.readouterr().out == printed
+    assert read(tmp_path / "killed" / "samples.json") == read(tmp_path / "alone" / "samples.json")
+
+
+# -- pieces --
+
+
+def test_a_piece_is_found_once_and_of_its_own_work(tmp_path: Path) -> None:
+    found = iter(range(9))
+    first = Pieces.of(tmp_path / "work", {"of": 1})
+    assert [first.once("a", lambda: next(found)) for _ in range(2)] == [0, 0]
+    assert first.has("a") and not first.has("b") and not first.part("b").has("a")
+    assert Pieces.of(tmp_path / "work", {"of": 1}).once("a", lambda: next(found)) == 0
+    assert Pieces.of(tmp_path / "work", {"of": 2}).once("a", lambda: next(found)) == 1
+    assert first.part("b").once("a", lambda: next(found)) == 2
+    first.forget()
+    assert not first.has("a") and not first.part("b").has("a")
+    assert [UNKEPT.once("a", lambda: next(found)) for _ in range(2)] == [3, 4]
+    assert not UNKEPT.part("b").has("a")
+
+
+def test_a_damaged_piece_is_named(tmp_path: Path) -> None:
+    kept = Pieces(tmp_path)
+    (tmp_path / "a.json").write_text("{")
+    with pytest.raises(ConfigError, match=r"out is .*a\.json.*: a piece of what was found"):
+        kept.once("a", int)

@@ -1,0 +1,141 @@
+"""LLMs and SSMs of other houses: whatever their tokenizer begins with, spells like or ends on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer, decoders, models
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    PreTrainedTokenizerFast,
+)
+
+from core.errors import ConfigError
+from core.models.loading import load_models
+from tests.zoo.small import SMALL
+from tests.zoo.spelling import TEXTS, byte_fallback, byte_level, saved
+from zoo import __main__ as command
+from zoo.memory import Memory
+from zoo.models import open_model
+from zoo.own_texts import Form, OwnTexts
+from zoo.prepare import Inputs, prepare
+from zoo.token_bytes import byte_lengths
+from zoo.tokenizer import encode, open_tokenizer, separator, token_type, vocabulary_size
+from zoo.tokens import open_tokens
+
+KINDS = {"byte level": byte_level, "byte fallback": byte_fallback}
+SIZES = {
+    "hidden_size": 32,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "max_position_embeddings": 256,
+    "bos_token_id": None,
+    "eos_token_id": None,
+}
+OWN = {"llama": {"intermediate_size": 64}, "gpt2": {}}
+
+
+# -- texts as rows --
+
+
+def test_documents_stand_between_what_begins_and_what_ends_them() -> None:
+    level, fallback = byte_level(), byte_fallback()
+    alone = [level(text)["input_ids"] for text in TEXTS]
+    end = level.eos_token_id
+    assert encode(level, TEXTS).tolist() == [end, *alone[0], end, *alone[1]]
+    alone = [fallback(text)["input_ids"] for text in TEXTS]
+    assert alone[0][0] == 1
+    assert encode(fallback, TEXTS).tolist() == [*alone[0], 2, *alone[1], 2]
+    assert (separator(level), separator(fallback)) == (end, 1)
+
+
+@pytest.mark.parametrize("text", [*TEXTS, "naïve – 你好 🙂\n"])
+def test_bytes_add_up_to_the_text(text: str) -> None:
+    level, fallback = byte_level(), byte_fallback()
+    assert byte_lengths(level)[encode(level, [text])].sum() == len(text.encode())
+    # The space that it puts first is counted too.
+    assert byte_lengths(fallback)[encode(fallback, [text])].sum() == 1 + len(text.encode())
+
+
+def test_ids_above_two_bytes_are_kept_whole(tmp_path: Path) -> None:
+    large = open_tokenizer(saved(byte_level(unused=70_000), tmp_path / "t"))
+    assert vocabulary_size(large) > 1 << 16 and separator(large) < 1 << 16
+    text = f"a unused69999 {TEXTS[0]}"
+    row = encode(large, [text])
+    assert row.dtype == np.uint32 and int(row.max()) == vocabulary_size(large) - 1
+    assert large.decode(row[1:]) == text
+    assert byte_lengths(large)[row].sum() == len(text.encode())
+    assert (token_type(1 << 16), token_type((1 << 16) + 1)) == (np.uint16, np.uint32)
+
+
+def test_what_a_large_llm_says_is_kept_whole(tmp_path: Path) -> None:
+    teacher = _made("llama", 70_000)
+    with torch.no_grad():  # its likeliest tokens are the last ones
+        teacher.lm_head.weight[:69_000] = 0.0
+    row = np.arange(69_000, 69_700, dtype=np.uint32)
+    texts = OwnTexts(teacher, {"a": row}, tmp_path, Form(2, 20, (4,), (1.0,)), separator=69_100)
+    drawn = texts.batch("a", 0)
+    assert drawn.dtype == np.uint32 and (drawn[:, :4] >= 69_000).all()
+    assert drawn[0, 0] == 69_100, "every other one begins where a document does"
+    memory = Memory(teacher, tmp_path / "said", {"a": row}, 16, 4)
+    said = memory.said(torch.arange(69_000, 69_016)[None])
+    assert int(said.ids.max()) >= 1 << 16
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"decoder": decoders.WordPiece()}, "a byte-level tokenizer, or one of byte fallback"),
+        ({}, "one with an end of text, or that puts a token first"),
+    ],
+)
+def test_what_nobody_could_count_or_part_is_refused(
+    change: dict[str, Any], told: str, tmp_path: Path
+) -> None:
+    made = Tokenizer(models.BPE({"a": 0, "b": 1}, []))
+    made.decoder = change.get("decoder", decoders.ByteLevel())
+    folder = saved(PreTrainedTokenizerFast(tokenizer_object=made), tmp_path / "t")
+    with pytest.raises(ConfigError, match=f"tokenizer is .*{told}"):
+        open_tokenizer(folder)
+
+
+# -- distilling --
+
+
+@pytest.mark.parametrize(("kind", "ssm"), [("byte level", "llama"), ("byte fallback", "gpt2")])
+def test_an_ssm_of_another_house_is_distilled_by_command(
+    kind: str, ssm: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tokenizer, out = KINDS[kind](), tmp_path / "out"
+    size = vocabulary_size(tokenizer)
+    # Embeddings are padded, each model's to another size.
+    big, small = _made("llama", size + 40), _made(ssm, size + 24)
+    for name, model in (("llm", big), ("ssm-code", small)):
+        model.save_pretrained(saved(tokenizer, tmp_path / name))
+    few = replace(SMALL, own_corpus_bytes=60_000)
+    prepare(few, Inputs(tokenizer=tmp_path / "llm"), out)
+    assert open_tokens(out).manifest.separator == separator(tokenizer)
+    given = ["--llm", tmp_path / "llm", "--ssm", tmp_path / "ssm-code"]
+    asked = ["distil", "--out", out, *given, "--minutes", "0.01", "--own-batches", "1"]
+    assert command.main([*map(str, asked), "--remembered", "32"]) == 0, capsys.readouterr().err
+    assert " -> " in capsys.readouterr().out
+    tuned = out / "distilled" / "ssm-code"
+    model = open_model(tuned)
+    assert model.config.vocab_size == size and model.config.eos_token_id == tokenizer.eos_token_id
+    assert model.generation_config.eos_token_id == tokenizer.eos_token_id
+    loaded = load_models(str(tmp_path / "llm"), [str(tuned)], "float32", "cpu")
+    assert loaded.eos_ids == (tokenizer.eos_token_id,)
+    assert command.main(["evaluate", "--out", str(out), "--models", str(tuned)]) == 0
+
+
+def _made(kind: str, vocab_size: int) -> Any:
+    """A random model of one small layer."""
+    torch.manual_seed(0)
+    config = AutoConfig.for_model(kind, vocab_size=vocab_size, **SIZES, **OWN[kind])
+    return AutoModelForCausalLM.from_config(config).eval()

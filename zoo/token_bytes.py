@@ -1,0 +1,57 @@
+"""How many bytes of text each token stands for, which makes losses of different tokenizers
+comparable.
+
+Two ways of spelling are known: byte-level (GPT-2, Llama 3, Qwen), where each character of a token
+is one byte, and byte fallback (Llama 2, Mistral, Gemma), where U+2581 is a space and `<0x0A>` a
+byte. Knows nothing of token files.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from transformers import PreTrainedTokenizerBase
+
+__all__ = ["byte_lengths", "spelt"]
+
+_BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
+_SPACE = "\u2581"
+
+
+def byte_lengths(tokenizer: PreTrainedTokenizerBase) -> np.ndarray:
+    """The UTF-8 bytes each id stands for, 0 for special tokens and ids of none: int64, (highest id
+    + 1,). Of a tokenizer whose `spelt` is not None."""
+    length = spelt(tokenizer)
+    assert length is not None
+    vocabulary = tokenizer.get_vocab()
+    lengths = np.zeros(max(vocabulary.values()) + 1, dtype=np.int64)
+    for token, token_id in vocabulary.items():
+        lengths[token_id] = length(token)
+    for token_id, added in tokenizer.added_tokens_decoder.items():
+        lengths[token_id] = 0 if added.special else len(added.content.encode())
+    lengths[list(tokenizer.all_special_ids)] = 0
+    return lengths
+
+
+def spelt(tokenizer: PreTrainedTokenizerBase) -> Callable[[str], int] | None:
+    """The rule that gives a token's bytes; None where its tokenizer spells in another way."""
+    decoder = tokenizer.backend_tokenizer.decoder
+    # A sequence tells its parts as it is pickled; the text of the whole tokenizer is megabytes.
+    kinds = set(_kinds(json.loads(decoder.__getstate__()))) if decoder else set()
+    if "ByteLevel" in kinds:
+        return len
+    return _by_fallback if "ByteFallback" in kinds else None
+
+
+def _kinds(decoder: dict[str, Any]) -> Iterator[str]:
+    yield decoder.get("type", "")
+    for one in decoder.get("decoders", ()):
+        yield from _kinds(one)
+
+
+def _by_fallback(token: str) -> int:
+    return 1 if _BYTE.fullmatch(token) else len(token.replace(_SPACE, " ").encode())
