@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from core.errors import SpecScopeError
 
@@ -22,6 +23,15 @@ __all__ = ["Application", "BenchError", "application", "resident_mb"]
 
 HOUSE = Path(__file__).resolve().parents[1]
 PATIENCE_S = 120.0
+# Runs the file it is given behind a folder, and ends with whoever started it, even by a kill: then
+# its pipe closes. The folder goes then, which nobody else is left to remove.
+ATTENDED = """
+import os, runpy, shutil, sys, threading
+_, folder, *sys.argv = sys.argv
+attend = lambda: (os.read(0, 1), shutil.rmtree(folder, ignore_errors=True), os._exit(1))
+threading.Thread(target=attend, daemon=True).start()
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
 LOOK_S = 0.02
 
 
@@ -49,11 +59,13 @@ def application() -> Iterator[Application]:
         port = free.getsockname()[1]
     with tempfile.TemporaryDirectory(prefix="specscope-start-") as folder:
         log = Path(folder) / "said.txt"
-        command = [sys.executable, "app.py", "--port", str(port), "--db", f"{folder}/runs.db"]
+        told = ["app.py", "--port", str(port), "--db", f"{folder}/runs.db"]
+        command = [sys.executable, "-c", ATTENDED, folder, *told]
         env = {**os.environ, "HF_HUB_OFFLINE": "1"}
         start = time.perf_counter()
         with log.open("wb") as said:
-            child = subprocess.Popen(command, cwd=HOUSE, env=env, stdout=said, stderr=said)
+            piped: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": said, "stderr": said}
+            child = subprocess.Popen(command, cwd=HOUSE, env=env, **piped)
         try:
             url = f"http://127.0.0.1:{port}/"
             _wait(url, child, log)
@@ -63,7 +75,7 @@ def application() -> Iterator[Application]:
             with suppress(subprocess.TimeoutExpired):
                 child.wait(20)
             child.kill()
-            child.wait()
+            child.communicate()  # closes the pipe, and waits
 
 
 def _wait(url: str, child: subprocess.Popen[bytes], log: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 __all__ = [
+    "at_rest",
     "cut_texts",
     "keep_sizes",
     "large_type",
@@ -23,6 +24,11 @@ __all__ = [
 SCRIPT = Path(__file__).with_name("looks.js")
 PRESSES = 6
 PRESS_MS = 3000.0  # what one press may wait for; a busy machine takes a second to draw a tab
+
+
+def at_rest(page: Any) -> None:
+    """Wait until every picture is drawn."""
+    page.wait_for_function("() => !document.querySelector('[data-pending]')")
 
 
 def keep_sizes(page: Any) -> int:
@@ -57,7 +63,7 @@ def large_type(page: Any, on: bool) -> None:
     """Switch large type and wait until what changes its size by a transition has done so."""
     page.evaluate("(on) => window.specscopeLargeType(on)", on)
     page.wait_for_timeout(300)
-    page.wait_for_function("() => !document.querySelector('[data-pending]')")
+    at_rest(page)
 
 
 def tabs(page: Any) -> list[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bench.page.looks import at_rest
 from bench.page.watched import Tab
 
 if TYPE_CHECKING:  # what drives a browser only needs no server
@@ -25,7 +26,7 @@ def opened(tab: Tab, url: str, **options: Any) -> Any:
     page.set_default_timeout(LIMIT_MS)
     page.locator("#live-notice").get_by_text("Press Run").first.wait_for()
     page.locator("#live-timeline .ss-panel").wait_for()
-    page.wait_for_function("() => !document.querySelector('[data-pending]')")
+    at_rest(page)
     return page
 
 
@@ -38,7 +39,7 @@ def started(page: Any) -> None:
 def finished(page: Any, words: str = "Finished: ") -> None:
     """The run has come to its end, and all is drawn."""
     page.locator("#live-notice").get_by_text(words).first.wait_for()
-    page.wait_for_function("() => !document.querySelector('[data-pending]')")
+    at_rest(page)
 
 
 def written(page: Any) -> str:

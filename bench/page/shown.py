@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.page.looks import (
+    at_rest,
     cut_texts,
     keep_sizes,
     large_type,
@@ -27,7 +28,6 @@ __all__ = ["LECTURE", "WIDTHS", "files_of", "looks", "serious", "walked"]
 WIDTHS = (390, 1280, 1920)
 LECTURE = (1280, 1920)
 OWN = ".ss-panel, .sp-shell, .sp-keys"
-REST = "() => !document.querySelector('[data-pending]')"
 AXE = """async (own) => {
   const seen = [...document.querySelectorAll(own)].filter((node) => node.checkVisibility());
   if (!seen.length) return [];
@@ -49,7 +49,7 @@ def walked(tab: Tab, site: Site, dark: bool, **options: Any) -> Iterator[tuple[A
         if name == "Sessions" and page.locator(".sp-open").count():
             page.locator(".sp-open").first.click()
             page.locator("#sessions-notice").get_by_text("Finished: ").first.wait_for()
-        page.wait_for_function(REST)
+        at_rest(page)
         yield page, name
 
 
@@ -60,7 +60,7 @@ def looks(tab: Tab, site: Site, dark: bool) -> list[dict[str, Any]]:
         for width in WIDTHS:
             page.set_viewport_size({"width": width, "height": 900})
             page.wait_for_timeout(400)
-            page.wait_for_function(REST)
+            at_rest(page)
             row: dict[str, Any] = {"tab": name, "width": width, "over": overflow(page)}
             if width in LECTURE:
                 keep_sizes(page)
@@ -97,7 +97,7 @@ def files_of(tab: Tab, site: Site, dark: bool, folder: Path) -> dict[str, Any]:
                 continue
             told = f"{name}: {panel.locator('.ss-title').inner_text()}"
             panel.scroll_into_view_if_needed()
-            page.wait_for_function(REST)
+            at_rest(page)
             for form in ("SVG", "PNG"):
                 button = panel.get_by_role("button", name=f"as {form}")
                 if not button.count():

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import TypeVar
 
@@ -24,8 +26,21 @@ def shared(
 ) -> Iterator[Found]:
     """What a module's function finds of each task, in the order in which so many processes finish;
     all of these end with the generator."""
-    with get_context("spawn").Pool(processes) as pool:
+    with get_context("spawn").Pool(processes, _attend) as pool:
         yield from pool.imap_unordered(measured, tasks)
+
+
+def _attend() -> None:
+    """Ends this process with its parent, even where that was killed: what is measured next is
+    alone."""
+    parent = parent_process()
+    assert parent is not None
+
+    def attend() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=attend, daemon=True).start()
 
 
 def engine_of(settings: Settings, family: Path | None = None) -> Engine:

@@ -18,7 +18,7 @@ from bench.ours import Case
 from bench.prompts import Prompt
 from bench.settings import Settings
 from bench.suites.pipeline_rows import Row, pipeline_rows
-from bench.suites.pipeline_tables import tables
+from bench.suites.pipeline_tables import failures, tables
 from bench.watched import watched
 from core.config import SpeculationConfig
 from core.engine import Engine
@@ -56,7 +56,7 @@ class Pipeline:
                         _measured(context, engine, dtype, row)
 
     def report(self, context: Context) -> Report:
-        return Report(tables(context, self.rows))
+        return Report(tables(context, self.rows), failures(context, self.rows))
 
 
 def groups(prompts: tuple[Prompt, ...], live: int) -> dict[str, tuple[Prompt, ...]]:

@@ -67,8 +67,12 @@ class Contender:
     @property
     def same_texts(self) -> str:
         """In how many blocks the texts are those of serial decoding."""
-        same = [f[self.name]["digest"] == f[SERIAL]["digest"] for _, f in self.blocks]
-        return f"{sum(same)} of {len(same)}"
+        return f"{len(self.blocks) - len(self.other_texts)} of {len(self.blocks)}"
+
+    @property
+    def other_texts(self) -> list[str]:
+        """The prompts of the blocks in which they are not."""
+        return [p for p, f in self.blocks if f[self.name]["digest"] != f[SERIAL]["digest"]]
 
     def _estimate(self, value: Any) -> Estimate | None:
         by_prompt: dict[str, list[float]] = {}
@@ -97,6 +101,19 @@ def tables(context: Context, rows: Sequence[Row]) -> tuple[str, ...]:
                     said += _sentences(contender)
     note = "A gain is a median of ratios to serial decoding within blocks."
     return (*made, _reasons(said), claims_table(claims, note))
+
+
+def failures(context: Context, rows: Sequence[Row]) -> tuple[str, ...]:
+    """A sentence for each contestant that wrote another text than serial decoding."""
+    found = (
+        (f"{row}, {dtype}, {one.name}", one.other_texts)
+        for dtype in context.settings.dtypes
+        for row in rows
+        for one in _contenders(context, dtype, row)
+    )
+    return tuple(
+        f"{where}: other text than serial for {', '.join(other)}" for where, other in found if other
+    )
 
 
 def _contenders(context: Context, dtype: str, row: Row) -> Iterator[Contender]:

@@ -1,14 +1,13 @@
 """`start`: seconds until the page is open, resident memory, and whether runs make it grow.
 
 The real application with the bundled models, asked through its API. `--repeats` are openings,
-`--tokens` new ones a run, `runs` those of the last opening; `--threads` is not read: the
+`--tokens` new ones a run, `runs` those of one opening more; `--threads` is not read: the
 application takes what it takes.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from bench.application import Application, application, resident_mb
 from bench.context import Context, Report
@@ -39,19 +38,19 @@ class Start:
         todo = [r for r in range(context.settings.repeats) if not context.results.has(repeat=r)]
         for repeat in todo:
             with application() as app:
-                sample: dict[str, Any] = {"repeat": repeat, "opened_s": round(app.opened_s, 3)}
-                sample |= {"load": load_average(), "opened_mb": resident_mb(app.pid)}
-                if repeat == todo[-1]:
-                    sample["runs_mb"] = self._run(context, app)
-            context.results.add(sample)
+                opened = {"opened_s": round(app.opened_s, 3), "opened_mb": resident_mb(app.pid)}
+                context.results.add({"repeat": repeat, "load": load_average(), **opened})
             context.say(f"opening {repeat + 1}: {app.opened_s:.1f} s")
+        if not context.results.has(runs=self.runs):
+            with application() as app:
+                self._run(context, app)
 
-    def _run(self, context: Context, app: Application) -> list[tuple[int, float | None]]:
-        """Resident memory after so many runs."""
+    def _run(self, context: Context, app: Application) -> None:
+        """Resident memory after so many runs, of one application: none goes on where another was
+        interrupted."""
         from gradio_client import Client
 
         client = Client(app.url, verbose=False)
-        found = []
         for number in range(1, self.runs + 1):
             prompt = context.prompts[number % len(context.prompts)]
             client.predict(
@@ -63,9 +62,9 @@ class Start:
                 api_name="/generate",
             )
             if number % max(1, self.runs // LOOKS) == 0:
-                found.append((number, resident_mb(app.pid)))
+                sample = {"pid": app.pid, "runs": number, "runs_mb": resident_mb(app.pid)}
+                context.results.add(sample)
                 context.say(f"{number} of {self.runs} runs")
-        return found
 
     def report(self, context: Context) -> Report:
         return Report(tables(context.results), failures(context.results))

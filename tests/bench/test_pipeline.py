@@ -79,6 +79,11 @@ def test_measures_continues_and_reports(make_context: MakeContext) -> None:
     assert report.failures == () and "| across |" in report.tables[0]
     assert "2 of 2" in report.tables[0]
     assert "across: gain / bound" in report.tables[-1]
+    sample = context.results.samples[1]
+    sample["figures"]["across"]["digest"] = "another"
+    (said,) = suite.report(context).failures
+    assert said.endswith(f", across: other text than serial for {sample['prompt']}")
+    assert "1 of 2" in suite.report(context).tables[0]
 
 
 def test_groups_are_of_all_domains_and_as_large_as_asked() -> None:

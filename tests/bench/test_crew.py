@@ -1,0 +1,46 @@
+"""Processes that share a suite's rows."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.suites.crew import shared
+from tests.ended import has_ended
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def doubled(number: int) -> int:
+    return 2 * number
+
+
+def told(seconds: float) -> None:
+    """Says which process works, and works."""
+    print(os.getpid(), flush=True)
+    time.sleep(seconds)
+
+
+def test_every_task_is_done_by_somebody() -> None:
+    assert sorted(shared(2, doubled, range(5))) == [0, 2, 4, 6, 8]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks in /proc")
+def test_workers_end_with_a_suite_that_was_killed() -> None:
+    began = """
+from bench.suites.crew import shared
+from tests.bench.test_crew import told
+list(shared(1, told, [60.0]))
+"""
+    piped: dict[str, Any] = {"stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", began], cwd=ROOT, **piped) as suite:
+        assert suite.stdout
+        worker = int(suite.stdout.readline())
+        suite.kill()
+    assert has_ended(worker)
