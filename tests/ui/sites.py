@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.page.looks import turn_to
+from bench.page.looks import at_rest, turn_to
 from storage import RunQuery, RunStore
 from storage.exports import EXPORTS
 from tests.ui.fakes import FakeWorker
@@ -25,6 +25,7 @@ __all__ = [
     "OpenSite",
     "Stage",
     "choose",
+    "drawn",
     "hosted",
     "in_sight",
     "number_box",
@@ -43,6 +44,7 @@ __all__ = [
     "until",
 ]
 
+APPEARING_MS = 300
 ARTIFACTS = Path(__file__).parents[2] / "artifacts"
 OpenPage = Callable[..., Any]
 # What Gradio's own script says when a page with an open stream is left.
@@ -120,17 +122,24 @@ def shows(page: Any, name: str, words: str) -> None:
 
 
 def ran(page: Any) -> Any:
-    """A run from the press of Run to its end; the page."""
+    """A run from the press of Run to its end, drawn; the page."""
     page.click("#live-run")
     said(page, "Finished: ")
-    return page
+    return drawn(page)
 
 
 def replayed(page: Any) -> Any:
-    """The latest run, opened in Sessions; the page."""
+    """The latest run, opened in Sessions and drawn; the page."""
     sessions(page)
     page.locator(".sp-open").first.click()
     said(page, "Finished: ", "sessions")
+    return drawn(page, "sessions")
+
+
+def drawn(page: Any, where: str = "live") -> Any:
+    """Wait until the pictures show the end of a run too, frames after the notice says it."""
+    page.locator(f"#{where}-figures .ss-state:not([data-state=running])").wait_for()
+    at_rest(page)
     return page
 
 
@@ -140,6 +149,9 @@ def unfolded(page: Any) -> Any:
     page.get_by_text("Sampling", exact=True).click()
     page.get_by_text("Every setting of the engine").click()
     number_box(page, "sampling-top_p").wait_for()
+    # Gradio forgets what a script types while a box is still appearing, faster than a hand could.
+    page.wait_for_timeout(APPEARING_MS)
+    page.wait_for_function("() => !window.specscopeSettled?.busy()")
     return page
 
 
@@ -166,7 +178,7 @@ def strip_text(page: Any, where: str = "live") -> str:
 
 def shot(page: Any, name: str) -> None:
     ARTIFACTS.mkdir(exist_ok=True)
-    page.wait_for_function("() => !document.querySelector('[data-pending]')")
+    at_rest(page)
     page.screenshot(path=ARTIFACTS / f"{name}.png", full_page=True)
 
 

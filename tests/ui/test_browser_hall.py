@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from bench.page.looks import (
+    at_rest,
     cut_texts,
     keep_sizes,
     large_type,
@@ -19,12 +20,10 @@ from bench.page.looks import (
     turn_to,
 )
 from tests.ui.fakes import recorded
-from tests.ui.sites import LEAVING, OpenPage, OpenSite, ran, ready, said, shot, unfolded
+from tests.ui.sites import LEAVING, OpenPage, OpenSite, drawn, ran, ready, said, shot, unfolded
 from ui.context import Context
 
 pytestmark = pytest.mark.browser
-
-REST = "() => !document.querySelector('[data-pending]')"
 
 
 def each_tab(page: Any) -> Any:
@@ -35,7 +34,8 @@ def each_tab(page: Any) -> Any:
         if name == "Sessions":
             page.locator(".sp-open").first.click()
             said(page, "Finished: ", "sessions")
-        page.wait_for_function(REST)
+            drawn(page, "sessions")
+        at_rest(page)
         yield name
 
 
@@ -169,9 +169,9 @@ def test_every_picture_of_every_tab_becomes_a_file_for_white_paper(
             if not panel.is_visible():
                 continue
             panel.scroll_into_view_if_needed()
-            page.wait_for_function(REST)
+            at_rest(page)
             title = f"{name}: {panel.locator('.ss-title').inner_text()}"
-            svg, png = (file_of(page, panel, form, tmp_path) for form in ("SVG", "PNG"))
+            svg, png = (file_of(page, panel, form, tmp_path, title) for form in ("SVG", "PNG"))
             assert png.startswith(b"\x89PNG") and len(png) > 2000, title
             root = ET.fromstring(svg)
             paper = next(node for node in root.iter() if node.tag.endswith("}rect"))
@@ -182,9 +182,14 @@ def test_every_picture_of_every_tab_becomes_a_file_for_white_paper(
     assert saved >= 16, "eight pictures of a board, in Live and in Sessions"
 
 
-def file_of(page: Any, panel: Any, form: str, folder: Path) -> bytes:
-    with page.expect_download() as download:
-        panel.get_by_role("button", name=f"as {form}").click()
+def file_of(page: Any, panel: Any, form: str, folder: Path, title: str) -> bytes:
+    from playwright.sync_api import TimeoutError as PlaywrightTimeout
+
+    try:
+        with page.expect_download() as download:
+            panel.get_by_role("button", name=f"as {form}").click()
+    except PlaywrightTimeout as late:
+        raise AssertionError(f"{title}: no {form} came") from late
     path = folder / download.value.suggested_filename
     download.value.save_as(path)
     return path.read_bytes()

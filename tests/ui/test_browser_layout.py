@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from bench.page.looks import at_rest
 from tests.ui.fakes import scripted
 from tests.ui.sites import OpenPage, OpenSite, number_box, ran, ready, said
 from ui.context import Context
@@ -56,7 +57,7 @@ def test_nothing_moves_when_figures_and_notices_come(
     url, _ = site(scripted(8))
     page = ready(browser_page(url, width=width))
     page.locator("#live-inspector .ss-panel").wait_for()
-    page.wait_for_function("() => !document.querySelector('[data-pending]')")
+    at_rest(page)
     tops = page.evaluate(TOPS, PLACES)
     page.click("#live-prove")
     said(page, "there is no run yet")

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from bench.page.looks import at_rest
 from core.events import Event
 from tests.synthetic import HOSTILE_TEXTS, synthetic_run
 from tests.ui.fakes import recorded
@@ -47,7 +48,6 @@ SAID = """(selector) => {
   return said;
 }"""
 SAME = f"([selector, wanted]) => JSON.stringify(({SAID})(selector)) === wanted"
-SETTLED = "() => !document.querySelector('[data-pending]')"
 VALUES = """async (places) => {
   const { recordingOf } = await import("specscope/recording.js");
   const recording = recordingOf(JSON.parse(await window.specscope.opened("run")));
@@ -71,7 +71,7 @@ def open_report(tmp_path: Path, browser_page: OpenPage) -> OpenReport:
 
 def settled(page: Any) -> Any:
     """Every picture is drawn."""
-    page.wait_for_function(SETTLED)
+    at_rest(page)
     return page
 
 

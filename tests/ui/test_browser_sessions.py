@@ -211,8 +211,8 @@ def test_rounds_are_gone_through_from_the_start_and_stop_is_there_while_somethin
     until(page, stop.is_disabled)
     page.click("#sessions-play")
     until(page, stop.is_enabled)
-    shot(page, "sessions-playing")
     assert int(box.input_value()) < 30
+    shot(page, "sessions-playing")
 
 
 def test_text_of_a_row_can_be_marked_without_opening_it(

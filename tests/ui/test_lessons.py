@@ -251,12 +251,12 @@ def test_lesson_3_compares_the_same_text(played: dict[str, Runs]) -> None:
     assert texts[0] == texts[1]
 
 
-def test_an_example_needs_less_than_two_seconds_of_the_engine(played: dict[str, Runs]) -> None:
+def test_an_example_is_over_soon(played: dict[str, Runs]) -> None:
     for lesson in LESSONS:
         runs = played[lesson.key]
-        took = sum(runs[setup.label][-1].at_ms for setup in lesson.example)
-        # Events tell time; under a full test run others take the cores as well.
-        assert took < 2000 * 4, (lesson.key, took)
+        took = sum(len(rounds(runs[setup.label])) for setup in lesson.example)
+        # Two seconds of the engine where a round takes 20 ms; it takes less.
+        assert took <= 100, (lesson.key, took)
 
 
 # -- judging --
