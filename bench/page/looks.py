@@ -12,6 +12,7 @@ from typing import Any
 __all__ = [
     "at_rest",
     "cut_texts",
+    "frames",
     "keep_sizes",
     "large_type",
     "overflow",
@@ -22,13 +23,25 @@ __all__ = [
 ]
 
 SCRIPT = Path(__file__).with_name("looks.js")
+TWO_FRAMES = """() => new Promise((resolve) =>
+  requestAnimationFrame(() => requestAnimationFrame(resolve)))"""
+RESTS = """() => !document.querySelector("[data-pending]")
+  && [...document.querySelectorAll(".ss-shell[data-picture]")].every(
+    (shell) => shell.querySelector(".ss-panel") || !shell.checkVisibility())"""
+CHANGED = "() => !document.getAnimations().some((one) => one instanceof CSSTransition)"
 PRESSES = 6
 PRESS_MS = 3000.0  # what one press may wait for; a busy machine takes a second to draw a tab
 
 
+def frames(page: Any) -> None:
+    """Wait for two frames: what the server has sent, or a press, reaches a picture in the next."""
+    page.evaluate(TWO_FRAMES)
+
+
 def at_rest(page: Any) -> None:
-    """Wait until every picture is drawn."""
-    page.wait_for_function("() => !document.querySelector('[data-pending]')")
+    """Wait until every picture in sight is there and drawn."""
+    frames(page)
+    page.wait_for_function(RESTS)
 
 
 def keep_sizes(page: Any) -> int:
@@ -62,7 +75,8 @@ def overflow(page: Any) -> int:
 def large_type(page: Any, on: bool) -> None:
     """Switch large type and wait until what changes its size by a transition has done so."""
     page.evaluate("(on) => window.specscopeLargeType(on)", on)
-    page.wait_for_timeout(300)
+    frames(page)
+    page.wait_for_function(CHANGED)
     at_rest(page)
 
 
@@ -76,17 +90,20 @@ def turn_to(page: Any, name: str) -> None:
     """Open a tab as a visitor does, on a narrow page by the menu of further tabs.
 
     A window made wider or narrower moves tabs between bar and menu a moment later, so that the tab
-    found in one place may be in the other when it is pressed: it is looked for again then.
+    found in one place may be in the other when it is pressed: it is looked for again then. What is
+    pressed in a tab that is still appearing may be lost.
     """
     from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
     page.locator("#tabs [role=tab]").first.wait_for()
     for _ in range(PRESSES - 1):
         try:
-            return _press_tab(page, name)
+            _press_tab(page, name)
+            return frames(page)
         except PlaywrightTimeout:
             continue
     _press_tab(page, name)
+    frames(page)
 
 
 def _press_tab(page: Any, name: str) -> None:

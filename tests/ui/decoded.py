@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from bench.page.looks import frames
 from core.config import SpeculationConfig
 from core.events import (
     Combined,
@@ -20,7 +21,7 @@ from core.events import (
     Verified,
 )
 from storage import RunQuery
-from tests.ui.sites import choose, number_box, said, shows
+from tests.ui.sites import appeared, choose, drawn, number_box, said, shows
 from ui.context import Context
 
 __all__ = [
@@ -68,6 +69,8 @@ def prepare(page: Any, preset: str, tokens: int = TOKENS, **fields: str) -> None
     """Ask for the story example under a preset and some fields of its own, up to the last click."""
     page.click("#example-story")
     page.get_by_text("Sampling", exact=True).click()
+    number_box(page, "sampling-max_new_tokens").wait_for()
+    appeared(page)
     number_box(page, "sampling-max_new_tokens").fill(str(tokens))
     page.get_by_text("Every setting of the engine").click()
     choose(page, "preset", preset)
@@ -87,11 +90,14 @@ def decode(page: Any, preset: str, **fields: str) -> None:
 
 def finished(page: Any) -> None:
     said(page, "Finished: ")
+    drawn(page)
     settled(page)
 
 
 def settled(page: Any) -> None:
     """Every picture has drawn what it was sent, also those out of sight, which take a second."""
+    frames(page)
+    page.evaluate("() => { window.calm = null; }")
     page.wait_for_function(
         """() => { const now = performance.now();
         if (document.querySelector('[data-pending]')) window.calm = null;

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.page.looks import at_rest, turn_to
+from bench.page.looks import at_rest, frames, turn_to
 from storage import RunQuery, RunStore
 from storage.exports import EXPORTS
 from tests.ui.fakes import FakeWorker
@@ -24,6 +24,7 @@ __all__ = [
     "OpenPage",
     "OpenSite",
     "Stage",
+    "appeared",
     "choose",
     "drawn",
     "hosted",
@@ -38,6 +39,7 @@ __all__ = [
     "shot",
     "shows",
     "staged",
+    "stands_still",
     "strip_text",
     "text_box",
     "unfolded",
@@ -45,6 +47,8 @@ __all__ = [
 ]
 
 APPEARING_MS = 300
+ROUND_MS = 700  # longer than a round in slow motion, which takes 500
+STILL_AFTER = 6
 ARTIFACTS = Path(__file__).parents[2] / "artifacts"
 OpenPage = Callable[..., Any]
 # What Gradio's own script says when a page with an open stream is left.
@@ -149,7 +153,15 @@ def unfolded(page: Any) -> Any:
     page.get_by_text("Sampling", exact=True).click()
     page.get_by_text("Every setting of the engine").click()
     number_box(page, "sampling-top_p").wait_for()
-    # Gradio forgets what a script types while a box is still appearing, faster than a hand could.
+    return appeared(page)
+
+
+def appeared(page: Any) -> Any:
+    """Wait until boxes that came into sight keep what is entered; the page.
+
+    Gradio forgets what a script enters while a box is still appearing, faster than a hand could.
+    """
+    frames(page)
     page.wait_for_timeout(APPEARING_MS)
     page.wait_for_function("() => !window.specscopeSettled?.busy()")
     return page
@@ -194,6 +206,17 @@ def until(page: Any, condition: Callable[[], bool]) -> None:
             return
         page.wait_for_timeout(50)
     raise AssertionError("it did not happen in time")
+
+
+def stands_still(page: Any, read: Callable[[], str]) -> None:
+    """What is read soon stays for longer than a round in slow motion does."""
+    told = [read()]
+    while len(told) < STILL_AFTER:  # a press has to arrive, and a last frame to come
+        page.wait_for_timeout(ROUND_MS)
+        told.append(read())
+        if told[-1] == told[-2]:
+            return
+    raise AssertionError(f"it does not stand still: {told}")
 
 
 def in_sight(page: Any, *parts: str) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from bench.page.looks import at_rest
 from storage import RunQuery
 from tests.synthetic import HOSTILE_TEXTS, synthetic_run
 from tests.ui.fakes import recorded, scripted
@@ -18,12 +19,14 @@ from tests.ui.sites import (
     LEAVING,
     OpenPage,
     OpenSite,
+    drawn,
     overflows,
     ran,
     ready,
     replayed,
     said,
     shot,
+    stands_still,
     strip_text,
     until,
 )
@@ -74,7 +77,7 @@ def test_replay_shows_the_same_pictures_round_by_round(
     for _ in range(3):
         page.keyboard.press("ArrowRight")
     said(page, "you are at round 3 of 8", "sessions")
-    assert len(strip_text(page, "sessions")) < len(live_text)
+    until(page, lambda: len(strip_text(page, "sessions")) < len(live_text))
     page.click("#sessions-rewind")
     said(page, "Engine finished, you are at round", "sessions")
     said(page, "Finished: ", "sessions")
@@ -84,15 +87,15 @@ def test_stop_keeps_what_was_written(long: tuple[str, Context], browser_page: Op
     url, context = long
     page = ready(browser_page(url, forgiven=LEAVING))
     page.click("#live-run")
-    said(page, "Writing: ")
+    said(page, re.compile(r"Writing: [1-9]"))
     page.click("#live-stop")
     said(page, "Stopped: ")
-    written = strip_text(page)
+    drawn(page)
     page.locator("#live-figures .ss-state").get_by_text("cancelled", exact=True).wait_for()
+    assert page.locator("#live-strip .ss-tok").count()
     assert context.hub.worker.runs[0].cancelled  # type: ignore[attr-defined]
     page.click("#live-run")
     said(page, "Writing: ")
-    assert written
     page.locator(".sp-state-running").wait_for()
     # Going in earnest would abort the stream, which a browser logs as an error.
     page.evaluate("() => dispatchEvent(new Event('pagehide'))")
@@ -118,8 +121,9 @@ def test_two_visitors_at_once_see_each_their_own_run(
     two.click("#live-run")
     said(two, "In the queue: 1st in line.")
     context.hub.worker.speed = 0.1  # type: ignore[attr-defined]
-    said(one, "Finished: ")
-    said(two, "Finished: ")
+    for page in (one, two):
+        said(page, "Finished: ")
+        drawn(page)
     assert "The first visitor" in strip_text(one) and "second" not in strip_text(one)
     assert "The second visitor" in strip_text(two)
     prompts = {row.prompt for row in context.store.runs(RunQuery()).rows}
@@ -205,6 +209,10 @@ def test_the_keyboard_runs_steps_and_selects(
     assert page.input_value("#prompt textarea") == "r s . ,", "keys are letters where one types"
 
 
+COMPONENT = """(id) =>
+  window.gradio_config.components.find(({ props }) => props.elem_id === id).id"""
+
+
 def test_an_answer_that_was_overtaken_is_not_shown(
     short: tuple[str, Context], browser_page: OpenPage
 ) -> None:
@@ -212,11 +220,13 @@ def test_an_answer_that_was_overtaken_is_not_shown(
     page.locator("#live-playback").get_by_text("step", exact=True).click()
     page.click("#live-run")
     said(page, "Engine finished, you are at round 0 of 8")
-    page.wait_for_timeout(500)  # nothing else is asked for any more
+    step = page.evaluate(COMPONENT, "live-step")
     asked: list[Any] = []
     answers: dict[int, Any] = {}
 
     def hold_the_first(route: Any) -> None:
+        if (route.request.post_data_json or {}).get("trigger_id") != step:
+            return route.continue_()
         place = len(asked)
         asked.append(route)
         answers[place] = route.fetch()
@@ -235,6 +245,7 @@ def test_an_answer_that_was_overtaken_is_not_shown(
         asked[0].fulfill(response=answers[0])
     page.wait_for_timeout(300)  # it would have been drawn by now
     said(page, "you are at round 1 of 8, combined.")
+    at_rest(page)
     assert (
         page.locator("#live-tree .ss-stage[aria-current]").get_attribute("data-stage") == "combine"
     )
@@ -251,10 +262,7 @@ def test_slow_motion_says_where_it_is_and_play_goes_on(
     page.click("#live-run")
     said(page, re.compile(r"Engine finished, you are at round \d+ of 40"))
     page.click("#live-step")
-    page.wait_for_timeout(500)  # the click has arrived
-    stepped = page.locator("#live-notice .sp-shell").inner_text()
-    page.wait_for_timeout(700)  # in slow motion another round would have come by now
-    assert page.locator("#live-notice .sp-shell").inner_text() == stepped
+    stands_still(page, page.locator("#live-notice .sp-shell").inner_text)
     page.locator("#live-playback").get_by_text("full speed").click()
     said(page, "Finished: ")
 

@@ -7,14 +7,19 @@ from typing import Any
 
 import pytest
 
+from bench.page.looks import at_rest
 from core.config import Request, SamplingParams, SpeculationConfig
 from storage import RunQuery
 from tests.ui.fakes import scripted
 from tests.ui.past import about, made, opened, run_ids
-from tests.ui.sites import OpenPage, OpenSite, overflows, ready, said, shot, until
+from tests.ui.sites import OpenPage, OpenSite, appeared, overflows, ready, said, shot, until
 from ui.context import Context
 
 pytestmark = pytest.mark.browser
+
+
+# Both at once: the page may still be scrolling to them.
+TOPS = "(boxes) => boxes.map((box) => box.getBoundingClientRect().top)"
 
 
 @pytest.mark.parametrize(
@@ -43,7 +48,8 @@ def test_two_runs_stand_side_by_side(
         for picture in ("figures", "strip", "tree", "proposals", "lengths", "timeline"):
             page.locator(f"#pair-{half}-{picture} .ss-panel").wait_for()
         page.locator(f"#pair-{half}-timeline .js-plotly-plot").first.wait_for()
-    tops = [page.locator(f"#pair-{half}-strip").bounding_box()["y"] for half in ("one", "two")]
+    at_rest(page)
+    tops = page.locator("#pair-one-strip, #pair-two-strip").evaluate_all(TOPS)
     assert (tops[0] == tops[1]) == (width > 1000), "below each other where it is narrow"
     names = page.locator("#pair-tables tbody th").all_inner_texts()
     assert "Tokens / second" in names and "drafters" in names and "expansion" not in names
@@ -70,7 +76,7 @@ def both_are_moved(page: Any) -> None:
     box.fill("3")
     box.press("Enter")
     for half in ("one", "two"):
-        page.locator(f"#pair-{half}-tree").get_by_text("Round 3").first.wait_for()
+        page.locator(f"#pair-{half}-tree").get_by_text("Round 3", exact=True).wait_for()
     rate = page.locator("#pair-rate input[type=number]")
     rate.fill("20")
     rate.press("Enter")
@@ -78,7 +84,7 @@ def both_are_moved(page: Any) -> None:
     until(page, lambda: box.input_value() == last)
     box.fill("2")
     box.press("Enter")
-    page.locator("#pair-one-tree").get_by_text("Round 2").first.wait_for()
+    page.locator("#pair-one-tree").get_by_text("Round 2", exact=True).wait_for()
 
 
 def test_choosing_a_second_run_can_be_left(
@@ -106,6 +112,8 @@ def test_how_many_runs_stay_whole_is_asked_twice(
     page = ready(browser_page(url))
     opened(page)
     page.get_by_text("What the run log keeps").click()
+    page.locator("#sessions-keep-set").wait_for()
+    appeared(page)
     page.locator("#sessions-keep input, #sessions-keep textarea").first.fill("1")
     page.click("#sessions-keep-set")
     page.locator("#sessions-kept").get_by_text("Sure?").wait_for()

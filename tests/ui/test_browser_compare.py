@@ -7,12 +7,22 @@ from typing import Any
 
 import pytest
 
-from bench.page.looks import turn_to
+from bench.page.looks import at_rest, turn_to
 from core.config import Request
 from core.events import Event
 from tests.synthetic import HOSTILE_TEXTS
 from tests.ui.fakes import endless, scripted
-from tests.ui.sites import LEAVING, OpenPage, in_sight, overflows, ready, said, shot, until
+from tests.ui.sites import (
+    LEAVING,
+    OpenPage,
+    appeared,
+    in_sight,
+    overflows,
+    ready,
+    said,
+    shot,
+    until,
+)
 from tests.ui.test_compare import differing
 
 pytestmark = pytest.mark.browser
@@ -31,7 +41,7 @@ def lab(stage: Any) -> Any:
 def compare_tab(page: Any) -> Any:
     turn_to(page, "Compare")
     page.locator("#compare-studies").get_by_text(re.compile("None yet|study")).first.wait_for()
-    return page
+    return appeared(page)
 
 
 def stands(page: Any, words: str) -> None:
@@ -43,10 +53,12 @@ def compared(page: Any, tokens: int = 8) -> Any:
     compare_tab(page)
     page.locator("#compare-configurations").get_by_label("minions", exact=True).uncheck()
     page.get_by_role("button", name="Sampling").last.click()
-    page.locator("#compare-max_new_tokens input").fill(str(tokens))
+    page.locator("#compare-max_new_tokens input").wait_for()
+    appeared(page).locator("#compare-max_new_tokens input").fill(str(tokens))
     page.click("#compare-begin")
     stands(page, "Complete")
     page.locator("#compare-compared").get_by_text("specinfer").first.wait_for()
+    at_rest(page)
     return page
 
 
@@ -99,8 +111,8 @@ def test_a_name_opens_its_run_in_sessions_and_settings_in_live(
     page.click("#sessions-study")
     page.locator("#compare-progress").get_by_text("Complete").first.wait_for()
     page.locator("#compare-compared").get_by_role("button", name="Open sequence in Live").click()
-    said(page, "press Run")
-    assert page.locator("#preset input").input_value() == "sequence"
+    said(page, "These settings are in the form now")
+    until(page, lambda: page.locator("#preset input").input_value() == "sequence")
     (study,) = context.store.studies.studies()
     context.store.studies.delete(study.study_id)
     turn_to(page, "Sessions")
@@ -146,7 +158,9 @@ def test_a_second_tab_follows_stops_and_goes_on(lab: Any, browser_page: OpenPage
     one.locator("#compare-progress").get_by_role("button", name="Go on").click()
     stands(one, "Complete")
     stands(two, "Complete")  # at rest it asks seldom, but it asks
-    assert two.locator("#compare-compared tbody tr").count() == 4
+    rows = two.locator("#compare-compared tbody tr")
+    rows.nth(3).wait_for()  # drawn a frame after the bar
+    assert rows.count() == 4
 
 
 def test_a_reload_finds_what_is_measured(lab: Any, browser_page: OpenPage) -> None:
@@ -197,6 +211,7 @@ def test_past_comparisons_open_and_are_deleted(lab: Any, browser_page: OpenPage)
     page.click("#compare-begin")
     listed = page.locator("#compare-studies")
     listed.get_by_text("Another prompt").wait_for()
+    stands(page, "Another prompt")  # what stood there until then is complete too
     stands(page, "Complete")
     listed.get_by_role("button", name=re.compile("^Open .*Italian")).click()
     page.locator("#compare-progress").get_by_text("Italian").wait_for()

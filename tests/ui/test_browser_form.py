@@ -14,6 +14,7 @@ from core.config import PRESETS, SpeculationConfig
 from storage import RunStore
 from tests.ui.sites import (
     OpenPage,
+    appeared,
     choose,
     number_box,
     ran,
@@ -96,7 +97,7 @@ def type_number(page: Any, name: str, typed: str, refused: str | None, good: str
     box.blur()
     if refused:
         wrong.get_by_text(refused).wait_for()
-        assert page.locator("#live-run").is_disabled(), name
+        page.locator("#live-run[disabled]").wait_for()
         assert box.input_value() == typed, f"{name} shows another number"
         box.fill(good)
         box.blur()
@@ -125,21 +126,28 @@ def test_a_preset_means_what_it_says_at_every_temperature(
     short: tuple[str, Context], browser_page: OpenPage
 ) -> None:
     page = unfolded(browser_page(short[0]))
+    worker: Any = short[1].hub.worker
     choose(page, "preset", "specinfer-paper")
+    appeared(page)  # with what it means
     shows(page, "verify", "greedy")
-    for temperature, draft, verify in (("0.8", "sampled", "mss"), ("0", "topk", "greedy")):
+    for times, (temperature, draft, verify) in enumerate(
+        (("0.8", "sampled", "mss"), ("0", "topk", "greedy")), 1
+    ):
         number_box(page, "sampling-temperature").fill(temperature)
         number_box(page, "sampling-temperature").blur()
         shows(page, "verify", verify)
+        shows(page, "draft", draft)  # fields come one by one
         page.wait_for_function("() => !document.querySelector('#live-run').disabled")
         page.click("#live-run")
         page.locator("#live-figures").wait_for()
+        # What was said of the first run may still stand there when the second is asked for.
+        until(page, lambda times=times: len(worker.requests) == times)
         said(page, "Finished: ")
-        page.wait_for_timeout(300)
         request = asked(short[1])
         assert request.sampling.temperature == float(temperature)
         assert (request.speculation.draft, request.speculation.verify) == (draft, verify)
-    assert page.locator("#preset input").input_value() == "specinfer-paper"
+    appeared(page)
+    until(page, lambda: page.locator("#preset input").input_value() == "specinfer-paper")
 
 
 OWN_SHOWN = "() => document.querySelector('#preset input').value.startsWith('own')"
@@ -158,7 +166,7 @@ def at_rest(page: Any) -> Any:
     expansion = text_box(page, "field-expansion")
     expansion.fill("2,1")
     page.wait_for_function(OWN_SHOWN)
-    page.wait_for_timeout(500)
+    appeared(page)
     return expansion
 
 
@@ -204,7 +212,7 @@ def test_an_older_answer_on_the_settings_never_comes_after_a_newer_one(
     held[0][0].fulfill(response=held[0][1])
     page.wait_for_timeout(500)
     page.locator("#live-validity").get_by_text("top_p is 5").wait_for()
-    assert page.locator("#live-run").is_disabled()
+    page.locator("#live-run[disabled]").wait_for()
     page.unroute(PREDICT)
 
 
@@ -307,8 +315,8 @@ def test_the_menu_names_a_preset_as_long_as_the_fields_are_what_it_means(
         number_box(page, "sampling-temperature").fill(temperature)
         for preset in presets:
             choose(page, "preset", preset)
-            page.wait_for_timeout(400)
-            assert menu.input_value() == preset
+            appeared(page)
+            until(page, lambda preset=preset: menu.input_value() == preset)
             number_box(page, "field-record_top_k").fill("7")
             page.wait_for_function(
                 "() => document.querySelector('#preset input').value.startsWith('own')"
@@ -333,15 +341,16 @@ def test_with_the_settings_folded_a_preset_keeps_its_name_and_runs_at_any_temper
     ):
         # What the fields mean now follows the temperature, which asks the server twice.
         number_box(page, "sampling-temperature").fill(temperature)
-        page.wait_for_timeout(500)
-        assert menu.input_value() == (OPENED if temperature == "0" else "specinfer-paper")
-        assert not page.locator("#live-run").is_disabled(), temperature
+        appeared(page)
+        named = OPENED if temperature == "0" else "specinfer-paper"
+        until(page, lambda named=named: menu.input_value() == named)
+        page.locator("#live-run:not([disabled])").wait_for()
         for preset in presets:
             choose(page, "preset", preset)
             page.evaluate(NAMES_SAID)
-            page.wait_for_timeout(500)
+            appeared(page)
+            page.locator("#live-run:not([disabled])").wait_for()
             assert page.evaluate("() => window.said") == [preset]
-            assert not page.locator("#live-run").is_disabled(), preset
     ran(page)
     meant = SpeculationConfig.preset("minions", 0.8)
     assert asked(short[1]).speculation.combine == meant.combine

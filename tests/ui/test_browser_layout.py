@@ -6,7 +6,7 @@ import pytest
 
 from bench.page.looks import at_rest
 from tests.ui.fakes import scripted
-from tests.ui.sites import OpenPage, OpenSite, number_box, ran, ready, said
+from tests.ui.sites import OpenPage, OpenSite, appeared, number_box, ran, ready, said, until
 from ui.context import Context
 
 pytestmark = pytest.mark.browser
@@ -35,19 +35,18 @@ def test_large_type_reaches_tabs_form_and_buttons(
         page.locator(part).first.wait_for()
     before = page.evaluate(SIZES, PARTS)
     page.get_by_role("button", name="Large type").click()
-    # Buttons change their size with a transition.
-    page.wait_for_timeout(500)
-    after = page.evaluate(SIZES, PARTS)
-    assert all(after[name] > 1.15 * size for name, size in before.items()), (before, after)
+
+    def grown() -> bool:
+        after = page.evaluate(SIZES, PARTS)
+        return all(after[name] > 1.15 * size for name, size in before.items())
+
+    until(page, grown)  # buttons change their size with a transition
 
 
 TOPS = """(ids) => Object.fromEntries(ids.map((id) =>
   [id, Math.round(document.getElementById(id).getBoundingClientRect().top + scrollY)]))"""
-PLACES = [
-    *(f"live-{name}" for name in ("figures", "playback", "strip", "tree", "legend", "inspector")),
-    "live-lengths",
-    "preset",
-]
+PICTURES = ("figures", "strip", "tree", "legend", "inspector", "lengths")
+PLACES = [*(f"live-{name}" for name in ("playback", *PICTURES)), "preset"]
 
 
 @pytest.mark.parametrize("width", [1280, 1920])
@@ -56,7 +55,9 @@ def test_nothing_moves_when_figures_and_notices_come(
 ) -> None:
     url, _ = site(scripted(8))
     page = ready(browser_page(url, width=width))
-    page.locator("#live-inspector .ss-panel").wait_for()
+    for name in PICTURES:
+        page.locator(f"#live-{name} .ss-panel").wait_for()
+    page.evaluate("() => document.fonts.ready.then(() => true)")
     at_rest(page)
     tops = page.evaluate(TOPS, PLACES)
     page.click("#live-prove")
@@ -68,7 +69,8 @@ def test_nothing_moves_when_figures_and_notices_come(
     page.locator("#live-figures").get_by_text("measured", exact=True).wait_for()
     assert page.evaluate(TOPS, PLACES) == tops, "figures, a proof, a baseline"
     page.get_by_text("Sampling", exact=True).click()
-    number_box(page, "sampling-top_p").fill("7")
+    number_box(page, "sampling-top_p").wait_for()
+    number_box(appeared(page), "sampling-top_p").fill("7")
     page.locator("#live-validity").get_by_text("top_p is 7").wait_for()
     assert page.evaluate(TOPS, PLACES) == tops, "a refusal"
 
@@ -92,6 +94,8 @@ def test_the_reason_of_a_refusal_is_in_sight_of_the_field(
     page = ready(browser_page(short[0], width=width, height=800))
     page.get_by_text("Every setting of the engine").click()
     field = number_box(page, "field-record_top_k")
+    field.wait_for()
+    appeared(page)
     field.evaluate("(node) => node.scrollIntoView({ block: 'center' })")
     field.fill("99")
     reason = page.locator("#live-validity").get_by_text("record_top_k is 99")

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from bench.page.looks import turn_to
+from bench.page.looks import at_rest, frames, turn_to
 from storage import RunQuery
 from tests.ui.fakes import FakeWorker, recorded
 from tests.ui.rigs import Loader, other_worker
@@ -32,6 +32,7 @@ def opened(open_page: OpenPage, url: str, query: str, **options: Any) -> Any:
     ready(page)
     scheme = "dark" if options.get("dark") else "light"
     page.goto(f"{url}?__theme={scheme}&{query}")
+    page.wait_for_function("() => window.specscopeStops")  # keys are heard
     return page
 
 
@@ -40,6 +41,8 @@ def on_lesson(page: Any, number: int) -> Any:
     page.locator(".sp-lesson-title").get_by_text(
         f"{number}. {LESSONS[number - 1].title}"
     ).wait_for()
+    # The first lesson's words stand there before the server has opened any.
+    page.locator(".sp-measured").wait_for()
     return page
 
 
@@ -118,10 +121,13 @@ def test_the_lesson_stays_in_sight_while_the_pictures_scroll(
     page.click("#learn-run")
     rows(page, 1)
     page.locator("#learn-inspector .ss-panel").wait_for()
+    said(page, "Finished: ", "learn")
+    at_rest(page)
     page.locator("#learn-tree").evaluate("(one) => one.scrollIntoView({ block: 'start' })")
     box = page.locator("#learn-side").bounding_box()
     assert -1 <= box["y"] < 40 and box["height"] > 400
     page.set_viewport_size({"width": 390, "height": 844})
+    at_rest(page)
     board = page.locator("#learn-notice").bounding_box()
     side = page.locator("#learn-side").bounding_box()
     assert side["y"] + side["height"] <= board["y"] + 1, "above them on a narrow screen"
@@ -168,6 +174,8 @@ def test_nothing_is_cut_off_covered_or_moved(
     page.click("#learn-run")
     rows(page, 1)
     page.locator("#learn-lengths .js-plotly-plot").first.wait_for()
+    said(page, "Finished: ", "learn")
+    at_rest(page)  # before a draft is accepted the chart has other words
     assert page.evaluate(TOPS) == before, "the room of the rows was kept"
     assert page.evaluate(FIT) == [], "words that do not fit their button"
     page.set_viewport_size({"width": width, "height": 560})  # lower than the picture and the bar
@@ -225,7 +233,9 @@ def test_the_notice_has_room_for_whole_lines(
 ) -> None:
     page = opened(browser_page, short[0], f"lesson=8{large}", width=width)
     on_lesson(page, 8)
-    found = page.evaluate(LINES)
+    if large:
+        page.locator("html.ss-large").wait_for()
+    found = settled(page, LINES)
     assert found["lines"] == pytest.approx(least, abs=0.05)
     words = "0.60x: slower than plain decoding here, because a round took 45.1 ms (3.5 plain " * 3
     page.evaluate(
@@ -241,7 +251,7 @@ def test_other_pictures_are_there_for_whoever_asks(
     page = opened(browser_page, short[0], "lesson=1")
     on_lesson(page, 1)
     page.locator("#learn-strip .ss-panel").wait_for()
-    assert pictures(page) == set(LESSONS[0].pictures)
+    until(page, lambda: pictures(page) == set(LESSONS[0].pictures))
     page.locator("#learn-all input").check()
     until(page, lambda: len(pictures(page)) == 8)
     page.locator("#learn-all input").uncheck()
@@ -282,6 +292,8 @@ def test_what_is_finished_and_where_one_was_stays_in_the_browser(
     page.locator("#learn-number input").fill(str(stats.num_new_tokens - stats.num_accepted_tokens))
     page.click("#learn-check")
     verdict(page, "Right. ")
+    page.locator(".sp-step[aria-current] .sp-tick").wait_for()
+    frames(page)  # what the browser keeps comes with it
     page.goto(short[0] + "?__theme=light")
     ready(page)
     turn_to(page, "Learn")
@@ -296,7 +308,7 @@ def test_a_lesson_follows_models_that_were_loaded(tmp_path: Path, browser_page: 
         page = opened(browser_page, made[0], "lesson=4")
         on_lesson(page, 4)
         verdict(page, "needs 2 small models (SSMs), and only one is loaded")
-        assert page.locator("#learn-run").is_disabled()
+        page.locator("#learn-run[disabled]").wait_for()
         turn_to(page, "Models")
         said(page, re.compile("Loaded|loaded"), "models")
         page.click("#models-load")
@@ -313,7 +325,7 @@ def test_a_lesson_goes_into_live(short: tuple[str, Context], browser_page: OpenP
     on_lesson(page, 3)
     page.click("#learn-into-live")
     said(page, "These settings are in the form now")
-    assert "small village" in page.locator("#prompt textarea").input_value()
+    until(page, lambda: "small village" in page.locator("#prompt textarea").input_value())
     until(page, lambda: "lesson" not in query(page))
 
 
@@ -347,8 +359,8 @@ def test_the_address_follows_what_is_open(
     until(page, lambda: query(page) == {"__theme": ["light"]})
     page.goto(f"{short[0]}?__theme=light&run={run[0]}&round=3")
     said(page, "you are at round 3 of", "sessions")
-    assert page.get_by_role("tab", name="Sessions").get_attribute("aria-selected") == "true"
-    assert slider.input_value() == "3"
+    page.get_by_role("tab", name="Sessions", selected=True).wait_for()
+    until(page, lambda: slider.input_value() == "3")
     page.locator(".sp-selected .sp-open").wait_for()
     assert query(page)["run"] == run and query(page)["__theme"] == ["light"]
     figures = page.locator("#sessions-figures")
@@ -358,7 +370,7 @@ def test_the_address_follows_what_is_open(
 def test_the_link_is_copied(short: tuple[str, Context], browser_page: OpenPage) -> None:
     page = opened(browser_page, short[0], "lesson=6&large=1")
     on_lesson(page, 6)
-    assert page.evaluate("() => document.documentElement.classList.contains('ss-large')")
+    page.locator("html.ss-large").wait_for()
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.click("#learn-copy")
     page.locator("#learn-copy[data-told=Copied]").wait_for()
@@ -370,7 +382,7 @@ def test_the_link_is_copied(short: tuple[str, Context], browser_page: OpenPage) 
     assert page.locator("#sessions-copy").is_hidden()
     page.locator(".sp-open").first.click()
     said(page, "Finished: ", "sessions")
-    until(page, lambda: "run" in query(page))
+    until(page, lambda: {"run", "round"} <= set(query(page)))
     page.click("#sessions-copy")
     page.locator("#sessions-copy[data-told=Copied]").wait_for()
     copied = parse_qs(urlsplit(page.evaluate("() => navigator.clipboard.readText()")).query)
@@ -391,7 +403,7 @@ def test_a_link_that_leads_nowhere_says_so(
 ) -> None:
     page = opened(browser_page, short[0], link)
     page.get_by_text(words).first.wait_for()
-    assert page.get_by_role("tab", name=tab).get_attribute("aria-selected") == "true"
+    page.get_by_role("tab", name=tab, selected=True).wait_for()
 
 
 # -- the bundled models --

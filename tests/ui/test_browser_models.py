@@ -12,7 +12,7 @@ import pytest
 from bench.page.looks import turn_to
 from tests.core.models.folders import saved
 from tests.family import SSMS
-from tests.ui.sites import OpenPage, hosted, overflows, ran, ready, said, shot
+from tests.ui.sites import OpenPage, hosted, overflows, ran, ready, said, shot, until
 from ui.context import Context
 from ui.exchange import Pair, Say
 from ui.rig import Rig
@@ -100,6 +100,12 @@ def shows_drafters(page: Any, expected: dict[str, bool]) -> None:
     assert drafters(page) == expected
 
 
+def preset(page: Any, name: str) -> None:
+    """Wait until the menu of presets shows it: each control has its new value by itself."""
+    menu = page.locator("#preset input").first
+    until(page, lambda: menu.input_value() == name)
+
+
 def test_all_bundled_models_give_way_to_one_ssm_and_the_page_follows(
     bundled: tuple[str, Context], browser_page: OpenPage
 ) -> None:
@@ -121,8 +127,7 @@ def test_all_bundled_models_give_way_to_one_ssm_and_the_page_follows(
     shot(page, "models-exchanged")
     live(page)
     shows_drafters(page, {"ssm-stories": True, "ngram": False})
-    page.locator("#preset input").first.wait_for()
-    assert page.locator("#preset input").first.input_value() == "specinfer"
+    preset(page, "specinfer")
     page.click("#live-run")
     page.wait_for_function(
         "() => !document.querySelector('#live-legend').innerText.includes('ssm-code')"
@@ -219,7 +224,7 @@ def test_an_llm_alone_opens_the_plain_preset_and_ssms_bring_the_other_back(
     load(page, "llm")
     live(page)
     shows_drafters(page, {"ngram": False})
-    assert page.locator("#preset input").first.input_value() == "autoregressive"
+    preset(page, "autoregressive")
     models(page)
     page.locator("tbody.sp-offer").get_by_role("button", name="Use the pair of llm").last.click()
     page.wait_for_function(
@@ -228,7 +233,7 @@ def test_an_llm_alone_opens_the_plain_preset_and_ssms_bring_the_other_back(
     load(page, "llm", *SSMS)
     live(page)
     shows_drafters(page, {**dict.fromkeys(bundled[1].drafter_names, True), "ngram": False})
-    assert page.locator("#preset input").first.input_value() == "specinfer"
+    preset(page, "specinfer")
 
 
 CUT = """() => { const wide = document.documentElement.clientWidth;

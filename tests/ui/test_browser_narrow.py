@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from bench.page.looks import cut_texts, large_type, overflow, tabs, turn_to
+from bench.page.looks import at_rest, cut_texts, large_type, overflow, tabs, turn_to
 from core.events import ModelInfo
 from tests.ui.fakes import FakeWorker, scripted
-from tests.ui.sites import OpenPage, Stage, hosted, ready, text_box
+from tests.ui.sites import OpenPage, Stage, appeared, hosted, ready, text_box
 from ui.context import Context
 
 pytestmark = pytest.mark.browser
@@ -64,7 +64,7 @@ def test_of_many_models_those_are_shown_that_stand_whole(
             page.set_viewport_size({"width": width, "height": 900})
             for large in (False, True):
                 large_type(page, large)
-                page.wait_for_timeout(100)
+                at_rest(page)
                 words = chips_fit(page, count)
                 assert len(words) >= 1 + least - large, (width, words)
                 assert overflow(page) <= 0, (width, words)
@@ -77,7 +77,7 @@ def test_the_names_of_the_others_are_told_to_who_asks(
     with drafting(tmp_path, 6) as url:
         page = ready(browser_page(url, width=390))
         rest = page.locator(".sp-rest")
-        rest.wait_for()
+        page.locator(".sp-rest", has_text="+5").wait_for()  # fitted again as fonts come
         rest.focus()
         page.keyboard.press("Shift+Tab")
         page.keyboard.press("Tab")
@@ -154,15 +154,19 @@ def test_large_tables_fit_on_a_notebook(stage: Stage, browser_page: OpenPage) ->
     page.locator("#compare-progress").get_by_text("Complete").wait_for()
     table = page.locator(".ss-compared-scroll")
     table.get_by_text(" to ").first.wait_for()
+    at_rest(page)
     assert table.evaluate(WIDE) <= 0
     turn_to(page, "Prompts")
     page.locator("#prompts-source").get_by_text("typed").click()
+    text_box(page, "prompts-typed").wait_for()
+    appeared(page)
     text_box(page, "prompts-typed").fill("Once upon a time\nUser: I want to book a table")
     page.click("#prompts-measure")
     page.locator("#prompts-progress").get_by_text("Complete").wait_for()
     table = page.locator(".ss-prompts-box")
     for settings in ("specinfer", ""):
         page.locator("#prompts-table").get_by_label("Settings", exact=True).select_option(settings)
+        at_rest(page)
         assert table.evaluate(WIDE) <= 0, settings
     assert cut_texts(page) == []
 

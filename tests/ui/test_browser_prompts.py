@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from bench.made.parts import HOSTILE_TEXTS
-from bench.page.looks import turn_to
+from bench.page.looks import at_rest, turn_to
 from core.config import Request, SamplingParams, SpeculationConfig
 from tests.synthetic import synthetic_run
 from tests.ui.fakes import scripted
-from tests.ui.sites import OpenPage, Stage, overflows, shot, text_box, until
+from tests.ui.sites import OpenPage, Stage, appeared, overflows, shot, text_box, until
 from ui.pages.form import EXAMPLES
 
 pytestmark = pytest.mark.browser
@@ -34,10 +34,13 @@ def measured(page: Any, text: str) -> Any:
     """The typed prompts, measured to the end."""
     turn_to(page, "Prompts")
     page.locator("#prompts-source").get_by_text("typed").click()
+    text_box(page, "prompts-typed").wait_for()
+    appeared(page)
     text_box(page, "prompts-typed").fill(text)
     page.click("#prompts-measure")
     page.locator("#prompts-progress").get_by_text("Complete").wait_for()
     page.locator(ROWS).nth(len(text.splitlines()) - 1).wait_for()
+    at_rest(page)  # the rows stand before their last figures do
     return page
 
 
@@ -64,7 +67,7 @@ def test_prompts_are_measured_and_a_click_opens_the_run(
     shot(page, f"prompts-{width}-{scheme}")
     page.locator(ROWS).nth(1).get_by_role("button").click()
     page.locator("#sessions-notice").get_by_text("Finished: ").wait_for()
-    assert page.locator("#sessions-strip").is_visible()
+    page.locator("#sessions-strip").wait_for()
 
 
 def test_a_column_sorts_down_then_up(lab: Stage, browser_page: OpenPage) -> None:
@@ -98,6 +101,7 @@ def test_past_runs_without_a_study(lab: Stage, browser_page: OpenPage) -> None:
     page = measured(browser_page(lab.url), "Once\nTwice")
     made(lab, "Thrice", max_new_tokens=64)
     past_runs(page).locator("#prompts-said").get_by_text("3 prompts of 3 completed runs").wait_for()
+    page.locator(ROWS).nth(2).wait_for()  # the words may be there before the table is
     assert column(page, 0) == ["Thrice", "Twice", "Once"]
     ratios = column(page, 7)
     assert ratios[0] == "–"  # nobody has decoded it plainly
@@ -225,6 +229,7 @@ def test_what_has_no_domain_stands_apart(lab: Stage, browser_page: OpenPage) -> 
     page.click("#prompts-measure")
     page.locator("#prompts-progress").get_by_text("Complete").wait_for()
     page.locator(ROWS).nth(2).wait_for()
+    at_rest(page)
     parts = [
         [row.locator("th, td").first.inner_text() for row in part.locator("tr").all()]
         for part in page.locator("#prompts-table tbody").all()

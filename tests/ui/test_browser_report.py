@@ -172,7 +172,7 @@ def test_a_reader_steps_plays_and_selects(open_report: OpenReport) -> None:
     page.click("#report-round-previous")
     page.locator("#report-strip .ss-round[data-r='0'][aria-pressed=true]").wait_for()
     assert at(page) == "Round 2 of 8"
-    page.select_option("#report-speed", "16")
+    page.select_option("#report-speed", "4")  # not so fast that Pause is over before it is seen
     page.click("#report-play")
     page.locator("#report-play").get_by_text("Pause").wait_for()
     page.locator("#report-play").get_by_text("Play").wait_for()

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from bench.page.looks import at_rest
 from tests.synthetic import HOSTILE_TEXTS
 from tests.ui.fakes import endless, recorded
 from tests.ui.past import ASKED, about, made, opened, run_ids
@@ -21,6 +23,7 @@ from tests.ui.sites import (
     sessions,
     shot,
     shows,
+    stands_still,
     strip_text,
     text_box,
     until,
@@ -30,6 +33,11 @@ from ui.context import Context
 from ui.studies import Studies
 
 pytestmark = pytest.mark.browser
+
+
+def holds(page: Any, box: Any, value: str) -> None:
+    """Wait until a box has a value: each gets its own, the words of the notice theirs."""
+    until(page, lambda: box.input_value() == value)
 
 
 def test_a_past_runs_settings_open_in_live_and_nothing_runs(
@@ -42,18 +50,18 @@ def test_a_past_runs_settings_open_in_live_and_nothing_runs(
     opened(page)
     page.click("#sessions-into-live")
     said(page, '"Run on change" is switched off for that.')
-    assert page.input_value("#prompt textarea") == ASKED.prompt
+    holds(page, text_box(page, "prompt"), ASKED.prompt)
     page.get_by_text("Sampling", exact=True).click()
     page.get_by_text("Every setting of the engine").click()
     number_box(page, "sampling-top_p").wait_for()
-    assert number_box(page, "sampling-max_new_tokens").input_value() == "33"
-    assert number_box(page, "sampling-temperature").input_value() == "0.7"
-    assert text_box(page, "sampling-seed").input_value() == "12"
-    assert text_box(page, "sampling-stop").input_value() == "END\nx y"
+    holds(page, number_box(page, "sampling-max_new_tokens"), "33")
+    holds(page, number_box(page, "sampling-temperature"), "0.7")
+    holds(page, text_box(page, "sampling-seed"), "12")
+    holds(page, text_box(page, "sampling-stop"), "END\nx y")
     shows(page, "combine", "vote")
     shows(page, "length", "goodput")
-    assert text_box(page, "field-weight_bounds").input_value() == "0.125,3.5"
-    assert page.input_value("#preset input") == "own settings"
+    holds(page, text_box(page, "field-weight_bounds"), "0.125,3.5")
+    holds(page, text_box(page, "preset"), "own settings")
     page.wait_for_timeout(800)  # a run on change would have begun
     assert len(context.hub.worker.requests) == 1  # type: ignore[attr-defined]
     page.click("#live-run")
@@ -82,9 +90,10 @@ def test_a_note_is_kept_filtered_by_and_is_text(
     assert page.locator("img[src='x']").count() == 0
     page.locator("#sessions-noted input").uncheck()
     page.locator("#sessions-said").get_by_text("2 runs, page 1 of 1.").wait_for()
+    page.locator(".sp-open").nth(1).wait_for()  # the list may follow its words
     page.locator(".sp-open").nth(0).click()
     about(page, other)
-    assert page.input_value("#sessions-note textarea") == "", "another run, another note"
+    holds(page, page.locator("#sessions-note textarea"), "")  # another run, another note
     page.locator(".sp-open").nth(1).click()
     about(page, run_id)
     page.wait_for_function(
@@ -156,10 +165,8 @@ def test_a_past_run_plays_pauses_and_goes_on_and_the_slider_goes_with_it(
         " return at > 0 && at < 60; }"
     )
     page.click("#sessions-pause")
-    page.wait_for_timeout(500)  # the press has arrived, and the last frame
-    at = box.input_value()
-    page.wait_for_timeout(700)  # in slow motion further rounds would have come by now
-    assert box.input_value() == at and 0 < int(at) < 60
+    stands_still(page, box.input_value)
+    assert 0 < int(box.input_value()) < 60
     rate.fill("100")
     rate.press("Enter")
     page.click("#sessions-play")
@@ -212,7 +219,6 @@ def test_rounds_are_gone_through_from_the_start_and_stop_is_there_while_somethin
     page.click("#sessions-play")
     until(page, stop.is_enabled)
     assert int(box.input_value()) < 30
-    shot(page, "sessions-playing")
 
 
 def test_text_of_a_row_can_be_marked_without_opening_it(
@@ -224,6 +230,7 @@ def test_text_of_a_row_can_be_marked_without_opening_it(
     sessions(page)
     cell = page.locator("table.sp-runs td.sp-col-settings").first
     cell.wait_for()
+    at_rest(page)
     box = cell.bounding_box()
     assert box
     page.mouse.move(box["x"] + 10, box["y"] + 14)
@@ -309,4 +316,4 @@ def test_a_study_is_opened_in_its_tab_and_deleted_from_the_list(
     studies.get_by_role("button", name="Yes, delete").click()
     studies.get_by_text("None yet.").wait_for()
     page.locator("#sessions-about").get_by_text("It was made for a grid").wait_for(state="hidden")
-    assert page.locator("#sessions-study").is_hidden()
+    page.locator("#sessions-study").wait_for(state="hidden")

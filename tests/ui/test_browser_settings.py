@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 import ui.pages.live
+from bench.page.looks import at_rest
 from storage import RunQuery
 from tests.ui.fakes import scripted
 from tests.ui.sites import (
     LEAVING,
     OpenPage,
     OpenSite,
+    appeared,
     choose,
     overflows,
     ran,
@@ -46,13 +48,20 @@ def test_a_reload_while_it_writes_breaks_nothing(
     assert context.hub.worker.runs[0].cancelled  # type: ignore[attr-defined]
 
 
+def expanded(page: Any) -> Any:
+    """The box of the expansion, which has come into sight and has its value."""
+    box = text_box(page, "field-expansion")
+    until(page, lambda: bool(box.input_value()))
+    appeared(page)
+    return box
+
+
 def test_bad_settings_grey_run_and_say_why(
     short: tuple[str, Context], browser_page: OpenPage
 ) -> None:
     page = ready(browser_page(short[0]))
     page.get_by_text("Every setting of the engine").click()
-    until(page, lambda: bool(text_box(page, "field-expansion").input_value()))
-    text_box(page, "field-expansion").fill("1,zwei")
+    expanded(page).fill("1,zwei")
     page.locator("#live-validity").get_by_text("expansion is '1,zwei'").wait_for()
     page.wait_for_function("() => document.querySelector('#live-run').disabled")
     text_box(page, "field-expansion").fill("1,2")
@@ -100,8 +109,9 @@ def test_a_run_is_deleted_only_when_asked_twice(
     page.click("#sessions-sure")
     page.locator("#sessions-runs").get_by_text("No run yet").wait_for()
     said(page, "Open a run from the list.", "sessions")
-    assert page.locator("#sessions-scrub input[type=number]").input_value() == "0"
-    assert page.locator("#sessions-scrub input[type=range]").get_attribute("max") == "1"
+    number = page.locator("#sessions-scrub input[type=number]")
+    until(page, lambda: number.input_value() == "0")
+    page.locator("#sessions-scrub input[type=range][max='1']").wait_for()
     assert context.store.runs(RunQuery()).total == 0
 
 
@@ -141,12 +151,12 @@ def test_stop_ends_a_proof(site: OpenSite, browser_page: OpenPage) -> None:
 def test_large_type_is_kept(short: tuple[str, Context], browser_page: OpenPage) -> None:
     page = ready(browser_page(short[0]))
     page.get_by_role("button", name="Large type").click()
-    assert page.evaluate("() => document.documentElement.classList.contains('ss-large')")
+    page.locator("html.ss-large").wait_for()
     page.goto(short[0])
     ready(page)
-    assert page.evaluate("() => document.documentElement.classList.contains('ss-large')")
-    pressed = page.get_by_role("button", name="Large type").get_attribute("aria-pressed")
-    assert pressed == "true"
+    page.locator("html.ss-large").wait_for()
+    page.get_by_role("button", name="Large type", pressed=True).wait_for()
+    at_rest(page)
     assert not overflows(page)
 
 
@@ -155,9 +165,11 @@ def test_own_presets_stay_in_the_browser(
 ) -> None:
     page = ready(browser_page(short[0]))
     page.get_by_text("Every setting of the engine").click()
-    text_box(page, "field-expansion").fill("2,2")
+    expanded(page).fill("2,2")
     page.get_by_text("A preset of your own").click()
-    page.locator("#own-name input, #own-name textarea").first.fill("wide")
+    text_box(page, "own-name").wait_for()
+    appeared(page)
+    text_box(page, "own-name").fill("wide")
     page.click("#own-save")
     page.locator("#live-validity").get_by_text("Saved in this browser as wide.").wait_for()
     page.goto(short[0])
@@ -186,6 +198,7 @@ def test_what_saving_says_outlasts_a_check_that_is_out(
     page.get_by_text("A preset of your own").click()
     name = page.locator("#own-name input, #own-name textarea").first
     name.wait_for()
+    appeared(page)
     usual, checked = ui.pages.live.checked, threading.Event()
 
     def late(values: Any) -> Any:
@@ -213,12 +226,16 @@ def test_what_changes_nothing_is_greyed_and_says_why(
     def greyed(field: str) -> bool:
         return bool(page.locator(f"#field-{field} :is(input, textarea)").first.is_disabled())
 
-    assert greyed("weights") and greyed("vote_nodes") and not greyed("expansion")
+    def are_greyed(*fields: str, but: tuple[str, ...]) -> None:
+        """Wait until these are and those are not: each field is told by itself."""
+        until(page, lambda: all(map(greyed, fields)) and not any(map(greyed, but)))
+
+    are_greyed("weights", "vote_nodes", but=("expansion",))
     page.locator("#field-weights").get_by_text("Not used: union weighs nobody").wait_for()
     choose(page, "field-combine", "vote")
     page.locator("#field-expansion").get_by_text("a vote is over sequences").wait_for()
-    assert greyed("expansion") and greyed("vote_nodes") and greyed("eta") and not greyed("weights")
+    are_greyed("expansion", "vote_nodes", "eta", but=("weights",))
     choose(page, "field-weights", "paper")
     page.locator("#field-eta").get_by_text("A won vote multiplies").wait_for()
-    assert not greyed("eta") and not greyed("weight_bounds")
-    assert not page.locator("#live-run").is_disabled()
+    are_greyed(but=("eta", "weight_bounds"))
+    page.locator("#live-run:not([disabled])").wait_for()

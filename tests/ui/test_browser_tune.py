@@ -11,14 +11,25 @@ from typing import Any
 
 import pytest
 
-from bench.page.looks import turn_to
+from bench.page.looks import at_rest, turn_to
 from core.config import Request
 from tests.ui.fakes import scripted
-from tests.ui.sites import OpenPage, Stage, choose, in_sight, overflows, shot, text_box
+from tests.ui.sites import (
+    OpenPage,
+    Stage,
+    appeared,
+    choose,
+    in_sight,
+    overflows,
+    shot,
+    text_box,
+    until,
+)
 from ui.context import Context
 
 pytestmark = pytest.mark.browser
 CELLS = "#tune-speed td[data-place]"
+DOTS = "#tune-speed .ss-sweep-dot"
 
 
 @pytest.fixture
@@ -27,11 +38,6 @@ def tuning(stage: Stage) -> Stage:
     stage.clear()
     stage.play(scripted(4), speed=0.0)
     return stage
-
-
-DRAWN = """() => new Promise((resolve) => requestAnimationFrame(() => setTimeout(() => resolve(
-  !document.querySelector(":is(#tune-speed, #tune-length, #tune-points) [data-pending]")
-))))"""
 
 
 def opened(page: Any) -> Any:
@@ -43,6 +49,8 @@ def opened(page: Any) -> Any:
 
 def typed(page: Any, text: str) -> None:
     page.locator("#tune-source").get_by_text("typed").click()
+    text_box(page, "tune-typed").wait_for()
+    appeared(page)
     text_box(page, "tune-typed").fill(text)
 
 
@@ -53,7 +61,9 @@ def planned(page: Any, words: str) -> None:
 def completed(page: Any) -> Any:
     page.locator("#tune-progress").get_by_text("Complete").wait_for()
     page.locator("#tune-found").get_by_text("Best: ").wait_for()
-    page.wait_for_function(DRAWN)  # pictures follow the words, each in a frame of its own
+    # Pictures follow the words, each in a frame of its own.
+    page.locator(f":is({CELLS}, {DOTS})").first.wait_for()
+    at_rest(page)
     return page
 
 
@@ -74,6 +84,7 @@ def axis(page: Any, number: int, field: str, values: str = "") -> None:
     choose(page, f"tune-axis-{number}", field)
     if values:
         page.get_by_label(f"Values of {field}").wait_for()
+        appeared(page)
         text_box(page, f"tune-values-{number}").fill(values)
 
 
@@ -86,14 +97,15 @@ def test_a_grid_from_the_form_into_live(tuning: Stage, browser_page: OpenPage) -
     shot(page, "tune-1280-light")
     page.locator("#tune-speed td[aria-label*='speculation_length=8, expansion=1,2,2:']").click()
     page.locator("#tune-point").get_by_text("speculation_length=8, expansion=1,2,2").wait_for()
-    assert page.locator("#tune-length td[aria-selected=true]").get_attribute("data-place") == "8"
-    assert page.locator("#tune-points tr[aria-current=true] td").first.inner_text() == "8"
+    page.locator("#tune-length td[aria-selected=true][data-place='8']").wait_for()
+    current = page.locator("#tune-points tr[aria-current=true] td").first
+    until(page, lambda: current.inner_text() == "8")
     page.click("#tune-use")
     page.locator("#live-notice").get_by_text("These settings are in the form now").wait_for()
     in_sight(page, "#prompt textarea", "#live-run")
-    assert text_box(page, "prompt").input_value() == "Once"
+    until(page, lambda: text_box(page, "prompt").input_value() == "Once")
     page.get_by_text("Every setting of the engine").click()
-    assert text_box(page, "field-expansion").input_value() == "1,2,2"
+    until(page, lambda: text_box(page, "field-expansion").input_value() == "1,2,2")
 
 
 def test_a_deleted_grid_takes_its_point_along_in_every_tab(
@@ -233,7 +245,9 @@ def test_a_third_axis_is_chosen_from_in_both_pictures(
     page.locator("#tune-length").get_by_text("at vote_nodes=4").wait_for()
     page.locator("#tune-speed select").select_option("9")
     page.locator("#tune-length").get_by_text("at vote_nodes=9").wait_for()
-    assert page.locator("#tune-speed td[aria-label*='vote_nodes=9']").count() == 9
+    nine = page.locator("#tune-speed td[aria-label*='vote_nodes=9']")
+    nine.nth(8).wait_for()
+    assert nine.count() == 9
     page.locator("#tune-speed").get_by_role("button", name="as a table").click()
     assert page.locator("#tune-speed .ss-table tbody tr").count() == 9
 
@@ -316,7 +330,7 @@ def test_one_axis_is_a_line_with_keys_and_spread(tuning: Stage, browser_page: Op
     planned(page, "cannot run: speculation_length=99")
     page.click("#tune-start")
     completed(page)
-    dots = page.locator("#tune-speed .ss-sweep-dot")
+    dots = page.locator(DOTS)
     assert dots.count() == 3 and page.locator("#tune-speed .ss-sweep-line").count() == 1
     assert page.locator("#tune-speed .ss-mini-level").count() == 1, "plain decoding's level"
     page.locator("#tune-speed .ss-sweep-dot[tabindex='0']").focus()
@@ -360,7 +374,7 @@ def test_a_hostile_file_is_told_by_its_line_and_never_is_markup(
     path.write_text('{"prompt": "fine"}\n' + "[" * 100_000, encoding="utf-8")
     page.locator("#tune-file input[type=file]").set_input_files(path)
     planned(page, "line 2 is")
-    assert page.locator("#tune-start").is_disabled()
+    page.locator("#tune-start[disabled]").wait_for()
     evil = "<img src=x onerror=window.hacked=1>\u202e"
     lines = [{"prompt": evil, "id": evil, "domain": evil} for _ in range(2)]
     good = tmp_path / "evil.jsonl"

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from bench.page.looks import at_rest
 from tests.ui.components.gallery import build
 from tests.ui.watched import Tab, Tabs, free_port
 from ui.components import launch_options
@@ -74,3 +75,4 @@ def turn(page: Any, scene: str) -> None:
     """Another scene on the same page; returns when it has been drawn."""
     page.click(f"#scene-{scene}")
     page.wait_for_function(DRAWN, arg=scene)
+    at_rest(page)  # also where the scene stood there already, in another window

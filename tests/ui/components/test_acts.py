@@ -113,9 +113,9 @@ def test_a_picture_in_a_closed_tab_draws_the_last_value_when_opened(
     page.wait_for_function("document.querySelector('#done textarea').value === 'done'")
     page.get_by_role("tab", name="Second").click()
     page.wait_for_selector("#lengths .main-svg")
-    assert page.locator("#tree .ss-round-name").text_content() == "Round 4"
-    assert (
-        page.locator("#tree .ss-panel").evaluate("n => getComputedStyle(n).borderRadius") == "12px"
+    page.locator("#tree .ss-round-name").get_by_text("Round 4", exact=True).wait_for()
+    page.wait_for_function(  # a style sheet is loaded by itself
+        "getComputedStyle(document.querySelector('#tree .ss-panel')).borderRadius === '12px'"
     )
     page.get_by_role("tab", name="First").click()
     page.click("#go")

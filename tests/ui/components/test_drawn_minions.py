@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.ui.components.conftest import DRAWN, turn
+from bench.page.looks import at_rest
+from tests.ui.components.conftest import turn
 from tests.ui.components.gallery import scenes
 from tests.ui.components.test_drawn import TREE_NODES, shown
 
@@ -282,8 +283,8 @@ def test_no_words_are_cut_on_a_phone_and_more_than_one_depth_is_in_sight(
     switch = "(on) => document.documentElement.classList.toggle('ss-large', on)"
     page.evaluate(switch, large)
     try:
-        page.wait_for_function(DRAWN, arg=scene)
-        page.wait_for_timeout(300)
+        at_rest(page)
+        at_rest(page)  # what was drawn may have changed the size of others
         assert page.evaluate(CUT) == []
         seen = page.locator("#picture-proposals .ss-scroll").evaluate(IN_SIGHT)
         assert seen >= (depths if not large else depths - 1)

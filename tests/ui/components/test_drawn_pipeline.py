@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.ui.components.conftest import DRAWN, turn
+from bench.page.looks import at_rest
+from tests.ui.components.conftest import turn
 from tests.ui.components.gallery import scenes
 
 pytestmark = pytest.mark.browser
@@ -38,7 +39,7 @@ def test_what_is_cut_is_marked_and_told_and_its_numbers_do_not_touch(
     rounds = scenes()["peaks"]()["timeline"]["rounds"]
     page = show("peaks")
     page.set_viewport_size({"width": width, "height": 900})
-    page.wait_for_function(DRAWN, arg="peaks")
+    at_rest(page)
     chart = page.locator("#picture-timeline .ss-ahead-times")
     page.wait_for_function(
         "document.querySelector('.ss-ahead-times svg').clientWidth"
@@ -246,7 +247,7 @@ def test_a_panel_that_grows_narrow_keeps_the_llms_own_token_in_sight(show: Show)
 def test_the_legends_buttons_lie_on_nothing(show: Show) -> None:
     page = show("verify")
     page.set_viewport_size({"width": 390, "height": 900})
-    page.wait_for_function(DRAWN, arg="verify")
+    at_rest(page)
     lowest = page.locator("#picture-legend .ss-tool").evaluate_all(
         "nodes => Math.max(...nodes.map((node) => node.getBoundingClientRect().bottom))"
     )

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from bench.page.looks import at_rest
 from tests.ui.components.conftest import DRAWN, turn
 from tests.ui.components.gallery import ORDER, scenes
 from ui.components import PALETTE
@@ -175,7 +176,7 @@ def test_nothing_sticks_out_of_the_page(show: Show, scene: str) -> None:
     page = show(scene)
     for width in (390, 768, 1280, 1920):
         page.set_viewport_size({"width": width, "height": 900})
-        page.wait_for_function(DRAWN, arg=scene)
+        at_rest(page)
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert page.locator(".ss-panel").evaluate_all(TOO_WIDE) == [], width
 
