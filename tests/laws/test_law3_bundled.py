@@ -148,21 +148,19 @@ def test_twenty_thousand_rounds_are_plain_sampling(prefix: int, rule: str) -> No
         assert p_value(rounds, sampling, replace(draft, verify=rule), 20_000) > FALSE_ALARM
 
 
-# Behind the last prefix the next tokens are all but certain, and all SSMs know them: there trying a
-# token once changes next to nothing (p = 0.9 after 20,000 rounds), so it cannot be a control.
-CONTROLS = range(len(PREFIXES) - 1)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("prefix", CONTROLS)
+@pytest.mark.parametrize("prefix", range(len(PREFIXES)))
 def test_control_duplicates_are_noticed(
     prefix: int, rule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = replace(DRAFTS[1], expansion=(10, 1), verify=rule)
     duplicates_merged(monkeypatch)
     with rounds_from(PREFIXES[prefix]) as rounds:
-        assert p_value(rounds, SAMPLINGS[1], config, 5_000) < FALSE_ALARM
+        # As many as above where the next tokens are all but certain and all SSMs know them: there
+        # the trap changes little.
+        counts = (5_000, 20_000)
+        assert any(p_value(rounds, SAMPLINGS[1], config, n) < FALSE_ALARM for n in counts)
 
 
 def test_the_tail_of_chi_square() -> None:
