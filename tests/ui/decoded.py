@@ -21,7 +21,7 @@ from core.events import (
     Verified,
 )
 from storage import RunQuery
-from tests.ui.sites import appeared, choose, drawn, number_box, said, shows
+from tests.ui.sites import choose, drawn, number_box, said, shows, usable
 from ui.context import Context
 
 __all__ = [
@@ -69,9 +69,7 @@ def prepare(page: Any, preset: str, tokens: int = TOKENS, **fields: str) -> None
     """Ask for the story example under a preset and some fields of its own, up to the last click."""
     page.click("#example-story")
     page.get_by_text("Sampling", exact=True).click()
-    number_box(page, "sampling-max_new_tokens").wait_for()
-    appeared(page)
-    number_box(page, "sampling-max_new_tokens").fill(str(tokens))
+    usable(page, number_box(page, "sampling-max_new_tokens")).fill(str(tokens))
     page.get_by_text("Every setting of the engine").click()
     choose(page, "preset", preset)
     meant = SpeculationConfig.preset(preset)

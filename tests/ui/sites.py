@@ -44,6 +44,7 @@ __all__ = [
     "text_box",
     "unfolded",
     "until",
+    "usable",
 ]
 
 APPEARING_MS = 300
@@ -165,6 +166,13 @@ def appeared(page: Any) -> Any:
     page.wait_for_timeout(APPEARING_MS)
     page.wait_for_function("() => !window.specscopeSettled?.busy()")
     return page
+
+
+def usable(page: Any, box: Any) -> Any:
+    """A box that is coming into sight, once it keeps what is entered."""
+    box.wait_for()
+    appeared(page)
+    return box
 
 
 def number_box(page: Any, name: str) -> Any:

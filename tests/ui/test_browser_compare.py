@@ -22,6 +22,7 @@ from tests.ui.sites import (
     said,
     shot,
     until,
+    usable,
 )
 from tests.ui.test_compare import differing
 
@@ -53,8 +54,7 @@ def compared(page: Any, tokens: int = 8) -> Any:
     compare_tab(page)
     page.locator("#compare-configurations").get_by_label("minions", exact=True).uncheck()
     page.get_by_role("button", name="Sampling").last.click()
-    page.locator("#compare-max_new_tokens input").wait_for()
-    appeared(page).locator("#compare-max_new_tokens input").fill(str(tokens))
+    usable(page, page.locator("#compare-max_new_tokens input")).fill(str(tokens))
     page.click("#compare-begin")
     stands(page, "Complete")
     page.locator("#compare-compared").get_by_text("specinfer").first.wait_for()

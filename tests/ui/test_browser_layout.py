@@ -6,7 +6,7 @@ import pytest
 
 from bench.page.looks import at_rest
 from tests.ui.fakes import scripted
-from tests.ui.sites import OpenPage, OpenSite, appeared, number_box, ran, ready, said, until
+from tests.ui.sites import OpenPage, OpenSite, number_box, ran, ready, said, until, usable
 from ui.context import Context
 
 pytestmark = pytest.mark.browser
@@ -69,8 +69,7 @@ def test_nothing_moves_when_figures_and_notices_come(
     page.locator("#live-figures").get_by_text("measured", exact=True).wait_for()
     assert page.evaluate(TOPS, PLACES) == tops, "figures, a proof, a baseline"
     page.get_by_text("Sampling", exact=True).click()
-    number_box(page, "sampling-top_p").wait_for()
-    number_box(appeared(page), "sampling-top_p").fill("7")
+    usable(page, number_box(page, "sampling-top_p")).fill("7")
     page.locator("#live-validity").get_by_text("top_p is 7").wait_for()
     assert page.evaluate(TOPS, PLACES) == tops, "a refusal"
 
@@ -93,9 +92,7 @@ def test_the_reason_of_a_refusal_is_in_sight_of_the_field(
 ) -> None:
     page = ready(browser_page(short[0], width=width, height=800))
     page.get_by_text("Every setting of the engine").click()
-    field = number_box(page, "field-record_top_k")
-    field.wait_for()
-    appeared(page)
+    field = usable(page, number_box(page, "field-record_top_k"))
     field.evaluate("(node) => node.scrollIntoView({ block: 'center' })")
     field.fill("99")
     reason = page.locator("#live-validity").get_by_text("record_top_k is 99")

@@ -13,7 +13,7 @@ import pytest
 from bench.page.looks import at_rest, cut_texts, large_type, overflow, tabs, turn_to
 from core.events import ModelInfo
 from tests.ui.fakes import FakeWorker, scripted
-from tests.ui.sites import OpenPage, Stage, appeared, hosted, ready, text_box
+from tests.ui.sites import OpenPage, Stage, hosted, ready, text_box, usable
 from ui.context import Context
 
 pytestmark = pytest.mark.browser
@@ -158,9 +158,9 @@ def test_large_tables_fit_on_a_notebook(stage: Stage, browser_page: OpenPage) ->
     assert table.evaluate(WIDE) <= 0
     turn_to(page, "Prompts")
     page.locator("#prompts-source").get_by_text("typed").click()
-    text_box(page, "prompts-typed").wait_for()
-    appeared(page)
-    text_box(page, "prompts-typed").fill("Once upon a time\nUser: I want to book a table")
+    usable(page, text_box(page, "prompts-typed")).fill(
+        "Once upon a time\nUser: I want to book a table"
+    )
     page.click("#prompts-measure")
     page.locator("#prompts-progress").get_by_text("Complete").wait_for()
     table = page.locator(".ss-prompts-box")

@@ -14,7 +14,7 @@ from bench.page.looks import at_rest, turn_to
 from core.config import Request, SamplingParams, SpeculationConfig
 from tests.synthetic import synthetic_run
 from tests.ui.fakes import scripted
-from tests.ui.sites import OpenPage, Stage, appeared, overflows, shot, text_box, until
+from tests.ui.sites import OpenPage, Stage, overflows, shot, text_box, until, usable
 from ui.pages.form import EXAMPLES
 
 pytestmark = pytest.mark.browser
@@ -34,9 +34,7 @@ def measured(page: Any, text: str) -> Any:
     """The typed prompts, measured to the end."""
     turn_to(page, "Prompts")
     page.locator("#prompts-source").get_by_text("typed").click()
-    text_box(page, "prompts-typed").wait_for()
-    appeared(page)
-    text_box(page, "prompts-typed").fill(text)
+    usable(page, text_box(page, "prompts-typed")).fill(text)
     page.click("#prompts-measure")
     page.locator("#prompts-progress").get_by_text("Complete").wait_for()
     page.locator(ROWS).nth(len(text.splitlines()) - 1).wait_for()

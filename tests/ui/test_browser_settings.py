@@ -27,6 +27,7 @@ from tests.ui.sites import (
     shot,
     text_box,
     until,
+    usable,
 )
 from ui.context import Context
 
@@ -167,9 +168,7 @@ def test_own_presets_stay_in_the_browser(
     page.get_by_text("Every setting of the engine").click()
     expanded(page).fill("2,2")
     page.get_by_text("A preset of your own").click()
-    text_box(page, "own-name").wait_for()
-    appeared(page)
-    text_box(page, "own-name").fill("wide")
+    usable(page, text_box(page, "own-name")).fill("wide")
     page.click("#own-save")
     page.locator("#live-validity").get_by_text("Saved in this browser as wide.").wait_for()
     page.goto(short[0])
@@ -196,9 +195,7 @@ def test_what_saving_says_outlasts_a_check_that_is_out(
 ) -> None:
     page = ready(browser_page(short[0]))
     page.get_by_text("A preset of your own").click()
-    name = page.locator("#own-name input, #own-name textarea").first
-    name.wait_for()
-    appeared(page)
+    name = usable(page, text_box(page, "own-name"))
     usual, checked = ui.pages.live.checked, threading.Event()
 
     def late(values: Any) -> Any:

@@ -24,6 +24,7 @@ from tests.ui.sites import (
     shot,
     text_box,
     until,
+    usable,
 )
 from ui.context import Context
 
@@ -49,9 +50,7 @@ def opened(page: Any) -> Any:
 
 def typed(page: Any, text: str) -> None:
     page.locator("#tune-source").get_by_text("typed").click()
-    text_box(page, "tune-typed").wait_for()
-    appeared(page)
-    text_box(page, "tune-typed").fill(text)
+    usable(page, text_box(page, "tune-typed")).fill(text)
 
 
 def planned(page: Any, words: str) -> None:
