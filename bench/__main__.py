@@ -27,8 +27,8 @@ from bench.settings import DTYPES, Settings
 from bench.suites import SUITES, Suite
 from bench.suites.options import check_used
 from core.checks import choice
-from core.choices import PLACES
 from core.errors import ConfigError, SpecScopeError
+from core.mechanisms import PLACES
 
 DEFAULT_SUITE = "cpu-bundled"
 FOLDER = Path("artifacts")

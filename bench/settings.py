@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from core.checks import choice, integer
-from core.choices import PLACES
 from core.errors import ConfigError
+from core.mechanisms import PLACES
 
 __all__ = ["DTYPES", "MAX_PROMPTS", "Settings"]
 

@@ -19,6 +19,7 @@ from core.drafters.pool import PoolAsk
 from core.drafters.studio import Studio
 from core.errors import DRAFTER_FAULTS, DrafterError
 from core.length import Auditions
+from core.mechanisms import combine_rule, draft_kind
 from core.models.loading import LoadedModels
 from core.turn import Live, Turn
 from core.weights import needs_likelihoods
@@ -213,7 +214,7 @@ class Drafting:
     def _draft_together(self, turn: Turn, asks: list[Ask]) -> list[Ask]:
         """`log_pool`: the SSMs of a run draft one tree. Returns whoever is left to draft alone."""
         pooled = [ask for ask in asks if ask.name in self.homes.here.ssms]
-        if turn.speculation.combine != "log_pool" or not pooled:
+        if not combine_rule(turn.speculation.combine).pooled or not pooled:
             return asks
         weights = turn.ballot.weights
         pool = PoolAsk(tuple(pooled), tuple(weights[ask.index] for ask in pooled))
@@ -239,7 +240,7 @@ def asks_of(turn: Turn, beyond: int = 0) -> list[Ask]:
     asks = []
     for index, budget in zip(asked, live.budgets(shape_nodes(shape), asked), strict=True):
         # Best first spends its budget by score; the others are cut beforehand.
-        fitted = shape if config.draft == "best_first" else cut_shape(shape, budget)
+        fitted = shape if draft_kind(config.draft).by_score else cut_shape(shape, budget)
         name = live.drafters[index].name
         if shape and budget and fitted:
             ask = Ask(sequence, index, config.draft, fitted, budget, name, choice.stop, beyond)

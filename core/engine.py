@@ -14,7 +14,6 @@ from contextlib import ExitStack
 
 from core.ahead import ended, made
 from core.bookends import run_completed, run_started
-from core.choices import GIVEN_LENGTHS
 from core.combine import combine
 from core.config import Request, SpeculationConfig
 from core.costs import Costs
@@ -25,6 +24,7 @@ from core.gaps import Gaps
 from core.intake import prepare
 from core.judging import ask_at_once
 from core.length import make_policy
+from core.mechanisms import length_policy
 from core.models.language_model import Feed, chain
 from core.models.loading import LoadedModels
 from core.pipeline import Job, Lane, Pools, Up, auto_of, due, modes_of, run_of, watch
@@ -345,5 +345,5 @@ class Engine:
         # A length that is found by measured times weighs what nodes cost itself: it is bounded by
         # what was measured alone. Cut to what is affordable, `trend` could never learn that more
         # is not.
-        found = config.length not in GIVEN_LENGTHS
-        return max(verify.ms) if found else verify.affordable_nodes()
+        given = length_policy(config.length).given
+        return verify.affordable_nodes() if given else max(verify.ms)

@@ -14,12 +14,12 @@ from collections.abc import Sequence as Many
 from contextlib import suppress
 
 from core.checks import choice
-from core.choices import PLACES
 from core.drafters.base import Ask, Draft, Drafts
 from core.drafters.process import DraftingProcess, process_helps
 from core.drafters.remote import RemoteStudio
 from core.drafters.studio import Studio
 from core.errors import DRAFTER_FAULTS
+from core.mechanisms import PLACES
 from core.models.language_model import LanguageModel
 from core.sequence import Sequence, Timed
 

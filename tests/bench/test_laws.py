@@ -20,8 +20,7 @@ from bench.suites.law_tables import verdict
 from bench.suites.laws import Laws
 from bench.theirs import Theirs
 from core import engine
-from core.choices import PIPELINES
-from core.config import COMBINES, DRAFTS, LENGTHS, PRESETS, WEIGHTS, SpeculationConfig
+from core.config import COMBINES, DRAFTS, LENGTHS, PIPELINES, PRESETS, WEIGHTS, SpeculationConfig
 from core.errors import EngineError
 from core.models.loading import LoadedModels
 from core.tree import ROOT

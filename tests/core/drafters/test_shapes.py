@@ -15,7 +15,7 @@ from core.drafters import make_drafters, resolve_drafters
 from core.drafters.base import Draft
 from core.drafters.homes import Homes
 from core.errors import ConfigError
-from core.length import LENGTH_POLICIES, Choice, Fixed, RoundOutcome
+from core.length import Choice, Fixed, RoundOutcome
 from core.turn import Live
 from core.weights import make_weights
 from tests.fakes import TableModel, loaded_tables, random_table, sequence_of
@@ -129,13 +129,3 @@ def test_a_fixed_length_stays(length: int) -> None:
         assert policy.choose() == Choice(length)
         policy.observe(RoundOutcome(length, tokens, length, 1.0, 2.0))
     assert policy.choose() == Choice(length)
-
-
-def test_every_length_of_the_configuration_has_a_policy() -> None:
-    from core.combine import COMBINE_RULES
-    from core.config import COMBINES, LENGTHS, VERIFIES
-    from core.verify import VERIFY_RULES
-
-    assert set(LENGTH_POLICIES) == set(LENGTHS)
-    assert set(COMBINE_RULES) == set(COMBINES)
-    assert set(VERIFY_RULES) == set(VERIFIES) - {"auto"}
