@@ -13,7 +13,6 @@ __all__ = [
     "NGRAM",
     "NOT_AHEAD",
     "PIPELINES",
-    "PLACES",
     "PRESETS",
     "SAMPLED_DRAFTS",
     "VERIFIES",
@@ -30,8 +29,6 @@ LENGTHS = ("fixed", "trend", "goodput", "confidence")
 GIVEN_LENGTHS = ("fixed", "confidence")
 VERIFIES = ("auto", "greedy", "match", "mss", "traversal")
 PIPELINES = ("off", "across", "ahead", "auto")
-# Where the SSMs of pipelined runs draft; a process where one helps, for `auto`.
-PLACES = ("auto", "thread", "process")
 PRESETS = ("autoregressive", "sequence", "specinfer", "specinfer-paper", "minions", "best")
 
 SAMPLED_DRAFTS = ("sampled", "sampled_iid")

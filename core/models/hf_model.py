@@ -20,7 +20,7 @@ from core.models.fusing import adopt
 from core.models.graphed import tensors_of
 from core.models.kv_cache import KVArena
 from core.models.language_model import Feed
-from core.models.lean import LeanWeights, joined
+from core.models.lean import LeanWeights
 from core.models.rows import Row, batch_of
 from core.tree import ROOT
 
@@ -84,15 +84,6 @@ class HfModel:
     def own_threads(self) -> bool:
         """Whether its pass has threads of its own, apart from torch's."""
         return bool(getattr(self._forward, "workers", 0))
-
-    @property
-    def parts(self) -> tuple[Any, ModelInfo, MaskKind, LeanWeights | None]:
-        """What it was made of: `HfModel(*parts)` is another, with rows of its own. Nothing of a
-        stack is in them but its own share of the weights."""
-        lean = self._lean
-        if lean is not None and self.stack is not None:
-            lean = joined([lean], lambda parts: parts[0].clone())
-        return None if self.lean else self._module, self._info, self.masks, lean
 
     @property
     def weight_bytes(self) -> int:

@@ -22,7 +22,6 @@ from core.models.compiled.asking import Query, asked_by, asked_in
 from core.models.compiled.compiling import COMPILER_FAULTS
 from core.models.compiled.described import Asked, Grown, Own, Shape, Told, Weights
 from core.models.compiled.drafts import between, nothing_told, of_pass, sprouting
-from core.models.compiled.features import multiplies_tiles
 from core.models.compiled.kernel import kernel
 from core.models.compiled.kinds import kind_of_array
 from core.models.compiled.packing import Array, packed, shape_of, turning
@@ -73,13 +72,6 @@ class CompiledForward:
         self._crew = _Crew(min(torch.get_num_threads(), most))
         self._parts = kind_of_array(self._weights.matrices.dtype.type).parts
         self._between = between(True)
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """UnsupportedModelError in a process that has no tiles, if weights lie for them."""
-        self.__dict__.update(state)
-        kind = kind_of_array(self._weights.matrices.dtype.type)
-        if kind.tiles and not multiplies_tiles():
-            raise UnsupportedModelError("weights lie for AMX's tiles: there are none here")
 
     @property
     def workers(self) -> int:
@@ -218,9 +210,6 @@ class _Crew:
         self._others: ThreadPoolExecutor | None = None
         self._busy = threading.Lock()
         self._grounds = Grounds()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _Crew, (self.workers,)
 
     def run(
         self,
