@@ -7,8 +7,8 @@ from collections.abc import Sequence as Many
 from dataclasses import replace
 
 from core.drafters.base import Ask, Draft, Drafts
+from core.drafters.compiled import CompiledDrafting
 from core.drafters.foresight import Done, Foresight, Plan, Seen
-from core.drafters.levels import Levels
 from core.drafters.looped import Looped
 from core.drafters.pooled_drafting import PooledAsk, PooledDrafting
 from core.drafters.ssm import SsmDrafter
@@ -34,7 +34,7 @@ class SsmPool:
     ) -> None:
         self.ssms = {name: SsmDrafter(name, model, vocab_size) for name, model in models.items()}
         self._pooled = PooledDrafting(self.ssms)
-        self._levels = Levels(self.ssms)
+        self._compiled = CompiledDrafting(self.ssms)
         on_gpu = all(model.device.type == "cuda" for model in models.values())
         wanted = on_gpu if looped is None else looped
         self._looped = Looped(self.ssms, vocab_size, capture=on_gpu) if wanted else None
@@ -42,7 +42,7 @@ class SsmPool:
     def draft(self, asked: Mapping[str, Many[Ask]]) -> dict[str, Drafts]:
         """Drafts of several SSMs, by name: in one pass over tensors or on the compiled pass where
         possible, else over feeds, in lock-step where the models are stacked."""
-        found: dict[str, Drafts] = {**(self._looped or self._levels).draft(asked)}
+        found: dict[str, Drafts] = {**(self._looped or self._compiled).draft(asked)}
         left = {name: asks for name, asks in asked.items() if name not in found}
         each = {n: (self.ssms[n].model, self.ssms[n].drafting(a)) for n, a in left.items()}
         return found | {name: _with_shares(work) for name, work in together(each).items()}

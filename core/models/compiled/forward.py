@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from core.errors import UnsupportedModelError
-from core.models.compiled.asking import Query, asked_by, asked_in
+from core.models.compiled.asking import asked_in
 from core.models.compiled.compiling import COMPILER_FAULTS
 from core.models.compiled.described import Asked, Grown, Own, Shape, Told, Weights
 from core.models.compiled.drafts import between, nothing_told, of_pass, sprouting
@@ -137,13 +137,6 @@ class CompiledForward:
         spread = logits.new_empty(rows * width, self._vocabulary)
         spread[places] = logits
         return spread.view(rows, width, -1)
-
-    def answers(
-        self, members: Sequence[Sequence[Query]], wanted: Sequence[int], arena: KVArena
-    ) -> torch.Tensor:
-        """Logits (wanted, V) float32 of each member's queries; see `asked_by`. The arena has room
-        for all of their slots."""
-        return self._passed(asked_by(members, wanted), arena)
 
     def drafts(self, told: Told, room: Room, ready: Ready, arena: KVArena) -> Drafted:
         """Drafts from the text that they lack to their last level, with no more between two passes

@@ -1,5 +1,5 @@
-"""Drafts made level by level, of SSMs whose passes are compiled, are those that are made of passes
-over feeds: the same nodes, and scores to float32's digits."""
+"""Drafts made by machine code alone are those made of passes over feeds: the same nodes, and scores
+to float32's digits."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ import torch
 from core import SamplingParams, SpeculationConfig
 from core.costs import Acceptance
 from core.drafters.base import Ask, Draft
-from core.drafters.compiled import compiled_drafts
-from core.drafters.levels import Levels
+from core.drafters.compiled import CompiledDrafting, compiled_drafts
 from core.drafters.ssm_pool import SsmPool
 from core.drafters.told import Place
 from core.errors import OutOfMemoryError
@@ -34,9 +33,10 @@ from tests.core.device.test_looped import COLD, EDGED, NAMES, WARM, asks, texts
 from tests.core.models.test_stack import small
 from tests.fakes import VOCAB
 
-KINDS = [
-    ("topk", COLD), ("best_first", COLD), ("topk", WARM), ("coupled", WARM), ("coupled", EDGED),
-    ("best_first", WARM), ("sampled", WARM), ("sampled_iid", EDGED),
+KINDS = [("topk", COLD), ("topk", WARM), ("coupled", WARM)]
+NOT_SERVED = [
+    ("best_first", COLD), ("best_first", WARM), ("coupled", EDGED), ("sampled", WARM),
+    ("sampled_iid", EDGED),
 ]  # fmt: skip
 # What each text goes on with: so many of the first SSM's own tokens, and what nobody drafted.
 FOLLOWING: Many[Many[tuple[int, tuple[int, ...]]]] = (
@@ -46,7 +46,7 @@ FOLLOWING: Many[Many[tuple[int, tuple[int, ...]]]] = (
 )
 
 
-class Nobody(Levels):
+class ServesNothing(CompiledDrafting):
     """Leaves everything to passes over feeds."""
 
     def draft(self, asked: Mapping[str, Many[Ask]]) -> dict[str, list[Draft]]:
@@ -56,29 +56,29 @@ class Nobody(Levels):
 def pools(
     count: int = 3, *, alike: bool = True, vocab: int = VOCAB, **changes: Any
 ) -> list[SsmPool]:
-    """The same SSMs: level by level, and by passes over feeds."""
+    """The same SSMs: by machine code alone, and by passes over feeds."""
     found = []
-    for levels in (Levels, Nobody):
+    for serving in (CompiledDrafting, ServesNothing):
         models = [small("llama" if alike or i else "qwen2", i, **changes) for i in range(count)]
         stack_alike(models)
         pool = SsmPool(dict(zip(NAMES, models, strict=False)), vocab)
-        pool._levels = levels(pool.ssms)
+        pool._compiled = serving(pool.ssms)
         found.append(pool)
     return found
 
 
 @pytest.fixture
-def levelled(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
-    """Whose drafts were made level by level, round by round."""
+def served(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
+    """The SSMs whose drafts were made by machine code alone, round by round."""
     made: list[set[str]] = []
-    draft = Levels.draft
+    draft = CompiledDrafting.draft
 
-    def noted(self: Levels, asked: Mapping[str, Many[Ask]]) -> dict[str, list[Draft]]:
+    def noted(self: CompiledDrafting, asked: Mapping[str, Many[Ask]]) -> dict[str, list[Draft]]:
         found = draft(self, asked)
         made.append(set(found))
         return found
 
-    monkeypatch.setattr(Levels, "draft", noted)
+    monkeypatch.setattr(CompiledDrafting, "draft", noted)
     return made
 
 
@@ -170,14 +170,14 @@ def left(place: SsmPool, name: str, sequence: Sequence) -> Any:
 
 @pytest.fixture
 def called(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many drafts were made at once, with machine code alone between passes."""
+    """How many drafts each call of machine code made."""
     made: list[int] = []
 
     def noted(places: Many[Place]) -> list[Draft]:
         made.append(len(places))
         return compiled_drafts(places)
 
-    monkeypatch.setattr("core.drafters.levels.compiled_drafts", noted)
+    monkeypatch.setattr("core.drafters.compiled.compiled_drafts", noted)
     return made
 
 
@@ -189,14 +189,22 @@ def test_every_kind_of_draft(
     sampling: SamplingParams,
     shape: tuple[int, ...],
     changes: dict[str, Any],
-    levelled: list[set[str]],
+    served: list[set[str]],
     called: list[int],
 ) -> None:
     seen = rounds(pools(**changes), sampling, [shape, shape], kind=kind)
-    assert levelled == [set(NAMES)] * len(FOLLOWING)
+    assert served == [set(NAMES)] * len(FOLLOWING)
     assert max(len(draft) for draft in seen) > 2
-    whole = kind in ("topk", "coupled") and (kind, sampling) != ("coupled", EDGED)
-    assert called == ([6] * len(FOLLOWING) if whole else [])
+    assert called == [6] * len(FOLLOWING)
+
+
+@pytest.mark.parametrize(("kind", "sampling"), NOT_SERVED)
+def test_other_kinds_go_over_feeds(
+    kind: str, sampling: SamplingParams, served: list[set[str]], called: list[int]
+) -> None:
+    seen = rounds(pools(), sampling, [(2, 2, 1)] * 2, kind=kind)
+    assert served == [set()] * len(FOLLOWING) and not called
+    assert max(len(draft) for draft in seen) > 2
 
 
 def test_a_draft_that_takes_much_room_is_made_pass_by_pass(
@@ -238,7 +246,7 @@ def test_nobody_waits_for_a_pass_that_is_over() -> None:
             place.ssms[name].close(own)
 
 
-def test_logits_that_are_no_numbers_are_left_to_the_growths(called: list[int]) -> None:
+def test_logits_that_are_no_numbers_go_over_feeds(called: list[int]) -> None:
     places = pools()
     for place in places:
         for ssm in place.ssms.values():
@@ -289,9 +297,9 @@ def test_who_stands_beside_another_drafts_as_alone(kinds: tuple[str, str]) -> No
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_ssms_that_lie_apart(count: int, levelled: list[set[str]]) -> None:
+def test_ssms_of_different_shapes(count: int, served: list[set[str]]) -> None:
     rounds(pools(count, alike=False), WARM, [(2, 1), (1, 1)])
-    assert levelled == [set(NAMES[:count])] * len(FOLLOWING)
+    assert served == [set(NAMES[:count])] * len(FOLLOWING)
 
 
 @pytest.mark.parametrize("own", [2, 8, VOCAB - 8, VOCAB + 8])
@@ -338,12 +346,13 @@ class Told(Middling):
 @pytest.mark.parametrize("kind", ["topk", "coupled"])
 @pytest.mark.parametrize("stop", [Middling(), Told()])
 def test_a_length_policy_ends_a_draft_as_it_grows(
-    stop: Middling, kind: str, levelled: list[set[str]], called: list[int]
+    stop: Middling, kind: str, served: list[set[str]], called: list[int]
 ) -> None:
     sampling = WARM if kind == "coupled" else COLD
     seen = rounds(pools(), sampling, [(2, 2, 2)] * 2, stop=stop, kind=kind)
     assert len({len(draft) for draft in seen}) > 3 and 0 in {len(draft) for draft in seen}
-    assert levelled[0] == set(NAMES)
+    # `two` has nothing to start; what the others are asked has to be said as numbers.
+    assert served[0] == (set(NAMES) if isinstance(stop, Told) else {"two"})
     assert called == ([4] * len(FOLLOWING) if isinstance(stop, Told) else [])
 
 
@@ -388,7 +397,7 @@ def test_two_of_three_are_asked() -> None:
 
 
 def test_what_was_drafted_ahead_or_is_to_be_foretold_goes_over_feeds(
-    levelled: list[set[str]],
+    served: list[set[str]],
 ) -> None:
     place = pools()[0]
     own = texts(COLD, combine="vote_tree")
@@ -405,7 +414,7 @@ def test_what_was_drafted_ahead_or_is_to_be_foretold_goes_over_feeds(
             place.ssms[name].open(sequence)
     for _ in range(2):
         place.draft(asks(place, plain, [(2, 2), (2, 2)]))
-    assert levelled == [set(), set(NAMES), set()]
+    assert served == [set(), set(NAMES), set()]
 
 
 def test_what_fails_together_is_asked_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -421,8 +430,7 @@ def test_what_fails_together_is_asked_one_by_one(monkeypatch: pytest.MonkeyPatch
             for name in NAMES:
                 place.ssms[name].open(sequence)
         with monkeypatch.context() as patch:
-            for pass_by in ("answers", "drafts"):
-                patch.setattr(Company, pass_by, full)
+            patch.setattr(Company, "drafts", full)
             told.append(place.draft(asks(place, own, [(2, 2), (2, 2)])))
     for name in NAMES:
         for pair in zip(*(found[name] for found in told), strict=True):
@@ -439,21 +447,15 @@ def test_a_fault_of_ours_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong(*_: object, **__: object) -> None:
         raise TypeError("a mistake")
 
-    for pass_by in ("answers", "drafts"):
-        monkeypatch.setattr(Company, pass_by, wrong)
+    monkeypatch.setattr(Company, "drafts", wrong)
     with pytest.raises(TypeError, match="a mistake"):
         place.draft(asks(place, own, [(2, 2), (2, 2)]))
 
 
 class OneGoesOn:
-    """Two of three end behind the first level; `told`: and that is said as numbers."""
-
-    def __init__(self, *, told: bool) -> None:
-        self._told = told
+    """Two of three end behind the first level."""
 
     def limits(self, drafter: str) -> Limits | None:
-        if not self._told:
-            return None
         return Limits() if drafter == "three" else Limits(longest=1)
 
     def grows(self, score: float) -> bool:
@@ -466,14 +468,13 @@ class OneGoesOn:
         return True
 
 
-@pytest.mark.parametrize("told", [False, True])
-def test_who_stops_is_not_charged_what_the_others_go_on_to_take(told: bool) -> None:
+def test_an_ssm_that_stops_is_not_charged_for_the_passes_of_the_others() -> None:
     place = pools()[0]
     own = texts(COLD)
     for sequence in own:
         for name in NAMES:
             place.ssms[name].open(sequence)
-    found: Any = place.draft(asks(place, own, [(1, 1, 1, 1)] * 2, stop=OneGoesOn(told=told)))
+    found: Any = place.draft(asks(place, own, [(1, 1, 1, 1)] * 2, stop=OneGoesOn()))
     drafting = {}
     for name in NAMES:
         (catching_up, drafting[name]) = found[name][0].timed
