@@ -23,7 +23,6 @@ __all__ = [
     "LENGTH_POLICIES",
     "NGRAM",
     "PIPELINE_MODES",
-    "PLACES",
     "PRESETS",
     "VERIFY_RULES",
     "WEIGHTS",
@@ -48,7 +47,6 @@ NGRAM = "ngram"
 """The drafter that is no SSM: prompt lookup."""
 
 WEIGHTS = ("full_information", "paper")
-PLACES = ("auto", "thread", "process")
 PRESETS = ("autoregressive", "sequence", "specinfer", "specinfer-paper", "minions", "best")
 
 

@@ -42,9 +42,7 @@ def config_of(name: str) -> SpeculationConfig:
 @cache
 def engine_of(family: str) -> Engine:
     llm = tiny_module(family, seed=1)
-    return Engine(
-        loaded(llm, [perturbed(llm, 0.12, seed=3), tiny_module(family, seed=2)]), place="thread"
-    )
+    return Engine(loaded(llm, [perturbed(llm, 0.12, seed=3), tiny_module(family, seed=2)]))
 
 
 @cache
@@ -88,7 +86,7 @@ def test_an_end_of_text_token_ends_the_same_text(family: str, name: str) -> None
     eos_ids = (expected(family)[1][9],)
     models = engine_of(family).models
     mortal = type(models)(models.llm, models.ssms, models.tokenizer, eos_ids)
-    engine = Engine(mortal, place="thread")
+    engine = Engine(mortal)
     requests = [Request(text, SAMPLING, config_of(name)) for text in TEXTS]
     assert ids_of_many(engine, requests) == expected(family, eos_ids)
     assert len(expected(family, eos_ids)[1]) < SAMPLING.max_new_tokens

@@ -159,7 +159,7 @@ Runs = dict[str, list[Event]]
 
 @pytest.fixture(scope="module")
 def engine() -> Engine:
-    return Engine(load_models(llm="bundled", ssms=["bundled"]), place="thread")
+    return Engine(load_models(llm="bundled", ssms=["bundled"]))
 
 
 @pytest.fixture(scope="module")

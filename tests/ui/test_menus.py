@@ -152,7 +152,7 @@ OTHERS = {
 
 
 def test_what_is_greyed_never_changes_a_run() -> None:
-    engine = Engine(load_models(llm="bundled", ssms=["bundled"]), place="thread")
+    engine = Engine(load_models(llm="bundled", ssms=["bundled"]))
     given = {"max_new_tokens": 12, "max_tree_nodes": "16", "prompt": EXAMPLES[1][1]}
     for chosen in (
         {},
