@@ -27,9 +27,10 @@ from tests.core.engines import engine_of, ids_of_events, tables
 from tests.fakes import loaded, perturbed, tiny_module
 from tests.lanes import Looks, PunctualLane
 
-pytestmark = pytest.mark.skipif(
-    not sys.platform.startswith("linux"), reason="the process needs Linux"
-)
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the process needs Linux"),
+]
 PROMPTS = ("w3 w9 w27 w17", "w5 w25", "w8")
 SOON = 60.0
 TREE: dict[str, Any] = {"expansion": (2, 1), "speculation_length": 3, "max_tree_nodes": 24}

@@ -67,6 +67,7 @@ def test_a_run_is_not_touched_by_what_is_loaded_beside_it(rig: Rig) -> None:
     assert tokens_of(hub.start(asked(120))) == expected
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="a system without /proc")
 def test_models_that_went_are_gone_with_their_memory_though_their_runs_are_looked_at(
     tmp_path: Path,

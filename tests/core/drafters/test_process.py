@@ -33,9 +33,10 @@ from core.noise import SeededNoise
 from core.sequence import Sequence
 from tests.fakes import VOCAB, TableModel, info_of, random_table, sequence_of, tiny_module
 
-pytestmark = pytest.mark.skipif(
-    not sys.platform.startswith("linux"), reason="the process needs Linux"
-)
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the process needs Linux"),
+]
 ROOT_FOLDER = Path(__file__).parents[3]
 SOON = 60.0
 
