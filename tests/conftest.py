@@ -6,11 +6,16 @@ CPU_LIMIT_S: one that takes longer fails, and belongs into `nightly` or is to be
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from core import Engine
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
@@ -35,6 +40,15 @@ def _pinned_arithmetic() -> None:
     torch.backends.cudnn.allow_tf32 = False
 
 
+@pytest.fixture(scope="session")
+def bundled(_pinned_arithmetic: None) -> Engine:
+    """An engine of the bundled models in float32, loaded once a worker: before the first test that
+    asks for it, not in it."""
+    from tests.laws.runs import bundled_engine
+
+    return bundled_engine()
+
+
 @pytest.fixture(autouse=True)
 def _no_drafter_is_lost(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
@@ -52,6 +66,15 @@ def _no_drafter_is_lost(
     monkeypatch.setattr(Live, "lose", noting)
     yield
     assert not lost or request.node.get_closest_marker("loses_drafters"), lost
+
+
+def pytest_collection_finish() -> None:
+    """What is imported by now stays: no later garbage collection looks through it.
+
+    An exchange of models collects garbage on purpose, which took a second of CPU time in here.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 # -- the limit on CPU time --

@@ -23,6 +23,8 @@ from ui.rig import Rig
 from ui.session import Hub
 from ui.source import LiveSource
 
+pytestmark = pytest.mark.nightly
+
 
 @pytest.fixture
 def rig() -> Iterator[Rig]:
@@ -67,7 +69,6 @@ def test_a_run_is_not_touched_by_what_is_loaded_beside_it(rig: Rig) -> None:
     assert tokens_of(hub.start(asked(120))) == expected
 
 
-@pytest.mark.nightly
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="a system without /proc")
 def test_models_that_went_are_gone_with_their_memory_though_their_runs_are_looked_at(
     tmp_path: Path,
