@@ -17,6 +17,7 @@ from tests.fakes import loaded, perturbed, tiny_module
 from tests.lanes import PunctualLane
 from tests.laws.runs import bundled_engine, prompts
 
+pytestmark = pytest.mark.usefixtures("bundled")
 CLOSE = 1e-4
 # Budgets are given: a measured one hangs on what else the machine is doing.
 CONFIGS = {

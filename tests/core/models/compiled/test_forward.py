@@ -301,6 +301,7 @@ def test_who_fails_lets_the_others_go(who: int, monkeypatch: pytest.MonkeyPatch)
     assert torch.equal(found, other.forward([chain(other.open_row(), [3, 4, 5])])[0])
 
 
+@pytest.mark.nightly
 def test_where_nothing_can_be_kept_it_is_compiled_all_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
