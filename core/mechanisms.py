@@ -5,6 +5,7 @@ else is derived from these records: the allowed names, the validity matrix (ALGO
 the node budget, which fields matter, the menus of the page, the words in its pictures, the guide's
 tables. A new combine rule or length policy is its own file, a record here, and its test.
 
+`label` is a record's meaning in a menu, `meaning` the same at more length, in docs/guide.md.
 `implementation` is `module:name`, imported when first used: configuration never imports torch.
 """
 
@@ -73,12 +74,12 @@ class PictureWords:
 class CombineRule:
     """How the drafts of several drafters become one token tree.
 
-    `label`: its meaning in a menu. `implementation`: a `core.combine.base.Combiner`. `node_budget`:
-    each drafter has a share of `max_tree_nodes` (`divided`), all of it (`each`), or the SSMs have
-    one share together (`pooled`: they draft one tree in lock-step). `weighted`: reads the drafters'
-    weights. `chains`: drafts are sequences, of which one wins. `keeps_all`: nothing that was
-    drafted is dropped, so draws stay draws and `mss` and `traversal` are lossless. `ahead`: its
-    drafts may begin before the previous verdict. `fields`: of SpeculationConfig, read by it alone.
+    `implementation`: a `core.combine.base.Combiner`. `node_budget`: each drafter has a share of
+    `max_tree_nodes` (`divided`), all of it (`each`), or the SSMs have one share together (`pooled`:
+    they draft one tree in lock-step). `weighted`: reads the drafters' weights. `chains`: drafts are
+    sequences, of which one wins. `keeps_all`: nothing that was drafted is dropped, so draws stay
+    draws and `mss` and `traversal` are lossless. `ahead`: its drafts may begin before the previous
+    verdict. `fields`: of SpeculationConfig, read by it alone.
     """
 
     name: str
@@ -90,6 +91,7 @@ class CombineRule:
     keeps_all: bool = False
     ahead: bool = True
     fields: tuple[str, ...] = ()
+    meaning: str = ""
     words: PictureWords = field(default_factory=PictureWords)
 
     @property
@@ -126,6 +128,7 @@ class LengthPolicyRecord:
     always: str = ""
     no_estimates: str = "No estimates in this round."
     no_drafts: str = ""
+    meaning: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +140,7 @@ class DraftKind:
     drawn: bool = False
     coupled: bool = False
     by_score: bool = False
+    meaning: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +152,7 @@ class VerifyRule:
     label: str
     implementation: str = ""
     reads_q: bool = False
+    meaning: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +161,7 @@ class PipelineMode:
 
     name: str
     label: str
+    meaning: str = ""
 
 
 # -- the registries --
@@ -203,6 +209,7 @@ COMBINE_RULES: Mapping[str, CombineRule] = _by_name(
             "all drafts in one tree",
             "core.combine.union:union",
             keeps_all=True,
+            meaning="the drafts of all drafters are merged into one tree",
             words=PictureWords(dropped="Dropped: the node budget was full"),
         ),
         CombineRule(
@@ -212,6 +219,7 @@ COMBINE_RULES: Mapping[str, CombineRule] = _by_name(
             node_budget="each",
             weighted=True,
             chains=True,
+            meaning="each SSM drafts one sequence; a weighted vote decides which one is verified",
             words=_VOTE,
         ),
         CombineRule(
@@ -221,6 +229,7 @@ COMBINE_RULES: Mapping[str, CombineRule] = _by_name(
             node_budget="each",
             weighted=True,
             fields=("vote_nodes",),
+            meaning="of the merged drafts, the `vote_nodes` nodes with the best weighted score",
             words=_VOTE_TREE,
         ),
         CombineRule(
@@ -230,6 +239,7 @@ COMBINE_RULES: Mapping[str, CombineRule] = _by_name(
             node_budget="pooled",
             weighted=True,
             ahead=False,
+            meaning="the SSMs draft one tree together, choosing every token by a weighted mean",
             words=_LOG_POOL,
         ),
     ]
@@ -242,6 +252,7 @@ LENGTH_POLICIES: Mapping[str, LengthPolicyRecord] = _by_name(
             "always speculation_length",
             "core.length.fixed:Fixed",
             given=True,
+            meaning="always `speculation_length` tokens",
             always="the length is always the one that was set",
             no_estimates="",
         ),
@@ -249,6 +260,7 @@ LENGTH_POLICIES: Mapping[str, LengthPolicyRecord] = _by_name(
             "trend",
             "longer while it is faster",
             "core.length.trend:Trend",
+            meaning="one token more while that lowers the LLM's time per token, else two fewer",
             no_estimates="trend compares what it measured; it estimates no other length.",
         ),
         LengthPolicyRecord(
@@ -257,6 +269,7 @@ LENGTH_POLICIES: Mapping[str, LengthPolicyRecord] = _by_name(
             "core.length.goodput:Goodput",
             predicts=True,
             chooses_drafters=True,
+            meaning="as long as one more token is expected to pay for its time, down to none",
             ignores={"speculation_length": "goodput finds the length itself"},
             no_drafts=(
                 "By what goodput measured here, no draft was expected to bring the text faster."
@@ -268,6 +281,7 @@ LENGTH_POLICIES: Mapping[str, LengthPolicyRecord] = _by_name(
             "core.length.confidence:Confidence",
             given=True,
             fields=("confidence_threshold",),
+            meaning="`speculation_length` at most, less after a score under `confidence_threshold`",
             no_estimates="confidence stops by score; it estimates no length.",
             no_drafts="No guess was as sure as confidence_threshold={confidence_threshold}.",
         ),
@@ -276,33 +290,80 @@ LENGTH_POLICIES: Mapping[str, LengthPolicyRecord] = _by_name(
 
 DRAFT_KINDS: Mapping[str, DraftKind] = _by_name(
     [
-        DraftKind("auto"),
-        DraftKind("topk"),
-        DraftKind("coupled", coupled=True),
-        DraftKind("sampled", drawn=True),
-        DraftKind("sampled_iid", drawn=True),
-        DraftKind("best_first", coupled=True, by_score=True),
+        DraftKind("auto", meaning="`topk` at temperature 0, above it what suits `verify`"),
+        DraftKind("topk", meaning="the SSM's most probable tokens"),
+        DraftKind(
+            "coupled",
+            coupled=True,
+            meaning="the SSM's choice under the noise with which the LLM will choose",
+        ),
+        DraftKind("sampled", drawn=True, meaning="tokens drawn from the SSM without replacement"),
+        DraftKind(
+            "sampled_iid", drawn=True, meaning="tokens drawn independently, repeats included"
+        ),
+        DraftKind(
+            "best_first",
+            coupled=True,
+            by_score=True,
+            meaning="no fixed shape: the most probable paths first, until the node budget is spent",
+        ),
     ]
 )
 
 VERIFY_RULES: Mapping[str, VerifyRule] = _by_name(
     [
-        VerifyRule("auto", "the first exact rule"),
-        VerifyRule("greedy", "the LLM's best token", "core.verify.walk:greedy"),
-        VerifyRule("match", "what the LLM itself draws", "core.verify.walk:match"),
-        VerifyRule("mss", "a coin a draft, root first", "core.verify.mss:mss", reads_q=True),
         VerifyRule(
-            "traversal", "coins, leaves first", "core.verify.traversal:traversal", reads_q=True
+            "auto",
+            "the first exact rule",
+            meaning="the first rule that is exact for this draft and temperature",
+        ),
+        VerifyRule(
+            "greedy",
+            "the LLM's best token",
+            "core.verify.walk:greedy",
+            meaning="a token is accepted if it is the LLM's most probable one",
+        ),
+        VerifyRule(
+            "match",
+            "what the LLM itself draws",
+            "core.verify.walk:match",
+            meaning="a token is accepted if the LLM itself draws it with this seed",
+        ),
+        VerifyRule(
+            "mss",
+            "a coin a draft, root first",
+            "core.verify.mss:mss",
+            reads_q=True,
+            meaning="in turn from the root on, each accepted with probability min(1, p / q)",
+        ),
+        VerifyRule(
+            "traversal",
+            "coins, leaves first",
+            "core.verify.traversal:traversal",
+            reads_q=True,
+            meaning="from the leaves back to the root, which is expected to accept more than `mss`",
         ),
     ]
 )
 
 PIPELINE_MODES: Mapping[str, PipelineMode] = _by_name(
     [
-        PipelineMode("off", "first draft, then verify"),
-        PipelineMode("across", "draft for other requests"),
-        PipelineMode("ahead", "draft on behind a guess"),
-        PipelineMode("auto", "ahead while it is faster"),
+        PipelineMode("off", "first draft, then verify", "drafting and verifying take turns"),
+        PipelineMode(
+            "across",
+            "draft for other requests",
+            "while the LLM verifies, SSMs draft for other requests",
+        ),
+        PipelineMode(
+            "ahead",
+            "draft on behind a guess",
+            "while the LLM verifies, SSMs draft on from what it will most likely accept",
+        ),
+        PipelineMode(
+            "auto",
+            "ahead while it is faster",
+            "pipelining is switched on and off by what is measured to be faster",
+        ),
     ]
 )
 

@@ -1,12 +1,15 @@
-"""The README's types of what the endpoints return are those of what they return."""
+"""docs/api.md lists every endpoint with its arguments, and the types of what it returns.
+
+The blocks of that page are parsed; each signature is compared with the server's, every endpoint is
+called, and what comes back is checked against the documented type, field by field.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +17,7 @@ from gradio_client import Client
 
 from storage import RunQuery, RunStore
 from storage.exports import EXPORTS
+from tests.source import ROOT
 from tests.ui.fakes import FakeWorker, endless, scripted
 from tests.ui.rigs import Loader, other_worker
 from tests.ui.serving import served
@@ -22,146 +26,190 @@ from ui.page import build_page
 from ui.rig import Rig
 from ui.visitors import Access
 
-README = Path(__file__).parents[2] / "README.md"
+API = ROOT / "docs" / "api.md"
 SIMPLE = {"str": str, "int": int, "float": (int, float), "bool": bool, "object": dict}
+ENDPOINT = re.compile(r"(?P<name>/\w+)\((?P<arguments>.*)\) -> (?P<returns>\w+)")
+
+
+# -- the documentation, parsed --
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """`arguments` as documented, `name` or `name=default`; `returns`: the name of a type."""
+
+    arguments: tuple[str, ...]
+    returns: str
 
 
 @cache
-def types() -> dict[str, dict[str, str]]:
-    """Each named type's fields; a name alone takes its fields in."""
-    text = README.read_text(encoding="utf-8")
-    block = next(part for part in text.split("```") if part.startswith("\nRun "))
-    found: dict[str, dict[str, str]] = {}
-    for line in block.strip().splitlines():
-        name, told = line.split(None, 1)
-        parts = [part.partition(": ") for part in told.split(", ")]
-        found[name] = {field: kind for field, _, kind in parts}
-    return {name: dict(_spread(fields, found)) for name, fields in found.items()}
-
-
-def _spread(fields: dict[str, str], found: dict[str, dict[str, str]]) -> Iterator[tuple[str, str]]:
-    for field, kind in fields.items():
-        if kind:
-            yield field, kind
+def documented() -> tuple[dict[str, Endpoint], dict[str, dict[str, str]]]:
+    """The endpoints by name, and each named type's fields, those that it takes in included."""
+    endpoints: dict[str, Endpoint] = {}
+    types: dict[str, dict[str, str]] = {}
+    for entry in entries(API.read_text(encoding="utf-8")):
+        if match := ENDPOINT.fullmatch(entry):
+            arguments = tuple(filter(None, match["arguments"].split(", ")))
+            endpoints[match["name"]] = Endpoint(arguments, match["returns"])
         else:
-            yield from _spread(found[field], found)
+            name, fields = entry.split(" ", 1)
+            parts = [part.partition(": ") for part in fields.split(", ")]
+            types[name] = {part: kind for part, _, kind in parts}
+    return endpoints, {name: dict(spread(fields, types)) for name, fields in types.items()}
 
 
-def faults(value: Any, kind: str, at: str, fields: tuple[str, ...] = ()) -> list[str]:
-    """Where a value is not of its type; `fields`: what stands for FIELD."""
+def entries(page: str) -> list[str]:
+    """The entries of all `text` blocks; an indented line continues the one before."""
+    blocks = re.findall(r"^```text\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    joined = re.sub(r"\n +", " ", "\n".join(blocks))
+    return [line for line in joined.splitlines() if line]
+
+
+def spread(fields: dict[str, str], types: dict[str, dict[str, str]]) -> Iterator[tuple[str, str]]:
+    """The fields, with those of a type in the place of its bare name."""
+    for name, kind in fields.items():
+        if kind:
+            yield name, kind
+        else:
+            yield from spread(types[name], types)
+
+
+# -- a value against a type --
+
+
+def mismatches(value: Any, kind: str, at: str, columns: tuple[str, ...] = ()) -> list[str]:
+    """Where a value is not of its type; `columns`: what stands for FIELD."""
     if (inner := re.fullmatch(r"list\[(.*)\]", kind)) and "]|" not in kind:
         if not isinstance(value, list):
             return [f"{at} is no list"]
         return [
             fault
-            for i, one in enumerate(value)
-            for fault in faults(one, inner[1], f"{at}[{i}]", fields)
+            for i, item in enumerate(value)
+            for fault in mismatches(item, inner[1], f"{at}[{i}]", columns)
         ]
     if "|" in kind:
-        tried = [faults(value, one, at, fields) for one in kind.split("|")]
-        return min(tried, key=len)
+        return min((mismatches(value, one, at, columns) for one in kind.split("|")), key=len)
     if kind == "null":
         return [] if value is None else [f"{at} is {value!r}, not null"]
     if kind in SIMPLE:
         boolean = isinstance(value, bool) and kind != "bool"
         right = isinstance(value, SIMPLE[kind]) and not boolean
         return [] if right else [f"{at} is {value!r}, not {kind}"]
-    return _faults_of_object(value, kind, at, fields)
+    return object_mismatches(value, kind, at, columns)
 
 
-def _faults_of_object(value: Any, kind: str, at: str, fields: tuple[str, ...]) -> list[str]:
+def object_mismatches(value: Any, kind: str, at: str, columns: tuple[str, ...]) -> list[str]:
     if not isinstance(value, dict):
         return [f"{at} is {value!r}, not {kind}"]
-    told = types()[kind]
-    if "FIELD" in told:
-        told = {**told, **dict.fromkeys(fields, told["FIELD"])}
-        del told["FIELD"]
-    needed = {name for name in told if not name.endswith("?")}
-    known = {name.rstrip("?"): one for name, one in told.items()}
-    wrong = [f"{at}.{name} is not told" for name in value.keys() - known.keys()]
-    wrong += [f"{at}.{name} is missing" for name in needed - value.keys()]
-    for name in value.keys() & known.keys():
-        wrong += faults(value[name], known[name], f"{at}.{name}", fields)
+    fields = dict(documented()[1][kind])
+    if "FIELD" in fields:
+        fields |= dict.fromkeys(columns, fields.pop("FIELD"))
+    required = {name for name in fields if not name.endswith("?")}
+    allowed = {name.rstrip("?"): one for name, one in fields.items()}
+    wrong = [f"{at}.{name} is not documented" for name in value.keys() - allowed.keys()]
+    wrong += [f"{at}.{name} is missing" for name in required - value.keys()]
+    for name in value.keys() & allowed.keys():
+        wrong += mismatches(value[name], allowed[name], f"{at}.{name}", columns)
     return wrong
+
+
+# -- the server --
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Client, FakeWorker]]:
-    """A client, and the worker that stands until other models are loaded."""
-    with RunStore(tmp_path_factory.mktemp("told") / "runs.db") as store:
+    """A client, and the worker that answers until other models are loaded."""
+    with RunStore(tmp_path_factory.mktemp("api") / "runs.db") as store:
         worker = FakeWorker(scripted(rounds=6), speed=0.0)
         rig = Rig(worker, Loader(lambda: other_worker("small")))
-        context = make_context(rig, store, Access("127.0.0.1"), "specinfer", RunQuery, EXPORTS)
+        context = make_context(rig, store, Access("127.0.0.1"), "best", RunQuery, EXPORTS)
         with served(build_page(context)) as url:
-            made = Client(url, verbose=False)
-            yield made, worker
-            made.close()
+            client = Client(url, verbose=False)
+            yield client, worker
+            client.close()
         context.conductor.close()
 
 
 @dataclass
-class Told:
-    """Calls endpoints, holds what comes back to its type, and remembers which were called."""
+class Caller:
+    """Calls endpoints, and checks each answer against its documented type."""
 
     client: Client
-    called: set[str]
+    called: set[str] = field(default_factory=set)
 
-    def __call__(self, kind: str, endpoint: str, **asked: Any) -> Any:
-        value = self.client.predict(api_name=endpoint, **asked)
+    def __call__(self, endpoint: str, **arguments: Any) -> Any:
+        answer = self.client.predict(api_name=endpoint, **arguments)
         self.called.add(endpoint)
-        assert not faults(value, kind, endpoint, ("speculation_length",))
-        return value
+        returns = documented()[0][endpoint].returns
+        assert not mismatches(answer, returns, endpoint, ("speculation_length",))
+        return answer
 
 
-def test_what_comes_back_is_what_the_readme_tells(site: tuple[Client, FakeWorker]) -> None:
+def test_signatures_are_those_of_the_server(site: tuple[Client, FakeWorker]) -> None:
+    client, _ = site
+    api = client.view_api(return_format="dict", print_info=False)["named_endpoints"]
+    served_ones = {
+        name: tuple(
+            f"{one['parameter_name']}={one['parameter_default']!r}"
+            if one["parameter_has_default"]
+            else one["parameter_name"]
+            for one in endpoint["parameters"]
+        )
+        for name, endpoint in api.items()
+    }
+    assert {name: one.arguments for name, one in documented()[0].items()} == served_ones
+
+
+def test_every_answer_has_its_documented_type(site: tuple[Client, FakeWorker]) -> None:
     client, worker = site
-    told = Told(client, set())
-    studied(told, worker)
-    looked_back(told)
-    exchanged(told)
-    endpoints = client.view_api(return_format="dict", print_info=False)["named_endpoints"]
-    assert told.called == set(endpoints)
+    call = Caller(client)
+    call_study_endpoints(call, worker)
+    call_run_endpoints(call)
+    call_model_endpoints(call)
+    assert call.called == documented()[0].keys()
 
 
-def studied(told: Told, worker: FakeWorker) -> None:
-    comparison = told("Study", "/compare", prompt="Once", configurations=["specinfer"], repeats=2)
-    grid = told(
-        "Grid", "/tune", prompts=["Once"], fields={"speculation_length": [2, 64]}, repeats=2
-    )
+def call_study_endpoints(call: Caller, worker: FakeWorker) -> None:
+    comparison = call("/compare", prompt="Once", configurations=["specinfer"], repeats=2)
+    grid = call("/tune", prompts=["Once"], fields={"speculation_length": [2, 64]}, repeats=2)
     assert any(row["found"].startswith("refused: ") for row in grid["rows"])
-    prompts = told("PromptStudy", "/prompts", prompts=["Once", {"prompt": "x", "domain": "code"}])
+    prompts = call(
+        "/prompts",
+        prompts=["Once", {"prompt": "x", "domain": "code"}],
+        configurations=["specinfer"],
+    )
     assert [row["domain"] for row in prompts["prompts"]] == ["", "code"] * 2
-    told("Studies", "/studies")
+    call("/studies")
     for study in (comparison, grid, prompts):
-        cells = told("Study", "/study", study_id=study["study_id"], cells=True)["cells"]
-        assert not faults(cells, "list[Cell]", "cells")
-        assert told("PromptRows", "/prompt_rows", study_id=study["study_id"])["rows"]
-    told("StudyLine", "/stop_study", study_id=comparison["study_id"])
+        cells = call("/study", study_id=study["study_id"], cells=True)["cells"]
+        assert not mismatches(cells, "list[Cell]", "cells")
+        assert call("/prompt_rows", study_id=study["study_id"])["rows"]
+    call("/stop_study", study_id=comparison["study_id"])
     worker.cast(endless, speed=5.0)
-    cut = told("PromptStudy", "/prompts", prompts=["Once"], wait=False)
-    assert told("StudyLine", "/stop_study", study_id=cut["study_id"])["state"] == "stopped"
+    cut = call("/prompts", prompts=["Once"], wait=False)
+    assert call("/stop_study", study_id=cut["study_id"])["state"] == "stopped"
     worker.cast(scripted(rounds=6), speed=0.0)
-    assert told("Study", "/resume_study", study_id=cut["study_id"])["state"] == "completed"
-    told("StudyGone", "/delete_study", study_id=cut["study_id"])
+    assert call("/resume_study", study_id=cut["study_id"])["state"] == "completed"
+    call("/delete_study", study_id=cut["study_id"])
 
 
-def looked_back(told: Told) -> None:
-    run = told("Run", "/generate", prompt="Once", max_new_tokens=20)
-    told("Runs", "/runs")
-    told("PastRun", "/run", run_id=run["run_id"], events=True)
-    assert told("PromptRows", "/prompt_rows")["rows"]
-    told("Baseline", "/baseline", run_id=run["run_id"])
-    told("Proof", "/prove", run_id=run["run_id"])
-    told("File", "/export", run_id=run["run_id"], format="csv")
-    told("Noted", "/annotate", run_id=run["run_id"], note="seen")
-    told("Retention", "/set_retention", runs=1000, sure=True)
-    assert told("Retention", "/retention") == {"runs": 1000}
-    told("Deleted", "/delete", run_id=run["run_id"])
+def call_run_endpoints(call: Caller) -> None:
+    run = call("/generate", prompt="Once", max_new_tokens=20)
+    call("/runs")
+    call("/run", run_id=run["run_id"], events=True)
+    assert call("/prompt_rows")["rows"]
+    call("/baseline", run_id=run["run_id"])
+    call("/prove", run_id=run["run_id"])
+    call("/export", run_id=run["run_id"], format="csv")
+    call("/annotate", run_id=run["run_id"], note="seen")
+    call("/set_retention", runs=1000, sure=True)
+    assert call("/retention") == {"runs": 1000}
+    call("/delete", run_id=run["run_id"])
 
 
-def exchanged(told: Told) -> None:
-    told("Models", "/models")
-    told("Loaded", "/load_models", llm="other", ssms=["small"], dtype="bfloat16", device="cpu")
+def call_model_endpoints(call: Caller) -> None:
+    call("/models")
+    call("/load_models", llm="other", ssms=["small"], dtype="bfloat16", device="cpu")
 
 
 @pytest.mark.parametrize(
@@ -169,9 +217,9 @@ def exchanged(told: Told) -> None:
     [
         ({"run_id": "x"}, "note is missing"),
         ({"run_id": "x", "note": 1}, "note is 1, not str"),
-        ({"run_id": "x", "note": "y", "more": 1}, "more is not told"),
+        ({"run_id": "x", "note": "y", "more": 1}, "more is not documented"),
         ([], "not Noted"),
     ],
 )
-def test_control_what_is_otherwise_is_noticed(value: Any, words: str) -> None:
-    assert words in str(faults(value, "Noted", "it"))
+def test_control_a_wrong_answer_is_noticed(value: Any, words: str) -> None:
+    assert words in str(mismatches(value, "Noted", "it"))

@@ -15,7 +15,7 @@ __all__ = ["add_endpoints"]
 
 
 def add_endpoints(context: Context) -> None:
-    """Inside Blocks. README lists them with their arguments and results."""
+    """Inside Blocks. docs/api.md lists them with their arguments and results."""
     add_generate_endpoint(context)
     add_study_endpoints(context)
     add_tune_endpoint(context)
