@@ -40,10 +40,10 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("field_text",),
     ("budget", "metrics", "tree", "noise", "sampling", "detokenize", "outcome", "threads", "heap"),
     ("models", "costs"),
-    ("device",),
     ("sequence",),
     ("weights", "drafters", "combine", "verify", "length", "routing"),
-    ("turn", "record", "intake", "bookends", "drafting", "ahead", "gaps", "judging", "whole"),
+    ("turn", "record", "intake", "bookends", "drafting", "ahead", "gaps"),
+    ("cuda",),
     ("engine", "pipeline", "scheduler"),
     ("worker",),
     ("__main__", "__init__"),
@@ -53,7 +53,7 @@ NEVER: dict[str, tuple[str, ...]] = {
     "combine": ("core.models", "core.engine", "transformers"),
     "drafters": ("core.engine", "core.worker", "core.turn", "core.verify", "core.combine"),
     "models": ("core.drafters", "core.engine", "core.sequence"),
-    "device": ("core.drafters", "core.engine", "core.sequence"),
+    "cuda": ("core.engine", "core.worker", "core.pipeline"),
     "metrics": ("torch",),
     "config": ("torch",),
     "events": ("torch",),
@@ -126,6 +126,18 @@ def test_some_parts_of_core_never_see_others(part: str) -> None:
     for path in sorted(place.rglob("*.py")) if place.is_dir() else [place.with_suffix(".py")]:
         seen = [module for module in imports_of(path) if within(module, NEVER[part])]
         assert not seen, f"{shown(path)} imports {seen}"
+
+
+def test_core_cuda_is_imported_by_the_engine_alone() -> None:
+    """One seam: the engine builds the FusedRound; nothing else knows that there is one."""
+    importers = {
+        shown(path)
+        for package in packages()
+        for path in sources(package)
+        if not shown(path).startswith("core/cuda/")
+        and any(within(module, ("core.cuda",)) for module in imports_of(path))
+    }
+    assert importers == {"core/engine.py"}
 
 
 def test_core_has_no_cycles() -> None:

@@ -10,12 +10,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from core.verify.case import Case, Said, Tried, Verdict
+from core.verify.case import Case, TargetTokens, Tried, Verdict
 from core.verify.mss import mss
 from core.verify.traversal import traversal
-from core.verify.walk import WALKS, greedy, match, told
+from core.verify.walk import WALKS, greedy, match, verdict_of_tokens
 
-__all__ = ["VERIFY_RULES", "WALKS", "Case", "Said", "Tried", "Verdict", "told", "verify"]
+__all__ = [
+    "VERIFY_RULES",
+    "WALKS",
+    "Case",
+    "TargetTokens",
+    "Tried",
+    "Verdict",
+    "verdict_of_tokens",
+    "verify",
+]
 
 Rule = Callable[[Case], Verdict]
 
