@@ -27,10 +27,10 @@ __all__ = ["Drafting", "asks_of"]
 
 
 class Drafting:
-    """Owns the drafters, by name. `looped`: see `SsmPool`."""
+    """Owns the drafters, by name."""
 
-    def __init__(self, models: LoadedModels, looped: bool | None = None) -> None:
-        self.ssm_pool = SsmPool(models.ssms, models.llm.vocab_size, looped)
+    def __init__(self, models: LoadedModels) -> None:
+        self.ssm_pool = SsmPool(models.ssms, models.llm.vocab_size)
         self._drafters = make_drafters(self.ssm_pool)
 
     def named(self, names: Many[str]) -> tuple[Drafter, ...]:
@@ -143,7 +143,7 @@ class Drafting:
         of_ssms = {name: asks[name] for name in asks if name in self.ssm_pool.ssms}
         found: dict[str, Drafts] = {}
         try:
-            found |= self.ssm_pool.draft(of_ssms)
+            found |= self.ssm_pool.draft(of_ssms) if of_ssms else {}
         except DRAFTER_FAULTS as error:
             found |= dict.fromkeys(of_ssms, error)
         for name in [name for name in asks if name not in of_ssms]:

@@ -17,12 +17,12 @@ from core.bookends import run_completed, run_started
 from core.combine import combine
 from core.config import Request, SpeculationConfig
 from core.costs import Costs
+from core.cuda.fused_round import FusedRound, RoundResult
 from core.drafting import Drafting
 from core.errors import EngineBusyError
 from core.events import Event, RunStarted
 from core.gaps import Gaps
 from core.intake import prepare
-from core.judging import ask_at_once
 from core.length import make_policy
 from core.mechanisms import length_policy
 from core.models.language_model import Feed, chain
@@ -34,10 +34,8 @@ from core.sequence import Cut, Sequence, Timed
 from core.threads import TorchAlone
 from core.tree import ROOT
 from core.turn import Live, Turn, outcome_of, reward
-from core.verify import Case, Verdict, told, verify
+from core.verify import Case, Verdict, verdict_of_tokens, verify
 from core.weights import Weights, make_weights
-from core.whole.answer import Whole
-from core.whole.rounds import WholeRounds
 
 __all__ = ["Engine"]
 
@@ -47,8 +45,8 @@ PREFILL_CHUNK = 512
 class Engine:
     """Owns the models while a call runs; one call at a time, in the caller's thread.
 
-    `on_device`: draft and verify on the models' device, with one copy of the results to the host;
-    None: if that is a GPU.
+    `on_device`: run rounds on the models' device with one copy of the results to the host, see
+    FusedRound; None: if that is a GPU.
     """
 
     def __init__(self, models: LoadedModels, on_device: bool | None = None) -> None:
@@ -56,10 +54,10 @@ class Engine:
         self.busy = threading.Lock()
         self._llm = models.llm
         on_gpu = models.llm.device.type == "cuda"
-        self._on_device = on_gpu if on_device is None else on_device
-        self._drafting = Drafting(models, self._on_device)
-        whole = WholeRounds(models.llm, self._drafting, capture=on_gpu)
-        self._whole = whole if self._on_device else None
+        self._drafting = Drafting(models)
+        self._fused_round: FusedRound | None = None
+        if on_gpu if on_device is None else on_device:
+            self._fused_round = FusedRound(models.llm, self._drafting, capture=on_gpu)
         self._carried: dict[tuple[object, ...], Weights] = {}
         self._pools = Pools()
         self._lane = Lane(models.llm.device)
@@ -111,9 +109,9 @@ class Engine:
         up = self._pools.take(live, modes)
         turns = up.turns
 
-        whole = self._whole_round(up, modes)
-        if whole is not None:
-            yield from self._told(whole, turns, follow=not auto.runs)
+        fused = self._run_fused(up, modes)
+        if fused is not None:
+            yield from self._fused_events(fused, turns, begin_next=not auto.runs)
             watch(up, auto, began)
             return
 
@@ -139,24 +137,26 @@ class Engine:
         self._gaps.ended(lone)
         watch(up, auto, began)
 
-    def _whole_round(self, up: Up, modes: Mapping[str, str]) -> Whole | None:
-        """The round, if it was made from drafts to commit at once (`core.whole`)."""
-        if self._whole is None or any(mode != "off" for mode in modes.values()) or up.drafted:
+    def _run_fused(self, up: Up, modes: Mapping[str, str]) -> RoundResult | None:
+        """The round's result if it ran fused; None if it has to run step by step."""
+        fused = self._fused_round
+        if fused is None or any(mode != "off" for mode in modes.values()) or up.drafted:
             return None
-        return self._whole.run(up.turns)
+        return fused.run(up.turns)
 
-    def _told(self, whole: Whole, turns: Many[Turn], *, follow: bool) -> Iterator[Event]:
-        """The events of a round that was made whole. With `follow` the next is under way where the
-        tensors lie while its requests, the texts known, are told of this one."""
+    def _fused_events(
+        self, result: RoundResult, turns: Many[Turn], *, begin_next: bool
+    ) -> Iterator[Event]:
+        """The events of a fused round; with `begin_next` the next round runs meanwhile."""
         record = self._recorder
         self._combine(turns)
-        whole.judge()
+        result.fill_verdicts()
         reward(turns)
         self._gaps.ended(None)
         cuts = [self._commit(turn) for turn in turns]
         left = [turn.live for turn in turns if not turn.live.sequence.finish_reason]
-        if follow and left and self._whole is not None:
-            self._whole.begin([due(live) for live in left])
+        if begin_next and left and self._fused_round is not None:
+            self._fused_round.begin([due(live) for live in left])
         for tell in (record.drafted, record.combined, record.verified):
             for turn in turns:
                 yield self._observed(turn, tell(turn))
@@ -185,10 +185,10 @@ class Engine:
         logits = self._llm.forward([self._feed(turn) for turn in turns])
         for turn, rows in zip(turns, logits, strict=True):
             turn.target = Target(rows, turn.live.sequence.sampling)
-        if self._on_device:
-            ask_at_once(turns, self._case)
+        if self._fused_round is not None:
+            self._fused_round.fill_target_tokens(turns, self._case)
         for turn in turns:
-            if turn.said is None:
+            if turn.target_tokens is None:
                 _ = turn.target.argmax  # waits for the device: here the pass has ended
         forwarded = time.perf_counter()
         for turn in turns:
@@ -199,8 +199,8 @@ class Engine:
 
     def _verdict(self, turn: Turn) -> Verdict:
         sequence = turn.live.sequence
-        if turn.said is not None:
-            return told(turn.tree, turn.said, sequence.eos_ids)
+        if turn.target_tokens is not None:
+            return verdict_of_tokens(turn.tree, turn.target_tokens, sequence.eos_ids)
         return verify(sequence.speculation.verify, self._case(turn))
 
     @staticmethod
@@ -228,7 +228,7 @@ class Engine:
         """Everybody takes over what the round came to."""
         start = time.perf_counter()
         live, sequence, verdict = turn.live, turn.live.sequence, turn.verdict
-        if not turn.settled:
+        if not turn.kv_committed:
             self._llm.commit(live.row, [0, *(node + 1 for node in verdict.path)])
         own = () if verdict.own_token_id is None else (verdict.own_token_id,)
         committed = (*(turn.tree.token_ids[node] for node in verdict.path), *own)

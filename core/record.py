@@ -189,8 +189,9 @@ def _shown(turn: Turn) -> tuple[float, tuple[float, ...]]:
     """How probable the LLM holds its own token, 0 without one, and each node's."""
     own, tree = turn.verdict.own_token_id, turn.tree
     after = (turn.verdict.path[-1] if turn.verdict.path else ROOT) + 1
-    if turn.said is not None:
-        return 0.0 if own is None else turn.said.own_shown[after], turn.said.shown
+    target = turn.target_tokens
+    if target is not None:
+        return 0.0 if own is None else target.token_probs[after], target.node_probs
     own_shown = 0.0 if own is None else float(turn.target.shown[after, own])
     return own_shown, tuple(turn.target.chances(tree)) if tree.token_ids else ()
 

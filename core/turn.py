@@ -21,7 +21,7 @@ from core.metrics import LLM_LANE
 from core.sampling import Target
 from core.sequence import Sequence, Timed
 from core.tree import TokenTree
-from core.verify import Said, Verdict
+from core.verify import TargetTokens, Verdict
 from core.weights import Heard, Weights
 
 __all__ = ["WITHOUT_IT", "Live", "Made", "Turn", "outcome_of", "reward"]
@@ -117,8 +117,9 @@ class Turn:
     `made`: what was made for it behind guesses beside its request's last pass; `ahead`: what came
     of all that was made early, of whose time `hidden_ms` was spent on this turn beside the pass for
     another request; `between_ms`: between stages, see `core.gaps`. `foreseen`: what is made for the
-    next, by drafter. `length`: the chosen one, as `Live.told` has it. `said`: what the LLM says of
-    the tree, where it was asked for at once; `settled`: its path is committed in the LLM's row.
+    next, by drafter. `length`: the chosen one, as `Live.told` has it. `target_tokens`:
+    the LLM's tokens at all nodes, if they were computed at once; `kv_committed`: the path is
+    committed in the LLM's row.
     """
 
     live: Live
@@ -128,8 +129,8 @@ class Turn:
     combined: CombinedTree = field(default_factory=lambda: CombinedTree(TokenTree()))
     target: Target = field(init=False)
     verdict: Verdict = field(init=False)
-    said: Said | None = None
-    settled: bool = False
+    target_tokens: TargetTokens | None = None
+    kv_committed: bool = False
     timed: list[Timed] = field(default_factory=list)
     made: Made | None = None
     ahead: tuple[Ahead, ...] = ()

@@ -62,9 +62,9 @@ class Draft:
     `utilities`: what the scores are the softmax of, if not `logits` (coupled drafts). `q`: (rows,
     V) float64, only where tokens were drawn. `passes`: the drafter's model passes, the catch-up's
     included. `ahead`: how many passes made during the last verification it rests on; where there
-    are any, time and `passes` are what was missing. `settled`: the calibration temperature after
-    the round, where the pass that drafted has committed too (`core.whole`). `moments`: of each row
-    the utilities' mean and variance by the scores, where whoever drafted knows them.
+    are any, time and `passes` are what was missing. `next_temperature`: the calibration
+    temperature after the round, if the pass that drafted has committed too (`core.cuda`).
+    `moments`: of each row the utilities' mean and variance by the scores, if known.
     """
 
     token_ids: list[int] = field(default_factory=list)
@@ -79,7 +79,7 @@ class Draft:
     timed: tuple[Timed, ...] = ()
     passes: int = 0
     ahead: int = 0
-    settled: float | None = None
+    next_temperature: float | None = None
     moments: Many[tuple[float, float]] | None = None
 
     def __len__(self) -> int:

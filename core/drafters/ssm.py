@@ -127,8 +127,8 @@ class SsmDrafter:
             self._feeding.forget(state)
             state.pending = Pending()  # the text goes on
             return
-        if draft.settled is not None:
-            state.calibration.temperature = draft.settled
+        if draft.next_temperature is not None:
+            state.calibration.temperature = draft.next_temperature
             return
         _observe(state.calibration, draft, token_ids)
         self._feeding.commit(state, token_ids)

@@ -5,44 +5,44 @@ from __future__ import annotations
 from collections.abc import Mapping
 from collections.abc import Sequence as Many
 from dataclasses import replace
+from typing import Protocol
 
 from core.drafters.base import Ask, Draft, Drafts
 from core.drafters.compiled import CompiledDrafting
 from core.drafters.foresight import Done, Foresight, Plan, Seen
-from core.drafters.looped import Looped
 from core.drafters.pooled_drafting import PooledAsk, PooledDrafting
 from core.drafters.ssm import SsmDrafter
 from core.drafters.steps import Stepped, together
 from core.models.language_model import LanguageModel
 from core.sequence import Timed
 
-__all__ = ["SsmPool"]
+__all__ = ["BatchedDrafting", "SsmPool"]
 
 # A shorter prompt says too little about which SSM suits it.
 MIN_PROMPT_TOKENS = 9
 
 
-class SsmPool:
-    """One SsmDrafter per loaded SSM. `vocab_size` is the LLM's. `looped`: draft in one pass over
-    tensors where that is possible; None: if all models are on a GPU."""
+class BatchedDrafting(Protocol):
+    """Drafts of several SSMs without Python between two passes."""
 
-    def __init__(
-        self,
-        models: Mapping[str, LanguageModel],
-        vocab_size: int,
-        looped: bool | None = None,
-    ) -> None:
+    def draft(self, asked: Mapping[str, Many[Ask]]) -> Mapping[str, Drafts]:
+        """Drafts by SSM; SSMs that are not served are left out, with nothing changed."""
+        ...
+
+
+class SsmPool:
+    """One SsmDrafter per loaded SSM. `vocab_size` is the LLM's. `batched` drafts what it
+    serves; it can be replaced before the first draft."""
+
+    def __init__(self, models: Mapping[str, LanguageModel], vocab_size: int) -> None:
         self.ssms = {name: SsmDrafter(name, model, vocab_size) for name, model in models.items()}
         self._pooled = PooledDrafting(self.ssms)
-        self._compiled = CompiledDrafting(self.ssms)
-        on_gpu = all(model.device.type == "cuda" for model in models.values())
-        wanted = on_gpu if looped is None else looped
-        self._looped = Looped(self.ssms, vocab_size, capture=on_gpu) if wanted else None
+        self.batched: BatchedDrafting = CompiledDrafting(self.ssms)
 
     def draft(self, asked: Mapping[str, Many[Ask]]) -> dict[str, Drafts]:
-        """Drafts of several SSMs, by name: in one pass over tensors or on the compiled pass where
-        possible, else over feeds, in lock-step where the models are stacked."""
-        found: dict[str, Drafts] = {**(self._looped or self._compiled).draft(asked)}
+        """Drafts of several SSMs, by name: batched where possible, else pass by pass, in lock-step
+        where the models are stacked."""
+        found = {**self.batched.draft(asked)}
         left = {name: asks for name, asks in asked.items() if name not in found}
         each = {n: (self.ssms[n].model, self.ssms[n].drafting(a)) for n, a in left.items()}
         return found | {name: _with_shares(work) for name, work in together(each).items()}

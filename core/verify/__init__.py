@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from core.mechanisms import implementation_of, verify_rule
-from core.verify.case import Case, Said, Tried, Verdict
-from core.verify.walk import WALKS, told
+from core.verify.case import Case, TargetTokens, Tried, Verdict
+from core.verify.walk import WALKS, verdict_of_tokens
 
-__all__ = ["WALKS", "Case", "Said", "Tried", "Verdict", "told", "verify"]
+__all__ = ["WALKS", "Case", "TargetTokens", "Tried", "Verdict", "verdict_of_tokens", "verify"]
 
 Rule = Callable[[Case], Verdict]
 

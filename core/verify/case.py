@@ -11,7 +11,7 @@ from core.noise import Noise
 from core.sampling import Target
 from core.tree import ROOT, TokenTree
 
-__all__ = ["Case", "Said", "Tried", "Verdict", "verdict_of"]
+__all__ = ["Case", "TargetTokens", "Tried", "Verdict", "verdict_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +33,14 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """What the LLM says of one tree, as plain numbers: `own` its token behind the root and each
-    node, `own_shown` how probable it is, `shown` how probable each node is behind its parent."""
+class TargetTokens:
+    """The LLM's outputs on one tree, as plain numbers: `tokens` its own token after the root and
+    each node, `token_probs` their probabilities, `node_probs` the probability of each node's token
+    given its parent."""
 
-    own: tuple[int, ...]
-    own_shown: tuple[float, ...]
-    shown: tuple[float, ...]
+    tokens: tuple[int, ...]
+    token_probs: tuple[float, ...]
+    node_probs: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from core.tree import ROOT, TokenTree
-from core.verify.case import Case, Said, Tried, Verdict, verdict_of
+from core.verify.case import Case, TargetTokens, Tried, Verdict, verdict_of
 
-__all__ = ["WALKS", "greedy", "match", "told"]
+__all__ = ["WALKS", "greedy", "match", "verdict_of_tokens"]
 
 WALKS = ("greedy", "match")
 """The rules that are this walk."""
@@ -39,9 +39,10 @@ def match(case: Case) -> Verdict:
     return _case_walk(case, own)
 
 
-def told(tree: TokenTree, said: Said, eos_ids: frozenset[int]) -> Verdict:
-    """The verdict of either where the LLM's tokens are known already (`core.verify.at_once`)."""
-    return _walk(tree, eos_ids, lambda node, _: said.own[node + 1], lambda i: said.shown[i])
+def verdict_of_tokens(tree: TokenTree, target: TargetTokens, eos_ids: frozenset[int]) -> Verdict:
+    """The verdict of either rule from the LLM's tokens."""
+    tokens, node_probs = target.tokens, target.node_probs
+    return _walk(tree, eos_ids, lambda node, _: tokens[node + 1], lambda child: node_probs[child])
 
 
 def _case_walk(case: Case, own: Own) -> Verdict:

@@ -29,7 +29,7 @@ from core.models.hf_model import HfModel
 from core.models.stack import Stack, stack_alike
 from core.sequence import Sequence
 from core.tree import ROOT, TokenTree, depths_of
-from tests.core.device.test_looped import COLD, EDGED, NAMES, WARM, asks, texts
+from tests.core.cuda.test_draft_graph import COLD, EDGED, NAMES, WARM, asks, texts
 from tests.core.models.test_stack import small
 from tests.fakes import VOCAB
 
@@ -62,7 +62,7 @@ def pools(
         models = [small("llama" if alike or i else "qwen2", i, **changes) for i in range(count)]
         stack_alike(models)
         pool = SsmPool(dict(zip(NAMES, models, strict=False)), vocab)
-        pool._compiled = serving(pool.ssms)
+        pool.batched = serving(pool.ssms)
         found.append(pool)
     return found
 

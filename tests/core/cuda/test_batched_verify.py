@@ -1,4 +1,4 @@
-"""Acceptance over tensors gives the verdicts of the walk, for any tree, noise and sampling."""
+"""Batched verification gives the verdicts of the walk, for any tree, noise and sampling."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from core.config import SamplingParams
-from core.device.acceptance import Trees, accepted, judge
-from core.device.drafting import ENDS, ends_of
+from core.cuda.acceptance import TreeBatch, accepted_paths, target_outputs
+from core.cuda.batched_verify import _padded, _sent_trees, batched_target_tokens
+from core.cuda.draft_pass import MAX_END_TOKENS, padded_ends
 from core.noise import SeededNoise
 from core.sampling import Target
 from core.tree import ROOT, TokenTree
-from core.verify import Case, told, verify
-from core.verify.at_once import _padded, _told, said_of
+from core.verify import Case, verdict_of_tokens, verify
 from tests.core.verify.cases import certain, tree_of
 
 VOCAB = 5
@@ -51,20 +51,22 @@ def cases(seed: int, sampling: SamplingParams, count: int, most: int = 14) -> li
 def paths(rule: str, several: list[Case]) -> list[tuple[int, ...]]:
     """Accepted nodes of each, over tensors alone."""
     width = max(len(case.target) for case in several)
-    slip = _told(several, width, noisy=rule == "match")
+    inputs = _sent_trees(several, width, with_noise=rule == "match").device
     sizes = torch.tensor([[len(case.tree)] for case in several])
-    tokens = slip.here["tokens"].masked_fill(torch.arange(width - 1) >= sizes, -1)
-    trees = Trees(tokens, slip.here["parents"], slip.here["depths"])
-    sees = torch.zeros((len(several), width, width), dtype=torch.bool)
-    sees[:, range(width), range(width)] = True
+    tokens = inputs["tokens"].masked_fill(torch.arange(width - 1) >= sizes, -1)
+    trees = TreeBatch(tokens, inputs["parents"], inputs["depths"])
+    ancestors = torch.zeros((len(several), width, width), dtype=torch.bool)
+    ancestors[:, range(width), range(width)] = True
     for row, case in enumerate(several):
         for node, parent in enumerate(case.tree.parents):
-            sees[row, node + 1] |= sees[row, parent + 1]
-    ends = torch.tensor([ends_of(case.eos_ids) for case in several])
-    bases = slip.here["bases"] if rule == "match" else None
+            ancestors[row, node + 1] |= ancestors[row, parent + 1]
+    ends = torch.tensor([padded_ends(case.eos_ids) for case in several])
+    bases = inputs["bases"] if rule == "match" else None
     sampling = several[0].target.sampling
-    judged = judge(_padded([case.target.logits for case in several]), trees, sampling, bases)
-    found = accepted(judged, trees, sees, ends)
+    outputs = target_outputs(
+        _padded([case.target.logits for case in several]), trees, sampling, bases
+    )
+    found = accepted_paths(outputs, trees, ancestors, ends)
     told_paths = []
     for case, length, last in zip(several, found.length, found.last, strict=True):
         path = case.tree.path(int(last) - 1)
@@ -78,19 +80,19 @@ def test_ten_thousand_noises(rule: str, sampling: SamplingParams) -> None:
     lengths = set()
     for seed in range(40):
         several = cases(seed, sampling, 250 if rule == "match" else 25)
-        said = said_of(rule, several)
+        found = batched_target_tokens(rule, several)
         wanted = [verify(rule, case) for case in several]
-        for case, one, verdict in zip(several, said, wanted, strict=True):
-            found = told(case.tree, one, case.eos_ids)
-            assert (found.path, found.own_token_id, found.own_kind) == (
+        for case, one, verdict in zip(several, found, wanted, strict=True):
+            got = verdict_of_tokens(case.tree, one, case.eos_ids)
+            assert (got.path, got.own_token_id, got.own_kind) == (
                 verdict.path,
                 verdict.own_token_id,
                 verdict.own_kind,
             )
-            assert [(t.node, t.drafter, t.accepted) for t in found.tried] == [
+            assert [(t.node, t.drafter, t.accepted) for t in got.tried] == [
                 (t.node, t.drafter, t.accepted) for t in verdict.tried
             ]
-            assert [t.p for t in found.tried] == pytest.approx([t.p for t in verdict.tried])
+            assert [t.p for t in got.tried] == pytest.approx([t.p for t in verdict.tried])
         assert paths(rule, several) == [verdict.path for verdict in wanted]
         lengths |= {len(verdict.path) for verdict in wanted}
     assert lengths >= {0, 1, 2, 3}
@@ -99,31 +101,31 @@ def test_ten_thousand_noises(rule: str, sampling: SamplingParams) -> None:
 def test_what_is_shown_is_what_a_target_shows() -> None:
     for rule, sampling in RULES:
         for case in cases(3, sampling, 30):
-            (said,) = said_of(rule, [case])
+            (found,) = batched_target_tokens(rule, [case])
             shown = case.target.shown
-            assert len(said.own) == len(said.own_shown) == len(case.tree) + 1
-            for row, own in enumerate(said.own):
-                assert said.own_shown[row] == pytest.approx(float(shown[row, own]))
+            assert len(found.tokens) == len(found.token_probs) == len(case.tree) + 1
+            for row, own in enumerate(found.tokens):
+                assert found.token_probs[row] == pytest.approx(float(shown[row, own]))
             for node, parent in enumerate(case.tree.parents):
                 wanted = float(shown[parent + 1, case.tree.token_ids[node]])
-                assert said.shown[node] == pytest.approx(wanted)
+                assert found.node_probs[node] == pytest.approx(wanted)
 
 
 def test_of_two_equal_paths_the_first_is_taken() -> None:
     """Two drafters' drafts side by side hold the same nodes: 0 and 2 below the root, 1 and 3."""
-    trees = Trees(
+    trees = TreeBatch(
         torch.tensor([[3, 1, 3, 1]]), torch.tensor([[0, 1, 0, 3]]), torch.tensor([[0, 1, 2, 1, 2]])
     )
-    sees = torch.eye(5, dtype=torch.bool)[None].clone()
-    sees[:, :, 0] = True
-    sees[0, 2, 1] = sees[0, 4, 3] = True
+    ancestors = torch.eye(5, dtype=torch.bool)[None].clone()
+    ancestors[:, :, 0] = True
+    ancestors[0, 2, 1] = ancestors[0, 4, 3] = True
     logits = torch.zeros((1, 5, VOCAB))
     logits[0, 0, 3] = logits[0, 1, 1] = logits[0, 3, 1] = 1.0
-    judged = judge(logits, trees, GREEDY, None)
-    none = torch.full((1, ENDS), -1)
-    found = accepted(judged, trees, sees, none)
+    outputs = target_outputs(logits, trees, GREEDY, None)
+    none = torch.full((1, MAX_END_TOKENS), -1)
+    found = accepted_paths(outputs, trees, ancestors, none)
     assert (found.length.tolist(), found.last.tolist()) == ([2], [2])
-    ended = accepted(judged, trees, sees, torch.tensor([[3]]))
+    ended = accepted_paths(outputs, trees, ancestors, torch.tensor([[3]]))
     assert (ended.length.tolist(), ended.last.tolist()) == ([1], [1])
 
 
@@ -143,9 +145,14 @@ def test_a_gpu_says_the_same(rule: str, sampling: SamplingParams) -> None:
             for case in several
         ]
         for case, one, other in zip(
-            several, said_of(rule, several), said_of(rule, there), strict=True
+            several,
+            batched_target_tokens(rule, several),
+            batched_target_tokens(rule, there),
+            strict=True,
         ):
             assert (
-                told(case.tree, one, case.eos_ids).path == told(case.tree, other, case.eos_ids).path
+                verdict_of_tokens(case.tree, one, case.eos_ids).path
+                == verdict_of_tokens(case.tree, other, case.eos_ids).path
             )
-            assert one.own == other.own and one.shown == pytest.approx(other.shown, abs=1e-5)
+            assert one.tokens == other.tokens
+            assert one.node_probs == pytest.approx(other.node_probs, abs=1e-5)

@@ -1,4 +1,4 @@
-"""Layout: the full tree of an expansion, as tables; what a draft leaves out of it is marked."""
+"""TreeLayout: the full tree of an expansion as index tables; absent nodes hold no token."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ import torch
 
 from core.tree import ROOT, depths_of
 
-__all__ = ["Layout", "Tables"]
+__all__ = ["LayoutTensors", "TreeLayout", "first_equal"]
+
+# More than there are token ids.
+TOKENS = 1 << 32
 
 
 @dataclass(frozen=True)
-class Layout:
+class TreeLayout:
     """The tree of `shape` <k1,...,km>, `copies` of it side by side under one root.
 
-    A copy's nodes lie behind one another, level by level, families in the order of their parents:
-    as drafts are numbered where nothing is left out.
+    Nodes of a copy are numbered level by level, siblings together in the order of their parents:
+    as in a Draft that leaves no node out.
     """
 
     shape: tuple[int, ...]
@@ -37,13 +40,13 @@ class Layout:
         return tuple(found)
 
     @cached_property
-    def fed(self) -> int:
-        """Nodes of one copy that a drafter is fed: all but the last level's."""
+    def num_fed(self) -> int:
+        """Nodes of one copy that a drafter's model is fed: all but the last level's."""
         return self.levels[-1].start if self.levels else 0
 
     @cached_property
     def parents(self) -> tuple[int, ...]:
-        """Of every node, ROOT for the root."""
+        """Each node's parent, ROOT for the root."""
         found: list[int] = []
         before = range(ROOT, ROOT + 1)
         for children, level in zip(self.shape, self.levels, strict=True):
@@ -58,7 +61,7 @@ class Layout:
 
     @cached_property
     def ranks(self) -> tuple[int, ...]:
-        """Of every node among its parent's children in its copy."""
+        """Each node's rank among its siblings of the same copy."""
         ranks = [
             place % children
             for children, level in zip(self.shape, self.levels, strict=True)
@@ -70,21 +73,21 @@ class Layout:
     def depths(self) -> tuple[int, ...]:
         return depths_of(self.parents)
 
-    def tables(self, device: torch.device) -> Tables:
-        """The same as tensors."""
+    def tensors(self, device: torch.device) -> LayoutTensors:
+        """The same tables on the device."""
         size, depth = len(self), len(self.shape)
-        sees = torch.zeros((size + 1, size + 1), dtype=torch.bool)
+        ancestors = torch.zeros((size + 1, size + 1), dtype=torch.bool)
         lineage = torch.zeros((size + 1, depth), dtype=torch.long)
-        sees[0, 0] = True
+        ancestors[0, 0] = True
         for node, parent in enumerate(self.parents):
-            sees[node + 1] = sees[parent + 1]
+            ancestors[node + 1] = ancestors[parent + 1]
             lineage[node + 1] = lineage[parent + 1]
-            sees[node + 1, node + 1] = True
+            ancestors[node + 1, node + 1] = True
             lineage[node + 1, self.depths[node] - 1 :] = node
-        return Tables(
+        return LayoutTensors(
             torch.tensor(self.parents, dtype=torch.long).add(1).to(device),
             torch.tensor((0, *self.depths), dtype=torch.long).to(device),
-            sees.to(device),
+            ancestors.to(device),
             lineage.to(device),
             tuple(
                 torch.tensor([i for i in range(size) if self.depths[i] == d + 1], device=device)
@@ -94,14 +97,28 @@ class Layout:
 
 
 @dataclass(frozen=True, slots=True)
-class Tables:
-    """Of n nodes; row 0 is the root, row i + 1 node i. `parents` (n,): each node's parent's row.
-    `depths` (1 + n,). `sees` (1 + n, 1 + n): each row and those above it. `lineage` (1 + n, depth):
-    the node at depth 1, 2, ... on the way to a row, behind its end that end itself. `levels`: the
-    nodes at depth 1, 2, ..."""
+class LayoutTensors:
+    """Tables of n nodes, where row 0 is the root and row i + 1 node i. `parents` (n,): the row of
+    each node's parent. `depths` (1 + n,). `ancestors` (1 + n, 1 + n): each row's ancestors and
+    itself. `lineage` (1 + n, depth): the node at depth 1, 2, ... on the way to a row; past the
+    row's own depth that row's node. `levels`: the nodes at depth 1, 2, ..."""
 
     parents: torch.Tensor
     depths: torch.Tensor
-    sees: torch.Tensor
+    ancestors: torch.Tensor
     lineage: torch.Tensor
     levels: tuple[torch.Tensor, ...]
+
+
+def first_equal(tokens: torch.Tensor, tables: LayoutTensors) -> torch.Tensor:
+    """For the root and each node, whose tokens are (rows, n), the first row with the same tokens on
+    its path from the root: (rows, 1 + n). Merges the trees of several drafters."""
+    rows, size = tokens.shape
+    found = torch.arange(size + 1, device=tokens.device).repeat(rows, 1)
+    for nodes in tables.levels:
+        above = found[:, tables.parents[nodes]]
+        key = above * TOKENS + tokens[:, nodes] + 1
+        same = key[:, :, None] == key[:, None]
+        order = torch.arange(len(nodes), 0, -1, device=tokens.device)
+        found[:, nodes + 1] = nodes[(same * order).argmax(-1)] + 1
+    return found

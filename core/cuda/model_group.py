@@ -1,4 +1,4 @@
-"""Crew: models whose passes over tensors are one, those of a whole stack or a single one."""
+"""ModelGroup: models that run in a single forward pass over tensors, a whole stack or one model."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from core.models.kv_cache import KVArena
 from core.models.language_model import LanguageModel
 from core.models.together import stacked
 
-__all__ = ["Crew", "crew_of"]
+__all__ = ["ModelGroup", "model_group_of"]
 
 
 @dataclass(frozen=True, slots=True)
-class Crew:
-    """`members` in the order in which their rows lie beside one another in the `arena`."""
+class ModelGroup:
+    """`members` in the order of their rows in the `arena`; they have one vocabulary size."""
 
     members: tuple[HfModel, ...]
     forward: TensorForward
@@ -24,23 +24,24 @@ class Crew:
 
     @property
     def vocab_size(self) -> int:
-        """Of each of them."""
         return self.members[0].vocab_size
 
     def reserve(self, extent: int) -> tuple[int, int]:
-        """Makes room for `extent` slots of every row; rows and slots that there are now. Where they
-        change, the arena lies elsewhere."""
+        """Grows the arena to at least `extent` slots a row. Returns its rows and slots: when they
+        change, the arena's tensors have moved."""
         self.arena.reserve(max(member.rows_held for member in self.members), extent)
         self.forward.reach(self.arena.slots)
         return self.arena.rows, self.arena.slots
 
 
-def crew_of(models: Sequence[LanguageModel]) -> Crew | None:
-    """The crew that the models, in whatever order, are; None where their passes cannot be one."""
+def model_group_of(models: Sequence[LanguageModel]) -> ModelGroup | None:
+    """The group of these models, in any order; None if they do not run in a single pass."""
     stack = stacked(models)
     if stack is not None:
-        return None if stack.tensors is None else Crew(stack.members, stack.tensors, stack.arena)
+        if stack.tensors is None:
+            return None
+        return ModelGroup(stack.members, stack.tensors, stack.arena)
     one = models[0] if len(models) == 1 else None
     if not isinstance(one, HfModel) or one.tensors is None:
         return None
-    return Crew((one,), one.tensors, one.arena)
+    return ModelGroup((one,), one.tensors, one.arena)

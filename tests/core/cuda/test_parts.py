@@ -1,18 +1,16 @@
-"""The parts of passes over tensors: layouts, slips, replays, noise and calibration."""
+"""The parts of passes over tensors: layouts, staging, graphs, noise and calibration."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from core.device.layout import Layout
-from core.device.merging import first_alike
-from core.device.replay import Pool, Replay
-from core.device.slips import Landing, Slip, flat, real
+from core.cuda.graph_cache import CachedGraph, GraphPool
+from core.cuda.staging import DeviceToHost, HostToDevice, as_reals, pack
+from core.cuda.tree_layout import TreeLayout, first_equal
 from core.drafters.calibration import Calibration, observed
 from core.noise import SeededNoise, gumbel_vector, gumbel_vectors, signed
 from core.tree import ROOT, ancestor_mask
@@ -21,49 +19,50 @@ CPU = torch.device("cpu")
 
 
 def test_a_layout_is_numbered_as_drafts_are() -> None:
-    layout = Layout((2, 1, 2))
+    layout = TreeLayout((2, 1, 2))
     assert layout.parents == (ROOT, ROOT, 0, 1, 2, 2, 3, 3)
     assert layout.depths == (1, 1, 2, 2, 3, 3, 3, 3)
     assert layout.ranks == (0, 1, 0, 0, 0, 1, 0, 1)
-    assert layout.levels == (range(2), range(2, 4), range(4, 8)) and layout.fed == 4
-    assert len(Layout(())) == 0 and Layout(()).fed == 0
+    assert layout.levels == (range(2), range(2, 4), range(4, 8)) and layout.num_fed == 4
+    assert len(TreeLayout(())) == 0 and TreeLayout(()).num_fed == 0
 
 
 def test_copies_lie_side_by_side_under_one_root() -> None:
-    layout, one = Layout((2, 2), copies=3), Layout((2, 2))
+    layout, one = TreeLayout((2, 2), copies=3), TreeLayout((2, 2))
     assert len(layout) == 3 * len(one) and layout.ranks == 3 * one.ranks
     assert layout.parents[6:12] == (ROOT, ROOT, 6, 6, 7, 7)
-    tables = layout.tables(CPU)
-    assert tables.sees[1:, 1:].equal(ancestor_mask(layout.parents))
-    assert bool(tables.sees[:, 0].all()) and tables.sees[0].tolist() == [True] + [False] * 18
+    tables = layout.tensors(CPU)
+    assert tables.ancestors[1:, 1:].equal(ancestor_mask(layout.parents))
+    assert bool(tables.ancestors[:, 0].all())
+    assert tables.ancestors[0].tolist() == [True] + [False] * 18
     assert tables.parents.tolist() == [parent + 1 for parent in layout.parents]
     # Node 9 hangs under 6; behind the end of a way its end stands.
     assert tables.lineage[9 + 1].tolist() == [6, 9] and tables.lineage[6 + 1].tolist() == [6, 6]
 
 
 def test_equal_nodes_of_trees_side_by_side() -> None:
-    layout = Layout((2, 1), copies=2)  # nodes 0, 1 | 2, 3 below them; 4, 5 | 6, 7
-    tables = layout.tables(CPU)
+    layout = TreeLayout((2, 1), copies=2)  # nodes 0, 1 | 2, 3 below them; 4, 5 | 6, 7
+    tables = layout.tensors(CPU)
     tokens = torch.tensor([[3, 4, 8, 9, 4, 5, 9, 8], [1, 2, 7, 7, 1, 2, 7, 6]])
-    assert first_alike(tokens, tables).tolist() == [
+    assert first_equal(tokens, tables).tolist() == [
         [0, 1, 2, 3, 4, 2, 6, 4, 8],  # 4 is 1 and 6 is 3; 7 has the token of 2, not its way
         [0, 1, 2, 3, 4, 1, 2, 3, 8],
     ]
-    assert first_alike(tokens[:, :0], Layout(()).tables(CPU)).tolist() == [[0], [0]]
+    assert first_equal(tokens[:, :0], TreeLayout(()).tensors(CPU)).tolist() == [[0], [0]]
 
 
 def test_numbers_and_reals_go_both_ways() -> None:
-    slip = Slip({"ids": (2, 3), "heat": (2,)}, CPU)
-    slip.host["ids"][:] = [[1, 2, 3], [-4, 5, 6]]
-    slip.host["heat"][:] = np.array([0.1, 2.5]).view(np.int64)
-    slip.ready()
-    slip.send()
-    assert slip.here["ids"].tolist() == [[1, 2, 3], [-4, 5, 6]]
-    assert slip.reals("heat").tolist() == [0.1, 2.5]
-    told = flat((slip.here["ids"], slip.reals("heat"), torch.tensor([True, False])))
-    found = Landing(CPU).read(told, {"ids": (2, 3), "heat": (2,), "said": (2,)})
+    inputs = HostToDevice({"ids": (2, 3), "heat": (2,)}, CPU)
+    inputs.host["ids"][:] = [[1, 2, 3], [-4, 5, 6]]
+    inputs.host["heat"][:] = np.array([0.1, 2.5]).view(np.int64)
+    inputs.wait()
+    inputs.send()
+    assert inputs.device["ids"].tolist() == [[1, 2, 3], [-4, 5, 6]]
+    assert inputs.reals("heat").tolist() == [0.1, 2.5]
+    packed = pack((inputs.device["ids"], inputs.reals("heat"), torch.tensor([True, False])))
+    found = DeviceToHost(CPU).read(packed, {"ids": (2, 3), "heat": (2,), "said": (2,)})
     assert found["ids"].tolist() == [[1, 2, 3], [-4, 5, 6]] and found["said"].tolist() == [1, 0]
-    assert real(found["heat"]).tolist() == [0.1, 2.5]
+    assert as_reals(found["heat"]).tolist() == [0.1, 2.5]
 
 
 def test_noise_of_many_positions_at_once() -> None:
@@ -96,30 +95,29 @@ def test_temperatures_of_many_follow_as_each_alone(dtype: torch.dtype) -> None:
     assert all(one != other for one, other in zip(found.tolist(), first, strict=True))
 
 
-def test_a_work_runs_once_a_call() -> None:
+def test_work_runs_once_a_call() -> None:
     total = torch.zeros(())
-    work = Replay(lambda: total.add_(1).clone(), Pool(capture=False))
+    work = CachedGraph(lambda: total.add_(1).clone(), GraphPool(capture=False))
     assert [float(work()) for _ in range(4)] == [1, 2, 3, 4] and not work.captured
 
 
 def test_what_cannot_be_captured_runs_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     tried = []
 
-    def refused(self: Replay[Any]) -> None:
+    def refused(self: CachedGraph[Any]) -> None:
         tried.append(self)
         raise RuntimeError("operation not permitted when stream is capturing")
 
-    monkeypatch.setattr(Replay, "_capture", refused)
-    pool, total = Pool(capture=True), torch.zeros(())
-    works = [Replay(lambda: total.add_(1).clone(), pool) for _ in range(2)]
+    monkeypatch.setattr(CachedGraph, "_capture", refused)
+    pool, total = GraphPool(capture=True), torch.zeros(())
+    works = [CachedGraph(lambda: total.add_(1).clone(), pool) for _ in range(2)]
     assert [float(work()) for work in works for _ in range(3)] == [1, 2, 3, 4, 5, 6]
     assert len(tried) == 1 and not pool.captures
 
 
 @pytest.mark.gpu
-def test_a_captured_work_runs_once_a_call() -> None:
-    pool, total = Pool(capture=True), torch.zeros((), device="cuda")
-    make: Callable[[], Replay[torch.Tensor]] = lambda: Replay(lambda: total.add_(1) * 1, pool)  # noqa: E731
-    one, other = make(), make()
+def test_captured_work_runs_once_a_call() -> None:
+    pool, total = GraphPool(capture=True), torch.zeros((), device="cuda")
+    one, other = (CachedGraph(lambda: total.add_(1) * 1, pool) for _ in range(2))
     assert [float(work()) for work in (one, one, other, one, other, other)] == [1, 2, 3, 4, 5, 6]
     assert one.captured and other.captured and pool.captures

@@ -1,4 +1,4 @@
-"""Runs whose drafts and verdicts are computed where the tensors lie tell the same events."""
+"""Fused rounds give the same events as rounds step by step."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from core import Engine, Request, SamplingParams, SpeculationConfig
-from core.device.replay import Replay
+from core.cuda import fused_round, round_pass
+from core.cuda.fused_round import FusedRound, RoundResult
+from core.cuda.graph_cache import CachedGraph
 from core.events import Combined, Drafted, Event, RoundCompleted, Verified
 from core.models.language_model import chain
 from core.models.loading import LoadedModels
 from core.models.stack import stack_alike
-from core.whole import round_pass, rounds
-from core.whole.answer import Whole
-from core.whole.rounds import WholeRounds
 from tests.fakes import CONTEXT, loaded, perturbed, tiny_module
 
 TIMES = ("start_ms", "end_ms", "share", "run_id", "created_utc", "tokens_per_second")
@@ -73,17 +72,17 @@ def same(one: object, other: object, where: str = "") -> None:
 
 
 @pytest.fixture
-def whole(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Of each round that might have been made whole, whether it was."""
+def fused(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether each round that was tried ran fused."""
     made: list[bool] = []
-    run = WholeRounds.run
+    run = FusedRound.run
 
-    def noted(self: WholeRounds, turns: Any) -> Whole | None:
+    def noted(self: FusedRound, turns: Any) -> RoundResult | None:
         found = run(self, turns)
         made.append(found is not None)
         return found
 
-    monkeypatch.setattr(WholeRounds, "run", noted)
+    monkeypatch.setattr(FusedRound, "run", noted)
     return made
 
 
@@ -114,11 +113,11 @@ def compared(
 
 @pytest.mark.parametrize("many", [1, 3])
 @pytest.mark.parametrize("sampling", [COLD, WARM, EDGED], ids=["greedy", "match", "edged"])
-def test_fixed_lengths(sampling: SamplingParams, many: int, whole: list[bool]) -> None:
+def test_fixed_lengths(sampling: SamplingParams, many: int, fused: list[bool]) -> None:
     told = compared(sampling, FIXED, many)
     accepted = [event.num_accepted for event in told if isinstance(event, RoundCompleted)]
     # Where one text ends, those that have room for a draft are not alone.
-    assert all(whole[:8]) and whole.count(False) <= 2 * (many - 1)
+    assert all(fused[:8]) and fused.count(False) <= 2 * (many - 1)
     assert len(set(accepted)) >= 3
 
 
@@ -133,10 +132,10 @@ def test_fixed_lengths(sampling: SamplingParams, many: int, whole: list[bool]) -
     ],
     ids=lambda config: f"{config.length}-{len(config.drafters)}-{config.max_tree_nodes}",
 )
-def test_what_is_made_whole(config: SpeculationConfig, whole: list[bool]) -> None:
+def test_configs_that_run_fused(config: SpeculationConfig, fused: list[bool]) -> None:
     for sampling in (COLD, WARM):
         compared(sampling, config)
-    assert all(whole) and whole
+    assert all(fused) and fused
 
 
 @pytest.mark.parametrize(
@@ -153,27 +152,27 @@ def test_what_is_made_whole(config: SpeculationConfig, whole: list[bool]) -> Non
     ],
     ids=lambda config: f"{config.combine}-{config.length}-{config.draft}-{config.record_top_k}",
 )
-def test_what_is_made_step_by_step(config: SpeculationConfig, whole: list[bool]) -> None:
-    """Of these only rounds without room for a draft are whole."""
+def test_configs_that_run_step_by_step(config: SpeculationConfig, fused: list[bool]) -> None:
+    """Of these only rounds without room for a draft run fused."""
     compared(WARM, config)
-    assert sum(whole) <= 1 and len(whole) > 8
+    assert sum(fused) <= 1 and len(fused) > 8
 
 
 @pytest.mark.parametrize("config", [FIXED, SpeculationConfig.preset("autoregressive")])
-def test_requests_that_differ_are_told_apart(config: SpeculationConfig, whole: list[bool]) -> None:
+def test_requests_that_differ_are_told_apart(config: SpeculationConfig, fused: list[bool]) -> None:
     vote = replace(FIXED, combine="vote", weights="paper")
     for others in ([Request(PROMPTS[2], COLD, vote)], []):
         asked = [Request(PROMPTS[0], WARM, config), Request(PROMPTS[1], EDGED, config), *others]
         told = [events(models(), asked, on_device=on_device) for on_device in (True, False)]
         assert texts_of(told[0]) == texts_of(told[1])
-    assert not any(whole[:8])
+    assert not any(fused[:8])
 
 
-def test_of_equal_nodes_the_first_speaks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Passes of a GPU may hold one node's logits and its double's for a little different: here
-    what doubles say is noise."""
+def test_of_equal_nodes_the_first_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU the logits of a node and of its duplicate may differ a little: here those of
+    duplicates are noise."""
     alike: list[torch.Tensor] = []
-    first, judging = round_pass.first_alike, round_pass.judge
+    first, outputs = round_pass.first_equal, round_pass.target_outputs
 
     def noted(*given: Any) -> torch.Tensor:
         alike.append(first(*given))
@@ -181,10 +180,10 @@ def test_of_equal_nodes_the_first_speaks(monkeypatch: pytest.MonkeyPatch) -> Non
 
     def scrambled(logits: torch.Tensor, *given: Any) -> Any:
         doubles = alike[-1] != torch.arange(logits.shape[1])
-        return judging(torch.where(doubles[..., None], logits.flip(-1), logits), *given)
+        return outputs(torch.where(doubles[..., None], logits.flip(-1), logits), *given)
 
-    monkeypatch.setattr(round_pass, "first_alike", noted)
-    monkeypatch.setattr(round_pass, "judge", scrambled)
+    monkeypatch.setattr(round_pass, "first_equal", noted)
+    monkeypatch.setattr(round_pass, "target_outputs", scrambled)
     compared(WARM, FIXED, 2)
     assert sum(int((one != torch.arange(one.shape[1])).sum()) for one in alike) > 100
 
@@ -201,18 +200,18 @@ def test_pipelined_runs(pipeline: str) -> None:
 
 
 @pytest.mark.parametrize("shape", [(2, 2, 1), (1,) * 8])
-def test_texts_that_outgrow_the_cache(shape: tuple[int, ...], whole: list[bool]) -> None:
-    """The arenas move when they grow: passes made before that are forgotten. What is padded writes
-    no slot that is not there."""
+def test_texts_that_outgrow_the_cache(shape: tuple[int, ...], fused: list[bool]) -> None:
+    """Arenas move when they grow: their graphs are dropped. Padded tokens write to slots that
+    exist."""
     config = replace(FIXED, expansion=shape, speculation_length=len(shape))
     asked = requests(replace(WARM, max_new_tokens=300), config, 2)
     found = [texts_of(events(models(context=700), asked, on_device=way)) for way in (True, False)]
     assert found[0] == found[1] and [len(ids) for ids in found[0]] == [300, 300]
-    assert whole.count(False) <= len(shape)
+    assert fused.count(False) <= len(shape)
 
 
 @pytest.mark.parametrize("many", [1, 2])
-def test_caches_hold_what_a_fresh_prefill_would(many: int, whole: list[bool]) -> None:
+def test_caches_hold_what_a_fresh_prefill_would(many: int, fused: list[bool]) -> None:
     made = models()
     with closing(Engine(made, on_device=True)) as engine:
         live = [engine.admit(engine.prepare(one)) for one in requests(WARM, FIXED, many)]
@@ -227,7 +226,7 @@ def test_caches_hold_what_a_fresh_prefill_would(many: int, whole: list[bool]) ->
             for model, row in kept:
                 _as_fresh(model, row, one.sequence.tokens)
             engine.release(one)
-    assert whole == [True] * 6
+    assert fused == [True] * 6
 
 
 def _as_fresh(model: Any, row: int, tokens: list[int]) -> None:
@@ -261,25 +260,26 @@ def test_who_fails_costs_the_run_nothing_but_itself(monkeypatch: pytest.MonkeyPa
     assert len(notes) == 3 and all("no memory" in note for note in notes)
 
 
-def test_the_next_round_is_under_way_while_a_round_is_told(
+def test_the_next_round_runs_while_events_are_consumed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made, awaited = [], []
-    draft, finish = rounds._Pass.draft, rounds._Pass.finish
-    monkeypatch.setattr(rounds._Pass, "draft", lambda *of: (made.append(1), draft(*of))[1])
-    monkeypatch.setattr(rounds._Pass, "finish", lambda *of: (awaited.append(1), finish(*of))[1])
+    graph = fused_round._RoundGraph
+    draft, finish = graph.launch_draft, graph.finish
+    monkeypatch.setattr(graph, "launch_draft", lambda *of: (made.append(1), draft(*of))[1])
+    monkeypatch.setattr(graph, "finish", lambda *of: (awaited.append(1), finish(*of))[1])
     ahead = []
     with closing(Engine(models(), on_device=True)) as engine:
         for event in engine.generate_many(requests(WARM, FIXED, 2)):
             if isinstance(event, (Drafted, Combined, Verified)):
                 ahead.append(len(made) - len(awaited))
     assert set(ahead) == {0, 1} and sum(ahead) > 0.8 * len(ahead)
-    assert len(made) == len(awaited)  # each round that was begun was asked for
+    assert len(made) == len(awaited)  # each round that was begun was used
 
 
 @pytest.mark.parametrize("config", [FIXED, SpeculationConfig.preset("autoregressive")])
-def test_a_round_that_nobody_asks_for_leaves_nothing_behind(config: SpeculationConfig) -> None:
-    """A request is cancelled, and one joins, while a round is under way."""
+def test_a_round_that_is_discarded_leaves_nothing_behind(config: SpeculationConfig) -> None:
+    """A request is cancelled, and one joins, while a round is running."""
     first, second, third = requests(WARM, config, 3)
     alone = [
         texts_of(events(models(), [one], on_device=False))[0] for one in (first, second, third)
@@ -329,17 +329,17 @@ class HostAsked(TorchDispatchMode):
 
 @pytest.mark.parametrize("sampling", [COLD, WARM, EDGED], ids=["greedy", "match", "edged"])
 @pytest.mark.parametrize("config", [FIXED, SpeculationConfig.preset("autoregressive")])
-def test_nothing_is_asked_of_the_host(
+def test_a_pass_reads_nothing_on_the_host(
     sampling: SamplingParams, config: SpeculationConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    call, seen = Replay.__call__, []
+    call, seen = CachedGraph.__call__, []
 
-    def watched(self: Replay[Any]) -> Any:
+    def watched(self: CachedGraph[Any]) -> Any:
         with HostAsked():
             seen.append(self)
             return call(self)
 
-    monkeypatch.setattr(Replay, "__call__", watched)
+    monkeypatch.setattr(CachedGraph, "__call__", watched)
     found = texts_of(events(models(), requests(sampling, config, 2), on_device=True))
     assert [len(ids) for ids in found] == [sampling.max_new_tokens] * 2 and len(seen) > 10
 
@@ -358,9 +358,9 @@ def test_a_context_that_ends() -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("many", [1, 3])
 @pytest.mark.parametrize("sampling", [COLD, WARM, EDGED], ids=["greedy", "match", "edged"])
-def test_captured_rounds(sampling: SamplingParams, many: int, whole: list[bool]) -> None:
+def test_captured_rounds(sampling: SamplingParams, many: int, fused: list[bool]) -> None:
     compared(sampling, FIXED, many, device="cuda")
-    assert all(whole[:8])
+    assert all(fused[:8])
 
 
 @pytest.mark.gpu
@@ -368,5 +368,5 @@ def test_captured_rounds(sampling: SamplingParams, many: int, whole: list[bool])
 def test_rounds_are_replayed(config: SpeculationConfig) -> None:
     with closing(Engine(models(device="cuda"))) as engine:
         list(engine.generate(requests(WARM, config)[0]))
-        made: Any = engine._whole
-        assert made._pool.captures and any(one._verify.captured for one in made._passes.values())
+        made: Any = engine._fused_round
+        assert made._pool.captures and any(one._verify.captured for one in made._graphs.values())

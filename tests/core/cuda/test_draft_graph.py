@@ -1,4 +1,4 @@
-"""Drafts made as one pass over tensors are those that are made pass by pass."""
+"""Drafts of one pass over tensors equal drafts made pass by pass."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from core import SamplingParams, SpeculationConfig
+from core.cuda.draft_graph import DraftGraphs
 from core.drafters.base import Ask, Draft
-from core.drafters.looped import Looped
 from core.drafters.ssm_pool import SsmPool
 from core.length.base import Limits, Stop
 from core.models.hf_model import HfModel
@@ -36,14 +36,22 @@ ROUNDS: Many[Many[tuple[int, ...]]] = (
 )
 
 
-def pool(count: int = 3, *, looped: bool, vocab: int = VOCAB, **changes: Any) -> SsmPool:
-    models = [small("llama", seed, **changes) for seed in range(count)]
-    stack_alike(models)
-    return SsmPool(dict(zip(NAMES, models, strict=False)), vocab, looped=looped)
+def pool(models: Many[HfModel], *, graphs: bool, vocab: int = VOCAB) -> SsmPool:
+    """The SSMs stacked where they are alike; with `graphs` they draft by DraftGraphs."""
+    stack_alike(list(models))
+    made = SsmPool(dict(zip(NAMES, models, strict=False)), vocab)
+    if graphs:
+        on_gpu = models[0].device.type == "cuda"
+        made.batched = DraftGraphs(made.ssms, vocab, capture=on_gpu)
+    return made
 
 
 def both(count: int = 3, **changes: Any) -> tuple[SsmPool, SsmPool]:
-    return pool(count, looped=True, **changes), pool(count, looped=False, **changes)
+    one, other = (
+        pool([small("llama", seed, **changes) for seed in range(count)], graphs=graphs)
+        for graphs in (True, False)
+    )
+    return one, other
 
 
 def texts(
@@ -145,27 +153,27 @@ def _same_states(pools: Many[SsmPool], several: Many[Many[Sequence]]) -> None:
 
 
 @pytest.fixture
-def looping(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def graphed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many SSMs each pass over tensors drafted for."""
     made: list[int] = []
-    together = Looped._together
+    in_one_pass = DraftGraphs._in_one_pass
 
-    def counted(self: Looped, asked: Any) -> Any:
-        found = together(self, asked)
+    def counted(self: DraftGraphs, asked: Any) -> Any:
+        found = in_one_pass(self, asked)
         made.append(len(found))
         return found
 
-    monkeypatch.setattr(Looped, "_together", counted)
+    monkeypatch.setattr(DraftGraphs, "_in_one_pass", counted)
     return made
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 1, 1), (2, 2, 1), (3, 1), (4,)])
 @pytest.mark.parametrize("sampling", [COLD, WARM, EDGED], ids=["topk", "coupled", "edged"])
 def test_drafts_of_a_stack(
-    sampling: SamplingParams, shape: tuple[int, ...], looping: list[int]
+    sampling: SamplingParams, shape: tuple[int, ...], graphed: list[int]
 ) -> None:
     seen = decode(both(), [texts(sampling), texts(sampling)], [shape, shape])
-    assert looping == [3] * len(ROUNDS)
+    assert graphed == [3] * len(ROUNDS)
     assert max(len(draft) for draft in seen) > 2 or shape == (4,)
 
 
@@ -175,19 +183,17 @@ def test_top_p_leaves_children_out() -> None:
     assert {len(draft) for draft in seen} - {9}
 
 
-def test_one_ssm_is_a_stack_of_one(looping: list[int]) -> None:
+def test_one_ssm_is_a_stack_of_one(graphed: list[int]) -> None:
     decode(both(1), [texts(WARM), texts(WARM)], [(2, 2)] * 2)
-    assert looping == [1] * len(ROUNDS)
+    assert graphed == [1] * len(ROUNDS)
 
 
-def test_ssms_that_lie_apart_draft_one_after_another(looping: list[int]) -> None:
-    places = both(2)
+def test_ssms_of_different_shapes_draft_one_after_another(graphed: list[int]) -> None:
     apart = [
-        SsmPool({"one": small("llama", 0), "two": small("qwen2", 1)}, VOCAB, looped=looped)
-        for looped in (True, False)
+        pool([small("llama", 0), small("qwen2", 1)], graphs=graphs) for graphs in (True, False)
     ]
     decode(apart, [texts(COLD), texts(COLD)], [(2, 1, 1)] * 2)
-    assert looping == [0, 1, 1] * len(ROUNDS) and len(places) == 2
+    assert graphed == [0, 1, 1] * len(ROUNDS)
 
 
 @pytest.mark.parametrize("shape", [(2, 2, 2), (1, 1, 1)])
@@ -199,10 +205,10 @@ def test_an_end_of_text_has_no_children(shape: tuple[int, ...]) -> None:
     assert {draft.passes for draft in seen} - {3} or shape[0] > 1
 
 
-def test_one_whose_text_ends_sooner_drafts_the_beginning(looping: list[int]) -> None:
+def test_one_whose_text_ends_sooner_drafts_the_beginning(graphed: list[int]) -> None:
     shapes = [(2, 1, 1), (2, 1)]
     seen = decode(both(), [texts(WARM), texts(WARM)], shapes)
-    assert {len(draft) for draft in seen} == {6, 4} and looping == [3] * len(ROUNDS)
+    assert {len(draft) for draft in seen} == {6, 4} and graphed == [3] * len(ROUNDS)
 
 
 def test_another_vocabulary_size() -> None:
@@ -212,7 +218,7 @@ def test_another_vocabulary_size() -> None:
 
 
 @pytest.mark.parametrize("case", ["best_first", "sampled", "stop", "foretold", "uneven", "long"])
-def test_what_has_to_be_looked_at_is_made_pass_by_pass(case: str, looping: list[int]) -> None:
+def test_other_drafts_are_made_pass_by_pass(case: str, graphed: list[int]) -> None:
     class Never:
         def grows(self, score: float) -> bool:
             return False
@@ -234,7 +240,7 @@ def test_what_has_to_be_looked_at_is_made_pass_by_pass(case: str, looping: list[
         settings = {"combine": "vote_tree"}
     shapes = [(2, 2), (1, 2)] if case == "uneven" else [(2, 2), (2, 2)]
     many = texts(WARM, **settings)
-    place = pool(looped=True)
+    place, _ = both()
     for sequence in many:
         for name in NAMES:
             place.ssms[name].open(sequence)
@@ -242,11 +248,11 @@ def test_what_has_to_be_looked_at_is_made_pass_by_pass(case: str, looping: list[
         many[0].tokens.extend([4] * 70)
     drafts = place.draft(asks(place, many, shapes, stop=stop))
     assert all(len(draft) for each in drafts.values() for draft in each)
-    assert not any(looping)
+    assert not any(graphed)
 
 
-def test_what_fails_is_told_of_all_who_took_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    place = pool(looped=True)
+def test_a_failed_pass_is_the_error_of_all_its_ssms(monkeypatch: pytest.MonkeyPatch) -> None:
+    place, _ = both()
     many = texts(COLD)
     for name in NAMES:
         for sequence in many:
@@ -263,21 +269,20 @@ def test_what_fails_is_told_of_all_who_took_part(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("sampling", [COLD, WARM, EDGED], ids=["topk", "coupled", "edged"])
-def test_captured_drafts_of_a_stack(sampling: SamplingParams, looping: list[int]) -> None:
-    places = []
-    for looped in (True, False):
-        models = [on_gpu("llama", seed) for seed in range(3)]
-        stack_alike(models)
-        places.append(SsmPool(dict(zip(NAMES, models, strict=True)), VOCAB, looped=looped))
+def test_captured_drafts_of_a_stack(sampling: SamplingParams, graphed: list[int]) -> None:
+    places = [
+        pool([on_gpu("llama", seed) for seed in range(3)], graphs=graphs)
+        for graphs in (True, False)
+    ]
     several = [texts(sampling), texts(sampling)]
     for own in several:
         for i, one in enumerate(own):
             one.noise = SeededNoise(i, VOCAB, "cuda")
     decode(places, several, [(2, 2, 1)] * 2)
-    made: Any = places[0]._looped
-    (passes,) = made._crews.values()
-    assert looping == [3] * len(ROUNDS) and passes._pool.captures
-    assert any(one._replay.captured for one in passes._known.values())
+    made: Any = places[0].batched
+    (graphs,) = made._groups.values()
+    assert graphed == [3] * len(ROUNDS) and graphs._pool.captures
+    assert any(one._graph.captured for one in graphs._graphs.values())
 
 
 def on_gpu(family: str, seed: int) -> HfModel:

@@ -1,0 +1,181 @@
+"""DraftGraphs: drafts of stacked SSMs, or of one SSM, as one captured DraftPass, for rounds that do
+not run fused."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from collections.abc import Sequence as Many
+from dataclasses import replace
+
+import torch
+
+from core.cuda.draft_pass import NO_TOKEN, DraftPass, DraftTensors
+from core.cuda.draft_requests import (
+    DraftRequests,
+    DraftRow,
+    expands,
+    plain_draft,
+    write_inputs,
+)
+from core.cuda.graph_cache import CachedGraph, GraphPool
+from core.cuda.kv_view import KvView, padded_extent
+from core.cuda.model_group import ModelGroup
+from core.cuda.staging import DeviceToHost, HostToDevice, IntArray, as_reals, pack
+from core.drafters.base import Ask, Draft, Drafts
+from core.drafters.pending import Pending
+from core.drafters.ssm import SsmDrafter
+from core.errors import DRAFTER_FAULTS
+from core.sequence import Timed
+
+__all__ = ["MAX_GRAPHS", "DraftGraphs", "draft_pass_of", "draft_spans"]
+
+# Graphs kept at once, one for each shape, set of rows and extent.
+MAX_GRAPHS = 48
+
+
+class DraftGraphs:
+    """`capture`: as CUDA graphs; else eagerly. `vocab_size` is the LLM's."""
+
+    def __init__(self, ssms: Mapping[str, SsmDrafter], vocab_size: int, *, capture: bool) -> None:
+        self._ssms = ssms
+        self._vocab_size = vocab_size
+        self._capture = capture
+        self._groups: dict[frozenset[str], _GroupGraphs] = {}
+
+    def draft(self, asked: Mapping[str, Many[Ask]]) -> dict[str, Drafts]:
+        """Drafts by SSM, in one pass or in one pass each; SSMs that are not served are left out."""
+        found = self._in_one_pass(asked) if asked else {}
+        if found or len(asked) < 2:
+            return found
+        for name, asks in asked.items():
+            found |= self._in_one_pass({name: asks})
+        return found
+
+    def _in_one_pass(self, asked: Mapping[str, Many[Ask]]) -> dict[str, Drafts]:
+        requests = DraftRequests.of(self._ssms, asked, self._vocab_size)
+        if requests is None or not requests.is_supported:
+            return {}
+        graphs = self._groups.get(names := frozenset(asked))
+        if graphs is None or graphs.group != requests.group:
+            pool = GraphPool(capture=self._capture)
+            graphs = self._groups[names] = _GroupGraphs(requests.group, pool)
+        try:
+            drafts = graphs.draft(requests)
+        except DRAFTER_FAULTS as error:
+            return dict.fromkeys(asked, error)
+        found: dict[str, list[Draft]] = {name: [] for name in asked}
+        for row, draft in zip(requests.rows, drafts, strict=True):
+            found[row.name].append(draft)
+        return {**found}
+
+
+class _GroupGraphs:
+    """The graphs of one ModelGroup."""
+
+    def __init__(self, group: ModelGroup, pool: GraphPool) -> None:
+        self.group = group
+        self._pool = pool
+        self._graphs: dict[tuple[object, ...], _DraftGraph] = {}
+        self._arena_size = (0, 0)
+
+    @torch.inference_mode()
+    def draft(self, requests: DraftRequests) -> list[Draft]:
+        """One draft a row. Commits the text in the SSMs' KV caches and leaves the drafts pending
+        there."""
+        extent = padded_extent(requests.num_slots)
+        arena_size = self.group.reserve(extent)
+        key = (
+            requests.arena_rows,
+            requests.width,
+            extent,
+            requests.layout.shape,
+            requests.choice,
+        )
+        full = len(self._graphs) >= MAX_GRAPHS and key not in self._graphs
+        if self._arena_size != arena_size or full:  # a grown arena has moved
+            self._graphs.clear()
+            self._arena_size = arena_size
+        if key not in self._graphs:
+            self._graphs[key] = _DraftGraph(draft_pass_of(requests, extent), self._pool)
+        return self._graphs[key].draft(requests)
+
+
+def draft_pass_of(
+    requests: DraftRequests, extent: int, inputs: HostToDevice | None = None
+) -> DraftPass:
+    """The pass for requests of this form; `inputs`: shared ones, if not its own."""
+    group, layout, device = requests.group, requests.layout, requests.group.forward.device
+    return DraftPass(
+        KvView.of(group.forward, group.arena, requests.arena_rows, extent, group.vocab_size),
+        layout,
+        layout.tensors(device),
+        requests.choice,
+        inputs or HostToDevice(requests.input_shapes, device),
+    )
+
+
+class _DraftGraph:
+    """One captured DraftPass with its staging buffers."""
+
+    def __init__(self, draft_pass: DraftPass, pool: GraphPool) -> None:
+        self._pass = draft_pass
+        self._graph = CachedGraph(self._run, pool)
+        self._results = DeviceToHost(draft_pass.view.forward.device)
+
+    def _run(self) -> tuple[DraftTensors, torch.Tensor]:
+        tensors = self._pass()
+        return tensors, pack((tensors.tokens, tensors.scores))
+
+    def draft(self, requests: DraftRequests) -> list[Draft]:
+        start = time.perf_counter()
+        inputs = self._pass.inputs
+        inputs.wait()
+        write_inputs(inputs, requests.rows, coupled=requests.choice.coupled)
+        inputs.send()
+        tensors, packed = self._graph()
+        if self._graph.captured:  # the next replay overwrites them
+            tensors = replace(
+                tensors, logits=tensors.logits.clone(), utilities=tensors.utilities.clone()
+            )
+        shape = (len(requests.rows), len(requests.layout))
+        found = self._results.read(packed, {"tokens": shape, "scores": shape})
+        tokens, scores = found["tokens"], as_reals(found["scores"])
+        span = (start, time.perf_counter())
+        drafts = []
+        for i, row in enumerate(requests.rows):
+            draft = plain_draft(requests.layout, tokens[i], scores[i], row.ask)
+            utilities = tensors.utilities[i] if requests.choice.coupled else None
+            timed = draft_spans(requests, row, draft, span)
+            logits = tensors.logits[i]
+            drafts.append(replace(draft, logits=logits, utilities=utilities, timed=timed))
+            _leave_pending(requests, row, tokens[i], logits)
+        return drafts
+
+
+def draft_spans(
+    requests: DraftRequests, row: DraftRow, draft: Draft, span: tuple[float, float]
+) -> tuple[Timed, Timed]:
+    """One SSM's share of a pass from start to end (s, time.perf_counter). The boundary between
+    catching up and drafting is not measured: the model's passes count as equally long."""
+    start, end = span
+    middle = start + (end - start) / draft.passes
+    share = 1 / len(requests.group.members)
+    catching_up = Timed(row.name, "catch_up", start, middle, share)
+    return catching_up, Timed(row.name, "draft", middle, end, share)
+
+
+def _leave_pending(
+    requests: DraftRequests, row: DraftRow, tokens: IntArray, logits: torch.Tensor
+) -> None:
+    """Updates the SSM's row after the pass: the text is read, the fed nodes are pending. Nodes that
+    were fed only to fill the full tree are pending under NO_TOKEN, which no commit looks up."""
+    layout = requests.layout
+    parents = layout.parents[: layout.num_fed]
+    pending_ids = [
+        int(token) if expands(layout, tokens, node, row.ask) else NO_TOKEN
+        for node, token in enumerate(tokens[: layout.num_fed])
+    ]
+    row.model.note(row.state.row, len(row.unread), parents)
+    row.state.pending = Pending(logits[0])
+    row.state.pending.add(pending_ids, parents, logits[1:])

@@ -1,0 +1,141 @@
+"""DraftPass: a whole draft over tensors, for every SSM and request at once: catch up, then level by
+level choose children and feed them.
+
+Chooses children as `core.drafters.proposers` does for `topk` and `coupled`; no token is read on the
+host.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+
+from core.config import SamplingParams
+from core.cuda.kv_view import KvView
+from core.cuda.staging import HostToDevice
+from core.cuda.tree_layout import LayoutTensors, TreeLayout
+from core.noise import gumbel_vectors
+from core.sampling import processed
+
+__all__ = [
+    "MAX_END_TOKENS",
+    "NO_TOKEN",
+    "ChildChoice",
+    "DraftPass",
+    "DraftTensors",
+    "draft_input_shapes",
+    "padded_ends",
+]
+
+MAX_END_TOKENS = 8
+NO_TOKEN = -1
+
+
+@dataclass(frozen=True, slots=True)
+class ChildChoice:
+    """How children are chosen: `coupled` or by logits alone, from distributions processed with
+    `sampling`. `vocab_size` is the LLM's."""
+
+    coupled: bool
+    sampling: SamplingParams
+    vocab_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class DraftTensors:
+    """Drafts of n nodes, one a row. `tokens` (rows, n), NO_TOKEN for absent nodes; `scores` (rows,
+    n) float64; `logits` and `utilities` (rows, 1 + num_fed, V) at the root and the fed nodes, the
+    same tensor unless coupled; `start` (rows,): the first slot after the text."""
+
+    tokens: torch.Tensor
+    scores: torch.Tensor
+    logits: torch.Tensor
+    utilities: torch.Tensor
+    start: torch.Tensor
+
+
+def draft_input_shapes(rows: int, width: int, depth: int) -> dict[str, tuple[int, ...]]:
+    """Inputs of a DraftPass by row: `count` tokens that the model has not read, after the `first`
+    ones; how deep the draft may be; end-of-text tokens; the calibration temperature (real); noise
+    hashes of the root's children's position and those after it."""
+    return {
+        "tokens": (rows, width),
+        "first": (rows,),
+        "count": (rows,),
+        "depth": (rows,),
+        "ends": (rows, MAX_END_TOKENS),
+        "temperature": (rows,),
+        "bases": (rows, depth + 1),
+    }
+
+
+def padded_ends(token_ids: frozenset[int]) -> list[int]:
+    """End-of-text tokens, padded to MAX_END_TOKENS."""
+    return [*sorted(token_ids), *[NO_TOKEN] * (MAX_END_TOKENS - len(token_ids))]
+
+
+@dataclass(frozen=True, slots=True)
+class DraftPass:
+    """Drafts of one layout in one view of the SSMs' KV cache."""
+
+    view: KvView
+    layout: TreeLayout
+    tables: LayoutTensors
+    choice: ChildChoice
+    inputs: HostToDevice
+
+    def __call__(self) -> DraftTensors:
+        """Drafts for the inputs that were sent last."""
+        inputs, layout = self.inputs.device, self.layout
+        start = inputs["first"] + inputs["count"]
+        text = self.view.text_logits(inputs["tokens"], inputs["first"], inputs["count"])
+        logits = self._padded(text)
+        # Which of a level's parents may have children: the root always.
+        expands = torch.ones_like(start, dtype=torch.bool)[:, None]
+        levels: list[tuple[torch.Tensor, ...]] = []
+        for depth, level in enumerate(layout.levels, start=1):
+            ids, scores, utilities = self._children(logits, depth)
+            families = expands[..., None].expand(-1, -1, layout.shape[depth - 1])
+            present = families.flatten(1) & (scores > 0)
+            present &= (inputs["depth"] >= depth)[:, None]
+            levels.append((ids.masked_fill(~present, NO_TOKEN), scores.double(), logits, utilities))
+            if level.stop == len(layout):
+                break
+            ended = (ids[..., None] == inputs["ends"][:, None]).any(-1)
+            expands = present & ~ended
+            logits = self._padded(self._fed(ids, depth, level, start))
+        tokens, probs, before, used = (torch.cat(part, 1) for part in zip(*levels, strict=True))
+        return DraftTensors(tokens, probs, before, used if self.choice.coupled else before, start)
+
+    def _children(
+        self, logits: torch.Tensor, depth: int
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Tokens and scores (rows, children) of a level's nodes from their parents' logits, and the
+        utilities whose softmax the scores are."""
+        utilities, sampling = logits, self.choice.sampling
+        if self.choice.coupled:
+            scores = processed(logits.flatten(0, 1), sampling).view(logits.shape)
+            bases = self.inputs.device["bases"][:, depth - 1 : depth]
+            noise = gumbel_vectors(bases, logits.shape[2])
+            utilities = scores.double().log_softmax(dim=-1) + noise
+        temperature = self.inputs.reals("temperature")[:, None, None].to(utilities.dtype)
+        scores, ids = (utilities / temperature).softmax(-1).topk(self.layout.shape[depth - 1])
+        return ids.flatten(1), scores.flatten(1), utilities
+
+    def _fed(
+        self, ids: torch.Tensor, depth: int, level: range, start: torch.Tensor
+    ) -> torch.Tensor:
+        num_fed = self.layout.num_fed
+        ancestors = self.tables.ancestors[level.start + 1 : level.stop + 1, 1 : num_fed + 1]
+        depths = self.tables.depths[level.start + 1 : level.stop + 1]
+        return self.view.node_logits(ids, depths, level, start, ancestors)
+
+    def _padded(self, logits: torch.Tensor) -> torch.Tensor:
+        """Padded to the LLM's vocabulary with -inf, or cut to it."""
+        size = self.choice.vocab_size
+        missing = size - logits.shape[-1]
+        return (
+            F.pad(logits, (0, missing), value=float("-inf")) if missing > 0 else logits[..., :size]
+        )

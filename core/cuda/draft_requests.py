@@ -1,0 +1,203 @@
+"""DraftRequests: what the SSMs of one ModelGroup are asked for at once, how it is written into the
+inputs of a DraftPass, and how its outputs become Drafts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Sequence as Many
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from core.cuda.draft_pass import (
+    MAX_END_TOKENS,
+    NO_TOKEN,
+    ChildChoice,
+    draft_input_shapes,
+    padded_ends,
+)
+from core.cuda.model_group import ModelGroup, model_group_of
+from core.cuda.staging import HostToDevice, IntArray
+from core.cuda.tree_layout import TreeLayout
+from core.drafters.base import Ask, Draft
+from core.drafters.ssm import SsmDrafter
+from core.drafters.state import SsmState
+from core.models.graphed import WIDTHS
+from core.models.hf_model import HfModel
+from core.noise import SeededNoise, bases_of
+from core.tree import ROOT
+from core.weights import needs_likelihoods
+
+__all__ = ["DraftRequests", "DraftRow", "expands", "plain_draft", "present_nodes", "write_inputs"]
+
+KINDS = ("topk", "coupled")
+MAX_NODES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class DraftRow:
+    """One row of the pass: an SSM, what it is asked for, and its state of that sequence."""
+
+    name: str
+    model: HfModel
+    ask: Ask
+    state: SsmState
+
+    @property
+    def num_read(self) -> int:
+        """Tokens of the text that the model has read."""
+        return self.model.length(self.state.row)
+
+    @property
+    def unread(self) -> list[int]:
+        """The text's other tokens."""
+        return self.ask.sequence.tokens[self.num_read :]
+
+
+@dataclass(frozen=True)
+class DraftRequests:
+    """`rows` in the order of the arena: for each sequence one row a member of the group, next to
+    each other. `vocab_size` is the LLM's."""
+
+    group: ModelGroup
+    rows: tuple[DraftRow, ...]
+    vocab_size: int
+
+    @classmethod
+    def of(
+        cls, ssms: Mapping[str, SsmDrafter], asked: Mapping[str, Many[Ask]], vocab_size: int
+    ) -> DraftRequests | None:
+        """From asks by SSM; None if the SSMs do not run in a single pass, or are asked for
+        different sequences."""
+        group = model_group_of([ssms[name].model for name in asked])
+        sequences = {tuple(ask.sequence.run_id for ask in asks) for asks in asked.values()}
+        if group is None or len(sequences) != 1:
+            return None
+        names = {id(ssms[name].model): name for name in asked}
+        order = [(names[id(member)], member) for member in group.members]
+        asks = {name: [ssms[name].fitted(ask) for ask in asked[name]] for name in asked}
+        rows = tuple(
+            DraftRow(name, model, asks[name][place], ssms[name].state(asks[name][place]))
+            for place in range(len(sequences.pop()))
+            for name, model in order
+        )
+        return cls(group, rows, vocab_size)
+
+    @cached_property
+    def layout(self) -> TreeLayout:
+        """The deepest draft's; the others are its first levels."""
+        return TreeLayout(max((row.ask.shape for row in self.rows), key=len))
+
+    @cached_property
+    def width(self) -> int:
+        """Unread tokens that the pass has room for: at least all that one round commits."""
+        most = max(len(self.layout.shape) + 1, *(len(row.unread) for row in self.rows))
+        return next(width for width in WIDTHS if width >= most)
+
+    @property
+    def input_shapes(self) -> dict[str, tuple[int, ...]]:
+        """See `draft_input_shapes`."""
+        return draft_input_shapes(len(self.rows), self.width, len(self.layout.shape))
+
+    @property
+    def arena_rows(self) -> tuple[int, ...]:
+        """The rows of the group's arena."""
+        return tuple(row.model.place(row.state.row) for row in self.rows)
+
+    @property
+    def num_slots(self) -> int:
+        """KV slots that the pass uses in any row."""
+        return max(len(row.ask.sequence.tokens) for row in self.rows) + self.layout.num_fed
+
+    @cached_property
+    def choice(self) -> ChildChoice:
+        """The same for all rows."""
+        return _choice_of(self.rows[0].ask, self.vocab_size)
+
+    @property
+    def is_supported(self) -> bool:
+        """Whether a DraftPass makes these drafts: `topk` or `coupled` expansions that share one
+        shape and sampling, with hashed noise and no length policy that stops a draft early."""
+        shape = self.layout.shape
+        return (
+            0 < len(self.layout) <= MAX_NODES
+            and max(shape) <= self.group.vocab_size
+            and all(_is_supported(row) for row in self.rows)
+            and all(row.ask.shape == shape[: len(row.ask.shape)] for row in self.rows)
+            and len({_choice_of(row.ask, self.vocab_size) for row in self.rows}) == 1
+        )
+
+
+def _is_supported(row: DraftRow) -> bool:
+    ask, state = row.ask, row.state
+    sequence = ask.sequence
+    return (
+        ask.kind in KINDS
+        and bool(ask.shape)
+        and ask.stop is None
+        and ask.beyond == 0
+        and isinstance(sequence.noise, SeededNoise)
+        and len(sequence.eos_ids) <= MAX_END_TOKENS
+        and not needs_likelihoods(sequence.speculation)
+        and state.pending.root is None
+        and state.ready is None
+        and row.model.pending(state.row) == 0
+        and 0 < len(row.unread) <= WIDTHS[-1]
+    )
+
+
+def _choice_of(ask: Ask, vocab_size: int) -> ChildChoice:
+    return ChildChoice(ask.kind == "coupled", ask.sequence.sampling.shape, vocab_size)
+
+
+def write_inputs(inputs: HostToDevice, rows: Many[DraftRow], *, coupled: bool) -> None:
+    """Writes the inputs of a DraftPass; see `draft_input_shapes`."""
+    host = inputs.host
+    host["tokens"][:] = 0
+    for i, row in enumerate(rows):
+        unread = row.unread
+        host["tokens"][i, : len(unread)] = unread
+        host["first"][i], host["count"][i] = row.num_read, len(unread)
+        host["depth"][i] = len(row.ask.shape)
+        host["ends"][i] = padded_ends(row.ask.sequence.eos_ids)
+        temperature = np.float64(row.state.calibration.temperature)
+        host["temperature"][i] = temperature.view(np.int64)
+    if coupled:
+        by_run: dict[str, list[int]] = {}
+        positions = host["bases"].shape[1]
+        for i, row in enumerate(rows):
+            sequence, first = row.ask.sequence, row.ask.root_position + 1
+            if sequence.run_id not in by_run:
+                by_run[sequence.run_id] = bases_of(sequence.noise, first, positions)
+            host["bases"][i] = by_run[sequence.run_id]
+
+
+def plain_draft(layout: TreeLayout, tokens: IntArray, scores: IntArray, ask: Ask) -> Draft:
+    """A Draft from the tokens (n,) and scores (n,) of the full tree, without its tensors; its
+    `rows` are those of DraftTensors.logits."""
+    present = present_nodes(tokens)
+    number = {ROOT: ROOT} | {node: i for i, node in enumerate(present)}
+    expanded = [node for node in present if expands(layout, tokens, node, ask)]
+    levels = {layout.depths[node] for node in expanded}
+    return Draft(
+        [int(tokens[node]) for node in present],
+        [number[layout.parents[node]] for node in present],
+        [float(scores[node]) for node in present],
+        [1.0] * len(present),
+        [layout.ranks[node] for node in present],
+        {ROOT: 0} | {number[node]: node + 1 for node in expanded},
+        passes=1 + len(levels),
+    )
+
+
+def present_nodes(tokens: IntArray) -> list[int]:
+    """The nodes of the full tree that a draft has, in order."""
+    return [node for node, token in enumerate(tokens.tolist()) if token != NO_TOKEN]
+
+
+def expands(layout: TreeLayout, tokens: IntArray, node: int, ask: Ask) -> bool:
+    """Whether a node is present and children of it were drafted."""
+    if tokens[node] == NO_TOKEN:
+        return False
+    return layout.depths[node] < len(ask.shape) and int(tokens[node]) not in ask.sequence.eos_ids

@@ -1,0 +1,192 @@
+"""FusedRound: a round from drafts to commit as captured graphs, its results in one copy.
+
+Serves requests that share one sampling, with drafts that a DraftPass makes or none at all: combine
+rule `union`, verification `greedy` or `match`, no pipelining, no length policy that decides node by
+node, no recorded distributions. Other rounds run step by step (`Engine.round`); on a GPU they still
+draft and verify in batches, see `DraftGraphs` and `fill_target_tokens`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Sequence as Many
+from contextlib import suppress
+from dataclasses import dataclass
+
+import torch
+
+from core.cuda.batched_verify import fill_target_tokens
+from core.cuda.draft_graph import MAX_GRAPHS, DraftGraphs, draft_pass_of
+from core.cuda.draft_pass import DraftTensors, padded_ends
+from core.cuda.draft_requests import write_inputs
+from core.cuda.graph_cache import CachedGraph, DeviceClock, GraphPool
+from core.cuda.kv_view import KvView
+from core.cuda.model_group import model_group_of
+from core.cuda.round_pass import RoundPass, round_input_shapes
+from core.cuda.round_plan import RoundPlan, plan_round
+from core.cuda.round_result import RoundResult, fill_drafts
+from core.cuda.staging import DeviceToHost, HostToDevice
+from core.drafting import Drafting
+from core.errors import DRAFTER_FAULTS
+from core.models.language_model import LanguageModel
+from core.noise import bases_of
+from core.sequence import Timed
+from core.turn import Turn
+from core.verify import Case
+
+__all__ = ["FusedRound", "RoundResult"]
+
+
+class FusedRound:
+    """`capture`: as CUDA graphs; else eagerly. Takes over the batched drafting of the SSM pool."""
+
+    def __init__(self, llm: LanguageModel, drafting: Drafting, *, capture: bool) -> None:
+        self._llm = model_group_of([llm])
+        self._drafting = drafting
+        self._pool = GraphPool(capture=capture)
+        self._graphs: dict[tuple[object, ...], _RoundGraph] = {}
+        self._started: _StartedRound | None = None
+        ssm_pool = drafting.ssm_pool
+        ssm_pool.batched = DraftGraphs(ssm_pool.ssms, llm.vocab_size, capture=capture)
+
+    @torch.inference_mode()
+    def run(self, turns: Many[Turn]) -> RoundResult | None:
+        """Runs the round and fills in each turn's drafts; verdicts follow with `fill_verdicts`.
+        None, with nothing changed, if the round has to run step by step."""
+        plan = self._plan(turns)
+        started, self._started = self._started, None
+        if plan is None:
+            return None
+        if started is not None and started.inputs_key == plan.inputs_key:
+            return started.graph.finish(plan)
+        graph = self._launch_draft(plan)
+        if graph is None:
+            return None
+        graph.launch_verify()
+        return graph.finish(plan)
+
+    @torch.inference_mode()
+    def begin(self, turns: Many[Turn]) -> None:
+        """Launches the next round without waiting for it. If `run` is then called with other turns,
+        it is discarded: all it wrote lies past the committed length of the KV rows."""
+        plan = self._plan(turns)
+        graph = None if plan is None else self._launch_draft(plan)
+        if plan is None or graph is None:
+            return
+        with suppress(*DRAFTER_FAULTS):  # `run` meets the error again, and raises it
+            graph.launch_verify()
+            self._started = _StartedRound(plan.inputs_key, graph)
+
+    def fill_target_tokens(self, turns: Many[Turn], case_of: Callable[[Turn], Case]) -> None:
+        """For rounds that run step by step: the LLM's tokens of all turns in one step."""
+        fill_target_tokens(turns, case_of)
+
+    def _plan(self, turns: Many[Turn]) -> RoundPlan | None:
+        return None if self._llm is None else plan_round(turns, self._llm, self._drafting)
+
+    def _launch_draft(self, plan: RoundPlan) -> _RoundGraph | None:
+        try:
+            graph = self._graph(plan)
+            graph.launch_draft(plan)
+        except DRAFTER_FAULTS:  # step by step the SSM at fault is found, and the others go on
+            return None
+        return graph
+
+    def _graph(self, plan: RoundPlan) -> _RoundGraph:
+        groups = [(plan.llm, plan.extents[0])]
+        if plan.requests is not None:
+            groups.append((plan.requests.group, plan.extents[1]))
+        arenas = tuple((id(group.arena), *group.reserve(extent)) for group, extent in groups)
+        key = (*plan.key, arenas)
+        if len(self._graphs) >= MAX_GRAPHS and key not in self._graphs:
+            self._graphs.clear()
+        for old in [old for old in self._graphs if _has_moved(old[-1], arenas)]:
+            del self._graphs[old]
+        if key not in self._graphs:
+            self._graphs[key] = _RoundGraph(plan, self._pool)
+        return self._graphs[key]
+
+
+@dataclass(frozen=True, slots=True)
+class _StartedRound:
+    """A round that was launched; `inputs_key`: see RoundPlan."""
+
+    inputs_key: tuple[object, ...]
+    graph: _RoundGraph
+
+
+def _has_moved(arenas: object, now: tuple[tuple[int, ...], ...]) -> bool:
+    """Whether an arena of a graph has grown since it was captured: its tensors are elsewhere."""
+    sizes = {arena: size for arena, *size in now}
+    assert isinstance(arenas, tuple)
+    return any(sizes.get(arena, list(size)) != list(size) for arena, *size in arenas)
+
+
+class _RoundGraph:
+    """The two graphs of a round, drafting and the rest, with their staging buffers."""
+
+    def __init__(self, plan: RoundPlan, pool: GraphPool) -> None:
+        llm, layout, device = plan.llm, plan.layout, plan.llm.forward.device
+        shapes = round_input_shapes(len(plan.turns), len(layout.shape))
+        of_drafts = plan.requests.input_shapes if plan.requests else {}
+        self._inputs = HostToDevice(shapes | of_drafts, device)
+        draft_pass = None
+        if plan.requests is not None:
+            draft_pass = draft_pass_of(plan.requests, plan.extents[1], self._inputs)
+        self._round = RoundPass(
+            KvView.of(llm.forward, llm.arena, plan.rows, plan.extents[0], llm.vocab_size),
+            layout,
+            layout.tensors(device),
+            plan.turns[0].live.sequence.sampling.shape,
+            plan.uses_noise,
+            self._inputs,
+            draft_pass,
+        )
+        self._drafts: DraftTensors | None = None
+        self._packed = torch.zeros(0, dtype=torch.long)
+        self._draft = None if draft_pass is None else CachedGraph(draft_pass, pool)
+        self._verify = CachedGraph(lambda: self._round.verify(self._drafts), pool)
+        self._results = DeviceToHost(device)
+        self._clock = DeviceClock(device)
+
+    def launch_draft(self, plan: RoundPlan) -> None:
+        """Sends the inputs and launches drafting."""
+        self._clock = DeviceClock(plan.llm.forward.device)
+        self._send(plan)
+        self._clock.mark()
+        if self._draft is not None:
+            self._drafts = self._draft()
+        self._clock.mark()
+
+    def launch_verify(self) -> None:
+        """Launches verification and commit."""
+        self._packed = self._verify()
+        self._clock.mark()
+
+    def finish(self, plan: RoundPlan) -> RoundResult:
+        """Waits for the results, fills in the drafts and notes in the models' rows what was
+        committed."""
+        found = self._results.read(self._packed, self._round.result_shapes())
+        began, drafted, ended = self._clock.times()
+        if plan.requests is not None:
+            fill_drafts(plan, plan.requests, found, (began, drafted))
+        for row, turn in enumerate(plan.turns):
+            plan.llm.members[0].note(turn.live.row, 1 + int(found["length"][row]))
+            turn.kv_committed = True
+        return RoundResult(plan, found, Timed("llm", "forward", drafted, ended))
+
+    def _send(self, plan: RoundPlan) -> None:
+        inputs = self._inputs
+        inputs.wait()
+        if plan.requests is not None:
+            write_inputs(inputs, plan.requests.rows, coupled=plan.requests.choice.coupled)
+        host = inputs.host
+        for row, turn in enumerate(plan.turns):
+            sequence = turn.live.sequence
+            host["root"][row], host["length"][row] = sequence.tokens[-1], turn.root_position
+            host["llm_ends"][row] = padded_ends(sequence.eos_ids)
+            if plan.uses_noise:
+                positions = host["llm_bases"].shape[1]
+                first = turn.root_position + 1
+                host["llm_bases"][row] = bases_of(sequence.noise, first, positions)
+        inputs.send()

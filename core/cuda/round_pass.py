@@ -1,0 +1,136 @@
+"""RoundPass: verification and commit of a round over tensors: the LLM's pass, acceptance, KV-cache
+commit of the LLM and the SSMs, and the SSMs' calibration. Results are packed for one copy.
+
+The SSMs' trees are verified side by side under one root, duplicates included. Which nodes are equal
+is computed on the device; the host builds the merged tree from the results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+from core.config import SamplingParams
+from core.cuda.acceptance import (
+    AcceptedPaths,
+    TreeBatch,
+    accepted_paths,
+    deepest_nodes,
+    target_outputs,
+)
+from core.cuda.draft_pass import MAX_END_TOKENS, NO_TOKEN, DraftPass, DraftTensors
+from core.cuda.kv_view import KvView
+from core.cuda.staging import HostToDevice, pack
+from core.cuda.tree_layout import LayoutTensors, TreeLayout, first_equal
+from core.drafters.calibration import observed
+
+__all__ = ["RoundPass", "round_input_shapes"]
+
+
+def round_input_shapes(rows: int, depth: int) -> dict[str, tuple[int, ...]]:
+    """Inputs of the LLM's part by request: the root's token, its position, end-of-text tokens, and
+    noise hashes of the position after the root and those below it."""
+    return {
+        "root": (rows, 1),
+        "length": (rows,),
+        "llm_ends": (rows, MAX_END_TOKENS),
+        "llm_bases": (rows, depth + 1),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class RoundPass:
+    """`layout` and `tables`: the trees of all SSMs side by side, empty if no SSM drafts.
+    `uses_noise`: verification is `match`, else `greedy`."""
+
+    view: KvView
+    layout: TreeLayout
+    tables: LayoutTensors
+    sampling: SamplingParams
+    uses_noise: bool
+    inputs: HostToDevice
+    draft_pass: DraftPass | None
+
+    def result_shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """The packed results of `verify`, in order."""
+        rows, nodes = len(self.view.rows), len(self.layout)
+        draft_rows = rows * self.layout.copies if self.draft_pass else 0
+        each = len(self.draft_pass.layout) if self.draft_pass else 0
+        return {
+            "target_tokens": (rows, nodes + 1),
+            "token_probs": (rows, nodes + 1),
+            "node_probs": (rows, nodes),
+            "length": (rows,),
+            "tokens": (draft_rows, each),
+            "scores": (draft_rows, each),
+            "kept": (draft_rows,),
+            "temperature": (draft_rows,),
+        }
+
+    def verify(self, draft: DraftTensors | None) -> torch.Tensor:
+        """Everything after drafting; see `result_shapes`."""
+        inputs, tables = self.inputs.device, self.tables
+        rows = len(self.view.rows)
+        tokens = inputs["root"][:, :0] if draft is None else draft.tokens.view(rows, -1)
+        fed = torch.cat((inputs["root"], tokens.clamp(min=0)), 1)
+        places = range(len(self.layout) + 1)
+        logits = self.view.node_logits(
+            fed, tables.depths + 1, places, inputs["length"], tables.ancestors
+        )
+        parents = first_equal(tokens, tables)[:, tables.parents]
+        trees = TreeBatch(tokens, parents, tables.depths.expand(rows, -1))
+        bases = inputs["llm_bases"] if self.uses_noise else None
+        outputs = target_outputs(logits, trees, self.sampling, bases)
+        paths = accepted_paths(outputs, trees, tables.ancestors[None], inputs["llm_ends"])
+        # Commit in the LLM's KV cache: the root stays, the path moves up behind it. What is copied
+        # past the path's end lies behind the committed length and is overwritten later.
+        path = torch.nn.functional.pad(1 + tables.lineage[paths.last], (1, 0))
+        self.view.move(inputs["length"], path)
+        parts = (outputs.tokens, outputs.token_probs, outputs.node_probs, paths.length)
+        if draft is None or self.draft_pass is None:
+            return pack(parts)
+        own = outputs.tokens.gather(1, paths.last[:, None])
+        committed = self._committed(tokens, paths, own)
+        of_ssms = self._commit_ssms(self.draft_pass, draft, committed)
+        return pack((*parts, draft.tokens, draft.scores, *of_ssms))
+
+    def _committed(
+        self, tokens: torch.Tensor, paths: AcceptedPaths, own: torch.Tensor
+    ) -> torch.Tensor:
+        """The accepted tokens and, unless they end the text, the LLM's own after them: (rows,
+        depth + 1), padded with NO_TOKEN."""
+        path = torch.nn.functional.pad(
+            tokens.gather(1, self.tables.lineage[paths.last]), (0, 1), value=NO_TOKEN
+        )
+        steps, length = torch.arange(path.shape[1], device=path.device), paths.length[:, None]
+        last = path.gather(1, (length - 1).clamp(min=0))
+        ends = self.inputs.device["llm_ends"]
+        ended = (length > 0) & (last == ends).any(-1, keepdim=True)
+        after = own.expand(-1, len(steps)).masked_fill((steps != length) | ended, NO_TOKEN)
+        return torch.where(steps < length, path, after)
+
+    def _commit_ssms(
+        self, draft_pass: DraftPass, draft: DraftTensors, committed: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Commits in the SSMs' KV caches: how many fed nodes each row keeps, and its calibration
+        temperature after the round."""
+        tables, depth = draft_pass.tables, len(draft_pass.layout.shape)
+        copies = self.layout.copies
+        committed = committed[:, None].expand(-1, copies, -1).flatten(0, 1)
+        depths = tables.depths[1:]
+        right = (draft.tokens == committed[:, depths - 1]) & (draft.tokens >= 0)
+        walked = deepest_nodes(right, tables.depths[None], tables.ancestors[None])
+        path = tables.lineage[walked.last]
+        limit = self.inputs.device["depth"]
+        kept = torch.minimum(walked.length, limit - 1)
+        steps = torch.arange(depth, device=path.device)
+        draft_pass.view.move(draft.start, path[:, : depth - 1])
+        # The utilities from which the next token of the root and of each walked node was chosen.
+        rows = torch.nn.functional.pad(path[:, : depth - 1] + 1, (1, 0))
+        met = (steps <= walked.length[:, None]) & (steps < limit[:, None])
+        at = torch.arange(len(rows), device=rows.device)[:, None]
+        utilities = draft.utilities[at, rows.clamp(max=draft_pass.layout.num_fed)]
+        following = committed[:, :depth].masked_fill(~met, NO_TOKEN)
+        return kept, observed(utilities, following, self.inputs.reals("temperature"))

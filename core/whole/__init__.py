@@ -1,1 +1,0 @@
-"""Whole rounds: from the drafts to the commit without a word to the host."""
