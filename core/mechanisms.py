@@ -24,7 +24,6 @@ __all__ = [
     "LENGTH_POLICIES",
     "NGRAM",
     "PIPELINE_MODES",
-    "PLACES",
     "PRESETS",
     "VERIFY_RULES",
     "WEIGHTS",
@@ -49,7 +48,6 @@ NGRAM = "ngram"
 """The drafter that is no SSM: prompt lookup."""
 
 WEIGHTS = ("full_information", "paper")
-PLACES = ("auto", "thread", "process")
 PRESETS = ("autoregressive", "sequence", "specinfer", "specinfer-paper", "minions", "best")
 
 

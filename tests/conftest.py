@@ -1,16 +1,32 @@
-"""Shared by all tests: one torch thread, float32 as written, no network."""
+"""Shared by all tests: one torch thread, float32 as written, no network, a limit on CPU time.
+
+Tests of no tier marker are the first tier, which a person runs while working. They are held to
+CPU_LIMIT_S: one that takes longer fails, and belongs into `nightly` or is to become smaller.
+"""
 
 from __future__ import annotations
 
-import itertools
+import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+if TYPE_CHECKING:
+    from core import Engine
+
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
+# What one worker compiles the others find, and the next run does.
+CACHE = Path(__file__).resolve().parents[1] / ".pytest_cache" / "numba"
+os.environ.setdefault("NUMBA_CACHE_DIR", str(CACHE))
+
+OTHER_TIERS = ("browser", "nightly", "gpu", "slow")
+# Three seconds of a quiet machine. CPU time does not count what neighbours take, but caches and
+# memory that are shared with them make the same work take up to 1.6 times as much of it.
+CPU_LIMIT_S = 5.0
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -22,6 +38,15 @@ def _pinned_arithmetic() -> None:
     torch.set_float32_matmul_precision("highest")
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
+
+
+@pytest.fixture(scope="session")
+def bundled(_pinned_arithmetic: None) -> Engine:
+    """An engine of the bundled models in float32, loaded once a worker: before the first test that
+    asks for it, not in it."""
+    from tests.laws.runs import bundled_engine
+
+    return bundled_engine()
 
 
 @pytest.fixture(autouse=True)
@@ -43,21 +68,38 @@ def _no_drafter_is_lost(
     assert not lost or request.node.get_closest_marker("loses_drafters"), lost
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that drive a browser take turns with others: a browser beside a browser starves both,
-    and whoever came to a long file last would keep all waiting."""
-    files: dict[Path, list[pytest.Item]] = {}
-    for item in items:
-        files.setdefault(item.path, []).append(item)
-    kinds: list[list[Path]] = [[], []]
-    for path in sorted(files, key=lambda path: _haste(files[path][0])):
-        kinds[_haste(files[path][0]) > 0].append(path)
-    turns = itertools.chain.from_iterable(itertools.zip_longest(*kinds))
-    items[:] = [item for path in turns if path is not None for item in files[path]]
+def pytest_collection_finish() -> None:
+    """What is imported by now stays: no later garbage collection looks through it.
+
+    An exchange of models collects garbage on purpose, which took a second of CPU time in here.
+    """
+    gc.collect()
+    gc.freeze()
 
 
-def _haste(item: pytest.Item) -> int:
-    """0 for what drives a browser, 1 for what trains or enumerates, 2 for the thousands of rest."""
-    if item.get_closest_marker("browser"):
-        return 0
-    return 1 if {"laws", "zoo"} & {folder.name for folder in item.path.parents} else 2
+# -- the limit on CPU time --
+
+
+def cpu_s() -> float:
+    """CPU seconds of this process so far, all threads, and of processes that it waited for."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    from numba.core.event import install_timer
+
+    # What numba compiles is kept for all later runs: no fault of the test that comes first.
+    compiled: list[float] = []
+    began = cpu_s()
+    with install_timer("numba:compile", compiled.append):
+        result = yield
+    spent = cpu_s() - began - sum(compiled)
+    if spent > CPU_LIMIT_S and not any(map(item.get_closest_marker, OTHER_TIERS)):
+        pytest.fail(
+            f"{item.nodeid} took {spent:.1f} s of CPU time, {CPU_LIMIT_S:.0f} s are allowed: "
+            "make it smaller, or mark it `nightly`",
+            pytrace=False,
+        )
+    return result

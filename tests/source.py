@@ -1,8 +1,10 @@
-"""Our source, read and not imported: files, syntax trees, what a file imports."""
+"""The project's source as text: files, syntax trees, and what each file imports."""
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 __all__ = [
@@ -11,7 +13,9 @@ __all__ = [
     "imports_of",
     "is_module",
     "module_name",
-    "shown",
+    "offenders",
+    "relative",
+    "report",
     "sources",
     "tree_of",
     "within",
@@ -21,32 +25,38 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("core", "storage", "ui", "lab", "bench", "zoo")
 
 
-def sources(package: str) -> list[Path]:
-    return sorted((ROOT / package).rglob("*.py"))
+def sources(*packages: str) -> list[Path]:
+    """Every Python file of the packages, all of ours by default."""
+    return [p for name in packages or PACKAGES for p in sorted((ROOT / name).rglob("*.py"))]
 
 
+@cache
 def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), str(path))
 
 
-def imports_of(path: Path) -> set[str]:
-    """Every module a file imports, wherever in it; `from core import verify` is core.verify too."""
+@cache
+def imports_of(path: Path) -> frozenset[str]:
+    """Every module a file imports, wherever in it; `from core import verify` is core.verify too.
+
+    A relative import is given as it is written, with its dots.
+    """
     found: set[str] = set()
     for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: imports are absolute"
-            assert node.module is not None
-            found.add(node.module)
+            module = "." * node.level + (node.module or "")
+            found.add(module)
             found |= {
-                f"{node.module}.{alias.name}"
+                f"{module}.{alias.name}"
                 for alias in node.names
-                if is_module(f"{node.module}.{alias.name}")
+                if is_module(f"{module}.{alias.name}")
             }
-    return found
+    return frozenset(found)
 
 
+@cache
 def is_module(name: str) -> bool:
     path = ROOT / Path(*name.split("."))
     return path.is_dir() or path.with_suffix(".py").is_file()
@@ -56,9 +66,18 @@ def within(module: str, names: tuple[str, ...]) -> bool:
     return any(module == name or module.startswith(f"{name}.") for name in names)
 
 
-def shown(path: Path) -> str:
+def relative(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
 def module_name(path: Path) -> str:
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def offenders(paths: Iterable[Path], rule: Callable[[Path], Iterator[str]]) -> list[str]:
+    """All that breaks a rule, each with its file, so that one run of a test names everything."""
+    return [f"{relative(path)}: {why}" for path in paths for why in rule(path)]
+
+
+def report(found: list[str]) -> str:
+    return "\n".join(["", *found])

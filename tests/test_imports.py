@@ -1,6 +1,7 @@
-"""Nothing happens when a file is imported, and no file keeps state at its top.
+"""Importing a file has no side effect, and no file keeps mutable state at module level.
 
-As far as the syntax tells: no call but of what makes a value, no list or dict that is filled later.
+Judged by the syntax alone: at module level a file calls only what makes a value, and it binds no
+list or dict that is filled later. Each test reports every offender.
 """
 
 from __future__ import annotations
@@ -9,15 +10,12 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
+from tests.source import offenders, relative, report, sources, tree_of
 
-from tests.source import PACKAGES, ROOT, shown, sources, tree_of
-
-EVERY = [path for package in PACKAGES for path in sources(package)]
 MUTABLE = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp, ast.GeneratorExp)
-CHANGES = ("append", "add", "update", "pop", "popitem", "setdefault", "extend", "clear", "insert")
-CHANGES += ("remove", "discard", "sort", "reverse")
-# Calls at the top of a file that make a value and change nothing.
+MUTATORS = ("append", "add", "update", "pop", "popitem", "setdefault", "extend", "clear", "insert")
+MUTATORS += ("remove", "discard", "sort", "reverse")
+# Calls at module level that make a value and change nothing.
 HARMLESS = {
     "dataclasses.fields",
     "logging.getLogger",
@@ -39,10 +37,13 @@ HARMLESS = {
     "sum",
     "sorted",
 }
+HARMLESS_METHODS = ("resolve", "split", "join", "strip", "format", "items", "get_args", "with_name")
+DEFINITIONS = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+BROAD = ("", "Exception", "BaseException")
 
 
 def statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Top-level statements, those of `if` and `try` included; a main guard is left out."""
+    """Module-level statements, those of `if` and `try` included; a main guard is left out."""
     for node in body:
         if isinstance(node, ast.If):
             if not is_guard(node.test):
@@ -57,48 +58,40 @@ def is_guard(test: ast.expr) -> bool:
     return "__name__" in ast.unparse(test) or "TYPE_CHECKING" in ast.unparse(test)
 
 
-def does_something(node: ast.stmt, local: frozenset[str] = frozenset()) -> str:
-    """Why a top-level statement is more than a definition; empty if it is none.
-
-    `local` are the functions of the same file, which may build its constants.
-    """
-    definitions = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    if isinstance(node, (*definitions, ast.Pass, ast.Assert)):
-        return ""
-    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-        return ""
-    if isinstance(node, (ast.Assign, ast.AnnAssign)):
-        if node.value is None or "__all__" in ast.unparse(node).split("=")[0]:
-            return ""
-        return calls_something(node.value, local) or empty(node.value)
-    return f"line {node.lineno}: {ast.unparse(node)[:60]}"
+# -- the rules: each gives its offences in one syntax tree --
 
 
-def empty(value: ast.expr) -> str:
-    """An empty list or dict at the top of a file can only be there to be filled."""
-    filled = getattr(value, "elts", None) or getattr(value, "keys", None)
-    if isinstance(value, (ast.List, ast.Dict)) and not filled:
-        return f"line {value.lineno}: state to be filled"
-    return ""
+def side_effects(tree: ast.Module) -> Iterator[str]:
+    # Functions of the same file may build its constants.
+    local = frozenset(node.name for node in tree.body if isinstance(node, ast.FunctionDef))
+    for node in statements(tree.body):
+        if isinstance(node, (*DEFINITIONS, ast.Pass, ast.Assert)):
+            continue
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            continue
+        if not isinstance(node, (ast.Assign, ast.AnnAssign)):
+            yield f"line {node.lineno}: {ast.unparse(node)[:60]}"
+        elif node.value is not None and "__all__" not in ast.unparse(node).split("=")[0]:
+            yield from unknown_calls(node.value, local)
+            filled = getattr(node.value, "elts", None) or getattr(node.value, "keys", None)
+            if isinstance(node.value, (ast.List, ast.Dict)) and not filled:
+                # An empty list or dict at module level can only be there to be filled.
+                yield f"line {node.value.lineno}: state to be filled"
 
 
-def calls_something(value: ast.expr, local: frozenset[str]) -> str:
+def unknown_calls(value: ast.expr, local: frozenset[str]) -> Iterator[str]:
     for node in ast.walk(value):
         if isinstance(node, ast.Call):
             name = ast.unparse(node.func)
-            makes_a_value = name[:1].isupper() and "." not in name  # a class of ours
-            known = name in HARMLESS or name in local
-            if not (known or makes_a_value or is_method_of_value(node)):
-                return f"line {node.lineno}: calls {name}"
-    return ""
-
-
-def functions_of(tree: ast.Module) -> frozenset[str]:
-    return frozenset(node.name for node in tree.body if isinstance(node, ast.FunctionDef))
+            is_class = name[:1].isupper() and "." not in name
+            # A method of a literal or of a path: `(...).resolve()`, `"...".split()`.
+            is_method = isinstance(node.func, ast.Attribute) and node.func.attr in HARMLESS_METHODS
+            if not (name in HARMLESS or name in local or is_class or is_method):
+                yield f"line {node.lineno}: calls {name}"
 
 
 def mutable_names(tree: ast.Module) -> set[str]:
-    """Lists, dicts and sets bound at the top of a file, `__all__` left out."""
+    """Lists, dicts and sets bound at module level, `__all__` left out."""
     names: set[str] = set()
     for node in statements(tree.body):
         if isinstance(node, (ast.Assign, ast.AnnAssign)) and isinstance(node.value, MUTABLE):
@@ -107,10 +100,9 @@ def mutable_names(tree: ast.Module) -> set[str]:
     return names - {"__all__"}
 
 
-def changes(tree: ast.Module, names: set[str]) -> list[str]:
-    """Where a file changes what one of `names` holds."""
-    found = []
-    for node in ast.walk(tree):
+def changed_state(tree: ast.Module) -> Iterator[str]:
+    names = mutable_names(tree)
+    for node in ast.walk(tree) if names else ():
         target: ast.expr | None = None
         if isinstance(node, (ast.Assign, ast.Delete)):
             for one in node.targets:
@@ -118,60 +110,66 @@ def changes(tree: ast.Module, names: set[str]) -> list[str]:
         elif isinstance(node, ast.AugAssign):
             target = node.target.value if isinstance(node.target, ast.Subscript) else node.target
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            target = node.func.value if node.func.attr in CHANGES else None
+            target = node.func.value if node.func.attr in MUTATORS else None
         if isinstance(target, ast.Name) and target.id in names:
-            found.append(f"line {node.lineno}: changes {target.id}")
-    return found
+            yield f"line {node.lineno}: changes {target.id}"
 
 
-def is_method_of_value(node: ast.Call) -> bool:
-    """A method of a literal or of a path: `(...).resolve()`, `"...".split()`."""
-    if not isinstance(node.func, ast.Attribute):
-        return False
-    harmless = ("resolve", "split", "join", "strip", "format", "items", "get_args", "with_name")
-    return node.func.attr in harmless
+def mutable_constants(tree: ast.Module) -> Iterator[str]:
+    """In core, which many callers share, even a constant cannot be changed."""
+    yield from (f"{name} can be changed" for name in sorted(mutable_names(tree)))
 
 
-@pytest.mark.parametrize("path", EVERY, ids=shown)
-def test_nothing_happens_at_import(path: Path) -> None:
-    tree = tree_of(path)
-    local = functions_of(tree)
-    found = [why for node in statements(tree.body) if (why := does_something(node, local))]
-    assert not found, f"{shown(path)}: {found}"
-
-
-@pytest.mark.parametrize("path", EVERY, ids=shown)
-def test_no_state_at_the_top_of_a_file(path: Path) -> None:
-    tree = tree_of(path)
-    names = mutable_names(tree)
-    assert not changes(tree, names), f"{shown(path)}: {changes(tree, names)}"
-    # In core, which many callers share, even a constant cannot be changed.
-    assert path.parts[len(ROOT.parts)] != "core" or not names, f"{shown(path)}: {names}"
-
-
-@pytest.mark.parametrize("path", EVERY, ids=shown)
-def test_no_global_statement_and_no_mutable_default(path: Path) -> None:
-    for node in ast.walk(tree_of(path)):
-        assert not isinstance(node, ast.Global), f"{shown(path)}: line {node.lineno}"
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+def globals_and_defaults(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Global):
+            yield f"line {node.lineno}: global {', '.join(node.names)}"
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
             for default in (*node.args.defaults, *node.args.kw_defaults):
-                assert not isinstance(default, MUTABLE), f"{shown(path)}: line {default.lineno}"
+                if isinstance(default, MUTABLE):
+                    yield f"line {default.lineno}: mutable default {ast.unparse(default)}"
 
 
-@pytest.mark.parametrize("path", sources("core") + sources("storage"), ids=shown)
-def test_no_broad_except_in_core_and_storage(path: Path) -> None:
-    for node in ast.walk(tree_of(path)):
+def broad_excepts(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
         if isinstance(node, ast.ExceptHandler):
             kind = "" if node.type is None else ast.unparse(node.type)
-            assert kind not in ("", "Exception", "BaseException"), f"{shown(path)}:{node.lineno}"
+            if kind in BROAD:
+                yield f"line {node.lineno}: except {kind}".rstrip()
 
 
-# -- controls: the reader sees what it should --
+# -- the tests --
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
+def test_nothing_happens_at_import() -> None:
+    found = offenders(sources(), lambda path: side_effects(tree_of(path)))
+    assert not found, report(found)
+
+
+def test_no_mutable_state_at_module_level() -> None:
+    def rule(path: Path) -> Iterator[str]:
+        yield from changed_state(tree_of(path))
+        if relative(path).startswith("core/"):
+            yield from mutable_constants(tree_of(path))
+
+    found = offenders(sources(), rule)
+    assert not found, report(found)
+
+
+def test_no_global_statement_and_no_mutable_default() -> None:
+    found = offenders(sources(), lambda path: globals_and_defaults(tree_of(path)))
+    assert not found, report(found)
+
+
+def test_no_broad_except_in_core_and_storage() -> None:
+    found = offenders(sources("core", "storage"), lambda path: broad_excepts(tree_of(path)))
+    assert not found, report(found)
+
+
+# -- controls: each rule notices what it should, and nothing else --
+
+OFFENDING = {
+    side_effects: (
         "CACHE = {}",
         "SEEN: list[int] = []",
         "print('hello')",
@@ -179,33 +177,45 @@ def test_no_broad_except_in_core_and_storage(path: Path) -> None:
         "MODEL = load('x')",
         "for i in range(3): pass",
         "if sys.platform == 'linux': THING = open('x')",
-    ],
+        "try:\n    import x\nexcept ImportError:\n    pass\nelse:\n    x.start()",
+    ),
+    changed_state: tuple(
+        f"A = {{'x': 0}}\n{line}"
+        for line in (
+            "A['x'] = 1",
+            "A.update(x=1)",
+            "del A['x']",
+            "A |= {}",
+            "def f(): A.pop('x')",
+            "A['x'] += 1",
+        )
+    ),
+    mutable_constants: ("A = {'x': 0}", "B: list[int] = [1]", "C = [i for i in (1, 2)]"),
+    globals_and_defaults: (
+        "def f():\n    global A",
+        "def f(a=[]): pass",
+        "async def f(*, a={}): pass",
+        "f = lambda a={1}: a",
+    ),
+    broad_excepts: tuple(
+        f"try:\n    f()\n{line}:\n    pass"
+        for line in ("except", "except Exception", "except BaseException as error")
+    ),
+}
+CLEAN = (
+    "LIMIT = 3",
+    "NAMES = ('a', 'b')",
+    "RULES: Mapping[str, int] = MappingProxyType({'a': 1})",
+    "if TYPE_CHECKING:\n    import x",
+    "if __name__ == '__main__':\n    main()",
+    "__all__ = ['a']",
+    "def f(a=()): return []",
+    "try:\n    import x\nexcept (ImportError, OSError):\n    x = None",
 )
-def test_control_a_side_effect_is_noticed(line: str) -> None:
-    assert any(does_something(node) for node in statements(ast.parse(line).body))
 
 
-@pytest.mark.parametrize(
-    "line",
-    ["A['x'] = 1", "A.update(x=1)", "del A['x']", "A |= {}", "def f(): A.pop('x')", "A['x'] += 1"],
-)
-def test_control_a_change_of_state_is_noticed(line: str) -> None:
-    tree = ast.parse(f"A = {{'x': 0}}\n{line}")
-    assert mutable_names(tree) == {"A"}
-    assert changes(tree, {"A"})
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "LIMIT = 3",
-        "NAMES = ('a', 'b')",
-        "RULES: Mapping[str, int] = MappingProxyType({'a': 1})",
-        "if TYPE_CHECKING:\n    import x",
-        "if __name__ == '__main__':\n    main()",
-        "__all__ = ['a']",
-        "def f(): return []",
-    ],
-)
-def test_control_a_definition_is_none(line: str) -> None:
-    assert not any(does_something(node) for node in statements(ast.parse(line).body))
+def test_control_every_rule_notices_its_offences_and_nothing_else() -> None:
+    for rule, offending in OFFENDING.items():
+        unnoticed = [text for text in offending if not list(rule(ast.parse(text)))]
+        assert not unnoticed, rule.__name__
+        assert not [found for text in CLEAN for found in rule(ast.parse(text))], rule.__name__

@@ -1,14 +1,30 @@
-"""The walls of the house, held by reading the source: who may import whom; `__all__` kept true."""
+"""Which packages and which parts of core may import which; `__all__` names what a module offers.
+
+Held by reading the source. Each test reports every offender.
+"""
 
 from __future__ import annotations
 
 import ast
 import importlib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-from tests.source import ROOT, imports_of, is_module, module_name, shown, sources, tree_of, within
+from tests.source import (
+    ROOT,
+    imports_of,
+    is_module,
+    module_name,
+    offenders,
+    relative,
+    report,
+    sources,
+    tree_of,
+    within,
+)
 
 OURS = ("core", "storage", "ui", "lab", "bench", "zoo", "bundled", "tests", "app")
 
@@ -62,128 +78,148 @@ NEVER: dict[str, tuple[str, ...]] = {
 }
 
 
-def packages() -> list[str]:
-    return [name for name in ALLOWED if (ROOT / name).is_dir()]
-
-
 # -- between packages --
 
 
-@pytest.mark.parametrize("package", packages())
-def test_packages_import_what_they_may(package: str) -> None:
-    for path in sources(package):
-        allowed = (package, *ALLOWED[package])
-        if shown(path).startswith(WATCHING):
-            allowed += ("ui", "storage")
-        if shown(path).startswith(SESSIONS):
-            allowed += ("storage",)
-        for module in imports_of(path):
-            if within(module, OURS):
-                assert within(module, allowed) or any(
-                    a.startswith(f"{module}.") for a in allowed
-                ), f"{shown(path)} imports {module}"
-            assert not within(module, FORBIDDEN.get(package, ())), f"{shown(path)} imports {module}"
+def forbidden_imports(path: Path) -> Iterator[str]:
+    package = relative(path).split("/")[0]
+    allowed = (package, *ALLOWED[package])
+    if relative(path).startswith(WATCHING):
+        allowed += ("ui", "storage")
+    if relative(path).startswith(SESSIONS):
+        allowed += ("storage",)
+    for module in sorted(imports_of(path)):
+        # `import core` is needed to import core.events.
+        above = any(one.startswith(f"{module}.") for one in allowed)
+        ours = within(module, OURS) and not within(module, allowed) and not above
+        if ours or module.startswith(".") or within(module, FORBIDDEN.get(package, ())):
+            yield f"imports {module}"
 
 
-def test_nothing_imports_the_tests_or_the_app() -> None:
-    for package in packages():
-        for path in sources(package):
-            assert not [m for m in imports_of(path) if within(m, ("tests", "app"))], shown(path)
+def test_packages_import_what_they_may() -> None:
+    """Neither the tests nor the app are among it; imports are absolute."""
+    found = offenders(sources(*ALLOWED), forbidden_imports)
+    assert not found, report(found)
 
 
 # -- inside core --
 
 
-def layer_of(path: Path) -> int:
-    relative = path.relative_to(ROOT / "core")
-    name = relative.parts[0].removesuffix(".py")
-    for number, layer in enumerate(LAYERS):
-        if name in layer:
-            return number
-    raise AssertionError(f"core/{relative} has no layer: give it one in {Path(__file__).name}")
+def layer_of(part: str) -> int:
+    """Its number; of a part that has none, one before all: it may import nothing of core."""
+    return next((number for number, layer in enumerate(LAYERS) if part in layer), -1)
 
 
-def layer_of_module(module: str) -> int | None:
-    parts = module.split(".")
-    if parts[0] != "core" or len(parts) == 1:
-        return None
-    return layer_of(ROOT / "core" / parts[1])
+def upward_imports(path: Path) -> Iterator[str]:
+    own = layer_of(path.relative_to(ROOT / "core").parts[0].removesuffix(".py"))
+    if own < 0:
+        yield f"has no layer: give it one in {Path(__file__).name}"
+    for module in sorted(imports_of(path)):
+        first, *parts = module.split(".")
+        if module == "core":
+            if own < len(LAYERS) - 1:
+                yield "imports the package itself"
+        elif first == "core" and layer_of(parts[0]) > own:
+            yield f"imports {module}, of a later layer"
 
 
-@pytest.mark.parametrize("path", sources("core"), ids=shown)
-def test_core_is_built_in_layers(path: Path) -> None:
-    for module in imports_of(path):
-        below = layer_of_module(module)
-        assert below is None or below <= layer_of(path), f"{shown(path)} imports {module}"
-        assert module != "core" or layer_of(path) == len(LAYERS) - 1, (
-            f"{shown(path)} imports the package itself"
-        )
+def test_core_is_built_in_layers() -> None:
+    found = offenders(sources("core"), upward_imports)
+    assert not found, report(found)
 
 
-@pytest.mark.parametrize("part", NEVER)
-def test_some_parts_of_core_never_see_others(part: str) -> None:
-    place = ROOT / "core" / part
-    for path in sorted(place.rglob("*.py")) if place.is_dir() else [place.with_suffix(".py")]:
-        seen = [module for module in imports_of(path) if within(module, NEVER[part])]
-        assert not seen, f"{shown(path)} imports {seen}"
+def test_some_parts_of_core_never_import_others() -> None:
+    found = []
+    for part, never in NEVER.items():
+        place = ROOT / "core" / part
+        files = sorted(place.rglob("*.py")) if place.is_dir() else [place.with_suffix(".py")]
+        found += [
+            f"{relative(path)}: imports {module}"
+            for path in files
+            for module in sorted(imports_of(path))
+            if within(module, never)
+        ]
+    assert not found, report(found)
 
 
-def test_core_has_no_cycles() -> None:
-    graph = {
-        module_name(path): {m for m in imports_of(path) if is_file(m)} for path in sources("core")
-    }
+def cycles(graph: Mapping[str, frozenset[str]]) -> list[str]:
+    """The first cycle that a walk from each module comes upon."""
     done: set[str] = set()
+    found: list[str] = []
 
     def visit(module: str, above: tuple[str, ...]) -> None:
-        assert module not in above, f"cycle: {' -> '.join((*above, module))}"
-        if module not in done:
-            for other in graph.get(module, ()):
+        if module in above:
+            found.append(" -> ".join((*above[above.index(module) :], module)))
+        elif module not in done:
+            for other in sorted(graph.get(module, ())):
                 visit(other, (*above, module))
             done.add(module)
 
     for module in graph:
         visit(module, ())
+    return found
 
 
-def is_file(module: str) -> bool:
-    return (ROOT / Path(*module.split("."))).with_suffix(".py").is_file()
+def test_core_has_no_cycles() -> None:
+    graph = {
+        module_name(path): frozenset(
+            module
+            for module in imports_of(path)
+            if (ROOT / Path(*module.split("."))).with_suffix(".py").is_file()
+        )
+        for path in sources("core")
+    }
+    assert not cycles(graph), report(cycles(graph))
+    assert cycles({"a": frozenset("b"), "b": frozenset("ca"), "c": frozenset()}) == ["a -> b -> a"]
 
 
 # -- __all__ --
 
 
+@pytest.fixture(scope="module")
+def modules() -> dict[Path, ModuleType]:
+    """Every module of core, imported; `__main__` would run."""
+    paths = [path for path in sources("core") if path.name != "__main__.py"]
+    return {path: importlib.import_module(module_name(path)) for path in paths}
+
+
 def public_names(path: Path) -> set[str]:
-    """Names a module defines for others: no leading underscore, not imported, not a constant."""
-    names: set[str] = set()
-    for node in tree_of(path).body:
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-            names.add(node.name)
+    """Functions and classes that a module defines, without a leading underscore."""
+    kinds = (ast.FunctionDef, ast.ClassDef)
+    names = {node.name for node in tree_of(path).body if isinstance(node, kinds)}
     return {name for name in names if not name.startswith("_")}
 
 
-@pytest.mark.parametrize("path", [p for p in sources("core") if p.name != "__main__.py"], ids=shown)
-def test_all_is_kept_true(path: Path) -> None:
-    module = importlib.import_module(module_name(path))
-    listed = getattr(module, "__all__", None)
-    if listed is None:
-        assert not public_names(path), f"{shown(path)} has no __all__"
-        return
-    assert len(set(listed)) == len(listed)
-    for name in listed:
-        assert hasattr(module, name), f"{shown(path)}: __all__ names {name}, which is not there"
+def test_all_names_what_a_module_offers(modules: dict[Path, ModuleType]) -> None:
+    def rule(path: Path) -> Iterator[str]:
+        listed = getattr(modules[path], "__all__", None)
+        if listed is None:
+            yield from (f"{name} is public, and there is no __all__" for name in public_names(path))
+            return
+        if len(set(listed)) != len(listed):
+            yield f"__all__ names one twice: {listed}"
+        for name in listed:
+            if not hasattr(modules[path], name):
+                yield f"__all__ names {name}, which is not there"
+
+    found = offenders(modules, rule)
+    assert not found, report(found)
 
 
-@pytest.mark.parametrize("path", sources("core"), ids=shown)
-def test_what_others_import_is_public(path: Path) -> None:
-    """Nobody imports from a module of core what its `__all__` does not name."""
-    for node in ast.walk(tree_of(path)):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("core."):
-            module = importlib.import_module(node.module)
-            for alias in node.names:
-                if not is_module(f"{node.module}.{alias.name}"):
-                    assert alias.name in module.__all__, (
-                        f"{shown(path)}: {node.module}.{alias.name}"
-                    )
+def test_what_others_import_is_public(modules: dict[Path, ModuleType]) -> None:
+    """No module of core imports from another what its `__all__` does not name."""
+    public = {module.__name__: getattr(module, "__all__", ()) for module in modules.values()}
+
+    def rule(path: Path) -> Iterator[str]:
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("core."):
+                for alias in node.names:
+                    name = f"{node.module}.{alias.name}"
+                    if alias.name not in public.get(node.module, ()) and not is_module(name):
+                        yield f"line {node.lineno}: imports {name}, which is not in __all__"
+
+    found = offenders(sources("core"), rule)
+    assert not found, report(found)
 
 
 def test_the_package_gives_its_names_when_asked() -> None:

@@ -14,6 +14,7 @@ from core.models.language_model import Feed
 from core.worker import Worker
 from tests.core.engines import ids_of_events
 from tests.fakes import TableModel, loaded_tables, random_table
+from tests.laws.pairwise import paired
 
 pytestmark = pytest.mark.loses_drafters
 VOCAB = 8
@@ -53,9 +54,7 @@ def notes(events: Sequence[Event]) -> list[tuple[int, str]]:
     return [(e.round, n) for e in events if isinstance(e, RoundCompleted) for n in e.notes]
 
 
-@pytest.mark.parametrize("last", [0, 1, 2, 5, 8])
-@pytest.mark.parametrize("combine", COMBINES)
-@pytest.mark.parametrize("temperature", [0.0, 0.9])
+@paired(combine=COMBINES, temperature=(0.0, 0.9), last=(0, 1, 2, 5, 8))
 def test_the_text_is_the_same(combine: str, temperature: float, last: int) -> None:
     engine = engine_with(last)
     events = list(engine.generate(request(temperature, combine=combine)))

@@ -46,6 +46,7 @@ def freed(arenas: str) -> tuple[int, int]:
     return held, left
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's arenas")
 def test_what_a_thread_freed_is_given_back() -> None:
     held, left = freed("one")

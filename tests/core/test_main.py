@@ -293,6 +293,7 @@ def process(*arguments: str) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.nightly
 def test_an_interrupt_ends_with_130_and_no_traceback() -> None:
     running = process(*LONG)
     assert running.stdout is not None
@@ -304,6 +305,7 @@ def test_an_interrupt_ends_with_130_and_no_traceback() -> None:
     assert "Traceback" not in err
 
 
+@pytest.mark.nightly
 def test_a_reader_who_leaves_is_no_error() -> None:
     running = process(*LONG)
     assert running.stdout is not None and running.stderr is not None
@@ -314,6 +316,7 @@ def test_a_reader_who_leaves_is_no_error() -> None:
     running.stderr.close()
 
 
+@pytest.mark.nightly
 def test_a_mistake_is_told_before_anything_is_loaded() -> None:
     running = process("--prompt", "x", "--temperature", "-1")
     out, err = running.communicate(timeout=60)

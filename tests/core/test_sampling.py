@@ -21,10 +21,9 @@ from core.sampling import (
     to_probabilities,
     unprocessed_probabilities,
 )
+from tests.laws.pairwise import paired
 
-TEMPERATURES = (0.3, 1.0, 1.7)
-TOP_KS = (0, 1, 3, 7, 100)
-TOP_PS = (1.0, 0.95, 0.5, 0.01)
+WAYS = paired(temperature=(0.3, 1.0, 1.7), top_k=(0, 1, 3, 7, 100), top_p=(1.0, 0.95, 0.5, 0.01))
 MINUS = float("-inf")
 
 
@@ -60,18 +59,14 @@ def defined(row: list[float], temperature: float, top_k: int, top_p: float) -> l
     return scores
 
 
-@pytest.mark.parametrize("top_p", TOP_PS)
-@pytest.mark.parametrize("top_k", TOP_KS)
-@pytest.mark.parametrize("temperature", TEMPERATURES)
+@WAYS
 def test_processing_is_transformers(temperature: float, top_k: int, top_p: float) -> None:
     sampling = SamplingParams(temperature=temperature, top_k=top_k, top_p=top_p)
     for logits in (logits_of(1), tied(2), tied(3)):
         assert torch.equal(processed(logits, sampling), warped(logits, temperature, top_k, top_p))
 
 
-@pytest.mark.parametrize("top_p", TOP_PS)
-@pytest.mark.parametrize("top_k", TOP_KS)
-@pytest.mark.parametrize("temperature", TEMPERATURES)
+@WAYS
 def test_processing_is_its_definition(temperature: float, top_k: int, top_p: float) -> None:
     sampling = SamplingParams(temperature=temperature, top_k=top_k, top_p=top_p)
     for logits in (logits_of(1), logits_of(4), tied(5)):

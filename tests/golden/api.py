@@ -49,7 +49,7 @@ def api_answers() -> dict[str, Any]:
     ssms = [TableModel(f"ssm-{i}", VOCAB, random_table(VOCAB, i, 2.5), 64) for i in (1, 2)]
     llm = TableModel("llm", VOCAB, random_table(VOCAB, 1, 2.5), 64)
     with tempfile.TemporaryDirectory() as folder, RunStore(Path(folder) / "runs.db") as store:
-        worker = Worker(Engine(loaded_tables(llm, ssms), place="thread"))
+        worker = Worker(Engine(loaded_tables(llm, ssms)))
         context = make_context(worker, store, Access("127.0.0.1"), "specinfer", RunQuery, EXPORTS)
         with served(build_page(context)) as url:
             client = Client(url, verbose=False)

@@ -85,7 +85,7 @@ def _table_engine() -> Iterator[Engine]:
         mock.patch.object(time, "perf_counter", clock),
         mock.patch.object(ThreadPoolExecutor, "submit", _in_caller),
     ):
-        engine = Engine(loaded_tables(llm, ssms), place="thread")
+        engine = Engine(loaded_tables(llm, ssms))
         yield engine
         engine.close()
 
@@ -100,7 +100,7 @@ def recorded_lines(case: Case) -> list[str]:
     if case.models == "tables":
         with _table_engine() as engine:
             return _lines(engine, case)
-    engine = Engine(_bundled_models(), place="thread")
+    engine = Engine(_bundled_models())
     try:
         return _lines(engine, case)
     finally:

@@ -11,7 +11,9 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-__all__ = ["NEVER", "affordable", "missing_pairs", "of_effect", "pairwise"]
+import pytest
+
+__all__ = ["NEVER", "affordable", "missing_pairs", "of_effect", "paired", "pairwise"]
 
 Row = dict[str, Any]
 Pair = tuple[tuple[str, Any], tuple[str, Any]]
@@ -42,6 +44,14 @@ def pairwise(
         for pair in _pairs_of(rows[-1]):
             missing.pop(pair, None)
     return rows
+
+
+def paired(
+    allowed: Callable[[Row], bool] = lambda row: True, **fields: Sequence[Any]
+) -> pytest.MarkDecorator:
+    """Parametrises a test with rows that cover every allowed pair of values of two fields."""
+    rows = [tuple(row[name] for name in fields) for row in pairwise(fields, allowed)]
+    return pytest.mark.parametrize(tuple(fields), rows)
 
 
 def affordable(row: Row) -> bool:

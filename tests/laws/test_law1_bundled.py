@@ -26,6 +26,7 @@ from tests.laws.runs import (
     transformers_ids,
 )
 
+pytestmark = pytest.mark.usefixtures("bundled")
 SAMPLING = SamplingParams(max_new_tokens=24)
 PROMPTS = prompts(4)
 FIELDS = {

@@ -13,8 +13,9 @@ import pytest
 import torch
 
 from core import Engine, Request, SamplingParams, SpeculationConfig
-from core.config import PRESETS
+from core.config import COMBINES, LENGTHS, PIPELINES, PRESETS, WEIGHTS
 from tests.fakes import FAMILIES, WINDOW, loaded, perturbed, tiny_module
+from tests.laws.pairwise import missing_pairs, of_effect, pairwise
 from tests.laws.runs import ids_of, ids_of_many, module_of, outcomes, transformers_ids
 
 SAMPLING = SamplingParams(max_new_tokens=14)
@@ -24,27 +25,29 @@ WORDS = (
     [(5 * i) % 7 + 10 for i in range(23)],
 )
 TEXTS = tuple(" ".join(f"w{word}" for word in words) for words in WORDS)
-OTHERS = {
-    "best-first": SpeculationConfig(draft="best_first", expansion=(3, 2, 2), max_tree_nodes=9),
-    "wide-ngram": SpeculationConfig(
-        drafters=("ssm-1", "ngram", "ssm-0"), expansion=(3, 2, 1), max_tree_nodes="uncut"
-    ),
-    "vote-tree": SpeculationConfig(combine="vote_tree", expansion=(2, 2, 1), vote_nodes=5),
-    "log-pool": SpeculationConfig(combine="log_pool", expansion=(2, 2, 1), max_tree_nodes="uncut"),
+FIELDS = {
+    "family": tuple(FAMILIES),
+    "draft": ("auto", "topk", "best_first"),
+    "expansion": ((2, 2, 1), (3, 2, 2), (1,)),
+    "max_tree_nodes": (9, "auto", "uncut"),
+    "drafters": (("all",), ("ssm-1", "ngram", "ssm-0"), ("first",)),
+    "combine": COMBINES,
+    "weights": WEIGHTS,
+    "vote_nodes": (5, 12),
+    "length": LENGTHS,
+    "verify": ("auto", "greedy", "match"),
+    "pipeline": PIPELINES,
+    "mode": ("batched", "mixed", "alone"),
 }
-NAMES = (*PRESETS, *OTHERS)
-
-
-def config_of(name: str) -> SpeculationConfig:
-    return OTHERS[name] if name in OTHERS else SpeculationConfig.preset(name)
+ROWS = pairwise(FIELDS, of_effect)
+# Each preset of two families, and every family with one at least.
+PAIRED = tuple(zip(itertools.cycle(FAMILIES), PRESETS * 2, strict=False))
 
 
 @cache
 def engine_of(family: str) -> Engine:
     llm = tiny_module(family, seed=1)
-    return Engine(
-        loaded(llm, [perturbed(llm, 0.12, seed=3), tiny_module(family, seed=2)]), place="thread"
-    )
+    return Engine(loaded(llm, [perturbed(llm, 0.12, seed=3), tiny_module(family, seed=2)]))
 
 
 @cache
@@ -56,21 +59,41 @@ def expected(family: str, eos_ids: tuple[int, ...] = ()) -> list[list[int]]:
     ]
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("family", FAMILIES)
-def test_greedy_is_transformers_greedy(family: str, name: str) -> None:
-    engine = engine_of(family)
-    requests = [Request(text, SAMPLING, config_of(name)) for text in TEXTS]
-    # Every family and every name alone and batched, and together in one of the two.
-    if (list(FAMILIES).index(family) + NAMES.index(name)) % 2:
-        assert ids_of(engine, requests[1]) == expected(family)[1]
-    else:
-        assert ids_of_many(engine, requests) == expected(family)
+@pytest.mark.parametrize("index", range(len(ROWS)))
+def test_greedy_is_transformers_greedy(index: int) -> None:
+    fields = dict(ROWS[index])
+    family, mode = fields.pop("family"), fields.pop("mode")
+    config = SpeculationConfig(**fields)
+    if mode == "alone":
+        one = index % len(TEXTS)
+        request = Request(TEXTS[one], SAMPLING, config)
+        assert ids_of(engine_of(family), request) == expected(family)[one]
+        return
+    # In a mixed batch the middle one has other settings: requests must not disturb each other.
+    other = SpeculationConfig.preset("sequence") if mode == "mixed" else config
+    configs = (config, other, config)
+    requests = [Request(text, SAMPLING, of) for text, of in zip(TEXTS, configs, strict=True)]
+    assert ids_of_many(engine_of(family), requests) == expected(family)
+
+
+@pytest.mark.parametrize(("family", "name"), PAIRED)
+def test_presets(family: str, name: str) -> None:
+    config = SpeculationConfig.preset(name)
+    requests = [Request(text, SAMPLING, config) for text in TEXTS]
+    assert ids_of_many(engine_of(family), requests) == expected(family)
+    assert ids_of(engine_of(family), requests[1]) == expected(family)[1]
+
+
+def test_every_pair_of_values_occurs() -> None:
+    assert missing_pairs(ROWS, FIELDS, of_effect) == set()
+    assert {family for family, _ in PAIRED} == set(FAMILIES)
+    assert {name for _, name in PAIRED} == set(PRESETS)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_cases_are_not_trivial(family: str) -> None:
-    requests = [Request(text, SAMPLING, config_of("specinfer-paper")) for text in TEXTS]
+    paper = SpeculationConfig.preset("specinfer-paper")
+    requests = [Request(text, SAMPLING, paper) for text in TEXTS]
     runs = list(outcomes(engine_of(family).generate_many(requests)).values())
     accepted = sum(run.summary["num_accepted_tokens"] for run in runs)
     drafted = sum(run.summary["num_draft_tokens"] for run in runs)
@@ -88,8 +111,9 @@ def test_an_end_of_text_token_ends_the_same_text(family: str, name: str) -> None
     eos_ids = (expected(family)[1][9],)
     models = engine_of(family).models
     mortal = type(models)(models.llm, models.ssms, models.tokenizer, eos_ids)
-    engine = Engine(mortal, place="thread")
-    requests = [Request(text, SAMPLING, config_of(name)) for text in TEXTS]
+    engine = Engine(mortal)
+    config = SpeculationConfig.preset(name)
+    requests = [Request(text, SAMPLING, config) for text in TEXTS]
     assert ids_of_many(engine, requests) == expected(family, eos_ids)
     assert len(expected(family, eos_ids)[1]) < SAMPLING.max_new_tokens
 
@@ -100,9 +124,8 @@ def test_control_a_mask_without_the_window_writes_another_text(family: str) -> N
     kind = models.llm.masks
     models.llm.masks = type(kind)(10_000, kind.by_layer_type)
     try:
-        got = ids_of_many(
-            engine_of(family), [Request(t, SAMPLING, config_of("sequence")) for t in TEXTS]
-        )
+        sequence = SpeculationConfig.preset("sequence")
+        got = ids_of_many(engine_of(family), [Request(t, SAMPLING, sequence) for t in TEXTS])
     finally:
         models.llm.masks = kind
     assert got != expected(family)

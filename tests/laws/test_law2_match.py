@@ -25,6 +25,7 @@ from tests.laws.runs import (
     some,
 )
 
+pytestmark = pytest.mark.usefixtures("bundled")
 PROMPTS = prompts(4)
 SAMPLINGS = (
     SamplingParams(24, temperature=0.8, seed=1),

@@ -22,6 +22,7 @@ from tests.laws.chi_square import pooled_chi_square, survival
 from tests.laws.runs import bundled_engine, prompts
 from tests.laws.traps import duplicates_merged
 
+pytestmark = pytest.mark.usefixtures("bundled")
 FALSE_ALARM = 1e-6
 RULES = ("mss", "traversal")
 PREFIXES = prompts(8)
@@ -125,18 +126,17 @@ def p_value(
     return p
 
 
-@pytest.mark.parametrize(("draft", "rules"), [(0, ("mss",)), (1, ("mss",)), (2, RULES)])
-def test_a_round_is_plain_sampling(draft: int, rules: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(("draft", "rule"), [(0, "mss"), (1, "mss"), (2, "mss"), (2, "traversal")])
+def test_a_round_is_plain_sampling(draft: int, rule: str) -> None:
     with rounds_from(PREFIXES[3 * draft]) as rounds:
-        for rule in rules:
-            config = replace(DRAFTS[draft], verify=rule)
-            assert p_value(rounds, SAMPLINGS[1], config, 500) > FALSE_ALARM, rule
+        config = replace(DRAFTS[draft], verify=rule)
+        assert p_value(rounds, SAMPLINGS[1], config, 500) > FALSE_ALARM
 
 
 def test_control_duplicates_tried_once_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     duplicates_merged(monkeypatch)
     with rounds_from(PREFIXES[0]) as rounds:
-        assert p_value(rounds, SAMPLINGS[1], DRAFTS[1], 600) < FALSE_ALARM
+        assert p_value(rounds, SAMPLINGS[1], DRAFTS[1], 400) < FALSE_ALARM
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.events import Combined, Event, RoundCompleted, RunCompleted, Verified
 from tests.fakes import TableModel, loaded_tables, random_table
+from tests.laws.pairwise import paired
 from tests.laws.runs import PLAIN, completed, ids_of
 from tests.laws.trees import LAW
 
@@ -88,9 +89,11 @@ def expected_story(prompt: int, count: int) -> list[int]:
     return [STORY[(prompt + i) % len(STORY)] for i in range(count)]
 
 
-@pytest.mark.parametrize("rule", ["greedy", "match", "mss", "traversal"])
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("place", range(len(STORY) - 2))
+@paired(
+    place=range(len(STORY) - 2),
+    shape=SHAPES,
+    rule=("greedy", "match", "mss", "traversal"),
+)
 def test_an_end_of_text_at_every_depth(place: int, shape: tuple[int, ...], rule: str) -> None:
     prompt = 2
     eos = STORY[prompt + place]

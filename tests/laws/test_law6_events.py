@@ -28,6 +28,7 @@ from tests.laws.runs import bundled_engine, prompts
 from tests.synthetic import Mechanisms, synthetic_run
 from ui.view import View, reduce, reduce_all
 
+pytestmark = pytest.mark.usefixtures("bundled")
 RUNS: dict[str, tuple[SamplingParams, dict[str, Any]]] = {
     "union": (SamplingParams(max_new_tokens=16), {"record_top_k": 3}),
     "coupled": (SamplingParams(max_new_tokens=16, temperature=0.8, seed=1), {"record_top_k": 3}),

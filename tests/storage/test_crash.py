@@ -88,6 +88,7 @@ def lines_until(process: subprocess.Popen[str], number: int) -> list[str]:
     return list(itertools.islice(process.stdout, number))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("rounds", [7, 40, 75])
 def test_after_kill_9_every_round_older_than_250_ms_is_there(path: Path, rounds: int) -> None:
     with recorder(path, "killed") as process:
@@ -129,6 +130,7 @@ def test_after_kill_9_every_round_older_than_250_ms_is_there(path: Path, rounds:
         assert store.runs(RunQuery(text=last_words)).total == 1, "its text can be searched"
 
 
+@pytest.mark.nightly
 def test_a_run_of_a_living_process_is_left_alone(path: Path) -> None:
     with recorder(path, "living") as process:
         lines_until(process, 30)
@@ -148,6 +150,7 @@ def test_a_run_of_a_living_process_is_left_alone(path: Path) -> None:
         assert store.runs(RunQuery(status="interrupted")).total == 1
 
 
+@pytest.mark.nightly
 def test_a_run_of_another_host_is_interrupted_when_nothing_came_of_it_for_long(path: Path) -> None:
     with recorder(path, "away") as process:
         lines_until(process, 30)
@@ -167,6 +170,7 @@ def test_a_run_of_another_host_is_interrupted_when_nothing_came_of_it_for_long(p
     assert status(SILENT_S + 2) == "interrupted"
 
 
+@pytest.mark.nightly
 def test_a_killed_process_nobody_waited_for_counts_as_gone(path: Path) -> None:
     with recorder(path, "zombie") as process:
         lines_until(process, 30)
@@ -178,6 +182,7 @@ def test_a_killed_process_nobody_waited_for_counts_as_gone(path: Path) -> None:
             assert store.run("zombie").status == "interrupted"
 
 
+@pytest.mark.nightly
 def test_two_processes_write_to_one_file(path: Path, keep: Any) -> None:
     with recorder(path, "theirs") as process:
         lines_until(process, 10)
@@ -223,6 +228,7 @@ def test_a_run_deleted_by_another_store_while_it_goes_on_is_gone(path: Path, kee
         assert list(one.events("new")) == synthetic_run(2, run_id="new")
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no limit on a file's size")
 def test_a_disk_that_is_really_full(path: Path) -> None:
     """Writes beyond a file size limit fail as on a full disk, and no root is needed."""

@@ -91,6 +91,7 @@ def test_an_older_schema_is_brought_up_to_date(path: Path) -> None:
         assert store.runs(RunQuery(text="fox")).total == 0
 
 
+@pytest.mark.nightly
 def test_several_processes_may_make_the_file_at_once(path: Path) -> None:
     code = (
         "import sys; from storage import RunStore; print('ready', flush=True); "

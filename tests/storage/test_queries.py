@@ -164,11 +164,10 @@ def test_search_and_filters_go_together(filled: RunStore) -> None:
     assert filled.runs(RunQuery(text="SYNTHETIC prompt", limit=1)).total == 5
 
 
-@pytest.mark.parametrize("text", HOSTILE_QUERIES, ids=lambda text: ascii(text)[:30])
-def test_hostile_queries_are_data(filled: RunStore, text: str) -> None:
-    page = filled.runs(RunQuery(text=text))
-    assert 0 <= page.total <= 5
-    assert filled.runs(RunQuery()).total == 5
+def test_hostile_queries_are_data(filled: RunStore) -> None:
+    for text in HOSTILE_QUERIES:
+        assert 0 <= filled.runs(RunQuery(text=text)).total <= 5, ascii(text)[:30]
+        assert filled.runs(RunQuery()).total == 5, ascii(text)[:30]
 
 
 @settings(max_examples=150, deadline=None)

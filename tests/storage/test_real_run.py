@@ -10,7 +10,6 @@ import pytest
 from core.config import Request, SamplingParams, SpeculationConfig
 from core.engine import Engine
 from core.events import Event, RoundCompleted, event_from_plain
-from core.models.loading import load_models
 from storage import RunStore
 from storage.exports import events_json
 from tests.storage.test_exports import check_lanes, rows_of, trace_of
@@ -19,11 +18,10 @@ from ui.view import reduce_all
 
 
 @pytest.fixture(scope="module")
-def run() -> list[Event]:
-    engine = Engine(load_models(dtype="float32", device="cpu"))
+def run(bundled: Engine) -> list[Event]:
     speculation = SpeculationConfig.preset("specinfer")
     sampling = SamplingParams(max_new_tokens=24)
-    return list(engine.generate(Request("Once upon a time", sampling, speculation)))
+    return list(bundled.generate(Request("Once upon a time", sampling, speculation)))
 
 
 def test_it_is_exported(run: list[Event]) -> None:

@@ -22,6 +22,7 @@ from core.events import (
     event_to_plain,
 )
 from storage import RunQuery, RunStore
+from tests.laws.pairwise import paired
 from tests.storage.strategies import runs
 from tests.synthetic import DRAFTERS, ENDINGS, HOSTILE_TEXTS, Mechanisms, synthetic_run
 
@@ -44,9 +45,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunStore]:
         yield opened
 
 
-@pytest.mark.parametrize("hostile", [False, True], ids=["plain", "hostile"])
-@pytest.mark.parametrize("drafters", [DRAFTERS, ("ngram",), ()], ids=["three", "one", "none"])
-@pytest.mark.parametrize("end", ENDINGS)
+@paired(end=ENDINGS, drafters=(DRAFTERS, ("ngram",), ()), hostile=(False, True))
 def test_a_run_comes_back_equal(
     store: RunStore, keep: Any, end: str, drafters: tuple[str, ...], hostile: bool
 ) -> None:

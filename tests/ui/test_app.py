@@ -111,6 +111,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, int
         process.stdout.close()
 
 
+@pytest.mark.nightly
 def test_it_says_where_it_is_and_how_long_it_took(running: tuple[Any, int, str]) -> None:
     _, port, line = running
     found = re.search(
@@ -120,6 +121,7 @@ def test_it_says_where_it_is_and_how_long_it_took(running: tuple[Any, int, str])
     assert float(found[2]) < OPEN_TIMEOUT_S
 
 
+@pytest.mark.nightly
 def test_it_says_who_else_can_reach_it_and_what_they_may_do(running: tuple[Any, int, str]) -> None:
     _, port, lines = running
     first, second = lines.splitlines()
@@ -135,12 +137,14 @@ def test_a_page_on_loopback_says_nothing_of_others_and_a_login_is_named() -> Non
     assert "http://[fd00::1]:80/" in who_can_reach("fd00::1", 80, False)
 
 
+@pytest.mark.nightly
 def test_gradio_server_name_is_heard(running: tuple[Any, int, str]) -> None:
     _, port, _ = running
     with urlopen(f"http://127.0.0.2:{port}/", timeout=10) as answer:
         assert answer.status == 200 and b"SpecScope" in answer.read()
 
 
+@pytest.mark.nightly
 def test_no_file_of_the_server_can_be_read(running: tuple[Any, int, str]) -> None:
     _, port, _ = running
     for path in ("requirements.txt", "app.py", "bundled/llm/config.json", "/etc/hostname"):
@@ -150,6 +154,7 @@ def test_no_file_of_the_server_can_be_read(running: tuple[Any, int, str]) -> Non
         caught.value.close()
 
 
+@pytest.mark.nightly
 def test_the_real_engine_answers_and_an_interrupt_ends_it(running: tuple[Any, int, str]) -> None:
     process, port, _ = running
     client = Client(f"http://127.0.0.1:{port}/", verbose=False)

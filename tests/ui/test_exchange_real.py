@@ -23,6 +23,8 @@ from ui.rig import Rig
 from ui.session import Hub
 from ui.source import LiveSource
 
+pytestmark = pytest.mark.nightly
+
 
 @pytest.fixture
 def rig() -> Iterator[Rig]:

@@ -12,7 +12,7 @@ from typing import Any
 import gradio as gr
 import pytest
 
-from core import Engine, Request, load_models
+from core import Engine, Request
 from core.config import (
     PRESETS,
     SpeculationConfig,
@@ -236,11 +236,12 @@ def repeats(token_ids: list[int], length: int = 6) -> int:
     return max(Counter(stretches).values())
 
 
-def test_the_first_example_is_written_to_its_end_without_going_round_in_circles() -> None:
-    engine = Engine(load_models(llm="bundled", ssms=[]))
+def test_the_first_example_is_written_to_its_end_without_going_round_in_circles(
+    bundled: Engine,
+) -> None:
     plain = SpeculationConfig.preset("autoregressive")
     written = Outcome()
-    for event in engine.generate(Request(EXAMPLES[0][1], speculation=plain)):
+    for event in bundled.generate(Request(EXAMPLES[0][1], speculation=plain)):
         written.observe(event)
     result = written.to_plain()
     assert repeats(result["token_ids"]) <= 2, result["text"]

@@ -10,7 +10,6 @@ from tests.ui.frame_gaps import measure
 
 
 @pytest.mark.slow
-@pytest.mark.browser
 def test_95_percent_of_the_frame_gaps_of_2000_tokens_are_under_50_ms(chromium: Any) -> None:
     figures = measure(chromium, rounds=500, speed=1.0)
     assert figures["under_50"] >= 0.95, figures

@@ -47,6 +47,7 @@ from ui.source import HeldSource, LiveSource, StoredSource
 from ui.values import PICTURES, picture_values
 from ui.view import View, reduce
 
+pytestmark = pytest.mark.usefixtures("bundled")
 TEMPERATURES = (0.0, 0.8)
 MADE: dict[str, Callable[[], list[Event]]] = {
     **{

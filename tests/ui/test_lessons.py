@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from core import Engine, load_models
+from core import Engine
 from core.config import Request
 from core.events import Event, RoundCompleted, RunCompleted
 from tests.family import SSMS
@@ -158,16 +158,11 @@ Runs = dict[str, list[Event]]
 
 
 @pytest.fixture(scope="module")
-def engine() -> Engine:
-    return Engine(load_models(llm="bundled", ssms=["bundled"]), place="thread")
-
-
-@pytest.fixture(scope="module")
-def played(engine: Engine) -> dict[str, Runs]:
+def played(bundled: Engine) -> dict[str, Runs]:
     """The events of every lesson's runs, on the bundled models."""
     return {
         lesson.key: {
-            setup.label: list(engine.generate(request_of(setup, engine.models.drafter_names)))
+            setup.label: list(bundled.generate(request_of(setup, bundled.models.drafter_names)))
             for setup in setups(lesson)
         }
         for lesson in LESSONS
@@ -317,11 +312,11 @@ def test_one_answer_about_weights_is_right_also_where_they_are_level() -> None:
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_the_ssm_that_knows_the_text_gains_influence(engine: Engine, temperature: float) -> None:
+def test_the_ssm_that_knows_the_text_gains_influence(bundled: Engine, temperature: float) -> None:
     vote = lesson_of(4)
     for setup, best in zip(setups(vote), ("ssm-dialogue", "ssm-code"), strict=True):
         request = request_of(replace(setup, temperature=temperature), SSMS)
-        weights = rounds(list(engine.generate(request)))[-1].weights
+        weights = rounds(list(bundled.generate(request)))[-1].weights
         others = [weight for name, weight in weights.items() if name != best]
         assert weights[best] > 2 * max(others), (setup.label, weights)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from core import Engine, load_models
+from core import Engine
 from core.config import (
     COMBINES,
     DRAFTS,
@@ -151,8 +151,7 @@ OTHERS = {
 }
 
 
-def test_what_is_greyed_never_changes_a_run() -> None:
-    engine = Engine(load_models(llm="bundled", ssms=["bundled"]), place="thread")
+def test_what_is_greyed_never_changes_a_run(bundled: Engine) -> None:
     given = {"max_new_tokens": 12, "max_tree_nodes": "16", "prompt": EXAMPLES[1][1]}
     for chosen in (
         {},
@@ -163,7 +162,7 @@ def test_what_is_greyed_never_changes_a_run() -> None:
         greyed = {name: OTHERS[name] for name in idle(**chosen) if name in OTHERS}
         assert greyed
         runs = [form_values(**given, **{**chosen, **more}) for more in ({}, greyed)]
-        one, two = ([tree_of(event) for event in engine.generate(request_of(v))] for v in runs)
+        one, two = ([tree_of(event) for event in bundled.generate(request_of(v))] for v in runs)
         assert one == two and any(one), chosen
 
 

@@ -1,4 +1,4 @@
-"""A small prepared folder, and runs of a number of steps on it."""
+"""A small prepared folder, and runs of a number of steps on it. All of it is the third tier."""
 
 from __future__ import annotations
 
@@ -16,6 +16,14 @@ from zoo.prepare import Inputs, prepare
 from zoo.presets import Preset
 from zoo.tokens import TokenStore, open_tokens
 from zoo.train import Run
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What makes models trains them, and its commands run as processes that are killed."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents and not item.get_closest_marker("gpu"):
+            item.add_marker("nightly")
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ from core.budget import cut_shape, shape_nodes
 from core.config import SpeculationConfig
 from core.drafters import make_drafters, resolve_drafters
 from core.drafters.base import Draft
-from core.drafters.homes import Homes
+from core.drafters.ssm_pool import SsmPool
 from core.errors import ConfigError
 from core.length import Choice, Fixed, RoundOutcome
 from core.turn import Live
@@ -111,7 +111,7 @@ def test_unknown_names_are_refused() -> None:
 def test_every_ssm_and_prompt_lookup_are_drafters() -> None:
     tables = [TableModel(name, 3, random_table(3, 0)) for name in ("llm", "a", "b")]
     models = loaded_tables(tables[0], tables[1:])
-    drafters = make_drafters(Homes(models.ssms, models.llm, "auto"))
+    drafters = make_drafters(SsmPool(models.ssms, models.llm.vocab_size))
     assert {name: drafter.name for name, drafter in drafters.items()} == {
         "a": "a",
         "b": "b",

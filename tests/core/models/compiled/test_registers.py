@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +35,9 @@ print(*registers(), digest())
 INPUTS, OUTPUTS = 700, 96
 
 
-def multiplied(x: Any, w: Any, halved: Any = None) -> Any:
-    """Products of n vectors (n, inputs) with blocks of weights, 32 outputs each, (n, outputs)."""
+@cache
+def runner() -> Any:
+    """Products for Python to call, compiled once for each type of weights."""
     from core.models.compiled.compiling import entry
     from core.models.compiled.products import products
 
@@ -45,10 +47,15 @@ def multiplied(x: Any, w: Any, halved: Any = None) -> Any:
         outputs = y.shape[0] // n
         products(x, zero, inputs, w, zero, y, zero, outputs, n, (zero, one), halved)  # type: ignore[call-arg]
 
+    return run
+
+
+def multiplied(x: Any, w: Any, halved: Any = None) -> Any:
+    """Products of n vectors (n, inputs) with blocks of weights, 32 outputs each, (n, outputs)."""
     n, inputs = x.shape
     y = np.empty((n, 32 * len(w)), dtype=np.float32)
     room = np.empty(x.size, np.uint16) if halved is None else halved
-    run(x.ravel(), inputs, w.ravel(), y.ravel(), n, room)
+    runner()(x.ravel(), inputs, w.ravel(), y.ravel(), n, room)
     return y
 
 
@@ -99,6 +106,11 @@ def digest() -> str:
     return seen.hexdigest()
 
 
+def test_products_are_numpys() -> None:
+    assert len(digest()) == 64
+
+
+@pytest.mark.nightly
 @pytest.mark.parametrize("lesser", LESSER)
 def test_the_same_bits_from_all_registers(lesser: str, tmp_path: Path) -> None:
     """For a processor with AVX-512 and for lesser ones; on one without both are the same."""

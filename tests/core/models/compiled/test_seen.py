@@ -122,6 +122,7 @@ def test_attention_is_what_it_is_in_double_precision(size: int, halved: bool) ->
     check(size, halved)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("lesser", LESSER)
 def test_and_in_the_registers_of_a_lesser_processor(lesser: str, tmp_path: Path) -> None:
     in_child(CHILD, lesser, tmp_path)

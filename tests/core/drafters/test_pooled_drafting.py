@@ -1,4 +1,4 @@
-"""LogPool: one tree, drafted by several SSMs in lock-step and scored by their geometric mean."""
+"""Pooled drafting: one tree, drafted by several SSMs in lock-step, scored by their mean."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 from core.config import SamplingParams, SpeculationConfig
 from core.drafters.base import Ask, Draft
-from core.drafters.pool import LogPool, PoolAsk
+from core.drafters.pooled_drafting import PooledAsk, PooledDrafting
 from core.drafters.ssm import SsmDrafter
 from core.noise import SeededNoise
 from core.sampling import processed
@@ -33,14 +33,14 @@ def ssms(contexts: Sequence[int] = (64, 64, 64)) -> dict[str, SsmDrafter]:
 
 def asks(
     drafters: dict[str, SsmDrafter], kind: str, shape: tuple[int, ...], temperature: float = 0.0
-) -> PoolAsk:
+) -> PooledAsk:
     config = SpeculationConfig(combine="log_pool", expansion=shape)
     sampling = SamplingParams(50, temperature=temperature, seed=3)
     sequence = sequence_of(PROMPT, config, sampling, SeededNoise(3, VOCAB))
     for drafter in drafters.values():
         drafter.open(sequence)
     several = [Ask(sequence, i, kind, shape, 9, name) for i, name in enumerate(drafters)]
-    return PoolAsk(tuple(several), WEIGHTS[: len(several)])
+    return PooledAsk(tuple(several), WEIGHTS[: len(several)])
 
 
 def model(drafters: dict[str, SsmDrafter], name: str) -> TableModel:
@@ -68,7 +68,7 @@ def test_children_are_the_pools_best(temperature: float) -> None:
     drafters = ssms()
     kind = "coupled" if temperature else "topk"
     pool = asks(drafters, kind, (2, 3), temperature)
-    drafts = LogPool(drafters).draft(pool)
+    drafts = PooledDrafting(drafters).draft(pool)
     sequence = pool.asks[0].sequence
     draft = drafts[0]
     assert len(draft) == 2 + 6
@@ -85,7 +85,7 @@ def test_children_are_the_pools_best(temperature: float) -> None:
 
 def test_all_members_hold_the_same_tree_each_with_its_own_scores() -> None:
     drafters = ssms()
-    drafts = LogPool(drafters).draft(asks(drafters, "topk", (2, 2)))
+    drafts = PooledDrafting(drafters).draft(asks(drafters, "topk", (2, 2)))
     assert len({str(shape_of(draft)) for draft in drafts}) == 1
     for name, draft in zip(drafters, drafts, strict=True):
         at = paths(draft.token_ids, draft.parents)
@@ -100,7 +100,7 @@ def test_members_move_in_lock_step_and_stay_in_step_with_the_text() -> None:
     drafters = ssms()
     pool = asks(drafters, "topk", (2, 2, 1))
     before = {name: model(drafters, name).passes for name in drafters}
-    drafts = LogPool(drafters).draft(pool)
+    drafts = PooledDrafting(drafters).draft(pool)
     assert {model(drafters, n).passes - before[n] for n in drafters} == {3}
     assert [[t.lane for t in draft.timed] for draft in drafts] == [[n] * 3 for n in drafters]
     sequence = pool.asks[0].sequence
@@ -119,30 +119,30 @@ def test_a_heavier_member_has_the_greater_say() -> None:
         pool = asks(drafters, "topk", (1,))
         weights = (50.0, 1.0) if heavy == 0 else (1.0, 50.0)
         name = f"ssm-{heavy}"
-        draft = LogPool(drafters).draft(PoolAsk(pool.asks, weights))[0]
+        draft = PooledDrafting(drafters).draft(PooledAsk(pool.asks, weights))[0]
         assert draft.token_ids == [int(model(drafters, name).logits(PROMPT).argmax())]
 
 
 def test_a_weight_that_vanished_does_not_spoil_the_pool() -> None:
     drafters = ssms((64, 64))
     pool = asks(drafters, "topk", (2, 1))
-    drafts = LogPool(drafters).draft(PoolAsk(pool.asks, (2.0, 0.0)))
+    drafts = PooledDrafting(drafters).draft(PooledAsk(pool.asks, (2.0, 0.0)))
     assert drafts[0].token_ids[0] == int(model(drafters, "ssm-0").logits(PROMPT).argmax())
 
 
 def test_a_member_whose_context_is_full_stays_out() -> None:
     drafters = ssms((64, len(PROMPT) - 1))
     pool = asks(drafters, "topk", (2,))
-    drafts = LogPool(drafters).draft(pool)
+    drafts = PooledDrafting(drafters).draft(pool)
     assert len(drafts[0]) == 2 and len(drafts[1]) == 0
     nobody = ssms((2, 2))
-    assert LogPool(nobody).draft(asks(nobody, "topk", (2,))) == [Draft(), Draft()]
+    assert PooledDrafting(nobody).draft(asks(nobody, "topk", (2,))) == [Draft(), Draft()]
 
 
 def test_best_first_keeps_the_pools_best_nodes() -> None:
     drafters = ssms()
     pool = asks(drafters, "best_first", (3, 3, 3))
-    drafts = LogPool(drafters).draft(pool)
+    drafts = PooledDrafting(drafters).draft(pool)
     assert len(drafts[0]) == 9
     for draft in drafts:
         assert shape_of(draft) == shape_of(drafts[0])

@@ -1,7 +1,7 @@
-"""LogPool: several SSMs draft one tree together, in lock-step on one shared frontier.
+"""PooledDrafting: several SSMs draft one tree together, in lock-step on one shared frontier.
 
-At each step a token's score is softmax(sum of w_i log score_i): the weighted geometric mean of what
-the SSMs hold of it (ALGORITHMS 3, `log_pool`). Each SSM is fed every node, and gets a draft of its
+At each step a token's score is softmax(sum of w_i log score_i), the weighted geometric mean of the
+SSMs' probabilities (ALGORITHMS 3, `log_pool`). Each SSM is fed every node, and gets a draft of its
 own: the common tree with its own scores, logits and calibration.
 """
 
@@ -20,11 +20,11 @@ from core.drafters.steps import Stepped, Steps, together
 from core.errors import DrafterError
 from core.sequence import Timed
 
-__all__ = ["LogPool", "PoolAsk"]
+__all__ = ["PooledAsk", "PooledDrafting"]
 
 
 @dataclass(frozen=True, slots=True)
-class PoolAsk:
+class PooledAsk:
     """One sequence's turn: an ask for each SSM, alike but for index and name, and their weights."""
 
     asks: tuple[Ask, ...]
@@ -74,13 +74,13 @@ class _Member:
         )
 
 
-class LogPool:
+class PooledDrafting:
     """Drafts with the loaded SSMs, by name."""
 
     def __init__(self, ssms: Mapping[str, SsmDrafter]) -> None:
         self._ssms = ssms
 
-    def draft(self, pool: PoolAsk) -> list[Draft]:
+    def draft(self, pool: PooledAsk) -> list[Draft]:
         """One draft for each SSM's ask: the same nodes, scored by each.
 
         Raises DrafterError, naming it, where one of them fails; the others are as before.
@@ -102,7 +102,7 @@ class LogPool:
         found = {member.ask.index: member.held(common) for member in members}
         return [found.get(ask.index, Draft()) for ask in pool.asks]
 
-    def _members(self, pool: PoolAsk) -> list[_Member]:
+    def _members(self, pool: PooledAsk) -> list[_Member]:
         """The SSMs that take part, their weights as shares of 1."""
         total = sum(pool.weights)
         members = []

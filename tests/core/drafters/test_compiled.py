@@ -1,5 +1,5 @@
-"""Drafts made level by level, of SSMs whose passes are compiled, are those that are made of passes
-over feeds: the same nodes, and scores to float32's digits."""
+"""Drafts made by machine code alone are those made of passes over feeds: the same nodes, and scores
+to float32's digits."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ import torch
 from core import SamplingParams, SpeculationConfig
 from core.costs import Acceptance
 from core.drafters.base import Ask, Draft
-from core.drafters.compiled import compiled_drafts
-from core.drafters.levels import Levels
-from core.drafters.studio import Studio
+from core.drafters.compiled import CompiledDrafting, compiled_drafts
+from core.drafters.ssm_pool import SsmPool
 from core.drafters.told import Place
 from core.errors import OutOfMemoryError
 from core.length.base import Limits, Stop
@@ -34,9 +33,10 @@ from tests.core.device.test_looped import COLD, EDGED, NAMES, WARM, asks, texts
 from tests.core.models.test_stack import small
 from tests.fakes import VOCAB
 
-KINDS = [
-    ("topk", COLD), ("best_first", COLD), ("topk", WARM), ("coupled", WARM), ("coupled", EDGED),
-    ("best_first", WARM), ("sampled", WARM), ("sampled_iid", EDGED),
+KINDS = [("topk", COLD), ("topk", WARM), ("coupled", WARM)]
+NOT_SERVED = [
+    ("best_first", COLD), ("best_first", WARM), ("coupled", EDGED), ("sampled", WARM),
+    ("sampled_iid", EDGED),
 ]  # fmt: skip
 # What each text goes on with: so many of the first SSM's own tokens, and what nobody drafted.
 FOLLOWING: Many[Many[tuple[int, tuple[int, ...]]]] = (
@@ -46,44 +46,44 @@ FOLLOWING: Many[Many[tuple[int, tuple[int, ...]]]] = (
 )
 
 
-class Nobody(Levels):
+class ServesNothing(CompiledDrafting):
     """Leaves everything to passes over feeds."""
 
     def draft(self, asked: Mapping[str, Many[Ask]]) -> dict[str, list[Draft]]:
         return {}
 
 
-def studios(
+def pools(
     count: int = 3, *, alike: bool = True, vocab: int = VOCAB, **changes: Any
-) -> list[Studio]:
-    """The same SSMs: level by level, and by passes over feeds."""
+) -> list[SsmPool]:
+    """The same SSMs: by machine code alone, and by passes over feeds."""
     found = []
-    for levels in (Levels, Nobody):
+    for serving in (CompiledDrafting, ServesNothing):
         models = [small("llama" if alike or i else "qwen2", i, **changes) for i in range(count)]
         stack_alike(models)
-        studio = Studio(dict(zip(NAMES, models, strict=False)), vocab)
-        studio._levels = levels(studio.ssms)
-        found.append(studio)
+        pool = SsmPool(dict(zip(NAMES, models, strict=False)), vocab)
+        pool._compiled = serving(pool.ssms)
+        found.append(pool)
     return found
 
 
 @pytest.fixture
-def levelled(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
-    """Whose drafts were made level by level, round by round."""
+def served(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
+    """The SSMs whose drafts were made by machine code alone, round by round."""
     made: list[set[str]] = []
-    draft = Levels.draft
+    draft = CompiledDrafting.draft
 
-    def noted(self: Levels, asked: Mapping[str, Many[Ask]]) -> dict[str, list[Draft]]:
+    def noted(self: CompiledDrafting, asked: Mapping[str, Many[Ask]]) -> dict[str, list[Draft]]:
         found = draft(self, asked)
         made.append(set(found))
         return found
 
-    monkeypatch.setattr(Levels, "draft", noted)
+    monkeypatch.setattr(CompiledDrafting, "draft", noted)
     return made
 
 
 def rounds(
-    places: Many[Studio], sampling: SamplingParams, shapes: Many[tuple[int, ...]], **more: Any
+    places: Many[SsmPool], sampling: SamplingParams, shapes: Many[tuple[int, ...]], **more: Any
 ) -> list[Draft]:
     """The same rounds in both places, which are compared all the way; the first place's drafts."""
     stop, eos, kind = more.pop("stop", None), more.pop("eos", ()), more.pop("kind", "auto")
@@ -91,7 +91,7 @@ def rounds(
     for place, own in zip(places, several, strict=True):
         for sequence in own:
             for name in place.ssms:
-                place.open(name, sequence)
+                place.ssms[name].open(sequence)
     seen = []
     for following in FOLLOWING:
         drafts = [
@@ -108,7 +108,7 @@ def rounds(
                 committed = (*accepted, *following[i][1]) or (3,)
                 sequence.tokens.extend(committed)
                 for name in place.ssms:
-                    place.commit(name, sequence, found[name][i], committed)
+                    place.ssms[name].commit(sequence, found[name][i], committed)
         for i in range(len(several[0])):
             for name in places[0].ssms:
                 (heat, *kept), (heat_there, *kept_there) = (
@@ -129,7 +129,7 @@ def first_path(draft: Draft, length: int) -> list[int]:
 
 
 def _asks(
-    place: Studio, own: Many[Sequence], shapes: Many[tuple[int, ...]], kind: str, stop: Stop | None
+    place: SsmPool, own: Many[Sequence], shapes: Many[tuple[int, ...]], kind: str, stop: Stop | None
 ) -> Any:
     asked = asks(place, own, shapes, stop=stop)
     if kind == "auto":
@@ -156,7 +156,7 @@ def same(one: Draft, other: Draft) -> None:
         assert torch.allclose(ours, theirs, rtol=0, atol=1e-9)
 
 
-def left(place: Studio, name: str, sequence: Sequence) -> Any:
+def left(place: SsmPool, name: str, sequence: Sequence) -> Any:
     """What a round leaves behind: calibration, and keys and values of the text."""
     ssm = place.ssms[name]
     model, state = ssm.model, ssm._states[sequence.run_id]
@@ -170,14 +170,14 @@ def left(place: Studio, name: str, sequence: Sequence) -> Any:
 
 @pytest.fixture
 def called(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many drafts were made at once, with machine code alone between passes."""
+    """How many drafts each call of machine code made."""
     made: list[int] = []
 
     def noted(places: Many[Place]) -> list[Draft]:
         made.append(len(places))
         return compiled_drafts(places)
 
-    monkeypatch.setattr("core.drafters.levels.compiled_drafts", noted)
+    monkeypatch.setattr("core.drafters.compiled.compiled_drafts", noted)
     return made
 
 
@@ -189,26 +189,34 @@ def test_every_kind_of_draft(
     sampling: SamplingParams,
     shape: tuple[int, ...],
     changes: dict[str, Any],
-    levelled: list[set[str]],
+    served: list[set[str]],
     called: list[int],
 ) -> None:
-    seen = rounds(studios(**changes), sampling, [shape, shape], kind=kind)
-    assert levelled == [set(NAMES)] * len(FOLLOWING)
+    seen = rounds(pools(**changes), sampling, [shape, shape], kind=kind)
+    assert served == [set(NAMES)] * len(FOLLOWING)
     assert max(len(draft) for draft in seen) > 2
-    whole = kind in ("topk", "coupled") and (kind, sampling) != ("coupled", EDGED)
-    assert called == ([6] * len(FOLLOWING) if whole else [])
+    assert called == [6] * len(FOLLOWING)
+
+
+@pytest.mark.parametrize(("kind", "sampling"), NOT_SERVED)
+def test_other_kinds_go_over_feeds(
+    kind: str, sampling: SamplingParams, served: list[set[str]], called: list[int]
+) -> None:
+    seen = rounds(pools(), sampling, [(2, 2, 1)] * 2, kind=kind)
+    assert served == [set()] * len(FOLLOWING) and not called
+    assert max(len(draft) for draft in seen) > 2
 
 
 def test_a_draft_that_takes_much_room_is_made_pass_by_pass(
     monkeypatch: pytest.MonkeyPatch, called: list[int]
 ) -> None:
     monkeypatch.setattr("core.drafters.told.MOST_ROWS", 17)
-    rounds(studios(), COLD, [(2, 1), (2, 1)])
-    rounds(studios(), COLD, [(2, 1), (1, 1)])
+    rounds(pools(), COLD, [(2, 1), (2, 1)])
+    rounds(pools(), COLD, [(2, 1), (1, 1)])
     assert called == [6] * len(FOLLOWING)
 
 
-def by_two_threads(place: Studio) -> None:
+def by_two_threads(place: SsmPool) -> None:
     """Each pass of the SSMs, which lie on one another, is made by two threads."""
     (stack,) = {id(ssm.model.stack): ssm.model.stack for ssm in place.ssms.values()}.values()  # type: ignore[attr-defined]
     assert isinstance(stack, Stack)
@@ -218,28 +226,28 @@ def by_two_threads(place: Studio) -> None:
 
 
 def test_passes_by_several_threads_are_the_same() -> None:
-    places = studios()
+    places = pools()
     by_two_threads(places[0])
     rounds(places, WARM, [(2, 2, 1), (1, 1, 1)], kind="coupled")
 
 
 def test_nobody_waits_for_a_pass_that_is_over() -> None:
     """The control: with one count of arrivals for all passes of a draft this ends in a few."""
-    place = studios()[0]
+    place = pools()[0]
     by_two_threads(place)
     for i in range(40):
         (own,) = texts(COLD)[:1]
         own.run_id += str(i)
         for name in NAMES:
-            place.open(name, own)
+            place.ssms[name].open(own)
         found: Any = place.draft(asks(place, [own], [(1,) * 20]))
         assert all(len(found[name][0]) == 20 for name in NAMES)
         for name in NAMES:
-            place.close(name, own)
+            place.ssms[name].close(own)
 
 
-def test_logits_that_are_no_numbers_are_left_to_the_growths(called: list[int]) -> None:
-    places = studios()
+def test_logits_that_are_no_numbers_go_over_feeds(called: list[int]) -> None:
+    places = pools()
     for place in places:
         for ssm in place.ssms.values():
             assert isinstance(ssm.model, HfModel) and isinstance(ssm.model.stack, Stack)
@@ -254,7 +262,7 @@ def test_logits_that_are_no_numbers_are_left_to_the_growths(called: list[int]) -
         own = texts(COLD)
         for sequence in own:
             for name in NAMES:
-                place.open(name, sequence)
+                place.ssms[name].open(sequence)
         told.append(place.draft(asks(place, own, [(2, 1), (2, 1)])))
     for name in NAMES:
         for pair in zip(*(found[name] for found in told), strict=True):
@@ -271,10 +279,10 @@ def test_who_stands_beside_another_drafts_as_alone(kinds: tuple[str, str]) -> No
         own = [texts(WARM)[0], texts(EDGED)[1]]
         told.append([])
         for group in groups:
-            place = studios()[0]
+            place = pools()[0]
             for name in NAMES:
                 for i in group:
-                    place.open(name, own[i])
+                    place.ssms[name].open(own[i])
             shapes = [((2, 1, 1), (3, 2))[i] for i in group]
             asked = asks(place, [own[i] for i in group], shapes)
             changed = {
@@ -289,22 +297,22 @@ def test_who_stands_beside_another_drafts_as_alone(kinds: tuple[str, str]) -> No
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_ssms_that_lie_apart(count: int, levelled: list[set[str]]) -> None:
-    rounds(studios(count, alike=False), WARM, [(2, 1), (1, 1)])
-    assert levelled == [set(NAMES[:count])] * len(FOLLOWING)
+def test_ssms_of_different_shapes(count: int, served: list[set[str]]) -> None:
+    rounds(pools(count, alike=False), WARM, [(2, 1), (1, 1)])
+    assert served == [set(NAMES[:count])] * len(FOLLOWING)
 
 
 @pytest.mark.parametrize("own", [2, 8, VOCAB - 8, VOCAB + 8])
 @pytest.mark.parametrize("sampling", [WARM, COLD])
 def test_another_vocabulary_size(own: int, sampling: SamplingParams, called: list[int]) -> None:
     """The LLM's embedding is padded, or the SSM's is; texts hold tokens that it does not know."""
-    rounds(studios(2, vocab_size=own), sampling, [(3, 2), (2, 2)])
+    rounds(pools(2, vocab_size=own), sampling, [(3, 2), (2, 2)])
     assert called == [4] * len(FOLLOWING)
 
 
 def test_an_end_of_text_has_no_children() -> None:
     eos = tuple(range(0, VOCAB, VOCAB // 7))[:8]
-    seen = rounds(studios(), WARM, [(2, 2, 2)] * 2, eos=eos)
+    seen = rounds(pools(), WARM, [(2, 2, 2)] * 2, eos=eos)
     assert {len(draft) for draft in seen} - {14}
 
 
@@ -338,12 +346,13 @@ class Told(Middling):
 @pytest.mark.parametrize("kind", ["topk", "coupled"])
 @pytest.mark.parametrize("stop", [Middling(), Told()])
 def test_a_length_policy_ends_a_draft_as_it_grows(
-    stop: Middling, kind: str, levelled: list[set[str]], called: list[int]
+    stop: Middling, kind: str, served: list[set[str]], called: list[int]
 ) -> None:
     sampling = WARM if kind == "coupled" else COLD
-    seen = rounds(studios(), sampling, [(2, 2, 2)] * 2, stop=stop, kind=kind)
+    seen = rounds(pools(), sampling, [(2, 2, 2)] * 2, stop=stop, kind=kind)
     assert len({len(draft) for draft in seen}) > 3 and 0 in {len(draft) for draft in seen}
-    assert levelled[0] == set(NAMES)
+    # `two` has nothing to start; what the others are asked has to be said as numbers.
+    assert served[0] == (set(NAMES) if isinstance(stop, Told) else {"two"})
     assert called == ([4] * len(FOLLOWING) if isinstance(stop, Told) else [])
 
 
@@ -358,7 +367,7 @@ def test_limits_are_the_rule_of_measured_costs(
     steps = (Step(0.1, 0.9), Step(1.0, 0.9), Step(1.1, 0.8), Step(1.2, 0.7), Step(1.0, 0.7))
     terms = {name: Terms(acceptance, steps, 0.9, 4, forced) for name in NAMES[:2]}
     stop = StepRule(terms, price, 0.5)
-    seen = rounds(studios(), COLD, [(1,) * 6, (2, 1, 1, 1, 1)], stop=stop)
+    seen = rounds(pools(), COLD, [(1,) * 6, (2, 1, 1, 1, 1)], stop=stop)
     assert called == [4] * len(FOLLOWING)
     deepest = {max(draft.depths, default=0) for draft in seen}
     assert 0 in deepest and (max(deepest) == 4 if forced else max(deepest) < 4)
@@ -366,18 +375,18 @@ def test_limits_are_the_rule_of_measured_costs(
 
 def test_a_draft_stops_where_confidence_ends(called: list[int]) -> None:
     stop = Confidence(SpeculationConfig(confidence_threshold=0.13)).choose().stop
-    seen = rounds(studios(), COLD, [(1,) * 5] * 2, stop=stop)
+    seen = rounds(pools(), COLD, [(1,) * 5] * 2, stop=stop)
     assert called == [6] * len(FOLLOWING)
     assert {len(draft) for draft in seen} - {5}
 
 
 def test_two_of_three_are_asked() -> None:
     told = []
-    for place in studios():
+    for place in pools():
         own = texts(WARM)
         for sequence in own:
             for name in NAMES:
-                place.open(name, sequence)
+                place.ssms[name].open(sequence)
         asked = asks(place, own, [(2, 2), (2, 2)])
         del asked["two"]
         told.append(place.draft(asked))
@@ -388,13 +397,13 @@ def test_two_of_three_are_asked() -> None:
 
 
 def test_what_was_drafted_ahead_or_is_to_be_foretold_goes_over_feeds(
-    levelled: list[set[str]],
+    served: list[set[str]],
 ) -> None:
-    place = studios()[0]
+    place = pools()[0]
     own = texts(COLD, combine="vote_tree")
     for sequence in own:
         for name in NAMES:
-            place.open(name, sequence)
+            place.ssms[name].open(sequence)
     drafts = place.draft(asks(place, own, [(2, 2), (2, 2)]))
     assert all(len(draft) for each in drafts.values() for draft in each)
     # Asked again, nothing having been committed, they know the text already.
@@ -402,14 +411,14 @@ def test_what_was_drafted_ahead_or_is_to_be_foretold_goes_over_feeds(
     for sequence in plain:
         sequence.run_id += " again"
         for name in NAMES:
-            place.open(name, sequence)
+            place.ssms[name].open(sequence)
     for _ in range(2):
         place.draft(asks(place, plain, [(2, 2), (2, 2)]))
-    assert levelled == [set(), set(NAMES), set()]
+    assert served == [set(), set(NAMES), set()]
 
 
 def test_what_fails_together_is_asked_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    ours, theirs = studios()
+    ours, theirs = pools()
 
     def full(*_: object, **__: object) -> None:
         raise OutOfMemoryError("no room")
@@ -419,10 +428,9 @@ def test_what_fails_together_is_asked_one_by_one(monkeypatch: pytest.MonkeyPatch
         own = texts(WARM)
         for sequence in own:
             for name in NAMES:
-                place.open(name, sequence)
+                place.ssms[name].open(sequence)
         with monkeypatch.context() as patch:
-            for pass_by in ("answers", "drafts"):
-                patch.setattr(Company, pass_by, full)
+            patch.setattr(Company, "drafts", full)
             told.append(place.draft(asks(place, own, [(2, 2), (2, 2)])))
     for name in NAMES:
         for pair in zip(*(found[name] for found in told), strict=True):
@@ -430,30 +438,24 @@ def test_what_fails_together_is_asked_one_by_one(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_fault_of_ours_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
-    place = studios()[0]
+    place = pools()[0]
     own = texts(WARM)
     for sequence in own:
         for name in NAMES:
-            place.open(name, sequence)
+            place.ssms[name].open(sequence)
 
     def wrong(*_: object, **__: object) -> None:
         raise TypeError("a mistake")
 
-    for pass_by in ("answers", "drafts"):
-        monkeypatch.setattr(Company, pass_by, wrong)
+    monkeypatch.setattr(Company, "drafts", wrong)
     with pytest.raises(TypeError, match="a mistake"):
         place.draft(asks(place, own, [(2, 2), (2, 2)]))
 
 
 class OneGoesOn:
-    """Two of three end behind the first level; `told`: and that is said as numbers."""
-
-    def __init__(self, *, told: bool) -> None:
-        self._told = told
+    """Two of three end behind the first level."""
 
     def limits(self, drafter: str) -> Limits | None:
-        if not self._told:
-            return None
         return Limits() if drafter == "three" else Limits(longest=1)
 
     def grows(self, score: float) -> bool:
@@ -466,14 +468,13 @@ class OneGoesOn:
         return True
 
 
-@pytest.mark.parametrize("told", [False, True])
-def test_who_stops_is_not_charged_what_the_others_go_on_to_take(told: bool) -> None:
-    place = studios()[0]
+def test_an_ssm_that_stops_is_not_charged_for_the_passes_of_the_others() -> None:
+    place = pools()[0]
     own = texts(COLD)
     for sequence in own:
         for name in NAMES:
-            place.open(name, sequence)
-    found: Any = place.draft(asks(place, own, [(1, 1, 1, 1)] * 2, stop=OneGoesOn(told=told)))
+            place.ssms[name].open(sequence)
+    found: Any = place.draft(asks(place, own, [(1, 1, 1, 1)] * 2, stop=OneGoesOn()))
     drafting = {}
     for name in NAMES:
         (catching_up, drafting[name]) = found[name][0].timed
@@ -484,10 +485,10 @@ def test_who_stops_is_not_charged_what_the_others_go_on_to_take(told: bool) -> N
 
 
 def test_time_is_counted_once() -> None:
-    place = studios()[0]
+    place = pools()[0]
     (own,) = texts(COLD)[:1]
     for name in NAMES:
-        place.open(name, own)
+        place.ssms[name].open(own)
     found: Any = place.draft(asks(place, [own], [(1, 1, 1, 1)]))
     spans = [timed for name in NAMES for timed in found[name][0].timed]
     whole = max(t.end for t in spans) - min(t.start for t in spans)
@@ -495,11 +496,11 @@ def test_time_is_counted_once() -> None:
 
 
 def test_one_who_does_not_know_the_text_fails_alone() -> None:
-    place = studios()[0]
+    place = pools()[0]
     own = texts(COLD)
     for sequence in own:
         for name in ("one", "three"):
-            place.open(name, sequence)
+            place.ssms[name].open(sequence)
     found = place.draft(asks(place, own, [(1, 1), (1, 1)]))
     assert isinstance(found["two"], KeyError)
     assert all(len(draft) == 2 for name in ("one", "three") for draft in found[name])
@@ -519,10 +520,10 @@ def test_a_window_or_a_pass_of_torch_is_no_company(monkeypatch: pytest.MonkeyPat
 def test_what_was_fed_can_be_built_upon() -> None:
     """Nodes that are fed behind a draft's see what is above them."""
     seen = []
-    for place in studios():
+    for place in pools():
         (own,) = texts(COLD)[:1]
         for name in NAMES:
-            place.open(name, own)
+            place.ssms[name].open(own)
         found: Any = place.draft(asks(place, [own], [(2, 2, 1)]))
         for name in NAMES:
             draft = found[name][0]
