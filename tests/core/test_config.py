@@ -109,7 +109,7 @@ def test_what_the_presets_are() -> None:
     assert minions == SpeculationConfig(
         expansion=(1,), combine="vote", weights="paper", length="trend", pipeline="across"
     )
-    # No other choice was faster: docs/results.md, "What `best` is", "Speed of the family of now".
+    # No other choice was faster: docs/results.md, "What was tried for `best`".
     assert SpeculationConfig.preset("best") == SpeculationConfig(
         drafters=("all", "ngram"), length="goodput", expansion=(1, 1, 2)
     )
