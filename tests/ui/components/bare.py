@@ -120,9 +120,10 @@ class Pictures:
 
 def document() -> str:
     """The real theme's colours and fonts, the real style sheets, no picture yet."""
+    colours = str(page_theme()._get_theme_css())  # type: ignore[no-untyped-call]
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Pictures</title>'
-        f"<style>{page_theme()._get_theme_css()}{STYLE}</style>{assets_head()}</head>"
+        f"<style>{colours}{STYLE}</style>{assets_head()}</head>"
         f'<body><main></main><script type="module">{SCRIPT % BASE}</script></body></html>'
     )
 

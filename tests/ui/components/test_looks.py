@@ -52,7 +52,11 @@ SAVED = """([names, form, patience]) => new Promise((resolve, reject) => {
     reader.onload = () => done(reader.result.split(",")[1]);
     reader.readAsDataURL(blob);
   });
-  URL.createObjectURL = (blob) => { const url = make.call(URL, blob); blobs.set(url, blob); return url; };
+  URL.createObjectURL = (blob) => {
+    const url = make.call(URL, blob);
+    blobs.set(url, blob);
+    return url;
+  };
   HTMLAnchorElement.prototype.click = function () {
     saved.push([this.download, blobs.get(this.href)]);
     if (saved.length < names.length) return;
