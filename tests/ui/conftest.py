@@ -11,6 +11,8 @@ import asyncio
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,8 @@ from tests.ui.watched import Tab, Tabs, free_port
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
+# Gradio would sum up all events after each one, with pandas.
+os.environ.setdefault("GRADIO_ANALYTICS_CACHE_FREQUENCY", "1000000000")
 # Gradio's queue counts its events with pandas, in a way that pandas warns about, in its own task.
 GRADIOS_PANDAS = ("ignore:.future.no_silent_downcasting.", "ignore:The copy keyword is deprecated")
 
@@ -37,6 +41,15 @@ def _missing(reason: str) -> None:
     if os.environ.get("REQUIRE_BROWSER") == "1":
         pytest.fail(f"REQUIRE_BROWSER=1, and {reason}")
     pytest.skip(reason)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _pages_may_take_their_time() -> Iterator[None]:
+    """Launching, Gradio asks for the page once and gives up after three seconds, which a busy
+    machine needs: whoever visits the page waits for it anyway."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gradio.networking.url_ok", lambda url: True)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -159,25 +172,36 @@ def store(tmp_path: Path) -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
-def stage(tmp_path_factory: pytest.TempPathFactory, chromium: Any) -> Iterator[Any]:
-    """The whole page with a fake worker, served once."""
-    from tests.ui.sites import staged
+def stages(tmp_path_factory: pytest.TempPathFactory, chromium: Any) -> Iterator[Any]:
+    """`stages(tabs)`: the page with these tabs and a fake worker, each served once."""
+    from tests.ui.sites import Stage, staged
 
-    with staged(tmp_path_factory.mktemp("stage")) as made:
-        yield made
+    with ExitStack() as servers:
+
+        @cache
+        def stage_of(tabs: tuple[str, ...]) -> Stage:
+            return servers.enter_context(staged(tmp_path_factory.mktemp("stage"), tabs))
+
+        yield stage_of
+
+
+@pytest.fixture
+def stage(request: pytest.FixtureRequest, stages: Any) -> Any:
+    """The page with a fake worker: the tabs that the test's file names in TABS, else all."""
+    return stages(tuple(getattr(request.module, "TABS", ())))
 
 
 @pytest.fixture
 def site(stage: Any) -> Callable[..., Any]:
-    """`site(script, speed=1.0, max_live=4)`: the whole page with an empty log and a worker that
-    plays `script`: its address and its context."""
+    """`site(script, speed=1.0, max_live=4)`: the stage with an empty log and a worker that plays
+    `script`: its address and its context."""
     stage.clear()
     return stage.play
 
 
 @pytest.fixture
 def short(site: Callable[..., Any]) -> Any:
-    """The whole page with a worker that plays a short run: its address and its context."""
+    """The stage with a worker that plays a short run: its address and its context."""
     from tests.ui.fakes import recorded
 
     return site(recorded(8))

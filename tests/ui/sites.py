@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.page.looks import at_rest, frames, turn_to
+from bench.page.looks import at_rest, turn_to
 from storage import RunQuery, RunStore
 from storage.exports import EXPORTS
 from tests.ui.fakes import FakeWorker
 from tests.ui.serving import served
+from tests.ui.some_tabs import build_some_tabs
 from tests.ui.watched import WAIT_MS
 from ui.context import Context, make_context
 from ui.page import build_page
+from ui.session import Desk
 from ui.visitors import Access
 
 __all__ = [
@@ -26,12 +28,14 @@ __all__ = [
     "Stage",
     "appeared",
     "choose",
+    "desk_of",
     "drawn",
     "hosted",
     "in_sight",
     "number_box",
     "overflows",
     "ran",
+    "ran_again",
     "ready",
     "replayed",
     "said",
@@ -47,7 +51,12 @@ __all__ = [
     "usable",
 ]
 
-APPEARING_MS = 300
+CALM = 6
+AT_REST = """(calm) => {
+  const busy = window.specscopeSettled?.busy();
+  window.specscopeCalm = busy ? 0 : window.specscopeCalm + 1;
+  return window.specscopeCalm > calm;
+}"""
 ROUND_MS = 700  # longer than a round in slow motion, which takes 500
 STILL_AFTER = 6
 ARTIFACTS = Path(__file__).parents[2] / "artifacts"
@@ -90,18 +99,19 @@ class Stage:
 
 
 @contextmanager
-def staged(folder: Path) -> Iterator[Stage]:
+def staged(folder: Path, tabs: Sequence[str] = ()) -> Iterator[Stage]:
     worker = FakeWorker()
-    with hosted(folder, worker) as (url, context):
+    with hosted(folder, worker, tabs) as (url, context):
         yield Stage(url, context, worker)
 
 
 @contextmanager
-def hosted(folder: Path, worker: Any) -> Iterator[tuple[str, Context]]:
-    """A server before `worker`, with a store of its own in `folder`."""
+def hosted(folder: Path, worker: Any, tabs: Sequence[str] = ()) -> Iterator[tuple[str, Context]]:
+    """A server before `worker`, with a store of its own in `folder`; `tabs` empty: all of them."""
     with RunStore(folder / "runs.db") as store:
         context = make_context(worker, store, Access("127.0.0.1"), "specinfer", RunQuery, EXPORTS)
-        with served(build_page(context)) as url:
+        page = build_some_tabs(context, *tabs) if tabs else build_page(context)
+        with served(page) as url:
             yield url, context
             context.conductor.close()
             worker.close()
@@ -133,6 +143,22 @@ def ran(page: Any) -> Any:
     return drawn(page)
 
 
+def ran_again(page: Any, context: Context) -> Any:
+    """A further run: the words of the one before stand there until it begins; the page."""
+    desk = desk_of(context)
+    before = desk.player
+    page.click("#live-run")
+    until(page, lambda: desk.player is not before and desk.player.source.done)
+    said(page, "Finished: ")
+    return drawn(page)
+
+
+def desk_of(context: Context, board: str = "live") -> Desk:
+    """What the server knows of the tab that looked at a run last."""
+    desks = [desk for (_, name), desk in context.desks._desks.items() if name == board]
+    return [desk for desk in desks if desk.player][-1]
+
+
 def replayed(page: Any) -> Any:
     """The latest run, opened in Sessions and drawn; the page."""
     sessions(page)
@@ -158,13 +184,14 @@ def unfolded(page: Any) -> Any:
 
 
 def appeared(page: Any) -> Any:
-    """Wait until boxes that came into sight keep what is entered; the page.
+    """Wait until the form is at rest: what was entered is known to the server, and what it answers
+    is shown; the page.
 
-    Gradio forgets what a script enters while a box is still appearing, faster than a hand could.
+    A box that comes into sight, and a field with a new value, ask the server a frame later: for
+    CALM frames in succession nothing is asked.
     """
-    frames(page)
-    page.wait_for_timeout(APPEARING_MS)
-    page.wait_for_function("() => !window.specscopeSettled?.busy()")
+    page.evaluate("() => { window.specscopeCalm = 0; }")
+    page.wait_for_function(AT_REST, arg=CALM)
     return page
 
 

@@ -1,4 +1,4 @@
-"""The page in a real Chromium: what a visitor does and sees.
+"""The page in a real Chromium: a visitor's runs in Live and Sessions, from Run to a deleted run.
 
 Every test also fails if the page logs an error or asks another host for anything (conftest).
 Screenshots go to artifacts/, which git ignores.
@@ -7,93 +7,218 @@ Screenshots go to artifacts/, which git ignores.
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from bench.page.looks import at_rest
-from storage import RunQuery
+from bench.page.looks import at_rest, frames, turn_to
+from storage import RunQuery, RunStore
 from tests.synthetic import HOSTILE_TEXTS, synthetic_run
 from tests.ui.fakes import recorded, scripted
+from tests.ui.reading import becomes
 from tests.ui.sites import (
     LEAVING,
     OpenPage,
     OpenSite,
+    desk_of,
     drawn,
+    number_box,
     overflows,
     ran,
+    ran_again,
     ready,
     replayed,
     said,
+    sessions,
     shot,
-    stands_still,
     strip_text,
     until,
 )
 from ui.context import Context
+from ui.messages import run_lines
 from ui.pages.form import EXAMPLES
 from ui.view import reduce_all
 
 pytestmark = pytest.mark.browser
 
+TABS = ("live", "sessions")
 
-def test_a_run_from_the_first_example_to_pictures_and_into_sessions(
+FILLED = """() => ["tree", "proposals", "inspector", "lengths", "timeline", "legend", "figures"]
+  .every((name) => document.querySelector(`#live-${name}`).innerText.trim())
+  && ["lengths", "timeline"].every((name) => document.querySelector(`#live-${name} .main-svg`))"""
+BOARD = """(where) => ["figures", "strip"].map((name) =>
+  document.querySelector(`#${where}-${name}`).innerText)"""
+TOPS = """(ids) => Object.fromEntries(ids.map((id) =>
+  [id, Math.round(document.getElementById(id).getBoundingClientRect().top + scrollY)]))"""
+PICTURES = ("figures", "strip", "tree", "legend", "inspector", "lengths")
+PLACES = [*(f"live-{name}" for name in ("playback", *PICTURES)), "preset"]
+
+
+def places(page: Any) -> list[dict[str, int]]:
+    """Where everything stands, on a notebook and on a projector."""
+    found = []
+    for width in (1920, 1280):
+        page.set_viewport_size({"width": width, "height": 900})
+        at_rest(page)
+        found.append(page.evaluate(TOPS, PLACES))
+    return found
+
+
+def test_a_run_is_shown_replayed_deleted_measured_and_proved_and_nothing_moves(
     short: tuple[str, Context], browser_page: OpenPage
 ) -> None:
     url, context = short
     page = ready(browser_page(url))
+    page.evaluate("() => document.fonts.ready.then(() => true)")
+    tops = places(page)
+    page.click("#live-prove")
+    said(page, "there is no run yet")
+    assert places(page) == tops, "an error"
+
+    page.locator("#live-playback input[type=number]").fill("0")  # no rate: the nearest one
+    page.locator("#live-playback input[type=number]").blur()
     page.click("#example-dialogue")
     ran(page)
-    view = reduce_all(synthetic_run(8))
-    for picture in ("tree", "proposals", "inspector", "lengths", "timeline", "legend", "figures"):
-        assert page.locator(f"#live-{picture}").inner_text().strip(), picture
-    page.locator("#live-lengths .js-plotly-plot").first.wait_for()
-    page.locator("#live-timeline .js-plotly-plot").first.wait_for()
-    assert str(len(view.tokens)) in page.locator("#live-figures").inner_text()
+    page.wait_for_function(FILLED)
+    count = str(len(reduce_all(synthetic_run(8)).tokens))
+    page.locator("#live-figures").get_by_text(count).first.wait_for()
     shot(page, "run-1280-light")
+    board = page.evaluate(BOARD, "live")
+    page.locator("#live-strip [data-round='2'], #live-strip [data-r='2']").first.click()
+    for picture in ("tree", "proposals"):
+        page.locator(f"#live-{picture}").get_by_text("Round 3").wait_for()
+    page.click("#live-follow")
+    page.locator("#live-tree").get_by_text("Round 8").wait_for()
+
+    replay_and_delete(page, context, board)
+    turn_to(page, "Live")
+    ran_again(page, context)
+    page.click("#live-measure")
+    page.locator("#live-figures").get_by_text("measured", exact=True).wait_for()
+    page.click("#live-prove")
+    said(page, "Identical: plain decoding with the same seed writes the same")
+    assert places(page) == tops, "figures, a proof, a baseline"
+    page.get_by_text("Sampling", exact=True).click()
+    number_box(page, "sampling-top_p").fill("7")
+    page.locator("#live-validity").get_by_text("top_p is 7").wait_for()
+    assert places(page) == tops, "a refusal"
+
+
+def replay_and_delete(page: Any, context: Context, board: list[str]) -> None:
+    """In Sessions: the same pictures, round by round; deleted only when asked twice."""
     replayed(page)
     assert EXAMPLES[0][1][:20] in page.locator("#sessions-runs").inner_text()
     assert context.store.runs(RunQuery()).total == 1
-
-
-def test_replay_shows_the_same_pictures_round_by_round(
-    short: tuple[str, Context], browser_page: OpenPage
-) -> None:
-    page = ran(ready(browser_page(short[0])))
-    figures = page.locator("#live-figures").inner_text()
-    live_text = strip_text(page)
-    replayed(page)
-    page.locator("#sessions-figures").get_by_text("tokens").first.wait_for()
-    assert page.locator("#sessions-figures").inner_text() == figures
-    until(page, lambda: strip_text(page, "sessions") == live_text)  # drawn once it is in sight
+    becomes(page, BOARD, board, "sessions")
     names = page.locator("#sessions-runs td.sp-col-drafters span")
     assert "ssm-dialogue" in ", ".join(names.all_inner_texts())
     lines = "(names) => names.map((name) => name.getClientRects().length)"
     assert set(names.evaluate_all(lines)) == {1}, "no name is broken"
-    scrub = page.locator("#sessions-scrub input[type=range]")
-    scrub.focus()
+    page.locator("#sessions-scrub input[type=range]").focus()
     page.keyboard.press("Home")
     said(page, "you are at round 0 of 8", "sessions")
     for _ in range(3):
         page.keyboard.press("ArrowRight")
     said(page, "you are at round 3 of 8", "sessions")
-    until(page, lambda: len(strip_text(page, "sessions")) < len(live_text))
+    shorter = "(most) => document.querySelector('#sessions-strip').innerText.length < most"
+    page.wait_for_function(shorter, arg=len(board[1]))
+    number = page.locator("#sessions-scrub input[type=number]")
+    number.fill("99")
+    said(page, "Finished: ", "sessions")
+    number.fill("3")
+    said(page, "you are at round 3 of 8", "sessions")
     page.click("#sessions-rewind")
     said(page, "Engine finished, you are at round", "sessions")
     said(page, "Finished: ", "sessions")
+    page.click("#sessions-delete")
+    page.locator("#sessions-sure").wait_for()
+    assert context.store.runs(RunQuery()).total == 1
+    page.click("#sessions-sure")
+    page.locator("#sessions-runs").get_by_text("No run yet").wait_for()
+    said(page, "Open a run from the list.", "sessions")
+    scrub = """() => ["number", "range"].map((type) =>
+      document.querySelector(`#sessions-scrub input[type=${type}]`))"""
+    becomes(
+        page,
+        f"() => (({scrub})() ).map((box) => [box.value, box.max][+(box.type === 'range')])",
+        ["0", "1"],
+    )
+    assert context.store.runs(RunQuery()).total == 0
 
 
-def test_stop_keeps_what_was_written(long: tuple[str, Context], browser_page: OpenPage) -> None:
-    url, context = long
-    page = ready(browser_page(url, forgiven=LEAVING))
+# -- stopping and leaving --
+
+
+def stopped(worker: Any) -> int:
+    """How many runs there were, each of them stopped; -1 if one goes on."""
+    return len(worker.runs) if all(run.cancelled for run in worker.runs) else -1
+
+
+def pressed_at_once(page: Any, button: str) -> None:
+    """A button, and Stop in the same moment."""
+    page.evaluate(
+        """(button) => { document.querySelector(`#live-${button}`).click();
+      document.querySelector("#live-stop").click(); }""",
+        button,
+    )
+
+
+def test_stop_keeps_what_was_written_and_is_never_lost(
+    long: tuple[str, Context], browser_page: OpenPage
+) -> None:
+    page = ready(browser_page(long[0]))
+    worker: Any = long[1].hub.worker
+    for times in range(1, 4):
+        pressed_at_once(page, "run")
+        until(page, lambda times=times: stopped(worker) == times)
+        said(page, "Stopped: ")
     page.click("#live-run")
-    said(page, re.compile(r"Writing: [1-9]"))
+    said(page, re.compile(r"Writing: [1-9]"))  # Run after Stop runs; a question needs a token
     page.click("#live-stop")
     said(page, "Stopped: ")
     drawn(page)
     page.locator("#live-figures .ss-state").get_by_text("cancelled", exact=True).wait_for()
     assert page.locator("#live-strip .ss-tok").count()
-    assert context.hub.worker.runs[0].cancelled  # type: ignore[attr-defined]
+    assert stopped(worker) == 4
+    for question in ("measure", "prove"):
+        before = stopped(worker)
+        pressed_at_once(page, question)
+        # What was said of the first question may still stand there when the second is asked.
+        until(page, lambda before=before: stopped(worker) > before)
+        said(page, "Plain decoding did not finish")
+    before = stopped(worker)
+    page.click("#live-prove")
+    said(page, "Plain decoding of the same request")
+    page.click("#live-stop")
+    until(page, lambda: stopped(worker) > before)
+    said(page, "Plain decoding did not finish")
+
+
+# The event that tells an opened page where its run went, by what it does in the browser.
+LEFT = """() => window.gradio_config.dependencies
+  .find(({ js }) => String(js).includes("specscope-left")).id"""
+
+
+def reloaded(page: Any) -> None:
+    """Loaded anew, and told where its run went if one was under way."""
+    left = page.evaluate(LEFT)
+
+    def tells(response: Any) -> bool:
+        return (response.request.post_data_json or {}).get("fn_index") == left
+
+    with page.expect_response(lambda response: "/run/" in response.url and tells(response)):
+        page.reload()
+    ready_or_said = "() => document.querySelector('#live-notice .sp-line')"
+    page.wait_for_function(ready_or_said)
+
+
+def test_a_page_that_is_left_while_it_writes_says_so_once_and_breaks_nothing(
+    long: tuple[str, Context], browser_page: OpenPage
+) -> None:
+    url, context = long
+    worker: Any = context.hub.worker
+    page = ready(browser_page(url, forgiven=LEAVING))
     page.click("#live-run")
     said(page, "Writing: ")
     page.locator(".sp-state-running").wait_for()
@@ -101,12 +226,47 @@ def test_stop_keeps_what_was_written(long: tuple[str, Context], browser_page: Op
     page.evaluate("() => dispatchEvent(new Event('pagehide'))")
     page.click("#live-stop")
     said(page, "Stopped: ")
-    page.reload()
-    said(page, "Your run was stopped when this page was left or loaded anew; it is in Sessions.")
+    words = "Your run was stopped when this page was left or loaded anew; it is in Sessions."
+    reloaded(page)
+    said(page, words)
+    reloaded(page)
+    frames(page)
+    said(page, "Press Run")
+    assert not page.locator("#live-notice").get_by_text("left or loaded anew").count()
+    page.wait_for_function("() => window.specscopeStops")
+    page.click("#live-run")
+    said(page, "Writing: ")
     page.reload()
     ready(page)
-    page.wait_for_timeout(300)  # it would have been said by now
-    assert not page.locator("#live-notice").get_by_text("left or loaded anew").count()
+    until(page, lambda: stopped(worker) == 2)
+    sessions(page)
+    page.click("#sessions-refresh")
+    becomes(
+        page,
+        "() => document.querySelector('#sessions-runs').innerText.match(/cancelled/g)?.length",
+        2,
+    )
+
+
+def test_the_log_is_said_to_be_paused_as_long_as_it_is(
+    short: tuple[str, Context], browser_page: OpenPage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    status = SimpleNamespace(paused=True, reason="disk is full", waiting=7, dropped=0)
+    monkeypatch.setattr(RunStore, "status", lambda _: status)
+    page = ready(browser_page(short[0]))
+    page.click("#live-run")
+    said(page, "7 events wait")
+    said(page, "Finished: ")
+    status.waiting = 9
+    said(page, "9 events wait")
+    status.paused = False
+    page.locator("#live-notice").get_by_text("The log is paused").wait_for(state="detached")
+    said(page, "Finished: ")
+    status.paused = True
+    sessions(page)
+    page.locator("#sessions-said").get_by_text("9 events wait").wait_for()
+    status.paused = False
+    page.locator("#sessions-said").get_by_text("The log is paused").wait_for(state="detached")
 
 
 def test_two_visitors_at_once_see_each_their_own_run(
@@ -133,7 +293,9 @@ def test_two_visitors_at_once_see_each_their_own_run(
 def test_hostile_text_is_text(site: OpenSite, browser_page: OpenPage) -> None:
     nasty = " ".join(HOSTILE_TEXTS) + "y" * 10_000
     url, context = site(scripted(10, hostile=True))
-    page = ready(browser_page(url))
+    page = ready(browser_page(url, dark=True))
+    background = page.evaluate("() => getComputedStyle(document.body).backgroundColor")
+    assert int(re.findall(r"\d+", background)[0]) < 80, "dark, as the address asks for"
     page.fill("#prompt textarea", nasty.replace("\r", "").replace("\x00", ""))
     ran(page)
     shot(page, "hostile-live")
@@ -147,34 +309,19 @@ def test_hostile_text_is_text(site: OpenSite, browser_page: OpenPage) -> None:
     assert context.store.runs(RunQuery()).total == 1
 
 
-@pytest.mark.parametrize(("dark", "widths"), [(False, (390, 1920)), (True, (390, 1280, 1920))])
-def test_every_width_in_light_and_dark(
-    short: tuple[str, Context], browser_page: OpenPage, dark: bool, widths: tuple[int, ...]
-) -> None:
-    page = ran(ready(browser_page(short[0], width=widths[0], dark=dark)))
-    page.locator("#live-timeline .js-plotly-plot").first.wait_for()
-    background = page.evaluate("() => getComputedStyle(document.body).backgroundColor")
-    red = int(re.findall(r"\d+", background)[0])
-    assert (red < 80) == dark
-    fits_everywhere(page, widths, "run", dark)
-    replayed(page)
-    fits_everywhere(page, widths, "sessions", dark)
+# -- keys and speeds --
 
 
-def fits_everywhere(page: Any, widths: tuple[int, ...], name: str, dark: bool) -> None:
-    """The page at each width, as a window is made wider."""
-    for width in widths:
-        page.set_viewport_size({"width": width, "height": 900})
-        shot(page, f"{name}-{width}-{'dark' if dark else 'light'}")  # drawn by then
-        assert not overflows(page), width
-    page.set_viewport_size({"width": widths[0], "height": 900})
+CHECKED = """() => document.querySelector("#live-playback input[type=radio]:checked")
+  ?.closest("label").innerText.trim()"""
 
 
 def test_the_keyboard_runs_steps_and_selects(
     short: tuple[str, Context], browser_page: OpenPage
 ) -> None:
     page = ready(browser_page(short[0]))
-    page.locator("#live-playback").get_by_text("step", exact=True).click()
+    speeds = page.locator("#live-playback")
+    speeds.get_by_text("step", exact=True).click()
     page.keyboard.press("r")
     said(page, "Engine finished, you are at round 0 of 8")
     for stage in ("drafted", "combined", "verified"):
@@ -192,18 +339,17 @@ def test_the_keyboard_runs_steps_and_selects(
     page.locator("#live-tree").get_by_text("Round 2").wait_for()
     page.keyboard.press("ArrowRight")
     page.locator("#live-tree").get_by_text("Round 3").wait_for()
-    speeds = page.locator("#live-playback")
     page.click("#live-rewind")
     said(page, "Engine finished, you are at round 0 of 8")
-    assert speeds.get_by_label("step", exact=True).is_checked()
+    becomes(page, CHECKED, "step")
     speeds.get_by_label("step", exact=True).focus()
     for key in ("Shift+Tab", "Space"):
         page.keyboard.press(key)
-    assert speeds.get_by_label("slow motion").is_checked(), "chosen by keys alone"
+    becomes(page, CHECKED, "slow motion")  # chosen by keys alone
     together = "radios => radios.forEach((radio) => { radio.name = 'speed' })"
     speeds.locator("input[type=radio]").evaluate_all(together)
     page.keyboard.press("ArrowLeft")
-    assert speeds.get_by_label("full speed").is_checked(), "in one group the arrows choose"
+    becomes(page, CHECKED, "full speed")  # in one group the arrows choose
     page.keyboard.press("s")
     page.fill("#prompt textarea", "r s . ,")
     assert page.input_value("#prompt textarea") == "r s . ,", "keys are letters where one types"
@@ -213,13 +359,38 @@ COMPONENT = """(id) =>
   window.gradio_config.components.find(({ props }) => props.elem_id === id).id"""
 
 
-def test_an_answer_that_was_overtaken_is_not_shown(
-    short: tuple[str, Context], browser_page: OpenPage
+def test_steps_answers_that_were_overtaken_and_slow_motion(
+    site: OpenSite, browser_page: OpenPage
 ) -> None:
-    page = ready(browser_page(short[0]))
-    page.locator("#live-playback").get_by_text("step", exact=True).click()
+    # Rounds enough for a busy machine: they pass at two a second whether it draws them or not.
+    url, context = site(recorded(40))
+    page = ready(browser_page(url))
+    speeds = page.locator("#live-playback")
+    speeds.get_by_text("step", exact=True).click()
     page.click("#live-run")
-    said(page, "Engine finished, you are at round 0 of 8")
+    said(page, "Engine finished, you are at round 0 of 40")
+    an_older_answer_is_not_shown(page)
+    speeds.get_by_text("full speed").click()
+    said(page, "Finished: ")
+    becomes(page, CHECKED, "full speed")
+    page.click("#live-rewind")
+    said(page, re.compile(r"Engine finished, you are at round [1-9]\d* of 40"))
+    becomes(page, CHECKED, "slow motion")
+    page.click("#live-step")
+    desk = desk_of(context)
+    player = desk.player
+    assert player is not None
+    until(page, lambda: player.pace.mode == "step")
+    here = run_lines(desk.frame())[0].text
+    said(page, here)
+    at_rest(page)
+    assert run_lines(desk.frame())[0].text == here, "it stands still"
+    speeds.get_by_text("full speed").click()
+    said(page, "Finished: ")
+
+
+def an_older_answer_is_not_shown(page: Any) -> None:
+    """The first of two steps is answered after the second."""
     step = page.evaluate(COMPONENT, "live-step")
     asked: list[Any] = []
     answers: dict[int, Any] = {}
@@ -236,43 +407,16 @@ def test_an_answer_that_was_overtaken_is_not_shown(
     page.route("**/run/predict**", hold_the_first)
     page.locator("button#live-step:enabled").wait_for()  # a key of a button that waits is no key
     page.keyboard.press(".")
-    until(page, lambda: bool(asked))
     until(page, lambda: 0 in answers)  # else the server may take the second step first
     page.keyboard.press(".")
-    said(page, "you are at round 1 of 8, combined.")
+    said(page, "you are at round 1 of 40, combined.")
     until(page, lambda: len(answers) == 2)
     with page.expect_response("**/run/predict**"):
         asked[0].fulfill(response=answers[0])
-    page.wait_for_timeout(300)  # it would have been drawn by now
-    said(page, "you are at round 1 of 8, combined.")
+    for _ in range(3):  # it would be drawn by then
+        frames(page)
     at_rest(page)
-    assert (
-        page.locator("#live-tree .ss-stage[aria-current]").get_attribute("data-stage") == "combine"
-    )
+    said(page, "you are at round 1 of 40, combined.")
+    stage = page.locator("#live-tree .ss-stage[aria-current]")
+    assert stage.get_attribute("data-stage") == "combine"
     page.unroute("**/run/predict**")
-
-
-def test_slow_motion_says_where_it_is_and_play_goes_on(
-    site: OpenSite, browser_page: OpenPage
-) -> None:
-    # Rounds enough for a busy machine: they pass at two a second whether it draws them or not.
-    url, _ = site(recorded(40))
-    page = ready(browser_page(url))
-    page.locator("#live-playback").get_by_text("slow motion").click()
-    page.click("#live-run")
-    said(page, re.compile(r"Engine finished, you are at round \d+ of 40"))
-    page.click("#live-step")
-    stands_still(page, page.locator("#live-notice .sp-shell").inner_text)
-    page.locator("#live-playback").get_by_text("full speed").click()
-    said(page, "Finished: ")
-
-
-def test_a_click_selects_the_round_everywhere(
-    short: tuple[str, Context], browser_page: OpenPage
-) -> None:
-    page = ran(ready(browser_page(short[0])))
-    page.locator("#live-strip [data-round='2'], #live-strip [data-r='2']").first.click()
-    page.locator("#live-tree").get_by_text("Round 3").wait_for()
-    page.locator("#live-proposals").get_by_text("Round 3").wait_for()
-    page.click("#live-follow")
-    page.locator("#live-tree").get_by_text("Round 8").wait_for()

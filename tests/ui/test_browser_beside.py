@@ -1,4 +1,4 @@
-"""The Sessions tab in a real Chromium: two runs side by side, what the log keeps, every width."""
+"""The Sessions tab in a real Chromium: two runs side by side, and what the log keeps of runs."""
 
 from __future__ import annotations
 
@@ -7,36 +7,33 @@ from typing import Any
 
 import pytest
 
-from bench.page.looks import at_rest
 from core.config import Request, SamplingParams, SpeculationConfig
 from storage import RunQuery
 from tests.ui.fakes import scripted
-from tests.ui.past import about, made, opened, run_ids
-from tests.ui.sites import OpenPage, OpenSite, appeared, overflows, ready, said, shot, until
+from tests.ui.past import about, made, opened
+from tests.ui.reading import becomes, in_looks
+from tests.ui.sites import OpenPage, OpenSite, overflows, ready, said, shot, text_box, until
 from ui.context import Context
 
 pytestmark = pytest.mark.browser
 
+TABS = ("live", "sessions")
 
 # Both at once: the page may still be scrolling to them.
-TOPS = "(boxes) => boxes.map((box) => box.getBoundingClientRect().top)"
+TOPS = """() => ["one", "two"].map((half) =>
+  document.querySelector(`#pair-${half}-strip`).getBoundingClientRect().top)"""
+NUMBER = "() => document.querySelector('#pair-scrub input[type=number]').value"
 
 
-@pytest.mark.parametrize(
-    ("width", "dark"), [(1280, False), (1280, True), (390, False), (390, True)]
-)
-def test_two_runs_stand_side_by_side(
-    site: OpenSite,
-    browser_page: OpenPage,
-    axe: Callable[..., list[str]],
-    width: int,
-    dark: bool,
+def test_two_runs_stand_side_by_side_and_are_moved_together(
+    site: OpenSite, browser_page: OpenPage, axe: Callable[..., list[str]]
 ) -> None:
     url, context = site(scripted(8))
-    made(context)
+    first = made(context)
     plain = SpeculationConfig(drafters=(), speculation_length=0)
     made(context, Request("Once", SamplingParams(max_new_tokens=33), plain))
-    page = ready(browser_page(url, width=width, dark=dark, still=True))
+    page = ready(browser_page(url, still=True))
+    choosing_can_be_left(page, first)
     opened(page)
     assert not page.locator("#pair-one-strip").count(), "built, but not there until asked for"
     page.click("#sessions-compare")
@@ -48,31 +45,43 @@ def test_two_runs_stand_side_by_side(
         for picture in ("figures", "strip", "tree", "proposals", "lengths", "timeline"):
             page.locator(f"#pair-{half}-{picture} .ss-panel").wait_for()
         page.locator(f"#pair-{half}-timeline .js-plotly-plot").first.wait_for()
-    at_rest(page)
-    tops = page.locator("#pair-one-strip, #pair-two-strip").evaluate_all(TOPS)
-    assert (tops[0] == tops[1]) == (width > 1000), "below each other where it is narrow"
     names = page.locator("#pair-tables tbody th").all_inner_texts()
     assert "Tokens / second" in names and "drafters" in names and "expansion" not in names
-    shot(page, f"sessions-pair-{width}-{'dark' if dark else 'light'}")
-    assert not overflows(page)
-    assert axe(page, "#sessions-pair", "#sessions-opened", "#sessions-runs") == []
-    page.locator("#pair-one-strip .ss-round[data-r='2']").first.click()
-    page.locator("#pair-one-strip .ss-round[data-r='2'][aria-pressed=true]").first.wait_for()
+    for look in in_looks(page):
+        shot(page, f"sessions-pair-{look}")
+        one, two = page.evaluate(TOPS)
+        assert (one == two) == look.startswith("1280"), "below each other where it is narrow"
+        assert not overflows(page), look
+        if look in ("390-dark", "1280-light"):
+            assert axe(page, "#sessions-pair", "#sessions-opened", "#sessions-runs") == [], look
     both_are_moved(page)
-    shot(page, f"sessions-pair-moved-{width}-{'dark' if dark else 'light'}")
+    shot(page, "sessions-pair-moved")
     page.click("#pair-close")
     page.locator("#sessions-pair").wait_for(state="hidden")
     said(page, "Finished: ", "sessions")
 
 
+def choosing_can_be_left(page: Any, other: str) -> None:
+    """Choosing a second run; then another run is opened as ever."""
+    opened(page)
+    page.click("#sessions-compare")
+    page.get_by_role("button", name="Compare with none").click()
+    page.get_by_role("button", name="Compare with…").wait_for()
+    page.locator(".sp-open").nth(1).click()
+    about(page, other)
+    assert page.locator("#sessions-pair").is_hidden()
+
+
 def both_are_moved(page: Any) -> None:
-    """Under one bar: a step, a round, a pull at the slider, and playing."""
+    """Under one bar: a selection, a step, a round, a pull at the slider, and playing."""
+    page.locator("#pair-one-strip .ss-round[data-r='2']").first.click()
+    page.locator("#pair-one-strip .ss-round[data-r='2'][aria-pressed=true]").first.wait_for()
     box = page.locator("#pair-scrub input[type=number]")
     last = box.input_value()
     page.click("#pair-rewind")
-    until(page, lambda: box.input_value() == "0")
+    becomes(page, NUMBER, "0")
     page.click("#pair-round-next")
-    until(page, lambda: box.input_value() == "1")
+    becomes(page, NUMBER, "1")
     box.fill("3")
     box.press("Enter")
     for half in ("one", "two"):
@@ -81,26 +90,10 @@ def both_are_moved(page: Any) -> None:
     rate.fill("20")
     rate.press("Enter")
     page.click("#pair-play")
-    until(page, lambda: box.input_value() == last)
+    becomes(page, NUMBER, last)
     box.fill("2")
     box.press("Enter")
     page.locator("#pair-one-tree").get_by_text("Round 2", exact=True).wait_for()
-
-
-def test_choosing_a_second_run_can_be_left(
-    short: tuple[str, Context], browser_page: OpenPage
-) -> None:
-    url, context = short
-    run_id = made(context)
-    made(context)
-    page = ready(browser_page(url))
-    opened(page)
-    page.click("#sessions-compare")
-    page.get_by_role("button", name="Compare with none").click()
-    page.get_by_role("button", name="Compare with…").wait_for()
-    page.locator(".sp-open").nth(1).click()
-    about(page, run_id)
-    assert page.locator("#sessions-pair").is_hidden()
 
 
 def test_how_many_runs_stay_whole_is_asked_twice(
@@ -113,8 +106,7 @@ def test_how_many_runs_stay_whole_is_asked_twice(
     opened(page)
     page.get_by_text("What the run log keeps").click()
     page.locator("#sessions-keep-set").wait_for()
-    appeared(page)
-    page.locator("#sessions-keep input, #sessions-keep textarea").first.fill("1")
+    text_box(page, "sessions-keep").fill("1")
     page.click("#sessions-keep-set")
     page.locator("#sessions-kept").get_by_text("Sure?").wait_for()
     shot(page, "sessions-retention")
@@ -129,24 +121,3 @@ def test_how_many_runs_stay_whole_is_asked_twice(
     about(page, "Of this run only the accepted paths are kept")
     shot(page, "sessions-thinned")
     context.store.set_retention(None)
-
-
-@pytest.mark.parametrize(
-    ("width", "dark"), [(1280, False), (1280, True), (390, False), (390, True)]
-)
-def test_the_tab_at_every_width(
-    short: tuple[str, Context],
-    browser_page: OpenPage,
-    axe: Callable[..., list[str]],
-    width: int,
-    dark: bool,
-) -> None:
-    url, context = short
-    for _ in range(2):
-        made(context)
-    context.store.annotate(run_ids(context)[0], "A good one for the lecture on votes")
-    page = ready(browser_page(url, width=width, dark=dark))
-    opened(page)
-    shot(page, f"sessions-tab-{width}-{'dark' if dark else 'light'}")
-    assert not overflows(page)
-    assert axe(page, "#sessions-opened", "#sessions-runs", "#sessions-said") == []

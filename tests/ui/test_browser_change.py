@@ -2,21 +2,59 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
 
-from tests.ui.sites import OpenPage, choose, number_box, ran, said, shot, unfolded, until
+import ui.pages.running
+from tests.ui.sites import (
+    OpenPage,
+    appeared,
+    choose,
+    number_box,
+    ran,
+    said,
+    shot,
+    unfolded,
+    until,
+)
 from ui.context import Context
 
 pytestmark = pytest.mark.browser
 
-QUIET_MS = 1000  # far longer than the page waits for a hand that moves
+TABS = ("live",)
 
 
 def requests(context: Context) -> list[Any]:
     worker: Any = context.hub.worker
     return list(worker.requests)
+
+
+# Counts the presses of the button that the page presses itself, and keeps account of the timers
+# that wait until the hand is still (ui/pages/assets/changed.js).
+WATCH_HAND = """() => {
+  window.reruns = 0;
+  window.stirring = new Set();
+  document.querySelector("#live-rerun").addEventListener("click", () => { reruns += 1; });
+  const [start, stop] = [window.setTimeout, window.clearTimeout];
+  window.setTimeout = (work, ...rest) => {
+    if (work.name !== "press") return start(work, ...rest);
+    const id = start(() => { stirring.delete(id); work(); }, ...rest);
+    stirring.add(id);
+    return id;
+  };
+  window.clearTimeout = (id) => { stirring.delete(id); stop(id); };
+}"""
+
+
+def still(page: Any, reruns: int) -> Any:
+    """Wait until the page has pressed what it is going to press for what was done; the page."""
+    for _ in range(2):
+        appeared(page)
+        page.wait_for_function("() => stirring.size === 0")
+    assert page.evaluate("() => reruns") == reruns
+    return page
 
 
 # Within the page, whose timers also tell when the hand is still: a slow machine slows both.
@@ -38,88 +76,45 @@ PALE_LINE = """() => document.querySelector('#live-lengths .js-plotly-plot')
   ?.data?.some(({ name }) => name === 'before')"""
 
 
-def test_a_number_counted_down_runs_once_and_only_where_it_is_asked_for(
+def test_a_change_runs_once_and_only_where_it_is_asked_for(
     short: tuple[str, Context], browser_page: OpenPage
 ) -> None:
     url, context = short
-    page = unfolded(browser_page(url))
-    ran(page)
+    page = ran(unfolded(browser_page(url)))
+    page.evaluate(WATCH_HAND)
     count(page, "top_p", 10)
-    page.wait_for_timeout(QUIET_MS)
-    assert len(requests(context)) == 1, "off: a changed control runs nothing"
+    still(page, 0)  # off: a changed control runs nothing
     page.get_by_label("Run on change").check()
-    page.wait_for_timeout(QUIET_MS)
+    still(page, 0)
+    assert len(requests(context)) == 1
     count(page, "max_new_tokens", 20)
+    still(page, 1)
     page.locator("#live-figures").get_by_text("before:").first.wait_for()
     said(page, "Finished: ")
-    page.wait_for_timeout(QUIET_MS)
-    asked = requests(context)
-    assert len(asked) == 2 and asked[1].sampling.top_p < 1
     page.locator("#live-lengths").get_by_text("The pale line is the run before").wait_for()
     page.wait_for_function(PALE_LINE)
     shot(page, "run-on-change")
+    assert len(requests(context)) == 2 and requests(context)[1].sampling.top_p < 1
 
-
-def test_a_preset_runs_and_a_prompt_when_it_is_left(
-    short: tuple[str, Context], browser_page: OpenPage
-) -> None:
-    url, context = short
-    page = unfolded(browser_page(url))
-    page.get_by_label("Run on change").check()
     page.fill("#prompt textarea", "Another prompt")
-    page.wait_for_timeout(QUIET_MS)
-    assert requests(context) == [], "not while it is typed"
+    still(page, 1)  # not while it is typed
     page.locator("#prompt textarea").blur()
-    said(page, "Finished: ")
-    choose(page, "preset", "sequence")
-    page.locator("#live-figures").get_by_text("before:").first.wait_for()
-    page.wait_for_timeout(QUIET_MS)
-    asked = requests(context)
-    assert [request.prompt for request in asked] == ["Another prompt"] * 2
-    assert asked[1].speculation.expansion == (1,)
-
-
-def test_a_change_stops_the_run_at_hand_and_a_wrong_one_does_not(
-    long: tuple[str, Context], browser_page: OpenPage
-) -> None:
-    url, context = long
-    worker: Any = context.hub.worker
-    page = unfolded(browser_page(url))
-    page.get_by_label("Run on change").check()
-    page.click("#live-run")
-    said(page, "Writing: ")
-    number_box(page, "sampling-top_p").fill("7")
-    page.locator("#live-validity").get_by_text("top_p is 7").wait_for()
-    page.wait_for_timeout(QUIET_MS)
-    assert len(worker.runs) == 1 and not worker.runs[0].cancelled
-    number_box(page, "sampling-top_p").fill("0.5")
-    until(page, lambda: len(worker.runs) == 2)
-    page.wait_for_timeout(QUIET_MS)
-    assert len(worker.runs) == 2 and worker.runs[0].cancelled and not worker.runs[1].cancelled
-    page.click("#live-stop")
-    said(page, "Stopped: ")
+    still(page, 2)
+    until(page, lambda: len(requests(context)) == 3)
+    fields_that_come_one_by_one(page, context)
+    assert [request.prompt for request in requests(context)[2:]] == ["Another prompt"] * 2
 
 
 NOTHING = {"__type__": "update"}
-SLOW_MS = 1500  # far longer than the page waits for a hand that is still
 
 
-def presets_asked(route: Any) -> bool:
-    """Whether a request asks what a preset's fields are."""
-    data = (route.request.post_data_json or {}).get("data") or []
-    return data[:1] in (["sequence"], ["minions"])
-
-
-def test_fields_that_come_one_by_one_run_once(
-    short: tuple[str, Context], browser_page: OpenPage
-) -> None:
-    url, context = short
-    page = unfolded(browser_page(url))
-    ran(page)
+def fields_that_come_one_by_one(page: Any, context: Context) -> None:
+    """A form between two presets is not run; with all of the fields there, it is."""
     answers: list[int] = []
 
     def only_the_first_fields(route: Any) -> None:
-        if not presets_asked(route):
+        data = (route.request.post_data_json or {}).get("data") or []
+        if data[:1] != ["sequence"]:
             return route.continue_()
         answer = route.fetch()
         told = answer.json()
@@ -129,15 +124,49 @@ def test_fields_that_come_one_by_one_run_once(
         route.fulfill(response=answer, json=told)
 
     page.route("**/run/predict**", only_the_first_fields)
-    page.get_by_label("Run on change").check()
     choose(page, "preset", "sequence")
     until(page, lambda: bool(answers))
-    page.wait_for_timeout(SLOW_MS)
-    assert len(requests(context)) == 1, "a form between two presets is not run"
+    # The page asks again and again whether the fields have arrived, and goes on waiting.
+    for _ in range(2):
+        with page.expect_response(lambda response: "/run/predict" in response.url):
+            pass
+    assert page.evaluate("() => [reruns, stirring.size]") == [2, 1]
     page.unroute("**/run/predict**")
     choose(page, "preset", "sequence")  # now the others come
-    page.locator("#live-figures").get_by_text("before:").first.wait_for()
-    page.wait_for_timeout(QUIET_MS)
-    asked = requests(context)
-    assert len(asked) == 2
-    assert asked[1].speculation.expansion == (1,) and len(asked[1].speculation.drafters) == 1
+    still(page, 3)
+    until(page, lambda: len(requests(context)) == 4)
+    asked = requests(context)[3].speculation
+    assert asked.expansion == (1,) and len(asked.drafters) == 1
+
+
+def test_a_change_stops_the_run_at_hand_and_a_wrong_one_does_not(
+    long: tuple[str, Context], browser_page: OpenPage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, context = long
+    worker: Any = context.hub.worker
+    judged: list[str] = []
+    usual = ui.pages.running.validity
+
+    def judging(values: Any) -> str:
+        reason = usual(values)
+        if sys._getframe(1).f_code.co_name == "changed":
+            judged.append(reason)
+        return reason
+
+    monkeypatch.setattr(ui.pages.running, "validity", judging)
+    page = unfolded(browser_page(url))
+    page.evaluate(WATCH_HAND)
+    page.get_by_label("Run on change").check()
+    page.click("#live-run")
+    said(page, "Writing: ")
+    number_box(page, "sampling-top_p").fill("7")
+    page.locator("#live-validity").get_by_text("top_p is 7").wait_for()
+    still(page, 1)
+    until(page, lambda: len(judged) == 1)
+    assert judged[0] and len(worker.runs) == 1 and not worker.runs[0].cancelled
+    number_box(page, "sampling-top_p").fill("0.5")
+    still(page, 2)
+    until(page, lambda: len(worker.runs) == 2 and worker.runs[0].cancelled)
+    assert not worker.runs[1].cancelled
+    page.click("#live-stop")
+    said(page, "Stopped: ")

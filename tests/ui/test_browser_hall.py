@@ -1,9 +1,11 @@
-"""The page in a lecture hall: large type everywhere, chips on one line, pictures for slides."""
+"""Every tab in a real Chromium: at every width, in both themes, in large type, for everybody, as
+files for slides; and a run that is looked at while it goes on.
+"""
 
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -20,41 +22,207 @@ from bench.page.looks import (
     turn_to,
 )
 from tests.ui.fakes import recorded
-from tests.ui.sites import LEAVING, OpenPage, OpenSite, drawn, ran, ready, said, shot, unfolded
-from ui.context import Context
+from tests.ui.reading import becomes, in_looks, saved_file, steady
+from tests.ui.sites import (
+    LEAVING,
+    OpenPage,
+    Stage,
+    drawn,
+    ran,
+    ready,
+    said,
+    sessions,
+    shot,
+    unfolded,
+)
 
 pytestmark = pytest.mark.browser
 
+# What a tab has drawn once the server has answered to its being opened.
+OPENED = {
+    "Live": "#live-timeline .main-svg",
+    "Compare": "#compare-studies .sp-shell > *",
+    "Tune": "#tune-studies .sp-shell > *",
+    "Prompts": "#prompts-table .ss-panel",
+    "Sessions": "#sessions-timeline .main-svg",
+    "Learn": ".sp-measured",
+    "Models": "table.sp-offers td",
+}
 
-def each_tab(page: Any) -> Any:
-    """The names of the page's tabs, each while it is open and drawn."""
-    for name in tabs(page):
-        turn_to(page, name)
-        page.wait_for_timeout(500)
+
+@pytest.fixture
+def whole(stages: Any) -> Stage:
+    """The page with all tabs and an empty log; a run is eight rounds long."""
+    stage: Stage = stages(())
+    stage.clear()
+    stage.play(recorded(8))
+    return stage
+
+
+@pytest.fixture
+def live(stages: Any) -> Stage:
+    """The same with Live alone."""
+    stage: Stage = stages(("live",))
+    stage.clear()
+    stage.play(recorded(8))
+    return stage
+
+
+def each_tab(page: Any) -> Iterator[str]:
+    """The names of the page's tabs, each while it is open and drawn; in Sessions with a run."""
+    names = tabs(page)
+    assert names == list(OPENED)
+    for name in names:
         if name == "Sessions":
+            sessions(page)
             page.locator(".sp-open").first.click()
             said(page, "Finished: ", "sessions")
             drawn(page, "sessions")
+        else:
+            turn_to(page, name)
+        page.locator(OPENED[name]).first.wait_for()
         at_rest(page)
         yield name
 
 
-@pytest.mark.parametrize(("width", "dark"), [(1280, False), (1920, True)])
-def test_large_type_reaches_every_text_of_every_tab(
-    short: tuple[str, Context], browser_page: OpenPage, width: int, dark: bool
+# Every style that large type sets, where another rule is the stronger one.
+OVERRULED = """() => {
+  const rules = (list) => [...list].flatMap((rule) => {
+    if (rule instanceof CSSStyleRule) return [rule];
+    const holds = rule.cssRules && (!rule.media || matchMedia(rule.media.mediaText).matches);
+    return holds ? rules(rule.cssRules) : [];
+  });
+  const large = [...document.styleSheets].flatMap((sheet) => rules(sheet.cssRules))
+    .filter((rule) => /^(html)?\\.ss-large/.test(rule.selectorText));
+  const found = new Set();
+  let count = 0;
+  for (const { selectorText, style } of large) {
+    for (const node of document.querySelectorAll(selectorText)) {
+      for (const name of [...style].filter((name) => !name.startsWith("--"))) {
+        const now = () => getComputedStyle(node).getPropertyValue(name);
+        const [before, own] = [now(), node.style.getPropertyValue(name)];
+        node.style.setProperty(name, style.getPropertyValue(name), "important");
+        const meant = now();
+        node.style.setProperty(name, own);
+        count += 1;
+        if (before !== meant) found.add(`${selectorText} ${name}: ${before}, not ${meant}`);
+      }
+    }
+  }
+  return [count, [...found]];
+}"""
+WIDTHS = [(width, dark) for dark in (False, True) for width in (390, 1280, 1920)]
+LARGE = ("1280-light", "1920-dark")
+
+
+def test_every_tab_fits_at_every_width_in_both_themes_and_in_large_type(
+    whole: Stage, browser_page: OpenPage
 ) -> None:
-    page = ran(unfolded(browser_page(short[0], width=width, dark=dark)))
+    page = ran(unfolded(browser_page(whole.url)))
     page.get_by_text("A preset of your own").click()
-    page.locator("#live-timeline .js-plotly-plot").first.wait_for()
     for name in each_tab(page):
-        assert keep_sizes(page) > 50
+        for look in in_looks(page, *WIDTHS, (1280, False)):
+            assert overflow(page) <= 1, (name, look)
+            if name in ("Live", "Sessions"):
+                shot(page, f"{name.lower()}-{look}")
+            if look in LARGE:
+                large_and_back(page, f"{name.lower()}-{look}")
+    what_large_type_sets_is_what_is_seen(page)
+
+
+def large_and_back(page: Any, name: str) -> None:
+    """Large type reaches every text, and none is cut or lies on another."""
+    assert keep_sizes(page) > 50
+    large_type(page, True)
+    shot(page, f"hall-{name}")
+    assert small_texts(page) == [], name
+    assert cut_texts(page) == [], name
+    assert overlaps(page) == [], name
+    assert overflow(page) <= 1, name
+    large_type(page, False)
+
+
+def what_large_type_sets_is_what_is_seen(page: Any) -> None:
+    """In all tabs, of which Models is open."""
+    page.locator("#models-need").wait_for()
+    for width in (1280, 390):
+        page.set_viewport_size({"width": width, "height": 900})
         large_type(page, True)
-        shot(page, f"hall-{name.lower()}-{width}-{'dark' if dark else 'light'}")
-        assert small_texts(page) == [], name
-        assert cut_texts(page) == [], name
-        assert overlaps(page) == [], name
-        assert overflow(page) <= 1, name
-        large_type(page, False)
+        count, overruled = page.evaluate(OVERRULED)
+        assert count > 100 and overruled == []
+        assert [told for told in cut_texts(page) if "models-" in told] == []
+
+
+# Our own parts in sight, pictures and furniture, by the ids that we gave them.
+OWN = """() => [...new Set([...document.querySelectorAll(".ss-shell, .sp-shell")]
+  .filter((node) => node.checkVisibility() && node.children.length)
+  .map((node) => `#${node.closest("[id]:not([id^=html-])").id}`))]"""
+LIVE = {"#header", "#live-notice", "#live-tree", "#live-timeline"}
+SESSIONS = {"#sessions-runs", "#sessions-said", "#sessions-tree", "#sessions-about"}
+
+
+def test_axe_finds_no_serious_fault_in_any_tab(
+    whole: Stage, browser_page: OpenPage, axe: Callable[..., list[str]]
+) -> None:
+    page = ran(ready(browser_page(whole.url)))
+    (run,) = whole.context.store.runs(whole.context.query()).rows
+    whole.context.store.annotate(run.run_id, "A good one for the lecture on votes")
+    looked_at: set[str] = set()
+    for name in each_tab(page):
+        for look in in_looks(page, (390, True), (1280, False)):
+            own = page.evaluate(OWN)
+            if name == "Live":
+                own += [".sp-keys", "#live-playback"]
+            if name == "Sessions":
+                own.append("#sessions-opened")
+            assert axe(page, *own) == [], (name, look)
+            looked_at.update(own)
+    assert looked_at >= LIVE | SESSIONS
+
+
+def test_every_picture_of_every_tab_becomes_a_file_for_white_paper(
+    whole: Stage, browser_page: OpenPage
+) -> None:
+    page = ran(ready(browser_page(whole.url, dark=True)))
+    count = 0
+    for name in each_tab(page):
+        for panel in page.locator(".ss-panel:has(.ss-tool)").filter(visible=True).all():
+            panel.scroll_into_view_if_needed()
+            at_rest(page)
+            title = f"{name}: {panel.locator('.ss-title').inner_text()}"
+            svg, png = (
+                saved_file(page, panel.get_by_role("button", name=f"as {form}").click)[1]
+                for form in ("SVG", "PNG")
+            )
+            assert png.startswith(b"\x89PNG") and len(png) > 2000, title
+            root = ET.fromstring(svg)
+            paper = next(node for node in root.iter() if node.tag.endswith("}rect"))
+            assert paper.get("fill") == "rgb(255, 255, 255)", title
+            assert len("".join(root.itertext()).strip()) > 10, title
+            assert b"href=" not in svg and b"url(http" not in svg and b"<image" not in svg, title
+            count += 1
+    assert count >= 16, "eight pictures of a board, in Live and in Sessions"
+
+
+# -- large type --
+
+
+LARGE_NOW = """() => [document.documentElement.classList.contains("ss-large"),
+  document.querySelector(".sp-large").getAttribute("aria-pressed") === "true"]"""
+
+
+def is_large(page: Any, large: bool) -> None:
+    becomes(page, LARGE_NOW, [large, large])
+
+
+def size_in_menu(page: Any) -> float:
+    """How large the presets are in the open menu, in pixels."""
+    page.locator("#preset input").click()
+    option = page.get_by_role("option").first
+    size = option.evaluate("(one) => parseFloat(getComputedStyle(one).fontSize)")
+    page.keyboard.press("Escape")
+    page.locator("#preset input").blur()
+    return float(size)
 
 
 BAD_TEXTS = """() => {
@@ -68,88 +236,79 @@ BAD_TEXTS = """() => {
 }"""
 
 
-def test_control_cut_and_broken_texts_are_noticed(
-    short: tuple[str, Context], browser_page: OpenPage
+def test_large_type_by_button_key_and_function_and_it_is_kept(
+    live: Stage, browser_page: OpenPage
 ) -> None:
-    page = ready(browser_page(short[0]))
+    page = ready(browser_page(live.url))
+    is_large(page, False)
+    ordinary = size_in_menu(page)
+    page.get_by_role("button", name="Large type").click()
+    is_large(page, True)
+    assert size_in_menu(page) > 1.15 * ordinary, "an open menu is large too"
+    page.keyboard.press("t")
+    is_large(page, False)
+    page.fill("#prompt textarea", "t")
+    is_large(page, False)  # a letter where one types
+    assert page.evaluate("() => specscopeLargeType(true)") is True
+    is_large(page, True)
+    page.reload()
+    is_large(ready(page), True)  # kept in the browser
+    page.evaluate("() => specscopeLargeType(false, { keep: false })")
+    is_large(page, False)
+    page.goto(live.url)
+    is_large(ready(page), True)  # only for that visit
     page.evaluate(BAD_TEXTS)
     told = [line.rpartition(": ")[2] for line in cut_texts(page)]
-    assert told == ["Step forward", "dialogue", "hidden in part"]
+    assert told == ["Step forward", "dialogue", "hidden in part"], "a control of cut_texts"
 
 
-def test_an_open_menu_is_large_too(short: tuple[str, Context], browser_page: OpenPage) -> None:
-    page = ready(browser_page(short[0]))
-    sizes = []
-    for _ in range(2):
-        page.locator("#preset input").click()
-        option = page.get_by_role("option").first
-        sizes.append(option.evaluate("(one) => parseFloat(getComputedStyle(one).fontSize)"))
-        page.keyboard.press("Escape")
-        page.locator("#preset input").blur()
-        page.keyboard.press("t")
-    assert sizes[1] > 1.15 * sizes[0]
+# -- while a run goes on --
 
 
-def test_large_type_by_button_key_and_function_and_it_is_kept(
-    short: tuple[str, Context], browser_page: OpenPage
+PLACES = """() => [...document.querySelectorAll(".sp-bar, .sp-chip, .sp-state, .sp-large")]
+  .map((one) => { const { left, top, width, height } = one.getBoundingClientRect();
+    return [left, top, width, height].map(Math.round); })"""
+CUT_NAMES = """() => [...document.querySelectorAll(".sp-name")]
+  .filter((one) => one.scrollWidth > one.clientWidth).length"""
+SCROLL = "document.querySelector('#live-strip .ss-scroll')"
+NEWEST = "Number([...document.querySelectorAll('#live-strip .ss-tok')].at(-1)?.dataset.i)"
+
+
+def test_while_a_run_goes_on_chips_and_the_place_in_the_text_stay(
+    live: Stage, browser_page: OpenPage
 ) -> None:
-    page = ready(browser_page(short[0]))
-    button = page.get_by_role("button", name="Large type")
-
-    def large() -> bool:
-        pressed = button.get_attribute("aria-pressed") == "true"
-        assert page.evaluate("() => !!document.querySelector('html.ss-large')") == pressed
-        return pressed
-
-    assert not large()
-    button.click()
-    assert large()
-    page.keyboard.press("t")
-    assert not large()
-    page.fill("#prompt textarea", "t")
-    assert not large(), "a letter where one types"
-    assert page.evaluate("() => specscopeLargeType(true)") is True
-    assert large()
-    page.reload()
-    ready(page)
-    assert large(), "kept in the browser"
-    page.evaluate("() => specscopeLargeType(false, { keep: false })")
-    assert not large()
-    page.reload()
-    ready(page)
-    assert large(), "only for that visit"
+    live.play(recorded(400), speed=20.0)
+    page = ready(browser_page(live.url, forgiven=LEAVING))
+    for large in (False, True):
+        large_type(page, large)
+        chips_stay(page)
+    live.clear()
+    live.play(recorded(600))
+    page.click("#live-run")
+    page.wait_for_function(f"() => {SCROLL}.scrollTop > 40")
+    page.evaluate(f"() => {{ {SCROLL}.scrollTop = 0; window.newest = {NEWEST}; }}")
+    page.wait_for_function(f"() => {NEWEST} > newest + 60")
+    assert page.evaluate(f"() => {SCROLL}.scrollTop") == 0, "who scrolls up stays there"
+    page.click("#live-stop")
+    said(page, "Stopped: ")
 
 
-CHIPS = ".sp-bar, .sp-chip, .sp-state, .sp-large"
-PLACES = """(boxes) => boxes.map((box) => {
-  const { left, top, width, height } = box.getBoundingClientRect();
-  return [left, top, width, height].map(Math.round);
-})"""
-
-
-@pytest.mark.parametrize("large", [False, True])
-def test_chips_are_on_one_line_and_stay_there_whatever_the_engine_does(
-    long: tuple[str, Context], browser_page: OpenPage, large: bool
-) -> None:
-    page = ready(browser_page(long[0], forgiven=LEAVING))
-    large_type(page, large)
-    page.evaluate("() => document.fonts.ready.then(() => true)")  # they change how wide chips are
-    chips = page.locator(CHIPS)
-    before = chips.evaluate_all(PLACES)
+def chips_stay(page: Any) -> None:
+    """On one line, whole, and where they are, whatever the engine does."""
+    before = steady(page, PLACES)
     middles = {round(top + height / 2) for _, top, _, height in before}
     assert max(middles) - min(middles) <= 2, "one line"
-    names = "(all) => all.filter((one) => one.scrollWidth > one.clientWidth).length"
-    assert page.locator(".sp-name").evaluate_all(names) == 0, "no name is cut"
+    assert page.evaluate(CUT_NAMES) == 0, "no name is cut"
     assert page.locator(".sp-bar").inner_text().count("float32") <= 1
     button = page.locator(".sp-large")
     button.focus()
     page.keyboard.press("r")
     page.locator(".sp-state-running").wait_for()
-    assert chips.evaluate_all(PLACES) == before
+    assert page.evaluate(PLACES) == before
     assert button.evaluate("(one) => one === document.activeElement"), "no focus is lost"
     page.click("#live-stop")
-    said(page, "Stopped: ")
-    assert chips.evaluate_all(PLACES) == before
+    page.locator(".sp-state-ready").wait_for()
+    assert page.evaluate(PLACES) == before
     chip = page.locator(".sp-chip").nth(1)
     chip.focus()
     page.keyboard.press("Shift+Tab")
@@ -157,58 +316,3 @@ def test_chips_are_on_one_line_and_stay_there_whatever_the_engine_does(
     told = chip.evaluate("(one) => getComputedStyle(one, '::after').content")
     assert "SSM A ssm-code: 1k parameters, float32, cpu" in told
     assert chip.get_attribute("aria-label") in told
-
-
-@pytest.mark.parametrize("dark", [False, True])
-def test_every_picture_of_every_tab_becomes_a_file_for_white_paper(
-    site: OpenSite, browser_page: OpenPage, tmp_path: Path, dark: bool
-) -> None:
-    url, _ = site(recorded(20), speed=0.2)
-    page = ran(ready(browser_page(url, dark=dark)))
-    saved = 0
-    for name in each_tab(page):
-        for panel in page.locator(".ss-panel:has(.ss-tool)").all():
-            if not panel.is_visible():
-                continue
-            panel.scroll_into_view_if_needed()
-            at_rest(page)
-            title = f"{name}: {panel.locator('.ss-title').inner_text()}"
-            svg, png = (file_of(page, panel, form, tmp_path, title) for form in ("SVG", "PNG"))
-            assert png.startswith(b"\x89PNG") and len(png) > 2000, title
-            root = ET.fromstring(svg)
-            paper = next(node for node in root.iter() if node.tag.endswith("}rect"))
-            assert paper.get("fill") == "rgb(255, 255, 255)", title
-            assert len("".join(root.itertext()).strip()) > 10, title
-            assert b"href=" not in svg and b"url(http" not in svg and b"<image" not in svg, title
-            saved += 1
-    assert saved >= 16, "eight pictures of a board, in Live and in Sessions"
-
-
-def file_of(page: Any, panel: Any, form: str, folder: Path, title: str) -> bytes:
-    from playwright.sync_api import TimeoutError as PlaywrightTimeout
-
-    try:
-        with page.expect_download() as download:
-            panel.get_by_role("button", name=f"as {form}").click()
-    except PlaywrightTimeout as late:
-        raise AssertionError(f"{title}: no {form} came") from late
-    path = folder / download.value.suggested_filename
-    download.value.save_as(path)
-    return path.read_bytes()
-
-
-def test_whoever_scrolls_the_text_up_stays_there_while_it_grows(
-    site: OpenSite, browser_page: OpenPage
-) -> None:
-    url, _ = site(recorded(600))
-    page = ready(browser_page(url, forgiven=LEAVING))
-    page.click("#live-run")
-    scroll = "document.querySelector('#live-strip .ss-scroll')"
-    page.wait_for_function(f"() => {scroll}.scrollTop > 40")
-    page.evaluate(f"() => {{ {scroll}.scrollTop = 0; }}")
-    tokens = "() => Number([...document.querySelectorAll('#live-strip .ss-tok')].at(-1).dataset.i)"
-    before = page.evaluate(tokens)
-    page.wait_for_function(f"(before) => ({tokens})() > before + 60", arg=before)
-    assert page.evaluate(f"() => {scroll}.scrollTop") == 0
-    page.click("#live-stop")
-    said(page, "Stopped: ")

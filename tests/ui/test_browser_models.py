@@ -12,7 +12,8 @@ import pytest
 from bench.page.looks import turn_to
 from tests.core.models.folders import saved
 from tests.family import SSMS
-from tests.ui.sites import OpenPage, hosted, overflows, ran, ready, said, shot, until
+from tests.ui.reading import becomes, in_looks
+from tests.ui.sites import OpenPage, hosted, overflows, ran, ran_again, ready, said, shot
 from ui.context import Context
 from ui.exchange import Pair, Say
 from ui.rig import Rig
@@ -33,7 +34,7 @@ def site(tmp_path_factory: pytest.TempPathFactory, chromium: Any) -> Iterator[tu
         return Worker(Engine(made))
 
     rig = Rig.opened(load, Pair())
-    with hosted(tmp_path_factory.mktemp("models"), rig) as made:
+    with hosted(tmp_path_factory.mktemp("models"), rig, ("models",)) as made:
         yield made
 
 
@@ -42,11 +43,16 @@ def bundled(site: tuple[str, Context]) -> tuple[str, Context]:
     """With all bundled models loaded."""
     rig = site[1].rig
     if rig.names() != ("llm", *SSMS):
-        rig.begin(Pair())
-        while rig.exchange.loading:
-            rig.wait(rig.exchange, 1.0)
+        exchanged(site[1], Pair())
     assert len(rig.names()) == 1 + len(SSMS)
     return site
+
+
+def exchanged(context: Context, pair: Pair) -> None:
+    """Other models, loaded without this page's doing."""
+    context.rig.begin(pair)
+    while context.rig.exchange.loading:
+        context.rig.wait(context.rig.exchange, 1.0)
 
 
 def models(page: Any) -> Any:
@@ -57,183 +63,76 @@ def models(page: Any) -> Any:
     return page
 
 
+def live(page: Any) -> None:
+    turn_to(page, "Live")
+    page.locator("#live-run").wait_for()
+
+
 def ask(page: Any, llm: str, *ssms: str) -> None:
     """Write a pair into the form."""
     page.locator("#models-llm input, #models-llm textarea").fill(llm)
     page.locator("#models-ssms textarea").fill("\n".join(ssms))
 
 
-def chips(page: Any) -> list[str]:
-    return list(page.locator("#header .sp-chip b").all_inner_texts())
+CHIPS = "() => [...document.querySelectorAll('#header .sp-chip b')].map((b) => b.textContent)"
+PRESET = "() => document.querySelector('#preset input').value"
+DRAFTERS = """() => Object.fromEntries([...document.querySelectorAll("#field-drafters label")]
+  .map((label) => [label.innerText.trim(), label.querySelector("input").checked]))"""
+LEGEND = "(name) => document.querySelector('#live-legend').innerText.includes(name)"
 
 
 def load(page: Any, *names: str) -> None:
     """Load the form's pair and wait until the header shows these names."""
     page.click("#models-load")
     said(page, re.compile(r"Loaded in [\d.]+ s: " + ", ".join(names)), "models")
-    page.wait_for_function(
-        "(names) => [...document.querySelectorAll('#header .sp-chip b')]"
-        ".map((b) => b.textContent).join() === names",
-        arg=",".join(names),
-    )
+    becomes(page, CHIPS, list(names))
 
 
-def drafters(page: Any) -> dict[str, bool]:
-    """The drafters that Live offers, and which are chosen."""
+def offers(page: Any, *drafters: str) -> None:
+    """Wait until Live offers these drafters, all chosen, and n-grams, which are not."""
     if not page.locator("#field-drafters").is_visible():
         page.get_by_text("Every setting of the engine").click()
-    page.locator("#field-drafters label").first.wait_for()
-    read = "(labels) => labels.map((l) => [l.innerText.trim(), l.querySelector('input').checked])"
-    return dict(page.locator("#field-drafters label").evaluate_all(read))
+    becomes(page, DRAFTERS, {**dict.fromkeys(drafters, True), "ngram": False})
 
 
-def live(page: Any) -> None:
-    turn_to(page, "Live")
-    page.locator("#live-run").wait_for()
-
-
-def shows_drafters(page: Any, expected: dict[str, bool]) -> None:
-    for _ in range(100):
-        if drafters(page) == expected:
-            return
-        page.wait_for_timeout(100)
-    assert drafters(page) == expected
-
-
-def preset(page: Any, name: str) -> None:
-    """Wait until the menu of presets shows it: each control has its new value by itself."""
-    menu = page.locator("#preset input").first
-    until(page, lambda: menu.input_value() == name)
-
-
-def test_all_bundled_models_give_way_to_one_ssm_and_the_page_follows(
-    bundled: tuple[str, Context], browser_page: OpenPage
+def test_other_models_take_over_and_every_page_follows(
+    bundled: tuple[str, Context], browser_page: OpenPage, axe: Callable[..., Any]
 ) -> None:
     url, context = bundled
+    rig = context.rig
     page = ran(ready(browser_page(url)))
-    assert chips(page) == ["llm", *SSMS]
-    models(page)
+    becomes(page, CHIPS, ["llm", *SSMS])
+    table_at_every_width(models(page), axe)
+    version = rig.version
     ask(page, "bundled", "ssm-stories")
     page.click("#models-need")
     said(page, re.compile(r"It fits: \d+ MiB together, .* free on (cpu|cuda)"), "models")
     said(page, re.compile(r"SSM ssm-stories: on this machine, 92\dk parameters, "), "models")
-    assert context.rig.version == 0 or len(context.rig.names()) == 1 + len(SSMS), (
-        "nothing is loaded yet"
-    )
+    assert rig.version == version and len(rig.names()) == 1 + len(SSMS), "nothing is loaded yet"
     load(page, "llm", "ssm-stories")
     stages = page.locator("#models-stages li").all_inner_texts()
     assert any("SSM 1 of 1 ssm-stories" in s and "weights" in s for s in stages), stages
     page.locator("table.sp-offers tbody.sp-offer").first.get_by_text("ssm-stories").wait_for()
     shot(page, "models-exchanged")
     live(page)
-    shows_drafters(page, {"ssm-stories": True, "ngram": False})
-    preset(page, "specinfer")
-    page.click("#live-run")
-    page.wait_for_function(
-        "() => !document.querySelector('#live-legend').innerText.includes('ssm-code')"
-    )
-    said(page, "Finished: ")
-    # A run may be over before its first picture is drawn.
-    page.wait_for_function(
-        "() => document.querySelector('#live-legend').innerText.includes('ssm-stories')"
-    )
-    rig = context.rig
+    offers(page, "ssm-stories")
+    becomes(page, PRESET, "specinfer")
+    ran_again(page, context)
+    becomes(page, LEGEND, False, "ssm-code")
+    becomes(page, LEGEND, True, "ssm-stories")
     assert rig.names() == ("llm", "ssm-stories") and rig.leaving() == 0
 
-
-def test_a_page_that_is_opened_later_shows_what_stands_then(
-    bundled: tuple[str, Context], browser_page: OpenPage
-) -> None:
-    url, context = bundled
-    context.rig.begin(Pair("bundled", ("ssm-code",)))
-    while context.rig.exchange.loading:
-        context.rig.wait(context.rig.exchange, 1.0)
-    page = ready(browser_page(url))
-    page.wait_for_function("() => document.querySelectorAll('#header .sp-chip b').length === 2")
-    assert chips(page) == ["llm", "ssm-code"]
-    shows_drafters(page, {"ssm-code": True, "ngram": False})
-    ran(page)
-
-
-def test_a_page_that_was_open_says_so_and_follows_when_asked(
-    bundled: tuple[str, Context], browser_page: OpenPage
-) -> None:
-    url, context = bundled
-    page = ready(browser_page(url))
-    context.rig.begin(Pair("bundled", ("ssm-code",)))
-    while context.rig.exchange.loading:
-        context.rig.wait(context.rig.exchange, 1.0)
+    exchanged(context, Pair("bundled", ("ssm-code",)))
+    later = ready(browser_page(url))
+    becomes(later, CHIPS, ["llm", "ssm-code"])
+    offers(later, "ssm-code")
+    ran(later)
     page.click("#live-run")
     said(page, "the models were exchanged since this page was opened: reload it")
     turn_to(page, "Sessions")
     live(page)
-    shows_drafters(page, {"ssm-code": True, "ngram": False})
-    ran(page)
-
-
-def test_another_tokenizer_is_refused_and_what_stands_stays(
-    bundled: tuple[str, Context], browser_page: OpenPage, tmp_path: Path
-) -> None:
-    url, context = bundled
-    before = context.rig.version
-    other = saved(tmp_path / "another-tokenizer")
-    page = models(ready(browser_page(url)))
-    ask(page, "bundled", str(other))
-    page.click("#models-load")
-    said(page, re.compile(r"ssm is '.*another-tokenizer': token id \d+ is "), "models")
-    said(page, f"What was loaded stays: llm, {', '.join(SSMS)}.", "models")
-    shot(page, "models-refused")
-    ask(page, str(tmp_path / "nowhere"), "")
-    page.click("#models-load")
-    said(page, re.compile(r"model is '.*nowhere': no such folder"), "models")
-    page.click("#models-need")
-    said(page, re.compile(r"model is '.*nowhere': no such folder"), "models")
-    ask(page, " ", "")
-    page.click("#models-load")
-    said(page, "llm is ' ': a text with at least one visible character", "models")
-    assert context.rig.version == before and len(chips(page)) == 1 + len(SSMS)
-    live(page)
-    ran(page)
-
-
-def test_names_are_text(
-    bundled: tuple[str, Context], browser_page: OpenPage, tmp_path: Path
-) -> None:
-    url, context = bundled
-    hostile = saved(tmp_path / HOSTILE)
-    page = models(ready(browser_page(url)))
-    ask(page, str(hostile), str(hostile))
-    page.click("#models-need")
-    said(page, re.compile("LLM <img src=x onerror=pwned=1>: on this machine"), "models")
-    load(page, HOSTILE, HOSTILE)
-    page.locator("table.sp-offers").get_by_text(HOSTILE).first.wait_for()
-    live(page)
-    shows_drafters(page, {HOSTILE: True, "ngram": False})
-    page.fill("#prompt textarea", "w1 w2 w3")
-    ran(page)
-    assert page.evaluate("() => globalThis.pwned") is None
-    assert page.locator("img[src='x']").count() == 0
-    assert not overflows(page)
-
-
-def test_an_llm_alone_opens_the_plain_preset_and_ssms_bring_the_other_back(
-    bundled: tuple[str, Context], browser_page: OpenPage
-) -> None:
-    page = models(ready(browser_page(bundled[0])))
-    ask(page, "bundled", "")
-    load(page, "llm")
-    live(page)
-    shows_drafters(page, {"ngram": False})
-    preset(page, "autoregressive")
-    models(page)
-    page.locator("tbody.sp-offer").get_by_role("button", name="Use the pair of llm").last.click()
-    page.wait_for_function(
-        "() => document.querySelector('#models-ssms textarea').value.includes('ssm-stories')"
-    )
-    load(page, "llm", *SSMS)
-    live(page)
-    shows_drafters(page, {**dict.fromkeys(bundled[1].drafter_names, True), "ngram": False})
-    preset(page, "specinfer")
+    offers(page, "ssm-code")
+    ran_again(page, context)
 
 
 CUT = """() => { const wide = document.documentElement.clientWidth;
@@ -247,19 +146,75 @@ LINES = """(buttons) => buttons.map((button) => { const range = document.createR
     .filter((r) => r.width).map((r) => Math.round(r.top))).size; })"""
 
 
-@pytest.mark.parametrize("dark", [False, True])
-def test_the_table_is_readable_at_every_width_and_no_label_wraps(
-    bundled: tuple[str, Context], browser_page: OpenPage, axe: Callable[..., Any], dark: bool
-) -> None:
-    page = models(ready(browser_page(bundled[0], dark=dark)))
-    for width in (390, 1280, 1920):
-        page.set_viewport_size({"width": width, "height": 900})
-        shot(page, f"models-{width}-{'dark' if dark else 'light'}")
+def table_at_every_width(page: Any, axe: Callable[..., Any]) -> None:
+    """It is readable and no label wraps."""
+    for look in in_looks(
+        page, (390, False), (390, True), (1920, True), (1280, True), (1280, False)
+    ):
+        shot(page, f"models-{look}")
         count, cut = page.evaluate(CUT)
-        assert count > 40 and not cut, (width, cut)
-        assert not overflows(page), width
+        assert count > 40 and not cut, (look, cut)
+        assert not overflows(page), look
         buttons = page.locator("#models-need, #models-load, #models-cancel, .sp-use")
-        assert set(buttons.evaluate_all(LINES)) == {1}, width
-        if width != 1920:
-            assert axe(page, "#models-offers", "#models-notice", "#models-free") == []
-    page.set_viewport_size({"width": 1280, "height": 900})
+        assert set(buttons.evaluate_all(LINES)) == {1}, look
+        if not look.startswith("1920"):
+            assert axe(page, "#models-offers", "#models-notice", "#models-free") == [], look
+
+
+def test_what_cannot_be_loaded_is_refused_and_names_are_text(
+    bundled: tuple[str, Context], browser_page: OpenPage, tmp_path: Path
+) -> None:
+    url, context = bundled
+    before = context.rig.version
+    other, hostile = saved(tmp_path / "another-tokenizer"), saved(tmp_path / HOSTILE)
+    page = models(ready(browser_page(url)))
+    ask(page, "bundled", str(other))
+    page.click("#models-load")
+    said(page, re.compile(r"ssm is '.*another-tokenizer': token id \d+ is "), "models")
+    said(page, f"What was loaded stays: llm, {', '.join(SSMS)}.", "models")
+    shot(page, "models-refused")
+    for button, folder in (("load", "nowhere"), ("need", "elsewhere")):
+        ask(page, str(tmp_path / folder), "")
+        page.click(f"#models-{button}")
+        said(page, re.compile(f"model is '.*{folder}': no such folder"), "models")
+    ask(page, " ", "")
+    page.click("#models-load")
+    said(page, "llm is ' ': a text with at least one visible character", "models")
+    assert context.rig.version == before
+    becomes(page, CHIPS, ["llm", *SSMS])
+    live(page)
+    ran(page)
+
+    models(page)
+    ask(page, str(hostile), str(hostile))
+    page.click("#models-need")
+    said(page, re.compile("LLM <img src=x onerror=pwned=1>: on this machine"), "models")
+    load(page, HOSTILE, HOSTILE)
+    page.locator("table.sp-offers").get_by_text(HOSTILE).first.wait_for()
+    live(page)
+    offers(page, HOSTILE)
+    page.fill("#prompt textarea", "w1 w2 w3")
+    ran_again(page, context)
+    assert page.evaluate("() => globalThis.pwned") is None
+    assert page.locator("img[src='x']").count() == 0
+    assert not overflows(page)
+
+
+def test_an_llm_alone_opens_the_plain_preset_and_ssms_bring_the_other_back(
+    bundled: tuple[str, Context], browser_page: OpenPage
+) -> None:
+    page = models(ready(browser_page(bundled[0])))
+    ask(page, "bundled", "")
+    load(page, "llm")
+    live(page)
+    offers(page)
+    becomes(page, PRESET, "autoregressive")
+    models(page)
+    page.locator("tbody.sp-offer").get_by_role("button", name="Use the pair of llm").last.click()
+    page.wait_for_function(
+        "() => document.querySelector('#models-ssms textarea').value.includes('ssm-stories')"
+    )
+    load(page, "llm", *SSMS)
+    live(page)
+    offers(page, *bundled[1].drafter_names)
+    becomes(page, PRESET, "specinfer")

@@ -4,33 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
+import gradio as gr
 import pytest
 
-from bench.page.looks import at_rest, cut_texts, large_type, overflow, tabs, turn_to
+from bench.page.looks import at_rest, cut_texts, large_type, overflow, turn_to
 from core.events import ModelInfo
-from tests.ui.fakes import FakeWorker, scripted
-from tests.ui.sites import OpenPage, Stage, hosted, ready, text_box, usable
-from ui.context import Context
+from tests.ui.fakes import scripted
+from tests.ui.reading import becomes
+from tests.ui.serving import served
+from tests.ui.sites import OpenPage, OpenSite, appeared, ready, text_box
+from ui.pages.parts import header, header_value
+from ui.pages.quiet import QUICK
 
 pytestmark = pytest.mark.browser
 
+TABS = ("live", "compare", "prompts")
 KINDS = ("ssm-code", "ssm-dialogue", "ssm-stories")
+LONG = "some-owner/" + "a-very-long-name-" * 4
+
+
+def models(count: int, llm: str = "llm") -> list[ModelInfo]:
+    names = [KINDS[i % 3] + (f"-{i // 3 + 1}" if i > 2 else "") for i in range(count)]
+    infos = [ModelInfo(llm, "llm", 7_475_456, "None", 64, 64, "float32", "cpu")]
+    return infos + [
+        ModelInfo(name, "ssm", 926_336, "None", 64, 64, "float32", "cpu") for name in names
+    ]
 
 
 @contextmanager
-def drafting(folder: Path, count: int, llm: str = "llm") -> Iterator[str]:
-    """The page before an LLM and `count` SSMs; its address."""
-    names = [KINDS[i % 3] + (f"-{i // 3 + 1}" if i > 2 else "") for i in range(count)]
-    infos = [ModelInfo(llm, "llm", 7_475_456, "None", 64, 64, "float32", "cpu")]
-    infos += [ModelInfo(name, "ssm", 926_336, "None", 64, 64, "float32", "cpu") for name in names]
-    worker = FakeWorker(scripted(6), 0.0)
-    models = SimpleNamespace(infos=tuple(infos), drafter_names=tuple(names))
-    worker.engine = SimpleNamespace(models=models)
-    with hosted(folder, worker) as (url, _):
+def header_alone() -> Iterator[str]:
+    """A page of the header, which shows as many SSMs as its box says; its address."""
+    with gr.Blocks() as page:
+        chips = header(header_value(models(0)))
+        count, llm = gr.Number(0, elem_id="count"), gr.Textbox("llm", elem_id="llm")
+
+        def show(number: float, name: str) -> dict[str, Any]:
+            return header_value(models(int(number), name))
+
+        gr.on([count.change, llm.change], show, [count, llm], chips, **QUICK)
+    with served(page) as url:
         yield url
 
 
@@ -40,6 +54,9 @@ CHIPS = """() => [...document.querySelectorAll(".sp-chip")].filter((chip) => chi
     const box = chip.getBoundingClientRect(), line = chip.parentElement.getBoundingClientRect();
     return { words: chip.innerText.replace(/\\s+/g, " "), top: Math.round(box.top + box.height / 2),
       cut: !!name && name.scrollWidth > name.clientWidth || box.right > line.right + 1 }; })"""
+DRAWN = (
+    """() => Object.keys(JSON.parse(document.querySelector(".sp-chips").dataset.drawn)).length"""
+)
 
 
 def chips_fit(page: Any, count: int) -> list[str]:
@@ -54,100 +71,55 @@ def chips_fit(page: Any, count: int) -> list[str]:
     return words
 
 
-@pytest.mark.parametrize("count", [4, 6, 16])
-def test_of_many_models_those_are_shown_that_stand_whole(
-    tmp_path: Path, browser_page: OpenPage, count: int
-) -> None:
-    with drafting(tmp_path, count) as url:
-        page = ready(browser_page(url))
-        for width, least in ((1280, 4), (390, 1), (1920, 4)):
-            page.set_viewport_size({"width": width, "height": 900})
-            for large in (False, True):
-                large_type(page, large)
-                at_rest(page)
-                words = chips_fit(page, count)
-                assert len(words) >= 1 + least - large, (width, words)
-                assert overflow(page) <= 0, (width, words)
-            large_type(page, False)
-
-
-def test_the_names_of_the_others_are_told_to_who_asks(
-    tmp_path: Path, browser_page: OpenPage
-) -> None:
-    with drafting(tmp_path, 6) as url:
-        page = ready(browser_page(url, width=390))
-        rest = page.locator(".sp-rest")
-        page.locator(".sp-rest", has_text="+5").wait_for()  # fitted again as fonts come
-        rest.focus()
-        page.keyboard.press("Shift+Tab")
-        page.keyboard.press("Tab")
-        told = rest.evaluate("(one) => getComputedStyle(one, '::after').content")
-        assert told.count("SSM ") == int(rest.inner_text()[1:]) == 5
-        place = rest.evaluate("(one) => getComputedStyle(one).position")
-        assert place == "static", "told under the whole line, not beside the page"
-        assert "SSM F ssm-stories-2" in told and rest.get_attribute("aria-label") in told
-        assert overflow(page) <= 0
-
-
-def test_a_name_wider_than_the_page_ends_in_an_ellipsis(
-    tmp_path: Path, browser_page: OpenPage
-) -> None:
-    with drafting(tmp_path, 2, llm="some-owner/" + "a-very-long-name-" * 4) as url:
-        page = ready(browser_page(url, width=390))
+def test_of_many_models_those_are_shown_that_stand_whole(browser_page: OpenPage) -> None:
+    with header_alone() as url:
+        page = browser_page(url)
+        page.locator(".sp-chip").first.wait_for()
+        page.wait_for_function(
+            "() => window.specscopeLargeType && document.fonts.status === 'loaded'"
+        )
+        for count in (4, 6, 16):
+            page.locator("#count input").fill(str(count))
+            becomes(page, DRAWN, 1 + count)
+            for width, least in ((1280, 4), (390, 1), (1920, 4)):
+                page.set_viewport_size({"width": width, "height": 900})
+                for large in (False, True):
+                    large_type(page, large)
+                    words = chips_fit(page, count)
+                    assert len(words) >= 1 + least - large, (width, words)
+                    assert overflow(page) <= 0, (width, words)
+                large_type(page, False)
+        page.set_viewport_size({"width": 390, "height": 900})
+        page.locator("#count input").fill("6")
+        names_of_the_others(page)
+        page.locator("#count input").fill("2")
+        page.locator("#llm :is(input, textarea)").fill(LONG)
         page.locator(".sp-rest", has_text="+2").wait_for()
-        assert overflow(page) <= 0
+        page.locator(".sp-name").get_by_text(LONG).wait_for()
+        assert overflow(page) <= 0, "a name wider than the page ends in an ellipsis"
 
 
-# Every style that large type sets, where another rule is the stronger one.
-OVERRULED = """() => {
-  const rules = (list) => [...list].flatMap((rule) => {
-    if (rule instanceof CSSStyleRule) return [rule];
-    const holds = rule.cssRules && (!rule.media || matchMedia(rule.media.mediaText).matches);
-    return holds ? rules(rule.cssRules) : [];
-  });
-  const large = [...document.styleSheets].flatMap((sheet) => rules(sheet.cssRules))
-    .filter((rule) => /^(html)?\\.ss-large/.test(rule.selectorText));
-  const found = new Set();
-  let count = 0;
-  for (const { selectorText, style } of large) {
-    for (const node of document.querySelectorAll(selectorText)) {
-      for (const name of [...style].filter((name) => !name.startsWith("--"))) {
-        const now = () => getComputedStyle(node).getPropertyValue(name);
-        const [before, own] = [now(), node.style.getPropertyValue(name)];
-        node.style.setProperty(name, style.getPropertyValue(name), "important");
-        const meant = now();
-        node.style.setProperty(name, own);
-        count += 1;
-        if (before !== meant) found.add(`${selectorText} ${name}: ${before}, not ${meant}`);
-      }
-    }
-  }
-  return [count, [...found]];
-}"""
-
-
-@pytest.mark.parametrize("width", [1280, 390])
-def test_what_large_type_sets_is_what_is_seen(
-    short: tuple[str, Context], browser_page: OpenPage, width: int
-) -> None:
-    page = ready(browser_page(short[0], width=width))
-    large_type(page, True)
-    for name in tabs(page):
-        turn_to(page, name)
-        page.wait_for_timeout(400)
-    count, overruled = page.evaluate(OVERRULED)
-    assert count > 100 and overruled == []
-    page.locator("#models-need").wait_for()
-    assert [told for told in cut_texts(page) if "models-" in told] == []
+def names_of_the_others(page: Any) -> None:
+    """Told to who asks, under the whole line."""
+    rest = page.locator(".sp-rest")
+    page.locator(".sp-rest", has_text="+5").wait_for()  # fitted again for another width
+    rest.focus()
+    page.keyboard.press("Shift+Tab")
+    page.keyboard.press("Tab")
+    told = rest.evaluate("(one) => getComputedStyle(one, '::after').content")
+    assert told.count("SSM ") == int(rest.inner_text()[1:]) == 5
+    place = rest.evaluate("(one) => getComputedStyle(one).position")
+    assert place == "static", "told under the whole line, not beside the page"
+    assert "SSM F ssm-stories-2" in told and rest.get_attribute("aria-label") in told
+    assert overflow(page) <= 0
 
 
 WIDE = "(box) => box.scrollWidth - box.clientWidth"
 
 
-def test_large_tables_fit_on_a_notebook(stage: Stage, browser_page: OpenPage) -> None:
-    stage.clear()
-    stage.play(scripted(6), speed=0.0)
-    page = ready(browser_page(stage.url))
+def test_large_tables_fit_on_a_notebook(site: OpenSite, browser_page: OpenPage) -> None:
+    url, _ = site(scripted(6), speed=0.0)
+    page = ready(browser_page(url))
     large_type(page, True)
     turn_to(page, "Compare")
     page.click("#compare-begin")
@@ -158,9 +130,9 @@ def test_large_tables_fit_on_a_notebook(stage: Stage, browser_page: OpenPage) ->
     assert table.evaluate(WIDE) <= 0
     turn_to(page, "Prompts")
     page.locator("#prompts-source").get_by_text("typed").click()
-    usable(page, text_box(page, "prompts-typed")).fill(
-        "Once upon a time\nUser: I want to book a table"
-    )
+    text_box(page, "prompts-typed").wait_for()
+    appeared(page)
+    text_box(page, "prompts-typed").fill("Once upon a time\nUser: I want to book a table")
     page.click("#prompts-measure")
     page.locator("#prompts-progress").get_by_text("Complete").wait_for()
     table = page.locator(".ss-prompts-box")

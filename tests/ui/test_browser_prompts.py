@@ -1,4 +1,5 @@
-"""Prompts in a real Chromium: a study of typed prompts, past runs, sorting, the way to a run."""
+"""Prompts in a real Chromium: prompts from a file and typed ones to their files and runs; past runs
+beside a study; past runs of many settings, sorted, and older ones."""
 
 from __future__ import annotations
 
@@ -14,12 +15,31 @@ from bench.page.looks import at_rest, turn_to
 from core.config import Request, SamplingParams, SpeculationConfig
 from tests.synthetic import synthetic_run
 from tests.ui.fakes import scripted
-from tests.ui.sites import OpenPage, Stage, overflows, shot, text_box, until, usable
+from tests.ui.reading import becomes, read, saved_file, words_of
+from tests.ui.sites import OpenPage, Stage, overflows, shot, text_box, usable
 from ui.pages.form import EXAMPLES
 
 pytestmark = pytest.mark.browser
-ONE_ROW = "tr:not(.ss-group)"
-ROWS = f"#prompts-table tbody {ONE_ROW}"
+PARTS = ("#prompts-progress", "#prompts-table", "#prompts-studies")
+# The rows of each part of the table, cell by cell; a row that names a group is a part's first.
+TABLE = """() => [...document.querySelectorAll("#prompts-table tbody")].map((part) =>
+  [...part.rows].map((row) => [...row.cells].map((cell) => cell.innerText.trim())))"""
+# The rows of a table without groups, once so many are there, and so many with a speed-up.
+MEASURED = """([count, known]) => {
+  const rows = [...document.querySelectorAll("#prompts-table tbody tr:not(.ss-group)")]
+    .map((row) => [...row.cells].map((cell) => cell.innerText.trim()));
+  return rows.length === count
+    && rows.filter((row) => /^[\\d.]+x/.test(row.at(-1))).length === known && rows;
+}"""
+# The table's parts once it is sorted that way, by one column.
+SORTED = """(way) => {
+  const heads = document.querySelectorAll("#prompts-table th:not([aria-sort=none])[aria-sort]");
+  return heads.length === 1 && heads[0].getAttribute("aria-sort") === way && TABLE();
+}""".replace("TABLE", f"({TABLE})")
+PROMPTS = """() => [...document.querySelectorAll("#prompts-table tbody tr:not(.ss-group)")]
+  .map((row) => row.cells[0].innerText.trim())"""
+GROUPS = """() => [...document.querySelectorAll("#prompts-table .ss-group th")]
+  .map((head) => head.innerText.trim())"""
 
 
 @pytest.fixture
@@ -30,142 +50,114 @@ def lab(stage: Stage) -> Stage:
     return stage
 
 
-def measured(page: Any, text: str) -> Any:
-    """The typed prompts, measured to the end."""
+def prompts_tab(page: Any) -> Any:
     turn_to(page, "Prompts")
-    page.locator("#prompts-source").get_by_text("typed").click()
-    usable(page, text_box(page, "prompts-typed")).fill(text)
-    page.click("#prompts-measure")
-    page.locator("#prompts-progress").get_by_text("Complete").wait_for()
-    page.locator(ROWS).nth(len(text.splitlines()) - 1).wait_for()
-    at_rest(page)  # the rows stand before their last figures do
     return page
 
 
-def column(page: Any, number: int) -> list[str]:
-    return [row.locator("td").nth(number).inner_text() for row in page.locator(ROWS).all()]
+def measure_typed(page: Any, text: str) -> list[list[str]]:
+    """The rows of typed prompts, measured to the end."""
+    page.locator("#prompts-source").get_by_text("typed").click()
+    usable(page, text_box(page, "prompts-typed")).fill(text)
+    page.click("#prompts-measure")
+    count = len(text.splitlines())
+    rows = read(page, MEASURED, [count, count])
+    page.locator("#prompts-progress").get_by_text("Complete").wait_for()
+    return list(rows)
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
-def test_prompts_are_measured_and_a_click_opens_the_run(
-    lab: Stage,
-    browser_page: OpenPage,
-    axe: Callable[..., list[str]],
-    width: int,
-    scheme: str,
+def measure_file(page: Any, lines: list[dict[str, str]]) -> None:
+    """The prompts of a file, measured to the end."""
+    page.locator("#prompts-source").get_by_text("a file").click()
+    content = "\n".join(json.dumps(line) for line in lines).encode()
+    file: Any = {"name": "some.jsonl", "mimeType": "application/json", "buffer": content}
+    page.set_input_files("#prompts-file input", file)
+    page.locator("#prompts-file").get_by_text("some").first.wait_for()
+    page.click("#prompts-measure")
+    read(page, MEASURED, [len(lines), len(lines)])
+
+
+def look(page: Any, words: str) -> None:
+    """Past runs instead of a study, and what is said of them."""
+    button = page.locator("#prompts-look")
+    if not button.is_visible():
+        page.get_by_text("Or of past runs").click()
+    usable(page, button).click()
+    page.locator("#prompts-said").get_by_text(words).wait_for()
+
+
+def record(lab: Stage, prompt: str, speculation: SpeculationConfig, **sampling: Any) -> None:
+    """A run in the log."""
+    request = Request(prompt, SamplingParams(**sampling), speculation)
+    lab.context.hub.start(request).wait_done(10)
+    lab.context.store.flush()
+
+
+def test_prompts_are_measured_sorted_saved_and_open_their_runs(
+    lab: Stage, browser_page: OpenPage, axe: Callable[..., list[str]]
 ) -> None:
-    page = measured(
-        browser_page(lab.url, width=width, dark=scheme == "dark"), "Once\nTwice\nThrice"
-    )
-    assert column(page, 0) == ["Once", "Twice", "Thrice"]
-    assert all(float(mean) >= 1 for mean in column(page, 1))
-    assert all(ratio.endswith("x") for ratio in column(page, 7))
-    assert not overflows(page)
-    assert not axe(page, "#prompts-progress", "#prompts-table", "#prompts-studies")
-    shot(page, f"prompts-{width}-{scheme}")
-    page.locator(ROWS).nth(1).get_by_role("button").click()
+    page = prompts_tab(browser_page(lab.url))
+    page.locator("#prompts-source").get_by_text("typed").click()
+    page.click("#prompts-measure")
+    page.locator("#prompts-progress").get_by_text("at least one prompt").wait_for()
+
+    hostile = " ".join(" ".join(HOSTILE_TEXTS).split()).replace("\0", "")[:400]
+    code = {"prompt": "x = 1", "domain": "code"}
+    measure_file(page, [code, {"prompt": hostile}, {"prompt": "y", "domain": ""}])
+    (head, first), (mean, evil, last) = page.evaluate(TABLE)
+    assert [head, mean[:1]] == [["code"], ["no domain: mean of 2 prompts"]]
+    assert [first[0], last[0]] == ["x = 1", "y"] and evil[0].startswith(hostile[:20].strip())
+    assert page.locator("#prompts-table :is(img, script)").count() == 0
+    ratio, *each = (float(row[-1].removesuffix("x")) for row in (mean, evil, last))
+    assert ratio == pytest.approx(sum(each) / 2, abs=0.011)
+
+    rows = measure_typed(page, "Thrice\nOnce\nTwice")
+    assert [row[0] for row in rows] == ["Thrice", "Once", "Twice"]
+    assert all(float(row[1]) >= 1 for row in rows)
+    other = prompts_tab(browser_page(lab.url, width=390, dark=True))
+    other.locator("#prompts-progress").get_by_text("6 of 6").wait_for()
+    becomes(other, PROMPTS, ["Thrice", "Once", "Twice"])
+    for one, name in ((page, "1280-light"), (other, "390-dark")):
+        at_rest(one)
+        assert not overflows(one)
+        assert not axe(one, *PARTS), name
+        shot(one, f"prompts-{name}")
+
+    sort = page.locator("#prompts-table thead button").first
+    for way, wanted in (("ascending", "Once Thrice Twice"), ("descending", "Twice Thrice Once")):
+        sort.click()
+        assert [row[0] for (row,) in zip(*read(page, SORTED, way), strict=True)] == wanted.split()
+
+    table = page.locator("#prompts-table")
+    name, drawing = saved_file(page, table.get_by_role("button", name=re.compile("as SVG$")).click)
+    assert name == "specscope-prompts.svg"
+    words = words_of(drawing)
+    assert all(word in words for word in ("Once", "Twice", "speed-up", "tokens/s"))
+    assert "Group by" not in words
+    assert "All with specinfer: temperature 0, 64 tokens." in words
+    _, picture = saved_file(page, table.get_by_role("button", name=re.compile("as PNG$")).click)
+    assert picture.startswith(b"\x89PNG")
+    name, content = saved_file(page, lambda: page.click("#prompts-csv"))
+    lines = content.decode("utf-8").splitlines()
+    assert name.endswith("-prompts.csv") and len(lines) == 7
+    assert lines[0].startswith("prompt,domain,settings,")
+
+    page.locator("#prompts-table tbody").get_by_role("button", name="Thrice").click()
     page.locator("#sessions-notice").get_by_text("Finished: ").wait_for()
     page.locator("#sessions-strip").wait_for()
 
 
-def test_a_column_sorts_down_then_up(lab: Stage, browser_page: OpenPage) -> None:
-    page = measured(browser_page(lab.url), "b\na\nc")
-    head = page.locator("#prompts-table thead button")
-    head.first.click()
-    page.locator("#prompts-table th[aria-sort=ascending]").wait_for()
-    assert column(page, 0) == ["a", "b", "c"]
-    assert page.locator("#prompts-table th[aria-sort=ascending]").count() == 1
-    head.first.click()
-    page.locator("#prompts-table th[aria-sort=descending]").wait_for()
-    assert column(page, 0) == ["c", "b", "a"]
-
-
-def past_runs(page: Any) -> Any:
-    page.get_by_text("Or of past runs").click()
-    page.click("#prompts-look")
-    page.locator("#prompts-said").get_by_text("that drafted").wait_for()
-    return page
-
-
-def made(lab: Stage, prompt: str, preset: str = "specinfer", **sampling: Any) -> None:
-    """A run in the log."""
-    speculation = SpeculationConfig.preset(preset, sampling.get("temperature", 0.0))
-    source = lab.context.hub.start(Request(prompt, SamplingParams(**sampling), speculation))
-    source.wait_done(10)
-    lab.context.store.flush()
-
-
-def test_past_runs_without_a_study(lab: Stage, browser_page: OpenPage) -> None:
-    page = measured(browser_page(lab.url), "Once\nTwice")
-    made(lab, "Thrice", max_new_tokens=64)
-    past_runs(page).locator("#prompts-said").get_by_text("3 prompts of 3 completed runs").wait_for()
-    page.locator(ROWS).nth(2).wait_for()  # the words may be there before the table is
-    assert column(page, 0) == ["Thrice", "Twice", "Once"]
-    ratios = column(page, 7)
-    assert ratios[0] == "–"  # nobody has decoded it plainly
-    assert all(re.match(r"[\d.]+x\s+1 plain run$", ratio) for ratio in ratios[1:])
-
-
-def test_past_runs_are_a_row_for_each_settings(lab: Stage, browser_page: OpenPage) -> None:
-    for preset, sampling in (("specinfer", {}), ("minions", {}), ("minions", {"temperature": 0.8})):
-        made(lab, "Once", preset, **sampling)
-    made(lab, "def f():")
-    page = browser_page(lab.url)
-    turn_to(page, "Prompts")
-    past_runs(page).locator("#prompts-said").get_by_text("2 prompts of 4 completed").wait_for()
-    page.locator("#prompts-table").get_by_text("4 rows of 2 prompts.").wait_for()
-    heads = page.locator("#prompts-table thead").inner_text()
-    assert "settings" in heads
-    assert len({words.split("\n")[0] for words in column(page, 1)}) == 3
-    menu = page.locator("#prompts-table").get_by_label("Settings", exact=True)
-    menu.select_option("specinfer")
-    page.locator("#prompts-table").get_by_text("2 prompts (4 rows in all).").wait_for()
-    menu.select_option("")
-    page.locator("#prompts-table").get_by_label("Prompt has").fill("DEF")
-    page.locator("#prompts-table").get_by_text("1 prompt (4 rows in all).").wait_for()
-    page.locator("#prompts-table").get_by_label("Prompt has").fill("")
-    page.locator("#prompts-table").get_by_label("Group by").select_option("prompt")
-    groups = page.locator("#prompts-table .ss-group th")
-    groups.filter(has_text="Once").wait_for()
-    assert groups.all_inner_texts() == ["def f():", "Once"]
-    shot(page, "prompts-past")
-
-
-def test_a_sorted_column_orders_the_groups_too(lab: Stage, browser_page: OpenPage) -> None:
-    """Of several settings each row says its own, once; groups follow their first row."""
-    for prompt in EXAMPLES[0][1], EXAMPLES[2][1], "Once":
-        for length in (1, 2, 3):
-            config = SpeculationConfig(speculation_length=length)
-            lab.context.hub.start(Request(prompt, speculation=config)).wait_done(10)
-    lab.context.store.flush()
-    page = browser_page(lab.url)
-    turn_to(page, "Prompts")
-    past_runs(page)
-    page.locator("#prompts-table").get_by_text("9 rows of 3 prompts.").wait_for()
-    groups = page.locator("#prompts-table .ss-group th")
-    assert groups.count() == 3
-    assert groups.last.inner_text() == "no domain", "unsorted, what has no domain stands last"
-    table = page.locator("#prompts-table table").inner_text()
-    assert table.count("speculation_length=1") == 3, "once a row"
-    head = page.locator("#prompts-table thead button", has_text="tokens/s")
-    for way, sign in (("descending", -1), ("ascending", 1)):
-        head.click()
-        page.locator(f"#prompts-table th[aria-sort={way}]").wait_for()
-        speeds = [
-            [float(row.locator("td").nth(7).inner_text()) for row in part.locator(ONE_ROW).all()]
-            for part in page.locator("#prompts-table tbody").all()
-        ]
-        assert [len(part) for part in speeds] == [3, 3, 3]
-        assert all(part == sorted(part, key=lambda one: sign * one) for part in speeds)
-        firsts = [part[0] for part in speeds]
-        assert firsts == sorted(firsts, key=lambda one: sign * one), way
-
-
-def test_the_board_says_that_past_runs_are_on_view(lab: Stage, browser_page: OpenPage) -> None:
-    page = measured(browser_page(lab.url), "Once")
-    lab.context.store.flush()
+def test_past_runs_and_a_study_take_turns(lab: Stage, browser_page: OpenPage) -> None:
+    page = prompts_tab(browser_page(lab.url))
+    measure_typed(page, "Once\nTwice")
     page.locator("#prompts-studies .sp-selected").wait_for()
-    past_runs(page)
+    record(lab, "Thrice", SpeculationConfig.preset("specinfer"), max_new_tokens=64)
+    look(page, "3 prompts of 3 completed runs that drafted")
+    rows = read(page, MEASURED, [3, 2])
+    assert [row[0] for row in rows] == ["Thrice", "Twice", "Once"]
+    assert rows[0][-1] == "–"  # it was never decoded plainly
+    assert all(re.match(r"[\d.]+x\s+1 plain run$", row[-1]) for row in rows[1:])
+
     board = page.locator("#prompts-progress")
     board.get_by_text("Past runs are on view").wait_for()
     assert not board.get_by_text("Complete").is_visible()
@@ -174,109 +166,68 @@ def test_the_board_says_that_past_runs_are_on_view(lab: Stage, browser_page: Ope
     turn_to(page, "Prompts")
     board.get_by_text("Past runs are on view").wait_for()
     assert page.locator("#prompts-studies [aria-current]").count() == 0
+
+    page.get_by_role("heading", name="Past studies of prompts").wait_for()
     page.locator("#prompts-studies .sp-open").first.click()
     board.get_by_text("Complete").wait_for()
     page.locator("#prompts-studies .sp-selected").wait_for()
-
-
-def test_older_runs_come_on_a_press(lab: Stage, browser_page: OpenPage) -> None:
-    for i in range(203):
-        for event in synthetic_run(2, run_id=f"r{i}"):
-            lab.context.store.record(event)
-    lab.context.store.flush(30)
-    page = browser_page(lab.url)
-    turn_to(page, "Prompts")
-    said = past_runs(page).locator("#prompts-said")
-    said.get_by_text(
-        "1 prompt of 200 completed runs that drafted; the latest 200 of 203"
-    ).wait_for()
-    page.locator("#prompts-table").get_by_text("200 runs").wait_for()
-    page.click("#prompts-more")
-    said.get_by_text("1 prompt of 203 completed runs that drafted.").wait_for()
-    page.locator("#prompts-more").wait_for(state="hidden")
-
-
-def test_a_study_takes_the_words_of_past_runs_away(lab: Stage, browser_page: OpenPage) -> None:
-    page = measured(browser_page(lab.url), "Once")
-    lab.context.store.flush()
-    past_runs(page)
-    page.get_by_role("heading", name="Past studies of prompts").wait_for()
-    page.locator("#prompts-studies .sp-open").first.click()
     page.locator("#prompts-said").get_by_text("that drafted").wait_for(state="detached")
     page.locator("#prompts-table").get_by_text("measured in the same study").wait_for()
 
 
-def test_what_has_no_domain_stands_apart(lab: Stage, browser_page: OpenPage) -> None:
-    told = (
-        {"prompt": "x = 1", "domain": "code"},
-        {"prompt": "Once"},
-        {"prompt": "y", "domain": ""},
-    )
-    page = browser_page(lab.url)
-    turn_to(page, "Prompts")
-    page.locator("#prompts-source").get_by_text("a file").click()
-    page.set_input_files(
-        "#prompts-file input",
-        {
-            "name": "some.jsonl",
-            "mimeType": "application/json",
-            "buffer": "\n".join(json.dumps(one) for one in told).encode(),
-        },
-    )
-    page.locator("#prompts-file").get_by_text("some").first.wait_for()
-    page.click("#prompts-measure")
-    page.locator("#prompts-progress").get_by_text("Complete").wait_for()
-    page.locator(ROWS).nth(2).wait_for()
-    at_rest(page)
-    parts = [
-        [row.locator("th, td").first.inner_text() for row in part.locator("tr").all()]
-        for part in page.locator("#prompts-table tbody").all()
-    ]
-    assert parts == [["code", "x = 1"], ["no domain: mean of 2 prompts", "Once", "y"]]
-    mean = page.locator("#prompts-table .ss-group").nth(1).locator("td").nth(6).inner_text()
-    each = [float(ratio.removesuffix("x")) for ratio in column(page, 7)[1:]]
-    assert float(mean.removesuffix("x")) == pytest.approx(sum(each) / 2, abs=0.011)
-
-
-def test_the_table_is_saved_as_picture_and_as_rows(lab: Stage, browser_page: OpenPage) -> None:
-    page = measured(browser_page(lab.url), "Once\nTwice")
+def test_past_runs_of_many_settings_are_filtered_grouped_and_sorted(
+    lab: Stage, browser_page: OpenPage
+) -> None:
+    page = prompts_tab(browser_page(lab.url))
     table = page.locator("#prompts-table")
-    with page.expect_download() as saved:
-        table.get_by_role("button", name=re.compile("as SVG$")).click()
-    assert saved.value.suggested_filename == "specscope-prompts.svg"
-    drawing = saved.value.path().read_text(encoding="utf-8")
-    words = re.sub("<[^>]+>", " ", drawing)
-    assert all(word in words for word in ("Once", "Twice", "speed-up", "tokens/s"))
-    assert "Group by" not in words
-    assert "All with specinfer: temperature 0, 64 tokens." in " ".join(words.split())
-    with page.expect_download() as saved:
-        table.get_by_role("button", name=re.compile("as PNG$")).click()
-    assert saved.value.path().read_bytes().startswith(b"\x89PNG")
-    with page.expect_download() as saved:
-        page.click("#prompts-csv")
-    assert saved.value.suggested_filename.endswith("-prompts.csv")
-    lines = saved.value.path().read_text(encoding="utf-8").splitlines()
-    assert lines[0].startswith("prompt,domain,settings,") and len(lines) == 5
+    minions = SpeculationConfig.preset("minions")
+    record(lab, "Once", SpeculationConfig.preset("specinfer"))
+    record(lab, "Once", minions)
+    record(lab, "Once", SpeculationConfig.preset("minions", 0.8), temperature=0.8)
+    record(lab, "def f():", SpeculationConfig.preset("specinfer"))
+    look(page, "2 prompts of 4 completed")
+    table.get_by_text("4 rows of 2 prompts.").wait_for()
+    assert "settings" in table.locator("thead").inner_text()
+    settings = [row[1].split("\n")[0] for row in page.evaluate(TABLE)[0]]
+    assert len(settings) == 4 and len(set(settings)) == 3
+    menu = table.get_by_label("Settings", exact=True)
+    menu.select_option("specinfer")
+    table.get_by_text("2 prompts (4 rows in all).").wait_for()
+    menu.select_option("")
+    table.get_by_label("Prompt has").fill("DEF")
+    table.get_by_text("1 prompt (4 rows in all).").wait_for()
+    table.get_by_label("Prompt has").fill("")
+    table.get_by_label("Group by").select_option("prompt")
+    becomes(page, GROUPS, ["def f():", "Once"])
+    shot(page, "prompts-past")
+    table.get_by_label("Group by").select_option("domain")
 
+    lab.clear()
+    for prompt in EXAMPLES[0][1], EXAMPLES[2][1], "Once":
+        for length in (1, 2, 3):
+            record(lab, prompt, SpeculationConfig(speculation_length=length))
+    look(page, "3 prompts of 9 completed")
+    table.get_by_text("9 rows of 3 prompts.").wait_for()
+    names = read(page, f"() => {{ const all = ({GROUPS})(); return all.length === 3 && all; }}")
+    assert names[-1] == "no domain", "unsorted, what has no domain is last"
+    assert str(page.evaluate(TABLE)).count("speculation_length=1") == 3, "once a row"
+    sort = table.locator("thead button", has_text="tokens/s")
+    for way, sign in (("descending", -1), ("ascending", 1)):
+        sort.click()
+        speeds = [[float(row[7]) for row in rows] for _, *rows in read(page, SORTED, way)]
+        assert [len(part) for part in speeds] == [3, 3, 3]
+        assert all(part == sorted(part, key=lambda one: sign * one) for part in speeds)
+        firsts = [part[0] for part in speeds]
+        assert firsts == sorted(firsts, key=lambda one: sign * one), way
 
-def test_hostile_prompts_stay_text(lab: Stage, browser_page: OpenPage) -> None:
-    hostile = " ".join(" ".join(HOSTILE_TEXTS).split()).replace("\0", "")
-    page = measured(browser_page(lab.url), hostile[:400])
-    assert column(page, 0)[0].startswith(hostile[:20].strip())
-    assert page.locator("#prompts-table img, #prompts-table script").count() == 0
-
-
-def test_what_cannot_be_measured_is_told(lab: Stage, browser_page: OpenPage) -> None:
-    page = browser_page(lab.url)
-    turn_to(page, "Prompts")
-    page.locator("#prompts-source").get_by_text("typed").click()
-    page.click("#prompts-measure")
-    page.locator("#prompts-progress").get_by_text("at least one prompt").wait_for()
-
-
-def test_a_second_tab_follows_the_study(lab: Stage, browser_page: OpenPage) -> None:
-    measured(browser_page(lab.url), "Once\nTwice")
-    other = browser_page(lab.url)
-    turn_to(other, "Prompts")
-    other.locator("#prompts-progress").get_by_text("4 of 4").wait_for()
-    until(other, lambda: column(other, 0) == ["Once", "Twice"])  # drawn a frame after the bar
+    lab.clear()
+    for i in range(203):
+        for event in synthetic_run(2, run_id=f"r{i}"):
+            lab.context.store.record(event)
+    lab.context.store.flush(30)
+    look(page, "1 prompt of 200 completed runs that drafted; the latest 200 of 203")
+    table.get_by_text("200 runs").wait_for()
+    page.click("#prompts-more")
+    said = page.locator("#prompts-said")
+    said.get_by_text("1 prompt of 203 completed runs that drafted.").wait_for()
+    page.locator("#prompts-more").wait_for(state="hidden")

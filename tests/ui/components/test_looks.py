@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
+import base64
 import re
 import xml.etree.ElementTree as ET
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Iterable
 
 import pytest
 
-from bench.page.looks import at_rest
-from tests.ui.components.conftest import DRAWN, turn
-from tests.ui.components.gallery import ORDER, scenes
+from tests.ui.components.bare import Pictures
+from tests.ui.components.gallery import ORDER, values_of
+from tests.ui.watched import WAIT_MS
 from ui.components import PALETTE
 
 pytestmark = pytest.mark.browser
 
-Show = Callable[..., Any]
 
-
-def test_the_table_form_takes_the_pictures_place(show: Show) -> None:
-    page = show("verify")
-    values = scenes()["verify"]()
+def test_the_table_form_takes_the_pictures_place(pictures: Pictures) -> None:
+    page = pictures.show("verify")
+    values = values_of("verify")
     lengths = values["lengths"]
     rows = {
         "strip": len(values["strip"]["tokens"]),
@@ -36,14 +33,74 @@ def test_the_table_form_takes_the_pictures_place(show: Show) -> None:
         panel = page.locator(f"#picture-{name}")
         before = panel.bounding_box()["height"]
         panel.get_by_role("button", name="as a table").click()
-        page.wait_for_function(DRAWN, arg="verify")
+        pictures.rest()
         assert panel.locator(".ss-table tbody tr").count() == count, name
         assert panel.bounding_box()["height"] == pytest.approx(before, abs=1), name
         panel.get_by_role("button", name="as a table").click()
         assert panel.locator(".ss-table").is_hidden()
 
 
-SAVED_WORDS = {
+# -- files --
+
+# Presses the button of each picture and gives what would have been saved, in base64, by file name.
+SAVED = """([names, form, patience]) => new Promise((resolve, reject) => {
+  setTimeout(() => reject(new Error(`no ${form} of all of ${names}`)), patience);
+  const [blobs, saved] = [new Map(), []];
+  const [make, click] = [URL.createObjectURL, HTMLAnchorElement.prototype.click];
+  const read = (blob) => new Promise((done) => {
+    const reader = new FileReader();
+    reader.onload = () => done(reader.result.split(",")[1]);
+    reader.readAsDataURL(blob);
+  });
+  URL.createObjectURL = (blob) => {
+    const url = make.call(URL, blob);
+    blobs.set(url, blob);
+    return url;
+  };
+  HTMLAnchorElement.prototype.click = function () {
+    saved.push([this.download, blobs.get(this.href)]);
+    if (saved.length < names.length) return;
+    [URL.createObjectURL, HTMLAnchorElement.prototype.click] = [make, click];
+    Promise.all(saved.map(async ([name, blob]) => [name, await read(blob)]))
+      .then((all) => resolve(Object.fromEntries(all)));
+  };
+  for (const name of names) {
+    document.querySelector(`#picture-${name} [aria-label$="as ${form}"]`).click();
+  }
+})"""
+NAMED = re.compile(r"specscope-(\w+)(?:-round-\d+)?\.(svg|png)")
+
+
+def saved(pictures: Pictures, form: str, names: Iterable[str] = ORDER) -> dict[str, bytes]:
+    """The files of some pictures, by picture."""
+    wanted = list(names)
+    files = pictures.page.evaluate(SAVED, [wanted, form, WAIT_MS])
+    found = {name: NAMED.fullmatch(name) for name in files}
+    assert all(match and match[2] == form.lower() for match in found.values()), list(found)
+    by_picture = {match[1]: base64.b64decode(files[name]) for name, match in found.items() if match}
+    assert sorted(by_picture) == sorted(wanted)
+    return by_picture
+
+
+NUMBERED = re.compile(r"#p[0-9a-f-]+")
+REFERENCE = re.compile(r"""(?:href\s*=\s*["']|url\(["']?)(?!#|data:)([^"')]+)""")
+
+
+def painted(svg: bytes) -> list[tuple[str, str | None, list[str]]]:
+    """Every shape and text of a file with its colours, in order. Plotly numbers patterns anew and
+    writes its styles in another order."""
+    return [
+        (
+            element.tag.split("}")[1],
+            element.get("fill"),
+            sorted(NUMBERED.sub("", element.get("style", "")).rstrip(";").split("; ")),
+        )
+        for element in ET.fromstring(svg).iter()
+        if element.tag.split("}")[1] not in ("style", "title")
+    ]
+
+
+VERIFY_WORDS = {
     "strip": "SYNTHETIC prompt",
     "tree": "LLM wanted",
     "proposals": "ssm-stories",
@@ -53,114 +110,62 @@ SAVED_WORDS = {
     "timeline": "milliseconds",
     "inspector": "Rejected",
 }
-
-
-SAVED_VOTES = {
+VOTE_WORDS = {
+    **VERIFY_WORDS,
     "proposals": "Weights over the rounds",
     "lengths": "Expected tokens per second",
     "timeline": "dashed: predicted",
     "inspector": "recovered",
 }
-
-
-@pytest.mark.parametrize("scene", ["verify", "vote"])
-def test_every_picture_saves_as_svg_and_png(show: Show, tmp_path: Path, scene: str) -> None:
-    page = show(scene)
-    for name in ORDER:
-        panel = page.locator(f"#picture-{name}")
-        panel.scroll_into_view_if_needed()
-        if name in ("lengths", "timeline"):
-            panel.locator(".main-svg").first.wait_for()
-        svg, png = (saved(page, panel, form, tmp_path) for form in ("SVG", "PNG"))
-        assert png.read_bytes().startswith(b"\x89PNG") and png.stat().st_size > 4000
-        words = "".join(ET.parse(svg).getroot().itertext())
-        told = SAVED_WORDS if scene == "verify" else {**SAVED_WORDS, **SAVED_VOTES}
-        assert told[name] in words
-        text = svg.read_text(encoding="utf-8")
-        assert "foreignObject" not in text and "http://127" not in text
-        if name in COLOURED:
-            missing = [
-                rgb for rgb, color in DRAFTER_RGB.items() if rgb not in text and color not in text
-            ]
-            assert missing == [], name
-
-
-REFERENCE = re.compile(r"""(?:href\s*=\s*["']|url\(["']?)(?!#|data:)([^"')]+)""")
-
-
-NUMBERED = re.compile(r"#p[0-9a-f-]+")
-
-
-def painted(svg: Path) -> list[tuple[str, str | None, list[str]]]:
-    """Every shape and text of a file with its colours, in order. Plotly numbers patterns anew and
-    writes its styles in another order."""
-    return [
-        (
-            element.tag.split("}")[1],
-            element.get("fill"),
-            sorted(NUMBERED.sub("", element.get("style", "")).rstrip(";").split("; ")),
-        )
-        for element in ET.parse(svg).getroot().iter()
-        if element.tag.split("}")[1] not in ("style", "title")
-    ]
-
-
-@pytest.mark.parametrize("scene", ["verify", "dial"])
-def test_a_file_is_for_white_paper_whatever_the_page_looks_like(
-    show: Show, tmp_path: Path, scene: str
-) -> None:
-    files: dict[bool, dict[str, Path]] = {False: {}, True: {}}
-    for dark in (False, True):
-        page = show(scene, dark=dark)
-        (folder := tmp_path / str(dark)).mkdir()
-        for name in ORDER:
-            panel = page.locator(f"#picture-{name}")
-            panel.scroll_into_view_if_needed()
-            if name in ("lengths", "timeline"):
-                panel.locator(".main-svg").first.wait_for()
-            page.wait_for_function(DRAWN, arg=scene)
-            files[dark][name] = saved(page, panel, "SVG", folder)
-        assert page.evaluate("() => document.body.classList.contains('dark')") == dark
-    for name in ORDER:
-        light, dim = (painted(files[dark][name]) for dark in (False, True))
-        assert light[1][:2] == ("rect", "rgb(255, 255, 255)"), f"{name}: paper is white"
-        parted = [(a, b) for a, b in zip(light, dim, strict=True) if a != b]
-        assert not parted, f"{name}: the same file in both themes, but {parted[0]}"
-        text = files[True][name].read_text(encoding="utf-8")
-        assert not REFERENCE.findall(text), f"{name}: nothing is fetched from elsewhere"
-
-
-def test_a_picture_saves_while_its_table_stands_in_its_place(show: Show, tmp_path: Path) -> None:
-    page = show("verify", fresh=True)
-    panel = page.locator("#picture-tree")
-    before = painted(saved(page, panel, "SVG", tmp_path))
-    panel.get_by_role("button", name="as a table").click()
-    panel.locator(".ss-table table").first.wait_for()
-    assert painted(saved(page, panel, "SVG", tmp_path)) == before
-    assert panel.locator(".ss-table").is_visible() and not panel.locator(".ss-body").is_visible()
-
-
 COLOURED = ("legend", "strip", "tree", "proposals", "inspector", "timeline")
 DRAFTER_RGB = dict(
     zip(("rgb(0, 114, 178)", "rgb(213, 94, 0)", "rgb(0, 158, 115)"), PALETTE[:3], strict=True)
 )
 
 
-def saved(page: Any, panel: Any, form: str, folder: Path) -> Path:
-    with page.expect_download() as download:
-        panel.get_by_role("button", name=f"as {form}").click()
-    path = folder / download.value.suggested_filename
-    assert path.name.startswith("specscope-") and path.suffix == f".{form.lower()}"
-    download.value.save_as(path)
-    return path
+def test_every_picture_saves_as_files_for_white_paper(pictures: Pictures) -> None:
+    for scene, words in (("verify", VERIFY_WORDS), ("vote", VOTE_WORDS)):
+        pictures.show(scene)
+        for name, png in saved(pictures, "PNG").items():
+            assert png.startswith(b"\x89PNG") and len(png) > 4000, (scene, name)
+        for name, svg in the_same_in_both_themes(pictures, scene).items():
+            text = svg.decode()
+            assert words[name] in "".join(ET.fromstring(svg).itertext()), (scene, name)
+            assert "foreignObject" not in text and "http://pictures" not in text, (scene, name)
+            missing = [
+                rgb for rgb, own in DRAFTER_RGB.items() if rgb not in text and own not in text
+            ]
+            assert name not in COLOURED or missing == [], (scene, name)
+    pictures.show("dial")
+    the_same_in_both_themes(pictures, "dial")
+    page = pictures.show("verify")
+    before = painted(saved(pictures, "SVG", ["tree"])["tree"])
+    panel = page.locator("#picture-tree")
+    panel.get_by_role("button", name="as a table").click()
+    pictures.rest()
+    assert painted(saved(pictures, "SVG", ["tree"])["tree"]) == before, "also behind its table"
+    assert panel.locator(".ss-table").is_visible() and not panel.locator(".ss-body").is_visible()
 
 
-def test_a_hostile_picture_still_saves_as_valid_xml(show: Show, tmp_path: Path) -> None:
-    page = show("hostile")
-    for name in ("strip", "tree", "inspector"):
-        svg = saved(page, page.locator(f"#picture-{name}"), "SVG", tmp_path)
-        root = ET.parse(svg).getroot()
-        tags = {element.tag.split("}")[1] for element in root.iter()}
+def the_same_in_both_themes(pictures: Pictures, scene: str) -> dict[str, bytes]:
+    """The scene's SVG files, which are for white paper whatever the page looks like."""
+    light = saved(pictures, "SVG")
+    pictures.look(dark=True)
+    dark = saved(pictures, "SVG")
+    pictures.look()
+    for name in ORDER:
+        one, other = painted(light[name]), painted(dark[name])
+        assert one[1][:2] == ("rect", "rgb(255, 255, 255)"), f"{scene} {name}: paper is white"
+        parted = [(a, b) for a, b in zip(one, other, strict=True) if a != b]
+        assert not parted, f"{scene} {name}: the same file in both themes, but {parted[0]}"
+        assert not REFERENCE.findall(dark[name].decode()), f"{scene} {name}: fetches nothing"
+    return light
+
+
+def test_a_hostile_picture_still_saves_as_valid_xml(pictures: Pictures) -> None:
+    pictures.show("hostile")
+    for svg in saved(pictures, "SVG", ("strip", "tree", "inspector")).values():
+        tags = {element.tag.split("}")[1] for element in ET.fromstring(svg).iter()}
         assert tags <= {"svg", "g", "style", "rect", "text", "tspan", "line", "path"}
 
 
@@ -169,42 +174,66 @@ def test_a_hostile_picture_still_saves_as_valid_xml(show: Show, tmp_path: Path) 
 
 TOO_WIDE = """nodes => nodes.filter((n) => n.scrollWidth > n.clientWidth + 1)
   .map((n) => n.className)"""
+CUT = """() => [
+  ...[".ss-vote-said", ".ss-proposals .ss-words", ".ss-timeline .ss-words", ".ss-choice-said"]
+    .map((name) => document.querySelector(name))
+    .filter((p) => p.scrollHeight > p.clientHeight + 1 || p.scrollWidth > p.clientWidth + 1)
+    .map((p) => p.textContent),
+  ...[...document.querySelectorAll(".ss-mini-title")]
+    .map((title) => [title, title.getBBox(), title.ownerSVGElement.clientWidth])
+    .filter(([, box, width]) => box.x + box.width > width + 1)
+    .map(([title]) => title.textContent),
+]"""
+IN_SIGHT = """(scroll) => {
+  const right = (node) => node.getBoundingClientRect().right;
+  const depths = [...scroll.querySelectorAll("thead th")].slice(1);
+  return depths.filter((depth) => right(depth) <= right(scroll) + 1).length;
+}"""
+LEGEND = """() => { const legend = document.querySelector("#picture-legend");
+  const bottom = (node) => node.getBoundingClientRect().bottom;
+  return [Math.max(...[...legend.querySelectorAll(".ss-tool")].map(bottom)),
+    legend.querySelector(".ss-legend-item").getBoundingClientRect().top]; }"""
 
 
-@pytest.mark.parametrize("scene", ["verify", "vote", "dial"])
-def test_nothing_sticks_out_of_the_page(show: Show, scene: str) -> None:
-    page = show(scene)
-    for width in (390, 768, 1280, 1920):
-        page.set_viewport_size({"width": width, "height": 900})
-        at_rest(page)
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-        assert page.locator(".ss-panel").evaluate_all(TOO_WIDE) == [], width
+def test_nothing_sticks_out_or_is_cut_at_any_width(pictures: Pictures) -> None:
+    for scene in ("verify", "vote", "dial"):
+        pictures.show(scene)
+        for width in (768, 1280, 1920, 390):
+            page = pictures.look(width=width)
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            assert page.locator(".ss-panel").evaluate_all(TOO_WIDE) == [], (scene, width)
+    lowest, first = pictures.page.evaluate(LEGEND)
+    assert first >= lowest, "the legend's buttons lie on nothing"
+    for scene, depths in (("vote", 3), ("pool", 3), ("dial", 2)):
+        pictures.show(scene)
+        for large in (False, True):
+            page = pictures.look(width=390, large=large)
+            assert page.evaluate(CUT) == [], (scene, large)
+            in_sight = page.locator("#picture-proposals .ss-scroll").evaluate(IN_SIGHT)
+            assert in_sight >= depths - large, "more than one depth on a phone"
 
 
-def test_dark_and_large_type(show: Show) -> None:
-    page = show("verify", fresh=True, dark=True)
-    style = """() => { const s = getComputedStyle(document.querySelector(".ss-panel"));
-      return [s.backgroundColor, parseFloat(s.fontSize)] }"""
-    background, size = page.evaluate(style)
+STYLE = """() => { const s = getComputedStyle(document.querySelector(".ss-panel"));
+  const node = document.querySelector(".ss-node-text").getBoundingClientRect();
+  return [s.backgroundColor, parseFloat(s.fontSize), node.height] }"""
+
+
+def test_dark_large_and_still(pictures: Pictures) -> None:
+    pictures.show("verify")
+    background, size, node = pictures.look(dark=True).evaluate(STYLE)
     assert background == "rgb(20, 27, 41)"
-    nodes = "document.querySelector('.ss-node-text').getBoundingClientRect().height"
-    small = page.evaluate(nodes)
-    page.evaluate("document.documentElement.classList.add('ss-large')")
-    page.wait_for_function(f"{nodes} > {small * 1.05}")
-    assert page.evaluate(style)[1] == pytest.approx(1.3 * size)
+    _, large, larger = pictures.look(dark=True, large=True).evaluate(STYLE)
+    assert large == pytest.approx(1.3 * size) and larger > node * 1.05
+    pictures.look()
+    pictures.show("combine")
+    pictures.give({name: values_of("verify")[name] for name in ORDER})
+    moving = "() => document.getAnimations().length"
+    assert pictures.page.evaluate(moving) == 0 and pictures.rest().evaluate(moving) == 0
 
 
-def test_reduced_motion_is_respected(show: Show) -> None:
-    page = show("combine", still=True)
-    turn(page, "verify")
-    assert page.evaluate("document.getAnimations().length") == 0
-
-
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("scene", ["verify", "vote"])
-def test_axe_finds_no_serious_fault(
-    show: Show, axe: Callable[..., list[str]], scene: str, dark: bool
-) -> None:
-    page = show(scene, dark=dark)
-    page.wait_for_selector(".ss-timeline .main-svg")
-    assert axe(page, *(f"#picture-{name}" for name in ORDER)) == []
+def test_axe_finds_no_serious_fault(pictures: Pictures, axe: Callable[..., list[str]]) -> None:
+    for scene in ("verify", "vote"):
+        pictures.show(scene)
+        for dark in (False, True):
+            page = pictures.look(dark=dark)
+            assert axe(page, *(f"#picture-{name}" for name in ORDER)) == [], (scene, dark)

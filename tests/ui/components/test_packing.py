@@ -4,22 +4,13 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable
-from typing import Any
 
-import pytest
 from gradio.utils import diff
 from gradio_client.utils import apply_diff
 
-from tests.ui.components.samples import frames, hostile_values
+from tests.ui.components.samples import frames
 from ui.components import pack
 from ui.components.packing import CHUNK
-
-UNPACKED = """async ([packed, base]) => {
-  const { unpacker } = await import(base + "packing.js");
-  const unpack = unpacker();
-  return packed.map((value) => unpack(value));
-}"""
 
 
 def test_dicts_become_texts_and_the_rest_stays() -> None:
@@ -45,13 +36,3 @@ def test_gradios_stream_diff_is_right_for_packed_values() -> None:
             packed = pack(values[name])
             state = apply_diff(copy.deepcopy(state), diff(state, packed))
             assert state == packed
-
-
-@pytest.mark.browser
-def test_the_browser_unpacks_what_was_packed(show: Callable[..., Any]) -> None:
-    values = [*hostile_values().values(), *frames(rounds=9)[-1].values(), {}]
-    packed = [pack(value) for value in values]
-    page = show("empty")
-    script = page.locator("link[href*='specscope/']").first.evaluate("node => node.href")
-    base = script.rsplit("/", 1)[0] + "/"
-    assert page.evaluate(UNPACKED, [packed, base]) == values

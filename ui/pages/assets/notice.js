@@ -31,9 +31,13 @@ function draw() {
     if (spoken.textContent !== NAMES[kind]) spoken.textContent = NAMES[kind];
     if (text.textContent !== entry.text) text.textContent = entry.text;
   });
-  // What can be scrolled can be reached by keys. Asked seldom: it makes the browser lay out.
-  if (lines.length !== before) root.tabIndex = root.scrollHeight > root.clientHeight ? 0 : -1;
+  if (lines.length !== before) reach();
 }
+// What can be scrolled can be reached by keys. Asked seldom: it makes the browser lay out.
+function reach() {
+  root.tabIndex = root.scrollHeight > root.clientHeight ? 0 : -1;
+}
+new ResizeObserver(reach).observe(root);  // in a narrower window the same words take more lines
 // What passes by itself is asked for again, as long as somebody can see it.
 const AGAIN_MS = 2000;
 let asking = 0;

@@ -1,0 +1,141 @@
+"""A page without Gradio and without a server: the pictures mounted as the modules that they are.
+
+Playwright answers every request from the files that the real page serves. Values are packed as on
+their way through Gradio. Nothing else draws: what is read after `rest` is what stays there.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from bench.page.looks import frames
+from tests.ui.components.gallery import ORDER, values_of
+from tests.ui.watched import Tab
+from ui.components import assets_head, pack
+from ui.components.assets import MEDIA_TYPES, asset_files, version
+from ui.components.theme import page_theme
+
+__all__ = ["BASE", "Pictures"]
+
+ADDRESS = "http://pictures.test/"
+BASE = f"{ADDRESS}specscope/{version()}/"
+STATIC = Path(gr.__file__).parent / "templates" / "frontend"
+# High enough for all pictures: one out of sight is drawn up to a second later.
+WIDTH, HEIGHT = 1280, 4000
+
+SCRIPT = """
+import { mount } from "%smain.js";
+const hosts = {};
+window.pictures = {
+  async build(labels) {
+    const main = document.querySelector("main");
+    main.replaceChildren();
+    pictures.picked = null;
+    await Promise.all(Object.entries(labels).map(([name, label]) => {
+      const [element, shell] = [document.createElement("div"), document.createElement("div")];
+      element.id = `picture-${name}`;
+      shell.className = "ss-shell";
+      shell.dataset.picture = name;
+      element.append(shell);
+      main.append(element);
+      const host = { element, props: { label, value: {} }, event: "select" };
+      host.trigger = (_event, told) => { pictures.picked = told; };
+      host.watch = (_name, changed) => { host.changed = changed; };
+      hosts[name] = host;
+      return mount(name, host);
+    }));
+  },
+  show(values) {
+    for (const [name, value] of Object.entries(values)) {
+      hosts[name].props.value = value;
+      hosts[name].changed();
+    }
+  },
+};
+"""
+STYLE = """
+body { margin: 0; padding: 16px; font-family: var(--font);
+  background: var(--body-background-fill); color: var(--body-text-color); }
+main { display: grid; gap: 16px; grid-template-columns: minmax(0, 1fr); }
+"""
+# A chart has data once Plotly has loaded and drawn it.
+DRAWN = """() => !document.querySelector("[data-pending]")
+  && [...document.querySelectorAll(".ss-plot")].every((plot) => plot.hidden || plot.data)"""
+FONTS = "async () => { for (const font of document.fonts) await font.load(); }"
+APPEARANCE = """([dark, large]) => { document.body.classList.toggle("dark", dark);
+  document.documentElement.classList.toggle("ss-large", large); }"""
+
+
+class Pictures:
+    """The page, in a tab of its own; `mount` puts all pictures on it anew."""
+
+    def __init__(self, tab: Tab) -> None:
+        self.tab, self.page = tab, tab.page
+        self.page.route(f"{ADDRESS}**", _answer)
+        tab.visit(ADDRESS, WIDTH, HEIGHT)
+        self.page.evaluate(FONTS)
+        self.page.wait_for_function("() => window.pictures")
+
+    def mount(self) -> None:
+        """Every picture empty, light, in ordinary type, for a visitor who wants no motion."""
+        self.look()
+        self.motion(False)
+        self.page.mouse.move(0, 0)
+        labels = {name: make.label for name, make in ORDER.items()}
+        self.page.evaluate("(labels) => pictures.build(labels)", labels)
+
+    def show(self, scene: str, *names: str) -> Any:
+        """The values of a scene, of these pictures or of all, drawn; the page."""
+        self.give({name: values_of(scene)[name] for name in names or ORDER})
+        return self.rest()
+
+    def give(self, values: dict[str, Any]) -> None:
+        """Values of some pictures, which may not be drawn yet."""
+        packed = {name: pack(value) for name, value in values.items()}
+        self.page.evaluate("(values) => pictures.show(values)", packed)
+
+    def look(self, dark: bool = False, large: bool = False, width: int = WIDTH) -> Any:
+        """Another appearance or width, drawn; the page."""
+        self.page.set_viewport_size({"width": width, "height": HEIGHT})
+        self.page.evaluate(APPEARANCE, [dark, large])
+        return self.rest()
+
+    def motion(self, wanted: bool) -> None:
+        self.page.emulate_media(reduced_motion="no-preference" if wanted else "reduce")
+
+    def rest(self) -> Any:
+        """Wait until all is drawn, twice: a drawing may give others another size; the page."""
+        for _ in range(2):
+            frames(self.page)
+            self.page.wait_for_function(DRAWN)
+        return self.page
+
+    def picked(self) -> Any:
+        """What the last selection told the server."""
+        return self.page.evaluate("() => pictures.picked")
+
+
+def document() -> str:
+    """The real theme's colours and fonts, the real style sheets, no picture yet."""
+    colours = str(page_theme()._get_theme_css())  # type: ignore[no-untyped-call]
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Pictures</title>'
+        f"<style>{colours}{STYLE}</style>{assets_head()}</head>"
+        f'<body><main></main><script type="module">{SCRIPT % BASE}</script></body></html>'
+    )
+
+
+def _answer(route: Any) -> None:
+    name = route.request.url.removeprefix(ADDRESS).partition("?")[0]
+    asset = asset_files().get(name.removeprefix(f"specscope/{version()}/"))
+    if not name:
+        route.fulfill(body=document(), content_type="text/html")
+    elif asset:
+        route.fulfill(path=asset, content_type=MEDIA_TYPES[asset.suffix])
+    elif name.startswith("static/fonts/"):
+        route.fulfill(path=STATIC / name, content_type="font/woff2")
+    else:
+        route.fulfill(status=404, body="")

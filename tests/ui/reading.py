@@ -1,0 +1,81 @@
+"""Reading a page in one piece: a script is evaluated until its value is the one that is waited for,
+so that no frame lies between the wait and what is compared. Needs a Playwright page, no sleeps.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from bench.page.looks import at_rest, frames
+
+__all__ = ["LOOKS", "becomes", "in_looks", "read", "saved_file", "steady", "texts", "words_of"]
+
+LOOKS = ((390, False), (390, True), (1280, True), (1280, False))
+"""Widths, and whether the page is dark; the last one is how a page opens."""
+TEXTS = """([css, count]) => {
+  const found = [...document.querySelectorAll(css)].map((one) => one.innerText.trim());
+  return (count === null ? found.length > 0 : found.length === count) && found;
+}"""
+STEADY = """() => {
+  const value = SCRIPT(), now = JSON.stringify(value), before = window.specscopeSteady;
+  const count = before?.now === now ? before.count + 1 : 0;
+  window.specscopeSteady = { now, count };
+  return document.fonts.status === "loaded" && count >= 15 && [value];
+}"""
+FADED = "() => !document.getAnimations().some((one) => one instanceof CSSTransition)"
+
+
+def read(page: Any, script: str, arg: Any = None) -> Any:
+    """What the JavaScript function `script` gives as soon as that is true, as plain values."""
+    return page.wait_for_function(script, arg=arg).json_value()
+
+
+def becomes(page: Any, script: str, wanted: Any, arg: Any = None) -> None:
+    """Wait until `script` gives `wanted`; a failure shows what it gives instead."""
+    from playwright.sync_api import TimeoutError as PlaywrightTimeout
+
+    equals = f"([arg, wanted]) => JSON.stringify(({script})(arg)) === wanted"
+    text = json.dumps(wanted, ensure_ascii=False, separators=(",", ":"))
+    try:
+        page.wait_for_function(equals, arg=[arg, text])
+    except PlaywrightTimeout:
+        assert page.evaluate(script, arg) == wanted
+
+
+def steady(page: Any, script: str) -> Any:
+    """What `script` gives once fonts are there and 15 frames in succession give the same."""
+    page.evaluate("() => { delete window.specscopeSteady; }")
+    return read(page, STEADY.replace("SCRIPT", f"({script})"))[0]
+
+
+def texts(page: Any, css: str, count: int | None = None) -> list[str]:
+    """The texts of all that match, once there are `count` of them, or any."""
+    return list(read(page, TEXTS, [css, count]))
+
+
+def in_looks(page: Any, *looks: tuple[int, bool]) -> Iterator[str]:
+    """The page in one width and scheme after another, drawn; gives `1280-light` and the like."""
+    for width, dark in looks or LOOKS:
+        page.set_viewport_size({"width": width, "height": 900})
+        page.emulate_media(color_scheme="dark" if dark else "light")
+        page.evaluate("(dark) => document.body.classList.toggle('dark', dark)", dark)
+        frames(page)
+        page.wait_for_function(FADED)
+        at_rest(page)
+        yield f"{width}-{'dark' if dark else 'light'}"
+
+
+def saved_file(page: Any, press: Callable[[], object]) -> tuple[str, bytes]:
+    """Name and content of the file that a press saves."""
+    with page.expect_download() as waiting:
+        press()
+    return waiting.value.suggested_filename, Path(waiting.value.path()).read_bytes()
+
+
+def words_of(drawing: bytes) -> str:
+    """The texts of an SVG file, with one space between words."""
+    return " ".join(re.sub("<[^>]+>", " ", drawing.decode("utf-8")).split())
