@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from bench.page.looks import at_rest, large_type, turn_to
+from bench.page.looks import large_type, turn_to
 from storage import RunQuery
 from tests.ui.fakes import FakeWorker, recorded
 from tests.ui.reading import becomes, in_looks, read, steady
@@ -25,7 +25,8 @@ from ui.rig import Rig
 pytestmark = pytest.mark.browser
 
 OURS = ("#learn-lesson", "#learn-rows", "#learn-verdict", "#learn-notice", ".sp-say")
-ALL_PICTURES = "legend figures strip tree proposals inspector lengths timeline".split()
+ALL_PICTURES = ["legend", "figures", "strip", "tree", "proposals", "inspector"]
+ALL_PICTURES += ["lengths", "timeline"]
 QUERY = "() => Object.fromEntries(new URLSearchParams(location.search))"
 # The open lesson: its title, and the runs of its table whether they have run or not.
 LESSON = """() => ({
