@@ -26,7 +26,7 @@ from bench.results import Results
 from bench.settings import DTYPES, Settings
 from bench.suites import SUITES, Suite
 from bench.suites.options import check_used
-from core.checks import choice
+from core.config.checks import choice
 from core.errors import ConfigError, SpecScopeError
 
 DEFAULT_SUITE = "cpu-bundled"
@@ -121,7 +121,7 @@ def opened(suite: Suite, settings: Settings, arguments: argparse.Namespace) -> C
 
 def threads(count: int | None) -> int:
     """torch's threads, set to `count` or, as the page does, to all cores but one."""
-    from core.threads import use_threads
+    from core.models.threads import use_threads
 
     return use_threads(count)
 

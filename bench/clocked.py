@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any
 
-from core.models.loading import LoadedModels
+from core.models.loading.load import LoadedModels
 
 __all__ = ["Clock", "clocked"]
 

@@ -10,8 +10,8 @@ from bench.context import Context
 from bench.ggml.peer import LlamaCpp
 from bench.ggml.summon import summoned
 from bench.theirs import Theirs, load_module
-from core.engine import Engine
-from core.models.catalog import bundled_ssms
+from core.engine.engine import Engine
+from core.models.loading.catalog import bundled_ssms
 
 __all__ = ["Contenders", "Summon", "bundled_contenders"]
 

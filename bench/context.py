@@ -9,8 +9,8 @@ from pathlib import Path
 from bench.prompts import Prompt
 from bench.results import Results
 from bench.settings import Settings
-from core.models.catalog import bundled_ssms, ssms_in
-from core.models.loading import LoadedModels
+from core.models.loading.catalog import bundled_ssms, ssms_in
+from core.models.loading.load import LoadedModels
 
 __all__ = ["Context", "Report"]
 

@@ -7,8 +7,8 @@ from functools import cache
 from pathlib import Path
 
 from core.errors import ConfigError
-from core.models.catalog import ssms_in
-from core.models.loading import LoadedModels, load_models
+from core.models.loading.catalog import ssms_in
+from core.models.loading.load import LoadedModels, load_models
 
 __all__ = ["family_in", "loader"]
 

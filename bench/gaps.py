@@ -10,7 +10,7 @@ import torch
 
 from bench.ours import Case, request
 from core.config import SpeculationConfig
-from core.engine import Engine
+from core.engine.engine import Engine
 from core.events import RoundCompleted
 from core.metrics import union_ms
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from core.models.language_model import Feed
-from core.models.loading import LoadedModels
+from core.models.loading.load import LoadedModels
+from core.models.protocol import Feed
 
 __all__ = ["Hopeless", "with_hopeless_ssm"]
 

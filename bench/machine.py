@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from core.models.catalog import BUNDLED, bundled_llm
+from core.models.loading.catalog import BUNDLED, bundled_llm
 
 __all__ = ["code_digest", "cores", "load_average", "machine", "pin_arithmetic", "versions"]
 

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from bench.theirs import load_module
-from core.models.catalog import bundled_llm
-from core.noise import SeededNoise
+from core.models.loading.catalog import bundled_llm
+from core.trees.noise import SeededNoise
 
 __all__ = ["Margins", "first_divergence"]
 

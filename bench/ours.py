@@ -8,11 +8,11 @@ from typing import Any
 
 from bench.prompts import Prompt
 from core.config import Request, SamplingParams, SpeculationConfig
-from core.engine import Engine
+from core.engine.engine import Engine
+from core.engine.round_state import WITHOUT_IT
 from core.errors import EngineError
 from core.events import Event, RoundCompleted, RunStarted
-from core.outcome import Outcome
-from core.turn import WITHOUT_IT
+from core.events.outcome import Outcome
 
 __all__ = ["Case", "count_tokens", "decode", "new_ids", "request"]
 

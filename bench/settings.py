@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
-from core.checks import choice, integer
+from core.config.checks import choice, integer
 from core.errors import ConfigError
 
 __all__ = ["DTYPES", "MAX_PROMPTS", "Settings"]

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from core.events import ModelInfo
-from core.models.language_model import Feed
-from core.models.loading import LoadedModels
+from core.models.loading.load import LoadedModels
+from core.models.protocol import Feed
 
 __all__ = ["SyntheticModel", "synthetic_family"]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from core.models.catalog import bundled_llm
+from core.models.loading.catalog import bundled_llm
 
 __all__ = ["Theirs", "load_module"]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from bench.ours import Case, request
 from core.config import SpeculationConfig
-from core.engine import Engine
+from core.engine.engine import Engine
 from core.events import Combined, RoundCompleted
 
 __all__ = ["traced"]

@@ -10,7 +10,7 @@ from typing import Any
 
 from bench.ours import Case, request
 from core.config import SpeculationConfig
-from core.engine import Engine
+from core.engine.engine import Engine
 from core.events import Drafted, RoundCompleted
 from core.metrics import NOT_DRAFTING
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from core.config import Request, SamplingParams, SpeculationConfig
-    from core.engine import Engine
-    from core.heap import one_arena
-    from core.models.loading import LoadedModels, load_models
-    from core.threads import use_threads
-    from core.worker import Run, Worker
+    from core.engine.engine import Engine
+    from core.engine.worker import Run, Worker
+    from core.models.heap import one_arena
+    from core.models.loading.load import LoadedModels, load_models
+    from core.models.threads import use_threads
 
 __all__ = [
     "Engine",
@@ -33,16 +33,16 @@ __all__ = [
 
 _HOME = MappingProxyType(
     {
-        "Engine": "core.engine",
-        "LoadedModels": "core.models.loading",
-        "Request": "core.config",
-        "Run": "core.worker",
-        "SamplingParams": "core.config",
-        "SpeculationConfig": "core.config",
-        "Worker": "core.worker",
-        "load_models": "core.models.loading",
-        "one_arena": "core.heap",
-        "use_threads": "core.threads",
+        "Engine": "core.engine.engine",
+        "LoadedModels": "core.models.loading.load",
+        "Request": "core.config.config",
+        "Run": "core.engine.worker",
+        "SamplingParams": "core.config.config",
+        "SpeculationConfig": "core.config.config",
+        "Worker": "core.engine.worker",
+        "load_models": "core.models.loading.load",
+        "one_arena": "core.models.heap",
+        "use_threads": "core.models.threads",
     }
 )
 

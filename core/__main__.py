@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import NoReturn, TextIO
 
 from core.config import PRESETS, Request, SamplingParams, SpeculationConfig
+from core.config.field_text import parse_field
 from core.errors import ConfigError, EngineError, SpecScopeError
 from core.events import Event, event_to_plain
-from core.field_text import parse_field
-from core.models.catalog import BUNDLED
+from core.models.loading.catalog import BUNDLED
 
 DEFAULT_PRESET = "best"
 
@@ -122,9 +122,9 @@ def run(args: argparse.Namespace) -> None:
     """Loads the models, generates, writes to standard output."""
     request = request_of(args)  # refused before anything is loaded, torch included
 
-    from core.engine import Engine
-    from core.models.loading import load_models
-    from core.threads import use_threads
+    from core.engine.engine import Engine
+    from core.models.loading.load import load_models
+    from core.models.threads import use_threads
 
     use_threads(args.threads)
     models = load_models(args.llm, ssms_of(args), args.dtype, args.device)
@@ -141,7 +141,7 @@ def write_events(events: Iterator[Event], out: TextIO) -> None:
 
 def write_text(events: Iterator[Event], as_json: bool) -> None:
     """The text as it comes and a summary to standard error; or one object at the end."""
-    from core.outcome import Outcome
+    from core.events.outcome import Outcome
 
     outcome = Outcome()
     for event in events:

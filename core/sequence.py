@@ -10,28 +10,13 @@ import time
 from dataclasses import dataclass, field
 
 from core.config import Request, SamplingParams, SpeculationConfig
-from core.detokenize import Detokenizer
 from core.events import Span
+from core.events.timing import Timed
 from core.metrics import StatsFold
-from core.noise import Noise
+from core.models.detokenize import Detokenizer
+from core.trees.noise import Noise
 
-__all__ = ["Cut", "Sequence", "Timed", "stop_in"]
-
-
-@dataclass(frozen=True, slots=True)
-class Timed:
-    """A stage's stretch of time on the process's monotonic clock, in seconds; `share`: see Span."""
-
-    lane: str
-    name: str
-    start: float
-    end: float
-    share: float = 1.0
-
-    @property
-    def seconds(self) -> float:
-        """What of it was spent on this lane's own work."""
-        return (self.end - self.start) * self.share
+__all__ = ["Cut", "Sequence", "stop_in"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from core.config import Request, SpeculationConfig
+from core.config.mechanisms import length_policy
 from core.events import Event, RunStarted
-from core.mechanisms import length_policy
 
 __all__ = ["by_machine", "kept_nodes", "told_nodes", "with_nodes"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from core.checks import integer
+from core.config.checks import integer
 from core.errors import ConfigError
 from lab.prompts import StudyPrompt, prompts_from_file
 

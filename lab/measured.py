@@ -23,7 +23,7 @@ from core.events import (
     RunStats,
     Verified,
 )
-from core.plain import from_plain, to_plain
+from core.events.plain import from_plain, to_plain
 
 __all__ = ["Measured", "measured"]
 
@@ -75,7 +75,7 @@ def measured(events: Iterable[Event]) -> Measured:
 
 
 _MOVE = re.compile(r"^\d+ (stays|-> \d+): ")
-"""How a length rule begins a reason (core.length.reasons): of a run without drafts it is 0."""
+"""How a length rule begins a reason: of a run without drafts it is 0."""
 
 
 class _Fold:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from core.checks import text, whole_characters
+from core.config.checks import text, whole_characters
 from core.errors import ConfigError
 
 __all__ = ["MAX_PROMPTS", "StudyPrompt", "named", "prompts_from_file", "prompts_from_text"]

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from core.checks import choice, integer, whole_characters
 from core.config import Request, SamplingParams, SpeculationConfig
+from core.config.checks import choice, integer, whole_characters
 from core.errors import ConfigError
 from lab.order import Cell, blocks, plan
 from lab.prompts import MAX_PROMPTS, StudyPrompt

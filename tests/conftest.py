@@ -55,7 +55,7 @@ def _no_drafter_is_lost(
 ) -> Iterator[None]:
     """Runs go on without a drafter that failed, with the same text: what breaks drafters would go
     unnoticed. A test in which one is meant to fail is marked `loses_drafters`."""
-    from core.turn import Live
+    from core.engine.round_state import Live
 
     lose, lost = Live.lose, []
 

@@ -17,12 +17,12 @@ from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PreTrainedTokeniz
 
 from core.config import Request, SamplingParams, SpeculationConfig
 from core.events import ModelInfo
-from core.models.language_model import Feed, LanguageModel
-from core.models.loading import LoadedModels
-from core.models.tree_check import checked_model
-from core.noise import Noise, SeededNoise
+from core.models.loading.load import LoadedModels
+from core.models.loading.tree_check import checked_model
+from core.models.protocol import Feed, LanguageModel
 from core.sequence import Sequence as LiveSequence
-from core.tree import ROOT
+from core.trees.noise import Noise, SeededNoise
+from core.trees.tree import ROOT
 
 __all__ = [
     "CONTEXT",
@@ -171,7 +171,7 @@ def word_tokenizer(size: int = VOCAB) -> Any:
 
 
 class NoText:
-    """See core.detokenize.Detokenizer: for tests that look at token ids alone."""
+    """See core.models.detokenize.Detokenizer: for tests that look at token ids alone."""
 
     def push(self, token_id: int) -> str:
         return ""

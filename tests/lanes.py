@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from core.pipeline import Job, Lane
+from core.engine.overlap import Job, Lane
 
 __all__ = ["Looks", "PunctualLane"]
 

@@ -37,7 +37,7 @@ def tree_of(path: Path) -> ast.Module:
 
 @cache
 def imports_of(path: Path) -> frozenset[str]:
-    """Every module a file imports, wherever in it; `from core import verify` is core.verify too.
+    """Every module a file imports, wherever in it; `from core.trees import verify` is both.
 
     A relative import is given as it is written, with its dots.
     """

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from core.mechanisms import (
+from core.config.mechanisms import (
     COMBINE_RULES,
     DRAFT_KINDS,
     LENGTH_POLICIES,

@@ -6,8 +6,8 @@ import argparse
 import os
 from typing import NoReturn
 
-from core.checks import choice, integer
 from core.config import PRESETS
+from core.config.checks import choice, integer
 from core.errors import ConfigError
 
 __all__ = ["parse", "server_name", "ssms_of"]

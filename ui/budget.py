@@ -1,7 +1,7 @@
 """The budget of nodes in a run, in words: what `max_tree_nodes` came to, how deep it lets drafts
 be, and who gets no node of it.
 
-Pure: a View in, words and numbers out. How it is divided is core.budget's matter.
+Pure: a View in, words and numbers out. How it is divided is core.config.budget's matter.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from core.budget import longest, shares
 from core.config import SpeculationConfig
+from core.config.budget import longest, shares
+from core.config.mechanisms import combine_rule, length_policy
 from core.errors import ConfigError
-from core.mechanisms import combine_rule, length_policy
 from ui.view import View
 
 __all__ = ["bounded", "budget_words", "nodeless"]

@@ -8,8 +8,8 @@ from __future__ import annotations
 from itertools import zip_longest
 from typing import Any
 
+from core.config.mechanisms import LENGTH_POLICIES, combine_rule, length_policy
 from core.events import RunStats, Span
-from core.mechanisms import LENGTH_POLICIES, combine_rule, length_policy
 from ui.frame import Before, Frame
 from ui.switching import trial_of
 from ui.view import RoundView, View

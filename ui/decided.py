@@ -1,6 +1,6 @@
 """What decided a vote over sequences: where they parted, and what stood behind each way.
 
-Pure: the drafts and the weights of one round in, sentences out. The rule is core/combine/vote.py's
+Pure: the drafts and the weights of one round in, sentences out. The rule is `vote`'s
 (ALGORITHMS 3): from the root the heaviest token is taken; on a tie that of the heavier single SSM,
 then of the one named first.
 """

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from core.config.mechanisms import verify_rule
 from core.events import Combined, TopK, Verified
-from core.mechanisms import verify_rule
 from ui.view import Detail
 
 __all__ = ["Explanation", "bars", "explain", "letter", "quoted"]

@@ -12,16 +12,16 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from core.checks import choice, names, text
+from core.config.checks import choice, names, text
 from core.events import ModelInfo
-from core.models.catalog import BUNDLED, FAMILIES, bundled_ssms, cached_models, snapshot
+from core.models.loading.catalog import BUNDLED, FAMILIES, bundled_ssms, cached_models, snapshot
 from ui.exchange import Pair
 from ui.rig import Rig
 
 if TYPE_CHECKING:
     import torch
 
-    from core.models.placing import Need
+    from core.models.loading.placing import Need
 
 __all__ = [
     "HERE",
@@ -103,14 +103,14 @@ class Wanted:
 
 def auto_words() -> str:
     """What the dtype `auto` comes to on this machine."""
-    from core.models.placing import auto_dtype_words
+    from core.models.loading.placing import auto_dtype_words
 
     return auto_dtype_words()
 
 
 def checked(llm: Any, ssms: Any, dtype: Any, device: Any) -> Pair:
     """What was typed or sent, as a pair. ConfigError names the field."""
-    from core.models.placing import DEVICES, DTYPES
+    from core.models.loading.placing import DEVICES, DTYPES
 
     text("llm", llm)
     choice("dtype", dtype, ("auto", *DTYPES))
@@ -121,7 +121,7 @@ def checked(llm: Any, ssms: Any, dtype: Any, device: Any) -> Pair:
 def wanted(pair: Pair) -> Wanted:
     """What the pair needs, and what is free now. ModelLoadError where a folder or a device is
     missing."""
-    from core.models.placing import device_of, free_bytes, llm_named, named, need_of
+    from core.models.loading.placing import device_of, free_bytes, llm_named, named, need_of
 
     device = device_of(pair.device)
     asked = [("LLM", llm_named(pair.llm))]
@@ -131,7 +131,7 @@ def wanted(pair: Pair) -> Wanted:
 
 
 def _part(role: str, need: Need) -> Part:
-    from core.models.placing import shown_name
+    from core.models.loading.placing import shown_name
 
     place = HERE if need.here else AWAY
     return Part(role, shown_name(need.name), need.parameters, need.dtype, need.bytes, place)
@@ -143,7 +143,7 @@ def _part(role: str, need: Need) -> Part:
 def offers(rig: Rig, dtype: str, device: str, whole: bool) -> tuple[tuple[Offer, ...], Wanted]:
     """Every offer with its needs as `dtype` on `device`, and what is free there beside the loaded
     models. Not `whole`: without what only those who may load are shown, paths and the cache."""
-    from core.models.placing import device_of, free_bytes
+    from core.models.loading.placing import device_of, free_bytes
 
     place = device_of(device)
     loaded = _loaded(rig)
@@ -164,7 +164,7 @@ def _standing(info: ModelInfo) -> Part:
 
 
 def _bundled(dtype: str, place: torch.device) -> Offer:
-    from core.models.placing import llm_named, need_of
+    from core.models.loading.placing import llm_named, need_of
 
     ssms = bundled_ssms()
     parts = [_part("LLM", need_of(llm_named(BUNDLED), dtype, place))]
@@ -174,7 +174,7 @@ def _bundled(dtype: str, place: torch.device) -> Offer:
 
 
 def _cached(dtype: str, place: torch.device) -> list[Offer]:
-    from core.models.placing import need_of
+    from core.models.loading.placing import need_of
 
     made = []
     for hub_id in cached_models():
@@ -185,7 +185,7 @@ def _cached(dtype: str, place: torch.device) -> list[Offer]:
 
 
 def _known(llm: str, ssms: Iterable[str], note: str, dtype: str, place: torch.device) -> Offer:
-    from core.models.placing import need_of
+    from core.models.loading.placing import need_of
 
     parts = [_part("LLM", need_of(llm, dtype, place))]
     parts += [_part("SSM", need_of(ssm, dtype, place)) for ssm in ssms]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, replace
 
-from core.checks import choice, number
+from core.config.checks import choice, number
 from core.events import Combined, Drafted, RoundCompleted, Verified
 from ui.frame import Frame
 from ui.source import Source, ends

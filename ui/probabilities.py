@@ -1,7 +1,7 @@
 """Which probability is which: a token's bar, its score and the p and q of its verdict differ, since
 they answer different questions.
 
-Pure: the configuration of a run in, a sentence or two out. What each is, say core/event_parts.py
+Pure: the configuration of a run in, a sentence or two out. What each is, say core/events/parts.py
 (`TopK`, `DraftRecord`, `Trial`) and ALGORITHMS 0 and 2.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from core.mechanisms import draft_kind, verify_rule
+from core.config.mechanisms import draft_kind, verify_rule
 
 __all__ = ["meant"]
 

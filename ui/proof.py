@@ -158,7 +158,7 @@ def _noise(view: View, at: int, token_id: int) -> float:
     started = view.started
     if started is None or started.config["sampling"]["temperature"] == 0:
         return 0.0
-    from core.noise import SeededNoise  # torch is needed for this rare question only
+    from core.trees.noise import SeededNoise  # torch is needed for this rare question only
 
     size = max(model.vocab_size for model in started.models)
     position = len(started.prompt_token_ids) + at

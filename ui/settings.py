@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from core.config import PRESETS, SpeculationConfig
+from core.config.mechanisms import NGRAM
 from core.errors import ConfigError
-from core.mechanisms import NGRAM
 from ui.view import View
 
 __all__ = ["OWN", "Settings", "settings_line", "settings_of"]

@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from core.budget import longest
 from core.config import SpeculationConfig
+from core.config.budget import longest
+from core.config.mechanisms import NGRAM, combine_rule, length_policy
+from core.config.shape_checks import MAX_TREE_NODES
 from core.errors import ConfigError
 from core.events import RunStats
-from core.mechanisms import NGRAM, combine_rule, length_policy
-from core.shape_checks import MAX_TREE_NODES
 from ui.pages.menus import idle_fields
 
 __all__ = ["pooled", "slower_because"]

@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 class RunLike(Protocol):
-    """What is needed of core.worker.Run."""
+    """What is needed of core.engine.worker.Run."""
 
     @property
     def run_id(self) -> str: ...

@@ -17,7 +17,7 @@ Tap = Callable[[Event], None]
 
 
 class WorkerLike(Protocol):
-    """What is needed of core.worker.Worker."""
+    """What is needed of core.engine.worker.Worker."""
 
     engine: Any
 

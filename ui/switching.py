@@ -1,7 +1,7 @@
 """The engine's notes on pipelining as a visitor reads them: what `auto` found when it tried the
 other way, and that `across` found nobody to overlap with.
 
-Knows the notes' wording (core.pipeline) and nothing else; a note in other words stays as it is.
+Knows the notes' wording and nothing else; a note in other words stays as it is.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from core.config.mechanisms import combine_rule
 from core.events import ModelInfo, RunStats
-from core.mechanisms import combine_rule
 from ui.budget import bounded
 from ui.charts import drafters_value, lengths_value, timeline_value
 from ui.explain import bars, explain

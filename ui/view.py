@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from core.drafters.weights import SLOWEST_MEAN
 from core.events import (
     Ahead,
     Combined,
@@ -28,7 +29,6 @@ from core.events import (
     Verified,
 )
 from core.metrics import StatsFold
-from core.weights import SLOWEST_MEAN
 from ui.times import RoundTime, shared, time_of
 
 __all__ = [

@@ -1,7 +1,7 @@
 """What each drafter proposed, and the vote or pool over it: the picture's value and its sentence.
 
 Pure: a Frame in, plain JSON and words out. What a mass is depends on the combine rule; its record
-in core/mechanisms.py has the words (ALGORITHMS 3).
+in core/config/mechanisms.py has the words (ALGORITHMS 3).
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from core.config.mechanisms import combine_rule
 from core.events import Combined, DraftRecord
-from core.mechanisms import combine_rule
 from ui.budget import nodeless
 from ui.charts import LIVE_ROUNDS, drafters_value
 from ui.decided import decided

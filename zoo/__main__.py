@@ -20,13 +20,12 @@ from typing import Any
 import torch
 from transformers.utils import logging
 
-from core import checks
-from core.config import SamplingParams
-from core.engine import Engine
+from core.config import SamplingParams, checks
+from core.engine.engine import Engine
 from core.errors import ConfigError, SpecScopeError
-from core.models.loading import load_models
-from core.models.placing import llm_named
-from core.models.placing import named as ssms_named
+from core.models.loading.load import load_models
+from core.models.loading.placing import llm_named
+from core.models.loading.placing import named as ssms_named
 from zoo import samples
 from zoo.arguments import Command, parser_of
 from zoo.beginning import Start, named

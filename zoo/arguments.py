@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import NoReturn
 
 from core.errors import ConfigError
-from core.models.catalog import BUNDLED
+from core.models.loading.catalog import BUNDLED
 from zoo.boost import WAYS
 from zoo.prepare import DEFAULT_PROMPTS
 from zoo.presets import PRESETS

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from core import checks
+from core.config import checks
 from zoo.distil import Distilled, Teaching, Tuning, distil
 from zoo.files import replace_folder
 from zoo.foreseen import coverage

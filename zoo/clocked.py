@@ -12,9 +12,8 @@ from functools import partial
 from statistics import median
 from typing import Any
 
-from core import checks
-from core.config import Request, SamplingParams, SpeculationConfig
-from core.engine import Engine
+from core.config import Request, SamplingParams, SpeculationConfig, checks
+from core.engine.engine import Engine
 from core.errors import ConfigError
 from core.events import RoundCompleted, RunCompleted
 from zoo.pieces import UNKEPT, Pieces

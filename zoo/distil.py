@@ -18,10 +18,10 @@ import numpy as np
 from torch import nn
 from transformers import PreTrainedModel
 
-from core import checks
-from core.engine import Engine
+from core.config import checks
+from core.engine.engine import Engine
 from core.errors import ConfigError
-from core.models.loading import load_models
+from core.models.loading.load import load_models
 from zoo.beginning import Start, beginning
 from zoo.clocked import Asked
 from zoo.evaluate import check_vocabulary

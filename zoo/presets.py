@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from core import checks
+from core.config import checks
 
 __all__ = ["PRESETS", "ModelRecipe", "Preset", "Schedule", "only", "preset"]
 

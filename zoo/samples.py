@@ -14,10 +14,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from core import checks
-from core.config import Request, SamplingParams, SpeculationConfig
-from core.engine import Engine
-from core.outcome import Outcome
+from core.config import Request, SamplingParams, SpeculationConfig, checks
+from core.engine.engine import Engine
+from core.events.outcome import Outcome
 from zoo.pieces import UNKEPT, Pieces
 from zoo.prompts import rows_of
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from transformers import AutoConfig
 
-from core import checks
+from core.config import checks
 from core.errors import ConfigError
 from zoo.presets import Mixture, ModelRecipe, Preset
 from zoo.tokens import TokenStore

@@ -11,9 +11,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from core import checks
-from core.config import SpeculationConfig
-from core.engine import Engine
+from core.config import SpeculationConfig, checks
+from core.engine.engine import Engine
 from core.errors import ConfigError
 from lab.figures import estimate, middle
 from zoo.clocked import LONGEST, Asked, Clock, clocked

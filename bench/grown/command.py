@@ -15,10 +15,10 @@ from bench.grown.room import check_disk, check_memory_to_grow
 from bench.grown.writing import write_grown
 from bench.prompts import load_prompts, spread
 from bench.theirs import load_module
-from core.models.catalog import BUNDLED
-from core.models.loading import load_tokenizer
-from core.models.placing import DTYPES
-from core.models.source import Source
+from core.models.loading.catalog import BUNDLED
+from core.models.loading.load import load_tokenizer
+from core.models.loading.placing import DTYPES
+from core.models.loading.source import Source
 
 __all__ = ["grow", "grow_parser", "written"]
 

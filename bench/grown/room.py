@@ -11,7 +11,7 @@ import torch
 from bench.grown.shape import Plan
 from bench.grown.writing import SHARD_BYTES
 from core.errors import ConfigError, OutOfMemoryError
-from core.models.memory import available_bytes, readable
+from core.models.loading.memory import available_bytes, readable
 
 __all__ = ["check_disk", "check_memory_to_grow"]
 

@@ -1,6 +1,6 @@
 """A worker without models: SYNTHETIC runs, played at the speed they claim.
 
-The same interface as core.worker.Worker, as far as the page uses it.
+The same interface as core.engine.worker.Worker, as far as the page uses it.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def _plain_round(
 
 
 class FakeRun:
-    """core.worker.Run, fed by FakeWorker."""
+    """core.engine.worker.Run, fed by FakeWorker."""
 
     def __init__(self, worker: FakeWorker, request: Request, run_id: str, tap: Tap | None) -> None:
         self.run_id, self.request, self.tap = run_id, request, tap

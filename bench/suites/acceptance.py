@@ -20,7 +20,7 @@ from bench.settings import Settings
 from bench.suites import crew
 from bench.suites.acceptance_rows import Row, acceptance_rows
 from bench.suites.acceptance_tables import tables
-from core.engine import Engine
+from core.engine.engine import Engine
 from core.errors import ConfigError
 
 __all__ = ["Acceptance", "distinct_share"]

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from core.budget import shape_nodes
 from core.config import WEIGHTS, SpeculationConfig
-from core.mechanisms import NGRAM
+from core.config.budget import shape_nodes
+from core.config.mechanisms import NGRAM
 
 __all__ = [
     "EQUAL_NODES",

@@ -19,7 +19,7 @@ from bench.ours import Case, decode
 from bench.settings import Settings
 from bench.suites.batch_tables import failures, tables
 from core.config import SpeculationConfig
-from core.engine import Engine
+from core.engine.engine import Engine
 from lab.order import Block, blocks
 
 __all__ = ["SIZES", "Batch"]

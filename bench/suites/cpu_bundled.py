@@ -30,7 +30,7 @@ from bench.suites.cpu_variants import (
     llama_variants,
 )
 from core.config import PRESETS, SpeculationConfig
-from core.engine import Engine
+from core.engine.engine import Engine
 from lab.order import Block, blocks
 
 __all__ = ["CpuBundled"]

@@ -20,15 +20,15 @@ from bench.grown.room import check_memory_to_grow
 from bench.settings import Settings
 from bench.suites.cpu_bundled import CpuBundled
 from bench.theirs import Theirs, load_module
-from core.costs.ledger import Costs
-from core.engine import Engine
+from core.engine.engine import Engine
 from core.events import ModelInfo
-from core.models.catalog import bundled_ssms
+from core.length.cost_model.ledger import Costs
 from core.models.hf_model import HfModel
-from core.models.language_model import LanguageModel
-from core.models.loading import LoadedModels, load_models
+from core.models.loading.catalog import bundled_ssms
+from core.models.loading.load import LoadedModels, load_models
+from core.models.loading.tree_check import checked_model
+from core.models.protocol import LanguageModel
 from core.models.stack import stack_alike
-from core.models.tree_check import checked_model
 
 __all__ = ["CPU_GROWN", "GrownContenders", "grown_models"]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from bench.ggml.peer import Drafting, LlamaCpp
 from bench.theirs import Theirs
-from core.models.catalog import bundled_ssms
+from core.models.loading.catalog import bundled_ssms
 
 __all__ = [
     "ASSISTED",

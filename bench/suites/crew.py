@@ -12,8 +12,8 @@ from typing import TypeVar
 from bench.families import loader
 from bench.machine import pin_arithmetic
 from bench.settings import Settings
-from core.engine import Engine
-from core.threads import use_threads
+from core.engine.engine import Engine
+from core.models.threads import use_threads
 
 __all__ = ["engine_of", "shared"]
 

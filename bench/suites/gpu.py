@@ -24,10 +24,10 @@ from bench.settings import Settings
 from bench.suites.gpu_tables import BEST, FIXED, GENERATE, PLAIN, tables
 from bench.theirs import Theirs
 from core.config import SpeculationConfig
-from core.engine import Engine
+from core.engine.engine import Engine
 from core.errors import ConfigError
 from core.events import RoundCompleted, RunCompleted
-from core.models.loading import load_models
+from core.models.loading.load import load_models
 from lab.order import Block, blocks
 
 __all__ = ["GpuContest", "copy_bandwidth", "summon_bundled"]

@@ -10,7 +10,7 @@ from bench.ours import Case, decode
 from bench.prompts import Prompt
 from bench.settings import Settings
 from bench.suites.law_rows import Row
-from core.engine import Engine
+from core.engine.engine import Engine
 
 __all__ = ["Checker", "Reference", "cases"]
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from bench.suites.law_fill import Values, filled
 from core.config import COMBINES, DRAFTS, LENGTHS, PIPELINES, SpeculationConfig
-from core.mechanisms import (
+from core.config.mechanisms import (
     NGRAM,
     PRESETS,
     WEIGHTS,

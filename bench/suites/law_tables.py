@@ -8,7 +8,7 @@ from typing import Any
 from bench.context import Context
 from bench.suites.law_rows import Row
 from bench.tables import table
-from core.mechanisms import combine_rule
+from core.config.mechanisms import combine_rule
 
 __all__ = ["MARGIN", "failures", "tables", "verdict"]
 

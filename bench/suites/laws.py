@@ -21,7 +21,7 @@ from bench.suites.law_rows import TEMPERATURE, Row, law_rows
 from bench.suites.law_tables import failures, tables
 from bench.theirs import Theirs
 from core.config import SpeculationConfig
-from core.engine import Engine
+from core.engine.engine import Engine
 from core.errors import ConfigError
 
 __all__ = ["Laws"]

@@ -23,7 +23,7 @@ from bench.suites.length_rows import contestants, hopeless_contestants
 from bench.suites.length_tables import tables
 from bench.traced import traced
 from core.config import SpeculationConfig
-from core.engine import Engine
+from core.engine.engine import Engine
 from core.errors import ConfigError
 from lab.order import Block, blocks
 

@@ -24,10 +24,10 @@ from bench.suites.cpu_grown import grown_models
 from bench.suites.overhead_tables import GROWN, STAGES, tables
 from bench.synthetic import synthetic_family
 from core.config import SpeculationConfig
-from core.engine import Engine
+from core.engine.engine import Engine
 from core.errors import ConfigError
 from core.events import Combined, RoundCompleted
-from core.models.loading import LoadedModels
+from core.models.loading.load import LoadedModels
 from lab.order import Block, blocks
 
 __all__ = ["Overhead"]

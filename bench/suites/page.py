@@ -148,8 +148,8 @@ def _stopped(context: Context, tab: Any) -> dict[str, Any]:
     """Before the real engine with the bundled models."""
     from bench.page.moving import stopped
     from bench.page.site import open_site
-    from core.engine import Engine
-    from core.worker import Worker
+    from core.engine.engine import Engine
+    from core.engine.worker import Worker
 
     models = context.load(context.settings.dtypes[0])
     with open_site(Worker(Engine(models))) as site:

@@ -23,11 +23,11 @@ from bench.machine import load_average
 from bench.settings import Settings
 from bench.suites.pass_tables import tables
 from bench.theirs import load_module
-from core.models.catalog import bundled_llm, bundled_ssms
+from core.models.batch import forward_together
 from core.models.hf_model import HfModel
-from core.models.language_model import Feed, LanguageModel, chain
-from core.models.loading import LoadedModels
-from core.models.together import forward_together
+from core.models.loading.catalog import bundled_llm, bundled_ssms
+from core.models.loading.load import LoadedModels
+from core.models.protocol import Feed, LanguageModel, chain
 from lab.order import Block, blocks
 
 __all__ = ["CONTEXT", "Passes"]

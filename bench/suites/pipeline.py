@@ -21,7 +21,7 @@ from bench.suites.pipeline_rows import Row, pipeline_rows
 from bench.suites.pipeline_tables import failures, tables
 from bench.watched import watched
 from core.config import SpeculationConfig
-from core.engine import Engine
+from core.engine.engine import Engine
 from lab.order import Block, blocks
 
 __all__ = ["Pipeline", "groups"]

@@ -56,8 +56,8 @@ class Watching:
         from bench.page.onlooker import onlooker
         from bench.page.runs import headless
         from bench.page.site import open_site
-        from core.engine import Engine
-        from core.worker import Worker
+        from core.engine.engine import Engine
+        from core.engine.worker import Worker
 
         models = context.load(context.settings.dtypes[0])
         with (

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import torch
 
 from core.config import SamplingParams
-from core.noise import gumbel_vectors
-from core.sampling import processed, unprocessed_probabilities
+from core.trees.noise import gumbel_vectors
+from core.trees.sampling import processed, unprocessed_probabilities
 
 __all__ = [
     "AcceptedPaths",

@@ -12,9 +12,9 @@ import torch
 from core.config import SamplingParams
 from core.cuda.acceptance import TargetOutputs, TreeBatch, target_outputs
 from core.cuda.staging import DeviceToHost, HostToDevice, as_reals, pack
-from core.noise import SeededNoise, bases_of
-from core.turn import Turn
-from core.verify import WALKS, Case, TargetTokens
+from core.engine.round_state import Turn
+from core.trees.noise import SeededNoise, bases_of
+from core.trees.verify import WALKS, Case, TargetTokens
 
 __all__ = ["batched_target_tokens", "fill_target_tokens", "is_batchable"]
 

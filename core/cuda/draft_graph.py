@@ -22,11 +22,12 @@ from core.cuda.graph_cache import CachedGraph, GraphPool
 from core.cuda.kv_view import KvView, padded_extent
 from core.cuda.model_group import ModelGroup
 from core.cuda.staging import DeviceToHost, HostToDevice, IntArray, as_reals, pack
-from core.drafters.base import Ask, Draft, Drafts
+from core.drafters.base import Ask, Drafts
 from core.drafters.pending import Pending
 from core.drafters.ssm import SsmDrafter
 from core.errors import DRAFTER_FAULTS
-from core.sequence import Timed
+from core.events.timing import Timed
+from core.trees.draft import Draft
 
 __all__ = ["MAX_GRAPHS", "DraftGraphs", "draft_pass_of", "draft_spans"]
 

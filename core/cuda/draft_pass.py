@@ -16,8 +16,8 @@ from core.config import SamplingParams
 from core.cuda.kv_view import KvView
 from core.cuda.staging import HostToDevice
 from core.cuda.tree_layout import LayoutTensors, TreeLayout
-from core.noise import gumbel_vectors
-from core.sampling import processed
+from core.trees.noise import gumbel_vectors
+from core.trees.sampling import processed
 
 __all__ = [
     "MAX_END_TOKENS",

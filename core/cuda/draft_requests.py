@@ -20,14 +20,15 @@ from core.cuda.draft_pass import (
 from core.cuda.model_group import ModelGroup, model_group_of
 from core.cuda.staging import HostToDevice, IntArray
 from core.cuda.tree_layout import TreeLayout
-from core.drafters.base import Ask, Draft
+from core.drafters.base import Ask
 from core.drafters.ssm import SsmDrafter
 from core.drafters.state import SsmState
+from core.drafters.weights import needs_likelihoods
 from core.models.graphed import WIDTHS
 from core.models.hf_model import HfModel
-from core.noise import SeededNoise, bases_of
-from core.tree import ROOT
-from core.weights import needs_likelihoods
+from core.trees.draft import Draft
+from core.trees.noise import SeededNoise, bases_of
+from core.trees.tree import ROOT
 
 __all__ = ["DraftRequests", "DraftRow", "expands", "plain_draft", "present_nodes", "write_inputs"]
 

@@ -26,13 +26,13 @@ from core.cuda.round_pass import RoundPass, round_input_shapes
 from core.cuda.round_plan import RoundPlan, plan_round
 from core.cuda.round_result import RoundResult, fill_drafts
 from core.cuda.staging import DeviceToHost, HostToDevice
-from core.drafting import Drafting
+from core.engine.drafting import Drafting
+from core.engine.round_state import Turn
 from core.errors import DRAFTER_FAULTS
-from core.models.language_model import LanguageModel
-from core.noise import bases_of
-from core.sequence import Timed
-from core.turn import Turn
-from core.verify import Case
+from core.events.timing import Timed
+from core.models.protocol import LanguageModel
+from core.trees.noise import bases_of
+from core.trees.verify import Case
 
 __all__ = ["FusedRound", "RoundResult"]
 

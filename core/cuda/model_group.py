@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from core.models.batch import stacked
 from core.models.forward import TensorForward
 from core.models.hf_model import HfModel
 from core.models.kv_cache import KVArena
-from core.models.language_model import LanguageModel
-from core.models.together import stacked
+from core.models.protocol import LanguageModel
 
 __all__ = ["ModelGroup", "model_group_of"]
 

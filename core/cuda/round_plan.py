@@ -12,8 +12,8 @@ from core.cuda.draft_requests import DraftRequests
 from core.cuda.kv_view import padded_extent
 from core.cuda.model_group import ModelGroup
 from core.cuda.tree_layout import TreeLayout
-from core.drafting import Drafting
-from core.turn import Turn
+from core.engine.drafting import Drafting
+from core.engine.round_state import Turn
 
 __all__ = ["RoundPlan", "plan_round"]
 

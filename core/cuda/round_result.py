@@ -10,11 +10,11 @@ from core.cuda.draft_graph import draft_spans
 from core.cuda.draft_requests import DraftRequests, plain_draft, present_nodes
 from core.cuda.round_plan import RoundPlan
 from core.cuda.staging import IntArray, as_reals
+from core.engine.round_state import Turn
 from core.errors import EngineError
-from core.sequence import Timed
-from core.tree import ROOT
-from core.turn import Turn
-from core.verify import TargetTokens, verdict_of_tokens
+from core.events.timing import Timed
+from core.trees.tree import ROOT
+from core.trees.verify import TargetTokens, verdict_of_tokens
 
 __all__ = ["RoundResult", "fill_drafts"]
 

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import torch
 
-from core.tree import ROOT, depths_of
+from core.trees.tree import ROOT, depths_of
 
 __all__ = ["LayoutTensors", "TreeLayout", "first_equal"]
 

@@ -7,16 +7,15 @@ never sees the engine, the LLM or the other drafters.
 from __future__ import annotations
 
 from collections.abc import Sequence as Many
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
-import torch
-
+from core.events.timing import Timed
 from core.length.base import Stop
-from core.sequence import Sequence, Timed
-from core.tree import ROOT, depths_of
+from core.sequence import Sequence
+from core.trees.draft import Draft
 
-__all__ = ["Ask", "Draft", "Drafter", "Drafts", "chances_of"]
+__all__ = ["Ask", "Drafter", "Drafts"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,64 +52,6 @@ class Ask:
         return self.stop is None or self.stop.steps(self.name, depth, chances)
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
-    """One drafter's tree for one sequence; parallel lists, parents first, ROOT is the root.
-
-    `scores`, `qs`, `ranks` as in `core.tree.Proposal`. `rows[parent]` is the row of `logits` (and
-    of `q`) that the children of `parent` were taken from. `logits`: (rows, V) float32, unprocessed.
-    `utilities`: what the scores are the softmax of, if not `logits` (coupled drafts). `q`: (rows,
-    V) float64, only where tokens were drawn. `passes`: the drafter's model passes, the catch-up's
-    included. `ahead`: how many passes made during the last verification it rests on; where there
-    are any, time and `passes` are what was missing. `next_temperature`: the calibration
-    temperature after the round, if the pass that drafted has committed too (`core.cuda`).
-    `moments`: of each row the utilities' mean and variance by the scores, if known.
-    """
-
-    token_ids: list[int] = field(default_factory=list)
-    parents: list[int] = field(default_factory=list)
-    scores: list[float] = field(default_factory=list)
-    qs: list[float] = field(default_factory=list)
-    ranks: list[int] = field(default_factory=list)
-    rows: dict[int, int] = field(default_factory=dict)
-    logits: torch.Tensor | None = None
-    utilities: torch.Tensor | None = None
-    q: torch.Tensor | None = None
-    timed: tuple[Timed, ...] = ()
-    passes: int = 0
-    ahead: int = 0
-    next_temperature: float | None = None
-    moments: Many[tuple[float, float]] | None = None
-
-    def __len__(self) -> int:
-        return len(self.token_ids)
-
-    @property
-    def depths(self) -> tuple[int, ...]:
-        return depths_of(self.parents)
-
-    def walk(self, token_ids: Many[int]) -> list[int]:
-        """Nodes along `token_ids` from the root, as far as the draft has them.
-
-        Where a token was drawn twice under one parent, the first draw is followed.
-        """
-        path, node = [], ROOT
-        for token_id in token_ids:
-            found = next(
-                (
-                    i
-                    for i, parent in enumerate(self.parents)
-                    if parent == node and self.token_ids[i] == token_id
-                ),
-                None,
-            )
-            if found is None:
-                break
-            path.append(found)
-            node = found
-        return path
-
-
 Drafts = list[Draft] | BaseException
 """A drafter's answer, one draft an ask, or how it failed."""
 
@@ -144,14 +85,5 @@ class Drafter(Protocol):
     def likelihoods(self, sequence: Sequence) -> list[float]:
         """The unprocessed, uncalibrated probabilities it gave to tokens of the text, in their
         order, since it was last asked; NaN where it had nothing to say. Kept only for runs whose
-        weights need them (`core.weights`)."""
+        weights need them (`core.drafters.weights`)."""
         ...
-
-
-def chances_of(draft: Draft) -> tuple[float, ...]:
-    """Each node's product of scores from the root down: its chance to be accepted, as the drafter
-    sees it."""
-    chances: list[float] = []
-    for parent, score in zip(draft.parents, draft.scores, strict=True):
-        chances.append(score * (1.0 if parent == ROOT else chances[parent]))
-    return tuple(chances)

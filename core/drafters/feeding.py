@@ -11,12 +11,12 @@ from collections.abc import Sequence as Many
 import torch
 
 from core.drafters.growth import Growth, absorbed
+from core.drafters.lockstep import Steps
 from core.drafters.pending import Pending
 from core.drafters.proposers import apart
 from core.drafters.state import SsmState
-from core.drafters.steps import Steps
-from core.models.language_model import Feed, LanguageModel, chain
-from core.tree import ROOT, TokenTree
+from core.models.protocol import Feed, LanguageModel, chain
+from core.trees.tree import ROOT, TokenTree
 
 __all__ = ["Feeding"]
 

@@ -11,10 +11,11 @@ from typing import Protocol
 
 import torch
 
-from core.drafters.base import Ask, Draft
+from core.drafters.base import Ask
 from core.drafters.calibration import Calibration
 from core.drafters.proposers import Frontier, Proposals, Proposer, proposer
-from core.tree import ROOT
+from core.trees.draft import Draft
+from core.trees.tree import ROOT
 
 __all__ = ["Growth", "absorbed", "growth"]
 

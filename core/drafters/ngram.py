@@ -12,11 +12,13 @@ import time
 from collections.abc import Sequence as Many
 from dataclasses import dataclass, field
 
-from core.drafters.base import Ask, Draft
-from core.mechanisms import NGRAM
-from core.sequence import Sequence, Timed
-from core.tree import ROOT
-from core.weights import needs_likelihoods
+from core.config.mechanisms import NGRAM
+from core.drafters.base import Ask
+from core.drafters.weights import needs_likelihoods
+from core.events.timing import Timed
+from core.sequence import Sequence
+from core.trees.draft import Draft
+from core.trees.tree import ROOT
 
 __all__ = ["NGRAM", "NgramDrafter"]
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from core.tree import ROOT, TokenTree
+from core.trees.tree import ROOT, TokenTree
 
 __all__ = ["Outcome", "likeliest"]
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence as Many
 
 import torch
 
-from core.tree import ROOT
+from core.trees.tree import ROOT
 
 __all__ = ["Pending"]
 

@@ -12,13 +12,14 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from core.drafters.base import Ask, Draft
+from core.drafters.base import Ask
 from core.drafters.calibration import Calibration
 from core.drafters.growth import Growth, growth
+from core.drafters.lockstep import Stepped, Steps, together
 from core.drafters.ssm import SsmDrafter
-from core.drafters.steps import Stepped, Steps, together
 from core.errors import DrafterError
-from core.sequence import Timed
+from core.events.timing import Timed
+from core.trees.draft import Draft
 
 __all__ = ["PooledAsk", "PooledDrafting"]
 

@@ -15,15 +15,15 @@ import torch
 
 from core.config import SamplingParams
 from core.drafters.calibration import Calibration, scores_of
-from core.noise import Key, Noise, choose_distinct
-from core.sampling import processed, to_probabilities
+from core.trees.noise import Key, Noise, choose_distinct
+from core.trees.sampling import processed, to_probabilities
 
 __all__ = ["Child", "Frontier", "Proposals", "Proposer", "apart", "proposer"]
 
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """A proposed token with its score and q (see `core.tree.Proposal`)."""
+    """A proposed token with its score and q (see `core.trees.tree.Proposal`)."""
 
     token_id: int
     score: float

@@ -15,17 +15,19 @@ from typing import TypeVar
 
 import torch
 
-from core.drafters.base import Ask, Draft
+from core.drafters.base import Ask
 from core.drafters.calibration import Calibration
 from core.drafters.feeding import Feeding
 from core.drafters.growth import Growth, absorbed, growth
+from core.drafters.lockstep import Steps, alone
 from core.drafters.pending import Pending
 from core.drafters.state import SsmState
-from core.drafters.steps import Steps, alone
-from core.models.language_model import LanguageModel
-from core.sequence import Sequence, Timed
-from core.tree import ROOT, TokenTree
-from core.weights import needs_likelihoods
+from core.drafters.weights import needs_likelihoods
+from core.events.timing import Timed
+from core.models.protocol import LanguageModel
+from core.sequence import Sequence
+from core.trees.draft import Draft
+from core.trees.tree import ROOT, TokenTree
 
 __all__ = ["SsmDrafter"]
 

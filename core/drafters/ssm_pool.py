@@ -7,14 +7,15 @@ from collections.abc import Sequence as Many
 from dataclasses import replace
 from typing import Protocol
 
-from core.drafters.base import Ask, Draft, Drafts
-from core.drafters.compiled import CompiledDrafting
-from core.drafters.foresight import Done, Foresight, Plan, Seen
+from core.drafters.ahead import Done, Foresight, Plan, Seen
+from core.drafters.base import Ask, Drafts
+from core.drafters.lockstep import Stepped, together
+from core.drafters.native_drafting import CompiledDrafting
 from core.drafters.pooled_drafting import PooledAsk, PooledDrafting
 from core.drafters.ssm import SsmDrafter
-from core.drafters.steps import Stepped, together
-from core.models.language_model import LanguageModel
-from core.sequence import Timed
+from core.events.timing import Timed
+from core.models.protocol import LanguageModel
+from core.trees.draft import Draft
 
 __all__ = ["BatchedDrafting", "SsmPool"]
 

@@ -10,7 +10,7 @@ import torch
 from core.drafters.calibration import Calibration
 from core.drafters.growth import Growth
 from core.drafters.pending import Pending
-from core.tree import ROOT
+from core.trees.tree import ROOT
 
 __all__ = ["SsmState"]
 

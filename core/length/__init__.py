@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from core.config import SpeculationConfig
-from core.costs import Costs
+from core.config.mechanisms import implementation_of, length_policy
 from core.length.base import (
     Auditions,
     Choice,
@@ -16,10 +16,10 @@ from core.length.base import (
     Stop,
 )
 from core.length.confidence import Confidence
+from core.length.cost_model import Costs
 from core.length.fixed import Fixed
-from core.length.goodput import Goodput
+from core.length.goodput.policy import Goodput
 from core.length.trend import Trend
-from core.mechanisms import implementation_of, length_policy
 
 __all__ = [
     "Auditions",

@@ -115,7 +115,7 @@ class RoundOutcome:
 
     `num_tokens` committed (accepted and the LLM's own, before any cut), `num_nodes` verified (of
     each depth from 1 `widths`) in `verify_ms` (the LLM's pass) behind `context` cached tokens;
-    `round_ms` is its stages and, of a lone request, what lies between them (`core.gaps`), less
+    `round_ms` is its stages and, of a lone request, what lies between them, less
     `hidden_ms`: what of the drafting a pass over other requests hid.
     """
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from core.config import SpeculationConfig
-from core.costs import Costs
 from core.length.base import Choice, Limits, RoundOutcome
+from core.length.cost_model import Costs
 
 __all__ = ["Confidence"]
 

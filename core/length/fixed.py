@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from core.config import SpeculationConfig
-from core.costs import Costs
 from core.length.base import Choice, RoundOutcome
+from core.length.cost_model import Costs
 
 __all__ = ["Fixed"]
 

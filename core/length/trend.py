@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections import deque
 
-from core.budget import longest
 from core.config import SpeculationConfig
-from core.costs import Costs
+from core.config.budget import longest
 from core.length.base import Choice, RoundOutcome
+from core.length.cost_model import Costs
 
 __all__ = ["Trend"]
 

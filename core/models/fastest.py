@@ -14,13 +14,13 @@ from core.models.forward import Forward, MaskKind, TensorForward
 from core.models.graphed import in_few_launches
 from core.models.kv_cache import KVArena
 from core.models.lean import LeanForward, LeanWeights
-from core.models.memory import available_bytes
+from core.models.loading.memory import available_bytes
 from core.models.stacked import StackedForward
 
 if TYPE_CHECKING:
-    from core.models.compiled.described import Told
-    from core.models.compiled.forward import CompiledForward, Drafted, Ready
-    from core.models.compiled.scratch import Room
+    from core.models.native.forward import CompiledForward, Drafted, Ready
+    from core.models.native.kernel_args import Told
+    from core.models.native.workspace import Room
 
 __all__ = ["compiled", "compiled_of", "drafted", "fastest", "written_out"]
 
@@ -50,7 +50,7 @@ def compiled(weights: LeanWeights, masks: MaskKind) -> CompiledForward | None:
     if (free is not None and ROOM * weights.bytes > free) or find_spec("numba") is None:
         return None
     try:
-        from core.models.compiled.forward import CompiledForward
+        from core.models.native.forward import CompiledForward
 
         found = CompiledForward(weights, masks)
         found.try_out()
@@ -63,7 +63,7 @@ def compiled_of(forward: Forward) -> CompiledForward | None:
     """A pass that is compiled; None for others."""
     if not getattr(forward, "workers", 0):
         return None  # no compiler need be at hand to say so
-    from core.models.compiled.forward import CompiledForward
+    from core.models.native.forward import CompiledForward
 
     return forward if isinstance(forward, CompiledForward) else None
 

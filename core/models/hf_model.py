@@ -19,15 +19,15 @@ from core.models.forward import Forward, GeneralForward, MaskKind, TensorForward
 from core.models.fusing import adopt
 from core.models.graphed import tensors_of
 from core.models.kv_cache import KVArena
-from core.models.language_model import Feed
 from core.models.lean import LeanWeights
+from core.models.protocol import Feed
 from core.models.rows import Row, batch_of
-from core.tree import ROOT
+from core.trees.tree import ROOT
 
 if TYPE_CHECKING:
-    from core.models.compiled.described import Told
-    from core.models.compiled.forward import Drafted, Ready
-    from core.models.compiled.scratch import Room
+    from core.models.native.forward import Drafted, Ready
+    from core.models.native.kernel_args import Told
+    from core.models.native.workspace import Room
 
 __all__ = ["HfModel", "feed_rows"]
 

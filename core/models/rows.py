@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from core.models.kv_cache import SlotPlan
-from core.models.language_model import Feed
-from core.tree import ROOT
+from core.models.protocol import Feed
+from core.trees.tree import ROOT
 
 __all__ = ["Batch", "BoolArray", "IntArray", "Row", "batch_of"]
 

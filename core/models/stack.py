@@ -19,15 +19,15 @@ from core.models.forward import Forward, TensorForward
 from core.models.graphed import tensors_of
 from core.models.hf_model import HfModel, feed_rows
 from core.models.kv_cache import KVArena
-from core.models.language_model import Feed, LanguageModel
 from core.models.lean import LeanWeights, joined
 from core.models.products import laid_wide
+from core.models.protocol import Feed, LanguageModel
 from core.models.rows import batch_of
 
 if TYPE_CHECKING:
-    from core.models.compiled.described import Told
-    from core.models.compiled.forward import Drafted, Ready
-    from core.models.compiled.scratch import Room
+    from core.models.native.forward import Drafted, Ready
+    from core.models.native.kernel_args import Told
+    from core.models.native.workspace import Room
 
 __all__ = ["Stack", "stack_alike", "stack_of"]
 

@@ -20,7 +20,7 @@ from bench.suites import SUITES
 from bench.suites.acceptance import Acceptance
 from bench.suites.options import ONLY, WITHOUT_DTYPE
 from core.errors import ConfigError
-from core.models.catalog import bundled_llm, bundled_ssms
+from core.models.loading.catalog import bundled_llm, bundled_ssms
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,9 @@ from bench.suites.gpu_grown import GPU_GROWN, Growing
 from bench.suites.gpu_tables import BEST, FIXED, PLAIN
 from bench.theirs import Theirs
 from core.config import SpeculationConfig
-from core.engine import Engine
+from core.engine.engine import Engine
 from core.errors import ConfigError
-from core.models.loading import LoadedModels
+from core.models.loading.load import LoadedModels
 
 MakeContext = Callable[..., Context]
 

@@ -17,10 +17,10 @@ from bench.grown import room, writing
 from bench.grown.likeness import likeness
 from bench.theirs import load_module
 from core.config import Request, SamplingParams, SpeculationConfig
-from core.engine import Engine
+from core.engine.engine import Engine
 from core.errors import OutOfMemoryError
 from core.events import RoundCompleted
-from core.models.loading import load_models
+from core.models.loading.load import load_models
 from tests.bench.growing import texts_of
 from tests.fakes import tiny_module, word_tokenizer
 

@@ -12,12 +12,12 @@ from bench.grown.module import grown
 from bench.prompts import load_prompts, spread
 from bench.theirs import load_module
 from core.config import Request, SamplingParams, SpeculationConfig
-from core.engine import Engine
+from core.engine.engine import Engine
 from core.events import RoundCompleted
-from core.models.catalog import bundled_llm, bundled_ssms
-from core.models.loading import LoadedModels
+from core.models.loading.catalog import bundled_llm, bundled_ssms
+from core.models.loading.load import LoadedModels
+from core.models.loading.tree_check import checked_model
 from core.models.stack import stack_alike
-from core.models.tree_check import checked_model
 from tests.bench.growing import plan_of
 
 PROMPTS = spread(load_prompts(), 4)[:3]

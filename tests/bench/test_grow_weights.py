@@ -12,7 +12,7 @@ from bench.grown.likeness import check_likeness, likeness
 from bench.grown.module import grown, shape_of
 from bench.grown.shape import Plan
 from core.errors import UnsupportedModelError
-from core.models.tree_check import checked_model, tree_error
+from core.models.loading.tree_check import checked_model, tree_error
 from tests.bench.growing import plan_of, texts_of
 from tests.fakes import info_of, tiny_module
 

@@ -19,13 +19,13 @@ from bench.suites.law_rows import Row, law_rows
 from bench.suites.law_tables import verdict
 from bench.suites.laws import Laws
 from bench.theirs import Theirs
-from core import engine
 from core.config import COMBINES, DRAFTS, LENGTHS, PIPELINES, PRESETS, WEIGHTS, SpeculationConfig
+from core.engine.engine import engine
 from core.errors import EngineError
-from core.models.loading import LoadedModels
-from core.tree import ROOT
-from core.verify import Case as Verification
-from core.verify import Verdict
+from core.models.loading.load import LoadedModels
+from core.trees.tree import ROOT
+from core.trees.verify import Case as Verification
+from core.trees.verify import Verdict
 
 MakeContext = Callable[..., Context]
 

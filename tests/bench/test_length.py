@@ -31,9 +31,9 @@ from bench.suites.length_rows import (
 from bench.suites.length_tables import BEST, OWN, Contest
 from bench.traced import traced
 from core.config import LENGTHS, SpeculationConfig
-from core.engine import Engine
+from core.engine.engine import Engine
 from core.errors import ConfigError
-from core.models.loading import LoadedModels
+from core.models.loading.load import LoadedModels
 from lab.figures import Estimate
 
 MakeContext = Callable[..., Context]

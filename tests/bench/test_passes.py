@@ -13,7 +13,7 @@ from bench.context import Context
 from bench.suites.pass_tables import tables
 from bench.suites.passes import Passes, contestants
 from core.errors import EngineError
-from core.models.loading import LoadedModels
+from core.models.loading.load import LoadedModels
 
 MakeContext = Callable[..., Context]
 NAMES = [

@@ -17,9 +17,9 @@ from bench.suites.pipeline_rows import BEST, FITTING, WORKS, pipeline_rows
 from bench.suites.pipeline_tables import Contender
 from bench.watched import _Watch, watched
 from core.config import SpeculationConfig
-from core.engine import Engine
+from core.engine.engine import Engine
 from core.events import Ahead, RoundCompleted, Span
-from core.models.loading import LoadedModels
+from core.models.loading.load import LoadedModels
 
 MakeContext = Callable[..., Context]
 PROMPTS = load_prompts()

@@ -30,11 +30,11 @@ from bench.suites.overhead import Overhead, _outside, overhead_configs
 from bench.suites.overhead_tables import STAGES
 from bench.synthetic import synthetic_family
 from core.config import PRESETS, SpeculationConfig
-from core.engine import Engine
+from core.engine.engine import Engine
 from core.events import RoundCompleted, Span
 from core.models.fastest import compiled_of
 from core.models.hf_model import HfModel
-from core.models.loading import LoadedModels
+from core.models.loading.load import LoadedModels
 from core.models.stack import Stack
 from tests.family import SSMS
 from tests.synthetic import DRAFTERS, synthetic_run

@@ -10,7 +10,7 @@ import torch
 
 from core import Request, Run, SamplingParams, SpeculationConfig, Worker
 from core.events import Event, RoundCompleted
-from core.models.language_model import Feed
+from core.models.protocol import Feed
 from tests.fakes import TableModel, random_table
 
 __all__ = [

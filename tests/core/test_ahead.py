@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from core import Engine, Request, SamplingParams, SpeculationConfig
+from core.engine.overlap import Job
 from core.events import Drafted, Event, RoundCompleted, RunCompleted
-from core.models.language_model import Feed
-from core.pipeline import Job
+from core.models.protocol import Feed
 from tests.core.engines import GREEDY, WARM, engine_of, ids_of_events, open_rows, tables
 from tests.fakes import TableModel, loaded_tables, random_table
 from tests.lanes import PunctualLane

@@ -14,16 +14,16 @@ import pytest
 import torch
 
 from core import Engine, Request, SamplingParams, SpeculationConfig
-from core.ahead import ended, judged, made
-from core.drafters.base import Draft
-from core.drafters.foresight import Foreseen
+from core.drafters.ahead import Foreseen
+from core.engine.ahead_results import ended, judged, made
+from core.engine.overlap import Auto, Job, Lane
+from core.engine.round_state import Live, Made, Turn
 from core.events import Ahead, Drafted, Event, RoundCompleted
+from core.events.timing import Timed
 from core.length.base import Choice
 from core.length.fixed import Fixed
-from core.models.language_model import Feed
-from core.pipeline import Auto, Job, Lane
-from core.sequence import Timed
-from core.turn import Live, Made, Turn
+from core.models.protocol import Feed
+from core.trees.draft import Draft
 from tests.core.engines import ids_of_events, tables
 from tests.fakes import TableModel, loaded_tables, random_table
 from tests.lanes import Looks
@@ -186,7 +186,7 @@ def test_what_was_made_ahead_is_told_when_requests_begin_to_take_turns(
     def modes_of(live: Sequence[Live], auto: Auto) -> dict[str, str]:
         return dict.fromkeys([one.sequence.run_id for one in live], next(modes))
 
-    monkeypatch.setattr("core.engine.modes_of", modes_of)
+    monkeypatch.setattr("core.engine.engine.modes_of", modes_of)
     config = SpeculationConfig(**{**TREE, "pipeline": "auto"})
     asked = [Request(text, LONG, config) for text in ("w1 w2", "w4")]
     events = list(engine_hiding().generate_many(asked))

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core import Engine, SamplingParams, SpeculationConfig
-from core.budget import longest, shares
 from core.config import COMBINES
-from core.costs import Costs
+from core.config.budget import longest, shares
 from core.events import Combined, Drafted, Event, RoundCompleted, RunStarted
 from core.length import Choice, LengthPolicy, RoundOutcome
+from core.length.cost_model import Costs
 from tests.core.engines import engine_of, ids_of_events, request, tables
 from tests.laws.trees import LAW
 
@@ -204,7 +204,7 @@ def test_a_policy_learns_with_the_length_that_was_drafted(monkeypatch: pytest.Mo
     def make(config: SpeculationConfig, costs: Costs) -> LengthPolicy:
         return Given()
 
-    monkeypatch.setattr("core.engine.make_policy", make)
+    monkeypatch.setattr("core.engine.engine.make_policy", make)
     events = run(SpeculationConfig(expansion=(1,), length="trend", max_tree_nodes=64))
     assert [outcome.length for outcome in outcomes] == deepest(events)
     assert {4} < {outcome.length for outcome in outcomes}, "the last drafts have less room"

@@ -21,8 +21,8 @@ from core.config import (
     SpeculationConfig,
     lossless_rules,
 )
+from core.config.field_text import parse_field
 from core.errors import ConfigError
-from core.field_text import parse_field
 
 # -- what is lossless --
 

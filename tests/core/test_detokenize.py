@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from core.detokenize import REPLACEMENT, Detokenizer, token_texts
-from core.models.catalog import bundled_llm
+from core.models.detokenize import REPLACEMENT, Detokenizer, token_texts
+from core.models.loading.catalog import bundled_llm
 
 MIXED = "naïve café 東京 🙂👩‍👩‍👧 x\n\n  def f():\t'“quoted”' — ﷽ é ok"
 

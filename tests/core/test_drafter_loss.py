@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from core import Engine, Request, SamplingParams, SpeculationConfig
+from core.engine.worker import Worker
 from core.events import Event, RoundCompleted, RunCompleted
-from core.models.language_model import Feed
-from core.worker import Worker
+from core.models.protocol import Feed
 from tests.core.engines import ids_of_events
 from tests.fakes import TableModel, loaded_tables, random_table
 from tests.laws.pairwise import paired

@@ -17,8 +17,8 @@ from core.events import (
     RunStarted,
     Verified,
 )
+from core.events.outcome import Outcome
 from core.metrics import StatsFold
-from core.outcome import Outcome
 from tests.core.engines import GREEDY, TREE, WARM, engine_of, request, tables
 from tests.fakes import word_tokenizer
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-import core.gaps
+import core.engine.idle_time
+from core.engine.idle_time import Gaps
+from core.engine.round_state import Live
 from core.events import Event, RoundCompleted, RunCompleted, Verified
-from core.gaps import Gaps
+from core.events.timing import Timed
 from core.length import RoundOutcome
-from core.sequence import Timed
-from core.turn import Live
 from tests.core.engines import GREEDY, TREE, engine_of, request, tables
 
 SLOW_READER = 0.02
@@ -32,7 +32,7 @@ def turn(run: str, *stages: tuple[float, float], reading: tuple[float, float] | 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Any:
     now = SimpleNamespace(s=0.0)
-    monkeypatch.setattr(core.gaps, "time", SimpleNamespace(perf_counter=lambda: now.s))
+    monkeypatch.setattr(core.engine.idle_time, "time", SimpleNamespace(perf_counter=lambda: now.s))
     return now
 
 

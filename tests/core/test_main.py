@@ -19,13 +19,13 @@ import torch
 
 from core import Engine
 from core.__main__ import main
-from core.costs import ledger
-from core.costs.verify import measure_verify_costs
 from core.errors import EngineBusyError
 from core.events import RoundCompleted, RunCompleted, RunStarted, event_from_plain
-from core.models import loading
-from core.models.catalog import bundled_llm
-from core.models.source import located
+from core.length.cost_model import ledger
+from core.length.cost_model.verify import measure_verify_costs
+from core.models.loading.catalog import bundled_llm
+from core.models.loading.load import load as loading
+from core.models.loading.source import located
 from tests.fakes import tiny_module, word_tokenizer
 from tests.interrupts import hear_interrupts
 

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from core import SpeculationConfig, mechanisms
-from core.budget import shares
-from core.combine.base import Ballot, Merged, Selection
-from core.config import Request
-from core.costs import Costs
-from core.errors import ConfigError
-from core.events import Combined
-from core.length import Choice, RoundOutcome
-from core.mechanisms import (
+from core import SpeculationConfig
+from core.config import Request, mechanisms
+from core.config.budget import shares
+from core.config.mechanisms import (
     COMBINE_RULES,
     LENGTH_POLICIES,
     VERIFY_RULES,
@@ -22,6 +17,11 @@ from core.mechanisms import (
     implementation_of,
     lossless_rules,
 )
+from core.errors import ConfigError
+from core.events import Combined
+from core.length import Choice, RoundOutcome
+from core.length.cost_model import Costs
+from core.trees.combine.base import Ballot, Merged, Selection
 from tests.core.engines import WARM, engine_of, tables
 
 HERE = __name__

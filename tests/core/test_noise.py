@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 import torch
 
-from core.noise import KEPT_POSITIONS, SeededNoise, choose_distinct, gumbel_vector
+from core.trees.noise import KEPT_POSITIONS, SeededNoise, choose_distinct, gumbel_vector
 from tests.laws.chi_square import pooled_chi_square
 from tests.laws.enumeration import WalkNoise, every_walk
 

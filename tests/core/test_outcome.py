@@ -7,7 +7,7 @@ import json
 import pytest
 
 from core.events import RoundCompleted, RunStarted
-from core.outcome import Outcome
+from core.events.outcome import Outcome
 from tests.synthetic import ENDINGS, synthetic_run
 
 

@@ -11,12 +11,12 @@ import torch
 
 from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.config import PIPELINES
-from core.drafters.foresight import Done
+from core.drafters.ahead import Done
+from core.engine.overlap import ALONE, Lane, Pools
+from core.engine.round_state import Live
+from core.engine.worker import Worker
 from core.events import Event, RoundCompleted, RunCompleted
-from core.models.language_model import Feed
-from core.pipeline import ALONE, Lane, Pools
-from core.turn import Live
-from core.worker import Worker
+from core.models.protocol import Feed
 from tests.core.engines import GREEDY, WARM, engine_of, ids_of_events, open_rows, tables
 from tests.fakes import TableModel, loaded_tables, random_table
 

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from core import Engine, Request, SamplingParams, SpeculationConfig
-from core.drafters.foresight import Foresight
+from core.drafters.ahead import Foresight
 from core.events import Event, RoundCompleted
 from core.length.base import Choice
 from core.length.fixed import Fixed
-from core.models.loading import LoadedModels
+from core.models.loading.load import LoadedModels
 from tests.core.engines import ids_of_events
 from tests.fakes import loaded, perturbed, tiny_module
 from tests.lanes import PunctualLane
@@ -53,7 +53,7 @@ def rows_held(engine: Engine) -> list[object]:
 
 def modes_by_round(monkeypatch: pytest.MonkeyPatch, mode: Callable[[int], str]) -> None:
     monkeypatch.setattr(
-        "core.engine.modes_of",
+        "core.engine.engine.modes_of",
         lambda live, _: {one.sequence.run_id: mode(one.sequence.round) for one in live},
     )
 

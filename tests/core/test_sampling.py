@@ -13,7 +13,7 @@ from transformers.generation.logits_process import (
 )
 
 from core.config import SamplingParams
-from core.sampling import (
+from core.trees.sampling import (
     Target,
     one_hot_residual,
     processed,

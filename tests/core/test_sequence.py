@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from core.config import SamplingParams, SpeculationConfig
-from core.sequence import Sequence, Timed, stop_in
+from core.events.timing import Timed
+from core.sequence import Sequence, stop_in
 from tests.fakes import sequence_of
 
 PLAIN = SpeculationConfig.preset("autoregressive")

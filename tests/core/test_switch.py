@@ -7,7 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.costs import Switch
+from core.length.cost_model import Switch
 from tests.core.engines import engine_of, tables
 
 

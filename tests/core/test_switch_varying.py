@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from core.costs import Switch
+from core.length.cost_model import Switch
 
 SEEDS, ROUNDS = 12, 1000
 World = Callable[[random.Random, bool], tuple[float, float]]

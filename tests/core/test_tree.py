@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 
-from core.tree import ROOT, Proposal, TokenTree, ancestor_mask, depths_of
+from core.trees.tree import ROOT, Proposal, TokenTree, ancestor_mask, depths_of
 from tests.laws.trees import LAW, ancestors, parents
 
 #        0 ── 2 ── 4

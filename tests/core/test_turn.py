@@ -6,11 +6,11 @@ from __future__ import annotations
 import pytest
 
 from core import Request, SamplingParams, SpeculationConfig
-from core.drafters.base import Draft
-from core.pipeline import Pools, Up
-from core.sequence import Timed
-from core.turn import Turn, outcome_of
-from core.verify import Verdict
+from core.engine.overlap import Pools, Up
+from core.engine.round_state import Turn, outcome_of
+from core.events.timing import Timed
+from core.trees.draft import Draft
+from core.trees.verify import Verdict
 from tests.core.engines import engine_of, tables
 
 CONFIG = SpeculationConfig(expansion=(1,), speculation_length=2, pipeline="across")

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from core import Engine, Request, SamplingParams, SpeculationConfig
-from core.drafters.base import Draft
-from core.pipeline import Up, auto_of, watch
-from core.sequence import Timed
-from core.turn import Live, Turn
+from core.engine.overlap import Up, auto_of, watch
+from core.engine.round_state import Live, Turn
+from core.events.timing import Timed
+from core.trees.draft import Draft
 from tests.core.engines import engine_of, tables
 
 CONFIG = SpeculationConfig(expansion=(1,), speculation_length=2, pipeline="auto")

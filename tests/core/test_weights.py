@@ -8,7 +8,14 @@ import random
 import pytest
 
 from core.config import SpeculationConfig
-from core.weights import CORRECTED, FullInformation, Heard, Paper, make_weights, needs_likelihoods
+from core.drafters.weights import (
+    CORRECTED,
+    FullInformation,
+    Heard,
+    Paper,
+    make_weights,
+    needs_likelihoods,
+)
 
 NAMES = ("a", "b", "c")
 

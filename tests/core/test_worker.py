@@ -15,8 +15,8 @@ from core.errors import (
     ContextLengthError,
 )
 from core.events import Event, RunCancelled, RunCompleted, RunStarted
-from core.outcome import Outcome
-from core.threads import TURN_S
+from core.events.outcome import Outcome
+from core.models.threads import TURN_S
 from tests.core.gated import (
     CONTEXT,
     SOON,

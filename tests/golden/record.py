@@ -22,7 +22,7 @@ import torch
 
 from core import Engine, load_models
 from core.events import event_to_plain
-from core.models.language_model import Feed
+from core.models.protocol import Feed
 from tests.fakes import TableModel, loaded_tables, random_table
 from tests.golden.cases import CASES, Case
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import torch
 
 from core.models.hf_model import HfModel
-from core.models.language_model import Feed, chain
-from core.tree import ROOT
+from core.models.protocol import Feed, chain
+from core.trees.tree import ROOT
 from tests.fakes import TableModel
 
 __all__ = ["CachedModel"]

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import torch
 
-from core.noise import Key
+from core.trees.noise import Key
 
 __all__ = ["KeyAskedTwiceError", "WalkNoise", "every_walk"]
 

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from core import SamplingParams
-from core.noise import SeededNoise
-from core.sampling import processed
+from core.trees.noise import SeededNoise
+from core.trees.sampling import processed
 
 __all__ = ["Divergences", "first_difference"]
 

@@ -12,7 +12,7 @@ import torch
 
 from core import Engine, LoadedModels, Request, SamplingParams, SpeculationConfig, load_models
 from core.events import Event, RoundCompleted, RunCompleted
-from core.outcome import Outcome
+from core.events.outcome import Outcome
 
 __all__ = [
     "PLAIN",

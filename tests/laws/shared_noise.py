@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import torch
 
-from core.noise import Key
+from core.trees.noise import Key
 from tests.laws.enumeration import WalkNoise
 
 __all__ = ["RepeatedNoise", "SharedNoise", "by_position"]
@@ -31,7 +31,7 @@ def by_position(key: Key) -> Key:
 
 class SharedNoise(WalkNoise):
     """See WalkNoise. Decisions of one kind at one position read one uniform number, as
-    `core.noise.SeededNoise` would under such keys; what earlier answers tell of it is kept."""
+    `SeededNoise` would under such keys; what earlier answers tell of it is kept."""
 
     shared = staticmethod(by_position)
 

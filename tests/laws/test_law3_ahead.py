@@ -13,8 +13,8 @@ import pytest
 
 from core.drafters.growth import Growth
 from core.drafters.ssm import SsmDrafter
+from core.engine.overlap import Job
 from core.events import RoundCompleted
-from core.pipeline import Job
 from tests.lanes import PunctualLane
 from tests.laws.law3_cases import EXACT, NOTICED, case
 from tests.laws.shared_noise import RepeatedNoise

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from core import Engine, LoadedModels, Request, SamplingParams, SpeculationConfig
-from core.sampling import processed, to_probabilities
+from core.trees.sampling import processed, to_probabilities
 from tests.laws.cached import CachedModel
 from tests.laws.chi_square import pooled_chi_square, survival
 from tests.laws.runs import bundled_engine, prompts

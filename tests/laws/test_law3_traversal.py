@@ -10,8 +10,8 @@ from importlib import import_module
 import pytest
 import torch
 
-from core.sampling import one_hot_residual, residual
-from core.verify.offers import Offer
+from core.trees.sampling import one_hot_residual, residual
+from core.trees.verify.offers import Offer
 from tests.laws.enumeration import WalkNoise
 from tests.laws.law3_cases import (
     DEEP,
@@ -28,7 +28,7 @@ from tests.laws.traps import TRAPS
 from tests.laws.whole_rounds import expected_accepted, joint_of_walks, plain_joint
 from tests.laws.whole_rounds import total_variation as distance
 
-MODULE = import_module("core.verify.traversal")  # by name the function hides its module
+MODULE = import_module("core.trees.verify.traversal")  # by name the function hides its module
 rest = MODULE._rest
 Left = tuple[float, torch.Tensor]
 

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.models.hf_model import HfModel
-from core.models.language_model import Feed, chain
-from core.models.tree_check import checked_model
-from core.tree import ROOT, depths_of
+from core.models.loading.tree_check import checked_model
+from core.models.protocol import Feed, chain
+from core.trees.tree import ROOT, depths_of
 from tests.fakes import WINDOW, info_of, tiny_module
 from tests.laws.trees import LAW, ancestors, parents
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from core import Engine, Request, SamplingParams, SpeculationConfig
+from core.engine.round_state import Live
 from core.models.hf_model import HfModel
-from core.models.language_model import chain
-from core.turn import Live
+from core.models.protocol import chain
 from tests.fakes import loaded, perturbed, tiny_module
 from tests.lanes import PunctualLane
 from tests.laws.runs import bundled_engine, prompts
@@ -130,7 +130,7 @@ def test_every_family_keeps_what_a_prefill_gives(
 ) -> None:
     # Random models are never sure of anything: more guesses, and less likely ones.
     monkeypatch.setattr("core.drafters.outcomes.LEAST", 0.0)
-    monkeypatch.setattr("core.drafters.foresight.OUTCOMES", 60)
+    monkeypatch.setattr("core.drafters.ahead.OUTCOMES", 60)
     texts = ("w3 w9 w27 w17 w51 w25 w11 w33 w2 w6", "w5 w25")
     for name in ("topk", "sampled", "ahead"):
         lives = run_checked(tiny_engine(family), requests_of(name, texts), most=6)

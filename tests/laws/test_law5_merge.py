@@ -14,11 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core import SpeculationConfig
-from core.combine import CombinedTree, combine
-from core.drafters.base import Ask, Draft
+from core.drafters.base import Ask
 from core.drafters.calibration import Calibration
 from core.drafters.growth import BestFirst
-from core.tree import ROOT, TokenTree, depths_of
+from core.trees.combine import CombinedTree, combine
+from core.trees.draft import Draft
+from core.trees.tree import ROOT, TokenTree, depths_of
 from tests.fakes import TableModel, random_table, sequence_of
 from tests.laws.trees import LAW, drafts, paths
 

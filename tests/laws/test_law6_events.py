@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from core import Request, SamplingParams, SpeculationConfig
-from core.bookends import run_cancelled, run_failed
+from core.engine.run_events import run_cancelled, run_failed
 from core.errors import SpecScopeError
 from core.events import Ahead, Event, RoundCompleted, RunCompleted, event_from_plain, event_to_plain
 from core.sequence import Sequence

@@ -14,10 +14,10 @@ import pytest
 import torch
 
 from core import Engine, Request, SamplingParams, SpeculationConfig, load_models
+from core.events.outcome import Outcome
 from core.models import fastest
 from core.models.hf_model import HfModel
-from core.models.language_model import chain
-from core.outcome import Outcome
+from core.models.protocol import chain
 
 PROMPTS = Path(__file__).parents[2] / "bench" / "prompts.jsonl"
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]

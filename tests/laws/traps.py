@@ -14,16 +14,16 @@ from types import MappingProxyType
 import pytest
 import torch
 
-from core import engine
-from core.combine import CombinedTree, combine
 from core.drafters import growth
-from core.drafters.base import Draft
 from core.drafters.growth import _restricted
 from core.drafters.proposers import Frontier, Proposals, TopK
-from core.noise import Key, Noise
-from core.sampling import processed, to_probabilities
-from core.tree import Proposal
-from core.verify import Case, offers
+from core.engine.engine import engine
+from core.trees.combine import CombinedTree, combine
+from core.trees.draft import Draft
+from core.trees.noise import Key, Noise
+from core.trees.sampling import processed, to_probabilities
+from core.trees.tree import Proposal
+from core.trees.verify import Case, offers
 
 __all__ = ["TRAPS", "PositionlessKeys"]
 

@@ -8,8 +8,8 @@ import torch
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from core.drafters.base import Draft
-from core.tree import ROOT, depths_of
+from core.trees.draft import Draft
+from core.trees.tree import ROOT, depths_of
 
 __all__ = ["LAW", "ancestors", "drafts", "parents"]
 

@@ -13,12 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from core import Engine, SamplingParams, SpeculationConfig, engine
+from core import Engine, SamplingParams, SpeculationConfig
+from core.engine.engine import engine
+from core.engine.round_state import Turn
 from core.events import RoundCompleted
-from core.noise import Noise
 from core.sequence import Sequence as Live
-from core.turn import Turn
-from core.verify import Verdict
+from core.trees.noise import Noise
+from core.trees.verify import Verdict
 from tests.fakes import TableModel, loaded_tables, sequence_of
 from tests.laws.enumeration import WalkNoise, every_walk
 

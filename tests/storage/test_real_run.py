@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from core.config import Request, SamplingParams, SpeculationConfig
-from core.engine import Engine
+from core.engine.engine import Engine
 from core.events import Event, RoundCompleted, event_from_plain
 from storage import RunStore
 from storage.exports import events_json

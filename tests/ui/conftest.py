@@ -219,7 +219,7 @@ def long(site: Callable[..., Any]) -> Any:
 def real(tmp_path_factory: pytest.TempPathFactory, chromium: Any) -> Iterator[Any]:
     """The whole page with the bundled models behind it: its address and its context."""
     from core import Engine, load_models
-    from core.worker import Worker
+    from core.engine.worker import Worker
     from tests.ui.sites import hosted
 
     worker = Worker(Engine(load_models(llm="bundled", ssms=["bundled"])))

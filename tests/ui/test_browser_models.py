@@ -27,7 +27,7 @@ HOSTILE = "<img src=x onerror=pwned=1>"
 def site(tmp_path_factory: pytest.TempPathFactory, chromium: Any) -> Iterator[tuple[str, Context]]:
     """The page before a rig with the bundled models."""
     from core import Engine, load_models
-    from core.worker import Worker
+    from core.engine.worker import Worker
 
     def load(pair: Pair, say: Say) -> Worker:
         made = load_models(pair.llm, pair.ssms, pair.dtype, pair.device, say)

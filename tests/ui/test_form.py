@@ -18,7 +18,7 @@ from core.config import (
     SpeculationConfig,
 )
 from core.errors import ConfigError
-from core.outcome import Outcome
+from core.events.outcome import Outcome
 from tests.family import SSMS
 from ui.pages.fields import (
     FIELD_NAMES,

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from core import Request, SamplingParams, SpeculationConfig
+from core.config.mechanisms import PRESETS
 from core.events import (
     Combined,
     Drafted,
@@ -26,7 +27,6 @@ from core.events import (
     RunStarted,
     Verified,
 )
-from core.mechanisms import PRESETS
 from storage import RunStore
 from tests.laws.runs import bundled_engine, prompts
 from tests.laws.test_law6_events import NAMES, events_of

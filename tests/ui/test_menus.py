@@ -17,15 +17,15 @@ from core.config import (
     SpeculationConfig,
     lossless_rules,
 )
-from core.errors import ConfigError
-from core.events import Combined
-from core.mechanisms import (
+from core.config.mechanisms import (
     COMBINE_RULES,
     LENGTH_POLICIES,
     PIPELINE_MODES,
     VERIFY_RULES,
     combine_rule,
 )
+from core.errors import ConfigError
+from core.events import Combined
 from tests.ui.test_form import form_values, fresh_form
 from ui.pages.fields import FIELD_NAMES, MEANINGS, field_controls
 from ui.pages.form import EXAMPLES, FOLLOWED, followed, request_of

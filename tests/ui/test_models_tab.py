@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from core.errors import ConfigError, ModelLoadError, OutOfMemoryError
-from core.models import placing
-from core.models.catalog import FAMILIES, bundled_llm
+from core.models.loading import placing
+from core.models.loading.catalog import FAMILIES, bundled_llm
 from storage import RunQuery, RunStore
 from tests.core.models.folders import saved
 from tests.family import SSMS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from core.config import Request, SpeculationConfig
-from core.mechanisms import combine_rule, length_policy
+from core.config.mechanisms import combine_rule, length_policy
 from tests.core.engines import WARM, engine_of, tables
 from tests.core.test_mechanisms import registered
 from tests.ui.shown import seen, shown

@@ -9,7 +9,7 @@ import torch
 
 from core import SamplingParams, SpeculationConfig
 from core.events import Combined, Event, RoundCompleted, Verified
-from core.sampling import processed, unprocessed_probabilities
+from core.trees.sampling import processed, unprocessed_probabilities
 from tests.core.engines import engine_of, request, tables
 from ui.probabilities import meant
 

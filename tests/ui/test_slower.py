@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from core.config import SpeculationConfig
+from core.config.mechanisms import NGRAM
+from core.config.shape_checks import MAX_TREE_NODES
 from core.events import Ahead, RunStats
-from core.mechanisms import NGRAM
-from core.shape_checks import MAX_TREE_NODES
 from tests.synthetic import synthetic_run
 from ui.frame import Baseline, Frame
 from ui.messages import run_lines

@@ -9,7 +9,7 @@ import pytest
 
 from core.config import COMBINES
 from core.events import RoundCompleted, RunStarted, Verified, event_from_plain, event_to_plain
-from core.outcome import Outcome
+from core.events.outcome import Outcome
 from storage import RunStore
 from tests.synthetic import ENDINGS, MINIONS, Mechanisms, synthetic_run
 from ui.view import Detail, View, detail_of, reduce, reduce_all

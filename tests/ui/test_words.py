@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from core.engine.overlap import ALONE as ALONE_NOTE
 from core.events import Ahead, RunStats, Trial
-from core.pipeline import ALONE as ALONE_NOTE
 from tests.synthetic import HOSTILE_TEXTS, synthetic_run
 from tests.ui.fakes import plain_twin
 from ui.explain import bars, explain, letter, quoted

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 
-from core.engine import Engine
+from core.engine.engine import Engine
 from core.errors import ConfigError
-from core.models.loading import load_models
+from core.models.loading.load import load_models
 from tests.zoo.killing import ROOT, killed_before, killed_when
 from tests.zoo.small import SMALL
 from zoo import __main__ as command

@@ -17,7 +17,7 @@ from transformers import (
 )
 
 from core.errors import ConfigError
-from core.models.loading import load_models
+from core.models.loading.load import load_models
 from tests.zoo.small import SMALL
 from tests.zoo.spelling import TEXTS, byte_fallback, byte_level, saved
 from zoo import __main__ as command

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 import zoo.__main__ as command
-from core.costs.verify import VerifyCosts
-from core.engine import Engine
+from core.engine.engine import Engine
 from core.errors import ConfigError
-from core.models.loading import load_models
+from core.length.cost_model.verify import VerifyCosts
+from core.models.loading.load import load_models
 from zoo import worth
 from zoo.clocked import LONGEST, Asked, Clock, Round
 from zoo.worth import Worth, judged, prompts_of, table

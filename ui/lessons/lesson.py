@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from core.config import Request, SamplingParams, SpeculationConfig
-from core.mechanisms import NGRAM
+from core.config.mechanisms import NGRAM
 from ui.lessons.measured import Evidence
 
 __all__ = ["Attempt", "Crew", "Lesson", "Question", "Setup", "Step", "missing", "request_of"]

@@ -13,8 +13,8 @@ from typing import Any
 import gradio as gr
 from gradio.events import api
 
-from core.checks import choice
 from core.config import PRESETS, Request, SamplingParams, SpeculationConfig
+from core.config.checks import choice
 from core.errors import ConfigError
 from core.events import Event
 from ui.context import Context

@@ -13,7 +13,7 @@ from typing import Any
 import gradio as gr
 from gradio.events import api
 
-from core.checks import choice
+from core.config.checks import choice
 from core.errors import ConfigError
 from ui.context import Context
 from ui.exchange import CANCELLED
@@ -43,7 +43,7 @@ def _models(context: Context) -> Callable[..., Any]:
         Bytes are those of the weights, 0 where unknown. Folders and the local cache are listed only
         to those who may load.
         """
-        from core.models.placing import DEVICES, DTYPES
+        from core.models.loading.placing import DEVICES, DTYPES
 
         with spoken_errors():
             choice("dtype", dtype, ("auto", *DTYPES))

@@ -10,8 +10,8 @@ from typing import Any
 import gradio as gr
 from gradio.events import api
 
-from core.checks import integer
 from core.config import SamplingParams
+from core.config.checks import integer
 from core.errors import ConfigError
 from lab.prompts import StudyPrompt, named
 from lab.study import Configuration, plain_configuration

@@ -11,7 +11,7 @@ from typing import Any
 import gradio as gr
 from gradio.events import api
 
-from core.checks import text
+from core.config.checks import text
 from core.errors import ConfigError, StoreError
 from core.events import RunStarted
 from ui.checks import measure_baseline, prove

@@ -14,10 +14,10 @@ from typing import Any
 import gradio as gr
 from gradio.events import api
 
-from core.checks import choice, integer, text
+from core.config.checks import choice, integer, text
 from core.errors import ConfigError, StoreError
 from core.events import Event, event_to_plain
-from core.outcome import Outcome
+from core.events.outcome import Outcome
 from ui.context import Context
 from ui.pages.exporting import written
 from ui.pages.history import ORDERS, STATUSES, allowed, asker_of, check_ended

@@ -15,8 +15,8 @@ from typing import Any
 import gradio as gr
 from gradio.events import api
 
-from core.checks import choice, integer, text
 from core.config import PRESETS, SamplingParams, SpeculationConfig
+from core.config.checks import choice, integer, text
 from core.errors import ConfigError, StudyError
 from lab.prompts import StudyPrompt
 from lab.study import KINDS, Study

@@ -9,8 +9,8 @@ from typing import Any
 import gradio as gr
 from gradio.events import api
 
-from core.checks import choice
 from core.config import PRESETS, SamplingParams, SpeculationConfig
+from core.config.checks import choice
 from core.errors import ConfigError
 from lab.grid import axis_of
 from lab.prompts import StudyPrompt, named

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from types import MappingProxyType
 from typing import Any
 
-from core.checks import choice
+from core.config.checks import choice
 from core.errors import StoreError
 from ui.baselines import baseline_of
 from ui.context import Context

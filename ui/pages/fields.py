@@ -15,7 +15,7 @@ import gradio as gr
 from gradio.components import Component
 
 from core.config import SpeculationConfig
-from core.field_text import parse_field
+from core.config.field_text import parse_field
 from ui.pages.menus import (
     FOLLOWERS,
     combine_choices,

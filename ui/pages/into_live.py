@@ -14,8 +14,8 @@ from gradio.components import Component
 from gradio.helpers import special_args
 
 from core.config import PRESETS, Request
+from core.config.mechanisms import NGRAM
 from core.errors import ConfigError
-from core.mechanisms import NGRAM
 from ui.context import Context
 from ui.messages import Line
 from ui.pages.fields import FIELD_NAMES, values_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
+from core.config.mechanisms import length_policy
 from core.errors import ConfigError
-from core.mechanisms import length_policy
 from ui.baselines import keep_baseline, key_of_run, still_valid
 from ui.context import StoreApi
 from ui.frame import Baseline

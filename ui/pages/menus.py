@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from core.config import WEIGHTS, SpeculationConfig
-from core.errors import ConfigError
-from core.mechanisms import (
+from core.config.mechanisms import (
     PIPELINE_MODES,
     choices_of,
     combine_rule,
@@ -22,6 +21,7 @@ from core.mechanisms import (
     verify_rule,
     weighted_combine_rules,
 )
+from core.errors import ConfigError
 
 __all__ = [
     "FOLLOWERS",

@@ -11,7 +11,7 @@ import gradio as gr
 from gradio.components import Component
 
 from core.config import PRESETS, SamplingParams
-from core.mechanisms import NGRAM
+from core.config.mechanisms import NGRAM
 from lab.study import Configuration, Study, plain_configuration
 from ui.components import PromptTable, pack
 from ui.context import Context

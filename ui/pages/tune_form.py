@@ -18,8 +18,8 @@ from core.config import (
     SamplingParams,
     SpeculationConfig,
 )
+from core.config.mechanisms import choices_of
 from core.errors import ConfigError
-from core.mechanisms import choices_of
 from lab.grid import FIELDS, Axis, Refused, axis_from_text, axis_of, grid
 from lab.prompts import StudyPrompt
 from lab.study import Study, plain_configuration

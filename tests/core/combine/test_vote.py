@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.combine import Ballot, CombinedTree, combine, merged
-from core.drafters.base import Draft
-from core.tree import ROOT
+from core.trees.combine import Ballot, CombinedTree, combine, merged
+from core.trees.draft import Draft
+from core.trees.tree import ROOT
 from tests.laws.trees import LAW, drafts
 
 

@@ -11,10 +11,10 @@ from core.config import SamplingParams
 from core.cuda.acceptance import TreeBatch, accepted_paths, target_outputs
 from core.cuda.batched_verify import _padded, _sent_trees, batched_target_tokens
 from core.cuda.draft_pass import MAX_END_TOKENS, padded_ends
-from core.noise import SeededNoise
-from core.sampling import Target
-from core.tree import ROOT, TokenTree
-from core.verify import Case, verdict_of_tokens, verify
+from core.trees.noise import SeededNoise
+from core.trees.sampling import Target
+from core.trees.tree import ROOT, TokenTree
+from core.trees.verify import Case, verdict_of_tokens, verify
 from tests.core.verify.cases import certain, tree_of
 
 VOCAB = 5

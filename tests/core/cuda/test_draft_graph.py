@@ -11,14 +11,15 @@ import torch
 
 from core import SamplingParams, SpeculationConfig
 from core.cuda.draft_graph import DraftGraphs
-from core.drafters.base import Ask, Draft
+from core.drafters.base import Ask
 from core.drafters.ssm_pool import SsmPool
 from core.length.base import Limits, Stop
 from core.models.hf_model import HfModel
+from core.models.loading.tree_check import checked_model
 from core.models.stack import stack_alike
-from core.models.tree_check import checked_model
-from core.noise import SeededNoise
 from core.sequence import Sequence
+from core.trees.draft import Draft
+from core.trees.noise import SeededNoise
 from tests.core.models.test_stack import small
 from tests.fakes import VOCAB, info_of, sequence_of, tiny_module
 

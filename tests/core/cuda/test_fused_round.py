@@ -16,8 +16,8 @@ from core.cuda import fused_round, round_pass
 from core.cuda.fused_round import FusedRound, RoundResult
 from core.cuda.graph_cache import CachedGraph
 from core.events import Combined, Drafted, Event, RoundCompleted, Verified
-from core.models.language_model import chain
-from core.models.loading import LoadedModels
+from core.models.loading.load import LoadedModels
+from core.models.protocol import chain
 from core.models.stack import stack_alike
 from tests.fakes import CONTEXT, loaded, perturbed, tiny_module
 

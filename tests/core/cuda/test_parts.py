@@ -12,8 +12,8 @@ from core.cuda.graph_cache import CachedGraph, GraphPool
 from core.cuda.staging import DeviceToHost, HostToDevice, as_reals, pack
 from core.cuda.tree_layout import TreeLayout, first_equal
 from core.drafters.calibration import Calibration, observed
-from core.noise import SeededNoise, gumbel_vector, gumbel_vectors, signed
-from core.tree import ROOT, ancestor_mask
+from core.trees.noise import SeededNoise, gumbel_vector, gumbel_vectors, signed
+from core.trees.tree import ROOT, ancestor_mask
 
 CPU = torch.device("cpu")
 

@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from core import SamplingParams, SpeculationConfig
-from core.drafters.base import Ask, Draft
+from core.drafters.base import Ask
 from core.drafters.calibration import Calibration
 from core.drafters.growth import Growth, growth
-from core.noise import SeededNoise
+from core.trees.draft import Draft
+from core.trees.noise import SeededNoise
 from tests.fakes import random_table, sequence_of
 
 VOCAB = 8

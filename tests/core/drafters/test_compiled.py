@@ -12,23 +12,24 @@ import pytest
 import torch
 
 from core import SamplingParams, SpeculationConfig
-from core.costs import Acceptance
-from core.drafters.base import Ask, Draft
-from core.drafters.compiled import CompiledDrafting, compiled_drafts
+from core.drafters.base import Ask
+from core.drafters.draft_batch import Place
+from core.drafters.native_drafting import CompiledDrafting, compiled_drafts
 from core.drafters.ssm_pool import SsmPool
-from core.drafters.told import Place
 from core.errors import OutOfMemoryError
 from core.length.base import Limits, Stop
-from core.length.bound import Step
 from core.length.confidence import Confidence
-from core.length.rule import StepRule, Terms
-from core.models.company import Company, company_of
-from core.models.compiled.described import BLOCK
+from core.length.cost_model import Acceptance
+from core.length.goodput.hysteresis import Step
+from core.length.goodput.stop_rule import StepRule, Terms
 from core.models.fastest import compiled_of
 from core.models.hf_model import HfModel
+from core.models.native.kernel_args import BLOCK
+from core.models.native_batch import Company, company_of
 from core.models.stack import Stack, stack_alike
 from core.sequence import Sequence
-from core.tree import ROOT, TokenTree, depths_of
+from core.trees.draft import Draft
+from core.trees.tree import ROOT, TokenTree, depths_of
 from tests.core.cuda.test_draft_graph import COLD, EDGED, NAMES, WARM, asks, texts
 from tests.core.models.test_stack import small
 from tests.fakes import VOCAB
@@ -177,7 +178,7 @@ def called(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         made.append(len(places))
         return compiled_drafts(places)
 
-    monkeypatch.setattr("core.drafters.compiled.compiled_drafts", noted)
+    monkeypatch.setattr("core.drafters.native_drafting.compiled_drafts", noted)
     return made
 
 
@@ -210,7 +211,7 @@ def test_other_kinds_go_over_feeds(
 def test_a_draft_that_takes_much_room_is_made_pass_by_pass(
     monkeypatch: pytest.MonkeyPatch, called: list[int]
 ) -> None:
-    monkeypatch.setattr("core.drafters.told.MOST_ROWS", 17)
+    monkeypatch.setattr("core.drafters.draft_batch.MOST_ROWS", 17)
     rounds(pools(), COLD, [(2, 1), (2, 1)])
     rounds(pools(), COLD, [(2, 1), (1, 1)])
     assert called == [6] * len(FOLLOWING)

@@ -8,15 +8,16 @@ from typing import Any
 import pytest
 
 from core import SamplingParams, SpeculationConfig
-from core.drafters.base import Ask, Draft
+from core.drafters.base import Ask
 from core.drafters.pooled_drafting import PooledAsk
 from core.drafters.ssm_pool import SsmPool
 from core.models import fastest
+from core.models.batch import stacked
 from core.models.hf_model import HfModel
 from core.models.stack import stack_alike
-from core.models.together import stacked
-from core.noise import SeededNoise
 from core.sequence import Sequence
+from core.trees.draft import Draft
+from core.trees.noise import SeededNoise
 from tests.core.models.test_stack import small
 from tests.fakes import VOCAB, sequence_of
 

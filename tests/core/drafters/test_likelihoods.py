@@ -11,15 +11,15 @@ import pytest
 import torch
 
 from core import Engine, Request, SamplingParams, SpeculationConfig
-from core import engine as engine_module
 from core.drafters import ssm as ssm_module
 from core.drafters.calibration import Calibration
 from core.drafters.state import SsmState
+from core.drafters.weights import FLOOR, FORGETTING, FullInformation, Heard
+from core.engine.engine import engine as engine_module
+from core.engine.round_state import Live
 from core.events import Event, RoundCompleted
-from core.models.language_model import Feed
-from core.turn import Live
-from core.verify import Case, Verdict
-from core.weights import FLOOR, FORGETTING, FullInformation, Heard
+from core.models.protocol import Feed
+from core.trees.verify import Case, Verdict
 from tests.core.engines import ids_of_events
 from tests.fakes import TableModel, loaded_tables, random_table
 

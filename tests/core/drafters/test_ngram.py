@@ -6,9 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.config import SpeculationConfig
-from core.drafters.base import Ask, Draft
+from core.drafters.base import Ask
 from core.drafters.ngram import LONGEST_MATCH, NgramDrafter
 from core.sequence import Sequence
+from core.trees.draft import Draft
 from tests.fakes import sequence_of
 from tests.laws.trees import LAW
 

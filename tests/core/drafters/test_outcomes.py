@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.drafters.outcomes import LEAST, likeliest
-from core.tree import ROOT, TokenTree, depths_of
+from core.trees.tree import ROOT, TokenTree, depths_of
 from tests.laws.trees import LAW, parents
 
 VOCAB = 4

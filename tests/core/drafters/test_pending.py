@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.drafters.pending import Pending
-from core.tree import ROOT
+from core.trees.tree import ROOT
 from tests.laws.trees import LAW, parents
 
 

@@ -8,12 +8,13 @@ import pytest
 import torch
 
 from core.config import SamplingParams, SpeculationConfig
-from core.drafters.base import Ask, Draft
+from core.drafters.base import Ask
 from core.drafters.pooled_drafting import PooledAsk, PooledDrafting
 from core.drafters.ssm import SsmDrafter
-from core.noise import SeededNoise
-from core.sampling import processed
-from core.tree import ROOT
+from core.trees.draft import Draft
+from core.trees.noise import SeededNoise
+from core.trees.sampling import processed
+from core.trees.tree import ROOT
 from tests.fakes import TableModel, random_table, sequence_of
 from tests.laws.trees import paths
 

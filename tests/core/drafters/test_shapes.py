@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.budget import cut_shape, shape_nodes
 from core.config import SpeculationConfig
+from core.config.budget import cut_shape, shape_nodes
 from core.drafters import make_drafters, resolve_drafters
-from core.drafters.base import Draft
 from core.drafters.ssm_pool import SsmPool
+from core.drafters.weights import make_weights
+from core.engine.round_state import Live
 from core.errors import ConfigError
 from core.length import Choice, Fixed, RoundOutcome
-from core.turn import Live
-from core.weights import make_weights
+from core.trees.draft import Draft
 from tests.fakes import TableModel, loaded_tables, random_table, sequence_of
 from tests.laws.trees import LAW
 

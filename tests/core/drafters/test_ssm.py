@@ -6,12 +6,13 @@ import pytest
 import torch
 
 from core.config import SamplingParams, SpeculationConfig
-from core.drafters.base import Ask, Draft
+from core.drafters.base import Ask
 from core.drafters.ssm import SsmDrafter
-from core.noise import SeededNoise
-from core.sampling import processed, to_probabilities
 from core.sequence import Sequence
-from core.tree import ROOT
+from core.trees.draft import Draft
+from core.trees.noise import SeededNoise
+from core.trees.sampling import processed, to_probabilities
+from core.trees.tree import ROOT
 from tests.fakes import TableModel, random_table, sequence_of
 from tests.laws.trees import paths
 

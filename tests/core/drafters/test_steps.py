@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 import pytest
 import torch
 
-from core.drafters.steps import Stepped, Steps, alone, in_step
+from core.drafters.lockstep import Stepped, Steps, alone, in_step
 from core.errors import EngineError
-from core.models.language_model import Feed, chain
-from core.models.together import stacked
+from core.models.batch import stacked
+from core.models.protocol import Feed, chain
 from tests.core.models.test_stack import alike
 
 

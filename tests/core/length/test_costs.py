@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from core.costs import (
+from core.length.cost_model import (
     Acceptance,
     Average,
     Backoffs,
@@ -19,7 +19,7 @@ from core.costs import (
     RunBackoffs,
     VerifyCosts,
 )
-from core.costs.backoff import STRIKES
+from core.length.cost_model.backoff import STRIKES
 
 # -- meters --
 

@@ -9,8 +9,8 @@ from itertools import pairwise
 
 import pytest
 
-from core.costs import Costs, VerifyCosts
 from core.length import DraftOutcome, RoundOutcome, make_policy
+from core.length.cost_model import Costs, VerifyCosts
 from tests.core.length.world import (
     Result,
     Simulated,

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from core.config import SpeculationConfig
-from core.costs import Costs
-from core.costs.backoff import STRIKES
 from core.length import Goodput, make_policy
-from core.length.outlook import Outlook
+from core.length.cost_model import Costs
+from core.length.cost_model.backoff import STRIKES
+from core.length.goodput.forecast import Outlook
 from tests.core.length.test_goodput import CHEAP, HOPELESS, INDEPENDENT, drafter, linear
 from tests.core.length.world import (
     Result,

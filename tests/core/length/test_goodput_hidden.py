@@ -11,8 +11,8 @@ from itertools import pairwise
 import pytest
 
 from core.length import Choice, RoundOutcome
-from core.length.cover import Cover
-from core.length.look import Look
+from core.length.goodput.overlap_credit import Cover
+from core.length.goodput.probe import Look
 from tests.core.length.test_goodput import drafter, linear
 from tests.core.length.world import Simulated, World, best_fixed, constant, simulate
 

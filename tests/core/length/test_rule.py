@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from core.costs import Acceptance
-from core.length import reasons
-from core.length.bound import Bound, Step
-from core.length.price import Price
-from core.length.rule import StepRule, Terms
+from core.length.cost_model import Acceptance
+from core.length.goodput import reasons
+from core.length.goodput.hysteresis import Bound, Step
+from core.length.goodput.stop_rule import StepRule, Terms
+from core.length.goodput.token_price import Price
 
 FRESH = Acceptance()
 STEPS = (Step(2.0, 0.8), Step(1.0, 0.6), Step(1.0, 0.5))

@@ -8,12 +8,12 @@ from typing import Any, cast
 import pytest
 
 from core.config import SpeculationConfig
-from core.costs import Acceptance, Costs, VerifyCosts
 from core.length import DraftOutcome, Goodput, RoundOutcome
-from core.length.crew import Crew
-from core.length.outlook import Outlook
-from core.length.rule import StepRule
-from core.length.team import Team
+from core.length.cost_model import Acceptance, Costs, VerifyCosts
+from core.length.goodput.drafter_group import Team
+from core.length.goodput.forecast import Outlook
+from core.length.goodput.selection import Crew
+from core.length.goodput.stop_rule import StepRule
 from tests.core.length.test_goodput import linear
 from tests.core.length.world import Simulated, World, constant, simulate
 

@@ -8,9 +8,9 @@ import pytest
 
 from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.config import LENGTHS
-from core.costs import NODE_COUNTS, VerifyCosts
 from core.events import Drafted, Event, RoundCompleted, RunStarted
 from core.length import Choice, RoundOutcome
+from core.length.cost_model import NODE_COUNTS, VerifyCosts
 from tests.core.engines import engine_of, tables
 
 NEW = SamplingParams(40, seed=1)
@@ -21,7 +21,7 @@ TREE = SpeculationConfig(expansion=(2, 1), max_speculation_length=6, speculation
 def given_costs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables cost nothing worth measuring."""
     table = VerifyCosts({n: 1.0 + 0.01 * n for n in NODE_COUNTS}, 64)
-    monkeypatch.setattr("core.costs.ledger.measure_verify_costs", lambda llm: table)
+    monkeypatch.setattr("core.length.cost_model.ledger.measure_verify_costs", lambda llm: table)
 
 
 def engine() -> Engine:
@@ -107,7 +107,7 @@ def test_the_node_budget_is_divided_among_who_drafts(
         def observe(self, outcome: RoundOutcome) -> None:
             """Nothing is learnt."""
 
-    monkeypatch.setattr("core.engine.make_policy", lambda config, costs: Given())
+    monkeypatch.setattr("core.engine.engine.make_policy", lambda config, costs: Given())
     events = run(engine(), dataclasses.replace(TREE, expansion=(1,), max_tree_nodes=6))
     first = next(event for event in events if isinstance(event, Drafted))
     assert {draft.drafter for draft in first.drafts} == (drafters or {"same", "ssm-2", "ssm-3"})

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from core.config import SpeculationConfig
-from core.costs import Costs, VerifyCosts
 from core.length import Choice, DraftOutcome, LengthPolicy, RoundOutcome, make_policy
 from core.length.base import Stop
+from core.length.cost_model import Costs, VerifyCosts
 
 __all__ = [
     "Result",

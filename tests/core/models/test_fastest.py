@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from core.models import fastest
-from core.models.compiled.forward import CompiledForward
 from core.models.hf_model import HfModel
 from core.models.lean import LeanForward
+from core.models.loading.tree_check import checked_model
+from core.models.native.forward import CompiledForward
 from core.models.stacked import StackedForward
-from core.models.tree_check import checked_model
 from tests.core.models.test_stack import alike
 from tests.fakes import info_of, tiny_module
 
@@ -48,11 +48,11 @@ def test_a_compiler_that_does_not_work_is_done_without(
     real = builtins.__import__
 
     def failing(name: str, *args: Any, **kwargs: Any) -> Any:
-        if name == "core.models.compiled.forward":
+        if name == "core.models.native.forward":
             raise error
         return real(name, *args, **kwargs)
 
-    monkeypatch.delitem(sys.modules, "core.models.compiled.forward")
+    monkeypatch.delitem(sys.modules, "core.models.native.forward")
     monkeypatch.setattr(builtins, "__import__", failing)
     assert isinstance(model()._forward, LeanForward)
 

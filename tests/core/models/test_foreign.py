@@ -14,8 +14,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from core import Engine, Request, SamplingParams, SpeculationConfig, load_models
 from core.config import ConfigError
 from core.errors import ModelLoadError, VocabMismatchError
-from core.models.catalog import bundled_llm, bundled_ssms
-from core.outcome import Outcome
+from core.events.outcome import Outcome
+from core.models.loading.catalog import bundled_llm, bundled_ssms
 
 
 def tiny_with(folder: Path, vocab_size: int) -> str:

@@ -11,9 +11,9 @@ from core.models.fastest import written_out
 from core.models.forward import TensorForward
 from core.models.graphed import EXTENT, WIDTHS, GraphedForward
 from core.models.hf_model import HfModel
-from core.models.language_model import Feed, chain
-from core.models.tree_check import checked_model
-from core.tree import ROOT
+from core.models.loading.tree_check import checked_model
+from core.models.protocol import Feed, chain
+from core.trees.tree import ROOT
 from tests.core.models.test_lean import said
 from tests.core.models.test_stack import alike, asked, committed
 from tests.fakes import info_of, tiny_module

@@ -11,9 +11,9 @@ import torch
 from core.errors import ContextLengthError, EngineError
 from core.models.forward import GeneralForward, MaskKind, cache_argument
 from core.models.hf_model import HfModel
-from core.models.language_model import Feed, chain
-from core.models.tree_check import checked_model
-from core.tree import ROOT
+from core.models.loading.tree_check import checked_model
+from core.models.protocol import Feed, chain
+from core.trees.tree import ROOT
 from tests.fakes import info_of, tiny_module
 
 

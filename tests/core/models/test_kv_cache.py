@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from core.models.hf_model import HfModel
 from core.models.kv_cache import ArenaCache, KVArena, LayerShape, SlotPlan
-from core.models.language_model import Feed, chain
-from core.models.tree_check import checked_model
-from core.tree import ROOT
+from core.models.loading.tree_check import checked_model
+from core.models.protocol import Feed, chain
+from core.trees.tree import ROOT
 from tests.fakes import info_of, tiny_module
 from tests.laws.trees import LAW
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import torch
 
-from core.models import tree_check
 from core.models.fusing import lean_weights
 from core.models.hf_model import HfModel
-from core.models.language_model import Feed, chain
-from core.models.tree_check import checked_model
-from core.tree import ROOT
+from core.models.loading import tree_check
+from core.models.loading.tree_check import checked_model
+from core.models.protocol import Feed, chain
+from core.trees.tree import ROOT
 from tests.fakes import FAMILIES, info_of, tiny_module
 
 LEAN = ("llama", "qwen2", "qwen3", "mistral", "qwen2-sliding")

@@ -11,10 +11,10 @@ from transformers import AutoModelForCausalLM
 
 from core import load_models
 from core.errors import ModelLoadError, OutOfMemoryError, SpecScopeError, VocabMismatchError
-from core.models import placing
-from core.models.catalog import FAMILIES, PARAMETERS
-from core.models.memory import available_bytes, weight_bytes
-from core.models.placing import (
+from core.models.loading import placing
+from core.models.loading.catalog import FAMILIES, PARAMETERS
+from core.models.loading.memory import available_bytes, weight_bytes
+from core.models.loading.placing import (
     Need,
     check_memory,
     device_of,

@@ -13,8 +13,8 @@ from huggingface_hub.errors import OfflineModeIsEnabled, RepositoryNotFoundError
 
 from core import load_models
 from core.errors import ModelLoadError
-from core.models import source as source_module
-from core.models.source import Source, located, unreachable
+from core.models.loading import source as source_module
+from core.models.loading.source import Source, located, unreachable
 from tests.core.models.folders import saved
 
 

@@ -9,12 +9,12 @@ import torch
 
 from core.errors import EngineError
 from core.models import fastest
+from core.models.batch import forward_together, stacked
 from core.models.hf_model import HfModel
-from core.models.language_model import Feed, chain
+from core.models.loading.tree_check import checked_model
+from core.models.protocol import Feed, chain
 from core.models.stack import Stack, stack_alike, stack_of
-from core.models.together import forward_together, stacked
-from core.models.tree_check import checked_model
-from core.tree import ROOT
+from core.trees.tree import ROOT
 from tests.fakes import info_of, tiny_module
 
 BRANCHED = [ROOT, ROOT, 0, 1, 3, 2]

@@ -10,7 +10,7 @@ import torch
 from core.errors import UnsupportedModelError
 from core.models.forward import MaskKind
 from core.models.hf_model import HfModel
-from core.models.tree_check import checked_model, mask_kinds, tree_error
+from core.models.loading.tree_check import checked_model, mask_kinds, tree_error
 from tests.fakes import FAMILIES, WINDOW, info_of, tiny_module
 
 SMALL: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from core.config import SamplingParams
-from core.tree import ROOT, Proposal, TokenTree
+from core.trees.tree import ROOT, Proposal, TokenTree
 from tests.laws.enumeration import WalkNoise
 
 __all__ = ["DRAWN", "Q", "Refusing", "certain", "drawn", "logits", "tree_of"]

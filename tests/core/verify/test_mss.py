@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from core.sampling import Target
-from core.tree import ROOT
-from core.verify import Case, Verdict, verify
+from core.trees.sampling import Target
+from core.trees.tree import ROOT
+from core.trees.verify import Case, Verdict, verify
 from tests.core.verify.cases import DRAWN, Q, Refusing, certain, drawn, logits, tree_of
 from tests.laws.enumeration import WalkNoise, every_walk
 

@@ -9,15 +9,15 @@ from importlib import import_module
 import pytest
 import torch
 
-from core.noise import Key, SeededNoise
-from core.sampling import Target
-from core.tree import ROOT, TokenTree
-from core.verify import Case, Verdict, verify
-from core.verify.offers import Offer
+from core.trees.noise import Key, SeededNoise
+from core.trees.sampling import Target
+from core.trees.tree import ROOT, TokenTree
+from core.trees.verify import Case, Verdict, verify
+from core.trees.verify.offers import Offer
 from tests.core.verify.cases import DRAWN, Q, Refusing, certain, drawn, logits, tree_of
 from tests.laws.enumeration import WalkNoise, every_walk
 
-rest = import_module("core.verify.traversal")._rest  # by name the function hides its module
+rest = import_module("core.trees.verify.traversal")._rest  # by name the function hides its module
 P = [0.5, 0.3, 0.2]
 FIRST, SECOND = Q[0].tolist(), Q[1].tolist()  # 0.2 0.5 0.3 and 0.6 0.2 0.2
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from core.config import SamplingParams
-from core.noise import SeededNoise
-from core.sampling import Target
-from core.tree import ROOT, TokenTree
-from core.verify import Case, Verdict, verify
+from core.trees.noise import SeededNoise
+from core.trees.sampling import Target
+from core.trees.tree import ROOT, TokenTree
+from core.trees.verify import Case, Verdict, verify
 from tests.core.verify.cases import DRAWN, certain, logits, tree_of
 from tests.laws.enumeration import WalkNoise
 

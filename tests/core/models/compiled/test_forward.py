@@ -11,18 +11,18 @@ import pytest
 import torch
 
 from core.errors import EngineError
-from core.models.compiled import forward as forward_module
-from core.models.compiled import scratch
-from core.models.compiled.features import multiplies_tiles
-from core.models.compiled.forward import CompiledForward
-from core.models.compiled.kernel import kernel
-from core.models.compiled.products import STRETCH
 from core.models.hf_model import HfModel
-from core.models.language_model import Feed, chain
 from core.models.lean import LeanForward
+from core.models.loading.tree_check import checked_model
+from core.models.native import forward as forward_module
+from core.models.native import workspace as scratch
+from core.models.native.cpu_features import multiplies_tiles
+from core.models.native.forward import CompiledForward
+from core.models.native.kernel import kernel
+from core.models.native.products import STRETCH
+from core.models.protocol import Feed, chain
 from core.models.stack import stack_of
-from core.models.tree_check import checked_model
-from core.tree import ROOT
+from core.trees.tree import ROOT
 from tests.core.models.test_lean import LEAN, said
 from tests.core.models.test_stack import alike, asked, committed
 from tests.fakes import VOCAB, info_of, tiny_module
@@ -61,7 +61,7 @@ def difference(one: torch.Tensor, other: torch.Tensor) -> float:
 
 @pytest.fixture(params=[1, 2, 3])
 def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    monkeypatch.setattr("core.models.compiled.forward.WORTH_A_THREAD", 1)
+    monkeypatch.setattr("core.models.native.forward.WORTH_A_THREAD", 1)
     monkeypatch.setattr(torch, "get_num_threads", lambda: request.param)
     yield request.param
 
@@ -277,7 +277,7 @@ class Broken(Exception):
 @pytest.mark.parametrize("who", [0, 1])
 def test_who_fails_lets_the_others_go(who: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each part of a pass waits for the others; one that never comes is not waited for."""
-    monkeypatch.setattr("core.models.compiled.forward.WORTH_A_THREAD", 1)
+    monkeypatch.setattr("core.models.native.forward.WORTH_A_THREAD", 1)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     model, _ = both("llama")
     forward: Any = model._forward

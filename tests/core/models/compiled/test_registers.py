@@ -24,7 +24,7 @@ LESSER = {
     "no avx": {"NUMBA_ENABLE_AVX": "0"},
 }
 CHILD = """
-from core.models.compiled.features import multiplies_pairs, registers
+from core.models.native.cpu_features import multiplies_pairs, registers
 from tests.core.models.compiled.test_registers import digest
 
 assert not multiplies_pairs()
@@ -38,8 +38,8 @@ INPUTS, OUTPUTS = 700, 96
 @cache
 def runner() -> Any:
     """Products for Python to call, compiled once for each type of weights."""
-    from core.models.compiled.compiling import entry
-    from core.models.compiled.products import products
+    from core.models.native.compiling import entry
+    from core.models.native.products import products
 
     @entry
     def run(x, inputs, w, y, n, halved):  # type: ignore[no-untyped-def]
@@ -86,8 +86,8 @@ def as_matrix(blocks: Any) -> Any:
 def digest() -> str:
     """Of the products of 1 to 26 vectors with weights of 16 and of 32 bits; asserts that they are
     numpy's, but for the order of sums, and with woven weights the same."""
-    from core.models.compiled.features import registers, weaves
-    from core.models.compiled.kinds import woven
+    from core.models.native.cpu_features import registers, weaves
+    from core.models.native.weight_formats import woven
 
     seen = hashlib.sha256()
     whole, upper = weights()
@@ -118,7 +118,7 @@ def test_the_same_bits_from_all_registers(lesser: str, tmp_path: Path) -> None:
     assert told == ["8", "6", digest()]
     found = Path("/proc/cpuinfo")
     if found.exists() and "avx512f" in found.read_text():
-        from core.models.compiled.features import registers
+        from core.models.native.cpu_features import registers
 
         assert registers() == (16, 12), "else the same was compared with itself"
 
@@ -138,7 +138,7 @@ def in_child(code: str, lesser: str, cache: Path) -> str:
 
 def test_pairs_are_multiplied_as_bfloat16() -> None:
     """Both factors rounded to bfloat16, sums in float32; the same bits whatever is beside them."""
-    from core.models.compiled.features import multiplies_pairs
+    from core.models.native.cpu_features import multiplies_pairs
 
     if not multiplies_pairs():
         pytest.skip("this processor multiplies no pairs of bfloat16 (AVX512_BF16)")

@@ -15,7 +15,7 @@ pytest.importorskip("numba")
 from tests.core.models.compiled.test_registers import LESSER, in_child, meant  # noqa: E402
 
 CHILD = """
-from core.models.compiled.features import registers
+from core.models.native.cpu_features import registers
 from tests.core.models.compiled.test_seen import SIZES, check, check_together
 
 assert registers()[0] == 8
@@ -48,8 +48,8 @@ def attention(q: Any, keys: Any, values: Any, seen: Any, base: int = 0) -> Any:
 @cache
 def machine() -> Any:
     """What is looked at by, compiled once for each type of its keys."""
-    from core.models.compiled.compiling import entry
-    from core.models.compiled.parts import attended
+    from core.models.native.compiling import entry
+    from core.models.native.elementwise import attended
 
     @entry
     def run(q, keys, values, bases, seen, counts, extent, weights, to, step):  # type: ignore[no-untyped-def]

@@ -11,8 +11,8 @@ import torch
 
 pytest.importorskip("numba")
 
-from core.models.compiled.features import multiplies_tiles
-from core.models.compiled.kinds import TILE
+from core.models.native.cpu_features import multiplies_tiles
+from core.models.native.weight_formats import TILE
 from tests.core.models.compiled.test_registers import multiplied
 
 # More than one stretch of inputs, whose last is no whole one.
@@ -82,8 +82,8 @@ def test_a_model_in_bfloat16_rounds_to_it() -> None:
 
 def test_parts_add_up_to_the_number() -> None:
     """Whatever its size, but for what is next to nothing."""
-    from core.models.compiled.compiling import entry
-    from core.models.compiled.products import parted
+    from core.models.native.compiling import entry
+    from core.models.native.products import parted
 
     @entry
     def run(x, to):  # type: ignore[no-untyped-def]

@@ -1,0 +1,31 @@
+"""What a caller may ask for, checked: requests, presets, the mechanisms and their facts."""
+
+from __future__ import annotations
+
+from core.config.config import (
+    COMBINES,
+    DRAFTS,
+    LENGTHS,
+    PIPELINES,
+    PRESETS,
+    VERIFIES,
+    WEIGHTS,
+    Request,
+    SamplingParams,
+    SpeculationConfig,
+    lossless_rules,
+)
+
+__all__ = [
+    "COMBINES",
+    "DRAFTS",
+    "LENGTHS",
+    "PIPELINES",
+    "PRESETS",
+    "Request",
+    "SamplingParams",
+    "SpeculationConfig",
+    "VERIFIES",
+    "WEIGHTS",
+    "lossless_rules",
+]

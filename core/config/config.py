@@ -1,0 +1,317 @@
+"""What a caller may ask for: frozen, validated values, presets and the validity matrix.
+
+Knows nothing of models or tensors. `auto` values stay `auto` here; the engine resolves them once
+the models and their measured costs are known, and records what they became.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from core.config.checks import choice, integer, names, number, text, whole_characters
+from core.config.mechanisms import (
+    COMBINE_RULES,
+    DRAFT_KINDS,
+    LENGTH_POLICIES,
+    PIPELINE_MODES,
+    PRESETS,
+    VERIFY_RULES,
+    WEIGHTS,
+    choices_of,
+    combine_rule,
+    draft_kind,
+    length_policy,
+    lossless_rules,
+    verify_rule,
+)
+from core.config.shape_checks import (
+    MAX_SPECULATION_LENGTH,
+    MAX_TREE_NODES,
+    expansion,
+    tree_nodes,
+    weight_bounds,
+)
+from core.errors import ConfigError
+
+__all__ = [
+    "COMBINES",
+    "DRAFTS",
+    "LENGTHS",
+    "PIPELINES",
+    "PRESETS",
+    "VERIFIES",
+    "WEIGHTS",
+    "Request",
+    "SamplingParams",
+    "SpeculationConfig",
+    "lossless_rules",
+]
+
+COMBINES = tuple(COMBINE_RULES)
+DRAFTS = tuple(DRAFT_KINDS)
+LENGTHS = tuple(LENGTH_POLICIES)
+VERIFIES = tuple(VERIFY_RULES)
+PIPELINES = tuple(PIPELINE_MODES)
+
+MIN_TEMPERATURE = 0.001
+MAX_SEED = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How tokens are drawn from the LLM.
+
+    `temperature` 0 is greedy. `top_k` 0 and `top_p` 1 switch those warpers off. A missing `seed` is
+    drawn by the engine and recorded. `stop` ends the text with the first token that completes one
+    of its strings (the string itself stays in the text, as in transformers' `stop_strings`).
+    """
+
+    max_new_tokens: int = 128
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    ignore_eos: bool = False
+
+    def __post_init__(self) -> None:
+        integer("max_new_tokens", self.max_new_tokens, 1, 1_000_000)
+        if self.temperature != 0 or isinstance(self.temperature, bool):
+            # Below, float32 logits divided by it overflow; 0 itself is greedy.
+            number("temperature", self.temperature, MIN_TEMPERATURE, 100.0, zero=True)
+        integer("top_k", self.top_k, 0, 10_000_000)
+        number("top_p", self.top_p, 0.0, 1.0, low_open=True)
+        if self.seed is not None:
+            integer("seed", self.seed, 0, MAX_SEED)
+        object.__setattr__(self, "stop", names("stop", self.stop, at_most=16))
+        for stop in self.stop:
+            whole_characters("stop", stop)
+        if not isinstance(self.ignore_eos, bool):
+            raise ConfigError.of("ignore_eos", self.ignore_eos, "true or false")
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature == 0.0
+
+    @property
+    def shape(self) -> SamplingParams:
+        """Only what makes a distribution of logits; the rest as it is by default."""
+        return SamplingParams(temperature=self.temperature, top_k=self.top_k, top_p=self.top_p)
+
+
+@dataclass(frozen=True, slots=True)
+class SpeculationConfig:
+    """How drafts are made, combined and verified.
+
+    `drafters`: `all` (every SSM), `first` (the first SSM), names of SSMs, `ngram`; empty is plain
+    decoding. `expansion` <k1,...,km>: a speculation length of s uses its first s entries, padded
+    with 1. `max_tree_nodes`: a number, `auto` (the largest tree whose verification costs at most
+    1.5 plain passes, at most 64; 64 where the length is found by measured times) or `uncut`; it is
+    divided among the drafters before drawing, and no combine rule has more verified.
+
+    `combine`: `union` (SpecInfer's merge), `vote` (Minions: one SSM's sequence), `vote_tree` (the
+    best `vote_nodes` nodes of the union), `log_pool` (the SSMs draft one tree together). The last
+    three ask the drafters' `weights`: `paper` (Minions' rewards, by `eta`, within
+    `weight_bounds`) or `full_information` (how well each foretold every committed token).
+    `length`: `fixed`, `trend` (Minions), `goodput` (by measured costs), `confidence` (a draft stops
+    behind a token whose score is under `confidence_threshold`). `pipeline`: while the LLM
+    verifies, the drafters work for other requests (`across`), or for this one's next round, behind
+    the likeliest outcomes (`ahead`); `auto`: whichever fits, as long as rounds are faster with it.
+    """
+
+    drafters: tuple[str, ...] = ("all",)
+    draft: str = "auto"
+    expansion: tuple[int, ...] = (1, 1, 3, 1, 1, 1, 1, 1)
+    max_tree_nodes: int | str = "auto"
+    combine: str = "union"
+    weights: str = "full_information"
+    vote_nodes: int = 12
+    eta: float = 0.1
+    weight_bounds: tuple[float, float] = (0.1, 10.0)
+    length: str = "fixed"
+    speculation_length: int = 8
+    max_speculation_length: int = 16
+    confidence_threshold: float = 0.4
+    verify: str = "auto"
+    pipeline: str = "off"
+    carry_over: bool = False
+    record_top_k: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "drafters", names("drafters", self.drafters, at_most=32))
+        if len(set(self.drafters)) != len(self.drafters):
+            raise ConfigError.of("drafters", self.drafters, "name each drafter once")
+        choice("draft", self.draft, choices_of("draft"))
+        object.__setattr__(self, "expansion", expansion(self.expansion))
+        tree_nodes(self.max_tree_nodes)
+        choice("combine", self.combine, choices_of("combine"))
+        choice("weights", self.weights, WEIGHTS)
+        integer("vote_nodes", self.vote_nodes, 1, MAX_TREE_NODES)
+        number("eta", self.eta, 0.0, 10.0, low_open=True)
+        object.__setattr__(self, "weight_bounds", weight_bounds(self.weight_bounds))
+        choice("length", self.length, choices_of("length"))
+        integer("max_speculation_length", self.max_speculation_length, 1, MAX_SPECULATION_LENGTH)
+        integer("speculation_length", self.speculation_length, 0, self.max_speculation_length)
+        number("confidence_threshold", self.confidence_threshold, 0.0, 1.0)
+        choice("verify", self.verify, choices_of("verify"))
+        choice("pipeline", self.pipeline, choices_of("pipeline"))
+        self._check_uncut()
+        if not isinstance(self.carry_over, bool):
+            raise ConfigError.of("carry_over", self.carry_over, "true or false")
+        integer("record_top_k", self.record_top_k, 0, 50)
+
+    def _check_uncut(self) -> None:
+        """An expansion multiplies: where no budget cuts it, a few steps would fill any memory."""
+        given = length_policy(self.length).given
+        longest = self.speculation_length if given else self.max_speculation_length
+        nodes, width = 0, 1
+        for children in self.shape(longest):
+            width *= children
+            nodes += width
+        if self.max_tree_nodes == "uncut" and nodes > MAX_TREE_NODES:
+            raise ConfigError.of(
+                "expansion",
+                self.expansion,
+                f"at most {MAX_TREE_NODES} nodes a drafter where max_tree_nodes is uncut; "
+                f"{longest} steps of this make {nodes}",
+            )
+
+    @classmethod
+    def preset(cls, name: str, temperature: float = 0.0) -> SpeculationConfig:
+        """The named preset; `specinfer-paper` draws its drafts above temperature 0."""
+        choice("preset", name, PRESETS)
+        if name == "autoregressive":
+            return cls(drafters=(), speculation_length=0)
+        if name == "sequence":
+            return cls(drafters=("first",), expansion=(1,))
+        if name == "specinfer-paper":
+            sampled = temperature > 0
+            return cls(
+                max_tree_nodes="uncut",
+                draft="sampled" if sampled else "topk",
+                verify="mss" if sampled else "greedy",
+            )
+        if name == "minions":
+            return cls(
+                expansion=(1,), combine="vote", weights="paper", length="trend", pipeline="across"
+            )
+        if name == "best":
+            return cls(drafters=("all", "ngram"), length="goodput", expansion=(1, 1, 2))
+        return cls()
+
+    def resolved(self, temperature: float) -> SpeculationConfig:
+        """`draft` and `verify` with their `auto` replaced for this temperature.
+
+        Raises ConfigError where the combination would not be lossless (ALGORITHMS 2, the validity
+        matrix); the message names the choices that are.
+        """
+        greedy = temperature == 0.0
+        draft = self.draft
+        if draft == "auto":
+            # An explicit mss or traversal asks for drawn drafts; everything else is best served by
+            # coupling.
+            drawn = "sampled" if verify_rule(self.verify).reads_q else "coupled"
+            draft = "topk" if greedy else drawn
+        if greedy and draft == "coupled":
+            draft = "topk"  # the noise of temperature 0 is no noise: the rules coincide
+        if draft_kind(draft).by_score and combine_rule(self.combine).chains:
+            # A sequence has one token a step: no branch is there to go first.
+            draft = "topk" if greedy else "coupled"
+        rules = lossless_rules(draft, temperature, self.combine)
+        if not rules:
+            raise ConfigError.of(
+                "draft",
+                self.draft,
+                "at temperature 0 every draw is the argmax; choose auto, topk or best_first",
+            )
+        verify = self.verify
+        if verify == "auto":
+            verify = rules[0]
+        if verify not in rules:
+            raise ConfigError.of(
+                "verify",
+                self.verify,
+                f"with draft={draft} and combine={self.combine} at temperature {temperature:g} "
+                f"the lossless choices are {', '.join(('auto', *rules))}",
+            )
+        return dataclasses.replace(self, draft=draft, verify=verify)
+
+    def shape(self, length: int) -> tuple[int, ...]:
+        """The expansion of a draft of `length` steps: its first entries, padded with 1.
+
+        Where a rule chooses among sequences, each step has one child.
+        """
+        if combine_rule(self.combine).chains:
+            return (1,) * length
+        padded = self.expansion + (1,) * max(0, length - len(self.expansion))
+        return padded[:length]
+
+    @property
+    def never_drafts(self) -> bool:
+        """Plain decoding: nobody to draft, or a length of 0 that stays what it is."""
+        given = length_policy(self.length).given
+        return not self.drafters or (given and self.speculation_length == 0)
+
+    def to_plain(self) -> dict[str, Any]:
+        """Only JSON's own types."""
+        return _plain(self)
+
+    @classmethod
+    def from_plain(cls, values: Mapping[str, Any]) -> SpeculationConfig:
+        """The inverse of `to_plain`; unknown fields are refused by name."""
+        return cls(**_known(cls, values))
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One text to continue.
+
+    `chat` wraps the prompt as a user's turn in the LLM's chat template.
+    """
+
+    prompt: str
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    speculation: SpeculationConfig = field(default_factory=SpeculationConfig)
+    chat: bool = False
+
+    def __post_init__(self) -> None:
+        text("prompt", self.prompt)
+        if not isinstance(self.chat, bool):
+            raise ConfigError.of("chat", self.chat, "true or false")
+        self.speculation.resolved(self.sampling.temperature)
+
+    def to_plain(self) -> dict[str, Any]:
+        """Only JSON's own types."""
+        return _plain(self)
+
+    @classmethod
+    def from_plain(cls, values: Mapping[str, Any]) -> Request:
+        """The inverse of `to_plain`; unknown fields are refused by name."""
+        known = _known(cls, values)
+        known["sampling"] = SamplingParams(**_known(SamplingParams, known.get("sampling", {})))
+        known["speculation"] = SpeculationConfig.from_plain(known.get("speculation", {}))
+        return cls(**known)
+
+
+def _plain(value: Any) -> dict[str, Any]:
+    # JSON itself turns tuples into lists; one round trip keeps that rule in one place.
+    plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(value), allow_nan=False))
+    return plain
+
+
+def _known(cls: type, values: object) -> dict[str, Any]:
+    if not isinstance(values, Mapping):
+        raise ConfigError.of(cls.__name__, values, "an object with named fields")
+    known = {f.name for f in dataclasses.fields(cls)}
+    for name in values:
+        if name not in known:
+            raise ConfigError.of("field", name, f"one of {', '.join(sorted(known))}")
+    for one in dataclasses.fields(cls):
+        required = one.default is one.default_factory is dataclasses.MISSING
+        if required and one.name not in values:
+            raise ConfigError.of(one.name, None, "a value; it is missing")
+    return dict(values)

@@ -1,0 +1,43 @@
+"""Fields of a SpeculationConfig from text: the command line and the page's text boxes."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+from core.config import SpeculationConfig
+from core.config.shape_checks import MAX_EXPANSION
+from core.errors import ConfigError
+
+__all__ = ["parse_field", "value_from_text"]
+
+
+def parse_field(config: SpeculationConfig, name: str, value: str) -> SpeculationConfig:
+    """`config` with one field set from text, as `--set FIELD=VALUE` gives it.
+
+    Lists are separated by commas. Raises ConfigError naming the field.
+    """
+    known = {f.name for f in dataclasses.fields(config)}
+    if name not in known:
+        raise ConfigError.of("field", name, f"one of {', '.join(sorted(known))}")
+    return dataclasses.replace(config, **{name: value_from_text(name, value)})
+
+
+def value_from_text(name: str, value: str) -> Any:
+    """The value of field `name` as it is typed; what is no such value is left to its check."""
+    if name == "drafters":
+        return tuple(part.strip() for part in value.split(",") if part.strip())
+    if name == "expansion":
+        parts = value.strip("<> ").split(",")
+        if not all(part.strip().isdecimal() for part in parts):
+            raise ConfigError.of(name, value, "whole numbers separated by commas, as 1,1,3,1")
+        if max(map(len, parts)) > 9:  # Python does not read thousands of digits
+            raise ConfigError.of(name, value, f"whole numbers from 1 to {MAX_EXPANSION}")
+        return tuple(int(part) for part in parts)
+    if name == "weight_bounds":
+        value = f"[{value.strip('[] ')}]"
+    try:
+        return json.loads(value.lower() if value.lower() in ("true", "false") else value)
+    except (ValueError, RecursionError):
+        return value  # not JSON: a name, or something its check will refuse

@@ -1,0 +1,88 @@
+"""From a request to a sequence: tokens, context check, seed, drafters by name. No model runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+import uuid
+
+from jinja2 import TemplateError
+
+from core.config import Request
+from core.drafters import resolve_drafters
+from core.errors import ConfigError, ContextLengthError
+from core.models.detokenize import Detokenizer
+from core.models.loading.load import LoadedModels
+from core.sequence import Sequence
+from core.trees.noise import SeededNoise
+
+__all__ = ["check", "prepare"]
+
+
+def check(models: LoadedModels, request: Request) -> None:
+    """Raises what `prepare` would raise."""
+    _fitting(models, request)
+    _drafters(models, request)
+
+
+def prepare(models: LoadedModels, request: Request) -> Sequence:
+    """A sequence that can be admitted, its seed drawn and its drafters named.
+
+    Raises ConfigError, or ContextLengthError naming both lengths.
+    """
+    llm = models.llm
+    prompt_ids = _fitting(models, request)
+    seed = request.sampling.seed
+    if seed is None:
+        seed = secrets.randbits(31)
+    sampling = dataclasses.replace(request.sampling, seed=seed)
+    speculation = request.speculation.resolved(sampling.temperature)
+    return Sequence(
+        run_id=uuid.uuid4().hex,
+        request=request,
+        sampling=sampling,
+        speculation=dataclasses.replace(speculation, drafters=_drafters(models, request)),
+        prompt_ids=prompt_ids,
+        noise=SeededNoise(seed, llm.vocab_size, llm.device),
+        detokenizer=Detokenizer(models.tokenizer, prompt_ids),
+        eos_ids=frozenset() if sampling.ignore_eos else frozenset(models.eos_ids),
+        context_length=llm.context_length,
+    )
+
+
+def _drafters(models: LoadedModels, request: Request) -> tuple[str, ...]:
+    speculation = request.speculation.resolved(request.sampling.temperature)
+    return resolve_drafters(speculation.drafters, models.drafter_names)
+
+
+def _fitting(models: LoadedModels, request: Request) -> tuple[int, ...]:
+    """The prompt's tokens, which leave room for an answer."""
+    llm = models.llm
+    prompt_ids = _tokenized(models, request)
+    if len(prompt_ids) >= llm.context_length:
+        raise ContextLengthError(
+            f"prompt is {len(prompt_ids)} tokens long: the context of {llm.info.name} is "
+            f"{llm.context_length} tokens, and one must be left for an answer"
+        )
+    return prompt_ids
+
+
+def _tokenized(models: LoadedModels, request: Request) -> tuple[int, ...]:
+    tokenizer = models.tokenizer
+    if not request.chat:
+        # Too long a prompt is refused below, with both lengths; no warning is wanted besides.
+        ids = tokenizer(request.prompt, verbose=False)["input_ids"]
+    elif not tokenizer.chat_template:
+        raise ConfigError.of("chat", True, f"false: {models.llm.info.name} has no chat template")
+    else:
+        message = [{"role": "user", "content": request.prompt}]
+        try:
+            ids = tokenizer.apply_chat_template(
+                message, add_generation_prompt=True, return_dict=True
+            )["input_ids"]
+        except TemplateError as error:
+            allowed = f"false: the chat template of {models.llm.info.name} fails ({error})"
+            raise ConfigError.of("chat", True, allowed) from error
+    if not ids:
+        raise ConfigError.of("prompt", request.prompt, "a text of at least one token")
+    return tuple(int(token_id) for token_id in ids)

@@ -1,0 +1,108 @@
+"""The first and the last event of a run: RunStarted, RunCompleted, RunCancelled, RunFailed."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import platform
+from datetime import UTC, datetime
+from functools import cache
+
+from core.config.mechanisms import combine_rule
+from core.events import RunCancelled, RunCompleted, RunFailed, RunStarted
+from core.models.loading.load import LoadedModels
+from core.sequence import Sequence
+
+__all__ = ["run_cancelled", "run_completed", "run_failed", "run_started"]
+
+VERSIONED = ("torch", "transformers", "tokenizers")
+
+
+def run_started(
+    sequence: Sequence, models: LoadedModels, prompt_texts: tuple[str, ...], queue_ms: float
+) -> RunStarted:
+    """The request as it will be run, every `auto` resolved, and what it runs on."""
+    info = models.llm.info
+    run = dataclasses.replace(
+        sequence.request, sampling=sequence.sampling, speculation=sequence.speculation
+    )
+    return RunStarted(
+        run_id=sequence.run_id,
+        seq=sequence.next_seq(),
+        at_ms=sequence.ms(),
+        created_utc=datetime.now(UTC).isoformat(timespec="milliseconds"),
+        prompt=sequence.request.prompt,
+        prompt_token_ids=sequence.prompt_ids,
+        prompt_texts=prompt_texts,
+        config=run.to_plain(),
+        asked=sequence.request.to_plain(),
+        models=models.infos,
+        drafters=sequence.speculation.drafters,
+        dtype=info.dtype,
+        device=info.device,
+        versions=dict(_versions()),
+        seed=sequence.sampling.seed or 0,
+        queue_ms=queue_ms,
+        warnings=_warnings(sequence, info.dtype),
+    )
+
+
+def run_completed(sequence: Sequence) -> RunCompleted:
+    """The event of a finished run."""
+    now = sequence.ms()
+    return RunCompleted(
+        sequence.run_id,
+        sequence.next_seq(),
+        now,
+        sequence.finish_reason,
+        sequence.detokenizer.flush(),
+        sequence.fold.stats(now),
+    )
+
+
+def run_cancelled(sequence: Sequence) -> RunCancelled:
+    """The event of a run stopped by its caller."""
+    now = sequence.ms()
+    tail = sequence.detokenizer.flush()
+    stats = sequence.fold.stats(now)
+    return RunCancelled(sequence.run_id, sequence.next_seq(), now, tail, stats)
+
+
+def run_failed(sequence: Sequence, error: BaseException) -> RunFailed:
+    """The event of a run ended by an error."""
+    now = sequence.ms()
+    return RunFailed(
+        sequence.run_id,
+        sequence.next_seq(),
+        now,
+        sequence.detokenizer.flush(),
+        type(error).__name__,
+        str(error),
+        sequence.fold.stats(now),
+    )
+
+
+def _warnings(sequence: Sequence, dtype: str) -> tuple[str, ...]:
+    warnings = []
+    if dtype != "float32":
+        warnings.append(
+            f"{dtype}: a pass over a tree rounds differently from a pass over one token, so where "
+            "two tokens are nearly equal the text may differ from plain decoding's; in float32 it "
+            "is equal token for token"
+        )
+    if not sequence.speculation.drafters:
+        warnings.append("no drafters: this is plain decoding")
+    speculation = sequence.speculation
+    if speculation.pipeline == "ahead" and not combine_rule(speculation.combine).ahead:
+        warnings.append(
+            f"pipeline=ahead does nothing with combine={speculation.combine}: its SSMs draft one "
+            "tree together, and begin it when the round begins"
+        )
+    return tuple(warnings)
+
+
+@cache
+def _versions() -> dict[str, str]:
+    """Reading what is installed takes milliseconds: once a process, not once a run."""
+    versions = {name: importlib.metadata.version(name) for name in VERSIONED}
+    return {"python": platform.python_version(), **versions}

@@ -1,0 +1,271 @@
+"""What a run emits: frozen, slotted, plain values only, so that an event survives JSON and SQLite.
+
+Every event carries `run_id`, `seq` (0, 1, 2, ... within the run) and `at_ms`, monotonic
+milliseconds since the run left the queue. Nodes are numbered as in TokenTree: parents first, -1 is
+the root (the last committed token). Probabilities are floats in [0, 1]. Drafters are named in the
+fixed order of `RunStarted.drafters`. The values that events are made of stand in
+core/events/parts.py and are imported from here.
+
+Order within a run: RunStarted, then per round Drafted, Combined, Verified, RoundCompleted (a round
+of plain decoding has all four, with nothing drafted), then one of RunCompleted, RunCancelled,
+RunFailed.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from core.errors import ConfigError
+from core.events.parts import (
+    Ahead,
+    DraftRecord,
+    Estimate,
+    ModelInfo,
+    ProposalRecord,
+    RunStats,
+    Span,
+    TopK,
+    Trial,
+)
+from core.events.plain import from_plain, to_plain
+
+__all__ = [
+    "Ahead",
+    "Combined",
+    "DraftRecord",
+    "Drafted",
+    "Estimate",
+    "Event",
+    "ModelInfo",
+    "ProposalRecord",
+    "RoundCompleted",
+    "RunCancelled",
+    "RunCompleted",
+    "RunFailed",
+    "RunStarted",
+    "RunStats",
+    "Span",
+    "TopK",
+    "Trial",
+    "Verified",
+    "event_from_plain",
+    "event_to_plain",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class RunStarted:
+    """The request as it will be run: `config` is the whole request, every `auto` resolved.
+
+    `asked` is the request as it was given. `warnings` are sentences for the reader (a fallback and
+    its reason, what bfloat16 means).
+    """
+
+    run_id: str
+    seq: int
+    at_ms: float
+    created_utc: str
+    prompt: str
+    prompt_token_ids: tuple[int, ...]
+    prompt_texts: tuple[str, ...]
+    config: dict[str, Any]
+    asked: dict[str, Any]
+    models: tuple[ModelInfo, ...]
+    drafters: tuple[str, ...]
+    dtype: str
+    device: str
+    versions: dict[str, str]
+    seed: int
+    queue_ms: float
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Drafted:
+    """Step 2 of a round: every drafter's draft, in drafter order. Rounds are numbered from 0."""
+
+    run_id: str
+    seq: int
+    at_ms: float
+    round: int
+    drafts: tuple[DraftRecord, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Combined:
+    """Step 3: the tree that the LLM will verify; tuples run parallel, one entry a node.
+
+    `dropped`: (drafter, index in its DraftRecord) of drafted tokens that are not in the tree.
+    `rule` is the combine rule. Where it weighs the drafters, `weights` are those it used (by
+    drafter), `masses` the weight behind each node, `dropped_masses` behind each dropped token, and
+    `winner` the drafter whose sequence a vote chose.
+    """
+
+    run_id: str
+    seq: int
+    at_ms: float
+    round: int
+    token_ids: tuple[int, ...]
+    texts: tuple[str, ...]
+    parents: tuple[int, ...]
+    depths: tuple[int, ...]
+    proposals: tuple[tuple[ProposalRecord, ...], ...]
+    dropped: tuple[tuple[str, int], ...]
+    root_token_id: int
+    root_text: str
+    rule: str = "union"
+    weights: dict[str, float] = field(default_factory=dict)
+    masses: tuple[float, ...] = ()
+    dropped_masses: tuple[float, ...] = ()
+    winner: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """Steps 4 and 5: the LLM's verdict on the tree.
+
+    `path`: accepted nodes from the root down. `outcomes`: `accepted`, `rejected` or `not_reached`,
+    one per node. `own_*`: the LLM's own token after the path; `own_kind` is `recovered` (after a
+    rejection), `bonus` (after an accepted leaf), `plain` (nothing was drafted) or `none` (the path
+    ends with EOS). `llm_probabilities`: the LLM's processed probability of each node's token at its
+    parent (at temperature 0, where that is one-hot, the plain softmax). `own_probability`: likewise
+    of the own token.
+    """
+
+    run_id: str
+    seq: int
+    at_ms: float
+    round: int
+    rule: str
+    path: tuple[int, ...]
+    outcomes: tuple[str, ...]
+    own_token_id: int | None
+    own_text: str
+    own_kind: str
+    own_probability: float
+    llm_probabilities: tuple[float, ...]
+    trials: tuple[Trial, ...]
+    top_k: tuple[TopK, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RoundCompleted:
+    """Step 6: what the round committed, after EOS, stop string and limit were applied.
+
+    `token_ids` and `text_deltas` run parallel: a delta may be empty while a UTF-8 character is
+    incomplete. `texts` are the tokens by themselves, for display. `position` is the position of the
+    first new token. `num_accepted` counts the drafted tokens among them, `num_cut` levels of
+    the tree beyond the end of the text (EOS, a stop string). `spans` hold every stage of the
+    round, drafts included; round 0 also the prefill. `weights`: drafter weights after the round.
+    `temperatures`: each drafter's calibration.
+
+    `speculation_length` is the length chosen for this round's drafts, `next_speculation_length`
+    that of the next round's. A length policy that finds it is recorded with what can be drafted:
+    cut to what the node budget and the end of the text allow. A number that the user gave (`fixed`,
+    `confidence`) is recorded as it was given; drafts may be less deep, and where the budget or the
+    end of the text makes them so, `length_reason` says it.
+
+    `length_reason` says in a sentence why the next length is what it is, `estimates` what the
+    controller expects of each candidate; `predicted_ms` what it expected of this round (0: it did
+    not), what lies between its stages counted: `between_ms`, of a lone request.
+    `ahead`: what came of drafts made early, now and then two entries of one drafter. `notes`:
+    sentences about what happened (a drafter that failed, pipelining switched off).
+    """
+
+    run_id: str
+    seq: int
+    at_ms: float
+    round: int
+    position: int
+    token_ids: tuple[int, ...]
+    texts: tuple[str, ...]
+    text_deltas: tuple[str, ...]
+    num_accepted: int
+    num_cut: int
+    speculation_length: int
+    next_speculation_length: int
+    weights: dict[str, float]
+    temperatures: dict[str, float]
+    spans: tuple[Span, ...]
+    kv_used: int
+    kv_capacity: int
+    length_reason: str = ""
+    estimates: tuple[Estimate, ...] = ()
+    predicted_ms: float = 0.0
+    ahead: tuple[Ahead, ...] = ()
+    notes: tuple[str, ...] = ()
+    between_ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class RunCompleted:
+    """The end: `finish_reason` is `length`, `eos`, `stop` or `context`.
+
+    `text_tail`: text held back until now because a character was incomplete.
+    """
+
+    run_id: str
+    seq: int
+    at_ms: float
+    finish_reason: str
+    text_tail: str
+    stats: RunStats
+
+
+@dataclass(frozen=True, slots=True)
+class RunCancelled:
+    """Stopped by the caller; `stats` tell what was produced until then."""
+
+    run_id: str
+    seq: int
+    at_ms: float
+    text_tail: str
+    stats: RunStats
+
+
+@dataclass(frozen=True, slots=True)
+class RunFailed:
+    """Ended by an error. `error` is its class name, `message` what it says."""
+
+    run_id: str
+    seq: int
+    at_ms: float
+    text_tail: str
+    error: str
+    message: str
+    stats: RunStats
+
+
+Event = (
+    RunStarted
+    | Drafted
+    | Combined
+    | Verified
+    | RoundCompleted
+    | RunCompleted
+    | RunCancelled
+    | RunFailed
+)
+
+EVENT_TYPES: Mapping[str, type[Any]] = types.MappingProxyType(
+    {cls.__name__: cls for cls in typing.get_args(Event)}
+)
+
+
+def event_to_plain(event: Event) -> dict[str, Any]:
+    """The event as JSON's own types plus tuples, with its class name under `event`."""
+    return {"event": type(event).__name__, **to_plain(event)}
+
+
+def event_from_plain(values: Mapping[str, Any]) -> Event:
+    """The inverse of `event_to_plain`, also after a trip through JSON (lists become tuples)."""
+    fields = dict(values)
+    name = fields.pop("event", None)
+    if name not in EVENT_TYPES:
+        raise ConfigError.of("event", name, f"one of {', '.join(EVENT_TYPES)}")
+    event: Event = from_plain(EVENT_TYPES[name], fields)
+    return event

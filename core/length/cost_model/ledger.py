@@ -1,0 +1,123 @@
+"""Costs: what an engine has measured in all its runs; outlives each of them.
+
+Written by the length policies (`core.length`), read by them and by whoever needs a budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from core.length.cost_model.acceptance import Acceptance
+from core.length.cost_model.backoff import Backoffs
+from core.length.cost_model.meters import Meter
+from core.length.cost_model.switch import Switch
+from core.length.cost_model.verify import VerifyCosts, measure_verify_costs
+from core.models.protocol import LanguageModel
+
+__all__ = ["Costs", "DraftCosts"]
+
+LARGEST_TREE = 256
+
+
+@dataclass
+class DraftCosts:
+    """A drafter's milliseconds: `start` (catching up, which gives depth 1), `step` (each further
+    depth), `late` (catching up when it has not drafted for long), `prefill` of a prompt."""
+
+    start: Meter = field(default_factory=Meter)
+    step: Meter = field(default_factory=Meter)
+    late: Meter = field(default_factory=Meter)
+    prefill: Meter = field(default_factory=Meter)
+
+    # What a start cost when a step was last timed.
+    _start_then: float = 0.0
+
+    @property
+    def step_ms(self) -> float:
+        """A further depth's. While none is drafted it changes as the start does, and before the
+        first it is taken for a start, which is a model pass too."""
+        if self.step.value is None:
+            return self.start.get()
+        since = self.start.get() / self._start_then if self._start_then > 0 else 1.0
+        return self.step.value * since
+
+    def add(self, start_ms: float, rest_ms: float, steps: int, *, late: bool) -> None:
+        """One draft: its catch-up, and `steps` further model passes in `rest_ms`."""
+        total = start_ms if steps else start_ms + rest_ms
+        (self.late if late else self.start).add(total)
+        if steps:
+            self.step.add(rest_ms / steps)
+            self._start_then = self.start.get()
+
+
+class Costs:
+    """The engine's. The verification table is measured when first asked for, unless given.
+
+    `overhead`: a round's milliseconds outside the models, plain (False) and with drafts (True).
+    `carried`: acceptance that runs with `carry_over` hand on. A drafter's record is of all runs.
+    """
+
+    def __init__(self, llm: LanguageModel, verify: VerifyCosts | None = None) -> None:
+        self._llm = llm
+        self._verify = verify
+        self._table: _Table | None = None
+        self._correction = Meter()
+        self._drafting: dict[str, DraftCosts] = {}
+        self.overhead = {False: Meter(), True: Meter()}
+        self.backoffs = Backoffs()
+        self.carried: dict[str, Acceptance] = {}
+        self._records: dict[str, Acceptance] = {}
+        self._pipelining: dict[tuple[str, frozenset[str]], Switch] = {}
+
+    @property
+    def verify(self) -> VerifyCosts:
+        if self._verify is None:
+            self._verify = measure_verify_costs(self._llm)
+        return self._verify
+
+    def pipelining(self, kind: str, drafters: Iterable[str]) -> Switch:
+        """The switch of `pipeline=auto` for a kind, `ahead` or `across`: what pays where three SSMs
+        draft may not where one does."""
+        return self._pipelining.setdefault((kind, frozenset(drafters)), Switch())
+
+    def acceptance(self, name: str) -> Acceptance:
+        """A run's, which begins with this drafter's record."""
+        return Acceptance(self._records.setdefault(name, Acceptance.of_all_runs()))
+
+    def drafting(self, name: str) -> DraftCosts:
+        """A drafter's costs, empty before it has drafted."""
+        return self._drafting.setdefault(name, DraftCosts())
+
+    def verify_ms(self, nodes: int, context: int = 0) -> float:
+        """Of a pass over the root and `nodes` nodes behind `context` tokens, as the machine is
+        now: the table's figure times what passes have lately taken of theirs."""
+        return self._table_ms(nodes, context) * self._correction.get(1.0)
+
+    def verified(self, nodes: int, context: int, ms: float) -> None:
+        """Such a pass has taken so long."""
+        expected = self._table_ms(nodes, context)
+        if expected > 0 and ms > 0:
+            self._correction.add(ms / expected)
+
+    def _table_ms(self, nodes: int, context: int) -> float:
+        if self._table is None:
+            self._table = _Table(self.verify)
+        return self._table.ms(nodes, context)
+
+
+class _Table:
+    """The warm-up's figures for every number of nodes and any context: linear in both."""
+
+    def __init__(self, verify: VerifyCosts) -> None:
+        self._near = verify.curve(LARGEST_TREE)
+        self._context = verify.context
+        far = verify.far
+        further = far.curve(LARGEST_TREE) if far else self._near
+        tokens = far.context - verify.context if far else 1
+        pairs = zip(self._near, further, strict=True)
+        self._by_token = [max(0.0, far_ms - near_ms) / tokens for near_ms, far_ms in pairs]
+
+    def ms(self, nodes: int, context: int) -> float:
+        n = nodes if 0 <= nodes <= LARGEST_TREE else min(max(nodes, 0), LARGEST_TREE)
+        return self._near[n] + self._by_token[n] * max(0, context - self._context)

@@ -1,0 +1,254 @@
+"""From names to loaded models: dtype, device, memory, tokenizer and vocabulary checks.
+
+Names are `bundled`, a local folder, or a hub id (read from the local cache where there is no
+network). Never `trust_remote_code`; pickled weights only through torch's weights-only loader.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from logging import CRITICAL
+from pickle import UnpicklingError
+from typing import Any
+
+import torch
+from huggingface_hub.errors import StrictDataclassError
+
+from core.config.checks import choice, names
+from core.errors import ModelLoadError, UnsupportedModelError
+from core.events import ModelInfo
+from core.models.hf_model import HfModel
+from core.models.loading.catalog import BUNDLED
+from core.models.loading.placing import (
+    DEVICES,
+    DTYPES,
+    check_memory,
+    device_of,
+    dtype_of,
+    llm_named,
+    named,
+    need_of,
+    shown_name,
+)
+from core.models.loading.source import Source, located
+from core.models.loading.tree_check import checked_model
+from core.models.loading.vocabulary import check_embedding, check_same_vocabulary
+from core.models.protocol import LanguageModel
+from core.models.stack import stack_alike
+
+__all__ = ["LoadedModels", "load_models"]
+
+# Names that mean something else where a drafter's name stands: choices, and lanes of a timeline.
+RESERVED_NAMES = frozenset({"ngram", "llm", "all", "first", "combine", "verify", "commit"})
+# What reading somebody else's files may raise, whatever is wrong in them.
+READ_ERRORS = (
+    ArithmeticError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    OSError,
+    RuntimeError,
+    StrictDataclassError,
+    TypeError,
+    ValueError,
+)
+
+Say = Callable[[str], None]
+"""Told of each stage before it begins; what it raises ends the loading there."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModels:
+    """An LLM, its SSMs (small speculative models) by name, and the tokenizer they share."""
+
+    llm: LanguageModel
+    ssms: dict[str, LanguageModel]
+    tokenizer: Any
+    eos_ids: tuple[int, ...]
+
+    @property
+    def infos(self) -> tuple[ModelInfo, ...]:
+        """The LLM's, then the SSMs' in their fixed order."""
+        return (self.llm.info, *(ssm.info for ssm in self.ssms.values()))
+
+    @property
+    def drafter_names(self) -> tuple[str, ...]:
+        """Names of the SSMs in their fixed order; `ngram` needs no model and is not among them."""
+        return tuple(self.ssms)
+
+
+def load_models(
+    llm: str = BUNDLED,
+    ssms: Sequence[str] = (BUNDLED,),
+    dtype: str = "auto",
+    device: str = "auto",
+    say: Say | None = None,
+) -> LoadedModels:
+    """Loads and checks everything; `ssms` may be empty, `bundled` there means all bundled SSMs.
+
+    Tokenizers and memory come first: what can be refused is refused before weights are read.
+    Raises ModelLoadError, UnsupportedModelError, VocabMismatchError, OutOfMemoryError, ConfigError,
+    and whatever `say` raises.
+    """
+    choice("dtype", dtype, ("auto", *DTYPES))
+    choice("device", device, DEVICES)
+    names("ssm", list(ssms), at_most=16)
+    place = device_of(device)
+    with _quiet():
+        return _loaded(llm, ssms, dtype, place, say or _nobody)
+
+
+def _nobody(_: str) -> None:
+    """Nobody wants to know."""
+
+
+def _loaded(
+    llm: str, ssms: Sequence[str], dtype: str, place: torch.device, say: Say
+) -> LoadedModels:
+    say("Looking for the models")
+    llm_source = located(llm_named(llm))
+    sources = [located(name) for ssm in ssms for name in named(ssm)]
+    say("Comparing the tokenizers")
+    tokenizer = load_tokenizer(llm_source)
+    for source in sources:
+        check_same_vocabulary(tokenizer, load_tokenizer(source), str(llm_source), str(source))
+    check_memory([need_of(source.name, dtype, place) for source in (llm_source, *sources)], place)
+    big = load_one(llm_source, "llm", dtype, place, _about(say, "LLM", llm_source))
+    check_embedding(tokenizer, big.info)
+    small: dict[str, LanguageModel] = {}
+    for number, source in enumerate(sources, start=1):
+        about = _about(say, f"SSM {number} of {len(sources)}", source)
+        model = load_one(source, "ssm", dtype, place, about)
+        check_embedding(tokenizer, model.info)
+        name = _unused(model.info.name, {*small, *RESERVED_NAMES})
+        small[name] = model.renamed(name)
+    stack_alike(list(small.values()))
+    return LoadedModels(big, small, tokenizer, _eos_ids(big, tokenizer))
+
+
+def _about(say: Say, role: str, source: Source) -> Say:
+    return lambda stage: say(f"{role} {shown_name(source.name)}: {stage}")
+
+
+def load_tokenizer(source: Source) -> Any:
+    """The tokenizer of a folder or hub id. Raises ModelLoadError."""
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(
+            source.name, local_files_only=source.local, trust_remote_code=False
+        )
+    except READ_ERRORS as error:
+        raise ModelLoadError(_unreadable("tokenizer", source, error)) from error
+
+
+def load_one(
+    source: Source, role: str, dtype: str, device: torch.device, say: Say = _nobody
+) -> HfModel:
+    """One model, in eval mode, its tree pass checked."""
+    from safetensors import SafetensorError
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    say("configuration")
+    where: dict[str, Any] = {"local_files_only": source.local, "trust_remote_code": False}
+    try:
+        config = AutoConfig.from_pretrained(source.name, **where)
+    except READ_ERRORS as error:
+        raise ModelLoadError(_unreadable("model", source, error)) from error
+    if getattr(config, "is_encoder_decoder", False):
+        raise UnsupportedModelError(
+            f"model {source} is of type {config.model_type}: a decoder-only model is allowed"
+        )
+    wanted = dtype_of(dtype, source.name, device)
+    check_memory([need_of(source.name, dtype, device)], device)
+    say("weights")
+    try:
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            source.name, dtype=wanted, output_loading_info=True, **where
+        )
+        module, report = loaded
+        _check_complete(source, report)
+        module = module.to(device).eval()
+    except UnpicklingError as error:
+        raise ModelLoadError(
+            f"model is {source.name!r}: its pickled weights hold more than tensors, and nothing of "
+            "them was run; a folder with safetensors is allowed"
+        ) from error
+    except (SafetensorError, *READ_ERRORS) as error:
+        raise ModelLoadError(_unreadable("model", source, error)) from error
+    say("tree check")
+    return checked_model(module, _info(module, source, role, wanted, device))
+
+
+def _info(
+    module: Any, source: Source, role: str, dtype: torch.dtype, device: torch.device
+) -> ModelInfo:
+    config = module.config.get_text_config()
+    context = getattr(config, "max_position_embeddings", None) or 1 << 20
+    return ModelInfo(
+        name=shown_name(source.name),
+        role=role,
+        parameters=sum(p.numel() for p in module.parameters()),
+        architecture=type(module).__name__,
+        vocab_size=module.get_output_embeddings().weight.shape[0],
+        context_length=int(context),
+        dtype=str(dtype).removeprefix("torch."),
+        device=str(device),
+    )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """No progress bars, which would cut through the text that `python -m core` streams, and no
+    reports: what is wrong with a model is said in our own error."""
+    from transformers.utils import logging
+
+    quiet: Any = logging.disable_progress_bar
+    quiet()
+    before = logging.get_verbosity()
+    logging.set_verbosity(CRITICAL)
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)
+
+
+def _check_complete(source: Source, report: dict[str, Any]) -> None:
+    missing = sorted(report.get("missing_keys") or ())
+    mismatched = sorted(str(key) for key in report.get("mismatched_keys") or ())
+    if missing or mismatched:
+        first = (missing or mismatched)[0]
+        raise ValueError(
+            f"{len(missing)} weights are missing and {len(mismatched)} have another shape, "
+            f"first {first}"
+        )
+
+
+def _unreadable(what: str, source: Source, error: Exception) -> str:
+    reason = " ".join(str(error).split())[:300] or type(error).__name__
+    return (
+        f"{what} is {source.name!r}: it cannot be read ({reason}); bundled, a folder or a hub id "
+        "in the local cache is allowed"
+    )
+
+
+def _unused(name: str, taken: set[str]) -> str:
+    if name not in taken:
+        return name
+    return next(f"{name}-{i}" for i in itertools.count(2) if f"{name}-{i}" not in taken)
+
+
+def _eos_ids(model: HfModel, tokenizer: Any) -> tuple[int, ...]:
+    generation = getattr(model._module, "generation_config", None)
+    ids = getattr(generation, "eos_token_id", None)
+    if ids is None:
+        ids = tokenizer.eos_token_id
+    found = [] if ids is None else ids if isinstance(ids, (list, tuple)) else [ids]
+    if not all(isinstance(i, int) for i in found):
+        raise ModelLoadError(
+            f"eos_token_id of {model.info.name} is {ids!r}: a whole number or a list of them"
+        )
+    return tuple(found)

@@ -1,0 +1,154 @@
+"""Where a model will stand: its device and dtype, what it needs there, and what is free.
+
+Asked before anything is loaded, so nothing here reads weights. A model that is still to be
+downloaded is judged by the catalog's figures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import torch
+
+from core.errors import ModelLoadError, OutOfMemoryError
+from core.models.loading.catalog import BUNDLED, PARAMETERS, bundled_llm, bundled_ssms, snapshot
+from core.models.loading.memory import available_bytes, parameter_count, readable, weight_bytes
+from core.models.loading.source import is_folder, located
+
+__all__ = [
+    "DEVICES",
+    "DTYPES",
+    "Need",
+    "auto_dtype_words",
+    "check_memory",
+    "device_of",
+    "dtype_of",
+    "free_bytes",
+    "llm_named",
+    "named",
+    "need_of",
+    "shown_name",
+]
+
+DTYPES = MappingProxyType({"float32": torch.float32, "bfloat16": torch.bfloat16})
+DEVICES = ("auto", "cpu", "cuda")
+SMALL_ENOUGH_FOR_FLOAT32 = 200_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What one model needs for its weights: `bytes` in memory as `dtype`.
+
+    `parameters` and `bytes` are about right, and 0 where nobody knows. `here`: its weights are on
+    this machine; else they are to be downloaded.
+    """
+
+    name: str
+    parameters: int
+    dtype: str
+    bytes: int
+    here: bool
+
+
+# -- from what was asked to torch's terms --
+
+
+def device_of(name: str) -> torch.device:
+    """The device behind `auto`, `cpu` or `cuda`. Raises ModelLoadError where it is not there."""
+    cuda = torch.cuda.is_available()
+    if name == "cuda" and not cuda:
+        raise ModelLoadError("device is 'cuda': no CUDA device is at hand; choose auto or cpu")
+    return torch.device("cuda" if cuda and name != "cpu" else "cpu")
+
+
+def dtype_of(name: str, source: str, device: torch.device) -> torch.dtype:
+    """The dtype behind a name; `auto` looks at the model and the device."""
+    if name != "auto":
+        return DTYPES[name]
+    if device.type == "cuda":
+        return torch.bfloat16
+    small = _parameters(source) <= SMALL_ENOUGH_FOR_FLOAT32
+    return torch.float32 if small or not _cpu_has_bfloat16() else torch.bfloat16
+
+
+def auto_dtype_words() -> str:
+    """What `auto` comes to on this machine, in a sentence."""
+    large = f"above {SMALL_ENOUGH_FOR_FLOAT32 // 10**6}M parameters"
+    if _cpu_has_bfloat16():
+        cpu = f"float32 on the CPU, bfloat16 {large}"
+    else:
+        cpu = "float32 on this CPU, which has no bfloat16"
+    return f"auto: bfloat16 on CUDA, {cpu}." if torch.cuda.is_available() else f"auto: {cpu}."
+
+
+def _cpu_has_bfloat16() -> bool:
+    mkldnn: Any = torch.backends.mkldnn
+    return bool(mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
+def _parameters(source: str) -> int:
+    return parameter_count(source) or PARAMETERS.get(source, 0)
+
+
+# -- from names to folders and hub ids --
+
+
+def llm_named(llm: str) -> str:
+    """`bundled` is the bundled LLM's folder; any other name is itself."""
+    return str(bundled_llm()) if llm == BUNDLED else llm
+
+
+def named(ssm: str) -> tuple[str, ...]:
+    """`bundled` is all bundled SSMs; one of them may be called by its own name."""
+    if ssm == BUNDLED:
+        return tuple(map(str, bundled_ssms()))
+    return (next((str(path) for path in bundled_ssms() if path.name == ssm), ssm),)
+
+
+def shown_name(name: str) -> str:
+    """A folder's own name without the path to it; a hub id is itself."""
+    return Path(name).name if is_folder(name) else name
+
+
+# -- memory --
+
+
+def need_of(name: str, dtype: str, device: torch.device) -> Need:
+    """What a folder or hub id needs; nobody is asked. ModelLoadError where a folder is missing."""
+    if is_folder(name):
+        name = located(name).name
+    wanted = dtype_of(dtype, name, device)
+    size = weight_bytes(name, wanted)
+    parameters = _parameters(name)
+    return Need(
+        name=name,
+        parameters=parameters,
+        dtype=str(wanted).removeprefix("torch."),
+        bytes=size or parameters * wanted.itemsize,
+        here=size > 0 or is_folder(name) or snapshot(name) is not None,
+    )
+
+
+def free_bytes(device: torch.device) -> int | None:
+    """Free memory of the device now; None where the system does not tell."""
+    return available_bytes(device)
+
+
+def check_memory(needs: Sequence[Need], device: torch.device) -> None:
+    """Raises OutOfMemoryError where these models do not fit together in what is free now."""
+    needed, free = sum(need.bytes for need in needs), free_bytes(device)
+    if free is None or needed <= free:
+        return
+    if len(needs) == 1:
+        what = f"model {needs[0].name} needs {readable(needed)} as {needs[0].dtype}"
+    else:
+        each = ", ".join(f"{shown_name(n.name)} {readable(n.bytes)} as {n.dtype}" for n in needs)
+        what = f"models need {readable(needed)} ({each})"
+    raise OutOfMemoryError(
+        f"{what}: {readable(free)} are free on {device.type}; choose a smaller model, "
+        "dtype=bfloat16 or another device"
+    )

@@ -1,0 +1,148 @@
+"""The load-time check: a two-branch tree must give the logits that plain passes give.
+
+It finds architectures whose attention is not position- and mask-driven (state space, linear
+attention, ALiBi) whatever they are called, and the way a model wants its masks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from core.errors import ModelLoadError, SpecScopeError, UnsupportedModelError
+from core.events import ModelInfo
+from core.models.forward import MaskKind
+from core.models.fusing import lean_weights
+from core.models.hf_model import HfModel
+from core.models.protocol import Feed, chain
+from core.trees.tree import ROOT
+
+__all__ = ["checked_model", "tree_error"]
+
+FLOAT32_TOLERANCE = 1e-4
+# Rounding of half precisions through a whole model; a wrong mask is tens of times larger.
+HALF_TOLERANCE = 0.06
+LONGEST_CHECKED_WINDOW = 64
+KNOWN_LAYERS = frozenset({"full_attention", "sliding_attention", "attention", "global"})
+
+# What a model without our kind of cache, mask or position ids raises when it is fed them.
+FORWARD_ERRORS = (
+    AttributeError,
+    IndexError,
+    KeyError,
+    NotImplementedError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    SpecScopeError,
+)
+
+
+def checked_model(module: Any, info: ModelInfo) -> HfModel:
+    """The model behind LanguageModel, with the first mask kind whose tree passes are exact.
+
+    Raises UnsupportedModelError naming the architecture and what was seen; ModelLoadError where
+    the weights give no numbers.
+    """
+    seen = [f"layers of {kind}" for kind in sorted(layer_kinds(module.config) - KNOWN_LAYERS)]
+    # Chunked or local layers would pass the check, whose prefix is short, and fail past it.
+    for masks in mask_kinds(module.config) if not seen else ():
+        try:
+            model = HfModel(module, info, masks)
+            error = tree_error(model, module)
+        except FORWARD_ERRORS as failure:
+            seen.append(f"{type(failure).__name__}: {str(failure).splitlines()[0][:200]}")
+            continue
+        if error <= tolerance(model.dtype):
+            return _leanest(model, module)
+        if not math.isfinite(error):
+            raise ModelLoadError(
+                f"model {info.name} gives values that are no numbers (NaN or infinite): its "
+                "weights are broken, or too large for this dtype; whole weights are allowed"
+            )
+        seen.append(f"tree and plain passes differ by {error:.2g}")
+    raise UnsupportedModelError(
+        f"model {info.name} has architecture {info.architecture} ({'; '.join(seen)}): "
+        "a decoder-only model with softmax attention, full or sliding, and rotary or learned "
+        "positions is allowed"
+    )
+
+
+def _leanest(model: HfModel, module: Any) -> HfModel:
+    """The same model by the lean pass, where its kind has one and its tree passes are exact too."""
+    weights = lean_weights(module)
+    if weights is None:
+        return model
+    lean = HfModel(module, model.info, model.masks, weights)
+    return lean if tree_error(lean, module) <= tolerance(lean.dtype) else model
+
+
+def layer_kinds(config: Any) -> set[str]:
+    """What the configuration calls its layers' attention; empty where it does not say."""
+    for field in ("layer_types", "attention_layers"):
+        if kinds := getattr(config, field, None):
+            return set(kinds)
+    return set()
+
+
+def mask_kinds(config: Any) -> list[MaskKind]:
+    """The mask kinds to try, the likeliest first."""
+    window = int(getattr(config, "sliding_window", None) or 0)
+    kinds = layer_kinds(config)
+    if kinds and "sliding_attention" not in kinds:
+        window = 0
+    if not window:
+        return [MaskKind()]
+    mixed = len(kinds) > 1
+    order = (True,) if mixed else (False, True)
+    return [MaskKind(window, by_layer_type) for by_layer_type in order]
+
+
+def tolerance(dtype: torch.dtype) -> float:
+    """Largest relative difference allowed between a tree pass and plain passes."""
+    return FLOAT32_TOLERANCE if dtype in (torch.float32, torch.float64) else HALF_TOLERANCE
+
+
+@torch.inference_mode()
+def tree_error(model: HfModel, module: Any) -> float:
+    """Largest difference of logits between one tree pass and plain passes of its two branches.
+
+    Relative to the largest logit, where that is above 1. The prefix is longer than a short window.
+    """
+    window = model.masks.window
+    length = window + 4 if 0 < window <= LONGEST_CHECKED_WINDOW else 6
+    ids = _some_ids(model.vocab_size, length + 5)
+    prefix, (a, b, c, d, e) = ids[:length], ids[length:]
+    row = model.open_row()
+    try:
+        model.forward([chain(row, prefix, last_only=True)])
+        model.commit(row, range(length))
+        #      a ── b          a, c: children of the prefix
+        #      c ── d ── e
+        logits = model.forward([Feed(row, [a, c, b, d, e], [ROOT, ROOT, 0, 1, 3])])[0]
+        # The longer branch must also survive its commit.
+        model.commit(row, [1, 3, 4])
+        after = model.forward([chain(row, [b])])[0]
+    finally:
+        model.close_row(row)
+    pairs = (
+        (logits[2], [*prefix, a, b]),
+        (logits[4], [*prefix, c, d, e]),
+        (after[0], [*prefix, c, d, e, b]),
+    )
+    return max(_difference(module, model, got, path) for got, path in pairs)
+
+
+def _difference(module: Any, model: HfModel, got: torch.Tensor, path: Sequence[int]) -> float:
+    plain = module(input_ids=torch.tensor([path], device=model.device)).logits[0, -1].float()
+    if not bool(torch.isfinite(plain).all() & torch.isfinite(got).all()):
+        return float("inf")
+    return float((got - plain).abs().max() / plain.abs().max().clamp(min=1.0))
+
+
+def _some_ids(vocab_size: int, count: int) -> list[int]:
+    # Spread over the vocabulary, none repeated, the first ids (special tokens) left out.
+    return [(7 + 37 * i) % max(1, vocab_size - 5) + min(5, vocab_size - 1) for i in range(count)]

@@ -1,0 +1,251 @@
+"""What a head makes of the slots that it sees: products with their keys, sums of their values, in
+registers, in LLVM's words.
+
+Of keys as many slots at once as a vector has numbers, of values slot after slot, or two side by
+side, for vectors of a head's numbers: every sum has one order, and none waits for memory.
+"""
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, misc, untyped-decorator"
+# numba types these functions, by what they are called with.
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from core.models.native.cpu_features import registers
+from core.models.native.weight_formats import Kind, kind_of, spread
+
+__all__ = ["AT_ONCE", "Part", "matched", "vector", "weighed"]
+
+AT_ONCE = 8
+"""The most vectors of a head's numbers."""
+
+
+class Part(NamedTuple):
+    """Where slot 0 of a head begins among keys or values, how many numbers a slot has, from which
+    of them on they are looked at; and whether what comes of it goes onto what is there (not 0)."""
+
+    base: int
+    size: int
+    begin: int
+    onto: int
+
+
+@intrinsic
+def vector(typing):
+    """Numbers of a vector."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return ir.IntType(64)(registers()[0])
+
+    return types.int64(), generate
+
+
+@intrinsic
+def matched(typing, count, part, seen, weights, keys, q):
+    """weights[j] += q k of slot seen[j], over `count` vectors, 1 to AT_ONCE, from the part's
+    `begin` on; = instead of += unless it goes `onto` it. They have room for whole vectors."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        _called(_matched, context, builder, signature, arguments)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, part, seen, weights, keys, q), generate
+
+
+@intrinsic
+def weighed(typing, count, part, seen, weights, values, to):
+    """to += the sum over j of weights[j] v of slot seen[j], in `count` vectors, 1 to AT_ONCE, from
+    the part's `begin` on; = instead of += unless it goes `onto` it."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        _called(_weighed, context, builder, signature, arguments)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, part, seen, weights, values, to), generate
+
+
+def _called(
+    made: Callable[[Any, int, Kind], Any], context: Any, builder: Any, signature: Any, given: Any
+) -> None:
+    """A function of its own for each number of vectors, chosen by it: see `registers.multiply`."""
+    seen, weights, kept, own = (
+        context.make_array(signature.args[i])(context, builder, given[i]) for i in (2, 3, 4, 5)
+    )
+    part, kind = Part(*cgutils.unpack_tuple(builder, given[1])), kind_of(signature.args[4].dtype)
+    begin = builder.gep(kept.data, [builder.add(part.base, part.begin)])
+    slots = cgutils.unpack_tuple(builder, seen.shape)[0]
+    told = builder.gep(own.data, [part.begin])
+    taken = [begin, part.size, seen.data, slots, weights.data, told, part.onto]
+    end = builder.append_basic_block("done")
+    chosen = builder.switch(given[0], end)
+    for count in range(1, AT_ONCE + 1):
+        block = builder.append_basic_block(f"of_{count}")
+        chosen.add_case(ir.IntType(64)(count), block)
+        with builder.goto_block(block):
+            builder.call(made(builder.module, count, kind), taken)
+            builder.branch(end)
+    builder.position_at_end(end)
+
+
+class _Seen:
+    """A function over the slots that a head sees, whose blocks are still to be written."""
+
+    def __init__(self, module: Any, name: str, kind: Kind, count: int) -> None:
+        self.whole, self.single = whole, single = ir.IntType(64), ir.FloatType()
+        numbers, slots = single.as_pointer(), ir.IntType(32).as_pointer()
+        taken = [kind.kept.as_pointer(), whole, slots, whole, numbers, numbers, whole]
+        self.made = ir.Function(module, ir.FunctionType(ir.VoidType(), taken), name)
+        self.made.linkage = "internal"
+        self.made.attributes.add("noinline")
+        self.kept, self.size, self.seen, self.slots, self.weights, self.own, self.onto = (
+            self.made.args
+        )
+        self.kind, self.count, self.lanes = kind, count, registers()[0]
+        self.vector = ir.VectorType(single, self.lanes)
+        self.zero = ir.Constant(self.vector, [0.0] * self.lanes)
+
+    def block(self, name: str) -> Any:
+        return self.made.append_basic_block(name)
+
+    def vectors(self, builder: Any, j: Any) -> list[Any]:
+        """The first of the j-th slot's numbers."""
+        slot = builder.sext(builder.load(builder.gep(self.seen, [j])), self.whole)
+        place = builder.gep(self.kept, [builder.mul(slot, self.size)])
+        return self.kind.vectors(builder, place, self.lanes, self.count)
+
+    def own_vectors(self, builder: Any) -> list[Any]:
+        """Where the head's own numbers are, or come to be."""
+        return [self.at(builder, self.own, self.whole(v * self.lanes)) for v in range(self.count)]
+
+    def at(self, builder: Any, numbers: Any, j: Any) -> Any:
+        """Where a vector of them begins."""
+        return builder.bitcast(builder.gep(numbers, [j]), self.vector.as_pointer())
+
+    def phis(self, builder: Any) -> list[Any]:
+        return [builder.phi(self.vector) for _ in range(self.count)]
+
+
+def _matched(module: Any, count: int, kind: Kind) -> Any:
+    """As many slots at once as a vector has numbers; beyond the last slot the last again, whose
+    weights nobody reads."""
+    name = f"matched_{count}_{kind.name}"
+    if name in module.globals:
+        return module.globals[name]
+    made = _Seen(module, name, kind, count)
+    entry, body, end = (made.block(name) for name in ("entry", "body", "end"))
+    whole, builder = made.whole, ir.IRBuilder(entry)
+    own = [builder.load(place, align=4) for place in made.own_vectors(builder)]
+    fresh = builder.icmp_signed("==", made.onto, whole(0))
+    last = builder.sub(made.slots, whole(1))
+    builder.cbranch(builder.icmp_signed(">", made.slots, whole(0)), body, end)
+    builder.position_at_end(body)
+    j = builder.phi(whole)
+
+    def product(k: int) -> Any:
+        """Of a slot: a vector whose numbers are still to be added up."""
+        mine = builder.add(j, whole(k))
+        mine = builder.select(builder.icmp_signed("<", mine, last), mine, last)
+        keys = made.vectors(builder, mine)
+        # Two sums, so that one need not wait for the other.
+        sums = [builder.fmul(own[v], keys[v]) for v in range(min(count, 2))]
+        for v in range(2, count):
+            sums[v % 2] = kind.added(builder, sums[v % 2], own[v], keys[v])
+        return sums[0] if count == 1 else builder.fadd(*sums)
+
+    total = _added_up(builder, product, range(made.lanes))
+    place = made.at(builder, made.weights, j)
+    before = builder.select(fresh, made.zero, builder.load(place, align=4))
+    builder.store(builder.fadd(before, total), place).align = 4
+    following = builder.add(j, whole(made.lanes))
+    _come([j], ([whole(0)], entry), ([following], body))
+    builder.cbranch(builder.icmp_signed("<", following, made.slots), body, end)
+    builder.position_at_end(end)
+    builder.ret_void()
+    return made.made
+
+
+def _added_up(builder: Any, vector: Callable[[int], Any], of: range) -> Any:
+    """The sums of the numbers of as many vectors as one has numbers, as one vector; of each in the
+    same order. Two vectors at a time, so that an addition makes a whole vector of sums."""
+    if len(of) == 1:
+        return vector(of[0])
+    each = len(of) // 2
+    two = [_added_up(builder, vector, half) for half in (of[:each], of[each:])]
+    # Both have blocks of one number of each of their vectors. Those of the same four are added
+    # first: to cross from one four to another takes a processor longer.
+    apart = 2 if each == 1 else 1
+    lanes = two[0].type.count
+    lower = [block for block in range(lanes // each) if block // apart % 2 == 0]
+    halves = (_blocks(builder, two, blocks, each) for blocks in (lower, [b + apart for b in lower]))
+    return builder.fadd(*halves)
+
+
+def _blocks(builder: Any, two: list[Any], blocks: list[int], each: int) -> Any:
+    """These blocks of two vectors, the first's and the second's in turns."""
+    lanes = two[0].type.count
+    at = [v * lanes + block * each + i for block in blocks for v in (0, 1) for i in range(each)]
+    return builder.shuffle_vector(*two, ir.Constant(ir.VectorType(ir.IntType(32), lanes), at))
+
+
+def _weighed(module: Any, count: int, kind: Kind) -> Any:
+    """So many sums side by side that none waits for the slot before it: of few vectors those of
+    every second slot, and of the others."""
+    name = f"weighed_{count}_{kind.name}"
+    if name in module.globals:
+        return module.globals[name]
+    made = _Seen(module, name, kind, count)
+    entry, body, left, last, end = (
+        made.block(name) for name in ("entry", "body", "left", "last", "end")
+    )
+    whole, builder = made.whole, ir.IRBuilder(entry)
+    sides = 2 if count <= AT_ONCE // 2 else 1
+    places, zeros = made.own_vectors(builder), [made.zero] * count
+    fresh = builder.icmp_signed("==", made.onto, whole(0))
+    before = [builder.select(fresh, made.zero, builder.load(place, align=4)) for place in places]
+
+    def further(j: Any, sums: list[Any]) -> list[Any]:
+        weight = builder.load(builder.gep(made.weights, [j]))
+        one, values = spread(builder, weight, made.lanes), made.vectors(builder, j)
+        return [kind.added(builder, sums[v], one, values[v]) for v in range(count)]
+
+    even = builder.and_(made.slots, whole(-sides))
+    builder.cbranch(builder.icmp_signed(">", even, whole(0)), body, left)
+    builder.position_at_end(body)
+    j, sums = builder.phi(whole), [made.phis(builder) for _ in range(sides)]
+    grown = [further(builder.add(j, whole(side)), sums[side]) for side in range(sides)]
+    following = builder.add(j, whole(sides))
+    builder.cbranch(builder.icmp_signed("<", following, even), body, left)
+    begun = [before, zeros][:sides]
+    _come([j], ([whole(0)], entry), ([following], body))
+    for side in range(sides):
+        _come(sums[side], (begun[side], entry), (grown[side], body))
+    builder.position_at_end(left)
+    so_far = [made.phis(builder) for _ in range(sides)]
+    for side in range(sides):
+        _come(so_far[side], (begun[side], entry), (grown[side], body))
+    builder.cbranch(builder.icmp_signed("<", even, made.slots), last, end)
+    builder.position_at_end(last)
+    one_more = further(even, so_far[0])
+    builder.branch(end)
+    builder.position_at_end(end)
+    found = made.phis(builder)
+    _come(found, (so_far[0], left), (one_more, last))
+    for other in so_far[1:]:
+        found = [builder.fadd(*two) for two in zip(found, other, strict=True)]
+    for one, place in zip(found, places, strict=True):
+        builder.store(one, place).align = 4
+    builder.ret_void()
+    return made.made
+
+
+def _come(phis: list[Any], *given: tuple[list[Any], Any]) -> None:
+    """What values are, by the block that one comes from."""
+    for values, block in given:
+        for phi, value in zip(phis, values, strict=True):
+            phi.add_incoming(value, block)

@@ -1,0 +1,216 @@
+"""Parts of a pass: norms, rotation, attention and gates, of one vector or a few.
+
+Every sum is made in the same order whatever else the pass looks at, so a node's logits are the same
+bits alone or in a tree, in one request or in many, on one thread or on several.
+"""
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, misc, var-annotated"
+# mypy: disable-error-code="untyped-decorator"
+# numba types these functions, by what they are called with.
+
+from __future__ import annotations
+
+import numpy as np
+
+from core.models.native.attention import AT_ONCE, Part, matched, vector, weighed
+from core.models.native.compiling import exact, free, inlined
+from core.models.native.intrinsics import (
+    arrivals,
+    arrive,
+    give_way,
+    number,
+    power_of_two,
+    rounded,
+)
+from core.models.native.kernel_args import BLOCK, HALF_BLOCK
+
+__all__ = [
+    "added",
+    "attended",
+    "exp",
+    "gated",
+    "head_of",
+    "listed",
+    "meet",
+    "normed",
+    "turned",
+]
+
+# e^x = 2^n e^r with |r| <= ln 2 / 2; the polynomial is that of the Cephes library.
+LOG2_E = 1.4426950408889634
+LN2_HIGH, LN2_LOW = 0.693359375, -2.12194440e-4
+LOWEST, HIGHEST = -87.0, 88.0
+# So many slots of a head's keys, or values, are looked at by all tokens before the next are: of 64
+# numbers in 32 bits they take 16 KiB, half of the first cache.
+SLOTS = 64
+# Looks at how many have arrived, before one gives way to another thread.
+PATIENCE = 2000
+
+
+@inlined
+def exp(x):
+    """e^x to about two units in the last place."""
+    x = min(max(x, np.float32(LOWEST)), np.float32(HIGHEST))
+    n = np.floor(x * np.float32(LOG2_E) + np.float32(0.5))
+    r = x - n * np.float32(LN2_HIGH) - n * np.float32(LN2_LOW)
+    p = np.float32(1.9875691500e-4) * r + np.float32(1.3981999507e-3)
+    p = p * r + np.float32(8.3334519073e-3)
+    p = p * r + np.float32(4.1665795894e-2)
+    p = p * r + np.float32(1.6666665459e-1)
+    p = p * r + np.float32(5.0000001201e-1)
+    return (p * r * r + r + np.float32(1.0)) * power_of_two(np.int32(n))
+
+
+@free
+def normed(x, weight, eps, y):
+    """y = weight x / sqrt(mean(x^2) + eps), of one vector."""
+    size, total = weight.shape[0], np.float32(0)
+    for i in range(size):
+        total += x[i] * x[i]
+    by = np.float32(1) / np.sqrt(total / np.float32(size) + eps)
+    for i in range(size):
+        y[i] = x[i] * by * weight[i]
+
+
+@exact
+def turned(head, cos, sin, to):
+    """A head (size,), turned by its position."""
+    half = head.shape[0] // 2
+    for i in range(half):
+        to[i] = rounded(to, head[i] * cos[i] + head[i + half] * sin[i])
+        to[i + half] = rounded(to, head[i + half] * cos[i + half] + head[i] * sin[i + half])
+
+
+@free
+def attended(q, keys, values, bases, views, weights, to):
+    """to = softmax(q k / sqrt(size)) v over the slots that are seen, of one head of several tokens.
+
+    `bases` where each token's slots begin; `views`: which slots each sees (tokens, extent), and how
+    many. Of q each token has a row of `size`, of `to` one of `step` (`to` is (array, step)).
+    Slots by slots for all tokens, whose keys and values stay near meanwhile.
+    """
+    seen, counts, extent = views
+    tokens, room, most = bases.shape[0], extent + vector(), np.int64(0)
+    size = q.shape[0] // tokens
+    for t in range(tokens):
+        most = max(most, counts[t])
+    for begin in range(0, most, SLOTS):
+        for t in range(tokens):
+            slots = min(counts[t] - begin, SLOTS)
+            if slots > 0:
+                seen_at, at = t * extent + begin, t * room + begin
+                mine, own = q[t * size : (t + 1) * size], weights[at : at + slots]
+                products_of(mine, keys, bases[t], seen[seen_at : seen_at + slots], own)
+    scale = np.float32(1) / np.sqrt(np.float32(size))
+    for t in range(tokens):
+        softened(weights[t * room : t * room + counts[t]], scale)
+        if counts[t] == 0:
+            to[0][t * to[1] : t * to[1] + size] = 0
+    for begin in range(0, most, SLOTS):
+        for t in range(tokens):
+            slots = min(counts[t] - begin, SLOTS)
+            if slots > 0:
+                seen_at, at = t * extent + begin, t * room + begin
+                mine, own = to[0][t * to[1] : t * to[1] + size], weights[at : at + slots]
+                sums_of(mine, values, bases[t], seen[seen_at : seen_at + slots], own, begin)
+
+
+@free
+def products_of(q, keys, base, seen, weights):
+    """weights = q k of the slots that are seen; behind them is room for a vector."""
+    size, lanes = q.shape[0], vector()
+    # In vectors as far as they go; what is left of a head whose size is no multiple, one by one.
+    whole, step = size // lanes * lanes, AT_ONCE * lanes
+    for begin in range(0, whole, step):
+        count = min(AT_ONCE, (whole - begin) // lanes)
+        matched(count, Part(base, size, begin, begin), seen, weights, keys, q)
+    for i in range(whole, size):
+        for j in range(seen.shape[0]):
+            before = weights[j] if i else np.float32(0)
+            weights[j] = before + q[i] * number(keys[base + seen[j] * size + i])
+
+
+@free
+def sums_of(to, values, base, seen, weights, onto):
+    """to = the sum of the values that are seen, so much of each; += unless `onto` is 0."""
+    size, lanes = to.shape[0], vector()
+    whole, step = size // lanes * lanes, AT_ONCE * lanes
+    for begin in range(0, whole, step):
+        count = min(AT_ONCE, (whole - begin) // lanes)
+        weighed(count, Part(base, size, begin, onto), seen, weights, values, to)
+    for i in range(whole, size):
+        to[i] = to[i] if onto else np.float32(0)
+        for j in range(seen.shape[0]):
+            to[i] += weights[j] * number(values[base + seen[j] * size + i])
+
+
+@free
+def softened(weights, scale):
+    """They become their softmax, once scaled."""
+    most, total, slots = np.float32(-np.inf), np.float32(0), weights.shape[0]
+    for j in range(slots):
+        most = max(most, weights[j])
+    for j in range(slots):
+        weights[j] = exp((weights[j] - most) * scale)
+    for j in range(slots):
+        total += weights[j]
+    by = np.float32(1) / total
+    for j in range(slots):
+        weights[j] *= by
+
+
+@exact
+def meet(arrived, workers, stage):
+    """Waits until every worker has come this far; the stage that follows."""
+    if workers > 1:
+        arrive(arrived)
+        looks = 0
+        while arrivals(arrived) < (stage + 1) * workers:
+            looks += 1
+            if looks > PATIENCE:  # another may wait for this core
+                give_way()
+    return stage + 1
+
+
+@exact
+def listed(mask, n, extent, room):
+    """The slots that each token attends to, in order (n, extent), and how many they are; in this
+    room."""
+    seen, counts = room
+    for t in range(n):
+        count = 0
+        for slot in range(extent):
+            if mask[t * extent + slot]:
+                seen[t * extent + count] = slot
+                count += 1
+        counts[t] = count
+    return seen, counts, extent
+
+
+@exact
+def head_of(projected, bias, norm, eps, head):
+    """One head of one token: its part of the projection with its bias, normed if there is one."""
+    for i in range(head.shape[0]):
+        head[i] = projected[i] + bias[i]
+    if norm.shape[0]:
+        normed(head, norm, eps, head)
+
+
+@exact
+def added(x, back, bias):
+    """x += back + bias, of one vector."""
+    for i in range(x.shape[0]):
+        x[i] += back[i] + bias[i]
+
+
+@exact
+def gated(wide, bias, active, part):
+    """active = silu(gate) up, of one vector; a block of `wide` holds half a block of each."""
+    blocks = wide.shape[0] // BLOCK
+    for b in range(blocks * part[0] // part[1], blocks * (part[0] + 1) // part[1]):
+        at, middle, to = b * BLOCK, b * BLOCK + HALF_BLOCK, b * HALF_BLOCK
+        gates, ups = wide[at:middle], wide[middle : middle + HALF_BLOCK]
+        gate_bias, up_bias = bias[at:middle], bias[middle : middle + HALF_BLOCK]
+        out = active[to : to + HALF_BLOCK]
+        for i in range(HALF_BLOCK):
+            gate = gates[i] + gate_bias[i]
+            out[i] = gate / (np.float32(1) + exp(-gate)) * (ups[i] + up_bias[i])

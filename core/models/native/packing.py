@@ -1,0 +1,209 @@
+"""Packing: a model's lean weights as the compiled pass reads them.
+
+Weights that are bfloat16 in truth, whatever they are stored as, are kept in 16 bits: half of what a
+pass has to read, and the very same numbers. Those of one output and two inputs lie beside each
+other where the processor multiplies such pairs, and tiles of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from core.models.lean import LeanLayer, LeanWeights, joined
+from core.models.native.cpu_features import (
+    LINE,
+    multiplies_pairs,
+    multiplies_tiles,
+    registers,
+    weaves,
+)
+from core.models.native.kernel_args import BLOCK, HALF_BLOCK, Shape, Weights
+from core.models.native.weight_formats import TILE, kind_of_array, woven
+from core.models.rotation import table
+
+__all__ = ["Array", "aligned", "bits", "packed", "shape_of", "turning"]
+
+Array = npt.NDArray[Any]
+
+
+def shape_of(weights: LeanWeights) -> Shape:
+    """Of one model, or of several that lie on one another (`core.models.stack`)."""
+    members = _members(weights)
+    one = members[0]
+    layer = one.layers[0]
+    return Shape(
+        members=len(members),
+        layers=len(one.layers),
+        hidden=one.embedding.shape[1],
+        heads=one.heads,
+        kv_heads=one.kv_heads,
+        size=one.head_size,
+        inner=_padded(layer.gate_up.shape[1] // 2, HALF_BLOCK),
+        outputs=_padded(one.head.shape[1], BLOCK),
+        vocabulary=len(one.embedding),
+        normed_heads=layer.q_norm is not None,
+    )
+
+
+def packed(weights: LeanWeights, *, windowed: Sequence[bool], positions: int) -> Weights:
+    """`windowed` tells of each layer whether it has the sliding window, `positions` how far the
+    rotation reaches."""
+    shape, members = shape_of(weights), _members(weights)
+    half = all(_is_half(matrix) for one in members for matrix in _matrices(one))
+    kept = _kept(shape, weights.embedding.dtype == torch.bfloat16) if half else np.float32
+    cos, sin = turning(weights, positions)
+    return Weights(
+        embedding=bits(weights.embedding).reshape(-1),
+        matrices=_one_behind_another(members, shape, kept),
+        vectors=np.concatenate([part for one in members for part in _vectors(one, shape)]),
+        cos=cos,
+        sin=sin,
+        windowed=np.array(windowed),
+        eps=np.float32(weights.eps),
+    )
+
+
+def _kept(shape: Shape, rounded: bool) -> type[Any]:
+    """How weights of 16 bits are kept (`kinds`): in tiles or pairs, if inputs come in as many and
+    there is what multiplies them; pairs of a model in bfloat16 only, whose passes round to it."""
+    inputs = shape.hidden, shape.heads * shape.size, shape.inner
+    if multiplies_tiles() and all(count % (2 * TILE) == 0 for count in inputs):
+        return np.int64 if rounded else np.int32
+    if multiplies_pairs() and rounded and all(count % 2 == 0 for count in inputs):
+        return np.uint32
+    return np.int16 if weaves() else np.uint16
+
+
+def _one_behind_another(members: Sequence[LeanWeights], shape: Shape, kept: type[Any]) -> Array:
+    """All matrices of all members; laid out one at a time, since together they may be large."""
+    qkv = _padded((shape.heads + 2 * shape.kv_heads) * shape.size, BLOCK)
+    back = _padded(shape.hidden, BLOCK)
+    layer = shape.hidden * (qkv + 2 * shape.inner)
+    layer += (shape.heads * shape.size + shape.inner) * back
+    entries = shape.members * (shape.layers * layer + shape.hidden * shape.outputs)
+    found = aligned(entries // kind_of_array(kept).inputs, kept)
+    at = 0
+    for matrix in (matrix for one in members for matrix in _laid(one, shape)):
+        blocks = _blocks(matrix, kept)
+        found[at : at + blocks.size] = blocks.reshape(-1)
+        at += blocks.size
+    assert at == len(found), (at, len(found))
+    return found
+
+
+def aligned(entries: int, kept: type[Any]) -> Array:
+    """Empty, from the begin of a line of the caches on: a row of a tile that lies in two takes six
+    times as long to load."""
+    size = np.dtype(kept).itemsize
+    room = np.empty(entries + LINE // size, kept)
+    begin = -room.ctypes.data % LINE // size
+    return room[begin : begin + entries]
+
+
+def turning(weights: LeanWeights, positions: int) -> tuple[Array, Array]:
+    """Cosines and signed sines (positions, head size), flat."""
+    cos, sin = table(weights.inverse, weights.rope_scale, positions)
+    return cos.numpy().reshape(-1), sin.numpy().reshape(-1)
+
+
+def bits(tensor: torch.Tensor) -> Array:
+    """The same memory for the compiled pass: bfloat16 as the 16 bits that it is."""
+    return (tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
+
+
+def _members(weights: LeanWeights) -> list[LeanWeights]:
+    if weights.embedding.dim() == 2:
+        return [weights]
+    return [
+        joined([weights], lambda parts, m=m: parts[0][m])  # type: ignore[misc]
+        for m in range(len(weights.embedding))
+    ]
+
+
+def _matrices(weights: LeanWeights) -> list[torch.Tensor]:
+    layers = [(one.qkv, one.out, one.gate_up, one.down) for one in weights.layers]
+    return [*(part for layer in layers for part in layer), weights.head]
+
+
+def _laid(weights: LeanWeights, shape: Shape) -> Iterator[torch.Tensor]:
+    """The matrices, in order, as they are multiplied."""
+    for layer in weights.layers:
+        yield layer.qkv
+        yield layer.out
+        yield _mixed(layer.gate_up, shape.inner)
+        pad = shape.inner - layer.down.shape[0]
+        yield torch.nn.functional.pad(layer.down, (0, 0, 0, pad))
+    yield weights.head
+
+
+def _vectors(weights: LeanWeights, shape: Shape) -> list[Array]:
+    """Norms and biases, in order; zeros where the model has none."""
+    none = torch.zeros(shape.size)
+    found = []
+    for layer in weights.layers:
+        found += [_whole(layer.input_norm), _whole(layer.post_norm)]
+        found += [_whole(none if n is None else n) for n in (layer.q_norm, layer.k_norm)]
+        found += _biases(layer, shape)
+    return [*found, _whole(weights.norm)]
+
+
+def _biases(layer: LeanLayer, shape: Shape) -> list[Array]:
+    up = layer.gate_up_bias
+    mixed = up if up is None else _mixed(up, shape.inner)
+    sizes = [
+        (layer.qkv_bias, layer.qkv.shape[1]),
+        (layer.out_bias, shape.hidden),
+        (mixed, 2 * shape.inner),
+        (layer.down_bias, shape.hidden),
+    ]
+    return [_bias(bias, _padded(size, BLOCK)) for bias, size in sizes]
+
+
+def _bias(bias: torch.Tensor | None, size: int) -> Array:
+    found = np.zeros(size, np.float32)
+    if bias is not None:
+        found[: len(bias)] = _whole(bias)
+    return found
+
+
+def _mixed(gate_up: torch.Tensor, inner: int) -> torch.Tensor:
+    """Half a block of gates, then half a block of what they let through, and so on."""
+    pad = (0, inner - gate_up.shape[-1] // 2)
+    parts = [torch.nn.functional.pad(part, pad) for part in gate_up.chunk(2, -1)]
+    halves = [part.reshape(*part.shape[:-1], -1, HALF_BLOCK) for part in parts]
+    return torch.cat(halves, -1).flatten(-2)
+
+
+def _blocks(matrix: torch.Tensor, kept: type[Any]) -> Array:
+    """(inputs, outputs) as (blocks, inputs, BLOCK), in int16 woven; in pairs and tiles (blocks,
+    inputs / 2, BLOCK), of two inputs the first in the lower half."""
+    half = kept is not np.float32
+    found = bits(matrix.detach().to(torch.bfloat16 if half else torch.float32).contiguous())
+    inputs, outputs = found.shape
+    wide = np.pad(found, ((0, 0), (0, _padded(outputs, BLOCK) - outputs)))
+    blocks = wide.reshape(inputs, -1, BLOCK).swapaxes(0, 1)
+    if kind_of_array(kept).inputs > 1:
+        pairs = blocks.reshape(len(blocks), inputs // 2, 2, BLOCK).swapaxes(-1, -2)
+        return np.ascontiguousarray(pairs).reshape(len(blocks), inputs // 2, -1).view(kept)
+    return woven(blocks, registers()[0]) if kept is np.int16 else np.ascontiguousarray(blocks)
+
+
+def _is_half(matrix: torch.Tensor) -> bool:
+    """Whether every weight is a bfloat16, however it is stored."""
+    if matrix.dtype == torch.bfloat16:
+        return True
+    return bool(torch.equal(matrix, matrix.bfloat16().float()))
+
+
+def _whole(tensor: torch.Tensor) -> Array:
+    found: Array = tensor.detach().float().numpy()
+    return found
+
+
+def _padded(size: int, to: int) -> int:
+    return -(-size // to) * to

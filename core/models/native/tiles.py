@@ -1,0 +1,178 @@
+"""Products of a few vectors with a block of weights in tiles, in LLVM's words: AMX multiplies 16
+rows of 32 bfloat16 with as many inputs of 16 outputs at once, and adds what comes to float32.
+
+A float32 is the sum of three bfloat16 of 8 digits each, whose products with a bfloat16 are float32
+without rounding: in three rows of a tile it is multiplied as such. (Numbers too small for a normal
+float32 are 0 here, and of the largest float32 the first part would be infinite.) Each row's sums
+are made in one order whatever else is in its tile.
+"""
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, misc, untyped-decorator"
+# numba types these functions, by what they are called with.
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from core.models.native.cpu_features import LINE
+from core.models.native.kernel_args import BLOCK, Product
+from core.models.native.weight_formats import TILE, Kind, kind_of
+
+__all__ = ["release", "settle", "tiled"]
+
+# Tiles by number: of sums those of the first rows, both halves of a block's outputs, then those of
+# the second rows; of x the first rows and the second; of weights both halves.
+SUMS, ROWS, HALVES = ((0, 1), (2, 3)), (4, 5), (6, 7)
+ROW = BLOCK * 4
+"""Bytes of a block's outputs, and of its weights for two inputs; half of one is a row of a tile."""
+
+
+@intrinsic
+def settle(typing, w, tokens):
+    """Tells the processor how large tiles are, if w is kept for them, where so many tokens at most
+    are multiplied together; how many of them share a tile."""
+    kind = kind_of(w.dtype)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        if not kind.tiles:
+            return _whole(0)
+        count, one = arguments[1], _whole(1)
+        fits = builder.icmp_signed("<=", count, _whole(kind.most // 2))
+        half = builder.lshr(builder.add(count, one), one)
+        tile = builder.select(fits, count, half)
+        tile = builder.select(builder.icmp_signed(">", tile, one), tile, one)
+        rows = builder.trunc(builder.mul(tile, _whole(kind.parts)), ir.IntType(8))
+        # The first byte says which form this has; then 16 bytes on each tile's bytes of a row, two
+        # of them, and 48 on its rows.
+        blank = ir.Constant(ir.ArrayType(ir.IntType(8), 64), [1] + [0] * 63)
+        told = cgutils.alloca_once(builder, blank.type)
+        builder.store(blank, told)
+        begin = builder.bitcast(told, _place())
+        for number in range(8):
+            builder.store(_byte(LINE), builder.gep(begin, [_whole(16 + 2 * number)]))
+            size = _byte(TILE) if number in HALVES else rows
+            builder.store(size, builder.gep(begin, [_whole(48 + number)]))
+        builder.call(_known(builder.module, "ldtilecfg", _place()), [begin])
+        return tile
+
+    return types.int64(w, types.int64), generate
+
+
+@intrinsic
+def release(typing, w):
+    """The processor forgets its tiles, if w is kept for them: else the system would save them with
+    the thread."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        if kind_of(w.dtype).tiles:
+            builder.call(_known(builder.module, "tilerelease"), [])
+        return context.get_dummy_value()
+
+    return types.void(w), generate
+
+
+def tiled(builder: Any, kind: Kind, begins: list[Any], tokens: Any, at: Product) -> None:
+    """`multiply` of a kind for tiles, as `settle` told how large they are; `begins` of x, w, y."""
+    two = builder.icmp_signed(">", tokens, at.tile)
+    given = [*begins, at.x_step, at.y_step, at.inputs, at.first, tokens, at.tile]
+    with builder.if_else(two) as (then, otherwise):
+        with then:
+            builder.call(_walk(builder.module, kind, 2), given)
+        with otherwise:
+            builder.call(_walk(builder.module, kind, 1), given)
+
+
+def _walk(module: Any, kind: Kind, many: int) -> Any:
+    """The loop over inputs, with so many tiles of rows, and what becomes of their sums."""
+    name = f"tiles_{many}_{kind.name}"
+    if name in module.globals:
+        return module.globals[name]
+    single = ir.FloatType()
+    pointers = [one.as_pointer() for one in (kind.told, kind.kept, single)]
+    made = ir.Function(
+        module, ir.FunctionType(ir.VoidType(), [*pointers, *[ir.IntType(64)] * 6]), name
+    )
+    made.linkage = "internal"
+    made.attributes.add("noinline")
+    x, w, y, x_step, y_step, inputs, first, tokens, tile = made.args
+    builder = ir.IRBuilder(made.append_basic_block("entry"))
+    kept = builder.alloca(ir.ArrayType(single, 2 * TILE * BLOCK))
+    kept.align = LINE
+    of_token = builder.mul(x_step, _whole(2 * kind.inputs))
+    row = builder.udiv(of_token, _whole(kind.parts))
+    rows = [builder.bitcast(x, _place())]
+    rows.append(builder.gep(rows[0], [builder.mul(of_token, tile)]))
+    sums = [number for pair in SUMS[:many] for number in pair]
+    for number in sums:
+        builder.call(_known(module, "tilezero", ir.IntType(8)), [_byte(number)])
+    load = _known(module, "tileloadd64", ir.IntType(8), _place(), ir.IntType(64))
+    multiply = _known(module, "tdpbf16ps", ir.IntType(8), ir.IntType(8), ir.IntType(8))
+    steps = builder.udiv(inputs, _whole(2 * TILE // kind.inputs))
+    with cgutils.for_range(builder, steps) as loop:
+        weights = builder.gep(
+            builder.bitcast(w, _place()),
+            [builder.mul(loop.index, _whole(TILE * ROW))],
+        )
+        here = builder.mul(loop.index, _whole(LINE))
+        for half, number in enumerate(HALVES):
+            begin = builder.gep(weights, [_whole(half * LINE)])
+            builder.call(load, [_byte(number), begin, _whole(ROW)])
+            for which in range(many):
+                if half == 0:
+                    begin = builder.gep(rows[which], [here])
+                    builder.call(load, [_byte(ROWS[which]), begin, row])
+                taken = [SUMS[which][half], ROWS[which], number]
+                builder.call(multiply, [_byte(one) for one in taken])
+    begin = builder.bitcast(kept, _place())
+    of_tile = builder.mul(tile, _whole(kind.parts * ROW))
+    store = _known(module, "tilestored64", ir.IntType(8), _place(), ir.IntType(64))
+    for number in sums:
+        to = builder.gep(begin, [_whole(number % 2 * LINE)])
+        to = builder.gep(to, [of_tile]) if number in SUMS[1] else to
+        builder.call(store, [_byte(number), to, _whole(ROW)])
+    _added_up(builder, kind, begin, (y, y_step), tokens, first)
+    builder.ret_void()
+    return made
+
+
+def _added_up(builder: Any, kind: Kind, begin: Any, to: Any, tokens: Any, first: Any) -> None:
+    """Each token's outputs: the sum of those of its parts, the largest first."""
+    y, y_step = to
+    vector = ir.VectorType(ir.FloatType(), TILE)
+    zero = ir.Constant(vector, [0.0] * TILE)
+    fresh = builder.icmp_signed("!=", first, _whole(0))
+    with cgutils.for_range(builder, tokens) as loop:
+        token = builder.gep(begin, [builder.mul(loop.index, _whole(kind.parts * ROW))])
+        for half in range(2):
+            place = builder.gep(y, [builder.mul(loop.index, y_step)])
+            place = builder.gep(place, [_whole(half * TILE)])
+            place = builder.bitcast(place, vector.as_pointer())
+            total = None
+            for part in range(kind.parts):
+                own = builder.gep(token, [_whole(part * ROW + half * LINE)])
+                own = builder.load(builder.bitcast(own, vector.as_pointer()), align=LINE)
+                total = own if total is None else builder.fadd(total, own)
+            before = builder.select(fresh, zero, builder.load(place, align=4))
+            builder.store(builder.fadd(before, total), place).align = 4
+
+
+def _known(module: Any, name: str, *taken: Any) -> Any:
+    kind = ir.FunctionType(ir.VoidType(), taken)
+    return cgutils.get_or_insert_function(module, kind, f"llvm.x86.{name}")
+
+
+def _whole(value: int) -> Any:
+    return ir.IntType(64)(value)
+
+
+def _byte(value: int) -> Any:
+    return ir.IntType(8)(value)
+
+
+def _place() -> Any:
+    """The type of where bytes lie."""
+    return ir.IntType(8).as_pointer()

@@ -1,0 +1,95 @@
+"""LanguageModel: what the engine and the drafters need of a model, in token ids and plain values.
+
+A model keeps rows, one per live request. A row holds committed tokens (slot = position) and, behind
+them, pending nodes: a tree of tokens that were fed but not committed. `forward` adds pending nodes,
+`commit` keeps one path of them and forgets the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from core.events import ModelInfo
+from core.trees.tree import ROOT
+
+__all__ = ["Feed", "LanguageModel", "chain"]
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """Tokens to add to one row's pending nodes.
+
+    `parents[i]` is an index among the row's pending nodes, counting those of this feed behind the
+    ones already there; ROOT (-1) hangs a node under the last committed token. With `last_only` the
+    logits of the last token alone are returned.
+    """
+
+    row: int
+    token_ids: Sequence[int]
+    parents: Sequence[int]
+    last_only: bool = False
+
+
+def chain(row: int, token_ids: Sequence[int], first: int = 0, *, last_only: bool = False) -> Feed:
+    """A feed whose tokens follow one another; `first` is the number of nodes already pending."""
+    parents = [ROOT if i == 0 and first == 0 else first + i - 1 for i in range(len(token_ids))]
+    return Feed(row, token_ids, parents, last_only)
+
+
+class LanguageModel(Protocol):
+    """A causal language model with rows of cached context."""
+
+    @property
+    def info(self) -> ModelInfo: ...
+
+    @property
+    def vocab_size(self) -> int: ...
+
+    @property
+    def context_length(self) -> int: ...
+
+    @property
+    def device(self) -> torch.device:
+        """Where logits are."""
+        ...
+
+    @property
+    def slots(self) -> int:
+        """Tokens and nodes that a row has room for now; it may grow up to the context."""
+        ...
+
+    def open_row(self) -> int:
+        """A free row, empty."""
+        ...
+
+    def close_row(self, row: int) -> None:
+        """Gives the row back; what it held is forgotten."""
+        ...
+
+    def length(self, row: int) -> int:
+        """Committed tokens of the row."""
+        ...
+
+    def pending(self, row: int) -> int:
+        """Nodes that were fed behind the row's committed tokens."""
+        ...
+
+    def forward(self, feeds: Sequence[Feed]) -> list[torch.Tensor]:
+        """One pass over all feeds (different rows). Logits float32 (tokens, V) for each.
+
+        Adds the tokens to their rows' pending nodes. Raises ContextLengthError past the context.
+        """
+        ...
+
+    def commit(self, row: int, nodes: Sequence[int], keep: Sequence[int] = ()) -> None:
+        """Keeps the pending `nodes` (indices of one path, from a child of the root down) as
+        committed tokens and forgets every other pending node but `keep`.
+
+        `keep` (rising indices, closed under parents) hangs below the last of `nodes`; these stay
+        pending, numbered anew from 0 in their order.
+        """
+        ...

@@ -1,0 +1,150 @@
+"""Pure rules from logits to distributions: processing, Gumbel arg max, residuals.
+
+p, the LLM's processed distribution, and q, a drafter's, come from the same function. The warpers
+are transformers' own objects, so that ties at the top-k and top-p edges fall as they do there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from transformers.generation.logits_process import (
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
+
+from core.config import SamplingParams
+from core.trees.tree import TokenTree
+
+__all__ = [
+    "TINY_RESIDUAL",
+    "Target",
+    "one_hot_residual",
+    "processed",
+    "residual",
+    "to_probabilities",
+    "unprocessed_probabilities",
+]
+
+TINY_RESIDUAL = 1e-12
+
+
+def processed(logits: torch.Tensor, sampling: SamplingParams) -> torch.Tensor:
+    """Logits (n, V) to processed scores (n, V), float32, excluded tokens at -inf.
+
+    Temperature, top-k, top-p in that order (ALGORITHMS 0). At temperature 0 the scores are 0 at the
+    lowest arg max and -inf elsewhere: a one-hot distribution.
+    """
+    scores = logits.float()
+    if sampling.greedy:
+        best = scores.argmax(dim=-1, keepdim=True)
+        return torch.full_like(scores, float("-inf")).scatter_(-1, best, 0.0)
+    if sampling.top_k == 0 and sampling.top_p == 1.0:
+        return scores / float(sampling.temperature)  # as the warper says it, in a sixth of its time
+    # The warpers are built anew: they are a few attributes, and a cache would be global state.
+    warpers: list[Any] = [TemperatureLogitsWarper(float(sampling.temperature))]
+    if sampling.top_k:
+        warpers.append(TopKLogitsWarper(sampling.top_k))
+    if sampling.top_p < 1.0:
+        warpers.append(TopPLogitsWarper(sampling.top_p))
+    no_ids: Any = torch.empty((scores.shape[0], 0), dtype=torch.long, device=scores.device)
+    for warper in warpers:  # not as a LogitsProcessorList: that looks up signatures at each call
+        scores = warper(no_ids, scores)  # these warpers read no ids
+    return scores
+
+
+def to_probabilities(scores: torch.Tensor) -> torch.Tensor:
+    """Processed scores (..., V) to float64 probabilities of the same shape."""
+    return scores.double().softmax(dim=-1)
+
+
+def unprocessed_probabilities(logits: torch.Tensor, temperature: float = 1.0) -> torch.Tensor:
+    """The plain softmax, float32; `temperature` is a drafter's calibration, not the request's."""
+    scaled = logits.float() if temperature == 1.0 else logits.float() / temperature
+    return scaled.softmax(dim=-1)
+
+
+def residual(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+    """norm(max(0, p - q)), float64 (V,): what remains of p after q's draw was rejected.
+
+    A residual summing to less than 1e-12 is rounding alone and is replaced by p (ALGORITHMS 0).
+    """
+    rest = (p - q).clamp_(min=0.0)
+    total = rest.sum()
+    return p if float(total) < TINY_RESIDUAL else rest / total
+
+
+def one_hot_residual(p: torch.Tensor, token_id: int) -> torch.Tensor:
+    """`residual` for a deterministic proposal: p without `token_id`, renormalised."""
+    rest = p.clone()
+    rest[token_id] = 0.0
+    total = rest.sum()
+    return p if float(total) < TINY_RESIDUAL else rest / total
+
+
+class Target:
+    """The LLM's distributions at the root and every node of one tree.
+
+    Row 0 belongs to the root, row i + 1 to node i. Each form is computed once, when first asked
+    for: greedy verification never pays for a softmax it does not read.
+    """
+
+    def __init__(self, logits: torch.Tensor, sampling: SamplingParams) -> None:
+        self.logits = logits
+        self.sampling = sampling
+        self._scores: torch.Tensor | None = None
+        self._shown: torch.Tensor | None = None
+        self._argmax: list[int] | None = None
+        self._chances: list[float] | None = None
+
+    def __len__(self) -> int:
+        return self.logits.shape[0]
+
+    @property
+    def argmax(self) -> list[int]:
+        """The most probable token of each row, the lowest id on ties."""
+        if self._argmax is None:
+            # NumPy's is the faster by far, and promises the lowest id (`best` asks it too).
+            logits = self.logits
+            found = logits.numpy() if logits.device.type == "cpu" else logits
+            self._argmax = [int(i) for i in found.argmax(-1).tolist()]
+        return self._argmax
+
+    def best(self, row: int, gumbel: torch.Tensor) -> int:
+        """arg max(log p + G) at one row, with noise float64 (V,)."""
+        scores = self.scores
+        if scores.device.type != "cpu":
+            return int((scores[row] + gumbel).argmax())
+        return int((scores.numpy()[row] + gumbel.numpy()).argmax())
+
+    @property
+    def scores(self) -> torch.Tensor:
+        """Processed scores (rows, V), float32."""
+        if self._scores is None:
+            self._scores = processed(self.logits, self.sampling)
+        return self._scores
+
+    def probabilities(self, row: int) -> torch.Tensor:
+        """p at one row, float64 (V,); a fresh tensor."""
+        return to_probabilities(self.scores[row])
+
+    @property
+    def shown(self) -> torch.Tensor:
+        """Probabilities for the reader, float32 (rows, V).
+
+        p itself; at temperature 0, where p is one-hot and tells nothing, the unprocessed softmax.
+        """
+        if self._shown is None:
+            greedy = self.sampling.greedy
+            self._shown = unprocessed_probabilities(self.logits if greedy else self.scores)
+        return self._shown
+
+    def chances(self, tree: TokenTree) -> list[float]:
+        """How probable each node of the tree is behind its parent, as `shown` has it."""
+        if self._chances is None:
+            parents = torch.tensor(tree.parents, dtype=torch.long, device=self.logits.device) + 1
+            token_ids = torch.tensor(tree.token_ids, dtype=torch.long, device=self.logits.device)
+            self._chances = self.shown[parents, token_ids].tolist()
+        return self._chances
