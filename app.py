@@ -10,7 +10,7 @@ STARTED = time.perf_counter()
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # Gradio reads it when imported
 
 from core.errors import SpecScopeError  # noqa: E402
-from ui.arguments import parse, server_name, ssms_of  # noqa: E402
+from ui.server.arguments import parse, server_name, ssms_of  # noqa: E402
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -31,11 +31,11 @@ def serve(argv: list[str] | None) -> None:
     from core import Engine, Worker, load_models, one_arena, use_threads
     from storage import RunQuery, RunStore
     from storage.exports import EXPORTS
-    from ui.context import make_context
-    from ui.exchange import Pair, Say
-    from ui.page import build_page, launch
-    from ui.rig import Rig
-    from ui.visitors import Access
+    from ui.server.context import make_context
+    from ui.server.model_host import Rig
+    from ui.server.model_swap import Pair, Say
+    from ui.server.page import build_page, launch
+    from ui.server.visitors import Access
 
     one_arena()
     store = RunStore(args.db)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import gradio as gr
 
 from bench.page.watched import free_port
-from ui.page import page_options
+from ui.server.page import page_options
 
 __all__ = ["free_port", "served"]
 

@@ -13,9 +13,9 @@ from typing import Any
 from bench.page.serving import served
 from core.events import Event, RoundCompleted, RunCancelled
 from storage import RunQuery, RunStore
-from ui.context import Context, make_context
-from ui.page import build_page
-from ui.visitors import Access
+from ui.server.context import Context, make_context
+from ui.server.page import build_page
+from ui.server.visitors import Access
 
 __all__ = ["Clock", "Site", "open_site"]
 

@@ -16,7 +16,7 @@ from bench.suites.sessions_cases import cases
 from bench.suites.sessions_tables import failures
 from core.events import Combined, RunStarted
 from storage import RunQuery, RunStore
-from ui.view import reduce_all
+from ui.run.view import reduce_all
 
 WORDS = ("old", "mill,", "river")
 SMALL = Sessions(runs=120, nodes=14_000)

@@ -20,9 +20,9 @@ from storage import RunQuery, RunStore
 from storage.exports import EXPORTS
 from tests.fakes import TableModel, loaded_tables, random_table
 from tests.ui.serving import served
-from ui.context import make_context
-from ui.page import build_page
-from ui.visitors import Access
+from ui.server.context import make_context
+from ui.server.page import build_page
+from ui.server.visitors import Access
 
 __all__ = ["FILE", "api_answers"]
 

@@ -15,7 +15,7 @@ from lab.conductor import Conductor
 from lab.study import Configuration, Study
 from tests.lab.test_conductor import Lab, study, until
 from tests.ui.fakes import scripted
-from ui.study_runs import StudyRuns
+from ui.server.study_runs import StudyRuns
 
 AUTO = SpeculationConfig.preset("specinfer")
 

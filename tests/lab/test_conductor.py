@@ -19,8 +19,8 @@ from lab.study import Configuration, Study, plain_configuration
 from lab.tables import configuration_rows, prompt_rows
 from storage import RunQuery, RunStore
 from tests.ui.fakes import INFOS, FakeWorker, endless, scripted
-from ui.session import Hub
-from ui.study_runs import StudyRuns
+from ui.server.session import Hub
+from ui.server.study_runs import StudyRuns
 
 MODELS = tuple(f"{info.name} (float32, cpu)" for info in INFOS)
 

@@ -26,7 +26,7 @@ from core.sequence import Sequence
 from storage import RunStore
 from tests.laws.runs import bundled_engine, prompts
 from tests.synthetic import Mechanisms, synthetic_run
-from ui.view import View, reduce, reduce_all
+from ui.run.view import View, reduce, reduce_all
 
 pytestmark = pytest.mark.usefixtures("bundled")
 RUNS: dict[str, tuple[SamplingParams, dict[str, Any]]] = {

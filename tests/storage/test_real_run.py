@@ -14,7 +14,7 @@ from storage import RunStore
 from storage.exports import events_json
 from tests.storage.test_exports import check_lanes, rows_of, trace_of
 from tests.storage.test_thinning import check_coherent, told
-from ui.view import reduce_all
+from ui.run.view import reduce_all
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from storage.thinning import thin_some
 from tests.storage.test_thinning import thinned, told
 from tests.storage.trouble import locked
 from tests.synthetic import synthetic_run
-from ui.view import reduce_all
+from ui.run.view import reduce_all
 
 # -- in portions --
 

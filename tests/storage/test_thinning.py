@@ -19,7 +19,7 @@ from tests.laws.pairwise import paired
 from tests.storage.strategies import runs
 from tests.storage.test_views import view
 from tests.synthetic import DRAFTERS, MINIONS, Mechanisms, synthetic_run
-from ui.view import View, reduce_all
+from ui.run.view import View, reduce_all
 
 SHAPES = {
     "trees": Mechanisms(),

@@ -13,13 +13,13 @@ from storage import RunQuery, RunStore
 from storage.exports import EXPORTS
 from tests.ui.fakes import FakeWorker, scripted
 from tests.ui.test_form import form_values
-from ui.context import Context, make_context
-from ui.pages.history import Asker
-from ui.pages.live import Live, build_live
-from ui.pages.running import Press, started
-from ui.pages.sessions import Sessions, build_sessions
-from ui.session import Desk
-from ui.visitors import Access
+from ui.live.handlers import Press, started
+from ui.live.tab import Live, build_live
+from ui.server.context import Context, make_context
+from ui.server.session import Desk
+from ui.server.visitors import Access
+from ui.sessions.history import Asker
+from ui.sessions.tab import Sessions, build_sessions
 
 __all__ = ["ALL", "context", "live_of", "notice_of", "press", "run", "sessions_of", "with_drafters"]
 

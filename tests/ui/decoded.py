@@ -22,7 +22,7 @@ from core.events import (
 )
 from storage import RunQuery
 from tests.ui.sites import choose, drawn, number_box, said, shows, usable
-from ui.context import Context
+from ui.server.context import Context
 
 __all__ = [
     "Recorded",

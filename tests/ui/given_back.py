@@ -27,10 +27,10 @@ from tests.core.models.folders import saved
 from tests.fakes import tiny_module, word_tokenizer
 from tests.ui.fakes import FakeStore
 from tests.ui.rigs import settled
-from ui.exchange import Pair, Say
-from ui.rig import Rig
-from ui.session import Hub
-from ui.source import LiveSource
+from ui.run.source import LiveSource
+from ui.server.model_host import Rig
+from ui.server.model_swap import Pair, Say
+from ui.server.session import Hub
 
 
 def load(pair: Pair, say: Say) -> Worker:

@@ -7,7 +7,7 @@ from typing import Any
 from core.config import Request, SamplingParams, SpeculationConfig
 from storage import RunQuery
 from tests.ui.sites import said, sessions
-from ui.context import Context
+from ui.server.context import Context
 
 __all__ = ["ASKED", "about", "made", "opened", "run_ids"]
 

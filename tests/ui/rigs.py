@@ -12,8 +12,8 @@ from typing import Any
 from core.config import Request
 from core.events import Event, ModelInfo, RunStarted
 from tests.ui.fakes import FakeWorker, Script, scripted
-from ui.exchange import Pair, Say
-from ui.rig import Rig
+from ui.server.model_host import Rig
+from ui.server.model_swap import Pair, Say
 
 __all__ = ["OTHER", "Loader", "failing", "other_worker", "settled"]
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from core.events import Event
-from ui.frame import Frame
-from ui.values import picture_values
-from ui.view import Detail, View, detail_of, reduce_all
+from ui.run.frame import Frame
+from ui.run.values import picture_values
+from ui.run.view import Detail, View, detail_of, reduce_all
 
 __all__ = ["seen", "shown"]
 

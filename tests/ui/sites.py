@@ -16,10 +16,10 @@ from tests.ui.fakes import FakeWorker
 from tests.ui.serving import served
 from tests.ui.some_tabs import build_some_tabs
 from tests.ui.watched import WAIT_MS
-from ui.context import Context, make_context
-from ui.page import build_page
-from ui.session import Desk
-from ui.visitors import Access
+from ui.server.context import Context, make_context
+from ui.server.page import build_page
+from ui.server.session import Desk
+from ui.server.visitors import Access
 
 __all__ = [
     "LEAVING",

@@ -9,20 +9,20 @@ from typing import Any
 
 import gradio as gr
 
-from ui.context import Context
-from ui.page import SECRET, TITLE, _leave, _look_less_often
-from ui.pages.compare import build_compare, wire_compare
-from ui.pages.learn import build_learn, wire_learn
-from ui.pages.live import build_live, wire_live
-from ui.pages.models import build_models, wire_models
-from ui.pages.parts import header, header_value
-from ui.pages.prompts import build_prompts, wire_prompts
-from ui.pages.quiet import QUICK
-from ui.pages.sessions_layout import build_sessions
-from ui.pages.sessions_wiring import wire_sessions
-from ui.pages.tune import build_tune
-from ui.pages.tune_wiring import wire_tune
-from ui.visitors import new_key
+from ui.compare.tab import build_compare, wire_compare
+from ui.learn.tab import build_learn, wire_learn
+from ui.live.tab import build_live, wire_live
+from ui.models_tab.tab import build_models, wire_models
+from ui.prompts.tab import build_prompts, wire_prompts
+from ui.server.context import Context
+from ui.server.page import SECRET, TITLE, _leave, _look_less_often
+from ui.server.visitors import new_key
+from ui.sessions.layout import build_sessions
+from ui.sessions.wiring import wire_sessions
+from ui.shared.event_options import QUICK
+from ui.shared.parts import header, header_value
+from ui.tune.tab import build_tune
+from ui.tune.wiring import wire_tune
 
 __all__ = ["build_some_tabs"]
 

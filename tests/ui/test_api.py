@@ -19,11 +19,11 @@ from storage.exports import EXPORTS
 from tests.synthetic import synthetic_run
 from tests.ui.fakes import FakeWorker, scripted
 from tests.ui.serving import served
-from ui.context import Context, make_context
-from ui.page import build_page
-from ui.pages.history import ORDERS, STATUSES
-from ui.view import reduce_all
-from ui.visitors import Access
+from ui.run.view import reduce_all
+from ui.server.context import Context, make_context
+from ui.server.page import build_page
+from ui.server.visitors import Access
+from ui.sessions.history import ORDERS, STATUSES
 
 
 @pytest.fixture(scope="module")

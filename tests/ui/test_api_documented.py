@@ -21,10 +21,10 @@ from tests.source import ROOT
 from tests.ui.fakes import FakeWorker, endless, scripted
 from tests.ui.rigs import Loader, other_worker
 from tests.ui.serving import served
-from ui.context import make_context
-from ui.page import build_page
-from ui.rig import Rig
-from ui.visitors import Access
+from ui.server.context import make_context
+from ui.server.model_host import Rig
+from ui.server.page import build_page
+from ui.server.visitors import Access
 
 API = ROOT / "docs" / "api.md"
 SIMPLE = {"str": str, "int": int, "float": (int, float), "bool": bool, "object": dict}

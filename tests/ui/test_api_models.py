@@ -16,12 +16,12 @@ from tests.family import SSMS
 from tests.ui.fakes import FakeWorker, scripted
 from tests.ui.rigs import OTHER, Loader, failing, other_worker, settled
 from tests.ui.serving import served
-from ui.context import Context, make_context
-from ui.exchange import Pair
-from ui.page import build_page
-from ui.pages.offering import NOT_YOURS
-from ui.rig import Rig
-from ui.visitors import Access
+from ui.models_tab.offering import NOT_YOURS
+from ui.server.context import Context, make_context
+from ui.server.model_host import Rig
+from ui.server.model_swap import Pair
+from ui.server.page import build_page
+from ui.server.visitors import Access
 
 
 def context_of(store: RunStore, access: Access) -> Context:

@@ -16,10 +16,10 @@ from tests.ui.fakes import FakeWorker, endless, scripted
 from tests.ui.rigs import Loader, other_worker
 from tests.ui.serving import served
 from tests.ui.test_api import wait
-from ui.context import Context, make_context
-from ui.page import build_page
-from ui.rig import Rig
-from ui.visitors import Access
+from ui.server.context import Context, make_context
+from ui.server.model_host import Rig
+from ui.server.page import build_page
+from ui.server.visitors import Access
 
 
 def context_of(store: RunStore, access: Access) -> Context:

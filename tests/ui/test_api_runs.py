@@ -16,9 +16,9 @@ from storage.exports import EXPORTS
 from tests.synthetic import HOSTILE_TEXTS, synthetic_run
 from tests.ui.boards import context
 from tests.ui.serving import served
-from ui.context import Context
-from ui.page import build_page
-from ui.pages.exporting import FORMATS, FROM_STORE
+from ui.server.context import Context
+from ui.server.page import build_page
+from ui.sessions.exporting import FORMATS, FROM_STORE
 
 
 @pytest.fixture(scope="module")

@@ -14,9 +14,9 @@ from gradio_client.exceptions import AppError
 from storage import RunQuery, RunStore
 from tests.ui.fakes import FakeWorker, scripted
 from tests.ui.serving import served
-from ui.context import Context, make_context
-from ui.page import build_page
-from ui.visitors import Access
+from ui.server.context import Context, make_context
+from ui.server.page import build_page
+from ui.server.visitors import Access
 
 
 @pytest.fixture(scope="module")

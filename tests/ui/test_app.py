@@ -21,8 +21,8 @@ import app
 from core.errors import ConfigError
 from tests.interrupts import hear_interrupts
 from tests.ui.serving import free_port
-from ui.arguments import parse, server_name, ssms_of
-from ui.page import who_can_reach
+from ui.server.arguments import parse, server_name, ssms_of
+from ui.server.page import who_can_reach
 
 ROOT = Path(app.__file__).parent
 OPEN_TIMEOUT_S = 90.0

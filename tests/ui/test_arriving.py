@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ui.arriving import LAPSE_S, Sent
+from ui.shared.pending_fields import LAPSE_S, Sent
 
 SENT = Sent.of([["a", "b"], "1,1,3", 8.0], [["a"], "1", 8], at=100.0)
 

@@ -13,13 +13,13 @@ from tests.ui.boards import ALL, context, live_of, run, sessions_of
 from tests.ui.reports import Place, Report, unpacked
 from tests.ui.test_live import ME
 from tests.ui.test_studies import ended, mine, study
-from ui.baselines import baseline_of
-from ui.checks import measure_baseline, prove
-from ui.context import Context
-from ui.pages.exporting import written
-from ui.pages.running import asked
-from ui.pages.sessions import opened_run
-from ui.session import Desk
+from ui.live.handlers import asked
+from ui.run.baselines import baseline_of
+from ui.run.checks import measure_baseline, prove
+from ui.server.context import Context
+from ui.server.session import Desk
+from ui.sessions.exporting import written
+from ui.sessions.tab import opened_run
 
 FIGURES = 2
 

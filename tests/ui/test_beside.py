@@ -10,9 +10,9 @@ from storage import RunStore
 from tests.synthetic import synthetic_run
 from tests.ui.boards import ALL, context, sessions_of
 from tests.ui.reports import unpacked
-from ui.pages.beside import Beside, both, compared
-from ui.pages.beside_bar import MOVES, moved_both, paced_both, played_both, scrubbed_both
-from ui.session import Desk
+from ui.server.session import Desk
+from ui.sessions.two_runs import Beside, both, compared
+from ui.sessions.two_runs_bar import MOVES, moved_both, paced_both, played_both, scrubbed_both
 
 LONG, SHORT = 9, 4
 Pair = tuple[Beside, tuple[Desk, Desk]]

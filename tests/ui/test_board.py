@@ -12,9 +12,9 @@ import pytest
 
 from storage import RunStore
 from tests.ui.boards import context, live_of, notice_of, press, run
-from ui.pages.running import started
-from ui.pages.steering import moved, paced, played, selected, told_again
-from ui.session import Desk
+from ui.live.handlers import started
+from ui.server.session import Desk
+from ui.shared.steering import moved, paced, played, selected, told_again
 
 
 def test_every_button_answers_before_there_is_a_run(store: RunStore) -> None:

@@ -35,10 +35,10 @@ from tests.ui.sites import (
     strip_text,
     until,
 )
-from ui.context import Context
-from ui.messages import run_lines
-from ui.pages.form import EXAMPLES
-from ui.view import reduce_all
+from ui.form.form import EXAMPLES
+from ui.run.view import reduce_all
+from ui.server.context import Context
+from ui.words.messages import run_lines
 
 pytestmark = pytest.mark.browser
 

@@ -13,7 +13,7 @@ from tests.ui.fakes import scripted
 from tests.ui.past import about, made, opened
 from tests.ui.reading import becomes, in_looks
 from tests.ui.sites import OpenPage, OpenSite, overflows, ready, said, shot, text_box, until
-from ui.context import Context
+from ui.server.context import Context
 
 pytestmark = pytest.mark.browser
 

@@ -35,8 +35,8 @@ from tests.ui.sites import (
     shows,
     until,
 )
-from ui.context import Context
-from ui.pages.menus import pipeline_choices
+from ui.form.menus import pipeline_choices
+from ui.server.context import Context
 
 pytestmark = pytest.mark.browser
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-import ui.pages.running
+import ui.live.handlers
 from tests.ui.sites import (
     OpenPage,
     appeared,
@@ -19,7 +19,7 @@ from tests.ui.sites import (
     unfolded,
     until,
 )
-from ui.context import Context
+from ui.server.context import Context
 
 pytestmark = pytest.mark.browser
 
@@ -32,7 +32,7 @@ def requests(context: Context) -> list[Any]:
 
 
 # Counts the presses of the button that the page presses itself, and keeps account of the timers
-# that wait until the hand is still (ui/pages/assets/changed.js).
+# that wait until the hand is still (ui/shared/assets/changed.js).
 WATCH_HAND = """() => {
   window.reruns = 0;
   window.stirring = new Set();
@@ -145,7 +145,7 @@ def test_a_change_stops_the_run_at_hand_and_a_wrong_one_does_not(
     url, context = long
     worker: Any = context.hub.worker
     judged: list[str] = []
-    usual = ui.pages.running.validity
+    usual = ui.live.handlers.validity
 
     def judging(values: Any) -> str:
         reason = usual(values)
@@ -153,7 +153,7 @@ def test_a_change_stops_the_run_at_hand_and_a_wrong_one_does_not(
             judged.append(reason)
         return reason
 
-    monkeypatch.setattr(ui.pages.running, "validity", judging)
+    monkeypatch.setattr(ui.live.handlers, "validity", judging)
     page = unfolded(browser_page(url))
     page.evaluate(WATCH_HAND)
     page.get_by_label("Run on change").check()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-import ui.pages.live
+import ui.live.tab
 from core.config import PRESETS, SpeculationConfig
 from tests.ui.reading import becomes
 from tests.ui.sites import (
@@ -26,8 +26,8 @@ from tests.ui.sites import (
     unfolded,
     until,
 )
-from ui.context import Context
-from ui.pages.form import OWN
+from ui.form.form import OWN
+from ui.server.context import Context
 
 pytestmark = pytest.mark.browser
 
@@ -231,14 +231,14 @@ def test_own_presets_stay_in_the_browser_and_what_saving_says_outlasts_a_check(
 
 
 def saved_while_a_check_is_out(page: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    usual, out, go = ui.pages.live.checked, threading.Event(), threading.Event()
+    usual, out, go = ui.live.tab.checked, threading.Event(), threading.Event()
 
     def late(values: Any) -> Any:
         out.set()
         assert go.wait(10)
         return usual(values)
 
-    monkeypatch.setattr(ui.pages.live, "checked", late)
+    monkeypatch.setattr(ui.live.tab, "checked", late)
     text_box(page, "own-name").fill("late")
     until(page, out.is_set)
     page.click("#own-save")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.ui.sites import OpenPage, appeared, number_box, ready
-from ui.context import Context
+from ui.server.context import Context
 
 pytestmark = pytest.mark.browser
 

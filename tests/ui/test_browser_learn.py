@@ -17,10 +17,10 @@ from tests.ui.fakes import FakeWorker, recorded
 from tests.ui.reading import becomes, in_looks, read, steady
 from tests.ui.rigs import Loader, other_worker
 from tests.ui.sites import LEAVING, OpenPage, drawn, hosted, overflows, ready, said, shot
-from ui.context import Context
-from ui.exchange import Pair
-from ui.lessons import LESSONS
-from ui.rig import Rig
+from ui.learn.lessons import LESSONS
+from ui.server.context import Context
+from ui.server.model_host import Rig
+from ui.server.model_swap import Pair
 
 pytestmark = pytest.mark.browser
 

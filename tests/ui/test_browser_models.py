@@ -14,9 +14,9 @@ from tests.core.models.folders import saved
 from tests.family import SSMS
 from tests.ui.reading import becomes, in_looks
 from tests.ui.sites import OpenPage, hosted, overflows, ran, ran_again, ready, said, shot
-from ui.context import Context
-from ui.exchange import Pair, Say
-from ui.rig import Rig
+from ui.server.context import Context
+from ui.server.model_host import Rig
+from ui.server.model_swap import Pair, Say
 
 pytestmark = pytest.mark.browser
 

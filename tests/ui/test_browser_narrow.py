@@ -15,8 +15,8 @@ from tests.ui.fakes import scripted
 from tests.ui.reading import becomes
 from tests.ui.serving import served
 from tests.ui.sites import OpenPage, OpenSite, appeared, ready, text_box
-from ui.pages.parts import header, header_value
-from ui.pages.quiet import QUICK
+from ui.shared.event_options import QUICK
+from ui.shared.parts import header, header_value
 
 pytestmark = pytest.mark.browser
 

@@ -17,7 +17,7 @@ from tests.synthetic import synthetic_run
 from tests.ui.fakes import scripted
 from tests.ui.reading import becomes, read, saved_file, words_of
 from tests.ui.sites import OpenPage, Stage, overflows, shot, text_box, usable
-from ui.pages.form import EXAMPLES
+from ui.form.form import EXAMPLES
 
 pytestmark = pytest.mark.browser
 PARTS = ("#prompts-progress", "#prompts-table", "#prompts-studies")

@@ -23,7 +23,7 @@ from tests.ui.reports import Place, Report
 from tests.ui.sites import LEAVING, OpenPage, OpenSite, overflows, ready, said, sessions, shot
 from tests.ui.test_law6_report import kept, run_of
 from ui.report import report_html
-from ui.values import PICTURES
+from ui.run.values import PICTURES
 
 pytestmark = pytest.mark.browser
 

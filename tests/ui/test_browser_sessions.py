@@ -29,9 +29,9 @@ from tests.ui.sites import (
     until,
 )
 from tests.ui.test_studies import study
-from ui.context import Context
-from ui.player import Player
-from ui.studies import Studies
+from ui.run.player import Player
+from ui.server.context import Context
+from ui.shared.studies import Studies
 
 pytestmark = pytest.mark.browser
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from tests.synthetic import DRAFTERS, synthetic_run
-from ui.budget import bounded, budget_words, nodeless
-from ui.frame import Frame
-from ui.values import picture_values
-from ui.view import View, detail_of, reduce_all
+from ui.run.budget import bounded, budget_words, nodeless
+from ui.run.frame import Frame
+from ui.run.values import picture_values
+from ui.run.view import View, detail_of, reduce_all
 
 EVENTS = synthetic_run(8, seed=5)
 VIEW = reduce_all(EVENTS)

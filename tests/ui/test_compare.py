@@ -19,10 +19,9 @@ from tests.synthetic import DRAFTERS, synthetic_run
 from tests.ui.boards import context as made_context
 from tests.ui.fakes import as_asked, plain_twin
 from tests.ui.test_form import form_values
-from ui.comparison import comparison_values, configurations_of, verdict
-from ui.components import COMPARE_PICTURES
-from ui.context import Context
-from ui.pages.compare import (
+from ui.compare.comparison import comparison_values, configurations_of, verdict
+from ui.compare.study_text import same_answer
+from ui.compare.tab import (
     LIVE,
     choices_shown,
     compare_choices,
@@ -30,10 +29,11 @@ from ui.pages.compare import (
     request_of,
     study_of,
 )
-from ui.pages.form import SAMPLING_NAMES, own_preset
-from ui.pages.prompts import study_drawn
-from ui.studies import Opened, Studies, new_study
-from ui.study_text import same_answer
+from ui.components import COMPARE_PICTURES
+from ui.form.form import SAMPLING_NAMES, own_preset
+from ui.prompts.tab import study_drawn
+from ui.server.context import Context
+from ui.shared.studies import Opened, Studies, new_study
 
 
 @pytest.fixture
@@ -178,7 +178,7 @@ def test_a_difference_is_weighed_by_what_was_recorded(
 
 
 def synthetic_texts() -> list[str]:
-    from ui.view import reduce_all
+    from ui.run.view import reduce_all
 
     return [token.text for token in reduce_all(synthetic_run(8)).tokens]
 

@@ -6,9 +6,9 @@ import pytest
 
 from core.events import Combined, DraftRecord
 from tests.synthetic import Mechanisms, synthetic_run
-from ui.decided import decided
-from ui.view import detail_of, reduce_all
-from ui.votes import vote_sentence
+from ui.run.decided import decided
+from ui.run.view import detail_of, reduce_all
+from ui.run.votes import vote_sentence
 
 A, B, C = "ssm-a", "ssm-b", "ssm-c"
 

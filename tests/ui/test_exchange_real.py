@@ -18,10 +18,10 @@ from tests.family import SSMS
 from tests.ui.fakes import FakeStore
 from tests.ui.given_back import load
 from tests.ui.rigs import settled
-from ui.exchange import Pair
-from ui.rig import Rig
-from ui.session import Hub
-from ui.source import LiveSource
+from ui.run.source import LiveSource
+from ui.server.model_host import Rig
+from ui.server.model_swap import Pair
+from ui.server.session import Hub
 
 pytestmark = pytest.mark.nightly
 

@@ -9,12 +9,12 @@ import pytest
 from storage import RunQuery, RunStore
 from tests.ui.fakes import FakeWorker
 from tests.ui.rigs import other_worker
-from ui.context import Context, make_context
-from ui.pages.fields import FIELD_NAMES, NGRAM
-from ui.pages.following import followed_fields, legend_of, opening_preset
-from ui.pages.form import OWN, preset_values
-from ui.session import Desk
-from ui.visitors import Access
+from ui.form.fields import FIELD_NAMES, NGRAM
+from ui.form.form import OWN, preset_values
+from ui.server.context import Context, make_context
+from ui.server.session import Desk
+from ui.server.visitors import Access
+from ui.shared.following import followed_fields, legend_of, opening_preset
 
 BEFORE = ("ssm-a", "ssm-b")
 DRAFTERS = FIELD_NAMES.index("drafters")

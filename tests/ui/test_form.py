@@ -20,14 +20,14 @@ from core.config import (
 from core.errors import ConfigError
 from core.events.outcome import Outcome
 from tests.family import SSMS
-from ui.pages.fields import (
+from ui.form.fields import (
     FIELD_NAMES,
     MEANINGS,
     config_of,
     field_controls,
     values_of,
 )
-from ui.pages.form import (
+from ui.form.form import (
     EXAMPLES,
     SAMPLING_NAMES,
     Form,
@@ -39,8 +39,8 @@ from ui.pages.form import (
     request_of,
     validity,
 )
-from ui.pages.presets import at_temperature
-from ui.pages.slider import Slider
+from ui.form.presets import at_temperature
+from ui.shared.slider import Slider
 
 
 @cache

@@ -12,9 +12,9 @@ from core.errors import ConfigError
 from storage import RunStore
 from tests.synthetic import DRAFTERS
 from tests.ui.boards import context, live_of
-from ui.pages.form import OWN, preset_config, request_of
-from ui.pages.into_live import filled, form_values_of, preset_of
-from ui.session import Desk
+from ui.form.form import OWN, preset_config, request_of
+from ui.server.session import Desk
+from ui.shared.into_live import filled, form_values_of, preset_of
 
 REQUESTS = (
     Request("Once"),

@@ -34,18 +34,18 @@ from tests.synthetic import ENDINGS, MINIONS, Mechanisms, synthetic_run
 from tests.ui.boards import ALL, context, sessions_of
 from tests.ui.fakes import FakeStore
 from tests.ui.reports import Place, Report, unpacked
-from ui.baselines import keep_baseline
 from ui.components import pack
-from ui.frame import Baseline
-from ui.pages.board import Board
-from ui.pages.exporting import written
-from ui.pages.sessions import opened_run
-from ui.player import Pace, Player
 from ui.report import report_html
-from ui.session import Desk
-from ui.source import HeldSource, LiveSource, StoredSource
-from ui.values import PICTURES, picture_values
-from ui.view import View, reduce
+from ui.run.baselines import keep_baseline
+from ui.run.frame import Baseline
+from ui.run.player import Pace, Player
+from ui.run.source import HeldSource, LiveSource, StoredSource
+from ui.run.values import PICTURES, picture_values
+from ui.run.view import View, reduce
+from ui.server.session import Desk
+from ui.sessions.exporting import written
+from ui.sessions.tab import opened_run
+from ui.shared.board import Board
 
 pytestmark = pytest.mark.usefixtures("bundled")
 TEMPERATURES = (0.0, 0.8)

@@ -17,15 +17,7 @@ from tests.synthetic import DRAFTERS
 from tests.ui.boards import ALL, context, notice_of, sessions_of, with_drafters
 from tests.ui.fakes import FakeWorker, scripted
 from tests.ui.rigs import Loader, other_worker, settled
-from ui.context import Context, make_context
-from ui.exchange import Pair
-from ui.lessons import LESSONS, request_of
-from ui.pages.history import Asker
-from ui.pages.learn import _follow_handler, _wanted
-from ui.pages.learn_layout import Learn, build_learn
-from ui.pages.lesson_parts import finished, lesson_value
-from ui.pages.links import linked_run, wanted_lesson, wanted_tab
-from ui.pages.teaching import (
+from ui.learn.handlers import (
     answered,
     asked_for,
     example,
@@ -35,11 +27,19 @@ from ui.pages.teaching import (
     tried,
     turned,
 )
-from ui.player import Pace
-from ui.rig import Rig
-from ui.session import Desk
-from ui.source import LiveSource
-from ui.visitors import Access
+from ui.learn.layout import Learn, build_learn
+from ui.learn.lessons import LESSONS, request_of
+from ui.learn.parts import finished, lesson_value
+from ui.learn.tab import _follow_handler, _wanted
+from ui.run.player import Pace
+from ui.run.source import LiveSource
+from ui.server.context import Context, make_context
+from ui.server.model_host import Rig
+from ui.server.model_swap import Pair
+from ui.server.session import Desk
+from ui.server.visitors import Access
+from ui.sessions.history import Asker
+from ui.shared.links import linked_run, wanted_lesson, wanted_tab
 
 FULL = Pace()
 

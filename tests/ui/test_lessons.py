@@ -16,13 +16,13 @@ from core.config import Request
 from core.events import Event, RoundCompleted, RunCompleted
 from tests.family import SSMS
 from tests.synthetic import synthetic_run
-from ui.lessons import LESSONS, Lesson, judged, lesson_of, missing, request_of
-from ui.lessons.answers import is_right
-from ui.lessons.lecture import Lecture
-from ui.lessons.lesson import Setup
-from ui.lessons.measured import COLUMNS, Evidence, Measured, measured, table_value
-from ui.values import PICTURES
-from ui.view import reduce_all
+from ui.learn.lessons import LESSONS, Lesson, judged, lesson_of, missing, request_of
+from ui.learn.lessons.answers import is_right
+from ui.learn.lessons.lecture import Lecture
+from ui.learn.lessons.lesson import Setup
+from ui.learn.lessons.measured import COLUMNS, Evidence, Measured, measured, table_value
+from ui.run.values import PICTURES
+from ui.run.view import reduce_all
 
 KEYS = [lesson.key for lesson in LESSONS]
 

@@ -16,10 +16,8 @@ from tests.synthetic import synthetic_run
 from tests.ui.boards import context, live_of, notice_of, press, run
 from tests.ui.fakes import Script, plain_twin, scripted
 from tests.ui.test_form import form_values
-from ui.checks import measure_baseline, prove
 from ui.components import pack
-from ui.pages.live_layout import Live
-from ui.pages.running import (
+from ui.live.handlers import (
     Press,
     Question,
     asked,
@@ -30,8 +28,10 @@ from ui.pages.running import (
     started,
     stopped,
 )
-from ui.pages.steering import moved, paced
-from ui.session import Desk
+from ui.live.layout import Live
+from ui.run.checks import measure_baseline, prove
+from ui.server.session import Desk
+from ui.shared.steering import moved, paced
 
 ME = Press("me")
 

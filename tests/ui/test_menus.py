@@ -27,9 +27,9 @@ from core.config.mechanisms import (
 from core.errors import ConfigError
 from core.events import Combined
 from tests.ui.test_form import form_values, fresh_form
-from ui.pages.fields import FIELD_NAMES, MEANINGS, field_controls
-from ui.pages.form import EXAMPLES, FOLLOWED, followed, request_of
-from ui.pages.menus import (
+from ui.form.fields import FIELD_NAMES, MEANINGS, field_controls
+from ui.form.form import EXAMPLES, FOLLOWED, followed, request_of
+from ui.form.menus import (
     FOLLOWERS,
     combine_choices,
     draft_choices,

@@ -18,13 +18,13 @@ from tests.core.models.folders import saved
 from tests.family import SSMS
 from tests.ui.fakes import FakeWorker, request, scripted
 from tests.ui.rigs import OTHER, Loader, failing, other_worker, settled
-from ui.context import Context, make_context
-from ui.exchange import Pair
-from ui.offers import auto_words, checked, offers, wanted
-from ui.pages.loading import given_up, loaded, needed, pair_of, picked, table, told
-from ui.pages.offering import NOT_YOURS, need_lines, offers_value
-from ui.rig import Load, Rig
-from ui.visitors import Access
+from ui.models_tab.handlers import given_up, loaded, needed, pair_of, picked, table, told
+from ui.models_tab.offering import NOT_YOURS, need_lines, offers_value
+from ui.models_tab.offers import auto_words, checked, offers, wanted
+from ui.server.context import Context, make_context
+from ui.server.model_host import Load, Rig
+from ui.server.model_swap import Pair
+from ui.server.visitors import Access
 
 
 @pytest.fixture(autouse=True)

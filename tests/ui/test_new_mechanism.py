@@ -9,10 +9,10 @@ from core.config.mechanisms import combine_rule, length_policy
 from tests.core.engines import WARM, engine_of, tables
 from tests.core.test_mechanisms import registered
 from tests.ui.shown import seen, shown
-from ui.pages.fields import FIELD_NAMES, values_of
-from ui.pages.menus import combine_choices, idle_fields, length_choices
-from ui.pages.tune_form import axis_shown
-from ui.votes import vote_sentence
+from ui.form.fields import FIELD_NAMES, values_of
+from ui.form.menus import combine_choices, idle_fields, length_choices
+from ui.run.votes import vote_sentence
+from ui.tune.form import axis_shown
 
 __all__ = ["registered"]
 

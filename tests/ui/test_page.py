@@ -8,9 +8,9 @@ import gradio as gr
 
 from storage import RunQuery, RunStore
 from tests.ui.fakes import FakeWorker, scripted
-from ui.context import make_context
-from ui.page import LOOK_FOR_PROGRESS_S, LOOK_FOR_WORK_S, build_page
-from ui.visitors import Access
+from ui.server.context import make_context
+from ui.server.page import LOOK_FOR_PROGRESS_S, LOOK_FOR_WORK_S, build_page
+from ui.server.visitors import Access
 
 
 def test_gradio_looks_for_work_at_our_pace(tmp_path: Path) -> None:

@@ -15,15 +15,15 @@ from core.errors import ConfigError, StoreError, UnknownRunError
 from storage import RunQuery, RunStore
 from tests.synthetic import HOSTILE_TEXTS, synthetic_run
 from tests.ui.boards import ALL, context, notice_of, sessions_of
-from ui.context import Context
-from ui.pages.again import again, asked_of, stop_again
-from ui.pages.beside import picked
-from ui.pages.exporting import FORMATS, saving, written
-from ui.pages.history import Asker, More, drafter_choices, listed, llm_choices
-from ui.pages.keeping import about_run, annotated, kept_runs, retained, retention_shown
-from ui.pages.sessions import choosing, chosen, deleted, opened_run
-from ui.pages.steering import moved, played
-from ui.session import Desk
+from ui.server.context import Context
+from ui.server.session import Desk
+from ui.sessions.exporting import FORMATS, saving, written
+from ui.sessions.history import Asker, More, drafter_choices, listed, llm_choices
+from ui.sessions.repeat import again, asked_of, stop_again
+from ui.sessions.retention import about_run, annotated, kept_runs, retained, retention_shown
+from ui.sessions.tab import choosing, chosen, deleted, opened_run
+from ui.sessions.two_runs import picked
+from ui.shared.steering import moved, played
 
 MINE = Asker("a", False)
 
@@ -129,7 +129,7 @@ def test_a_run_is_written_in_every_format_under_its_name(store: RunStore) -> Non
 def test_while_a_long_run_is_written_it_is_told_how_far_it_is(
     store: RunStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ui.pages.exporting.TELL_S", 0.01)
+    monkeypatch.setattr("ui.sessions.exporting.TELL_S", 0.01)
     for event in synthetic_run(40, seed=1):
         store.record(event, "a")
     *before, (file, line) = saving(context(store), ALL, "synthetic-1", "html")

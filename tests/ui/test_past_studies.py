@@ -10,9 +10,9 @@ import pytest
 from storage import RunStore
 from tests.ui.boards import context
 from tests.ui.test_studies import ended, mine, slow, study
-from ui.context import Context
-from ui.pages.past_studies import ROWS, listed_studies, pressed
-from ui.session import Desk
+from ui.server.context import Context
+from ui.server.session import Desk
+from ui.shared.past_studies import ROWS, listed_studies, pressed
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ from core.errors import ConfigError
 from core.events import Combined, Event, RoundCompleted
 from tests.synthetic import synthetic_run
 from tests.ui.fakes import FakeStore
-from ui.messages import run_lines
-from ui.player import Pace, Player
-from ui.source import KEPT_EVENTS, LiveSource, StoredSource
-from ui.view import reduce_all
+from ui.run.player import Pace, Player
+from ui.run.source import KEPT_EVENTS, LiveSource, StoredSource
+from ui.run.view import reduce_all
+from ui.words.messages import run_lines
 
 
 def stored(events: list[Event]) -> StoredSource:

@@ -10,9 +10,9 @@ import pytest
 from core.config import PRESETS, SpeculationConfig
 from tests.family import SSMS
 from tests.ui.test_form import form_values
-from ui.pages.form import OWN, SAMPLING_NAMES, own_preset, preset_values
-from ui.pages.own_presets import deleted, saved
-from ui.pages.presets import named, still_means
+from ui.form.form import OWN, SAMPLING_NAMES, own_preset, preset_values
+from ui.form.own_presets import deleted, saved
+from ui.form.presets import named, still_means
 
 
 def test_presets_of_ones_own_are_checked_and_kept() -> None:

@@ -1,4 +1,4 @@
-"""Presses in quick succession (ui/presses.py)."""
+"""Presses in quick succession (ui/shared/last_click.py)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import gradio as gr
 
-from ui.presses import Presses
+from ui.shared.last_click import Presses
 
 
 def made() -> Presses:

@@ -11,7 +11,7 @@ from core import SamplingParams, SpeculationConfig
 from core.events import Combined, Event, RoundCompleted, Verified
 from core.trees.sampling import processed, unprocessed_probabilities
 from tests.core.engines import engine_of, request, tables
-from ui.probabilities import meant
+from ui.run.probabilities import meant
 
 
 def told(temperature: float, **fields: Any) -> str:

@@ -16,10 +16,10 @@ from lab.study import PLAIN, Configuration, Study, plain_configuration
 from lab.tables import configuration_row, same_text
 from tests.synthetic import DRAFTERS, synthetic_run
 from tests.ui.fakes import as_asked, plain_twin
-from ui.comparison import comparison_rows
-from ui.prompt_rows import of_runs, of_study, rows_plain, table_value
-from ui.prompt_runs import PastRun, RunFigures
-from ui.prompt_settings import settings_of_run
+from ui.compare.comparison import comparison_rows
+from ui.prompts.row_settings import settings_of_run
+from ui.prompts.rows import of_runs, of_study, rows_plain, table_value
+from ui.prompts.run_figures import PastRun, RunFigures
 
 PROMPTS = (StudyPrompt("1", "one\ntwo", "code"), StudyPrompt("2", "x" * 300))
 

@@ -15,15 +15,15 @@ from lab.prompts import StudyPrompt
 from lab.study import Configuration, plain_configuration
 from storage import RunStore
 from tests.ui.boards import context
-from ui.context import Context
-from ui.pages.prompts import study_drawn
-from ui.pages.prompts_file import NOTHING, file_of
-from ui.pages.prompts_past import known_domains, past_drawn, told_of
-from ui.pages.study_handlers import Drawn, StudyBoard, begun, chosen, looked
-from ui.prompt_past import MOST_RUNS, Found, PastLook, looked_at
-from ui.prompt_runs import RunFigures
-from ui.session import Desk
-from ui.studies import Studies, new_study
+from ui.prompts.export import NOTHING, file_of
+from ui.prompts.past import MOST_RUNS, Found, PastLook, looked_at
+from ui.prompts.past_handlers import known_domains, past_drawn, told_of
+from ui.prompts.run_figures import RunFigures
+from ui.prompts.tab import study_drawn
+from ui.server.context import Context
+from ui.server.session import Desk
+from ui.shared.studies import Studies, new_study
+from ui.shared.study_handlers import Drawn, StudyBoard, begun, chosen, looked
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from core.config import Request
 from core.events import Event, RoundCompleted, Verified
 from tests.synthetic import synthetic_run
 from tests.ui.fakes import as_asked, plain_twin, request
-from ui.proof import compare, same_distribution, with_plain_decoding
-from ui.view import View, reduce_all
+from ui.run.proof import compare, same_distribution, with_plain_decoding
+from ui.run.view import View, reduce_all
 
 EVENTS = synthetic_run(30, seed=5)
 VIEW = reduce_all(EVENTS)

@@ -1,4 +1,4 @@
-"""What the page's events have in common (ui/pages/quiet.py): none writes its state into a
+"""What the page's events have in common (ui/shared/event_options.py): none writes its state into a
 component, and what looks at a press is asked for each press."""
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import gradio as gr
 
 from storage import RunStore
 from tests.ui.boards import context
-from ui.page import build_page
+from ui.server.page import build_page
 
 
 def loud(dependencies: list[dict[str, Any]]) -> list[Any]:

@@ -14,12 +14,12 @@ from core.errors import ConfigError
 from core.events import Event, RunStarted, event_to_plain
 from tests.synthetic import HOSTILE_TEXTS, synthetic_run
 from tests.ui.reports import Place, Report, applied, sealed_in
-from ui.frame import Baseline
 from ui.report import report_html
 from ui.report.__main__ import main
 from ui.report.deltas import delta
 from ui.report.recording import Limits
-from ui.values import PICTURES
+from ui.run.frame import Baseline
+from ui.run.values import PICTURES
 
 ADDRESS = r"https?://[^\s\\\"'<>)]+"
 

@@ -14,10 +14,10 @@ from core.events import RunCancelled, RunCompleted
 from tests.synthetic import DRAFTERS
 from tests.ui.fakes import FakeStore, FakeWorker, request, scripted
 from tests.ui.rigs import OTHER, Loader, failing, other_worker, settled
-from ui.exchange import Pair, Say
-from ui.rig import Rig
-from ui.session import Hub
-from ui.source import LiveSource
+from ui.run.source import LiveSource
+from ui.server.model_host import Rig
+from ui.server.model_swap import Pair, Say
+from ui.server.session import Hub
 
 
 def whole(source: LiveSource) -> list[Any]:

@@ -11,9 +11,9 @@ from core.config import Request, SamplingParams, SpeculationConfig
 from core.events import Event, RoundCompleted, RunCompleted, RunStarted
 from tests.synthetic import synthetic_run
 from tests.ui.fakes import as_asked, plain_twin
-from ui.pair import figures_of, settings_apart
-from ui.same_text import same_text
-from ui.view import reduce_all
+from ui.run.same_text import same_text
+from ui.run.view import reduce_all
+from ui.sessions.two_runs_tables import figures_of, settings_apart
 
 ASKED = Request("Once", SamplingParams(max_new_tokens=64))
 

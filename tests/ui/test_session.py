@@ -14,9 +14,9 @@ from core.errors import ConfigError, EngineClosedError
 from core.events import Event, RunCancelled, RunCompleted
 from tests.ui.fakes import FakeStore, FakeWorker, request, scripted
 from tests.ui.fakes import recorded as prepared
-from ui.frame import Frame
-from ui.player import Pace, Player
-from ui.session import Desk, Desks, Hub, guarded, guarded_once, play, run_to_end
+from ui.run.frame import Frame
+from ui.run.player import Pace, Player
+from ui.server.session import Desk, Desks, Hub, guarded, guarded_once, play, run_to_end
 
 WAIT_S = 5.0
 

@@ -12,13 +12,13 @@ from storage import RunQuery, RunStore
 from tests.synthetic import HOSTILE_TEXTS, synthetic_run
 from tests.ui.boards import ALL, context, live_of, notice_of, run, sessions_of
 from tests.ui.reports import unpacked
-from ui.page import build_page
-from ui.pages.history import Asker, allowed, listed, llm_choices, menu
-from ui.pages.sessions import deleted, opened_run, scrub_place, scrubbed
-from ui.pages.steering import played
-from ui.session import Desk
-from ui.values import names_value
-from ui.visitors import Access, is_loopback, new_key
+from ui.run.values import names_value
+from ui.server.page import build_page
+from ui.server.session import Desk
+from ui.server.visitors import Access, is_loopback, new_key
+from ui.sessions.history import Asker, allowed, listed, llm_choices, menu
+from ui.sessions.tab import deleted, opened_run, scrub_place, scrubbed
+from ui.shared.steering import played
 
 # -- sessions --
 

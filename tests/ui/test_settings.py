@@ -12,11 +12,11 @@ from core.config import PRESETS, Request, SamplingParams, SpeculationConfig
 from storage import RunStore
 from tests.synthetic import DRAFTERS, synthetic_run
 from tests.ui.boards import ALL, context, notice_of, sessions_of
-from ui.pages.history import listed
-from ui.pages.sessions import opened_run
-from ui.session import Desk
-from ui.settings import settings_line, settings_of
-from ui.view import View, reduce_all
+from ui.run.view import View, reduce_all
+from ui.server.session import Desk
+from ui.sessions.history import listed
+from ui.sessions.tab import opened_run
+from ui.words.settings import settings_line, settings_of
 
 
 def asked(config: SpeculationConfig, temperature: float = 0.0, **sampling: Any) -> dict[str, Any]:

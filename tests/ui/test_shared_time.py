@@ -11,10 +11,10 @@ from core.events import Event, RoundCompleted, RunStats, Span
 from tests.synthetic import DRAFTERS, Mechanisms, synthetic_run
 from tests.together import together
 from tests.ui.shown import shown
-from ui.lessons.measured import measured
-from ui.slower import slower_because
-from ui.times import shared, time_of
-from ui.view import reduce_all
+from ui.learn.lessons.measured import measured
+from ui.run.slower import slower_because
+from ui.run.times import shared, time_of
+from ui.run.view import reduce_all
 
 APART = synthetic_run(20, seed=5, mechanisms=Mechanisms("union", "goodput"))
 SHARED = together(APART)

@@ -10,10 +10,10 @@ from core.config.mechanisms import NGRAM
 from core.config.shape_checks import MAX_TREE_NODES
 from core.events import Ahead, RunStats
 from tests.synthetic import synthetic_run
-from ui.frame import Baseline, Frame
-from ui.messages import run_lines
-from ui.slower import slower_because
-from ui.view import reduce_all
+from ui.run.frame import Baseline, Frame
+from ui.run.slower import slower_because
+from ui.run.view import reduce_all
+from ui.words.messages import run_lines
 
 STATS = RunStats(
     num_new_tokens=100,

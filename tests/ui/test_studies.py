@@ -23,14 +23,14 @@ from storage import RunQuery, RunStore
 from storage.process import start_mark
 from tests.ui.boards import context as made_context
 from tests.ui.fakes import endless, scripted
-from ui.context import Context
-from ui.pages.history import Asker
-from ui.pages.keeping import about_run
-from ui.pages.study_board import build_study_board
-from ui.pages.study_handlers import Drawn, StudyBoard, asked_for, begun, chosen, looked
-from ui.session import Desk
-from ui.studies import Opened, Studies, new_study, title_of
-from ui.study_words import left_words, progress_value
+from ui.server.context import Context
+from ui.server.session import Desk
+from ui.sessions.history import Asker
+from ui.sessions.retention import about_run
+from ui.shared.studies import Opened, Studies, new_study, title_of
+from ui.shared.study_board import build_study_board
+from ui.shared.study_handlers import Drawn, StudyBoard, asked_for, begun, chosen, looked
+from ui.shared.study_words import left_words, progress_value
 
 TREE = Configuration("specinfer", SpeculationConfig.preset("specinfer"))
 

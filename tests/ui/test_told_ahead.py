@@ -9,10 +9,10 @@ import pytest
 from core.events import Event, RoundCompleted, RunCompleted, Span
 from tests.synthetic import DRAFTERS, MINIONS, Mechanisms, synthetic_run
 from tests.ui.shown import shown
-from ui.frame import Frame
-from ui.messages import run_lines
-from ui.values import picture_values
-from ui.view import reduce_all
+from ui.run.frame import Frame
+from ui.run.values import picture_values
+from ui.run.view import reduce_all
+from ui.words.messages import run_lines
 
 
 def pipelined(pipeline: str, rounds: int = 20) -> list[Event]:

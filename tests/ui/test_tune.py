@@ -22,11 +22,11 @@ from tests.ui.boards import context as made_context
 from tests.ui.boards import notice_of
 from tests.ui.fakes import scripted
 from tests.ui.test_form import form_values
-from ui.context import Context
-from ui.pages.form import RECORD_TOP_K
-from ui.pages.tune import drawn_of, file_of, planned, point_beside, point_shown, request_of_point
-from ui.pages.tune_form import LIVE, PICKED, TYPED, Asked, asked, axis_shown, base_menu
-from ui.studies import Studies
+from ui.form.form import RECORD_TOP_K
+from ui.server.context import Context
+from ui.shared.studies import Studies
+from ui.tune.form import LIVE, PICKED, TYPED, Asked, asked, axis_shown, base_menu
+from ui.tune.tab import drawn_of, file_of, planned, point_beside, point_shown, request_of_point
 
 AXES = [
     *("speculation_length", "2, 4", []),

@@ -17,10 +17,10 @@ from lab.tables import Results
 from lab.tuned import tuned
 from tests.lab.grids import AXES, grid_results, grid_study
 from tests.lab.test_tuned import noisy, steady
-from ui.comparison import ANSWERS
-from ui.tuning import axes_of, grid_value, point_value, points_value
-from ui.tuning_rows import run_rows, summary_rows, to_csv
-from ui.tuning_words import found_lines, grid_title, plan_lines
+from ui.compare.comparison import ANSWERS
+from ui.tune.rows import run_rows, summary_rows, to_csv
+from ui.tune.values import axes_of, grid_value, point_value, points_value
+from ui.tune.words import found_lines, grid_title, plan_lines
 
 
 def words(study: Study, results: Results) -> str:

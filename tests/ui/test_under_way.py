@@ -20,15 +20,15 @@ from storage import RunStore
 from storage.process import start_mark
 from tests.synthetic import synthetic_run
 from tests.ui.boards import ALL, context, notice_of, sessions_of
-from ui.context import Context
-from ui.pages.again import again, stop_again
-from ui.pages.exporting import written
-from ui.pages.history import Asker, check_ended
-from ui.pages.keeping import about_run
-from ui.pages.onlooking import followed
-from ui.pages.sessions import chosen, deleted, opened_run
-from ui.session import Desk
-from ui.source import LiveSource
+from ui.run.source import LiveSource
+from ui.server.context import Context
+from ui.server.session import Desk
+from ui.sessions.exporting import written
+from ui.sessions.history import Asker, check_ended
+from ui.sessions.live_runs import followed
+from ui.sessions.repeat import again, stop_again
+from ui.sessions.retention import about_run
+from ui.sessions.tab import chosen, deleted, opened_run
 
 ROUNDS = 40
 
@@ -205,7 +205,7 @@ def test_another_servers_run_is_followed_by_the_log(
 def test_a_server_that_went_away_leaves_an_interrupted_run(
     made: Context, other: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ui.under_way.SETTLE_S", 0.3)
+    monkeypatch.setattr("ui.server.under_way.SETTLE_S", 0.3)
     for event in synthetic_run(6, end="cut"):
         made.store.record(event, "a")
     of(made.store, other)

@@ -15,9 +15,9 @@ from core.config import COMBINES, SpeculationConfig
 from core.events import Combined
 from tests.synthetic import MINIONS, synthetic_run
 from tests.ui.fakes import plain_twin
-from ui.frame import Baseline, Before, Frame
-from ui.values import PICTURES, PictureMaker, picture_values
-from ui.view import View, detail_of, reduce, reduce_all
+from ui.run.frame import Baseline, Before, Frame
+from ui.run.values import PICTURES, PictureMaker, picture_values
+from ui.run.view import View, detail_of, reduce, reduce_all
 
 
 def frames_of(events: list[Any], every: int = 3) -> list[Frame]:

@@ -12,7 +12,7 @@ from core.events import RoundCompleted, RunStarted, Verified, event_from_plain, 
 from core.events.outcome import Outcome
 from storage import RunStore
 from tests.synthetic import ENDINGS, MINIONS, Mechanisms, synthetic_run
-from ui.view import Detail, View, detail_of, reduce, reduce_all
+from ui.run.view import Detail, View, detail_of, reduce, reduce_all
 
 
 @pytest.mark.parametrize("end", ENDINGS)

@@ -8,11 +8,11 @@ from storage import RunStore
 from tests.synthetic import synthetic_run
 from tests.ui.boards import ALL, context
 from ui.components.assets import ASSETS
-from ui.messages import Line
-from ui.pages.history import listed
-from ui.pages.keeping import about_run
-from ui.pages.parts import notice_value
-from ui.visible import SIGNS, visible
+from ui.sessions.history import listed
+from ui.sessions.retention import about_run
+from ui.shared.parts import notice_value
+from ui.words.messages import Line
+from ui.words.visible import SIGNS, visible
 
 EVIL = "a\u202ebc\u2066d"
 SEEN = "a⟨RLO⟩bc⟨LRI⟩d"

@@ -11,10 +11,10 @@ import pytest
 from core.events import Combined, Event, RoundCompleted
 from tests.synthetic import DRAFTERS, Mechanisms, synthetic_run
 from tests.ui.shown import seen, shown
-from ui.frame import Frame
-from ui.values import picture_values
-from ui.view import reduce_all
-from ui.votes import proposals_value, vote_sentence
+from ui.run.frame import Frame
+from ui.run.values import picture_values
+from ui.run.view import reduce_all
+from ui.run.votes import proposals_value, vote_sentence
 
 RULES = ("vote", "vote_tree", "log_pool")
 

@@ -10,13 +10,13 @@ from core.engine.overlap import ALONE as ALONE_NOTE
 from core.events import Ahead, RunStats, Trial
 from tests.synthetic import HOSTILE_TEXTS, synthetic_run
 from tests.ui.fakes import plain_twin
-from ui.explain import bars, explain, letter, quoted
-from ui.frame import Baseline, Frame
-from ui.messages import Line, ordinal, run_lines, standing
-from ui.slower import slower_because
-from ui.switching import ALONE
-from ui.values import figures_value, strip_value
-from ui.view import Detail, detail_of, reduce_all
+from ui.run.explain import bars, explain, letter, quoted
+from ui.run.frame import Baseline, Frame
+from ui.run.slower import slower_because
+from ui.run.switching import ALONE
+from ui.run.values import figures_value, strip_value
+from ui.run.view import Detail, detail_of, reduce_all
+from ui.words.messages import Line, ordinal, run_lines, standing
 
 EVENTS = synthetic_run(30, seed=5)
 VIEW = reduce_all(EVENTS)

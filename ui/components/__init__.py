@@ -1,7 +1,7 @@
 """The pictures of the page, and what `launch` needs for them.
 
-`demo.launch(**launch_options())`. What each picture's value holds is said in `ui/values.py`, which
-makes it; it goes to its picture through `pack`.
+`demo.launch(**launch_options())`. `ui/run/values.py` makes each picture's value and documents it;
+`pack` makes it small enough to send.
 """
 
 from __future__ import annotations

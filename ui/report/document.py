@@ -15,11 +15,11 @@ from typing import Any
 
 from core.events import Event, ModelInfo
 from ui.components.pictures import PICTURES
-from ui.frame import Baseline
 from ui.report.inlined import fonts_css, plotly_data, report_file, scripts_data, sealed, styles
 from ui.report.recording import Limits, Recording, record
-from ui.settings import settings_line
-from ui.view import View
+from ui.run.frame import Baseline
+from ui.run.view import View
+from ui.words.settings import settings_line
 
 __all__ = ["report_html"]
 

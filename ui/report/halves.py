@@ -7,10 +7,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ui.charts import choice_value, round_value
-from ui.frame import Baseline, Frame
-from ui.values import inspector_value, picture_values, tree_value
-from ui.votes import proposals_value
+from ui.run.charts import choice_value, round_value
+from ui.run.frame import Baseline, Frame
+from ui.run.values import inspector_value, picture_values, tree_value
+from ui.run.votes import proposals_value
 
 __all__ = ["chosen", "inspected", "of_the_place"]
 

@@ -22,7 +22,7 @@ from ui.components.assets import PLOTLY, STYLESHEETS, asset_files
 __all__ = ["fonts_css", "plotly_data", "report_file", "scripts_data", "sealed", "styles"]
 
 ASSETS = Path(__file__).parent / "assets"
-PAGE_ASSETS = Path(__file__).parents[1] / "pages" / "assets"
+PAGE_ASSETS = Path(__file__).parents[1] / "shared" / "assets"
 FONTS = "templates/frontend/static/fonts"
 # Family, folder, file, weight: those that the page is set in (ui/components/theme.py).
 FACES = (

@@ -20,14 +20,14 @@ from typing import Any
 
 from core.errors import ConfigError
 from core.events import Event, RunStarted
-from ui.frame import Baseline, Frame
-from ui.messages import ordinal, run_lines
-from ui.pages.parts import notice_value
-from ui.player import Pace, Player
 from ui.report.deltas import Delta, delta
 from ui.report.halves import chosen, inspected, of_the_place
-from ui.source import HeldSource
-from ui.view import STAGES, Detail, RoundView, View
+from ui.run.frame import Baseline, Frame
+from ui.run.player import Pace, Player
+from ui.run.source import HeldSource
+from ui.run.view import STAGES, Detail, RoundView, View
+from ui.shared.parts import notice_value
+from ui.words.messages import ordinal, run_lines
 
 __all__ = ["FORMAT", "Limits", "Recording", "record"]
 

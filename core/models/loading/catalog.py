@@ -72,7 +72,7 @@ PARAMETERS = MappingProxyType(
 
 def bundled_folder() -> Path:
     """The folder of the bundled family, beside the packages."""
-    return Path(__file__).resolve().parents[2] / BUNDLED
+    return Path(__file__).resolve().parents[3] / BUNDLED
 
 
 def bundled_llm() -> Path:

@@ -38,7 +38,7 @@ from ui.components import (
     TokenStrip,
     TokenTree,
 )
-from ui.frame import Baseline
+from ui.run.frame import Baseline
 
 BASELINE = Baseline(41.0, "synthetic-plain", "41 tokens/s plain, measured")
 ORDER = {

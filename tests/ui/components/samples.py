@@ -9,9 +9,9 @@ from typing import Any
 
 from core.events import Event, RunCompleted
 from tests.synthetic import synthetic_run
-from ui.frame import Baseline, Frame
-from ui.values import picture_values
-from ui.view import detail_of, reduce_all
+from ui.run.frame import Baseline, Frame
+from ui.run.values import picture_values
+from ui.run.view import detail_of, reduce_all
 
 __all__ = ["HOSTILE", "deep_tree", "frames", "hostile_values", "large_tree", "values_at"]
 

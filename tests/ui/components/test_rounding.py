@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tests.synthetic import synthetic_run
-from ui.frame import Baseline, Frame
-from ui.values import figures_value
-from ui.view import reduce_all
+from ui.run.frame import Baseline, Frame
+from ui.run.values import figures_value
+from ui.run.view import reduce_all
 
 
 def test_figures_go_to_the_browser_unrounded() -> None:

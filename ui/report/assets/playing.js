@@ -1,4 +1,4 @@
-// Where a reader is in the run, and how they move: the same moves as on the page (ui/player.py).
+// Where a reader is in the run, and how they move: the same moves as on the page (ui/run/player.py).
 
 export function createPlayer(recording, changed) {
   const { last } = recording;

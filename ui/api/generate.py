@@ -1,0 +1,93 @@
+"""The named endpoints: functions with typed defaults that return plain objects.
+
+`gr.api` checks no types, so every value goes through core.config; an error of ours comes back to
+the client with the same words. The same rules of who sees what hold as on the page.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import gradio as gr
+from gradio.events import api
+
+from core.config import PRESETS, Request, SamplingParams, SpeculationConfig
+from core.config.checks import choice
+from core.errors import ConfigError
+from core.events import Event
+from ui.api.errors import spoken_errors
+from ui.api.runs import outcome
+from ui.run.source import LiveSource
+from ui.server.context import Context
+
+__all__ = ["add_generate_endpoint"]
+
+WAIT_S = 0.02
+
+
+def add_generate_endpoint(context: Context) -> None:
+    """Inside Blocks: `/generate`."""
+    api(_generate(context), api_name="generate", concurrency_limit=None)
+
+
+def request_from(
+    prompt: str, preset: str, sampling: dict[str, Any], fields: dict[str, Any], chat: bool
+) -> Request:
+    """The endpoint's arguments as a Request. ConfigError names the field."""
+    choice("preset", preset, PRESETS)
+    if not isinstance(fields, dict):
+        raise ConfigError.of("fields", fields, "an object with fields of SpeculationConfig")
+    checked = SamplingParams(**sampling)
+    base = SpeculationConfig.preset(preset, checked.temperature)
+    speculation = SpeculationConfig.from_plain({**base.to_plain(), **fields})
+    return Request(prompt, checked, speculation, chat)
+
+
+def _generate(context: Context) -> Callable[..., Any]:
+    async def generate(
+        gradio_request: gr.Request,
+        prompt: str,
+        preset: str = context.preset,
+        max_new_tokens: int = 128,
+        temperature: float = 0.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        seed: int | None = None,
+        stop: list[str] | None = None,
+        ignore_eos: bool = False,
+        chat: bool = False,
+        fields: dict[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """Continue `prompt`; `fields` set fields of SpeculationConfig over those of `preset`.
+
+        Returns text, token_ids, prompt_token_ids, summary, config, models, and the run's id, under
+        which it is in Sessions. A client that cancels stops the engine.
+        """
+        with spoken_errors():
+            sampling = {
+                "max_new_tokens": max_new_tokens,
+                "temperature": temperature,
+                "top_k": top_k,
+                "top_p": top_p,
+                "seed": seed,
+                "stop": () if stop is None else tuple(stop) if isinstance(stop, list) else stop,
+                "ignore_eos": ignore_eos,
+            }
+            request = request_from(prompt, preset, sampling, {} if fields is None else fields, chat)
+            owner = context.access.key(gradio_request)
+            events = await finished(context.hub.start(request, owner))
+            return outcome(events)
+
+    return generate
+
+
+async def finished(source: LiveSource) -> tuple[Event, ...]:
+    """The events of a run when it is done; leaving early stops the engine. Holds no thread."""
+    try:
+        while not source.done:
+            await asyncio.sleep(WAIT_S)
+    finally:
+        source.cancel()
+    return source.events(0, source.count)

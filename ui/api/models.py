@@ -1,0 +1,103 @@
+"""The endpoints of models: what is loaded and what can be, and another pair loaded.
+
+The same rule of who may load holds as on the page.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import gradio as gr
+from gradio.events import api
+
+from core.config.checks import choice
+from core.errors import ConfigError
+from ui.api.errors import spoken_errors
+from ui.models_tab.offering import NOT_YOURS
+from ui.models_tab.offers import checked, offers, offers_plain
+from ui.server.context import Context
+from ui.server.model_host import Rig
+from ui.server.model_swap import CANCELLED
+
+__all__ = ["add_model_endpoints"]
+
+WAIT_S = 0.05
+
+
+def add_model_endpoints(context: Context) -> None:
+    """Inside Blocks: `/models`, `/load_models`."""
+    api(_models(context), api_name="models", concurrency_limit=None)
+    api(_load_models(context), api_name="load_models", concurrency_limit=None)
+
+
+def _models(context: Context) -> Callable[..., Any]:
+    def models(
+        gradio_request: gr.Request, dtype: str = "auto", device: str = "auto"
+    ) -> dict[str, Any]:
+        """What is `loaded`, the `offers` of what can be with their needs as `dtype` on `device`,
+        and the `free_bytes` of that device (null where the system does not tell).
+
+        Bytes are those of the weights, 0 where unknown. Folders and the local cache are listed only
+        to those who may load.
+        """
+        from core.models.loading.placing import DEVICES, DTYPES
+
+        with spoken_errors():
+            choice("dtype", dtype, ("auto", *DTYPES))
+            choice("device", device, DEVICES)
+            mine = context.access.may_load(gradio_request)
+            made, there = offers(context.rig, dtype, device, mine)
+            return {
+                "loaded": loaded_plain(context.rig),
+                "offers": offers_plain(made),
+                "free_bytes": there.free,
+            }
+
+    return models
+
+
+def loaded_plain(rig: Rig) -> list[dict[str, Any]]:
+    """The models that stand, the LLM first."""
+    return [dataclasses.asdict(info) for info in rig.infos]
+
+
+def _load_models(context: Context) -> Callable[..., Any]:
+    async def load_models(
+        gradio_request: gr.Request,
+        llm: str,
+        ssms: list[str] | None = None,
+        dtype: str = "auto",
+        device: str = "auto",
+    ) -> dict[str, Any]:
+        """Load another LLM and its SSMs (bundled, folders or hub ids), for everybody; returns what
+        is `loaded` once they stand. Runs go on meanwhile; a pair that cannot be loaded leaves what
+        stands. Allowed on the server's own machine, or with its login.
+        """
+        with spoken_errors():
+            if not context.access.may_load(gradio_request):
+                raise ConfigError(NOT_YOURS)
+            pair = checked(llm, [] if ssms is None else ssms, dtype, device)
+            context.rig.begin(pair)
+            await ended(context.rig)
+            return {"loaded": loaded_plain(context.rig)}
+
+    return load_models
+
+
+async def ended(rig: Rig) -> None:
+    """Return when the loading has ended well; ConfigError with the reason otherwise. Leaving early
+    gives it up. Holds no thread."""
+    try:
+        while rig.exchange.loading:
+            await asyncio.sleep(WAIT_S)
+    except asyncio.CancelledError:
+        rig.cancel()
+        raise
+    exchange = rig.exchange
+    if exchange.state == CANCELLED:
+        raise ConfigError("loading was given up: the models that were loaded stay")
+    if exchange.reason:
+        raise ConfigError(exchange.reason)

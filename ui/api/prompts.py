@@ -1,0 +1,187 @@
+"""The endpoints of the Prompts tab: a study of prompts, and rows of one or of past runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import gradio as gr
+from gradio.events import api
+
+from core.config import SamplingParams
+from core.config.checks import integer
+from core.errors import ConfigError
+from lab.prompts import StudyPrompt, named
+from lab.study import Configuration, plain_configuration
+from ui.api.errors import spoken_errors
+from ui.api.studies import configuration_from, measured_here, study_plain
+from ui.prompts.past import MOST_RUNS, Found, PastLook, looked_at
+from ui.prompts.past_handlers import known_domains
+from ui.prompts.rows import Line, of_study, rows_plain
+from ui.prompts.run_figures import RunFigures
+from ui.server.context import Context
+from ui.sessions.history import asker_of
+from ui.shared.studies import Opened, new_study
+from ui.shared.study_board import studies_of
+
+__all__ = ["add_prompt_endpoints"]
+
+MOST_CONFIGURATIONS = 5
+MOST_LOOKED_AT = 2000
+NO_DOMAIN = "none"
+ENDS = (" · ", ": ", " (")
+
+
+def add_prompt_endpoints(context: Context) -> None:
+    """Inside Blocks: `/prompts`, `/prompt_rows`."""
+    api(_prompts(context), api_name="prompts", concurrency_limit=None)
+    api(_prompt_rows(context), api_name="prompt_rows", concurrency_limit=None)
+
+
+# -- a study --
+
+
+def _prompts(context: Context) -> Callable[..., Any]:
+    async def prompts(
+        gradio_request: gr.Request,
+        prompts: list[Any],
+        configurations: list[Any] | None = None,
+        max_new_tokens: int = 64,
+        temperature: float = 0.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        seed: int | None = None,
+        ignore_eos: bool = False,
+        chat: bool = False,
+        repeats: int = 1,
+        wait: bool = True,
+    ) -> dict[str, Any]:
+        """Measure each of `prompts` (texts, or {"prompt", "domain", "id"}) under one to five
+        configurations (as in `/compare`; the page's preset where none is given) and plain decoding.
+
+        Returns what `/study` does, and `prompts`: a row for each prompt and configuration. A client
+        that cancels stops it; with `wait` false it is left to itself, and stands in Prompts.
+        """
+        with spoken_errors():
+            sampling = SamplingParams(
+                max_new_tokens, temperature, top_k, top_p, seed, ignore_eos=ignore_eos
+            )
+            if not isinstance(wait, bool):
+                raise ConfigError.of("wait", wait, "true or false")
+            study = new_study(
+                context,
+                "prompts",
+                sampling,
+                _configurations(context, configurations, sampling.temperature),
+                _study_prompts(prompts),
+                repeats=repeats,
+                chat=chat,
+            )
+            mine = studies_of(context, gradio_request, "")
+            if wait:
+                opened = await measured_here(mine, study)
+            else:
+                mine.begin(study)
+                opened = await asyncio.to_thread(mine.opened, study.study_id)
+            return await asyncio.to_thread(_plain, context, opened)
+
+    return prompts
+
+
+def _plain(context: Context, opened: Opened) -> dict[str, Any]:
+    rows = rows_plain(of_study(opened.study, opened.results))
+    return {**study_plain(context, opened), "prompts": rows}
+
+
+def _configurations(context: Context, given: Any, temperature: float) -> tuple[Configuration, ...]:
+    """Plain decoding, then what is asked for; nothing beside the figures is recorded, as on the
+    page."""
+    if given is None:
+        given = ["specinfer" if context.preset == "autoregressive" else context.preset]
+    if not isinstance(given, list):
+        raise ConfigError.of("configurations", given, "a list")
+    chosen = [configuration_from(entry, temperature) for entry in given]
+    made = [Configuration(name, replace(one, record_top_k=0)) for name, one in chosen]
+    drafting = [one for one in made if not one.plain]
+    if not 1 <= len(drafting) <= MOST_CONFIGURATIONS:
+        allowed = f"1 to {MOST_CONFIGURATIONS} configurations that draft, beside plain decoding"
+        raise ConfigError.of("configurations", len(drafting), allowed)
+    return (plain_configuration(), *drafting)
+
+
+def _study_prompts(given: Any) -> tuple[StudyPrompt, ...]:
+    if not isinstance(given, list):
+        raise ConfigError.of("prompts", given, "a list")
+    return named(_study_prompt(str(i), entry) for i, entry in enumerate(given, start=1))
+
+
+def _study_prompt(number: str, entry: Any) -> StudyPrompt:
+    told = {"prompt": entry} if isinstance(entry, str) else entry
+    if not isinstance(told, dict) or not {"prompt"} <= told.keys() <= {"prompt", "domain", "id"}:
+        allowed = 'a text, or an object like {"prompt", "domain", "id"}'
+        raise ConfigError.of("prompts", entry, allowed)
+    return StudyPrompt(told.get("id") or number, told["prompt"], told.get("domain") or "")
+
+
+# -- rows --
+
+
+def _prompt_rows(context: Context) -> Callable[..., Any]:
+    figures = RunFigures(context.store)
+
+    def prompt_rows(
+        gradio_request: gr.Request,
+        study_id: str = "",
+        search: str = "",
+        drafter: str = "",
+        domain: str = "",
+        settings: str = "",
+        limit: int = MOST_RUNS,
+    ) -> dict[str, Any]:
+        """Acceptance prompt by prompt: a row for each prompt under each kind of settings, of the
+        study `study_id` or, without one, of the latest `limit` (at most 2000) completed runs that
+        match.
+
+        `search`: words of prompt, text or note; `drafter`: one that drafted; `domain`: none for
+        prompts without one; `settings`: a preset's name, or a row's. Returns `rows`, how many runs
+        were `looked_at`, and how many match in `total`.
+        """
+        with spoken_errors():
+            given = {"study_id": study_id, "search": search, "drafter": drafter}
+            for name, value in {**given, "domain": domain, "settings": settings}.items():
+                if not isinstance(value, str):
+                    raise ConfigError.of(name, value, "a text")
+            integer("limit", limit, 1, MOST_LOOKED_AT)
+            if study_id:
+                found = _of_study(studies_of(context, gradio_request, "").opened(study_id), search)
+            else:
+                owner = asker_of(context, gradio_request, "").owner
+                look = PastLook(owner, search, drafter, limit)
+                *_, found = looked_at(context, figures, known_domains(), look)
+            lines = [line for line in found.lines if _lets(line, drafter, domain, settings)]
+            return {"rows": rows_plain(lines), "looked_at": found.looked, "total": found.total}
+
+    return prompt_rows
+
+
+def _of_study(opened: Opened, search: str) -> Found:
+    """A study's rows whose prompts have all the words."""
+    words = search.lower().split()
+    lines = tuple(
+        line
+        for line in of_study(opened.study, opened.results)
+        if all(word in line.text.lower() for word in words)
+    )
+    done = len(opened.results)
+    return Found(lines, done, done, len(opened.study), done=True)
+
+
+def _lets(line: Line, drafter: str, domain: str, settings: str) -> bool:
+    there = (line.row.domain or NO_DOMAIN) == domain or not domain
+    drafted = drafter in line.drafters or not drafter
+    label = line.row.configuration
+    # What follows a preset's name in a row's tells it from others of that name.
+    named_so = label == settings or label.startswith(tuple(f"{settings}{end}" for end in ENDS))
+    return there and drafted and (named_so or not settings)

@@ -1,0 +1,117 @@
+"""The endpoints that decode a run's request plainly: how much faster it was, and whether it told
+the truth. What the buttons of Live do, for any finished run of the caller's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gradio as gr
+from gradio.events import api
+
+from core.config.checks import text
+from core.errors import ConfigError, StoreError
+from core.events import RunStarted
+from ui.api.errors import spoken_errors
+from ui.live.handlers import Question
+from ui.run.checks import measure_baseline, prove
+from ui.run.player import Player
+from ui.run.source import StoredSource
+from ui.server.context import Context
+from ui.server.session import Desk
+from ui.sessions.history import allowed, asker_of
+
+__all__ = ["add_proof_endpoints"]
+
+UNFINISHED = "plain decoding did not finish"
+
+
+def add_proof_endpoints(context: Context) -> None:
+    """Inside Blocks: `/baseline`, `/prove`."""
+    api(_baseline(context), api_name="baseline", concurrency_limit=None)
+    api(_prove(context), api_name="prove", concurrency_limit=None)
+
+
+def _baseline(context: Context) -> Callable[..., Any]:
+    async def baseline(gradio_request: gr.Request, run_id: str) -> dict[str, Any]:
+        """Decode a completed run's request plainly, now, and compare the speeds: `speed_up`. The
+        plain run is in Sessions too. A client that cancels stops it."""
+        with spoken_errors():
+            desk, summary = await _asked(context, gradio_request, run_id, measure_baseline)
+            if desk.baseline is None:
+                raise ConfigError(desk.trouble or UNFINISHED)
+            ours, plain = summary.stats.tokens_per_second, desk.baseline.tokens_per_second
+            return {
+                "run_id": run_id,
+                "plain_run_id": desk.baseline.run_id,
+                "tokens_per_second": ours,
+                "plain_tokens_per_second": plain,
+                "speed_up": ours / plain if plain else None,
+            }
+
+    return baseline
+
+
+def _prove(context: Context) -> Callable[..., Any]:
+    async def prove_it(gradio_request: gr.Request, run_id: str) -> dict[str, Any]:
+        """Decode a run's request plainly and compare the texts: `answer` is identical, tie (a
+        rounding tie), bug, or distribution (a rule that keeps the distribution, not the tokens),
+        `words` say why, `at` is the first token that differs. A client that cancels stops it."""
+        with spoken_errors():
+            desk, _ = await _asked(context, gradio_request, run_id, prove)
+            if desk.answer is None:
+                raise ConfigError(desk.trouble or UNFINISHED)
+            return {
+                "run_id": run_id,
+                "plain_run_id": desk.plain.run_id if desk.plain else "",
+                "answer": desk.answer.kind,
+                "words": desk.answer.sentence,
+                "at": desk.answer.at,
+            }
+
+    return prove_it
+
+
+async def _asked(
+    context: Context, request: gr.Request, run_id: str, question: Question
+) -> tuple[Desk, Any]:
+    """A desk that looks at the run, once the question is answered, and the run's summary."""
+    text("run_id", run_id)
+    summary = allowed(context, asker_of(context, request, ""), run_id)
+    if summary.status == "running":
+        raise StoreError("run is still running: wait for its end, or stop it")
+    desk = Desk()
+    source = await asyncio.to_thread(StoredSource, context.store, run_id)
+    _of_these_models(context, source)
+    desk.look_at(Player(source))
+    steps = iter(question(context.hub, desk, context.access.key(request)))
+    try:
+        while await asyncio.to_thread(_step, steps):
+            pass
+    except asyncio.CancelledError:
+        desk.cancel()
+        raise
+    return desk, summary
+
+
+def _step(steps: Iterator[object]) -> bool:
+    """One frame's time of it; False at the end. A generator must not end inside a future."""
+    end = object()
+    return next(steps, end) is not end
+
+
+def _of_these_models(context: Context, source: StoredSource) -> None:
+    """ConfigError where another LLM wrote the run: its speed and its text are not this one's."""
+    started = next(iter(source.events(0, 1)), None)
+    if not isinstance(started, RunStarted):
+        raise StoreError(f"run {source.run_id!r} was not kept from its beginning")
+    there = {(one.name, one.dtype, one.device) for one in context.models if one.role == "llm"}
+    wrote = {(one.name, one.dtype, one.device) for one in started.models if one.role == "llm"}
+    if wrote != there:
+        told = " ".join(next(iter(wrote), ("no LLM",)))
+        now = " ".join(next(iter(there), ("none",)))
+        raise ConfigError.of(
+            "run_id", source.run_id, f"a run of {now}, which is loaded; not of {told}"
+        )

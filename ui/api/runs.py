@@ -1,0 +1,222 @@
+"""The endpoints of past runs: found, fetched, exported, annotated, deleted, and how many stay
+whole. Rules as on the page.
+
+`gr.api` checks no types, so every value is checked here or by the store's query.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import gradio as gr
+from gradio.events import api
+
+from core.config.checks import choice, integer, text
+from core.errors import ConfigError, StoreError
+from core.events import Event, event_to_plain
+from core.events.outcome import Outcome
+from ui.api.errors import spoken_errors
+from ui.server.context import Context
+from ui.sessions.exporting import written
+from ui.sessions.history import ORDERS, STATUSES, allowed, asker_of, check_ended
+from ui.sessions.retention import kept_runs
+
+__all__ = ["add_run_endpoints", "outcome"]
+
+MAX_ROWS = 1000
+"""A page of `/runs`: more rows than this are read in pages, by `offset`."""
+
+
+def add_run_endpoints(context: Context) -> None:
+    """Inside Blocks: `/runs`, `/run`, `/export`, `/annotate`, `/delete`, `/retention`,
+    `/set_retention`."""
+    for make in (_runs, _run, _export, _annotate, _delete, _retention, _set_retention):
+        api(make(context), api_name=make.__name__.strip("_"), concurrency_limit=None)
+
+
+def outcome(events: tuple[Event, ...]) -> dict[str, Any]:
+    """The object of `python -m core --json`."""
+    folded = Outcome()
+    for event in events:
+        folded.observe(event)
+    return folded.to_plain()
+
+
+# -- found and fetched --
+
+
+def _runs(context: Context) -> Callable[..., Any]:
+    def runs(
+        gradio_request: gr.Request,
+        search: str = "",
+        status: str = "",
+        order: str = "newest",
+        limit: int = 50,
+        offset: int = 0,
+        llm: str = "",
+        drafter: str = "",
+        since: str = "",
+        until: str = "",
+        noted: bool = False,
+    ) -> dict[str, Any]:
+        """Past runs, newest first: `rows` and the `total` of all that match.
+
+        `search`: words of prompt, text or note. `status` is all (or empty), completed, running,
+        cancelled, failed or interrupted; `order` is newest, oldest, fastest, longest, acceptance or
+        passes (fewest first); `limit` at most 1000. `llm` and `drafter` are names; the drafter
+        none stands for plain decoding. `since` and `until` are ISO dates or times, UTC unless they
+        say otherwise. `noted`: only runs with a note.
+        """
+        with spoken_errors():
+            if not isinstance(search, str):
+                raise ConfigError.of("search", search, "a text")
+            if status != "":
+                choice("status", status, (*STATUSES, "all"))
+            choice("order", order, ORDERS)
+            integer("limit", limit, 1, MAX_ROWS)
+            asked = context.query(
+                text=search,
+                status="" if status == "all" else status,
+                owner=asker_of(context, gradio_request, "").owner,
+                order=order,
+                limit=limit,
+                offset=offset,
+                llm=llm,
+                drafter=drafter,
+                since_utc=_moment(since, "since"),
+                until_utc=_moment(until, "until"),
+                noted=noted,
+            )
+            page = context.store.runs(asked)
+            return {"rows": [summary_plain(row) for row in page.rows], "total": page.total}
+
+    return runs
+
+
+def _moment(value: Any, name: str) -> str:
+    """A date or time for the store, which knows it by another name."""
+    try:
+        if not isinstance(value, str):
+            raise ValueError
+        if value:
+            datetime.fromisoformat(value.strip())
+    except ValueError as error:
+        allowed = "empty, or a date or time such as 2026-01-31 or 2026-01-31T18:30"
+        raise ConfigError.of(name, value, allowed) from error
+    return value
+
+
+def _run(context: Context) -> Callable[..., Any]:
+    def run(gradio_request: gr.Request, run_id: str, events: bool = False) -> dict[str, Any]:
+        """One past run: the object that `/generate` returned, with its `status`, its `note`, and
+        whether it is `thinned` to its accepted paths; with `events`, every event too."""
+        with spoken_errors():
+            text("run_id", run_id)
+            if not isinstance(events, bool):
+                raise ConfigError.of("events", events, "true or false")
+            summary = allowed(context, asker_of(context, gradio_request, ""), run_id)
+            recorded = context.store.events(run_id)
+            plain = {
+                **outcome(recorded),
+                "status": summary.status,
+                "note": summary.note,
+                "thinned": summary.thinned,
+            }
+            if events:
+                plain["events"] = [event_to_plain(event) for event in recorded]
+            return plain
+
+    return run
+
+
+def summary_plain(summary: Any) -> dict[str, Any]:
+    """A RunSummary as plain values, without the key of whoever made the run and what only the
+    page needs."""
+    plain = dataclasses.asdict(summary)
+    for name in ("owner", "baseline", "elsewhere"):
+        plain.pop(name, None)
+    return plain
+
+
+def _export(context: Context) -> Callable[..., Any]:
+    def export(gradio_request: gr.Request, run_id: str, format: str = "json") -> dict[str, Any]:
+        """One past run as a file: its `name`, its `media_type` and its `text`.
+
+        `format` is json (every event), csv (a line a round), trace (for Perfetto) or html (a report
+        that plays by itself).
+        """
+        with spoken_errors():
+            text("run_id", run_id)
+            return written(context, asker_of(context, gradio_request, ""), run_id, format)
+
+    return export
+
+
+# -- changed --
+
+
+def _annotate(context: Context) -> Callable[..., Any]:
+    def annotate(gradio_request: gr.Request, run_id: str, note: str = "") -> dict[str, Any]:
+        """Keep a note with a past run; an empty one removes it. Returns `run_id` and `note`."""
+        with spoken_errors():
+            text("run_id", run_id)
+            if not isinstance(note, str):
+                raise ConfigError.of("note", note, "a text")
+            allowed(context, asker_of(context, gradio_request, ""), run_id)
+            context.store.annotate(run_id, note)
+            return {"run_id": run_id, "note": context.store.run(run_id).note}
+
+    return annotate
+
+
+def _delete(context: Context) -> Callable[..., Any]:
+    def delete(gradio_request: gr.Request, run_id: str) -> dict[str, Any]:
+        """Delete a past run for ever. Returns its `run_id`, and `deleted`, which is true."""
+        with spoken_errors():
+            text("run_id", run_id)
+            summary = allowed(context, asker_of(context, gradio_request, ""), run_id)
+            check_ended(context, summary)
+            context.store.delete(run_id)
+            return {"run_id": run_id, "deleted": True}
+
+    return delete
+
+
+# -- how much is kept --
+
+
+def _retention(context: Context) -> Callable[..., Any]:
+    def retention(gradio_request: gr.Request) -> dict[str, Any]:
+        """Of how many of the latest runs whole trees are kept: `runs`, null for all."""
+        with spoken_errors():
+            _owns(context, gradio_request)
+            return {"runs": context.store.retention()}
+
+    return retention
+
+
+def _set_retention(context: Context) -> Callable[..., Any]:
+    def set_retention(
+        gradio_request: gr.Request, runs: int | None, sure: bool = False
+    ) -> dict[str, Any]:
+        """Keep whole trees of the latest `runs` alone, null for all. Of older ones only the
+        accepted paths stay, for ever: `sure` has to be true where a number is given."""
+        with spoken_errors():
+            _owns(context, gradio_request)
+            keep = kept_runs(runs)
+            if not isinstance(sure, bool) or (keep is not None and not sure):
+                lost = "true: all but these runs lose their rejected branches, for ever"
+                raise ConfigError.of("sure", sure, lost)
+            context.store.set_retention(keep)
+            return {"runs": context.store.retention()}
+
+    return set_retention
+
+
+def _owns(context: Context, request: gr.Request) -> None:
+    """StoreError for those to whom the page does not show the control."""
+    if not asker_of(context, request, "").paths:
+        raise StoreError("runs kept whole: only who owns this server may ask or say how many")

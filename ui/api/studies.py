@@ -1,0 +1,245 @@
+"""The endpoints of studies: begun by a client and waited for, listed, read, stopped, gone on with.
+
+A further kind of study is one more function that makes a Study and hands it to `measured_here`.
+The rules of ui/api/generate.py hold: typed defaults, values checked by core and lab, errors of ours
+in their own words, and of studies a client sees what its visitor would (ui/shared/studies.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import gradio as gr
+from gradio.events import api
+
+from core.config import PRESETS, SamplingParams, SpeculationConfig
+from core.config.checks import choice, integer, text
+from core.errors import ConfigError, StudyError
+from lab.prompts import StudyPrompt
+from lab.study import KINDS, Study
+from lab.tuned import tuned
+from ui.api.errors import spoken_errors
+from ui.api.generate import WAIT_S
+from ui.compare.comparison import comparison_rows, configurations_of
+from ui.server.context import Context
+from ui.shared.studies import Opened, Studies, new_study
+from ui.shared.study_board import studies_of
+from ui.tune.rows import summary_rows
+
+__all__ = ["add_study_endpoints", "configuration_from", "measured_here", "study_plain"]
+
+MAX_ROWS = 1000
+MOST_SKIPPED = 10**9
+USUAL = ("sequence", "specinfer", "minions")
+
+
+def add_study_endpoints(context: Context) -> None:
+    """Inside Blocks: `/compare`, `/studies`, `/study`, and `/stop_study`, `/resume_study`,
+    `/delete_study`."""
+    for make, name in (
+        (_compare, "compare"),
+        (_studies, "studies"),
+        (_study, "study"),
+        (_stop_study, "stop_study"),
+        (_resume_study, "resume_study"),
+        (_delete_study, "delete_study"),
+    ):
+        api(make(context), api_name=name, concurrency_limit=None)
+
+
+async def measured_here(mine: Studies, study: Study) -> Opened:
+    """Begin a study and wait for its end, holding no thread; leaving early stops it, as a client
+    does that cancels. StudyError where it failed or was stopped by somebody else."""
+    mine.begin(study)
+    return await _waited(mine, study.study_id)
+
+
+async def _waited(mine: Studies, study_id: str) -> Opened:
+    """StudyError where it does not come to its end; what was kept stays in `/study`."""
+    try:
+        await _at_rest(mine, study_id)
+    except asyncio.CancelledError:
+        mine.context.conductor.stop(study_id)
+        raise
+    opened = await asyncio.to_thread(mine.opened, study_id)
+    if opened.row.state != "completed":
+        why = f": {opened.row.reason}" if opened.row.reason else ""
+        done = f"{opened.row.done} of {opened.row.total} runs are kept"
+        raise StudyError(f"study {study_id} {opened.row.state}{why}; {done}")
+    return opened
+
+
+async def _at_rest(mine: Studies, study_id: str) -> None:
+    """Wait until this study is not measured any more."""
+    conductor = mine.context.conductor
+    while (found := conductor.progress()).live and found.study_id == study_id:
+        await asyncio.sleep(WAIT_S)
+
+
+def study_plain(context: Context, opened: Opened) -> dict[str, Any]:
+    """A study as the endpoints return it: how it stands, what was asked, a row a configuration."""
+    row = opened.row
+    if row.kind == "tune":
+        rows = summary_rows(tuned(opened.study, opened.results))
+    else:
+        rows = comparison_rows(opened.study, opened.results, context.store.events)
+    return {
+        "study_id": row.study_id,
+        "kind": row.kind,
+        "title": row.title,
+        "state": row.state,
+        "reason": row.reason,
+        "created_utc": row.created_utc,
+        "done": row.done,
+        "total": row.total,
+        "asked": opened.study.to_plain(),
+        "rows": rows,
+    }
+
+
+def configuration_from(entry: Any, temperature: float) -> tuple[str, SpeculationConfig]:
+    """A preset's name, or an object with `name`, `preset` and `fields`. ConfigError."""
+    if isinstance(entry, str):
+        entry = {"preset": entry}
+    known = ("name", "preset", "fields")
+    if not isinstance(entry, dict) or any(key not in known for key in entry):
+        allowed = 'a preset\'s name, or an object like {"name", "preset", "fields"}'
+        raise ConfigError.of("configurations", entry, allowed)
+    preset = entry.get("preset", "specinfer")
+    choice("preset", preset, PRESETS)
+    fields = entry.get("fields", {})
+    if not isinstance(fields, dict):
+        raise ConfigError.of("fields", fields, "an object with fields of SpeculationConfig")
+    name = entry.get("name", preset)
+    text("name", name)
+    base = SpeculationConfig.preset(preset, temperature)
+    return str(name), SpeculationConfig.from_plain({**base.to_plain(), **fields})
+
+
+def _compare(context: Context) -> Callable[..., Any]:
+    async def compare(
+        gradio_request: gr.Request,
+        prompt: str,
+        configurations: list[Any] | None = None,
+        max_new_tokens: int = 64,
+        temperature: float = 0.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        seed: int | None = None,
+        repeats: int = 3,
+        chat: bool = False,
+    ) -> dict[str, Any]:
+        """Measure `prompt` under one to five configurations, beside plain decoding.
+
+        Each is a preset's name or {"name", "preset", "fields"}. Waits for the end and returns
+        study_id, state and `rows` (tokens_per_second, ratio, ratio_low, ratio_high,
+        ratio_spread: what these two are, same_text, run_id, ...). A client that cancels stops
+        it; `/resume_study` goes on.
+        """
+        with spoken_errors():
+            sampling = SamplingParams(max_new_tokens, temperature, top_k, top_p, seed)
+            given = list(USUAL) if configurations is None else configurations
+            if not isinstance(given, list):
+                raise ConfigError.of("configurations", given, "a list")
+            chosen = [configuration_from(entry, sampling.temperature) for entry in given]
+            study = new_study(
+                context,
+                "compare",
+                sampling,
+                configurations_of(chosen),
+                (StudyPrompt("1", prompt),),
+                repeats=repeats,
+                chat=chat,
+            )
+            mine = studies_of(context, gradio_request, "")
+            opened = await measured_here(mine, study)
+            return await asyncio.to_thread(study_plain, context, opened)
+
+    return compare
+
+
+def _studies(context: Context) -> Callable[..., Any]:
+    def studies(
+        gradio_request: gr.Request, kind: str = "", limit: int = 50, offset: int = 0
+    ) -> dict[str, Any]:
+        """Past studies and the one that is measured, newest first: `rows` with study_id, kind,
+        title, state, done and total. `kind`: compare, tune, prompts, or empty for all."""
+        with spoken_errors():
+            if kind != "":
+                choice("kind", kind, KINDS)
+            integer("limit", limit, 1, MAX_ROWS)
+            integer("offset", offset, 0, MOST_SKIPPED)
+            mine = studies_of(context, gradio_request, "")
+            rows = mine.listed(kind, limit, offset)
+            return {"rows": [_line_plain(row) for row in rows]}
+
+    return studies
+
+
+def _line_plain(row: Any) -> dict[str, Any]:
+    """A StudyRow as plain values, without the key of whoever began it."""
+    plain = dataclasses.asdict(row)
+    plain.pop("owner", None)
+    return plain
+
+
+def _study(context: Context) -> Callable[..., Any]:
+    def study(gradio_request: gr.Request, study_id: str, cells: bool = False) -> dict[str, Any]:
+        """One study as far as it is measured: what `/compare` returned; with `cells`, also what
+        was kept of every run."""
+        with spoken_errors():
+            text("study_id", study_id)
+            if not isinstance(cells, bool):
+                raise ConfigError.of("cells", cells, "true or false")
+            opened = studies_of(context, gradio_request, "").opened(study_id)
+            plain = study_plain(context, opened)
+            if cells:
+                plain["cells"] = [
+                    {**dataclasses.asdict(cell), **result.to_plain()}
+                    for cell, result in opened.results.items()
+                ]
+            return plain
+
+    return study
+
+
+def _stop_study(context: Context) -> Callable[..., Any]:
+    async def stop_study(gradio_request: gr.Request, study_id: str) -> dict[str, Any]:
+        """End a study, a run under way broken off; nothing kept is lost. Returns its line in
+        `/studies` once it has ended."""
+        with spoken_errors():
+            text("study_id", study_id)
+            mine = studies_of(context, gradio_request, "")
+            mine.stop(study_id)
+            await _at_rest(mine, study_id)
+            return _line_plain(await asyncio.to_thread(mine.line, study_id))
+
+    return stop_study
+
+
+def _resume_study(context: Context) -> Callable[..., Any]:
+    async def resume_study(gradio_request: gr.Request, study_id: str) -> dict[str, Any]:
+        """Measure what is missing of a study and wait for the end: what `/study` returns."""
+        with spoken_errors():
+            text("study_id", study_id)
+            mine = studies_of(context, gradio_request, "")
+            mine.resume(study_id)
+            opened = await _waited(mine, study_id)
+            return await asyncio.to_thread(study_plain, context, opened)
+
+    return resume_study
+
+
+def _delete_study(context: Context) -> Callable[..., Any]:
+    def delete_study(gradio_request: gr.Request, study_id: str) -> dict[str, Any]:
+        """Delete a study that is not being measured, for ever; its runs stay. Returns its
+        `study_id`, and `deleted`, which is true."""
+        with spoken_errors():
+            text("study_id", study_id)
+            studies_of(context, gradio_request, "").delete(study_id)
+            return {"study_id": study_id, "deleted": True}
+
+    return delete_study

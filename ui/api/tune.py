@@ -1,0 +1,123 @@
+"""`/tune`: a grid measured to its end, as on the Tune tab; typed defaults, a plain result."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gradio as gr
+from gradio.events import api
+
+from core.config import PRESETS, SamplingParams, SpeculationConfig
+from core.config.checks import choice
+from core.errors import ConfigError
+from lab.grid import axis_of
+from lab.prompts import StudyPrompt, named
+from lab.tuned import tuned
+from ui.api.errors import spoken_errors
+from ui.server.context import Context
+from ui.shared.studies import Studies
+from ui.shared.study_board import studies_of
+from ui.tune.form import Asked, grid_study
+from ui.tune.rows import summary_rows
+
+__all__ = ["add_tune_endpoint"]
+
+WAIT_S = 0.05
+
+
+def add_tune_endpoint(context: Context) -> None:
+    """Inside Blocks: `/tune`."""
+    api(_tune(context), api_name="tune", concurrency_limit=None)
+
+
+def _tune(context: Context) -> Callable[..., Any]:
+    async def tune(
+        gradio_request: gr.Request,
+        prompts: list[str],
+        fields: dict[str, list[Any]],
+        preset: str = "specinfer",
+        max_new_tokens: int = 64,
+        temperature: float = 0.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        seed: int | None = None,
+        ignore_eos: bool = False,
+        chat: bool = False,
+        repeats: int = 1,
+        wait: bool = True,
+    ) -> dict[str, Any]:
+        """Measure plain decoding and every combination of the values of `fields` (one to three
+        fields of SpeculationConfig, as {"speculation_length": [2, 4, 8]}) over `preset`, on every
+        prompt, `repeats` times.
+
+        Returns study_id, state (completed, stopped, failed, running), reason, done and total runs,
+        rows (plain decoding, each point, each refused point), best (its row's configuration, or
+        null) and within_noise (those that are as good). The study stands in Tune, where it can be
+        gone on with. A client that cancels stops it; with `wait` false it is left to itself.
+        """
+        with spoken_errors():
+            sampling = SamplingParams(
+                max_new_tokens=max_new_tokens,
+                temperature=temperature,
+                top_k=top_k,
+                top_p=top_p,
+                seed=seed,
+                ignore_eos=ignore_eos,
+            )
+            if not isinstance(wait, bool):
+                raise ConfigError.of("wait", wait, "true or false")
+            asked = _asked(context, prompts, fields, preset, sampling, repeats, chat)
+            mine = studies_of(context, gradio_request, "")
+            mine.begin(asked.study)
+            if wait:
+                await _ended(context, asked.study.study_id)
+            return await asyncio.to_thread(_result, mine, asked)
+
+    return tune
+
+
+def _asked(
+    context: Context,
+    prompts: Sequence[str],
+    fields: dict[str, list[Any]],
+    preset: str,
+    sampling: SamplingParams,
+    repeats: int,
+    chat: bool,
+) -> Asked:
+    choice("preset", preset, PRESETS)
+    if not isinstance(prompts, list):
+        raise ConfigError.of("prompts", prompts, "a list of texts")
+    if not isinstance(fields, dict):
+        raise ConfigError.of("fields", fields, "an object with lists of values by field")
+    axes = [axis_of(field, values) for field, values in fields.items()]
+    texts = named(StudyPrompt(str(i), text) for i, text in enumerate(prompts, start=1))
+    base = SpeculationConfig.preset(preset, sampling.temperature)
+    return grid_study(context, base, axes, texts, sampling, repeats, chat)
+
+
+async def _ended(context: Context, study_id: str) -> None:
+    """Until the study rests; leaving early stops it. Holds no thread."""
+    try:
+        while (standing := context.conductor.progress()).live and standing.study_id == study_id:
+            await asyncio.sleep(WAIT_S)
+    except asyncio.CancelledError:
+        context.conductor.stop(study_id)
+        raise
+
+
+def _result(mine: Studies, asked: Asked) -> dict[str, Any]:
+    study, results, row = mine.opened(asked.study.study_id)
+    found = tuned(study, results)
+    return {
+        "study_id": study.study_id,
+        "state": row.state,
+        "reason": row.reason,
+        "done": row.done,
+        "total": row.total,
+        "rows": summary_rows(found, asked.refused),
+        "best": None if found.best is None else found.rows[found.best].name,
+        "within_noise": [found.rows[i].name for i in found.as_good],
+    }

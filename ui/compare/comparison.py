@@ -1,0 +1,243 @@
+"""What Compare draws of a study: the table, overlaid charts, the texts. Plain values, dicts by
+number; pure but for the recorded runs, which are read through a function that it is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from core.config import SpeculationConfig
+from core.errors import ConfigError
+from lab.figures import median
+from lab.measured import Measured
+from lab.order import Cell
+from lab.study import PLAIN, Configuration, Study, plain_configuration
+from lab.tables import (
+    ConfigurationRow,
+    Results,
+    best_of,
+    configuration_rows,
+    group_of,
+    prompt_rows,
+)
+from ui.compare.study_shown import Shown, Text, shown_of, text_of, texts_words
+from ui.compare.study_text import ANSWERS, Events, same_answer
+from ui.run.slower import pooled, slower_because
+from ui.run.view import View
+from ui.shared.study_words import auto_words
+from ui.words.spreads import spread_words, where_words
+
+__all__ = ["RECORDED", "comparison_rows", "comparison_values", "configurations_of", "verdict"]
+
+MOST = 6
+RECORDED = 5
+"""Alternatives recorded in every run alike: they tell a rounding tie from a bug, and cost time."""
+AS_FAST = 0.99
+STAGES = ("draft", "combine", "llm", "verify", "commit", "prefill")
+
+
+def configurations_of(chosen: Sequence[tuple[str, SpeculationConfig]]) -> tuple[Configuration, ...]:
+    """Plain decoding and the chosen ones, 2 to 6 in all, each recording alike. One that never
+    drafts is plain decoding, which is there already. Raises ConfigError."""
+    rest = [(name, one) for name, one in chosen if not _is_plain(one)]
+    if not 1 <= len(rest) <= MOST - 1:
+        allowed = f"1 to {MOST - 1} configurations that draft, beside plain decoding"
+        raise ConfigError.of("configurations", len(rest), allowed)
+    made = [Configuration(name, _recording(one)) for name, one in rest]
+    return (plain_configuration(RECORDED), *made)
+
+
+def _is_plain(speculation: SpeculationConfig) -> bool:
+    return Configuration(PLAIN, speculation).plain
+
+
+def _recording(speculation: SpeculationConfig) -> SpeculationConfig:
+    """With alternatives recorded; every run stands for itself, whatever came before it."""
+    changed = {"record_top_k": RECORDED, "carry_over": False}
+    return SpeculationConfig.from_plain({**speculation.to_plain(), **changed})
+
+
+def comparison_rows(study: Study, results: Results, events: Events) -> list[dict[str, Any]]:
+    """A row of plain figures for each configuration, in the study's order; None where there is
+    nothing yet. What `/compare` returns and the table shows."""
+    return [_row(study, results, row, events) for row in configuration_rows(study, results)]
+
+
+def _row(study: Study, results: Results, row: ConfigurationRow, events: Events) -> dict[str, Any]:
+    answer = same_answer(study, results, row.name, events)
+    ratio = row.ratio
+    # One repeat has no spread: its interval would be a point, as if it were certain.
+    spread = ratio if ratio and ratio.groups > 1 else None
+    mine = [result for cell, result in results.items() if cell.contestant == row.name]
+    middle = _middle_run(mine)
+    return {
+        "name": row.name,
+        "runs": row.cells,
+        "tokens_per_second": row.speed,
+        "slowest": row.slowest,
+        "fastest": row.fastest,
+        "ratio": ratio.value if ratio else None,
+        "ratio_low": spread.low if spread else None,
+        "ratio_high": spread.high if spread else None,
+        "ratio_spread": spread_words(ratio, group_of(study)),
+        "mean_acceptance_length": row.mean_acceptance_length,
+        "draft_acceptance_rate": row.draft_acceptance_rate,
+        "rounds": row.rounds,
+        "ttft_ms": row.ttft_ms,
+        "draft_share": row.draft_share,
+        "same_text": answer.kind,
+        "same_text_words": answer.sentence,
+        "slower_because": _slower(study, results, row, mine),
+        "run_id": middle.run_id if middle else "",
+    }
+
+
+def _middle_run(mine: Sequence[Measured]) -> Measured | None:
+    """The run with the middle speed: what is opened."""
+    ordered = sorted(mine, key=lambda result: result.stats.tokens_per_second)
+    return ordered[(len(ordered) - 1) // 2] if ordered else None
+
+
+def _slower(study: Study, results: Results, row: ConfigurationRow, mine: Sequence[Measured]) -> str:
+    """Why, by the figures of all its runs, as the row has them."""
+    speeds = [
+        result.stats.tokens_per_second
+        for cell, result in results.items()
+        if cell.contestant == study.base
+    ]
+    if row.ratio is None or row.ratio.value >= AS_FAST or not speeds:
+        return ""
+    speculation = next(one for one in study.configurations if one.name == row.name).speculation
+    stats = pooled([result.stats for result in mine])
+    because = slower_because(stats, median(speeds), speculation.to_plain())
+    return f"{row.ratio.value:.2f}x: slower than plain decoding here, because {because}"
+
+
+def verdict(study: Study, results: Results) -> str:
+    """What the comparison found, in a sentence or two."""
+    rows = configuration_rows(study, results)
+    best = best_of(rows, study.base)
+    if best is None or best.ratio is None:
+        return "Figures come as the runs end."
+    ratio, noun = best.ratio, group_of(study)
+    spread = spread_words(ratio, noun)
+    if ratio.groups > 1:
+        spread = f"{spread}: {ratio.low:.2f} to {ratio.high:.2f}"
+    told = f"{best.name} at {ratio.value:.2f} times plain decoding ({spread})"
+    reaching = any(row.ratio is not None and row.ratio.high >= 1 for row in rows)
+    if ratio.value < AS_FAST and ratio.groups > 1 and reaching:
+        words = "these measurements cannot tell which is faster"
+        return f"Nothing was measured faster than plain decoding; the best is {told}: {words}."
+    if ratio.value < AS_FAST:
+        where = where_words(ratio, noun)
+        return f"Nothing was faster than plain decoding {where}; the best is {told}."
+    if ratio.low <= 1:
+        return f"The fastest is {told}: not surely faster than plain decoding."
+    return f"The fastest is {told}."
+
+
+# -- pictures --
+
+
+def comparison_values(study: Study, results: Results, events: Events) -> dict[str, dict[str, Any]]:
+    """Picture -> its value. Rounds, stages and texts are of one repeat, which `repeat` names."""
+    rows = comparison_rows(study, results, events)
+    shown = shown_of(study, results, events)
+    views = shown.views
+    who = {
+        str(i): {"name": row["name"], "plain": row["name"] == study.base}
+        for i, row in enumerate(rows)
+    }
+    head = {
+        "study": study.study_id,
+        "who": who,
+        "repeat": shown.repeat,
+        "repeats": study.repeats,
+        "note": shown.note,
+    }
+    names = [row["name"] for row in rows]
+    words = f"{verdict(study, results)} {auto_words(results)}".rstrip()
+    return {
+        "compared": {**head, "rows": _numbered(map(_shown, rows)), "words": words},
+        "ratios": {
+            **head,
+            "ratios": _numbered(map(_ratio, rows)),
+            "spreads": _numbered(row["ratio_spread"] for row in rows),
+        },
+        "rounds": {**head, "rounds": _numbered(_rounds(views.get(name)) for name in names)},
+        "rates": {
+            **head,
+            "rates": _numbered(_rates(study, results, name) for name in names),
+            "runs": _numbered(row["runs"] for row in rows),
+        },
+        "portions": {**head, "stages": _numbered(_stages(views.get(name)) for name in names)},
+        "texts": {**head, **_texts(study, results, rows, shown)},
+    }
+
+
+def _numbered(values: Any) -> dict[str, Any]:
+    return {str(i): value for i, value in enumerate(values)}
+
+
+def _shown(row: dict[str, Any]) -> dict[str, Any]:
+    return {**row, "same": ANSWERS[row["same_text"]]}
+
+
+def _ratio(row: dict[str, Any]) -> dict[str, Any]:
+    return {"value": row["ratio"], "low": row["ratio_low"], "high": row["ratio_high"]}
+
+
+def _rounds(view: View | None) -> dict[str, int]:
+    """Round -> accepted tokens; empty for plain decoding and what is not there yet."""
+    if view is None or not view.drafters:
+        return {}
+    return {str(line.number): line.accepted for line in view.rounds}
+
+
+def _rates(study: Study, results: Results, name: str) -> dict[str, float]:
+    """Position -> share of rounds that accepted it, over the repeats that are measured."""
+    if name == study.base:
+        return {}
+    row = next((row for row in prompt_rows(study, results) if row.configuration == name), None)
+    return _numbered(row.rate_per_position if row else ())
+
+
+def _stages(view: View | None) -> dict[str, float]:
+    """Milliseconds per new token of each stage, of what took the rest, and `wall`: all in all.
+    Stages that pass beside each other add up to more than `wall`."""
+    if view is None or not view.tokens:
+        return {}
+    share, count = dict(view.share), len(view.tokens)
+    found = {name: share[name] / count for name in (*STAGES, "ahead") if share.get(name)}
+    other = max(0.0, view.stats.total_ms - share.get("busy", 0.0))
+    return {**found, "other": other / count, "wall": view.stats.total_ms / count}
+
+
+def _texts(
+    study: Study, results: Results, rows: list[dict[str, Any]], shown: Shown
+) -> dict[str, Any]:
+    """The texts that are kept, by number; each is compared with what plain decoding wrote in the
+    same repeat, which a study keeps though its run be deleted."""
+    found: dict[str, Text] = {}
+    for name, view in shown.views.items():
+        base = results.get(Cell(study.base, study.prompts[0].id, shown.repeat_of(name)))
+        found[name] = text_of(view, base.token_ids if base else None)
+    numbers = {row["name"]: str(i) for i, row in enumerate(rows)}
+    told = {row["name"]: (row["same_text"], row["same_text_words"]) for row in rows}
+    return {
+        "prompt": study.prompts[0].text,
+        "words": texts_words(study, shown, found),
+        "texts": {
+            numbers[name]: {
+                "same": text.same,
+                "rest": text.rest,
+                "at": -1 if text.at is None else text.at,
+                "kind": told[name][0],
+                "words": told[name][1],
+                "repeat": shown.repeat_of(name),
+            }
+            for name, text in found.items()
+        },
+        "gone": {numbers[name]: "Its runs were deleted: no text is kept." for name in shown.gone},
+    }

@@ -1,0 +1,143 @@
+"""The recorded runs of a comparison that are drawn and read: of one repeat, where its runs are
+still in the log; of another where they were deleted. The log is read through a function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from core.errors import StoreError
+from core.events import Event
+from lab.order import Cell
+from lab.study import Study
+from lab.tables import Results
+from lab.texts import first_difference
+from ui.run.view import View, reduce_all
+
+__all__ = ["Shown", "Text", "shown_of", "text_of", "texts_words"]
+
+Events = Callable[[str], tuple[Event, ...]]
+Reader = Callable[[str, int], View | None]
+"""A configuration's run of a repeat; None where there is none, or not any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """`views` by configuration, of `repeat` or, where that run is not kept, of the one in `others`;
+    `gone`: configurations that were measured and of which no run is left."""
+
+    repeat: int
+    views: Mapping[str, View]
+    others: Mapping[str, int]
+    gone: tuple[str, ...]
+
+    def repeat_of(self, name: str) -> int:
+        return self.others.get(name, self.repeat)
+
+    @property
+    def note(self) -> str:
+        """What is drawn of another repeat, or not at all, and why; empty where nothing is."""
+        told = [
+            f"{name}: of repeat {repeat + 1}, its run of this one is not in the log."
+            for name, repeat in self.others.items()
+        ]
+        if self.gone:
+            told.append(f"Deleted, so that nothing is left to show: {', '.join(self.gone)}.")
+        return " ".join(told)
+
+
+def shown_of(study: Study, results: Results, events: Events) -> Shown:
+    """What to draw: of the repeats whose runs are all kept the first in which a text differs, else
+    the first; where none is whole, what is left of the first that still has plain decoding."""
+    prompt = study.prompts[0].id
+    names = [one.name for one in study.configurations if _measured(results, one.name)]
+
+    @cache
+    def read(name: str, repeat: int) -> View | None:
+        result = results.get(Cell(name, prompt, repeat))
+        try:
+            return None if result is None else reduce_all(events(result.run_id))
+        except StoreError:
+            return None
+
+    order = _order(study, results)
+    repeat = _chosen(study, names, order, read)
+    views: dict[str, View] = {}
+    others: dict[str, int] = {}
+    for name in names:
+        place = next((r for r in (repeat, *order) if read(name, r) is not None), None)
+        view = None if place is None else read(name, place)
+        if place is None or view is None:
+            continue
+        views[name] = view
+        if place != repeat:
+            others[name] = place
+    return Shown(repeat, views, others, tuple(name for name in names if name not in views))
+
+
+def _measured(results: Results, name: str) -> bool:
+    return any(cell.contestant == name for cell in results)
+
+
+def _order(study: Study, results: Results) -> list[int]:
+    """The repeats, one first in which a text differs among all configurations."""
+    prompt = study.prompts[0].id
+    names = [one.name for one in study.configurations]
+    for repeat in range(study.repeats):
+        block = [results.get(Cell(name, prompt, repeat)) for name in names]
+        if all(block) and len({one.token_ids for one in block if one is not None}) > 1:
+            return [repeat, *(other for other in range(study.repeats) if other != repeat)]
+    return list(range(study.repeats))
+
+
+def _chosen(study: Study, names: Sequence[str], order: Sequence[int], read: Reader) -> int:
+    """The first repeat of which the runs of all `names` are kept; where there is none, the first
+    with plain decoding's, with which the others are compared."""
+    for repeat in order:
+        if all(read(name, repeat) is not None for name in names):
+            return repeat
+    with_base = (repeat for repeat in order if read(study.base, repeat) is not None)
+    return next(with_base, order[0])
+
+
+# -- texts --
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A text, parted where it first differs from plain decoding's. `at`: number of that token from
+    0, -1 where it is the same as far as both go; None where there is nothing to compare with."""
+
+    same: str
+    rest: str
+    at: int | None
+
+
+def text_of(view: View, theirs: tuple[int, ...] | None) -> Text:
+    """The view's text, parted at the first token that `theirs`, plain decoding's, has otherwise."""
+    ours = [token.token_id for token in view.tokens]
+    parted = None if theirs is None else first_difference(ours, theirs)
+    texts = [token.text for token in view.tokens]
+    part = len(texts) if parted is None else parted
+    at = None if theirs is None else -1 if parted is None else parted
+    return Text("".join(texts[:part]), "".join(texts[part:]) + view.tail, at)
+
+
+def texts_words(study: Study, shown: Shown, texts: Mapping[str, Text]) -> str:
+    """What is to be said over the texts, by configuration: nothing of those that are not there."""
+    others = [text for name, text in texts.items() if name != study.base]
+    compared = [text.at for text in others if text.at is not None]
+    which = f"Repeat {shown.repeat + 1} of {study.repeats}"
+    if not texts:
+        return shown.note
+    if any(at >= 0 for at in compared):
+        words = f"{which}: from the ▸ on, a text is another than plain decoding's."
+    elif not compared:
+        words = f"{which}."
+    elif len(compared) < len(others) or shown.gone:
+        words = f"{which}: the texts that are here are plain decoding's."
+    else:
+        words = f"{which}: every text is the same."
+    return f"{words} {shown.note}".strip()

@@ -1,0 +1,88 @@
+"""Whether the configurations of a comparison wrote plain decoding's text.
+
+Answered from the recorded runs by the rules of ui/run/proof.py; no run is made for it. The log is
+read through a function that is passed in; knows no component.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import MappingProxyType
+
+from core.errors import StoreError
+from core.events import Event
+from lab.measured import Measured
+from lab.order import Cell
+from lab.study import Study
+from lab.tables import Results, same_text
+from lab.texts import first_difference
+from ui.run.proof import Answer, compare, distribution_of, weighable
+from ui.run.view import reduce_all
+
+__all__ = ["ANSWERS", "Events", "same_answer"]
+
+Events = Callable[[str], tuple[Event, ...]]
+ANSWERS = MappingProxyType(
+    {
+        "base": "–",
+        "identical": "identical",
+        "tie": "a rounding tie",
+        "distribution": "same distribution",
+        "bug": "differs: a bug",
+        "differs": "differs",
+        "unknown": "–",
+    }
+)
+"""What a table says of each kind of answer."""
+WORST = ("bug", "differs", "tie")
+"""`differs`: the texts do, and the runs have not recorded enough to weigh why."""
+
+
+def same_answer(study: Study, results: Results, name: str, events: Events) -> Answer:
+    """Whether all runs of `name` wrote what plain decoding wrote with the same seed; of several
+    differences the worst. `kind` is Answer's, or `base`, `unknown`, `differs`."""
+    if name == study.base:
+        return Answer("base", "What the others are compared with.")
+    mine = sorted(cell for cell in results if cell.contestant == name)
+    told = same_text(study, results, mine)
+    if told.kind == "unknown":
+        return Answer("unknown", "Nothing to compare yet.")
+    if told.kind == "distribution":
+        found = distribution_of(results[mine[0]].verify)
+        return found or Answer("unknown", "Nothing to compare yet.")
+    pairs = _pairs(study, results, mine)
+    differing = [cell for cell, base in pairs if results[cell].token_ids != base.token_ids]
+    if not differing:
+        runs = "its run" if len(pairs) == 1 else f"all {len(pairs)} runs"
+        words = f"Identical: {runs} wrote token for token what plain decoding wrote."
+        return Answer("identical", words)
+    answers = [_weighed(study, results, cell, events) for cell in differing]
+    worst = min(answers, key=lambda answer: WORST.index(answer.kind))
+    others = len(pairs) - len(differing)
+    rest = f" {others} of {len(pairs)} runs are identical." if others else ""
+    return Answer(worst.kind, worst.sentence + rest, worst.at)
+
+
+def _pairs(study: Study, results: Results, mine: list[Cell]) -> list[tuple[Cell, Measured]]:
+    """Cells with plain decoding's result of the same block."""
+    bases = [(cell, results.get(Cell(study.base, cell.item, cell.repeat))) for cell in mine]
+    return [(cell, base) for cell, base in bases if base is not None]
+
+
+def _weighed(study: Study, results: Results, cell: Cell, events: Events) -> Answer:
+    base = results[Cell(study.base, cell.item, cell.repeat)]
+    at = first_difference(results[cell].token_ids, base.token_ids)
+    assert at is not None, "asked for cells that differ"
+    try:
+        ours, theirs = events(results[cell].run_id), events(base.run_id)
+    except StoreError:
+        words = f"Differs at token {at + 1}; its run was deleted, so that nobody can say why."
+        return Answer("differs", words, at)
+    view, plain = reduce_all(ours), reduce_all(theirs)
+    if not weighable(view, plain, theirs):
+        words = (
+            f"Differs at token {at + 1}; the two tokens are not both among the recorded ones. "
+            "Open it in Live, run it and press Prove it."
+        )
+        return Answer("differs", words, at)
+    return compare(view, plain, ours, theirs)

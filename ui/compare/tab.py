@@ -1,0 +1,258 @@
+"""The Compare tab: one prompt under several configurations, side by side with plain decoding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+from gradio.components import Component
+
+from core.config import PRESETS, Request, SamplingParams, SpeculationConfig
+from core.errors import ConfigError
+from lab.prompts import StudyPrompt
+from lab.study import Study
+from ui.compare.comparison import comparison_values, configurations_of
+from ui.components import COMPARE_PICTURES, pack
+from ui.form.fields import config_of, whole
+from ui.form.form import EXAMPLES, preset_config
+from ui.live.layout import Live
+from ui.server.context import Context
+from ui.sessions.layout import Sessions
+from ui.shared.event_options import QUICK
+from ui.shared.into_live import into_live
+from ui.shared.into_sessions import into_sessions
+from ui.shared.studies import Opened, Studies, new_study
+from ui.shared.study_board import (
+    Drawn,
+    StudyBoard,
+    build_study_board,
+    studies_of,
+    wire_begin,
+    wire_study_board,
+)
+
+__all__ = [
+    "LIVE",
+    "Compare",
+    "build_compare",
+    "choices_shown",
+    "compare_choices",
+    "study_of",
+    "wire_compare",
+]
+
+LIVE = "the Live tab's settings"
+USUAL = ("sequence", "specinfer", "minions")
+SAMPLING = ("max_new_tokens", "temperature", "top_k", "top_p", "seed")
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """The tab's components. `pictures` by the names of their values in ui.compare.comparison."""
+
+    context: Context
+    board: StudyBoard
+    prompt: gr.Textbox
+    examples: tuple[gr.Button, ...]
+    configurations: gr.CheckboxGroup
+    sampling: dict[str, Component]
+    repeats: gr.Number
+    begin: gr.Button
+    pictures: dict[str, gr.HTML]
+
+    @property
+    def inputs(self) -> list[Component]:
+        """What `study_of` takes before the visitor's presets and Live's fields."""
+        return [self.prompt, self.configurations, self.repeats, *self.sampling.values()]
+
+
+# -- layout --
+
+
+def build_compare(context: Context) -> Compare:
+    """What to compare at the left; how it stands, the table and the charts at the right."""
+    with gr.Row(equal_height=False):
+        with gr.Column(scale=1, min_width=320, elem_classes="sp-controls"):
+            made = _build_form()
+        with gr.Column(scale=4, min_width=360):
+            board = build_study_board(context, "compare", "compare")
+            pictures = _build_pictures()
+            gr.Markdown("### Past comparisons")
+            board.studies.render()  # type: ignore[no-untyped-call]
+    return Compare(context=context, board=board, pictures=pictures, **made)
+
+
+def _build_form() -> dict[str, Any]:
+    prompt = gr.Textbox(
+        EXAMPLES[0][1], label="Prompt", lines=4, max_lines=12, elem_id="compare-prompt"
+    )
+    with gr.Row(elem_classes="sp-examples"):
+        examples = tuple(
+            gr.Button(name, size="sm", min_width=60, elem_id=f"compare-{name.lower()}")
+            for name, _ in EXAMPLES
+        )
+    configurations = gr.CheckboxGroup(
+        compare_choices(None),
+        value=list(USUAL),
+        label="Configurations",
+        info="One to five, beside plain decoding, which is always measured.",
+        elem_id="compare-configurations",
+    )
+    repeats = gr.Number(
+        3,
+        step=1,
+        label="Repeats",
+        info="Of each, one after the other in turn: A B C A B C.",
+        elem_id="compare-repeats",
+    )
+    begin = gr.Button("Compare", variant="primary", elem_id="compare-begin")
+    with gr.Accordion("Sampling", open=False):
+        sampling = _build_sampling()
+    return {
+        "prompt": prompt,
+        "examples": examples,
+        "configurations": configurations,
+        "repeats": repeats,
+        "begin": begin,
+        "sampling": sampling,
+    }
+
+
+def _build_sampling() -> dict[str, Component]:
+    made: dict[str, Component] = {
+        "max_new_tokens": gr.Number(
+            64, step=1, label="max_new_tokens", info="Tokens to write at most."
+        ),
+        "temperature": gr.Number(
+            0, step=0.1, label="temperature", info="0 always takes the best token."
+        ),
+        "top_k": gr.Number(0, step=1, label="top_k", info="0: every token may be drawn."),
+        "top_p": gr.Number(
+            1, step=0.05, label="top_p", info="Keep the likeliest tokens up to this."
+        ),
+        "seed": gr.Number(
+            1000,
+            step=1,
+            label="seed",
+            info="Of the first repeat; each further one has the next. Empty: one is drawn.",
+        ),
+    }
+    for name, control in made.items():
+        control.elem_id = f"compare-{name}"
+    return made
+
+
+def _build_pictures() -> dict[str, gr.HTML]:
+    made = {}
+    table, ratios, stages, rounds, rates, texts = COMPARE_PICTURES
+    made[table.name] = table(elem_id="compare-compared")
+    for pair in ((ratios, stages), (rounds, rates)):
+        with gr.Row(equal_height=False):
+            for picture in pair:
+                with gr.Column(scale=1, min_width=360):
+                    made[picture.name] = picture(elem_id=f"compare-{picture.name}")
+    made[texts.name] = texts(elem_id="compare-texts")
+    return made
+
+
+def compare_choices(own: dict[str, Any] | None) -> list[str]:
+    """What can be ticked: our presets, what Live is set to, the visitor's own presets."""
+    ours = [name for name in PRESETS if not SpeculationConfig.preset(name).never_drafts]
+    return [*ours, LIVE, *(own or {})]
+
+
+# -- handlers --
+
+
+def study_of(context: Context, values: Sequence[Any]) -> Study:
+    """What Compare measures: the values of `Compare.inputs`, then the visitor's presets, then the
+    fields of Live's form. ConfigError names the field."""
+    prompt, chosen, repeats = values[:3]
+    sampled = values[3 : 3 + len(SAMPLING)]
+    own, live = values[3 + len(SAMPLING)], values[4 + len(SAMPLING) :]
+    given = {name: whole(value) for name, value in zip(SAMPLING, sampled, strict=True)}
+    empty = next((name for name, value in given.items() if value is None and name != "seed"), "")
+    if empty or repeats is None:
+        raise ConfigError(f"{empty or 'repeats'} is empty: a number")
+    sampling = SamplingParams(**given)
+
+    def meant(name: str) -> SpeculationConfig:
+        if name == LIVE:
+            return config_of(live)
+        if name not in (*PRESETS, *(own or {})):
+            raise ConfigError.of("preset", name, "one that this browser still has")
+        return preset_config(name, sampling.temperature, own)
+
+    configurations = configurations_of([(name, meant(name)) for name in chosen or ()])
+    asked = (StudyPrompt("1", prompt or ""),)
+    return new_study(context, "compare", sampling, configurations, asked, repeats=whole(repeats))
+
+
+def drawn_values(context: Context, opened: Opened | None) -> list[Any]:
+    """The pictures' values."""
+    if opened is None:
+        return [{} for _ in COMPARE_PICTURES]
+    values = comparison_values(opened.study, opened.results, context.store.events)
+    return [pack(values[picture.name]) for picture in COMPARE_PICTURES]
+
+
+def request_of(mine: Studies, study_id: str, name: str) -> Request:
+    """A configuration of a comparison as a request of its first repeat. ConfigError."""
+    study = mine.opened(study_id).study
+    cell = next((cell for cell in study.cells() if cell.contestant == name), None)
+    if cell is None:
+        allowed = ", ".join(one.name for one in study.configurations)
+        raise ConfigError.of("configuration", name, f"one of {allowed}")
+    return study.request(cell)
+
+
+# -- wiring --
+
+
+def wire_compare(
+    compare: Compare,
+    visitor: gr.BrowserState,
+    own: gr.BrowserState,
+    tab: gr.Tab,
+    live: Live,
+    tabs: gr.Tabs,
+    sessions: Sessions,
+) -> None:
+    """Connect everything of the tab; a configuration goes into Live, its run opens in Sessions."""
+    context, board = compare.context, compare.board
+    pictures = tuple(compare.pictures[picture.name] for picture in COMPARE_PICTURES)
+    drawn = Drawn(pictures, lambda opened: drawn_values(context, opened))
+    wire_study_board(board, visitor, tab, drawn)
+    inputs = [*compare.inputs, own, *live.form.fields.values()]
+    wire_begin(board, visitor, compare.begin.click, lambda *v: study_of(context, v), inputs, drawn)
+    tab.select(choices_shown, [own, compare.configurations], compare.configurations, **QUICK)
+    for button, (_, text) in zip(compare.examples, EXAMPLES, strict=True):
+        button.click(_constant(text), None, compare.prompt, **QUICK)
+    table = compare.pictures["compared"]
+    into_live(live, tabs, table.edit, _take_handler(compare), [visitor])
+    into_sessions(sessions, tabs, table.select, visitor)
+
+
+def choices_shown(own: dict[str, Any] | None, chosen: list[str] | None) -> gr.CheckboxGroup:
+    """The choices as the tab opens. What is ticked is sent back only where a preset of the
+    visitor's is gone: on its way it would undo what was ticked meanwhile."""
+    choices = compare_choices(own)
+    left = [name for name in chosen or () if name in choices]
+    if left == list(chosen or ()):
+        return gr.CheckboxGroup(choices=choices)
+    return gr.CheckboxGroup(choices=choices, value=left)
+
+
+def _take_handler(compare: Compare) -> Callable[..., Request]:
+    def take(request: gr.Request, event: gr.EventData, visitor: str) -> Request:
+        told = event._data or {}
+        mine = studies_of(compare.context, request, visitor)
+        return request_of(mine, str(told.get("study", "")), str(told.get("name", "")))
+
+    return take
+
+
+def _constant(text: str) -> Callable[[], str]:
+    return lambda: text

@@ -1,0 +1,151 @@
+"""Every field of SpeculationConfig as a control with its meaning in one line.
+
+A field that this file has not heard of still gets a text box, so a new mechanism appears on the
+page with its field. Controls hold plain values; `config_of` makes the SpeculationConfig out of
+them, and its own checks speak (core.config).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import gradio as gr
+from gradio.components import Component
+
+from core.config import SpeculationConfig
+from core.config.field_text import parse_field
+from ui.form.menus import (
+    FOLLOWERS,
+    combine_choices,
+    draft_choices,
+    idle_fields,
+    length_choices,
+    pipeline_choices,
+    pipeline_idles,
+    verify_choices,
+    weights_choices,
+)
+
+__all__ = [
+    "FIELD_NAMES",
+    "MEANINGS",
+    "config_of",
+    "field_controls",
+    "values_of",
+    "whole",
+]
+
+FIELD_NAMES = tuple(field.name for field in dataclasses.fields(SpeculationConfig))
+NGRAM = "ngram"
+TREE_SIZES = ["auto", "uncut", "8", "16", "32", "64"]
+
+MEANINGS = {
+    "drafters": "Who drafts: the small models (SSMs), and ngram, which looks the prompt up.",
+    "draft": "How an SSM picks: its top k, with the LLM's own noise (coupled), or drawn.",
+    "expansion": "Children per node at each depth: 1,1,3 is a chain that splits in three.",
+    "max_tree_nodes": "Tokens verified in one LLM pass: a number, auto (by cost) or uncut.",
+    "combine": "How the drafts of several SSMs become the one tree that the LLM verifies.",
+    "weights": "Whose word counts: by how well an SSM foretold the text, or by votes won.",
+    "vote_nodes": "Nodes that vote_tree keeps: few is close to a vote, all is the union.",
+    "eta": "A won vote multiplies or divides a weight by 1 + eta; then all are rescaled to mean 1.",
+    "weight_bounds": "Lowest and highest weight of an SSM; their mean is 1.",
+    "length": "Who decides how far to draft: you (fixed), or a rule that measures or stops.",
+    "speculation_length": "Tokens drafted ahead in a round (trend: in the first); 0 is plain.",
+    "max_speculation_length": "Upper bound for whoever decides the length.",
+    "confidence_threshold": "A draft stops behind a token that its SSM scores under this.",
+    "verify": "When the LLM accepts a drafted token; no choice changes what it is likely to write.",
+    "pipeline": "What the drafters do while the LLM verifies: wait, or work for what comes.",
+    "carry_over": "Hand on how right each drafter was in the last run, not in all of them.",
+    "record_top_k": "Alternatives kept for every node, for the inspector; 0 keeps none.",
+}
+
+
+def field_controls(config: SpeculationConfig, drafter_names: Sequence[str]) -> dict[str, Component]:
+    """A control for each field, in the order of the dataclass; build inside a layout."""
+    shown = dict(zip(FIELD_NAMES, values_of(config, drafter_names), strict=True))
+    idle = idle_fields(shown)
+    idle["pipeline"] = pipeline_idles(str(shown["pipeline"]), str(shown["combine"]))
+    return {
+        name: _control(name, value, drafter_names, idle.get(name, ""))
+        for name, value in shown.items()
+    }
+
+
+def _control(name: str, value: Any, drafter_names: Sequence[str], idle: str) -> Component:
+    """`idle`: why it changes nothing as the page opens, empty where it matters."""
+    whole_number = (gr.Number, {"step": 1})
+    kinds: dict[str, tuple[type[Component], dict[str, Any]]] = {
+        "drafters": (gr.CheckboxGroup, {"choices": [*drafter_names, NGRAM]}),
+        "draft": (gr.Dropdown, {"choices": draft_choices(0.0)}),
+        "verify": (gr.Dropdown, {"choices": verify_choices("auto", 0.0)}),
+        "combine": (gr.Dropdown, {"choices": combine_choices("auto", "auto", 0.0)}),
+        "weights": (gr.Dropdown, {"choices": weights_choices("union")}),
+        "vote_nodes": whole_number,
+        "eta": (gr.Number, {"step": 0.01}),
+        "length": (gr.Dropdown, {"choices": length_choices()}),
+        "max_tree_nodes": (gr.Dropdown, {"choices": TREE_SIZES, "allow_custom_value": True}),
+        "speculation_length": whole_number,
+        "max_speculation_length": whole_number,
+        "confidence_threshold": (gr.Number, {"step": 0.05}),
+        "pipeline": (gr.Dropdown, {"choices": pipeline_choices()}),
+        "carry_over": (gr.Checkbox, {}),
+        "record_top_k": whole_number,
+    }
+    kind, options = kinds.get(name, (gr.Textbox, {}))
+    shown = value if name in kinds else str(value)
+    if name in FOLLOWERS:
+        options["interactive"] = not idle
+    info = idle or MEANINGS.get(name, "")
+    return kind(value=shown, label=name, info=info, elem_id=f"field-{name}", **options)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, (tuple, list)):
+        return ",".join(_number(part) for part in value)
+    return str(value)
+
+
+def _number(value: float) -> str:
+    """Short, and the number itself: what is shown is asked for again."""
+    short = f"{value:g}"
+    return short if float(short) == value else repr(value)
+
+
+def config_of(values: Sequence[Any]) -> SpeculationConfig:
+    """Controls' values, in field order -> SpeculationConfig. ConfigError names the field."""
+    config = SpeculationConfig()
+    plain: dict[str, Any] = {}
+    for name, value in zip(FIELD_NAMES, values, strict=True):
+        if isinstance(value, str):
+            plain[name] = getattr(parse_field(config, name, value), name)
+        else:
+            plain[name] = tuple(value) if isinstance(value, list) else whole(value)
+    return SpeculationConfig(**plain)
+
+
+def whole(value: Any) -> Any:
+    """8 for the 8.0 of a number box; what is no whole number stays for core.config."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def values_of(config: SpeculationConfig, drafter_names: Sequence[str]) -> list[Any]:
+    """The inverse: what the controls show for a configuration; names that are not loaded go."""
+    values: list[Any] = []
+    for name in FIELD_NAMES:
+        value = getattr(config, name)
+        if name == "drafters":
+            value = _drafters_shown(value, drafter_names)
+        elif name in ("expansion", "max_tree_nodes", "weight_bounds"):
+            value = _text(value)
+        values.append(value)
+    return values
+
+
+def _drafters_shown(drafters: tuple[str, ...], names: Sequence[str]) -> list[str]:
+    wanted: list[str] = []
+    for drafter in drafters:
+        whole = {"all": list(names), "first": list(names[:1])}
+        wanted += whole.get(drafter, [drafter])
+    return [name for name in (*names, NGRAM) if name in wanted]

@@ -1,0 +1,300 @@
+"""The request form: prompt, examples, sampling, preset, every field; values <-> Request.
+
+Knows the controls and core.config, no engine. All checks are core.config's own, asked as soon as a
+control changes, so that a combination which would not be lossless is refused before Run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+from gradio.components import Component
+
+from core.config import PRESETS, Request, SamplingParams, SpeculationConfig
+from core.errors import ConfigError
+from ui.form.fields import (
+    FIELD_NAMES,
+    MEANINGS,
+    config_of,
+    field_controls,
+    values_of,
+    whole,
+)
+from ui.form.menus import (
+    FOLLOWERS,
+    combine_choices,
+    draft_choices,
+    idle_fields,
+    pipeline_choices,
+    pipeline_idles,
+    verify_choices,
+    weights_choices,
+)
+
+__all__ = [
+    "EXAMPLES",
+    "FOLLOWED",
+    "OWN",
+    "SAMPLING_NAMES",
+    "Form",
+    "build_form",
+    "build_prompt",
+    "chat_words",
+    "followed",
+    "own_preset",
+    "preset_config",
+    "preset_values",
+    "request_of",
+    "sampling_controls",
+    "sampling_of",
+    "spoken_empty",
+    "validity",
+]
+
+OWN = "own settings"
+RECORD_TOP_K = 5
+
+# A prompt of each domain, chosen for how its greedy text of 128 tokens reads; the best one first.
+EXAMPLES = (
+    (
+        "Dialogue",
+        "User: I want to book a table for two at an Italian restaurant.\nAssistant:",
+    ),
+    ("Story", "Once upon a time, there was a little bear who lived in the forest. One day"),
+    ("Code", "def read_lines(path):\n    with open(path) as f:"),
+    (
+        "Math",
+        "Question: Raymond and Samantha are cousins. Raymond was born 6 years before Samantha. "
+        "Raymond had a son at the age of 23. If Samantha is now 31, how many years ago was "
+        "Raymond's son born?\nAnswer:",
+    ),
+)
+
+SAMPLING_NAMES = (
+    "max_new_tokens",
+    "temperature",
+    "top_k",
+    "top_p",
+    "seed",
+    "stop",
+    "ignore_eos",
+    "chat",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The controls. `inputs` in the order that `request_of` takes their values."""
+
+    prompt: gr.Textbox
+    examples: tuple[gr.Button, ...]
+    preset: gr.Dropdown
+    sampling: dict[str, Component]
+    fields: dict[str, Component]
+
+    @property
+    def inputs(self) -> list[Component]:
+        return [self.prompt, *self.sampling.values(), *self.fields.values()]
+
+
+def build_prompt() -> tuple[gr.Textbox, tuple[gr.Button, ...]]:
+    """The prompt and a button for each domain's example."""
+    prompt = gr.Textbox(
+        value=EXAMPLES[0][1], label="Prompt", lines=4, max_lines=12, elem_id="prompt"
+    )
+    with gr.Row(elem_classes="sp-examples"):
+        examples = tuple(
+            gr.Button(name, size="sm", min_width=60, elem_id=f"example-{name.lower()}")
+            for name, _ in EXAMPLES
+        )
+    return prompt, examples
+
+
+def build_form(
+    prompt: tuple[gr.Textbox, tuple[gr.Button, ...]],
+    drafter_names: Sequence[str],
+    preset: str,
+    chat: bool,
+) -> Form:
+    """The settings below the prompt; `chat` says whether the LLM has a chat template."""
+    chosen = gr.Dropdown(
+        choices=[*PRESETS, OWN],
+        value=preset,
+        label="Preset",
+        info="autoregressive: the LLM alone; sequence: one SSM; specinfer: a tree; "
+        "specinfer-paper: the tree uncut; minions: a vote; best: a tree only as large as the "
+        "measured times make worth it.",
+        elem_id="preset",
+    )
+    with gr.Accordion("Sampling", open=False):
+        sampling = sampling_controls(chat)
+    with gr.Accordion("Every setting of the engine", open=False, elem_id="all-fields"):
+        fields = field_controls(preset_config(preset, 0.0), drafter_names)
+    return Form(*prompt, chosen, sampling, fields)
+
+
+def sampling_controls(chat: bool, page: str = "") -> dict[str, Component]:
+    """A control for each of SAMPLING_NAMES; ids begin with the `page` where it is not Live."""
+    controls: dict[str, Component] = {
+        # No slider: its box puts a number of its own in the place of one past its ends, and in the
+        # place of none. Here what was typed stays, and core.config speaks.
+        "max_new_tokens": gr.Number(
+            value=128, step=1, label="max_new_tokens", info="Tokens to write at most."
+        ),
+        "temperature": gr.Number(
+            value=0, step=0.1, label="temperature", info="0 always takes the best token."
+        ),
+        "top_k": gr.Number(value=0, step=1, label="top_k", info="0: every token may be drawn."),
+        "top_p": gr.Number(
+            value=1, step=0.05, label="top_p", info="Keep the likeliest tokens up to this."
+        ),
+        # Not a number box: an empty one shows 0 once it is opened.
+        "seed": gr.Textbox(
+            value="", max_lines=1, label="seed", info="Empty: a new one is drawn and recorded."
+        ),
+        "stop": gr.Textbox(
+            value="",
+            lines=1,
+            max_lines=4,
+            label="stop",
+            info="Strings that end the text, a line each.",
+        ),
+        "ignore_eos": gr.Checkbox(False, label="ignore_eos", info="Go on past the end of text."),
+        "chat": gr.Checkbox(
+            False,
+            label="chat",
+            info=chat_words(chat),
+            interactive=chat,
+        ),
+    }
+    for name, control in controls.items():
+        control.elem_id = f"{page}-{name}" if page else f"sampling-{name}"
+    return controls
+
+
+def chat_words(chat: bool) -> str:
+    """What the control of `chat` does, or why it does nothing."""
+    return (
+        "Wrap the prompt in the LLM's chat template." if chat else "This LLM has no chat template."
+    )
+
+
+def request_of(values: Sequence[Any]) -> Request:
+    """Values of `Form.inputs` -> Request; ConfigError names the field."""
+    with spoken_empty():
+        return _request(values)
+
+
+@contextmanager
+def spoken_empty() -> Iterator[None]:
+    """An empty number box comes as None, which is no word for a visitor."""
+    try:
+        yield
+    except ConfigError as error:
+        raise type(error)(re.sub(r"^([\w ]+) is None: ", r"\1 is empty: ", str(error))) from error
+
+
+def _request(values: Sequence[Any]) -> Request:
+    count = len(SAMPLING_NAMES)
+    prompt, rest = values[0], values[1:]
+    sampling, chat = sampling_of(rest[:count])
+    return Request(
+        prompt=prompt or "",
+        sampling=sampling,
+        speculation=config_of(rest[count:]),
+        chat=chat,
+    )
+
+
+def sampling_of(values: Sequence[Any]) -> tuple[SamplingParams, bool]:
+    """Values of `sampling_controls` -> sampling, and whether as a chat. ConfigError names the
+    field."""
+    given = dict(zip(SAMPLING_NAMES, values, strict=True))
+    chat = given.pop("chat")
+    given["stop"] = tuple(line for line in str(given["stop"] or "").split("\n") if line)
+    given["seed"] = _seed(given["seed"])
+    for name in ("max_new_tokens", "top_k"):
+        given[name] = whole(given[name])
+    return SamplingParams(**given), bool(chat)
+
+
+def _seed(typed: Any) -> Any:
+    """The seed that was typed; what is no whole number is left to SamplingParams to refuse."""
+    text = str(typed if typed is not None else "").strip()
+    # A seed has at most 19 digits; Python does not even read thousands of them.
+    return None if not text else int(text) if text.isdecimal() and len(text) < 20 else typed
+
+
+def preset_config(
+    name: str, temperature: float, own: dict[str, Any] | None = None
+) -> SpeculationConfig:
+    """A preset as the page runs it, with alternatives recorded; `own` are the visitor's."""
+    if own and name in own:
+        return SpeculationConfig.from_plain(own[name])
+    plain = SpeculationConfig.preset(name, temperature).to_plain()
+    return SpeculationConfig.from_plain({**plain, "record_top_k": RECORD_TOP_K})
+
+
+def preset_values(
+    name: str, temperature: float, names: Sequence[str], own: dict[str, Any] | None = None
+) -> list[Any]:
+    """What the fields show for a preset."""
+    return values_of(preset_config(name, temperature, own), names)
+
+
+def own_preset(values: Sequence[Any]) -> dict[str, Any]:
+    """The fields as a visitor's preset keeps them. ConfigError names the field."""
+    return config_of(values[1 + len(SAMPLING_NAMES) :]).to_plain()
+
+
+def validity(values: Sequence[Any]) -> str:
+    """Why these settings cannot run, empty when they can; the prompt is not looked at."""
+    try:
+        request_of(["x", *values[1:]])
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+def followed(values: Sequence[Any]) -> dict[str, Component]:
+    """Field -> what becomes of its control with these settings, for every name in FOLLOWED.
+
+    Menus mark what the other settings rule out; a control that changes nothing is greyed, with the
+    reason in the place of its meaning.
+    """
+    by_name = dict(zip(SAMPLING_NAMES, values[1:], strict=False))
+    fields = dict(zip(FIELD_NAMES, values[1 + len(SAMPLING_NAMES) :], strict=True))
+    temperature = float(by_name["temperature"] or 0.0)
+    draft, verify = fields["draft"] or "auto", fields["verify"] or "auto"
+    combine = fields["combine"] or "union"
+    made: dict[str, Component] = {
+        "draft": gr.Dropdown(choices=draft_choices(temperature, verify, combine)),
+        "verify": gr.Dropdown(choices=verify_choices(draft, temperature, combine)),
+        "combine": gr.Dropdown(choices=combine_choices(draft, verify, temperature)),
+        "pipeline": gr.Dropdown(
+            choices=pipeline_choices(combine),
+            info=pipeline_idles(str(fields["pipeline"]), combine) or MEANINGS["pipeline"],
+        ),
+    }
+    idle = idle_fields(fields)
+    for name in FOLLOWERS:
+        told: dict[str, Any] = {
+            "interactive": name not in idle,
+            "info": idle.get(name, MEANINGS[name]),
+        }
+        made[name] = (
+            gr.Dropdown(choices=weights_choices(combine), **told)
+            if name == "weights"
+            else gr.Textbox(**told)
+            if name in ("expansion", "weight_bounds")
+            else gr.Number(**told)
+        )
+    return made
+
+
+FOLLOWED = ("draft", "verify", "combine", "pipeline", *FOLLOWERS)

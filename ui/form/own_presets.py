@@ -1,0 +1,106 @@
+"""Presets of a visitor's own: saved and deleted by name, kept in the visitor's browser."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+
+from core.config import PRESETS
+from core.errors import ConfigError
+from ui.form.form import OWN, Form, own_preset
+from ui.form.presets import preset_menu
+from ui.live.rerun import after_settled_script
+from ui.shared.parts import notice_value
+from ui.words.messages import Line
+
+__all__ = ["OwnPresets", "build_own_presets", "deleted", "saved", "wire_own_presets"]
+
+MAX_OWN = 40
+LONGEST_NAME = 60
+
+Changed = tuple[dict[str, Any], gr.Dropdown, Any, dict[str, Any]]
+"""The presets kept now, the menu, what is chosen, what to say."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnPresets:
+    """The components: a name, and what to do with it."""
+
+    name: gr.Textbox
+    save: gr.Button
+    delete: gr.Button
+
+
+def build_own_presets() -> OwnPresets:
+    """A folded part of the form."""
+    with gr.Accordion("A preset of your own", open=False):
+        name = gr.Textbox(
+            label="Name",
+            info="To delete one: its name, or nothing for the one that is chosen.",
+            max_lines=1,
+            elem_id="own-name",
+        )
+        with gr.Row():
+            save = gr.Button("Save these settings", size="sm", min_width=120, elem_id="own-save")
+            delete = gr.Button("Delete it", size="sm", min_width=80, elem_id="own-delete")
+    return OwnPresets(name, save, delete)
+
+
+def wire_own_presets(
+    presets: OwnPresets,
+    form: Form,
+    chosen: gr.State,
+    validity: gr.HTML,
+    own: gr.BrowserState,
+    **quick: Any,
+) -> None:
+    """Saving and deleting; `quick`: how such events go."""
+    changed = [own, form.preset, chosen, validity]
+    told = {"js": after_settled_script(), **quick}
+    presets.save.click(_save_handler, [presets.name, own, *form.inputs], changed, **told)
+    presets.delete.click(deleted, [presets.name, chosen, own], changed, **told)
+
+
+def _save_handler(name: str, own: dict[str, Any] | None, *values: Any) -> Changed:
+    return saved(name, own, values)
+
+
+def saved(name: str, own: dict[str, Any] | None, values: Sequence[Any]) -> Changed:
+    """Keep the fields under a name: the presets kept now, the menu, what is chosen, what to say."""
+    kept = dict(own or {})
+    name = _name(name)
+    try:
+        if not name or name in (*PRESETS, OWN):
+            raise ConfigError.of("preset name", name, "a name that is not taken and not empty")
+        if len(kept) >= MAX_OWN and name not in kept:
+            raise ConfigError.of("presets", len(kept), f"at most {MAX_OWN} of your own")
+        kept[name] = own_preset(values)
+    except ConfigError as error:
+        return _refused(kept, error)
+    said = notice_value([Line("good", f"Saved in this browser as {name}.")])
+    return kept, preset_menu(kept, name), name, said
+
+
+def deleted(name: str, chosen: str, own: dict[str, Any] | None) -> Changed:
+    """Forget the preset of that name, without one that which is chosen; the fields stay."""
+    kept = dict(own or {})
+    name = _name(name) or chosen
+    if name not in kept:
+        allowed = f"one of your own: {', '.join(kept) or 'there is none'}"
+        return _refused(kept, ConfigError.of("preset name", name, allowed))
+    del kept[name]
+    said = notice_value([Line("good", f"Deleted from this browser: {name}.")])
+    if chosen != name:
+        return kept, preset_menu(kept), gr.skip(), said
+    return kept, preset_menu(kept, OWN), OWN, said
+
+
+def _name(typed: str) -> str:
+    return (typed or "").strip()[:LONGEST_NAME]
+
+
+def _refused(kept: dict[str, Any], error: ConfigError) -> Changed:
+    return kept, gr.Dropdown(), gr.skip(), notice_value([Line("error", str(error))])

@@ -1,0 +1,235 @@
+"""What a press in the Learn tab does: open a lesson, run its example, try, answer. Plain functions
+of the tab's components and the visitor's desk; ui/learn/tab.py connects them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import gradio as gr
+
+from core.config import Request
+from core.errors import ConfigError, SpecScopeError, StoreError
+from ui.learn.layout import Learn, try_words
+from ui.learn.lessons import LESSONS, Lesson, judged, lesson_of, missing, request_of
+from ui.learn.lessons.measured import table_value
+from ui.learn.parts import finished, lesson_value
+from ui.learn.runs import follow, runs
+from ui.run.baselines import baseline_of, key_of_run
+from ui.run.checks import prove
+from ui.run.player import Pace, Player
+from ui.run.source import StoredSource
+from ui.server.session import Desk
+from ui.shared.parts import notice_value
+from ui.words.messages import Line
+
+__all__ = [
+    "answered",
+    "asked_for",
+    "example",
+    "followed",
+    "looked_at",
+    "stopped",
+    "tried",
+    "turned",
+]
+
+GOES_ON = "a run goes on: this one can be shown once it has ended, or press Stop"
+GONE = "this run was deleted in Sessions: its figures stay, its pictures are gone"
+
+Values = list[Any]
+STOP_WAIT_S = 2.0
+
+
+# -- a lesson is opened --
+
+
+def turned(
+    learn: Learn, desk: Desk, number: float | None, progress: Mapping[str, Any] | None
+) -> Values:
+    """Open lesson `number`: what `learn.turning` shows. Its last run is on the board again."""
+    lesson = lesson_of(number)
+    at = LESSONS.index(lesson) + 1
+    follow(learn, desk)
+    names = learn.board.context.drafter_names
+    cannot = missing(lesson, names)
+    board = learn.board.once(desk, lambda: _look_again(learn, desk, lesson))
+    ready = not cannot
+    return [
+        lesson_value(at, progress or {}),
+        at,
+        gr.Button(interactive=ready),
+        try_words(lesson.attempt.words),
+        gr.Button(lesson.attempt.button, interactive=ready),
+        f"**A question.** {lesson.question.words}",
+        *_answers(lesson, names),
+        gr.Button(interactive=ready),
+        gr.Button(interactive=at > 1),
+        gr.Button(interactive=at < len(LESSONS)),
+        gr.Button(interactive=ready),
+        *board,
+        *_beside(desk, lesson, cannot),
+    ]
+
+
+def followed(learn: Learn, desk: Desk, number: float | None) -> Values:
+    """The lesson that is open, for the models that stand now: what `learn.following` shows.
+
+    A run that goes on keeps the board: it ends on the models that it was begun with.
+    """
+    lesson = lesson_of(number)
+    follow(learn, desk)
+    names = learn.board.context.drafter_names
+    cannot = missing(lesson, names)
+    ready = not cannot
+    runs_on = desk.player is not None and not desk.player.source.done
+    board = learn.board.once(desk, lambda: None if runs_on else _look_again(learn, desk, lesson))
+    buttons = [gr.Button(interactive=ready) for _ in range(4)]
+    return [*buttons, _answers(lesson, names)[1], *board, *_beside(desk, lesson, cannot)]
+
+
+def _answers(lesson: Lesson, names: Sequence[str]) -> Values:
+    """The box for a number or the names to choose from, empty; the other is out of sight."""
+    numeric, unit = lesson.question.numeric, lesson.question.unit
+    label = f"Your answer ({unit})" if unit else "Your answer"
+    return [
+        gr.Number(value=None, visible=numeric, label=label, step=10.0**-lesson.question.places),
+        gr.Radio(choices=[*names, *lesson.question.besides], value=None, visible=not numeric),
+    ]
+
+
+def _look_again(learn: Learn, desk: Desk, lesson: Lesson) -> None:
+    row = desk.lecture.evidence(lesson.key).last
+    desk.look_at(None)
+    desk.baseline = None
+    if row is None:
+        return
+    store = learn.board.context.store
+    try:
+        player = Player(StoredSource(store, row.run_id))
+        run = store.run(row.run_id)
+    except SpecScopeError:
+        return  # deleted in Sessions meanwhile; its row in the table is still true
+    player.advance(0.0)
+    desk.look_at(player)
+    desk.baseline = baseline_of(store, run)
+    if desk.baseline is not None:
+        desk.baseline = replace(desk.baseline, request=key_of_run(player.frame().view))
+
+
+def _beside(desk: Desk, lesson: Lesson, cannot: str = "") -> Values:
+    """The table of runs, and below the question what has to run before there is an answer."""
+    evidence = desk.lecture.evidence(lesson.key)
+    first = lesson.question.needs if lesson.question.answer(evidence) is None else ""
+    line = Line("warn", cannot) if cannot else Line("info", first)
+    others = Line("info", _gone(desk.lecture.others(lesson.key)))
+    planned = [setup.label for setup in lesson.setups]
+    return [table_value(evidence, lesson.columns, planned), notice_value([line, others])]
+
+
+def looked_at(learn: Learn, desk: Desk, number: float | None, label: str) -> Values:
+    """A run of the table is on the board again: what `learn.running` shows."""
+    lesson = lesson_of(number)
+
+    def work() -> None:
+        going = (desk.player.source if desk.player else None, desk.side)
+        if any(source is not None and not source.done for source in going):
+            raise StoreError(GOES_ON)
+        if desk.lecture.look(lesson.key, label):
+            _look_again(learn, desk, lesson)
+            if desk.player is None:
+                raise StoreError(GONE)
+
+    return [*learn.board.once(desk, work), *_beside(desk, lesson)]
+
+
+def _gone(rows: int) -> str:
+    """Why runs are no longer in the table."""
+    if not rows:
+        return ""
+    runs = "A run" if rows == 1 else f"{rows} runs"
+    return (
+        f"{runs} with other models left the table: only runs with the same models can be compared."
+    )
+
+
+# -- runs --
+
+
+def example(
+    learn: Learn, desk: Desk, number: float | None, owner: str, pace: Pace
+) -> Iterator[Values]:
+    """Run the lesson's example: what `learn.running` shows, frame by frame."""
+    lesson = lesson_of(number)
+    yield from _streamed(
+        learn, desk, lesson, runs(learn, desk, lesson, lesson.example, owner, pace)
+    )
+
+
+def tried(
+    learn: Learn, desk: Desk, number: float | None, owner: str, pace: Pace
+) -> Iterator[Values]:
+    """Do the lesson's thing to try."""
+    lesson = lesson_of(number)
+    setup = lesson.attempt.setup
+    if setup is not None:
+        work = runs(learn, desk, lesson, (setup,), owner, pace)
+    else:
+        work = prove(learn.board.context.hub, desk, owner)
+    yield from _streamed(learn, desk, lesson, work)
+
+
+def _streamed(learn: Learn, desk: Desk, lesson: Lesson, work: Iterator[object]) -> Iterator[Values]:
+    for drawn in learn.board.stream(desk, work):
+        yield [*drawn, *_beside(desk, lesson)]
+
+
+def stopped(learn: Learn, desk: Desk) -> list[dict[str, Any]]:
+    """Stop the engine for this desk; the board shows how far it came."""
+
+    def work() -> None:
+        player = desk.player
+        desk.cancel()
+        if player is not None:
+            player.source.wait_done(STOP_WAIT_S)
+            player.to_end()
+
+    return learn.board.once(desk, work)
+
+
+# -- the question --
+
+
+def answered(
+    desk: Desk,
+    number: float | None,
+    given: tuple[float | None, str | None],
+    progress: Mapping[str, Any] | None,
+) -> Values:
+    """Judge an answer, `given` as a number and as a name: the verdict, the visitor's progress, the
+    lesson with its mark."""
+    lesson = lesson_of(number)
+    at = LESSONS.index(lesson) + 1
+    evidence = desk.lecture.evidence(lesson.key)
+    right, line = judged(lesson.question, evidence, given[0 if lesson.question.numeric else 1])
+    kept = dict(progress) if isinstance(progress, dict) else {}
+    if not right:
+        return [notice_value([line]), gr.skip(), gr.skip()]
+    done = finished(kept)
+    kept = {**kept, "done": [*done, *({lesson.key} - set(done))], "at": at}
+    left = [i for i, one in enumerate(LESSONS, 1) if one.key not in kept["done"]]
+    more = f"Lesson {at} is finished." if left else "You have finished all lessons."
+    return [notice_value([line, Line("info", more)]), kept, lesson_value(at, kept)]
+
+
+def asked_for(learn: Learn, desk: Desk, number: float | None) -> Request:
+    """The request on the board, else the example's last. ConfigError where it cannot run."""
+    lesson = lesson_of(number)
+    names = learn.board.context.drafter_names
+    if cannot := missing(lesson, names):
+        raise ConfigError(cannot)
+    latest = desk.lecture.evidence(lesson.key).latest
+    setup = next((one for one in lesson.setups if one.label == latest), lesson.example[-1])
+    return request_of(setup, names)

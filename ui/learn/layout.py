@@ -1,0 +1,130 @@
+"""The Learn tab's layout: the lesson at the left, the board at the right. No handler, no wiring."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+from gradio.components import Component
+
+from ui.learn.lessons import LESSONS
+from ui.learn.parts import lesson_value, lesson_view, runs_view
+from ui.server.context import Context
+from ui.shared.board import Board, build_board
+from ui.shared.parts import notice
+from ui.words.messages import Line
+
+__all__ = ["Learn", "build_learn", "try_words"]
+
+WELCOME = "Press “Run the example”, or r: the pictures of the run appear here."
+
+
+@dataclass(frozen=True, slots=True)
+class Learn:
+    """The tab's components. `at` is the lesson's number, from 1."""
+
+    board: Board
+    lesson: gr.HTML
+    at: gr.Number
+    run: gr.Button
+    stop: gr.Button
+    rows: gr.HTML
+    attempt: gr.Markdown
+    attempted: gr.Button
+    asked: gr.Markdown
+    number: gr.Number
+    choice: gr.Radio
+    check: gr.Button
+    show: gr.Button
+    verdict: gr.HTML
+    previous: gr.Button
+    next: gr.Button
+    copy: gr.Button
+    into_live: gr.Button
+
+    @property
+    def running(self) -> list[Component]:
+        """What a run changes."""
+        return [*self.board.outputs, self.rows, self.verdict]
+
+    @property
+    def following(self) -> list[Component]:
+        """What other models change."""
+        controls = [self.run, self.attempted, self.check, self.into_live, self.choice]
+        return [*controls, *self.running]
+
+    @property
+    def turning(self) -> list[Component]:
+        """What another lesson changes."""
+        controls = [self.run, self.attempt, self.attempted, self.asked, self.number, self.choice]
+        moves = [self.check, self.previous, self.next, self.into_live]
+        return [self.lesson, self.at, *controls, *moves, *self.running]
+
+
+def build_learn(context: Context) -> Learn:
+    """The lesson beside the pictures, in sight while they scroll; above them on a narrow screen."""
+    with gr.Row(equal_height=False, elem_classes="sp-learn"):
+        with gr.Column(scale=2, min_width=340, elem_classes="sp-lesson", elem_id="learn-side"):
+            made = _side()
+        with gr.Column(scale=3, min_width=340):
+            board = build_board(context, "learn", WELCOME)
+            others = gr.Checkbox(label="Show the other pictures too", elem_id="learn-all")
+    others.change(
+        None,
+        others,
+        None,
+        js="(on) => { document.documentElement.toggleAttribute('data-lesson-all', on); }",
+    )
+    return Learn(board, **made)
+
+
+def try_words(words: str) -> str:
+    """The thing to try, as Markdown."""
+    return f"**Something to try.** {words}"
+
+
+def _side() -> dict[str, Any]:
+    """Everything beside the board, from the first lesson on."""
+    lesson = LESSONS[0]
+    small: dict[str, Any] = {"size": "sm", "min_width": 90}
+    made: dict[str, Any] = {"lesson": lesson_view(lesson_value(1, {}))}
+    with gr.Row():
+        made["run"] = gr.Button(
+            "Run the example", variant="primary", elem_id="learn-run", min_width=130, scale=3
+        )
+        made["stop"] = gr.Button("Stop", variant="stop", elem_id="learn-stop", min_width=60)
+    made["rows"] = runs_view()
+    made["attempt"] = gr.Markdown(try_words(lesson.attempt.words), elem_classes="sp-say")
+    made["attempted"] = gr.Button(lesson.attempt.button, elem_id="learn-try")
+    made |= _question(small)
+    with gr.Row():
+        made["previous"] = gr.Button("‹ Previous lesson", elem_id="learn-previous", **small)
+        made["next"] = gr.Button("Next lesson ›", elem_id="learn-next", **small)
+    with gr.Row():
+        made["copy"] = gr.Button("Copy link", elem_id="learn-copy", **small)
+        made["into_live"] = gr.Button("Open in Live", elem_id="learn-into-live", **small)
+    made["at"] = gr.Number(1, precision=0, visible=False)
+    return made
+
+
+def _question(small: dict[str, Any]) -> dict[str, Any]:
+    question = LESSONS[0].question
+    asked = gr.Markdown(f"**A question.** {question.words}", elem_classes="sp-say")
+    label = f"Your answer ({question.unit})"
+    with gr.Row(equal_height=True, elem_classes="sp-answer"):
+        number = gr.Number(label=label, value=None, elem_id="learn-number", min_width=150, scale=2)
+        choice = gr.Radio(
+            [], label="Your answer", visible=False, elem_id="learn-choice", min_width=300, scale=2
+        )
+        check = gr.Button("Check", elem_id="learn-check", **small)
+        show = gr.Button("Show me where", elem_id="learn-show", **small)
+    verdict = notice("learn-verdict", Line("info", question.needs))
+    return {
+        "asked": asked,
+        "number": number,
+        "choice": choice,
+        "check": check,
+        "show": show,
+        "verdict": verdict,
+    }

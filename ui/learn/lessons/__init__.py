@@ -1,0 +1,18 @@
+"""The guided lessons: words, runs, questions. Data and pure functions; no component, no engine."""
+
+from __future__ import annotations
+
+from ui.learn.lessons.answers import judged
+from ui.learn.lessons.choosing import ACCEPTANCE, LENGTH, VOTE
+from ui.learn.lessons.guessing import MEMORY_BOUND, ONE_SSM, TREE
+from ui.learn.lessons.lesson import Lesson, missing, request_of
+from ui.learn.lessons.time import LOSES, PIPELINE
+
+__all__ = ["LESSONS", "Lesson", "judged", "lesson_of", "missing", "request_of"]
+
+LESSONS = (MEMORY_BOUND, ONE_SSM, TREE, VOTE, ACCEPTANCE, LENGTH, PIPELINE, LOSES)
+
+
+def lesson_of(number: float | None) -> Lesson:
+    """Lesson `number`, counted from 1; the nearest one where there is none."""
+    return LESSONS[min(len(LESSONS), max(1, int(number or 1))) - 1]

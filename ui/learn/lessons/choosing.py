@@ -1,0 +1,213 @@
+"""Lessons 4 to 6: whose draft is checked, why the text stays the same, how far to draft."""
+
+from __future__ import annotations
+
+from core.config import SpeculationConfig
+from ui.learn.lessons.lesson import Attempt, Lesson, Question, Setup, Step
+from ui.learn.lessons.measured import Evidence
+from ui.learn.lessons.runs import ALL, CODE, DIALOGUE, DRAFT_8, FORK_4, ONE, STORY
+
+__all__ = ["ACCEPTANCE", "LENGTH", "VOTE"]
+
+# Every SSM judged by every token: an SSM that knows the text gains within a few of them. Where only
+# winners are judged, who leads after so short a text is chance.
+VOTING = SpeculationConfig(
+    expansion=(1,),
+    speculation_length=4,
+    max_tree_nodes=64,
+    combine="vote",
+    weights="full_information",
+)
+LEVEL = 0.005
+"""Weights that are shown with two decimals and differ by less are level."""
+NO_ONE = "none: the largest weights are level"
+
+
+def heaviest(evidence: Evidence) -> str | None:
+    """The SSM with the largest weight at the end of the run on the board, NO_ONE where two have."""
+    if evidence.last is None or not evidence.last.weights:
+        return None
+    weights = evidence.last.weights
+    top = max(weights.values())
+    first, *more = (name for name, weight in weights.items() if top - weight < LEVEL)
+    return NO_ONE if more else first
+
+
+def told_of_weights(evidence: Evidence) -> str:
+    assert evidence.last is not None
+    weights = sorted(evidence.last.weights.items(), key=lambda pair: -pair[1])
+    told = ", ".join(f"{name} {weight:.2f}" for name, weight in weights)
+    first = heaviest(evidence)
+    why = (
+        "None foresaw this text better." if first == NO_ONE else f"{first} foresaw this text best."
+    )
+    return f"The weights at the end: {told}. {why}"
+
+
+VOTE = Lesson(
+    key="vote",
+    title="Several models vote",
+    text=(
+        "Several SSMs can draft for one LLM, and each may know another kind of text best. All "
+        "drafts could be checked together as one tree. But then the LLM's pass has many nodes. A "
+        "vote picks a single draft instead.",
+        "Each SSM has a weight: how much its word counts. (These weights have nothing to do with "
+        "those inside of a model.) The vote goes from place to place. At each, every drafted token "
+        "gets the weights of the SSMs that propose it, and the heaviest token is taken. Only SSMs "
+        "that proposed all tokens taken so far still vote. At the end one draft has won, and only "
+        "this one is checked.",
+        "Weights follow the text, from the beginning that we gave it. For each token every SSM is "
+        "judged, also one that lost: how probable had it held this token? Who foresaw it better "
+        "than the others gains weight. So the SSMs that fit the text gain influence.",
+    ),
+    look="“Proposals and votes” shows every SSM's draft in the selected round. ★ marks the winner, "
+    "the bar beside each name is its weight. Below, a line for each SSM: its weight, round by "
+    "round.",
+    words=(
+        Step("vote", "picks one of several drafts, by the weights of those who agree"),
+        Step("weight of an SSM", "how much its word counts in a vote"),
+    ),
+    example=(Setup("a dialogue", DIALOGUE, ALL, VOTING),),
+    attempt=Attempt(
+        "Let the same SSMs vote on program code. Does another one gain influence?",
+        "Run with program code",
+        Setup("program code", CODE, ALL, VOTING),
+    ),
+    question=Question(
+        "Which SSM has the largest weight at the end of the run on the board?",
+        heaviest,
+        told_of_weights,
+        "In “Proposals and votes” the chart “Weights over the rounds” has a line for each SSM, "
+        "with its letter. Which line is highest at the right end?",
+        point="proposals",
+        numeric=False,
+        besides=(NO_ONE,),
+    ),
+    pictures=("figures", "strip", "legend", "proposals"),
+    columns=("tokens", "passes", "per_round"),
+    ssms=2,
+)
+
+
+def own_tokens(evidence: Evidence) -> float | None:
+    """Tokens of the run on the board that the LLM wrote itself."""
+    return float(evidence.last.own) if evidence.last else None
+
+
+def told_of_own(evidence: Evidence) -> str:
+    assert evidence.last is not None
+    own, rounds = evidence.last.own, evidence.last.stats.num_rounds
+    each = ": one in each" if own == rounds else ""
+    return f"The LLM wrote {own} tokens itself in {rounds} rounds{each}. The rest was accepted."
+
+
+ACCEPTANCE = Lesson(
+    key="acceptance",
+    title="Why the text is unchanged",
+    text=(
+        "For each place the LLM works out how probable every token is. At temperature 0 it writes "
+        "the most probable one. Above 0 it draws one at random: probable tokens often, others "
+        "seldom. A higher temperature draws unusual tokens more often.",
+        "The random numbers are fixed beforehand by a number called the seed. So with one seed "
+        "there is exactly one token that the LLM writes at a place, whether anybody has guessed or "
+        "not. A drafted token is accepted only if it is this very token. Otherwise it is rejected, "
+        "and the LLM's token is written in its place.",
+        "That is why the text is unchanged. Drafts decide how fast it comes, never what it says. "
+        "Other rules of acceptance throw new coins for every draft. Their text can differ, but "
+        "each text is just as probable as with the LLM alone.",
+    ),
+    look="Click a node of the tree. “Why this token?” shows what the LLM and the SSMs thought of "
+    "it, and why it was accepted or rejected.",
+    words=(
+        Step("temperature", "how freely tokens are drawn; at 0 the most probable is taken"),
+        Step("seed", "a number that fixes all random numbers of a run beforehand"),
+        Step("rejected", "a drafted token that is not the LLM's; the LLM's is written instead"),
+    ),
+    example=(Setup("temperature 0.8", STORY, ALL, FORK_4, temperature=0.8),),
+    attempt=Attempt(
+        "Let the LLM write alone, with the same prompt and seed, and compare token by token.",
+        "Prove it",
+    ),
+    question=Question(
+        "How many tokens of the text on the board did the LLM write itself, instead of accepting "
+        "them?",
+        own_tokens,
+        told_of_own,
+        "In “Figures”, subtract: new tokens less accepted ones, the first number under the "
+        "acceptance rate. How many are there for each round?",
+        point="figures",
+        unit="tokens",
+    ),
+    pictures=("figures", "strip", "tree", "legend", "inspector"),
+    columns=("tokens", "passes", "per_round"),
+)
+
+ALWAYS, FOUND = "always 8", "goodput"
+PLACE = 3
+
+
+def third_place(evidence: Evidence) -> float | None:
+    """In how many of 100 rounds of the fixed length the third drafted token was accepted."""
+    rows = evidence.of(ALWAYS)
+    if not rows:
+        return None
+    rates = rows[0].stats.acceptance_rate_per_position
+    return 100 * rates[PLACE - 1] if len(rates) >= PLACE else 0.0
+
+
+def told_of_places(evidence: Evidence) -> str:
+    rows = evidence.of(ALWAYS)
+    assert rows is not None
+    rates = [f"{100 * rate:.0f} %" for rate in rows[0].stats.acceptance_rate_per_position]
+    return f"From the first place on: {', '.join(rates) or 'none was accepted'}. It never rises."
+
+
+LENGTH = Lesson(
+    key="length",
+    title="Choosing a length",
+    text=(
+        "How many tokens should a draft have? This number is the speculation length. Each further "
+        "token costs one more pass of the SSM and makes the pass of the LLM longer. And it is ever "
+        "less likely to be used: it is accepted only if all tokens before it are.",
+        "If drafts are too short, the LLM's passes are not used well. If they are too long, the "
+        "drafting is in vain. Which length is best depends on the models, the machine and the "
+        "text, and it changes within one text.",
+        "So a rule can choose it while the text is written. The rule called goodput measures how "
+        "often drafts are accepted, and how long drafting and checking take. It drafts one token "
+        "more only if the text is then expected to come faster. It may also choose 0, and nothing "
+        "is drafted.",
+    ),
+    look="The bars are accepted tokens, round by round; the dotted line is the length. “Rate by "
+    "position” says how often the first, second, third drafted token was accepted.",
+    words=(
+        Step("speculation length", "how many tokens a draft has at most"),
+        Step("goodput", "a rule that chooses the length by measured times and acceptance"),
+    ),
+    example=(Setup(ALWAYS, DIALOGUE, ONE, DRAFT_8, max_new_tokens=64),),
+    attempt=Attempt(
+        "Let goodput choose the length. It first measures the LLM's passes, once for each start of "
+        "this page. Is the text written faster?",
+        "Run with goodput",
+        Setup(
+            FOUND,
+            DIALOGUE,
+            ONE,
+            SpeculationConfig(expansion=(1,), length="goodput", max_tree_nodes=64),
+            max_new_tokens=64,
+        ),
+    ),
+    question=Question(
+        "With the fixed length of 8, in how many per cent of the rounds was the third drafted "
+        "token accepted?",
+        third_place,
+        told_of_places,
+        "With the run “always 8” on the board (press its name in the table of runs): the third bar "
+        "of “Rate by position” in “Accepted tokens and speculation length”. Its table, behind the "
+        "button “Table”, has the number.",
+        point="lengths",
+        unit="%",
+        within=0.03,
+    ),
+    pictures=("figures", "strip", "lengths"),
+    columns=("passes", "per_round", "round_ms", "tps"),
+)

@@ -1,0 +1,212 @@
+"""Lessons 1 to 3: why anybody should guess, one small model that does, a tree of its guesses."""
+
+from __future__ import annotations
+
+from ui.learn.lessons.lesson import Attempt, Lesson, Question, Setup, Step
+from ui.learn.lessons.measured import Evidence
+from ui.learn.lessons.runs import (
+    CODE,
+    DIALOGUE,
+    DRAFT_4,
+    DRAFT_5,
+    NOBODY,
+    ONE,
+    PASS_8,
+    PASS_16,
+    STORY,
+    TREE_4,
+)
+
+__all__ = ["MEMORY_BOUND", "ONE_SSM", "TREE"]
+
+# A pass over more tokens takes longer; two measurements of it differ by some hundredths.
+LEAST = 0.95
+ALONE, EIGHT, SIXTEEN = "1 token a pass", "8 tokens a pass", "16 tokens a pass"
+
+
+def eight_against_one(evidence: Evidence) -> float | None:
+    """How many times as long a pass over 8 tokens took."""
+    rows = evidence.of(ALONE, EIGHT)
+    return rows[1].pass_ms / rows[0].pass_ms if rows else None
+
+
+def told_of_passes(evidence: Evidence) -> str:
+    times = eight_against_one(evidence) or 0.0
+    if times < LEAST:
+        meant = (
+            "That cannot be: more tokens are never less work. Something else took the machine's "
+            "time; run the example again."
+        )
+    elif times < 8:
+        meant = (
+            "All that is below 8 is room that guessing can use. One run is never exact: a second "
+            "one may differ a little."
+        )
+    else:
+        meant = "Here guessing has no room: this machine calculates as long as it reads."
+    return f"8 tokens took as long as {times:.1f} passes over one. {meant}"
+
+
+MEMORY_BOUND = Lesson(
+    key="memory",
+    title="Why decoding is memory bound",
+    text=(
+        "A language model writes its text in tokens. A token is a word or a piece of one. To write "
+        "one token, which is called decoding, the computer goes through the whole model once. We "
+        "call that a pass.",
+        "In a pass the computer fetches all the numbers that the model consists of, its weights, "
+        "from memory, and calculates a little with each. On most machines the fetching takes "
+        "longer than the calculating. That is what memory bound means.",
+        "Once a weight has been fetched, it can serve several tokens. So a pass over 8 tokens "
+        "usually takes far less time than 8 passes over one. But plain writing cannot use this: "
+        "the second token depends on the first. Somebody has to guess tokens in advance. The next "
+        "lessons show how, and what the marks in the text mean. Here we only measure.",
+    ),
+    look="The same text is written twice: with 1 and with 8 tokens in each pass. 7 of the 8 are "
+    "guesses, and most are thrown away, so a pass writes 1 token or a few. Compare the times of a "
+    "pass in the table of runs. “Rounds” are passes.",
+    words=(
+        Step("token", "a word or a piece of one"),
+        Step("decoding", "writing a text token by token"),
+        Step("pass", "going through the whole model once"),
+        Step("weights", "the numbers that a model consists of"),
+        Step("memory bound", "fetching from memory takes longer than calculating"),
+    ),
+    example=(
+        Setup(ALONE, STORY, NOBODY),
+        Setup(EIGHT, STORY, ONE, PASS_8),
+    ),
+    attempt=Attempt(
+        "Put 16 tokens into each pass. Does a pass then take twice as long as with 8?",
+        "Run with 16 tokens",
+        Setup(SIXTEEN, STORY, ONE, PASS_16),
+    ),
+    question=Question(
+        "How many times as long as a pass over 1 token did a pass over 8 tokens take?",
+        eight_against_one,
+        told_of_passes,
+        "Divide two numbers of the column “ms a pass” in the table of runs: the row with 8 tokens "
+        "by the row with 1.",
+        point="rows",
+        unit="times",
+        places=1,
+        within=0.05,
+    ),
+    pictures=("strip",),
+    columns=("fed", "pass_ms", "token_ms"),
+)
+
+
+def most_accepted(evidence: Evidence) -> float | None:
+    """The most drafted tokens that a round of the run on the board accepted."""
+    return float(evidence.last.most) if evidence.last else None
+
+
+def told_of_best_round(evidence: Evidence) -> str:
+    row = evidence.last
+    assert row is not None
+    wrote = "1 token" if row.most_written == 1 else f"{row.most_written} tokens"
+    return f"The best round of this run wrote {wrote} with a single pass of the LLM."
+
+
+ONE_SSM = Lesson(
+    key="ssm",
+    title="One small model guesses",
+    text=(
+        "SSM means small speculative model. It uses the same tokens as the large model, which is "
+        "called the LLM (large language model). It knows less, but a pass through it costs little.",
+        "Work goes in rounds. First the SSM writes a few tokens ahead, one after the other. This "
+        "is the draft. Then the LLM checks the whole draft in a single pass: for each place it "
+        "says which token it would have written. From the left, drafted tokens are accepted as "
+        "long as both agree. Where they disagree for the first time, the rest of the draft is "
+        "dropped, and the LLM's own token is written. If they agree to the end, the LLM adds one "
+        "more token of its own, the bonus.",
+        "So a round always brings the text forward, and every token in it is one that the LLM "
+        "itself would have written.",
+    ),
+    look="In the text, colour and shape say who wrote each token. The bars below it count how many "
+    "drafted tokens each round accepted.",
+    words=(
+        Step("SSM", "small speculative model: guesses what the large model will write"),
+        Step("LLM", "large language model: its text is the one that counts"),
+        Step("round", "one draft, checked by one pass of the LLM"),
+        Step("draft", "the tokens that an SSM has written ahead"),
+        Step("accepted", "a drafted token that the LLM would have written too"),
+        Step("bonus", "the LLM's own token behind a draft that was accepted whole"),
+    ),
+    example=(Setup("a dialogue", DIALOGUE, ONE, DRAFT_5),),
+    attempt=Attempt(
+        "Let the same SSM draft program code. Does it guess better or worse there?",
+        "Run with program code",
+        Setup("program code", CODE, ONE, DRAFT_5),
+    ),
+    question=Question(
+        "What is the largest number of drafted tokens that one round of the run on the board "
+        "accepted?",
+        most_accepted,
+        told_of_best_round,
+        "The highest bar in “Accepted tokens and speculation length”.",
+        point="lengths",
+        unit="tokens",
+    ),
+    pictures=("legend", "figures", "strip", "lengths"),
+    columns=("tokens", "passes", "per_round"),
+)
+
+WIDE, NARROW = "width 3", "width 1"
+
+
+def passes_saved(evidence: Evidence) -> float | None:
+    """How many passes less the tree needed."""
+    rows = evidence.of(WIDE, NARROW)
+    return float(rows[1].stats.num_rounds - rows[0].stats.num_rounds) if rows else None
+
+
+def told_of_widths(evidence: Evidence) -> str:
+    rows = evidence.of(WIDE, NARROW)
+    assert rows is not None
+    wide, narrow = rows
+    nodes = f"for {wide.fed:.0f} instead of {narrow.fed:.0f} tokens in a pass"
+    return f"{wide.stats.num_rounds} passes instead of {narrow.stats.num_rounds}, {nodes}."
+
+
+TREE = Lesson(
+    key="tree",
+    title="A tree of guesses",
+    text=(
+        "If the first token of a draft is wrong, the whole draft is lost. So an SSM may offer "
+        "several tokens for one place, each with tokens of its own behind it. Drawn as a picture "
+        "this is a tree. Each drafted token is a node of it.",
+        "The LLM checks all nodes in one pass. It looks at each branch as if the other branches "
+        "were not there. At most one branch can be right. Along that branch, tokens are accepted "
+        "as before; all others are dropped.",
+        "The width is the number of tokens offered for the next place. In the example the SSM "
+        "offers 3 tokens for the first place and continues each of them with one token a place. "
+        "More branches give more chances to be right. But every node also makes the LLM's pass a "
+        "little longer, as lesson 1 has measured.",
+    ),
+    look="Step through the rounds with ‹ Round and Round ›. Strong lines of the tree are accepted. "
+    "Find a round in which the accepted branch is not the first one.",
+    words=(
+        Step("tree", "drafts that share their beginning, drawn as branches"),
+        Step("node", "a drafted token in the tree"),
+        Step("width", "how many tokens are offered for one place"),
+    ),
+    example=(Setup(WIDE, STORY, ONE, TREE_4),),
+    attempt=Attempt(
+        "Take the side branches away: the same SSM, the same number of places, width 1.",
+        "Run with width 1",
+        Setup(NARROW, STORY, ONE, DRAFT_4),
+    ),
+    question=Question(
+        "How many passes of the LLM did width 3 save against width 1? (Below 0 if it needed more.)",
+        passes_saved,
+        told_of_widths,
+        "Subtract in the column “LLM passes” of the table of runs: width 1 less width 3.",
+        point="rows",
+        needs="Do the thing to try first: both runs are needed.",
+        unit="passes",
+    ),
+    pictures=("figures", "strip", "tree", "legend"),
+    columns=("fed", "passes", "per_round"),
+)

@@ -1,0 +1,139 @@
+"""What a lesson is made of: words, runs to look at, one thing to try, one question. Plain values.
+
+Knows which models a lesson asks for, not which are loaded, and no result: what a run came to stands
+in ui/learn/lessons/measured.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from core.config import Request, SamplingParams, SpeculationConfig
+from core.config.mechanisms import NGRAM
+from ui.learn.lessons.measured import Evidence
+
+__all__ = ["Attempt", "Crew", "Lesson", "Question", "Setup", "Step", "missing", "request_of"]
+
+SEED = 7
+RECORD_TOP_K = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Crew:
+    """Who drafts, before it is known who is loaded.
+
+    `kind`: `nobody`, `all` (every SSM), `everybody` (those and the n-gram lookup) or `one` (the SSM
+    whose name has `hint`, else the first).
+    """
+
+    kind: str
+    hint: str = ""
+
+    def names(self, loaded: Sequence[str]) -> tuple[str, ...]:
+        """Out of the SSMs that are loaded."""
+        if self.kind == "nobody":
+            return ()
+        if self.kind in ("all", "everybody"):
+            return (*loaded, *((NGRAM,) if self.kind == "everybody" else ()))
+        return tuple(([name for name in loaded if self.hint in name] or list(loaded))[:1])
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """One run of a lesson. `label` names its row in the table of runs; the drafters of
+    `speculation` are those of `crew`."""
+
+    label: str
+    prompt: str
+    crew: Crew
+    speculation: SpeculationConfig = SpeculationConfig()
+    max_new_tokens: int = 48
+    temperature: float = 0.0
+
+
+def request_of(setup: Setup, loaded: Sequence[str]) -> Request:
+    """The request of a run, for the SSMs that are loaded."""
+    drafters = setup.crew.names(loaded)
+    speculation = replace(setup.speculation, drafters=drafters, record_top_k=RECORD_TOP_K)
+    if not drafters:
+        plain = SpeculationConfig.preset("autoregressive")
+        speculation = replace(plain, record_top_k=RECORD_TOP_K)
+    sampling = SamplingParams(setup.max_new_tokens, setup.temperature, seed=SEED)
+    return Request(setup.prompt, sampling, speculation)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """The thing to try: what it is for, the button's words, the run that it starts.
+
+    Without a `setup` the LLM writes the run on the board alone, and both texts are compared.
+    """
+
+    words: str
+    button: str
+    setup: Setup | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What the visitor reads off their own run. `answer` is None as long as `needs` has not run.
+
+    A number is right if it is as near as `within` (a share of the answer) or `places` decimals
+    allow; without `numeric` the answer is one of the SSMs' names or of `besides`.
+    `point`: the part of the page where it is found, `where`: how, `told`: what it means, with the
+    run's own numbers.
+    """
+
+    words: str
+    answer: Callable[[Evidence], float | str | None]
+    told: Callable[[Evidence], str]
+    where: str
+    point: str
+    needs: str = "Run the example first."
+    unit: str = ""
+    numeric: bool = True
+    besides: tuple[str, ...] = ()
+    places: int = 0
+    within: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A word that a lesson explains, and what it means in a line."""
+
+    word: str
+    means: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """`example`: runs one after the other, the last stays on the board. `pictures`: those of the
+    board that matter here; `columns`: those of the table of runs. `ssms`: how many it needs."""
+
+    key: str
+    title: str
+    text: tuple[str, ...]
+    look: str
+    words: tuple[Step, ...]
+    example: tuple[Setup, ...]
+    attempt: Attempt
+    question: Question
+    pictures: tuple[str, ...]
+    columns: tuple[str, ...]
+    ssms: int = 1
+
+    @property
+    def setups(self) -> tuple[Setup, ...]:
+        """Every run of the lesson: the example's, then the one of the thing to try."""
+        tried = self.attempt.setup
+        return (*self.example, *((tried,) if tried else ()))
+
+
+def missing(lesson: Lesson, loaded: Sequence[str]) -> str:
+    """Why the lesson cannot run with the SSMs that are loaded; empty where it can."""
+    if len(loaded) >= lesson.ssms:
+        return ""
+    needed = "a small model (SSM)" if lesson.ssms == 1 else f"{lesson.ssms} small models (SSMs)"
+    there = {0: "none is", 1: "only one is"}.get(len(loaded), f"only {len(loaded)} are")
+    return f"This lesson cannot run here: it needs {needed}, and {there} loaded."

@@ -1,0 +1,145 @@
+"""What the runs of a lesson came to: one row a run, made of its recorded events and nothing else.
+
+Pure: a View in, numbers out. The table of runs shows them, the questions are answered from them.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from core.events import RunStats
+from ui.run.view import View
+
+__all__ = ["COLUMNS", "Evidence", "Measured", "measured", "table_value"]
+
+WARMING = 1
+"""The first passes of a run are no measure of the later ones: a new size is met for the first "
+"time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One finished run. `fed`: tokens in a pass of the LLM, `pass_ms`: milliseconds of one, both
+    medians; `round_ms`: the mean time of a round. `most`: the most drafted tokens that one round
+    accepted, `most_written`: the most that one wrote. `weights`: of each SSM at the end. `hits`:
+    drafts made ahead that came true, `early`: all of them."""
+
+    label: str
+    run_id: str
+    stats: RunStats
+    fed: float
+    pass_ms: float
+    round_ms: float
+    most: int
+    most_written: int
+    weights: Mapping[str, float]
+    hits: int
+    early: int
+
+    @property
+    def own(self) -> int:
+        """Tokens that the LLM wrote itself."""
+        return self.stats.num_new_tokens - self.stats.num_accepted_tokens
+
+
+def measured(label: str, view: View) -> Measured:
+    """The row of a run that has ended with at least one round."""
+    stats = view.stats
+    warm = view.rounds[WARMING:] or view.rounds
+    forward = [sum(span.ms for span in line.spans if span.name == "forward") for line in warm]
+    early = [one for line in view.rounds for one in line.ahead]
+    last = view.last.completed if view.last else None
+    decode_ms = 1000 * stats.num_new_tokens / max(stats.tokens_per_second, 1e-9)
+    return Measured(
+        label=label,
+        run_id=view.run_id,
+        stats=stats,
+        fed=statistics.median(line.nodes + 1 for line in warm),
+        pass_ms=statistics.median(forward),
+        round_ms=decode_ms / stats.num_rounds,
+        most=max(line.accepted for line in view.rounds),
+        most_written=max(line.emitted for line in view.rounds),
+        weights=MappingProxyType(dict(last.weights if last else {})),
+        hits=sum(one.hit for one in early),
+        early=len(early),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """The rows of one lesson by label, in the order of their first run; `latest` is the label of
+    the run on the board."""
+
+    rows: Mapping[str, Measured]
+    latest: str = ""
+
+    @property
+    def last(self) -> Measured | None:
+        return self.rows.get(self.latest)
+
+    def of(self, *labels: str) -> tuple[Measured, ...] | None:
+        """These rows, None where one of them has not run."""
+        found = tuple(self.rows[label] for label in labels if label in self.rows)
+        return found if len(found) == len(labels) else None
+
+
+COLUMNS: Mapping[str, tuple[str, str, int]] = MappingProxyType(
+    {
+        "fed": ("tokens in a pass", "Median of the tokens that the LLM works on in one pass.", 0),
+        "pass_ms": ("ms a pass", "Median time of one pass of the LLM, in milliseconds.", 2),
+        "token_ms": ("ms for each token", "Time of a pass, shared by the tokens in it.", 2),
+        "tokens": ("tokens", "Tokens of the text that was written.", 0),
+        "passes": ("LLM passes", "How often the LLM was run: once a round.", 0),
+        "per_round": ("tokens a round", "Tokens of the text over rounds.", 2),
+        "round_ms": ("ms a round", "Mean time of a round, drafting and checking.", 2),
+        "tps": ("tokens/s", "Tokens of the text a second.", 0),
+    }
+)
+"""Column -> its title, its meaning, its decimals."""
+
+
+def table_value(
+    evidence: Evidence, columns: Iterable[str], planned: Iterable[str] = ()
+) -> dict[str, Any]:
+    """The table of a lesson's runs: dicts of plain text, row by row; of those `planned` the ones
+    that have not run are `coming`, so that their room is kept."""
+    shown = [(name, *COLUMNS[name]) for name in columns]
+    return {
+        "head": {
+            str(i): {"t": title, "means": means} for i, (_, title, means, _) in enumerate(shown)
+        },
+        "rows": {
+            str(at): {
+                "label": row.label,
+                "latest": row.label == evidence.latest,
+                "cells": {
+                    str(i): f"{cell(row, name):.{places}f}"
+                    for i, (name, _, _, places) in enumerate(shown)
+                },
+            }
+            for at, row in enumerate(evidence.rows.values())
+        },
+        "coming": {
+            str(at): label
+            for at, label in enumerate(label for label in planned if label not in evidence.rows)
+        },
+    }
+
+
+def cell(row: Measured, column: str) -> float:
+    """A number of the table."""
+    stats = row.stats
+    return {
+        "fed": row.fed,
+        "pass_ms": row.pass_ms,
+        "token_ms": row.pass_ms / row.fed,
+        "tokens": float(stats.num_new_tokens),
+        "passes": float(stats.num_rounds),
+        "per_round": stats.num_new_tokens / stats.num_rounds,
+        "round_ms": row.round_ms,
+        "tps": stats.tokens_per_second,
+    }[column]

@@ -1,0 +1,58 @@
+"""What the lessons' runs continue, who drafts for them, and in which shape."""
+
+from __future__ import annotations
+
+from core.config import SpeculationConfig
+from ui.learn.lessons.lesson import Crew
+
+__all__ = [
+    "AHEAD_4",
+    "ALL",
+    "CODE",
+    "DIALOGUE",
+    "DRAFT_4",
+    "DRAFT_5",
+    "DRAFT_8",
+    "DRAFT_12",
+    "EVERYBODY",
+    "FORK_4",
+    "NOBODY",
+    "ONE",
+    "PASS_8",
+    "PASS_16",
+    "STORY",
+    "TREE_4",
+]
+
+DIALOGUE = "User: I want to book a table for two at an Italian restaurant.\nAssistant:"
+STORY = "Once upon a time, in a small village by the sea, there lived"
+CODE = (
+    "class Stack:\n    def __init__(self):\n        self.items = []\n\n    def push(self, item):\n"
+)
+
+NOBODY = Crew("nobody")
+ALL = Crew("all")
+EVERYBODY = Crew("everybody")
+ONE = Crew("one", "dialogue")
+
+
+def chain(length: int, width: int = 1, pipeline: str = "off") -> SpeculationConfig:
+    """Drafts of a fixed length; `width` tokens for the first place, one behind each."""
+    return SpeculationConfig(
+        expansion=(width, *(1,) * (length - 1)),
+        speculation_length=length,
+        max_tree_nodes=64,
+        pipeline=pipeline,
+    )
+
+
+def beside(tokens: int) -> SpeculationConfig:
+    """So many tokens in each pass of the LLM: the last one, and guesses for the place behind it."""
+    guesses = tokens - 1
+    return SpeculationConfig(expansion=(guesses,), speculation_length=1, max_tree_nodes=guesses)
+
+
+PASS_8, PASS_16 = beside(8), beside(16)
+DRAFT_4, DRAFT_5, DRAFT_8, DRAFT_12 = chain(4), chain(5), chain(8), chain(12)
+FORK_4, TREE_4 = chain(4, 2), chain(4, 3)
+AHEAD_4 = chain(4, pipeline="ahead")

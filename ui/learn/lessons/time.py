@@ -1,0 +1,139 @@
+"""Lessons 7 and 8: who works while the other waits, and when all this does not pay."""
+
+from __future__ import annotations
+
+from core.config import SpeculationConfig
+from ui.learn.lessons.lesson import Attempt, Lesson, Question, Setup, Step
+from ui.learn.lessons.measured import Evidence
+from ui.learn.lessons.runs import AHEAD_4, CODE, DIALOGUE, DRAFT_4, DRAFT_12, EVERYBODY, NOBODY, ONE
+
+__all__ = ["LOSES", "PIPELINE"]
+
+TURNS, AHEAD = "one after the other", "draft ahead"
+
+
+def hits(evidence: Evidence) -> float | None:
+    """How many drafts made ahead came true."""
+    rows = evidence.of(AHEAD)
+    return float(rows[0].hits) if rows else None
+
+
+def told_of_hits(evidence: Evidence) -> str:
+    rows = evidence.of(TURNS, AHEAD)
+    found = evidence.of(AHEAD)
+    assert found is not None
+    hit = f"{found[0].hits} of {found[0].early} drafts that were begun ahead could be used."
+    if rows is None:
+        return hit
+    before, after = (f"{row.round_ms:.1f} ms" for row in rows)
+    return f"{hit} A round took {after} instead of {before}."
+
+
+PIPELINE = Lesson(
+    key="pipeline",
+    title="The pipeline",
+    text=(
+        "So far one model always waits for the other. While the SSM drafts, the LLM is idle; while "
+        "the LLM checks, the SSM is. In a pipeline both work at the same time.",
+        "The difficulty: while the LLM checks a draft, nobody knows yet how much of it will be "
+        "accepted, so nobody knows where the next draft begins. The SSM guesses this as well. It "
+        "takes the likeliest results of the check and begins the next draft behind each of them. "
+        "If one of these results comes true, the next draft is already there. That is a hit. If "
+        "none does, the work was in vain: a miss.",
+        "Both models share one machine. While the SSM works beside it, the LLM's pass may take "
+        "longer. So whether a pipeline saves time depends on the machine, and has to be measured.",
+    ),
+    look="In “Pipeline” each model has a lane, and time runs to the right. In the example the "
+    "SSM's bars and the LLM's bars never lie above each other: they take turns.",
+    words=(
+        Step("pipeline", "the SSM drafts while the LLM checks"),
+        Step("hit", "a draft begun ahead that can be used"),
+        Step("miss", "a draft begun ahead for a text that did not come"),
+    ),
+    example=(Setup(TURNS, DIALOGUE, ONE, DRAFT_4),),
+    attempt=Attempt(
+        "Let the SSM draft for the next round while the LLM checks. Do the bars overlap now, and "
+        "did a round become shorter?",
+        "Run with drafting ahead",
+        Setup(AHEAD, DIALOGUE, ONE, AHEAD_4),
+    ),
+    question=Question(
+        "With drafting ahead: how many hits were there?",
+        hits,
+        told_of_hits,
+        "With the run “draft ahead” on the board: the sentence “Drafted ahead: …” below the lanes "
+        "of “Pipeline”.",
+        point="timeline",
+        needs="Do the thing to try first: it is the run that drafts ahead.",
+        unit="hits",
+    ),
+    pictures=("figures", "strip", "timeline"),
+    columns=("per_round", "round_ms", "tps"),
+)
+
+PLAIN, LONG, BEST = "LLM alone", "drafts of 12", "goodput decides"
+
+
+def needed(evidence: Evidence) -> float | None:
+    """Tokens a round of the long drafts has to write to be as fast as the LLM alone."""
+    rows = evidence.of(PLAIN, LONG)
+    return rows[1].round_ms / rows[0].round_ms if rows else None
+
+
+def told_of_need(evidence: Evidence) -> str:
+    rows = evidence.of(PLAIN, LONG)
+    assert rows is not None
+    need = needed(evidence) or 0.0
+    written = rows[1].stats.num_new_tokens / rows[1].stats.num_rounds
+    won = "so it was faster" if written > need else "so it was not faster"
+    return f"A round needed {need:.1f} tokens and wrote {written:.1f}, {won} than the LLM alone."
+
+
+LOSES = Lesson(
+    key="loses",
+    title="When speculation loses",
+    text=(
+        "Guessing is not free. A round takes longer than writing one token without a draft: the "
+        "SSM has to write the draft, and the LLM's pass has more tokens in it. In return a round "
+        "writes more tokens. It comes down to one comparison. If a round takes as long as 3 tokens "
+        "of the LLM alone, it has to write more than 3.",
+        "So speculation, as all this guessing is called, loses in three cases: the SSM seldom "
+        "agrees with the LLM, the drafts are too long, or the SSM is not much faster than the LLM. "
+        "The text is right even then. Only time is lost.",
+        "The example is made to lose: drafts of 12 tokens, for program code, by an SSM that may "
+        "know little about it. Before it the LLM writes the same text alone. Your measurement says "
+        "whether it really loses here.",
+    ),
+    look="The table of runs: the time of a round, and the tokens that it wrote. Where the second "
+    "run was slower, the notice above the pictures says what took the time.",
+    words=(Step("speculation", "writing ahead by guesses that are then checked"),),
+    example=(
+        Setup(PLAIN, CODE, NOBODY),
+        Setup(LONG, CODE, ONE, DRAFT_12),
+    ),
+    attempt=Attempt(
+        "Let goodput, the rule of lesson 6, decide who drafts and how far. It may decide that "
+        "nobody does.",
+        "Run with goodput",
+        Setup(
+            BEST,
+            CODE,
+            EVERYBODY,
+            SpeculationConfig(length="goodput", max_tree_nodes=64),
+        ),
+    ),
+    question=Question(
+        "How many tokens would a round with drafts of 12 have to write to be as fast as the LLM "
+        "alone?",
+        needed,
+        told_of_need,
+        "Divide in the column “ms a round” of the table of runs: drafts of 12 by LLM alone. The "
+        "LLM alone writes one token a round.",
+        point="rows",
+        unit="tokens",
+        places=1,
+        within=0.05,
+    ),
+    pictures=("figures", "strip", "lengths"),
+    columns=("per_round", "round_ms", "tps"),
+)

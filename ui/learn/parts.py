@@ -1,0 +1,55 @@
+"""The Learn tab's own furniture: the lesson's text with its steps, and the table of its runs.
+
+Plain `gr.HTML` like ui/shared/parts.py: dict values, text nodes only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import gradio as gr
+
+from ui.learn.lessons import LESSONS, lesson_of
+from ui.shared.parts import part
+
+__all__ = ["lesson_value", "lesson_view", "runs_view"]
+
+
+def lesson_view(value: dict[str, Any]) -> gr.HTML:
+    """Steps, title, text; triggers `select` with {"lesson": number}."""
+    return part("lesson.js", "learn-lesson", value)
+
+
+def runs_view() -> gr.HTML:
+    """The table of a lesson's runs; triggers `select` with {"label": a run's, "press": when}."""
+    return part("measured.js", "learn-rows")
+
+
+def lesson_value(number: int, progress: Mapping[str, Any]) -> dict[str, Any]:
+    """What `lesson_view` shows: the lesson's words, and which lessons the visitor has finished."""
+    lesson, done = lesson_of(number), finished(progress)
+    before = [word for one in LESSONS[: number - 1] for word in one.words]
+    return {
+        "at": number,
+        "title": lesson.title,
+        "text": _numbered(lesson.text),
+        "look": lesson.look,
+        "words": _numbered({"w": one.word, "m": one.means} for one in (*lesson.words, *before)),
+        "steps": {
+            str(i): {"t": one.title, "done": one.key in done} for i, one in enumerate(LESSONS, 1)
+        },
+        "pictures": " ".join(lesson.pictures),
+        "compares": "tps" in lesson.columns or lesson.attempt.setup is None,
+        "point": lesson.question.point,
+    }
+
+
+def finished(progress: Mapping[str, Any]) -> tuple[str, ...]:
+    """Keys of the lessons that were finished; whatever a browser may have kept instead is none."""
+    done = progress.get("done") if isinstance(progress, dict) else None
+    return tuple(key for key in done if isinstance(key, str)) if isinstance(done, list) else ()
+
+
+def _numbered(things: Iterable[Any]) -> dict[str, Any]:
+    return {str(i): thing for i, thing in enumerate(things)}

@@ -1,0 +1,104 @@
+"""The runs that a lesson is read beside: begun one after the other, played, put into its table."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+
+from core.config.mechanisms import length_policy
+from core.errors import ConfigError
+from ui.learn.layout import Learn
+from ui.learn.lessons import Lesson, missing, request_of
+from ui.learn.lessons.lesson import Setup
+from ui.learn.lessons.measured import measured
+from ui.run.baselines import keep_baseline, key_of_run, still_valid
+from ui.run.frame import Baseline
+from ui.run.player import Pace, Player
+from ui.run.view import View, reduce_all
+from ui.server.context import StoreApi
+from ui.server.session import Desk, play
+
+__all__ = ["follow", "runs"]
+
+MEASURING = (
+    "Before its first token, goodput measures how long passes of the LLM take, once for each start "
+    "of this page. That needs a few seconds."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """Where the runs of a lesson go that `models` have completed."""
+
+    log: StoreApi
+    desk: Desk
+    lesson: Lesson
+    models: Hashable
+
+    def keep(self, setup: Setup, player: Player) -> bool:
+        """Whether the run was completed; one of the LLM alone is made the baseline too."""
+        source, desk = player.source, self.desk
+        view = reduce_all(source.events(0, source.count))
+        if view.state != "completed" or not view.rounds:
+            return False
+        desk.lecture.keep(self.lesson.key, measured(setup.label, view), self.models)
+        if desk.player is player and not view.drafters and "tps" in self.lesson.columns:
+            desk.baseline = _baseline(view)
+            keep_baseline(self.log, view.run_id, desk.baseline)
+        return True
+
+
+def follow(learn: Learn, desk: Desk) -> Hashable:
+    """The models that stand now count from here on; a speed of others is none to compare with."""
+    rig = learn.board.context.rig
+    models = (rig.pair, rig.infos)
+    if desk.lecture.follow(models):
+        desk.baseline = None
+    return models
+
+
+def runs(
+    learn: Learn, desk: Desk, lesson: Lesson, setups: Sequence[Setup], owner: str, pace: Pace
+) -> Iterator[object]:
+    """One run after the other, until the visitor turns to something else or stops one."""
+    if cannot := missing(lesson, learn.board.context.drafter_names):
+        raise ConfigError(cannot)
+    for at, setup in enumerate(setups):
+        last = at == len(setups) - 1
+        table = _Table(learn.board.context.store, desk, lesson, follow(learn, desk))
+        player = _begin(learn, desk, setup, owner, pace if last else Pace())
+        kept = yield from _played(table, setup, player)
+        if desk.player is not player or not kept:
+            return
+        yield None  # with its row in the table
+
+
+def _played(table: _Table, setup: Setup, player: Player) -> Generator[object, None, bool]:
+    """Show a run; whether it was completed. Its row stands in the table as soon as the engine has
+    finished: the pictures may be far behind, and whoever does not wait for them loses nothing."""
+    desk, kept = table.desk, False
+    if length_policy(setup.speculation.length).predicts:
+        desk.doing = MEASURING
+    for frame in play(desk):
+        if desk.player is player and player.source.count:
+            desk.doing = ""
+        kept = kept or (player.source.done and table.keep(setup, player))
+        yield frame
+    return kept or (player.source.done and table.keep(setup, player))
+
+
+def _begin(learn: Learn, desk: Desk, setup: Setup, owner: str, pace: Pace) -> Player:
+    context = learn.board.context
+    request = request_of(setup, context.drafter_names)
+    desk.cancel()
+    baseline = still_valid(desk.baseline, request, context.models)
+    player = Player(context.hub.start(request, owner, baseline), pace)
+    desk.look_at(player)
+    desk.asked, desk.baseline = request, baseline
+    return player
+
+
+def _baseline(view: View) -> Baseline:
+    rate = view.stats.tokens_per_second
+    note = f"the LLM alone, measured in this lesson: {rate:.1f} tokens/s"
+    return Baseline(rate, view.run_id, note, key_of_run(view))

@@ -1,0 +1,193 @@
+"""The Learn tab: eight guided lessons, each beside a real run that it drives. Its wiring."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import gradio as gr
+
+from core.config import Request
+from ui.learn.handlers import (
+    Values,
+    answered,
+    asked_for,
+    example,
+    followed,
+    looked_at,
+    stopped,
+    tried,
+    turned,
+)
+from ui.learn.layout import Learn, build_learn
+from ui.learn.lessons import LESSONS
+from ui.live.layout import Live
+from ui.run.player import Pace
+from ui.server.session import Desk
+from ui.shared.event_options import EACH, LATEST, QUICK, QUIET
+from ui.shared.into_live import into_live
+from ui.shared.links import wanted_lesson
+from ui.shared.steering import wire_board
+
+__all__ = ["Learn", "build_learn", "wire_learn", "wire_lessons"]
+
+POINT = "() => { window.specscopeLesson?.point(); }"
+COPY = "() => { window.specscopeLink?.copy('learn-copy'); }"
+
+
+def wire_learn(
+    learn: Learn, visitor: gr.BrowserState, live: Live, tabs: gr.Tabs, blocks: gr.Blocks
+) -> None:
+    """Connect everything of the tab. What a visitor has finished stays in their browser."""
+    progress = gr.BrowserState({}, storage_key="specscope-lessons", secret="specscope")
+    wire_board(learn.board)
+    _wire_runs(learn, visitor)
+    turn: dict[str, Any] = {"inputs": [learn.at, progress], "outputs": [progress, *learn.turning]}
+    blocks.load(_turn_handler(learn, _wanted), **turn, **QUICK)
+    learn.lesson.select(_choose_handler(learn), **turn, **EACH)
+    learn.previous.click(_turn_handler(learn, _beside(-1)), **turn, **LATEST)
+    learn.next.click(_turn_handler(learn, _beside(1)), **turn, **LATEST)
+    for trigger in (learn.check.click, learn.number.submit):
+        trigger(
+            _answer_handler(learn),
+            [learn.at, learn.number, learn.choice, progress],
+            [learn.verdict, progress, learn.lesson],
+            **QUICK,
+        )
+    learn.show.click(None, None, None, js=POINT)
+    learn.copy.click(None, None, None, js=COPY)
+    into_live(live, tabs, learn.into_live.click, _request_handler(learn), [learn.at], learn.verdict)
+
+
+def wire_lessons(learn: Learn, triggers: Iterable[Callable[..., Any]]) -> None:
+    """The open lesson follows the models at each of `triggers`; nothing is sent where none were
+    exchanged."""
+    known = gr.State(learn.board.context.rig.version)
+    for trigger in triggers:
+        trigger(_follow_handler(learn), [known, learn.at], [known, *learn.following], **QUICK)
+
+
+def _wire_runs(learn: Learn, visitor: gr.BrowserState) -> None:
+    stream: dict[str, Any] = {
+        "inputs": [visitor, learn.at, learn.board.speed, learn.board.rate],
+        "outputs": learn.running,
+        **QUIET,
+        "concurrency_limit": None,
+        "trigger_mode": "multiple",
+    }
+    learn.run.click(_run_handler(learn, example), **stream)
+    learn.attempted.click(_run_handler(learn, tried), **stream)
+    learn.rows.select(_look_handler(learn), [learn.at], learn.running, **EACH)
+    learn.stop.click(
+        _stop_handler(learn),
+        None,
+        learn.board.outputs,
+        **QUICK,
+    )
+
+
+# -- which lesson --
+
+Which = Callable[[gr.Request, float, dict[str, Any]], float]
+
+
+def _wanted(request: gr.Request, _at: float, progress: dict[str, Any]) -> float:
+    """The lesson of the link, else the one where the visitor was."""
+    number = wanted_lesson(request.query_params)
+    return number or int(_number(progress.get("at"))) or 1
+
+
+def _beside(by: int) -> Which:
+    def beside(_request: gr.Request, at: float, _progress: dict[str, Any]) -> float:
+        return min(len(LESSONS), max(1, at + by))
+
+    return beside
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, (int, float)) and 1 <= value <= len(LESSONS) else 0
+
+
+# -- handlers --
+
+
+def _turn_handler(learn: Learn, which: Which) -> Callable[..., Values]:
+    def turn(request: gr.Request, at: float | None, progress: Any) -> Values:
+        kept = _kept(progress)
+        return _turned(learn, learn.board.desk(request), which(request, at or 1, kept), kept)
+
+    return turn
+
+
+def _choose_handler(learn: Learn) -> Callable[..., Any]:
+    def choose(request: gr.Request, event: gr.EventData, at: float | None, progress: Any) -> Any:
+        desk, told = learn.board.desk(request), event._data or {}
+        number = _number(told.get("lesson")) or at or 1
+        return desk.presses.last(
+            "lesson", told, lambda: _turned(learn, desk, number, _kept(progress))
+        )
+
+    return choose
+
+
+def _turned(learn: Learn, desk: Desk, number: float, kept: dict[str, Any]) -> Values:
+    return [{**kept, "at": int(number)}, *turned(learn, desk, number, kept)]
+
+
+def _kept(progress: Any) -> dict[str, Any]:
+    return progress if isinstance(progress, dict) else {}
+
+
+def _follow_handler(learn: Learn) -> Callable[..., Values]:
+    def follow(request: gr.Request, known: int, at: float | None) -> Values:
+        version = learn.board.context.rig.version
+        if known == version:
+            return [gr.skip() for _ in range(1 + len(learn.following))]
+        return [version, *followed(learn, learn.board.desk(request), at)]
+
+    return follow
+
+
+def _run_handler(
+    learn: Learn, work: Callable[..., Iterator[Values]]
+) -> Callable[..., Iterator[Values]]:
+    def press(
+        request: gr.Request, visitor: str, at: float, mode: str, rate: float
+    ) -> Iterator[Values]:
+        board = learn.board
+        owner = board.context.access.key(request, visitor or "")
+        yield from work(learn, board.desk(request), at, owner, Pace(mode, rate))
+
+    return press
+
+
+def _look_handler(learn: Learn) -> Callable[..., Any]:
+    def look(request: gr.Request, event: gr.EventData, at: float) -> Any:
+        desk, told = learn.board.desk(request), event._data or {}
+        label = str(told.get("label", ""))
+        return desk.presses.last("row", told, lambda: looked_at(learn, desk, at, label))
+
+    return look
+
+
+def _stop_handler(learn: Learn) -> Callable[..., Values]:
+    def stop(request: gr.Request) -> Values:
+        return stopped(learn, learn.board.desk(request))
+
+    return stop
+
+
+def _answer_handler(learn: Learn) -> Callable[..., Values]:
+    def answer(
+        request: gr.Request, at: float, number: float | None, choice: str | None, progress: Any
+    ) -> Values:
+        return answered(learn.board.desk(request), at, (number, choice), progress)
+
+    return answer
+
+
+def _request_handler(learn: Learn) -> Callable[..., Request]:
+    def ask(request: gr.Request, at: float) -> Request:
+        return asked_for(learn, learn.board.desk(request), at)
+
+    return ask

@@ -1,0 +1,239 @@
+"""The Live tab: a request, a run of it as it happens, and whether it told the truth."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import gradio as gr
+
+from ui.form.form import EXAMPLES, FOLLOWED, OWN, preset_values
+from ui.form.own_presets import wire_own_presets
+from ui.form.presets import at_temperature, named, preset_menu
+from ui.live.handlers import (
+    Press,
+    Question,
+    asked,
+    changed,
+    checked,
+    left,
+    mended,
+    started,
+    stopped,
+)
+from ui.live.layout import Live, build_live
+from ui.live.rerun import AWAITED, here_script, settled_script, wire_changes
+from ui.run.checks import measure_baseline, prove
+from ui.server.session import Desk
+from ui.shared.board import Values
+from ui.shared.event_options import EACH, LATEST, QUICK, QUIET
+from ui.shared.pending_fields import Sent
+from ui.shared.steering import wire_board
+
+__all__ = ["Live", "build_live", "wire_live"]
+
+# A press of Stop overtakes a press of Run that still queues. So the browser counts the presses of
+# Stop (ui/shared/assets/presses.js), and each press carries the count as its last value: a Run that
+# brings a smaller one than the desk has seen was pressed before that Stop.
+# Set by ui/shared/assets/keys.js when the page goes while a run is under way; asked once.
+WAS_RUNNING = """() => { try {
+  const left = sessionStorage.getItem("specscope-left");
+  sessionStorage.removeItem("specscope-left");
+  return [left ? 1 : 0];
+} catch { return [0]; } }"""
+STOPS = "() => [window.specscopeStops('live-stop')]"
+
+
+# -- wiring --
+
+
+def wire_live(
+    live: Live, visitor: gr.BrowserState, own: gr.BrowserState, blocks: gr.Blocks
+) -> None:
+    """Connect everything of the tab; `blocks` tells when it is opened."""
+    board, form = live.board, live.form
+    wire_board(board)
+    stream: dict[str, Any] = {
+        "preprocess": False,  # as in `_wire_form`
+        "outputs": live.outputs,
+        **QUIET,
+        "concurrency_limit": None,
+        "trigger_mode": "multiple",
+    }
+    run_inputs = [visitor, live.on_change, board.speed, board.rate, *form.inputs, live.stops]
+    live.run.click(_press_handler(live, started), run_inputs, js=_with_stops("run"), **stream)
+    live.rerun.click(_press_handler(live, changed), run_inputs, js=_with_stops("rerun"), **stream)
+    questions = {"measure": (live.measure, measure_baseline), "prove": (live.prove, prove)}
+    for name, (button, question) in questions.items():
+        ask = _ask_handler(live, question)
+        button.click(ask, [visitor, live.stops], js=_with_stops(name), **stream)
+    # No `cancels`: a generator that is cut off may leave a frame on its way, which would then come
+    # after the last one. Stopped, it ends by itself within a round and shows the end.
+    live.stop.click(
+        _stop_handler(live),
+        [live.stops],
+        outputs=live.outputs,
+        js=STOPS,
+        **EACH,
+    )
+    _wire_form(live, own)
+    blocks.load(
+        _left_handler(live),
+        live.stops,
+        live.board.notice,
+        js=WAS_RUNNING,
+        **QUICK,
+    )
+    blocks.load(preset_menu, own, live.form.preset, **QUICK)
+
+
+def _with_stops(button: str) -> str:
+    """A script that puts the count of Stops in the place of the last value."""
+    return f"(...given) => [...given.slice(0, -1), window.specscopeStops('live-{button}')]"
+
+
+def _wire_form(live: Live, own: gr.BrowserState) -> None:
+    form = live.form
+    # Values come as they are: a page whose choices are of models that have gone is told so in our
+    # words. core.config checks them all.
+    quick: dict[str, Any] = {"preprocess": False, **LATEST}
+    fields = list(form.fields.values())
+    menus = [live.validity, live.run, *(form.fields[name] for name in FOLLOWED)]
+    # "multiple": a question that is asked again because its answer is lost must go out too.
+    answered = live.settled.click(
+        _settled_handler(live),
+        [live.chosen, form.preset, own, *form.inputs],
+        [form.preset, *menus, live.board.notice, live.arrived],
+        **{**quick, "trigger_mode": "multiple"},
+    )
+    answered.then(
+        None, live.arrived, None, js="(here) => { window.specscopeSettled?.answered(here); }"
+    )
+    temperature: Any = form.sampling["temperature"]
+    settled = settled_script()
+    here = here_script()
+    for control in (*form.sampling.values(), live.presets.name, *fields):
+        if control is not temperature:
+            # Not `input`: a text box has none for what is pasted. The server has nothing to do yet,
+            # but is told: else Gradio forgets what is typed while a folded box is still appearing.
+            control.change(_nothing, None, None, js=settled, **quick)  # type: ignore[attr-defined]
+    form.prompt.change(_mend_handler(live), None, live.board.notice, **quick)
+    preset_inputs = [form.preset, temperature, own, *fields]
+    chosen = form.preset.input(
+        _preset_handler(live), preset_inputs, [live.chosen, *fields], js=AWAITED, **quick
+    )
+    chosen.then(None, None, None, js=here)
+    for button, (_, text) in zip(form.examples, EXAMPLES, strict=True):
+        button.click(_constant(text), None, form.prompt, **quick)
+    wire_own_presets(live.presets, form, live.chosen, live.validity, own, **quick)
+    # A preset of ours may mean other fields at another temperature: those first, then the check.
+    resolved = temperature.change(
+        _temperature_handler(live),
+        [live.chosen, temperature, *fields],
+        fields,
+        js=AWAITED,
+        **quick,
+    )
+    resolved.then(None, None, None, js=here)
+    wire_changes(form, chosen)
+
+
+def _press_handler(
+    live: Live, work: Callable[[Live, Desk, Press], Iterator[Values]]
+) -> Callable[..., Iterator[Values]]:
+    def press(
+        request: gr.Request, visitor: str, compare: bool, mode: str, rate: float, *values: Any
+    ) -> Iterator[Values]:
+        owner = live.board.context.access.key(request, visitor or "")
+        *form, stops = values
+        made = Press(owner, form, bool(compare), stops, (mode, rate))
+        yield from work(live, live.board.desk(request), made)
+
+    return press
+
+
+def _ask_handler(live: Live, question: Question) -> Callable[..., Iterator[Values]]:
+    def ask(visitor: str, stops: int, request: gr.Request) -> Iterator[Values]:
+        owner = live.board.context.access.key(request, visitor or "")
+        yield from asked(live, live.board.desk(request), Press(owner, stops=stops), question)
+
+    return ask
+
+
+def _stop_handler(live: Live) -> Callable[..., Values]:
+    def stop(request: gr.Request, stops: int) -> Values:
+        return stopped(live, live.board.desk(request), stops)
+
+    return stop
+
+
+def _left_handler(live: Live) -> Callable[..., Any]:
+    def look(request: gr.Request, was_running: int | None) -> Any:
+        return left(live, live.board.desk(request), was_running)
+
+    return look
+
+
+def _settled_handler(live: Live) -> Callable[..., list[Any]]:
+    context, count = live.board.context, len(live.form.fields)
+
+    def settle(
+        request: gr.Request, chosen: str, shown: str, own: dict[str, Any] | None, *values: Any
+    ) -> list[Any]:
+        name = named(chosen, shown, own, context.drafter_names, values[-count:])
+        desk = live.board.desk(request)
+        here = desk.sent is None or desk.sent.arrived(values[-count:], time.monotonic())
+        if here:
+            desk.sent = None
+        told = [*checked(values), mended(live, desk), int(here)]
+        return [gr.skip() if name == shown else name, *told]
+
+    return settle
+
+
+def _mend_handler(live: Live) -> Callable[..., Any]:
+    def mend(request: gr.Request) -> Any:
+        return mended(live, live.board.desk(request))
+
+    return mend
+
+
+def _preset_handler(live: Live) -> Callable[..., list[Any]]:
+    context = live.board.context
+
+    def choose(
+        request: gr.Request, name: str, temperature: float, own: dict[str, Any] | None, *shown: Any
+    ) -> list[Any]:
+        if name == OWN:
+            return [name, *(gr.skip() for _ in shown)]
+        values = preset_values(name, temperature or 0.0, context.drafter_names, own)
+        return [name, *_sent(live.board.desk(request), shown, values)]
+
+    return choose
+
+
+def _temperature_handler(live: Live) -> Callable[..., list[Any]]:
+    context = live.board.context
+
+    def follow(request: gr.Request, name: str, temperature: float, *shown: Any) -> list[Any]:
+        values = at_temperature(name, temperature, context.drafter_names, shown)
+        if values is None:
+            return [gr.skip() for _ in shown]
+        return _sent(live.board.desk(request), shown, values)
+
+    return follow
+
+
+def _sent(desk: Desk, shown: Sequence[Any], values: list[Any]) -> list[Any]:
+    """`values` for the fields, which until they come show what is `shown`."""
+    desk.sent = Sent.of(shown, values, time.monotonic())
+    return values
+
+
+def _nothing() -> None:
+    return None
+
+
+def _constant(text: str) -> Callable[[], str]:
+    return lambda: text

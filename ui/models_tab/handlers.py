@@ -1,0 +1,129 @@
+"""What a press in the Models tab does: ask what a pair needs, load it, give it up. Plain functions;
+ui/models_tab/tab.py connects them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import gradio as gr
+
+from core.errors import ConfigError
+from ui.models_tab.offering import (
+    NOT_YOURS,
+    free_line,
+    need_lines,
+    offers_value,
+    stages_value,
+    state_lines,
+)
+from ui.models_tab.offers import checked, offers, wanted
+from ui.server.context import Context
+from ui.server.model_swap import Pair
+from ui.server.session import guarded, guarded_once
+from ui.shared.parts import notice_value
+from ui.words.messages import Line
+
+__all__ = ["given_up", "loaded", "needed", "pair_of", "picked", "table", "told"]
+
+FRAME_S = 0.25
+Told = list[Any]
+
+
+def pair_of(llm: Any, ssms: Any, dtype: Any, device: Any) -> Pair:
+    """The form's values as a pair; SSMs one a line. ConfigError names the field."""
+    lines = [line.strip() for line in str(ssms or "").splitlines()]
+    return checked(llm, [line for line in lines if line], dtype, device)
+
+
+def told(context: Context, mine: bool, *first: Line) -> Told:
+    """The notice, the stages, the buttons that load and give up. `mine`: the visitor may load, and
+    is told names and reasons."""
+    lines = [*first, *state_lines(context.rig, mine)]
+    if not mine:
+        lines.append(Line("info", NOT_YOURS))
+    elif not lines:
+        lines = [Line("info", f"Loaded: {', '.join(context.rig.names())}.")]
+    exchange = context.rig.exchange
+    moving = exchange.loading or context.rig.leaving() > 0
+    return [
+        notice_value(lines, again=moving),
+        stages_value(exchange, mine),
+        *_buttons(mine, exchange.loading),
+    ]
+
+
+def _buttons(mine: bool, loading: bool) -> tuple[gr.Button, gr.Button]:
+    return gr.Button(interactive=mine and not loading), gr.Button(interactive=mine and loading)
+
+
+def table(context: Context, mine: bool, dtype: str, device: str) -> Told:
+    """What can be loaded with its needs, and what is free."""
+
+    def work() -> Told:
+        made, there = offers(context.rig, dtype, device, mine)
+        return [offers_value(made, there), notice_value([free_line(there)])]
+
+    return guarded_once(work, lambda message: [{}, notice_value([Line("error", message)])])
+
+
+def needed(context: Context, mine: bool, *form: Any) -> Told:
+    """What the form's pair needs, or why it cannot be asked."""
+
+    def work() -> Told:
+        _refuse_others(mine)
+        return _alone(context, mine, *need_lines(wanted(pair_of(*form))))
+
+    return guarded_once(work, lambda message: _alone(context, mine, Line("error", message)))
+
+
+def _alone(context: Context, mine: bool, *lines: Line) -> Told:
+    """What a press led to, without how the last exchange ended: that is another matter."""
+    if context.rig.exchange.loading or not mine:
+        return told(context, mine, *lines)
+    return [notice_value(list(lines)), {"lines": {}}, *_buttons(mine, False)]
+
+
+def loaded(context: Context, mine: bool, *form: Any) -> Iterator[Told]:
+    """Load the form's pair; what is told of it until it stands or is refused."""
+
+    def frames() -> Iterator[Told]:
+        _refuse_others(mine)
+        context.rig.begin(pair_of(*form))
+        while (exchange := context.rig.exchange).loading:
+            yield told(context, mine)
+            context.rig.wait(exchange, FRAME_S)
+        yield told(context, mine)
+
+    return guarded(frames(), lambda message: _alone(context, mine, Line("error", message)))
+
+
+def given_up(context: Context, mine: bool) -> Told:
+    """End the loading at its next stage."""
+
+    def work() -> Told:
+        _refuse_others(mine)
+        context.rig.cancel()
+        return told(context, mine)
+
+    return guarded_once(work, lambda message: told(context, mine, Line("error", message)))
+
+
+def _refuse_others(mine: bool) -> None:
+    if not mine:
+        raise ConfigError(NOT_YOURS)
+
+
+def picked(data: Any, llm: str, ssms: str) -> tuple[str, str]:
+    """What the form holds once an offer was chosen; `data` comes from the browser.
+
+    A pair takes the place of what was there; an SSM alone joins those that are there.
+    """
+    chosen = data if isinstance(data, dict) else {}
+    names = chosen.get("ssms")
+    lines = [str(name) for name in names.values()] if isinstance(names, dict) else []
+    if "llm" not in chosen:
+        there = [line for line in str(ssms or "").splitlines() if line.strip()]
+        return llm, "\n".join([*there, *(line for line in lines if line not in there)])
+    return str(chosen["llm"]), "\n".join(lines) if isinstance(names, dict) else ssms

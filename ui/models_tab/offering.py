@@ -1,0 +1,182 @@
+"""What the Models tab says: offers, needs and the state of an exchange, as values of its parts.
+
+Knows the rig and the offers, no component and no visitor.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable
+from itertools import groupby
+from typing import Any
+
+from ui.models_tab.offers import HERE, Offer, Part, Wanted
+from ui.server.model_host import Rig
+from ui.server.model_swap import CANCELLED, Exchange, Pair, Stage
+from ui.shared.parts import short_count
+from ui.words.messages import Line
+
+__all__ = ["NOT_YOURS", "free_line", "need_lines", "offers_value", "stages_value", "state_lines"]
+
+NOT_YOURS = (
+    "You may look, not load: models are exchanged for everybody, so only visitors of this machine, "
+    "or of a server with --auth, may do it."
+)
+
+
+def offers_value(made: Iterable[Offer], there: Wanted) -> dict[str, Any]:
+    """The table. Dicts by number: names are text, whatever they hold."""
+    return {"offers": {str(i): _offer(offer, there.free) for i, offer in enumerate(made)}}
+
+
+def _offer(offer: Offer, free: int | None) -> dict[str, Any]:
+    return {
+        "group": offer.group,
+        "name": offer.parts[0].name,
+        "llm": offer.llm,
+        "ssms": {str(i): name for i, name in enumerate(offer.ssms)},
+        "parts": {str(i): _part(part) for i, part in enumerate(offer.parts)},
+        "total": _size(offer.bytes) if len(offer.parts) > 1 and offer.bytes else "",
+        "verdict": _verdict(offer, free),
+        "note": offer.note,
+    }
+
+
+def _part(part: Part) -> dict[str, str]:
+    return {
+        "role": part.role,
+        "name": part.name,
+        "count": short_count(part.parameters) if part.parameters else "?",
+        "memory": f"{_size(part.bytes)} {part.dtype}" if part.bytes else f"? {part.dtype}",
+        "place": part.place,
+    }
+
+
+def _verdict(offer: Offer, free: int | None) -> str:
+    if offer.group == "loaded":
+        return "loaded"
+    if free is None or not offer.bytes:
+        return "unknown"
+    return "fits" if offer.bytes <= free else "tight"
+
+
+def _size(size: int) -> str:
+    from core.models.loading.memory import readable
+
+    return readable(size)
+
+
+def free_line(there: Wanted) -> Line:
+    """What is free, and what the figures mean."""
+    free = "an unknown amount" if there.free is None else _size(there.free)
+    return Line(
+        "info",
+        f"{free} is free on {there.device} now. Memory is that of the weights; a run's context "
+        "comes on top. The loaded pair stays until another one stands, so both must fit.",
+    )
+
+
+def need_lines(need: Wanted) -> list[Line]:
+    """What a pair needs, model by model, and whether it fits."""
+    counts = Counter(need.parts)
+    lines = [
+        Line("info", f"{f'{count} x ' * (count > 1)}{part.role} {part.name}: {_needs(part)}.")
+        for part, count in counts.items()
+    ]
+    free = "unknown" if need.free is None else _size(need.free)
+    total = f"{_size(need.bytes)} together, {free} free on {need.device}"
+    if need.fits:
+        return [Line("good", f"It fits: {total}."), *lines]
+    if need.fits is False:
+        return [Line("error", f"It does not fit: {total}. {_instead(need)}"), *lines]
+    return [Line("warn", f"At least {total}; {_unknown(need)}."), *lines]
+
+
+def _instead(need: Wanted) -> str:
+    """Whether a smaller dtype helps where the one that was asked for does not fit."""
+    if need.smaller == need.bytes:
+        return "Choose smaller models or another device."
+    known = "" if all(part.bytes for part in need.parts) else "at least "
+    told = f"{known}{_size(need.smaller)} together"
+    if need.free is not None and need.smaller > need.free:
+        return f"Nor with the dtype bfloat16: {told}."
+    return f"Choose the dtype bfloat16: {told}."
+
+
+def _unknown(need: Wanted) -> str:
+    bare = [part.name for part in need.parts if not part.bytes and part.place == HERE]
+    if bare:
+        return f"no weights of a known kind lie in {', '.join(bare)}"
+    return "the size of what is not on this machine is not known before it is downloaded"
+
+
+def _needs(part: Part) -> str:
+    if not part.bytes:
+        return f"{part.place}, size not known, as {part.dtype}"
+    about = "about " if part.place == "to be downloaded" else ""
+    count = short_count(part.parameters)
+    return f"{part.place}, {about}{count} parameters, {about}{_size(part.bytes)} as {part.dtype}"
+
+
+# -- an exchange --
+
+
+def state_lines(rig: Rig, whole: bool) -> list[Line]:
+    """How the latest exchange stands. Not `whole`: without names and reasons, which may hold
+    paths of this machine."""
+    exchange = rig.exchange
+    lines = _state(rig, exchange, whole)
+    runs = rig.leaving()
+    if runs:
+        what = "1 run still ends" if runs == 1 else f"{runs} runs still end"
+        lines.append(Line("info", f"{what} on the models of before; their memory is free then."))
+    return lines
+
+
+def _state(rig: Rig, exchange: Exchange, whole: bool) -> list[Line]:
+    pair = f" {_named(exchange.pair)}" if exchange.pair and whole else " another pair"
+    stays = f"What was loaded stays: {', '.join(rig.names())}."
+    took = f"{exchange.end - exchange.began:.1f} s"
+    if exchange.ending and exchange.loading:
+        return [Line("info", f"Giving{pair} up at the end of this stage.")]
+    if exchange.loading:
+        stage = f": {exchange.stages[-1].words}" if exchange.stages and whole else ""
+        return [Line("info", f"Loading{pair}{stage}. Runs go on meanwhile.")]
+    if exchange.state == "done":
+        return [Line("good", f"Loaded in {took}: {', '.join(rig.names())}. New runs use them.")]
+    if exchange.state == CANCELLED:
+        return [Line("info", f"Loading was given up after {took}. {stays}")]
+    if exchange.state == "failed":
+        why = exchange.reason if whole else "it cannot be loaded"
+        return [Line("error", f"{why}."), Line("info", stays)]
+    return []
+
+
+def _named(pair: Pair) -> str:
+    ssms = ", ".join(pair.ssms)
+    return f"{pair.llm} with {ssms}" if ssms else f"{pair.llm} without an SSM"
+
+
+def stages_value(exchange: Exchange, whole: bool) -> dict[str, Any]:
+    """A line for each model: what was done with it, and how long that took."""
+    if not whole or exchange.state == "none":
+        return {"lines": {}}
+    now = exchange.end or time.monotonic()
+    ends = [*(stage.began for stage in exchange.stages[1:]), now]
+    timed = list(zip(exchange.stages, ends, strict=False))
+    lines: list[dict[str, str]] = []
+    for what, steps in groupby(timed, key=lambda one: _about(one[0])):
+        told = [f"{_step(stage)} {end - stage.began:.1f} s" for stage, end in steps]
+        lines.append({"what": what, "steps": ", ".join(told), "state": "done"})
+    if lines and exchange.state != "done":
+        lines[-1]["state"] = "now" if exchange.loading else "failed"
+    return {"lines": {str(i): line for i, line in enumerate(lines)}}
+
+
+def _about(stage: Stage) -> str:
+    return stage.words.rpartition(": ")[0] or stage.words
+
+
+def _step(stage: Stage) -> str:
+    return stage.words.rpartition(": ")[2] if ": " in stage.words else ""

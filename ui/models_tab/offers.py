@@ -1,0 +1,213 @@
+"""What can be loaded, and what it needs: loaded now, bundled, in the local cache, known pairs.
+
+Everything is read anew at each question, since caches fill and memory comes and goes. Nobody is
+asked but this machine; what is still to be downloaded is judged by the catalog's figures. torch is
+imported when first asked, not before.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from core.config.checks import choice, names, text
+from core.events import ModelInfo
+from core.models.loading.catalog import BUNDLED, FAMILIES, bundled_ssms, cached_models, snapshot
+from ui.server.model_host import Rig
+from ui.server.model_swap import Pair
+
+if TYPE_CHECKING:
+    import torch
+
+    from core.models.loading.placing import Need
+
+__all__ = [
+    "HERE",
+    "Offer",
+    "Part",
+    "Wanted",
+    "auto_words",
+    "checked",
+    "offers",
+    "offers_plain",
+    "wanted",
+]
+
+LOADED, HERE, AWAY = "loaded", "on this machine", "to be downloaded"
+WRITES_TEXT = ("CausalLM", "LMHeadModel")
+ITEMSIZE = {"float32": 4, "float64": 8}
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One model: `role` LLM, SSM or model (either); `parameters` and `bytes` 0 where unknown."""
+
+    role: str
+    name: str
+    parameters: int
+    dtype: str
+    bytes: int
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Models that are loaded together. `llm` and `ssms` are what to write into the form.
+
+    `group`: loaded, bundled, cached or known; `note` says why it is here.
+    """
+
+    group: str
+    llm: str
+    ssms: tuple[str, ...]
+    parts: tuple[Part, ...]
+    note: str
+
+    @property
+    def bytes(self) -> int:
+        """All of it together; 0 where that of one is unknown."""
+        each = [part.bytes for part in self.parts]
+        return sum(each) if all(each) else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a pair needs, and what there is: `free` None where the system does not tell."""
+
+    parts: tuple[Part, ...]
+    free: int | None
+    device: str
+
+    @property
+    def bytes(self) -> int:
+        """What is known of it."""
+        return sum(part.bytes for part in self.parts)
+
+    @property
+    def smaller(self) -> int:
+        """What is known of it where every float32 is a bfloat16."""
+        return sum(part.bytes // (2 if part.dtype == "float32" else 1) for part in self.parts)
+
+    @property
+    def fits(self) -> bool | None:
+        """None where it is not known."""
+        if self.free is None or not all(part.bytes for part in self.parts):
+            return False if self.free is not None and self.bytes > self.free else None
+        return self.bytes <= self.free
+
+
+# -- a pair that is asked for --
+
+
+def auto_words() -> str:
+    """What the dtype `auto` comes to on this machine."""
+    from core.models.loading.placing import auto_dtype_words
+
+    return auto_dtype_words()
+
+
+def checked(llm: Any, ssms: Any, dtype: Any, device: Any) -> Pair:
+    """What was typed or sent, as a pair. ConfigError names the field."""
+    from core.models.loading.placing import DEVICES, DTYPES
+
+    text("llm", llm)
+    choice("dtype", dtype, ("auto", *DTYPES))
+    choice("device", device, DEVICES)
+    return Pair(llm.strip(), names("ssms", ssms, at_most=16), dtype, device)
+
+
+def wanted(pair: Pair) -> Wanted:
+    """What the pair needs, and what is free now. ModelLoadError where a folder or a device is
+    missing."""
+    from core.models.loading.placing import device_of, free_bytes, llm_named, named, need_of
+
+    device = device_of(pair.device)
+    asked = [("LLM", llm_named(pair.llm))]
+    asked += [("SSM", name) for ssm in pair.ssms for name in named(ssm)]
+    parts = [_part(role, need_of(name, pair.dtype, device)) for role, name in asked]
+    return Wanted(tuple(parts), free_bytes(device), device.type)
+
+
+def _part(role: str, need: Need) -> Part:
+    from core.models.loading.placing import shown_name
+
+    place = HERE if need.here else AWAY
+    return Part(role, shown_name(need.name), need.parameters, need.dtype, need.bytes, place)
+
+
+# -- everything there is --
+
+
+def offers(rig: Rig, dtype: str, device: str, whole: bool) -> tuple[tuple[Offer, ...], Wanted]:
+    """Every offer with its needs as `dtype` on `device`, and what is free there beside the loaded
+    models. Not `whole`: without what only those who may load are shown, paths and the cache."""
+    from core.models.loading.placing import device_of, free_bytes
+
+    place = device_of(device)
+    loaded = _loaded(rig)
+    made = [loaded if whole else replace(loaded, llm="", ssms=()), _bundled(dtype, place)]
+    made += _cached(dtype, place) if whole else []
+    made += [_known(family.llm, family.ssms, family.note, dtype, place) for family in FAMILIES]
+    return tuple(made), Wanted((), free_bytes(place), place.type)
+
+
+def _loaded(rig: Rig) -> Offer:
+    parts = tuple(_standing(info) for info in rig.infos)
+    return Offer(LOADED, rig.pair.llm, rig.pair.ssms, parts, "what runs use now")
+
+
+def _standing(info: ModelInfo) -> Part:
+    size = info.parameters * ITEMSIZE.get(info.dtype, 2)
+    return Part(info.role.upper(), info.name, info.parameters, info.dtype, size, LOADED)
+
+
+def _bundled(dtype: str, place: torch.device) -> Offer:
+    from core.models.loading.placing import llm_named, need_of
+
+    ssms = bundled_ssms()
+    parts = [_part("LLM", need_of(llm_named(BUNDLED), dtype, place))]
+    parts += [_part("SSM", need_of(str(path), dtype, place)) for path in ssms]
+    names_ = tuple(path.name for path in ssms)
+    return Offer(BUNDLED, BUNDLED, names_, tuple(parts), "comes with SpecScope")
+
+
+def _cached(dtype: str, place: torch.device) -> list[Offer]:
+    from core.models.loading.placing import need_of
+
+    made = []
+    for hub_id in cached_models():
+        if writes_text(hub_id):
+            part = _part("model", need_of(hub_id, dtype, place))
+            made.append(Offer("cached", hub_id, (), (part,), "" if part.bytes else "no weights"))
+    return made
+
+
+def _known(llm: str, ssms: Iterable[str], note: str, dtype: str, place: torch.device) -> Offer:
+    from core.models.loading.placing import need_of
+
+    parts = [_part("LLM", need_of(llm, dtype, place))]
+    parts += [_part("SSM", need_of(ssm, dtype, place)) for ssm in ssms]
+    return Offer("known", llm, tuple(ssms), tuple(parts), note)
+
+
+def writes_text(hub_id: str) -> bool:
+    """Whether the configuration of a cached model names a causal language model, as far as it can
+    be read."""
+    folder = snapshot(hub_id)
+    if folder is None:
+        return False
+    try:
+        kinds = json.loads((folder / "config.json").read_text("utf-8"))["architectures"]
+        return any(str(kind).endswith(WRITES_TEXT) for kind in kinds)
+    except (OSError, ValueError, TypeError, KeyError):
+        return False
+
+
+# -- for clients --
+
+
+def offers_plain(made: Iterable[Offer]) -> list[dict[str, Any]]:
+    """Offers as plain values."""
+    return [{**asdict(offer), "ssms": list(offer.ssms), "bytes": offer.bytes} for offer in made]

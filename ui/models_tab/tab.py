@@ -1,0 +1,198 @@
+"""The Models tab: what is loaded and what can be, and another pair loaded while runs go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+from gradio.components import Component
+
+from ui.learn.layout import Learn
+from ui.learn.tab import wire_lessons
+from ui.live.layout import Live
+from ui.models_tab.handlers import Told, given_up, loaded, needed, picked, table, told
+from ui.models_tab.offers import auto_words
+from ui.server.context import Context
+from ui.sessions.tab import Sessions
+from ui.shared.event_options import EACH, LATEST, QUIET
+from ui.shared.following import wire_following
+from ui.shared.parts import notice, offer_table, stage_list
+
+__all__ = ["Models", "build_models", "wire_models"]
+
+INTRO = (
+    "An **LLM** writes the text; small models (**SSMs**) draft ahead of it. They must share one "
+    "tokenizer. Runs go on while another pair is loaded: it takes over when it stands."
+)
+DTYPES = ("auto", "float32", "bfloat16")
+DEVICES = ("auto", "cpu", "cuda")
+
+
+@dataclass(frozen=True, slots=True)
+class Models:
+    """The tab's components."""
+
+    context: Context
+    llm: gr.Textbox
+    ssms: gr.Textbox
+    dtype: gr.Dropdown
+    device: gr.Dropdown
+    need: gr.Button
+    load: gr.Button
+    cancel: gr.Button
+    notice: gr.HTML
+    stages: gr.HTML
+    free: gr.HTML
+    offers: gr.HTML
+
+    @property
+    def form(self) -> list[Component]:
+        return [self.llm, self.ssms, self.dtype, self.device]
+
+    @property
+    def told(self) -> list[Component]:
+        return [self.notice, self.stages, self.load, self.cancel]
+
+
+# -- layout --
+
+
+def build_models(context: Context) -> Models:
+    """The form at the left, the table at the right; one below the other on a narrow screen."""
+    with gr.Row(equal_height=False):
+        with gr.Column(scale=2, min_width=320, elem_classes="sp-controls"):
+            gr.Markdown(INTRO)
+            form = _form()
+            with gr.Row():
+                need = gr.Button("What does it need?", elem_id="models-need", min_width=140)
+                load = gr.Button("Load", variant="primary", elem_id="models-load", min_width=50)
+                cancel = gr.Button(
+                    "Give up", interactive=False, elem_id="models-cancel", min_width=70
+                )
+            said = notice("models-notice")
+            stages = stage_list("models-stages")
+        with gr.Column(scale=3, min_width=340):
+            free = notice("models-free")
+            offered = offer_table("models-offers")
+    return Models(context, *form, need, load, cancel, said, stages, free, offered)
+
+
+def _form() -> tuple[gr.Textbox, gr.Textbox, gr.Dropdown, gr.Dropdown]:
+    llm = gr.Textbox(
+        value="bundled",
+        max_lines=1,
+        label="LLM",
+        info="bundled, a folder of this server, or a Hugging Face id.",
+        elem_id="models-llm",
+    )
+    ssms = gr.Textbox(
+        value="bundled",
+        lines=3,
+        max_lines=8,
+        label="SSMs",
+        info="One a line; bundled: all that come with SpecScope. Empty: only ngram can draft.",
+        elem_id="models-ssms",
+    )
+    with gr.Row():
+        dtype = gr.Dropdown(
+            list(DTYPES),
+            value="auto",
+            label="dtype",
+            info=auto_words(),
+            elem_id="models-dtype",
+            min_width=140,
+        )
+        device = gr.Dropdown(
+            list(DEVICES),
+            value="auto",
+            label="device",
+            info="auto: CUDA where there is one.",
+            elem_id="models-device",
+            min_width=140,
+        )
+    return llm, ssms, dtype, device
+
+
+# -- wiring --
+
+
+def wire_models(
+    models: Models,
+    live: Live,
+    sessions: Sessions,
+    learn: Learn,
+    own: gr.BrowserState,
+    tabs: dict[str, gr.Tab],
+    blocks: gr.Blocks,
+) -> None:
+    """Connect everything of the tab; every part of the page follows an exchange."""
+    table_outputs = [models.offers, models.free]
+    table_inputs = [models.dtype, models.device]
+    for trigger in (tabs["models"].select, models.dtype.change, models.device.change):
+        trigger(_table_handler(models), table_inputs, table_outputs, **LATEST)
+    opened = tabs["models"].select(_told_handler(models), None, models.told, **LATEST)
+    ticked = models.notice.tick(_told_handler(models), None, models.told, **LATEST)
+    models.need.click(_form_handler(models, needed), models.form, models.told, **LATEST)
+    models.cancel.click(_give_up_handler(models), None, models.told, **LATEST)
+    models.offers.select(
+        _pick_handler, [models.llm, models.ssms], [models.llm, models.ssms], **EACH
+    )
+    ended = models.load.click(
+        _load_handler(models),
+        models.form,
+        models.told,
+        **QUIET,
+        trigger_mode="once",
+        concurrency_limit=None,
+    )
+    ended.then(_table_handler(models), table_inputs, table_outputs, **LATEST)
+    others = (tab.select for name, tab in tabs.items() if name != "models")
+    wire_following(
+        live, sessions, own, (blocks.load, *others, opened.then, ticked.then, ended.then)
+    )
+    wire_lessons(learn, (tabs["learn"].select, opened.then, ticked.then, ended.then))
+
+
+def _mine(models: Models, request: gr.Request) -> bool:
+    return models.context.access.may_load(request)
+
+
+def _table_handler(models: Models) -> Callable[..., Told]:
+    def show(request: gr.Request, dtype: str, device: str) -> Told:
+        return table(models.context, _mine(models, request), dtype, device)
+
+    return show
+
+
+def _told_handler(models: Models) -> Callable[..., Told]:
+    def tell(request: gr.Request) -> Told:
+        return told(models.context, _mine(models, request))
+
+    return tell
+
+
+def _form_handler(models: Models, work: Callable[..., Told]) -> Callable[..., Told]:
+    def press(request: gr.Request, *form: Any) -> Told:
+        return work(models.context, _mine(models, request), *form)
+
+    return press
+
+
+def _load_handler(models: Models) -> Callable[..., Iterator[Told]]:
+    def press(request: gr.Request, *form: Any) -> Iterator[Told]:
+        yield from loaded(models.context, _mine(models, request), *form)
+
+    return press
+
+
+def _give_up_handler(models: Models) -> Callable[..., Told]:
+    def press(request: gr.Request) -> Told:
+        return given_up(models.context, _mine(models, request))
+
+    return press
+
+
+def _pick_handler(event: gr.EventData, llm: str, ssms: str) -> tuple[str, str]:
+    return picked(event._data, llm, ssms)

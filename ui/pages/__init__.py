@@ -1,1 +1,0 @@
-"""One file per tab: layout, handlers, wiring; and what the tabs share."""

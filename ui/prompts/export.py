@@ -1,0 +1,88 @@
+"""The rows of the Prompts tab as a CSV file: of the study that stands there, or of past runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import gradio as gr
+
+from core.errors import ConfigError
+from ui.prompts.past import looked_at
+from ui.prompts.past_handlers import known_domains
+from ui.prompts.rows import Line, of_study, rows_plain
+from ui.prompts.run_figures import RunFigures
+from ui.server.context import Context
+from ui.server.session import Desk, guarded_once
+from ui.shared.event_options import LATEST
+from ui.shared.parts import notice_value
+from ui.shared.studies import Studies
+from ui.shared.study_board import StudyBoard, studies_of
+from ui.tune.rows import to_csv
+from ui.words.messages import Line as Said
+
+__all__ = ["file_of", "wire_file"]
+
+NOTHING = "There are no rows to save yet: measure prompts, open a study, or look at past runs."
+
+
+def file_of(context: Context, figures: RunFigures, mine: Studies, desk: Desk) -> dict[str, Any]:
+    """`name`, `media_type` and `text` of all rows that the desk's table has, whatever the filters
+    above it leave out. ConfigError where it has none."""
+    look, study_id = desk.study.past, desk.study.study_id
+    lines: tuple[Line, ...] = ()
+    if look is not None:
+        name = "past-runs"
+        *_, found = looked_at(context, figures, known_domains(), look)
+        lines = found.lines
+    elif study_id:
+        name = study_id
+        study, results, _ = mine.opened(study_id)
+        lines = of_study(study, results)
+    if not lines:
+        raise ConfigError(NOTHING)
+    text = to_csv([_flat(row) for row in rows_plain(lines)])
+    return {"name": f"specscope-{name}-prompts.csv", "media_type": "text/csv", "text": text}
+
+
+def _flat(row: dict[str, Any]) -> dict[str, Any]:
+    """Lists as one cell each."""
+    return {name: _cell(value) for name, value in row.items()}
+
+
+def _cell(value: Any) -> Any:
+    if not isinstance(value, list):
+        return value
+    parts: Iterable[Any] = (f"{one:.4g}" if isinstance(one, float) else one for one in value)
+    return " ".join(map(str, parts))
+
+
+def wire_file(
+    board: StudyBoard,
+    figures: RunFigures,
+    visitor: gr.BrowserState,
+    save: gr.Button,
+    outputs: tuple[gr.HTML, gr.HTML],
+) -> None:
+    """On `save` the file goes to the first of `outputs`, what went wrong to the second."""
+    save.click(_handler(board, figures), [visitor], list(outputs), **LATEST)
+
+
+def _handler(board: StudyBoard, figures: RunFigures) -> Callable[..., list[Any]]:
+    def write(request: gr.Request, key: str) -> list[Any]:
+        desk = board.desk(request)
+
+        def work() -> list[Any]:
+            mine = studies_of(board.context, request, key)
+            made = file_of(board.context, figures, mine, desk)
+            # A number of its own each time: the same file may be wanted twice.
+            number = desk.stamps.on("file", {"again": object()})["n"]
+            return [{**made, "n": number}, gr.skip()]
+
+        def failed(message: str) -> list[Any]:
+            return [gr.skip(), notice_value([Said("error", message)])]
+
+        with desk.drawing:
+            return guarded_once(work, failed)
+
+    return write

@@ -1,0 +1,107 @@
+"""A look at past runs prompt by prompt: which runs are taken in, their domains, their rows.
+
+Reads the store page by page and knows no component: the Prompts tab and `/prompt_rows` use it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from core.errors import UnknownStudyError
+from ui.prompts.rows import Line, of_runs
+from ui.prompts.run_figures import PastRun, RunFigures
+from ui.server.context import Context, StoreApi
+
+__all__ = ["MOST_RUNS", "Found", "PastLook", "looked_at"]
+
+MOST_RUNS = 200
+"""Runs that a look takes in at first, and so many more each time: one costs a few milliseconds."""
+MOST_PLAIN = 1000
+SHOWN_EVERY = 25
+"""Runs are read a few at a time; the table grows."""
+
+
+@dataclass(frozen=True, slots=True)
+class PastLook:
+    """Which runs are asked for: whose (None: all), words of prompt, text or note, a drafter's name
+    (empty: any), and how many of the latest that match."""
+
+    owner: str | None
+    search: str = ""
+    drafter: str = ""
+    taken: int = MOST_RUNS
+
+    def more(self) -> PastLook:
+        """With as many runs again."""
+        return replace(self, taken=self.taken + MOST_RUNS)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """`lines` of `drafted` runs so far; `looked` runs were looked at, of `total` that match."""
+
+    lines: tuple[Line, ...]
+    drafted: int
+    looked: int
+    total: int
+    done: bool
+
+    @property
+    def more(self) -> bool:
+        """Whether older runs match too."""
+        return self.done and self.looked < self.total
+
+
+def looked_at(
+    context: Context, figures: RunFigures, known: Mapping[str, str], look: PastLook
+) -> Iterator[Found]:
+    """What a look finds, a few more runs each time; the last one is `done` and has the speed-ups.
+    `known`: domains of prompts, by their text."""
+    page = _completed(context, look, look.taken, text=look.search, drafter=look.drafter)
+    drafted = [summary for summary in page.rows if summary.drafters]
+    domains = _Domains(context.store, known)
+    runs: list[PastRun] = []
+    for i, run in enumerate(figures.of(drafted), start=1):
+        runs.append(run)
+        if i % SHOWN_EVERY == 0 and i < len(drafted):
+            yield Found(of_runs(runs, domains.of), i, len(page.rows), page.total, done=False)
+    count, texts = len(runs), {run.prompt for run in runs}
+    # The filters may leave out a prompt's plain runs: these are looked for among all.
+    plain = _completed(context, look, MOST_PLAIN, drafter="none").rows
+    runs += figures.of(summary for summary in plain if summary.prompt in texts)
+    yield Found(of_runs(runs, domains.of), count, len(page.rows), page.total, done=True)
+
+
+def _completed(context: Context, look: PastLook, limit: int, **asked: Any) -> Any:
+    query = context.query(status="completed", owner=look.owner, limit=limit, **asked)
+    return context.store.runs(query)
+
+
+class _Domains:
+    """Of which domain a run's prompt is: as the study says that it was made for, or as is known of
+    the text. Each study is read once."""
+
+    def __init__(self, store: StoreApi, known: Mapping[str, str]) -> None:
+        self._store = store
+        self._known = known
+        self._runs: dict[str, str] = {}
+        self._studies: dict[str, dict[str, str]] = {"": {}}
+
+    def of(self, run: PastRun) -> str:
+        run_id = run.figures.run_id
+        if run_id not in self._runs:
+            told = self._of_study(self._store.studies.of_run(run_id)).get(run.prompt, "")
+            self._runs[run_id] = told or self._known.get(run.prompt, "")
+        return self._runs[run_id]
+
+    def _of_study(self, study_id: str) -> dict[str, str]:
+        if study_id not in self._studies:
+            try:
+                _, plain = self._store.studies.study(study_id)
+            except UnknownStudyError:
+                return {}  # deleted meanwhile
+            prompts = plain.get("prompts", ())
+            self._studies[study_id] = {one["text"]: one.get("domain", "") for one in prompts}
+        return self._studies[study_id]

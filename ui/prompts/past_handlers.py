@@ -1,0 +1,195 @@
+"""Past runs in the Prompts tab: what to look for, the look itself, more of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import gradio as gr
+
+from lab.examples import example_prompts
+from ui.components import pack
+from ui.form.form import EXAMPLES
+from ui.prompts.past import MOST_RUNS, Found, PastLook, looked_at
+from ui.prompts.rows import table_value
+from ui.prompts.run_figures import RunFigures
+from ui.server.context import Context
+from ui.server.session import Desk, guarded
+from ui.sessions.history import ANY_MODEL, NO_DRAFTER, asker_of, drafter_choices
+from ui.shared.event_options import LATEST, QUIET
+from ui.shared.parts import notice, notice_value
+from ui.shared.study_board import StudyBoard, studies_of
+from ui.shared.study_handlers import beside, turned_to_past
+from ui.words.messages import Line
+
+__all__ = [
+    "Past",
+    "build_past",
+    "build_past_said",
+    "known_domains",
+    "past_drawn",
+    "past_hidden",
+    "wire_past",
+]
+
+ANY_DRAFTER = ("any", "")
+NO_RUN = "No completed run that drafted matches."
+BESIDE = (
+    "Speed-up: beside the plain runs of the same prompt, sampling and LLM, where there are any."
+)
+EXAMPLE_DOMAINS = {"Dialogue": "dialogue", "Story": "stories", "Code": "code", "Math": "math"}
+"""Live's examples are of the domains that the bundled prompts have."""
+
+Values = list[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What to look for, and what stands above the table of what was found."""
+
+    search: gr.Textbox
+    drafter: gr.Dropdown
+    look: gr.Button
+    said: gr.HTML
+    more: gr.Button
+
+
+# -- layout --
+
+
+def build_past(drafters: Sequence[str]) -> dict[str, Any]:
+    """The controls of a look."""
+    return {
+        "search": gr.Textbox(
+            label="Search", info="Words of prompt, text or note.", elem_id="prompts-search"
+        ),
+        "drafter": gr.Dropdown(
+            [ANY_DRAFTER, *((name, name) for name in drafters)],
+            value="",
+            label="With the drafter",
+            elem_id="prompts-drafter",
+        ),
+        "look": gr.Button("Show the runs' prompts", size="sm", elem_id="prompts-look"),
+    }
+
+
+def build_past_said() -> dict[str, Any]:
+    """What was found in words, and the way to older runs."""
+    said = notice("prompts-said")
+    more = gr.Button(_MORE, size="sm", visible=False, elem_id="prompts-more")
+    return {"said": said, "more": more}
+
+
+_MORE = f"Take in {MOST_RUNS} older runs"
+
+
+def past_hidden() -> Values:
+    """What `said` and `more` show where a study stands in the table."""
+    return [notice_value([]), gr.Button(visible=False)]
+
+
+# -- handlers --
+
+
+@cache
+def known_domains() -> dict[str, str]:
+    """The domain of each prompt that comes along, by its text."""
+    known = {text: EXAMPLE_DOMAINS[name] for name, text in EXAMPLES}
+    return known | {prompt.text: prompt.domain for prompt in example_prompts()}
+
+
+def past_drawn(
+    context: Context,
+    desk: Desk,
+    figures: RunFigures,
+    look: PastLook,
+    drafters: Sequence[str],
+) -> Iterator[Values]:
+    """Table, notice and the button for more of a look, a few more runs each time. Ends as soon as
+    the desk turns to a study or to another look."""
+    with desk.drawing:
+        desk.study.past = look
+
+    def frames() -> Iterator[Values]:
+        for found in looked_at(context, figures, known_domains(), look):
+            yield _values(found, look, drafters)
+
+    def failed(message: str) -> Values:
+        told = notice_value([Line("error", message)])
+        return [{"of": "past", "empty": NO_RUN}, told, gr.Button(visible=False)]
+
+    for values in guarded(frames(), failed):
+        with desk.drawing:
+            if desk.study.past is not look:
+                return
+            shown = beside(desk, values)
+        yield shown
+
+
+def _values(found: Found, look: PastLook, drafters: Sequence[str]) -> Values:
+    of = f"past {look.search} {look.drafter}"
+    table = table_value(of, found.lines, drafters, words=BESIDE)
+    told = notice_value([Line("info", told_of(found))])
+    return [pack({**table, "empty": NO_RUN}), told, gr.Button(visible=found.more)]
+
+
+def told_of(found: Found) -> str:
+    """How many prompts of how many runs, and which runs were looked at."""
+    prompts = len({line.row.prompt for line in found.lines})
+    drafted = _count(found.drafted, "completed run")
+    told = f"{_count(prompts, 'prompt')} of {drafted} that drafted"
+    if not found.done:
+        return f"{told}, reading on."
+    if not found.more:
+        return f"{told}."
+    return f"{told}; the latest {found.looked} of {found.total} runs that match were looked at."
+
+
+def _count(number: int, noun: str) -> str:
+    return f"1 {noun}" if number == 1 else f"{number} {noun}s"
+
+
+# -- wiring --
+
+
+def wire_past(
+    past: Past,
+    board: StudyBoard,
+    figures: RunFigures,
+    table: gr.HTML,
+    visitor: gr.BrowserState,
+    tab: gr.Tab,
+    drafters: Callable[[], Sequence[str]],
+) -> None:
+    """Connect the look and the way to older runs; the drafters to choose from are the log's."""
+    context = board.context
+    outputs = [board.progress, board.studies, table, past.said, past.more]
+    options: dict[str, Any] = {"concurrency_limit": None, "trigger_mode": "once", **QUIET}
+
+    def look(request: gr.Request, key: str, search: str, drafter: str) -> Iterator[Values]:
+        owner = asker_of(context, request, key).owner
+        asked = PastLook(owner, search or "", drafter or "")
+        yield from shown(request, key, asked)
+
+    def more(request: gr.Request, key: str) -> Iterator[Values]:
+        past_look = board.desk(request).study.past
+        if past_look is None:
+            yield [gr.skip() for _ in outputs]
+        else:
+            yield from shown(request, key, past_look.more())
+
+    def shown(request: gr.Request, key: str, asked: PastLook) -> Iterator[Values]:
+        desk, mine = board.desk(request), studies_of(context, request, key)
+        for values in past_drawn(context, desk, figures, asked, drafters()):
+            yield [*turned_to_past(board, desk, mine), *values]
+
+    def names(request: gr.Request, key: str) -> gr.Dropdown:
+        found = drafter_choices(context, asker_of(context, request, key))
+        drafting = [choice for choice in found if choice not in (ANY_MODEL, NO_DRAFTER)]
+        return gr.Dropdown(choices=[ANY_DRAFTER, *drafting])
+
+    tab.select(names, [visitor], past.drafter, **LATEST)
+    past.look.click(look, [visitor, past.search, past.drafter], outputs, **options)
+    past.more.click(more, [visitor], outputs, **options)

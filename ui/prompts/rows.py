@@ -1,0 +1,180 @@
+"""Acceptance prompt by prompt: the rows of the Prompts tab, from a study or from past runs.
+
+Pure: what was measured in, plain values out. A row is one prompt under one kind of settings;
+figures are over its runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lab.study import Study
+from lab.tables import PromptRow, Results, prompt_row, prompt_rows
+from ui.prompts.row_settings import RunSettings, labels_of
+from ui.prompts.run_figures import PastRun
+
+__all__ = ["Line", "of_runs", "of_study", "rows_plain", "table_value"]
+
+EXCERPT = 120
+IN_STUDY = "plain decoding of the same prompt in this study"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A row with what is told beside it. Its `configuration` names the settings; `against` says
+    what its speed-up is beside, empty where there is none, and `plain` how many runs of the log
+    that are; `latest` is the run that it opens."""
+
+    row: PromptRow
+    text: str
+    detail: str
+    drafters: tuple[str, ...]
+    against: str
+    latest: str
+    plain: int = 0
+
+
+def of_study(study: Study, results: Results) -> tuple[Line, ...]:
+    """The rows of every configuration of a study; those of plain decoding, which accepts nothing,
+    go last."""
+    texts = {prompt.id: prompt.text for prompt in study.prompts}
+    drafters: dict[str, dict[str, None]] = {}
+    for cell, found in results.items():
+        drafters.setdefault(cell.contestant, {}).update(
+            dict.fromkeys(n for n, _ in found.accepted_by)
+        )
+    sampling = study.sampling
+    detail = f"temperature {sampling.temperature:g}, {sampling.max_new_tokens} tokens"
+    lines = [
+        Line(
+            row=row,
+            text=texts[row.prompt],
+            detail=detail,
+            drafters=tuple(drafters.get(row.configuration, ())),
+            against=IN_STUDY if row.ratio is not None and row.configuration != study.base else "",
+            latest=row.runs[-1],
+        )
+        for row in prompt_rows(study, results)
+    ]
+    return tuple(sorted(lines, key=lambda line: line.row.configuration == study.base))
+
+
+def of_runs(
+    runs: Iterable[PastRun], domain_of: Callable[[PastRun], str] = lambda run: ""
+) -> tuple[Line, ...]:
+    """Rows of past runs, the newest first; one for each prompt and settings, the prompts in order
+    of appearance. Runs of plain decoding make no row: a speed-up is beside those of the same
+    prompt, sampling and LLM. A prompt's domain is the first that any of its runs tells."""
+    found: dict[str, dict[RunSettings, list[PastRun]]] = {}
+    plain: dict[tuple[str, str], list[PastRun]] = {}
+    domains: dict[str, str] = {}
+    for run in runs:
+        domains[run.prompt] = domains.get(run.prompt) or domain_of(run)
+        if run.settings.drafters:
+            found.setdefault(run.prompt, {}).setdefault(run.settings, []).append(run)
+        else:
+            plain.setdefault((run.prompt, run.settings.base), []).append(run)
+    labels = labels_of(settings for by in found.values() for settings in by)
+    return tuple(
+        _line(str(i), domains[text], labels[one], mine, plain.get((text, one.base), ()))
+        for i, (text, by) in enumerate(found.items(), start=1)
+        for one, mine in by.items()
+    )
+
+
+def _line(
+    prompt: str, domain: str, label: str, mine: Sequence[PastRun], plain: Sequence[PastRun]
+) -> Line:
+    pairs = [(ours.figures, theirs.figures) for ours in mine for theirs in plain]
+    row = prompt_row(prompt, domain, label, [run.figures for run in mine], pairs)
+    count = "1 plain run" if len(plain) == 1 else f"{len(plain)} plain runs"
+    return Line(
+        row=row,
+        text=mine[0].prompt,
+        detail=mine[0].settings.detail,
+        drafters=mine[0].settings.drafters,
+        against=f"{count} of the same prompt, sampling and LLM" if row.ratio is not None else "",
+        latest=row.runs[0],
+        plain=len(plain),
+    )
+
+
+# -- for the picture --
+
+
+def table_value(
+    of: str, lines: Sequence[Line], drafters: Sequence[str], chosen: str = "", words: str = ""
+) -> dict[str, Any]:
+    """What the table shows `of` a study or a look at past runs: rows by number. `drafters` in the
+    order of their colours, `chosen`: the settings to be shown first, empty for all."""
+    return {
+        "of": of,
+        "words": words,
+        "chosen": chosen,
+        "rows": {str(i): _row(line, drafters) for i, line in enumerate(lines)},
+    }
+
+
+def _row(line: Line, drafters: Sequence[str]) -> dict[str, Any]:
+    row = line.row
+    flat = " ".join(line.text.split())
+    best = row.best_drafter
+    return {
+        "id": row.prompt,
+        "prompt": flat if len(flat) <= EXCERPT else flat[: EXCERPT - 1] + "…",
+        "domain": row.domain,
+        "settings": row.configuration,
+        "detail": line.detail,
+        "drafters": {str(i): name for i, name in enumerate(line.drafters)},
+        "mean": row.mean_acceptance_length,
+        "rate": row.draft_acceptance_rate,
+        "positions": {str(i): rate for i, rate in enumerate(row.rate_per_position)},
+        "best": best,
+        "slot": drafters.index(best) if best in drafters else -1,
+        "speed": row.speed,
+        "ratio": row.ratio,
+        "against": line.against,
+        "plain": line.plain,
+        "rejected": row.rejected_most,
+        "same": row.same.kind,
+        "idle": _idle_words(row.idle),
+        "runs": len(row.runs),
+        "run": line.latest,
+    }
+
+
+def _idle_words(idle: str | None) -> str:
+    """Why the figures of drafts are missing; empty where they are not."""
+    if idle is None:
+        return ""
+    return f"did not draft: {idle}" if idle else "did not draft"
+
+
+# -- for files and endpoints --
+
+
+def rows_plain(lines: Iterable[Line]) -> list[dict[str, Any]]:
+    """Rows as the endpoints return them; None where a figure was not measured."""
+    return [
+        {
+            "prompt": line.text,
+            "domain": line.row.domain,
+            "settings": line.row.configuration,
+            "detail": line.detail,
+            "drafters": list(line.drafters),
+            "runs": list(line.row.runs),
+            "tokens_per_second": line.row.speed,
+            "speed_up": line.row.ratio,
+            "against": line.against,
+            "tokens_per_pass": line.row.mean_acceptance_length,
+            "draft_acceptance_rate": line.row.draft_acceptance_rate,
+            "acceptance_rate_per_position": list(line.row.rate_per_position),
+            "best_drafter": line.row.best_drafter,
+            "rejected_after": line.row.rejected_most,
+            "same_text": line.row.same.kind,
+            "idle": line.row.idle,
+        }
+        for line in lines
+    ]

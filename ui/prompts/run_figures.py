@@ -1,0 +1,63 @@
+"""Figures of past runs for the Prompts tab: each run's events are folded once and remembered."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from core.errors import StoreError, StudyError
+from core.events import RunStarted
+from lab.measured import Measured, measured
+from ui.prompts.row_settings import RunSettings, settings_of_run
+from ui.server.context import StoreApi
+
+__all__ = ["PastRun", "RunFigures"]
+
+REMEMBERED = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class PastRun:
+    """One run that came to its end. A run of plain decoding has no drafters."""
+
+    prompt: str
+    settings: RunSettings
+    figures: Measured
+
+
+class RunFigures:
+    """`of(summaries)` folds what is not known yet. May be asked from several threads."""
+
+    def __init__(self, store: StoreApi) -> None:
+        self._store = store
+        self._known: OrderedDict[str, PastRun] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def of(self, summaries: Iterable[Any]) -> Iterator[PastRun]:
+        """Each run that came to its end; others are left out."""
+        for summary in summaries:
+            found = self._figures(summary.run_id) if summary.status == "completed" else None
+            if found is not None:
+                yield found
+
+    def _figures(self, run_id: str) -> PastRun | None:
+        with self._lock:
+            if run_id in self._known:
+                self._known.move_to_end(run_id)
+                return self._known[run_id]
+        try:
+            events = self._store.events(run_id)
+            figures = measured(events)
+        except (StoreError, StudyError):
+            return None  # deleted meanwhile, or not kept to its end
+        started = events[0]
+        assert isinstance(started, RunStarted)  # `measured` refuses what has no beginning
+        found = PastRun(started.prompt, settings_of_run(started), figures)
+        with self._lock:
+            self._known[run_id] = found
+            while len(self._known) > REMEMBERED:
+                self._known.popitem(last=False)
+        return found

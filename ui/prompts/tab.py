@@ -1,0 +1,191 @@
+"""The Prompts tab: acceptance prompt by prompt, of a study measured here or of past runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import gradio as gr
+from gradio.components import Component
+
+from core.config import PRESETS, SamplingParams
+from core.config.mechanisms import NGRAM
+from lab.study import Configuration, Study, plain_configuration
+from ui.components import PromptTable, pack
+from ui.form.fields import whole
+from ui.form.form import preset_config
+from ui.prompts.export import wire_file
+from ui.prompts.past_handlers import Past, build_past, build_past_said, past_hidden, wire_past
+from ui.prompts.rows import of_study, table_value
+from ui.prompts.run_figures import RunFigures
+from ui.server.context import Context
+from ui.sessions.layout import Sessions
+from ui.shared.into_sessions import into_sessions
+from ui.shared.parts import download
+from ui.shared.prompt_source import (
+    PromptSource,
+    build_prompt_source,
+    prompts_of,
+    wire_prompt_source,
+)
+from ui.shared.studies import Opened, new_study
+from ui.shared.study_board import (
+    Drawn,
+    StudyBoard,
+    build_study_board,
+    wire_begin,
+    wire_study_board,
+)
+from ui.shared.study_words import auto_words
+
+__all__ = ["Prompts", "build_prompts", "wire_prompts"]
+
+EMPTY = "Nothing measured yet: give prompts and press Measure, or look at past runs."
+BESIDE = "Speed-up: beside plain decoding of the same prompt, measured in the same study."
+
+
+@dataclass(frozen=True, slots=True)
+class Prompts:
+    """The tab's components."""
+
+    context: Context
+    board: StudyBoard
+    source: PromptSource
+    preset: gr.Dropdown
+    max_new_tokens: gr.Number
+    temperature: gr.Number
+    repeats: gr.Number
+    measure: gr.Button
+    past: Past
+    table: gr.HTML
+    save: gr.Button
+    file: gr.HTML
+
+    @property
+    def inputs(self) -> list[Component]:
+        """What `study_of` takes, in its order."""
+        return [
+            self.preset,
+            self.max_new_tokens,
+            self.temperature,
+            self.repeats,
+            *self.source.inputs,
+        ]
+
+    @property
+    def drawn(self) -> Drawn:
+        """A study's pictures; what stood there of past runs goes."""
+        outputs = (self.table, self.past.said, self.past.more)
+        return Drawn(outputs, partial(study_drawn, self.context))
+
+
+# -- layout --
+
+
+def build_prompts(context: Context) -> Prompts:
+    """What to measure at the left, the table at the right; past studies below."""
+    with gr.Row(equal_height=False):
+        with gr.Column(scale=1, min_width=320, elem_classes="sp-controls"):
+            source = build_prompt_source("prompts")
+            asked = _settings(context)
+            with gr.Accordion("Or of past runs", open=False, elem_id="prompts-past"):
+                asks = build_past(_drafters(context))
+        with gr.Column(scale=4, min_width=360):
+            board = build_study_board(context, "prompts", "prompts")
+            says = build_past_said()
+            table = PromptTable({"empty": EMPTY}, elem_id="prompts-table")
+            save = gr.Button("CSV of all rows", size="sm", elem_id="prompts-csv")
+            file = download("prompts-saved")
+            gr.Markdown("### Past studies of prompts")
+            board.studies.render()  # type: ignore[no-untyped-call]
+    return Prompts(
+        context=context,
+        board=board,
+        source=source,
+        **asked,
+        past=Past(**asks, **says),
+        table=table,
+        save=save,
+        file=file,
+    )
+
+
+def _settings(context: Context) -> dict[str, Any]:
+    return {
+        "preset": gr.Dropdown(
+            [name for name in PRESETS if name != "autoregressive"],
+            value=context.preset if context.preset != "autoregressive" else "specinfer",
+            label="Preset",
+            info="Plain decoding is measured beside it.",
+            elem_id="prompts-preset",
+        ),
+        "max_new_tokens": gr.Number(
+            64, step=1, label="max_new_tokens", info="Tokens to write at most.", min_width=120
+        ),
+        "temperature": gr.Number(0, step=0.1, label="temperature", min_width=120),
+        "repeats": gr.Number(
+            1, step=1, label="Repeats", info="Each with a seed of its own.", min_width=120
+        ),
+        "measure": gr.Button("Measure", variant="primary", elem_id="prompts-measure"),
+    }
+
+
+# -- handlers --
+
+
+def study_of(context: Context, values: Sequence[Any]) -> Study:
+    """What Measure measures: plain decoding and the preset on every prompt. ConfigError names the
+    field."""
+    preset, tokens, temperature, repeats, *given = values
+    heat = 0.0 if temperature is None else temperature
+    sampling = SamplingParams(max_new_tokens=whole(tokens), temperature=heat)
+    chosen = preset_config(preset, heat)
+    speculation = type(chosen).from_plain({**chosen.to_plain(), "record_top_k": 0})
+    return new_study(
+        context,
+        "prompts",
+        sampling,
+        (plain_configuration(), Configuration(preset, speculation)),
+        prompts_of(*given),
+        repeats=whole(repeats),
+    )
+
+
+def study_drawn(context: Context, opened: Opened | None) -> list[Any]:
+    """The table of a study, an invitation of none; and nothing of past runs above it."""
+    if opened is None:
+        return [{"of": "", "empty": EMPTY}, *past_hidden()]
+    study, results, _ = opened
+    chosen = next((one.name for one in study.configurations if not one.plain), "")
+    lines = of_study(study, results)
+    words = f"{BESIDE} {auto_words(results)}".rstrip()
+    table = table_value(study.study_id, lines, _drafters(context), chosen, words)
+    return [pack({**table, "empty": "The first runs are being measured."}), *past_hidden()]
+
+
+def _drafters(context: Context) -> tuple[str, ...]:
+    """In the order of their colours, as runs name them."""
+    return (*context.drafter_names, NGRAM)
+
+
+# -- wiring --
+
+
+def wire_prompts(
+    prompts: Prompts, visitor: gr.BrowserState, tab: gr.Tab, tabs: gr.Tabs, sessions: Sessions
+) -> None:
+    """Connect everything of the tab; a prompt's run opens in Sessions."""
+    context, board, drawn = prompts.context, prompts.board, prompts.drawn
+    wire_prompt_source(prompts.source)
+    wire_study_board(board, visitor, tab, drawn)
+
+    def make(*values: Any) -> Study:
+        return study_of(context, values)
+
+    wire_begin(board, visitor, prompts.measure.click, make, prompts.inputs, drawn)
+    into_sessions(sessions, tabs, prompts.table.select, visitor)
+    figures, past = RunFigures(context.store), prompts.past
+    wire_past(past, board, figures, prompts.table, visitor, tab, partial(_drafters, context))
+    wire_file(board, figures, visitor, prompts.save, (prompts.file, past.said))

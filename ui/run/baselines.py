@@ -1,0 +1,91 @@
+"""What a run's speed-up is measured against, out of the log: what was measured live, or the plain
+decoding of the study that the run was made for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+from core.config import Request
+from core.errors import SpecScopeError
+from core.events import ModelInfo
+from lab.measured import Measured
+from lab.study import Study
+from ui.run.frame import Baseline
+from ui.run.view import View
+
+__all__ = ["baseline_of", "keep_baseline", "key_of_run", "speed_key", "still_valid"]
+
+
+class BaselineLog(Protocol):
+    """What is needed of storage.RunStore to keep a baseline."""
+
+    def keep_baseline(
+        self, run_id: str, tokens_per_second: float, plain_run_id: str, note: str
+    ) -> None: ...
+
+
+def speed_key(request: Request, models: Iterable[ModelInfo]) -> tuple[object, ...]:
+    """What a measured speed belongs to: the LLM, and all of the request but the speculation and
+    the seed. `models` are those loaded."""
+    sampling = request.sampling
+    llm = next((one for one in models if one.role == "llm"), None)
+    return (
+        (llm.name, llm.dtype, llm.device) if llm else (),
+        request.prompt,
+        request.chat,
+        sampling.max_new_tokens,
+        sampling.temperature,
+        sampling.top_k,
+        sampling.top_p,
+        sampling.stop,
+        sampling.ignore_eos,
+    )
+
+
+def key_of_run(view: View) -> tuple[object, ...]:
+    """The same of a run that has begun."""
+    assert view.started is not None
+    return speed_key(Request.from_plain(view.started.asked), view.started.models)
+
+
+def still_valid(
+    baseline: Baseline | None, request: Request, models: Iterable[ModelInfo]
+) -> Baseline | None:
+    """The baseline, if it was measured of such a request and this LLM."""
+    return baseline if baseline and baseline.request == speed_key(request, models) else None
+
+
+def keep_baseline(log: BaselineLog, run_id: str, baseline: Baseline) -> None:
+    """Log what is shown beside a run, so that its replay and its report show it too."""
+    log.keep_baseline(run_id, baseline.tokens_per_second, baseline.run_id, baseline.note)
+
+
+def baseline_of(store: Any, run: Any) -> Baseline | None:
+    """What `run` (a RunSummary of `store`) is compared with: as it was shown live, else plain
+    decoding of the same prompt and repeat in its study; None where neither was measured."""
+    if run.baseline is not None:
+        kept = run.baseline
+        return Baseline(kept.tokens_per_second, kept.run_id, kept.note)
+    try:
+        plain = _plain_cell(store.studies, run.run_id)
+    except SpecScopeError:
+        return None  # the study went meanwhile, or a newer version wrote it
+    if plain is None:
+        return None
+    rate = plain.stats.tokens_per_second
+    note = f"plain decoding in the same study, same prompt, models and machine: {rate:.1f} tokens/s"
+    return Baseline(rate, plain.run_id, note)
+
+
+def _plain_cell(studies: Any, run_id: str) -> Measured | None:
+    found = studies.cell_of(run_id)
+    if found is None:
+        return None
+    study_id, (contestant, item, repeat) = found
+    base = Study.from_plain(studies.study(study_id)[1]).base
+    if base in ("", contestant):
+        return None
+    kept = studies.result(study_id, (base, item, repeat))
+    return None if kept is None else Measured.from_plain(kept)

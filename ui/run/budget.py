@@ -1,0 +1,112 @@
+"""The budget of nodes in a run, in words: what `max_tree_nodes` came to, how deep it lets drafts
+be, and who gets no node of it.
+
+Pure: a View in, words and numbers out. How it is divided is core.config.budget's matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from core.config import SpeculationConfig
+from core.config.budget import longest, shares
+from core.config.mechanisms import combine_rule, length_policy
+from core.errors import ConfigError
+from ui.run.view import View
+
+__all__ = ["bounded", "budget_words", "nodeless"]
+
+LARGEST_MEASURED = 64
+"""No larger tree is timed at warm-up (ALGORITHMS 4)."""
+
+
+def bounded(lengths: dict[str, Any], view: View) -> dict[str, Any]:
+    """The value of the lengths with `m`, the longest draft that the budget allows, in each round
+    whose length was given and is more than that; `budget` says why."""
+    config = _config(view)
+    if config is None or not length_policy(config.length).given:
+        return {**lengths, "budget": budget_words(view)}
+    most = longest(config, view.drafters, config.speculation_length)
+    rounds = {
+        # A drafter that failed leaves its nodes to the others: what was drafted, was allowed.
+        number: {**told, "m": max(most, told["d"])} if told["s"] > max(most, told["d"]) else told
+        for number, told in lengths["rounds"].items()
+    }
+    return {**lengths, "rounds": rounds, "budget": budget_words(view)}
+
+
+def budget_words(view: View) -> str:
+    """What `auto` came to and how that is known, and what the budget keeps drafts from; empty
+    where it keeps them from nothing."""
+    config = _config(view)
+    if config is None or config.never_drafts or not isinstance(config.max_tree_nodes, int):
+        return ""
+    return " ".join(filter(None, (_came_to(view, config), _lets(view, config), _none(view))))
+
+
+def nodeless(view: View) -> tuple[str, ...]:
+    """Drafters that the budget has no node for. Where a rule chooses who drafts (`goodput`), it is
+    divided anew in each round: nobody is named."""
+    config = _config(view)
+    if config is None or length_policy(config.length).chooses_drafters:
+        return ()
+    if not isinstance(config.max_tree_nodes, int):
+        return ()
+    divided = shares(config.combine, config.max_tree_nodes, view.drafters)
+    return tuple(name for name, share in zip(view.drafters, divided, strict=True) if not share)
+
+
+def _config(view: View) -> SpeculationConfig | None:
+    if view.started is None or not view.drafters:
+        return None
+    try:
+        return SpeculationConfig.from_plain(view.started.config["speculation"])
+    except ConfigError:  # a run of another version
+        return None
+
+
+def _came_to(view: View, config: SpeculationConfig) -> str:
+    assert view.started is not None and isinstance(config.max_tree_nodes, int)
+    if view.started.asked.get("speculation", {}).get("max_tree_nodes") != "auto":
+        return ""
+    nodes = config.max_tree_nodes
+    came = f"max_tree_nodes=auto came to {_nodes(nodes)} in this run"
+    if not length_policy(config.length).given:
+        return f"{came}, the largest tree that was timed: {config.length} finds its own length."
+    if nodes >= LARGEST_MEASURED:
+        return f"{came}, the largest tree that was timed: it took at most 1.5 plain passes."
+    return (
+        f"{came}: larger trees took the LLM more than 1.5 times a plain pass when this machine was "
+        "timed."
+    )
+
+
+def _lets(view: View, config: SpeculationConfig) -> str:
+    if not length_policy(config.length).given:
+        return ""
+    asked = config.speculation_length
+    most = longest(config, view.drafters, asked)
+    if most >= asked:
+        return ""
+    nodes = _nodes(int(config.max_tree_nodes))
+    many = len(view.drafters) > 1 and combine_rule(config.combine).node_budget != "each"
+    among = f" for {len(view.drafters)} drafters" if many else ""
+    return f"{nodes}{among} let drafts be {most} deep: speculation_length {asked} is not reached."
+
+
+def _none(view: View) -> str:
+    without = nodeless(view)
+    if not without:
+        return ""
+    gets, drafts = ("gets", "drafts") if len(without) == 1 else ("get", "draft")
+    return f"{_listed(without)} {gets} no node and {drafts} nothing."
+
+
+def _nodes(count: int) -> str:
+    return "1 node" if count == 1 else f"{count} nodes"
+
+
+def _listed(names: Sequence[str]) -> str:
+    *most, last = names
+    return f"{', '.join(most)} and {last}" if most else last

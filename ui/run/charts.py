@@ -1,0 +1,248 @@
+"""The two charts' values, lengths and pipeline, and the drafters every picture names.
+
+Plain JSON in dicts, as ui/run/values.py says; while a run is live only its latest rounds.
+"""
+
+from __future__ import annotations
+
+from itertools import zip_longest
+from typing import Any
+
+from core.config.mechanisms import LENGTH_POLICIES, combine_rule, length_policy
+from core.events import RunStats, Span
+from ui.run.frame import Before, Frame
+from ui.run.switching import trial_of
+from ui.run.view import RoundView, View
+
+__all__ = ["choice_value", "drafters_value", "lengths_value", "round_value", "timeline_value"]
+
+Value = dict[str, Any]
+
+UNASKED = ("unused", "ended")
+HIDDEN_MS = 0.005
+"""Less is shown as 0.00 ms."""
+# The controller's own memory reaches about as far back.
+LATELY = 32
+LIVE_ROUNDS = 100
+LIVE_BARS = 40
+MOST_BEFORE = 600
+SHARES = ("draft", "ahead", "llm", "combine", "verify", "commit", "prefill", "other")
+
+
+def drafters_value(view: View) -> Value:
+    """The drafters in their fixed order; the slot is their colour and their letter."""
+    return {str(i): {"name": name, "slot": i} for i, name in enumerate(view.drafters)}
+
+
+def lengths_value(frame: Frame, before: Before | None = None) -> Value:
+    """Accepted tokens and speculation length per round, with their histogram and rates.
+
+    `before` and `before_rates`: the same of the run before, for a pale line behind.
+    """
+    view = frame.view
+    shown = view.rounds if frame.whole else view.rounds[-LIVE_ROUNDS:]
+    return {
+        "run": view.run_id,
+        "rounds": {
+            str(line.number): {"a": line.accepted, "d": line.depth, "s": line.length}
+            for line in shown
+        },
+        "histogram": {str(j): n for j, n in enumerate(view.stats.acceptance_histogram)},
+        "per_position": _rates(view.stats),
+        "before": {str(i): n for i, n in enumerate(before.accepted[:MOST_BEFORE])}
+        if before
+        else {},
+        "before_rates": _rates(before.stats) if before else {},
+        "sel": frame.selected,
+        **choice_value(frame),
+    }
+
+
+def choice_value(frame: Frame) -> Value:
+    """What the controller chose behind the selected round, and what it expects of each length."""
+    completed = frame.detail.completed if frame.detail else None
+    policy = length_policy(_setting(frame.view, "length"))
+    return {
+        "policy": policy.name if frame.view.drafters else "",
+        "predicts": policy.predicts,
+        "always": policy.always,
+        "no_estimates": policy.no_estimates,
+        "reason": completed.length_reason if completed else "",
+        "next": completed.next_speculation_length if completed else -1,
+        "estimates": {
+            str(e.length): {
+                "n": e.nodes,
+                "t": round(e.tokens, 4),
+                "ms": round(e.ms, 4),
+                "tps": round(1000 * e.tokens / e.ms, 2) if e.ms > 0 else 0.0,
+            }
+            for e in (completed.estimates if completed else ())
+        },
+        "lately": _lately(frame),
+    }
+
+
+def _lately(frame: Frame) -> float:
+    """Tokens a second of the selected round and those before it, by the time that the estimates
+    are about: what rounds of whatever length have yielded."""
+    end = frame.selected + 1
+    rounds = frame.view.rounds[max(0, end - LATELY) : end]
+    ms = sum(line.time.ms for line in rounds)
+    return round(1000 * sum(line.emitted for line in rounds) / ms, 2) if ms > 0 else 0.0
+
+
+def _setting(view: View, name: str) -> str:
+    config = view.started.config if view.started else {}
+    return str(config.get("speculation", {}).get(name, ""))
+
+
+def _rates(stats: RunStats) -> Value:
+    return {str(i): round(rate, 4) for i, rate in enumerate(stats.acceptance_rate_per_position)}
+
+
+def timeline_value(frame: Frame) -> Value:
+    """Every stage as a bar on the run's own milliseconds, and the time spent in each; what came of
+    drafts made ahead, and predicted against measured round time."""
+    view = frame.view
+    shown = view.rounds if frame.whole else view.rounds[-LIVE_BARS:]
+    combine, policy = _setting(view, "combine"), _setting(view, "length")
+    return {
+        "run": view.run_id,
+        "drafters": drafters_value(view),
+        "lanes": {str(i): name for i, name in enumerate(_lanes(view))} if view.started else {},
+        "bars": _bars(view, shown),
+        "pipeline": _setting(view, "pipeline") if view.drafters else "",
+        "never": "" if combine_rule(combine).ahead or not view.drafters else combine,
+        "ended": frame.whole,
+        "trials": _trials(view),
+        "overlap": view.stats.overlap_ratio,
+        "ahead": _ahead(view.rounds),
+        "hits": {str(line.number): _ahead((line,)) for line in shown if line.ahead},
+        "rounds": {str(line.number): _times(line) for line in shown if line.predicted_ms > 0},
+        "policy": policy if view.drafters else "",
+        "predicts": length_policy(policy).predicts,
+        "predicting": " and ".join(n for n, one in LENGTH_POLICIES.items() if one.predicts),
+        "round": round_value(frame),
+        "share": _share(view),
+        "total": round(view.stats.total_ms, 3),
+        "sel": frame.selected,
+    }
+
+
+def _times(line: RoundView) -> Value:
+    """Predicted (`p`) and measured time of a round, `hid` beside other requests' passes;
+    `all` is from its first stage to its last."""
+    time = line.time
+    return {
+        "ms": round(time.ms, 3),
+        "p": round(line.predicted_ms, 3),
+        "hid": round(time.hidden_ms, 3),
+        "all": round(time.whole_ms, 3),
+    }
+
+
+def _trials(view: View) -> Value:
+    """What `auto` found whenever it had tried the other way, by round.
+
+    Until then, in this run: `asked`, the rounds for which guesses were made; `used`, drafts that
+    were used of them. A trial may have begun in an earlier run.
+    """
+    found, asked, used = Value(), 0, 0
+    for line in view.rounds:
+        guesses = [entry for entry in line.ahead if not entry.known]
+        asked += bool(guesses)
+        used += sum(entry.hit for entry in guesses)
+        for trial in filter(None, map(trial_of, line.notes)):
+            found[str(line.number)] = {
+                "kind": trial.kind,
+                "ms": trial.ms,
+                "without": trial.without_ms,
+                "on": trial.on,
+                "asked": asked,
+                "used": used,
+            }
+    return found
+
+
+def _lanes(view: View) -> tuple[str, ...]:
+    return (*view.drafters, "combine", "llm", "verify", "commit")
+
+
+def _bars(view: View, shown: tuple[RoundView, ...]) -> Value:
+    """Bars from true start to true end; `own`, where SSMs drafted at once, is what of that was
+    spent on this one."""
+    place = {name: str(i) for i, name in enumerate(_lanes(view))}
+    return {
+        str(line.number): {
+            str(k): {
+                "lane": place.get(span.lane, "0"),
+                "name": span.name,
+                "start": round(span.start_ms, 3),
+                "end": round(span.end_ms, 3),
+                "a": _fate(line, later, span),
+                **({"own": round(span.ms, 3)} if span.share < 1 else {}),
+            }
+            for k, span in enumerate(line.spans)
+        }
+        for line, later in zip_longest(shown, shown[1:])
+    }
+
+
+def _fate(line: RoundView, later: RoundView | None, span: Span) -> str:
+    """What became of drafting before its round's turn: `hit`, `miss`, or `open` where no round has
+    asked for it, though a guess may have come true; nothing of any other stage.
+
+    Drafting `ahead` was for the round after its own. Across requests nothing is guessed: what was
+    drafted before its round began, for a text that is known, is a hit.
+    """
+    if span.name == "ahead":
+        told = [entry for entry in (later.ahead if later else ()) if entry.drafter == span.lane]
+        asked = [entry for entry in told if not entry.known and entry.reason not in UNASKED]
+        return ("hit" if asked[0].hit else "miss") if asked else "open"
+    early = span.start_ms < line.begin_ms or span.name == "draft"
+    known = (entry.drafter for entry in line.ahead if entry.known)
+    return "hit" if early and span.lane in known else ""
+
+
+def _ahead(lines: tuple[RoundView, ...]) -> Value:
+    """Sums over these rounds; empty where nothing was drafted ahead.
+
+    `guessed`: for outcomes that were guessed, not for another request's known text. `unused`:
+    misses of which no round asked for the draft. `beside`: hits that a pass of the LLM hid some of.
+    """
+    entries = [entry for line in lines for entry in line.ahead]
+    if not entries:
+        return {}
+    return {
+        "hits": sum(entry.hit for entry in entries),
+        "misses": sum(not entry.hit for entry in entries),
+        "unused": sum(entry.reason in UNASKED for entry in entries),
+        "saved": round(sum(entry.saved_ms for entry in entries), 3),
+        "wasted": round(sum(entry.wasted_ms for entry in entries), 3),
+        "beside": sum(entry.hit and entry.saved_ms >= HIDDEN_MS for entry in entries),
+        "guessed": not all(entry.known for entry in entries),
+    }
+
+
+def round_value(frame: Frame) -> Value:
+    """The selected round's drafts made ahead, drafter by drafter (by slot), in their order."""
+    completed = frame.detail.completed if frame.detail else None
+    index = {name: str(i) for i, name in enumerate(frame.view.drafters)}
+    return {
+        str(k): {
+            "d": index.get(entry.drafter, "-1"),
+            "outcomes": entry.outcomes,
+            "p": round(entry.probability, 4),
+            "hit": entry.hit,
+            "saved": round(entry.saved_ms, 3),
+            "wasted": round(entry.wasted_ms, 3),
+            "why": entry.reason,
+        }
+        for k, entry in enumerate(completed.ahead if completed else ())
+    }
+
+
+def _share(view: View) -> Value:
+    sums = dict(view.share)
+    idle = max(0.0, view.stats.total_ms - sums.pop("busy", 0.0))
+    return {name: round(sums.get(name, idle if name == "other" else 0.0), 3) for name in SHARES}

@@ -1,0 +1,122 @@
+"""The second run behind a run: plain decoding of the same request, as baseline and as proof.
+
+Generators like `play`: they yield while the second run goes on and leave what they found on the
+desk. Both questions share one plain run; only a difference asks for another with more recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from core.errors import ConfigError
+from ui.run.baselines import keep_baseline, key_of_run
+from ui.run.frame import Baseline
+from ui.run.player import Player
+from ui.run.proof import Answer, compare, same_distribution, with_plain_decoding
+from ui.run.source import LiveSource, Source
+from ui.run.view import View, reduce_all
+from ui.server.session import Desk, Hub, run_to_end
+
+__all__ = ["measure_baseline", "prove"]
+
+DISPUTE_TOP_K = 50
+
+
+def measure_baseline(hub: Hub, desk: Desk, owner: str) -> Iterator[None]:
+    """Leave `desk.baseline`: tokens per second of plain decoding of the desk's run."""
+    player, view = desk.player, _finished(desk)
+    yield from _plain(hub, desk, view, owner)
+    if desk.player is player:
+        _keep_baseline(hub, desk, view)
+    yield
+
+
+def prove(hub: Hub, desk: Desk, owner: str) -> Iterator[None]:
+    """Leave `desk.answer`: whether plain decoding writes the same text.
+
+    When the desk turns to another run meanwhile, nothing is left.
+    """
+    player, view = desk.player, _finished(desk)
+    desk.answer = same_distribution(view)
+    if desk.answer is not None:
+        yield
+        return
+    yield from _plain(hub, desk, view, owner)
+    if desk.player is not player:
+        return
+    _keep_baseline(hub, desk, view)
+    if desk.plain and _view_of(desk.plain).token_ids != view.token_ids:
+        # The tokens in dispute have to be weighed: once more, with many alternatives recorded.
+        desk.plain = None
+        yield from _plain(hub, desk, view, owner, DISPUTE_TOP_K)
+    if desk.player is player and desk.plain is not None:
+        desk.answer = _answer(player, view, desk.plain)
+    yield
+
+
+def _answer(player: Player | None, view: View, plain: LiveSource) -> Answer | None:
+    told = _view_of(plain)
+    if player is None or told.state != "completed":
+        return None
+    ours = player.source.events(0, player.source.count)
+    return compare(view, told, ours, plain.events(0, plain.count))
+
+
+def _finished(desk: Desk) -> View:
+    player = desk.player
+    if player is None:
+        raise ConfigError("there is no run yet: press Run first")
+    if not player.source.done:
+        raise ConfigError("the run goes on: wait for its end, or stop it, and ask again")
+    view = _view_of(player.source)
+    if view.started is None or not view.tokens:
+        raise ConfigError("run wrote no token: there is nothing to compare")
+    return view
+
+
+def _view_of(source: Source | None) -> View:
+    return reduce_all(source.events(0, source.count)) if source else View()
+
+
+def _plain(
+    hub: Hub, desk: Desk, view: View, owner: str, top_k: int | None = None
+) -> Iterator[None]:
+    """Run plain decoding unless this desk has done so already; leaves `desk.plain`."""
+    if desk.plain is not None:
+        return
+    if desk.side is not None:
+        raise ConfigError("plain decoding is going on: wait for it, or stop it")
+    assert view.started is not None
+    player = desk.player
+    recorded = view.started.config["speculation"].get("record_top_k", 0)
+    request = with_plain_decoding(view, recorded if top_k is None else top_k)
+    total = request.sampling.max_new_tokens
+    try:
+        for source in run_to_end(hub, desk, request, owner):
+            if desk.player is not player:
+                return
+            queued = f", {source.place} in the queue" if source.place else ""
+            written = max(0, source.count - 1) // 4
+            desk.doing = f"Plain decoding of the same request: {written} of {total} tokens{queued}."
+            yield
+            desk.plain = source if source.done and desk.player is player else None
+    finally:
+        desk.doing = ""
+
+
+def _keep_baseline(hub: Hub, desk: Desk, view: View) -> None:
+    plain = _view_of(desk.plain)
+    if plain.state != "completed" or view.started is None:
+        desk.plain = None
+        desk.trouble = f"Plain decoding did not finish: {plain.error or plain.state or 'stopped'}."
+        return
+    if view.state != "completed":
+        desk.trouble = (
+            "The run was stopped: a speed-up needs a finished one. Prove it works here too."
+        )
+    else:
+        rate = plain.stats.tokens_per_second
+        same = "plain decoding, measured with the same prompt, models and machine"
+        note = f"{same}: {rate:.1f} tokens/s"
+        desk.baseline = Baseline(rate, plain.run_id, note, key_of_run(view))
+        keep_baseline(hub.store, view.run_id, desk.baseline)

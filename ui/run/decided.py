@@ -1,0 +1,76 @@
+"""What decided a vote over sequences: where they parted, and what stood behind each way.
+
+Pure: the drafts and the weights of one round in, sentences out. The rule is `vote`'s
+(ALGORITHMS 3): from the root the heaviest token is taken; on a tie that of the heavier single SSM,
+then of the one named first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from core.events import Combined, DraftRecord
+from ui.run.explain import quoted
+
+__all__ = ["decided"]
+
+SAME = 1e-9
+
+
+def decided(tree: Combined, drafts: Sequence[DraftRecord]) -> list[str]:
+    """Why the winner's sequence was taken, and why it is the winner's; empty where one drafted."""
+    drafting = {draft.drafter: draft for draft in drafts if draft.token_ids}
+    won = drafting.get(tree.winner)
+    if won is None or len(drafting) < 2:
+        return []
+    splits = [told for i in range(len(won.token_ids)) if (told := _split(tree, drafting, won, i))]
+    together = [name for name, draft in drafting.items() if draft.token_ids == won.token_ids]
+    if splits:
+        return [f"The sequences part at {', then at '.join(splits)}.", *_named(tree, together)]
+    if len(together) == len(drafting):
+        return ["All drafted the same.", *_named(tree, together)]
+    return [*_alone(won, drafting, together), *_named(tree, together)]
+
+
+def _split(tree: Combined, drafting: Mapping[str, DraftRecord], won: DraftRecord, i: int) -> str:
+    """The masses behind each token that follows the winner's first `i`; empty where all agree."""
+    masses: dict[int, float] = {}
+    texts: dict[int, str] = {}
+    for name, draft in drafting.items():
+        if len(draft.token_ids) > i and draft.token_ids[:i] == won.token_ids[:i]:
+            token_id = draft.token_ids[i]
+            masses[token_id] = masses.get(token_id, 0.0) + tree.weights.get(name, 0.0)
+            texts[token_id] = draft.texts[i]
+    if len(masses) < 2:
+        return ""
+    own = won.token_ids[i]
+    rivals = sorted((t for t in masses if t != own), key=lambda t: -masses[t])
+    against = " and ".join(f"{_mass(masses[t])} behind {quoted(texts[t])}" for t in rivals)
+    tie = ""
+    if abs(masses[own] - masses[rivals[0]]) < SAME:
+        tie = ", a tie, which goes to the heavier single SSM, then to the one named first"
+    return f"token {i + 1}: {_mass(masses[own])} behind {quoted(texts[own])}, {against}{tie}"
+
+
+def _alone(
+    won: DraftRecord, drafting: Mapping[str, DraftRecord], together: Sequence[str]
+) -> list[str]:
+    """Nobody voted for anything else: the others' drafts ended on the way."""
+    rest = [draft for name, draft in drafting.items() if name not in together]
+    agreed = max(len(draft.token_ids) for draft in rest)
+    them = "the other draft ends" if len(rest) == 1 else "the other drafts end"
+    by = "" if len(rest) == 1 else " or before"
+    return [f"No draft disagrees with it, but {them} behind token {agreed}{by}, and it goes on."]
+
+
+def _named(tree: Combined, together: Sequence[str]) -> list[str]:
+    """Why one of those who drafted the winning sequence is the winner."""
+    if len(together) < 2:
+        return []
+    weights = sorted((tree.weights.get(name, 0.0) for name in together), reverse=True)
+    why = "the first of equal weight" if weights[0] - weights[1] < SAME else "the heaviest"
+    return [f"Of the {len(together)} SSMs that drafted it {tree.winner} is {why}."]
+
+
+def _mass(mass: float) -> str:
+    return "<0.01" if 0 < mass < 0.005 else f"{mass:.2f}"

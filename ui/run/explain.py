@@ -1,0 +1,235 @@
+"""Why this token: one node's verdict in a sentence with its numbers, and the bars beside it.
+
+Pure: a round's events in, plain text out. Knows the rules of verification (ALGORITHMS 2) by what
+their events hold, no model and no Gradio. Token texts are data: they are quoted, never formatted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from core.config.mechanisms import verify_rule
+from core.events import Combined, TopK, Verified
+from ui.run.view import Detail
+
+__all__ = ["Explanation", "bars", "explain", "letter", "quoted"]
+
+MAX_QUOTED = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What the inspector says.
+
+    `parent`: the node whose continuations `bars` shows (-1: root); None where none were asked for.
+    """
+
+    title: str = ""
+    sentence: str = ""
+    outcome: str = ""
+    token: str = ""
+    token_id: int = -1
+    parent: int | None = -1
+    parent_text: str = ""
+
+
+def letter(index: int) -> str:
+    """The drafter's letter: A, B, ... Z, then AA."""
+    first = letter(index // 26 - 1) if index >= 26 else ""
+    return first + chr(ord("A") + index % 26)
+
+
+def quoted(text: str) -> str:
+    """A token in quotation marks: white space and control characters visible, not too long."""
+    shown = text if len(text) <= MAX_QUOTED else text[: MAX_QUOTED - 1] + "…"
+    shown = shown.replace("\n", "⏎").replace("\t", "⇥").replace("\r", "␍")
+    return "“" + "".join(c if c.isprintable() else "·" for c in shown) + "”"
+
+
+def explain(
+    detail: Detail | None,
+    node: int | None,
+    drafters: tuple[str, ...],
+    sampling: Mapping[str, Any],
+) -> Explanation:
+    """The verdict on `node` of the round; None asks for the LLM's own token."""
+    if detail is None or detail.combined is None:
+        return Explanation(sentence=_waiting(detail))
+    tree, verdict = detail.combined, detail.verified
+    if node == -1:
+        return _root(tree)
+    if node is None or not 0 <= node < len(tree.token_ids):
+        return _own(tree, verdict)
+    parent = tree.parents[node]
+    outcome = verdict.outcomes[node] if verdict else "pending"
+    return Explanation(
+        title=f"{quoted(tree.texts[node])} at depth {tree.depths[node]}, "
+        f"proposed by {_names(tree, node, drafters)}",
+        sentence=_verdict(tree, verdict, node, sampling),
+        outcome=outcome,
+        token=tree.texts[node],
+        token_id=tree.token_ids[node],
+        parent=parent,
+        parent_text=tree.root_text if parent < 0 else tree.texts[parent],
+    )
+
+
+def bars(
+    detail: Detail | None, told: Explanation, drafters: tuple[str, ...]
+) -> dict[str, dict[str, Any]]:
+    """Source (`llm` or a drafter's number) -> its most probable tokens after `told.parent`."""
+    if detail is None or detail.verified is None:
+        return {}
+    index = {name: str(i) for i, name in enumerate(drafters)}
+    rows = [top for top in detail.verified.top_k if top.node == told.parent]
+    return {index.get(top.source, top.source): _bar(top, told.token_id) for top in rows}
+
+
+def _bar(top: TopK, token_id: int) -> dict[str, Any]:
+    return {
+        str(i): {
+            "t": text,
+            "id": top.token_ids[i],
+            "p": round(top.probabilities[i], 4),
+            "hit": top.token_ids[i] == token_id,
+        }
+        for i, text in enumerate(top.texts)
+    }
+
+
+def _waiting(detail: Detail | None) -> str:
+    if detail is None:
+        return "Select a token or a node: its story is told here."
+    return "The drafts are made; the tree is not combined yet."
+
+
+def _names(tree: Combined, node: int, drafters: tuple[str, ...]) -> str:
+    counts: dict[str, int] = {}
+    for proposal in tree.proposals[node]:
+        counts[proposal.drafter] = counts.get(proposal.drafter, 0) + 1
+    parts = []
+    for name, times in counts.items():
+        label = f"{letter(drafters.index(name))} ({name})" if name in drafters else name
+        parts.append(label if times == 1 else f"{label} {times} times")
+    return ", ".join(parts) or "nobody"
+
+
+def _root(tree: Combined) -> Explanation:
+    return Explanation(
+        title=f"{quoted(tree.root_text)}, the root",
+        sentence="The last token of the text so far. The LLM reads it together with the tree; the "
+        "bars are what it and each drafter expect next.",
+        outcome="root",
+        parent_text=tree.root_text,
+    )
+
+
+def _own(tree: Combined, verdict: Verified | None) -> Explanation:
+    if verdict is None:
+        return Explanation(sentence="The LLM has not verified this tree yet.", outcome="pending")
+    after = verdict.path[-1] if verdict.path else -1
+    before = tree.root_text if after < 0 else tree.texts[after]
+    if verdict.own_token_id is None:
+        return Explanation(
+            title="No token of the LLM's own",
+            sentence=f"The accepted path ends the text with {quoted(before)}.",
+            outcome="own",
+            parent=None,
+            parent_text=before,
+        )
+    own, chance = quoted(verdict.own_text), percent(verdict.own_probability)
+    reasons = {
+        "recovered": f"No child of {quoted(before)} in the tree was accepted, so the LLM went on "
+        f"with its own token {own} ({chance}).",
+        "bonus": f"{quoted(before)} is the end of an accepted branch; the same LLM pass also gives "
+        f"the token after it, {own} ({chance}), for free.",
+        "plain": f"Nothing was drafted in this round: plain decoding, {own} ({chance}).",
+    }
+    return Explanation(
+        title=f"{own}, the LLM's own token ({verdict.own_kind})",
+        sentence=reasons.get(verdict.own_kind, ""),
+        outcome="own",
+        token=verdict.own_text,
+        token_id=verdict.own_token_id,
+        parent=after,
+        parent_text=before,
+    )
+
+
+def percent(chance: float) -> str:
+    """A probability for the reader: 0.412 as 41.2 %."""
+    return f"{100 * chance:.3g} %" if chance < 1 else "100 %"
+
+
+def _verdict(
+    tree: Combined, verdict: Verified | None, node: int, sampling: Mapping[str, Any]
+) -> str:
+    if verdict is None:
+        return "Waiting for the LLM's verdict."
+    parent = tree.parents[node]
+    if verdict.outcomes[node] == "not_reached":
+        return _not_reached(tree, verdict, node)
+    if verify_rule(verdict.rule).reads_q:
+        return _tried(verdict, node)
+    chance = percent(verdict.llm_probabilities[node])
+    own = quoted(tree.texts[node])
+    before = quoted(tree.root_text if parent < 0 else tree.texts[parent])
+    wanted, wanted_chance = _wanted(tree, verdict, parent)
+    accepted = verdict.outcomes[node] == "accepted"
+    if verdict.rule == "greedy":
+        if accepted:
+            return f"Accepted: after {before} the LLM's most probable token is {own} ({chance})."
+        return (
+            f"Rejected: after {before} the LLM's most probable token is {wanted} "
+            f"({wanted_chance}); {own} has {chance}."
+        )
+    seed = sampling.get("seed")
+    drawn = f"with seed {seed} the LLM draws {own if accepted else wanted} at this place"
+    if accepted:
+        return f"Accepted: {drawn} (probability {chance}), and that token was in the tree."
+    return f"Rejected: {drawn} (probability {wanted_chance}), not {own} ({chance})."
+
+
+def _wanted(tree: Combined, verdict: Verified, parent: int) -> tuple[str, str]:
+    """What the LLM chose after `parent`: the accepted child, else its own token."""
+    taken = [n for n in verdict.path if tree.parents[n] == parent]
+    if taken:
+        return quoted(tree.texts[taken[0]]), percent(verdict.llm_probabilities[taken[0]])
+    return quoted(verdict.own_text), percent(verdict.own_probability)
+
+
+def _not_reached(tree: Combined, verdict: Verified, node: int) -> str:
+    above = tree.parents[node]
+    while above >= 0 and verdict.outcomes[above] == "not_reached":
+        above = tree.parents[above]
+    if above >= 0 and verdict.outcomes[above] == "rejected":
+        return (
+            f"Not reached: {quoted(tree.texts[above])} before it was rejected, "
+            "so nothing below it could be the text."
+        )
+    return "Not reached: another token was accepted in its place before its turn came."
+
+
+def _tried(verdict: Verified, node: int) -> str:
+    """`mss` and `traversal`: the trials of this node, each with its ratio (SpecInfer, Algorithm 2;
+    ALGORITHMS 2). `traversal` decides a node after, and with, all that hangs below it."""
+    whole = verdict.rule == "traversal"
+    draw = "draw, judged with all that hung below it," if whole else "draw"
+    coin = "" if whole else ", the coin came out above"
+    parts = []
+    for trial in (t for t in verdict.trials if t.node == node):
+        ratio = trial.p / trial.q if trial.q > 0 else 0.0
+        sum_text = f"p / q = {trial.p:.3g} / {trial.q:.3g} = {ratio:.3g}"
+        if not trial.accepted:
+            parts.append(
+                f"{trial.drafter}'s {draw} was rejected ({sum_text}{coin}); "
+                "what q covered was then taken out of p"
+            )
+        elif ratio >= 1:
+            parts.append(f"{trial.drafter}'s {draw} was accepted for certain ({sum_text})")
+        else:
+            parts.append(f"{trial.drafter}'s {draw} was accepted, with the chance {sum_text}")
+    head = "Accepted: " if verdict.outcomes[node] == "accepted" else "Rejected: "
+    return head + "; ".join(parts) + "." if parts else head.strip(": ") + "."

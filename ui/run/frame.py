@@ -1,0 +1,65 @@
+"""Frame: one moment of one run as one visitor sees it. Plain values between Player and pictures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from core.events import RunStats
+from ui.run.view import Detail, View
+
+__all__ = ["Baseline", "Before", "Frame"]
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """Plain decoding of the same request, measured on this machine.
+
+    `request` names what was measured: a run of another prompt or sampling has another baseline.
+    """
+
+    tokens_per_second: float
+    run_id: str
+    note: str
+    request: tuple[object, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What is left of the run before this one, to compare with: a pale line, grey figures.
+
+    `accepted`: accepted tokens of each round, from round 0.
+    """
+
+    run_id: str
+    accepted: tuple[int, ...]
+    stats: RunStats
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What one visitor sees of one run at one moment.
+
+    `detail` is the selected round, `node` the selected node of its tree. `known` is how many
+    events the run has so far, `ended` whether more will come, `whole` whether to draw everything.
+    """
+
+    view: View = View()
+    detail: Detail | None = None
+    node: int | None = None
+    pinned: bool = False
+    known: int = 0
+    known_rounds: int = 0
+    ended: bool = False
+    at_end: bool = False
+    mode: str = "full"
+    place: int = 0
+    run_id: str = ""
+
+    @property
+    def selected(self) -> int:
+        """The selected round, -1 for none."""
+        return self.detail.round if self.detail else -1
+
+    @property
+    def whole(self) -> bool:
+        return self.ended and self.at_end

@@ -1,0 +1,216 @@
+"""Is the text what the LLM alone writes? Answers from two recorded runs.
+
+Pure: token ids and recorded top-k lists in, a sentence out. Law 1 and law 2 say when the
+ids must be equal; where they are not, the two tokens in dispute are weighed by the LLM's own
+probabilities, as the plain run recorded them, against the rounding seen between the two runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from core.config import Request, SpeculationConfig
+from core.events import Event, RoundCompleted, TopK, Verified
+from lab.tables import DISTRIBUTION_RULES
+from lab.texts import first_difference
+from ui.run.explain import quoted
+from ui.run.view import View
+
+__all__ = [
+    "Answer",
+    "compare",
+    "distribution_of",
+    "same_distribution",
+    "weighable",
+    "weighed",
+    "with_plain_decoding",
+]
+
+FLOAT32_TIE = 1e-4
+"""Law 1: in float32 a first divergence is rounding only under this margin (nats)."""
+SHARE_OF_NOISE = 0.999
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """`kind` is `identical`, `tie`, `bug` or `distribution`; `at` the first token that differs."""
+
+    kind: str
+    sentence: str
+    at: int | None = None
+
+
+def with_plain_decoding(view: View, record_top_k: int) -> Request:
+    """The view's request as plain decoding: same prompt, sampling and seed, nothing drafted.
+
+    Of a run that was stopped, as many tokens as it wrote.
+    """
+    assert view.started is not None
+    asked = Request.from_plain(view.started.asked)
+    sampling = replace(asked.sampling, seed=view.started.seed)
+    if view.state != "completed":
+        sampling = replace(sampling, max_new_tokens=max(1, len(view.tokens)))
+    plain = replace(SpeculationConfig.preset("autoregressive"), record_top_k=record_top_k)
+    return replace(asked, sampling=sampling, speculation=plain)
+
+
+def same_distribution(view: View) -> Answer | None:
+    """The answer for rules that draw other tokens of the same distribution; None for the rest."""
+    return distribution_of(_speculation(view).get("verify", ""))
+
+
+def distribution_of(rule: str) -> Answer | None:
+    """`same_distribution` by the name of the rule."""
+    if rule not in DISTRIBUTION_RULES:
+        return None
+    return Answer(
+        "distribution",
+        f"Same distribution, not the same tokens: verify={rule} draws its own coins, so plain "
+        "decoding with this seed writes another text of the same law. Law 3 shows it: the "
+        "production code under every outcome of its coins gives the LLM's own distribution "
+        "(total variation at most 1e-12; tests/laws).",
+    )
+
+
+def _speculation(view: View) -> dict[str, Any]:
+    config: dict[str, Any] = view.started.config if view.started else {}
+    speculation: dict[str, Any] = config.get("speculation", {})
+    return speculation
+
+
+def compare(view: View, plain: View, ours: Iterable[Event], theirs: Iterable[Event]) -> Answer:
+    """Whether both runs wrote the same tokens; `ours` and `theirs` are their events."""
+    at = first_difference(view.token_ids, plain.token_ids)
+    count = len(view.tokens)
+    if at is None:
+        so_far = "" if view.state == "completed" else " as far as it went"
+        return Answer(
+            "identical",
+            f"Identical{so_far}: plain decoding with the same seed writes the same {count} tokens.",
+        )
+    answer = weighed(view, plain, at, (ours, theirs), ("Here", "plain decoding"))
+    dispute = _dispute(view, plain, at, ("Here", "plain decoding"))
+    return answer or Answer("bug", f"Differs at token {at + 1}: a bug. {dispute}", at)
+
+
+def weighed(
+    view: View,
+    other: View,
+    at: int,
+    events: tuple[Iterable[Event], Iterable[Event]],
+    names: tuple[str, str],
+) -> Answer | None:
+    """Whether runs that should have written the same differ at token `at` by rounding alone: a
+    `tie` or a `bug`. None where the `other` run did not record how likely both tokens were.
+
+    `events` of both runs; `names`: what the answer calls them, the first at a sentence's beginning.
+    """
+    ours, theirs = (_tops(some) for some in events)
+    margin = _margin(view, other, at, theirs)
+    if margin is None:
+        return None
+    bound, why = _bound(view, other, at, (ours, theirs))
+    dispute = _dispute(view, other, at, names)
+    apart = f"the LLM's two best were {margin:.2g} apart"
+    if margin <= bound:
+        return Answer(
+            "tie", f"Differs at token {at + 1}, a rounding tie: {apart} ({why}). {dispute}", at
+        )
+    return Answer("bug", f"Differs at token {at + 1}: a bug ({apart}; {why}). {dispute}", at)
+
+
+def weighable(view: View, plain: View, theirs: Iterable[Event]) -> bool:
+    """Whether `compare` can tell a rounding tie from a bug where the two differ: the plain run has
+    recorded both tokens in dispute. Where one text ends before the other there is nothing to weigh.
+    """
+    at = first_difference(view.token_ids, plain.token_ids)
+    if at is None or at >= min(len(view.tokens), len(plain.tokens)):
+        return True
+    return _margin(view, plain, at, _tops(theirs)) is not None
+
+
+def _dispute(view: View, other: View, at: int, names: tuple[str, str]) -> str:
+    ours = quoted(view.tokens[at].token) if at < len(view.tokens) else "the end"
+    theirs = quoted(other.tokens[at].token) if at < len(other.tokens) else "the end"
+    return f"{names[0]} {ours}, {names[1]} {theirs}."
+
+
+def _margin(view: View, plain: View, at: int, tops: dict[int, TopK]) -> float | None:
+    """By how much plain decoding preferred its token to ours, in nats; None if unknown.
+
+    At temperature 0 the difference of their log probabilities; above, of those plus the noise
+    that both runs share (ALGORITHMS 2, `match`).
+    """
+    if at >= min(len(view.tokens), len(plain.tokens)) or at not in tops:
+        return None
+    chances = dict(zip(tops[at].token_ids, tops[at].probabilities, strict=True))
+    ours, theirs = view.tokens[at].token_id, plain.tokens[at].token_id
+    if not chances.get(ours) or not chances.get(theirs):
+        return None
+    margin = math.log(chances[theirs]) - math.log(chances[ours])
+    return abs(margin + _noise(view, at, theirs) - _noise(view, at, ours))
+
+
+def _noise(view: View, at: int, token_id: int) -> float:
+    started = view.started
+    if started is None or started.config["sampling"]["temperature"] == 0:
+        return 0.0
+    from core.trees.noise import SeededNoise  # torch is needed for this rare question only
+
+    size = max(model.vocab_size for model in started.models)
+    position = len(started.prompt_token_ids) + at
+    return float(SeededNoise(started.seed, size).gumbel(position)[token_id])
+
+
+def _bound(
+    view: View, plain: View, at: int, tops: tuple[dict[int, TopK], dict[int, TopK]]
+) -> tuple[float, str]:
+    """The largest margin that rounding explains, and where it comes from (laws 1 and 4)."""
+    started = view.started
+    if started is None or started.dtype in ("float32", "float64"):
+        return FLOAT32_TIE, f"in {started.dtype if started else 'float32'} a tie is under 0.0001"
+    disputed = {v.tokens[at].token_id for v in (view, plain) if at < len(v.tokens)}
+    moved = sorted(_moved(at, disputed, *tops))
+    if not moved:
+        return 0.0, "no two recorded probabilities to measure rounding by"
+    gap = 2 * moved[min(len(moved) - 1, math.ceil(SHARE_OF_NOISE * len(moved)) - 1)]
+    return gap, f"{started.dtype} moved these runs' log probabilities by up to {gap / 2:.2g}"
+
+
+def _moved(
+    at: int, disputed: set[int], ours: dict[int, TopK], theirs: dict[int, TopK]
+) -> Iterable[float]:
+    """How far the same token's log probability differs between the runs, up to token `at`.
+
+    There the two tokens in dispute are left out: a bug must not be the measure of itself.
+    """
+    for i in range(at + 1):
+        if i not in ours or i not in theirs:
+            continue
+        mine = dict(zip(ours[i].token_ids, ours[i].probabilities, strict=True))
+        for token_id, chance in zip(theirs[i].token_ids, theirs[i].probabilities, strict=True):
+            if i == at and token_id in disputed:
+                continue
+            if chance > 0 and mine.get(token_id, 0.0) > 0:
+                yield abs(math.log(chance) - math.log(mine[token_id]))
+
+
+def _tops(events: Iterable[Event]) -> dict[int, TopK]:
+    """Number of a new token -> the LLM's top-k at the place it was chosen from."""
+    found: dict[int, TopK] = {}
+    count = 0
+    verdict: Verified | None = None
+    for event in events:
+        if isinstance(event, Verified):
+            verdict = event
+        elif isinstance(event, RoundCompleted) and verdict is not None:
+            tops = {top.node: top for top in verdict.top_k if top.source == "llm"}
+            before = (-1, *verdict.path)
+            for i in range(len(event.token_ids)):
+                if i < len(before) and before[i] in tops:
+                    found[count + i] = tops[before[i]]
+            count += len(event.token_ids)
+    return found

@@ -1,0 +1,140 @@
+"""Did two recorded runs write the same text, and were they to? Laws 1 and 2, as in `proof`.
+
+Pure: the events of two runs in, an Answer out. Its `kind` is `identical`, `tie`, `bug` or
+`distribution` as there; `unweighed` where a difference cannot be told from a rounding tie, `other`
+where the runs were asked different questions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from core.events import Event, RunStarted
+from lab.tables import DISTRIBUTION_RULES
+from lab.texts import first_difference
+from ui.run.proof import Answer, weighed
+from ui.run.view import View, reduce_all
+
+__all__ = ["NAMES", "same_text"]
+
+NAMES = ("The first run", "the second")
+ENDINGS = ("max_new_tokens", "stop", "ignore_eos")
+DRAWING = ("temperature", "top_k", "top_p")
+
+
+def same_text(
+    ours: Sequence[Event], theirs: Sequence[Event], names: tuple[str, str] = NAMES
+) -> Answer:
+    """Whether both wrote the same tokens, as far as both went where one was to end earlier.
+
+    `names`: what the answer calls the runs, the first at a sentence's beginning.
+    """
+    one, two = reduce_all(ours), reduce_all(theirs)
+    if one.started is None or two.started is None or not one.tokens or not two.tokens:
+        return Answer("other", "One of the runs wrote no token: there is nothing to compare.")
+    one, two, cut = _as_far_as_both(one, two)
+    at = first_difference(one.token_ids, two.token_ids)
+    why = _another_question(one.started, two.started)
+    if at is None:
+        far = " as far as both went" if cut else ""
+        still = f", though they differ in {_listed(why)}" if why else ""
+        count = len(one.tokens)
+        told = f"{names[0]} wrote the same text as {names[1]}{far}{still}"
+        return Answer("identical", f"{told}: {count} tokens, one for one.")
+    if why:
+        return Answer(
+            "other",
+            f"Another text from token {at + 1} on, as may be: the runs differ in {_listed(why)}.",
+            at,
+        )
+    if at >= min(len(one.tokens), len(two.tokens)):
+        return _ended(one, two, at)
+    return _lawful(one, two, at) or _weighed(one, two, at, ours, theirs, names)
+
+
+def _as_far_as_both(one: View, two: View) -> tuple[View, View, bool]:
+    """Both cut to the shorter where that was to end earlier, or was stopped."""
+    assert one.started is not None and two.started is not None
+    limits = [_sampling(view.started) for view in (one, two)]
+    alike = all(limits[0].get(name) == limits[1].get(name) for name in ENDINGS)
+    if alike and one.state == two.state == "completed":
+        return one, two, False
+    count = min(len(one.tokens), len(two.tokens))
+    cut = len(one.tokens) != len(two.tokens)
+    return replace(one, tokens=one.tokens[:count]), replace(two, tokens=two.tokens[:count]), cut
+
+
+def _another_question(one: RunStarted | None, two: RunStarted | None) -> list[str]:
+    """Why the texts need not be the same: what was asked, of whom, how tokens were drawn."""
+    assert one is not None and two is not None
+    first, second = _sampling(one), _sampling(two)
+    why = []
+    if one.prompt_token_ids != two.prompt_token_ids:
+        why.append("prompt")
+    if _llm(one) != _llm(two):
+        why.append("LLM")
+    if one.dtype != two.dtype:
+        why.append("number format")
+    drawn = first.get("temperature", 0) or second.get("temperature", 0)
+    if first.get("temperature") != second.get("temperature"):
+        why.append("temperature")
+    if drawn:
+        why += [name for name in DRAWING[1:] if first.get(name) != second.get(name)]
+        why += ["seed"] if one.seed != two.seed else []
+    return why
+
+
+def _ended(one: View, two: View, at: int) -> Answer:
+    """Both were to end alike, and one went on: by what was there to read, not by its tokens."""
+    why = sorted({view.finish_reason for view in (one, two)})
+    if "context" in why:
+        return Answer("other", f"Same text up to token {at}, where a context was full.", at)
+    return Answer(
+        "bug", f"Same text up to token {at}, where one ends ({', '.join(why)}): a bug.", at
+    )
+
+
+def _lawful(one: View, two: View, at: int) -> Answer | None:
+    """The answer where a rule draws other tokens of the same distribution."""
+    views = (one, two)
+    rules = [(view.started.config if view.started else {}).get("speculation", {}) for view in views]
+    found = [rule["verify"] for rule in rules if rule.get("verify") in DISTRIBUTION_RULES]
+    if not found:
+        return None
+    return Answer(
+        "distribution",
+        f"Same distribution, not the same tokens: they part at token {at + 1}. verify={found[0]} "
+        "draws its own coins, and what is drafted decides which; law 3 shows that the "
+        "distribution is the LLM's own.",
+        at,
+    )
+
+
+def _weighed(
+    one: View, two: View, at: int, ours: Sequence[Event], theirs: Sequence[Event], names: Any
+) -> Answer:
+    answer = weighed(one, two, at, (ours, theirs), names)
+    if answer is not None:
+        return answer
+    return Answer(
+        "unweighed",
+        f"Another text from token {at + 1} on. What else was likely there was not recorded, so a "
+        "rounding tie cannot be told from a bug: run both with record_top_k 5 or more.",
+        at,
+    )
+
+
+def _sampling(started: RunStarted | None) -> Mapping[str, Any]:
+    asked: Mapping[str, Any] = started.asked if started else {}
+    sampling: Mapping[str, Any] = asked.get("sampling", {})
+    return sampling
+
+
+def _llm(started: RunStarted) -> str:
+    return next((model.name for model in started.models if model.role == "llm"), "")
+
+
+def _listed(words: list[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

@@ -1,0 +1,250 @@
+"""Why a run was slower than plain decoding, and what to change.
+
+Pure: figures and the run's own configuration in, a sentence or two out. Only what does something
+under that configuration is named (ui/form/menus.py knows what is idle).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from core.config import SpeculationConfig
+from core.config.budget import longest
+from core.config.mechanisms import NGRAM, combine_rule, length_policy
+from core.config.shape_checks import MAX_TREE_NODES
+from core.errors import ConfigError
+from core.events import RunStats
+from ui.form.menus import idle_fields
+
+__all__ = ["pooled", "slower_because"]
+
+FEW_ACCEPTED = 0.2
+AS_MUCH_AS = 0.4
+A_TRIFLE_MS = 0.05
+HARDLY_ANY = 0.1
+"""Draft tokens a round: with fewer, a run is plain decoding in all but name."""
+SUMMED = (
+    "num_new_tokens",
+    "num_rounds",
+    "num_accepted_tokens",
+    "num_draft_tokens",
+    "draft_ms",
+    "verify_ms",
+)
+NOISE = 1.25
+"""Rounds of the same work differ by as much between two runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """A mean round: milliseconds in all, of `draft` beside no pass of the LLM and `hidden` beside
+    one, of `verify`, and of plain decoding's round."""
+
+    ms: float
+    draft: float
+    hidden: float
+    verify: float
+    plain: float
+
+
+def slower_because(
+    stats: RunStats,
+    plain_tokens_per_second: float,
+    speculation: Mapping[str, Any] | None = None,
+    beside_others_ms: float = 0.0,
+) -> str:
+    """One sentence on where the time went, one on what to change, for a run below 1x.
+
+    `speculation`: the run's, as its RunStarted has it; defaults where it is left out.
+    `beside_others_ms`: its drafting that passed beside the LLM's work for other requests.
+    """
+    if not stats.num_rounds or plain_tokens_per_second <= 0:
+        return ""
+    mean = _mean(stats, plain_tokens_per_second, beside_others_ms)
+    fields = {**SpeculationConfig().to_plain(), **(speculation or {})}
+    if stats.num_draft_tokens < HARDLY_ANY * stats.num_rounds and beside_others_ms <= 0:
+        return _undrafted(mean, stats, fields)
+    gained = stats.num_new_tokens / stats.num_rounds
+    beside = ""
+    if mean.hidden > A_TRIFLE_MS:
+        beside = f" and {mean.hidden:.1f} ms more beside the LLM's passes"
+    cost = (
+        f"a round took {mean.ms:.1f} ms ({mean.ms / mean.plain:.1f} plain tokens: drafting "
+        f"{mean.draft:.1f} ms{beside}, verifying {mean.verify:.1f} ms) and gave {gained:.1f} tokens"
+    )
+    remedy = _shared(fields) if beside_others_ms > 0 else _remedy(mean, stats, fields)
+    return f"{cost}. {remedy}"
+
+
+def pooled(runs: Sequence[RunStats]) -> RunStats:
+    """The figures that are read here, over all rounds of several runs."""
+    total = {name: sum(getattr(one, name) for one in runs) for name in SUMMED}
+    seconds = sum(one.num_new_tokens / max(one.tokens_per_second, 1e-9) for one in runs)
+    hidden = sum(one.overlap_ratio * one.verify_ms for one in runs)
+    return RunStats(
+        **total,
+        tokens_per_second=total["num_new_tokens"] / seconds if seconds else 0.0,
+        overlap_ratio=hidden / total["verify_ms"] if total["verify_ms"] else 0.0,
+        draft_acceptance_rate=total["num_accepted_tokens"] / max(total["num_draft_tokens"], 1),
+    )
+
+
+def _mean(stats: RunStats, plain_tokens_per_second: float, beside_others_ms: float) -> Round:
+    decode_ms = 1000 * stats.num_new_tokens / max(stats.tokens_per_second, 1e-9)
+    # The overlap counts what passed beside others' work, as far as the run's own passes go.
+    hidden = min(stats.draft_ms, max(stats.overlap_ratio * stats.verify_ms, beside_others_ms))
+    rounds = stats.num_rounds
+    return Round(
+        ms=decode_ms / rounds,
+        draft=(stats.draft_ms - hidden) / rounds,
+        hidden=hidden / rounds,
+        verify=stats.verify_ms / rounds,
+        plain=1000 / plain_tokens_per_second,
+    )
+
+
+def _shared(fields: Mapping[str, Any]) -> str:
+    return (
+        "The LLM served other requests meanwhile, which plain decoding was measured without: "
+        f"pipeline={fields['pipeline']} is for the tokens of all of them together."
+    )
+
+
+def _undrafted(mean: Round, stats: RunStats, fields: Mapping[str, Any]) -> str:
+    """Of a run that hardly drafted: that drafts are not to blame, and why there are none."""
+    drafted = stats.num_draft_tokens
+    tokens = f"{drafted or 'no'} token{'' if drafted == 1 else 's'}"
+    small = mean.ms <= NOISE * mean.plain
+    what = "of the noise of single runs" if small else "of something else than drafts"
+    again = (
+        "A difference of this size means nothing."
+        if small
+        else f"Its rounds took {mean.ms:.1f} ms, plain ones {mean.plain:.1f} ms: run it again."
+    )
+    return (
+        f"{what}: {tokens} drafted in {stats.num_rounds} rounds is plain decoding in all but name. "
+        f"{again} {_why_none(fields)}"
+    )
+
+
+def _why_none(fields: Mapping[str, Any]) -> str:
+    policy = length_policy(fields["length"])
+    if policy.chooses_drafters:
+        return policy.no_drafts
+    if set(fields["drafters"]) == {NGRAM}:
+        return "The n-gram lookup found nothing in this text that it could repeat."
+    if policy.no_drafts:
+        return policy.no_drafts.format_map(fields)
+    return f"length={fields['length']} left nearly no round a draft."
+
+
+def _remedy(mean: Round, stats: RunStats, fields: Mapping[str, Any]) -> str:
+    if stats.draft_acceptance_rate < FEW_ACCEPTED:
+        return _advice("Few drafts are accepted", ["SSMs closer to this text", *_shorter(fields)])
+    if mean.draft >= AS_MUCH_AS * mean.ms:
+        fewer = ["fewer drafters"] if len(fields["drafters"]) > 1 or _many(fields) else []
+        told = _advice("Drafting costs most", [*fewer, *_shorter(fields)])
+        return f"{told[:-1]}; it pays when the LLM is much larger than its SSMs."
+    if mean.verify >= 1.5 * mean.plain:
+        alone = ["pipeline=off (what drafts beside the LLM takes cores from it)"]
+        ways = alone if mean.hidden > A_TRIFLE_MS else []
+        return _advice("Verifying costs most", [*ways, *_smaller(fields)])
+    if mean.draft + mean.verify <= 0.7 * mean.ms:
+        return _advice("The page, the log and the commit take the rest", _lighter(fields))
+    larger = "SSMs closer to this text"
+    most = fields["max_tree_nodes"]
+    if _grows(most) and not combine_rule(fields["combine"]).chains and _cut(fields):
+        larger = f"a larger max_tree_nodes than {most}, or {larger}"
+    return f"A round gains too little for its cost: {larger} may bring more tokens a round."
+
+
+def _advice(what: str, ways: list[str]) -> str:
+    return f"{what}: try {', or '.join(ways)}." if ways else f"{what}."
+
+
+def _many(fields: Mapping[str, Any]) -> bool:
+    """`all` may be several."""
+    return "all" in fields["drafters"]
+
+
+def _deep(fields: Mapping[str, Any], length: int) -> int:
+    """How deep a draft of `length` steps can be, for the nodes that are left for it."""
+    try:
+        config = SpeculationConfig.from_plain(fields)
+    except ConfigError:  # a run of another version
+        return length
+    # The nodes are divided among those that draft, which may be one alone.
+    alone = length_policy(config.length).chooses_drafters
+    names = config.drafters[:1] if alone else config.drafters
+    return longest(config, names, length)
+
+
+def _asked_by(fields: Mapping[str, Any]) -> str:
+    """The field that says how long drafts may be."""
+    return (
+        "speculation_length" if length_policy(fields["length"]).given else "max_speculation_length"
+    )
+
+
+def _cut(fields: Mapping[str, Any]) -> bool:
+    """Whether more nodes would let drafts be deeper."""
+    if not length_policy(fields["length"]).given:
+        return True
+    asked = int(fields["speculation_length"])
+    return _deep(fields, asked) < asked
+
+
+def _grows(nodes: object) -> bool:
+    return isinstance(nodes, int) and nodes < MAX_TREE_NODES
+
+
+def _shorter(fields: Mapping[str, Any]) -> list[str]:
+    """What makes drafts shorter; a rule that finds the length is only to be bounded. Where the
+    budget of nodes bounds them already, only less than that makes a difference."""
+    ways = []
+    if "confidence_threshold" not in idle_fields(fields):
+        ways.append("a higher confidence_threshold")
+    given = length_policy(fields["length"]).given
+    name = _asked_by(fields)
+    asked = int(fields[name])
+    deep = _deep(fields, asked)
+    found = "" if given else f" ({fields['length']} finds the rest)"
+    if deep <= 1:
+        # Drafts of one token are as short as any; fewer nodes leave some drafter without one.
+        return [*ways, "a lower max_tree_nodes"] if asked > 1 < _nodes(fields) else ways
+    if deep < asked:
+        lower = f"a {name} {'of 1' if deep == 2 else f'below {deep}'}"
+    else:
+        lower = f"a {'shorter' if given else 'lower'} {name}"
+    return [*ways, lower + found]
+
+
+def _nodes(fields: Mapping[str, Any]) -> int:
+    most = fields["max_tree_nodes"]
+    return most if isinstance(most, int) else MAX_TREE_NODES
+
+
+def _smaller(fields: Mapping[str, Any]) -> list[str]:
+    """What makes the verified tree smaller."""
+    idle = idle_fields(fields)
+    ways = ["a lower max_tree_nodes"] if _nodes(fields) > 1 else []
+    if "vote_nodes" not in idle:
+        ways.append("a lower vote_nodes")
+    reached = fields["expansion"][: _deep(fields, int(fields[_asked_by(fields)]))]
+    if "expansion" not in idle and any(int(width) > 1 for width in reached):
+        ways.append("a narrower expansion")
+    return ways if len(ways) > 1 else list(dict.fromkeys([*ways, *_shorter(fields)]))
+
+
+def _lighter(fields: Mapping[str, Any]) -> list[str]:
+    """Fewer rounds, or less to write down in each."""
+    ways = []
+    if length_policy(fields["length"]).given and set(fields["drafters"]) != {NGRAM}:
+        more = int(fields["speculation_length"]) + 1
+        if _deep(fields, more) == more:
+            ways.append("a longer speculation_length")
+        elif _grows(fields["max_tree_nodes"]):
+            ways.append(f"a larger max_tree_nodes than {fields['max_tree_nodes']}")
+    return [*ways, "record_top_k 0"] if fields["record_top_k"] else ways

@@ -1,0 +1,173 @@
+"""A round's tree as nodes to draw, at every stage of the round. Knows events, no Gradio.
+
+Before the tree is combined the drafts are laid over one another as they stand, so that a visitor
+who steps sees the branches of each drafter before anything is cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from core.events import Combined, DraftRecord, ProposalRecord, Verified
+from ui.run.view import Detail
+
+__all__ = ["drafts_apart", "dropped", "places", "tree_nodes"]
+
+
+def tree_nodes(detail: Detail, drafters: tuple[str, ...]) -> dict[str, Any]:
+    """Node number -> text, parent, depth, outcome, LLM probability and who proposed it."""
+    index = {name: str(i) for i, name in enumerate(drafters)}
+    if detail.combined:
+        return _combined(detail.combined, detail.verified, index)
+    return _laid_over(detail.drafted.drafts, index) if detail.drafted else {}
+
+
+def _combined(tree: Combined, verdict: Verified | None, index: dict[str, str]) -> dict[str, Any]:
+    return {
+        str(n): {
+            "t": tree.texts[n],
+            "id": tree.token_ids[n],
+            "parent": tree.parents[n],
+            "depth": tree.depths[n],
+            "outcome": verdict.outcomes[n] if verdict else "pending",
+            "lp": round(verdict.llm_probabilities[n], 4) if verdict else None,
+            "by": _proposers(tree.proposals[n], index),
+            "mass": round(tree.masses[n], 4) if tree.masses else None,
+        }
+        for n in range(len(tree.token_ids))
+    }
+
+
+def _proposers(proposals: tuple[ProposalRecord, ...], index: dict[str, str]) -> dict[str, Any]:
+    """By drafter; a token that a drafter drew twice counts `n` = 2, with its first numbers."""
+    by: dict[str, Any] = {}
+    for proposal in proposals:
+        key = index.get(proposal.drafter, "-1")
+        if key in by:
+            by[key]["n"] += 1
+            continue
+        by[key] = {
+            "score": round(proposal.score, 4),
+            "q": round(proposal.q, 4),
+            "rank": proposal.rank,
+            "n": 1,
+        }
+    return by
+
+
+def _laid_over(drafts: tuple[DraftRecord, ...], index: dict[str, str]) -> dict[str, Any]:
+    """The union of the drafts, before anything is cut; no outcome, no LLM probability."""
+    nodes: dict[str, Any] = {}
+    known: dict[tuple[int, int], int] = {}
+    for draft in drafts:
+        place: dict[int, int] = {-1: -1}
+        for j, token_id in enumerate(draft.token_ids):
+            above = place[draft.parents[j]]
+            node = known.setdefault((above, token_id), len(known))
+            place[j] = node
+            entry = nodes.setdefault(str(node), _pending(draft, j, above))
+            record = ProposalRecord(draft.drafter, draft.scores[j], draft.qs[j], draft.ranks[j])
+            for key, value in _proposers((record,), index).items():
+                entry["by"].setdefault(key, value)
+    return nodes
+
+
+def _pending(draft: DraftRecord, j: int, above: int) -> dict[str, Any]:
+    return {
+        "t": draft.texts[j],
+        "id": draft.token_ids[j],
+        "parent": above,
+        "depth": draft.depths[j],
+        "outcome": "pending",
+        "lp": None,
+        "by": {},
+    }
+
+
+def places(detail: Detail, drafter: str) -> Mapping[int, int]:
+    """Index in the drafter's draft -> node of the combined tree, by walking both from the root."""
+    draft = _draft_of(detail, drafter)
+    if draft is None or detail.combined is None:
+        return {}
+    tree = detail.combined
+    gone = {j for name, j in tree.dropped if name == drafter}
+    nodes = {(tree.parents[n], tree.token_ids[n]): n for n in range(len(tree.token_ids))}
+    found: dict[int, int] = {}
+    for j, token_id in enumerate(draft.token_ids):
+        parent = draft.parents[j]
+        above = -1 if parent < 0 else found.get(parent, -2)
+        if j not in gone and (above, token_id) in nodes:
+            found[j] = nodes[above, token_id]
+    return found
+
+
+def _draft_of(detail: Detail, drafter: str) -> DraftRecord | None:
+    drafts = detail.drafted.drafts if detail.drafted else ()
+    return next((draft for draft in drafts if draft.drafter == drafter), None)
+
+
+def drafts_apart(detail: Detail, drafters: tuple[str, ...]) -> dict[str, Any]:
+    """Each drafter's own tree, to be drawn before the drafts are combined; then nothing."""
+    if detail.combined is not None or detail.drafted is None:
+        return {}
+    return {
+        str(drafters.index(draft.drafter)): {
+            str(j): {
+                "t": draft.texts[j],
+                "id": draft.token_ids[j],
+                "parent": draft.parents[j],
+                "depth": draft.depths[j],
+                "score": round(draft.scores[j], 4),
+            }
+            for j in range(len(draft.token_ids))
+        }
+        for draft in detail.drafted.drafts
+        if draft.drafter in drafters
+    }
+
+
+def dropped(detail: Detail, drafters: tuple[str, ...], root_text: str) -> dict[str, Any]:
+    """Drafted tokens that are not in the tree, each once, whoever drafted it.
+
+    `parent` is a node's number or d<k>, another one; `mass` what stood behind it, where there was a
+    vote.
+    """
+    tree = detail.combined
+    if tree is None or detail.drafted is None:
+        return {}
+    index = {name: str(i) for i, name in enumerate(drafters)}
+    masses = dict(zip(tree.dropped, tree.dropped_masses, strict=False))
+    known: dict[tuple[str, int], str] = {}
+    values: dict[str, Any] = {}
+    for draft in detail.drafted.drafts:
+        place: dict[int, str] = {j: str(n) for j, n in places(detail, draft.drafter).items()}
+        gone = {j for name, j in tree.dropped if name == draft.drafter}
+        for j in sorted(gone):
+            parent = draft.parents[j]
+            above = "-1" if parent < 0 else place.get(parent, "-1")
+            key = known.setdefault((above, draft.token_ids[j]), str(len(known)))
+            place[j] = f"d{key}"
+            mass = masses.get((draft.drafter, j))
+            text = root_text if parent < 0 else draft.texts[parent]
+            entry = values.setdefault(key, _gone(draft, j, above, text, mass))
+            entry["by"].setdefault(index.get(draft.drafter, "-1"), _held(draft, j))
+    return values
+
+
+def _gone(
+    draft: DraftRecord, j: int, above: str, parent_text: str, mass: float | None
+) -> dict[str, Any]:
+    return {
+        "t": draft.texts[j],
+        "id": draft.token_ids[j],
+        "depth": draft.depths[j],
+        "parent": above,
+        "parent_text": parent_text,
+        "mass": None if mass is None else round(mass, 4),
+        "by": {},
+    }
+
+
+def _held(draft: DraftRecord, j: int) -> dict[str, Any]:
+    return {"score": round(draft.scores[j], 4), "q": round(draft.qs[j], 4), "n": 1}

@@ -1,0 +1,317 @@
+"""Frame -> the values of the page's pictures: plain JSON, dicts only, bounded while a run is live.
+
+What each picture's value holds is said here, function by function; the components draw it and ask
+nothing more. Dicts keyed by token, node or round and never a list: Gradio's stream diff is wrong
+for lists inside lists and dear for sliding ones. Every call makes fresh objects. Knows no Gradio.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from core.config.mechanisms import combine_rule
+from core.events import ModelInfo, RunStats
+from ui.run.budget import bounded
+from ui.run.charts import drafters_value, lengths_value, timeline_value
+from ui.run.explain import bars, explain
+from ui.run.frame import Baseline, Before, Frame
+from ui.run.probabilities import meant
+from ui.run.switching import is_fault
+from ui.run.trees import drafts_apart, dropped, tree_nodes
+from ui.run.view import Detail, RoundView, TokenView, View
+from ui.run.votes import proposals_value
+
+__all__ = ["PICTURES", "PictureMaker", "names_value", "picture_values"]
+
+Value = dict[str, Any]
+
+LIVE_TOKENS = 200
+FINAL_TOKENS = 4000
+CHUNK = 100
+
+
+PICTURES = (
+    "legend",
+    "figures",
+    "strip",
+    "tree",
+    "proposals",
+    "inspector",
+    "lengths",
+    "timeline",
+)
+CHARTS = ("lengths", "timeline")
+CHART_S = 0.25
+
+
+def picture_values(
+    frame: Frame,
+    baseline: Baseline | None = None,
+    charts: dict[str, Value] | None = None,
+    before: Before | None = None,
+    made: dict[int, Value] | None = None,
+) -> dict[str, Value]:
+    """The value of every picture, by name; `charts` takes the place of the two charts' values.
+
+    `made` keeps the tokens' values for whoever walks through one run: they are not fresh then.
+    """
+    drawn = charts or {
+        "lengths": bounded(lengths_value(frame, before), frame.view),
+        "timeline": timeline_value(frame),
+    }
+    return {
+        "legend": legend_value(frame.view),
+        "figures": figures_value(frame, baseline, before),
+        "strip": strip_value(frame, made),
+        "tree": tree_value(frame),
+        "proposals": proposals_value(frame),
+        "inspector": inspector_value(frame),
+        **{name: drawn[name] for name in CHARTS},
+    }
+
+
+class PictureMaker:
+    """`picture_values` for one tab, the charts at most four times a second at full speed.
+
+    They cost a browser most, and nobody reads a bar that stands for 60 ms. The text is not held up.
+    """
+
+    def __init__(self) -> None:
+        self._charts: dict[str, Value] = {}
+        self._made_at = float("-inf")
+        self._selected = -1
+
+    def values(
+        self, frame: Frame, baseline: Baseline | None, now: float, before: Before | None = None
+    ) -> dict[str, Value]:
+        """The value of every picture; `now` in seconds of any monotonic clock."""
+        same_run = self._charts.get("lengths", {}).get("run") == frame.view.run_id
+        pinned_moved = frame.pinned and frame.selected != self._selected
+        rushing = frame.mode == "full" and not frame.whole and same_run and not pinned_moved
+        kept = self._charts if rushing and now - self._made_at < CHART_S else None
+        values = picture_values(frame, baseline, kept, before)
+        if kept is None:
+            self._charts = {name: values[name] for name in CHARTS}
+            self._made_at, self._selected = now, frame.selected
+        return values
+
+
+def legend_value(view: View) -> Value:
+    """Who is who: the drafters' colours and the LLM's name."""
+    models = view.started.models if view.started else ()
+    return {**names_value(models), "drafters": drafters_value(view)}
+
+
+def names_value(models: Iterable[ModelInfo]) -> Value:
+    """The legend before there is a run: whoever is loaded."""
+    known = tuple(models)
+    names = [model.name for model in known if model.role == "ssm"]
+    return {
+        "drafters": {str(i): {"name": name, "slot": i} for i, name in enumerate(names)},
+        "llm": next((model.name for model in known if model.role == "llm"), ""),
+    }
+
+
+def strip_value(frame: Frame, made: dict[int, Value] | None = None) -> Value:
+    """The text as tokens; of a long run the oldest text is kept without its tokens. `made`: as in
+    `picture_values`."""
+    view = frame.view
+    limit = FINAL_TOKENS if frame.whole else LIVE_TOKENS
+    first = max(0, len(view.tokens) - limit) // CHUNK * CHUNK
+    last = len(view.tokens) - 1
+    return {
+        "run": view.run_id,
+        "drafters": drafters_value(view),
+        "prompt": view.started.prompt if view.started else "",
+        "old": {
+            str(at // CHUNK): "".join(token.text for token in view.tokens[at : at + CHUNK])
+            for at in range(0, first, CHUNK)
+        },
+        "tokens": {
+            str(first + i): _token(token, view.tail) if first + i == last else _settled(token, made)
+            for i, token in enumerate(view.tokens[first:])
+        },
+        "sel": frame.selected,
+        "done": frame.whole,
+        "notes": {
+            str(line.number): " ".join(told) for line in view.rounds if (told := _noted(line))
+        },
+    }
+
+
+def _noted(line: RoundView) -> list[str]:
+    """What went wrong in a round; trials of `auto` and that a run is alone are no such thing."""
+    return [note for note in line.notes if is_fault(note)]
+
+
+def _settled(token: TokenView, made: dict[int, Value] | None) -> Value:
+    """A token that others follow; by its identity, which lives as long as the run's view."""
+    if made is None:
+        return _token(token, "")
+    known = made.get(id(token))
+    if known is None:
+        known = made[id(token)] = _token(token, "")
+    return known
+
+
+def _token(token: TokenView, tail: str) -> Value:
+    return {
+        "t": token.text + tail,
+        "tok": token.token,
+        "id": token.token_id,
+        "r": token.round,
+        "k": token.kind,
+        "by": ",".join(str(i) for i, _ in token.scores),
+        "s": {str(i): round(score, 4) for i, score in token.scores},
+        "p": round(token.probability, 4),
+    }
+
+
+def figures_value(frame: Frame, baseline: Baseline | None, before: Before | None = None) -> Value:
+    """The run's figures, None where there is nothing to say yet; in `before` the last run's.
+
+    Not rounded: the picture rounds once, as the sentences do.
+    """
+    view, stats = frame.view, frame.view.stats
+    any_yet = stats.num_rounds > 0
+    values: Value = {"run": view.run_id, "state": _state(frame)}
+    for name in FIGURES:
+        values[name] = getattr(stats, name) if any_yet else None
+    config = view.started.config if view.started else {}
+    values["max_new_tokens"] = config.get("sampling", {}).get("max_new_tokens")
+    values["finish_reason"] = view.finish_reason
+    values.update(_speedup(stats, baseline))
+    values["before"] = _figures_before(before.stats, baseline) if before else {}
+    return values
+
+
+def _state(frame: Frame) -> str:
+    """How the run stands; what is shown may be behind an engine that has ended."""
+    state = frame.view.state
+    if not state:
+        return "queued" if frame.place else ""
+    if state != "running" or not frame.ended:
+        return state
+    return "interrupted" if frame.at_end else "playing back"
+
+
+def _figures_before(stats: RunStats, baseline: Baseline | None) -> Value:
+    """What a visitor compares at a glance."""
+    plain: Value = {name: getattr(stats, name) for name in FIGURES}
+    return {**plain, "speedup": _speedup(stats, baseline)["speedup"]}
+
+
+FIGURES = (
+    "tokens_per_second",
+    "mean_acceptance_length",
+    "draft_acceptance_rate",
+    "num_rounds",
+    "ttft_ms",
+    "num_new_tokens",
+    "num_accepted_tokens",
+    "num_draft_tokens",
+    "num_verified_nodes",
+    "total_ms",
+    "draft_ms",
+    "verify_ms",
+    "prefill_ms",
+    "queue_ms",
+    "overlap_ratio",
+)
+
+
+def _speedup(stats: RunStats, baseline: Baseline | None) -> Value:
+    if baseline is None or baseline.tokens_per_second <= 0 or not stats.num_rounds:
+        return {"speedup": None, "baseline_tps": None, "baseline_note": ""}
+    return {
+        "speedup": stats.tokens_per_second / baseline.tokens_per_second,
+        "baseline_tps": baseline.tokens_per_second,
+        "baseline_note": baseline.note,
+    }
+
+
+def tree_value(frame: Frame) -> Value:
+    """The selected round's tree, as far as its stage has come."""
+    view, detail = frame.view, frame.detail
+    value: Value = {
+        "run": view.run_id,
+        "round": frame.selected,
+        "stage": detail.stage if detail else "draft",
+        "drafters": drafters_value(view),
+        "root": _root(view, detail),
+        "nodes": {},
+        "drafts": {},
+        "own": None,
+        "dropped": {},
+        "words": asdict(combine_rule(rule).words) if (rule := _rule(detail)) else {},
+        "node": frame.node,
+        "committed": None,
+        "rest": frame.whole or frame.mode == "step",
+    }
+    if detail is None:
+        return value
+    value["nodes"] = tree_nodes(detail, view.drafters)
+    value["drafts"] = drafts_apart(detail, view.drafters)
+    value["dropped"] = dropped(detail, view.drafters, value["root"]["t"])
+    if detail.completed:
+        value["committed"] = len(detail.completed.token_ids)
+    verdict = detail.verified
+    if verdict and verdict.own_token_id is not None:
+        value["own"] = {
+            "t": verdict.own_text,
+            "id": verdict.own_token_id,
+            "kind": verdict.own_kind,
+            "p": round(verdict.own_probability, 4),
+            "after": verdict.path[-1] if verdict.path else -1,
+        }
+    return value
+
+
+def _rule(detail: Detail | None) -> str:
+    return detail.combined.rule if detail and detail.combined else ""
+
+
+def _root(view: View, detail: Detail | None) -> Value:
+    """The last committed token; before the tree exists it is looked up among the tokens, before
+    the first round it is the prompt's last; no text before a run."""
+    if detail and detail.combined:
+        return {"t": detail.combined.root_text, "id": detail.combined.root_token_id}
+    here = detail.round if detail else 0
+    before = [token for token in view.tokens[-64:] if token.round < here]
+    if before:
+        return {"t": before[-1].token, "id": before[-1].token_id}
+    started = view.started
+    if started and started.prompt_token_ids:
+        return {"t": started.prompt_texts[-1], "id": started.prompt_token_ids[-1]}
+    return {"t": None, "id": -1}
+
+
+def inspector_value(frame: Frame) -> Value:
+    """One node explained: the distributions it was chosen from and the verdict in a sentence."""
+    view, detail = frame.view, frame.detail
+    told = explain(detail, frame.node, view.drafters, _sampling(view))
+    return {
+        "run": view.run_id,
+        "round": frame.selected,
+        "node": frame.node,
+        "drafters": drafters_value(view),
+        "title": told.title,
+        "sentence": told.sentence,
+        "outcome": told.outcome,
+        "token": told.token,
+        "id": told.token_id,
+        "parent_t": told.parent_text,
+        "bars": bars(detail, told, view.drafters),
+        "meant": meant(_config(view)),
+    }
+
+
+def _config(view: View) -> Mapping[str, Any]:
+    return view.started.config if view.started else {}
+
+
+def _sampling(view: View) -> Mapping[str, Any]:
+    sampling: Mapping[str, Any] = _config(view).get("sampling", {})
+    return sampling

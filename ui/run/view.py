@@ -1,0 +1,300 @@
+"""View: what the page knows of a run, and `reduce_all(events, view)`, the only way it comes about.
+
+Pure: live play, replay of a stored run and a report fold the same events through the same function
+(law 6). Knows nothing of Gradio, of time or of what is selected. A View holds every token and one
+short line per round, but only the two latest rounds whole: their trees and top-k lists are most of
+a run, and older ones are read back from the events when somebody asks (ui/run/source.py).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from core.drafters.weights import SLOWEST_MEAN
+from core.events import (
+    Ahead,
+    Combined,
+    Drafted,
+    Event,
+    RoundCompleted,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    RunStarted,
+    RunStats,
+    Span,
+    Verified,
+)
+from core.metrics import StatsFold
+from ui.run.times import RoundTime, shared, time_of
+
+__all__ = [
+    "STAGES",
+    "Detail",
+    "RoundView",
+    "TokenView",
+    "View",
+    "detail_of",
+    "reduce",
+    "reduce_all",
+]
+
+STAGES = ("draft", "combine", "verify", "commit")
+
+
+@dataclass(frozen=True, slots=True)
+class TokenView:
+    """One new token: `text` as it adds to the output, `token` alone; `scores` of its proposers.
+
+    `kind` is `accepted`, `recovered`, `bonus` or `plain`; `probability` the LLM's.
+    """
+
+    token_id: int
+    text: str
+    token: str
+    round: int
+    kind: str
+    probability: float
+    scores: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RoundView:
+    """One round in a line: tokens accepted and emitted, depth of its tree, length asked for.
+
+    `weights`: those that the combine rule used, empty where nobody was weighed. `winner` of a vote,
+    the `share` of its sequence that was accepted, and the mean share of the `votes` before it.
+    `begin_ms`: where the round before ended; `time`: what this one took, `predicted_ms` what its
+    controller expected of `time.ms` (0: it did not).
+    """
+
+    number: int
+    accepted: int
+    emitted: int
+    depth: int
+    nodes: int
+    length: int
+    spans: tuple[Span, ...]
+    weights: dict[str, float]
+    winner: str = ""
+    share: float = 0.0
+    votes: int = 0
+    mean_share: float = 0.0
+    begin_ms: float = 0.0
+    time: RoundTime = RoundTime()
+    predicted_ms: float = 0.0
+    ahead: tuple[Ahead, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Detail:
+    """The events of one round so far; `stage` is the last that happened."""
+
+    round: int
+    drafted: Drafted | None = None
+    combined: Combined | None = None
+    verified: Verified | None = None
+    completed: RoundCompleted | None = None
+
+    @property
+    def stage(self) -> str:
+        events = (self.drafted, self.combined, self.verified, self.completed)
+        done = [name for name, event in zip(STAGES, events, strict=True) if event is not None]
+        return done[-1] if done else STAGES[0]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A run as far as it is known. `state`: empty, `running`, `completed`, `cancelled`, `failed`.
+
+    `share`: milliseconds per stage, in the order of first use. `current` is the latest round,
+    perhaps unfinished, `last` the latest finished one. `seq` is the last event's number.
+    """
+
+    started: RunStarted | None = None
+    state: str = ""
+    seq: int = -1
+    tokens: tuple[TokenView, ...] = ()
+    rounds: tuple[RoundView, ...] = ()
+    current: Detail | None = None
+    last: Detail | None = None
+    tail: str = ""
+    stats: RunStats = RunStats()
+    share: tuple[tuple[str, float], ...] = ()
+    finish_reason: str = ""
+    error: str = ""
+    fold: StatsFold = field(default_factory=StatsFold, compare=False, repr=False)
+
+    @property
+    def run_id(self) -> str:
+        return self.started.run_id if self.started else ""
+
+    @property
+    def drafters(self) -> tuple[str, ...]:
+        return self.started.drafters if self.started else ()
+
+    @property
+    def text(self) -> str:
+        """The text written so far, without the prompt."""
+        return "".join(token.text for token in self.tokens) + self.tail
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        return tuple(token.token_id for token in self.tokens)
+
+
+def reduce(view: View, event: Event) -> View:
+    """The view after `event`; `view` itself never changes."""
+    return reduce_all((event,), view)
+
+
+def reduce_all(events: Iterable[Event], view: View | None = None) -> View:
+    """`reduce` over many events, from `view` or from nothing. What grows with a run is copied once
+    for all of them: a page takes a hundred at a time, and the engine waits for Python's lock."""
+    run = _Growing(view or View())
+    for event in events:
+        run.take(event)
+    return run.view()
+
+
+def detail_of(events: Iterable[Event], number: int) -> Detail | None:
+    """Round `number` out of `events`, None where none of it is there."""
+    detail = Detail(number)
+    for event in events:
+        if (
+            isinstance(event, (Drafted, Combined, Verified, RoundCompleted))
+            and event.round == number
+        ):
+            detail = detail_with(detail, event)
+    return None if detail == Detail(number) else detail
+
+
+def detail_with(detail: Detail, event: Drafted | Combined | Verified | RoundCompleted) -> Detail:
+    """`detail` with one more of its round's events."""
+    if isinstance(event, Drafted):
+        return replace(detail, drafted=event)
+    if isinstance(event, Combined):
+        return replace(detail, combined=event)
+    if isinstance(event, Verified):
+        return replace(detail, verified=event)
+    return replace(detail, completed=event)
+
+
+class _Growing:
+    """A View while it takes events in."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._fold = copy.deepcopy(view.fold)
+        self._tokens, self._rounds = list(view.tokens), list(view.rounds)
+        self._current, self._last, self._share = view.current, view.last, view.share
+        self._round_end_ms: float | None = None
+        self._told: dict[str, Any] = {}
+
+    def take(self, event: Event) -> None:
+        """What one event changes."""
+        self._fold.observe(event)
+        self._told["seq"] = event.seq
+        if isinstance(event, RunStarted):
+            self._view = replace(self._view, started=event, state="running")
+        elif isinstance(event, (Drafted, Combined, Verified)):
+            self._current = detail_with(self._open(event.round), event)
+        elif isinstance(event, RoundCompleted):
+            self._after_round(event)
+        else:
+            self._told |= _ended(event)
+
+    def view(self) -> View:
+        """All that was taken in. The figures are asked for once: only rounds change them."""
+        told = self._told
+        if self._round_end_ms is not None:
+            told = {"stats": self._fold.stats(self._round_end_ms)} | told
+        return replace(
+            self._view,
+            current=self._current,
+            last=self._last,
+            rounds=tuple(self._rounds),
+            tokens=tuple(self._tokens),
+            share=self._share,
+            fold=self._fold,
+            **told,
+        )
+
+    def _open(self, number: int) -> Detail:
+        same = self._current is not None and self._current.round == number
+        return self._current if same and self._current else Detail(number)
+
+    def _after_round(self, event: RoundCompleted) -> None:
+        self._current = self._last = detail = detail_with(self._open(event.round), event)
+        before = self._rounds[-1] if self._rounds else None
+        tree = detail.combined
+        self._rounds.append(
+            RoundView(
+                number=event.round,
+                accepted=event.num_accepted,
+                emitted=len(event.token_ids),
+                depth=max(tree.depths, default=0) if tree else 0,
+                nodes=len(tree.token_ids) if tree else 0,
+                length=event.speculation_length,
+                spans=event.spans,
+                weights=tree.weights if tree else {},
+                begin_ms=max((s.end_ms for s in before.spans), default=0.0) if before else 0.0,
+                time=time_of(event),
+                predicted_ms=event.predicted_ms,
+                ahead=event.ahead,
+                notes=event.notes,
+                **_vote(before, detail),
+            )
+        )
+        self._tokens += _new_tokens(self._view.drafters, detail, event)
+        self._share = shared(self._share, event)
+        self._round_end_ms = event.at_ms
+
+
+def _vote(last: RoundView | None, detail: Detail) -> dict[str, Any]:
+    """Winner and share of this round's vote, beside the mean that Minions' rule compares with."""
+    votes, mean = 0, 0.0
+    if last is not None:
+        votes, mean = last.votes, last.mean_share
+        if last.winner:
+            votes += 1
+            mean += (last.share - mean) / min(votes, SLOWEST_MEAN)
+    told: dict[str, Any] = {"votes": votes, "mean_share": mean}
+    tree, verdict = detail.combined, detail.verified
+    if tree and verdict and tree.winner and tree.token_ids:
+        told |= {"winner": tree.winner, "share": len(verdict.path) / len(tree.token_ids)}
+    return told
+
+
+def _new_tokens(
+    drafters: tuple[str, ...], detail: Detail, event: RoundCompleted
+) -> Iterable[TokenView]:
+    """The round's tokens: accepted nodes first, in path order, then the LLM's own token."""
+    tree, verdict = detail.combined, detail.verified
+    index = {name: i for i, name in enumerate(drafters)}
+    for i, token_id in enumerate(event.token_ids):
+        kind, chance = "plain", 0.0
+        scores: tuple[tuple[int, float], ...] = ()
+        if verdict and tree and i < event.num_accepted:
+            node = verdict.path[i]
+            kind, chance = "accepted", verdict.llm_probabilities[node]
+            firsts = {index.get(p.drafter, -1): p.score for p in reversed(tree.proposals[node])}
+            scores = tuple(sorted(firsts.items()))
+        elif verdict:
+            kind, chance = verdict.own_kind, verdict.own_probability
+        yield TokenView(
+            token_id, event.text_deltas[i], event.texts[i], event.round, kind, chance, scores
+        )
+
+
+def _ended(event: RunCompleted | RunCancelled | RunFailed) -> dict[str, Any]:
+    told: dict[str, Any] = {"tail": event.text_tail, "stats": event.stats}
+    if isinstance(event, RunCompleted):
+        return told | {"state": "completed", "finish_reason": event.finish_reason}
+    if isinstance(event, RunCancelled):
+        return told | {"state": "cancelled", "finish_reason": "cancelled"}
+    return told | {"state": "failed", "error": f"{event.error}: {event.message}"}

@@ -1,0 +1,292 @@
+"""What each drafter proposed, and the vote or pool over it: the picture's value and its sentence.
+
+Pure: a Frame in, plain JSON and words out. What a mass is depends on the combine rule; its record
+in core/config/mechanisms.py has the words (ALGORITHMS 3).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from core.config.mechanisms import combine_rule
+from core.events import Combined, DraftRecord
+from ui.run.budget import nodeless
+from ui.run.charts import LIVE_ROUNDS, drafters_value
+from ui.run.decided import decided
+from ui.run.explain import percent
+from ui.run.frame import Frame
+from ui.run.trees import places
+from ui.run.view import Detail, RoundView, View
+
+__all__ = ["proposals_value", "vote_sentence"]
+
+Value = dict[str, Any]
+
+NEARLY_ALL = 0.99
+LINE_DIGITS = 4
+"""Of the weights over the rounds, which are drawn and not written."""
+
+
+def proposals_value(frame: Frame) -> Value:
+    """What each drafter proposed in the selected round, with the mass behind each token; weights
+    before and after it and over time; how many of the drafted nodes were kept."""
+    view, detail = frame.view, frame.detail
+    index = {name: str(i) for i, name in enumerate(view.drafters)}
+    drafts = detail.drafted.drafts if detail and detail.drafted else ()
+    tree = detail.combined if detail else None
+    weighed = tree is not None and combine_rule(tree.rule).weighted
+    means = _means(tree, drafts)
+    shown = view.rounds if frame.whole else view.rounds[-LIVE_ROUNDS:]
+    completed = detail.completed if detail else None
+    return {
+        "run": view.run_id,
+        "round": frame.selected,
+        "drafters": drafters_value(view),
+        "rule": _rule(view),
+        "words": asdict(combine_rule(_rule(view)).words),
+        "dial": "vote_nodes" in combine_rule(_rule(view)).fields,
+        "rows": {
+            index.get(draft.drafter, "-1"): _row(draft, detail, means) for draft in drafts if detail
+        },
+        "weights": _by_index(tree.weights if tree and weighed else {}, index),
+        "after": _by_index(completed.weights if completed and weighed else {}, index),
+        "winner": index.get(tree.winner, "") if tree else "",
+        "kept": _kept(tree, drafts),
+        "nodeless": _nodeless(view, drafts),
+        "sentence": vote_sentence(view, detail),
+        "history": {
+            str(line.number): _by_index(line.weights, index, LINE_DIGITS)
+            for line in shown
+            if line.weights
+        },
+    }
+
+
+def _nodeless(view: View, drafts: tuple[DraftRecord, ...]) -> Value:
+    """Drafters that the budget has no node for: why their rows are empty."""
+    drafted = {draft.drafter for draft in drafts}
+    index = {name: str(i) for i, name in enumerate(view.drafters)}
+    config = view.started.config["speculation"] if view.started else {}
+    nodes = config.get("max_tree_nodes")
+    why = f"no node for it: max_tree_nodes is {nodes}, for {len(view.drafters)} drafters"
+    return {index[name]: why for name in nodeless(view) if name not in drafted}
+
+
+def _rule(view: View) -> str:
+    config = view.started.config if view.started else {}
+    return str(config.get("speculation", {}).get("combine", "union")) if view.drafters else ""
+
+
+def _by_index(
+    weights: Mapping[str, float], index: Mapping[str, str], digits: int | None = None
+) -> Value:
+    """`digits` None: as they are, for figures that the picture rounds once."""
+    return {
+        index[name]: weight if digits is None else round(weight, digits)
+        for name, weight in weights.items()
+        if name in index
+    }
+
+
+def _row(draft: DraftRecord, detail: Detail, means: Mapping[tuple[int, ...], float]) -> Value:
+    nodes, tree, verdict = places(detail, draft.drafter), detail.combined, detail.verified
+    masses = _masses(tree, draft.drafter, nodes) if tree else {}
+    if means and masses:
+        masses = {j: means[path] for j, path in enumerate(_paths(draft))}
+    return {
+        str(j): {
+            "t": draft.texts[j],
+            "id": draft.token_ids[j],
+            "depth": draft.depths[j],
+            "parent": draft.parents[j],
+            "score": round(draft.scores[j], 4),
+            "q": round(draft.qs[j], 4),
+            "rank": draft.ranks[j],
+            "accepted": verdict is not None and j in nodes and _accepted(verdict, nodes[j]),
+            "in_tree": j in nodes or tree is None,
+            "node": nodes.get(j, -1),
+            "mass": round(masses[j], 4) if j in masses else None,
+        }
+        for j in range(len(draft.token_ids))
+    }
+
+
+def _accepted(verdict: Any, node: int) -> bool:
+    return bool(verdict.outcomes[node] == "accepted")
+
+
+def _masses(tree: Combined, drafter: str, nodes: Mapping[int, int]) -> dict[int, float]:
+    """Index in the drafter's draft -> mass, of tokens kept and dropped; empty without a vote."""
+    if not tree.masses and not tree.dropped_masses:
+        return {}
+    kept = {j: tree.masses[node] for j, node in nodes.items()}
+    pairs = zip(tree.dropped, tree.dropped_masses, strict=True)
+    return kept | {j: mass for (name, j), mass in pairs if name == drafter}
+
+
+def _means(tree: Combined | None, drafts: tuple[DraftRecord, ...]) -> dict[tuple[int, ...], float]:
+    """Of a pool: tokens from the root -> the geometric mean, by weight, of the scores of the last
+    one; a mass is the product of these along the path. Empty for other rules."""
+    if tree is None or not combine_rule(tree.rule).pooled:
+        return {}
+    logs: dict[tuple[int, ...], dict[str, float]] = {}
+    for draft in drafts:
+        for path, score in zip(_paths(draft), draft.scores, strict=True):
+            logs.setdefault(path, {})[draft.drafter] = math.log(score) if score > 0 else -math.inf
+    return {path: _mean(own, tree.weights) for path, own in logs.items()}
+
+
+def _mean(logs: Mapping[str, float], weights: Mapping[str, float]) -> float:
+    """0 x -inf is no vote against a token: who has no weight is not asked."""
+    own = {name: weights[name] for name in logs if weights.get(name, 0.0) > 0}
+    total = sum(own.values())
+    return math.exp(sum(own[name] * logs[name] for name in own) / total) if total else 0.0
+
+
+def _kept(tree: Combined | None, drafts: tuple[DraftRecord, ...]) -> Value:
+    """Nodes in the tree, of how many different ones; `longest`: what a vote would keep."""
+    if tree is None or not combine_rule(tree.rule).weighted:
+        return {}
+    everything = {path for draft in drafts for path in _paths(draft)}
+    longest = max((max(draft.depths, default=0) for draft in drafts), default=0)
+    return {"nodes": len(tree.token_ids), "all": len(everything), "longest": longest}
+
+
+def _paths(draft: DraftRecord) -> list[tuple[int, ...]]:
+    """Every drafted node as its tokens from the root."""
+    paths: list[tuple[int, ...]] = []
+    for j, token_id in enumerate(draft.token_ids):
+        parent = draft.parents[j]
+        paths.append((*(paths[parent] if parent >= 0 else ()), token_id))
+    return paths
+
+
+# -- in words --
+
+
+def vote_sentence(view: View, detail: Detail | None) -> str:
+    """What the vote or the pool of this round came to, with its numbers; empty for `union`."""
+    tree = detail.combined if detail else None
+    if detail is None or tree is None or not combine_rule(tree.rule).weighted or not tree.weights:
+        return ""
+    drafts = detail.drafted.drafts if detail.drafted else ()
+    drafting = [draft.drafter for draft in drafts if draft.token_ids]
+    if not drafting:
+        return "Nothing was drafted in this round: there was nothing to weigh."
+    line = next((line for line in reversed(view.rounds) if line.number == detail.round), None)
+    parts = _sentences(tree, drafting, drafts)
+    if combine_rule(tree.rule).chains and line and detail.verified:
+        parts += _came_of(view, detail, line)
+    elif detail.verified and _rewards(view) == "full_information":
+        parts += _learnt(view, detail, tree)
+    return " ".join(parts)
+
+
+def _sentences(tree: Combined, drafting: list[str], drafts: tuple[DraftRecord, ...]) -> list[str]:
+    rule = combine_rule(tree.rule)
+    if rule.chains:
+        return _voted(tree, drafting, drafts)
+    return _pooled(tree, drafting) if rule.pooled else _dialled(tree, drafts)
+
+
+def _voted(tree: Combined, drafting: list[str], drafts: tuple[DraftRecord, ...]) -> list[str]:
+    total = sum(tree.weights.get(name, 0.0) for name in drafting)
+    first = tree.masses[0] if tree.masses else 0.0
+    said = [f"{tree.winner} won: mass {first:.2f} of {total:.2f} stood behind its first token."]
+    said += decided(tree, drafts)
+    if len(drafting) == 2:
+        said.append("A vote of two is always the heavier one.")
+    if len(drafting) == 1:
+        said.append("It drafted alone: there was nobody to vote against.")
+    return said
+
+
+def _dialled(tree: Combined, drafts: tuple[DraftRecord, ...]) -> list[str]:
+    kept = _kept(tree, drafts)
+    nodes, everything = kept["nodes"], kept["all"]
+    if nodes == everything:
+        return [f"All {everything} drafted nodes were kept: this is the union."]
+    return [f"The best {nodes} of {everything} drafted nodes were kept, by weighted score."]
+
+
+def _pooled(tree: Combined, drafting: list[str]) -> list[str]:
+    who = f"{len(drafting)} SSMs" if len(drafting) > 1 else drafting[0]
+    return [
+        f"{who} drafted one tree of {len(tree.token_ids)} nodes together; ∏ is the weighted "
+        "geometric mean of their scores."
+    ]
+
+
+def _rewards(view: View) -> str:
+    config = view.started.config if view.started else {}
+    return str(config.get("speculation", {}).get("weights", ""))
+
+
+def _came_of(view: View, detail: Detail, line: RoundView) -> list[str]:
+    """What was accepted of the winner's sequence, and what that did to its weight."""
+    tree, verdict = detail.combined, detail.verified
+    if tree is None or verdict is None or not line.winner:
+        return []
+    taken, drafted = len(verdict.path), len(tree.token_ids)
+    accepted = f"{taken} of its {drafted} tokens were accepted"
+    if drafted == 1:
+        accepted = f"Its only token was {'accepted' if taken else 'rejected'}"
+    if _rewards(view) != "paper" or detail.completed is None:
+        return [f"{accepted}.", *_learnt(view, detail, tree)]
+    before = tree.weights.get(line.winner, 0.0)
+    after = detail.completed.weights.get(line.winner, before)
+    carried = view.started and view.started.config["speculation"].get("carry_over")
+    if not line.votes and not carried:
+        return [f"{accepted}; the first vote is judged against nothing, the weights stay."]
+    # What mean was carried over from earlier runs is not known here.
+    mean = "" if carried else f", {_against(line)}"
+    return [f"{accepted} ({percent(line.share)}){mean}: {_rescaled(before, after)}."]
+
+
+def _rescaled(before: float, after: float) -> str:
+    """What a step of `eta` came to, which is less than the step where all are rescaled."""
+    return f"{_moved('its weight', before, after)}, after all are rescaled to mean 1"
+
+
+def _against(line: RoundView) -> str:
+    mean = f"the running mean of {percent(line.mean_share)}"
+    if abs(line.share - line.mean_share) < 1e-9:
+        return f"just {mean}"
+    return f"{'above' if line.share > line.mean_share else 'below'} {mean}"
+
+
+def _learnt(view: View, detail: Detail, tree: Combined) -> list[str]:
+    """`full_information`: what the tokens committed before this vote did to the weights."""
+    earlier = (x for x in reversed(view.rounds) if x.number < detail.round and x.weights)
+    last = next(earlier, None)
+    before = last.weights if last else dict.fromkeys(tree.weights, 1.0)
+    text = "the text since the round before" if last else "the prompt"
+    return [f"By how well each SSM foretold {text}, {_mover(before, tree.weights)}."]
+
+
+def _mover(before: Mapping[str, float], after: Mapping[str, float]) -> str:
+    """Whose weight moved most, of those that are seen to move at two digits."""
+    was = {name: before.get(name, 1.0) for name in after}
+    moved = [name for name in after if _weight(was[name]) != _weight(after[name])]
+    if moved:
+        name = max(moved, key=lambda name: abs(after[name] - was[name]))
+        most = ", the largest change" if len(moved) > 1 else ""
+        return f"{_moved(f'the weight of {name}', was[name], after[name])}{most}"
+    heaviest = max(after, key=lambda name: after[name])
+    if len(after) > 1 and after[heaviest] >= NEARLY_ALL * sum(after.values()):
+        return f"no weight moved: {heaviest} has nearly all of it"
+    return "no weight moved by as much as 0.01"
+
+
+def _moved(what: str, before: float, after: float) -> str:
+    if _weight(before) == _weight(after):
+        return f"{what} stays at {_weight(after)}"
+    way = "rises" if after > before else "falls"
+    return f"{what} {way} from {_weight(before)} to {_weight(after)}"
+
+
+def _weight(weight: float) -> str:
+    return "<0.01" if weight < 0.01 else f"{weight:.2f}"

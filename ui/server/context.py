@@ -1,0 +1,99 @@
+"""What every page needs: the models behind its Hub, the store, who is who. Made once per server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from core.events import Event, ModelInfo
+from lab.conductor import Conductor
+from ui.server.loaded_models import WorkerLike
+from ui.server.model_host import Rig
+from ui.server.session import Desks, Hub
+from ui.server.study_runs import StudyRuns
+from ui.server.visitors import Access
+
+__all__ = ["Context", "StoreApi", "make_context"]
+
+
+class StoreApi(Protocol):
+    """storage.RunStore, as far as the pages use it."""
+
+    path: Any
+    studies: Any
+
+    def record(self, event: Event, owner: str = "") -> None: ...
+    def keep_baseline(
+        self, run_id: str, tokens_per_second: float, plain_run_id: str, note: str
+    ) -> None: ...
+    def flush(self, timeout: float = 5.0) -> bool: ...
+    def status(self) -> Any: ...
+    def runs(self, query: Any) -> Any: ...
+    def run(self, run_id: str) -> Any: ...
+    def events(self, run_id: str) -> tuple[Event, ...]: ...
+    def settle(self) -> None: ...
+    def delete(self, run_id: str) -> None: ...
+    def datasette(self) -> str: ...
+    def annotate(self, run_id: str, note: str) -> None: ...
+    def choices(self) -> Any: ...
+    def retention(self) -> int | None: ...
+    def set_retention(self, keep: int | None) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """`preset` is what the page opens with. `query` makes the store's RunQuery.
+
+    `exports`: formats that a run's events can be written in, by name (storage's EXPORTS).
+    """
+
+    hub: Hub
+    store: StoreApi
+    access: Access
+    preset: str
+    query: Callable[..., Any]
+    conductor: Conductor
+    exports: Mapping[str, Any] = field(default_factory=dict)
+    desks: Desks = field(default_factory=Desks)
+
+    @property
+    def rig(self) -> Rig:
+        """The models that stand now, and how to exchange them."""
+        return self.hub.rig
+
+    @property
+    def models(self) -> tuple[ModelInfo, ...]:
+        """The LLM first, then the SSMs; others after an exchange."""
+        return self.hub.rig.infos
+
+    @property
+    def drafter_names(self) -> tuple[str, ...]:
+        """The SSMs by name; others after an exchange."""
+        return self.hub.rig.drafter_names
+
+    @property
+    def chat(self) -> bool:
+        """Whether the LLM has a chat template."""
+        return self.hub.rig.chat
+
+
+def make_context(
+    worker: WorkerLike | Rig,
+    store: StoreApi,
+    access: Access,
+    preset: str,
+    query: Callable[..., Any],
+    exports: Mapping[str, Any] | None = None,
+) -> Context:
+    """A worker alone stands for good; a Rig can be given other models."""
+    hub = Hub(worker, store)
+    return Context(
+        hub=hub,
+        store=store,
+        access=access,
+        preset=preset,
+        query=query,
+        conductor=Conductor(StudyRuns(hub), store.studies),
+        exports=exports or {},
+    )

@@ -1,0 +1,255 @@
+"""What stands now: a worker and the models behind it, exchangeable while the server lives.
+
+A new pair is loaded beside the one that stands; runs go on. Once it is whole it takes over for new
+runs, and the runs of the one before end there, which is then closed. A pair that cannot be loaded
+leaves everything as it was. Knows neither torch nor pages: `load` makes a worker of a Pair.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+from core.config import Request
+from core.errors import FORESEEN, ConfigError, EngineClosedError, SpecScopeError
+from core.events import Event, ModelInfo
+from ui.run.source import RunLike
+from ui.server.loaded_models import Stand, WorkerLike
+from ui.server.model_swap import CANCELLED, Exchange, Pair, Say
+
+__all__ = ["Load", "Rig"]
+
+EVERYBODY = ("all", "first", "ngram")
+NO_LOADER = "models cannot be exchanged on this page: it was opened without a loader"
+
+Load = Callable[[Pair, Say], WorkerLike]
+"""Makes a worker of a pair; tells each stage before it begins, and ends with what telling raises.
+"""
+
+
+class _Cancelled(SpecScopeError):
+    """Somebody asked the loading to end."""
+
+
+class Rig:
+    """The one place that knows which models stand. `pair` is what they were asked for as."""
+
+    def __init__(
+        self, worker: WorkerLike, load: Load | None = None, pair: Pair | None = None
+    ) -> None:
+        self._load = load
+        self._stand = Stand(worker, pair or Pair())
+        self._leaving: list[Stand] = []
+        self._past: frozenset[str] = frozenset()
+        self._exchange = Exchange()
+        self._version = 0
+        self._begun = 0
+        self._changed = threading.Condition()
+        self._closed = False
+
+    @classmethod
+    def opened(cls, load: Load, pair: Pair) -> Rig:
+        """With the first pair, loaded here and now; raises what `load` raises."""
+        return cls(load(pair, _nobody), load, pair)
+
+    # -- what stands --
+
+    @property
+    def worker(self) -> WorkerLike:
+        """Where new runs go. Use `submit`, which an exchange cannot overtake."""
+        return self._stand.worker
+
+    @property
+    def infos(self) -> tuple[ModelInfo, ...]:
+        """The LLM first, then the SSMs."""
+        return self._stand.infos
+
+    @property
+    def drafter_names(self) -> tuple[str, ...]:
+        return self._stand.drafter_names
+
+    @property
+    def chat(self) -> bool:
+        """Whether the LLM has a chat template."""
+        return self._stand.chat
+
+    @property
+    def pair(self) -> Pair:
+        """What the models were asked for as."""
+        return self._stand.pair
+
+    @property
+    def version(self) -> int:
+        """How often the models were exchanged."""
+        return self._version
+
+    @property
+    def begun(self) -> int:
+        """How many runs and loadings were begun."""
+        return self._begun
+
+    def names(self) -> tuple[str, ...]:
+        """The models' names, the LLM's first: what a study is made with."""
+        return tuple(info.name for info in self._stand.infos)
+
+    def submit(self, request: Request, tap: Callable[[Event], None] | None = None) -> RunLike:
+        """Queue a request on the models that stand now, which stay until it has ended.
+
+        Raises what the worker raises, and ConfigError where it names a drafter of before.
+        """
+        while not (stand := self._stand).enter():
+            if self._closed:
+                raise EngineClosedError("worker is closed: no request is taken any more")
+        run = stand.submit(self._known(request, stand), tap)
+        with self._changed:
+            self._begun += 1
+        return run
+
+    def check(self, request: Request) -> None:
+        """Raises what `submit` would raise on the models that stand now; runs nothing."""
+        self._stand.worker.check(request)
+
+    def _known(self, request: Request, stand: Stand) -> Request:
+        """The request, unless it was made for models that have gone."""
+        allowed = (*EVERYBODY, *stand.drafter_names)
+        gone = [name for name in request.speculation.drafters if name not in allowed]
+        if any(name in self._past for name in gone):
+            stand.leave()
+            raise ConfigError.of(
+                "drafters",
+                request.speculation.drafters,
+                "the models were exchanged since this page was opened: reload it, and it offers "
+                f"{', '.join(allowed)}",
+            )
+        return request
+
+    # -- another pair --
+
+    @property
+    def exchange(self) -> Exchange:
+        """How the latest exchange stands; a fresh value after each change."""
+        return self._exchange
+
+    def leaving(self) -> int:
+        """Runs that still end on models of before."""
+        return sum(stand.runs for stand in self._leaving)
+
+    def busy(self) -> int:
+        """Runs that wait or are decoded, here and on models of before."""
+        return self._stand.runs + self.leaving()
+
+    def begin(self, pair: Pair) -> None:
+        """Load another pair beside the one that stands, in a thread. ConfigError at once where it
+        cannot be asked for, or another is being loaded."""
+        if self._load is None:
+            raise ConfigError(NO_LOADER)
+        with self._changed:
+            if self._closed:
+                raise EngineClosedError("worker is closed: no models are loaded any more")
+            if self._exchange.loading:
+                raise ConfigError(
+                    "another pair is being loaded: wait until it stands, or cancel that first"
+                )
+            self._set(Exchange.of(pair))
+            self._begun += 1
+        threading.Thread(target=self._run, args=(pair,), name="exchange", daemon=True).start()
+
+    def cancel(self) -> None:
+        """Give a loading up at its next stage; one that has ended stays as it is."""
+        with self._changed:
+            if self._exchange.loading:
+                self._set(self._exchange.asked_to_end())
+
+    def wait(self, exchange: Exchange, timeout: float) -> None:
+        """Return when there is another state than `exchange`, or time is up."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._exchange is not exchange, timeout)
+
+    def close(self) -> None:
+        """End everything: a loading at its next stage, every run, the workers. Idempotent."""
+        self.cancel()
+        with self._changed:
+            self._closed = True
+            stands = [*self._leaving, self._stand]
+        for stand in stands:
+            stand.retire()
+            stand.worker.close()
+
+    # -- the thread of an exchange --
+
+    def _run(self, pair: Pair) -> None:
+        old, reason = None, ""
+        try:
+            old = self._replace(Stand(self._loaded(pair), pair))
+        except _Cancelled:
+            reason = CANCELLED
+        except FORESEEN as error:
+            # The words alone: the error itself holds on to what was half loaded.
+            reason = str(error) or type(error).__name__
+        finally:
+            reason = reason or _unforeseen(sys.exception())
+            self._end(reason)
+            _give_back()
+        if old is not None:
+            self._see_off(old)
+            del old
+            _give_back()
+
+    def _loaded(self, pair: Pair) -> WorkerLike:
+        assert self._load is not None
+        return self._load(pair, self._say)
+
+    def _say(self, stage: str) -> None:
+        """Told of each stage of the loading; ends it where that was asked for."""
+        with self._changed:
+            if self._exchange.ending or self._closed:
+                raise _Cancelled(CANCELLED)
+            self._set(self._exchange.at(stage, time.monotonic()))
+
+    def _replace(self, new: Stand) -> Stand:
+        """Let the new one take over; the one before."""
+        with self._changed:
+            given_up = self._exchange.ending or self._closed
+            if not given_up:
+                old, self._stand = self._stand, new
+                self._past = (self._past | {*old.drafter_names}) - {*new.drafter_names}
+                self._leaving.append(old)
+                self._version += 1
+                old.retire()
+        if given_up:
+            new.worker.close()
+            raise _Cancelled(CANCELLED)
+        return old
+
+    def _see_off(self, old: Stand) -> None:
+        """Close the one before once its runs have ended."""
+        old.wait_empty()
+        old.worker.close()
+        with self._changed:
+            self._leaving.remove(old)
+
+    def _end(self, reason: str) -> None:
+        with self._changed:
+            self._set(self._exchange.ended(reason, time.monotonic()))
+
+    def _set(self, exchange: Exchange) -> None:
+        with self._changed:
+            self._exchange = exchange
+            self._changed.notify_all()
+
+
+def _unforeseen(error: BaseException | None) -> str:
+    """A bug in words; its traceback goes where those of threads go."""
+    return f"internal error ({type(error).__name__}): {error}" if error else ""
+
+
+def _nobody(_: str) -> None:
+    """Nobody wants to know."""
+
+
+def _give_back() -> None:
+    from core.models.heap import give_back
+
+    give_back()

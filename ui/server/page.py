@@ -1,0 +1,243 @@
+"""The page put together: tabs, visitors, endpoints; and what `launch` needs for it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+
+from core.errors import ConfigError
+from ui.api.endpoints import add_endpoints
+from ui.compare.tab import Compare, build_compare, wire_compare
+from ui.components import launch_options
+from ui.learn.layout import Learn
+from ui.learn.tab import build_learn, wire_learn
+from ui.live.tab import Live, build_live, wire_live
+from ui.models_tab.tab import Models, build_models, wire_models
+from ui.prompts.tab import Prompts, build_prompts, wire_prompts
+from ui.server.arguments import server_name
+from ui.server.context import Context
+from ui.server.visitors import is_loopback, new_key
+from ui.sessions.layout import Sessions, build_sessions
+from ui.sessions.wiring import wire_sessions
+from ui.shared.event_options import QUICK
+from ui.shared.into_study import into_study
+from ui.shared.links import wire_links
+from ui.shared.parts import header, header_value, notice, page_css, page_js
+from ui.tune.tab import Tune, build_tune
+from ui.tune.wiring import wire_tune
+
+__all__ = ["build_page", "launch", "page_options", "who_can_reach"]
+
+TITLE = "SpecScope"
+MAX_WAITING = 256
+LOOK_FOR_WORK_S, LOOK_FOR_PROGRESS_S = 0.01, 0.1
+MAX_THREADS = 128
+
+# Fixed, so that a visitor finds its own again after a restart. The secret only scrambles what the
+# browser stores; the key itself is what nobody guesses.
+SECRET = "specscope"
+EVERYWHERE = ("0.0.0.0", "::", "[::]")
+
+
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """Every tab's components, and the tabs themselves by name."""
+
+    live: Live
+    compare: Compare
+    tune: Tune
+    prompts: Prompts
+    sessions: Sessions
+    learn: Learn
+    models: Models
+    tabs: gr.Tabs
+    tab: dict[str, gr.Tab]
+
+
+def build_page(context: Context) -> gr.Blocks:
+    """All tabs on one page. Nothing is loaded and nothing runs."""
+    # Gradio would sum up all events so far, with pandas, after each one: nobody reads that here.
+    os.environ.setdefault("GRADIO_ANALYTICS_CACHE_FREQUENCY", "1000000000")
+    blocks: gr.Blocks
+    with gr.Blocks(title=TITLE, analytics_enabled=False) as blocks:
+        visitor = gr.BrowserState("", storage_key="specscope-visitor", secret=SECRET)
+        own = gr.BrowserState({}, storage_key="specscope-presets", secret=SECRET)
+        chips = header(header_value(context.models))
+        linked = notice("link-said")
+        pages = _build(context, chips)
+        add_endpoints(context)  # first: the names of handlers must not take theirs
+        _wire(pages, visitor, own, blocks)
+        wire_links(context, pages.sessions, (linked, pages.tabs, blocks), visitor)
+        blocks.load(
+            lambda key: key or new_key(),
+            visitor,
+            visitor,
+            **QUICK,
+        )
+        blocks.unload(_leave(context))
+    blocks.queue(default_concurrency_limit=None, max_size=MAX_WAITING)
+    _look_less_often(blocks)
+    return blocks
+
+
+def _look_less_often(blocks: gr.Blocks) -> None:
+    """Outside Windows Gradio looks for work a thousand times a second, and a hundred times for
+    progress bars, which this page has none of. Each look takes Python's lock from the engine; there
+    is no public setting for them."""
+    queue = blocks._queue
+    queue.sleep_when_free = max(queue.sleep_when_free, LOOK_FOR_WORK_S)
+    progress = max(queue.progress_update_sleep_when_free, LOOK_FOR_PROGRESS_S)
+    queue.progress_update_sleep_when_free = progress
+
+
+def _build(context: Context, chips: gr.HTML) -> Pages:
+    with gr.Tabs(elem_id="tabs") as tabs:
+        with gr.Tab("Live", id="live") as live_tab:
+            live = build_live(context, chips)
+        with gr.Tab("Compare", id="compare") as compare_tab:
+            compare = build_compare(context)
+        with gr.Tab("Tune", id="tune") as tune_tab:
+            tune = build_tune(context)
+        with gr.Tab("Prompts", id="prompts") as prompts_tab:
+            prompts = build_prompts(context)
+        with gr.Tab("Sessions", id="sessions") as sessions_tab:
+            sessions = build_sessions(context)
+        with gr.Tab("Learn", id="learn") as learn_tab:
+            learn = build_learn(context)
+        with gr.Tab("Models", id="models") as models_tab:
+            models = build_models(context)
+    named = {
+        "live": live_tab,
+        "compare": compare_tab,
+        "tune": tune_tab,
+        "prompts": prompts_tab,
+        "sessions": sessions_tab,
+        "learn": learn_tab,
+        "models": models_tab,
+    }
+    return Pages(live, compare, tune, prompts, sessions, learn, models, tabs, named)
+
+
+def _wire(pages: Pages, visitor: gr.BrowserState, own: gr.BrowserState, blocks: gr.Blocks) -> None:
+    live, sessions, tabs, tab = pages.live, pages.sessions, pages.tabs, pages.tab
+    wire_live(live, visitor, own, blocks)
+    wire_compare(pages.compare, visitor, own, tab["compare"], live, tabs, sessions)
+    wire_tune(pages.tune, visitor, own, tab["tune"], live, tabs, sessions)
+    wire_prompts(pages.prompts, visitor, tab["prompts"], tabs, sessions)
+    wire_sessions(sessions, visitor, tab["sessions"], live, tabs)
+    boards = (pages.compare.board, pages.tune.board, pages.prompts.board)
+    into_study(sessions, tabs, boards, visitor)
+    wire_learn(pages.learn, visitor, live, tabs, blocks)
+    wire_models(pages.models, live, sessions, pages.learn, own, tab, blocks)
+
+
+def _leave(context: Context) -> Any:
+    def leave(request: gr.Request) -> None:
+        context.desks.leave(request.session_hash)
+
+    return leave
+
+
+def page_options() -> dict[str, Any]:
+    """For `Blocks.launch`: theme, assets, style, keys; nothing from another host, no history."""
+    return {
+        **launch_options(),
+        "css": page_css(),
+        "js": page_js(),
+        "run_history": False,
+        "max_threads": MAX_THREADS,
+        "footer_links": ["api", "settings"],
+        "show_error": True,
+        "share": False,
+        "enable_monitoring": False,
+        "ssr_mode": False,
+    }
+
+
+def check_host(host: str) -> None:
+    """Raises ConfigError where the name or address is none of this machine's."""
+    try:
+        address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
+        with socket.socket(address[0], address[1]) as probe:
+            probe.bind(address[4])
+    except OSError as error:
+        allowed = "an address of this machine, as 127.0.0.1 or 0.0.0.0"
+        raise ConfigError.of("--host", host, allowed) from error
+
+
+def answer_once(url: str) -> None:
+    """Asks for the page once, so that what is said to be open has answered."""
+    try:
+        urllib.request.urlopen(url, timeout=60).close()
+    except urllib.error.URLError:
+        return  # a page behind --auth or a proxy answers in its own way; it is open all the same
+
+
+def own_address() -> str:
+    """This machine's address on its network; its name where it has no route. Sends nothing."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # an address kept for documentation
+        except OSError:
+            return socket.gethostname()
+        return str(probe.getsockname()[0])
+
+
+def who_can_reach(host: str, port: int, auth: bool) -> str:
+    """One line for a page that others can reach, with what they may do; empty on loopback."""
+    if is_loopback(host):
+        return ""
+    address = own_address() if host in EVERYWHERE else host.strip("[]")
+    where = f"http://{f'[{address}]' if ':' in address else address}:{port}/"
+    if auth:
+        return (
+            f"Others reach it at {where}: whoever has the login may run prompts on this machine, "
+            "and see and delete the runs made with that login."
+        )
+    return (
+        f"Others reach it at {where}: anyone on the network may run prompts on this machine, "
+        "and see and delete the runs of their own browser, nobody else's. "
+        "--auth USER:PASSWORD asks for a login."
+    )
+
+
+def launch(blocks: gr.Blocks, args: argparse.Namespace, started: float) -> None:
+    """Open the server, say where and how fast, and serve until interrupted.
+
+    `args.host` None leaves the choice to GRADIO_SERVER_NAME. ConfigError where the port is taken.
+    """
+    if args.host is not None:
+        check_host(args.host)
+    try:
+        _, url, _ = blocks.launch(
+            server_name=args.host,
+            server_port=args.port,
+            auth=args.auth,
+            prevent_thread_lock=True,
+            quiet=True,
+            **page_options(),
+        )
+    except OSError as error:
+        raise ConfigError.of("--port", args.port, "a free port of this machine") from error
+    answer_once(url)
+    seconds = time.perf_counter() - started
+    print(
+        f"SpecScope is open at {url} (first request answered {seconds:.1f} s after the start). "
+        "Ctrl+C ends it.",
+        flush=True,
+    )
+    others = who_can_reach(server_name(args.host), blocks.server_port, args.auth is not None)
+    if others:
+        print(others, flush=True)
+    try:
+        blocks.block_thread()
+    finally:
+        blocks.close()

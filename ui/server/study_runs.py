@@ -1,0 +1,75 @@
+"""StudyRuns: a study's runs on the page's own worker, recorded like a visitor's."""
+
+from __future__ import annotations
+
+import logging
+
+from core.config import Request
+from core.errors import StoreError, UnknownRunError
+from core.events import Event
+from ui.run.source import LiveSource
+from ui.server.session import Hub
+
+__all__ = ["StudyRuns"]
+
+log = logging.getLogger(__name__)
+
+
+class StudyRuns:
+    """For lab.conductor.Conductor."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+
+    def models(self) -> tuple[str, ...]:
+        """Those that stand, the LLM first, with number format and device."""
+        infos = self._hub.rig.infos
+        return tuple(f"{info.name} ({info.dtype}, {info.device})" for info in infos)
+
+    def check(self, request: Request) -> None:
+        """Raises ConfigError where the models that stand could not run it; runs nothing."""
+        self._hub.rig.check(request)
+
+    def start(self, request: Request, owner: str = "", kept: bool = True) -> LiveSource:
+        """Queue a run; one that is not `kept` leaves nothing in the log."""
+        if kept:
+            return self._hub.start(request, owner)
+        source = LiveSource(_Nowhere(), owner)
+        source.attach(self._hub.rig.submit(request, source.take))
+        return source
+
+    def forget(self, run: LiveSource) -> None:
+        """Take a run out of the log again: a cell that was broken off and is measured anew."""
+        try:
+            self._hub.store.delete(run.run_id)
+        except UnknownRunError:
+            return  # it never came out of the queue, or a visitor was first
+        except StoreError as error:
+            log.warning("run %s, which is no cell's, stays in the log: %s", run.run_id, error)
+
+    def busy(self) -> int:
+        """Requests that wait or run, everybody's; a pair that is being loaded is one more."""
+        return self._hub.rig.busy() + self._hub.rig.exchange.loading
+
+    def begun(self) -> int:
+        """How many requests and loadings there were since the start."""
+        return self._hub.rig.begun
+
+
+class _Nowhere:
+    """A log that keeps nothing."""
+
+    def record(self, event: Event, owner: str = "") -> None:
+        """Dropped."""
+
+    def keep_baseline(self, *told: object) -> None:
+        """Dropped."""
+
+    def flush(self, timeout: float = 5.0) -> bool:
+        return True
+
+    def events(self, run_id: str) -> tuple[Event, ...]:
+        return ()
+
+    def delete(self, run_id: str) -> None:
+        """Nothing is there."""

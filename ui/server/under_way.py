@@ -1,0 +1,159 @@
+"""Runs that are under way, for whoever looks on: of this server, or of another that uses its log.
+
+Both are Sources. Looking on is no holding: a tab that leaves such a run stops nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from core.errors import SpecScopeError, UnknownRunError
+from core.events import Event
+from ui.run.source import LiveSource, Source, StoredSource
+
+__all__ = ["Followed", "Growing", "source_of", "stop", "under_way"]
+
+LOOK_S = 1.0
+RESTS = 4
+SETTLE_S = 10.0
+TICK_S = 0.05
+
+
+class Followed:
+    """A run of this server, with `kept`, what the log already had of it: its buffer forgets."""
+
+    def __init__(self, live: LiveSource, kept: Sequence[Event]) -> None:
+        self._live, self._kept = live, tuple(kept)
+
+    @property
+    def run_id(self) -> str:
+        return self._live.run_id
+
+    @property
+    def count(self) -> int:
+        return self._live.count
+
+    @property
+    def done(self) -> bool:
+        return self._live.done
+
+    @property
+    def place(self) -> int:
+        return self._live.place
+
+    def events(self, first: int, end: int) -> tuple[Event, ...]:
+        known = len(self._kept)
+        if first >= known:
+            return self._live.events(first, end)
+        return self._kept[first:end] + (self._live.events(known, end) if end > known else ())
+
+    def wait(self, count: int, timeout: float) -> None:
+        self._live.wait(count, timeout)
+
+    def wait_done(self, timeout: float) -> None:
+        self._live.wait_done(timeout)
+
+    def cancel(self) -> None:
+        """Nothing: it is another tab's."""
+
+    def stop(self) -> None:
+        """Stop the engine's work on it, for everybody."""
+        self._live.cancel()
+
+
+class Growing:
+    """A run that another process makes: the log is read again, at most once a second.
+
+    It ends with that process too; the log says so a while later (`RunStore.settle`).
+    """
+
+    def __init__(self, store: Any, run_id: str) -> None:
+        """StoreError where the run is unknown."""
+        self._store, self.run_id, self.place = store, run_id, 0
+        self._lock = threading.Lock()
+        self._events: tuple[Event, ...] = ()
+        self._done = False
+        self._settle_at = time.monotonic() + SETTLE_S
+        self._look_at = 0.0
+        self._read()
+
+    @property
+    def count(self) -> int:
+        self._look()
+        return len(self._events)
+
+    @property
+    def done(self) -> bool:
+        self._look()
+        return self._done
+
+    def events(self, first: int, end: int) -> tuple[Event, ...]:
+        return self._events[first:end]
+
+    def wait(self, count: int, timeout: float) -> None:
+        until = time.monotonic() + timeout
+        while self.count <= count and not self.done and time.monotonic() < until:
+            time.sleep(TICK_S)
+
+    def wait_done(self, timeout: float) -> None:
+        until = time.monotonic() + timeout
+        while not self.done and time.monotonic() < until:
+            time.sleep(TICK_S)
+
+    def cancel(self) -> None:
+        """Nothing: no word of ours reaches that process."""
+
+    def _look(self) -> None:
+        if self._done or time.monotonic() < self._look_at or not self._lock.acquire(False):
+            return
+        try:
+            self._read()
+        except UnknownRunError:
+            self._done = True  # deleted there
+        except SpecScopeError:
+            self._look_at = time.monotonic() + LOOK_S  # the file is busy
+        finally:
+            self._lock.release()
+
+    def _read(self) -> None:
+        began = time.monotonic()
+        if began >= self._settle_at:
+            self._settle_at = began + SETTLE_S
+            self._store.settle()
+        # Asked first: what is recorded after it is read all the same, or by the next look.
+        over = self._store.run(self.run_id).status != "running"
+        self._events = self._store.events(self.run_id)
+        self._done = over
+        now = time.monotonic()
+        self._look_at = now + max(LOOK_S, RESTS * (now - began))
+
+
+def source_of(context: Any, run: Any) -> Source:
+    """The events of a run (a RunSummary): as they come where it is under way, else all there are.
+    StoreError where it is gone."""
+    store = context.store
+    live = context.hub.going(run.run_id)
+    if live is not None:
+        return Followed(live, store.events(run.run_id))
+    if run.status == "running" and run.elsewhere:
+        store.settle()
+        return Growing(store, run.run_id)
+    return StoredSource(store, run.run_id)
+
+
+def under_way(context: Any, run: Any) -> str:
+    """Who makes a run: `here`, `elsewhere`, or empty where nobody does (any more)."""
+    if context.hub.going(run.run_id) is not None:
+        return "here"
+    return "elsewhere" if run.status == "running" and run.elsewhere else ""
+
+
+def stop(source: Source) -> None:
+    """Stop the run for everybody, where that can be done from here."""
+    if isinstance(source, Followed):
+        source.stop()
+    else:
+        source.cancel()

@@ -1,0 +1,87 @@
+"""A past run as a file to take away: which formats there are, and the run written in one.
+
+The writers are handed in (ui/server/context.py); only the report with its pictures is made here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
+from types import MappingProxyType
+from typing import Any
+
+from core.config.checks import choice
+from core.errors import StoreError
+from ui.report import report_html
+from ui.run.baselines import baseline_of
+from ui.server.context import Context
+from ui.sessions.history import Asker, allowed
+from ui.words.messages import Line
+
+__all__ = ["FORMATS", "FROM_STORE", "saving", "written"]
+
+FORMATS: Mapping[str, str] = MappingProxyType(
+    {
+        "json": "JSON events",
+        "csv": "CSV of rounds",
+        "trace": "Perfetto trace",
+        "html": "HTML report",
+    }
+)
+"""Name of each format -> what its button says."""
+
+FROM_STORE: Mapping[str, str] = MappingProxyType(
+    {"json": "events", "csv": "rounds", "trace": "trace"}
+)
+"""Those that the store's EXPORTS write, by their names there."""
+
+LONGEST_NAME = 80
+TELL_S = 0.3
+
+
+def saving(
+    context: Context, asker: Asker, run_id: str, name: str
+) -> Iterator[tuple[dict[str, Any] | None, Line]]:
+    """How far it is, several times a second; then what `written` gives. A long run's trees take
+    seconds. ConfigError, StoreError."""
+    shares = [0.0]
+    with ThreadPoolExecutor(1) as pool:
+        job = pool.submit(written, context, asker, run_id, name, shares.append)
+        while not wait((job,), TELL_S).done:
+            share = shares[-1]
+            del shares[:-1]
+            far = f": {100 * share:.0f} %" if share else ""
+            yield None, Line("info", f"Writing {FORMATS[name]}{far}. It is saved when it is whole.")
+        file = job.result()
+    yield file, Line("good", f"Saved as {file['name']}.")
+
+
+def written(
+    context: Context,
+    asker: Asker,
+    run_id: str,
+    name: str,
+    told: Callable[[float], None] | None = None,
+) -> dict[str, Any]:
+    """`name` (of the file), `media_type` and `text` of a run; `told` is called with the share of it
+    that is written, where that can be known. ConfigError, StoreError."""
+    choice("format", name, tuple(FORMATS))
+    if not run_id:
+        raise StoreError("no run is opened: open one from the list first")
+    run = allowed(context, asker, run_id)
+    events = context.store.events(run_id)
+    if name == "html":
+        extension, media_type = "html", "text/html; charset=utf-8"
+        text = report_html(events, baseline_of(context.store, run), told=told)
+    else:
+        export = context.exports[FROM_STORE[name]]
+        extension, media_type = export.extension, export.media_type
+        text = export.write(events, run.status)
+    file = f"{_safe(run_id)}.{extension.lstrip('.')}"
+    return {"name": file, "media_type": media_type, "text": text}
+
+
+def _safe(run_id: str) -> str:
+    """As a file's name on any system."""
+    return re.sub(r"[^A-Za-z0-9_-]", "_", run_id)[:LONGEST_NAME] or "run"

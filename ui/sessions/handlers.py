@@ -1,0 +1,216 @@
+"""Answers to what a visitor does in the Sessions tab: who asks, which tab, then a plain function.
+
+Each makes the handler of one event; the functions it calls know no Gradio request.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gradio as gr
+
+from core.config import Request
+from ui.server.context import Context
+from ui.server.session import guarded, guarded_once
+from ui.sessions.exporting import saving
+from ui.sessions.history import More, asker_of, drafter_choices, listed, llm_choices, menu
+from ui.sessions.layout import Sessions
+from ui.sessions.repeat import again, asked_of, stop_again
+from ui.sessions.retention import about_run, annotated, retained, retention_shown
+from ui.sessions.tab import chosen, deleted, scrub_place, scrubbed
+from ui.shared.board import Values
+from ui.shared.parts import notice_value
+from ui.shared.past_studies import listed_studies, pressed
+from ui.shared.study_board import studies_of
+from ui.words.messages import Line
+
+__all__ = [
+    "about_handler",
+    "again_handler",
+    "asked_handler",
+    "choose_handler",
+    "delete_handler",
+    "export_handler",
+    "kept_handler",
+    "list_handler",
+    "names_handler",
+    "note_handler",
+    "retention_handler",
+    "scrub_handler",
+    "stop_handler",
+    "studies_handler",
+    "study_press_handler",
+    "whose_handler",
+]
+
+# -- the list --
+
+
+def list_handler(context: Context, turn: int | None) -> Callable[..., list[Any]]:
+    """`turn`: pages forward or back; None begins at the first page again."""
+
+    def show(request: gr.Request, visitor: str, opened: str, *values: Any) -> list[Any]:
+        text, status, order, page, *more = values
+        number = 1 if turn is None else (page or 1) + turn
+        asker = asker_of(context, request, visitor)
+        return listed(context, asker, opened, text, status, order, number, More(*more))
+
+    return show
+
+
+def names_handler(context: Context) -> Callable[..., list[Any]]:
+    def names(request: gr.Request, visitor: str, llm: str, drafter: str) -> list[Any]:
+        asker = asker_of(context, request, visitor)
+
+        def work() -> list[Any]:
+            menus = ((llm_choices, llm), (drafter_choices, drafter))
+            return [menu(choices(context, asker), chosen) for choices, chosen in menus]
+
+        return guarded_once(work, lambda _: [gr.skip(), gr.skip()])
+
+    return names
+
+
+def choose_handler(sessions: Sessions) -> Callable[..., Any]:
+    board, context = sessions.board, sessions.board.context
+
+    def choose(request: gr.Request, event: gr.EventData, visitor: str, comparing: str) -> Any:
+        desk, told = board.desk(request), event._data or {}
+        run_id = str(told.get("run", ""))
+        one, two = (half.desk(context, request) for half in sessions.beside.halves)
+        asker = asker_of(context, request, visitor)
+        return desk.presses.last(
+            "run", told, lambda: chosen(sessions, (desk, one, two), asker, run_id, comparing)
+        )
+
+    return choose
+
+
+# -- the opened run --
+
+
+def about_handler(context: Context) -> Callable[..., list[Any]]:
+    def about(request: gr.Request, visitor: str, run_id: str) -> list[Any]:
+        return about_run(context, asker_of(context, request, visitor), run_id)
+
+    return about
+
+
+def whose_handler(context: Context) -> Callable[..., list[Any]]:
+    """What is said of the opened run and the way to its study, without its note."""
+
+    def whose(request: gr.Request, visitor: str, run_id: str) -> list[Any]:
+        _, about, _, _, study = about_run(context, asker_of(context, request, visitor), run_id)
+        return [about, study]
+
+    return whose
+
+
+def asked_handler(sessions: Sessions) -> Callable[..., Request]:
+    context = sessions.board.context
+
+    def asked(request: gr.Request, visitor: str, run_id: str) -> Request:
+        return asked_of(context, asker_of(context, request, visitor), run_id)
+
+    return asked
+
+
+def again_handler(sessions: Sessions) -> Callable[..., Iterator[list[Any]]]:
+    context = sessions.board.context
+
+    def run_again(request: gr.Request, visitor: str, run_id: str) -> Iterator[list[Any]]:
+        asker, owner = asker_of(context, request, visitor), context.access.key(request, visitor)
+        yield from again(sessions, sessions.board.desk(request), asker, owner, run_id)
+
+    return run_again
+
+
+def stop_handler(sessions: Sessions) -> Callable[..., list[Any]]:
+    def stop(request: gr.Request) -> list[Any]:
+        desk = sessions.board.desk(request)
+        return [*stop_again(sessions, desk), *sessions.board.place(desk)]
+
+    return stop
+
+
+def note_handler(context: Context) -> Callable[..., dict[str, Any]]:
+    def keep(request: gr.Request, visitor: str, run_id: str, note: str) -> dict[str, Any]:
+        return annotated(context, asker_of(context, request, visitor), run_id, note)
+
+    return keep
+
+
+def export_handler(context: Context, name: str) -> Callable[..., Iterator[list[Any]]]:
+    def save(request: gr.Request, visitor: str, run_id: str) -> Iterator[list[Any]]:
+        asker = asker_of(context, request, visitor)
+
+        def work() -> Iterator[list[Any]]:
+            for file, line in saving(context, asker, run_id, name):
+                # By the clock: each press saves once, also the same file again.
+                stamp = time.time_ns() // 1_000_000
+                yield [{**file, "n": stamp} if file else gr.skip(), notice_value([line])]
+
+        yield from guarded(work(), lambda words: [gr.skip(), notice_value([Line("error", words)])])
+
+    return save
+
+
+def scrub_handler(sessions: Sessions) -> Callable[..., Values]:
+    def move(request: gr.Request, number: float | None) -> Values:
+        desk = sessions.board.desk(request)
+        return [*scrubbed(sessions, desk, number), *scrub_place(sessions, desk, number)]
+
+    return move
+
+
+def delete_handler(sessions: Sessions) -> Callable[..., list[Any]]:
+    board = sessions.board
+
+    def delete(request: gr.Request, visitor: str, run_id: str) -> list[Any]:
+        asker = asker_of(board.context, request, visitor)
+        return deleted(sessions, board.desk(request), asker, run_id)
+
+    return delete
+
+
+# -- studies --
+
+
+def studies_handler(sessions: Sessions) -> Callable[..., list[Any]]:
+    board = sessions.board
+
+    def show(request: gr.Request, visitor: str) -> list[Any]:
+        return listed_studies(board.desk(request), studies_of(board.context, request, visitor))
+
+    return show
+
+
+def study_press_handler(sessions: Sessions) -> Callable[..., list[Any]]:
+    board = sessions.board
+
+    def press(request: gr.Request, event: gr.EventData, visitor: str) -> list[Any]:
+        mine = studies_of(board.context, request, visitor)
+        return pressed(board.desk(request), mine, event._data or {})
+
+    return press
+
+
+# -- what is kept --
+
+
+def kept_handler(context: Context) -> Callable[..., list[Any]]:
+    def show(request: gr.Request, visitor: str, typed: str, told: str) -> list[Any]:
+        asker = asker_of(context, request, visitor)
+        hidden = [gr.Accordion(visible=False), gr.skip(), gr.skip()]
+        return guarded_once(lambda: retention_shown(context, asker, typed, told), lambda _: hidden)
+
+    return show
+
+
+def retention_handler(context: Context, sure: bool) -> Callable[..., Any]:
+    def keep(request: gr.Request, visitor: str, typed: str) -> Any:
+        return retained(context, asker_of(context, request, visitor), typed, sure)
+
+    return keep

@@ -1,0 +1,235 @@
+"""Past runs as a visitor may see them: the list, one run, whose it is. Knows the store's answers.
+
+Shared by the Sessions tab and the endpoints, so that the same rules hold for both.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
+from typing import Any
+
+import gradio as gr
+
+from core.config.checks import choice
+from core.config.mechanisms import NGRAM
+from core.errors import ConfigError, StoreError, UnknownRunError
+from ui.server.context import Context
+from ui.server.session import guarded_once
+from ui.server.under_way import under_way
+from ui.shared.parts import log_line, notice_value
+from ui.words.dates import local_time
+from ui.words.messages import Line
+from ui.words.settings import settings_of
+from ui.words.visible import visible
+
+__all__ = [
+    "ANY_MODEL",
+    "NO_DRAFTER",
+    "ORDERS",
+    "SINCE",
+    "STATUSES",
+    "Asker",
+    "More",
+    "allowed",
+    "asker_of",
+    "check_ended",
+    "drafter_choices",
+    "excerpt",
+    "listed",
+    "llm_choices",
+    "menu",
+    "row_value",
+    "whole",
+]
+
+STATUSES = ("completed", "running", "cancelled", "failed", "interrupted")
+ORDERS = ("newest", "oldest", "fastest", "longest", "acceptance", "passes")
+ANY_MODEL = ("all", "")
+NO_DRAFTER = ("none (plain decoding)", "none")
+SINCE = MappingProxyType(
+    {
+        "any time": 0,
+        "the last hour": 1,
+        "the last 24 hours": 24,
+        "the last 7 days": 24 * 7,
+        "the last 30 days": 24 * 30,
+    }
+)
+"""What the menu says -> hours, 0 for all."""
+
+TO_END = MappingProxyType(
+    {
+        "here": "stop it first, with Stop in Sessions",
+        "elsewhere": "another server makes it, so only that one can stop it; or wait for its end",
+    }
+)
+PAGE = 10
+EXCERPT = 160
+DIFFERENCES = 3
+
+
+def asker_of(context: Context, request: gr.Request, visitor: str) -> Asker:
+    """What this caller may see."""
+    access = context.access
+    return Asker(access.owner(request, visitor or ""), access.shows_paths(request))
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """Who asks: the owner their list is restricted to (None: all), whether paths are theirs."""
+
+    owner: str | None
+    paths: bool
+
+
+@dataclass(frozen=True, slots=True)
+class More:
+    """Further filters of the list; empty ones restrict nothing. `since` is a name in SINCE."""
+
+    llm: str = ""
+    drafter: str = ""
+    since: str = "any time"
+    noted: bool = False
+
+    def query(self) -> dict[str, Any]:
+        """As fields of the store's RunQuery. ConfigError."""
+        asked = {"llm": self.llm or "", "drafter": self.drafter or "", "noted": bool(self.noted)}
+        choice("since", self.since, tuple(SINCE))
+        hours = SINCE[self.since]
+        since = (datetime.now(UTC) - timedelta(hours=hours)).isoformat() if hours else ""
+        return {**asked, "since_utc": since}
+
+
+NO_MORE = More()
+
+
+def listed(
+    context: Context,
+    asker: Asker,
+    opened: str,
+    text: str,
+    status: str,
+    order: str,
+    page: float,
+    more: More = NO_MORE,
+) -> list[Any]:
+    """The list, its notice and the page number, which never runs past the end."""
+
+    def work() -> list[Any]:
+        asked = {
+            "text": text or "",
+            "status": "" if status == "all" else status,
+            "order": order,
+            "owner": asker.owner,
+            "limit": PAGE,
+            **more.query(),
+        }
+        number = max(1, whole("page", page or 1))
+        found = context.store.runs(context.query(**asked, offset=PAGE * (number - 1)))
+        last = max(1, -(-found.total // PAGE))
+        if number > last:
+            number = last
+            found = context.store.runs(context.query(**asked, offset=PAGE * (number - 1)))
+        rows = {str(i): row_value(summary) for i, summary in enumerate(found.rows)}
+        anything = bool(text) or status != "all" or more != NO_MORE
+        empty = "No run matches." if anything else "No run yet: the Live tab makes the first."
+        value = {"rows": rows, "selected": opened, "empty": empty}
+        lines = [Line("info", f"{_runs(found.total)}, page {number} of {last}.")]
+        log = log_line(context.store.status())
+        lines += [log, *_whereabouts(context, asker)]
+        return [value, notice_value(lines, again=bool(log.text)), number]
+
+    return guarded_once(work, lambda message: [{}, notice_value([Line("error", message)]), 1])
+
+
+def _runs(total: int) -> str:
+    return "1 run" if total == 1 else f"{total} runs"
+
+
+def _whereabouts(context: Context, asker: Asker) -> list[Line]:
+    if not asker.paths:
+        return [Line("info", "You see the runs of this browser.")]
+    command = context.store.datasette()
+    where = f"All runs are in {context.store.path} (SQLite). To look inside: {command}"
+    return [Line("info", where)]
+
+
+def llm_choices(context: Context, asker: Asker) -> list[tuple[str, str]]:
+    """LLMs to choose from: those of the log; to whom the log is not open, the loaded one."""
+    if asker.owner is None:
+        return [ANY_MODEL, *((name, name) for name in context.store.choices().llms)]
+    return [ANY_MODEL, *((model.name, model.name) for model in context.models[:1])]
+
+
+def drafter_choices(context: Context, asker: Asker) -> list[tuple[str, str]]:
+    """Drafters to choose from, in the same way."""
+    names = (
+        context.store.choices().drafters if asker.owner is None else (*context.drafter_names, NGRAM)
+    )
+    return [ANY_MODEL, NO_DRAFTER, *((name, name) for name in names)]
+
+
+def whole(field: str, typed: float) -> int:
+    """A typed number without what is behind its point. ConfigError where it is none."""
+    if isinstance(typed, bool) or not isinstance(typed, (int, float)) or not math.isfinite(typed):
+        raise ConfigError.of(field, typed, "a whole number")
+    return int(typed)
+
+
+def menu(choices: list[tuple[str, str]], chosen: str) -> Any:
+    """A menu of names; one that no run has any more is no longer chosen."""
+    if chosen in (value for _, value in choices):
+        return gr.update(choices=choices)
+    return gr.update(choices=choices, value="")
+
+
+def row_value(summary: Any) -> dict[str, Any]:
+    """What the list shows of a run; a RunSummary in."""
+    stats = summary.stats
+    settings = settings_of(summary.asked, summary.ssms)
+    return {
+        "id": summary.run_id,
+        "status": summary.status,
+        "prompt": excerpt(summary.prompt),
+        "output": excerpt(summary.output),
+        "when": local_time(summary.created_utc),
+        "drafters": ", ".join(summary.drafters) or "none (plain)",
+        "settings": settings.brief(DIFFERENCES),
+        "sampling": ", ".join(settings.sampling),
+        "tokens": str(stats.num_new_tokens) if stats else "",
+        "rounds": str(summary.num_rounds),
+        "mean": f"{stats.mean_acceptance_length:.2f}" if stats else "",
+        "note": excerpt(summary.note),
+        "thinned": summary.thinned,
+        "tps": f"{stats.tokens_per_second:.1f}" if stats else "",
+    }
+
+
+def excerpt(text: str) -> str:
+    """One line of a list: short, and nothing in it turns the line about."""
+    flat = visible(" ".join(text.split()))
+    return flat if len(flat) <= EXCERPT else flat[: EXCERPT - 1] + "…"
+
+
+def check_ended(context: Context, run: Any) -> None:
+    """StoreError where a run is under way, with what can be done about it."""
+    if maker := under_way(context, run):
+        raise StoreError(f"run is still running: {TO_END[maker]}")
+
+
+def allowed(context: Context, asker: Asker, run_id: str) -> Any:
+    """The run's summary. UnknownRunError also where it is another visitor's."""
+    if asker.owner is None:
+        return context.store.run(run_id)
+    # One answer for both: it must not tell which ids other visitors' runs have.
+    nothing = f"run_id is {run_id!r}: no such run of yours"
+    try:
+        summary = context.store.run(run_id)
+    except UnknownRunError as error:
+        raise UnknownRunError(nothing) from error
+    if getattr(summary, "owner", "") != asker.owner:
+        raise UnknownRunError(nothing)
+    return summary

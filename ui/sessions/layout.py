@@ -1,0 +1,217 @@
+"""The Sessions tab's layout: list, opened run, a second one beside it. No handler, no wiring."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import gradio as gr
+from gradio.components import Component
+
+from ui.server.context import Context
+from ui.sessions.exporting import FORMATS
+from ui.sessions.history import NO_DRAFTER, ORDERS, SINCE, STATUSES
+from ui.sessions.retention import THINNING
+from ui.sessions.two_runs import Beside, build_beside
+from ui.shared.board import Board, build_board
+from ui.shared.parts import download, notice, run_list
+from ui.shared.past_studies import PastStudies, build_past_studies
+
+__all__ = ["COMPARE_LABEL", "Filters", "Opened", "Sessions", "build_sessions"]
+
+COMPARE_LABEL = "Compare with…"
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """What the list is restricted to; `inputs` in the order of `history.Wanted`."""
+
+    text: gr.Textbox
+    status: gr.Dropdown
+    order: gr.Dropdown
+    page: gr.Number
+    llm: gr.Dropdown
+    drafter: gr.Dropdown
+    since: gr.Dropdown
+    noted: gr.Checkbox
+
+    @property
+    def inputs(self) -> list[Component]:
+        return [self.text, self.status, self.order, self.page, *self.names, self.since, self.noted]
+
+    @property
+    def names(self) -> list[Component]:
+        return [self.llm, self.drafter]
+
+    @property
+    def changing(self) -> list[Any]:
+        """What begins the list anew; the page number only turns it."""
+        return [*(one for one in self.inputs if one is not self.page)]
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What can be done with the opened run; seen while one is open."""
+
+    section: gr.Column
+    about: gr.HTML
+    into_live: gr.Button
+    again: gr.Button
+    stop: gr.Button
+    compare: gr.Button
+    study: gr.Button
+    copy: gr.Button
+    delete: gr.Button
+    sure: gr.Button
+    exports: dict[str, gr.Button]
+    saved: gr.HTML
+    note: gr.Textbox
+    keep_note: gr.Button
+
+    @property
+    def told(self) -> list[Any]:
+        """What `keeping.about_run` gives."""
+        return [self.section, self.about, self.note, self.stop, self.study]
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How many runs stay whole; seen by who may say so. `told`: what the log said of it last."""
+
+    section: gr.Accordion
+    keep: gr.Textbox
+    ask: gr.Button
+    sure: gr.Button
+    said: gr.HTML
+    told: gr.State
+
+
+@dataclass(frozen=True, slots=True)
+class Sessions:
+    """The tab's components. `opened` is the open run's id, `comparing` the id of the run for which
+    a second is being chosen from the list."""
+
+    board: Board
+    filters: Filters
+    choose: gr.HTML
+    runs: gr.HTML
+    said: gr.HTML
+    older: gr.Button
+    newer: gr.Button
+    refresh: gr.Button
+    studies: PastStudies
+    retention: Retention
+    on: Opened
+    beside: Beside
+    opened: gr.State
+    comparing: gr.State
+
+    @property
+    def opening(self) -> list[Component]:
+        """What `sessions.opened_run` gives."""
+        return [*self.board.outputs, *self.board.places, self.opened]
+
+
+def build_sessions(context: Context) -> Sessions:
+    """The list above, the opened run below, a second one beside it where it is asked for."""
+    filters = _filters()
+    said = notice("sessions-said")
+    choose = notice("sessions-choose")
+    runs = run_list("sessions-runs")
+    with gr.Row():
+        newer = gr.Button("‹ Previous page", size="sm", elem_id="sessions-newer", min_width=80)
+        older = gr.Button("Next page ›", size="sm", elem_id="sessions-older", min_width=80)
+        refresh = gr.Button("Refresh", size="sm", elem_id="sessions-refresh", min_width=80)
+    studies = build_past_studies()
+    retention = _retention()
+    on = _opened()
+    beside = build_beside(context)
+    board = build_board(context, "sessions", "Open a run from the list.", scrub=True)
+    board = replace(board, stop=on.stop)
+    states = gr.State(""), gr.State("")
+    shown = (board, filters, choose, runs, said, older, newer, refresh, studies)
+    return Sessions(*shown, retention, on, beside, *states)
+
+
+def _filters() -> Filters:
+    with gr.Row(equal_height=False):
+        text = gr.Textbox(
+            label="Search",
+            info="Words of prompt, text or note.",
+            scale=3,
+            elem_id="sessions-search",
+        )
+        status = gr.Dropdown(["all", *STATUSES], value="all", label="Status", info="How it ended.")
+        order = gr.Dropdown(list(ORDERS), value="newest", label="Order", info="What comes first.")
+    with gr.Row(equal_height=True):
+        llm = gr.Dropdown([("all", "")], value="", label="LLM", elem_id="sessions-llm")
+        drafter = gr.Dropdown(
+            [("all", ""), NO_DRAFTER], value="", label="Drafter", elem_id="sessions-drafter"
+        )
+        since = gr.Dropdown(
+            list(SINCE), value="any time", label="Made in", elem_id="sessions-since"
+        )
+        noted = gr.Checkbox(False, label="Only with a note", elem_id="sessions-noted")
+    page = gr.Number(value=1, precision=0, visible=False)
+    return Filters(text, status, order, page, llm, drafter, since, noted)
+
+
+def _opened() -> Opened:
+    small: dict[str, Any] = {"size": "sm", "min_width": 90}
+    with gr.Column(visible=False, elem_id="sessions-opened", elem_classes="sp-opened") as section:
+        about = notice("sessions-about")
+        with gr.Row(elem_classes="sp-buttons"):
+            into_live = gr.Button("Open in Live", elem_id="sessions-into-live", **small)
+            again = gr.Button("Run again", elem_id="sessions-again", **small)
+            stop = gr.Button("Stop", interactive=False, elem_id="sessions-stop", **small)
+            compare = gr.Button(COMPARE_LABEL, elem_id="sessions-compare", **small)
+            study = gr.Button("Open its study", visible=False, elem_id="sessions-study", **small)
+            copy = gr.Button("Copy link", elem_id="sessions-copy", **small)
+            delete = gr.Button("Delete the opened run", elem_id="sessions-delete", **small)
+            sure = gr.Button(
+                "Yes, delete it for ever",
+                variant="stop",
+                visible=False,
+                elem_id="sessions-sure",
+                **small,
+            )
+        with gr.Row(elem_classes="sp-buttons"):
+            exports = {
+                name: gr.Button(f"Save {title}", elem_id=f"sessions-save-{name}", **small)
+                for name, title in FORMATS.items()
+            }
+            saved = download("sessions-saved")
+        with gr.Row(equal_height=False, elem_classes="sp-beside"):
+            note = gr.Textbox(
+                label="Note", lines=2, max_lines=8, scale=4, elem_id="sessions-note", min_width=240
+            )
+            keep_note = gr.Button("Keep the note", elem_id="sessions-keep-note", **small)
+    buttons = (into_live, again, stop, compare, study, copy, delete, sure)
+    return Opened(section, about, *buttons, exports, saved, note, keep_note)
+
+
+def _retention() -> Retention:
+    with gr.Accordion(
+        "What the run log keeps", open=False, visible=False, elem_id="sessions-retention"
+    ) as section:
+        with gr.Row(equal_height=False, elem_classes="sp-beside"):
+            # Not a number box: an empty one shows 0 once it is opened.
+            keep = gr.Textbox(
+                label="Keep full trees for the last … runs",
+                info=THINNING,
+                max_lines=1,
+                scale=4,
+                elem_id="sessions-keep",
+                min_width=240,
+            )
+            ask = gr.Button("Set", size="sm", elem_id="sessions-keep-set", min_width=80)
+            sure = gr.Button(
+                "Yes, thin the older runs",
+                size="sm",
+                variant="stop",
+                visible=False,
+                elem_id="sessions-keep-sure",
+                min_width=120,
+            )
+        said = notice("sessions-kept")
+    return Retention(section, keep, ask, sure, said, gr.State(""))

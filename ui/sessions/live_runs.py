@@ -1,0 +1,60 @@
+"""A run under way that was opened in Sessions is followed to its end, on the same board.
+
+Whoever opens it, from the list, a link or another tab, begins to follow it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gradio as gr
+
+from ui.server.session import Desk, play
+from ui.sessions.handlers import list_handler
+from ui.sessions.history import Asker, asker_of
+from ui.sessions.layout import Sessions
+from ui.sessions.retention import about_run
+from ui.shared.event_options import LATEST, QUIET
+
+__all__ = ["follow_opened", "followed"]
+
+
+def followed(sessions: Sessions, desk: Desk, asker: Asker, run_id: str) -> Iterator[list[Any]]:
+    """The board and the scrubber as the run goes on, then once what is said of the opened run.
+    Nothing of a run that has ended, or that the desk has turned from."""
+    board, told = sessions.board, sessions.on.told
+    player = desk.player
+    quiet = [gr.skip() for _ in (*board.outputs, *board.places, *told)]
+    if player is None or player.source.run_id != run_id or player.source.done:
+        yield quiet
+        return
+    for values in board.stream(desk, play(desk)):
+        yield [*values, *board.place(desk), *(gr.skip() for _ in told)]
+    if desk.player is player and player.source.done:
+        yield [*quiet[: -len(told)], *about_run(board.context, asker, run_id)]
+
+
+def follow_opened(sessions: Sessions, opened: Callable[..., Any], visitor: gr.BrowserState) -> None:
+    """On `opened`, a trigger of when a run was opened; at its end the list is read again."""
+    board, filters = sessions.board, sessions.filters
+    event = opened(
+        _follow_handler(sessions),
+        [visitor, sessions.opened],
+        [*board.outputs, *board.places, *sessions.on.told],
+        **QUIET,
+        concurrency_limit=None,
+    )
+    inputs = [visitor, sessions.opened, *filters.inputs]
+    outputs = [sessions.runs, sessions.said, filters.page]
+    event.then(list_handler(board.context, 0), inputs, outputs, **LATEST)
+
+
+def _follow_handler(sessions: Sessions) -> Callable[..., Iterator[list[Any]]]:
+    context = sessions.board.context
+
+    def follow(request: gr.Request, visitor: str, run_id: str) -> Iterator[list[Any]]:
+        asker = asker_of(context, request, visitor)
+        yield from followed(sessions, sessions.board.desk(request), asker, run_id)
+
+    return follow

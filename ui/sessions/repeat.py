@@ -1,0 +1,103 @@
+"""A past run once more: the same request with the seed that was drawn, and whether it wrote the
+same text. The old run stays beside the new one as grey figures and a pale line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import gradio as gr
+
+from core.config import Request
+from core.errors import StoreError
+from core.events import Event
+from ui.run.frame import Before
+from ui.run.player import Pace, Player
+from ui.run.same_text import same_text
+from ui.run.view import reduce_all
+from ui.server.context import Context
+from ui.server.session import Desk, play
+from ui.server.under_way import stop, under_way
+from ui.sessions.history import Asker, allowed
+from ui.sessions.layout import Sessions
+from ui.shared.board import Values
+
+__all__ = ["asked_of", "again", "stop_again"]
+
+STOP_WAIT_S = 2.0
+NAMES = ("This run", "the one before")
+
+
+def asked_of(context: Context, asker: Asker, run_id: str, seed: bool = False) -> Request:
+    """The request of a past run as it was asked, with `seed` the one that was drawn for it.
+    StoreError, ConfigError.
+    """
+    if not run_id:
+        raise StoreError("no run is opened: open one from the list first")
+    run = allowed(context, asker, run_id)
+    request = Request.from_plain(run.asked)
+    if not seed:
+        return request
+    return replace(request, sampling=replace(request.sampling, seed=run.seed))
+
+
+def again(
+    sessions: Sessions, desk: Desk, asker: Asker, owner: str, run_id: str
+) -> Iterator[list[Any]]:
+    """Run the opened run's request once more on the same board: the board, the scrubber, and at the
+    end the new run's id."""
+    board, store = sessions.board, sessions.board.context.store
+
+    def frames() -> Iterator[object]:
+        request = asked_of(board.context, asker, run_id, seed=True)
+        if under_way(board.context, store.run(run_id)):
+            raise StoreError("run is still running: it can be made again once it has ended")
+        before = store.events(run_id)
+        player = Player(board.context.hub.start(request, owner), Pace("full"))
+        desk.look_at(player)
+        desk.baseline = None  # measured then, on a machine that did what it did then
+        desk.before = _before(before)
+        desk.doing = "Running again, with the seed that was recorded."
+        yield from play(desk)
+        if desk.player is player:
+            desk.doing = ""
+            _judge(desk, before)
+            yield None
+
+    for values in board.stream(desk, frames()):
+        yield [*values, *board.place(desk), gr.skip()]
+    if desk.player is not None and desk.player.source.done:
+        yield [*(gr.skip() for _ in board.outputs), *board.place(desk), desk.player.source.run_id]
+
+
+def _before(events: Sequence[Event]) -> Before:
+    view = reduce_all(events)
+    return Before(view.run_id, tuple(line.accepted for line in view.rounds), view.stats)
+
+
+def _judge(desk: Desk, before: Sequence[Event]) -> None:
+    """Leave on the desk whether the text is the same."""
+    assert desk.player is not None
+    source = desk.player.source
+    now = source.events(0, source.count)
+    if now:
+        desk.answer = same_text(now, before, NAMES)
+
+
+def stop_again(sessions: Sessions, desk: Desk) -> Values:
+    """Stop the run that is made again; a past run stands still where it is."""
+
+    def work() -> None:
+        player = desk.player
+        if player is None:
+            return
+        stop(player.source)
+        player.source.wait_done(STOP_WAIT_S)
+        if player.pace.mode == "full":
+            player.to_end()
+        else:
+            player.set_pace(Pace("step", player.pace.rounds_per_second))
+
+    return sessions.board.once(desk, work)

@@ -1,0 +1,155 @@
+"""What is kept of past runs: the opened run's note, and for how many runs whole trees are kept."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Any
+
+import gradio as gr
+
+from core.errors import ConfigError, SpecScopeError, StoreError
+from ui.server.context import Context
+from ui.server.session import guarded_once
+from ui.server.under_way import under_way
+from ui.sessions.history import Asker, allowed
+from ui.shared.parts import notice_value
+from ui.shared.studies import Studies
+from ui.shared.study_words import KINDS
+from ui.words.dates import local_time
+from ui.words.messages import Line
+
+__all__ = ["THINNING", "about_run", "annotated", "kept_runs", "retained", "retention_shown"]
+
+THINNING = (
+    "Of older runs only the accepted paths stay: texts, figures and rounds are kept, rejected "
+    "branches and what else was likely go for ever. Empty or 0: every run stays whole."
+)
+THINNED = (
+    "Of this run only the accepted paths are kept, as the run log was told: its text and its "
+    "figures are whole, rejected branches and alternatives are gone."
+)
+UNDER_WAY = MappingProxyType(
+    {
+        "here": "It is under way: its pictures follow it to its end. Stop ends it, for everybody.",
+        "elsewhere": "It is under way in another server that uses this log: its pictures follow "
+        "the log, about once a second. It can be stopped there only.",
+    }
+)
+MOST_RUNS = 10_000_000
+
+
+# -- the opened run --
+
+
+def about_run(context: Context, asker: Asker, run_id: str) -> list[Any]:
+    """Whether there is an opened run, what is said about it, its note, whether it can be
+    stopped from here, the way to its study."""
+    try:
+        run = allowed(context, asker, run_id) if run_id else None
+        study = Studies(context, asker.owner, "").of_run(run_id)
+    except SpecScopeError:
+        run = None  # the board says so
+    if run is None:
+        return [
+            gr.Column(visible=False),
+            notice_value([]),
+            "",
+            gr.Button(),
+            gr.Button(visible=False),
+        ]
+    maker = under_way(context, run)
+    told = f"Opened: {run.run_id}, made {local_time(run.created_utc)}."
+    real = _rounds_a_second(run.stats)
+    pace = f" It made {real:.1f} rounds a second; slow motion plays it slower or faster."
+    kind = KINDS[study.kind] if study else ""
+    lines = [
+        Line("info", told + (pace if real else "")),
+        Line("info", UNDER_WAY.get(maker, "")),
+        Line("info", f"It was made for a {kind}: {study.title}" if study else ""),
+        Line("info", THINNED if run.thinned else ""),
+    ]
+    way = gr.Button(f"Open its {kind}", visible=True) if study else gr.Button(visible=False)
+    stop = gr.Button(visible=maker != "elsewhere")
+    # As it was typed: what stands in the box is kept again.
+    return [gr.Column(visible=True), notice_value(lines), run.note, stop, way]
+
+
+def _rounds_a_second(stats: Any) -> float:
+    return 1000 * stats.num_rounds / stats.total_ms if stats and stats.total_ms > 0 else 0.0
+
+
+def annotated(context: Context, asker: Asker, run_id: str, note: str) -> dict[str, Any]:
+    """Keep the note of the opened run; what to say of it."""
+
+    def work() -> dict[str, Any]:
+        if not run_id:
+            raise StoreError("no run is opened: open one from the list first")
+        allowed(context, asker, run_id)
+        context.store.annotate(run_id, note or "")
+        told = (
+            "The note is kept; the search finds its words." if note else "The run has no note now."
+        )
+        return notice_value([Line("good", told)])
+
+    return guarded_once(work, lambda message: notice_value([Line("error", message)]))
+
+
+# -- how much is kept --
+
+
+def kept_runs(typed: Any) -> int | None:
+    """What was typed as a number of runs; None for all. ConfigError."""
+    text = str(typed if typed is not None else "").strip()
+    if text in ("", "0"):
+        return None
+    if not text.isdecimal() or not 1 <= int(text[:20]) <= MOST_RUNS:
+        raise ConfigError.of(
+            "runs", typed, f"empty or 0 for all runs, or a whole number from 1 to {MOST_RUNS}"
+        )
+    return int(text)
+
+
+def retention_shown(context: Context, asker: Asker, typed: Any, told: str | None) -> list[Any]:
+    """Whether the control is seen, what it says, and what the log says, for the next time.
+
+    `told` is what the log said then. Where something else stands in the box, the visitor has typed
+    it, and it is left alone.
+    """
+    if not asker.paths:
+        return [gr.Accordion(visible=False), gr.skip(), gr.skip()]
+    kept = context.store.retention()
+    said = "" if kept is None else str(kept)
+    touched = (typed or "") not in (said, told or "")
+    return [
+        gr.Accordion(visible=True),
+        gr.skip() if touched or said == (typed or "") else said,
+        said,
+    ]
+
+
+def retained(
+    context: Context, asker: Asker, typed: Any, sure: bool
+) -> tuple[dict[str, Any], gr.Button]:
+    """Set how many runs stay whole. What goes, goes for ever: that is asked first."""
+
+    def work() -> tuple[dict[str, Any], gr.Button]:
+        if not asker.paths:
+            raise StoreError("runs kept whole: only who owns this server may say how many")
+        keep = kept_runs(typed)
+        if keep is not None and not sure:
+            ask = f"All but the last {_count(keep)} lose their rejected branches, for ever. Sure?"
+            return notice_value([Line("warn", ask)]), gr.Button(visible=True)
+        context.store.set_retention(keep)
+        whole = "From now on every run stays whole."
+        some = f"The last {_count(keep or 0)} stay whole; older ones are thinned meanwhile."
+        said = Line("good", whole if keep is None else some)
+        return notice_value([said]), gr.Button(visible=False)
+
+    def failed(message: str) -> tuple[dict[str, Any], gr.Button]:
+        return notice_value([Line("error", message)]), gr.Button(visible=False)
+
+    return guarded_once(work, failed)
+
+
+def _count(runs: int) -> str:
+    return "1 run" if runs == 1 else f"{runs} runs"

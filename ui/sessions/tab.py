@@ -1,0 +1,145 @@
+"""The Sessions tab: past runs, found, opened and played again on a board like Live's.
+
+What is done with the opened run; ui/sessions/wiring.py connects it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gradio as gr
+
+from core.errors import StoreError, UnknownRunError
+from ui.run.baselines import baseline_of
+from ui.run.player import Pace, Player
+from ui.server.session import Desk, guarded_once
+from ui.server.under_way import source_of
+from ui.sessions.history import Asker, allowed, check_ended, whole
+from ui.sessions.layout import COMPARE_LABEL, Sessions, build_sessions
+from ui.sessions.retention import about_run
+from ui.sessions.two_runs import compared
+from ui.shared.board import Values
+from ui.shared.parts import notice_value
+from ui.words.messages import Line
+
+__all__ = [
+    "Sessions",
+    "build_sessions",
+    "chosen",
+    "choosing",
+    "deleted",
+    "opened_run",
+    "scrub_place",
+    "scrubbed",
+    "shows",
+    "uncompared",
+]
+
+ALREADY = "This run is already deleted, in another tab perhaps: nothing was left to delete."
+CHOOSE = "Choose the second run: press it in this list."
+
+
+def opened_run(sessions: Sessions, desk: Desk, asker: Asker, run_id: str) -> list[Any]:
+    """Open a run at its end: the board, the scrubber, the id."""
+    board = sessions.board
+
+    def work() -> list[Any]:
+        run = allowed(board.context, asker, run_id)
+        player = Player(source_of(board.context, run), Pace("full"))
+        player.advance(0.0)
+        desk.look_at(player)
+        desk.baseline = baseline_of(board.context.store, run)
+        return [*board.values(desk), *board.place(desk), run_id]
+
+    def failed(message: str) -> list[Any]:
+        return [*board.failed(desk)(message), *(gr.skip() for _ in board.places), ""]
+
+    return guarded_once(work, failed)
+
+
+def scrubbed(sessions: Sessions, desk: Desk, number: float | None) -> Values:
+    """To the end of a round; a number past either end is that end, an emptied box no move."""
+
+    def work() -> None:
+        if desk.player is not None and number is not None:
+            desk.player.seek(whole("round", number))
+
+    return sessions.board.once(desk, work)
+
+
+def scrub_place(sessions: Sessions, desk: Desk, number: float | None) -> list[Any]:
+    """What `board.places` show after that. The slider is in the visitor's hand: it is set only
+    where it says another round than the one that is shown."""
+    slider, *rest = sessions.board.place(desk)
+    said = number is None or number == slider["value"]
+    return [gr.skip() if said else slider, *rest]
+
+
+def shows(desk: Desk, run_id: str) -> bool:
+    """Whether this visitor's board has the run open: so it was theirs to see."""
+    return desk.player is not None and desk.player.source.run_id == run_id
+
+
+def deleted(sessions: Sessions, desk: Desk, asker: Asker, run_id: str) -> list[Any]:
+    """Remove the opened run; the board becomes empty, also where another tab was first."""
+    board = sessions.board
+
+    def emptied(values: Values) -> list[Any]:
+        return [*values, *board.place(desk), "", gr.Button(visible=False)]
+
+    def work() -> list[Any]:
+        if not run_id:
+            raise StoreError("no run is opened: open one from the list first")
+        try:
+            check_ended(board.context, allowed(board.context, asker, run_id))
+            board.context.store.delete(run_id)
+        except UnknownRunError:
+            if not shows(desk, run_id):
+                raise
+            desk.look_at(None)
+            return emptied(board.failed(desk)(ALREADY))
+        desk.look_at(None)
+        return emptied(board.values(desk))
+
+    def failed(message: str) -> list[Any]:
+        kept = [gr.skip() for _ in board.places]
+        return [*board.failed(desk)(message), *kept, run_id, gr.Button(visible=False)]
+
+    return guarded_once(work, failed)
+
+
+# -- a second run --
+
+
+def choosing(run_id: str, comparing: str) -> list[Any]:
+    """A second run was asked for: the run it is chosen for, the button's label, what to say.
+
+    Pressed once more, nothing is chosen after all.
+    """
+    if not run_id or comparing:
+        return ["", gr.Button(COMPARE_LABEL), notice_value([])]
+    return [run_id, gr.Button("Compare with none"), notice_value([Line("info", CHOOSE)])]
+
+
+def chosen(
+    sessions: Sessions, desks: tuple[Desk, Desk, Desk], asker: Asker, run_id: str, comparing: str
+) -> list[Any]:
+    """A run of the list was chosen: it is opened, or stands beside the one it is `comparing` with.
+
+    The board, the scrubber, the id; what is said of the run, its note; the two runs; for which run
+    a second is chosen, its button, what is said of that.
+    """
+    board, beside = sessions.board, sessions.beside
+    if not comparing:
+        opened = opened_run(sessions, desks[0], asker, run_id)
+        closed = [gr.Column(visible=False), *(gr.skip() for _ in beside.outputs[1:])]
+        about = about_run(board.context, asker, opened[-1])
+        return [*opened, *about, *closed, gr.skip(), gr.skip(), gr.skip()]
+    pair = compared(beside, board.context, desks[1:], asker, (comparing, run_id))
+    kept = [gr.skip() for _ in (*sessions.opening, *sessions.on.told)]
+    return [*kept, *pair, *uncompared()[1:]]
+
+
+def uncompared() -> list[Any]:
+    """Nothing is compared, and no second run is being chosen."""
+    return [gr.Column(visible=False), "", gr.Button(COMPARE_LABEL), notice_value([])]

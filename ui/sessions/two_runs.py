@@ -1,0 +1,193 @@
+"""Two past runs beside each other: the same pictures of each under one playback bar, one table of
+both, and whether they wrote the same text. Built with the page but hidden: until it is asked for it
+costs nothing. Layout and plain functions; ui/sessions/two_runs_wiring.py connects them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+
+from core.errors import StoreError
+from ui.components import Figures, Lengths, Proposals, Timeline, TokenStrip, TokenTree, pack
+from ui.run.baselines import baseline_of
+from ui.run.player import Pace, Player
+from ui.run.same_text import same_text
+from ui.run.source import StoredSource
+from ui.server.context import Context
+from ui.server.session import Desk, guarded_once
+from ui.server.under_way import under_way
+from ui.sessions.history import Asker, allowed, excerpt
+from ui.sessions.two_runs_bar import Bar, bar_players, build_bar, place_of
+from ui.sessions.two_runs_tables import figures_of, settings_apart
+from ui.shared.parts import notice, notice_value, pair_tables
+from ui.words.dates import local_time
+from ui.words.messages import Line
+from ui.words.settings import settings_of
+
+__all__ = ["Beside", "Half", "build_beside", "both", "compared", "picked"]
+
+KINDS = {"identical": "good", "distribution": "good", "tie": "warn", "bug": "error"}
+ORDINALS = {"one": "First", "two": "Second"}
+
+
+@dataclass(frozen=True, slots=True)
+class Half:
+    """One of the two runs: who it is and its pictures. `page` names it in ids and desks."""
+
+    page: str
+    head: gr.HTML
+    pictures: dict[str, gr.HTML]
+
+    @property
+    def outputs(self) -> list[gr.HTML]:
+        return [self.head, *self.pictures.values()]
+
+    def desk(self, context: Context, request: gr.Request) -> Desk:
+        """The desk of the tab that asks."""
+        return context.desks.of(request.session_hash, self.page)
+
+    def drawn(self, desk: Desk) -> list[dict[str, Any]]:
+        """What the pictures show now."""
+        with desk.drawing:
+            values = desk.pictures.values(desk.frame(), desk.baseline, time.monotonic())
+            return [desk.stamps.on(name, pack(values[name])) for name in self.pictures]
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """The section for two runs."""
+
+    section: gr.Column
+    said: gr.HTML
+    tables: gr.HTML
+    close: gr.Button
+    bar: Bar
+    halves: tuple[Half, Half]
+
+    @property
+    def outputs(self) -> list[Any]:
+        pictures = [one for half in self.halves for one in half.outputs]
+        return [self.section, self.said, self.tables, self.bar.scrub, *pictures]
+
+    @property
+    def moving(self) -> list[Any]:
+        """What the bar moves: its own slider, the pictures of both halves."""
+        return [self.bar.scrub, *(one for half in self.halves for one in half.pictures.values())]
+
+    def desks(self, context: Context, request: gr.Request) -> tuple[Desk, Desk]:
+        """The desks of both halves."""
+        one, two = self.halves
+        return one.desk(context, request), two.desk(context, request)
+
+    def moved(self, desks: tuple[Desk, Desk]) -> list[Any]:
+        """What `moving` shows now; nothing before two runs were chosen."""
+        players = bar_players(desks)
+        if len(players) < len(desks):
+            return [gr.skip() for _ in self.moving]
+        drawn = [half.drawn(desk) for half, desk in zip(self.halves, desks, strict=True)]
+        return [place_of(players), *drawn[0], *drawn[1]]
+
+
+# -- layout --
+
+
+def build_beside(context: Context) -> Beside:
+    """Hidden until two runs are chosen; the halves one below the other where it is narrow."""
+    with gr.Column(visible=False, elem_id="sessions-pair", elem_classes="sp-pair-box") as section:
+        said = notice("pair-said")
+        close = gr.Button("Close the comparison", size="sm", elem_id="pair-close", min_width=90)
+        tables = pair_tables("pair-tables")
+        bar = build_bar()
+        with gr.Row(equal_height=False):
+            halves = [_build_half(f"pair-{which}") for which in ORDINALS]
+    return Beside(section, said, tables, close, bar, (halves[0], halves[1]))
+
+
+def _build_half(page: str) -> Half:
+    with gr.Column(scale=1, min_width=480):
+        head = notice(f"{page}-head")
+        pictures = {
+            "figures": Figures(elem_id=f"{page}-figures"),
+            "strip": TokenStrip(elem_id=f"{page}-strip"),
+            "tree": TokenTree(elem_id=f"{page}-tree"),
+            "proposals": Proposals(elem_id=f"{page}-proposals"),
+            "lengths": Lengths(elem_id=f"{page}-lengths"),
+            "timeline": Timeline(elem_id=f"{page}-timeline"),
+        }
+    return Half(page, head, pictures)
+
+
+# -- handlers --
+
+
+def compared(
+    beside: Beside, context: Context, desks: tuple[Desk, Desk], asker: Asker, ids: tuple[str, str]
+) -> list[Any]:
+    """The section's values for two runs; what went wrong is told in it."""
+
+    def work() -> list[Any]:
+        if ids[0] == ids[1]:
+            raise StoreError("this is the run itself: choose another one to compare it with")
+        runs = [allowed(context, asker, run_id) for run_id in ids]
+        for run in runs:
+            if under_way(context, run):
+                raise StoreError(f"run {run.run_id} is still running: compare it once it has ended")
+        sources = [StoredSource(context.store, run_id) for run_id in ids]
+        shown: list[Any] = []
+        for half, desk, run, source in zip(beside.halves, desks, runs, sources, strict=True):
+            player = Player(source, Pace("full"))
+            player.advance(0.0)
+            desk.look_at(player)
+            desk.baseline = baseline_of(context.store, run)
+            shown += [_head(half, run), *half.drawn(desk)]
+        events = [source.events(0, source.count) for source in sources]
+        answer = same_text(events[0], events[1])
+        said = notice_value([Line(KINDS.get(answer.kind, "info"), answer.sentence)])
+        tables = {
+            "figures": figures_of(runs[0].stats, runs[1].stats),
+            "settings": settings_apart(runs[0], runs[1]),
+        }
+        place = place_of(bar_players(desks))
+        return [gr.Column(visible=True), said, tables, place, *shown]
+
+    def failed(message: str) -> list[Any]:
+        rest = [gr.skip() for _ in beside.outputs[2:]]
+        return [gr.Column(visible=True), notice_value([Line("error", message)]), *rest]
+
+    return guarded_once(work, failed)
+
+
+def _head(half: Half, run: Any) -> dict[str, Any]:
+    which = ORDINALS[half.page.removeprefix("pair-")]
+    settings = settings_of(run.asked, run.ssms)
+    made = (
+        f"{settings.brief(3)}; {', '.join(settings.sampling)}; made {local_time(run.created_utc)}."
+    )
+    return notice_value([Line("info", f"{which}: {excerpt(run.prompt)}"), Line("info", made)])
+
+
+def both(beside: Beside, desks: tuple[Desk, Desk], work: Callable[[], None]) -> list[Any]:
+    """Do `work` with both runs, then show where they are."""
+
+    def worked() -> list[Any]:
+        work()
+        return beside.moved(desks)
+
+    return guarded_once(worked, lambda _: [gr.skip() for _ in beside.moving])
+
+
+def picked(half: Half, desk: Desk, data: Any) -> list[Any]:
+    """A round was clicked in a picture of one half; `data` comes from the browser."""
+
+    def work() -> list[Any]:
+        number = data.get("round")
+        if desk.player is not None and isinstance(number, int):
+            desk.player.select(number)
+        return list(half.drawn(desk))
+
+    return guarded_once(work, lambda _: [gr.skip() for _ in half.pictures])

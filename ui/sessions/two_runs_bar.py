@@ -1,0 +1,173 @@
+"""The one playback bar of two runs that stand beside each other: both go stage by stage through the
+same round, and the shorter one stands at its end.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+
+from ui.run.player import EVENTS_A_ROUND, Pace, Player
+from ui.server.session import Desk
+from ui.sessions.history import whole
+from ui.shared.slider import Slider
+
+__all__ = [
+    "Bar",
+    "bar_players",
+    "build_bar",
+    "moved_both",
+    "paced_both",
+    "place_of",
+    "played_both",
+    "scrubbed_both",
+]
+
+FRAME_S = 1 / 10
+"""Twelve pictures a frame: more frames a second would only queue up in the browser."""
+SLOWEST, FASTEST = 0.25, 100.0
+BUTTONS = (
+    ("step-back", "◂ Step back"),
+    ("step", "Step ▸"),
+    ("round-previous", "‹ Round"),
+    ("round-next", "Round ›"),
+    ("play", "Play on"),
+    ("pause", "Pause"),
+    ("rewind", "From the start"),
+    ("end", "To the end"),
+)
+MOVES = {
+    "step-back": -1,
+    "step": 1,
+    "round-previous": -EVENTS_A_ROUND,
+    "round-next": EVENTS_A_ROUND,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """Buttons, how fast, and the round that both runs are at."""
+
+    buttons: dict[str, gr.Button]
+    rate: gr.Slider
+    scrub: gr.Slider
+
+
+def build_bar() -> Bar:
+    """One row of buttons, one of sliders; it stays in sight."""
+    with gr.Column(elem_classes="sp-playback", elem_id="pair-playback"):
+        with gr.Row(elem_classes="sp-buttons"):
+            buttons = {
+                name: gr.Button(title, size="sm", min_width=84, elem_id=f"pair-{name}")
+                for name, title in BUTTONS
+            }
+        with gr.Row(equal_height=True):
+            scrub = Slider(
+                0,
+                1,
+                value=0,
+                step=1,
+                label="Round of both runs",
+                scale=3,
+                min_width=260,
+                elem_id="pair-scrub",
+            )
+            rate = Slider(
+                SLOWEST,
+                FASTEST,
+                value=2,
+                step=0.25,
+                label="Rounds per second",
+                scale=2,
+                min_width=200,
+                elem_id="pair-rate",
+            )
+    return Bar(buttons, rate, scrub)
+
+
+# -- where both are --
+
+
+def bar_players(desks: Sequence[Desk]) -> list[Player]:
+    """The players of both halves; none before two runs were chosen."""
+    return [desk.player for desk in desks if desk.player is not None]
+
+
+def place_of(players: Sequence[Player]) -> Any:
+    """The slider: how many rounds are complete, of how many the longer run has."""
+    rounds = max((one.frame().known_rounds for one in players), default=0)
+    return gr.update(maximum=max(1, rounds), value=stage_of(players) // EVENTS_A_ROUND)
+
+
+def stage_of(players: Sequence[Player]) -> int:
+    """The stage that both are at: a run that is over lags behind."""
+    return max((one.stage for one in players), default=0)
+
+
+def _last(players: Sequence[Player]) -> int:
+    return max((one.frame().known for one in players), default=0)
+
+
+def _to(players: Sequence[Player], stage: int) -> None:
+    for one in players:
+        one.take_turn()  # whoever plays stops
+        one.seek_stage(stage)
+
+
+# -- presses --
+
+
+def moved_both(desks: Sequence[Desk], name: str) -> None:
+    """One press of a button that moves at once."""
+    players = bar_players(desks)
+    here = stage_of(players)
+    if name in ("round-previous", "round-next"):
+        # From within a round, back to its beginning.
+        here -= here % EVENTS_A_ROUND if name == "round-next" else -(-here % EVENTS_A_ROUND)
+    target = {"pause": here, "rewind": 0, "end": _last(players)}.get(name)
+    _to(players, here + MOVES[name] if target is None else target)
+
+
+def scrubbed_both(desks: Sequence[Desk], number: float | None) -> None:
+    """To the end of a round; an emptied box is no move."""
+    if number is not None:
+        _to(bar_players(desks), EVENTS_A_ROUND * whole("round", number))
+
+
+def paced_both(desks: Sequence[Desk], rate: float | None) -> None:
+    """Another speed, for what plays now too."""
+    for one in bar_players(desks):
+        if rate is not None:
+            one.set_pace(Pace("step", min(FASTEST, max(SLOWEST, rate))))
+
+
+def played_both(
+    desks: Sequence[Desk], rate: float | None, clock: Callable[[], float] = time.monotonic
+) -> Iterator[None]:
+    """Yield whenever both have moved on; from the start again where they stand at the end."""
+    players = bar_players(desks)
+    if not players:
+        yield None
+        return
+    paced_both(desks, rate)
+    if all(one.at_end for one in players):
+        _to(players, 0)
+    turns = [one.take_turn() for one in players]
+    stage, credit, before = stage_of(players), 0.0, clock()
+    yield None
+    while not all(one.at_end for one in players):
+        time.sleep(FRAME_S)
+        if [desk.player for desk in desks] != players or [one.turn for one in players] != turns:
+            return
+        now = clock()
+        credit += (now - before) * players[0].pace.rounds_per_second * EVENTS_A_ROUND
+        before = now
+        if credit >= 1:
+            stage, credit = stage + int(credit), credit - int(credit)
+            for one in players:
+                one.seek_stage(stage)
+            yield None

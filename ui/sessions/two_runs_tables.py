@@ -1,0 +1,104 @@
+"""Two runs beside each other as tables: figures with their ratio, settings that differ.
+
+Pure: summaries of the store in, plain dicts for the page out. ui/run/same_text.py compares texts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from core.events import RunStats
+
+__all__ = ["figures_of", "settings_apart"]
+
+Show = Callable[[float], str]
+
+
+def _whole(value: float) -> str:
+    return f"{value:.0f}"
+
+
+def _tenth(value: float) -> str:
+    return f"{value:.1f}"
+
+
+def _share(value: float) -> str:
+    return f"{100 * value:.0f} %"
+
+
+FIGURES: tuple[tuple[str, str, Show], ...] = (
+    ("Tokens / second", "tokens_per_second", _tenth),
+    ("Tokens / round", "mean_acceptance_length", lambda value: f"{value:.2f}"),
+    ("Acceptance rate", "draft_acceptance_rate", _share),
+    ("Rounds", "num_rounds", _whole),
+    ("New tokens", "num_new_tokens", _whole),
+    ("Nodes verified", "num_verified_nodes", _whole),
+    ("Overlap", "overlap_ratio", _share),
+    ("First token, ms", "ttft_ms", _tenth),
+    ("Drafting, ms", "draft_ms", _tenth),
+    ("LLM, ms", "verify_ms", _tenth),
+    ("Whole run, ms", "total_ms", _tenth),
+)
+
+
+def figures_of(one: RunStats | None, two: RunStats | None) -> dict[str, Any]:
+    """A row for each figure: both values and the second over the first."""
+    first, second = one or RunStats(), two or RunStats()
+    rows: dict[str, Any] = {}
+    for i, (label, name, show) in enumerate(FIGURES):
+        values = float(getattr(first, name)), float(getattr(second, name))
+        rows[str(i)] = {
+            "name": label,
+            "one": show(values[0]),
+            "two": show(values[1]),
+            "ratio": f"{values[1] / values[0]:.2f} ×" if values[0] else "–",
+        }
+    return rows
+
+
+def settings_apart(one: Any, two: Any) -> dict[str, Any]:
+    """A row for each setting in which two RunSummaries differ, as it was asked; with what became
+    of one that was asked the same."""
+    asked = _flat(one.asked), _flat(two.asked)
+    became = _flat(one.config), _flat(two.config)
+    apart = [(name, *(side.get(name) for side in asked)) for name in _names(*asked)]
+    apart += [
+        (f"{name} (as run)", *(side.get(name) for side in became))
+        for name in _names(*became)
+        if asked[0].get(name) == asked[1].get(name) and name != "seed"
+    ]
+    apart += [("LLM", one.llm, two.llm), ("SSMs loaded", list(one.ssms), list(two.ssms))]
+    if asked[0].get("seed") == asked[1].get("seed"):
+        apart.append(("seed (as drawn)", one.seed, two.seed))
+    differing = [(name, a, b) for name, a, b in apart if a != b]
+    return {
+        str(i): {"name": name, "one": _text(a), "two": _text(b)}
+        for i, (name, a, b) in enumerate(differing)
+    }
+
+
+def _flat(request: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a request by name, without its parts' names."""
+    flat: dict[str, Any] = {}
+    for name, value in request.items():
+        flat.update(_flat(value) if isinstance(value, Mapping) else {name: value})
+    return flat
+
+
+def _names(one: Mapping[str, Any], two: Mapping[str, Any]) -> list[str]:
+    return list(dict.fromkeys((*one, *two)))
+
+
+def _text(value: Any) -> str:
+    """Short and plain: a list by its parts, nothing as a dash."""
+    if value is None or value == "":
+        return "–"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(_text(part) for part in value) or "none"
+    text = value if isinstance(value, str) else json.dumps(value)
+    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+
+
+LONGEST = 300

@@ -1,0 +1,80 @@
+"""Two runs beside each other, connected: the bar moves both, a click selects in one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gradio as gr
+
+from ui.server.context import Context
+from ui.server.session import guarded, guarded_once
+from ui.sessions.two_runs import Beside, Half, both, picked
+from ui.sessions.two_runs_bar import moved_both, paced_both, played_both, scrubbed_both
+from ui.shared.event_options import EACH, LATEST, QUIET
+
+__all__ = ["wire_beside"]
+
+
+def wire_beside(beside: Beside, context: Context) -> None:
+    """The bar moves both halves; a click in one picture selects the round in all of its half."""
+    for half in beside.halves:
+        for picture in half.pictures.values():
+            picture.select(
+                _pick_handler(half, context),
+                None,
+                list(half.pictures.values()),
+                **EACH,
+            )
+    bar = beside.bar
+    for name, button in bar.buttons.items():
+        if name != "play":
+            press = _move_handler(beside, context, name)
+            button.click(press, None, beside.moving, **EACH)
+    bar.scrub.input(_scrub_handler(beside, context), bar.scrub, beside.moving, **LATEST)
+    bar.rate.release(_rate_handler(beside, context), bar.rate, None, **LATEST)
+    play = _play_handler(beside, context)
+    bar.buttons["play"].click(play, bar.rate, beside.moving, **QUIET, concurrency_limit=None)
+
+
+def _pick_handler(half: Half, context: Context) -> Callable[..., list[Any]]:
+    def pick(request: gr.Request, event: gr.EventData) -> list[Any]:
+        return picked(half, half.desk(context, request), event._data or {})
+
+    return pick
+
+
+def _move_handler(beside: Beside, context: Context, name: str) -> Callable[..., list[Any]]:
+    def move(request: gr.Request) -> list[Any]:
+        desks = beside.desks(context, request)
+        return both(beside, desks, lambda: moved_both(desks, name))
+
+    return move
+
+
+def _scrub_handler(beside: Beside, context: Context) -> Callable[..., list[Any]]:
+    def move(request: gr.Request, number: float | None) -> list[Any]:
+        desks = beside.desks(context, request)
+        place, *drawn = both(beside, desks, lambda: scrubbed_both(desks, number))
+        # The slider is the visitor's hand: only a round that there is not is written over.
+        said = number is None or number == place.get("value")
+        return [gr.skip() if said else place, *drawn]
+
+    return move
+
+
+def _rate_handler(beside: Beside, context: Context) -> Callable[..., None]:
+    def change(request: gr.Request, rate: float | None) -> None:
+        guarded_once(lambda: paced_both(beside.desks(context, request), rate), lambda _: None)
+
+    return change
+
+
+def _play_handler(beside: Beside, context: Context) -> Callable[..., Iterator[list[Any]]]:
+    def press(request: gr.Request, rate: float | None) -> Iterator[list[Any]]:
+        desks = beside.desks(context, request)
+        quiet = [gr.skip() for _ in beside.moving]
+        shown = (beside.moved(desks) for _ in played_both(desks, rate))
+        yield from guarded(shown, lambda _: quiet)
+
+    return press

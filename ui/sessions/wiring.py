@@ -1,0 +1,183 @@
+"""The Sessions tab connected: which handler answers what. No rule and no layout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gradio as gr
+
+from ui.live.layout import Live
+from ui.sessions.handlers import (
+    about_handler,
+    again_handler,
+    asked_handler,
+    choose_handler,
+    delete_handler,
+    export_handler,
+    kept_handler,
+    list_handler,
+    names_handler,
+    note_handler,
+    retention_handler,
+    scrub_handler,
+    stop_handler,
+    studies_handler,
+    study_press_handler,
+    whose_handler,
+)
+from ui.sessions.layout import Sessions
+from ui.sessions.live_runs import follow_opened
+from ui.sessions.tab import choosing, uncompared
+from ui.sessions.two_runs_wiring import wire_beside
+from ui.shared.event_options import EACH, LATEST, QUIET
+from ui.shared.into_live import into_live
+from ui.shared.steering import wire_board
+
+__all__ = ["wire_sessions"]
+
+INTO_SIGHT = """() => {
+  const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+  const options = { behavior: calm ? "auto" : "smooth", block: "start" };
+  // What has just become visible is there with the next frame.
+  requestAnimationFrame(() => {
+    const pair = document.querySelector("#sessions-pair");
+    const seen = pair && pair.offsetParent !== null;
+    (seen ? pair : document.querySelector("#sessions-notice")).scrollIntoView(options);
+  });
+}"""
+LIST_INTO_SIGHT = """() => document.querySelector("#sessions-said").scrollIntoView(
+  { behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth" })"""
+
+
+def wire_sessions(
+    sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab, live: Live, tabs: gr.Tabs
+) -> None:
+    """Connect everything of the tab; the list is read again whenever the tab is opened."""
+    wire_board(sessions.board)
+    reread = _wire_list(sessions, visitor, tab)
+    _wire_opening(sessions, visitor, tab, reread)
+    _wire_opened(sessions, visitor, reread)
+    _wire_again(sessions, visitor, reread)
+    _wire_studies(sessions, visitor, tab)
+    _wire_retention(sessions, visitor, tab)
+    asked = [visitor, sessions.opened]
+    into_live(
+        live, tabs, sessions.on.into_live.click, asked_handler(sessions), asked, sessions.on.about
+    )
+
+
+def _wire_list(sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab) -> Callable[[Any], None]:
+    """The list and its filters; returns what reads the list again after an event."""
+    filters, context = sessions.filters, sessions.board.context
+    inputs = [visitor, sessions.opened, *filters.inputs]
+    outputs = [sessions.runs, sessions.said, filters.page]
+    # One event for triggers of a kind: the last of them is answered last.
+    again = [tab.select, sessions.refresh.click, sessions.said.tick]
+    changes = [one.change for one in filters.changing]
+    kinds: list[tuple[list[Any], int | None]] = [
+        (again, 0),
+        ([sessions.older.click], 1),
+        ([sessions.newer.click], -1),
+        (changes, None),
+    ]
+    for triggers, turn in kinds:
+        gr.on(triggers, list_handler(context, turn), inputs, outputs, **LATEST)
+    for trigger in (tab.select, sessions.refresh.click):
+        trigger(names_handler(context), [visitor, *filters.names], filters.names, **LATEST)
+    return lambda event: event.then(list_handler(context, 0), inputs, outputs, **LATEST)
+
+
+def _wire_opening(
+    sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab, reread: Callable[[Any], None]
+) -> None:
+    board, on, beside = sessions.board, sessions.on, sessions.beside
+    pair = [*beside.outputs, sessions.comparing, on.compare, sessions.choose]
+    opened = sessions.runs.select(
+        choose_handler(sessions),
+        [visitor, sessions.comparing],
+        [*sessions.opening, *on.told, *pair],
+        **EACH,
+    )
+    reread(opened)
+    opened.then(None, None, None, js=INTO_SIGHT)
+    follow_opened(sessions, opened.then, visitor)
+    assert board.scrub is not None
+    seen = [*board.outputs, *board.places]
+    board.scrub.input(scrub_handler(sessions), board.scrub, seen, **LATEST)
+    choose = [sessions.comparing, on.compare, sessions.choose]
+    on.compare.click(choosing, [sessions.opened, sessions.comparing], choose, **LATEST).then(
+        None, None, None, js=LIST_INTO_SIGHT
+    )
+    beside.close.click(lambda: gr.Column(visible=False), None, beside.section, **LATEST)
+    wire_beside(beside, board.context)
+    # The question stands for the run that is open: it goes when another is opened.
+    on.delete.click(
+        lambda run_id: gr.Button(visible=bool(run_id)), sessions.opened, on.sure, **LATEST
+    )
+    for trigger in (sessions.runs.select, tab.select):
+        trigger(lambda: gr.Button(visible=False), None, on.sure, **LATEST)
+    gone = on.sure.click(
+        delete_handler(sessions), [visitor, sessions.opened], [*sessions.opening, on.sure], **LATEST
+    )
+    reread(gone)
+    gone.then(about_handler(board.context), [visitor, sessions.opened], on.told, **LATEST)
+    none: list[Any] = [beside.section, sessions.comparing, on.compare, sessions.choose]
+    gone.then(uncompared, None, none, **LATEST)
+    names = sessions.filters.names
+    gone.then(names_handler(board.context), [visitor, *names], names, **LATEST)
+
+
+def _wire_opened(
+    sessions: Sessions, visitor: gr.BrowserState, reread: Callable[[Any], None]
+) -> None:
+    on, context = sessions.on, sessions.board.context
+    asked = [visitor, sessions.opened]
+    kept = on.keep_note.click(note_handler(context), [*asked, on.note], on.about, **LATEST)
+    reread(kept)
+    for name, button in on.exports.items():
+        button.click(
+            export_handler(context, name),
+            asked,
+            [on.saved, on.about],
+            **QUIET,
+            trigger_mode="once",
+            concurrency_limit=None,
+        )
+
+
+def _wire_again(
+    sessions: Sessions, visitor: gr.BrowserState, reread: Callable[[Any], None]
+) -> None:
+    board, on = sessions.board, sessions.on
+    made = on.again.click(
+        again_handler(sessions),
+        [visitor, sessions.opened],
+        sessions.opening,
+        **QUIET,
+        trigger_mode="once",
+        concurrency_limit=None,
+    )
+    reread(made)
+    made.then(about_handler(board.context), [visitor, sessions.opened], on.told, **LATEST)
+    on.stop.click(stop_handler(sessions), None, [*board.outputs, *board.places], **LATEST)
+
+
+def _wire_studies(sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab) -> None:
+    """The list of studies; ui/shared/into_study.py opens one of them."""
+    part, board = sessions.studies, sessions.board
+    for trigger in (tab.select, sessions.refresh.click, part.section.expand):
+        trigger(studies_handler(sessions), [visitor], part.outputs, **LATEST)
+    press = part.rows.select(study_press_handler(sessions), [visitor], part.outputs, **EACH)
+    # A run of a study that was deleted leads to none. Its note may be in the making.
+    opened, on = [visitor, sessions.opened], sessions.on
+    press.then(whose_handler(board.context), opened, [on.about, on.study], **LATEST)
+
+
+def _wire_retention(sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab) -> None:
+    kept, context = sessions.retention, sessions.board.context
+    outputs = [kept.section, kept.keep, kept.told]
+    tab.select(kept_handler(context), [visitor, kept.keep, kept.told], outputs, **LATEST)
+    for button, sure in ((kept.ask, False), (kept.sure, True)):
+        handler = retention_handler(context, sure)
+        button.click(handler, [visitor, kept.keep], [kept.said, kept.sure], **LATEST)

@@ -1,0 +1,42 @@
+() => {
+  // One key each, outside of inputs; every key is a button's, so nothing is reached by keys alone.
+  const KEYS = {
+    r: "run", s: "stop", ".": "step", ",": "step-back",
+    ArrowRight: "round-next", ArrowLeft: "round-previous", l: "follow", Escape: "follow",
+    n: "next", p: "previous", t: "large",
+  };
+  const TYPING = "textarea, select, [contenteditable=true], [role=listbox], " +
+    "input:not([type=radio]):not([type=checkbox]):not([type=range])";
+  const ARROWED = "input[type=radio], input[type=range], [role=slider], [role=tablist]";
+  // Gradio's radios are each a group of their own, reached by Tab and chosen by the space bar: there
+  // the arrows would do nothing, so they go to the rounds. In a group of several they choose.
+  const alone = ({ type, name }) => type === "radio"
+    && document.querySelectorAll(`input[type=radio][name="${CSS.escape(name)}"]`).length === 1;
+  function button(name) {
+    if (name === "large") return document.querySelector(".sp-large");
+    for (const page of ["live", "sessions", "learn"]) {
+      const found = document.querySelector("#" + page + "-" + name);
+      if (found && found.offsetParent !== null && !found.disabled) return found;
+    }
+    return null;
+  }
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey && event.key === "Enter") {
+      const run = button("run");
+      // The text box hands its text over when it loses the focus.
+      if (run) { document.activeElement?.blur?.(); setTimeout(() => run.click(), 60); }
+      return;
+    }
+    if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
+    const within = (what) => event.target.closest && event.target.closest(what);
+    if (within(TYPING) || (event.key.startsWith("Arrow") && within(ARROWED) && !alone(event.target))) return;
+    const name = KEYS[event.key];
+    const found = name && button(name);
+    if (found) { event.preventDefault(); found.click(); }
+  });
+  // The server stops the run of a tab that goes; loaded anew, the tab says so (ui/live/tab.py).
+  addEventListener("pagehide", () => {
+    if (!document.querySelector(".sp-state-running")) return;
+    try { sessionStorage.setItem("specscope-left", "1"); } catch { /* a browser that keeps nothing */ }
+  });
+}

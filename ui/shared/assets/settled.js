@@ -1,0 +1,36 @@
+() => {
+  // A control was changed. What one action changes comes control by control, and a control that is
+  // folded away tells of itself before the others have their new values: once they all have, the
+  // server is asked what these settings allow and which preset they are. One question at a time:
+  // an older answer must not come after a newer one. One that is not answered is asked again, and
+  // if its answer comes after all, once more behind it. Where the answer is that fields are still on
+  // their way (ui/shared/pending_fields.py), it is asked again a little later.
+  const STILL_MS = 60, LATER_MS = 150, LOST_MS = 5000, TRIES = 3;
+  const state = (window.specscopeSettled ??= { timer: 0, late: 0, asked: false, again: false, tries: 0, out: 0 });
+  const ask = () => {
+    state.timer = 0;
+    if (state.asked) {
+      state.again = true;
+      return;
+    }
+    Object.assign(state, { asked: true, again: false, late: setTimeout(lost, LOST_MS) });
+    document.querySelector("#live-settled")?.click();
+  };
+  const lost = () => {
+    Object.assign(state, { asked: false, tries: state.tries + 1, out: state.out + 1 });
+    if (state.again || state.tries < TRIES) ask();
+  };
+  const soon = (ms) => {
+    clearTimeout(state.timer);
+    state.timer = setTimeout(ask, ms);
+  };
+  state.answered = (arrived) => {
+    clearTimeout(state.late);
+    const stale = state.out > 0;
+    Object.assign(state, { asked: false, tries: 0, out: Math.max(0, state.out - 1) });
+    if (state.again || stale) ask();
+    else if (!arrived && !state.timer) soon(LATER_MS);
+  };
+  state.busy = () => state.timer > 0 || state.asked || performance.now() < (window.specscopeAwaited ?? 0);
+  soon(STILL_MS);
+}

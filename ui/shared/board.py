@@ -1,0 +1,176 @@
+"""The board: every picture of a run, its playback bar and its notice. Live and Sessions each have
+one, and both draw frames that came through the same `reduce`.
+
+Layout and what it shows; ui/shared/steering.py moves through a run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+from gradio.components import Component
+
+from ui.components import (
+    Figures,
+    Inspector,
+    Legend,
+    Lengths,
+    Proposals,
+    Timeline,
+    TokenStrip,
+    TokenTree,
+    pack,
+)
+from ui.run.values import PICTURES, names_value
+from ui.server.context import Context
+from ui.server.session import Desk, guarded, guarded_once
+from ui.shared.parts import log_line, notice, notice_value
+from ui.shared.playback import build_playback
+from ui.words.messages import Line, run_lines
+from ui.words.settings import settings_line
+
+__all__ = ["Board", "Values", "build_board"]
+
+Values = list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """The components of one board; `page` names it in ids and desks.
+
+    `welcome` is what it says before there is a run to look at.
+    """
+
+    page: str
+    context: Context
+    welcome: str
+    notice: gr.HTML
+    pictures: dict[str, gr.HTML]
+    speed: gr.Radio
+    rate: gr.Slider
+    buttons: dict[str, gr.Button]
+    scrub: gr.Slider | None
+    stop: gr.Button | None = None
+    """Pressed, it stops what `moves`; of the page around the board, where that is no run's own."""
+
+    @property
+    def outputs(self) -> list[Component]:
+        return [self.notice, *self.pictures.values()]
+
+    def desk(self, request: gr.Request) -> Desk:
+        """The desk of the tab that asks."""
+        return self.context.desks.of(request.session_hash, self.page)
+
+    def said(self, desk: Desk) -> dict[str, Any]:
+        """What the notice says now."""
+        with desk.drawing:
+            return desk.stamps.on("notice", self._said(desk))
+
+    def _said(self, desk: Desk) -> dict[str, Any]:
+        frame = desk.frame()
+        first, *rest = run_lines(frame, desk.baseline, desk.answer)
+        if not frame.run_id:
+            first = Line("info", self.welcome)
+        # The box has a fixed height: what is short and new comes before what explains at length.
+        log = log_line(self.context.store.status())
+        now = [Line("info", desk.doing), Line("error", desk.trouble), log]
+        past = self.scrub is not None  # in Live the settings stand in the form
+        made = [Line("info", settings_line(frame.view) if past else "")]
+        return notice_value([first, *now, *made, *rest], again=bool(log.text))
+
+    @property
+    def places(self) -> list[Component]:
+        """The slider over the rounds and the button that stops, where there are any."""
+        return [one for one in (self.scrub, self.stop) if one is not None]
+
+    def place(self, desk: Desk) -> list[Any]:
+        """What `places` show now: how many rounds are complete, of how many; whether it moves."""
+        frame, shown = desk.frame(), list[Any]()
+        if self.scrub is not None:
+            last = max(1, frame.known_rounds)
+            shown.append(gr.update(maximum=last, value=len(frame.view.rounds)))
+        if self.stop is not None:
+            moves = desk.player is not None and not desk.player.resting
+            shown.append(gr.update(interactive=moves))
+        return shown
+
+    def values(self, desk: Desk) -> Values:
+        """What `outputs` show now."""
+        with desk.drawing:
+            said, frame = self.said(desk), desk.frame()
+            pictures = desk.pictures.values(frame, desk.baseline, time.monotonic(), desk.before)
+            if not frame.run_id:  # those that stand, as on a board that never showed a run
+                pictures["legend"] = names_value(self.context.models)
+            packed = {name: pack(pictures[name]) for name in self.pictures}
+            return [said, *(desk.stamps.on(name, value) for name, value in packed.items())]
+
+    def failed(self, desk: Desk) -> Callable[[str], Values]:
+        """What to show when a handler breaks."""
+
+        def show(message: str) -> Values:
+            desk.trouble = message
+            return self.values(desk)
+
+        return show
+
+    def stream(self, desk: Desk, frames: Iterator[object]) -> Iterator[Values]:
+        """The board's values at each of `frames`, errors told on the board."""
+        desk.trouble = ""
+        return guarded((self.values(desk) for _ in frames), self.failed(desk))
+
+    def once(self, desk: Desk, work: Callable[[], None]) -> Values:
+        """Do `work`, then show the board."""
+
+        def worked() -> Values:
+            with desk.drawing:
+                desk.trouble = ""
+                work()
+                return self.values(desk)
+
+        return guarded_once(worked, self.failed(desk))
+
+
+# -- layout --
+
+
+def build_board(context: Context, page: str, welcome: str, scrub: bool = False) -> Board:
+    """Lay out notice, figures, text, playback and pictures, in reading order.
+
+    `scrub` adds a slider over the rounds, for runs that are complete.
+    """
+    said = notice(f"{page}-notice", Line("info", welcome))
+    figures = Figures(elem_id=f"{page}-figures")
+    bar = build_playback(page, scrub)
+    # Side by side on a projector, one below the other on a notebook.
+    with gr.Row(equal_height=False):
+        with gr.Column(scale=1, min_width=620):
+            strip = TokenStrip(elem_id=f"{page}-strip")
+        with gr.Column(scale=1, min_width=620):
+            tree = TokenTree(elem_id=f"{page}-tree")
+    legend = Legend(pack(names_value(context.models)), elem_id=f"{page}-legend")
+    with gr.Row(equal_height=False):
+        with gr.Column(scale=1, min_width=560):
+            inspector = Inspector(elem_id=f"{page}-inspector")
+        with gr.Column(scale=1, min_width=560):
+            proposals = Proposals(elem_id=f"{page}-proposals")
+    with gr.Row(equal_height=False):
+        with gr.Column(scale=1, min_width=360):
+            lengths = Lengths(elem_id=f"{page}-lengths")
+        with gr.Column(scale=1, min_width=360):
+            timeline = Timeline(elem_id=f"{page}-timeline")
+    made = {
+        "legend": legend,
+        "figures": figures,
+        "strip": strip,
+        "tree": tree,
+        "proposals": proposals,
+        "inspector": inspector,
+        "lengths": lengths,
+        "timeline": timeline,
+    }
+    pictures = {name: made[name] for name in PICTURES}
+    return Board(page, context, welcome, said, pictures, *bar)

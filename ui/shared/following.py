@@ -1,0 +1,132 @@
+"""After an exchange of models the page follows: header, legends, drafters, presets, chat.
+
+A page is built once, so one that is opened later, and one that is open, learn of the models that
+stand when they ask: as they load, when a tab is chosen, and when an exchange has ended. `Known` is
+what this tab's controls were last made for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import gradio as gr
+from gradio.components import Component
+
+from core.config import PRESETS
+from ui.components import pack
+from ui.form.fields import FIELD_NAMES, NGRAM
+from ui.form.form import OWN, chat_words, preset_values
+from ui.form.presets import still_means
+from ui.live.handlers import shown
+from ui.live.layout import Live
+from ui.run.values import names_value
+from ui.server.context import Context
+from ui.server.session import Desk
+from ui.sessions.tab import Sessions
+from ui.shared.board import Board
+from ui.shared.event_options import QUICK
+
+__all__ = ["followed_fields", "opening_preset", "wire_following"]
+
+PLAIN = "autoregressive"
+BEST = "best"
+Known = tuple[int, tuple[str, ...]]
+Triggers = Iterable[tuple[Callable[..., Any], bool]]
+
+
+def opening_preset(context: Context, before: Sequence[str], chosen: str) -> str:
+    """The preset that suits the models: none that needs SSMs where there are none."""
+    names = context.drafter_names
+    if not names and chosen in PRESETS:
+        return PLAIN
+    if names and not before and chosen == PLAIN:
+        return context.preset if context.preset != PLAIN else BEST
+    return chosen
+
+
+def followed_fields(
+    context: Context,
+    before: Sequence[str],
+    preset: str,
+    temperature: float,
+    own: dict[str, Any] | None,
+    values: Sequence[Any],
+) -> tuple[str, list[Any]]:
+    """The preset, and what becomes of every field, for controls made with the drafters `before`.
+
+    A preset that the fields still mean is meant again, of the models that stand now. Fields of the
+    visitor's own stay, but drafters that have gone: where none is left, all that stand take over.
+    """
+    names = context.drafter_names
+    if preset != OWN and still_means(preset, own, before, values):
+        preset = opening_preset(context, before, preset)
+        made = preset_values(preset, temperature, names, own)
+    else:
+        preset = OWN
+        made = [gr.skip() for _ in values]
+        chosen = values[FIELD_NAMES.index("drafters")] or []
+        kept = [name for name in (*names, NGRAM) if name in chosen]
+        had = any(name in before for name in chosen)
+        lost = had and not any(name in names for name in kept)
+        made[FIELD_NAMES.index("drafters")] = [*names, *kept] if lost else kept
+    at = FIELD_NAMES.index("drafters")
+    made[at] = gr.CheckboxGroup(choices=[*names, NGRAM], value=made[at])
+    return preset, made
+
+
+def legend_of(board: Board, desk: Desk) -> Any:
+    """The legend of a board that shows no run; one of a run tells of that run's models."""
+    if desk.player is not None:
+        return gr.skip()
+    with desk.drawing:
+        return desk.stamps.on("legend", pack(names_value(board.context.models)))
+
+
+# -- wiring --
+
+
+def wire_following(
+    live: Live, sessions: Sessions, own: gr.BrowserState, triggers: Iterable[Callable[..., Any]]
+) -> None:
+    """Follow at each of `triggers`; nothing is sent where nothing was exchanged."""
+    context, form = live.board.context, live.form
+    known = gr.State((context.rig.version, context.drafter_names))
+    fields = list(form.fields.values())
+    temperature, chat = form.sampling["temperature"], form.sampling["chat"]
+    outputs: list[Component] = [known, live.header, live.board.pictures["legend"]]
+    outputs += [sessions.board.pictures["legend"], form.preset, live.chosen, chat, *fields]
+    for trigger in triggers:
+        trigger(
+            _follow_handler(live, sessions, len(outputs)),
+            [known, form.preset, temperature, own, *fields],
+            outputs,
+            preprocess=False,  # what comes may be a choice of models that have gone
+            **QUICK,
+        )
+
+
+def _follow_handler(live: Live, sessions: Sessions, count: int) -> Callable[..., list[Any]]:
+    context = live.board.context
+
+    def follow(
+        request: gr.Request,
+        known: Known,
+        preset: str,
+        temperature: float | None,
+        own: dict[str, Any] | None,
+        *values: Any,
+    ) -> list[Any]:
+        version, before = known
+        if version == context.rig.version:
+            return [gr.skip() for _ in range(count)]
+        now = (context.rig.version, context.drafter_names)
+        name, fields = followed_fields(context, before, preset, temperature or 0.0, own, values)
+        desk = live.board.desk(request)
+        legends = [legend_of(board, board.desk(request)) for board in (live.board, sessions.board)]
+        chat = gr.Checkbox(interactive=context.chat, info=chat_words(context.chat))
+        if not context.chat:
+            chat = gr.Checkbox(interactive=False, info=chat_words(False), value=False)
+        return [now, shown(live, desk, [])[0], *legends, name, name, chat, *fields]
+
+    return follow

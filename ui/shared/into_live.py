@@ -1,0 +1,169 @@
+"""A request into Live's form: from a past run, a comparison, a grid or a lesson. Fills, never runs.
+
+Other pages connect a control of theirs with `into_live`; what the form then shows is the request
+and nothing else, or it is refused in a sentence and nothing changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gradio as gr
+from gradio.components import Component
+from gradio.helpers import special_args
+
+from core.config import PRESETS, Request
+from core.config.mechanisms import NGRAM
+from core.errors import ConfigError
+from ui.form.fields import FIELD_NAMES, values_of
+from ui.form.form import OWN, RECORD_TOP_K, request_of
+from ui.form.presets import still_means
+from ui.live.layout import Live
+from ui.server.context import Context
+from ui.server.session import Desk, guarded_once
+from ui.shared.event_options import QUICK
+from ui.shared.parts import notice_value
+from ui.words.messages import Line
+
+__all__ = ["filled", "form_values_of", "into_live", "preset_of"]
+
+FILLED = "These settings are in the form now: press Run, or r. Nothing runs before."
+SWITCHED = ' "Run on change" is switched off for that.'
+# The page is as far down as the trigger was; where the Live tab did not open it stays there.
+INTO_SIGHT = """() => {
+  const behavior = matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth";
+  requestAnimationFrame(() => {
+    const run = document.querySelector("#live-run");
+    if (run && run.offsetParent !== null) window.scrollTo({ top: 0, behavior });
+  });
+}"""
+
+
+def into_live(
+    live: Live,
+    tabs: gr.Tabs,
+    trigger: Callable[..., Any],
+    handler: Callable[..., Request],
+    inputs: Sequence[Component],
+    said: gr.HTML | None = None,
+) -> Any:
+    """On `trigger` (a component's event, as `button.click`) fill Live's form with what
+    `handler(*inputs)` returns, and open the Live tab. Returns the event, for `.then`.
+
+    `handler` may ask for `gr.Request` and `gr.EventData` as any handler may. What it raises, and a
+    request that the form cannot hold, is told in `said`, a notice beside the trigger; without one
+    the Live tab opens and tells it.
+    """
+    told = [said] if said is not None else []
+
+    def fill(request: gr.Request, event: gr.EventData, on_change: bool, *given: Any) -> list[Any]:
+        def ask() -> Request:
+            arguments = special_args(handler, list(given), request, event)[0]
+            return handler(*arguments)
+
+        shown = filled(live, live.board.desk(request), ask, on_change, bool(told))
+        return shown if told else shown[:-1]
+
+    form = live.form
+    filling = trigger(
+        fill,
+        [live.on_change, *inputs],
+        [tabs, live.on_change, live.chosen, form.preset, *form.inputs, live.board.notice, *told],
+        trigger_mode="once",
+        **QUICK,
+    )
+    return filling.then(None, None, None, js=INTO_SIGHT)
+
+
+def filled(
+    live: Live,
+    desk: Desk,
+    ask: Callable[[], Request],
+    on_change: bool = False,
+    beside: bool = False,
+) -> list[Any]:
+    """The tab to open, "Run on change", the preset's name twice, the form, and what to say in Live
+    and beside the trigger. A refusal opens Live unless it can be told `beside` the trigger.
+    """
+    board, form = live.board, live.form
+
+    def work() -> list[Any]:
+        request = ask()
+        values = form_values_of(request, board.context)
+        name = preset_of(values, board.context.drafter_names)
+        values = values if name == OWN else _recorded_here(values)
+        desk.trouble = ""
+        # A changed control would run at once; the visitor wants to look first.
+        desk.doing = FILLED + (SWITCHED if on_change else "")
+        switch = False if on_change else gr.skip()
+        opened = gr.Tabs(selected="live")
+        return [opened, switch, name, name, *values, board.said(desk), notice_value([])]
+
+    def failed(message: str) -> list[Any]:
+        nothing = [gr.skip() for _ in (live.on_change, live.chosen, form.preset, *form.inputs)]
+        if beside:
+            line = notice_value([Line("error", message)])
+            return [gr.skip(), *nothing, gr.skip(), line]
+        desk.trouble = message
+        return [gr.Tabs(selected="live"), *nothing, board.said(desk), gr.skip()]
+
+    return guarded_once(work, failed)
+
+
+def form_values_of(request: Request, context: Context) -> list[Any]:
+    """What `Form.inputs` show for a request: the inverse of `request_of`.
+
+    ConfigError where the models loaded now cannot run it, or the form cannot show it.
+    """
+    _check_loaded(request, context)
+    sampling = request.sampling
+    values = [
+        request.prompt,
+        sampling.max_new_tokens,
+        sampling.temperature,
+        sampling.top_k,
+        sampling.top_p,
+        "" if sampling.seed is None else str(sampling.seed),
+        "\n".join(sampling.stop),
+        sampling.ignore_eos,
+        request.chat,
+        *values_of(request.speculation, context.drafter_names),
+    ]
+    _check_same(request, request_of(values))
+    return values
+
+
+def _check_loaded(request: Request, context: Context) -> None:
+    known = (*context.drafter_names, NGRAM)
+    missing = [
+        name for name in request.speculation.drafters if name not in (*known, "all", "first")
+    ]
+    if missing:
+        allowed = f"drafters that are loaded now: {', '.join(known)}"
+        raise ConfigError.of("drafters", ", ".join(missing), allowed)
+    if request.chat and not context.chat:
+        raise ConfigError.of("chat", True, "false: the LLM that is loaded has no chat template")
+
+
+def _check_same(request: Request, shown: Request) -> None:
+    """A stop string with a line break in it, say, would come out of the form as another."""
+    asked, told = request.to_plain(), shown.to_plain()
+    for part in ("sampling", "speculation"):
+        for name, value in asked[part].items():
+            if name != "drafters" and told[part][name] != value:
+                raise ConfigError.of(name, value, "what a line of the form can hold")
+
+
+def preset_of(values: Sequence[Any], names: Sequence[str]) -> str:
+    """What the preset menu says of a form's values: one of ours, or that they are own settings.
+    How many alternatives are recorded is no part of it: whoever looks at runs decides that.
+    """
+    fields = _recorded_here(values)[-len(FIELD_NAMES) :]
+    return next((one for one in PRESETS if still_means(one, None, names, fields)), OWN)
+
+
+def _recorded_here(values: Sequence[Any]) -> list[Any]:
+    """The form's values, with as many alternatives recorded as Live's presets record."""
+    at = len(values) - len(FIELD_NAMES) + FIELD_NAMES.index("record_top_k")
+    return [*values[:at], RECORD_TOP_K, *values[at + 1 :]]

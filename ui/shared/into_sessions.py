@@ -1,0 +1,40 @@
+"""A run opened in Sessions from another tab: from a comparison, a grid's point, a prompt's row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gradio as gr
+
+from ui.sessions.handlers import about_handler
+from ui.sessions.history import asker_of
+from ui.sessions.layout import Sessions
+from ui.sessions.live_runs import follow_opened
+from ui.sessions.tab import opened_run
+from ui.shared.event_options import QUICK
+
+__all__ = ["into_sessions"]
+
+
+def into_sessions(
+    sessions: Sessions, tabs: gr.Tabs, trigger: Callable[..., Any], visitor: gr.BrowserState
+) -> Any:
+    """On `trigger` (a component's `select`, whose data is {"run": id}) open that run's board and
+    the Sessions tab. A run that is gone, or another's, is told there. Returns the event."""
+    board = sessions.board
+    quick: dict[str, Any] = {
+        **QUICK,
+        "trigger_mode": "once",
+    }
+
+    def open_run(request: gr.Request, event: gr.EventData, key: str) -> list[Any]:
+        run_id = str((event._data or {}).get("run", ""))
+        asker = asker_of(board.context, request, key)
+        opened = opened_run(sessions, board.desk(request), asker, run_id)
+        return [gr.Tabs(selected="sessions"), *opened]
+
+    opened = trigger(open_run, [visitor], [tabs, *sessions.opening], **quick)
+    follow_opened(sessions, opened.then, visitor)
+    told = [visitor, sessions.opened]
+    return opened.then(about_handler(board.context), told, sessions.on.told, **quick)

@@ -1,0 +1,113 @@
+"""Links that a presenter hands out: `?lesson=3`, `?run=ID&round=7`, `?tab=sessions`, `&large=1`.
+
+Opened, a link shows the tab, the lesson or the recorded run; while the page is used, its address
+follows (ui/shared/assets/links.js). Gradio's own parameters stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import gradio as gr
+
+from ui.learn.lessons import LESSONS
+from ui.server.context import Context
+from ui.server.session import Desk
+from ui.sessions.handlers import about_handler
+from ui.sessions.history import Asker, asker_of
+from ui.sessions.live_runs import follow_opened
+from ui.sessions.tab import Sessions, opened_run, scrubbed
+from ui.shared.event_options import QUICK
+from ui.shared.parts import notice_value, part
+from ui.words.messages import Line
+
+__all__ = ["linked_run", "wanted_lesson", "wanted_tab", "wire_links"]
+
+
+def wanted_lesson(query: Mapping[str, str]) -> int:
+    """The lesson's number, 0 where the link names none that there is."""
+    number = _whole(query.get("lesson", ""))
+    return number if 1 <= number <= len(LESSONS) else 0
+
+
+def wanted_tab(query: Mapping[str, str], tabs: Sequence[str]) -> tuple[str, str]:
+    """The tab to open, empty for none, and what is wrong with the link."""
+    if query.get("lesson"):
+        wrong = f"lesson is {query['lesson'][:20]!r}: a number from 1 to {len(LESSONS)}"
+        return "learn", "" if wanted_lesson(query) else wrong
+    if query.get("run"):
+        return "sessions", ""
+    name = query.get("tab", "").lower()
+    if not name or name in tabs:
+        return name, ""
+    return "", f"tab is {name[:20]!r}: one of {', '.join(tabs)}"
+
+
+def _whole(text: str) -> int:
+    digits = text.strip()
+    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 10 else 0
+
+
+def linked_run(sessions: Sessions, desk: Desk, asker: Asker, query: Mapping[str, str]) -> list[Any]:
+    """The run of the link on the board of Sessions, at its round: board, scrubber, id."""
+    shown = opened_run(sessions, desk, asker, query["run"])
+    number = _whole(query.get("round", ""))
+    player = desk.player
+    if not shown[-1] or not number or player is None:
+        return shown
+    values = scrubbed(sessions, desk, number)
+    return [*values, *sessions.board.place(desk), shown[-1]]
+
+
+# -- wiring --
+
+
+def wire_links(
+    context: Context,
+    sessions: Sessions,
+    page: tuple[gr.HTML, gr.Tabs, gr.Blocks],
+    visitor: gr.BrowserState,
+) -> None:
+    """Open what the address names; keep the address in step with what is open.
+
+    `page`: the notice for a link that leads nowhere, the tabs, and what tells that the page opens.
+    """
+    said, tabs, blocks = page
+    copy = sessions.on.copy
+    place = part("links.js", "link-place")
+    board = sessions.board
+    shown = [tabs, said, place, *sessions.opening]
+    come = blocks.load(_open_handler(context, sessions, tabs), visitor, shown, **QUICK)
+    told = [visitor, sessions.opened]
+    come.then(about_handler(context), told, sessions.on.told, **QUICK)
+    # Asked for by a page with such a link alone: any other would wait for nothing.
+    follow_opened(sessions, place.select, visitor)
+    come.then(None, None, None, js="() => { window.specscopeLink?.ready(); }")
+    tabs.change(None, None, None, js="() => { window.specscopeLink?.turned(); }")
+    # The browser is told of a changed gr.State by queued events only; the figures name their run.
+    figures: Any = board.pictures["figures"]
+    figures.change(
+        None, figures, None, js="(value) => { window.specscopeLink?.run(value?.run || ''); }"
+    )
+    scrub: Any = board.scrub
+    scrub.change(None, scrub, None, js="(round) => { window.specscopeLink?.round(round); }")
+    copy.click(None, None, None, js="() => { window.specscopeLink?.copy('sessions-copy'); }")
+
+
+def _open_handler(context: Context, sessions: Sessions, tabs: gr.Tabs) -> Callable[..., list[Any]]:
+    names = [str(child.id) for child in tabs.children if isinstance(child, gr.Tab)]
+    count = len(sessions.opening)
+
+    def come(request: gr.Request, visitor: str) -> list[Any]:
+        query = dict(request.query_params)
+        tab, wrong = wanted_tab(query, names)
+        line = Line("warn", f"This link leads nowhere: {wrong}." if wrong else "")
+        run: list[Any] = [gr.skip()] * (1 + count)
+        if tab == "sessions" and query.get("run"):
+            asker = asker_of(context, request, visitor)
+            opened = linked_run(sessions, sessions.board.desk(request), asker, query)
+            run = [{"run": opened[-1]}, *opened]
+        return [gr.Tabs(selected=tab) if tab else gr.skip(), notice_value([line]), *run]
+
+    return come

@@ -1,0 +1,175 @@
+"""The page's own furniture: header chips, notices, the list of runs. Plain `gr.HTML`, dict values.
+
+Their scripts (`assets/*.js` here) build the DOM from text nodes alone, so a prompt or a file name
+is never markup. Knows what to show, not where it comes from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from core.events import ModelInfo
+from ui.run.explain import letter
+from ui.words.messages import Line
+from ui.words.visible import visible
+
+__all__ = [
+    "download",
+    "grid_point",
+    "header",
+    "header_value",
+    "log_line",
+    "notice",
+    "notice_value",
+    "page_css",
+    "offer_table",
+    "page_js",
+    "pair_tables",
+    "part",
+    "run_list",
+    "study_list",
+    "study_progress",
+    "short_count",
+    "stage_list",
+]
+
+ASSETS = Path(__file__).parent / "assets"
+LIVE_SHELL = '<div class="sp-shell" aria-live="polite"></div>'
+SHELL = '<div class="sp-shell"></div>'
+
+
+def header(value: dict[str, Any]) -> gr.HTML:
+    """Chips of the loaded models, the state of the engine, the place in the queue."""
+    return _part("header.js", SHELL, "header", value)
+
+
+def notice(elem_id: str, *lines: Line) -> gr.HTML:
+    """Lines with a kind, read out politely by a screen reader; triggers `tick` to be said again."""
+    return _part("notice.js", LIVE_SHELL, elem_id, notice_value(lines))
+
+
+def run_list(elem_id: str) -> gr.HTML:
+    """Past runs as a table; triggers `select` with {"run": id}."""
+    return _part("runs.js", SHELL, elem_id)
+
+
+def study_progress(elem_id: str) -> gr.HTML:
+    """How a study stands, with Stop and Go on; triggers `tick` to be told again and `select` with
+    {"do": "stop" | "go" | "show", "study": id}."""
+    return _part("progress.js", SHELL, elem_id)
+
+
+def study_list(elem_id: str) -> gr.HTML:
+    """Past studies as a table, not rendered yet; triggers `select` with {"do": "open" | "delete",
+    "study": id} or {"do": "page", "by": 1 | -1}."""
+    return _part("studies.js", SHELL, elem_id, render=False)
+
+
+def pair_tables(elem_id: str) -> gr.HTML:
+    """Two tables of two runs: their figures with ratios, the settings that differ."""
+    return _part("pair.js", SHELL, elem_id)
+
+
+def download(elem_id: str) -> gr.HTML:
+    """Nothing to see: a value {"name", "media_type", "text", "n"} is saved as a file, once."""
+    return _part("download.js", SHELL, elem_id)
+
+
+def offer_table(elem_id: str) -> gr.HTML:
+    """What can be loaded; triggers `select` with {"llm": name, "ssms": {number: name}}, either
+    alone where only that is to be filled in."""
+    return _part("offers.js", SHELL, elem_id)
+
+
+def stage_list(elem_id: str) -> gr.HTML:
+    """The stages of a loading with their times."""
+    return _part("stages.js", SHELL, elem_id)
+
+
+def grid_point(elem_id: str) -> gr.HTML:
+    """One point of a grid with its runs; triggers `select` with {"run": id}."""
+    return _part("point.js", SHELL, elem_id)
+
+
+def part(script: str, elem_id: str, value: dict[str, Any] | None = None) -> gr.HTML:
+    """Furniture of one tab: drawn by a script of `assets/` from a dict."""
+    return _part(script, SHELL, elem_id, value)
+
+
+def _part(
+    script: str,
+    shell: str,
+    elem_id: str,
+    value: dict[str, Any] | None = None,
+    render: bool = True,
+) -> gr.HTML:
+    return gr.HTML(
+        value=value or {},
+        html_template=shell,
+        js_on_load=(ASSETS / script).read_text(encoding="utf-8"),
+        apply_default_css=False,
+        elem_id=elem_id,
+        render=render,
+    )
+
+
+def header_value(
+    models: Iterable[ModelInfo], state: str = "ready", place: int = 0
+) -> dict[str, Any]:
+    """`slot` is a drafter's colour; the LLM has none."""
+    chips: dict[str, Any] = {}
+    slot = 0
+    for i, model in enumerate(models):
+        is_drafter = model.role == "ssm"
+        chips[str(i)] = {
+            "role": "SSM" if is_drafter else "LLM",
+            "name": model.name,
+            "parameters": short_count(model.parameters),
+            "dtype": model.dtype,
+            "device": model.device,
+            "slot": slot if is_drafter else -1,
+            "letter": letter(slot) if is_drafter else "",
+        }
+        slot += is_drafter
+    return {"models": chips, "state": state, "place": place}
+
+
+def short_count(parameters: int) -> str:
+    """7.51M for 7,510,000."""
+    for unit, size in (("B", 1e9), ("M", 1e6), ("k", 1e3)):
+        if parameters >= size:
+            return f"{parameters / size:.3g}{unit}"
+    return str(parameters)
+
+
+def notice_value(lines: Iterable[Line], again: bool = False) -> dict[str, Any]:
+    """Lines in order, each once. `again`: they pass by themselves, so the browser asks again."""
+    unique = list(dict.fromkeys(line for line in lines if line.text))
+    said = {str(i): {"kind": x.kind, "text": visible(x.text)} for i, x in enumerate(unique)}
+    return {"lines": said, "again": True} if again else {"lines": said}
+
+
+def log_line(status: Any) -> Line:
+    """What to say of the store's `status()`: nothing unless the log is paused."""
+    if not status.paused:
+        return Line("info", "")
+    return Line(
+        "warn",
+        f"The log is paused: {status.reason}. The text goes on; {status.waiting} events wait, "
+        f"{status.dropped} were dropped.",
+    )
+
+
+def page_css() -> str:
+    """Style of the furniture and of the layout, and of each tab's own parts."""
+    return "\n".join(path.read_text(encoding="utf-8") for path in sorted(ASSETS.glob("*.css")))
+
+
+def page_js() -> str:
+    """Run once in each tab: keyboard, large type, the count of presses."""
+    scripts = [(ASSETS / name).read_text(encoding="utf-8") for name in ("keys.js", "presses.js")]
+    return "() => {" + "\n".join(f"({script.strip()})();" for script in scripts) + "}"

@@ -1,0 +1,97 @@
+"""The studies in Sessions: comparisons, grids and tables of prompts in one list, each opened in its
+own tab. The same list as in those tabs, of all kinds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+
+from ui.server.session import Desk, guarded_once
+from ui.shared.parts import notice, notice_value, study_list
+from ui.shared.studies import Studies
+from ui.shared.study_words import KINDS, row_value
+from ui.words.messages import Line
+
+__all__ = ["PastStudies", "build_past_studies", "listed_studies", "pressed"]
+
+ROWS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class PastStudies:
+    """The list and what is said of it."""
+
+    section: gr.Accordion
+    rows: gr.HTML
+    said: gr.HTML
+
+    @property
+    def outputs(self) -> list[Any]:
+        return [self.rows, self.said]
+
+
+def build_past_studies() -> PastStudies:
+    """Folded until it is asked for."""
+    rows = study_list("sessions-studies")
+    label = "Studies: comparisons, grids and tables of prompts"
+    with gr.Accordion(label, open=False, elem_id="sessions-studies-box") as section:
+        rows.render()  # type: ignore[no-untyped-call]
+        said = notice("sessions-studies-said")
+    return PastStudies(section, rows, said)
+
+
+def listed_studies(desk: Desk, mine: Studies) -> list[Any]:
+    """The list at its page, which never runs past the end; nothing said."""
+
+    def work() -> list[Any]:
+        return [_rows(desk, mine), notice_value([])]
+
+    with desk.drawing:
+        return guarded_once(work, _failed)
+
+
+def pressed(desk: Desk, mine: Studies, told: dict[str, Any]) -> list[Any]:
+    """A page was turned or a study deleted; `told` comes from the browser."""
+
+    def work() -> list[Any]:
+        if told.get("do") == "page" and told.get("by") in (1, -1):
+            desk.study.page = max(0, desk.study.page + int(told["by"]))
+        if told.get("do") == "open":
+            return [_rows(desk, mine), gr.skip()]  # whoever opens it says what there is to say
+        said = []
+        if told.get("do") == "delete":
+            mine.delete(str(told.get("study", "")))
+            said = [Line("good", "Deleted; its runs stay in the list above.")]
+        return [_rows(desk, mine), notice_value(said)]
+
+    with desk.drawing:
+        return guarded_once(work, _failed)
+
+
+def _failed(message: str) -> list[Any]:
+    return [gr.skip(), notice_value([Line("error", message)])]
+
+
+def _rows(desk: Desk, mine: Studies) -> dict[str, Any]:
+    place = desk.study
+    found = mine.listed("", ROWS + 1, ROWS * place.page)
+    while not found and place.page:
+        place.page -= 1
+        found = mine.listed("", ROWS + 1, ROWS * place.page)
+    standing = mine.standing()
+    value = {
+        "rows": {str(i): _row(row, standing) for i, row in enumerate(found[:ROWS])},
+        "opened": "",
+        "newer": place.page > 0,
+        "older": len(found) > ROWS,
+    }
+    return desk.stamps.on("studies", value)
+
+
+def _row(row: Any, standing: Any) -> dict[str, Any]:
+    value = row_value(row, standing)
+    kind = KINDS.get(row.kind, row.kind)
+    return {**value, "when": f"{kind[:1].upper()}{kind[1:]}, {value['when']}"}

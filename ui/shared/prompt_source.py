@@ -1,0 +1,120 @@
+"""Where a study's prompts come from: typed or pasted, a file, or the examples of chosen domains.
+
+Shared by Tune and Prompts. Knows the controls and lab's readers of prompts, no study.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+from gradio.components import Component
+
+from core.errors import ConfigError
+from lab.examples import domains_of, example_prompts, of_domains
+from lab.prompts import StudyPrompt, prompts_from_file, prompts_from_text
+from ui.form.fields import whole
+from ui.shared.event_options import QUICK
+
+__all__ = ["PromptSource", "build_prompt_source", "prompts_of", "wire_prompt_source"]
+
+TYPED, FILE, EXAMPLES = "typed", "a file", "examples"
+MOST_BYTES = 5_000_000
+PER_DOMAIN = 2
+
+
+@dataclass(frozen=True, slots=True)
+class PromptSource:
+    """The controls; `inputs` in the order that `prompts_of` takes their values."""
+
+    kind: gr.Radio
+    typed: gr.Textbox
+    file: gr.File
+    domains: gr.CheckboxGroup
+    count: gr.Number
+
+    @property
+    def inputs(self) -> list[Component]:
+        return [self.kind, self.typed, self.file, self.domains, self.count]
+
+
+def build_prompt_source(page: str, kind: str = EXAMPLES) -> PromptSource:
+    """The radio and, below it, the controls of the source that is chosen."""
+    chosen = gr.Radio(
+        [EXAMPLES, TYPED, FILE], value=kind, label="Prompts", elem_id=f"{page}-source"
+    )
+    typed = gr.Textbox(
+        label="Your prompts",
+        info="One a line; longer ones apart by a line of ---.",
+        lines=6,
+        max_lines=14,
+        visible=kind == TYPED,
+        elem_id=f"{page}-typed",
+    )
+    file = gr.File(
+        label="A .txt or .jsonl file",
+        file_types=[".txt", ".jsonl"],
+        type="filepath",
+        visible=kind == FILE,
+        elem_id=f"{page}-file",
+    )
+    known = list(domains_of(example_prompts()))
+    domains = gr.CheckboxGroup(
+        known,
+        value=known,
+        label="Domains",
+        visible=kind == EXAMPLES,
+        elem_id=f"{page}-domains",
+    )
+    count = gr.Number(
+        PER_DOMAIN,
+        step=1,
+        label="Prompts of each domain",
+        visible=kind == EXAMPLES,
+        elem_id=f"{page}-count",
+    )
+    return PromptSource(chosen, typed, file, domains, count)
+
+
+def wire_prompt_source(source: PromptSource) -> None:
+    """Show the controls of the chosen source alone."""
+    source.kind.change(
+        _shown,
+        source.kind,
+        [source.typed, source.file, source.domains, source.count],
+        **QUICK,
+    )
+
+
+def prompts_of(
+    kind: str, typed: str | None, file: str | None, domains: list[str] | None, count: Any
+) -> tuple[StudyPrompt, ...]:
+    """Values of `PromptSource.inputs` -> prompts. ConfigError names what is wrong."""
+    if kind == TYPED:
+        return prompts_from_text(typed or "")
+    if kind == EXAMPLES:
+        return of_domains(example_prompts(), domains or [], whole(count))
+    if kind != FILE:
+        raise ConfigError.of("prompts", kind, f"one of {EXAMPLES}, {TYPED}, {FILE}")
+    if not file:
+        raise ConfigError.of("file", "", "a .txt or .jsonl file: choose one")
+    path = Path(file)
+    try:
+        size = path.stat().st_size
+        if size > MOST_BYTES:
+            raise ConfigError.of("file", path.name, f"at most {MOST_BYTES} bytes, not {size}")
+        return prompts_from_file(path.name, path.read_bytes())
+    except OSError as error:
+        allowed = f"a file that can be read ({type(error).__name__}); choose it again"
+        raise ConfigError.of("file", path.name, allowed) from error
+
+
+def _shown(kind: str) -> list[Any]:
+    return [
+        gr.Textbox(visible=kind == TYPED),
+        gr.File(visible=kind == FILE),
+        gr.CheckboxGroup(visible=kind == EXAMPLES),
+        gr.Number(visible=kind == EXAMPLES),
+    ]

@@ -1,0 +1,197 @@
+"""Studies as one visitor may see them: begun, stopped, resumed, opened, listed, deleted.
+
+For the tabs and the endpoints alike, so that the same rules hold for both: a visitor who may see
+all runs may see all studies, others their own (ui/server/visitors.py); whoever may see a study may
+stop, resume and delete it. Knows no component; lab/ defines what a study is.
+"""
+
+from __future__ import annotations
+
+import secrets
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from core.config import SamplingParams
+from core.errors import StudyError, UnknownStudyError
+from lab.grid import Axis
+from lab.measured import Measured
+from lab.order import Cell
+from lab.progress import Progress
+from lab.prompts import StudyPrompt
+from lab.study import Configuration, Study
+from lab.tables import Results
+from ui.server.context import Context
+
+__all__ = ["Opened", "Studies", "new_study", "title_of"]
+
+LONGEST_TITLE = 120
+EXCERPT = 60
+
+
+class Opened(NamedTuple):
+    """A study as it stands: what is measured, the cells kept so far, its line in the list (a
+    storage.StudyRow: study_id, kind, title, state, reason, created_utc, done, total)."""
+
+    study: Study
+    results: Results
+    row: Any
+
+
+def new_study(
+    context: Context,
+    kind: str,
+    sampling: SamplingParams,
+    configurations: Sequence[Configuration],
+    prompts: Sequence[StudyPrompt],
+    *,
+    repeats: int = 1,
+    chat: bool = False,
+    title: str = "",
+    axes: Sequence[Axis] = (),
+) -> Study:
+    """A study of the models that stand, with an id and a time of its own, and a seed: where none is
+    asked for a new one is drawn, so that the study tells which it was. `axes`: of a grid. Raises
+    ConfigError."""
+    seed = secrets.randbits(31) if sampling.seed is None else sampling.seed
+    return Study(
+        study_id=f"study-{uuid.uuid4().hex[:12]}",
+        kind=kind,
+        title=title or title_of(configurations, prompts),
+        created_utc=datetime.now(UTC).isoformat(),
+        models=context.conductor.models(),
+        sampling=replace(sampling, seed=seed),
+        configurations=tuple(configurations),
+        prompts=tuple(prompts),
+        repeats=repeats,
+        chat=chat,
+        axes=tuple((axis.field, axis.values) for axis in axes),
+    )
+
+
+def title_of(configurations: Sequence[Configuration], prompts: Sequence[StudyPrompt]) -> str:
+    """What is measured on what, in a line: `plain decoding, specinfer: Once upon a time`."""
+    names = ", ".join(one.name for one in configurations)
+    if len(names) > EXCERPT:
+        names = f"{len(configurations)} configurations"
+    what = _short(prompts[0].text) if len(prompts) == 1 else f"{len(prompts)} prompts"
+    return f"{names}: {what}"[:LONGEST_TITLE]
+
+
+def _short(text: str) -> str:
+    flat = " ".join(text.split())
+    return flat if len(flat) <= EXCERPT else flat[: EXCERPT - 1] + "…"
+
+
+@dataclass(frozen=True, slots=True)
+class Studies:
+    """The studies that somebody may see. `owner`: whose alone they may be, None for all; `key`:
+    whom a study that they begin belongs to."""
+
+    context: Context
+    owner: str | None
+    key: str
+
+    # -- measuring --
+
+    def begin(self, study: Study) -> None:
+        """Keep a new study and measure it; it goes on whoever looks on. Raises StudyError while
+        another is measured, and where it is of other models than those that stand."""
+        self.context.conductor.begin(study, self.key)
+
+    def resume(self, study_id: str) -> None:
+        """Measure what is missing. Raises StudyError as `begin` does, and where nothing is."""
+        row, plain = self._found(study_id)
+        if row.done >= row.total:
+            raise StudyError(f"study {study_id} is complete: all {row.total} runs are kept")
+        if row.elsewhere:
+            raise StudyError(f"study {study_id} is being measured by another server: wait for it")
+        self.context.conductor.resume(Study.from_plain(plain), row.owner)
+
+    def stop(self, study_id: str) -> None:
+        """End between two runs, one under way broken off; nothing happens to one at rest."""
+        self._found(study_id)
+        self.context.conductor.stop(study_id)
+
+    def standing(self) -> Progress:
+        """How the study that is measured, or was last, stands. Of another visitor's there are only
+        the numbers: its `study_id` and `cell` are empty."""
+        found = self.context.conductor.progress()
+        if self.owner is None or found.owner == self.owner:
+            return found
+        return Progress(
+            kind=found.kind,
+            state=found.state,
+            done=found.done,
+            total=found.total,
+            left_s=found.left_s,
+        )
+
+    # -- reading --
+
+    def line(self, study_id: str) -> Any:
+        """Its line alone. UnknownStudyError also where it is another's."""
+        return self._found(study_id)[0]
+
+    def of_run(self, run_id: str) -> Any | None:
+        """The line of the study that a run was made for; None where there is none, or another's."""
+        study_id = self.context.store.studies.of_run(run_id)
+        try:
+            return self.line(study_id) if study_id else None
+        except UnknownStudyError:
+            return None
+
+    def opened(self, study_id: str) -> Opened:
+        """One study with its results so far. UnknownStudyError also where it is another's."""
+        row, plain = self._found(study_id)
+        found = self.context.store.studies.results(study_id)
+        results = {Cell(*key): Measured.from_plain(value) for key, value in found.items()}
+        return Opened(Study.from_plain(plain), results, row)
+
+    def listed(self, kind: str = "", limit: int = 50, offset: int = 0) -> tuple[Any, ...]:
+        """Lines (storage.StudyRow), newest first, of one kind or all."""
+        before = self.context.conductor.progress()
+        rows = self.context.store.studies.studies(kind, self.owner, limit, offset)
+        return tuple(self._as_it_stands(row, before) for row in rows)
+
+    def latest(self, kind: str) -> str:
+        """The id of the newest study of a kind; empty where there is none."""
+        rows = self.listed(kind, 1)
+        return rows[0].study_id if rows else ""
+
+    # -- both --
+
+    def delete(self, study_id: str) -> None:
+        """Remove a study and its figures; its runs stay. StudyError while it is measured."""
+        row, _ = self._found(study_id)
+        measured = self.context.conductor.progress()
+        if (measured.live and measured.study_id == study_id) or row.elsewhere:
+            raise StudyError(f"study {study_id} is being measured: stop it first")
+        self.context.store.studies.delete(study_id)
+
+    def _found(self, study_id: str) -> tuple[Any, dict[str, Any]]:
+        """Line and contents. One answer for what is not there and for what is another's: it must
+        not tell which ids other visitors' studies have."""
+        before = self.context.conductor.progress()
+        nothing = f"study_id is {study_id!r}: no such study" + (" of yours" * bool(self.owner))
+        try:
+            row, plain = self.context.store.studies.study(study_id)
+        except UnknownStudyError as error:
+            raise UnknownStudyError(nothing) from error
+        if self.owner is not None and row.owner != self.owner:
+            raise UnknownStudyError(nothing)
+        return self._as_it_stands(row, before), plain
+
+    def _as_it_stands(self, row: Any, before: Progress) -> Any:
+        """A line that says `running` though nobody measures it, as it is: its end could not be
+        written yet, or its server died. `before`: what was measured before the line was read, for
+        a study may begin or end meanwhile."""
+        now = self.context.conductor.progress()
+        if row.state != "running" or row.elsewhere:
+            return row
+        if any(one.live and one.study_id == row.study_id for one in (before, now)):
+            return row
+        state, reason = self.context.conductor.rest(row.study_id) or ("interrupted", row.reason)
+        return replace(row, state=state, reason=reason)

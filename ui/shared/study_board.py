@@ -1,0 +1,101 @@
+"""What Compare, Tune and Prompts share: how a study stands, Stop and Go on, the past studies.
+
+A study is the server's: this board only looks. It follows whatever is measured now, in any tab,
+after a reload and after a restart, and hands what is kept so far to the tab's own pictures. The
+browser asks again by itself (assets/progress.js): each second while something is measured and the
+board can be seen, seldom otherwise. Where a tab stands is its desk's `study`.
+
+For a tab of its own:
+
+    board = build_study_board(context, "tune", "tune")    # inside the layout: bar, buttons
+    board.studies.render()                                # where the list is to stand
+    drawn = Drawn((heat_map, table), draw)                # draw(opened) -> a value for each
+    wire_study_board(board, visitor, tab, drawn)
+    wire_begin(board, visitor, button.click, make, inputs, drawn)
+
+`draw(opened)` gets an Opened (`study`, `results`, `row`), or None where no study is selected; it is
+called when something has changed, not each second. `make(*inputs)` gives the Study to measure
+(`new_study` of ui/shared/studies.py) or raises ConfigError, which the board shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gradio as gr
+from gradio.components import Component
+
+from lab.study import Study
+from ui.server.context import Context
+from ui.sessions.history import asker_of
+from ui.shared.event_options import EACH, LATEST, QUICK
+from ui.shared.parts import study_list, study_progress
+from ui.shared.studies import Studies
+from ui.shared.study_handlers import Drawn, StudyBoard, begun, chosen, looked
+
+__all__ = [
+    "Drawn",
+    "StudyBoard",
+    "build_study_board",
+    "studies_of",
+    "wire_begin",
+    "wire_study_board",
+]
+
+
+def build_study_board(context: Context, page: str, kind: str) -> StudyBoard:
+    """The bar with its buttons, here; the list where `board.studies.render()` is called."""
+    progress, studies = study_progress(f"{page}-progress"), study_list(f"{page}-studies")
+    return StudyBoard(context, page, kind, progress, studies)
+
+
+def studies_of(context: Context, request: gr.Request, visitor: str) -> Studies:
+    """The studies that this caller may see, and whose those are that they begin."""
+    owner = asker_of(context, request, visitor).owner
+    return Studies(context, owner, context.access.key(request, visitor or ""))
+
+
+# -- wiring --
+
+
+def wire_study_board(
+    board: StudyBoard, visitor: gr.BrowserState, tab: gr.Tab, drawn: Drawn
+) -> None:
+    """Connect bar and list; the tab's pictures follow the study that the board looks at."""
+    outputs = [board.progress, board.studies, *drawn.outputs]
+
+    def look(opening: bool) -> Callable[..., list[Any]]:
+        def handler(request: gr.Request, key: str) -> list[Any]:
+            mine = studies_of(board.context, request, key)
+            return looked(board, board.desk(request), mine, drawn, opening)
+
+        return handler
+
+    def choose(request: gr.Request, event: gr.EventData, key: str) -> list[Any]:
+        mine = studies_of(board.context, request, key)
+        return chosen(board, board.desk(request), mine, drawn, event._data or {})
+
+    tab.select(look(True), [visitor], outputs, **LATEST)
+    board.progress.tick(look(False), [visitor], outputs, **LATEST)
+    for part in (board.progress, board.studies):
+        part.select(choose, [visitor], outputs, **EACH)
+
+
+def wire_begin(
+    board: StudyBoard,
+    visitor: gr.BrowserState,
+    trigger: Callable[..., Any],
+    make: Callable[..., Study],
+    inputs: Sequence[Component],
+    drawn: Drawn,
+) -> Any:
+    """On `trigger` (a component's event, as `button.click`) begin what `make(*inputs)` returns and
+    look at it. Returns the event, for `.then`."""
+
+    def begin(request: gr.Request, key: str, *values: Any) -> list[Any]:
+        mine = studies_of(board.context, request, key)
+        return begun(board, board.desk(request), mine, drawn, lambda: make(*values))
+
+    outputs = [board.progress, board.studies, *drawn.outputs]
+    return trigger(begin, [visitor, *inputs], outputs, trigger_mode="once", **QUICK)

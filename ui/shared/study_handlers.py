@@ -1,0 +1,280 @@
+"""The board of studies: its parts, and what a look at it or a press on it does. Plain functions of
+the board, the visitor's desk and the studies that they may see; ui/shared/study_board.py lays it
+out and connects.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+from gradio.components import Component
+
+from core.errors import UnknownStudyError
+from lab.progress import Progress
+from lab.study import Study
+from ui.server.context import Context
+from ui.server.session import Desk, guarded_once
+from ui.shared.studies import Opened, Studies
+from ui.shared.study_words import progress_value, row_value
+
+__all__ = [
+    "Drawn",
+    "StudyBoard",
+    "asked_for",
+    "beside",
+    "begun",
+    "chosen",
+    "looked",
+    "turned_to_past",
+]
+
+ROWS = 8
+RESTS = 20
+"""Drawing while a study is measured takes at most one part in so many of the time: what it takes
+from the engine is in the figures."""
+PAST = "Past runs are on view"
+GONE = "This study was deleted, in another tab perhaps."
+
+
+@dataclass(frozen=True, slots=True)
+class StudyBoard:
+    """The components of one board. `page` names it in ids and desks, `kind` is lab.study's."""
+
+    context: Context
+    page: str
+    kind: str
+    progress: gr.HTML
+    studies: gr.HTML
+
+    def desk(self, request: gr.Request) -> Desk:
+        """The desk of the tab that asks."""
+        return self.context.desks.of(request.session_hash, self.page)
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A tab's own pictures: the components, and what they show of a study. Dict values are
+    stamped, so that a late answer does not undo a newer one."""
+
+    outputs: tuple[Component, ...]
+    draw: Callable[[Opened | None], Sequence[Any]]
+
+
+def looked(
+    board: StudyBoard, desk: Desk, mine: Studies, drawn: Drawn, opening: bool = False
+) -> list[Any]:
+    """What board and pictures show now; what has not changed is skipped. `opening`: the tab was
+    opened, so that it turns to what is measured now, or to the newest study."""
+
+    def work() -> None:
+        if opening:
+            desk.trouble = ""
+            desk.study.drawn = ()
+            _turn(board, desk, mine)
+
+    return _answered(board, desk, mine, drawn, work, about="")
+
+
+def begun(
+    board: StudyBoard, desk: Desk, mine: Studies, drawn: Drawn, make: Callable[[], Study]
+) -> list[Any]:
+    """Begin what `make` gives and look at it."""
+
+    def work() -> None:
+        desk.trouble = ""
+        study = make()
+        mine.begin(study)
+        _look_at(desk, study.study_id)
+
+    return _answered(board, desk, mine, drawn, work)
+
+
+def chosen(
+    board: StudyBoard, desk: Desk, mine: Studies, drawn: Drawn, told: dict[str, Any]
+) -> list[Any]:
+    """A button of the bar or the list was pressed; `told` comes from the browser."""
+    study_id = str(told.get("study", ""))
+
+    def delete() -> None:
+        mine.delete(study_id)
+        if desk.study.study_id == study_id:
+            _look_at(desk, "")
+
+    def turn_page() -> None:
+        desk.study.page = max(0, desk.study.page + (1 if told.get("by") == 1 else -1))
+
+    actions: dict[str, Callable[[], object]] = {
+        "stop": lambda: mine.stop(study_id),
+        "go": lambda: _go_on(mine, study_id),
+        "show": lambda: _look_at(desk, study_id),
+        "open": lambda: _look_at(desk, study_id),
+        "delete": delete,
+        "page": turn_page,
+    }
+
+    def work() -> None:
+        desk.trouble = ""
+        desk.study.drawn = ()
+        actions.get(str(told.get("do")), lambda: None)()
+
+    return _answered(board, desk, mine, drawn, work, about=study_id or None)
+
+
+def _go_on(mine: Studies, study_id: str) -> None:
+    """A second click of two in quick succession finds that it goes on already."""
+    standing = mine.standing()
+    if not (standing.live and standing.study_id == study_id and standing.state != "stopping"):
+        mine.resume(study_id)
+
+
+def _answered(
+    board: StudyBoard,
+    desk: Desk,
+    mine: Studies,
+    drawn: Drawn,
+    work: Callable[[], None],
+    about: str | None = None,
+) -> list[Any]:
+    """Do `work`, then show; what goes wrong is told on the board, which shows what there is.
+    `about`: StudyPlace's."""
+
+    def failed(message: str) -> list[Any]:
+        desk.trouble = message
+        desk.study.about = about
+        desk.study.then = _stands(about, mine.standing()) if about else ()
+        unseen = [gr.skip() for _ in drawn.outputs]
+        return [_bar(board, desk, mine.standing(), message), gr.skip(), *unseen]
+
+    def worked() -> list[Any]:
+        work()
+        return _values(board, desk, mine, drawn)
+
+    with desk.drawing:
+        return guarded_once(worked, failed)
+
+
+def _turn(board: StudyBoard, desk: Desk, mine: Studies) -> None:
+    if desk.study.asked:
+        desk.study.asked = False
+        return
+    standing = mine.standing()
+    if standing.live and standing.kind == board.kind and standing.study_id:
+        _look_at(desk, standing.study_id)
+    elif not desk.study.study_id and not desk.study.past:
+        _look_at(desk, mine.latest(board.kind))
+
+
+def asked_for(desk: Desk, study_id: str) -> None:
+    """Another tab's press: the board shows this study once its own tab is opened."""
+    _look_at(desk, study_id)
+    desk.study.asked = True
+
+
+def _look_at(desk: Desk, study_id: str) -> None:
+    desk.study.study_id, desk.study.row, desk.study.drawn = study_id, None, ()
+    desk.study.past = None
+
+
+def beside(desk: Desk, values: Sequence[Any]) -> list[Any]:
+    """Values of the pictures that show `desk.study.past`, stamped as those of a study are."""
+    return [_stamped(desk, str(i), value) for i, value in enumerate(values, start=1)]
+
+
+def _values(board: StudyBoard, desk: Desk, mine: Studies, drawn: Drawn) -> list[Any]:
+    """Bar, list, pictures; a study is read only where something has changed."""
+    # Taken first: what is kept after it differs from it and is drawn by the next look.
+    standing, place = mine.standing(), desk.study
+    if place.about is not None and place.then != _stands(place.about, standing):
+        desk.trouble, place.about = "", None
+    shelf = _shelf(board, desk, mine)
+    news = (place.study_id, place.page, shelf, standing.study_id, standing.live, standing.done)
+    rest: list[Any] = [gr.skip() for _ in (board.studies, *drawn.outputs)]
+    if news != place.drawn and (news[:-1] != place.drawn[:-1] or time.monotonic() > place.rests):
+        began = time.monotonic()
+        opened = _opened(desk, mine)
+        place.row = opened.row if opened else None
+        kept = [gr.skip() for _ in drawn.outputs]
+        values = [_list_value(board, desk, mine), *(kept if place.past else drawn.draw(opened))]
+        rest = [_stamped(desk, str(i), value) for i, value in enumerate(values)]
+        place.drawn = news
+        place.rests = time.monotonic() + RESTS * (time.monotonic() - began)
+    return [_bar(board, desk, standing, desk.trouble), *rest]
+
+
+def _bar(board: StudyBoard, desk: Desk, standing: Progress, trouble: str) -> dict[str, Any]:
+    """How the study stands that the pictures show; none, where they show past runs."""
+    if desk.study.past:
+        value = {**progress_value(None, standing, board.kind, trouble), "title": PAST}
+    else:
+        value = progress_value(desk.study.row, standing, board.kind, trouble)
+    return desk.stamps.on("progress", value)
+
+
+def turned_to_past(board: StudyBoard, desk: Desk, mine: Studies) -> list[Any]:
+    """Bar and list while past runs are on view: no study is."""
+
+    def work() -> list[Any]:
+        rows = _stamped(desk, "0", _list_value(board, desk, mine))
+        return [_bar(board, desk, mine.standing(), desk.trouble), rows]
+
+    def failed(message: str) -> list[Any]:
+        return [_bar(board, desk, mine.standing(), message), gr.skip()]
+
+    with desk.drawing:
+        return guarded_once(work, failed)
+
+
+def _shelf(board: StudyBoard, desk: Desk, mine: Studies) -> tuple[str, ...]:
+    """The studies that the list has now: one may be begun or deleted in another tab, or by another
+    server. One that is looked at and is not there any more is let go."""
+    place = desk.study
+    found = tuple(row.study_id for row in mine.listed(board.kind, ROWS + 1, ROWS * place.page))
+    if place.study_id and place.study_id not in found:
+        try:
+            mine.line(place.study_id)
+        except UnknownStudyError:
+            place.study_id, place.row, place.drawn = "", None, ()
+            desk.trouble = GONE
+    return found
+
+
+def _stands(study_id: str, standing: Progress) -> tuple[object, ...]:
+    """What changes when this study moves on; what never was, where no study is meant."""
+    mine = study_id == standing.study_id
+    return (standing.live, standing.done) if mine and study_id else ("at rest",)
+
+
+def _stamped(desk: Desk, name: str, value: Any) -> Any:
+    """A value with its number; Gradio's own updates are dicts too, and stay what they are."""
+    plain = isinstance(value, dict) and "__type__" not in value
+    return desk.stamps.on(name, value) if plain else value
+
+
+def _opened(desk: Desk, mine: Studies) -> Opened | None:
+    if not desk.study.study_id:
+        return None
+    try:
+        return mine.opened(desk.study.study_id)
+    except UnknownStudyError:
+        _look_at(desk, "")
+        desk.trouble = GONE
+        return None
+
+
+def _list_value(board: StudyBoard, desk: Desk, mine: Studies) -> dict[str, Any]:
+    place = desk.study
+    found = mine.listed(board.kind, ROWS + 1, ROWS * place.page)
+    if not found and place.page:
+        place.page -= 1
+        return _list_value(board, desk, mine)
+    standing = mine.standing()
+    return {
+        "rows": {str(i): row_value(row, standing) for i, row in enumerate(found[:ROWS])},
+        "opened": "" if place.past else place.study_id,
+        "newer": place.page > 0,
+        "older": len(found) > ROWS,
+    }

@@ -1,0 +1,116 @@
+"""How a study stands, in words and numbers for the page. Pure: no store, no component."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lab.progress import Progress
+from lab.tables import Results
+from ui.words.dates import local_time
+from ui.words.visible import visible
+
+__all__ = ["KINDS", "auto_words", "left_words", "progress_value", "row_value"]
+
+KINDS = {"compare": "comparison", "tune": "grid", "prompts": "study of prompts"}
+STATES = {
+    "running": "Running",
+    "waiting": "Waiting: a visitor's run goes first",
+    "stopping": "Stopping: the run under way is broken off",
+    "stopped": "Stopped",
+    "completed": "Complete",
+    "failed": "Failed",
+    "interrupted": "Interrupted: the server ended before the study did",
+}
+WARMING = "Warming up: short runs that are not counted"
+LIVE_MS, REST_MS = 1000, 5000
+"""How soon the browser asks again while something is measured, and while nothing is."""
+
+
+def auto_words(results: Results) -> str:
+    """What `max_tree_nodes=auto` came to in a study; empty where nothing hangs on it."""
+    nodes = next((one.auto_nodes for one in results.values() if one.auto_nodes), None)
+    if nodes is None:
+        return ""
+    many = "1 node" if nodes == 1 else f"{nodes} nodes"
+    return f"max_tree_nodes=auto came to {many}, the same in every run of this study."
+
+
+def left_words(seconds: float | None) -> str:
+    """`about 40 s left`; empty before there is a measure of it."""
+    if seconds is None:
+        return ""
+    for unit, size in (("h", 3600), ("min", 60)):
+        if seconds >= 1.5 * size:
+            return f"about {seconds / size:.0f} {unit} left"
+    return f"about {max(1, round(seconds))} s left"
+
+
+def progress_value(row: Any, standing: Progress, kind: str, trouble: str = "") -> dict[str, Any]:
+    """What assets/progress.js draws of the study in `row` (None: none is opened)."""
+    live = standing.live
+    mine = row is not None and standing.study_id == row.study_id and live
+    value: dict[str, Any] = {"trouble": trouble, "ask_ms": LIVE_MS if live else REST_MS}
+    if row is None:
+        value |= {"study": "", "state": "none", "title": f"No {KINDS[kind]} yet"}
+    else:
+        value |= _of_row(row, standing if mine else None)
+    return value | ({} if mine or not live else _beside(standing, kind))
+
+
+def _of_row(row: Any, standing: Progress | None) -> dict[str, Any]:
+    """`standing` where this study is the one that is measured."""
+    state = standing.state if standing else row.state
+    done = standing.done if standing else row.done
+    warming = standing is not None and standing.warming and state == "running"
+    parts = [f"{done} of {row.total}"]
+    if standing:
+        parts.append(left_words(standing.left_s))
+    at_rest = standing is None and row.state != "running"
+    return {
+        "study": row.study_id,
+        "title": visible(row.title),
+        "state": state,
+        "state_words": WARMING if warming else STATES.get(state, state),
+        "words": ", ".join(part for part in parts if part),
+        "more": _more(standing) if standing else row.reason,
+        "done": done,
+        "total": row.total,
+        "stop": bool(standing) and state != "stopping",
+        "go": at_rest and row.done < row.total,
+    }
+
+
+def _more(standing: Progress) -> str:
+    told = [standing.log] if standing.log else []
+    if standing.cell is not None:
+        told.append(f"Now: {standing.cell.words}.")
+    if standing.lost:
+        runs = "1 run was" if standing.lost == 1 else f"{standing.lost} runs were"
+        told.append(f"{runs} broken off for a visitor's and measured again.")
+    return " ".join(told)
+
+
+def _beside(standing: Progress, kind: str) -> dict[str, Any]:
+    """That another study is measured now; one of this kind can be shown if it may be seen."""
+    which = f"Another {KINDS.get(standing.kind, 'study')}"
+    parts = [f"{standing.done} of {standing.total}", left_words(standing.left_s)]
+    told = ", ".join(part for part in parts if part)
+    whose = "" if standing.study_id else ", another visitor's,"
+    return {
+        "beside": f"{which}{whose} is being measured now: {told}. One runs at a time.",
+        "beside_study": standing.study_id if standing.kind == kind else "",
+    }
+
+
+def row_value(row: Any, standing: Progress) -> dict[str, Any]:
+    """A line of the list of studies."""
+    live = standing.live and standing.study_id == row.study_id
+    state = standing.state if live else row.state
+    return {
+        "study": row.study_id,
+        "title": visible(row.title),
+        "when": local_time(row.created_utc),
+        "state": state,
+        "cells": f"{standing.done if live else row.done} of {row.total}",
+        "live": live,
+    }

@@ -1,0 +1,239 @@
+"""Tune's form: a base, up to three axes over it, prompts, sampling, repeats; values -> a study.
+
+Knows the controls, lab's grid and what stands loaded; measures nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+import gradio as gr
+from gradio.components import Component
+
+from core.config import (
+    PRESETS,
+    SamplingParams,
+    SpeculationConfig,
+)
+from core.config.mechanisms import choices_of
+from core.errors import ConfigError
+from lab.grid import FIELDS, Axis, Refused, axis_from_text, axis_of, grid
+from lab.prompts import StudyPrompt
+from lab.study import Study, plain_configuration
+from ui.form.fields import MEANINGS, config_of, whole
+from ui.form.form import SAMPLING_NAMES, preset_config, sampling_controls, sampling_of
+from ui.server.context import Context
+from ui.shared.prompt_source import PromptSource, build_prompt_source, prompts_of
+from ui.shared.studies import new_study
+from ui.tune.values import AXES
+from ui.tune.words import grid_title
+
+__all__ = ["LIVE", "Asked", "TuneForm", "asked", "axis_shown", "base_menu", "build_tune_form"]
+
+LIVE = "Live's settings"
+NO_FIELD = ""
+PICKED = ("draft", "combine", "weights", "length", "verify", "pipeline")
+"""Fields with a few allowed values: those are picked, all others are typed."""
+TYPED = MappingProxyType(
+    {
+        "drafters": "first | all | all,ngram",
+        "expansion": "1 | 1,1,3 | 1,2,2",
+        "max_tree_nodes": "8, 16, auto",
+        "vote_nodes": "4, 8, 16",
+        "eta": "0.05, 0.1, 0.3",
+        "weight_bounds": "0.1,10 | 0.5,2",
+        "speculation_length": "2, 4, 8",
+        "max_speculation_length": "4, 8, 16",
+        "confidence_threshold": "0.2, 0.4, 0.6",
+    }
+)
+"""Values to begin with."""
+FIRST = ("speculation_length", "expansion", NO_FIELD)
+TOKENS, REPEATS = 64, 1
+SEED_INFO = "Of the first repeat; each further one has the next. Empty: one is drawn and recorded."
+
+
+@dataclass(frozen=True, slots=True)
+class AxisControls:
+    """One axis: the field, its values typed or picked."""
+
+    field: gr.Dropdown
+    typed: gr.Textbox
+    picked: gr.Dropdown
+
+    @property
+    def inputs(self) -> list[Component]:
+        return [self.field, self.typed, self.picked]
+
+
+@dataclass(frozen=True, slots=True)
+class TuneForm:
+    """The controls; `inputs` in the order that `asked` takes their values."""
+
+    base: gr.Dropdown
+    axes: tuple[AxisControls, ...]
+    prompts: PromptSource
+    sampling: dict[str, Component]
+    repeats: gr.Number
+
+    @property
+    def inputs(self) -> list[Component]:
+        axes = [control for axis in self.axes for control in axis.inputs]
+        return [self.base, *axes, *self.prompts.inputs, *self.sampling.values(), self.repeats]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the form asks for: the study, and the points that are left out of it."""
+
+    study: Study
+    refused: tuple[Refused, ...]
+
+
+# -- layout --
+
+
+def build_tune_form(context: Context) -> TuneForm:
+    """The grid on the left, prompts and sampling on the right."""
+    with gr.Row(equal_height=False):
+        with gr.Column(min_width=320):
+            base = gr.Dropdown(
+                _bases(None),
+                value="specinfer",
+                label="Base",
+                info="Every field that is not varied is this preset's, or as Live's form has it.",
+                elem_id="tune-base",
+            )
+            axes = tuple(_axis(i, field, context) for i, field in enumerate(FIRST[:AXES]))
+        with gr.Column(min_width=320):
+            prompts = build_prompt_source("tune")
+            repeats = gr.Number(
+                value=REPEATS,
+                step=1,
+                label="repeats",
+                info="Of every point on every prompt, each with a seed of its own.",
+                elem_id="tune-repeats",
+            )
+            with gr.Accordion("Sampling", open=False, elem_id="tune-sampling"):
+                sampling = sampling_controls(context.chat, "tune")
+                sampling["max_new_tokens"].value = TOKENS
+                sampling["seed"].info = SEED_INFO
+    return TuneForm(base, axes, prompts, sampling, repeats)
+
+
+def _axis(number: int, field: str, context: Context) -> AxisControls:
+    with gr.Group(elem_classes="sp-axis"):
+        menu = gr.Dropdown(
+            [("none", NO_FIELD), *FIELDS],
+            value=field,
+            label=f"Axis {number + 1}",
+            info=MEANINGS.get(field, ""),
+            elem_id=f"tune-axis-{number + 1}",
+        )
+        typed, picked = axis_shown(field, context.drafter_names)
+        typed.elem_id = f"tune-values-{number + 1}"
+        picked.elem_id = f"tune-choices-{number + 1}"
+    return AxisControls(menu, typed, picked)
+
+
+def axis_shown(field: str, drafter_names: Sequence[str]) -> tuple[gr.Textbox, gr.Dropdown]:
+    """Where an axis' values are given: typed, or picked where a field has only a few."""
+    choices = list(choices_of(field)) if field in PICKED else []
+    how = "Values with | between them." if "|" in TYPED.get(field, "") else "Values with commas."
+    if field == "drafters":
+        how = f"Sets with | between them, of all, first, ngram, {', '.join(drafter_names)}."
+    typed = gr.Textbox(
+        value=TYPED.get(field, ""),
+        label=f"Values of {field}",
+        info=how,
+        max_lines=1,
+        visible=field in TYPED,
+    )
+    picked = gr.Dropdown(
+        choices=choices,
+        value=choices,
+        multiselect=True,
+        label=f"Values of {field}",
+        visible=bool(choices),
+    )
+    return typed, picked
+
+
+def base_menu(own: dict[str, Any] | None) -> gr.Dropdown:
+    """The bases there are: presets that draft, the visitor's own, Live's form."""
+    return gr.Dropdown(choices=_bases(own))
+
+
+def _bases(own: dict[str, Any] | None) -> list[str]:
+    ours = [name for name in PRESETS if not SpeculationConfig.preset(name).never_drafts]
+    return [*ours, *(own or {}), LIVE]
+
+
+# -- values --
+
+
+def asked(
+    context: Context,
+    own: dict[str, Any] | None,
+    live: Sequence[Any],
+    values: Sequence[Any],
+) -> Asked:
+    """Values of `TuneForm.inputs` -> the study. `live`: those of Live's form. Raises ConfigError
+    where nothing could be measured; the message names the field."""
+    base, rest = values[0], list(values[1:])
+    axes = axes_of([rest[3 * i : 3 * i + 3] for i in range(AXES)])
+    rest = rest[3 * AXES :]
+    prompts = prompts_of(*rest[:5])
+    sampling, chat = sampling_of(rest[5 : 5 + len(SAMPLING_NAMES)])
+    if base == LIVE:
+        speculation = config_of(live[1 + len(SAMPLING_NAMES) :])
+    elif base in _bases(own):
+        speculation = preset_config(base, sampling.temperature, own)
+    else:
+        raise ConfigError.of("base", base, f"one of {', '.join(_bases(own))}")
+    return grid_study(context, speculation, axes, prompts, sampling, whole(rest[-1]), chat)
+
+
+def axes_of(given: Sequence[Sequence[Any]]) -> list[Axis]:
+    """(field, typed, picked) of each axis -> the axes that have a field."""
+    axes = []
+    for field, typed, picked in given:
+        if field in PICKED:
+            axes.append(axis_of(field, list(picked or [])))
+        elif field:
+            axes.append(axis_from_text(field, typed or ""))
+    if not axes:
+        raise ConfigError.of("axes", "none", "at least one field to vary")
+    return axes
+
+
+def grid_study(
+    context: Context,
+    base: SpeculationConfig,
+    axes: Sequence[Axis],
+    prompts: Sequence[StudyPrompt],
+    sampling: SamplingParams,
+    repeats: int,
+    chat: bool,
+) -> Asked:
+    """The study of a grid, plain decoding first. Every run stands for itself and records no
+    alternatives: what one costs is not what another is measured by."""
+    if len(axes) > AXES:
+        raise ConfigError.of("fields", len(axes), f"at most {AXES}")
+    still = replace(base, carry_over=False, record_top_k=0)
+    made = grid(still, axes, sampling, context.drafter_names)
+    study = new_study(
+        context,
+        "tune",
+        sampling,
+        (plain_configuration(), *made.configurations),
+        prompts,
+        repeats=repeats,
+        chat=chat,
+        title=grid_title(made, len(prompts)),
+        axes=made.axes,
+    )
+    return Asked(study, made.refused)

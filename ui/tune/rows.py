@@ -1,0 +1,121 @@
+"""A grid as plain rows, for files and endpoints: a line for each point, a line for each run. Pure.
+
+What was not measured is None; the interval of one group, which would be a point, too.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from typing import Any
+
+from lab.figures import Estimate
+from lab.grid import Refused, value_text
+from lab.order import Cell
+from lab.study import PLAIN, Study
+from lab.tables import ConfigurationRow, Results
+from lab.tuned import Tuned
+from storage.export_csv import csv_cell
+from ui.words.spreads import spread_words
+
+__all__ = ["run_rows", "summary_rows", "to_csv"]
+
+Row = dict[str, Any]
+
+
+def summary_rows(found: Tuned, refused: Sequence[Refused] = ()) -> list[Row]:
+    """Plain decoding, then each point; `found` says which is the best, and which are as good.
+
+    `refused`: where known, all points that were; a study tells those between points that ran.
+    """
+    alone = _figures(found.plain, None, found.over)
+    rows = [{"configuration": PLAIN, **_fields(found, None), **alone, "found": ""}]
+    for i, (point, row) in enumerate(zip(found.grid.points, found.rows, strict=True)):
+        mark = "best" if i == found.best else "within noise" if i in found.as_good else ""
+        figures = _figures(row, found.lengths[i], found.over)
+        rows.append({"configuration": row.name, **_fields(found, point), **figures, "found": mark})
+    for one in refused or found.grid.refused:
+        nothing = {**_fields(found, one.point), **dict.fromkeys(alone)}
+        rows.append({"configuration": one.name, **nothing, "found": f"refused: {one.reason}"})
+    return rows
+
+
+def run_rows(study: Study, results: Results, found: Tuned) -> list[Row]:
+    """Each measured run, in the order of measuring."""
+    names = [one.name for one in found.grid.configurations]
+    points = dict(zip(names, found.grid.points, strict=True))
+    domains = {prompt.id: prompt.domain for prompt in study.prompts}
+    return [
+        {
+            "configuration": cell.contestant,
+            **_fields(found, points.get(cell.contestant)),
+            "prompt": cell.item,
+            "domain": domains[cell.item],
+            "repeat": cell.repeat + 1,
+            **_run(study, results, cell),
+        }
+        for cell in study.cells()
+        if cell in results
+    ]
+
+
+def to_csv(rows: Sequence[Row]) -> str:
+    """Rows of one shape, with a line of names above them."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(rows[0]) if rows else [], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: csv_cell(value) for name, value in row.items()} for row in rows)
+    return out.getvalue()
+
+
+def _fields(found: Tuned, point: dict[str, Any] | None) -> Row:
+    fields = [axis.field for axis in found.grid.axes]
+    return {field: None if point is None else value_text(point[field]) for field in fields}
+
+
+def _figures(row: ConfigurationRow, length: Estimate | None, over: str) -> Row:
+    return {
+        "runs": row.cells,
+        "tokens_per_second": row.speed,
+        "slowest": row.slowest,
+        "fastest": row.fastest,
+        "speed_up": row.ratio.value if row.ratio else None,
+        **_interval("speed_up", row.ratio, over),
+        "tokens_per_pass": row.mean_acceptance_length,
+        **_interval("tokens_per_pass", length, over),
+        "draft_acceptance_rate": row.draft_acceptance_rate,
+        "draft_share": row.draft_share,
+        "ttft_ms": row.ttft_ms,
+        "same_text": row.same.kind,
+    }
+
+
+def _interval(name: str, estimate: Estimate | None, over: str) -> Row:
+    spread = estimate if estimate and estimate.groups > 1 else None
+    return {
+        f"{name}_low": spread.low if spread else None,
+        f"{name}_high": spread.high if spread else None,
+        f"{name}_spread": spread_words(spread, over) or None,
+    }
+
+
+def _run(study: Study, results: Results, cell: Cell) -> Row:
+    result = results[cell]
+    stats = result.stats
+    base = results.get(Cell(study.base, cell.item, cell.repeat))
+    against = base.stats.tokens_per_second if base else 0.0
+    return {
+        "run_id": result.run_id,
+        "tokens_per_second": stats.tokens_per_second,
+        "speed_up": stats.tokens_per_second / against if against else None,
+        "tokens_per_pass": stats.mean_acceptance_length,
+        # Of nothing drafted nothing can be accepted: 0 would say that all was rejected.
+        "draft_acceptance_rate": stats.draft_acceptance_rate if stats.num_draft_tokens else None,
+        "new_tokens": stats.num_new_tokens,
+        "rounds": stats.num_rounds,
+        "ttft_ms": stats.ttft_ms,
+        "draft_ms": stats.draft_ms,
+        "verify_ms": stats.verify_ms,
+        "finish_reason": result.finish_reason,
+    }

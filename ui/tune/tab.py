@@ -1,0 +1,207 @@
+"""The Tune tab: a grid of settings over prompts, measured by the laboratory; the best found.
+
+The board says how the measuring stands; here is what is asked for and what its figures show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import gradio as gr
+
+from core.config import Request
+from core.errors import ConfigError
+from lab.grid import grid_of
+from lab.order import Cell
+from lab.tables import Results
+from lab.tuned import tuned
+from ui.components import GridLength, GridPoints, GridSpeed, pack
+from ui.form.form import RECORD_TOP_K, spoken_empty
+from ui.server.context import Context
+from ui.server.session import guarded_once
+from ui.shared.parts import download, grid_point, notice, notice_value
+from ui.shared.studies import Opened, Studies
+from ui.shared.study_board import Drawn, StudyBoard, build_study_board
+from ui.shared.study_words import auto_words
+from ui.tune.form import Asked, TuneForm, asked, build_tune_form
+from ui.tune.rows import run_rows, summary_rows, to_csv
+from ui.tune.values import grid_value, point_value, points_value
+from ui.tune.words import found_lines, plan_lines
+from ui.words.messages import Line
+
+__all__ = [
+    "Tune",
+    "build_tune",
+    "drawn_of",
+    "file_of",
+    "planned",
+    "point_beside",
+    "point_shown",
+    "request_of_point",
+]
+
+NO_STUDY = "No grid is shown: start one, or open one from the list."
+
+
+@dataclass(frozen=True, slots=True)
+class Tune:
+    """The tab's components."""
+
+    board: StudyBoard
+    form: TuneForm
+    plan: gr.HTML
+    start: gr.Button
+    found: gr.HTML
+    speed: gr.HTML
+    length: gr.HTML
+    points: gr.HTML
+    point: gr.HTML
+    chosen: gr.State
+    use: gr.Button
+    used: gr.HTML
+    csv_points: gr.Button
+    csv_runs: gr.Button
+    file: gr.HTML
+
+    @property
+    def drawn(self) -> Drawn:
+        pictures = (self.found, self.speed, self.length, self.points)
+        return Drawn(
+            (*pictures, self.point, self.chosen, self.use),
+            lambda opened: [*drawn_of(opened), *point_beside(opened)],
+        )
+
+
+def build_tune(context: Context) -> Tune:
+    """What to measure, how it stands, what was found, the past grids."""
+    form = build_tune_form(context)
+    plan = notice("tune-plan")
+    start = gr.Button("Measure the grid", variant="primary", elem_id="tune-start")
+    board = build_study_board(context, "tune", "tune")
+    found = notice("tune-found")
+    with gr.Row(equal_height=False):
+        with gr.Column(min_width=360):
+            speed = GridSpeed(elem_id="tune-speed")
+        with gr.Column(min_width=360):
+            length = GridLength(elem_id="tune-length")
+    points = GridPoints(elem_id="tune-points")
+    with gr.Row():
+        csv_points = gr.Button("CSV of all points", size="sm", elem_id="tune-csv-points")
+        csv_runs = gr.Button("CSV of every run", size="sm", elem_id="tune-csv-runs")
+    point = grid_point("tune-point")
+    used = notice("tune-used")
+    use = gr.Button("Use this point in Live", size="sm", elem_id="tune-use", interactive=False)
+    gr.Markdown("### Past grids")
+    board.studies.render()  # type: ignore[no-untyped-call]
+    return Tune(
+        board=board,
+        form=form,
+        plan=plan,
+        start=start,
+        found=found,
+        speed=speed,
+        length=length,
+        points=points,
+        point=point,
+        chosen=gr.State({}),
+        use=use,
+        used=used,
+        csv_points=csv_points,
+        csv_runs=csv_runs,
+        file=download("tune-file"),
+    )
+
+
+# -- handlers --
+
+
+def asked_for(
+    context: Context, own: dict[str, Any] | None, live: Sequence[Any], values: Sequence[Any]
+) -> Asked:
+    """Values of the form, with Live's beside them, as a study. Raises ConfigError."""
+    with spoken_empty():
+        return asked(context, own, live, values)
+
+
+def planned(
+    context: Context, own: dict[str, Any] | None, live: Sequence[Any], values: Sequence[Any]
+) -> list[Any]:
+    """What Start would do, in words, and whether there is anything to start."""
+
+    def work() -> list[Any]:
+        made = asked_for(context, own, live, values)
+        return [notice_value(plan_lines(made.study, made.refused)), gr.Button(interactive=True)]
+
+    def failed(message: str) -> list[Any]:
+        return [notice_value([Line("error", message)]), gr.Button(interactive=False)]
+
+    return guarded_once(work, failed)
+
+
+def drawn_of(opened: Opened | None) -> list[Any]:
+    """What was found so far: words, both pictures, the table."""
+    if opened is None:
+        return [notice_value([]), {}, {}, {}]
+    study, results, _ = opened
+    found = tuned(study, results)
+    return [
+        notice_value([*found_lines(study, found, len(results)), *_auto_lines(results)]),
+        pack(grid_value(study, found, "speed")),
+        pack(grid_value(study, found, "length")),
+        pack(points_value(study, found)),
+    ]
+
+
+def _auto_lines(results: Results) -> list[Line]:
+    words = auto_words(results)
+    return [Line("info", words)] if words else []
+
+
+def point_beside(opened: Opened | None) -> list[Any]:
+    """Panel, choice and button of the point: empty without a study. Of one that is there the table
+    asks for its point (assets/points.js)."""
+    if opened is not None:
+        return [gr.skip(), gr.skip(), gr.skip()]
+    return [gr.update(value={}), None, gr.Button(interactive=False)]
+
+
+def point_shown(mine: Studies, told: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The point that was chosen in the browser: its figures with its runs, and which it is."""
+
+    def work() -> tuple[dict[str, Any], dict[str, Any]]:
+        study, results, _ = mine.opened(str(told.get("study", "")))
+        point = told.get("point")
+        if not isinstance(point, int):
+            return {}, {}
+        value = point_value(study, results, tuned(study, results), point)
+        return value, {"study": study.study_id, "point": point} if value else {}
+
+    # A study that was deleted meanwhile has no points: the board says so.
+    return guarded_once(work, lambda message: ({}, {}))
+
+
+def request_of_point(mine: Studies, chosen: dict[str, Any]) -> Request:
+    """The chosen point as Live would run it: on the study's first prompt, with the seed of its
+    first repeat. Raises ConfigError."""
+    if not chosen:
+        raise ConfigError.of(
+            "point", "none", "one of the grid: choose it in a picture or the table"
+        )
+    study = mine.opened(chosen["study"]).study
+    name = grid_of(study).configurations[chosen["point"]].name
+    request = study.request(Cell(name, study.prompts[0].id, 0))
+    speculation = replace(request.speculation, record_top_k=RECORD_TOP_K)
+    return replace(request, speculation=speculation)
+
+
+def file_of(mine: Studies, study_id: str, what: str) -> dict[str, Any]:
+    """The CSV of the study that is looked at: of its `points`, or of every run."""
+    if not study_id:
+        raise ConfigError(NO_STUDY)
+    study, results, _ = mine.opened(study_id)
+    found = tuned(study, results)
+    rows = summary_rows(found) if what == "points" else run_rows(study, results, found)
+    name = f"specscope-{study_id}-{what}.csv"
+    return {"name": name, "media_type": "text/csv", "text": to_csv(rows)}

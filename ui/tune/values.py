@@ -1,0 +1,261 @@
+"""What Tune shows of a grid: the values of its two pictures, its table and a point's runs.
+
+Pure: a study with its results in, dicts out. `assets/grid.js`, `points.js` and `point.js` draw
+them. Two axes make a map (the values of a third are chosen from), one makes a line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from lab.figures import Estimate
+from lab.grid import Axis, Grid, Refused, value_text
+from lab.order import Cell
+from lab.study import Study
+from lab.tables import ConfigurationRow, Results
+from lab.tuned import Tuned
+from ui.compare.study_text import ANSWERS
+from ui.words.spreads import spread_words
+
+__all__ = ["AXES", "axes_of", "grid_value", "point_value", "points_value"]
+
+AXES = 3
+"""So many axes a picture has room for: rows, columns, and layers to choose from."""
+PLAIN_POINT, REFUSED_POINT = -1, -2
+"""Plain decoding's number in the table, where a grid's points are numbered from 0, and that of the
+first point that cannot run, from which on they go down."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Figure:
+    """A point's figure with its spread, None where there is none, and what that is a spread of."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+    spread: str = ""
+
+
+def axes_of(grid: Grid) -> tuple[Axis, ...]:
+    """The axes to draw: rows, columns, layers. One with a single value is none, unless all are."""
+    several = tuple(axis for axis in grid.axes if len(axis.values) > 1)
+    return several[:AXES] or grid.axes[:1]
+
+
+def grid_value(study: Study, found: Tuned, measure: str) -> dict[str, Any]:
+    """The picture of one `measure`, `speed` or `length` (tokens per pass).
+
+    A map has `columns`, a line has none; `layers` are the values of a third axis. `cells`: a
+    measured, waiting or refused point each, by its place: layer by layer, row by row. The scale
+    `low` to `high` is that of all layers, so that they can be compared.
+    """
+    axes = axes_of(found.grid)
+    figures = [_figure(found, i, measure) for i in range(len(found.rows))]
+    known = [figure.value for figure in figures if figure.value is not None]
+    rated = measure == "speed" and any(row.ratio for row in found.rows)
+    one = 1.0 if rated else None
+    texts = [_numbered(map(value_text, axis.values)) for axis in axes]
+    fields = [axis.field for axis in axes]
+    return {
+        "study": study.study_id,
+        "unit": "x" if rated else "tokens/s" if measure == "speed" else "tokens",
+        "row_field": fields[0],
+        "column_field": fields[1] if len(axes) > 1 else "",
+        "layer_field": fields[2] if len(axes) > 2 else "",
+        "rows": texts[0],
+        "columns": texts[1] if len(axes) > 1 else {},
+        "layers": texts[2] if len(axes) > 2 else {},
+        "ordered": all(isinstance(value, (int, float)) for value in axes[0].values),
+        "cells": _cells(found, axes, figures, measure),
+        "low": min(known, default=None),
+        "high": max(known, default=None),
+        "base": found.plain.mean_acceptance_length if measure == "length" else one,
+        "best": -1 if found.best is None else found.best,
+    }
+
+
+def _cells(
+    found: Tuned, axes: tuple[Axis, ...], figures: list[_Figure], measure: str
+) -> dict[str, Any]:
+    cells: dict[int, dict[str, Any]] = {}
+    pairs = zip(found.grid.configurations, found.grid.points, strict=True)
+    for i, (configuration, point) in enumerate(pairs):
+        cells[_place(axes, point)] = {
+            "point": i,
+            "name": configuration.name,
+            "value": figures[i].value,
+            "low": figures[i].low,
+            "high": figures[i].high,
+            "spread": figures[i].spread,
+            "runs": found.rows[i].cells,
+            # Who is within noise of the fastest is said of speeds alone.
+            "mark": _mark(found, i) if measure == "speed" or i == found.best else "",
+        }
+    for one in found.grid.refused:
+        cells[_place(axes, one.point)] = {"point": -1, "name": one.name, "refused": one.reason}
+    return {str(place): cell for place, cell in sorted(cells.items())}
+
+
+def _place(axes: tuple[Axis, ...], point: dict[str, Any]) -> int:
+    """Where a point stands: layer by layer, row by row."""
+    at = [axis.values.index(point[axis.field]) for axis in axes]
+    sizes = [len(axis.values) for axis in axes]
+    row, column, layer = (*at, 0, 0)[:AXES]
+    rows, columns = (*sizes, 1)[:2]
+    return (layer * rows + row) * columns + column
+
+
+def _mark(found: Tuned, i: int) -> str:
+    return "best" if i == found.best else "near" if i in found.as_good else ""
+
+
+def _figure(found: Tuned, i: int, measure: str) -> _Figure:
+    """A speed is the ratio to plain decoding where it is known, tokens a second else."""
+    row = found.rows[i]
+    if measure == "length":
+        return _of(row.mean_acceptance_length, found.lengths[i], found.over)
+    if any(one.ratio for one in found.rows):
+        return _of(row.ratio.value if row.ratio else None, row.ratio, found.over)
+    return _Figure(row.speed, row.slowest, row.fastest, "slowest to fastest run")
+
+
+def _of(value: float | None, estimate: Estimate | None, over: str) -> _Figure:
+    """One group has no spread: its interval would be a point, as if it were certain."""
+    if estimate is None or estimate.groups < 2:
+        return _Figure(value, None, None)
+    return _Figure(value, estimate.low, estimate.high, spread_words(estimate, over))
+
+
+def _numbered(texts: Iterable[str]) -> dict[str, str]:
+    return {str(i): text for i, text in enumerate(texts)}
+
+
+# -- the table --
+
+
+def points_value(study: Study, found: Tuned) -> dict[str, Any]:
+    """A row for plain decoding, each point and each that cannot run; a column for each axis and
+    figure. A cell has its text `t` and, where it is a number, the number `v` that it is sorted by.
+    """
+    best = found.best
+    heads = [axis.field for axis in found.grid.axes]
+    heads += ["speed-up", "spread", "tokens/s", "tokens per pass", "accepted", "same text?", "runs"]
+    rows = {"0": _row(PLAIN_POINT, ["plain"] + [""] * (len(found.grid.axes) - 1), found.plain)}
+    for i, (point, row) in enumerate(zip(found.grid.points, found.rows, strict=True)):
+        texts = [point[axis.field] for axis in found.grid.axes]
+        rows[str(i + 1)] = _row(i, texts, row)
+        rows[str(i + 1)]["mark"] = _mark(found, i)
+    for i, one in enumerate(found.grid.refused):
+        rows[str(len(found.rows) + 1 + i)] = _refused_row(REFUSED_POINT - i, found.grid, one)
+    spread = "" if best is None else spread_words(found.rows[best].ratio, found.over)
+    return {
+        "study": study.study_id,
+        "words": _measured_words(study, found, spread),
+        "heads": _numbered(heads),
+        "spread": spread,
+        "rows": rows,
+        "best": -1 if best is None else best,
+    }
+
+
+def _measured_words(study: Study, found: Tuned, spread: str) -> str:
+    """What stands above the table in a file: what was measured, and with what."""
+    sampling = study.sampling
+    counted = (
+        (len(found.rows), "point"),
+        (len(study.prompts), "prompt"),
+        (study.repeats, "repeat"),
+    )
+    told = ", ".join(f"{n} {noun}{'' if n == 1 else 's'}" for n, noun in counted)
+    with_ = f"temperature {sampling.temperature:g}, {sampling.max_new_tokens} tokens at most"
+    return f"{told}; {with_}." + (f" Spread of the speed-up: {spread}." if spread else "")
+
+
+def _row(point: int, values: list[Any], row: ConfigurationRow) -> dict[str, Any]:
+    spread = row.ratio if row.ratio and row.ratio.groups > 1 else None
+    cells = [
+        *(_cell(value_text(value), value) for value in values),
+        _number(row.ratio.value if row.ratio else None, "{:.2f}x"),
+        _cell(f"{spread.low:.2f} to {spread.high:.2f}", spread.half_width)
+        if spread
+        else _cell("–"),
+        _number(row.speed, "{:.1f}"),
+        _number(row.mean_acceptance_length, "{:.2f}"),
+        _number(row.draft_acceptance_rate, "{:.0%}"),
+        _cell(ANSWERS[row.same.kind]),
+        _number(row.cells, "{}"),
+    ]
+    return {"point": point, "mark": "", "cells": {str(i): cell for i, cell in enumerate(cells)}}
+
+
+def _refused_row(number: int, grid: Grid, one: Refused) -> dict[str, Any]:
+    """A point that cannot run: its values, then why in the place of its figures."""
+    values = [one.point[axis.field] for axis in grid.axes]
+    cells = [*(_cell(value_text(value), value) for value in values), _cell(one.reason)]
+    return {
+        "point": number,
+        "mark": "refused",
+        "cells": {str(i): cell for i, cell in enumerate(cells)},
+    }
+
+
+def _number(value: float | None, form: str) -> dict[str, Any]:
+    return _cell("–") if value is None else _cell(form.format(value), value)
+
+
+def _cell(text: str, value: Any = None) -> dict[str, Any]:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return {"t": text, "v": value} if number else {"t": text}
+
+
+# -- one point --
+
+
+def point_value(study: Study, results: Results, found: Tuned, point: int) -> dict[str, Any]:
+    """A point's figures and its runs, prompt by prompt; {} where there is no such point."""
+    if not 0 <= point < len(found.rows):
+        return {}
+    row = found.rows[point]
+    runs = {
+        str(i): _run(study, results, cell)
+        for i, cell in enumerate(c for c in study.cells() if c.contestant == row.name)
+        if cell in results
+    }
+    figures = {
+        "speed-up": f"{row.ratio.value:.2f}x" if row.ratio else "–",
+        "tokens/s": f"{row.speed:.1f}" if row.speed is not None else "–",
+        "tokens per pass": _text(row.mean_acceptance_length, "{:.2f}"),
+        "accepted": _text(row.draft_acceptance_rate, "{:.0%}"),
+        "rounds a run": _text(row.rounds, "{:.0f}"),
+        "first token": _text(row.ttft_ms, "{:.0f} ms"),
+        "time in drafting": _text(row.draft_share, "{:.0%}"),
+    }
+    return {
+        "study": study.study_id,
+        "point": point,
+        "name": row.name,
+        "mark": _mark(found, point),
+        "figures": {str(i): {"name": n, "text": t} for i, (n, t) in enumerate(figures.items())},
+        "runs": runs,
+    }
+
+
+def _run(study: Study, results: Results, cell: Cell) -> dict[str, str]:
+    result = results[cell]
+    base = results.get(Cell(study.base, cell.item, cell.repeat))
+    speed = result.stats.tokens_per_second
+    against = base.stats.tokens_per_second if base else 0.0
+    return {
+        "run": result.run_id,
+        "prompt": cell.item,
+        "repeat": str(cell.repeat + 1),
+        "tps": f"{speed:.1f}",
+        "ratio": f"{speed / against:.2f}x" if against else "–",
+        "mean": f"{result.stats.mean_acceptance_length:.2f}",
+    }
+
+
+def _text(value: float | None, form: str) -> str:
+    return "–" if value is None else form.format(value)

@@ -1,0 +1,129 @@
+"""Tune's controls connected to what they do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gradio as gr
+
+from core.config import Request
+from lab.study import Study
+from ui.live.layout import Live
+from ui.server.context import Context
+from ui.server.session import guarded_once
+from ui.sessions.layout import Sessions
+from ui.shared.event_options import EACH, LATEST
+from ui.shared.into_live import into_live
+from ui.shared.into_sessions import into_sessions
+from ui.shared.parts import notice_value
+from ui.shared.prompt_source import wire_prompt_source
+from ui.shared.study_board import studies_of, wire_begin, wire_study_board
+from ui.tune.form import axis_shown, base_menu
+from ui.tune.tab import Tune, asked_for, file_of, planned, point_shown, request_of_point
+from ui.words.messages import Line
+
+__all__ = ["wire_tune"]
+
+
+def wire_tune(
+    tune: Tune,
+    visitor: gr.BrowserState,
+    own: gr.BrowserState,
+    tab: gr.Tab,
+    live: Live,
+    tabs: gr.Tabs,
+    sessions: Sessions,
+) -> None:
+    """Connect everything of the tab; a point goes into Live, a run opens in Sessions."""
+    context = tune.board.context
+    _wire_form(tune, own, tab, live)
+    wire_study_board(tune.board, visitor, tab, tune.drawn)
+
+    def make(kept: dict[str, Any] | None, *values: Any) -> Study:
+        count = len(live.form.inputs)
+        return asked_for(context, kept, values[:count], values[count:]).study
+
+    inputs = [own, *live.form.inputs, *tune.form.inputs]
+    wire_begin(tune.board, visitor, tune.start.click, make, inputs, tune.drawn)
+    shown = [tune.point, tune.chosen, tune.use]
+    tune.points.select(_point_handler(tune), [visitor], shown, **EACH)
+    _wire_out(tune, visitor, live, tabs, sessions)
+
+
+def _wire_form(tune: Tune, own: gr.BrowserState, tab: gr.Tab, live: Live) -> None:
+    context, form = tune.board.context, tune.form
+    wire_prompt_source(form.prompts)
+    for axis in form.axes:
+        # `change`: the field that stands already, chosen again, leaves the values that were typed.
+        axis.field.change(_axis_handler(context), axis.field, [axis.typed, axis.picked], **LATEST)
+    tab.select(base_menu, own, form.base, **LATEST)
+    count = len(live.form.inputs)
+
+    def plan(kept: dict[str, Any] | None, *values: Any) -> list[Any]:
+        return planned(context, kept, values[:count], values[count:])
+
+    inputs = [own, *live.form.inputs, *form.inputs]
+    # One event for all of them: the last change is answered last, whichever control it was of.
+    changes = [control.change for control in form.inputs]  # type: ignore[attr-defined]
+    gr.on([tab.select, *changes], plan, inputs, [tune.plan, tune.start], **LATEST)
+
+
+def _wire_out(
+    tune: Tune,
+    visitor: gr.BrowserState,
+    live: Live,
+    tabs: gr.Tabs,
+    sessions: Sessions,
+) -> None:
+    context = tune.board.context
+
+    def use(request: gr.Request, key: str, chosen: dict[str, Any]) -> Request:
+        return request_of_point(studies_of(context, request, key), chosen)
+
+    into_live(live, tabs, tune.use.click, use, [visitor, tune.chosen], tune.used)
+    into_sessions(sessions, tabs, tune.point.select, visitor)
+    for button, what in ((tune.csv_points, "points"), (tune.csv_runs, "runs")):
+        button.click(_file_handler(tune, what), [visitor], [tune.file, tune.used], **LATEST)
+
+
+# -- handlers --
+
+
+def _axis_handler(context: Context) -> Callable[[str], Any]:
+    return lambda field: axis_shown(field, context.drafter_names)
+
+
+def _point_handler(tune: Tune) -> Callable[..., Any]:
+    board = tune.board
+
+    def choose(request: gr.Request, event: gr.EventData, key: str) -> Any:
+        desk, told = board.desk(request), event._data or {}
+
+        def work() -> tuple[Any, Any, Any]:
+            mine = studies_of(board.context, request, key)
+            value, chosen = point_shown(mine, told)
+            return desk.stamps.on("point", value), chosen, gr.Button(interactive=bool(chosen))
+
+        return desk.presses.last("point", told, work)
+
+    return choose
+
+
+def _file_handler(tune: Tune, what: str) -> Callable[..., Any]:
+    board = tune.board
+
+    def write(request: gr.Request, key: str) -> list[Any]:
+        desk = board.desk(request)
+
+        def work() -> list[Any]:
+            mine = studies_of(board.context, request, key)
+            # A number of its own each time: the same file may be wanted twice.
+            number = desk.stamps.on("file", {"again": object()})["n"]
+            return [{**file_of(mine, desk.study.study_id, what), "n": number}, notice_value([])]
+
+        return guarded_once(
+            work, lambda message: [gr.skip(), notice_value([Line("error", message)])]
+        )
+
+    return write

@@ -1,0 +1,228 @@
+"""What a grid says in sentences: how many runs it will be, what cannot run, what was found.
+
+Pure: no store, no component. A slower result is said plainly, and so is what noise hides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lab.figures import Estimate
+from lab.grid import Grid, Refused
+from lab.order import Cell
+from lab.study import Study
+from lab.tables import ConfigurationRow
+from lab.tuned import Tuned
+from ui.words.messages import Line
+from ui.words.spreads import spread_words, where_words
+
+__all__ = ["found_lines", "grid_title", "plan_lines", "run_count"]
+
+NAMED = 3
+"""So many points are named in a sentence; the rest are counted."""
+
+
+def grid_title(grid: Grid, prompts: int) -> str:
+    """What is tuned on what, for the list of studies."""
+    axes = " x ".join(f"{axis.field} ({_count(len(axis.values), 'value')})" for axis in grid.axes)
+    return f"{axes} on {_count(prompts, 'prompt')}"
+
+
+# -- before --
+
+
+def plan_lines(study: Study, refused: Sequence[Refused]) -> list[Line]:
+    """What Start would measure."""
+    points = len(study.configurations) - 1
+    lines = [
+        Line(
+            "info",
+            f"{_count(points, 'point')} and plain decoding, "
+            f"{_count(len(study.prompts), 'prompt')}, {_count(study.repeats, 'repeat')}: "
+            f"{run_count(study)}. "
+            "How long that takes is told after the first ones.",
+        )
+    ]
+    if all(one.plain for one in study.configurations):
+        lines.append(
+            Line("warn", "No point drafts anything: it has no drafters, or a length of 0.")
+        )
+    if len(study.prompts) * study.repeats == 1:
+        lines.append(
+            Line("warn", "One run of each point has no spread: more prompts or repeats tell more.")
+        )
+    return lines + _refused_lines(refused)
+
+
+def run_count(study: Study) -> str:
+    """`120 runs`."""
+    return _count(len(study), "run")
+
+
+def _refused_lines(refused: Sequence[Refused]) -> list[Line]:
+    if not refused:
+        return []
+    by_reason: dict[str, list[str]] = {}
+    for one in refused:
+        by_reason.setdefault(one.reason, []).append(one.name)
+    return [
+        Line("warn", f"Left out, because it cannot run: {_names(names)}. {reason}.")
+        for reason, names in list(by_reason.items())[:NAMED]
+    ] + _more(len(by_reason) - NAMED, "further reason to leave points out")
+
+
+# -- after --
+
+
+def found_lines(study: Study, found: Tuned, done: int) -> list[Line]:
+    """The best, what is as good within noise, whether it pays, and whether the text is the same."""
+    if found.best is None:
+        return [Line("info", "Nothing is measured yet."), *_refused_lines(found.grid.refused)]
+    row = found.rows[found.best]
+    so_far = "Best" if done >= len(study) else "Best so far"
+    lines = [Line("good", f"{so_far}: {row.name}. {_best_figures(row, found.over)}")]
+    lines += _noise_lines(found, row)
+    lines += _worth_lines(found, row)
+    lines += _alike_lines(found)
+    lines += _same_lines(found.rows, done >= len(study))
+    return lines + _refused_lines(found.grid.refused)
+
+
+def _best_figures(row: ConfigurationRow, over: str) -> str:
+    length = row.mean_acceptance_length
+    tokens = f", {length:.2f} tokens per pass" if length is not None else ""
+    if row.ratio is None:
+        return f"{row.speed:.1f} tokens a second{tokens}."
+    return (
+        f"{row.ratio.value:.2f}x the speed of plain decoding{_interval(row.ratio, over)}, "
+        f"{row.speed:.1f} tokens a second{tokens}."
+    )
+
+
+def _interval(ratio: Estimate, over: str) -> str:
+    if ratio.groups < 2:
+        return ""
+    return f" ({spread_words(ratio, over)}: {ratio.low:.2f}x to {ratio.high:.2f}x)"
+
+
+def _noise_lines(found: Tuned, best: ConfigurationRow) -> list[Line]:
+    once = best.ratio is None or best.ratio.groups < 2
+    words = "It was measured once: no spread is known, and a faster point may be chance."
+    lines = [Line("warn", f"{words} More prompts or repeats would tell.")] if once else []
+    names = [found.rows[i].name for i in found.as_good]
+    if names:
+        lines.append(Line("warn", f"Within noise of it: {_names(names)}. {_as_good_words(found)}"))
+    elif not once and len(found.rows) > 1:
+        lines.append(Line("info", "No other point comes within its noise."))
+    return lines
+
+
+def _as_good_words(found: Tuned) -> str:
+    """Why a point counts as as good as the best: by their intervals, or by what they drafted."""
+    twins = {i for group in found.alike if found.best in group for i in group}
+    apart = "these measurements cannot tell which is faster"
+    if twins.issuperset(found.as_good):
+        return f"They drafted and accepted as much as it in every round: {apart}."
+    why = "Their intervals overlap, or they drafted alike" if twins else "Their intervals overlap"
+    return f"{why}: {apart}. More prompts or repeats would tell more."
+
+
+def _alike_lines(found: Tuned) -> list[Line]:
+    """Settings whose rounds came to the same numbers: what else lies between their speeds is noise,
+    or what such a setting costs beside the drafts."""
+    lines = []
+    for group in sorted(found.alike, key=len, reverse=True)[:NAMED]:
+        speeds = [row.speed for i in group if (row := found.rows[i]).speed]
+        apart = f" Their speeds differ by {max(speeds) / min(speeds) - 1:.0%}." if speeds else ""
+        names = _names([found.rows[i].name for i in group])
+        words = (
+            "drafted nothing at all"
+            if all(found.grid.configurations[i].plain for i in group)
+            else "drafted and accepted as much in every round (max_tree_nodes may cut their trees "
+            "to the same)"
+        )
+        lines.append(Line("info", f"Alike: {names} {words}.{apart}"))
+    return lines
+
+
+def _worth_lines(found: Tuned, row: ConfigurationRow) -> list[Line]:
+    """Whether the best is faster than plain decoding at all."""
+    if row.ratio is None or found.best is None:
+        return []
+    if found.grid.configurations[found.best].plain:
+        return [Line("warn", _idle_words(found))]
+    if row.ratio.value < 1:
+        return [Line("warn", _slower_words(found, row, row.ratio))]
+    if row.ratio.groups > 1 and row.ratio.low <= 1:
+        return [
+            Line("warn", "1.00x lies in its interval: it may be no faster than plain decoding.")
+        ]
+    return []
+
+
+def _idle_words(found: Tuned) -> str:
+    """The best is plain decoding under another name, as with a speculation_length of 0."""
+    words = (
+        "The best point drafts nothing, as plain decoding: what lies between their speeds is "
+        "noise, or what a setting costs that then has nothing to do."
+    )
+    drafting = any(
+        not one.plain and row.ratio is not None
+        for one, row in zip(found.grid.configurations, found.rows, strict=True)
+    )
+    return words + " No point that drafts was measured faster than it." * drafting
+
+
+def _slower_words(found: Tuned, row: ConfigurationRow, best: Estimate) -> str:
+    measured = f"the best is {best.value:.2f}x"
+    if best.groups < 2:
+        return f"No point was faster than plain decoding in its one run: {measured}."
+    reaching = [one.name for one in found.rows if one.ratio is not None and one.ratio.high >= 1]
+    if reaching:
+        return (
+            f"No point was measured faster than plain decoding here: {measured}. But 1.00x lies in "
+            f"the interval of {_names(reaching)}: these measurements cannot tell which is faster."
+        )
+    share = "" if row.draft_share is None else f" (drafting took {row.draft_share:.0%})"
+    return (
+        f"No point was faster than plain decoding {where_words(best, found.over)}: {measured}, "
+        f"drafting costs more than it saves{share}. "
+        f"Shorter drafts, smaller trees or fewer drafters cost less."
+    )
+
+
+def _same_lines(rows: Sequence[ConfigurationRow], whole: bool) -> list[Line]:
+    kinds = {row.same.kind for row in rows}
+    if "differs" in kinds:
+        different = [row for row in rows if row.same.kind == "differs"]
+        place = _where(different[0])
+        words = f"Not plain decoding's text: {_names([row.name for row in different])}. {place}"
+        return [Line("warn", f"{words} Open that run and prove it in Live.")]
+    if "distribution" in kinds:
+        words = "Points with verify mss or traversal keep what the LLM is likely to write"
+        return [Line("info", f"{words}, not each token: their texts may differ.")]
+    if "identical" in kinds:
+        runs = "Every run" if whole else "Every run so far"
+        return [Line("good", f"{runs} wrote plain decoding's text, token by token.")]
+    return []
+
+
+def _where(row: ConfigurationRow) -> str:
+    if row.same.first is None:
+        return ""
+    cell: Cell = row.same.first[0]
+    return f"First: prompt {cell.item}, repeat {cell.repeat + 1}, at token {row.same.first[1] + 1}."
+
+
+def _names(names: Sequence[str]) -> str:
+    shown = "; ".join(names[:NAMED])
+    rest = len(names) - NAMED
+    return f"{shown}; and {rest} more" if rest > 0 else shown
+
+
+def _more(count: int, what: str) -> list[Line]:
+    return [Line("info", f"And {_count(count, what)}.")] if count > 0 else []
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"

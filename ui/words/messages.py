@@ -1,0 +1,167 @@
+"""What the page says about a run in words: where it stands, what went wrong, what to change.
+
+Pure: a Frame and what is known beside it in, lines out. Each line has a kind (`info`, `good`,
+`warn`, `error`) that the page shows by glyph and colour. Text of models and prompts is quoted data.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ui.run.frame import Baseline, Frame
+from ui.run.proof import Answer
+from ui.run.slower import slower_because
+from ui.run.switching import ALONE, in_words, is_alone, is_fault
+from ui.run.view import STAGES
+
+__all__ = ["Line", "ordinal", "run_lines", "standing"]
+
+STAGE_WORDS = {
+    "draft": "drafted",
+    "combine": "combined",
+    "verify": "verified",
+    "commit": "committed",
+}
+FINISHED = {
+    "length": "the limit of new tokens was reached",
+    "eos": "the LLM ended the text",
+    "stop": "a stop string came up",
+    "context": "the context is full",
+}
+NOTES_SHOWN = 3
+AS_FAST = 0.99
+"""Two runs of the same thing differ by as much."""
+
+assert set(STAGE_WORDS) == set(STAGES)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One thing to say."""
+
+    kind: str
+    text: str
+
+
+def ordinal(number: int) -> str:
+    """1st, 2nd, 3rd, 4th, 11th, 21st."""
+    ending = (
+        "th" if 10 <= number % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    )
+    return f"{number}{ending}"
+
+
+def run_lines(
+    frame: Frame, baseline: Baseline | None = None, answer: Answer | None = None
+) -> list[Line]:
+    """Everything to say about the run that is looked at."""
+    lines = [Line("error" if frame.view.state == "failed" else "info", standing(frame))]
+    if answer:
+        kinds = {"identical": "good", "distribution": "good", "tie": "warn", "bug": "error"}
+        lines.append(Line(kinds.get(answer.kind, "info"), answer.sentence))
+    lines += _telling(frame)
+    started = frame.view.started
+    if started:
+        lines += [Line("info", warning) for warning in started.warnings]
+    lines += _notes(frame)
+    if frame.view.state in ("completed", "cancelled") and baseline:
+        lines += _speed(frame, baseline)
+    return lines + _company(frame)
+
+
+def _telling(frame: Frame) -> list[Line]:
+    """Why a run that has just ended shows another round than its last one."""
+    rounds = frame.view.rounds
+    here = frame.selected
+    if not frame.whole or frame.mode != "full" or frame.pinned or not 0 <= here < len(rounds) - 1:
+        return []
+    if frame.view.state != "completed" or not rounds[here].nodes:
+        return []
+    words = f"Shown is round {here + 1}, in which the LLM accepted most"
+    return [Line("info", f"{words}; click a token to see its own round.")]
+
+
+def _notes(frame: Frame) -> list[Line]:
+    """What the engine noted on the way, as far as the visitor has come: the latest, in order. What
+    went wrong is a warning, what `auto` found when it tried the other way is none."""
+    noted = [
+        Line("warn" if is_fault(note) else "info", f"Round {line.number + 1}: {in_words(note)}.")
+        for line in frame.view.rounds
+        for note in line.notes
+        if not is_alone(note)
+    ]
+    more = len(noted) - NOTES_SHOWN
+    rest = [Line("info", f"{_count(more, 'earlier note')} not shown here.")] if more > 0 else []
+    return rest + noted[-NOTES_SHOWN:]
+
+
+def _company(frame: Frame) -> list[Line]:
+    """That `across` had nothing to overlap with, as long as no round shows that it had."""
+    rounds = frame.view.rounds
+    alone = any(is_alone(note) for line in rounds for note in line.notes)
+    overlapped = any(line.ahead for line in rounds)
+    return [Line("info", ALONE)] if alone and not overlapped else []
+
+
+def standing(frame: Frame) -> str:
+    """One sentence: where the run stands and where the visitor stands in it."""
+    if not frame.run_id:
+        return "Press Run, or r: the text appears here, every token with its story."
+    if not frame.known:
+        return _waiting(frame)
+    if not frame.at_end:
+        return _behind(frame)
+    return _level(frame)
+
+
+def _waiting(frame: Frame) -> str:
+    if frame.ended:
+        return "The engine closed before this run began."
+    if frame.place:
+        return f"In the queue: {ordinal(frame.place)} in line."
+    return "Starting."
+
+
+def _behind(frame: Frame) -> str:
+    here = frame.view.current.round + 1 if frame.view.current else 0
+    at = f"you are at round {here} of {frame.known_rounds}"
+    stage = frame.view.current.stage if frame.view.current else ""
+    step = f", {STAGE_WORDS[stage]}" if stage and stage != "commit" else ""
+    engine = "Engine finished" if frame.ended else "The engine runs on"
+    return f"{engine}, {at}{step}."
+
+
+def _level(frame: Frame) -> str:
+    view, stats = frame.view, frame.view.stats
+    amount = f"{_count(stats.num_new_tokens, 'token')} in {_count(stats.num_rounds, 'round')}"
+    if view.state == "completed":
+        why = FINISHED.get(view.finish_reason, view.finish_reason)
+        return f"Finished: {amount}; {why}."
+    if view.state == "cancelled":
+        return f"Stopped: {amount} until then."
+    if view.state == "failed":
+        return f"Failed after {amount}. {view.error}"
+    if frame.ended:
+        return f"Interrupted: {amount} were recorded, the end is missing."
+    if frame.mode == "step":
+        return f"At the engine's latest stage: {amount} so far."
+    return f"Writing: {amount} so far."
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _speed(frame: Frame, baseline: Baseline) -> list[Line]:
+    stats = frame.view.stats
+    if not frame.view.drafters or not stats.num_rounds or baseline.tokens_per_second <= 0:
+        return []
+    ratio = stats.tokens_per_second / baseline.tokens_per_second
+    if ratio >= AS_FAST:
+        return []
+    started = frame.view.started
+    speculation = started.config.get("speculation") if started else None
+    early = [one for line in frame.view.rounds for one in line.ahead if one.known]
+    beside = sum(one.saved_ms for one in early)
+    because = slower_because(stats, baseline.tokens_per_second, speculation, beside)
+    return [Line("warn", f"{ratio:.2f}x: slower than plain decoding here, because {because}")]

@@ -1,0 +1,97 @@
+"""Which settings made a run, in few words: the preset that they are, or what is not as usual.
+
+Pure: a recorded request in, words out. `asked`, not what became of it: `auto` was the choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from core.config import PRESETS, SpeculationConfig
+from core.config.mechanisms import NGRAM
+from core.errors import ConfigError
+from ui.run.view import View
+
+__all__ = ["OWN", "Settings", "settings_line", "settings_of"]
+
+OWN = "own settings"
+NOT_TOLD = ("drafters", "record_top_k")
+"""The drafters stand beside the settings wherever these do; what is recorded changes no text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """`name` of the preset, or OWN with the fields that `differ` from the defaults (`field=value`).
+
+    `sampling`: how tokens were drawn, the temperature first.
+    """
+
+    name: str
+    differ: tuple[str, ...]
+    sampling: tuple[str, ...]
+
+    def brief(self, most: int) -> str:
+        """Name and differences, at most so many of them."""
+        more = len(self.differ) - most
+        parts = [*self.differ[:most], *([f"{more} more"] if more > 0 else [])]
+        return f"{self.name}: {', '.join(parts)}" if parts else self.name
+
+
+def settings_of(asked: Mapping[str, Any], ssms: Sequence[str]) -> Settings:
+    """Of a request as it was asked, where these SSMs were loaded."""
+    sampling = asked.get("sampling", {})
+    told = _sampling(sampling)
+    try:
+        config = SpeculationConfig.from_plain(asked["speculation"])
+        temperature = float(sampling.get("temperature", 0.0))
+    except (ConfigError, KeyError):
+        return Settings("settings of another version", (), told)
+    meant = _meant(config, ssms)
+    for name in PRESETS:
+        if meant == _meant(SpeculationConfig.preset(name, temperature), ssms):
+            return Settings(name, (), told)
+    usual = SpeculationConfig().to_plain()
+    differ = [
+        f"{field}={_value(value)}"
+        for field, value in config.to_plain().items()
+        if field not in NOT_TOLD and value != usual[field]
+    ]
+    return Settings(OWN, tuple(differ), told)
+
+
+def settings_line(view: View) -> str:
+    """What made the run that is looked at, in a sentence; empty before there is one."""
+    if view.started is None:
+        return ""
+    ssms = [model.name for model in view.started.models if model.role == "ssm"]
+    settings = settings_of(view.started.asked, ssms)
+    who = f"; drafters {', '.join(view.drafters)}" if view.drafters else ""
+    return f"Made with {settings.brief(99)}; {', '.join(settings.sampling)}{who}."
+
+
+def _meant(config: SpeculationConfig, ssms: Sequence[str]) -> dict[str, Any]:
+    """A configuration with its drafters by name, and without what does not matter."""
+    plain = config.to_plain()
+    plain["record_top_k"] = 0
+    whole = {"all": list(ssms), "first": list(ssms[:1])}
+    named = [name for drafter in config.drafters for name in whole.get(drafter, [drafter])]
+    plain["drafters"] = [name for name in (*ssms, NGRAM) if name in named]
+    plain["drafters"] += [name for name in named if name not in plain["drafters"]]
+    return plain
+
+
+def _sampling(sampling: Mapping[str, Any]) -> tuple[str, ...]:
+    told = [f"temperature {sampling.get('temperature', 0):g}"]
+    if sampling.get("top_k"):
+        told.append(f"top_k {sampling['top_k']}")
+    if sampling.get("top_p", 1) < 1:
+        told.append(f"top_p {sampling['top_p']:g}")
+    return tuple(told)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        return ",".join(f"{part:g}" for part in value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
