@@ -65,6 +65,8 @@ UNCOVERED = """() => {
   const end = scrollY + innerHeight >= document.documentElement.scrollHeight - 2;
   return top >= under && (end || top < under + 60);
 }"""
+LAST_TITLE = """() => [...document.querySelectorAll("#learn-lengths .annotation-text")]
+  .at(-1)?.textContent.replace(/\\s/g, "")"""
 # Lines that the notice has room for, once they are as many; then what a long one leaves over.
 LINES = """(wanted) => {
   const box = document.querySelector("#learn-notice .sp-shell");
@@ -182,8 +184,7 @@ def keeps_room(page: Any, number: int) -> None:
     page.click("#learn-show")
     page.locator("#learn-lengths.sp-pointed").wait_for()
     read(page, UNCOVERED)
-    titles = page.locator("#learn-lengths .annotation-text").all_text_contents()
-    assert re.sub(r"\s", "", titles[-1]) == "Ratebyposition", "as the lesson calls it"
+    becomes(page, LAST_TITLE, "Ratebyposition")  # as the lesson calls it
     assert not overflows(page)
     page.set_viewport_size({"width": width, "height": 900})
 

@@ -130,7 +130,7 @@ def test_a_past_run_goes_into_live_gets_a_note_and_is_run_again(
     page.locator("#sessions-figures").get_by_text("before: ").first.wait_for()
     (new,) = {*run_ids(context)} - {run_id, other}
     about(page, new)
-    assert page.locator("#sessions-runs tr.sp-selected").count() == 1
+    becomes(page, "() => document.querySelectorAll('#sessions-runs tr.sp-selected').length", 1)
     shot(page, "sessions-again")
 
 
@@ -163,7 +163,11 @@ def test_a_past_run_is_opened_by_a_row_played_paused_and_stepped_through(
 
     at_rest(page)
     asks: list[str] = []
-    page.on("request", lambda request: asks.append(request.post_data or ""))
+
+    def note_ask(request: Any) -> None:
+        asks.append(request.post_data or "")
+
+    page.on("request", note_ask)
     cell = row.locator("td.sp-col-settings").bounding_box()
     page.mouse.move(cell["x"] + 10, cell["y"] + 14)
     page.mouse.down()
@@ -176,9 +180,10 @@ def test_a_past_run_is_opened_by_a_row_played_paused_and_stepped_through(
     said(page, "Finished: ", "sessions")
     about(page, run_id)
     assert any(run_id in ask for ask in asks)
+    page.remove_listener("request", note_ask)
 
-    stop, box = page.locator("#sessions-stop"), page.locator("#sessions-scrub input[type=number]")
-    assert stop.is_visible() and stop.is_disabled()
+    box = page.locator("#sessions-scrub input[type=number]")
+    page.locator("#sessions-stop[disabled]").wait_for()
     for typed, shown in (("999", "60"), ("-3", "0"), ("7", "7")):
         box.fill(typed)
         box.press("Enter")
@@ -200,11 +205,11 @@ def test_a_past_run_is_opened_by_a_row_played_paused_and_stepped_through(
         ).wait_for()
     page.click("#sessions-round-previous")
     page.locator("#sessions-strip .ss-round[data-r='0'][aria-pressed=true]").wait_for()
-    assert stop.is_disabled()
+    assert page.locator("#sessions-stop").is_disabled()
     page.click("#sessions-play")
-    read(page, "() => !document.querySelector('#sessions-stop').disabled")
+    page.locator("#sessions-stop:not([disabled])").wait_for()
     click_in_motion(page, "#sessions-stop")
-    read(page, "() => document.querySelector('#sessions-stop').disabled")
+    page.locator("#sessions-stop[disabled]").wait_for()
     assert player_of(context, run_id).stage // 4 < 60
 
     page.locator("#sessions-playback").get_by_text("step", exact=True).click()

@@ -120,10 +120,10 @@ def goes_by_keys(page: Any) -> None:
     """Arrow keys lead through the map of three by three, Enter chooses."""
     page.locator(f"{CELLS}[tabindex='0']").focus()
     page.keyboard.press("Control+Home")
-    assert page.evaluate(FOCUSED) == "0"
+    becomes(page, FOCUSED, "0")
     for key, place in KEYS.items():
         page.keyboard.press(key.strip())
-        assert page.evaluate(FOCUSED) == place, key
+        becomes(page, FOCUSED, place)
     page.keyboard.press("Enter")
     point(page, "speculation_length=4, expansion=1")
     becomes(page, FOCUSED, "3")  # the focus stays
