@@ -14,6 +14,7 @@ import pytest
 
 from core.events import RoundCompleted, Span
 from tests.ui.decoded import Recorded
+from tests.ui.reading import read
 
 __all__ = ["check_columns", "check_curve", "check_lanes", "check_lengths", "round_times"]
 
@@ -77,16 +78,14 @@ def check_columns(page: Any, chart: str, values: list[float]) -> None:
         assert height == pytest.approx(max(1.0, axis.zero - y), abs=PIXELS)
 
 
-def traces(page: Any, where: str) -> list[dict[str, Any]]:
-    """Plotly's traces of a panel."""
-    script = """(plot) => plot.data.map(({ name, x, y, base, customdata, text }) =>
-      ({ name, x, y, base, customdata, text }))"""
-    return list(page.locator(f"#live-{where} .js-plotly-plot").evaluate(script))
+# Plotly's traces of the lengths, by name.
+LENGTHS = """() => Object.fromEntries(document.querySelector("#live-lengths .js-plotly-plot")
+  .data.map(({ name, x, y }) => [name, { x, y }]))"""
 
 
 def check_lengths(page: Any, run: Recorded) -> None:
     """The bars and the line of the lengths are what was accepted, and what was to be drafted."""
-    drawn = {trace["name"]: trace for trace in traces(page, "lengths")}
+    drawn = read(page, LENGTHS)
     numbers = [completed.round + 1 for completed in run.completed]
     for name, wanted in (
         ("accepted", [completed.num_accepted for completed in run.completed]),
@@ -98,25 +97,25 @@ def check_lengths(page: Any, run: Recorded) -> None:
     assert drawn["histogram"]["y"] == list(run.stats.acceptance_histogram)
 
 
+# The bars of one round, once the chart has them: start and duration in ms, lane, name of the stage.
+BARS = """(number) => {
+  const { data, layout } = document.querySelector("#live-timeline .ss-plot");
+  const [{ base, x, y, customdata }] = data ?? [{ customdata: [] }];
+  const { tickvals, ticktext } = layout?.yaxis ?? {};
+  const bars = customdata.flatMap(([round, name], i) => round === number
+    ? [[base[i], x[i], ticktext[tickvals.indexOf(y[i])].split("  ").at(-1), name]] : []);
+  return bars.length > 0 && bars;
+}"""
+
+
 def check_lanes(page: Any, run: Recorded, number: int) -> None:
     """The bars of the selected round are its spans: lane, start and duration."""
-    plot = "document.querySelector('#live-timeline .ss-plot')"
-    page.wait_for_function(f"{plot}.data?.[0].customdata.some((bar) => bar[0] === {number})")
-    lanes = page.evaluate(f"() => [{plot}.layout.yaxis.tickvals, {plot}.layout.yaxis.ticktext]")
-    names = dict(zip(*lanes, strict=True))
-    trace = traces(page, "timeline")[0]
-    bars = [
-        (base, x, names[y].split("  ")[-1])
-        for base, x, y, (of, name, *_) in zip(
-            trace["base"], trace["x"], trace["y"], trace["customdata"], strict=True
-        )
-        if of == number and name != "prefill"
-    ]
+    bars = sorted(bar for bar in read(page, BARS, number) if bar[3] != "prefill")
     spans = [s for s in run.completed[number].spans if s.name != "prefill"]
     wanted = sorted((s.start_ms, s.end_ms - s.start_ms, lane(s)) for s in spans)
-    assert [bar[2] for bar in sorted(bars)] == [span[2] for span in wanted]
-    for bar, span in zip(sorted(bars), wanted, strict=True):
-        assert bar[:2] == pytest.approx(span[:2], abs=2e-3)
+    assert [bar[2] for bar in bars] == [span[2] for span in wanted]
+    for bar, span in zip(bars, wanted, strict=True):
+        assert tuple(bar[:2]) == pytest.approx(span[:2], abs=2e-3)
 
 
 def lane(span: Span) -> str:

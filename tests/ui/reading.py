@@ -12,7 +12,17 @@ from typing import Any
 
 from bench.page.looks import at_rest, frames
 
-__all__ = ["LOOKS", "becomes", "in_looks", "read", "saved_file", "steady", "texts", "words_of"]
+__all__ = [
+    "LOOKS",
+    "becomes",
+    "click_in_motion",
+    "in_looks",
+    "read",
+    "saved_file",
+    "steady",
+    "texts",
+    "words_of",
+]
 
 LOOKS = ((390, False), (390, True), (1280, True), (1280, False))
 """Widths, and whether the page is dark; the last one is how a page opens."""
@@ -43,7 +53,17 @@ def becomes(page: Any, script: str, wanted: Any, arg: Any = None) -> None:
     try:
         page.wait_for_function(equals, arg=[arg, text])
     except PlaywrightTimeout:
-        assert page.evaluate(script, arg) == wanted
+        found = page.evaluate(script, arg)
+        assert found == wanted, _differs(found, wanted)
+
+
+def _differs(found: Any, wanted: Any) -> str:
+    """Where two values differ first, in lists within lists."""
+    if isinstance(found, list) and isinstance(wanted, list) and len(found) == len(wanted):
+        pairs = enumerate(zip(found, wanted, strict=True))
+        place, pair = next((i, pair) for i, pair in pairs if pair[0] != pair[1])
+        return f"[{place}]{_differs(*pair)}"
+    return f": {found!r} instead of {wanted!r}"
 
 
 def steady(page: Any, script: str) -> Any:
@@ -67,6 +87,12 @@ def in_looks(page: Any, *looks: tuple[int, bool]) -> Iterator[str]:
         page.wait_for_function(FADED)
         at_rest(page)
         yield f"{width}-{'dark' if dark else 'light'}"
+
+
+def click_in_motion(page: Any, css: str) -> None:
+    """Click in one evaluate. Playwright's own click waits until the button has not moved for two
+    frames, which on a busy machine a page that plays a run may not grant it in time."""
+    page.evaluate("(css) => document.querySelector(css).click()", css)
 
 
 def saved_file(page: Any, press: Callable[[], object]) -> tuple[str, bytes]:

@@ -1,20 +1,22 @@
-"""Tune in a real Chromium: from the form to maps, lines, table, files, and a point into Live."""
+"""Tune in a real Chromium: a grid from its form to maps, table, files and Live; grids of one to
+three axes, with what cannot run; and a grid from a file, stopped, gone on with and deleted."""
 
 from __future__ import annotations
 
 import json
 import re
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bench.page.looks import at_rest, turn_to
+from bench.page.looks import frames, turn_to
 from core.config import Request
 from tests.ui.fakes import scripted
+from tests.ui.reading import becomes, in_looks, read, saved_file, texts, words_of
 from tests.ui.sites import (
+    LEAVING,
     OpenPage,
     Stage,
     appeared,
@@ -26,11 +28,38 @@ from tests.ui.sites import (
     until,
     usable,
 )
-from ui.context import Context
 
 pytestmark = pytest.mark.browser
 CELLS = "#tune-speed td[data-place]"
-DOTS = "#tune-speed .ss-sweep-dot"
+PARTS = [f"#tune-{name}" for name in ("speed", "length", "points", "point", "found")]
+PARTS += ["#tune-plan", "#tune-progress"]
+# What is drawn of a grid, in one look.
+DRAWN = """() => {
+  const count = (css) =>
+    [...document.querySelectorAll(css)].filter((one) => one.checkVisibility()).length;
+  return {
+    measured: count("#tune-speed td[data-state=measured]"),
+    refused: count("#tune-speed td[data-state=refused]"),
+    dots: count("#tune-speed .ss-sweep-dot"),
+    rows: count("#tune-points tbody tr"),
+  };
+}"""
+FOCUSED = "() => document.activeElement.dataset.place"
+# The column of speed-ups once it is sorted that way.
+SPEEDS = """(way) => document.querySelector(`#tune-points th[aria-sort=${way}]`) &&
+  [...document.querySelectorAll("#tune-points tbody tr")].map((row) => row.cells[3].innerText)"""
+KEYS = {
+    "ArrowRight": "1",
+    "ArrowDown": "4",
+    "ArrowLeft": "3",
+    "ArrowLeft ": "3",
+    "End": "5",
+    "Control+End": "8",
+    "ArrowDown ": "8",
+    "ArrowUp": "5",
+    "Home": "3",
+}
+"""Each key and the place that it leads to; a space sets a second press of a key apart."""
 
 
 @pytest.fixture
@@ -41,42 +70,42 @@ def tuning(stage: Stage) -> Stage:
     return stage
 
 
-def opened(page: Any) -> Any:
+def tune_tab(page: Any) -> Any:
     """The Tune tab, ready to start."""
     turn_to(page, "Tune")
-    page.locator("#tune-plan").get_by_text("points and plain decoding").wait_for()
+    planned(page, "points and plain decoding")
     return page
 
 
-def typed(page: Any, text: str) -> None:
+def type_prompts(page: Any, text: str) -> None:
     page.locator("#tune-source").get_by_text("typed").click()
     usable(page, text_box(page, "tune-typed")).fill(text)
 
 
 def planned(page: Any, words: str) -> None:
+    """Wait until this is what Start would do."""
     page.locator("#tune-plan").get_by_text(words).first.wait_for()
 
 
-def completed(page: Any) -> Any:
-    page.locator("#tune-progress").get_by_text("Complete").wait_for()
+def progress(page: Any, words: str | re.Pattern[str]) -> None:
+    page.locator("#tune-progress").get_by_text(words).first.wait_for()
+
+
+def press(page: Any, name: str) -> None:
+    page.locator("#tune-progress").get_by_role("button", name=name).click()
+
+
+def drawn(page: Any, runs: int, **counts: int) -> None:
+    """Wait until all runs are measured, so much is drawn and the best is found."""
+    progress(page, f"{runs} of {runs}")
+    progress(page, "Complete")
+    becomes(page, DRAWN, {"measured": 0, "refused": 0, "dots": 0, "rows": 0, **counts})
     page.locator("#tune-found").get_by_text("Best: ").wait_for()
-    # Pictures follow the words, each in a frame of its own.
-    page.locator(f":is({CELLS}, {DOTS})").first.wait_for()
-    at_rest(page)
-    return page
 
 
-def started(page: Any, text: str = "Once\nTwice\nThrice") -> Any:
-    """The grid that is offered, on typed prompts, started."""
-    opened(page)
-    typed(page, text)
-    planned(page, f"{len(text.splitlines())} prompt")
-    page.click("#tune-start")
-    return page
-
-
-def measured(page: Any, text: str = "Once\nTwice\nThrice") -> Any:
-    return completed(started(page, text))
+def point(page: Any, words: str) -> None:
+    """Wait until this point is the chosen one."""
+    page.locator("#tune-point").get_by_text(words, exact=True).wait_for()
 
 
 def axis(page: Any, number: int, field: str, values: str = "") -> None:
@@ -87,168 +116,121 @@ def axis(page: Any, number: int, field: str, values: str = "") -> None:
         text_box(page, f"tune-values-{number}").fill(values)
 
 
-def test_a_grid_from_the_form_into_live(tuning: Stage, browser_page: OpenPage) -> None:
-    page = measured(browser_page(tuning.url))
-    assert page.locator(CELLS).count() == 9
-    assert page.locator(f"{CELLS}[data-state=measured]").count() == 9
-    assert page.locator("#tune-points tbody tr").count() == 10
-    page.locator("#tune-point").get_by_text("speculation_length=").wait_for()
-    shot(page, "tune-1280-light")
-    page.locator("#tune-speed td[aria-label*='speculation_length=8, expansion=1,2,2:']").click()
-    page.locator("#tune-point").get_by_text("speculation_length=8, expansion=1,2,2").wait_for()
-    page.locator("#tune-length td[aria-selected=true][data-place='8']").wait_for()
-    current = page.locator("#tune-points tr[aria-current=true] td").first
-    until(page, lambda: current.inner_text() == "8")
-    page.click("#tune-use")
-    page.locator("#live-notice").get_by_text("These settings are in the form now").wait_for()
-    in_sight(page, "#prompt textarea", "#live-run")
-    until(page, lambda: text_box(page, "prompt").input_value() == "Once")
-    page.get_by_text("Every setting of the engine").click()
-    until(page, lambda: text_box(page, "field-expansion").input_value() == "1,2,2")
-
-
-def test_a_deleted_grid_takes_its_point_along_in_every_tab(
-    tuning: Stage, browser_page: OpenPage
-) -> None:
-    """Also where nothing is pressed: the tab that looks on notices by itself."""
-    page = browser_page(tuning.url)
-    opened(page)
-    assert page.locator("#tune-use").is_disabled(), "there is no point yet"
-    measured(page)
-    page.locator("#tune-point h3").wait_for()
-    use = page.locator("#tune-use:not([disabled])")
-    use.wait_for()
-    (study,) = tuning.context.store.studies.studies()
-    tuning.context.store.studies.delete(study.study_id)
-    page.locator("#tune-progress").get_by_text("This study was deleted").wait_for()
-    page.locator("#tune-point").get_by_text("Choose a point").wait_for()
-    use.wait_for(state="hidden")
-    assert page.locator("#tune-use").is_disabled()
-
-
-def test_arrow_keys_lead_through_the_map_and_enter_chooses(
-    tuning: Stage, browser_page: OpenPage
-) -> None:
-    page = measured(browser_page(tuning.url))
+def goes_by_keys(page: Any) -> None:
+    """Arrow keys lead through the map of three by three, Enter chooses."""
     page.locator(f"{CELLS}[tabindex='0']").focus()
     page.keyboard.press("Control+Home")
-    now = "() => document.activeElement.dataset.place"
-    assert page.evaluate(now) == "0"
-    for key, place in (
-        ("ArrowRight", "1"),
-        ("ArrowDown", "4"),
-        ("ArrowLeft", "3"),
-        ("ArrowLeft", "3"),
-        ("End", "5"),
-        ("Control+End", "8"),
-        ("ArrowDown", "8"),
-        ("ArrowUp", "5"),
-        ("Home", "3"),
-    ):
-        page.keyboard.press(key)
-        assert page.evaluate(now) == place, key
+    becomes(page, FOCUSED, "0")
+    for key, place in KEYS.items():
+        page.keyboard.press(key.strip())
+        becomes(page, FOCUSED, place)
     page.keyboard.press("Enter")
-    page.locator("#tune-point").get_by_text(
-        "speculation_length=4, expansion=1", exact=True
-    ).wait_for()
-    assert page.evaluate(now) == "3", "the focus stays"
+    point(page, "speculation_length=4, expansion=1")
+    becomes(page, FOCUSED, "3")  # the focus stays
     page.locator(".ss-tip").get_by_text("times plain decoding's speed").wait_for()
-    assert page.locator(f"{CELLS}[tabindex='0']").count() == 1
+    becomes(page, f"() => document.querySelectorAll(\"{CELLS}[tabindex='0']\").length", 1)
 
 
 PREDICT = "**/run/predict**"
-CHOICES = """async (places) => {
+CLICK = """async (places) => {
+  const frame = () => new Promise(requestAnimationFrame);
   for (const at of places) {
     const place = () => document.querySelector(`#tune-speed td[data-place='${at}']`);
-    const rest = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
-    for (let left = 100; !place() && left; left--) await rest(20);  // being drawn
+    while (!place()) await frame();  // being drawn
     place().click();
-    await rest(50);
+    await frame();
   }
 }"""
 
 
-def slowly(route: Any) -> None:
-    time.sleep(0.1)
-    route.continue_()
+def last_choice_stays(page: Any, *places: int) -> None:
+    """Of several choices in a moment the last is shown, though it is the first to be answered."""
+    held: list[Any] = []
+
+    def hold(route: Any) -> None:
+        if '"press"' in (route.request.post_data or ""):
+            held.append(route)
+        else:
+            route.continue_()
+
+    page.route(PREDICT, hold)
+    page.evaluate(CLICK, list(places))
+    until(page, lambda: len(held) == len(places))
+    for route in reversed(held):
+        with page.expect_response(lambda one, route=route: one.request == route.request):
+            route.continue_()
+    page.unroute(PREDICT)
+    frames(page)
+    last = page.locator(f"#tune-speed td[data-place='{places[-1]}']").get_attribute("aria-label")
+    becomes(page, "() => document.querySelector('#tune-point h3').textContent", last.split(":")[0])
 
 
-def test_of_several_choices_in_a_moment_the_last_is_shown(
-    tuning: Stage, browser_page: OpenPage
-) -> None:
-    page = measured(browser_page(tuning.url))
-    head = page.locator("#tune-point h3")
-    page.route(PREDICT, slowly)
-    for places in ((0, 4, 8), (5, 4, 3), (8, 7, 1)):
-        page.evaluate(CHOICES, list(places))
-        last = page.locator(f"#tune-speed td[data-place='{places[-1]}']")
-        point = str(last.get_attribute("aria-label")).split(":")[0]
-        head.get_by_text(point, exact=True).wait_for()
-        page.wait_for_timeout(300)
-        assert head.inner_text() == point
-
-
-def test_the_table_sorts_and_its_buttons_choose(tuning: Stage, browser_page: OpenPage) -> None:
-    page = measured(browser_page(tuning.url))
+def sorts_and_chooses(page: Any) -> None:
+    """The table sorts by a column's head, and a row's button chooses by a key."""
     head = page.locator("#tune-points").get_by_role("button", name="speed-up")
     head.click()
-    page.locator("#tune-points th[aria-sort=descending]").wait_for()
-    shown = page.locator("#tune-points tbody tr td:nth-child(4)").all_inner_texts()
-    speeds = [float(text[:-1]) for text in shown[:-1]]
-    assert speeds == sorted(speeds, reverse=True) and shown[-1] == "–", "plain decoding comes last"
+    *speeds, plain = read(page, SPEEDS, "descending")
+    speeds = [float(text[:-1]) for text in speeds]
+    assert speeds == sorted(speeds, reverse=True) and plain == "–", "plain decoding comes last"
     head.click()
-    page.locator("#tune-points th[aria-sort=ascending]").wait_for()
-    first = page.locator("#tune-points tbody tr").first
-    first.get_by_role("button").focus()
+    read(page, SPEEDS, "ascending")
+    page.locator("#tune-points tbody tr").first.get_by_role("button").focus()
     page.keyboard.press("Enter")
-    page.wait_for_function(
-        "() => document.querySelector('#tune-points tbody tr').getAttribute('aria-current')"
-    )
+    read(page, "() => document.querySelector('#tune-points tbody tr').ariaCurrent")
 
 
-def test_a_run_of_a_point_opens_in_sessions(tuning: Stage, browser_page: OpenPage) -> None:
-    page = measured(browser_page(tuning.url))
-    page.locator("#tune-point").get_by_role("button", name=re.compile("prompt 2")).click()
-    page.locator("#sessions-notice").get_by_text("Finished: ").wait_for()
+def saves_files(page: Any, rows: int, runs: int) -> None:
+    for name, lines in (("points", rows), ("runs", runs)):
+        for _ in range(2):  # the same file may be wanted twice
+            file, content = saved_file(page, lambda name=name: page.click(f"#tune-csv-{name}"))
+            assert file.endswith(".csv")
+            assert len(content.decode("utf-8").splitlines()) == 1 + lines
+    for kind in ("SVG", "PNG"):
+        button = page.locator("#tune-speed").get_by_role("button", name=f"as {kind}")
+        file, content = saved_file(page, button.click)
+        assert file == f"specscope-grid-speed.{kind.lower()}" and len(content) > 2000
+        if kind == "SVG":
+            assert b"speculation_length" in content and b"x</text>" in content
+    button = page.locator("#tune-length").get_by_role("button", name="as SVG")
+    assert saved_file(page, button.click)[0] == "specscope-grid-tokens-per-pass.svg"
 
 
-def test_stopped_it_goes_on_where_it_was_also_after_a_reload(
-    tuning: Stage, browser_page: OpenPage
+def test_a_grid_from_its_form_to_a_point_a_run_and_live(
+    tuning: Stage, browser_page: OpenPage, axe: Any
 ) -> None:
-    tuning.play(scripted(12), speed=2.0)
-    page = started(browser_page(tuning.url, forgiven=("AbortError", "network error")))
-    page.locator("#tune-progress").get_by_text(re.compile(r"[1-9]\d* of 30")).wait_for()
-    page.locator("#tune-progress").get_by_text("left").wait_for()
-    page.reload()
-    turn_to(page, "Tune")
-    page.locator("#tune-progress").get_by_role("button", name="Stop").click()
-    page.locator("#tune-progress").get_by_text("Stopped").wait_for()
-    kept = tuning.context.conductor.progress().done
-    assert 1 <= kept < 30
-    page.locator("#tune-found").get_by_text("Best so far").wait_for()
-    tuning.play(scripted(12), speed=0.0)
-    page.locator("#tune-progress").get_by_role("button", name="Go on").click()
-    completed(page)
-    assert len(tuning.context.store.studies.studies("tune")) == 1
-
-
-def test_a_third_axis_is_chosen_from_in_both_pictures(
-    tuning: Stage, browser_page: OpenPage
-) -> None:
-    page = opened(browser_page(tuning.url))
-    typed(page, "Once")
-    axis(page, 3, "vote_nodes", "4, 9")
-    planned(page, "18 points")
+    page = tune_tab(browser_page(tuning.url))
+    assert page.locator("#tune-use").is_disabled(), "there is no point yet"
+    type_prompts(page, "Once\nTwice\nThrice")
+    planned(page, "3 prompts")
     page.click("#tune-start")
-    completed(page)
-    page.locator("#tune-length").get_by_text("at vote_nodes=4").wait_for()
-    page.locator("#tune-speed select").select_option("9")
-    page.locator("#tune-length").get_by_text("at vote_nodes=9").wait_for()
-    nine = page.locator("#tune-speed td[aria-label*='vote_nodes=9']")
-    nine.nth(8).wait_for()
-    assert nine.count() == 9
-    page.locator("#tune-speed").get_by_role("button", name="as a table").click()
-    assert page.locator("#tune-speed .ss-table tbody tr").count() == 9
+    drawn(page, 30, measured=9, rows=10)
+    page.locator("#tune-point h3").get_by_text("speculation_length=").wait_for()
+    page.locator("#tune-point").get_by_text("tokens per pass").first.wait_for()
+    for look in in_looks(page):
+        assert not overflows(page), look
+        assert not axe(page, *PARTS), look
+        shot(page, f"tune-{look}")
+    goes_by_keys(page)
+    for places in ((0, 4, 8), (5, 4, 3), (8, 7, 1)):
+        last_choice_stays(page, *places)
+    sorts_and_chooses(page)
+    saves_files(page, rows=10, runs=30)
+
+    page.locator("#tune-point").get_by_role("button", name=re.compile("prompt 2")).first.click()
+    page.locator("#sessions-notice").get_by_text("Finished: ").wait_for()
+    turn_to(page, "Tune")
+    page.locator("#tune-speed td[aria-label*='speculation_length=8, expansion=1,2,2:']").click()
+    point(page, "speculation_length=8, expansion=1,2,2")
+    page.locator("#tune-length td[aria-selected=true][data-place='8']").wait_for()
+    current = "() => document.querySelector('#tune-points tr[aria-current=true] td').innerText"
+    becomes(page, current, "8")
+    page.click("#tune-use")
+    page.locator("#live-notice").get_by_text("These settings are in the form now").wait_for()
+    in_sight(page, "#prompt textarea", "#live-run")
+    becomes(page, "() => document.querySelector('#prompt textarea').value", "Once")
+    page.get_by_text("Every setting of the engine").click()
+    expansion = "() => document.querySelector('#field-expansion :is(input, textarea)').value"
+    becomes(page, expansion, "1,2,2")
 
 
 def fast_at_nine(request: Request, run_id: str) -> list[Any]:
@@ -259,176 +241,7 @@ def fast_at_nine(request: Request, run_id: str) -> list[Any]:
     return [*events, replace(end, stats=replace(end.stats, tokens_per_second=speed))]
 
 
-def test_a_third_axis_opens_where_the_best_point_is(tuning: Stage, browser_page: OpenPage) -> None:
-    tuning.play(fast_at_nine, speed=0.0)
-    page = opened(browser_page(tuning.url))
-    typed(page, "Once")
-    axis(page, 3, "vote_nodes", "4, 9")
-    planned(page, "18 points")
-    page.click("#tune-start")
-    completed(page)
-    for picture in ("#tune-speed", "#tune-length"):
-        page.locator(picture).get_by_text("at vote_nodes=9").wait_for()
-        page.locator(f"{picture} td[data-mark=best]").wait_for()
-    page.locator("#tune-speed select").select_option("4")
-    page.locator("#tune-length").get_by_text("at vote_nodes=4").wait_for()
-
-
-def test_what_cannot_run_stays_in_map_table_and_a_saved_grid(
-    tuning: Stage, browser_page: OpenPage
-) -> None:
-    page = opened(browser_page(tuning.url))
-    typed(page, "Once\nTwice")
-    axis(page, 1, "speculation_length", "2, 99")
-    planned(page, "3 points and plain decoding")
-    page.click("#tune-start")
-    completed(page)
-    page.reload()
-    turn_to(page, "Tune")
-    completed(page)
-    refused = page.locator(f"{CELLS}[data-state=refused]")
-    page.locator(f":nth-match({CELLS}[data-state=refused], 3)").wait_for()
-    assert refused.count() == 3 and refused.first.inner_text() == "✕"
-    row = page.locator("#tune-points tr[data-refused]").first
-    assert "✕" in row.inner_text() and "cannot run" in row.inner_text()
-    assert "speculation_length is 99" in row.locator("td").last.inner_text()
-    assert page.locator("#tune-points tbody tr").count() == 7
-    page.locator("#tune-points").get_by_role("button", name="speed-up").click()
-    page.locator("#tune-points th[aria-sort=descending]").wait_for()
-    last = page.locator("#tune-points tbody tr").last
-    assert last.get_attribute("data-refused") is not None
-    with page.expect_download() as waiting:
-        page.locator("#tune-points").get_by_role("button", name="as SVG").click()
-    content = Path(waiting.value.path()).read_text(encoding="utf-8")
-    assert "cannot run" in content and "speculation_length" in content
-    words = " ".join(re.sub("<[^>]+>", " ", content).split())
-    assert re.search(r"\d+ points?, \d+ prompts?, 1 repeat; temperature 0, \d+ tokens", words)
-    assert "Press a column" not in words
-    with page.expect_download() as waiting:
-        page.locator("#tune-points").get_by_role("button", name="as PNG").click()
-    assert len(Path(waiting.value.path()).read_bytes()) > 2000
-    shot(page, "tune-refused-1280")
-
-
-def test_a_field_that_is_chosen_again_keeps_its_values(
-    tuning: Stage, browser_page: OpenPage
-) -> None:
-    page = opened(browser_page(tuning.url))
-    axis(page, 1, "speculation_length", "2, 99")
-    axis(page, 1, "speculation_length")
-    page.wait_for_timeout(500)
-    assert text_box(page, "tune-values-1").input_value() == "2, 99"
-    planned(page, "cannot run: speculation_length=99")
-
-
-def test_one_axis_is_a_line_with_keys_and_spread(tuning: Stage, browser_page: OpenPage) -> None:
-    page = opened(browser_page(tuning.url))
-    typed(page, "Once\nTwice")
-    axis(page, 2, "none")
-    axis(page, 1, "speculation_length", "2, 4, 8, 99")
-    planned(page, "cannot run: speculation_length=99")
-    page.click("#tune-start")
-    completed(page)
-    dots = page.locator(DOTS)
-    assert dots.count() == 3 and page.locator("#tune-speed .ss-sweep-line").count() == 1
-    assert page.locator("#tune-speed .ss-mini-level").count() == 1, "plain decoding's level"
-    page.locator("#tune-speed .ss-sweep-dot[tabindex='0']").focus()
-    for _ in range(3):
-        page.keyboard.press("ArrowLeft")
-    page.keyboard.press("ArrowRight")
-    page.keyboard.press("Enter")
-    page.locator("#tune-point").get_by_text("speculation_length=4", exact=True).wait_for()
-    shot(page, "tune-line-1280")
-
-
-def test_files_are_saved(tuning: Stage, browser_page: OpenPage) -> None:
-    page = measured(browser_page(tuning.url), "Once")
-    for button, lines in (("#tune-csv-points", 11), ("#tune-csv-runs", 11)):
-        for _ in range(2):  # the same file may be wanted twice
-            with page.expect_download() as waiting:
-                page.click(button)
-            text = Path(waiting.value.path()).read_text(encoding="utf-8")
-            assert len(text.splitlines()) == lines
-            assert waiting.value.suggested_filename.endswith(".csv")
-    for kind in ("SVG", "PNG"):
-        with page.expect_download() as waiting:
-            page.locator("#tune-speed").get_by_role("button", name=f"as {kind}").click()
-        content = Path(waiting.value.path()).read_bytes()
-        assert waiting.value.suggested_filename == f"specscope-grid-speed.{kind.lower()}"
-        assert len(content) > 2000
-        if kind == "SVG":
-            assert b"speculation_length" in content and b"x</text>" in content
-    with page.expect_download() as waiting:
-        page.locator("#tune-length").get_by_role("button", name="as SVG").click()
-    assert waiting.value.suggested_filename == "specscope-grid-tokens-per-pass.svg"
-
-
-def test_a_hostile_file_is_told_by_its_line_and_never_is_markup(
-    tuning: Stage, browser_page: OpenPage, tmp_path: Path
-) -> None:
-    page = opened(browser_page(tuning.url))
-    page.locator("#tune-source").get_by_text("a file").click()
-    planned(page, "a .txt or .jsonl file")
-    path = tmp_path / "hostile.jsonl"
-    path.write_text('{"prompt": "fine"}\n' + "[" * 100_000, encoding="utf-8")
-    page.locator("#tune-file input[type=file]").set_input_files(path)
-    planned(page, "line 2 is")
-    page.locator("#tune-start[disabled]").wait_for()
-    evil = "<img src=x onerror=window.hacked=1>\u202e"
-    lines = [{"prompt": evil, "id": evil, "domain": evil} for _ in range(2)]
-    good = tmp_path / "evil.jsonl"
-    good.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
-    page.locator("#tune-file").get_by_label(re.compile("clear|remove", re.I)).first.click()
-    page.locator("#tune-file input[type=file]").set_input_files(good)
-    planned(page, "2 prompts")
-    page.click("#tune-start")
-    completed(page)
-    page.locator("#tune-point").get_by_text("<img src=x").first.wait_for()
-    assert page.evaluate("() => window.hacked") is None
-
-
-@pytest.mark.parametrize(("width", "dark"), [(1280, True), (390, False), (390, True)])
-def test_everybody_can_use_it(
-    tuning: Stage, browser_page: OpenPage, axe: Any, width: int, dark: bool
-) -> None:
-    page = measured(browser_page(tuning.url, width=width, dark=dark))
-    page.locator("#tune-point").get_by_text("tokens per pass").first.wait_for()
-    assert not overflows(page)
-    found = axe(
-        page,
-        "#tune-speed",
-        "#tune-length",
-        "#tune-points",
-        "#tune-point",
-        "#tune-found",
-        "#tune-plan",
-        "#tune-progress",
-    )
-    assert not found, "\n".join(found)
-    shot(page, f"tune-{width}-{'dark' if dark else 'light'}")
-
-
-def test_two_hundred_points_stay_usable(tuning: Stage, browser_page: OpenPage) -> None:
-    page = opened(browser_page(tuning.url))
-    typed(page, "Once")
-    lengths = ", ".join(map(str, range(1, 16)))
-    axis(page, 1, "speculation_length", lengths)
-    axis(page, 2, "vote_nodes", "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14")
-    planned(page, "195 points and plain decoding, 1 prompt, 1 repeat: 196 runs")
-    page.click("#tune-start")
-    completed(page)
-    page.locator(f":nth-match({CELLS}[data-state=measured], 195)").wait_for()
-    assert page.locator(f"{CELLS}[data-state=measured]").count() == 195
-    assert not overflows(page)
-    page.locator(f"{CELLS}[tabindex='0']").focus()
-    cells, changed = page.evaluate(MOVES)
-    assert cells >= 7, "the keys go from cell to cell"
-    assert changed <= 3 * 21, "a key touches what it leaves and where it goes, not all cells"
-    page.locator("#tune-points").get_by_role("button", name="speed-up").click()
-    assert page.locator("#tune-points tbody tr").count() == 196
-    shot(page, "tune-200-1280")
-
-
+# How many cells the keys go to, and how many changes to the page they make.
 MOVES = """() => {
   const been = new Set();
   const watch = new MutationObserver(() => {});
@@ -445,12 +258,133 @@ MOVES = """() => {
 }"""
 
 
-def test_two_visitors_see_the_same_study(tuning: Stage, browser_page: OpenPage) -> None:
-    context: Context = tuning.context
-    page = measured(browser_page(tuning.url), "Once")
+def test_grids_of_one_axis_to_three_and_what_cannot_run(
+    tuning: Stage, browser_page: OpenPage
+) -> None:
+    page = tune_tab(browser_page(tuning.url, forgiven=LEAVING))
+    axis(page, 1, "speculation_length", "2, 99")
+    axis(page, 1, "speculation_length")  # chosen again, a field keeps its values
+    planned(page, "cannot run: speculation_length=99")
+    type_prompts(page, "Once\nTwice")
+    planned(page, "3 points and plain decoding, 2 prompts")
+    assert text_box(page, "tune-values-1").input_value() == "2, 99"
+    page.click("#tune-start")
+    drawn(page, 8, measured=3, refused=3, rows=7)
+    page.reload()
+    tune_tab(page)
+    drawn(page, 8, measured=3, refused=3, rows=7)
+    assert texts(page, f"{CELLS}[data-state=refused]", 3)[0] == "✕"
+    first = texts(page, "#tune-points tr[data-refused]", 3)[0]
+    assert "✕" in first and "cannot run" in first and "speculation_length is 99" in first
+    points = page.locator("#tune-points")
+    points.get_by_role("button", name="speed-up").click()
+    read(page, SPEEDS, "descending")
+    read(
+        page, "() => 'refused' in [...document.querySelectorAll('#tune-points tr')].at(-1).dataset"
+    )
+    _, drawing = saved_file(page, points.get_by_role("button", name="as SVG").click)
+    words = words_of(drawing)
+    assert "cannot run" in words and "speculation_length" in words
+    assert re.search(r"\d+ points?, \d+ prompts?, 1 repeat; temperature 0, \d+ tokens", words)
+    assert "Press a column" not in words
+    _, picture = saved_file(page, points.get_by_role("button", name="as PNG").click)
+    assert len(picture) > 2000
+    shot(page, "tune-refused-1280")
+
+    tuning.play(fast_at_nine, speed=0.0)
+    type_prompts(page, "Once")
+    axis(page, 3, "vote_nodes", "4, 9")
+    planned(page, "18 points")
+    page.click("#tune-start")
+    drawn(page, 19, measured=9, rows=19)
+    for picture in ("#tune-speed", "#tune-length"):  # opened where the best point is
+        page.locator(picture).get_by_text("at vote_nodes=9").wait_for()
+        page.locator(f"{picture} td[data-mark=best]").wait_for()
+    for votes in ("4", "9"):
+        page.locator("#tune-speed select").select_option(votes)
+        page.locator("#tune-length").get_by_text(f"at vote_nodes={votes}").wait_for()
+        texts(page, f"#tune-speed td[aria-label*='vote_nodes={votes}']", 9)
+    as_table = page.locator("#tune-speed").get_by_role("button", name="as a table")
+    as_table.click()
+    texts(page, "#tune-speed .ss-table tbody tr", 9)
+    as_table.click()
+
+    axis(page, 3, "none")
+    axis(page, 2, "none")
+    axis(page, 1, "speculation_length", "2, 4, 8, 99")
+    planned(page, "cannot run: speculation_length=99")
+    page.click("#tune-start")
+    drawn(page, 4, dots=3, rows=5)
+    becomes(
+        page,
+        """() => ["sweep-line", "mini-level"].map((name) =>
+          document.querySelectorAll(`#tune-speed .ss-${name}`).length)""",
+        [1, 1],
+    )
+    page.locator("#tune-speed .ss-sweep-dot[tabindex='0']").focus()
+    for key in ("ArrowLeft", "ArrowLeft", "ArrowLeft", "ArrowRight", "Enter"):
+        page.keyboard.press(key)
+    point(page, "speculation_length=4")
+    shot(page, "tune-line-1280")
+
+    axis(page, 1, "speculation_length", ", ".join(map(str, range(1, 16))))
+    axis(page, 2, "vote_nodes", ", ".join(map(str, range(2, 15))))
+    planned(page, "195 points and plain decoding, 1 prompt, 1 repeat: 196 runs")
+    page.click("#tune-start")
+    drawn(page, 196, measured=195, rows=196)
+    assert not overflows(page)
+    page.locator(f"{CELLS}[tabindex='0']").focus()
+    cells, changed = page.evaluate(MOVES)
+    assert cells >= 7, "the keys go from cell to cell"
+    assert changed <= 3 * 21, "a key touches what it leaves and where it goes, not all cells"
+    points.get_by_role("button", name="speed-up").click()
+    assert len(read(page, SPEEDS, "descending")) == 196
+    shot(page, "tune-200-1280")
+
+
+def test_a_grid_from_a_file_is_stopped_gone_on_with_and_deleted(
+    tuning: Stage, browser_page: OpenPage, tmp_path: Path
+) -> None:
+    page = tune_tab(browser_page(tuning.url, forgiven=LEAVING))
+    page.locator("#tune-source").get_by_text("a file").click()
+    planned(page, "a .txt or .jsonl file")
+    broken, evil = tmp_path / "broken.jsonl", tmp_path / "evil.jsonl"
+    broken.write_text('{"prompt": "fine"}\n' + "[" * 100_000, encoding="utf-8")
+    page.locator("#tune-file input[type=file]").set_input_files(broken)
+    planned(page, "line 2 is")
+    page.locator("#tune-start[disabled]").wait_for()
+    text = "<img src=x onerror=window.hacked=1>\u202e"
+    lines = [json.dumps({"prompt": text, "id": text, "domain": text})] * 2
+    evil.write_text("\n".join(lines), encoding="utf-8")
+    page.locator("#tune-file").get_by_label(re.compile("clear|remove", re.I)).first.click()
+    page.locator("#tune-file input[type=file]").set_input_files(evil)
+    planned(page, "2 prompts")
+
+    tuning.play(scripted(12), speed=10.0)  # so slow that it is still measured after a reload
+    page.click("#tune-start")
+    progress(page, re.compile(r"[1-9]\d* of 20"))
+    progress(page, "left")
+    page.reload()
+    turn_to(page, "Tune")
+    press(page, "Stop")
+    progress(page, "Stopped")
+    assert 1 <= tuning.context.conductor.progress().done < 20
+    page.locator("#tune-found").get_by_text("Best so far").wait_for()
+    tuning.play(scripted(12), speed=0.0)
+    press(page, "Go on")
+    drawn(page, 20, measured=9, rows=10)
+    page.locator("#tune-point").get_by_text("<img src=x").first.wait_for()
+    assert page.evaluate("() => window.hacked") is None
+    (study,) = tuning.context.store.studies.studies("tune")
+
     other = browser_page(tuning.url)
     turn_to(other, "Tune")
-    completed(other)
-    words = "() => document.querySelector('#tune-found').innerText"
-    assert other.evaluate(words) == page.evaluate(words)
-    assert len(context.store.studies.studies("tune")) == 1
+    drawn(other, 20, measured=9, rows=10)
+    found = "() => document.querySelector('#tune-found').innerText"
+    becomes(other, found, page.evaluate(found))
+    other.locator("#tune-use:not([disabled])").wait_for()
+    tuning.context.store.studies.delete(study.study_id)
+    for tab in (other, page):  # nothing is pressed: a tab notices by itself
+        progress(tab, "This study was deleted")
+        tab.locator("#tune-point").get_by_text("Choose a point").wait_for()
+        tab.locator("#tune-use[disabled]").wait_for()

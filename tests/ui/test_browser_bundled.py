@@ -1,0 +1,378 @@
+"""The whole page on the bundled models in a real Chromium: what the panels show of votes, weights,
+lengths, lanes, overlap and drafts made ahead is what the store recorded; a newcomer's lesson."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from bench.page.looks import turn_to
+from core.choices import PIPELINES
+from core.config import SpeculationConfig
+from storage import RunQuery
+from tests.ui.charted import check_columns, check_curve, check_lanes, check_lengths, round_times
+from tests.ui.decoded import (
+    Recorded,
+    close,
+    finished,
+    number_in,
+    prepare,
+    recorded,
+    select_round,
+    settled,
+    with_draft,
+)
+from tests.ui.reading import becomes, click_in_motion, in_looks, read
+from tests.ui.sites import (
+    OpenPage,
+    choose,
+    number_box,
+    overflows,
+    ready,
+    replayed,
+    said,
+    shot,
+    shows,
+    until,
+)
+from ui.context import Context
+from ui.pages.menus import pipeline_choices
+
+pytestmark = pytest.mark.browser
+
+LABELS = {name: label for label, name in pipeline_choices()}
+GLYPHS = str.maketrans({" ": "␣", "\n": "↵", "\t": "⇥"})
+FIGURES = """(keys) => keys.map((key) =>
+  document.querySelector(`#live-figures [data-key=${key}] .ss-figure-value`).textContent)"""
+# What the panels say of the selected round, in one look. Chips are a list for each drafter, in the
+# order drawn (by depth).
+ROUND = """() => {
+  const one = (css) => document.querySelector(css)?.innerText ?? null;
+  const all = (css) => [...document.querySelectorAll(css)].map((node) => node.textContent);
+  const chip = (node) => ({
+    text: node.querySelector(".ss-chip-text").textContent,
+    mass: node.querySelector(".ss-chip-mass").textContent,
+    score: node.querySelector(".ss-chip-score").textContent,
+    won: "won" in node.dataset, dropped: "dropped" in node.dataset,
+    accepted: "accepted" in node.dataset,
+  });
+  return {
+    chips: [...document.querySelectorAll("#live-proposals .ss-votes tbody tr")]
+      .map((row) => [...row.querySelectorAll(".ss-chip")].map(chip)),
+    weights: all("#live-proposals .ss-weight-number"),
+    dropped: document.querySelectorAll("#live-tree .ss-n-dropped").length,
+    winner: one("#live-proposals tr[data-won] .ss-who"),
+    vote: one("#live-proposals .ss-vote-said"),
+    dial: one("#live-proposals .ss-dial-words"),
+    choice: one("#live-lengths .ss-choice-said"),
+    columns: all("#live-lengths .ss-mini-col title"),
+    chosen: all("#live-lengths .ss-mini-chosen title"),
+    ahead: one("#live-timeline .ss-ahead-round"),
+    predicted: one("#live-timeline .ss-ahead-predicted"),
+  };
+}"""
+# The sentence of the vote and the grid of all that was proposed.
+VOTE = """(where) => [".ss-vote-said", ".ss-votes"].map((css) =>
+  document.querySelector(`#${where}-proposals ${css}`).innerText)"""
+
+
+def decode(page: Any, context: Context, preset: str, **fields: str) -> Recorded:
+    """A run under a preset and some fields of its own, with every picture drawn; the first on a
+    page is asked for with `prepare`."""
+    choose(page, "preset", preset)
+    meant = SpeculationConfig.preset(preset)
+    for name in ("combine", "length", "pipeline"):  # the server fills in the fields
+        shows(page, name, getattr(meant, name))
+    for name, value in fields.items():
+        choose(page, f"field-{name}", value)
+    return run(page, context)
+
+
+def run(page: Any, context: Context) -> Recorded:
+    """What stands in the form, run to the end; its figures name it on the page."""
+    before = completed(context)
+    page.click("#live-run")
+    until(page, lambda: completed(context) > before)
+    events = recorded(context)
+    stats = events.stats
+    keys = ("tokens_per_second", "num_rounds", "num_new_tokens")
+    wanted = [f"{stats.tokens_per_second:.1f}", str(stats.num_rounds), str(stats.num_new_tokens)]
+    becomes(page, FIGURES, wanted, keys)
+    finished(page)
+    return events
+
+
+def completed(context: Context) -> int:
+    context.store.flush()
+    return int(context.store.runs(RunQuery(status="completed")).total)
+
+
+def round_of(page: Any, number: int) -> dict[str, Any]:
+    """What the panels say of a round, selected by its text."""
+    select_round(page, number)
+    return dict(page.evaluate(ROUND))
+
+
+# -- votes and weights --
+
+
+def check_grid(shown: dict[str, Any], run: Recorded, number: int) -> None:
+    """Every chip against the events: token, score, mass, and what was dropped."""
+    tree, drafted = run.combined[number], run.drafted[number]
+    names, rows = run.started.drafters, shown["chips"]
+    lost = dict(zip(tree.dropped, tree.dropped_masses, strict=True))
+    assert sum(map(len, rows)) == sum(len(draft.token_ids) for draft in drafted.drafts)
+    for draft in drafted.drafts:
+        row = rows[names.index(draft.drafter)]
+        order = sorted(range(len(draft.token_ids)), key=lambda j: (draft.depths[j], j))
+        for chip, j in zip(row, order, strict=True):
+            assert chip["text"].startswith(draft.texts[j].translate(GLYPHS)[:3])
+            assert close(chip["score"].split()[-1], draft.scores[j])
+            assert chip["dropped"] == ((draft.drafter, j) in tree.dropped)
+            if (draft.drafter, j) in lost and tree.rule != "log_pool":
+                assert close(chip["mass"], lost[draft.drafter, j])
+    won = [chip for row in rows for chip in row if chip["won"]]
+    assert len(won) == (len(tree.token_ids) if tree.winner else 0)
+    assert sum(chip["accepted"] for chip in won) == (
+        len(run.verified[number].path) if tree.winner else 0
+    )
+    for text, name in zip(shown["weights"], names, strict=True):
+        assert close(text.split(" ")[0], tree.weights[name])
+        assert close(text.split(" ")[-1], run.completed[number].weights[name])
+
+
+def check_dropped(shown: dict[str, Any], run: Recorded, number: int) -> None:
+    """What lost the vote, or its place, is dotted in the tree."""
+    tree, drafted = run.combined[number], run.drafted[number]
+    paths: dict[tuple[str, int], tuple[int, ...]] = {}
+    for draft in drafted.drafts:
+        for j, token_id in enumerate(draft.token_ids):
+            above = paths.get((draft.drafter, draft.parents[j]), ())
+            paths[draft.drafter, j] = (*above, token_id)
+    assert shown["dropped"] == len({paths[pair] for pair in tree.dropped})
+
+
+def check_weights_line(page: Any, run: Recorded) -> None:
+    """It has a point for each round and ends where the recorded weights do."""
+    label = page.locator("#live-proposals .ss-mini-svg").get_attribute("aria-label")
+    rounds = [(number, tree.weights) for number, tree in enumerate(run.combined) if tree.weights]
+    assert f"Weights over {len(rounds)} rounds" in label
+    for name, weight in rounds[-1][1].items():
+        assert f"{name} {weight:.2f}" in label
+    names = run.started.drafters
+    lines = [[(number, weights[name]) for number, weights in rounds] for name in names]
+    check_curve(page, "#live-proposals", lines)
+
+
+def check_vote(shown: dict[str, Any], run: Recorded, number: int) -> None:
+    """The winner, by how much, and the length that was chosen next."""
+    tree = run.combined[number]
+    assert shown["winner"].split("\n")[-1] == tree.winner
+    assert shown["vote"].startswith(f"{tree.winner} won: mass {tree.masses[0]:.2f} of ")
+    assert run.completed[number].length_reason.replace("->", "→") in shown["choice"]
+
+
+def test_votes_and_weights_are_the_recorded_ones_and_so_is_their_replay(
+    real: tuple[str, Context], browser_page: OpenPage
+) -> None:
+    url, context = real
+    page = ready(browser_page(url))
+    prepare(page, "minions")
+    minions = run(page, context)
+    assert minions.started.config["speculation"]["combine"] == "vote"
+    check_weights_line(page, minions)
+    check_lengths(page, minions)
+    live = page.evaluate(VOTE, "live")
+    for number in (*with_draft(minions, dropping=True)[:2], with_draft(minions)[-1]):
+        shown = round_of(page, number)
+        check_grid(shown, minions, number)
+        check_dropped(shown, minions, number)
+        check_vote(shown, minions, number)
+    check_lanes(page, minions, number)
+    shot(page, "minions-1280-light")
+    replayed(page)
+    settled(page)
+    becomes(page, VOTE, live, "sessions")
+
+    turn_to(page, "Live")
+    page.set_viewport_size({"width": 1920, "height": 1000})
+    tree = decode(page, context, "specinfer-paper", combine="vote_tree")
+    number = with_draft(tree, dropping=True)[0]
+    shown = round_of(page, number)
+    check_grid(shown, tree, number)
+    check_dropped(shown, tree, number)
+    assert shown["dial"].startswith(f"{len(tree.combined[number].token_ids)} of ")
+    shot(page, "vote-tree-1920-light")
+
+    even = "paper (stays even: log_pool has no winner to reward)"
+    pool = decode(page, context, "specinfer", combine="log_pool", weights=even)
+    for look in in_looks(page, (1280, True)):
+        number = with_draft(pool)[0]
+        shown = round_of(page, number)
+        check_grid(shown, pool, number)
+        first = [row[0]["mass"] for row in shown["chips"]]
+        pooled = pool.combined[number].masses[0]
+        assert all("∏" in mass and close(mass, pooled) for mass in first)
+        shot(page, f"log-pool-{look}")
+
+
+# -- lengths, lanes, overlap --
+
+
+def check_sums(page: Any, run: Recorded) -> None:
+    """The sums of what was drafted ahead, and the overlap, are those of the events."""
+    entries = [entry for completed in run.completed for entry in completed.ahead]
+    told = page.locator("#live-timeline .ss-ahead-sums")
+    if not entries:
+        assert told.is_hidden() or "none to draft for" in told.inner_text()
+        return
+    words = told.inner_text()
+    hits, saved = sum(entry.hit for entry in entries), sum(entry.saved_ms for entry in entries)
+    if not any(entry.outcomes for entry in entries):
+        beside = sum(entry.saved_ms >= 0.005 for entry in entries)
+        which = ("it" if hits == 1 else f"{beside} of them") if beside else "none of the drafting"
+        assert f"{hits} draft" in words and f"; {which} ran beside a pass over another" in words
+        assert not beside or time_in(words, "hidden") == pytest.approx(saved, abs=0.06)
+        return
+    assert f"Drafted ahead: {hits} hit" in words
+    unused = sum(entry.reason in ("unused", "ended") for entry in entries)
+    assert f" {len(entries) - hits - unused} miss" in words
+    assert (f" and {unused} not used" in words) == (unused > 0)
+    wasted = sum(entry.wasted_ms for entry in entries)
+    assert time_in(words, "saved") == pytest.approx(saved, abs=0.06)
+    assert time_in(words, "wasted") == pytest.approx(wasted, abs=0.06)
+    assert f"for {100 * run.stats.overlap_ratio:.0f} % of the LLM's time" in words
+
+
+def time_in(words: str, before: str) -> float:
+    """The milliseconds that stand before a word."""
+    found = re.search(rf"([\d.]+) (ms|s) {before}", words)
+    assert found, words
+    return float(found[1]) * (1000 if found[2] == "s" else 1)
+
+
+def check_ahead(shown: dict[str, Any], run: Recorded, number: int) -> None:
+    """What came of the drafts made ahead for one round, drafter by drafter."""
+    own = [entry for entry in run.completed[number].ahead if entry.reason != "ended"]
+    guessed = any(entry.outcomes or not entry.hit for entry in own)
+    begun = f", from drafts begun during round {number}" if guessed else ""
+    head, _, told = shown["ahead"].partition(": ")
+    assert head.startswith(f"Round {number + 1}{begun}")
+    parts = told.split("; ")
+    assert len(parts) == len(run.completed[number].ahead)
+    for part, entry in zip(parts, run.completed[number].ahead, strict=True):
+        assert part.startswith(f"{entry.drafter} ")
+        if entry.outcomes:
+            assert ("hit" in part) == entry.hit
+            assert (f"({entry.outcomes} guess" in head) != (f"({entry.outcomes} guess" in part)
+        if entry.hit and not entry.outcomes and entry.saved_ms < 0.005:
+            assert part.removesuffix(".").endswith("not during a pass: nothing hidden")
+        elif entry.hit:
+            word = "saved" if entry.outcomes else "hidden"
+            assert time_in(part, word) == pytest.approx(entry.saved_ms, abs=0.06)
+
+
+def check_times(page: Any, shown: dict[str, Any], run: Recorded, number: int) -> None:
+    """Measured and predicted round times, of the selected round in words and of all as lines."""
+    said_ms = re.search(r"predicted ([\d.]+) ms, measured ([\d.]+) ms", shown["predicted"])
+    times = round_times(run)
+    own = next(time for time in times if time[0] == number)
+    assert said_ms and float(said_ms[1]) == pytest.approx(own[2], abs=0.06)
+    assert float(said_ms[2]) == pytest.approx(own[1], abs=0.06)
+    measured = [(time[0], time[1]) for time in times]
+    predicted = [(time[0], time[2]) for time in times]
+    check_curve(page, "#live-timeline .ss-ahead-times", [measured, predicted])
+
+
+def check_estimates(page: Any, shown: dict[str, Any], run: Recorded, number: int) -> None:
+    """The controller's estimates are columns, with the length that is chosen next."""
+    completed = run.completed[number]
+    assert completed.length_reason.replace("->", "→") in shown["choice"]
+    assert len(shown["columns"]) == len(completed.estimates) > 1
+    speeds = [1000 * estimate.tokens / estimate.ms for estimate in completed.estimates]
+    for text, estimate, speed in zip(shown["columns"], completed.estimates, speeds, strict=True):
+        length, tokens = text.split(" tokens in ")[0].split(": ")
+        assert length == f"length {estimate.length}" and close(tokens, estimate.tokens)
+        assert number_in(text.split(", ")[1]) == pytest.approx(speed, abs=0.06)
+    assert shown["chosen"][0].startswith(f"length {completed.next_speculation_length}:")
+    check_columns(page, "#live-lengths", speeds)
+
+
+def test_lengths_lanes_and_drafts_made_ahead_are_the_recorded_ones(
+    real: tuple[str, Context], browser_page: OpenPage
+) -> None:
+    url, context = real
+    page = ready(browser_page(url))
+    prepare(page, "best")
+    best = run(page, context)
+    assert best.started.config["speculation"]["length"] == "goodput"
+    number = max(range(len(best.completed)), key=lambda r: len(best.completed[r].estimates))
+    shown = round_of(page, number)
+    check_estimates(page, shown, best, number)
+    check_sums(page, best)
+    check_lengths(page, best)
+    check_times(page, shown, best, number)
+    check_lanes(page, best, number)
+    shot(page, "best-1280-light")
+
+    for pipeline in (name for name in PIPELINES if name != "off"):
+        alone = decode(page, context, "specinfer", pipeline=LABELS[pipeline])
+        assert alone.started.config["speculation"]["pipeline"] == pipeline
+        check_sums(page, alone)
+        number = next((c.round for c in alone.completed if c.ahead), len(alone.completed) - 2)
+        shown = round_of(page, number)
+        if alone.completed[number].ahead:
+            check_ahead(shown, alone, number)
+        check_lanes(page, alone, number)
+        shot(page, f"pipeline-{pipeline}-1280-light")
+
+    # Two requests at once: the one that goes on for long was asked for on the page of before.
+    other = ready(browser_page(url, width=390))
+    choose(page, "preset", "minions")
+    shows(page, "combine", "vote")
+    number_box(page, "sampling-max_new_tokens").fill("400")
+    page.get_by_label("ignore_eos").check()
+    prepare(other, "minions", tokens=20)
+    before = completed(context)
+    page.click("#live-run")
+    said(page, "Writing: ")
+    other.click("#live-run")
+    finished(other)
+    assert completed(context) == before + 1
+    both = recorded(context)
+    click_in_motion(page, "#live-stop")
+    ahead = [completed.round for completed in both.completed if completed.ahead]
+    assert ahead, "both drafted and verified at once"
+    check_sums(other, both)
+    check_ahead(round_of(other, ahead[-1]), both, ahead[-1])
+    assert not overflows(other)
+    shot(other, "across-390-light")
+
+
+# -- Learn --
+
+ROWS = """(count) => {
+  const rows = [...document.querySelectorAll(".sp-measured tbody tr")];
+  return rows.length === count
+    && rows.map((row) => [...row.cells].map((cell) => cell.innerText));
+}"""
+
+
+def test_a_newcomer_goes_through_lesson_1(
+    real: tuple[str, Context], browser_page: OpenPage
+) -> None:
+    page = ready(browser_page(real[0]))
+    turn_to(page, "Learn")
+    page.locator(".sp-measured tfoot tr").nth(2).wait_for()
+    page.click("#learn-run")
+    one, eight = read(page, ROWS, 2)
+    assert one[1] == "1" and eight[1] == "8"
+    page.locator("#learn-number input").fill(f"{float(eight[2]) / float(one[2]):.1f}")
+    page.click("#learn-check")
+    page.locator("#learn-verdict").get_by_text("Right. 8 tokens took as long as ").wait_for()
+    page.click("#learn-try")
+    assert read(page, ROWS, 3)[2][1] == "16"
+    page.locator("#learn-strip .ss-tok").first.wait_for()
+    shot(page, "learn-bundled")
