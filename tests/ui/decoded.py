@@ -38,6 +38,7 @@ __all__ = [
 ]
 
 TOKENS = 40
+CALM = 15
 
 
 @dataclass(frozen=True)
@@ -93,14 +94,17 @@ def finished(page: Any) -> None:
 
 
 def settled(page: Any) -> None:
-    """Every picture has drawn what it was sent, also those out of sight, which take a second."""
+    """Every picture has drawn what it was sent, also those out of sight, which take a second: for
+    CALM frames in succession none has anything to draw."""
     frames(page)
-    page.evaluate("() => { window.calm = null; }")
+    page.evaluate("() => { window.specscopeCalm = 0; }")
     page.wait_for_function(
-        """() => { const now = performance.now();
-        if (document.querySelector('[data-pending]')) window.calm = null;
-        else window.calm ??= now;
-        return window.calm && now - window.calm > 300; }"""
+        """(calm) => {
+        const pending = document.querySelector('[data-pending]');
+        window.specscopeCalm = pending ? 0 : window.specscopeCalm + 1;
+        return window.specscopeCalm > calm;
+        }""",
+        arg=CALM,
     )
 
 

@@ -43,7 +43,6 @@ __all__ = [
     "shot",
     "shows",
     "staged",
-    "stands_still",
     "strip_text",
     "text_box",
     "unfolded",
@@ -57,8 +56,6 @@ AT_REST = """(calm) => {
   window.specscopeCalm = busy ? 0 : window.specscopeCalm + 1;
   return window.specscopeCalm > calm;
 }"""
-ROUND_MS = 700  # longer than a round in slow motion, which takes 500
-STILL_AFTER = 6
 ARTIFACTS = Path(__file__).parents[2] / "artifacts"
 OpenPage = Callable[..., Any]
 # What Gradio's own script says when a page with an open stream is left.
@@ -241,17 +238,6 @@ def until(page: Any, condition: Callable[[], bool]) -> None:
             return
         page.wait_for_timeout(50)
     raise AssertionError("it did not happen in time")
-
-
-def stands_still(page: Any, read: Callable[[], str]) -> None:
-    """What is read soon stays for longer than a round in slow motion does."""
-    told = [read()]
-    while len(told) < STILL_AFTER:  # a press has to arrive, and a last frame to come
-        page.wait_for_timeout(ROUND_MS)
-        told.append(read())
-        if told[-1] == told[-2]:
-            return
-    raise AssertionError(f"it does not stand still: {told}")
 
 
 def in_sight(page: Any, *parts: str) -> None:

@@ -27,6 +27,7 @@ pytestmark = pytest.mark.browser
 OURS = ("#learn-lesson", "#learn-rows", "#learn-verdict", "#learn-notice", ".sp-say")
 ALL_PICTURES = ["legend", "figures", "strip", "tree", "proposals", "inspector"]
 ALL_PICTURES += ["lengths", "timeline"]
+THEME = {"__theme": "light"}
 QUERY = "() => Object.fromEntries(new URLSearchParams(location.search))"
 # The open lesson: its title, and the runs of its table whether they have run or not.
 LESSON = """() => ({
@@ -64,6 +65,8 @@ UNCOVERED = """() => {
   const end = scrollY + innerHeight >= document.documentElement.scrollHeight - 2;
   return top >= under && (end || top < under + 60);
 }"""
+LAST_TITLE = """() => [...document.querySelectorAll("#learn-lengths .annotation-text")]
+  .at(-1)?.textContent.replace(/\\s/g, "")"""
 # Lines that the notice has room for, once they are as many; then what a long one leaves over.
 LINES = """(wanted) => {
   const box = document.querySelector("#learn-notice .sp-shell");
@@ -77,6 +80,10 @@ LEFT_OVER = """(words) => {
   return box.scrollHeight - box.clientHeight;
 }"""
 SLOW = "0.60x: slower than plain decoding here, because a round took 45.1 ms (3.5 plain " * 3
+IN_SIGHT = """() => {
+  const { y } = document.querySelector("#sessions-figures").getBoundingClientRect();
+  return 0 <= y && y < 400;
+}"""
 RATES = """() => [...document.querySelector("#learn-lengths .ss-table table")
   .querySelectorAll("tbody td:nth-child(2)")].map((cell) => cell.innerText)"""
 
@@ -158,7 +165,7 @@ def test_a_lesson_is_read_run_tried_answered_and_goes_into_live(
     page.click("#learn-into-live")
     said(page, "These settings are in the form now")
     read(page, "() => document.querySelector('#prompt textarea').value.includes('small village')")
-    becomes(page, QUERY, {"__theme": "light"})
+    becomes(page, QUERY, THEME)
 
 
 def keeps_room(page: Any, number: int) -> None:
@@ -177,8 +184,7 @@ def keeps_room(page: Any, number: int) -> None:
     page.click("#learn-show")
     page.locator("#learn-lengths.sp-pointed").wait_for()
     read(page, UNCOVERED)
-    titles = page.locator("#learn-lengths .annotation-text").all_text_contents()
-    assert re.sub(r"\s", "", titles[-1]) == "Ratebyposition", "as the lesson calls it"
+    becomes(page, LAST_TITLE, "Ratebyposition")  # as the lesson calls it
     assert not overflows(page)
     page.set_viewport_size({"width": width, "height": 900})
 
@@ -226,11 +232,8 @@ def test_nothing_is_cut_off_covered_or_moved_on_any_screen(
     keeps_room(on_lesson(page, 2), 2)
 
 
-def test_keys_turn_lessons_and_a_run_of_the_table_answers_the_question(
-    short: tuple[str, Context], browser_page: OpenPage
-) -> None:
-    url, context = short
-    page = learn_tab(browser_page(url, forgiven=LEAVING))
+def turns_by_keys(page: Any) -> None:
+    """Lessons, their runs and pictures without a mouse, from lesson 1 to lesson 2."""
     page.locator("#learn-strip .ss-panel").wait_for()
     becomes(page, PICTURES, [*LESSONS[0].pictures], ALL_PICTURES)
     page.locator("#learn-all input").check()
@@ -240,6 +243,7 @@ def test_keys_turn_lessons_and_a_run_of_the_table_answers_the_question(
     body = page.locator("body")
     body.press("n")
     on_lesson(page, 2)
+    becomes(page, QUERY, {**THEME, "lesson": "2"})
     body.press("r")
     rows(page, 1)
     body.press("p")
@@ -257,7 +261,9 @@ def test_keys_turn_lessons_and_a_run_of_the_table_answers_the_question(
     assert [row[0] for row in rows(page, 1)] == ["▸ a dialogue"], "the run is still there"
     said(page, "Finished: ", "learn")
 
-    step_to(page, 6)
+
+def finishes_by_its_table(page: Any, context: Context) -> None:
+    """Lesson 6: a run of the table is put back on the board, where it answers the question."""
     page.click("#learn-run")
     rows(page, 1)
     drawn(page, "learn")
@@ -278,68 +284,56 @@ def test_keys_turn_lessons_and_a_run_of_the_table_answers_the_question(
     answer(page, f"{100 * rates[2]:.1f}")
     verdict(page, "Lesson 6 is finished.")
     finished(page)
-    shot(page, "learn-6-table")
-
-    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    large_type(page, True)
-    assert copied(page, "#learn-copy") == {"lesson": "6", "large": "1"}
-    page.goto(f"{url}?__theme=light")
-    turn_to(ready(page), "Learn")
-    on_lesson(page, 6)
-    finished(page)
 
 
-def test_the_address_follows_what_is_open_and_leads_back_to_it(
+def test_lessons_by_keys_and_an_address_that_leads_back(
     short: tuple[str, Context], browser_page: OpenPage
 ) -> None:
-    url, theme = short[0], {"__theme": "light"}
+    url, context = short
     page = ready(browser_page(url, forgiven=LEAVING))
-    assert page.evaluate(QUERY) == theme
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    assert page.evaluate(QUERY) == THEME
     turn_to(page, "Learn")
     on_lesson(page, 1)
-    becomes(page, QUERY, {**theme, "lesson": "1"})
+    becomes(page, QUERY, {**THEME, "lesson": "1"})
+    turns_by_keys(page)
     page.click("#learn-next")
-    on_lesson(page, 2)
-    becomes(page, QUERY, {**theme, "lesson": "2"})
-    page.click("#learn-run")
-    rows(page, 1)
+    on_lesson(page, 3)
+    step_to(page, 6)
+    finishes_by_its_table(page, context)
+    shot(page, "learn-6-table")
+    large_type(page, True)
+    assert copied(page, "#learn-copy") == {"lesson": "6", "large": "1"}
+
     turn_to(page, "Sessions")
-    becomes(page, QUERY, {**theme, "tab": "sessions"})
+    becomes(page, QUERY, {**THEME, "tab": "sessions"})
     assert page.locator("#sessions-copy").is_hidden()
     page.locator(".sp-open").first.click()
     said(page, "Finished: ", "sessions")
-    run_id = short[1].store.runs(RunQuery()).rows[0].run_id
-    becomes(page, QUERY, {**theme, "run": run_id, "round": "8"})
+    run_id = context.store.runs(RunQuery()).rows[0].run_id
+    becomes(page, QUERY, {**THEME, "run": run_id, "round": "8"})
     slider = page.locator("#sessions-scrub input[type=number]")
     slider.fill("3")
     slider.press("Enter")
-    becomes(page, QUERY, {**theme, "run": run_id, "round": "3"})
-    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    large_type(page, True)
+    becomes(page, QUERY, {**THEME, "run": run_id, "round": "3"})
     assert copied(page, "#sessions-copy") == {"run": run_id, "round": "3", "large": "1"}
     large_type(page, False)
     turn_to(page, "Live")
-    becomes(page, QUERY, theme)
+    becomes(page, QUERY, THEME)
 
     page.goto(f"{url}?__theme=light&run={run_id}&round=3")
     said(page, "you are at round 3 of", "sessions")
     page.get_by_role("tab", name="Sessions", selected=True).wait_for()
     becomes(page, "() => document.querySelector('#sessions-scrub input[type=number]').value", "3")
     page.locator(".sp-selected .sp-open").wait_for()
-    becomes(page, QUERY, {**theme, "run": run_id, "round": "3"})
-    read(
-        page,
-        """() => { const { y } = document.querySelector("#sessions-figures")
-          .getBoundingClientRect(); return 0 <= y && y < 400; }""",
-    )  # a hall is shown the run, no list
-
-    for link, tab, words in (
-        ("tab=tuna", "Live", "tab is 'tuna': one of live"),
-        ("run=%3Cimg%20onerror%3Dalert(1)%3E&round=2", "Sessions", "no such run"),
-    ):
-        page.goto(f"{url}?__theme=light&{link}")
-        page.get_by_text(words).first.wait_for()
-        page.get_by_role("tab", name=tab, selected=True).wait_for()
+    becomes(page, QUERY, {**THEME, "run": run_id, "round": "3"})
+    read(page, IN_SIGHT)  # a hall is shown the run, no list
+    turn_to(page, "Learn")
+    on_lesson(page, 6)  # where the visitor was, with what was finished
+    finished(page)
+    page.goto(f"{url}?__theme=light&tab=tuna")
+    page.get_by_text("tab is 'tuna': one of live").first.wait_for()
+    page.get_by_role("tab", name="Live", selected=True).wait_for()
 
 
 def test_a_lesson_follows_models_that_were_loaded(tmp_path: Path, browser_page: OpenPage) -> None:

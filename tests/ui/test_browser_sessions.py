@@ -49,7 +49,7 @@ ASKED_FORM = {
 }
 NOTE = "() => document.querySelector('#sessions-note textarea').value"
 ROUND = "() => document.querySelector('#sessions-scrub input[type=number]').value"
-# A past run's pages play themselves; the number says at which round they are.
+# The round that is shown, once it is between these.
 BETWEEN = """([low, high]) => {
   const at = Number(document.querySelector("#sessions-scrub input[type=number]").value);
   return low < at && at < high && [at];
@@ -130,7 +130,7 @@ def test_a_past_run_goes_into_live_gets_a_note_and_is_run_again(
     page.locator("#sessions-figures").get_by_text("before: ").first.wait_for()
     (new,) = {*run_ids(context)} - {run_id, other}
     about(page, new)
-    assert page.locator("#sessions-runs tr.sp-selected").count() == 1
+    becomes(page, "() => document.querySelectorAll('#sessions-runs tr.sp-selected').length", 1)
     shot(page, "sessions-again")
 
 
@@ -163,7 +163,11 @@ def test_a_past_run_is_opened_by_a_row_played_paused_and_stepped_through(
 
     at_rest(page)
     asks: list[str] = []
-    page.on("request", lambda request: asks.append(request.post_data or ""))
+
+    def note_ask(request: Any) -> None:
+        asks.append(request.post_data or "")
+
+    page.on("request", note_ask)
     cell = row.locator("td.sp-col-settings").bounding_box()
     page.mouse.move(cell["x"] + 10, cell["y"] + 14)
     page.mouse.down()
@@ -176,9 +180,10 @@ def test_a_past_run_is_opened_by_a_row_played_paused_and_stepped_through(
     said(page, "Finished: ", "sessions")
     about(page, run_id)
     assert any(run_id in ask for ask in asks)
+    page.remove_listener("request", note_ask)
 
-    stop, box = page.locator("#sessions-stop"), page.locator("#sessions-scrub input[type=number]")
-    assert stop.is_visible() and stop.is_disabled()
+    box = page.locator("#sessions-scrub input[type=number]")
+    page.locator("#sessions-stop[disabled]").wait_for()
     for typed, shown in (("999", "60"), ("-3", "0"), ("7", "7")):
         box.fill(typed)
         box.press("Enter")
@@ -200,15 +205,17 @@ def test_a_past_run_is_opened_by_a_row_played_paused_and_stepped_through(
         ).wait_for()
     page.click("#sessions-round-previous")
     page.locator("#sessions-strip .ss-round[data-r='0'][aria-pressed=true]").wait_for()
-    assert stop.is_disabled()
+    assert page.locator("#sessions-stop").is_disabled()
     page.click("#sessions-play")
-    read(page, "() => !document.querySelector('#sessions-stop').disabled")
+    page.locator("#sessions-stop:not([disabled])").wait_for()
     click_in_motion(page, "#sessions-stop")
-    read(page, "() => document.querySelector('#sessions-stop').disabled")
+    page.locator("#sessions-stop[disabled]").wait_for()
     assert player_of(context, run_id).stage // 4 < 60
 
-    set_rate(page, "1")
+    page.locator("#sessions-playback").get_by_text("step", exact=True).click()
     page.click("#sessions-rewind")
+    said(page, "you are at round 0 of 60", "sessions")
+    set_rate(page, "1")
     click_in_motion(page, "#sessions-play")
     said(page, re.compile(r"you are at round [1-9]\d* of 60"), "sessions")
     assert read(page, BETWEEN, [0, 60])
@@ -223,10 +230,11 @@ def test_a_past_run_is_opened_by_a_row_played_paused_and_stepped_through(
     becomes(page, ROUND, "60")
 
 
-def test_a_run_is_followed_stopped_and_deleted_by_two_tabs(
+def test_two_tabs_follow_stop_and_delete_a_run_and_a_study_leads_to_its_tab(
     site: OpenSite, browser_page: OpenPage
 ) -> None:
     url, context = site(endless, speed=20.0)
+    worker: Any = context.hub.worker
     source = context.hub.start(ASKED, "")
     one = ready(browser_page(url))
     sessions(one)
@@ -262,27 +270,21 @@ def test_a_run_is_followed_stopped_and_deleted_by_two_tabs(
     said(one, "already deleted", "sessions")
     one.locator("#sessions-opened").wait_for(state="hidden")
 
-
-def test_a_study_is_opened_in_its_tab_and_deleted_from_the_list(
-    short: tuple[str, Context], browser_page: OpenPage
-) -> None:
-    url, context = short
-    one = study(context, "tune", repeats=1)
-    Studies(context, None, "me").begin(one)
+    worker.cast(recorded(8), speed=0.0)
+    grid = study(context, "tune", repeats=1)
+    Studies(context, None, "me").begin(grid)
     assert context.conductor.wait(30)
-    page = ready(browser_page(url))
-    sessions(page)
-    page.get_by_text("Studies: comparisons, grids").click()
-    studies = page.locator("#sessions-studies")
+    two.get_by_text("Studies: comparisons, grids").click()
+    studies = two.locator("#sessions-studies")
     studies.get_by_text("Grid, ").first.wait_for()
-    shot(page, "sessions-studies")
+    shot(two, "sessions-studies")
     studies.locator(".sp-open").first.click()
-    page.locator("#tune-progress").get_by_text(one.title).first.wait_for()
-    sessions(page)
-    page.locator("#sessions-runs .sp-open").first.click()
-    about(page, "It was made for a grid")
+    two.locator("#tune-progress").get_by_text(grid.title).first.wait_for()
+    sessions(two)
+    two.locator("#sessions-runs .sp-open").first.click()
+    about(two, "It was made for a grid")
     studies.get_by_role("button", name="Delete ").click()
     studies.get_by_role("button", name="Yes, delete").click()
     studies.get_by_text("None yet.").wait_for()
-    page.locator("#sessions-about").get_by_text("It was made for a grid").wait_for(state="hidden")
-    page.locator("#sessions-study").wait_for(state="hidden")
+    two.locator("#sessions-about").get_by_text("It was made for a grid").wait_for(state="hidden")
+    two.locator("#sessions-study").wait_for(state="hidden")

@@ -95,10 +95,11 @@ def press(page: Any, name: str) -> None:
     page.locator("#tune-progress").get_by_role("button", name=name).click()
 
 
-def drawn(page: Any, **counts: int) -> None:
-    """Wait until so much is drawn and the best is found."""
-    becomes(page, DRAWN, {"measured": 0, "refused": 0, "dots": 0, "rows": 0, **counts})
+def drawn(page: Any, runs: int, **counts: int) -> None:
+    """Wait until all runs are measured, so much is drawn and the best is found."""
+    progress(page, f"{runs} of {runs}")
     progress(page, "Complete")
+    becomes(page, DRAWN, {"measured": 0, "refused": 0, "dots": 0, "rows": 0, **counts})
     page.locator("#tune-found").get_by_text("Best: ").wait_for()
 
 
@@ -119,10 +120,10 @@ def goes_by_keys(page: Any) -> None:
     """Arrow keys lead through the map of three by three, Enter chooses."""
     page.locator(f"{CELLS}[tabindex='0']").focus()
     page.keyboard.press("Control+Home")
-    assert page.evaluate(FOCUSED) == "0"
+    becomes(page, FOCUSED, "0")
     for key, place in KEYS.items():
         page.keyboard.press(key.strip())
-        assert page.evaluate(FOCUSED) == place, key
+        becomes(page, FOCUSED, place)
     page.keyboard.press("Enter")
     point(page, "speculation_length=4, expansion=1")
     becomes(page, FOCUSED, "3")  # the focus stays
@@ -202,7 +203,7 @@ def test_a_grid_from_its_form_to_a_point_a_run_and_live(
     type_prompts(page, "Once\nTwice\nThrice")
     planned(page, "3 prompts")
     page.click("#tune-start")
-    drawn(page, measured=9, rows=10)
+    drawn(page, 30, measured=9, rows=10)
     page.locator("#tune-point h3").get_by_text("speculation_length=").wait_for()
     page.locator("#tune-point").get_by_text("tokens per pass").first.wait_for()
     for look in in_looks(page):
@@ -268,10 +269,10 @@ def test_grids_of_one_axis_to_three_and_what_cannot_run(
     planned(page, "3 points and plain decoding, 2 prompts")
     assert text_box(page, "tune-values-1").input_value() == "2, 99"
     page.click("#tune-start")
-    drawn(page, measured=3, refused=3, rows=7)
+    drawn(page, 8, measured=3, refused=3, rows=7)
     page.reload()
     tune_tab(page)
-    drawn(page, measured=3, refused=3, rows=7)
+    drawn(page, 8, measured=3, refused=3, rows=7)
     assert texts(page, f"{CELLS}[data-state=refused]", 3)[0] == "✕"
     first = texts(page, "#tune-points tr[data-refused]", 3)[0]
     assert "✕" in first and "cannot run" in first and "speculation_length is 99" in first
@@ -295,7 +296,7 @@ def test_grids_of_one_axis_to_three_and_what_cannot_run(
     axis(page, 3, "vote_nodes", "4, 9")
     planned(page, "18 points")
     page.click("#tune-start")
-    drawn(page, measured=9, rows=19)
+    drawn(page, 19, measured=9, rows=19)
     for picture in ("#tune-speed", "#tune-length"):  # opened where the best point is
         page.locator(picture).get_by_text("at vote_nodes=9").wait_for()
         page.locator(f"{picture} td[data-mark=best]").wait_for()
@@ -313,7 +314,7 @@ def test_grids_of_one_axis_to_three_and_what_cannot_run(
     axis(page, 1, "speculation_length", "2, 4, 8, 99")
     planned(page, "cannot run: speculation_length=99")
     page.click("#tune-start")
-    drawn(page, dots=3, rows=5)
+    drawn(page, 4, dots=3, rows=5)
     becomes(
         page,
         """() => ["sweep-line", "mini-level"].map((name) =>
@@ -330,7 +331,7 @@ def test_grids_of_one_axis_to_three_and_what_cannot_run(
     axis(page, 2, "vote_nodes", ", ".join(map(str, range(2, 15))))
     planned(page, "195 points and plain decoding, 1 prompt, 1 repeat: 196 runs")
     page.click("#tune-start")
-    drawn(page, measured=195, rows=196)
+    drawn(page, 196, measured=195, rows=196)
     assert not overflows(page)
     page.locator(f"{CELLS}[tabindex='0']").focus()
     cells, changed = page.evaluate(MOVES)
@@ -359,11 +360,10 @@ def test_a_grid_from_a_file_is_stopped_gone_on_with_and_deleted(
     page.locator("#tune-file input[type=file]").set_input_files(evil)
     planned(page, "2 prompts")
 
-    tuning.play(scripted(12), speed=1.0)
+    tuning.play(scripted(12), speed=10.0)  # so slow that it is still measured after a reload
     page.click("#tune-start")
     progress(page, re.compile(r"[1-9]\d* of 20"))
     progress(page, "left")
-    tuning.play(scripted(12), speed=100.0)  # so that it is still measured after a reload
     page.reload()
     turn_to(page, "Tune")
     press(page, "Stop")
@@ -372,14 +372,14 @@ def test_a_grid_from_a_file_is_stopped_gone_on_with_and_deleted(
     page.locator("#tune-found").get_by_text("Best so far").wait_for()
     tuning.play(scripted(12), speed=0.0)
     press(page, "Go on")
-    drawn(page, measured=9, rows=10)
+    drawn(page, 20, measured=9, rows=10)
     page.locator("#tune-point").get_by_text("<img src=x").first.wait_for()
     assert page.evaluate("() => window.hacked") is None
     (study,) = tuning.context.store.studies.studies("tune")
 
     other = browser_page(tuning.url)
     turn_to(other, "Tune")
-    drawn(other, measured=9, rows=10)
+    drawn(other, 20, measured=9, rows=10)
     found = "() => document.querySelector('#tune-found').innerText"
     becomes(other, found, page.evaluate(found))
     other.locator("#tune-use:not([disabled])").wait_for()
