@@ -27,7 +27,6 @@ from bench.settings import DTYPES, Settings
 from bench.suites import SUITES, Suite
 from bench.suites.options import check_used
 from core.checks import choice
-from core.choices import PLACES
 from core.errors import ConfigError, SpecScopeError
 
 DEFAULT_SUITE = "cpu-bundled"
@@ -48,7 +47,6 @@ def parser() -> Parser:
     p.add_argument("--repeats", type=whole("repeats"), help="times each, or seeds each")
     p.add_argument("--dtype", nargs="+", help=" ".join(DTYPES))
     p.add_argument("--threads", type=whole("threads"), help="default: cores - 1")
-    p.add_argument("--place", help=f"of pipelined runs' SSMs: {', '.join(PLACES)}")
     p.add_argument(
         "--processes", type=whole("processes"), help="of `laws`, `acceptance`: how many share it"
     )
@@ -75,7 +73,6 @@ def run(arguments: argparse.Namespace, suites: Mapping[str, Suite]) -> Report:
         tokens=arguments.tokens,
         repeats=arguments.repeats,
         dtypes=tuple(arguments.dtype) if arguments.dtype else None,
-        place=arguments.place,
         processes=arguments.processes,
     )
     suite.check(settings)

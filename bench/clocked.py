@@ -63,5 +63,5 @@ def _of_drafts(drafted: Any) -> float:
     return float(sum(end - begin for begin, end in drafted.passes))
 
 
-# By feeds, by single queries, and drafts, of which their passes alone count.
-WAYS = MappingProxyType({"forward": None, "answers": None, "drafts": _of_drafts})
+# Passes over feeds, and compiled drafts, of which only the passes count.
+WAYS = MappingProxyType({"forward": None, "drafts": _of_drafts})

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from core.checks import choice, integer
-from core.choices import PLACES
 from core.errors import ConfigError
 
 __all__ = ["DTYPES", "MAX_PROMPTS", "Settings"]
@@ -25,8 +24,7 @@ class Settings:
 
     `repeats`: times each block is measured in a suite that takes time, seeds per prompt above
     temperature 0 in one that does not. `threads` 0: all cores but one.
-    `place`: where the SSMs of pipelined runs draft. `processes`: how many share the work, where
-    nothing is timed.
+    `processes`: how many share the work, where nothing is timed.
     """
 
     prompts: int
@@ -34,7 +32,6 @@ class Settings:
     repeats: int
     dtypes: tuple[str, ...]
     threads: int = 0
-    place: str = "auto"
     processes: int = 1
 
     def __post_init__(self) -> None:
@@ -44,7 +41,6 @@ class Settings:
         for dtype in self.dtypes:
             choice("dtype", dtype, DTYPES)
         integer("processes", self.processes, 1, MAX_PROCESSES)
-        choice("place", self.place, PLACES)
         if not self.dtypes or len(set(self.dtypes)) != len(self.dtypes):
             raise ConfigError.of("dtype", self.dtypes, "name each dtype once")
 
@@ -67,8 +63,7 @@ class Settings:
             )
 
     def __str__(self) -> str:
-        place = f" --place {self.place}" if self.place != "auto" else ""
         return (
             f"--prompts {self.prompts} --tokens {self.tokens} --repeats {self.repeats} "
-            f"--dtype {' '.join(self.dtypes)}{place}"
+            f"--dtype {' '.join(self.dtypes)}"
         )

@@ -8,8 +8,8 @@ import platform
 from datetime import UTC, datetime
 from functools import cache
 
-from core.choices import NOT_AHEAD
 from core.events import RunCancelled, RunCompleted, RunFailed, RunStarted
+from core.mechanisms import combine_rule
 from core.models.loading import LoadedModels
 from core.sequence import Sequence
 
@@ -93,7 +93,7 @@ def _warnings(sequence: Sequence, dtype: str) -> tuple[str, ...]:
     if not sequence.speculation.drafters:
         warnings.append("no drafters: this is plain decoding")
     speculation = sequence.speculation
-    if speculation.pipeline == "ahead" and speculation.combine in NOT_AHEAD:
+    if speculation.pipeline == "ahead" and not combine_rule(speculation.combine).ahead:
         warnings.append(
             f"pipeline=ahead does nothing with combine={speculation.combine}: its SSMs draft one "
             "tree together, and begin it when the round begins"

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from core.choices import NGRAM
 from core.config import SpeculationConfig
+from core.mechanisms import NGRAM, combine_rule, draft_kind
 
 __all__ = ["cut_shape", "longest", "shape_nodes", "shares"]
 
@@ -38,15 +38,16 @@ def cut_shape(shape: tuple[int, ...], budget: int) -> tuple[int, ...]:
 def shares(combine: str, nodes: int, names: Sequence[str]) -> list[int]:
     """What each of the named drafters may draft, so that no more than `nodes` are verified.
 
-    A vote verifies one sequence, a `vote_tree` the best nodes: each drafter has it all. A union is
-    verified whole: each has a share, the first of them what is left over. So has each in a pool,
-    where the SSMs draft one tree: of as many nodes as all of theirs, beside prompt lookup's chain.
+    `CombineRule.node_budget`: `each` drafter has it all where the rule selects among drafts. What
+    is verified whole is `divided`; the first drafters have what is left over. `pooled`: the SSMs
+    draft one tree of as many nodes as all their shares, beside prompt lookup's chain.
     """
-    if combine in ("vote", "vote_tree"):
+    budget = combine_rule(combine).node_budget
+    if budget == "each":
         return [nodes] * len(names)
     even, rest = divmod(nodes, len(names)) if names else (0, 0)
     divided = [even + (1 if place < rest else 0) for place in range(len(names))]
-    if combine != "log_pool":
+    if budget != "pooled":
         return divided
     pool = sum(share for name, share in zip(names, divided, strict=True) if name != NGRAM)
     return [share if name == NGRAM else pool for name, share in zip(names, divided, strict=True)]
@@ -61,6 +62,6 @@ def longest(config: SpeculationConfig, names: Sequence[str], length: int) -> int
         return length
     share = max(shares(config.combine, config.max_tree_nodes, names))
     # Best first spends its nodes by score: at the most one a step.
-    if config.draft == "best_first":
+    if draft_kind(config.draft).by_score:
         return min(length, share)
     return len(cut_shape(config.shape(length), share))

@@ -13,18 +13,22 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from core.checks import choice, integer, names, number, text, whole_characters
-from core.choices import (
-    COMBINES,
-    DRAFTS,
-    GIVEN_LENGTHS,
-    LENGTHS,
-    PIPELINES,
-    PRESETS,
-    VERIFIES,
-    WEIGHTS,
-    lossless_rules,
-)
 from core.errors import ConfigError
+from core.mechanisms import (
+    COMBINE_RULES,
+    DRAFT_KINDS,
+    LENGTH_POLICIES,
+    PIPELINE_MODES,
+    PRESETS,
+    VERIFY_RULES,
+    WEIGHTS,
+    choices_of,
+    combine_rule,
+    draft_kind,
+    length_policy,
+    lossless_rules,
+    verify_rule,
+)
 from core.shape_checks import (
     MAX_SPECULATION_LENGTH,
     MAX_TREE_NODES,
@@ -46,6 +50,12 @@ __all__ = [
     "SpeculationConfig",
     "lossless_rules",
 ]
+
+COMBINES = tuple(COMBINE_RULES)
+DRAFTS = tuple(DRAFT_KINDS)
+LENGTHS = tuple(LENGTH_POLICIES)
+VERIFIES = tuple(VERIFY_RULES)
+PIPELINES = tuple(PIPELINE_MODES)
 
 MIN_TEMPERATURE = 0.001
 MAX_SEED = 2**63 - 1
@@ -135,20 +145,20 @@ class SpeculationConfig:
         object.__setattr__(self, "drafters", names("drafters", self.drafters, at_most=32))
         if len(set(self.drafters)) != len(self.drafters):
             raise ConfigError.of("drafters", self.drafters, "name each drafter once")
-        choice("draft", self.draft, DRAFTS)
+        choice("draft", self.draft, choices_of("draft"))
         object.__setattr__(self, "expansion", expansion(self.expansion))
         tree_nodes(self.max_tree_nodes)
-        choice("combine", self.combine, COMBINES)
+        choice("combine", self.combine, choices_of("combine"))
         choice("weights", self.weights, WEIGHTS)
         integer("vote_nodes", self.vote_nodes, 1, MAX_TREE_NODES)
         number("eta", self.eta, 0.0, 10.0, low_open=True)
         object.__setattr__(self, "weight_bounds", weight_bounds(self.weight_bounds))
-        choice("length", self.length, LENGTHS)
+        choice("length", self.length, choices_of("length"))
         integer("max_speculation_length", self.max_speculation_length, 1, MAX_SPECULATION_LENGTH)
         integer("speculation_length", self.speculation_length, 0, self.max_speculation_length)
         number("confidence_threshold", self.confidence_threshold, 0.0, 1.0)
-        choice("verify", self.verify, VERIFIES)
-        choice("pipeline", self.pipeline, PIPELINES)
+        choice("verify", self.verify, choices_of("verify"))
+        choice("pipeline", self.pipeline, choices_of("pipeline"))
         self._check_uncut()
         if not isinstance(self.carry_over, bool):
             raise ConfigError.of("carry_over", self.carry_over, "true or false")
@@ -156,8 +166,8 @@ class SpeculationConfig:
 
     def _check_uncut(self) -> None:
         """An expansion multiplies: where no budget cuts it, a few steps would fill any memory."""
-        found = self.length not in GIVEN_LENGTHS
-        longest = self.max_speculation_length if found else self.speculation_length
+        given = length_policy(self.length).given
+        longest = self.speculation_length if given else self.max_speculation_length
         nodes, width = 0, 1
         for children in self.shape(longest):
             width *= children
@@ -204,11 +214,11 @@ class SpeculationConfig:
         if draft == "auto":
             # An explicit mss or traversal asks for drawn drafts; everything else is best served by
             # coupling.
-            drawn = "sampled" if self.verify in ("mss", "traversal") else "coupled"
+            drawn = "sampled" if verify_rule(self.verify).reads_q else "coupled"
             draft = "topk" if greedy else drawn
         if greedy and draft == "coupled":
             draft = "topk"  # the noise of temperature 0 is no noise: the rules coincide
-        if draft == "best_first" and self.combine == "vote":
+        if draft_kind(draft).by_score and combine_rule(self.combine).chains:
             # A sequence has one token a step: no branch is there to go first.
             draft = "topk" if greedy else "coupled"
         rules = lossless_rules(draft, temperature, self.combine)
@@ -233,9 +243,9 @@ class SpeculationConfig:
     def shape(self, length: int) -> tuple[int, ...]:
         """The expansion of a draft of `length` steps: its first entries, padded with 1.
 
-        A vote is over sequences: there each step has one child.
+        Where a rule chooses among sequences, each step has one child.
         """
-        if self.combine == "vote":
+        if combine_rule(self.combine).chains:
             return (1,) * length
         padded = self.expansion + (1,) * max(0, length - len(self.expansion))
         return padded[:length]
@@ -243,7 +253,7 @@ class SpeculationConfig:
     @property
     def never_drafts(self) -> bool:
         """Plain decoding: nobody to draft, or a length of 0 that stays what it is."""
-        given = self.length in GIVEN_LENGTHS
+        given = length_policy(self.length).given
         return not self.drafters or (given and self.speculation_length == 0)
 
     def to_plain(self) -> dict[str, Any]:

@@ -1,70 +1,52 @@
-"""Drafting: step 2 of a round, for all live requests. Who is asked for what, and their answers.
+"""Drafting: step 2 of a round, for all live requests: what each drafter is asked, and its drafts.
 
-Requests that ask one drafter share its passes. Knows no LLM and no verification.
+Requests that ask the same drafter share its passes. Knows no LLM and no verification.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from collections.abc import Sequence as Many
-from typing import TypeVar
+from contextlib import suppress
 
 from core.ahead import judged
 from core.budget import cut_shape, shape_nodes
 from core.drafters import make_drafters
 from core.drafters.base import Ask, Drafter, Drafts
 from core.drafters.foresight import Done, Plan
-from core.drafters.homes import Homes
-from core.drafters.pool import PoolAsk
-from core.drafters.studio import Studio
+from core.drafters.pooled_drafting import PooledAsk
+from core.drafters.ssm_pool import SsmPool
 from core.errors import DRAFTER_FAULTS, DrafterError
 from core.length import Auditions
+from core.mechanisms import combine_rule, draft_kind
 from core.models.loading import LoadedModels
 from core.turn import Live, Turn
 from core.weights import needs_likelihoods
 
 __all__ = ["Drafting", "asks_of"]
 
-Answer = TypeVar("Answer")
-
 
 class Drafting:
-    """Owns the drafters, by name. `place`: where SSMs draft beside the LLM, see `Homes`; `looped`:
-    see `Studio`."""
+    """Owns the drafters, by name. `looped`: see `SsmPool`."""
 
-    def __init__(self, models: LoadedModels, place: str, looped: bool | None = None) -> None:
-        self.homes = Homes(models.ssms, models.llm, place, looped)
-        self._drafters = make_drafters(self.homes)
-        self._live: Many[Live] = ()
+    def __init__(self, models: LoadedModels, looped: bool | None = None) -> None:
+        self.ssm_pool = SsmPool(models.ssms, models.llm.vocab_size, looped)
+        self._drafters = make_drafters(self.ssm_pool)
 
     def named(self, names: Many[str]) -> tuple[Drafter, ...]:
         """The drafters of a run, in its order."""
         return tuple(self._drafters[name] for name in names)
 
     def audition(self, live: Live) -> None:
-        """Tells a length policy that chooses who drafts which of several SSMs foresee the prompt:
-        specialised ones differ, and to let all of them draft costs rounds."""
-        names = [one.name for one in live.drafters if one.name in self.homes.here.ssms]
+        """Tells a length policy that chooses drafters how well each of several SSMs predicts the
+        prompt: specialised ones differ, and to let all of them draft costs rounds."""
+        names = [one.name for one in live.drafters if one.name in self.ssm_pool.ssms]
         policy = live.policy
         if len(names) < 2 or not isinstance(policy, Auditions) or not policy.chooses:
             return
-        fits, timed = self.homes.here.fits(names, live.sequence.prompt_ids)
+        scores, timed = self.ssm_pool.prompt_scores(names, live.sequence.prompt_ids)
         live.timed += timed
-        policy.hear(fits)
-
-    def settle(self, live: Many[Live], modes: Mapping[str, str]) -> None:
-        """Where each run's SSMs work in this round: apart from the LLM, where they overlap it."""
-        self._live = live
-        pipelined = any(mode != "off" for mode in modes.values())
-        self._note(self.homes.keep(wanted=pipelined))
-        for one in live:
-            self._settle(one, apart=modes[one.sequence.run_id] != "off")
-
-    def _settle(self, live: Live, *, apart: bool) -> None:
-        failed = self._asked(lambda: self.homes.settle(live.sequence, apart=apart))
-        for index, drafter in enumerate(live.drafters):
-            if drafter.name in failed:
-                live.lose(index, failed[drafter.name])
+        policy.hear(scores)
 
     def draft(self, turns: Many[Turn]) -> None:
         """Fills in each turn's drafts, judges what was made of them ahead, and tells its weights
@@ -86,29 +68,17 @@ class Drafting:
         """Of the turn's drafters that know its request, which they are told when first asked."""
         return [ask for ask in asks_of(turn) if self._opened(turn.live, ask.index)]
 
-    def studio(self, turns: Many[Turn]) -> Studio | None:
-        """Where the turns' SSMs work, if all of them do so in this process."""
-        here = self.homes.here
-        return here if all(self.homes.of(t.live.sequence) is here for t in turns) else None
-
-    def foresee(self, turns: Many[Turn], done: Done) -> None:
-        """Drafts ahead for turns whose trees are being verified; all of them are at home in one
-        place. Where no SSM drafted, none knows the text as far as it goes: there is nothing to do.
-        """
+    def draft_ahead(self, turns: Many[Turn], done: Done) -> None:
+        """Drafts for the next round of turns whose trees are being verified. A turn without an SSM
+        that drafted is left out: none of its SSMs has read the whole text."""
         planned = [(turn, plan) for turn in turns if (plan := self._plan(turn)).weights]
         if not planned:
             return
-        turns, plans = [turn for turn, _ in planned], [plan for _, plan in planned]
-        try:
-            seen, failed = self.homes.of(turns[0].live.sequence).foresee(plans, done)
-        except DRAFTER_FAULTS:
-            if not self._recovered():
-                raise
-            return
-        for turn, found in zip(turns, seen, strict=True):
+        seen, failed = self.ssm_pool.draft_ahead([plan for _, plan in planned], done)
+        for (turn, _), found in zip(planned, seen, strict=True):
             turn.foreseen = found
         for name, error in failed.items():
-            for turn in turns:
+            for turn, _ in planned:
                 for index, drafter in enumerate(turn.live.drafters):
                     if drafter.name == name and index in turn.live.opened:
                         turn.live.lose(index, error)
@@ -118,7 +88,7 @@ class Drafting:
         chosen like this one."""
         weights = turn.ballot.weights
         names = {i: turn.live.drafters[i].name for i in turn.drafts}
-        ssms = {i: name for i, name in names.items() if name in self.homes.here.ssms}
+        ssms = {i: name for i, name in names.items() if name in self.ssm_pool.ssms}
         behind = range(1, turn.tree.depth + 2)
         return Plan(
             turn.live.sequence,
@@ -131,55 +101,28 @@ class Drafting:
         )
 
     def commit(self, turn: Turn, committed: tuple[int, ...]) -> None:
-        """The drafters take over what was committed."""
+        """Commits the accepted tokens in every open drafter."""
         live = turn.live
         for index in sorted(live.opened):
             try:
                 draft = turn.drafts.get(index)
                 live.drafters[index].commit(live.sequence, draft, committed)
             except DRAFTER_FAULTS as error:
-                # An SSM that came home from a process has nothing fed to commit.
-                if not self._recovered():
-                    live.lose(index, error)
+                live.lose(index, error)
 
     def close(self, live: Live) -> None:
-        """The drafters forget a request; safe to call in any state. One that cannot has nobody
-        left to tell."""
+        """Closes the request in every open drafter; safe to call in any state."""
         for index in live.opened:
-            try:
+            with suppress(*DRAFTER_FAULTS):  # the run is over: there is no round to report it in
                 live.drafters[index].close(live.sequence)
-            except DRAFTER_FAULTS:
-                self._recovered()
         live.opened.clear()
-        self.homes.left(live.sequence.run_id)
-
-    def _asked(self, work: Callable[[], Answer]) -> Answer:
-        """What SSMs answer; asked again here if they were in a process that is gone."""
-        try:
-            return work()
-        except DRAFTER_FAULTS:
-            if not self._recovered():
-                raise
-            return work()
-
-    def _recovered(self) -> bool:
-        """Whether an error was the process's: then everybody is back from it."""
-        said = self.homes.recover()
-        self._note(said)
-        return bool(said)
-
-    def _note(self, said: str) -> None:
-        for one in self._live if said else ():
-            if one.sequence.speculation.pipeline != "off":
-                one.notes.append(said)
 
     def _opened(self, live: Live, index: int) -> bool:
         """Whether a drafter knows the request, which it is told when first asked."""
         if index not in live.opened:
             live.opened.add(index)
             try:
-                timed = self._asked(lambda: live.drafters[index].open(live.sequence))
-                live.timed.extend(timed)
+                live.timed.extend(live.drafters[index].open(live.sequence))
             except DRAFTER_FAULTS as error:
                 live.lose(index, error)
         return index in live.opened
@@ -196,14 +139,14 @@ class Drafting:
                     turn.drafts[ask.index] = draft
 
     def _answers(self, asks: Mapping[str, list[Ask]]) -> dict[str, Drafts]:
-        """What each drafter says, or how it failed."""
-        housed = {name: asks[name] for name in asks if name in self.homes.here.ssms}
+        """The drafts of each drafter, or its error."""
+        of_ssms = {name: asks[name] for name in asks if name in self.ssm_pool.ssms}
         found: dict[str, Drafts] = {}
         try:
-            found |= self._asked(lambda: self.homes.draft(housed))
+            found |= self.ssm_pool.draft(of_ssms)
         except DRAFTER_FAULTS as error:
-            found |= dict.fromkeys(housed, error)
-        for name in [name for name in asks if name not in housed]:
+            found |= dict.fromkeys(of_ssms, error)
+        for name in [name for name in asks if name not in of_ssms]:
             try:
                 found[name] = self._drafters[name].draft(asks[name])
             except DRAFTER_FAULTS as error:
@@ -211,14 +154,14 @@ class Drafting:
         return found
 
     def _draft_together(self, turn: Turn, asks: list[Ask]) -> list[Ask]:
-        """`log_pool`: the SSMs of a run draft one tree. Returns whoever is left to draft alone."""
-        pooled = [ask for ask in asks if ask.name in self.homes.here.ssms]
-        if turn.speculation.combine != "log_pool" or not pooled:
+        """`log_pool`: the SSMs of a run draft one tree. Returns the asks left to draft alone."""
+        pooled = [ask for ask in asks if ask.name in self.ssm_pool.ssms]
+        if not combine_rule(turn.speculation.combine).pooled or not pooled:
             return asks
         weights = turn.ballot.weights
-        pool = PoolAsk(tuple(pooled), tuple(weights[ask.index] for ask in pooled))
+        shared = PooledAsk(tuple(pooled), tuple(weights[ask.index] for ask in pooled))
         try:
-            drafts = self._asked(lambda: self.homes.of(turn.live.sequence).pool(pool))
+            drafts = self.ssm_pool.draft_pooled(shared)
             for ask, draft in zip(pooled, drafts, strict=True):
                 turn.drafts[ask.index] = draft
         except DRAFTER_FAULTS as error:
@@ -239,7 +182,7 @@ def asks_of(turn: Turn, beyond: int = 0) -> list[Ask]:
     asks = []
     for index, budget in zip(asked, live.budgets(shape_nodes(shape), asked), strict=True):
         # Best first spends its budget by score; the others are cut beforehand.
-        fitted = shape if config.draft == "best_first" else cut_shape(shape, budget)
+        fitted = shape if draft_kind(config.draft).by_score else cut_shape(shape, budget)
         name = live.drafters[index].name
         if shape and budget and fitted:
             ask = Ask(sequence, index, config.draft, fitted, budget, name, choice.stop, beyond)

@@ -14,7 +14,6 @@ from contextlib import ExitStack
 
 from core.ahead import ended, made
 from core.bookends import run_completed, run_started
-from core.choices import GIVEN_LENGTHS
 from core.combine import combine
 from core.config import Request, SpeculationConfig
 from core.costs import Costs
@@ -25,6 +24,7 @@ from core.gaps import Gaps
 from core.intake import prepare
 from core.judging import ask_at_once
 from core.length import make_policy
+from core.mechanisms import length_policy
 from core.models.language_model import Feed, chain
 from core.models.loading import LoadedModels
 from core.pipeline import Job, Lane, Pools, Up, auto_of, due, modes_of, run_of, watch
@@ -47,20 +47,17 @@ PREFILL_CHUNK = 512
 class Engine:
     """Owns the models while a call runs; one call at a time, in the caller's thread.
 
-    `place`: where SSMs draft while the LLM verifies, `thread`, `process` or `auto` (a process where
-    it helps, started by the first pipelined run). `on_device`: drafts are made and trees judged
-    where the models' tensors lie, and told in one copy each; None: where that is a GPU.
+    `on_device`: draft and verify on the models' device, with one copy of the results to the host;
+    None: if that is a GPU.
     """
 
-    def __init__(
-        self, models: LoadedModels, place: str = "auto", on_device: bool | None = None
-    ) -> None:
+    def __init__(self, models: LoadedModels, on_device: bool | None = None) -> None:
         self.models = models
         self.busy = threading.Lock()
         self._llm = models.llm
         on_gpu = models.llm.device.type == "cuda"
         self._on_device = on_gpu if on_device is None else on_device
-        self._drafting = Drafting(models, place, self._on_device)
+        self._drafting = Drafting(models, self._on_device)
         whole = WholeRounds(models.llm, self._drafting, capture=on_gpu)
         self._whole = whole if self._on_device else None
         self._carried: dict[tuple[object, ...], Weights] = {}
@@ -99,15 +96,9 @@ class Engine:
             while running := [one for one in live if not one.sequence.finish_reason]:
                 yield from self.round(running)
 
-    def ready_beside(self, timeout: float) -> bool:
-        """Waits (s) for the drafting process, so that a measurement does not meet its start; False
-        where drafting beside the LLM is a thread's."""
-        return self._drafting.homes.wait(timeout)
-
     def close(self) -> None:
-        """Ends what the engine has started; it may be used again."""
+        """Ends the drafting thread; the engine may be used again."""
         self._lane.close()
-        self._drafting.homes.close()
 
     # -- one round: what everybody reads first --
 
@@ -117,7 +108,6 @@ class Engine:
         began = time.perf_counter()
         auto = auto_of(live, self.costs)
         modes = modes_of(live, auto)
-        self._drafting.settle(live, modes)
         up = self._pools.take(live, modes)
         turns = up.turns
 
@@ -180,7 +170,7 @@ class Engine:
             jobs.append(lambda _: self._drafting.draft(up.meanwhile))
         ahead = [turn for turn in up.turns if modes[run_of(turn.live)] == "ahead"]
         if ahead:
-            jobs.append(lambda done: self._drafting.foresee(ahead, done))
+            jobs.append(lambda done: self._drafting.draft_ahead(ahead, done))
         return jobs
 
     def _combine(self, turns: Many[Turn]) -> None:
@@ -345,5 +335,5 @@ class Engine:
         # A length that is found by measured times weighs what nodes cost itself: it is bounded by
         # what was measured alone. Cut to what is affordable, `trend` could never learn that more
         # is not.
-        found = config.length not in GIVEN_LENGTHS
-        return max(verify.ms) if found else verify.affordable_nodes()
+        given = length_policy(config.length).given
+        return verify.affordable_nodes() if given else max(verify.ms)

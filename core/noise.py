@@ -64,10 +64,6 @@ class SeededNoise:
         self._device = torch.device(device)
         self._gumbels: OrderedDict[int, torch.Tensor] = OrderedDict()
 
-    def __reduce__(self) -> tuple[type[SeededNoise], tuple[object, ...]]:
-        # What was computed is computed again, wherever it goes.
-        return SeededNoise, (self.seed, self._vocab_size, self._device)
-
     def coin(self, prob: float, key: Key) -> bool:
         return self._uniform(key) < prob
 

@@ -19,10 +19,10 @@ from typing import Any
 import torch
 
 from core.ahead import hidden_ms
-from core.choices import NGRAM, NOT_AHEAD
 from core.costs import Costs, Switch
 from core.drafters.foresight import Done
 from core.events import Ahead
+from core.mechanisms import NGRAM, combine_rule
 from core.metrics import LLM_LANE, union_ms
 from core.sequence import Timed
 from core.turn import Live, Turn
@@ -194,7 +194,7 @@ def watch(up: Up, auto: Auto, began: float) -> None:
 
 
 def _foresees(live: Live) -> bool:
-    return _has_ssms(live) and live.sequence.speculation.combine not in NOT_AHEAD
+    return _has_ssms(live) and combine_rule(live.sequence.speculation.combine).ahead
 
 
 def _has_ssms(live: Live) -> bool:

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 
-from core.choices import WEIGHTED_COMBINES
 from core.detokenize import token_texts
 from core.drafters.base import Draft
 from core.events import (
@@ -23,6 +22,7 @@ from core.events import (
     Trial,
     Verified,
 )
+from core.mechanisms import combine_rule
 from core.sampling import unprocessed_probabilities
 from core.sequence import Cut
 from core.tree import ROOT
@@ -93,7 +93,7 @@ class Recorder:
             root,
             self.texts([root])[0],
             turn.speculation.combine,
-            turn.live.weights.values() if turn.speculation.combine in WEIGHTED_COMBINES else {},
+            turn.live.weights.values() if combine_rule(turn.speculation.combine).weighted else {},
             turn.combined.masses,
             turn.combined.dropped_masses,
             turn.winner,

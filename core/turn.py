@@ -9,7 +9,6 @@ from collections.abc import Sequence as Many
 from dataclasses import dataclass, field, replace
 
 from core.budget import longest, shares
-from core.choices import GIVEN_LENGTHS
 from core.combine import Ballot, CombinedTree
 from core.config import SpeculationConfig
 from core.drafters.base import Draft, Drafter, chances_of
@@ -17,6 +16,7 @@ from core.drafters.foresight import Seen
 from core.errors import DRAFTER_FAULTS, DrafterError
 from core.events import Ahead
 from core.length import Choice, DraftOutcome, LengthPolicy, RoundOutcome
+from core.mechanisms import length_policy, verify_rule
 from core.metrics import LLM_LANE
 from core.sampling import Target
 from core.sequence import Sequence, Timed
@@ -27,7 +27,6 @@ from core.weights import Heard, Weights
 __all__ = ["WITHOUT_IT", "Live", "Made", "Turn", "outcome_of", "reward"]
 
 WITHOUT_IT = "the run goes on without it"
-KEEPS_ALL = ("mss", "traversal")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +105,7 @@ class Live:
             by = f"for {len(names)} drafters" if len(names) > 1 else "for one drafter"
             why = f"max_tree_nodes is {config.max_tree_nodes}, {by}"
         reasons = (choice.reason, f"drafts are at most {min(fits, room)} deep ({why})")
-        given = config.length in GIVEN_LENGTHS
+        given = length_policy(config.length).given
         length = choice.length if given else min(fits, room)
         return replace(choice, length=length, reason="; ".join(filter(None, reasons)))
 
@@ -157,7 +156,7 @@ class Turn:
     def keep(self, drafter: int, depth: int, chance: float) -> bool:
         """Whether the length policy finds a node worth verifying; nothing drawn is dropped."""
         stop = self.choice.stop
-        if stop is None or self.speculation.verify in KEEPS_ALL:
+        if stop is None or verify_rule(self.speculation.verify).reads_q:
             return True
         return stop.keeps(self.live.drafters[drafter].name, depth, chance)
 

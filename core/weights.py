@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Protocol
 
-from core.choices import WEIGHTED_COMBINES
 from core.config import SpeculationConfig
+from core.mechanisms import combine_rule
 
 __all__ = [
     "WEIGHT_RULES",
@@ -203,4 +203,4 @@ def make_weights(config: SpeculationConfig, names: Iterable[str]) -> Weights:
 
 def needs_likelihoods(config: SpeculationConfig) -> bool:
     """Whether drafters must say how probable they held what was committed."""
-    return config.combine in WEIGHTED_COMBINES and config.weights == "full_information"
+    return combine_rule(config.combine).weighted and config.weights == "full_information"

@@ -10,9 +10,9 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from core.choices import GIVEN_LENGTHS
 from core.config import Request, SpeculationConfig
 from core.events import Event, RunStarted
+from core.mechanisms import length_policy
 
 __all__ = ["by_machine", "kept_nodes", "told_nodes", "with_nodes"]
 
@@ -21,7 +21,7 @@ def by_machine(speculation: SpeculationConfig) -> bool:
     """Whether how many nodes it drafts hangs on what was timed. A length that is found while
     running weighs what nodes cost itself, and always begins with the same bound."""
     auto = speculation.max_tree_nodes == "auto" and not speculation.never_drafts
-    return auto and speculation.length in GIVEN_LENGTHS
+    return auto and length_policy(speculation.length).given
 
 
 def with_nodes(request: Request, nodes: int | None) -> Request:

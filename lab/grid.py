@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from core.choices import NGRAM
 from core.config import Request, SamplingParams, SpeculationConfig
 from core.errors import ConfigError
 from core.field_text import value_from_text
+from core.mechanisms import NGRAM
 from core.shape_checks import MAX_SPECULATION_LENGTH
 from lab.study import PLAIN, Configuration, Study
 

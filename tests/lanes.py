@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -12,20 +11,14 @@ __all__ = ["Looks", "PunctualLane"]
 
 
 class Looks:
-    """See Done: set at the question after so many; whoever waits for it gives another process
-    `seconds` to work."""
+    """See Done: set at the question after so many."""
 
-    def __init__(self, looks: int, seconds: float = 0.05) -> None:
+    def __init__(self, looks: int) -> None:
         self._left = looks
-        self._seconds = seconds
 
     def is_set(self) -> bool:
         self._left -= 1
         return self._left < 0
-
-    def wait(self) -> bool:
-        time.sleep(self._seconds)
-        return True
 
 
 class PunctualLane(Lane):

@@ -50,7 +50,7 @@ FORBIDDEN: dict[str, tuple[str, ...]] = {
 }
 # Inside core: a module imports its own layer and those before it.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "checks", "choices", "plain", "event_parts"),
+    ("errors", "checks", "mechanisms", "plain", "event_parts"),
     ("shape_checks",),
     ("config", "events"),
     ("field_text",),

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from core.budget import longest, shares
-from core.choices import GIVEN_LENGTHS
 from core.config import SpeculationConfig
 from core.errors import ConfigError
+from core.mechanisms import combine_rule, length_policy
 from ui.view import View
 
 __all__ = ["bounded", "budget_words", "nodeless"]
@@ -25,7 +25,7 @@ def bounded(lengths: dict[str, Any], view: View) -> dict[str, Any]:
     """The value of the lengths with `m`, the longest draft that the budget allows, in each round
     whose length was given and is more than that; `budget` says why."""
     config = _config(view)
-    if config is None or config.length not in GIVEN_LENGTHS:
+    if config is None or not length_policy(config.length).given:
         return {**lengths, "budget": budget_words(view)}
     most = longest(config, view.drafters, config.speculation_length)
     rounds = {
@@ -49,7 +49,7 @@ def nodeless(view: View) -> tuple[str, ...]:
     """Drafters that the budget has no node for. Where a rule chooses who drafts (`goodput`), it is
     divided anew in each round: nobody is named."""
     config = _config(view)
-    if config is None or config.length == "goodput":
+    if config is None or length_policy(config.length).chooses_drafters:
         return ()
     if not isinstance(config.max_tree_nodes, int):
         return ()
@@ -72,7 +72,7 @@ def _came_to(view: View, config: SpeculationConfig) -> str:
         return ""
     nodes = config.max_tree_nodes
     came = f"max_tree_nodes=auto came to {_nodes(nodes)} in this run"
-    if config.length not in GIVEN_LENGTHS:
+    if not length_policy(config.length).given:
         return f"{came}, the largest tree that was timed: {config.length} finds its own length."
     if nodes >= LARGEST_MEASURED:
         return f"{came}, the largest tree that was timed: it took at most 1.5 plain passes."
@@ -83,14 +83,14 @@ def _came_to(view: View, config: SpeculationConfig) -> str:
 
 
 def _lets(view: View, config: SpeculationConfig) -> str:
-    if config.length not in GIVEN_LENGTHS:
+    if not length_policy(config.length).given:
         return ""
     asked = config.speculation_length
     most = longest(config, view.drafters, asked)
     if most >= asked:
         return ""
     nodes = _nodes(int(config.max_tree_nodes))
-    many = len(view.drafters) > 1 and config.combine not in ("vote", "vote_tree")
+    many = len(view.drafters) > 1 and combine_rule(config.combine).node_budget != "each"
     among = f" for {len(view.drafters)} drafters" if many else ""
     return f"{nodes}{among} let drafts be {most} deep: speculation_length {asked} is not reached."
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from itertools import zip_longest
 from typing import Any
 
-from core.choices import NOT_AHEAD
 from core.events import RunStats, Span
+from core.mechanisms import LENGTH_POLICIES, combine_rule, length_policy
 from ui.frame import Before, Frame
 from ui.switching import trial_of
 from ui.view import RoundView, View
@@ -61,8 +61,12 @@ def lengths_value(frame: Frame, before: Before | None = None) -> Value:
 def choice_value(frame: Frame) -> Value:
     """What the controller chose behind the selected round, and what it expects of each length."""
     completed = frame.detail.completed if frame.detail else None
+    policy = length_policy(_setting(frame.view, "length"))
     return {
-        "policy": _setting(frame.view, "length") if frame.view.drafters else "",
+        "policy": policy.name if frame.view.drafters else "",
+        "predicts": policy.predicts,
+        "always": policy.always,
+        "no_estimates": policy.no_estimates,
         "reason": completed.length_reason if completed else "",
         "next": completed.next_speculation_length if completed else -1,
         "estimates": {
@@ -101,20 +105,23 @@ def timeline_value(frame: Frame) -> Value:
     drafts made ahead, and predicted against measured round time."""
     view = frame.view
     shown = view.rounds if frame.whole else view.rounds[-LIVE_BARS:]
+    combine, policy = _setting(view, "combine"), _setting(view, "length")
     return {
         "run": view.run_id,
         "drafters": drafters_value(view),
         "lanes": {str(i): name for i, name in enumerate(_lanes(view))} if view.started else {},
         "bars": _bars(view, shown),
         "pipeline": _setting(view, "pipeline") if view.drafters else "",
-        "never": bool(view.drafters) and _setting(view, "combine") in NOT_AHEAD,
+        "never": "" if combine_rule(combine).ahead or not view.drafters else combine,
         "ended": frame.whole,
         "trials": _trials(view),
         "overlap": view.stats.overlap_ratio,
         "ahead": _ahead(view.rounds),
         "hits": {str(line.number): _ahead((line,)) for line in shown if line.ahead},
         "rounds": {str(line.number): _times(line) for line in shown if line.predicted_ms > 0},
-        "policy": _setting(view, "length") if view.drafters else "",
+        "policy": policy if view.drafters else "",
+        "predicts": length_policy(policy).predicts,
+        "predicting": " and ".join(n for n, one in LENGTH_POLICIES.items() if one.predicts),
         "round": round_value(frame),
         "share": _share(view),
         "total": round(view.stats.total_ms, 3),

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from core.events import Combined, TopK, Verified
+from core.mechanisms import verify_rule
 from ui.view import Detail
 
 __all__ = ["Explanation", "bars", "explain", "letter", "quoted"]
@@ -170,7 +171,7 @@ def _verdict(
     parent = tree.parents[node]
     if verdict.outcomes[node] == "not_reached":
         return _not_reached(tree, verdict, node)
-    if verdict.rule in ("mss", "traversal"):
+    if verify_rule(verdict.rule).reads_q:
         return _tried(verdict, node)
     chance = percent(verdict.llm_probabilities[node])
     own = quoted(tree.texts[node])

@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["meant"]
+from core.mechanisms import draft_kind, verify_rule
 
-DRAWN = ("mss", "traversal")
-COUPLED = ("coupled", "best_first")
+__all__ = ["meant"]
 
 
 def meant(config: Mapping[str, Any]) -> str:
@@ -46,7 +45,7 @@ def _score(sampling: Mapping[str, Any], speculation: Mapping[str, Any]) -> str:
     """The score is calibrated by one temperature a drafter, fitted to the committed tokens."""
     score = "An SSM's score (in Proposals and on hover)"
     temperature = sampling.get("temperature", 0)
-    if temperature and speculation.get("draft") in COUPLED:
+    if temperature and draft_kind(speculation.get("draft", "")).coupled:
         return (
             f"{score} is its probability at temperature {temperature:g} with this place's noise in "
             "it, calibrated on committed tokens."
@@ -55,7 +54,7 @@ def _score(sampling: Mapping[str, Any], speculation: Mapping[str, Any]) -> str:
 
 
 def _trial(sampling: Mapping[str, Any], speculation: Mapping[str, Any]) -> str:
-    if speculation.get("verify") not in DRAWN:
+    if not verify_rule(speculation.get("verify", "")).reads_q:
         return ""
     distinct = speculation.get("draft") == "sampled"
     without = ", with its earlier draws taken out" if distinct else ""

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from core.choices import NGRAM
 from core.config import PRESETS, SpeculationConfig
 from core.errors import ConfigError
+from core.mechanisms import NGRAM
 from ui.view import View
 
 __all__ = ["OWN", "Settings", "settings_line", "settings_of"]

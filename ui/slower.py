@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from core.budget import longest
-from core.choices import GIVEN_LENGTHS, NGRAM
 from core.config import SpeculationConfig
 from core.errors import ConfigError
 from core.events import RunStats
+from core.mechanisms import NGRAM, combine_rule, length_policy
 from core.shape_checks import MAX_TREE_NODES
 from ui.pages.menus import idle_fields
 
@@ -130,12 +130,13 @@ def _undrafted(mean: Round, stats: RunStats, fields: Mapping[str, Any]) -> str:
 
 
 def _why_none(fields: Mapping[str, Any]) -> str:
-    if fields["length"] == "goodput":
-        return "By what goodput measured here, no draft was expected to bring the text faster."
+    policy = length_policy(fields["length"])
+    if policy.chooses_drafters:
+        return policy.no_drafts
     if set(fields["drafters"]) == {NGRAM}:
         return "The n-gram lookup found nothing in this text that it could repeat."
-    if fields["length"] == "confidence":
-        return f"No guess was as sure as confidence_threshold={fields['confidence_threshold']}."
+    if policy.no_drafts:
+        return policy.no_drafts.format_map(fields)
     return f"length={fields['length']} left nearly no round a draft."
 
 
@@ -154,7 +155,7 @@ def _remedy(mean: Round, stats: RunStats, fields: Mapping[str, Any]) -> str:
         return _advice("The page, the log and the commit take the rest", _lighter(fields))
     larger = "SSMs closer to this text"
     most = fields["max_tree_nodes"]
-    if _grows(most) and fields["combine"] != "vote" and _cut(fields):
+    if _grows(most) and not combine_rule(fields["combine"]).chains and _cut(fields):
         larger = f"a larger max_tree_nodes than {most}, or {larger}"
     return f"A round gains too little for its cost: {larger} may bring more tokens a round."
 
@@ -174,19 +175,22 @@ def _deep(fields: Mapping[str, Any], length: int) -> int:
         config = SpeculationConfig.from_plain(fields)
     except ConfigError:  # a run of another version
         return length
-    # Goodput divides the nodes among those that draft, which may be one alone.
-    names = config.drafters[:1] if config.length == "goodput" else config.drafters
+    # The nodes are divided among those that draft, which may be one alone.
+    alone = length_policy(config.length).chooses_drafters
+    names = config.drafters[:1] if alone else config.drafters
     return longest(config, names, length)
 
 
 def _asked_by(fields: Mapping[str, Any]) -> str:
     """The field that says how long drafts may be."""
-    return "speculation_length" if fields["length"] in GIVEN_LENGTHS else "max_speculation_length"
+    return (
+        "speculation_length" if length_policy(fields["length"]).given else "max_speculation_length"
+    )
 
 
 def _cut(fields: Mapping[str, Any]) -> bool:
     """Whether more nodes would let drafts be deeper."""
-    if fields["length"] not in GIVEN_LENGTHS:
+    if not length_policy(fields["length"]).given:
         return True
     asked = int(fields["speculation_length"])
     return _deep(fields, asked) < asked
@@ -200,9 +204,9 @@ def _shorter(fields: Mapping[str, Any]) -> list[str]:
     """What makes drafts shorter; a rule that finds the length is only to be bounded. Where the
     budget of nodes bounds them already, only less than that makes a difference."""
     ways = []
-    if fields["length"] == "confidence":
+    if "confidence_threshold" not in idle_fields(fields):
         ways.append("a higher confidence_threshold")
-    given = fields["length"] in GIVEN_LENGTHS
+    given = length_policy(fields["length"]).given
     name = _asked_by(fields)
     asked = int(fields[name])
     deep = _deep(fields, asked)
@@ -237,7 +241,7 @@ def _smaller(fields: Mapping[str, Any]) -> list[str]:
 def _lighter(fields: Mapping[str, Any]) -> list[str]:
     """Fewer rounds, or less to write down in each."""
     ways = []
-    if fields["length"] in GIVEN_LENGTHS and set(fields["drafters"]) != {NGRAM}:
+    if length_policy(fields["length"]).given and set(fields["drafters"]) != {NGRAM}:
         more = int(fields["speculation_length"]) + 1
         if _deep(fields, more) == more:
             ways.append("a longer speculation_length")

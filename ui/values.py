@@ -8,9 +8,11 @@ for lists inside lists and dear for sliding ones. Every call makes fresh objects
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from core.events import ModelInfo, RunStats
+from core.mechanisms import combine_rule
 from ui.budget import bounded
 from ui.charts import drafters_value, lengths_value, timeline_value
 from ui.explain import bars, explain
@@ -243,7 +245,7 @@ def tree_value(frame: Frame) -> Value:
         "drafts": {},
         "own": None,
         "dropped": {},
-        "rule": detail.combined.rule if detail and detail.combined else "",
+        "words": asdict(combine_rule(rule).words) if (rule := _rule(detail)) else {},
         "node": frame.node,
         "committed": None,
         "rest": frame.whole or frame.mode == "step",
@@ -265,6 +267,10 @@ def tree_value(frame: Frame) -> Value:
             "after": verdict.path[-1] if verdict.path else -1,
         }
     return value
+
+
+def _rule(detail: Detail | None) -> str:
+    return detail.combined.rule if detail and detail.combined else ""
 
 
 def _root(view: View, detail: Detail | None) -> Value:

@@ -1,18 +1,18 @@
 """What each drafter proposed, and the vote or pool over it: the picture's value and its sentence.
 
-Pure: a Frame in, plain JSON and words out. What a mass is depends on the combine rule: the weight
-of the drafters behind a token (`vote`), its weighted cumulative score (`vote_tree`), or the mean of
-its scores after the token before it (`log_pool`); `union` weighs nobody (ALGORITHMS 3).
+Pure: a Frame in, plain JSON and words out. What a mass is depends on the combine rule; its record
+in core/mechanisms.py has the words (ALGORITHMS 3).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
-from core.choices import WEIGHTED_COMBINES
 from core.events import Combined, DraftRecord
+from core.mechanisms import combine_rule
 from ui.budget import nodeless
 from ui.charts import LIVE_ROUNDS, drafters_value
 from ui.decided import decided
@@ -37,7 +37,7 @@ def proposals_value(frame: Frame) -> Value:
     index = {name: str(i) for i, name in enumerate(view.drafters)}
     drafts = detail.drafted.drafts if detail and detail.drafted else ()
     tree = detail.combined if detail else None
-    weighed = tree is not None and tree.rule in WEIGHTED_COMBINES
+    weighed = tree is not None and combine_rule(tree.rule).weighted
     means = _means(tree, drafts)
     shown = view.rounds if frame.whole else view.rounds[-LIVE_ROUNDS:]
     completed = detail.completed if detail else None
@@ -46,6 +46,8 @@ def proposals_value(frame: Frame) -> Value:
         "round": frame.selected,
         "drafters": drafters_value(view),
         "rule": _rule(view),
+        "words": asdict(combine_rule(_rule(view)).words),
+        "dial": "vote_nodes" in combine_rule(_rule(view)).fields,
         "rows": {
             index.get(draft.drafter, "-1"): _row(draft, detail, means) for draft in drafts if detail
         },
@@ -128,7 +130,7 @@ def _masses(tree: Combined, drafter: str, nodes: Mapping[int, int]) -> dict[int,
 def _means(tree: Combined | None, drafts: tuple[DraftRecord, ...]) -> dict[tuple[int, ...], float]:
     """Of a pool: tokens from the root -> the geometric mean, by weight, of the scores of the last
     one; a mass is the product of these along the path. Empty for other rules."""
-    if tree is None or tree.rule != "log_pool":
+    if tree is None or not combine_rule(tree.rule).pooled:
         return {}
     logs: dict[tuple[int, ...], dict[str, float]] = {}
     for draft in drafts:
@@ -146,7 +148,7 @@ def _mean(logs: Mapping[str, float], weights: Mapping[str, float]) -> float:
 
 def _kept(tree: Combined | None, drafts: tuple[DraftRecord, ...]) -> Value:
     """Nodes in the tree, of how many different ones; `longest`: what a vote would keep."""
-    if tree is None or tree.rule not in WEIGHTED_COMBINES:
+    if tree is None or not combine_rule(tree.rule).weighted:
         return {}
     everything = {path for draft in drafts for path in _paths(draft)}
     longest = max((max(draft.depths, default=0) for draft in drafts), default=0)
@@ -168,21 +170,26 @@ def _paths(draft: DraftRecord) -> list[tuple[int, ...]]:
 def vote_sentence(view: View, detail: Detail | None) -> str:
     """What the vote or the pool of this round came to, with its numbers; empty for `union`."""
     tree = detail.combined if detail else None
-    if detail is None or tree is None or tree.rule not in WEIGHTED_COMBINES or not tree.weights:
+    if detail is None or tree is None or not combine_rule(tree.rule).weighted or not tree.weights:
         return ""
     drafts = detail.drafted.drafts if detail.drafted else ()
     drafting = [draft.drafter for draft in drafts if draft.token_ids]
     if not drafting:
         return "Nothing was drafted in this round: there was nothing to weigh."
     line = next((line for line in reversed(view.rounds) if line.number == detail.round), None)
-    parts = {"vote": _voted, "vote_tree": _dialled, "log_pool": _pooled}[tree.rule](
-        tree, drafting, drafts
-    )
-    if tree.rule == "vote" and line and detail.verified:
+    parts = _sentences(tree, drafting, drafts)
+    if combine_rule(tree.rule).chains and line and detail.verified:
         parts += _came_of(view, detail, line)
     elif detail.verified and _rewards(view) == "full_information":
         parts += _learnt(view, detail, tree)
     return " ".join(parts)
+
+
+def _sentences(tree: Combined, drafting: list[str], drafts: tuple[DraftRecord, ...]) -> list[str]:
+    rule = combine_rule(tree.rule)
+    if rule.chains:
+        return _voted(tree, drafting, drafts)
+    return _pooled(tree, drafting) if rule.pooled else _dialled(tree, drafts)
 
 
 def _voted(tree: Combined, drafting: list[str], drafts: tuple[DraftRecord, ...]) -> list[str]:
@@ -197,7 +204,7 @@ def _voted(tree: Combined, drafting: list[str], drafts: tuple[DraftRecord, ...])
     return said
 
 
-def _dialled(tree: Combined, drafting: list[str], drafts: tuple[DraftRecord, ...]) -> list[str]:
+def _dialled(tree: Combined, drafts: tuple[DraftRecord, ...]) -> list[str]:
     kept = _kept(tree, drafts)
     nodes, everything = kept["nodes"], kept["all"]
     if nodes == everything:
@@ -205,7 +212,7 @@ def _dialled(tree: Combined, drafting: list[str], drafts: tuple[DraftRecord, ...
     return [f"The best {nodes} of {everything} drafted nodes were kept, by weighted score."]
 
 
-def _pooled(tree: Combined, drafting: list[str], drafts: tuple[DraftRecord, ...]) -> list[str]:
+def _pooled(tree: Combined, drafting: list[str]) -> list[str]:
     who = f"{len(drafting)} SSMs" if len(drafting) > 1 else drafting[0]
     return [
         f"{who} drafted one tree of {len(tree.token_ids)} nodes together; ∏ is the weighted "

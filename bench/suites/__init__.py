@@ -13,7 +13,6 @@ from bench.suites.cpu_bundled import CpuBundled
 from bench.suites.cpu_grown import CPU_GROWN
 from bench.suites.gpu import GpuContest
 from bench.suites.gpu_grown import GPU_GROWN
-from bench.suites.lanes import Lanes
 from bench.suites.laws import Laws
 from bench.suites.length import Length
 from bench.suites.overhead import Overhead
@@ -46,7 +45,6 @@ EVERY: tuple[Suite, ...] = (
     Passes(),
     Length(),
     Pipeline(),
-    Lanes(),
     Batch(),
     Laws(),
     Page(),

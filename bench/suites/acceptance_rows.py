@@ -12,8 +12,8 @@ from types import MappingProxyType
 from typing import Any
 
 from core.budget import shape_nodes
-from core.choices import NGRAM
 from core.config import WEIGHTS, SpeculationConfig
+from core.mechanisms import NGRAM
 
 __all__ = [
     "EQUAL_NODES",

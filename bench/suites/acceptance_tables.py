@@ -20,7 +20,7 @@ from bench.suites.acceptance_figures import (
 )
 from bench.suites.acceptance_rows import KINDS, LENGTHS, MOST_NODES, WIDTHS, Kind, Row, most_nodes
 from bench.tables import NOTHING, figure, ratio, table
-from core.choices import NGRAM
+from core.mechanisms import NGRAM
 from lab.figures import Estimate
 
 __all__ = ["tables"]

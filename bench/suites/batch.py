@@ -52,7 +52,7 @@ class Batch:
                 for block in blocks(self.presets, context.settings.repeats)
                 if not context.results.has(**_key(dtype, temperature, block))
             ]
-            engine = Engine(context.load(dtype), context.settings.place)
+            engine = Engine(context.load(dtype))
             try:
                 for temperature in TEMPERATURES if todo else ():
                     left = [block for t, block in todo if t == temperature]

@@ -47,4 +47,4 @@ def engine_of(settings: Settings, family: Path | None = None) -> Engine:
     """A process's own engine, of the first dtype."""
     pin_arithmetic()
     use_threads(settings.threads)
-    return Engine(loader(family)(settings.dtypes[0]), settings.place)
+    return Engine(loader(family)(settings.dtypes[0]))

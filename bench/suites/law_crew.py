@@ -13,9 +13,8 @@ from bench.suites import crew
 from bench.suites.law_check import Checker, Reference
 from bench.suites.law_rows import Row
 
-__all__ = ["PATIENCE_S", "shared"]
+__all__ = ["shared"]
 
-PATIENCE_S = 60.0
 Task = tuple[Settings, tuple[Prompt, ...], Row, Reference]
 
 
@@ -35,6 +34,4 @@ def _measured(task: Task) -> tuple[Row, dict[str, Any]]:
 @cache
 def _checker(settings: Settings, prompts: tuple[Prompt, ...]) -> Checker:
     """A process's own."""
-    engine = crew.engine_of(settings)
-    engine.ready_beside(PATIENCE_S)
-    return Checker(engine, settings, prompts)
+    return Checker(crew.engine_of(settings), settings, prompts)

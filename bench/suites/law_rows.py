@@ -18,19 +18,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bench.suites.law_fill import Values, filled
-from core.choices import (
-    COMBINES,
-    DRAFTS,
-    LENGTHS,
+from core.config import COMBINES, DRAFTS, LENGTHS, PIPELINES, SpeculationConfig
+from core.mechanisms import (
     NGRAM,
-    NOT_AHEAD,
-    PIPELINES,
     PRESETS,
-    WEIGHTED_COMBINES,
     WEIGHTS,
+    combine_rule,
     lossless_rules,
+    weighted_combine_rules,
 )
-from core.config import SpeculationConfig
 
 __all__ = ["TEMPERATURE", "Row", "law_rows", "meets", "open_fields"]
 
@@ -111,7 +107,7 @@ def _ngram_rows() -> Iterator[Row]:
 
 def _mechanism_rows() -> Iterator[Row]:
     """Every combine rule with every weighing, under every length policy."""
-    weighed = [("union", WEIGHTS[0]), *itertools.product(WEIGHTED_COMBINES, WEIGHTS)]
+    weighed = [("union", WEIGHTS[0]), *itertools.product(weighted_combine_rules(), WEIGHTS)]
     for temperature in (0.0, TEMPERATURE):
         crossed = [
             {"length": length, "combine": combine, "weights": weights, "together": together}
@@ -133,7 +129,7 @@ def _pipeline_rows() -> Iterator[Row]:
             # What is the same as a row above, or as that of pipeline=off.
             if pipeline != "off"
             and (pipeline, together) != ("across", 1)
-            and not (pipeline == "ahead" and combine in NOT_AHEAD)
+            and not (pipeline == "ahead" and not combine_rule(combine).ahead)
         ]
         yield from _rows("pipelined", temperature, crossed)
 

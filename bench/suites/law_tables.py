@@ -8,7 +8,7 @@ from typing import Any
 from bench.context import Context
 from bench.suites.law_rows import Row
 from bench.tables import table
-from core.choices import WEIGHTED_COMBINES
+from core.mechanisms import combine_rule
 
 __all__ = ["MARGIN", "failures", "tables", "verdict"]
 
@@ -128,7 +128,7 @@ def _cells(row: Row) -> list[object]:
 
 def _mechanism(row: Row) -> str:
     config = row.speculation
-    weighed = config.combine in WEIGHTED_COMBINES
+    weighed = combine_rule(config.combine).weighted
     return f"{config.combine}{f' ({config.weights})' if weighed else ''}, {config.length}"
 
 

@@ -16,7 +16,7 @@ from bench.machine import pin_arithmetic
 from bench.ours import Case, decode
 from bench.settings import Settings
 from bench.suites.law_check import Checker, Reference, cases
-from bench.suites.law_crew import PATIENCE_S, shared
+from bench.suites.law_crew import shared
 from bench.suites.law_rows import TEMPERATURE, Row, law_rows
 from bench.suites.law_tables import failures, tables
 from bench.theirs import Theirs
@@ -54,7 +54,7 @@ class Laws:
         rows = [row for row in self.rows if row.compared and not context.results.has(**row.key)]
         if not rows:
             return
-        with closing(Engine(context.load("float32"), context.settings.place)) as engine:
+        with closing(Engine(context.load("float32"))) as engine:
             todo = _with_references(context, engine, rows)
             found = shared(context, todo)
             if context.settings.processes == 1:
@@ -81,7 +81,6 @@ def described(row: Row) -> str:
 def _one_by_one(
     context: Context, engine: Engine, todo: Sequence[tuple[Row, Reference]]
 ) -> Iterator[tuple[Row, dict[str, Any]]]:
-    engine.ready_beside(PATIENCE_S)
     checker = Checker(engine, context.settings, context.prompts)
     for row, reference in todo:
         yield row, checker.sample(row, reference)

@@ -17,7 +17,6 @@ ONLY = MappingProxyType(
     {
         "family": ("acceptance",),
         "grown": ("cpu-grown", "overhead"),
-        "place": ("batch", "laws", "pipeline"),
     }
 )
 # They run the page, or no model at all.

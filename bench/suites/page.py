@@ -152,5 +152,5 @@ def _stopped(context: Context, tab: Any) -> dict[str, Any]:
     from core.worker import Worker
 
     models = context.load(context.settings.dtypes[0])
-    with open_site(Worker(Engine(models, place="thread"))) as site:
+    with open_site(Worker(Engine(models))) as site:
         return stopped(tab, site, context.settings.tokens)

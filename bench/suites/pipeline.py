@@ -27,7 +27,6 @@ from lab.order import Block, blocks
 __all__ = ["Pipeline", "groups"]
 
 WARMING = 8  # tokens
-PATIENCE_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -50,8 +49,7 @@ class Pipeline:
     def measure(self, context: Context) -> None:
         for dtype in context.settings.dtypes:
             if any(_missing(context, dtype, row) for row in self.rows):
-                with closing(Engine(context.load(dtype), context.settings.place)) as engine:
-                    engine.ready_beside(PATIENCE_S)
+                with closing(Engine(context.load(dtype))) as engine:
                     for row in self.rows:
                         _measured(context, engine, dtype, row)
 

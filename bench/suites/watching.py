@@ -61,7 +61,7 @@ class Watching:
 
         models = context.load(context.settings.dtypes[0])
         with (
-            open_site(Worker(Engine(models, place="thread"))) as site,
+            open_site(Worker(Engine(models))) as site,
             onlooker(self.name, site.url) as browser,
         ):
             browser.prepared(preset, context.settings.tokens)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from core.combine.base import (
     Ballot,
@@ -15,12 +14,10 @@ from core.combine.base import (
     merged,
     select,
 )
-from core.combine.union import log_pool, union
-from core.combine.vote import vote, vote_tree
 from core.drafters.base import Draft
+from core.mechanisms import combine_rule, implementation_of
 
 __all__ = [
-    "COMBINE_RULES",
     "Ballot",
     "CombinedTree",
     "Combiner",
@@ -31,14 +28,11 @@ __all__ = [
     "merged",
 ]
 
-COMBINE_RULES: Mapping[str, Combiner] = MappingProxyType(
-    {"union": union, "vote": vote, "vote_tree": vote_tree, "log_pool": log_pool}
-)
-
 
 def combine(
     rule: str, drafts: Mapping[int, Draft], ballot: Ballot | None = None, keep: Keep | None = None
 ) -> CombinedTree:
     """The tree that the named rule makes of drafts, by drafter index in drafter order."""
     whole = merged(drafts)
-    return select(whole, COMBINE_RULES[rule](whole, ballot or Ballot()), keep)
+    combiner: Combiner = implementation_of(combine_rule(rule).implementation)
+    return select(whole, combiner(whole, ballot or Ballot()), keep)

@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence as Many
 
 from core.drafters.base import Drafter
-from core.drafters.homes import Homes, HousedSsm
 from core.drafters.ngram import NGRAM, NgramDrafter
+from core.drafters.ssm_pool import SsmPool
 from core.errors import ConfigError
 
 __all__ = ["make_drafters", "resolve_drafters"]
 
 
-def make_drafters(homes: Homes) -> dict[str, Drafter]:
+def make_drafters(ssm_pool: SsmPool) -> dict[str, Drafter]:
     """Every drafter that the loaded models allow, by name."""
-    drafters: dict[str, Drafter] = {name: HousedSsm(name, homes) for name in homes.here.ssms}
-    drafters[NGRAM] = NgramDrafter()
-    return drafters
+    return {**ssm_pool.ssms, NGRAM: NgramDrafter()}
 
 
 def resolve_drafters(asked: Many[str], ssms: Many[str]) -> tuple[str, ...]:

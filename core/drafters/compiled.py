@@ -1,32 +1,107 @@
-"""Drafts of SSMs whose passes are compiled, with no more than machine code between two passes: from
-the text that they lack to the last level.
+"""Drafts of SSMs whose passes are compiled, by machine code alone: from the catch-up pass to the
+last level, for all SSMs of a stack and all sequences at once.
 
-What comes of it is what `Levels` makes by growths, but for ties, of which the lowest id is first
-here, for tokens whose score is next to 0, and for scores, which have float32's digits. Expansions
-of the most probable tokens, coupled or not, whose length policy says its limits as numbers.
+The drafts are those of `SsmDrafter.drafting`, except for ties (here the lowest id comes first), for
+tokens whose score is next to 0, and for the scores' digits, which are float32's. Served are
+expansions of the most probable tokens, coupled or not, whose length policy gives its limits as
+numbers (`core.drafters.told`); everything else drafts in lock-step over feeds.
 """
 
 from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping
 from collections.abc import Sequence as Many
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 
-from core.drafters.base import Draft
+from core.drafters.base import Ask, Draft
 from core.drafters.pending import Pending
-from core.drafters.told import Noises, Place, room_for, told_of
-from core.errors import EngineError
+from core.drafters.ssm import SsmDrafter
+from core.drafters.told import Noises, Place, limits_of, room_for, suits, told_of
+from core.errors import FORESEEN, EngineError
+from core.models.company import company_of
 from core.sequence import Timed
 from core.tree import ROOT
+from core.weights import needs_likelihoods
 
 if TYPE_CHECKING:
     from core.models.compiled.forward import Drafted
 
-__all__ = ["compiled_drafts"]
+__all__ = ["CompiledDrafting", "compiled_drafts"]
+
+
+class CompiledDrafting:
+    """Drafts on the compiled pass, for those SSMs and asks that it serves. `ssms` by name."""
+
+    def __init__(self, ssms: Mapping[str, SsmDrafter]) -> None:
+        self._ssms = ssms
+
+    def draft(self, asked: Mapping[str, Many[Ask]]) -> dict[str, list[Draft]]:
+        """Drafts by SSM, one an ask; SSMs that are not served here are left out. If a pass fails,
+        nothing has changed and its SSMs are left out too: drafting one by one finds the culprit."""
+        found: dict[str, list[Draft]] = {}
+        stacks: dict[int, list[tuple[int, Place]]] = {}
+        for name, asks in asked.items():
+            places = _places(self._ssms[name], asks)
+            if places is not None:
+                found[name] = [Draft()] * len(asks)
+                for number, place in places:
+                    stacks.setdefault(id(place.company.host), []).append((number, place))
+        for numbered in stacks.values():
+            numbered.sort(key=lambda one: one[1].member)
+            drafts = _drafts_of([place for _, place in numbered])
+            if drafts is None:
+                for _, place in numbered:
+                    found.pop(place.ssm.name, None)
+                continue
+            for (number, place), draft in zip(numbered, drafts, strict=True):
+                found[place.ssm.name][number] = draft
+        return found
+
+
+def _drafts_of(places: Many[Place]) -> list[Draft] | None:
+    """The drafts of one stack's places; None if they are not served, or a pass failed."""
+    if not suits(places):
+        return None
+    try:
+        return compiled_drafts(places)
+    except FORESEEN:
+        return None
+
+
+def _places(ssm: SsmDrafter, asks: Many[Ask]) -> list[tuple[int, Place]] | None:
+    """The asks that are worth starting, with their numbers; None if one of them cannot be served:
+    the pass is not compiled, or more is wanted than to read on and to draft."""
+    company = company_of(ssm.model)
+    if company is None or not all(ssm.knows(ask.sequence) for ask in asks):
+        return None
+    fitted = [ssm.fitted(ask) for ask in asks]
+    if not all(_only_reads_on(ssm, ask) for ask in fitted):
+        return None
+    member = company.members.index(ssm.model)
+    return [
+        (i, Place(ssm, company, member, ask, ssm.state(ask), limits_of(ask)))
+        for i, ask in enumerate(fitted)
+        if ask.worth_starting
+    ]
+
+
+def _only_reads_on(ssm: SsmDrafter, ask: Ask) -> bool:
+    """Whether the SSM starts from committed text alone: no draft ahead, no pending nodes, and no
+    weights that need the likelihood of each committed token."""
+    state = ssm.state(ask)
+    return (
+        ask.beyond == 0
+        and state.ready is None
+        and state.pending.root is None
+        and ssm.model.pending(state.row) == 0
+        and ssm.model.length(state.row) < len(ask.sequence.tokens)
+        and not needs_likelihoods(ask.sequence.speculation)
+    )
 
 
 def compiled_drafts(places: Many[Place]) -> list[Draft]:

@@ -35,10 +35,6 @@ class Done(Protocol):
 
     def is_set(self) -> bool: ...
 
-    def wait(self) -> bool:
-        """Returns when it has."""
-        ...
-
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -182,7 +178,7 @@ class Foresight:
 
 
 def _can(plan: Plan, ssm: SsmDrafter) -> bool:
-    """Whether the SSM has read the text here, and its context has room behind the tree."""
+    """Whether the SSM has read the text, and its context has room behind the tree."""
     room = ssm.context_length - plan.sequence.root_position - plan.tree.depth
     return room > 1 and ssm.caught_up(plan.sequence)
 

@@ -1,7 +1,7 @@
 """How one draft grows, pass by pass: in layers (SpecInfer's expansion) or best first.
 
 A growth is fed the logits of the nodes it last asked for and tells which nodes it wants next. Knows
-no model: `SsmDrafter` and `Levels` drive the growths of many sequences in lock-step.
+no model: `SsmDrafter` drives the growths of many sequences in lock-step.
 """
 
 from __future__ import annotations

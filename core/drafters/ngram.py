@@ -12,8 +12,8 @@ import time
 from collections.abc import Sequence as Many
 from dataclasses import dataclass, field
 
-from core.choices import NGRAM
 from core.drafters.base import Ask, Draft
+from core.mechanisms import NGRAM
 from core.sequence import Sequence, Timed
 from core.tree import ROOT
 from core.weights import needs_likelihoods

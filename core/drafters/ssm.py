@@ -20,7 +20,7 @@ from core.drafters.calibration import Calibration
 from core.drafters.feeding import Feeding
 from core.drafters.growth import Growth, absorbed, growth
 from core.drafters.pending import Pending
-from core.drafters.state import Luggage, SsmState
+from core.drafters.state import SsmState
 from core.drafters.steps import Steps, alone
 from core.models.language_model import LanguageModel
 from core.sequence import Sequence, Timed
@@ -44,7 +44,6 @@ class SsmDrafter:
         self._name = name
         self._feeding = Feeding(model, vocab_size)
         self._states: dict[str, SsmState] = {}
-        self._left: dict[str, SsmState] = {}  # of sequences that are elsewhere
         self._carried = Calibration()
 
     @property
@@ -68,7 +67,6 @@ class SsmDrafter:
 
     def open(self, sequence: Sequence) -> tuple[Timed, ...]:
         carried = self._carried.copy() if sequence.speculation.carry_over else Calibration()
-        self.clear(sequence.run_id)  # it may have come home from a process that failed to open it
         row = self._feeding.model.open_row()
         state = SsmState(row, carried, judged=len(sequence.tokens))
         self._states[sequence.run_id] = state
@@ -98,7 +96,7 @@ class SsmDrafter:
         return self._alone(self.drafting(asks))
 
     def drafting(self, asks: Many[Ask]) -> Steps[list[Draft]]:
-        """`draft`, whose passes somebody else makes."""
+        """`draft` as Steps: the caller makes the model's passes."""
         start = time.perf_counter()
         fitting = {i: self.fitted(ask) for i, ask in enumerate(asks)}
         wanted = {i: ask for i, ask in fitting.items() if ask.worth_starting}
@@ -142,31 +140,6 @@ class SsmDrafter:
             if sequence.speculation.carry_over:
                 self._carried = state.calibration
 
-    def pack(self, sequence: Sequence) -> Luggage:
-        """Hands out what was learnt of the sequence. The row stays, with the text as far as it was
-        read: should the sequence come back, it need not be read twice."""
-        state = self._states[sequence.run_id]
-        self._feeding.forget(state)
-        self._left[sequence.run_id] = self._states.pop(sequence.run_id)
-        return Luggage(state.calibration.temperature, state.judged, tuple(state.told))
-
-    def clear(self, run_id: str) -> None:
-        """The run is over, or begins anew: gives back the row that is left of it, if there is
-        one."""
-        for states in (self._left, self._states):
-            state = states.pop(run_id, None)
-            if state is not None:
-                self._feeding.model.close_row(state.row)
-
-    def unpack(self, sequence: Sequence, luggage: Luggage) -> None:
-        """Takes a sequence over; what is missing of its text is read when it next drafts."""
-        left = self._left.pop(sequence.run_id, None)
-        row = left.row if left else self._feeding.model.open_row()
-        state = SsmState(row, Calibration(luggage.temperature), luggage.judged, list(luggage.told))
-        if left and self._feeding.model.length(row) == len(sequence.tokens):
-            state.pending = left.pending
-        self._states[sequence.run_id] = state
-
     def temperature(self, sequence: Sequence) -> float:
         state = self._states.get(sequence.run_id)
         return state.calibration.temperature if state else 1.0
@@ -181,8 +154,7 @@ class SsmDrafter:
     # -- drafting ahead: before the round's tokens are known --
 
     def caught_up(self, sequence: Sequence) -> bool:
-        """Whether it has read the text to its end. One that drafted for a round may have moved
-        since, or be back from a process that is gone."""
+        """Whether it has read the text to its end: an SSM that had nothing to draft has not."""
         state = self._states.get(sequence.run_id)
         return state is not None and state.pending.root is not None
 

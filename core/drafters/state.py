@@ -12,16 +12,7 @@ from core.drafters.growth import Growth
 from core.drafters.pending import Pending
 from core.tree import ROOT
 
-__all__ = ["Luggage", "SsmState"]
-
-
-@dataclass(frozen=True, slots=True)
-class Luggage:
-    """What is worth carrying when a sequence moves to another place; fields as in SsmState."""
-
-    temperature: float
-    judged: int
-    told: tuple[float, ...] = ()
+__all__ = ["SsmState"]
 
 
 @dataclass

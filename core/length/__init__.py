@@ -3,8 +3,7 @@ decoding."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable
 
 from core.config import SpeculationConfig
 from core.costs import Costs
@@ -20,9 +19,9 @@ from core.length.confidence import Confidence
 from core.length.fixed import Fixed
 from core.length.goodput import Goodput
 from core.length.trend import Trend
+from core.mechanisms import implementation_of, length_policy
 
 __all__ = [
-    "LENGTH_POLICIES",
     "Auditions",
     "Choice",
     "Confidence",
@@ -38,16 +37,8 @@ __all__ = [
 
 Maker = Callable[[SpeculationConfig, Costs], LengthPolicy]
 
-LENGTH_POLICIES: Mapping[str, Maker] = MappingProxyType(
-    {
-        "fixed": lambda config, costs: Fixed(config),
-        "trend": lambda config, costs: Trend(config),
-        "goodput": Goodput,
-        "confidence": lambda config, costs: Confidence(config),
-    }
-)
-
 
 def make_policy(config: SpeculationConfig, costs: Costs) -> LengthPolicy:
     """A fresh policy for one run; `costs` is the engine's and outlives it."""
-    return LENGTH_POLICIES[config.length](config, costs)
+    make: Maker = implementation_of(length_policy(config.length).implementation)
+    return make(config, costs)

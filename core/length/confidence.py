@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from core.config import SpeculationConfig
+from core.costs import Costs
 from core.length.base import Choice, Limits, RoundOutcome
 
 __all__ = ["Confidence"]
@@ -36,7 +37,7 @@ class _Unsure:
 class Confidence:
     """See LengthPolicy; learns nothing."""
 
-    def __init__(self, config: SpeculationConfig) -> None:
+    def __init__(self, config: SpeculationConfig, costs: Costs | None = None) -> None:
         length, threshold = config.speculation_length, config.confidence_threshold
         reason = f"up to {length}, and none behind a token whose score is under {threshold:g}"
         self._choice = Choice(length, reason, stop=_Unsure(threshold))

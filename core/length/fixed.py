@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from core.config import SpeculationConfig
+from core.costs import Costs
 from core.length.base import Choice, RoundOutcome
 
 __all__ = ["Fixed"]
@@ -11,7 +12,7 @@ __all__ = ["Fixed"]
 class Fixed:
     """See LengthPolicy; learns nothing."""
 
-    def __init__(self, config: SpeculationConfig) -> None:
+    def __init__(self, config: SpeculationConfig, costs: Costs | None = None) -> None:
         self._choice = Choice(config.speculation_length)
 
     def choose(self) -> Choice:

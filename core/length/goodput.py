@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from core.choices import WEIGHTED_COMBINES
 from core.config import SpeculationConfig
 from core.costs import Acceptance, Costs
 from core.events import Estimate
@@ -24,6 +23,7 @@ from core.length.outlook import Outlook
 from core.length.price import Price
 from core.length.rule import StepRule, Terms
 from core.length.team import Team
+from core.mechanisms import combine_rule
 
 __all__ = ["Goodput"]
 
@@ -43,8 +43,7 @@ class Goodput:
         self._costs = costs
         carried = costs.carried if config.carry_over else {}
         self._acceptance = {n: _of(carried, costs, n) for n in config.drafters}
-        # A vote or a pool is one drafter made of several (`vote_tree` still verifies them all).
-        together = config.combine in WEIGHTED_COMBINES and config.combine != "vote_tree"
+        together = combine_rule(config.combine).one_draft
         sets = (
             [config.drafters] if together and config.drafters else [(n,) for n in config.drafters]
         )

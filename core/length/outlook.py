@@ -13,6 +13,7 @@ from core.events import Estimate
 from core.length.base import RoundOutcome
 from core.length.cover import Cover
 from core.length.team import Team
+from core.mechanisms import combine_rule, draft_kind
 
 __all__ = ["Outlook"]
 
@@ -39,7 +40,7 @@ class Outlook:
         self._rates: dict[frozenset[str], Rates] = {}
         shape = config.shape(config.max_speculation_length)
         self._layers = [min(layer, 10_000) for layer in accumulate(shape, mul)]
-        if config.draft == "best_first":
+        if draft_kind(config.draft).by_score:
             self._layers = [max(2, *shape)] * len(shape)
         self._nodes: list[int] = [0, *accumulate(self._layers)]
         # Nodes verified for each that a layer may have: what is proposed twice, or is not worth it,
@@ -66,7 +67,7 @@ class Outlook:
         if not isinstance(most, int):
             return None
         # A pool is of all its drafters, and its largest share is the SSMs' tree.
-        pooled = self._config.combine == "log_pool"
+        pooled = combine_rule(self._config.combine).pooled
         names = self._config.drafters if pooled else self._config.drafters[:drafters]
         divided = shares(self._config.combine, most, names)
         return max(1, (max if pooled else min)(divided, default=most))
@@ -79,7 +80,7 @@ class Outlook:
 
     def _fitting(self, drafters: int) -> int:
         budget, most = self.budget(drafters), self._most
-        if budget is None or self._config.draft == "best_first":
+        if budget is None or draft_kind(self._config.draft).by_score:
             return most if budget is None else min(most, budget)
         return max(1, max(s for s in range(most + 1) if self._nodes[s] <= budget))
 
@@ -89,9 +90,9 @@ class Outlook:
         if budget is None or longest >= self._most:
             return f"max_speculation_length is {self._most}"
         bound = f"max_tree_nodes is {self._config.max_tree_nodes}"
-        if drafters > 1 and self._config.combine not in ("vote", "vote_tree"):
+        if drafters > 1 and combine_rule(self._config.combine).node_budget != "each":
             bound += f", which leaves {budget} for each of {drafters} drafters"
-        if self._config.draft == "best_first":
+        if draft_kind(self._config.draft).by_score:
             return bound
         return f"{bound}, and a draft of {longest + 1} has {self._nodes[longest + 1]} nodes"
 

@@ -11,6 +11,7 @@ from collections import deque
 
 from core.budget import longest
 from core.config import SpeculationConfig
+from core.costs import Costs
 from core.length.base import Choice, RoundOutcome
 
 __all__ = ["Trend"]
@@ -26,7 +27,7 @@ class Trend:
     falling, or all at one s: s + 1; rising: s - 2; level: s stays. Bounds [1, max], max being
     cut to how deep the budget of nodes lets a draft be."""
 
-    def __init__(self, config: SpeculationConfig) -> None:
+    def __init__(self, config: SpeculationConfig, costs: Costs | None = None) -> None:
         most = config.max_speculation_length
         # What a draft cannot hold is never drafted, and must not be learnt from.
         self._most = max(1, min(most, longest(config, config.drafters, most)))

@@ -1,19 +1,15 @@
-"""Company: models whose compiled pass is one, asked query by query: no feeds, nothing padded."""
+"""Company: models whose compiled pass is one, and who drafts on it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
-
-import torch
 
 from core.models.hf_model import HfModel
 from core.models.language_model import LanguageModel
 from core.models.stack import Stack
 
 if TYPE_CHECKING:
-    from core.models.compiled.asking import Query
     from core.models.compiled.described import Told
     from core.models.compiled.forward import Drafted, Ready
     from core.models.compiled.scratch import Room
@@ -22,9 +18,7 @@ __all__ = ["Company", "company_of"]
 
 
 class Host(Protocol):
-    """Who makes the pass: see `HfModel.answers`."""
-
-    def answers(self, asked: Sequence[Sequence[Query]], wanted: Sequence[int]) -> torch.Tensor: ...
+    """The model or stack that makes the passes."""
 
     def drafts(self, told: Told, room: Room, ready: Ready) -> Drafted: ...
 
@@ -36,13 +30,8 @@ class Company:
     members: tuple[HfModel, ...]
     host: Host
 
-    def answers(self, asked: Mapping[int, Sequence[Query]], wanted: Sequence[int]) -> torch.Tensor:
-        """Logits (wanted, V) float32 of the queries of some members, by their place here; `wanted`
-        counts through all queries, in the order of the members."""
-        return self.host.answers([asked.get(i, ()) for i in range(len(self.members))], wanted)
-
     def drafts(self, told: Told, room: Room, ready: Ready) -> Drafted:
-        """Drafts of some members, by their place here, with little between passes."""
+        """See `CompiledForward.drafts`; members are numbered as here."""
         return self.host.drafts(told, room, ready)
 
 

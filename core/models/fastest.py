@@ -4,7 +4,6 @@ graphs on a GPU, else written out in torch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -19,12 +18,11 @@ from core.models.memory import available_bytes
 from core.models.stacked import StackedForward
 
 if TYPE_CHECKING:
-    from core.models.compiled.asking import Query
     from core.models.compiled.described import Told
     from core.models.compiled.forward import CompiledForward, Drafted, Ready
     from core.models.compiled.scratch import Room
 
-__all__ = ["answered", "compiled", "compiled_of", "drafted", "fastest", "written_out"]
+__all__ = ["compiled", "compiled_of", "drafted", "fastest", "written_out"]
 
 # The compiled pass lays the weights out anew; half of the free memory stays free.
 ROOM = 2
@@ -70,23 +68,10 @@ def compiled_of(forward: Forward) -> CompiledForward | None:
     return forward if isinstance(forward, CompiledForward) else None
 
 
-def answered(
-    forward: Forward,
-    asked: Sequence[Sequence[Query]],
-    wanted: Sequence[int],
-    place: tuple[KVArena, int],
-) -> torch.Tensor:
-    """`CompiledForward.answers` in an arena that has at least so many rows."""
-    made, (arena, rows) = compiled_of(forward), place
-    assert made is not None, "only a compiled pass is asked by queries"
-    arena.reserve(rows, 1 + max(query.slot for own in asked for query in own))
-    return made.answers(asked, wanted, arena)
-
-
 def drafted(
     forward: Forward, wanted: tuple[Told, Room, Ready], place: tuple[KVArena, int]
 ) -> Drafted:
-    """`CompiledForward.drafts`, likewise."""
+    """`CompiledForward.drafts` in an arena that has at least so many rows."""
     made, (arena, rows) = compiled_of(forward), place
     assert made is not None, "only a compiled pass drafts so"
     arena.reserve(rows, wanted[1].slots)

@@ -14,18 +14,17 @@ import torch
 
 from core.errors import ContextLengthError, EngineError
 from core.events import ModelInfo
-from core.models.fastest import answered, compiled_of, drafted, fastest
+from core.models.fastest import compiled_of, drafted, fastest
 from core.models.forward import Forward, GeneralForward, MaskKind, TensorForward
 from core.models.fusing import adopt
 from core.models.graphed import tensors_of
 from core.models.kv_cache import KVArena
 from core.models.language_model import Feed
-from core.models.lean import LeanWeights, joined
+from core.models.lean import LeanWeights
 from core.models.rows import Row, batch_of
 from core.tree import ROOT
 
 if TYPE_CHECKING:
-    from core.models.compiled.asking import Query
     from core.models.compiled.described import Told
     from core.models.compiled.forward import Drafted, Ready
     from core.models.compiled.scratch import Room
@@ -84,15 +83,6 @@ class HfModel:
     def own_threads(self) -> bool:
         """Whether its pass has threads of its own, apart from torch's."""
         return bool(getattr(self._forward, "workers", 0))
-
-    @property
-    def parts(self) -> tuple[Any, ModelInfo, MaskKind, LeanWeights | None]:
-        """What it was made of: `HfModel(*parts)` is another, with rows of its own. Nothing of a
-        stack is in them but its own share of the weights."""
-        lean = self._lean
-        if lean is not None and self.stack is not None:
-            lean = joined([lean], lambda parts: parts[0].clone())
-        return None if self.lean else self._module, self._info, self.masks, lean
 
     @property
     def weight_bytes(self) -> int:
@@ -155,14 +145,9 @@ class HfModel:
         return compiled_of(self._forward) is not None
 
     @torch.inference_mode()
-    def answers(self, asked: Sequence[Sequence[Query]], wanted: Sequence[int]) -> torch.Tensor:
-        """Logits (wanted, V) float32 of the queries of its one member; see `Company`. Its pass is
-        compiled. Rows stay as they are: `note` tells them."""
-        return answered(self._forward, asked, wanted, (self.arena, self.rows_held))
-
-    @torch.inference_mode()
     def drafts(self, told: Told, room: Room, ready: Ready) -> Drafted:
-        """Drafts of its one member, with little between passes; likewise."""
+        """See `CompiledForward.drafts`: the pass is compiled and has one member. Rows stay as they
+        are: `note` tells them."""
         return drafted(self._forward, (told, room, ready), (self.arena, self.rows_held))
 
     def note(self, row: int, committed: int, parents: Sequence[int] = ()) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from core.errors import SpecScopeError
-from core.models.fastest import answered, compiled_of, drafted, fastest
+from core.models.fastest import compiled_of, drafted, fastest
 from core.models.forward import Forward, TensorForward
 from core.models.graphed import tensors_of
 from core.models.hf_model import HfModel, feed_rows
@@ -25,7 +25,6 @@ from core.models.products import laid_wide
 from core.models.rows import batch_of
 
 if TYPE_CHECKING:
-    from core.models.compiled.asking import Query
     from core.models.compiled.described import Told
     from core.models.compiled.forward import Drafted, Ready
     from core.models.compiled.scratch import Room
@@ -84,12 +83,6 @@ class Stack:
     def compiled(self) -> bool:
         """Whether the pass is machine code."""
         return compiled_of(self._forward) is not None
-
-    @torch.inference_mode()
-    def answers(self, asked: Sequence[Sequence[Query]], wanted: Sequence[int]) -> torch.Tensor:
-        """See `HfModel.answers`, here of all members, in order."""
-        held = max(member.rows_held for member in self.members)
-        return answered(self._forward, asked, wanted, (self.arena, held))
 
     @torch.inference_mode()
     def drafts(self, told: Told, room: Room, ready: Ready) -> Drafted:

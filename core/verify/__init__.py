@@ -7,23 +7,18 @@ passed in; never sees a model.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable
 
+from core.mechanisms import implementation_of, verify_rule
 from core.verify.case import Case, Said, Tried, Verdict
-from core.verify.mss import mss
-from core.verify.traversal import traversal
-from core.verify.walk import WALKS, greedy, match, told
+from core.verify.walk import WALKS, told
 
-__all__ = ["VERIFY_RULES", "WALKS", "Case", "Said", "Tried", "Verdict", "told", "verify"]
+__all__ = ["WALKS", "Case", "Said", "Tried", "Verdict", "told", "verify"]
 
 Rule = Callable[[Case], Verdict]
-
-VERIFY_RULES: Mapping[str, Rule] = MappingProxyType(
-    {"greedy": greedy, "match": match, "mss": mss, "traversal": traversal}
-)
 
 
 def verify(rule: str, case: Case) -> Verdict:
     """The verdict of the named rule."""
-    return VERIFY_RULES[rule](case)
+    decide: Rule = implementation_of(verify_rule(rule).implementation)
+    return decide(case)

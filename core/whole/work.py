@@ -70,14 +70,14 @@ def work_of(turns: Many[Turn], llm: Crew, drafting: Drafting) -> Work | None:
     asked = [drafting.asks(turn) for turn in turns]
     if not any(asked):
         return Work(tuple(turns), llm, None)
-    studio = drafting.studio(turns)
+    ssms = drafting.ssm_pool.ssms
     by_name = {ask.name: [one for asks in asked for one in asks if one.name == ask.name]
                for ask in asked[0]}  # fmt: skip
-    if studio is None or any({ask.name for ask in asks} != by_name.keys() for asks in asked):
+    if any({ask.name for ask in asks} != by_name.keys() for asks in asked):
         return None
-    if not by_name.keys() <= studio.ssms.keys():
+    if not by_name.keys() <= ssms.keys():
         return None
-    found = LoopAsks.of(studio.ssms, by_name, llm.vocab_size)
+    found = LoopAsks.of(ssms, by_name, llm.vocab_size)
     if found is None or not loops(found):
         return None
     work = Work(tuple(turns), llm, found)

@@ -17,7 +17,7 @@ from core.costs import ledger
 from core.costs.verify import measure_verify_costs
 from core.models.loading import LoadedModels, load_models
 
-TINY = Settings(prompts=2, tokens=8, repeats=1, dtypes=("float32",), threads=1, place="thread")
+TINY = Settings(prompts=2, tokens=8, repeats=1, dtypes=("float32",), threads=1)
 
 
 @pytest.fixture(scope="session")

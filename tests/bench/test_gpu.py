@@ -43,7 +43,7 @@ def test_it_measures_continues_and_reports(make_context: MakeContext, family: Lo
 
     def summon(dtype: str, device: str) -> tuple[Engine, Theirs]:
         summoned.append((dtype, device))
-        return Engine(family, "thread"), Theirs(dtype)
+        return Engine(family), Theirs(dtype)
 
     suite = GpuContest(summon=summon, device="cpu", temperatures=(0.0,))
     context = make_context(tokens=8)

@@ -9,7 +9,8 @@ import pytest
 
 from bench.suites.law_fill import Values, filled, missing
 from bench.suites.law_rows import TEMPERATURE, Row, law_rows, meets, open_fields
-from core.choices import COMBINES, LENGTHS, NGRAM, PIPELINES, PRESETS, WEIGHTS
+from core.config import COMBINES, LENGTHS, PIPELINES
+from core.mechanisms import NGRAM, PRESETS, WEIGHTS
 
 CROSSED = {
     "mechanisms": {"length": LENGTHS, "combine": COMBINES, "weights": WEIGHTS},

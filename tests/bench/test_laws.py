@@ -20,8 +20,7 @@ from bench.suites.law_tables import verdict
 from bench.suites.laws import Laws
 from bench.theirs import Theirs
 from core import engine
-from core.choices import PIPELINES
-from core.config import COMBINES, DRAFTS, LENGTHS, PRESETS, WEIGHTS, SpeculationConfig
+from core.config import COMBINES, DRAFTS, LENGTHS, PIPELINES, PRESETS, WEIGHTS, SpeculationConfig
 from core.errors import EngineError
 from core.models.loading import LoadedModels
 from core.tree import ROOT
@@ -125,7 +124,7 @@ def test_a_broken_verifier_fails(
     monkeypatch.setattr(cli, "loader", lambda folder: lambda dtype: family)
     suite = Laws(only=rows(draft))
     out = tmp_path / "out.json"
-    argv = ["--suite", "laws", "--prompts", "2", "--tokens", "8", "--place", "thread"]
+    argv = ["--suite", "laws", "--prompts", "2", "--tokens", "8"]
     assert cli.main([*argv, "--out", str(out)], {"laws": suite}) == 1
     captured = capsys.readouterr()
     assert "| FAIL |" in captured.out
@@ -234,4 +233,4 @@ def test_a_run_that_lost_a_drafter_proves_nothing(
     monkeypatch.setattr("core.drafters.ssm.SsmDrafter.fitted", fail)
     case = Case(load_prompts()[0], 0, 4, 0.0)
     with pytest.raises(EngineError, match="the device went away.*goes on without it"):
-        decode(engine.Engine(family, "thread"), [case], SpeculationConfig())
+        decode(engine.Engine(family), [case], SpeculationConfig())

@@ -346,10 +346,10 @@ class TestOverhead:
         count_tokens(engine, case, all_three)
         assert clock.take() == {"llm": 0.0, "ssm": 0.0}
 
-    def test_passes_by_queries_are_on_the_clock(
+    def test_passes_of_stacked_ssms_are_on_the_clock(
         self, family: LoadedModels, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """And those of drafts with nothing else between them."""
+        """Those over feeds, and those of compiled drafts."""
         made: list[None] = []
 
         def slowed(pass_by: Callable[..., Any]) -> Callable[..., Any]:
@@ -359,7 +359,7 @@ class TestOverhead:
 
             return slow
 
-        monkeypatch.setattr(Stack, "answers", slowed(Stack.answers))
+        monkeypatch.setattr(Stack, "forward", slowed(Stack.forward))
         ssms = list(family.ssms.values())
         assert isinstance(ssms[0], HfModel) and isinstance(ssms[0].stack, Stack)
         forward = compiled_of(ssms[0].stack._forward)

@@ -11,7 +11,7 @@ import torch
 
 from core import Engine, Request, SpeculationConfig
 from core.drafters.ssm import AUDITION
-from core.drafters.studio import LEAST, Studio
+from core.drafters.ssm_pool import MIN_PROMPT_TOKENS, SsmPool
 from core.events import Drafted, Event, RoundCompleted
 from core.models.language_model import Feed
 from core.models.stack import Stack, stack_alike
@@ -54,7 +54,7 @@ def test_who_foresees_the_prompt_drafts_first(index: int) -> None:
 
 def test_too_short_a_prompt_tells_nothing() -> None:
     llm, ssms = tables(3)
-    text = written(ssms[1], LEAST)
+    text = written(ssms[1], MIN_PROMPT_TOKENS)
     assert first_to_draft(run(engine_of(llm, ssms), prompt(text[:-1]))) == set(NAMES)
     assert len(first_to_draft(run(engine_of(llm, ssms), prompt(text)))) == 1
 
@@ -88,26 +88,26 @@ def test_reading_the_prompts_end_is_told_before_the_first_round() -> None:
 
 def test_a_fit_is_the_mean_logarithm_of_what_it_held_of_the_last_tokens() -> None:
     llm, ssms = tables(3)
-    studio = engine_of(llm, ssms)._drafting.homes.here
+    pool = engine_of(llm, ssms)._drafting.ssm_pool
     ids = written(ssms[0], 40)
     window = ids[-AUDITION:]
-    fits, timed = studio.fits(NAMES, ids)
+    fits, timed = pool.prompt_scores(NAMES, ids)
     for ssm in ssms:
         logs = [math.log(ssm._table(tuple(window[:i]))[window[i]]) for i in range(1, len(window))]
         assert fits[ssm.info.name] == pytest.approx(sum(logs) / len(logs), abs=1e-5)
     assert [one.lane for one in timed] == list(NAMES)
 
 
-def stacked() -> Studio:
+def stacked() -> SsmPool:
     ssms = [small("llama", seed) for seed in range(3)]
     stack_alike(ssms)
-    return Studio(dict(zip(NAMES, ssms, strict=True)), VOCAB)
+    return SsmPool(dict(zip(NAMES, ssms, strict=True)), VOCAB)
 
 
 def test_those_that_lie_on_one_another_are_heard_in_one_pass(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    studio, ids = stacked(), [3 + i % 7 for i in range(40)]
+    pool, ids = stacked(), [3 + i % 7 for i in range(40)]
     passes: list[int] = []
     forward = Stack.forward
 
@@ -116,10 +116,10 @@ def test_those_that_lie_on_one_another_are_heard_in_one_pass(
         return forward(self, asked)
 
     monkeypatch.setattr(Stack, "forward", noted)
-    fits, timed = studio.fits(NAMES, ids)
+    fits, timed = pool.prompt_scores(NAMES, ids)
     assert passes == [3]
     for name in NAMES:
-        assert studio.fits([name], ids)[0][name] == pytest.approx(fits[name], abs=1e-5)
+        assert pool.prompt_scores([name], ids)[0][name] == pytest.approx(fits[name], abs=1e-5)
     assert passes == [3], "who is heard alone makes a pass of its own"
     assert len(set(fits.values())) == 3
     begun, ended = min(one.start for one in timed), max(one.end for one in timed)
@@ -133,15 +133,15 @@ def test_whatever_a_pass_fails_with_rows_are_given_back(
     def broken(self: Stack, asked: object) -> object:
         raise error("out of order")
 
-    studio = stacked()
+    pool = stacked()
     monkeypatch.setattr(Stack, "forward", broken)
     kept: BaseException | None = None  # with it all that it came through is kept
     try:
-        assert studio.fits(NAMES, [3] * 30)[0] == {}
+        assert pool.prompt_scores(NAMES, [3] * 30)[0] == {}
     except KeyboardInterrupt as raised:
         kept = raised
     assert (kept is not None) == (error is KeyboardInterrupt)
-    assert {ssm.model.open_row() for ssm in studio.ssms.values()} == {0}, "the first is free"
+    assert {ssm.model.open_row() for ssm in pool.ssms.values()} == {0}, "the first is free"
 
 
 @pytest.mark.loses_drafters
@@ -155,6 +155,6 @@ def test_of_an_ssm_that_fails_nothing_is_told() -> None:
 
     ssms[1].forward = broken  # type: ignore[method-assign, assignment]
     events = run(engine, text)
-    assert "ssm-2" not in engine._drafting.homes.here.fits(NAMES, written(ssms[1], 30))[0]
+    assert "ssm-2" not in engine._drafting.ssm_pool.prompt_scores(NAMES, written(ssms[1], 30))[0]
     assert ids_of_events(events) == plain
     assert not any(open_rows(engine))

@@ -204,7 +204,7 @@ def test_a_policy_learns_with_the_length_that_was_drafted(monkeypatch: pytest.Mo
     def make(config: SpeculationConfig, costs: Costs) -> LengthPolicy:
         return Given()
 
-    monkeypatch.setattr("core.length.LENGTH_POLICIES", {"trend": make})
+    monkeypatch.setattr("core.engine.make_policy", make)
     events = run(SpeculationConfig(expansion=(1,), length="trend", max_tree_nodes=64))
     assert [outcome.length for outcome in outcomes] == deepest(events)
     assert {4} < {outcome.length for outcome in outcomes}, "the last drafts have less room"

@@ -61,8 +61,7 @@ def test_closing_the_iterator_gives_everything_back(steps: int) -> None:
     events.close()
     assert open_rows(engine) == [(), (), ()]
     assert not engine.busy.locked()
-    assert all(not ssm._states for ssm in engine._drafting.homes.here.ssms.values())
-    assert not engine._drafting.homes._known
+    assert all(not ssm._states for ssm in engine._drafting.ssm_pool.ssms.values())
 
 
 def test_an_error_of_the_llm_gives_everything_back() -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from core import Engine, Request, SamplingParams, SpeculationConfig
-from core.choices import PIPELINES
+from core.config import PIPELINES
 from core.drafters.foresight import Done
 from core.events import Event, RoundCompleted, RunCompleted
 from core.models.language_model import Feed

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.choices import VERIFIES
-from core.config import SamplingParams, SpeculationConfig
+from core.config import VERIFIES, SamplingParams, SpeculationConfig
 from core.errors import ConfigError
 from lab.grid import FIELDS, Axis, Grid, axis_from_text, axis_of, grid, grid_of, value_text
 from lab.prompts import StudyPrompt

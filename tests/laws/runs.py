@@ -35,7 +35,7 @@ PLAIN = SpeculationConfig.preset("autoregressive")
 @cache
 def bundled_engine() -> Engine:
     """The bundled family in float32, loaded once for all laws."""
-    return Engine(load_models(dtype="float32"), place="thread")
+    return Engine(load_models(dtype="float32"))
 
 
 def prompts(count: int) -> tuple[str, ...]:

@@ -47,9 +47,7 @@ PAIRED = tuple(zip(itertools.cycle(FAMILIES), PRESETS * 2, strict=False))
 @cache
 def engine_of(family: str) -> Engine:
     llm = tiny_module(family, seed=1)
-    return Engine(
-        loaded(llm, [perturbed(llm, 0.12, seed=3), tiny_module(family, seed=2)]), place="thread"
-    )
+    return Engine(loaded(llm, [perturbed(llm, 0.12, seed=3), tiny_module(family, seed=2)]))
 
 
 @cache
@@ -113,7 +111,7 @@ def test_an_end_of_text_token_ends_the_same_text(family: str, name: str) -> None
     eos_ids = (expected(family)[1][9],)
     models = engine_of(family).models
     mortal = type(models)(models.llm, models.ssms, models.tokenizer, eos_ids)
-    engine = Engine(mortal, place="thread")
+    engine = Engine(mortal)
     config = SpeculationConfig.preset(name)
     requests = [Request(text, SAMPLING, config) for text in TEXTS]
     assert ids_of_many(engine, requests) == expected(family, eos_ids)

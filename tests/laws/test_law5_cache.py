@@ -43,9 +43,7 @@ CONFIGS = {
 def tiny_engine(family: str) -> Engine:
     llm = tiny_module(family, seed=1, dtype=torch.float32)
     close = perturbed(llm, 0.05, seed=3)
-    return Engine(
-        loaded(llm, [close, tiny_module(family, seed=2, dtype=torch.float32)]), place="thread"
-    )
+    return Engine(loaded(llm, [close, tiny_module(family, seed=2, dtype=torch.float32)]))
 
 
 def cached(model: HfModel, row: int) -> torch.Tensor:
@@ -80,7 +78,7 @@ def check(engine: Engine, live: Live) -> int:
         name = live.sequence.speculation.drafters[index]
         if name != "ngram":
             model = engine.models.ssms[name]
-            state = engine._drafting.homes.here.ssms[name]._states[live.sequence.run_id]
+            state = engine._drafting.ssm_pool.ssms[name]._states[live.sequence.run_id]
             row = state.row
             # A guess that came true has fed the root, and what is drafted behind it.
             assert model.pending(row) == len(state.pending) == 0 or state.ready is not None

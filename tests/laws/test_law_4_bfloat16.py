@@ -80,7 +80,7 @@ def measured(device: str, least: float = 0.999) -> tuple[float, torch.Tensor, to
     """The rounding gap (twice this quantile of the differences), how far below the arg max each
     emitted token is, and the last logits."""
     models = load_models(dtype="bfloat16", device=device)
-    engine = Engine(models, place="thread")
+    engine = Engine(models)
     differences, margins = [], []
     for prompt in prompts(4):
         new = ids_of(engine, prompt, "specinfer")
@@ -108,7 +108,7 @@ def test_float32_on_cuda_writes_what_plain_decoding_writes(temperature: float) -
 @pytest.mark.gpu
 def test_float32_on_cuda_equals_transformers_generate() -> None:
     models = load_models(dtype="float32", device="cuda")
-    engine = Engine(models, place="thread")
+    engine = Engine(models)
     for prompt in prompts(8):
         inputs = models.tokenizer(prompt, return_tensors="pt").to("cuda")
         output = models.llm._module.generate(**inputs, do_sample=False, max_new_tokens=NEW_TOKENS)

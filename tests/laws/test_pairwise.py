@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from core.choices import LENGTHS, WEIGHTS
+from core.config import LENGTHS
+from core.mechanisms import WEIGHTS
 from tests.laws import test_law1_bundled as law1
 from tests.laws import test_law2_match as law2
 from tests.laws.pairwise import NEVER, Row, missing_pairs, of_effect, pairwise

@@ -198,6 +198,6 @@ def real(tmp_path_factory: pytest.TempPathFactory, chromium: Any) -> Iterator[An
     from core.worker import Worker
     from tests.ui.sites import hosted
 
-    worker = Worker(Engine(load_models(llm="bundled", ssms=["bundled"]), place="thread"))
+    worker = Worker(Engine(load_models(llm="bundled", ssms=["bundled"])))
     with hosted(tmp_path_factory.mktemp("real"), worker) as made:
         yield made

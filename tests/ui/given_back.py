@@ -35,7 +35,7 @@ from ui.source import LiveSource
 
 def load(pair: Pair, say: Say) -> Worker:
     made = load_models(pair.llm, pair.ssms, pair.dtype, pair.device, say)
-    return Worker(Engine(made, place="thread"))
+    return Worker(Engine(made))
 
 
 def resident() -> int:

@@ -30,7 +30,7 @@ def site(tmp_path_factory: pytest.TempPathFactory, chromium: Any) -> Iterator[tu
 
     def load(pair: Pair, say: Say) -> Worker:
         made = load_models(pair.llm, pair.ssms, pair.dtype, pair.device, say)
-        return Worker(Engine(made, place="thread"))
+        return Worker(Engine(made))
 
     rig = Rig.opened(load, Pair())
     with hosted(tmp_path_factory.mktemp("models"), rig) as made:

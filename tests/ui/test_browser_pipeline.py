@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from core.choices import PIPELINES
+from core.config import PIPELINES
 from tests.ui.charted import (
     check_columns,
     check_curve,

@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 
 from core import Request, SamplingParams, SpeculationConfig
-from core.choices import PRESETS
 from core.events import (
     Combined,
     Drafted,
@@ -27,6 +26,7 @@ from core.events import (
     RunStarted,
     Verified,
 )
+from core.mechanisms import PRESETS
 from storage import RunStore
 from tests.laws.runs import bundled_engine, prompts
 from tests.laws.test_law6_events import NAMES, events_of

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from core import Engine
-from core.choices import NOT_AHEAD
 from core.config import (
     COMBINES,
     DRAFTS,
@@ -20,15 +19,18 @@ from core.config import (
 )
 from core.errors import ConfigError
 from core.events import Combined
+from core.mechanisms import (
+    COMBINE_RULES,
+    LENGTH_POLICIES,
+    PIPELINE_MODES,
+    VERIFY_RULES,
+    combine_rule,
+)
 from tests.ui.test_form import form_values, fresh_form
 from ui.pages.fields import FIELD_NAMES, MEANINGS, field_controls
 from ui.pages.form import EXAMPLES, FOLLOWED, followed, request_of
 from ui.pages.menus import (
-    COMBINING,
     FOLLOWERS,
-    LENGTHENING,
-    PIPELINING,
-    VERIFYING,
     combine_choices,
     draft_choices,
     idle_fields,
@@ -59,7 +61,7 @@ def test_menus_mark_exactly_what_is_not_lossless(temperature: float, combine: st
         for label, rule in verify_choices(draft, temperature, combine):
             reason = f"not lossless with draft {draft}{with_rule} at temperature {temperature:g}"
             known = lossless(draft, rule, temperature, combine)
-            assert label == f"{rule} ({VERIFYING[rule] if known else reason})"
+            assert label == f"{rule} ({VERIFY_RULES[rule].label if known else reason})"
     for rule in VERIFIES:
         for label, draft in draft_choices(temperature, rule, combine):
             reason = f"not lossless with verify {rule}{with_rule} at temperature {temperature:g}"
@@ -175,22 +177,21 @@ def test_names_that_do_nothing_say_so() -> None:
 
 
 def test_every_way_of_pipelining_has_its_meaning_and_only_those_there_are_are_offered() -> None:
-    assert set(PIPELINING) == {"off", "across", "ahead", "auto"} >= set(PIPELINES)
     assert [name for _, name in pipeline_choices()] == list(PIPELINES)
-    assert all(PIPELINING[name] in label for label, name in pipeline_choices())
+    assert all(PIPELINE_MODES[name].label in label for label, name in pipeline_choices())
     menu = field_controls(SpeculationConfig(), ("a",))["pipeline"]
     assert menu.choices == pipeline_choices()
 
 
 def test_every_choice_of_the_rules_has_its_meaning() -> None:
-    assert set(COMBINING) == set(COMBINES) and set(VERIFYING) == set(VERIFIES)
-    assert [name for _, name in length_choices()] == list(LENGTHS) == list(LENGTHENING)
-    for meanings, choices in (
-        (COMBINING, combine_choices("auto", "auto", 0.0)),
-        (LENGTHENING, length_choices()),
-        (VERIFYING, [one for d in DRAFTS for one in verify_choices(d, 0.7) if "not" not in one[0]]),
+    assert [name for _, name in length_choices()] == list(LENGTHS)
+    verifying = [one for d in DRAFTS for one in verify_choices(d, 0.7) if "not" not in one[0]]
+    for records, choices in (
+        (COMBINE_RULES, combine_choices("auto", "auto", 0.0)),
+        (LENGTH_POLICIES, length_choices()),
+        (VERIFY_RULES, verifying),
     ):
-        assert all(label == f"{name} ({meanings[name]})" for label, name in choices)
+        assert all(label == f"{name} ({records[name].label})" for label, name in choices)
         assert all(len(label) <= 33 for label, _ in choices), "what a menu shows at 1280"
     assert all(len(label) <= 33 for label, _ in pipeline_choices())
     controls = field_controls(SpeculationConfig(), ("a",))
@@ -203,7 +204,7 @@ def test_every_choice_of_the_rules_has_its_meaning() -> None:
 def test_a_pipeline_that_does_nothing_says_so_and_can_be_changed(
     combine: str, pipeline: str
 ) -> None:
-    still = combine in NOT_AHEAD
+    still = not combine_rule(combine).ahead
     menu = followed(form_values(combine=combine, pipeline=pipeline))["pipeline"]
     assert menu.interactive is not False
     marked = [name for label, name in menu.choices if "does nothing" in label]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from core.choices import NGRAM
 from core.config import SpeculationConfig
 from core.events import Ahead, RunStats
+from core.mechanisms import NGRAM
 from core.shape_checks import MAX_TREE_NODES
 from tests.synthetic import synthetic_run
 from ui.frame import Baseline, Frame

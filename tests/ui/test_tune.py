@@ -25,7 +25,7 @@ from tests.ui.test_form import form_values
 from ui.context import Context
 from ui.pages.form import RECORD_TOP_K
 from ui.pages.tune import drawn_of, file_of, planned, point_beside, point_shown, request_of_point
-from ui.pages.tune_form import CHOICES, LIVE, TYPED, Asked, asked, axis_shown, base_menu
+from ui.pages.tune_form import LIVE, PICKED, TYPED, Asked, asked, axis_shown, base_menu
 from ui.studies import Studies
 
 AXES = [
@@ -119,9 +119,9 @@ def test_fields_of_few_values_are_picked(context: Context) -> None:
 
 
 def test_every_field_can_be_an_axis_as_it_is_offered(context: Context) -> None:
-    for field in (*TYPED, *CHOICES):
+    for field in (*TYPED, *PICKED):
         typed, picked = axis_shown(field, context.drafter_names)
-        assert (typed.visible, picked.visible) == (field in TYPED, field in CHOICES)
+        assert (typed.visible, picked.visible) == (field in TYPED, field in PICKED)
         axes = [field, typed.value, picked.value, *AXES[6:], *AXES[6:]]
         made = asked_of(context, axes=axes, sampling=[16, 1, 0, 1, "", "", False, False])
         assert len(made.study.configurations) + len(made.refused) > 2, field

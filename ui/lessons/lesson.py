@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from core.choices import NGRAM
 from core.config import Request, SamplingParams, SpeculationConfig
+from core.mechanisms import NGRAM
 from ui.lessons.measured import Evidence
 
 __all__ = ["Attempt", "Crew", "Lesson", "Question", "Setup", "Step", "missing", "request_of"]

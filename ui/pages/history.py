@@ -14,8 +14,8 @@ from typing import Any
 import gradio as gr
 
 from core.checks import choice
-from core.choices import NGRAM
 from core.errors import ConfigError, StoreError, UnknownRunError
+from core.mechanisms import NGRAM
 from ui.context import Context
 from ui.dates import local_time
 from ui.messages import Line

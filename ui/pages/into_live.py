@@ -13,9 +13,9 @@ import gradio as gr
 from gradio.components import Component
 from gradio.helpers import special_args
 
-from core.choices import NGRAM
 from core.config import PRESETS, Request
 from core.errors import ConfigError
+from core.mechanisms import NGRAM
 from ui.context import Context
 from ui.messages import Line
 from ui.pages.fields import FIELD_NAMES, values_of

@@ -6,6 +6,7 @@ from collections.abc import Generator, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 from core.errors import ConfigError
+from core.mechanisms import length_policy
 from ui.baselines import keep_baseline, key_of_run, still_valid
 from ui.context import StoreApi
 from ui.frame import Baseline
@@ -76,7 +77,7 @@ def _played(table: _Table, setup: Setup, player: Player) -> Generator[object, No
     """Show a run; whether it was completed. Its row stands in the table as soon as the engine has
     finished: the pictures may be far behind, and whoever does not wait for them loses nothing."""
     desk, kept = table.desk, False
-    if setup.speculation.length == "goodput":
+    if length_policy(setup.speculation.length).predicts:
         desk.doing = MEASURING
     for frame in play(desk):
         if desk.player is player and player.source.count:

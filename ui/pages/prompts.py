@@ -10,8 +10,8 @@ from typing import Any
 import gradio as gr
 from gradio.components import Component
 
-from core.choices import NGRAM
 from core.config import PRESETS, SamplingParams
+from core.mechanisms import NGRAM
 from lab.study import Configuration, Study, plain_configuration
 from ui.components import PromptTable, pack
 from ui.context import Context

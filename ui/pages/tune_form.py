@@ -13,9 +13,13 @@ from typing import Any
 import gradio as gr
 from gradio.components import Component
 
-from core.choices import COMBINES, DRAFTS, LENGTHS, PIPELINES, VERIFIES, WEIGHTS
-from core.config import PRESETS, SamplingParams, SpeculationConfig
+from core.config import (
+    PRESETS,
+    SamplingParams,
+    SpeculationConfig,
+)
 from core.errors import ConfigError
+from core.mechanisms import choices_of
 from lab.grid import FIELDS, Axis, Refused, axis_from_text, axis_of, grid
 from lab.prompts import StudyPrompt
 from lab.study import Study, plain_configuration
@@ -31,16 +35,7 @@ __all__ = ["LIVE", "Asked", "TuneForm", "asked", "axis_shown", "base_menu", "bui
 
 LIVE = "Live's settings"
 NO_FIELD = ""
-CHOICES = MappingProxyType(
-    {
-        "draft": DRAFTS,
-        "combine": COMBINES,
-        "weights": WEIGHTS,
-        "length": LENGTHS,
-        "verify": VERIFIES,
-        "pipeline": PIPELINES,
-    }
-)
+PICKED = ("draft", "combine", "weights", "length", "verify", "pipeline")
 """Fields with a few allowed values: those are picked, all others are typed."""
 TYPED = MappingProxyType(
     {
@@ -146,7 +141,7 @@ def _axis(number: int, field: str, context: Context) -> AxisControls:
 
 def axis_shown(field: str, drafter_names: Sequence[str]) -> tuple[gr.Textbox, gr.Dropdown]:
     """Where an axis' values are given: typed, or picked where a field has only a few."""
-    choices = list(CHOICES.get(field, ()))
+    choices = list(choices_of(field)) if field in PICKED else []
     how = "Values with | between them." if "|" in TYPED.get(field, "") else "Values with commas."
     if field == "drafters":
         how = f"Sets with | between them, of all, first, ngram, {', '.join(drafter_names)}."
@@ -206,7 +201,7 @@ def axes_of(given: Sequence[Sequence[Any]]) -> list[Axis]:
     """(field, typed, picked) of each axis -> the axes that have a field."""
     axes = []
     for field, typed, picked in given:
-        if field in CHOICES:
+        if field in PICKED:
             axes.append(axis_of(field, list(picked or [])))
         elif field:
             axes.append(axis_from_text(field, typed or ""))

@@ -1,9 +1,6 @@
-"""What a compiled pass is asked, from a batch of feeds or from single queries."""
+"""What a compiled pass is asked, from a batch of feeds."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -12,36 +9,7 @@ from core.models.compiled.described import Asked
 from core.models.compiled.packing import Array
 from core.models.rows import Batch
 
-__all__ = ["Query", "asked_by", "asked_in"]
-
-
-class Query(NamedTuple):
-    """A token at a position, kept in a slot of a row of the arena; it sees the slots `before` this
-    one, and those `beside` them."""
-
-    row: int
-    token: int
-    position: int
-    slot: int
-    before: int
-    beside: tuple[int, ...] = ()
-
-
-def asked_by(members: Sequence[Sequence[Query]], wanted: Sequence[int]) -> Asked:
-    """Each member's queries, of a model that sees all of a text; `wanted`: whose logits are, in
-    order, counted through all members'."""
-    queries = [query for own in members for query in own]
-    extent = 1 + max(query.slot for query in queries)
-    full = np.zeros((len(queries), extent), np.bool_)
-    for i, query in enumerate(queries):
-        full[i, : query.before] = True
-        for slot in query.beside:
-            full[i, slot] = True
-    told = np.array([query[:4] for query in queries])
-    rows, tokens, positions, slots = (np.ascontiguousarray(part) for part in told.T)
-    ends = np.cumsum([0, *(len(own) for own in members)])
-    seen = full.reshape(-1)
-    return Asked(tokens, positions, rows, slots, ends, seen, seen[:0], np.array(wanted))
+__all__ = ["asked_in"]
 
 
 def asked_in(batch: Batch, members: int) -> tuple[Asked, torch.Tensor | None]:

@@ -18,11 +18,10 @@ import numpy as np
 import torch
 
 from core.errors import UnsupportedModelError
-from core.models.compiled.asking import Query, asked_by, asked_in
+from core.models.compiled.asking import asked_in
 from core.models.compiled.compiling import COMPILER_FAULTS
 from core.models.compiled.described import Asked, Grown, Own, Shape, Told, Weights
 from core.models.compiled.drafts import between, nothing_told, of_pass, sprouting
-from core.models.compiled.features import multiplies_tiles
 from core.models.compiled.kernel import kernel
 from core.models.compiled.kinds import kind_of_array
 from core.models.compiled.packing import Array, packed, shape_of, turning
@@ -73,13 +72,6 @@ class CompiledForward:
         self._crew = _Crew(min(torch.get_num_threads(), most))
         self._parts = kind_of_array(self._weights.matrices.dtype.type).parts
         self._between = between(True)
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """UnsupportedModelError in a process that has no tiles, if weights lie for them."""
-        self.__dict__.update(state)
-        kind = kind_of_array(self._weights.matrices.dtype.type)
-        if kind.tiles and not multiplies_tiles():
-            raise UnsupportedModelError("weights lie for AMX's tiles: there are none here")
 
     @property
     def workers(self) -> int:
@@ -146,13 +138,6 @@ class CompiledForward:
         spread[places] = logits
         return spread.view(rows, width, -1)
 
-    def answers(
-        self, members: Sequence[Sequence[Query]], wanted: Sequence[int], arena: KVArena
-    ) -> torch.Tensor:
-        """Logits (wanted, V) float32 of each member's queries; see `asked_by`. The arena has room
-        for all of their slots."""
-        return self._passed(asked_by(members, wanted), arena)
-
     def drafts(self, told: Told, room: Room, ready: Ready, arena: KVArena) -> Drafted:
         """Drafts from the text that they lack to their last level, with no more between two passes
         than `core.models.compiled.drafts`, and `ready`, which is told from which level on children
@@ -218,9 +203,6 @@ class _Crew:
         self._others: ThreadPoolExecutor | None = None
         self._busy = threading.Lock()
         self._grounds = Grounds()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _Crew, (self.workers,)
 
     def run(
         self,

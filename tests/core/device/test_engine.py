@@ -42,7 +42,7 @@ def models(
 
 
 def events(made: LoadedModels, requests: Many[Request], *, on_device: bool) -> list[Event]:
-    with closing(Engine(made, "thread", on_device=on_device)) as engine:
+    with closing(Engine(made, on_device=on_device)) as engine:
         return list(engine.generate_many(requests))
 
 
@@ -214,7 +214,7 @@ def test_texts_that_outgrow_the_cache(shape: tuple[int, ...], whole: list[bool])
 @pytest.mark.parametrize("many", [1, 2])
 def test_caches_hold_what_a_fresh_prefill_would(many: int, whole: list[bool]) -> None:
     made = models()
-    with closing(Engine(made, "thread", on_device=True)) as engine:
+    with closing(Engine(made, on_device=True)) as engine:
         live = [engine.admit(engine.prepare(one)) for one in requests(WARM, FIXED, many)]
         for one in live:
             list(engine.prefill(one))
@@ -222,8 +222,7 @@ def test_caches_hold_what_a_fresh_prefill_would(many: int, whole: list[bool]) ->
             list(engine.round(live))
         for one in live:
             kept = [(made.llm, one.row)]
-            studio = engine._drafting.homes.here
-            for ssm in studio.ssms.values():
+            for ssm in engine._drafting.ssm_pool.ssms.values():
                 kept.append((ssm.model, ssm._states[one.sequence.run_id].row))
             for model, row in kept:
                 _as_fresh(model, row, one.sequence.tokens)
@@ -270,7 +269,7 @@ def test_the_next_round_is_under_way_while_a_round_is_told(
     monkeypatch.setattr(rounds._Pass, "draft", lambda *of: (made.append(1), draft(*of))[1])
     monkeypatch.setattr(rounds._Pass, "finish", lambda *of: (awaited.append(1), finish(*of))[1])
     ahead = []
-    with closing(Engine(models(), "thread", on_device=True)) as engine:
+    with closing(Engine(models(), on_device=True)) as engine:
         for event in engine.generate_many(requests(WARM, FIXED, 2)):
             if isinstance(event, (Drafted, Combined, Verified)):
                 ahead.append(len(made) - len(awaited))
@@ -285,7 +284,7 @@ def test_a_round_that_nobody_asks_for_leaves_nothing_behind(config: SpeculationC
     alone = [
         texts_of(events(models(), [one], on_device=False))[0] for one in (first, second, third)
     ]
-    with closing(Engine(models(), "thread", on_device=True)) as engine:
+    with closing(Engine(models(), on_device=True)) as engine:
         live = []
         for one in (first, second):
             live.append(engine.admit(engine.prepare(one)))
@@ -367,7 +366,7 @@ def test_captured_rounds(sampling: SamplingParams, many: int, whole: list[bool])
 @pytest.mark.gpu
 @pytest.mark.parametrize("config", [FIXED, SpeculationConfig.preset("autoregressive")])
 def test_rounds_are_replayed(config: SpeculationConfig) -> None:
-    with closing(Engine(models(device="cuda"), "thread")) as engine:
+    with closing(Engine(models(device="cuda"))) as engine:
         list(engine.generate(requests(WARM, config)[0]))
         made: Any = engine._whole
         assert made._pool.captures and any(one._verify.captured for one in made._passes.values())

@@ -12,7 +12,7 @@ import torch
 from core import SamplingParams, SpeculationConfig
 from core.drafters.base import Ask, Draft
 from core.drafters.looped import Looped
-from core.drafters.studio import Studio
+from core.drafters.ssm_pool import SsmPool
 from core.length.base import Limits, Stop
 from core.models.hf_model import HfModel
 from core.models.stack import stack_alike
@@ -36,14 +36,14 @@ ROUNDS: Many[Many[tuple[int, ...]]] = (
 )
 
 
-def studio(count: int = 3, *, looped: bool, vocab: int = VOCAB, **changes: Any) -> Studio:
+def pool(count: int = 3, *, looped: bool, vocab: int = VOCAB, **changes: Any) -> SsmPool:
     models = [small("llama", seed, **changes) for seed in range(count)]
     stack_alike(models)
-    return Studio(dict(zip(NAMES, models, strict=False)), vocab, looped=looped)
+    return SsmPool(dict(zip(NAMES, models, strict=False)), vocab, looped=looped)
 
 
-def both(count: int = 3, **changes: Any) -> tuple[Studio, Studio]:
-    return studio(count, looped=True, **changes), studio(count, looped=False, **changes)
+def both(count: int = 3, **changes: Any) -> tuple[SsmPool, SsmPool]:
+    return pool(count, looped=True, **changes), pool(count, looped=False, **changes)
 
 
 def texts(
@@ -59,7 +59,9 @@ def texts(
     return found
 
 
-def asks(place: Studio, several: Many[Sequence], shapes: Many[tuple[int, ...]], **more: Any) -> Any:
+def asks(
+    place: SsmPool, several: Many[Sequence], shapes: Many[tuple[int, ...]], **more: Any
+) -> Any:
     return {
         name: [
             Ask(one, index, one.speculation.draft, shape, 40, name, **more)
@@ -86,18 +88,17 @@ def compared(one: Draft, other: Draft) -> None:
 
 
 def decode(
-    studios: Many[Studio], several: Many[Many[Sequence]], shapes: Many[tuple[int, ...]]
+    pools: Many[SsmPool], several: Many[Many[Sequence]], shapes: Many[tuple[int, ...]]
 ) -> list[Draft]:
     """The same rounds in each place; the first place's drafts."""
-    for place, own in zip(studios, several, strict=True):
+    for place, own in zip(pools, several, strict=True):
         for sequence in own:
             for name in place.ssms:
-                place.open(name, sequence)
+                place.ssms[name].open(sequence)
     seen = []
     for following in ROUNDS:
         drafts = [
-            place.draft(asks(place, own, shapes))
-            for place, own in zip(studios, several, strict=True)
+            place.draft(asks(place, own, shapes)) for place, own in zip(pools, several, strict=True)
         ]
         for name in drafts[0]:
             for pair in zip(*(found[name] for found in drafts), strict=True):
@@ -105,11 +106,11 @@ def decode(
                 seen.append(pair[0])
         for i in range(len(several[0])):
             committed = _following(drafts[1]["one"][i], following[i])
-            for place, own, found in zip(studios, several, drafts, strict=True):
+            for place, own, found in zip(pools, several, drafts, strict=True):
                 own[i].tokens.extend(committed)
                 for name in place.ssms:
-                    place.commit(name, own[i], found[name][i], committed)
-        _same_states(studios, several)
+                    place.ssms[name].commit(own[i], found[name][i], committed)
+        _same_states(pools, several)
     return seen
 
 
@@ -124,11 +125,13 @@ def _following(draft: Draft, wanted: tuple[Any, ...]) -> tuple[int, ...]:
     return (*path, 11)
 
 
-def _same_states(studios: Many[Studio], several: Many[Many[Sequence]]) -> None:
-    ours, theirs = studios
+def _same_states(pools: Many[SsmPool], several: Many[Many[Sequence]]) -> None:
+    ours, theirs = pools
     for name in ours.ssms:
         for one, other in zip(*several, strict=True):
-            assert ours.temperature(name, one) == pytest.approx(theirs.temperature(name, other))
+            assert ours.ssms[name].temperature(one) == pytest.approx(
+                theirs.ssms[name].temperature(other)
+            )
             rows = []
             for place, sequence in ((ours, one), (theirs, other)):
                 model = place.ssms[name].model
@@ -180,7 +183,7 @@ def test_one_ssm_is_a_stack_of_one(looping: list[int]) -> None:
 def test_ssms_that_lie_apart_draft_one_after_another(looping: list[int]) -> None:
     places = both(2)
     apart = [
-        Studio({"one": small("llama", 0), "two": small("qwen2", 1)}, VOCAB, looped=looped)
+        SsmPool({"one": small("llama", 0), "two": small("qwen2", 1)}, VOCAB, looped=looped)
         for looped in (True, False)
     ]
     decode(apart, [texts(COLD), texts(COLD)], [(2, 1, 1)] * 2)
@@ -231,10 +234,10 @@ def test_what_has_to_be_looked_at_is_made_pass_by_pass(case: str, looping: list[
         settings = {"combine": "vote_tree"}
     shapes = [(2, 2), (1, 2)] if case == "uneven" else [(2, 2), (2, 2)]
     many = texts(WARM, **settings)
-    place = studio(looped=True)
+    place = pool(looped=True)
     for sequence in many:
         for name in NAMES:
-            place.open(name, sequence)
+            place.ssms[name].open(sequence)
     if case == "long":
         many[0].tokens.extend([4] * 70)
     drafts = place.draft(asks(place, many, shapes, stop=stop))
@@ -243,11 +246,11 @@ def test_what_has_to_be_looked_at_is_made_pass_by_pass(case: str, looping: list[
 
 
 def test_what_fails_is_told_of_all_who_took_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    place = studio(looped=True)
+    place = pool(looped=True)
     many = texts(COLD)
     for name in NAMES:
         for sequence in many:
-            place.open(name, sequence)
+            place.ssms[name].open(sequence)
     stack = place.ssms["one"].model.stack  # type: ignore[attr-defined]
 
     def broken(*_: object, **__: object) -> None:
@@ -265,7 +268,7 @@ def test_captured_drafts_of_a_stack(sampling: SamplingParams, looping: list[int]
     for looped in (True, False):
         models = [on_gpu("llama", seed) for seed in range(3)]
         stack_alike(models)
-        places.append(Studio(dict(zip(NAMES, models, strict=True)), VOCAB, looped=looped))
+        places.append(SsmPool(dict(zip(NAMES, models, strict=True)), VOCAB, looped=looped))
     several = [texts(sampling), texts(sampling)]
     for own in several:
         for i, one in enumerate(own):

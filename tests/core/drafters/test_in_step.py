@@ -9,8 +9,8 @@ import pytest
 
 from core import SamplingParams, SpeculationConfig
 from core.drafters.base import Ask, Draft
-from core.drafters.pool import PoolAsk
-from core.drafters.studio import Studio
+from core.drafters.pooled_drafting import PooledAsk
+from core.drafters.ssm_pool import SsmPool
 from core.models import fastest
 from core.models.hf_model import HfModel
 from core.models.stack import stack_alike
@@ -31,14 +31,14 @@ CASES = [
 ]
 
 
-def studios() -> tuple[Studio, Studio]:
+def pools() -> tuple[SsmPool, SsmPool]:
     """The same SSMs apart and on one another."""
     models = [small("llama", seed) for seed in range(3)]
     others = [small("llama", seed) for seed in range(3)]
     stack_alike(others)
     assert stacked(others) and not stacked(models)
     apart, together = dict(zip(NAMES, models, strict=True)), dict(zip(NAMES, others, strict=True))
-    return Studio({**apart}, VOCAB), Studio({**together}, VOCAB)
+    return SsmPool({**apart}, VOCAB), SsmPool({**together}, VOCAB)
 
 
 def sequences(draft: str, verify: str, combine: str) -> list[Sequence]:
@@ -53,16 +53,18 @@ def sequences(draft: str, verify: str, combine: str) -> list[Sequence]:
     return several
 
 
-def drafted(studio: Studio, several: list[Sequence], kind: str, shape: tuple[int, ...]) -> Any:
+def drafted(pool: SsmPool, several: list[Sequence], kind: str, shape: tuple[int, ...]) -> Any:
     """Each SSM's drafts, one a sequence."""
     if several[0].speculation.combine == "log_pool":
         every = [
-            studio.pool(PoolAsk(tuple(_ask(s, i, kind, shape) for i in range(3)), (1.0, 2.0, 0.5)))
+            pool.draft_pooled(
+                PooledAsk(tuple(_ask(s, i, kind, shape) for i in range(3)), (1.0, 2.0, 0.5))
+            )
             for s in several
         ]
         return {name: [drafts[i] for drafts in every] for i, name in enumerate(NAMES)}
     asked = {name: [_ask(s, i, kind, shape) for s in several] for i, name in enumerate(NAMES)}
-    return studio.draft(asked)
+    return pool.draft(asked)
 
 
 def _ask(sequence: Sequence, index: int, kind: str, shape: tuple[int, ...]) -> Ask:
@@ -81,20 +83,20 @@ def test_they_draft_what_each_drafts_alone(
     if not compiled:
         monkeypatch.setattr(fastest, "find_spec", lambda _: None)
     told: list[list[Any]] = []
-    for studio in studios():
+    for pool in pools():
         told.append([])
         several = sequences(draft, verify, combine)
         for name in NAMES:
             for sequence in several:
-                studio.open(name, sequence)
+                pool.ssms[name].open(sequence)
         for committed in ((4,), (5, 6), (7,)):
-            found = drafted(studio, several, draft, (2, 2, 1))
+            found = drafted(pool, several, draft, (2, 2, 1))
             told[-1] += [shown(one) for name in NAMES for one in found[name]]
             for i, sequence in enumerate(several):
                 sequence.tokens.extend(committed)
                 for name in NAMES:
-                    studio.commit(name, sequence, found[name][i], committed)
-                    told[-1].append(round(studio.temperature(name, sequence), 5))
+                    pool.ssms[name].commit(sequence, found[name][i], committed)
+                    told[-1].append(round(pool.ssms[name].temperature(sequence), 5))
     assert told[0] == told[1]
     assert any(len(one[0]) > 2 for one in told[0] if isinstance(one, tuple))
 
@@ -103,14 +105,14 @@ def test_they_draft_what_each_drafts_alone(
 def test_time_is_counted_once(combine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # In torch's own calls: compiled, so small a model's pass is shorter than the accounts of it.
     monkeypatch.setattr(fastest, "find_spec", lambda _: None)
-    _, studio = studios()
+    _, pool = pools()
     counted = []
     for number in range(5):  # what else the machine does falls between two stretches now and then
         several = sequences("topk", "greedy", combine)[:1]
         several[0].run_id = f"run {number}"
         for name in NAMES:
-            studio.open(name, several[0])
-        found = drafted(studio, several, "topk", (1, 1, 1, 1))
+            pool.ssms[name].open(several[0])
+        found = drafted(pool, several, "topk", (1, 1, 1, 1))
         spans = [timed for name in NAMES for timed in found[name][0].timed]
         whole = max(t.end for t in spans) - min(t.start for t in spans)
         counted.append(sum(t.seconds for t in spans) / whole)
@@ -120,11 +122,11 @@ def test_time_is_counted_once(combine: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_who_fails_leaves_the_others_their_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fastest, "find_spec", lambda _: None)  # compiled, it has no pass of its own
-    _, studio = studios()
+    _, pool = pools()
     (sequence, _) = sequences("topk", "greedy", "union")
     for name in NAMES:
-        studio.open(name, sequence)
-    two = studio.ssms["two"].model
+        pool.ssms[name].open(sequence)
+    two = pool.ssms["two"].model
     assert isinstance(two, HfModel)
 
     def full(_: object) -> None:
@@ -134,23 +136,23 @@ def test_who_fails_leaves_the_others_their_drafts(monkeypatch: pytest.MonkeyPatc
         return False
 
     monkeypatch.setattr(two, "forward", full)
-    monkeypatch.setattr(type(stacked([one.model for one in studio.ssms.values()])), "fits", never)
-    found = drafted(studio, [sequence], "topk", (1, 1))
+    monkeypatch.setattr(type(stacked([one.model for one in pool.ssms.values()])), "fits", never)
+    found = drafted(pool, [sequence], "topk", (1, 1))
     assert isinstance(found["two"], ValueError)
     assert [len(found[name][0]) for name in ("one", "three")] == [2, 2]
 
 
 def test_one_that_is_not_asked_keeps_the_others_apart() -> None:
     """Two of three that lie stacked draft each by itself, and nothing of the third changes."""
-    apart, together = studios()
+    apart, together = pools()
     told = []
-    for studio in (apart, together):
+    for pool in (apart, together):
         (sequence, _) = sequences("topk", "greedy", "union")
         for name in NAMES:
-            studio.open(name, sequence)
+            pool.ssms[name].open(sequence)
         asked = {name: [_ask(sequence, i, "topk", (2, 1))] for i, name in enumerate(NAMES[:2])}
-        told.append([shown(drafts[0]) for drafts in studio.draft(asked).values()])  # type: ignore[index]
-        third = studio.ssms["three"].model
+        told.append([shown(drafts[0]) for drafts in pool.draft(asked).values()])  # type: ignore[index]
+        third = pool.ssms["three"].model
         assert third.pending(0) == 0 and third.length(0) == 2
     assert told[0] == told[1]
 
@@ -160,9 +162,9 @@ def test_a_member_whose_context_ends_stops_alone() -> None:
     models = [small("llama", seed) for seed in range(3)]
     stack_alike(models)
     models[1]._info = replace(models[1].info, context_length=5)
-    studio = Studio(dict(zip(NAMES, models, strict=True)), VOCAB)
+    pool = SsmPool(dict(zip(NAMES, models, strict=True)), VOCAB)
     (sequence, _) = sequences("topk", "greedy", "union")
     for name in NAMES:
-        studio.open(name, sequence)
-    found = drafted(studio, [sequence], "topk", (1, 1, 1, 1))
+        pool.ssms[name].open(sequence)
+    found = drafted(pool, [sequence], "topk", (1, 1, 1, 1))
     assert [len(found[name][0]) for name in NAMES] == [4, 3, 4]

@@ -13,9 +13,9 @@ from core.budget import cut_shape, shape_nodes
 from core.config import SpeculationConfig
 from core.drafters import make_drafters, resolve_drafters
 from core.drafters.base import Draft
-from core.drafters.homes import Homes
+from core.drafters.ssm_pool import SsmPool
 from core.errors import ConfigError
-from core.length import LENGTH_POLICIES, Choice, Fixed, RoundOutcome
+from core.length import Choice, Fixed, RoundOutcome
 from core.turn import Live
 from core.weights import make_weights
 from tests.fakes import TableModel, loaded_tables, random_table, sequence_of
@@ -111,7 +111,7 @@ def test_unknown_names_are_refused() -> None:
 def test_every_ssm_and_prompt_lookup_are_drafters() -> None:
     tables = [TableModel(name, 3, random_table(3, 0)) for name in ("llm", "a", "b")]
     models = loaded_tables(tables[0], tables[1:])
-    drafters = make_drafters(Homes(models.ssms, models.llm, "auto"))
+    drafters = make_drafters(SsmPool(models.ssms, models.llm.vocab_size))
     assert {name: drafter.name for name, drafter in drafters.items()} == {
         "a": "a",
         "b": "b",
@@ -129,13 +129,3 @@ def test_a_fixed_length_stays(length: int) -> None:
         assert policy.choose() == Choice(length)
         policy.observe(RoundOutcome(length, tokens, length, 1.0, 2.0))
     assert policy.choose() == Choice(length)
-
-
-def test_every_length_of_the_configuration_has_a_policy() -> None:
-    from core.combine import COMBINE_RULES
-    from core.config import COMBINES, LENGTHS, VERIFIES
-    from core.verify import VERIFY_RULES
-
-    assert set(LENGTH_POLICIES) == set(LENGTHS)
-    assert set(COMBINE_RULES) == set(COMBINES)
-    assert set(VERIFY_RULES) == set(VERIFIES) - {"auto"}

@@ -13,6 +13,7 @@ from core.length import Choice, Confidence, LengthPolicy, RoundOutcome, Stop
 from core.length.base import Limits
 from core.length.bound import Step
 from core.length.rule import StepRule, Terms
+from core.mechanisms import VerifyRule
 from tests.laws.law3_cases import EXACT, NOTICED, case, deviation
 
 
@@ -64,7 +65,7 @@ def use(monkeypatch: pytest.MonkeyPatch, stop: Stop) -> list[bool]:
     def make(config: SpeculationConfig, costs: Costs) -> LengthPolicy:
         return Given(config.speculation_length, Told())
 
-    monkeypatch.setattr("core.length.LENGTH_POLICIES", {"fixed": make})
+    monkeypatch.setattr("core.engine.make_policy", make)
     return answers
 
 
@@ -105,5 +106,5 @@ def test_control_a_drawn_token_dropped_for_its_chance_is_noticed(
     use(monkeypatch, fickle)
     drawn = case(1, "sampled_iid", (2,), verify="mss")
     assert deviation(drawn, rounds=1, count=2) <= EXACT, "the engine does not ask"
-    monkeypatch.setattr("core.turn.KEEPS_ALL", ())
+    monkeypatch.setattr("core.turn.verify_rule", lambda name: VerifyRule(name, name))
     assert deviation(drawn, rounds=1, count=2) > NOTICED

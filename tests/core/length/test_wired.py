@@ -10,7 +10,7 @@ from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.config import LENGTHS
 from core.costs import NODE_COUNTS, VerifyCosts
 from core.events import Drafted, Event, RoundCompleted, RunStarted
-from core.length import LENGTH_POLICIES, Choice, RoundOutcome
+from core.length import Choice, RoundOutcome
 from tests.core.engines import engine_of, tables
 
 NEW = SamplingParams(40, seed=1)
@@ -38,10 +38,6 @@ def ids(events: list[Event]) -> list[int]:
 
 def rounds(events: list[Event]) -> list[RoundCompleted]:
     return [event for event in events if isinstance(event, RoundCompleted)]
-
-
-def test_every_length_of_the_configuration_has_a_policy() -> None:
-    assert set(LENGTH_POLICIES) == set(LENGTHS)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
@@ -111,7 +107,7 @@ def test_the_node_budget_is_divided_among_who_drafts(
         def observe(self, outcome: RoundOutcome) -> None:
             """Nothing is learnt."""
 
-    monkeypatch.setattr("core.length.LENGTH_POLICIES", {"fixed": lambda config, costs: Given()})
+    monkeypatch.setattr("core.engine.make_policy", lambda config, costs: Given())
     events = run(engine(), dataclasses.replace(TREE, expansion=(1,), max_tree_nodes=6))
     first = next(event for event in events if isinstance(event, Drafted))
     assert {draft.drafter for draft in first.drafts} == (drafters or {"same", "ssm-2", "ssm-3"})

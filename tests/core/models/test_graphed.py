@@ -27,7 +27,7 @@ def both(
     """The same weights in fixed shapes and by the lean pass."""
     module = tiny_module(family, seed=3, dtype=dtype).to(device)
     plain = checked_model(module, info_of(module, family, role="ssm", context=4000))
-    fixed = HfModel(*plain.parts)
+    fixed = HfModel(None, plain.info, plain.masks, plain.lean_weights)
     plain._forward = _lean(plain)
     fixed._forward = GraphedForward(_lean(fixed), capture=capture)
     return fixed, plain

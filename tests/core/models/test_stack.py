@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from typing import Any
 
 import pytest
@@ -142,21 +141,6 @@ def test_weights_lie_in_memory_once(tied: bool, monkeypatch: pytest.MonkeyPatch)
     own = sum(p.nbytes for p in module.parameters())
     # The embedding is laid out a second time as a head.
     assert model.weight_bytes == own + (weights.head.nbytes if tied else 0)
-
-
-def test_a_member_travels_without_the_others() -> None:
-    stack = alike(3)
-    model = stack.members[1]
-    sent = pickle.dumps(model.parts)
-    assert len(sent) < 1.5 * model.weight_bytes
-    copied = HfModel(*pickle.loads(sent))
-    both = (model, copied)
-    rows = [one.open_row() for one in both]
-    found = [
-        one.forward([chain(row, range(2, 9))])[0]
-        for one, row in zip((model, copied), rows, strict=True)
-    ]
-    close(*found)
 
 
 def test_nobody_joins_while_it_works() -> None:

@@ -19,8 +19,8 @@ const BRACKETS = " In brackets: how many continuations were prepared for, and ho
 const ALONE = "Nothing of this run was drafted while the LLM verified another request: with one request, across has none "
   + "to draft for. Run in a second tab at the same time, or choose pipeline=ahead.";
 const ALONE_YET = "So far nothing of this run was drafted while the LLM verified another request.";
-const NEVER = "Nothing is drafted ahead: the SSMs choose every token of log_pool's tree together, which is not begun "
-  + "behind a guess.";
+const never = (rule) => `Nothing is drafted ahead: the SSMs choose every token of ${rule}'s tree together, which is not `
+  + "begun behind a guess.";
 const SAID = ["sums", "verdict", "trials", "round", "what", "predicted"];
 
 const MISSED = {
@@ -93,7 +93,7 @@ function early({ hits, beside = 0, saved }) {
 function nothing(value) {
   if (value.pipeline === "across") return value.ended ? ALONE : ALONE_YET;
   if (!["ahead", "auto"].includes(value.pipeline)) return "";
-  if (value.never) return NEVER;
+  if (value.never) return never(value.never);
   return value.ended ? "Nothing was drafted ahead in this run." : "Nothing was drafted ahead yet.";
 }
 
@@ -197,10 +197,10 @@ function compared(value) {
   return `${roundName(value.sel)}: predicted ${ms(own.p)}, measured ${ms(own.ms)}; ${usual}.${leftOut(value, own)}`;
 }
 
-// Of a pipelined run a reader expects it; goodput alone predicts.
-function unpredicted({ policy, pipeline }) {
+// Of a pipelined run a reader expects it; few policies predict one.
+function unpredicted({ policy, pipeline, predicts, predicting }) {
   const expected = policy && pipeline && pipeline !== "off";
-  return expected && policy !== "goodput" ? `${policy} predicts no round time; goodput does.` : "";
+  return expected && !predicts ? `${policy} predicts no round time; ${predicting} does.` : "";
 }
 
 // What of a round's time neither the prediction nor the measured time is about: other requests' turns.

@@ -23,9 +23,9 @@ export function createChoice(panel) {
       setText(said, sentence(value));
       const shown = candidates(value);
       chart.draw(shown);
-      none.hidden = Boolean(shown) || value.policy === "fixed";
-      meant.hidden = value.policy !== "goodput";
-      setText(none, NONE[value.policy] ?? "No estimates in this round.");
+      none.hidden = Boolean(shown) || !value.no_estimates;
+      meant.hidden = !value.predicts;
+      setText(none, value.no_estimates ?? "");
       budget.hidden = !value.budget;
       setText(budget, prose(value.budget));
     },
@@ -36,16 +36,9 @@ export function createChoice(panel) {
 const MEANT = "A column is a round in which every draft goes that far. Real drafts end early where their drafter is "
   + "unsure: ▸ marks the longest allowed, and the dashed line is what the rounds of late have yielded that way.";
 
-// Why a controller has no estimates to draw.
-const NONE = {
-  trend: "trend compares what it measured; it estimates no other length.",
-  confidence: "confidence stops by score; it estimates no length.",
-  goodput: "No estimates in this round.",
-};
-
 function sentence(value) {
   if (value.sel == null || value.sel < 0) return `${value.policy} decides the length.`;
-  if (!value.reason && value.policy === "fixed") return "fixed: the length is always the one that was set.";
+  if (!value.reason && value.always) return `${value.policy}: ${value.always}.`;
   if (!value.reason) return `${roundName(value.sel)}: ${value.policy} gave no reason yet.`;
   return prose(`After ${roundName(value.sel).toLowerCase()}, ${value.policy}: ${value.reason.replaceAll("->", "→")}.`);
 }

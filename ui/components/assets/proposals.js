@@ -78,8 +78,7 @@ function sentence(value, drafted, known) {
   const tokens = drafted.flatMap((d) => Object.values(value.rows[d.key]));
   const accepted = tokens.filter((token) => token.accepted).length;
   const counted = `${plural(tokens.length, "proposal")} by ${plural(drafted.length, "drafter")}, ${accepted} of them`;
-  const keys = { vote: " ★ won the vote, dotted lost it.", vote_tree: " Dotted: not kept.", log_pool: "" }[value.rule] ?? "";
-  return `${roundName(value.round)}: ${counted} on the accepted path (✓).${keys}`;
+  return `${roundName(value.round)}: ${counted} on the accepted path (✓).${value.words?.legend ?? ""}`;
 }
 
 function makeRow(drafter) {
@@ -152,11 +151,9 @@ function updateChip(chip, token, drafter, value) {
   set(chip, "data-dropped", token.in_tree === false);
 }
 
-const LOST = { vote: "Lost the vote: the LLM never saw it", vote_tree: "Not among the best nodes: the LLM never saw it" };
-
 function fateOf(token, value) {
   if (token.accepted) return "On the accepted path";
-  if (token.in_tree === false) return LOST[value.rule] ?? "Dropped before the LLM saw it";
+  if (token.in_tree === false) return value.words.unverified;
   return "In the tree, not accepted";
 }
 
@@ -168,11 +165,10 @@ function chipCard(token, drafter, value) {
   const fate = fateOf(token, value);
   const drawn = wasDrawn(value.rows?.[drafter.key]) ? [["drawn with", prob(token.q)]] : [];
   const rows = [["score", prob(token.score)], ...drawn, ["rank among siblings", String((token.rank ?? 0) + 1)]];
-  if (token.mass != null && weighs(value)) rows.push([MASS[value.rule], prob3(token.mass)]);
+  if (token.mass != null && weighs(value)) rows.push([value.words.proposal_mass, prob3(token.mass)]);
   return card(tokenText(token.t, 80), [h("span", {}, badge(drafter), ` ${drafter.name}`), fate], rows);
 }
 
-const MASS = { vote: "weight behind it", vote_tree: "weighted score of its path", log_pool: "pooled score" };
 const prob3 = (mass) => (mass > 0 && mass < 0.0005 ? "<0.001" : fixed(mass, 3));
 
 function table(value) {
@@ -180,6 +176,6 @@ function table(value) {
     drafter.name, token.depth, tokenText(token.t, 40), prob(token.score), massText(value, token.mass), fateOf(token, value),
   ]));
   const round = value.round >= 0 ? roundName(value.round) : "No round selected";
-  const mass = MASS[value.rule] ?? "";
+  const mass = value.words?.proposal_mass ?? "";
   return { caption: `${round}: what was proposed`, head: ["drafter", "depth", "token", "score", mass, "fate"], rows };
 }

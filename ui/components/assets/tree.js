@@ -6,7 +6,7 @@ import { attach, card } from "./tip.js";
 import { tokenText, prob, prose, fixed } from "./text.js";
 import { scaleOf, forget } from "./measure.js";
 import { layout, edgePath } from "./tree_layout.js";
-import { heading, items, words, tableOf, spoken, DROPPED, MEANING, STAGES } from "./tree_model.js";
+import { heading, items, words, tableOf, spoken, MEANING, STAGES } from "./tree_model.js";
 import { makeNode, nodeWidth, sizes, updateNode } from "./tree_node.js";
 import { createRims } from "./tree_rims.js";
 import { glider } from "./glide.js";
@@ -202,7 +202,7 @@ function listen(view) {
     event.preventDefault();
     event.stopPropagation();
   });
-  attach(nodes, ".ss-node", (node) => nodeCard(view.byKey.get(node.dataset.key), view.value.rule));
+  attach(nodes, ".ss-node", (node) => nodeCard(view.byKey.get(node.dataset.key), view.value.words ?? {}));
 }
 
 // Right: first child; left: parent; up and down: siblings, then whatever stands next in the list.
@@ -216,9 +216,8 @@ function neighbour(list, key, arrow) {
   return (siblings[siblings.indexOf(item) + step] ?? list[list.indexOf(item) + step])?.key;
 }
 
-const MASS = { vote: "weight behind it", vote_tree: "weighted score", log_pool: "pooled chance" };
-
-function nodeCard(item, rule) {
+// `told`: what the combine rule's numbers and dropped nodes are called.
+function nodeCard(item, told) {
   if (!item) return null;
   const rows = [];
   if (item.p != null) rows.push([item.kind === "draft" ? "score" : "LLM", prob(item.p)]);
@@ -228,7 +227,7 @@ function nodeCard(item, rule) {
     const drawn = told.q == null || told.q === 1 ? "" : `, drawn with ${prob(told.q)}`;
     rows.push([h("span", {}, badge(drafter), ` ${drafter.name}`), `${prob(told.score)}${drawn}`]);
   }
-  if (item.values?.mass != null) rows.push([MASS[rule] ?? "mass", fixed(item.values.mass, 3)]);
+  if (item.values?.mass != null) rows.push([told.mass || "mass", fixed(item.values.mass, 3)]);
   if (item.values?.id != null) rows.push(["token id", String(item.values.id)]);
-  return card(tokenText(item.text, 80), [(item.kind === "dropped" && DROPPED[rule]) || (MEANING[item.kind] ?? spoken(item))], rows);
+  return card(tokenText(item.text, 80), [(item.kind === "dropped" && told.dropped) || (MEANING[item.kind] ?? spoken(item))], rows);
 }

@@ -24,14 +24,6 @@ export const MEANING = {
   plain: "The LLM's own token; nothing had been drafted",
 };
 
-// What a dropped node lost to, by the combine rule.
-export const DROPPED = {
-  vote: "Lost the vote: another sequence had more weight behind it",
-  vote_tree: "Not among the best nodes by weighted score",
-  union: "Dropped: the node budget was full",
-  log_pool: "Dropped: not worth the time of verifying it",
-};
-
 const OWN_LABEL = { recovered: "LLM wanted", bonus: "LLM adds", plain: "LLM writes" };
 
 // [{key, parent, kind, text, by: [drafter], p, label, lead, node}]; `node` is the number to select.
@@ -116,13 +108,11 @@ function draftWords(value, nodes) {
   return `${plural(drafts.length, "drafter")} guessed ${plural(total, "token")}, each in a tree of its own.`;
 }
 
-const GONE = { vote: "lost the vote", vote_tree: "not kept" };
-
 function combineWords(value, nodes) {
   const shared = nodes.filter((node) => Object.keys(node.by ?? {}).length > 1).length;
   const gone = Object.keys(value.dropped ?? {}).length;
   const agreed = shared ? `, ${shared} proposed by more than one drafter` : "";
-  return `One tree of ${plural(nodes.length, "node")}${agreed}${gone ? `; ${gone} ${GONE[value.rule] ?? "dropped"} (dotted)` : ""}.`;
+  return `One tree of ${plural(nodes.length, "node")}${agreed}${gone ? `; ${gone} ${value.words?.dropped_short ?? "dropped"} (dotted)` : ""}.`;
 }
 
 function ownWords(value) {

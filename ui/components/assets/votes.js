@@ -5,23 +5,15 @@ import { dash, lineChart } from "./minichart.js";
 import { drafters } from "./palette.js";
 import { prose, fixed } from "./text.js";
 
-const NAMES = { vote: "vote", vote_tree: "best nodes", log_pool: "pool" };
-
-export const weighs = (value) => value.rule in NAMES;
+// A rule that weighs drafters has a word for the number of a node; value.words are of core/mechanisms.py.
+export const weighs = (value) => Boolean(value.words?.mass);
 
 export const weightText = (weight) => (weight == null ? "–" : weight < 0.01 ? "<0.01" : fixed(weight, 2));
 
-// Σ: the weight, or weighted score, behind a token. ∏: a mean of its scores.
 export function massText(value, mass) {
   if (mass == null) return "";
-  return `${value.rule === "log_pool" ? "∏" : "Σ"} ${mass < 0.005 ? "<0.01" : fixed(mass, 2)}`;
+  return `${value.words.mass_symbol} ${mass < 0.005 ? "<0.01" : fixed(mass, 2)}`;
 }
-
-const MASSES = {
-  vote: "Σ: the weights of all SSMs that drafted this token on this path, added up.",
-  vote_tree: "Σ: how likely the SSMs held the path as far as this token, a mean by their weights; the nodes of the largest Σ are kept.",
-  log_pool: "∏: the geometric mean, by weight, of the SSMs' scores of this token after the one before it.",
-};
 
 export function createVotes(panel) {
   const sentence = h("p", { class: "ss-sentence ss-vote-said" });
@@ -41,7 +33,7 @@ export function createVotes(panel) {
       sentence.hidden = !shown;
       setText(sentence, prose(value.sentence ?? ""));
       meant.hidden = !shown;
-      setText(meant, MASSES[value.rule] ?? "");
+      setText(meant, value.words?.mass_meaning ?? "");
       drawDial(value, { dial, track, dialWords });
       chart.draw(shown ? weights(value) : null);
     },
@@ -51,8 +43,8 @@ export function createVotes(panel) {
 // Left is what a vote would keep, one sequence; right is all that was drafted.
 function drawDial(value, { dial, track, dialWords }) {
   const { nodes, all, longest } = value.kept ?? {};
-  const known = value.rule === "vote_tree" && all > 0;
-  dial.hidden = value.rule !== "vote_tree";
+  const known = value.dial && all > 0;
+  dial.hidden = !value.dial;
   const share = known ? Math.min(1, Math.max(0, (nodes - longest) / Math.max(1, all - longest))) : 0;
   track.style.width = `${(100 * (known && all <= longest ? 1 : share)).toFixed(1)}%`;
   setText(dialWords, known ? `${nodes} of ${all} nodes kept; one sequence has ${longest}` : "nothing drafted");

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import pickle
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from core.errors import EngineError, UnsupportedModelError
+from core.errors import EngineError
 from core.models.compiled import forward as forward_module
 from core.models.compiled import scratch
 from core.models.compiled.features import multiplies_tiles
@@ -217,9 +216,7 @@ def test_an_id_that_is_none_is_not_looked_up(token: int) -> None:
 
 def test_what_was_made_is_not_made_again() -> None:
     models = [both(family)[0] for family in ("llama", "qwen3")]
-    travelled = HfModel(*models[0].parts)
-    travelled._forward = pickle.loads(pickle.dumps(models[0]._forward))
-    models += [travelled, *alike(2).members]
+    models += alike(2).members
     for model in models:
         model.forward([chain(model.open_row(), [3, 4])])
     made: list[Any] = [model._forward for model in models]
@@ -329,36 +326,6 @@ def test_what_does_not_compile_takes_torchs_calls(monkeypatch: pytest.MonkeyPatc
     module = tiny_module("llama", seed=3, dtype=torch.float32)
     model = checked_model(module, info_of(module, "llama"))
     assert isinstance(model._forward, LeanForward)
-
-
-def test_a_forward_travels_without_its_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("core.models.compiled.forward.WORTH_A_THREAD", 1)
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
-    model, _ = both("llama")
-    model.forward([chain(model.open_row(), [3, 4, 5])])
-    copied = pickle.loads(pickle.dumps(model._forward))
-    assert copied.workers == 2
-    other = HfModel(*model.parts)
-    other._forward = copied
-    row = other.open_row()
-    assert torch.equal(
-        other.forward([chain(row, [3, 4, 5])])[0],
-        model.forward([chain(model.open_row(), [3, 4, 5])])[0],
-    )
-
-
-def test_weights_for_tiles_do_not_travel_to_where_there_are_none(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The processor, or the system, would end the process."""
-    forward: Any = both("llama")[0]._forward
-    forward._weights = forward._weights._replace(matrices=forward._weights.matrices.view(np.int32))
-    packed = pickle.dumps(forward)
-    monkeypatch.setattr(forward_module, "multiplies_tiles", lambda: True)
-    assert isinstance(pickle.loads(packed), CompiledForward)
-    monkeypatch.setattr(forward_module, "multiplies_tiles", lambda: False)
-    with pytest.raises(UnsupportedModelError, match="AMX"):
-        pickle.loads(packed)
 
 
 @pytest.mark.parametrize("parent", [-2, 1, 1400])

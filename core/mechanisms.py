@@ -1,0 +1,381 @@
+"""The mechanisms that a SpeculationConfig chooses from, each with its facts (no torch, no model).
+
+One record per combine rule, length policy, draft kind, verification rule and pipeline mode. All
+else is derived from these records: the allowed names, the validity matrix (ALGORITHMS 2), shares of
+the node budget, which fields matter, the menus of the page, the words in its pictures, the guide's
+tables. A new combine rule or length policy is its own file, a record here, and its test.
+
+`implementation` is `module:name`, imported when first used: configuration never imports torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from types import MappingProxyType
+from typing import Any, Literal
+
+__all__ = [
+    "COMBINE_RULES",
+    "DRAFT_KINDS",
+    "LENGTH_POLICIES",
+    "NGRAM",
+    "PIPELINE_MODES",
+    "PRESETS",
+    "VERIFY_RULES",
+    "WEIGHTS",
+    "CombineRule",
+    "DraftKind",
+    "LengthPolicyRecord",
+    "PictureWords",
+    "PipelineMode",
+    "VerifyRule",
+    "choices_of",
+    "combine_rule",
+    "draft_kind",
+    "fields_that_depend",
+    "implementation_of",
+    "length_policy",
+    "lossless_rules",
+    "verify_rule",
+    "weighted_combine_rules",
+]
+
+NGRAM = "ngram"
+"""The drafter that is no SSM: prompt lookup."""
+
+WEIGHTS = ("full_information", "paper")
+PRESETS = ("autoregressive", "sequence", "specinfer", "specinfer-paper", "minions", "best")
+
+
+@dataclass(frozen=True, slots=True)
+class PictureWords:
+    """What the page's pictures write of a combine rule.
+
+    `dropped`: why a node is not in the tree; `dropped_short` the same as a participle; `unverified`
+    of one proposal. `legend`: what the marks mean. `mass`: what the number of a node is, in the
+    tree; `proposal_mass` among the proposals; `mass_symbol` and `mass_meaning` say how it is made.
+    """
+
+    dropped: str = "Dropped: not worth the time of verifying it"
+    dropped_short: str = "dropped"
+    unverified: str = "Dropped before the LLM saw it"
+    legend: str = ""
+    mass: str = ""
+    proposal_mass: str = ""
+    mass_symbol: str = "Σ"
+    mass_meaning: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CombineRule:
+    """How the drafts of several drafters become one token tree.
+
+    `label`: its meaning in a menu. `implementation`: a `core.combine.base.Combiner`. `node_budget`:
+    each drafter has a share of `max_tree_nodes` (`divided`), all of it (`each`), or the SSMs have
+    one share together (`pooled`: they draft one tree in lock-step). `weighted`: reads the drafters'
+    weights. `chains`: drafts are sequences, of which one wins. `keeps_all`: nothing that was
+    drafted is dropped, so draws stay draws and `mss` and `traversal` are lossless. `ahead`: its
+    drafts may begin before the previous verdict. `fields`: of SpeculationConfig, read by it alone.
+    """
+
+    name: str
+    label: str
+    implementation: str
+    node_budget: Literal["divided", "each", "pooled"] = "divided"
+    weighted: bool = False
+    chains: bool = False
+    keeps_all: bool = False
+    ahead: bool = True
+    fields: tuple[str, ...] = ()
+    words: PictureWords = field(default_factory=PictureWords)
+
+    @property
+    def pooled(self) -> bool:
+        """The SSMs draft one tree together, token by token."""
+        return self.node_budget == "pooled"
+
+    @property
+    def one_draft(self) -> bool:
+        """All drafters together yield one draft: none can be left out by itself."""
+        return self.chains or self.pooled
+
+
+@dataclass(frozen=True, slots=True)
+class LengthPolicyRecord:
+    """How the speculation length is chosen.
+
+    `implementation`: a callable (SpeculationConfig, Costs) -> LengthPolicy. `given`: the length is
+    the user's number, else the policy finds it. `predicts`: it predicts each round's time.
+    `chooses_drafters`: it decides each round which drafters draft. `fields`: read by it alone;
+    `ignores`: fields it does not read, with the reason. For the pictures: `always`, of a length
+    that never changes; `no_estimates`, why there are none to draw (empty: nothing is written);
+    `no_drafts`, why a run drafted nearly nothing (`{field}` stands for a field's value).
+    """
+
+    name: str
+    label: str
+    implementation: str
+    given: bool = False
+    predicts: bool = False
+    chooses_drafters: bool = False
+    fields: tuple[str, ...] = ()
+    ignores: Mapping[str, str] = field(default_factory=dict)
+    always: str = ""
+    no_estimates: str = "No estimates in this round."
+    no_drafts: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DraftKind:
+    """How a drafter chooses the children of a node. `drawn`: at random, verified with their q;
+    `coupled`: with the target's own noise; `by_score`: a node budget instead of a shape."""
+
+    name: str
+    drawn: bool = False
+    coupled: bool = False
+    by_score: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyRule:
+    """When the LLM accepts a drafted token. `implementation`: a `core.verify.Rule`. `reads_q`: it
+    needs the probabilities that proposals were drawn with, so nothing drawn may be dropped."""
+
+    name: str
+    label: str
+    implementation: str = ""
+    reads_q: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineMode:
+    """What drafters do during the LLM's pass."""
+
+    name: str
+    label: str
+
+
+# -- the registries --
+
+_VOTE = PictureWords(
+    dropped="Lost the vote: another sequence had more weight behind it",
+    dropped_short="lost the vote",
+    unverified="Lost the vote: the LLM never saw it",
+    legend=" ★ won the vote, dotted lost it.",
+    mass="weight behind it",
+    proposal_mass="weight behind it",
+    mass_meaning="Σ: the weights of all SSMs that drafted this token on this path, added up.",
+)
+_VOTE_TREE = PictureWords(
+    dropped="Not among the best nodes by weighted score",
+    dropped_short="not kept",
+    unverified="Not among the best nodes: the LLM never saw it",
+    legend=" Dotted: not kept.",
+    mass="weighted score",
+    proposal_mass="weighted score of its path",
+    mass_meaning=(
+        "Σ: how likely the SSMs held the path as far as this token, a mean by their weights; the "
+        "nodes of the largest Σ are kept."
+    ),
+)
+_LOG_POOL = PictureWords(
+    mass="pooled chance",
+    proposal_mass="pooled score",
+    mass_symbol="∏",
+    mass_meaning=(
+        "∏: the geometric mean, by weight, of the SSMs' scores of this token after the one before "
+        "it."
+    ),
+)
+
+
+def _by_name(records: Iterable[Any]) -> Mapping[str, Any]:
+    return MappingProxyType({record.name: record for record in records})
+
+
+COMBINE_RULES: Mapping[str, CombineRule] = _by_name(
+    [
+        CombineRule(
+            "union",
+            "all drafts in one tree",
+            "core.combine.union:union",
+            keeps_all=True,
+            words=PictureWords(dropped="Dropped: the node budget was full"),
+        ),
+        CombineRule(
+            "vote",
+            "one sequence wins",
+            "core.combine.vote:vote",
+            node_budget="each",
+            weighted=True,
+            chains=True,
+            words=_VOTE,
+        ),
+        CombineRule(
+            "vote_tree",
+            "best nodes by score",
+            "core.combine.vote:vote_tree",
+            node_budget="each",
+            weighted=True,
+            fields=("vote_nodes",),
+            words=_VOTE_TREE,
+        ),
+        CombineRule(
+            "log_pool",
+            "SSMs choose together",
+            "core.combine.union:log_pool",
+            node_budget="pooled",
+            weighted=True,
+            ahead=False,
+            words=_LOG_POOL,
+        ),
+    ]
+)
+
+LENGTH_POLICIES: Mapping[str, LengthPolicyRecord] = _by_name(
+    [
+        LengthPolicyRecord(
+            "fixed",
+            "always speculation_length",
+            "core.length.fixed:Fixed",
+            given=True,
+            always="the length is always the one that was set",
+            no_estimates="",
+        ),
+        LengthPolicyRecord(
+            "trend",
+            "longer while it is faster",
+            "core.length.trend:Trend",
+            no_estimates="trend compares what it measured; it estimates no other length.",
+        ),
+        LengthPolicyRecord(
+            "goodput",
+            "while one more pays",
+            "core.length.goodput:Goodput",
+            predicts=True,
+            chooses_drafters=True,
+            ignores={"speculation_length": "goodput finds the length itself"},
+            no_drafts=(
+                "By what goodput measured here, no draft was expected to bring the text faster."
+            ),
+        ),
+        LengthPolicyRecord(
+            "confidence",
+            "while an SSM is sure",
+            "core.length.confidence:Confidence",
+            given=True,
+            fields=("confidence_threshold",),
+            no_estimates="confidence stops by score; it estimates no length.",
+            no_drafts="No guess was as sure as confidence_threshold={confidence_threshold}.",
+        ),
+    ]
+)
+
+DRAFT_KINDS: Mapping[str, DraftKind] = _by_name(
+    [
+        DraftKind("auto"),
+        DraftKind("topk"),
+        DraftKind("coupled", coupled=True),
+        DraftKind("sampled", drawn=True),
+        DraftKind("sampled_iid", drawn=True),
+        DraftKind("best_first", coupled=True, by_score=True),
+    ]
+)
+
+VERIFY_RULES: Mapping[str, VerifyRule] = _by_name(
+    [
+        VerifyRule("auto", "the first exact rule"),
+        VerifyRule("greedy", "the LLM's best token", "core.verify.walk:greedy"),
+        VerifyRule("match", "what the LLM itself draws", "core.verify.walk:match"),
+        VerifyRule("mss", "a coin a draft, root first", "core.verify.mss:mss", reads_q=True),
+        VerifyRule(
+            "traversal", "coins, leaves first", "core.verify.traversal:traversal", reads_q=True
+        ),
+    ]
+)
+
+PIPELINE_MODES: Mapping[str, PipelineMode] = _by_name(
+    [
+        PipelineMode("off", "first draft, then verify"),
+        PipelineMode("across", "draft for other requests"),
+        PipelineMode("ahead", "draft on behind a guess"),
+        PipelineMode("auto", "ahead while it is faster"),
+    ]
+)
+
+
+# -- what is derived --
+
+
+def choices_of(name: str) -> tuple[str, ...]:
+    """The values that a field of SpeculationConfig may have: `combine`, `weights`, `length`,
+    `draft`, `verify` or `pipeline`."""
+    registries: dict[str, Mapping[str, Any]] = {
+        "combine": COMBINE_RULES,
+        "length": LENGTH_POLICIES,
+        "draft": DRAFT_KINDS,
+        "verify": VERIFY_RULES,
+        "pipeline": PIPELINE_MODES,
+    }
+    return WEIGHTS if name == "weights" else tuple(registries[name])
+
+
+def combine_rule(name: str) -> CombineRule:
+    """The record of a combine rule; of a name that a recorded run has and this version has not, one
+    that knows nothing of it."""
+    return COMBINE_RULES.get(name) or CombineRule(name, name, "")
+
+
+def length_policy(name: str) -> LengthPolicyRecord:
+    """The record of a length policy; of an unknown name as in `combine_rule`."""
+    return LENGTH_POLICIES.get(name) or LengthPolicyRecord(name, name, "")
+
+
+def draft_kind(name: str) -> DraftKind:
+    """The record of a draft kind; of an unknown name as in `combine_rule`."""
+    return DRAFT_KINDS.get(name) or DraftKind(name)
+
+
+def verify_rule(name: str) -> VerifyRule:
+    """The record of a verification rule; of an unknown name as in `combine_rule`."""
+    return VERIFY_RULES.get(name) or VerifyRule(name, name)
+
+
+def weighted_combine_rules() -> tuple[str, ...]:
+    """Names of the rules that read the drafters' weights."""
+    return tuple(rule.name for rule in COMBINE_RULES.values() if rule.weighted)
+
+
+def lossless_rules(draft: str, temperature: float, combine: str = "union") -> tuple[str, ...]:
+    """The verification rules under which a draft kind and a combine rule are lossless, the default
+    first; empty where they are refused. Source: ALGORITHMS 2, the validity matrix.
+    """
+    drawn = draft_kind(draft).drawn
+    if temperature == 0.0:
+        return () if drawn else ("greedy", "match")
+    # A proposal that competed with others for its place is conditioned on having won it: it is no
+    # draw from q any more.
+    if drawn and combine_rule(combine).keeps_all:
+        return ("mss", "traversal", "match")
+    return ("match",)
+
+
+def fields_that_depend() -> Mapping[str, tuple[str, ...]]:
+    """Fields that single mechanisms read, each with the settings that do, as `field=name`."""
+    readers: dict[str, list[str]] = {}
+    records: list[CombineRule | LengthPolicyRecord] = [*COMBINE_RULES.values()]
+    for record in [*records, *LENGTH_POLICIES.values()]:
+        setting = "combine" if isinstance(record, CombineRule) else "length"
+        for name in record.fields:
+            readers.setdefault(name, []).append(f"{setting}={record.name}")
+    return {name: tuple(settings) for name, settings in readers.items()}
+
+
+@cache
+def implementation_of(path: str) -> Any:
+    """What `module:name` names, imported."""
+    module, _, name = path.partition(":")
+    return getattr(importlib.import_module(module), name)

@@ -1,0 +1,537 @@
+"""Drafts made by machine code alone are those made of passes over feeds: the same nodes, and scores
+to float32's digits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Sequence as Many
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from core import SamplingParams, SpeculationConfig
+from core.costs import Acceptance
+from core.drafters.base import Ask, Draft
+from core.drafters.compiled import CompiledDrafting, compiled_drafts
+from core.drafters.ssm_pool import SsmPool
+from core.drafters.told import Place
+from core.errors import OutOfMemoryError
+from core.length.base import Limits, Stop
+from core.length.bound import Step
+from core.length.confidence import Confidence
+from core.length.rule import StepRule, Terms
+from core.models.company import Company, company_of
+from core.models.compiled.described import BLOCK
+from core.models.fastest import compiled_of
+from core.models.hf_model import HfModel
+from core.models.stack import Stack, stack_alike
+from core.sequence import Sequence
+from core.tree import ROOT, TokenTree, depths_of
+from tests.core.device.test_looped import COLD, EDGED, NAMES, WARM, asks, texts
+from tests.core.models.test_stack import small
+from tests.fakes import VOCAB
+
+KINDS = [("topk", COLD), ("topk", WARM), ("coupled", WARM)]
+NOT_SERVED = [
+    ("best_first", COLD), ("best_first", WARM), ("coupled", EDGED), ("sampled", WARM),
+    ("sampled_iid", EDGED),
+]  # fmt: skip
+# What each text goes on with: so many of the first SSM's own tokens, and what nobody drafted.
+FOLLOWING: Many[Many[tuple[int, tuple[int, ...]]]] = (
+    ((2, (4,)), (0, (5, 6))),
+    ((1, (7, 8, 9)), (3, (1,))),
+    ((0, (2,)), (9, ())),
+)
+
+
+class ServesNothing(CompiledDrafting):
+    """Leaves everything to passes over feeds."""
+
+    def draft(self, asked: Mapping[str, Many[Ask]]) -> dict[str, list[Draft]]:
+        return {}
+
+
+def pools(
+    count: int = 3, *, alike: bool = True, vocab: int = VOCAB, **changes: Any
+) -> list[SsmPool]:
+    """The same SSMs: by machine code alone, and by passes over feeds."""
+    found = []
+    for serving in (CompiledDrafting, ServesNothing):
+        models = [small("llama" if alike or i else "qwen2", i, **changes) for i in range(count)]
+        stack_alike(models)
+        pool = SsmPool(dict(zip(NAMES, models, strict=False)), vocab)
+        pool._compiled = serving(pool.ssms)
+        found.append(pool)
+    return found
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
+    """The SSMs whose drafts were made by machine code alone, round by round."""
+    made: list[set[str]] = []
+    draft = CompiledDrafting.draft
+
+    def noted(self: CompiledDrafting, asked: Mapping[str, Many[Ask]]) -> dict[str, list[Draft]]:
+        found = draft(self, asked)
+        made.append(set(found))
+        return found
+
+    monkeypatch.setattr(CompiledDrafting, "draft", noted)
+    return made
+
+
+def rounds(
+    places: Many[SsmPool], sampling: SamplingParams, shapes: Many[tuple[int, ...]], **more: Any
+) -> list[Draft]:
+    """The same rounds in both places, which are compared all the way; the first place's drafts."""
+    stop, eos, kind = more.pop("stop", None), more.pop("eos", ()), more.pop("kind", "auto")
+    several = [texts(sampling, eos, draft=kind, **more) for _ in places]
+    for place, own in zip(places, several, strict=True):
+        for sequence in own:
+            for name in place.ssms:
+                place.ssms[name].open(sequence)
+    seen = []
+    for following in FOLLOWING:
+        drafts = [
+            place.draft(_asks(place, own, shapes, kind, stop))
+            for place, own in zip(places, several, strict=True)
+        ]
+        for name in drafts[0]:
+            for one, other in zip(drafts[0][name], drafts[1][name], strict=True):
+                same(one, other)
+                seen.append(one)
+        for place, own, found in zip(places, several, drafts, strict=True):
+            for i, sequence in enumerate(own):
+                accepted = first_path(found["one"][i], following[i][0])
+                committed = (*accepted, *following[i][1]) or (3,)
+                sequence.tokens.extend(committed)
+                for name in place.ssms:
+                    place.ssms[name].commit(sequence, found[name][i], committed)
+        for i in range(len(several[0])):
+            for name in places[0].ssms:
+                (heat, *kept), (heat_there, *kept_there) = (
+                    left(place, name, own[i]) for place, own in zip(places, several, strict=True)
+                )
+                assert heat == pytest.approx(heat_there, rel=1e-5) and kept == kept_there
+    return seen
+
+
+def first_path(draft: Draft, length: int) -> list[int]:
+    """The tokens of first children, as far as they go."""
+    path: list[int] = []
+    node = ROOT
+    while len(path) < length and node in draft.parents:
+        node = draft.parents.index(node)
+        path.append(draft.token_ids[node])
+    return path
+
+
+def _asks(
+    place: SsmPool, own: Many[Sequence], shapes: Many[tuple[int, ...]], kind: str, stop: Stop | None
+) -> Any:
+    asked = asks(place, own, shapes, stop=stop)
+    if kind == "auto":
+        return asked
+    return {name: [replace(one, kind=kind) for one in several] for name, several in asked.items()}
+
+
+def same(one: Draft, other: Draft) -> None:
+    """All that a draft says but its times. Machine code makes scores with float32's digits, and of
+    utilities it leaves out what all have in common."""
+    for name in ("token_ids", "parents", "qs", "ranks", "rows", "passes", "ahead"):
+        assert getattr(one, name) == getattr(other, name), name
+    assert one.scores == pytest.approx(other.scores, rel=1e-5)
+    assert [t.name for t in one.timed] == [t.name for t in other.timed]
+    for name in ("logits", "q"):
+        ours, theirs = getattr(one, name), getattr(other, name)
+        assert (ours is None) == (theirs is None), name
+        assert ours is None or torch.equal(ours.nan_to_num(), theirs.nan_to_num()), name
+    assert (one.utilities is None) == (other.utilities is None)
+    if one.utilities is not None and other.utilities is not None:
+        ours, theirs = (
+            part - part.amax(-1, keepdim=True) for part in (one.utilities, other.utilities)
+        )
+        assert torch.allclose(ours, theirs, rtol=0, atol=1e-9)
+
+
+def left(place: SsmPool, name: str, sequence: Sequence) -> Any:
+    """What a round leaves behind: calibration, and keys and values of the text."""
+    ssm = place.ssms[name]
+    model, state = ssm.model, ssm._states[sequence.run_id]
+    assert isinstance(model, HfModel)
+    row = state.row
+    assert model.pending(row) == 0
+    end = model.length(row)
+    kept = [part[:, model.place(row), :, :end].tolist() for part in model.arena.stacked]
+    return ssm.temperature(sequence), end, kept
+
+
+@pytest.fixture
+def called(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many drafts each call of machine code made."""
+    made: list[int] = []
+
+    def noted(places: Many[Place]) -> list[Draft]:
+        made.append(len(places))
+        return compiled_drafts(places)
+
+    monkeypatch.setattr("core.drafters.compiled.compiled_drafts", noted)
+    return made
+
+
+@pytest.mark.parametrize("changes", [{}, {"intermediate_size": 64, "halved": True}])
+@pytest.mark.parametrize("shape", [(1, 1, 1, 1), (2, 2, 1), (3,)])
+@pytest.mark.parametrize(("kind", "sampling"), KINDS)
+def test_every_kind_of_draft(
+    kind: str,
+    sampling: SamplingParams,
+    shape: tuple[int, ...],
+    changes: dict[str, Any],
+    served: list[set[str]],
+    called: list[int],
+) -> None:
+    seen = rounds(pools(**changes), sampling, [shape, shape], kind=kind)
+    assert served == [set(NAMES)] * len(FOLLOWING)
+    assert max(len(draft) for draft in seen) > 2
+    assert called == [6] * len(FOLLOWING)
+
+
+@pytest.mark.parametrize(("kind", "sampling"), NOT_SERVED)
+def test_other_kinds_go_over_feeds(
+    kind: str, sampling: SamplingParams, served: list[set[str]], called: list[int]
+) -> None:
+    seen = rounds(pools(), sampling, [(2, 2, 1)] * 2, kind=kind)
+    assert served == [set()] * len(FOLLOWING) and not called
+    assert max(len(draft) for draft in seen) > 2
+
+
+def test_a_draft_that_takes_much_room_is_made_pass_by_pass(
+    monkeypatch: pytest.MonkeyPatch, called: list[int]
+) -> None:
+    monkeypatch.setattr("core.drafters.told.MOST_ROWS", 17)
+    rounds(pools(), COLD, [(2, 1), (2, 1)])
+    rounds(pools(), COLD, [(2, 1), (1, 1)])
+    assert called == [6] * len(FOLLOWING)
+
+
+def by_two_threads(place: SsmPool) -> None:
+    """Each pass of the SSMs, which lie on one another, is made by two threads."""
+    (stack,) = {id(ssm.model.stack): ssm.model.stack for ssm in place.ssms.values()}.values()  # type: ignore[attr-defined]
+    assert isinstance(stack, Stack)
+    forward = compiled_of(stack._forward)
+    assert forward is not None
+    forward._crew.workers = 2
+
+
+def test_passes_by_several_threads_are_the_same() -> None:
+    places = pools()
+    by_two_threads(places[0])
+    rounds(places, WARM, [(2, 2, 1), (1, 1, 1)], kind="coupled")
+
+
+def test_nobody_waits_for_a_pass_that_is_over() -> None:
+    """The control: with one count of arrivals for all passes of a draft this ends in a few."""
+    place = pools()[0]
+    by_two_threads(place)
+    for i in range(40):
+        (own,) = texts(COLD)[:1]
+        own.run_id += str(i)
+        for name in NAMES:
+            place.ssms[name].open(own)
+        found: Any = place.draft(asks(place, [own], [(1,) * 20]))
+        assert all(len(found[name][0]) == 20 for name in NAMES)
+        for name in NAMES:
+            place.ssms[name].close(own)
+
+
+def test_logits_that_are_no_numbers_go_over_feeds(called: list[int]) -> None:
+    places = pools()
+    for place in places:
+        for ssm in place.ssms.values():
+            assert isinstance(ssm.model, HfModel) and isinstance(ssm.model.stack, Stack)
+        stack = place.ssms["one"].model.stack  # type: ignore[attr-defined]
+        forward = compiled_of(stack._forward)
+        assert forward is not None
+        hidden, outputs = forward._shape.hidden, forward._shape.outputs
+        head = forward._weights.matrices[-hidden * outputs :].reshape(-1, hidden, BLOCK)
+        head[0, :, 3] = float("nan")  # one token's, of the last SSM
+    told: list[Any] = []
+    for place in places:
+        own = texts(COLD)
+        for sequence in own:
+            for name in NAMES:
+                place.ssms[name].open(sequence)
+        told.append(place.draft(asks(place, own, [(2, 1), (2, 1)])))
+    for name in NAMES:
+        for pair in zip(*(found[name] for found in told), strict=True):
+            same(*pair)
+            assert len(pair[0]) == (0 if name == NAMES[-1] else 4)
+    assert called == [6]
+
+
+@pytest.mark.parametrize("kinds", [("topk", "coupled"), ("coupled", "coupled")])
+def test_who_stands_beside_another_drafts_as_alone(kinds: tuple[str, str]) -> None:
+    """With a shape, a kind and a sampling of its own."""
+    told: list[list[Draft]] = []
+    for groups in ([(0, 1)], [(0,), (1,)]):
+        own = [texts(WARM)[0], texts(EDGED)[1]]
+        told.append([])
+        for group in groups:
+            place = pools()[0]
+            for name in NAMES:
+                for i in group:
+                    place.ssms[name].open(own[i])
+            shapes = [((2, 1, 1), (3, 2))[i] for i in group]
+            asked = asks(place, [own[i] for i in group], shapes)
+            changed = {
+                name: [replace(one, kind=kinds[i]) for one, i in zip(several, group, strict=True)]
+                for name, several in asked.items()
+            }
+            found: Any = place.draft(changed)
+            told[-1] += [found[name][i] for i in range(len(group)) for name in NAMES]
+    for pair in zip(*told, strict=True):
+        same(*pair)
+    assert {len(draft) for draft in told[0]} == {6, 9}
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_ssms_of_different_shapes(count: int, served: list[set[str]]) -> None:
+    rounds(pools(count, alike=False), WARM, [(2, 1), (1, 1)])
+    assert served == [set(NAMES[:count])] * len(FOLLOWING)
+
+
+@pytest.mark.parametrize("own", [2, 8, VOCAB - 8, VOCAB + 8])
+@pytest.mark.parametrize("sampling", [WARM, COLD])
+def test_another_vocabulary_size(own: int, sampling: SamplingParams, called: list[int]) -> None:
+    """The LLM's embedding is padded, or the SSM's is; texts hold tokens that it does not know."""
+    rounds(pools(2, vocab_size=own), sampling, [(3, 2), (2, 2)])
+    assert called == [4] * len(FOLLOWING)
+
+
+def test_an_end_of_text_has_no_children() -> None:
+    eos = tuple(range(0, VOCAB, VOCAB // 7))[:8]
+    seen = rounds(pools(), WARM, [(2, 2, 2)] * 2, eos=eos)
+    assert {len(draft) for draft in seen} - {14}
+
+
+class Middling:
+    """Stops a draft where a level is not likely, another for each SSM."""
+
+    def grows(self, score: float) -> bool:
+        return score > 0.13
+
+    def steps(self, drafter: str, depth: int, chances: Many[float]) -> bool:
+        if drafter == "two":
+            return False
+        return drafter == "one" or sum(chances) > 0.1
+
+    def keeps(self, drafter: str, depth: int, chance: float) -> bool:
+        return True
+
+    def limits(self, drafter: str) -> Limits | None:
+        return None
+
+
+class Told(Middling):
+    """The same, said as numbers."""
+
+    def limits(self, drafter: str) -> Limits | None:
+        if drafter == "two":
+            return Limits(0.13, longest=0)
+        return Limits(0.13, rules=None if drafter == "one" else ((0.0, 1.0, 1.0, 0.1),) * 3)
+
+
+@pytest.mark.parametrize("kind", ["topk", "coupled"])
+@pytest.mark.parametrize("stop", [Middling(), Told()])
+def test_a_length_policy_ends_a_draft_as_it_grows(
+    stop: Middling, kind: str, served: list[set[str]], called: list[int]
+) -> None:
+    sampling = WARM if kind == "coupled" else COLD
+    seen = rounds(pools(), sampling, [(2, 2, 2)] * 2, stop=stop, kind=kind)
+    assert len({len(draft) for draft in seen}) > 3 and 0 in {len(draft) for draft in seen}
+    # `two` has nothing to start; what the others are asked has to be said as numbers.
+    assert served[0] == (set(NAMES) if isinstance(stop, Told) else {"two"})
+    assert called == ([4] * len(FOLLOWING) if isinstance(stop, Told) else [])
+
+
+@pytest.mark.parametrize("forced", [False, True])
+@pytest.mark.parametrize("price", [0.02, 0.2, 0.4])
+def test_limits_are_the_rule_of_measured_costs(
+    price: float, forced: bool, called: list[int]
+) -> None:
+    acceptance = Acceptance()
+    acceptance.odds(1).observe(0.9, False)
+    acceptance.odds(2).observe(0.4, True)
+    steps = (Step(0.1, 0.9), Step(1.0, 0.9), Step(1.1, 0.8), Step(1.2, 0.7), Step(1.0, 0.7))
+    terms = {name: Terms(acceptance, steps, 0.9, 4, forced) for name in NAMES[:2]}
+    stop = StepRule(terms, price, 0.5)
+    seen = rounds(pools(), COLD, [(1,) * 6, (2, 1, 1, 1, 1)], stop=stop)
+    assert called == [4] * len(FOLLOWING)
+    deepest = {max(draft.depths, default=0) for draft in seen}
+    assert 0 in deepest and (max(deepest) == 4 if forced else max(deepest) < 4)
+
+
+def test_a_draft_stops_where_confidence_ends(called: list[int]) -> None:
+    stop = Confidence(SpeculationConfig(confidence_threshold=0.13)).choose().stop
+    seen = rounds(pools(), COLD, [(1,) * 5] * 2, stop=stop)
+    assert called == [6] * len(FOLLOWING)
+    assert {len(draft) for draft in seen} - {5}
+
+
+def test_two_of_three_are_asked() -> None:
+    told = []
+    for place in pools():
+        own = texts(WARM)
+        for sequence in own:
+            for name in NAMES:
+                place.ssms[name].open(sequence)
+        asked = asks(place, own, [(2, 2), (2, 2)])
+        del asked["two"]
+        told.append(place.draft(asked))
+    assert list(told[0]) == ["one", "three"]
+    for name in told[0]:
+        for pair in zip(*(found[name] for found in told), strict=True):
+            same(*pair)
+
+
+def test_what_was_drafted_ahead_or_is_to_be_foretold_goes_over_feeds(
+    served: list[set[str]],
+) -> None:
+    place = pools()[0]
+    own = texts(COLD, combine="vote_tree")
+    for sequence in own:
+        for name in NAMES:
+            place.ssms[name].open(sequence)
+    drafts = place.draft(asks(place, own, [(2, 2), (2, 2)]))
+    assert all(len(draft) for each in drafts.values() for draft in each)
+    # Asked again, nothing having been committed, they know the text already.
+    plain = texts(COLD)
+    for sequence in plain:
+        sequence.run_id += " again"
+        for name in NAMES:
+            place.ssms[name].open(sequence)
+    for _ in range(2):
+        place.draft(asks(place, plain, [(2, 2), (2, 2)]))
+    assert served == [set(), set(NAMES), set()]
+
+
+def test_what_fails_together_is_asked_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = pools()
+
+    def full(*_: object, **__: object) -> None:
+        raise OutOfMemoryError("no room")
+
+    told = []
+    for place in (ours, theirs):
+        own = texts(WARM)
+        for sequence in own:
+            for name in NAMES:
+                place.ssms[name].open(sequence)
+        with monkeypatch.context() as patch:
+            patch.setattr(Company, "drafts", full)
+            told.append(place.draft(asks(place, own, [(2, 2), (2, 2)])))
+    for name in NAMES:
+        for pair in zip(*(found[name] for found in told), strict=True):
+            same(*pair)
+
+
+def test_a_fault_of_ours_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    place = pools()[0]
+    own = texts(WARM)
+    for sequence in own:
+        for name in NAMES:
+            place.ssms[name].open(sequence)
+
+    def wrong(*_: object, **__: object) -> None:
+        raise TypeError("a mistake")
+
+    monkeypatch.setattr(Company, "drafts", wrong)
+    with pytest.raises(TypeError, match="a mistake"):
+        place.draft(asks(place, own, [(2, 2), (2, 2)]))
+
+
+class OneGoesOn:
+    """Two of three end behind the first level."""
+
+    def limits(self, drafter: str) -> Limits | None:
+        return Limits() if drafter == "three" else Limits(longest=1)
+
+    def grows(self, score: float) -> bool:
+        return True
+
+    def steps(self, drafter: str, depth: int, chances: Many[float]) -> bool:
+        return depth == 1 or drafter == "three"
+
+    def keeps(self, drafter: str, depth: int, chance: float) -> bool:
+        return True
+
+
+def test_an_ssm_that_stops_is_not_charged_for_the_passes_of_the_others() -> None:
+    place = pools()[0]
+    own = texts(COLD)
+    for sequence in own:
+        for name in NAMES:
+            place.ssms[name].open(sequence)
+    found: Any = place.draft(asks(place, own, [(1, 1, 1, 1)] * 2, stop=OneGoesOn()))
+    drafting = {}
+    for name in NAMES:
+        (catching_up, drafting[name]) = found[name][0].timed
+        assert catching_up.share == pytest.approx(1 / 3)
+        assert found[name][1].timed == found[name][0].timed
+    assert drafting["one"].seconds == drafting["two"].seconds == 0
+    assert drafting["three"].seconds > 0 and drafting["three"].share == pytest.approx(1.0)
+
+
+def test_time_is_counted_once() -> None:
+    place = pools()[0]
+    (own,) = texts(COLD)[:1]
+    for name in NAMES:
+        place.ssms[name].open(own)
+    found: Any = place.draft(asks(place, [own], [(1, 1, 1, 1)]))
+    spans = [timed for name in NAMES for timed in found[name][0].timed]
+    whole = max(t.end for t in spans) - min(t.start for t in spans)
+    assert sum(t.seconds for t in spans) == pytest.approx(whole)
+
+
+def test_one_who_does_not_know_the_text_fails_alone() -> None:
+    place = pools()[0]
+    own = texts(COLD)
+    for sequence in own:
+        for name in ("one", "three"):
+            place.ssms[name].open(sequence)
+    found = place.draft(asks(place, own, [(1, 1), (1, 1)]))
+    assert isinstance(found["two"], KeyError)
+    assert all(len(draft) == 2 for name in ("one", "three") for draft in found[name])
+
+
+def test_a_window_or_a_pass_of_torch_is_no_company(monkeypatch: pytest.MonkeyPatch) -> None:
+    windowed = small("mistral", 0, sliding_window=4)
+    assert windowed.masks.window and company_of(windowed) is None
+    from core.models import fastest
+
+    monkeypatch.setattr(fastest, "find_spec", lambda _: None)
+    alone, others = small("llama", 1), [small("llama", seed) for seed in range(2)]
+    stack_alike(others)
+    assert company_of(alone) is None and company_of(others[0]) is None
+
+
+def test_what_was_fed_can_be_built_upon() -> None:
+    """Nodes that are fed behind a draft's see what is above them."""
+    seen = []
+    for place in pools():
+        (own,) = texts(COLD)[:1]
+        for name in NAMES:
+            place.ssms[name].open(own)
+        found: Any = place.draft(asks(place, [own], [(2, 2, 1)]))
+        for name in NAMES:
+            draft = found[name][0]
+            tokens = [*draft.token_ids, *[5] * len(draft)]
+            parents = [*draft.parents, *range(len(draft))]
+            none = ((),) * len(tokens)
+            tree = TokenTree(tuple(tokens), tuple(parents), depths_of(parents), none)
+            (logits,) = place.ssms[name].look([(own, tree)])
+            seen.append(logits)
+    for ours, theirs in zip(seen[:3], seen[3:], strict=True):
+        assert torch.equal(ours, theirs)

@@ -1,0 +1,149 @@
+"""Pooled drafting: one tree, drafted by several SSMs in lock-step, scored by their mean."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+
+from core.config import SamplingParams, SpeculationConfig
+from core.drafters.base import Ask, Draft
+from core.drafters.pooled_drafting import PooledAsk, PooledDrafting
+from core.drafters.ssm import SsmDrafter
+from core.noise import SeededNoise
+from core.sampling import processed
+from core.tree import ROOT
+from tests.fakes import TableModel, random_table, sequence_of
+from tests.laws.trees import paths
+
+VOCAB = 6
+PROMPT = (0, 3, 1)
+WEIGHTS = (1.5, 0.9, 0.6)
+
+
+def ssms(contexts: Sequence[int] = (64, 64, 64)) -> dict[str, SsmDrafter]:
+    return {
+        f"ssm-{i}": SsmDrafter(
+            f"ssm-{i}", TableModel(f"ssm-{i}", VOCAB, random_table(VOCAB, i), context), VOCAB
+        )
+        for i, context in enumerate(contexts)
+    }
+
+
+def asks(
+    drafters: dict[str, SsmDrafter], kind: str, shape: tuple[int, ...], temperature: float = 0.0
+) -> PooledAsk:
+    config = SpeculationConfig(combine="log_pool", expansion=shape)
+    sampling = SamplingParams(50, temperature=temperature, seed=3)
+    sequence = sequence_of(PROMPT, config, sampling, SeededNoise(3, VOCAB))
+    for drafter in drafters.values():
+        drafter.open(sequence)
+    several = [Ask(sequence, i, kind, shape, 9, name) for i, name in enumerate(drafters)]
+    return PooledAsk(tuple(several), WEIGHTS[: len(several)])
+
+
+def model(drafters: dict[str, SsmDrafter], name: str) -> TableModel:
+    found = drafters[name]._feeding.model
+    assert isinstance(found, TableModel)
+    return found
+
+
+def pooled(drafters: dict[str, SsmDrafter], context: tuple[int, ...]) -> torch.Tensor:
+    """softmax(sum of w_i log score_i), written out a second time."""
+    total = sum(WEIGHTS[: len(drafters)])
+    parts = [
+        weight / total * model(drafters, name).logits(context).log_softmax(-1)
+        for name, weight in zip(drafters, WEIGHTS, strict=False)
+    ]
+    return torch.stack(parts).sum(dim=0).softmax(-1)
+
+
+def shape_of(draft: Draft) -> tuple[list[int], list[int]]:
+    return draft.token_ids, draft.parents
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_children_are_the_pools_best(temperature: float) -> None:
+    drafters = ssms()
+    kind = "coupled" if temperature else "topk"
+    pool = asks(drafters, kind, (2, 3), temperature)
+    drafts = PooledDrafting(drafters).draft(pool)
+    sequence = pool.asks[0].sequence
+    draft = drafts[0]
+    assert len(draft) == 2 + 6
+    for node, path in [(ROOT, ()), *enumerate(paths(draft.token_ids, draft.parents))]:
+        children = [draft.token_ids[i] for i in range(8) if draft.parents[i] == node]
+        if len(path) == 2:
+            continue
+        held = pooled(drafters, (*PROMPT, *path)).log()
+        if temperature:
+            warped = processed(held[None].float(), sequence.sampling)[0].double()
+            held = warped + sequence.noise.gumbel(sequence.root_position + 1 + len(path))
+        assert children == held.topk(len(children)).indices.tolist()
+
+
+def test_all_members_hold_the_same_tree_each_with_its_own_scores() -> None:
+    drafters = ssms()
+    drafts = PooledDrafting(drafters).draft(asks(drafters, "topk", (2, 2)))
+    assert len({str(shape_of(draft)) for draft in drafts}) == 1
+    for name, draft in zip(drafters, drafts, strict=True):
+        at = paths(draft.token_ids, draft.parents)
+        expected = [
+            float(model(drafters, name).logits((*PROMPT, *path[:-1])).softmax(-1)[path[-1]])
+            for path in at
+        ]
+        assert draft.scores == pytest.approx(expected, rel=1e-4)
+
+
+def test_members_move_in_lock_step_and_stay_in_step_with_the_text() -> None:
+    drafters = ssms()
+    pool = asks(drafters, "topk", (2, 2, 1))
+    before = {name: model(drafters, name).passes for name in drafters}
+    drafts = PooledDrafting(drafters).draft(pool)
+    assert {model(drafters, n).passes - before[n] for n in drafters} == {3}
+    assert [[t.lane for t in draft.timed] for draft in drafts] == [[n] * 3 for n in drafters]
+    sequence = pool.asks[0].sequence
+    accepted = (0, 2)
+    tokens = (*(drafts[0].token_ids[i] for i in accepted), 5)
+    sequence.commit(tokens)
+    for name, draft in zip(drafters, drafts, strict=True):
+        drafters[name].commit(sequence, draft, tokens)
+        row = drafters[name]._states["run"].row
+        assert model(drafters, name).tokens(row) == (*PROMPT, *tokens[:-1])
+
+
+def test_a_heavier_member_has_the_greater_say() -> None:
+    for heavy in (0, 1):
+        drafters = ssms((64, 64))
+        pool = asks(drafters, "topk", (1,))
+        weights = (50.0, 1.0) if heavy == 0 else (1.0, 50.0)
+        name = f"ssm-{heavy}"
+        draft = PooledDrafting(drafters).draft(PooledAsk(pool.asks, weights))[0]
+        assert draft.token_ids == [int(model(drafters, name).logits(PROMPT).argmax())]
+
+
+def test_a_weight_that_vanished_does_not_spoil_the_pool() -> None:
+    drafters = ssms((64, 64))
+    pool = asks(drafters, "topk", (2, 1))
+    drafts = PooledDrafting(drafters).draft(PooledAsk(pool.asks, (2.0, 0.0)))
+    assert drafts[0].token_ids[0] == int(model(drafters, "ssm-0").logits(PROMPT).argmax())
+
+
+def test_a_member_whose_context_is_full_stays_out() -> None:
+    drafters = ssms((64, len(PROMPT) - 1))
+    pool = asks(drafters, "topk", (2,))
+    drafts = PooledDrafting(drafters).draft(pool)
+    assert len(drafts[0]) == 2 and len(drafts[1]) == 0
+    nobody = ssms((2, 2))
+    assert PooledDrafting(nobody).draft(asks(nobody, "topk", (2,))) == [Draft(), Draft()]
+
+
+def test_best_first_keeps_the_pools_best_nodes() -> None:
+    drafters = ssms()
+    pool = asks(drafters, "best_first", (3, 3, 3))
+    drafts = PooledDrafting(drafters).draft(pool)
+    assert len(drafts[0]) == 9
+    for draft in drafts:
+        assert shape_of(draft) == shape_of(drafts[0])
+        assert all(score <= 1 for score in draft.scores)

@@ -1,0 +1,96 @@
+"""Every mechanism has what its record says it has, and a new one needs its record alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from core import SpeculationConfig, mechanisms
+from core.budget import shares
+from core.combine.base import Ballot, Merged, Selection
+from core.config import Request
+from core.costs import Costs
+from core.errors import ConfigError
+from core.events import Combined
+from core.length import Choice, RoundOutcome
+from core.mechanisms import (
+    COMBINE_RULES,
+    LENGTH_POLICIES,
+    VERIFY_RULES,
+    CombineRule,
+    LengthPolicyRecord,
+    PictureWords,
+    implementation_of,
+    lossless_rules,
+)
+from tests.core.engines import WARM, engine_of, tables
+
+HERE = __name__
+DEEPEST = CombineRule(
+    "deepest",
+    "the deepest draft alone",
+    f"{HERE}:deepest",
+    node_budget="each",
+    words=PictureWords(dropped="Less deep than another draft"),
+)
+TWO = LengthPolicyRecord("two", "always two", f"{HERE}:Two", fields=("eta",))
+
+
+def deepest(whole: Merged, ballot: Ballot) -> Selection:
+    """A combine rule: the path to the deepest node."""
+    depths = whole.tree.depths
+    node = max(range(len(depths)), key=lambda i: (depths[i], -i), default=-1)
+    path = []
+    while node >= 0:
+        path.append(node)
+        node = whole.tree.parents[node]
+    return Selection(tuple(reversed(path)))
+
+
+class Two:
+    """A length policy: two steps, always."""
+
+    def __init__(self, config: SpeculationConfig, costs: Costs) -> None: ...
+
+    def choose(self) -> Choice:
+        return Choice(2)
+
+    def observe(self, outcome: RoundOutcome) -> None: ...
+
+
+@pytest.fixture
+def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mechanisms, "COMBINE_RULES", {**COMBINE_RULES, "deepest": DEEPEST})
+    monkeypatch.setattr(mechanisms, "LENGTH_POLICIES", {**LENGTH_POLICIES, "two": TWO})
+
+
+def test_every_mechanism_can_be_imported() -> None:
+    for record in (*COMBINE_RULES.values(), *LENGTH_POLICIES.values(), *VERIFY_RULES.values()):
+        assert record.label and (record.name == "auto") == (not record.implementation)
+        assert not record.implementation or callable(implementation_of(record.implementation))
+
+
+def test_the_registries_cannot_be_changed() -> None:
+    with pytest.raises(TypeError):
+        COMBINE_RULES["deepest"] = DEEPEST  # type: ignore[index]
+
+
+@pytest.mark.usefixtures("registered")
+def test_a_new_rule_and_a_new_policy_run_by_their_records() -> None:
+    with pytest.raises(ConfigError, match="one of union, vote, vote_tree, log_pool, deepest"):
+        SpeculationConfig(combine="highest")
+    config = SpeculationConfig(combine="deepest", length="two", expansion=(2, 2), max_tree_nodes=6)
+    events = list(engine_of(*tables()).generate(Request("w1 w2", WARM, config)))
+    trees = [event for event in events if isinstance(event, Combined)]
+    assert (
+        all(len(tree.token_ids) == max(tree.depths) <= 2 for tree in trees)
+        and trees[0].rule == "deepest"
+    )
+    assert any(tree.dropped for tree in trees)
+
+
+@pytest.mark.usefixtures("registered")
+def test_budget_and_validity_follow_the_record() -> None:
+    assert shares("deepest", 6, ("a", "b")) == [6, 6]
+    assert lossless_rules("sampled", 0.8, "deepest") == ("match",)
+    with pytest.raises(ConfigError, match="the lossless choices are auto, match"):
+        SpeculationConfig(draft="sampled", combine="deepest", verify="mss").resolved(0.8)

@@ -1,0 +1,94 @@
+"""Runs whose pipelining changes from round to round, and runs of several modes side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+
+from core import Engine, Request, SamplingParams, SpeculationConfig
+from core.drafters.foresight import Foresight
+from core.events import Event, RoundCompleted
+from core.length.base import Choice
+from core.length.fixed import Fixed
+from core.models.loading import LoadedModels
+from tests.core.engines import ids_of_events
+from tests.fakes import loaded, perturbed, tiny_module
+from tests.lanes import PunctualLane
+
+PROMPTS = ("w3 w9 w27 w17", "w5 w25", "w8")
+TREE: dict[str, Any] = {"expansion": (2, 1), "speculation_length": 3, "max_tree_nodes": 24}
+
+
+@cache
+def models() -> LoadedModels:
+    llm = tiny_module("llama", seed=1, dtype=torch.float32)
+    return loaded(llm, [perturbed(llm, 0.05, seed=3), tiny_module("llama", 2, torch.float32)])
+
+
+def requests(temperature: float = 0.0, tokens: int = 24, **fields: Any) -> list[Request]:
+    sampling = SamplingParams(tokens, temperature, seed=4, ignore_eos=True)
+    return [Request(p, sampling, SpeculationConfig(**{**TREE, **fields})) for p in PROMPTS]
+
+
+def texts(events: Sequence[Event]) -> list[list[int]]:
+    runs: dict[str, list[Event]] = {}
+    for event in events:
+        runs.setdefault(event.run_id, []).append(event)
+    return [ids_of_events(run) for run in runs.values()]
+
+
+@cache
+def plain(temperature: float, tokens: int = 24) -> list[list[int]]:
+    return texts(list(Engine(models()).generate_many(requests(temperature, tokens, drafters=()))))
+
+
+def rows_held(engine: Engine) -> list[object]:
+    every = (engine.models.llm, *engine.models.ssms.values())
+    return [row for model in every for row in model._rows if row is not None]  # type: ignore[attr-defined]
+
+
+def modes_by_round(monkeypatch: pytest.MonkeyPatch, mode: Callable[[int], str]) -> None:
+    monkeypatch.setattr(
+        "core.engine.modes_of",
+        lambda live, _: {one.sequence.run_id: mode(one.sequence.round) for one in live},
+    )
+
+
+@pytest.mark.parametrize("pipeline", ["ahead", "across"])
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_a_mode_may_change_after_any_round(
+    temperature: float, pipeline: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `auto` switches: every third round is pipelined."""
+    modes_by_round(monkeypatch, lambda number: "off" if number % 3 else pipeline)
+    engine = Engine(models())
+    events = list(engine.generate_many(requests(temperature, pipeline=pipeline)))
+    assert texts(events) == plain(temperature)
+    assert not rows_held(engine) and not engine.busy.locked()
+    assert not [note for e in events if isinstance(e, RoundCompleted) for note in e.notes]
+
+
+@pytest.mark.parametrize("combine", ["union", "vote", "log_pool"])
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_neighbours_of_every_mode_share_an_engine(temperature: float, combine: str) -> None:
+    several = [
+        requests(temperature, combine=combine, pipeline=pipeline)[i]
+        for i, pipeline in enumerate(("ahead", "off", "across"))
+    ]
+    assert texts(list(Engine(models()).generate_many(several))) == plain(temperature)
+
+
+def test_where_no_ssm_drafts_none_drafts_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where `goodput` found that they do not pay: no SSM has read the text."""
+    ran: list[Foresight] = []
+    monkeypatch.setattr(Foresight, "run", lambda self, _: ran.append(self))
+    monkeypatch.setattr(Fixed, "choose", lambda _: Choice(3, "", frozenset({"ngram"})))
+    engine = Engine(models())
+    engine._lane = PunctualLane()
+    events = list(engine.generate_many(requests(pipeline="ahead", drafters=("all", "ngram"))))
+    assert texts(events) == plain(0.0) and not ran
+    assert any(e.num_accepted for e in events if isinstance(e, RoundCompleted))

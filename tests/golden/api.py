@@ -1,0 +1,154 @@
+"""The page's endpoints over an engine of tables: what each call answers, measured values left out.
+
+`python -m tests.golden.api` writes `api.json` anew.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from gradio_client import Client
+from gradio_client.exceptions import AppError
+
+from core import Engine, Worker
+from storage import RunQuery, RunStore
+from storage.exports import EXPORTS
+from tests.fakes import TableModel, loaded_tables, random_table
+from tests.ui.serving import served
+from ui.context import make_context
+from ui.page import build_page
+from ui.visitors import Access
+
+__all__ = ["FILE", "api_answers"]
+
+FILE = Path(__file__).parent / "api.json"
+VOCAB = 8
+NODES = {"max_tree_nodes": 8, "drafters": ["all"]}
+SETTINGS = [
+    {"preset": "sequence", "fields": {"max_tree_nodes": 4}},
+    {"preset": "specinfer", "fields": {"max_tree_nodes": 8}},
+]
+# Numbers under these names are times, or ratios and intervals of times.
+MEASURED = re.compile(
+    "(_ms|_utc|_s|_bytes|per_second|speed.*|ratio|interval|low|high|overlap.*|versions|created"
+    "|updated|started|ended|seconds|memory|share|saved.*|wasted.*|slowest|fastest|ts|dur|limits"
+    "|slower_because|found|best)$"
+)
+IDENTIFIER = re.compile(r"\b[0-9a-f]{12,32}\b|\b[0-9a-f]{8}-[0-9a-f-]{27}\b")
+FIGURE = re.compile(r"\d+(\.\d+)?")
+MOMENT = re.compile(r"\d{4}-\d{2}-\d{2}T[\d:.+Z]*")
+
+
+def api_answers() -> dict[str, Any]:
+    """Each endpoint's parameters, then what a fixed sequence of calls answers, in order."""
+    ssms = [TableModel(f"ssm-{i}", VOCAB, random_table(VOCAB, i, 2.5), 64) for i in (1, 2)]
+    llm = TableModel("llm", VOCAB, random_table(VOCAB, 1, 2.5), 64)
+    with tempfile.TemporaryDirectory() as folder, RunStore(Path(folder) / "runs.db") as store:
+        worker = Worker(Engine(loaded_tables(llm, ssms)))
+        context = make_context(worker, store, Access("127.0.0.1"), "specinfer", RunQuery, EXPORTS)
+        with served(build_page(context)) as url:
+            client = Client(url, verbose=False)
+            try:
+                info = client.view_api(return_format="dict", print_info=False)
+                return {"endpoints": info["named_endpoints"], "answers": _answers(client)}
+            finally:
+                client.close()
+                context.conductor.close()
+                worker.close()
+
+
+def _answers(client: Client) -> list[dict[str, Any]]:
+    names: dict[str, str] = {}
+    answers: list[dict[str, Any]] = []
+
+    def call(endpoint: str, sort_by: tuple[str, ...] = (), **values: Any) -> Any:
+        """`sort_by`: fields of `rows`, where the endpoint sorts them by what was measured."""
+        try:
+            answer = client.predict(**values, api_name=f"/{endpoint}")
+        except AppError as error:
+            answer = {"error": str(error)}
+        if sort_by:
+            for rows in (answer[field] for field in ("rows", "prompts") if field in answer):
+                rows.sort(key=lambda row: [str(row.get(name)) for name in sort_by])
+        asked = _without_measured(values, names)
+        answers.append({"call": endpoint, **asked, "=": _without_measured(answer, names)})
+        return answer
+
+    run = call("generate", prompt="w1 w2", max_new_tokens=9, seed=3, fields=NODES)
+    warm = call("generate", prompt="w3", max_new_tokens=9, temperature=0.8, seed=3, fields=NODES)
+    call("generate", prompt="", seed=1)
+    call("generate", prompt="w1", preset="fastest")
+    call("generate", prompt="w1", temperature=-1)
+    call("generate", prompt="w1", fields={"warp": 9})
+    call("generate", prompt="w1", fields={"verify": "mss"})
+    call("runs", order="oldest")
+    call("runs", order="sideways")
+    call("run", run_id=run["run_id"], events=True)
+    call("run", run_id="none")
+    for name in ("json", "csv", "trace", "pdf"):
+        call("export", run_id=warm["run_id"], format=name)
+    call("annotate", run_id=run["run_id"], note="a note")
+    call("runs", noted=True)
+    call("baseline", run_id=run["run_id"])
+    call("prove", run_id=run["run_id"])
+    call("prove", run_id=warm["run_id"])
+    asked = {"max_new_tokens": 6, "seed": 5, "repeats": 1}
+    study = call("compare", prompt="w1 w2", configurations=SETTINGS, **asked)
+    call("studies")
+    call("study", study_id=study["study_id"], cells=True)
+    by = ("settings", "prompt")
+    call("prompts", by, prompts=["w1 w2", "w5"], configurations=SETTINGS, **asked)
+    call("prompt_rows", by, study_id=study["study_id"])
+    fields = {"speculation_length": [1, 2], "max_tree_nodes": [4]}
+    call("tune", prompts=["w1"], fields=fields, preset="sequence", **asked)
+    call("models")
+    call("retention")
+    call("set_retention", runs=100)
+    call("delete_study", study_id=study["study_id"])
+    call("delete", run_id=run["run_id"])
+    call("run", run_id=run["run_id"])
+    return answers
+
+
+def _without_measured(value: Any, names: dict[str, str], name: str = "") -> Any:
+    """A value with identifiers numbered in order of appearance, times and figures of times gone."""
+    if isinstance(value, dict):
+        return {key: _without_measured(item, names, str(key)) for key, item in value.items()}
+    if name == "runs" and isinstance(value, list):
+        return len(value)  # a study makes them in an order of its own
+    if isinstance(value, list | tuple):
+        return [_without_measured(item, names, name) for item in value]
+    if MEASURED.search(name) and not isinstance(value, bool) and value is not None:
+        return 0
+    if isinstance(value, str):
+        return _text(value, names)
+    return value
+
+
+def _text(text: str, names: dict[str, str]) -> str:
+    try:
+        document = json.loads(text)
+    except ValueError:
+        document = None
+    if isinstance(document, dict | list):
+        return json.dumps(_without_measured(document, names), ensure_ascii=False)
+    if text.startswith("round,"):  # a table: its columns, its values are those of the events
+        text = text.splitlines()[0]
+    text = MOMENT.sub("TIME", text)
+    return IDENTIFIER.sub(lambda found: names.setdefault(found[0], f"id-{len(names)}"), text)
+
+
+def write() -> None:
+    """Records the answers anew."""
+    text = json.dumps(api_answers(), ensure_ascii=False, indent=1)
+    FILE.write_text(text + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    write()

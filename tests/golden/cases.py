@@ -1,0 +1,97 @@
+"""The runs whose events are in `runs/`: every preset, combine rule, draft kind, length policy.
+
+`tables`: small float64 tables in place of models, under a clock that only model passes advance, so
+that policies which depend on time (`trend`, `goodput`, automatic node budgets) decide the same on
+every machine. `bundled`: the bundled family through the native passes; whatever these runs could
+read off a clock is given as a number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from core.config import (
+    COMBINES,
+    DRAFTS,
+    LENGTHS,
+    PIPELINES,
+    PRESETS,
+    Request,
+    SamplingParams,
+    SpeculationConfig,
+)
+from core.errors import ConfigError
+
+__all__ = ["CASES", "Case"]
+
+TEMPERATURES = (0.0, 0.8)
+WORDS = ("w1 w2 w3", "w4 w2 w6 w1 w4 w2", "w7 w0")
+TEXTS = ("The old lighthouse keeper looked at the sea and", "def fibonacci(n):\n")
+NODES = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One call of `Engine.generate_many`. `models`: `tables` or `bundled`."""
+
+    name: str
+    models: str
+    requests: tuple[Request, ...]
+
+
+def _requests(
+    prompts: tuple[str, ...], speculation: SpeculationConfig, temperature: float, tokens: int
+) -> tuple[Request, ...]:
+    sampling = SamplingParams(tokens, temperature=temperature, seed=11)
+    return tuple(Request(prompt, sampling, speculation) for prompt in prompts)
+
+
+def _settings() -> Mapping[str, SpeculationConfig]:
+    """The settings of the table runs, but for presets: those depend on the temperature."""
+    base = SpeculationConfig(expansion=(2, 1, 2), speculation_length=4, max_tree_nodes=NODES)
+    every = replace(base, drafters=("all", "ngram"))
+    changes = {f"combine-{name}": replace(every, combine=name) for name in COMBINES}
+    changes |= {f"draft-{name}": replace(base, draft=name) for name in DRAFTS if name != "auto"}
+    changes |= {f"length-{name}": replace(base, length=name) for name in LENGTHS}
+    changes |= {f"pipeline-{name}": replace(base, pipeline=name) for name in PIPELINES}
+    for combine in ("vote", "vote_tree", "log_pool"):
+        changes[f"paper-{combine}"] = replace(base, combine=combine, weights="paper")
+        changes[f"goodput-{combine}"] = replace(base, combine=combine, length="goodput")
+    changes["traversal"] = replace(base, draft="sampled", verify="traversal")
+    changes["iid-mss"] = replace(base, draft="sampled_iid", verify="mss")
+    changes["auto-nodes"] = replace(base, max_tree_nodes="auto")
+    changes["top-k"] = replace(base, record_top_k=3)
+    return changes
+
+
+def _cases() -> list[Case]:
+    cases = []
+    for temperature in TEMPERATURES:
+        at = f"T{temperature:g}"
+        presets = {name: SpeculationConfig.preset(name, temperature) for name in PRESETS}
+        for name, config in {
+            **_settings(),
+            **{f"preset-{n}": c for n, c in presets.items()},
+        }.items():
+            try:
+                config.resolved(temperature)
+            except ConfigError:
+                continue  # not lossless at this temperature
+            long = config.length in ("trend", "goodput")
+            tokens, prompts = (48, WORDS[:2]) if long else (16, WORDS)
+            if name in ("length-trend", "length-goodput"):
+                tokens = 110  # `trend` decides after 16 verifications
+            cases.append(
+                Case(f"{name}-{at}", "tables", _requests(prompts, config, temperature, tokens))
+            )
+        for name, config in presets.items():
+            given = replace(config, length="fixed", record_top_k=0)
+            if config.max_tree_nodes == "auto":
+                given = replace(given, max_tree_nodes=NODES)
+            requests = _requests(TEXTS, given, temperature, 12)
+            cases.append(Case(f"bundled-{name}-{at}", "bundled", requests))
+    return cases
+
+
+CASES = {case.name: case for case in _cases()}

@@ -1,0 +1,86 @@
+"""The log that golden runs make: every table's rows.
+
+`python -m tests.golden.database` writes `database.json.gz` and the database itself anew.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sqlite3
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from core.events import Event, event_from_plain
+from storage import RunStore
+from tests.golden.record import golden_lines
+
+__all__ = ["DATABASE", "ROWS", "golden_events", "rows_of", "written"]
+
+FOLDER = Path(__file__).parent
+DATABASE, ROWS = FOLDER / "database.db.gz", FOLDER / "database.json.gz"
+NAMES = ("preset-best-T0.8", "combine-vote-T0", "iid-mss-T0.8", "top-k-T0")
+# Who wrote the log, and when.
+LOCAL = ("host", "pid", "process_start", "applied_at")
+# A search index is bytes of SQLite's own.
+TABLES = "select name from sqlite_master where type = 'table' and name not like 'runs_fts_%'"
+
+
+def golden_events() -> list[Event]:
+    """The recorded events of a few cases, each run under a name of its own."""
+    events = []
+    for name in NAMES:
+        for line in golden_lines(name):
+            plain = json.loads(line)
+            plain["run_id"] = f"{name}-{plain['run_id']}"
+            events.append(event_from_plain(plain))
+    return events
+
+
+def written(path: Path) -> None:
+    """A new log of these events."""
+    with RunStore(path) as store:
+        for event in golden_events():
+            store.record(event)
+        assert store.flush(60)
+
+
+def rows_of(path: Path) -> dict[str, list[Any]]:
+    """Every table's columns, then its rows in order, as JSON has them."""
+    with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as connection:
+        tables = sorted(name for (name,) in connection.execute(TABLES))
+        found = {name: _rows(connection, name) for name in tables}
+    connection.close()
+    return json.loads(json.dumps(found))
+
+
+def _rows(connection: sqlite3.Connection, table: str) -> list[Any]:
+    cursor = connection.execute(f'select * from "{table}"')
+    columns = [column[0] for column in cursor.description]
+    rows = [
+        [0 if name in LOCAL else _plain(value) for name, value in zip(columns, row, strict=True)]
+        for row in cursor
+    ]
+    return [columns, *rows]
+
+
+def _plain(value: Any) -> Any:
+    return value.hex() if isinstance(value, bytes) else value
+
+
+def write() -> None:
+    """Records the log anew."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "runs.db"
+        written(path)
+        with sqlite3.connect(path) as connection:
+            connection.execute("pragma wal_checkpoint(truncate)")
+        connection.close()
+        DATABASE.write_bytes(gzip.compress(path.read_bytes(), mtime=0))
+        text = json.dumps(rows_of(path), ensure_ascii=False)
+        ROWS.write_bytes(gzip.compress(text.encode(), mtime=0))
+
+
+if __name__ == "__main__":
+    write()

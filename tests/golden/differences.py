@@ -1,0 +1,27 @@
+"""Compares plain values. Floats may differ by `CLOSE`: processors add in different orders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+__all__ = ["differences"]
+
+CLOSE = 1e-4
+
+
+def differences(golden: Any, now: Any, at: str = "") -> Iterator[str]:
+    """Where two plain values differ, the order of fields included."""
+    if isinstance(golden, float) and isinstance(now, float):
+        if abs(golden - now) > CLOSE * max(1.0, abs(golden)):
+            yield f"{at}: {golden} became {now}"
+    elif isinstance(golden, dict) and isinstance(now, dict):
+        if list(golden) != list(now):
+            yield f"{at}: fields {list(golden)} became {list(now)}"
+        for name in golden.keys() & now.keys():
+            yield from differences(golden[name], now[name], f"{at}/{name}")
+    elif isinstance(golden, list) and isinstance(now, list) and len(golden) == len(now):
+        for index, (one, other) in enumerate(zip(golden, now, strict=True)):
+            yield from differences(one, other, f"{at}/{index}")
+    elif golden != now:
+        yield f"{at}: {golden!r} became {now!r}"

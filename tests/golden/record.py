@@ -1,0 +1,152 @@
+"""Runs a golden case and turns its events into lines of JSON, one an event, times set to 0.
+
+`python -m tests.golden.record` writes all files anew; on one machine they are equal byte by byte as
+long as behaviour is.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+
+from core import Engine, load_models
+from core.events import event_to_plain
+from core.models.language_model import Feed
+from tests.fakes import TableModel, loaded_tables, random_table
+from tests.golden.cases import CASES, Case
+
+__all__ = ["FOLDER", "golden_lines", "recorded_lines", "without_times"]
+
+FOLDER = Path(__file__).parent / "runs"
+VOCAB = 8
+CONTEXT = 192
+# Milliseconds of one pass, and of each token in it.
+LLM_MS, SSM_MS = (10.0, 0.5), (1.0, 0.1)
+MEASURED = frozenset(
+    (
+        *("at_ms", "start_ms", "end_ms", "share", "queue_ms", "between_ms", "predicted_ms"),
+        *("saved_ms", "wasted_ms", "created_utc", "draft_ms", "verify_ms", "prefill_ms"),
+        *("ttft_ms", "total_ms", "overlap_ratio", "tokens_per_second"),
+    )
+)
+
+
+class PassClock:
+    """Seconds since the start, advanced by model passes only."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+class TimedTable(TableModel):
+    """A table whose passes advance a clock by `base + each * tokens` milliseconds."""
+
+    def __init__(self, name: str, seed: int, clock: PassClock, ms: tuple[float, float]) -> None:
+        super().__init__(name, VOCAB, random_table(VOCAB, seed, sharpness=2.5), CONTEXT)
+        self._clock, self._pass_ms = clock, ms
+
+    def forward(self, feeds: Sequence[Feed]) -> list[torch.Tensor]:
+        base, each = self._pass_ms
+        self._clock.seconds += (base + each * sum(len(f.token_ids) for f in feeds)) / 1000
+        return super().forward(feeds)
+
+
+def _in_caller(_: ThreadPoolExecutor, work: Callable[..., Any], *args: Any) -> Future[Any]:
+    """Runs what a pool would run, at once: two threads would share the clock by chance."""
+    future: Future[Any] = Future()
+    try:
+        future.set_result(work(*args))
+    except BaseException as error:
+        future.set_exception(error)
+    return future
+
+
+@contextmanager
+def _table_engine() -> Iterator[Engine]:
+    clock = PassClock()
+    llm = TimedTable("llm", 1, clock, LLM_MS)
+    # The first SSM is the LLM itself, the others agree with it by chance.
+    ssms = [TimedTable(f"ssm-{seed}", seed, clock, SSM_MS) for seed in (1, 2, 3)]
+    with (
+        mock.patch.object(time, "perf_counter", clock),
+        mock.patch.object(ThreadPoolExecutor, "submit", _in_caller),
+    ):
+        engine = Engine(loaded_tables(llm, ssms))
+        yield engine
+        engine.close()
+
+
+@cache
+def _bundled_models() -> Any:
+    return load_models(dtype="float32")
+
+
+def recorded_lines(case: Case) -> list[str]:
+    """The events of a case as JSON lines; runs are named by their order."""
+    if case.models == "tables":
+        with _table_engine() as engine:
+            return _lines(engine, case)
+    engine = Engine(_bundled_models())
+    try:
+        return _lines(engine, case)
+    finally:
+        engine.close()
+
+
+def _lines(engine: Engine, case: Case) -> list[str]:
+    names: dict[str, str] = {}
+    lines = []
+    for event in engine.generate_many(case.requests):
+        plain = without_times(event_to_plain(event))
+        plain["run_id"] = names.setdefault(event.run_id, f"run-{len(names)}")
+        lines.append(json.dumps(plain, ensure_ascii=False))
+    return lines
+
+
+def without_times(value: Any) -> Any:
+    """Plain values of events with every time 0 (texts of times empty), and no versions."""
+    if isinstance(value, dict):
+        return {name: _without_time(name, item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_times(item) for item in value]
+    return value
+
+
+def _without_time(name: str, value: Any) -> Any:
+    if name in MEASURED:
+        return "" if isinstance(value, str) else 0.0
+    return {} if name == "versions" else without_times(value)
+
+
+def golden_lines(name: str) -> list[str]:
+    """What was recorded of a case."""
+    return gzip.decompress((FOLDER / f"{name}.jsonl.gz").read_bytes()).decode().splitlines()
+
+
+def write_all() -> None:
+    """Records every case anew."""
+    torch.set_num_threads(1)
+    FOLDER.mkdir(exist_ok=True)
+    for name, case in CASES.items():
+        text = "\n".join(recorded_lines(case)) + "\n"
+        # No time in the file's head: the same events are the same bytes.
+        (FOLDER / f"{name}.jsonl.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    write_all()

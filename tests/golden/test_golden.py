@@ -1,0 +1,55 @@
+"""What the engine and the endpoints answered before is what they answer now.
+
+After a change that is meant, record anew: the modules
+`tests.golden.record`, `tests.golden.api` and `tests.golden.database` write what they compare.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from storage import RunStore
+from tests.golden.cases import CASES
+from tests.golden.database import DATABASE, ROWS, golden_events, rows_of, written
+from tests.golden.differences import differences
+from tests.golden.record import FOLDER, golden_lines, recorded_lines
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_events_of_a_run(name: str) -> None:
+    golden, now = golden_lines(name), recorded_lines(CASES[name])
+    parsed = [[json.loads(line) for line in lines] for lines in (golden, now)]
+    found = list(differences(*parsed))
+    assert not found, "\n".join(found[:5])
+
+
+def test_every_recorded_run_has_a_case() -> None:
+    assert {path.name.removesuffix(".jsonl.gz") for path in FOLDER.iterdir()} == set(CASES)
+
+
+def test_rows_of_the_log(tmp_path: Path) -> None:
+    written(tmp_path / "runs.db")
+    golden = json.loads(gzip.decompress(ROWS.read_bytes()))
+    found = list(differences(golden, rows_of(tmp_path / "runs.db")))
+    assert not found, "\n".join(found[:5])
+
+
+def test_a_log_written_before_reads_back(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    path.write_bytes(gzip.decompress(DATABASE.read_bytes()))
+    events = golden_events()
+    with RunStore(path) as store:
+        for run_id in dict.fromkeys(event.run_id for event in events):
+            assert list(store.events(run_id)) == [e for e in events if e.run_id == run_id]
+
+
+def test_a_difference_is_found() -> None:
+    one = {"a": [1, 0.5, "x"], "b": None}
+    assert not list(differences(one, {"a": [1, 0.50001, "x"], "b": None}))
+    assert list(differences(one, {"a": [1, 0.51, "x"], "b": None}))
+    assert list(differences(one, {"a": [1, 0.5], "b": None}))
+    assert list(differences(one, {"b": None, "a": [1, 0.5, "x"]}))
