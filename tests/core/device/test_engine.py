@@ -200,6 +200,7 @@ def test_pipelined_runs(pipeline: str) -> None:
     assert found[0] == found[1] and all(len(ids) == 40 for ids in found[0])
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("shape", [(2, 2, 1), (1,) * 8])
 def test_texts_that_outgrow_the_cache(shape: tuple[int, ...], whole: list[bool]) -> None:
     """The arenas move when they grow: passes made before that are forgotten. What is padded writes
