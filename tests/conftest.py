@@ -68,13 +68,26 @@ def _no_drafter_is_lost(
     assert not lost or request.node.get_closest_marker("loses_drafters"), lost
 
 
-def pytest_collection_finish() -> None:
-    """What is imported by now stays: no later garbage collection looks through it.
+# -- garbage --
 
-    An exchange of models collects garbage on purpose, which took a second of CPU time in here.
-    """
+# A worker holds millions of objects, and an exchange of models collects garbage on purpose: a
+# second of CPU time each, if all of them are looked through. What outlives a file stays anyway.
+
+
+def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(
+    item: pytest.Item, nextitem: pytest.Item | None
+) -> Generator[None, object, object]:
+    result = yield
+    if nextitem is None or nextitem.path != item.path:
+        gc.collect()
+        gc.freeze()
+    return result
 
 
 # -- the limit on CPU time --

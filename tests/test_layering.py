@@ -63,12 +63,12 @@ NEVER: dict[str, tuple[str, ...]] = {
     "config": ("core.events", "core.trees", "core.models", "torch"),
     "events": ("core.config", "core.trees", "core.models", "torch"),
     "metrics": ("torch",),
-    "trees": ("core.models", "core.engine"),
+    "trees": ("core.models", "core.engine.engine"),
     "trees/verify": ("transformers",),
     "trees/combine": ("transformers",),
-    "models": ("core.drafters", "core.engine", "core.sequence"),
-    "drafters": ("core.engine", "core.trees.verify", "core.trees.combine"),
-    "length": ("core.engine", "core.cuda", "core.trees"),
+    "models": ("core.drafters", "core.engine.engine", "core.sequence"),
+    "drafters": ("core.engine.engine", "core.trees.verify", "core.trees.combine"),
+    "length": ("core.engine.engine", "core.cuda", "core.trees"),
     "cuda": ("core.engine.engine", "core.engine.worker", "core.engine.overlap"),
 }
 

@@ -20,7 +20,7 @@ from bench.suites.law_tables import verdict
 from bench.suites.laws import Laws
 from bench.theirs import Theirs
 from core.config import COMBINES, DRAFTS, LENGTHS, PIPELINES, PRESETS, WEIGHTS, SpeculationConfig
-from core.engine.engine import engine
+from core.engine import engine
 from core.errors import EngineError
 from core.models.loading.load import LoadedModels
 from core.trees.tree import ROOT

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.errors import ConfigError
-from core.events import EVENT_TYPES, Event, RunCancelled, event_from_plain, event_to_plain
+from core.events import Event, RunCancelled, event_from_plain, event_to_plain
+from core.events.events import EVENT_TYPES
 from tests.synthetic import synthetic_run
 
 PLAIN = {

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from core import Engine, Request, SamplingParams, SpeculationConfig, load_models
+from core import Engine, LoadedModels, Request, SamplingParams, SpeculationConfig, load_models
 from core.events.outcome import Outcome
 from core.models import fastest
 from core.models.hf_model import HfModel
@@ -56,12 +56,22 @@ def stepped_logits(
     return torch.cat(rows)
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.fixture(params=DEVICES)
+def uncompiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> LoadedModels:
+    """The bundled models in bfloat16, whose passes are torch's own calls."""
+    monkeypatch.setattr(fastest, "find_spec", lambda _: None)
+    return load_models(dtype="bfloat16", device=request.param)
+
+
+@pytest.fixture
+def compiled() -> LoadedModels:
+    return load_models(dtype="bfloat16", device="cpu")
+
+
 def test_every_bfloat16_token_is_within_the_rounding_gap_of_the_argmax(
-    device: str, monkeypatch: pytest.MonkeyPatch
+    uncompiled: LoadedModels,
 ) -> None:
-    monkeypatch.setattr(fastest, "find_spec", lambda _: None)  # in torch's own calls
-    gap, margin, last = measured(device)
+    gap, margin, last = measured(uncompiled)
     assert gap > 0, "a pass of 12 tokens should round differently from 12 passes"
     assert float(margin.max()) <= gap
     assert float((margin > 0).float().mean()) <= 0.01
@@ -69,17 +79,18 @@ def test_every_bfloat16_token_is_within_the_rounding_gap_of_the_argmax(
     assert float(last.max() - last.median()) > gap
 
 
-def test_compiled_every_bfloat16_token_is_the_argmax() -> None:
+def test_compiled_every_bfloat16_token_is_the_argmax(compiled: LoadedModels) -> None:
     """The compiled pass rounds a token alike, whatever else a pass looks at: there is no gap."""
-    gap, margin, _ = measured("cpu", least=1.0)
+    gap, margin, _ = measured(compiled, least=1.0)
     assert gap == 0, "not one logit differs"
     assert float(margin.max()) == 0
 
 
-def measured(device: str, least: float = 0.999) -> tuple[float, torch.Tensor, torch.Tensor]:
+def measured(
+    models: LoadedModels, least: float = 0.999
+) -> tuple[float, torch.Tensor, torch.Tensor]:
     """The rounding gap (twice this quantile of the differences), how far below the arg max each
     emitted token is, and the last logits."""
-    models = load_models(dtype="bfloat16", device=device)
     engine = Engine(models)
     differences, margins = [], []
     for prompt in prompts(4):

@@ -17,7 +17,7 @@ import torch
 from core.drafters import growth
 from core.drafters.growth import _restricted
 from core.drafters.proposers import Frontier, Proposals, TopK
-from core.engine.engine import engine
+from core.engine import engine
 from core.trees.combine import CombinedTree, combine
 from core.trees.draft import Draft
 from core.trees.noise import Key, Noise

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from core import Engine, SamplingParams, SpeculationConfig
-from core.engine.engine import engine
+from core.engine import engine
 from core.engine.round_state import Turn
 from core.events import RoundCompleted
 from core.sequence import Sequence as Live

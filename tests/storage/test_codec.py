@@ -24,7 +24,7 @@ from storage.process import Process
 from storage.round_decoder import decode_rounds
 from storage.round_encoder import encode_round
 from storage.tables import ROUND_TABLES, RUN_MODELS, RUNS, merged
-from tests.storage.strategies import round_events, starts, texts
+from tests.storage.strategies import STARTS, round_events, texts
 from tests.synthetic import synthetic_run
 
 
@@ -75,7 +75,7 @@ def test_any_rounds_come_back_equal(first: list[Any], second: list[Any]) -> None
 
 
 @settings(max_examples=25, deadline=None)
-@given(starts("run"))
+@given(STARTS)
 def test_any_start_comes_back_equal(event: RunStarted) -> None:
     names = Names()
     row = encode_start(event, "me", Process("host", 7, "boot 1"), names.key)

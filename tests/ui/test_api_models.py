@@ -108,7 +108,7 @@ def test_a_refusal_comes_back_in_its_words_and_a_second_loading_is_refused(
     assert made.rig.version == before
 
 
-def test_elsewhere_only_with_a_login(tmp_path: Path) -> None:
+def test_elsewhere_not_without_a_login(tmp_path: Path) -> None:
     with RunStore(tmp_path / "runs.db") as store:
         made = context_of(store, Access("0.0.0.0"))
         with served(build_page(made)) as url:
@@ -121,7 +121,10 @@ def test_elsewhere_only_with_a_login(tmp_path: Path) -> None:
             assert groups["loaded"]["llm"] == "" and "cached" not in groups
             client.close()
         assert made.rig.version == 0
-    with RunStore(tmp_path / "more.db") as store:
+
+
+def test_elsewhere_with_a_login(tmp_path: Path) -> None:
+    with RunStore(tmp_path / "runs.db") as store:
         made = context_of(store, Access("0.0.0.0", auth=True))
         with served(build_page(made), auth=("eve", "secret")) as url:
             client = Client(url, auth=("eve", "secret"), verbose=False)

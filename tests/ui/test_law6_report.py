@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from core import Request, SamplingParams, SpeculationConfig
+from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.config.mechanisms import PRESETS
 from core.events import (
     Combined,
@@ -47,7 +47,6 @@ from ui.sessions.exporting import written
 from ui.sessions.tab import opened_run
 from ui.shared.board import Board
 
-pytestmark = pytest.mark.usefixtures("bundled")
 TEMPERATURES = (0.0, 0.8)
 MADE: dict[str, Callable[[], list[Event]]] = {
     **{
@@ -72,6 +71,12 @@ def run_of(name: str) -> tuple[Event, ...]:
     sampling = SamplingParams(max_new_tokens=14, temperature=float(temperature), seed=4)
     config = replace(SpeculationConfig.preset(preset, float(temperature)), record_top_k=4)
     return tuple(bundled_engine().generate(Request(prompts(8)[2], sampling, config)))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _made(bundled: Engine) -> None:
+    for name in RUNS:
+        run_of(name)
 
 
 def test_there_are_twenty_runs_and_every_preset() -> None:
@@ -187,8 +192,11 @@ def stops(desk: Desk) -> Iterator[int]:
         number += 1
 
 
-@pytest.mark.parametrize("name", RUNS)
-def test_the_report_shows_what_the_page_shows(name: str, store: RunStore) -> None:
+@pytest.mark.parametrize(
+    ("name", "half"), [*((name, None) for name in RUNS if name != "long"), ("long", 0), ("long", 1)]
+)
+def test_the_report_shows_what_the_page_shows(name: str, half: int | None, store: RunStore) -> None:
+    """`half`: whether even or odd stops alone are looked at, which of a long run are many."""
     board, desk, report = board_and_report(store, run_of(name), baseline_of_run(name))
     player = desk.player
     assert player is not None
@@ -201,6 +209,8 @@ def test_the_report_shows_what_the_page_shows(name: str, store: RunStore) -> Non
         count += 1
         if 60 < stop < last - 60 and stop % 11:
             continue  # of a long run some
+        if half is not None and stop % 2 != half:
+            continue
         assert shown(board, desk) == report.pictures(Place(stop)), stop
         said = board.said(desk)["lines"].values()
         assert all(line in said for line in report.notice(stop)["lines"].values())

@@ -199,6 +199,7 @@ def test_pipelined_runs(pipeline: str) -> None:
     assert found[0] == found[1] and all(len(ids) == 40 for ids in found[0])
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("shape", [(2, 2, 1), (1,) * 8])
 def test_texts_that_outgrow_the_cache(shape: tuple[int, ...], fused: list[bool]) -> None:
     """Arenas move when they grow: their graphs are dropped. Padded tokens write to slots that

@@ -15,7 +15,7 @@ from core.drafters import ssm as ssm_module
 from core.drafters.calibration import Calibration
 from core.drafters.state import SsmState
 from core.drafters.weights import FLOOR, FORGETTING, FullInformation, Heard
-from core.engine.engine import engine as engine_module
+from core.engine import engine as engine_module
 from core.engine.round_state import Live
 from core.events import Event, RoundCompleted
 from core.models.protocol import Feed

@@ -12,8 +12,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from core import Engine, Request, SamplingParams, SpeculationConfig, load_models
-from core.config import ConfigError
-from core.errors import ModelLoadError, VocabMismatchError
+from core.errors import ConfigError, ModelLoadError, VocabMismatchError
 from core.events.outcome import Outcome
 from core.models.loading.catalog import bundled_llm, bundled_ssms
 

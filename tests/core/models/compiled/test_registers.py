@@ -17,7 +17,12 @@ import torch
 
 pytest.importorskip("numba")
 
+from core.models.native.compiling import kept  # noqa: E402
+from core.models.native.kernel import stamp  # noqa: E402
+from core.models.native.products import products  # noqa: E402
+
 ROOT = Path(__file__).parents[4]
+COMPILED = ROOT / "core" / "models" / "compiled"
 # What numba is told to compile for, whatever the processor has.
 LESSER = {
     "haswell": {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx2,+avx,+fma"},
@@ -37,12 +42,13 @@ INPUTS, OUTPUTS = 700, 96
 
 @cache
 def runner() -> Any:
-    """Products for Python to call, compiled once for each type of weights."""
-    from core.models.native.compiling import entry
-    from core.models.native.products import products
+    """Products for Python to call, compiled once for each type of weights, as long as what is
+    compiled stays as it is."""
+    stamped = stamp(COMPILED)
 
-    @entry
+    @kept
     def run(x, inputs, w, y, n, halved):  # type: ignore[no-untyped-def]
+        _ = stamped
         zero, one = np.int64(0), np.int64(1)
         outputs = y.shape[0] // n
         products(x, zero, inputs, w, zero, y, zero, outputs, n, (zero, one), halved)  # type: ignore[call-arg]

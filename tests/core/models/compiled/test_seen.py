@@ -12,7 +12,10 @@ import pytest
 
 pytest.importorskip("numba")
 
-from tests.core.models.compiled.test_registers import LESSER, in_child, meant  # noqa: E402
+from core.models.native.compiling import kept  # noqa: E402
+from core.models.native.elementwise import attended  # noqa: E402
+from core.models.native.kernel import stamp  # noqa: E402
+from tests.core.models.compiled.test_registers import COMPILED, LESSER, in_child, meant  # noqa: E402
 
 CHILD = """
 from core.models.native.cpu_features import registers
@@ -48,11 +51,11 @@ def attention(q: Any, keys: Any, values: Any, seen: Any, base: int = 0) -> Any:
 @cache
 def machine() -> Any:
     """What is looked at by, compiled once for each type of its keys."""
-    from core.models.native.compiling import entry
-    from core.models.native.elementwise import attended
+    stamped = stamp(COMPILED)
 
-    @entry
+    @kept
     def run(q, keys, values, bases, seen, counts, extent, weights, to, step):  # type: ignore[no-untyped-def]
+        _ = stamped
         attended(q, keys, values, bases, (seen, counts, extent), weights, (to, step))
 
     return run
