@@ -32,20 +32,20 @@ def serve(argv: list[str] | None) -> None:
     from storage import RunQuery, RunStore
     from storage.exports import EXPORTS
     from ui.server.context import make_context
-    from ui.server.model_host import Rig
-    from ui.server.model_swap import Pair, Say
+    from ui.server.model_host import ModelHost
+    from ui.server.model_swap import ModelPair, Say
     from ui.server.page import build_page, launch
     from ui.server.visitors import Access
 
     one_arena()
     store = RunStore(args.db)
 
-    def load(pair: Pair, say: Say) -> Worker:
+    def load(pair: ModelPair, say: Say) -> Worker:
         use_threads()  # of the thread that loads: as many as its passes will have
         return Worker(Engine(load_models(pair.llm, pair.ssms, pair.dtype, pair.device, say)))
 
-    pair = Pair(args.llm, tuple(ssms_of(args)), args.dtype, args.device)
-    rig = Rig.opened(load, pair)
+    pair = ModelPair(args.llm, tuple(ssms_of(args)), args.dtype, args.device)
+    rig = ModelHost.opened(load, pair)
     access = Access(server_name(args.host), auth=args.auth is not None)
     context = make_context(rig, store, access, args.preset, RunQuery, EXPORTS)
     try:

@@ -16,11 +16,11 @@ from core.metrics import StatsFold
 from core.models.detokenize import Detokenizer
 from core.trees.noise import Noise
 
-__all__ = ["Cut", "Sequence", "stop_in"]
+__all__ = ["CommitResult", "Sequence", "stop_in"]
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class CommitResult:
     """What of a round's tokens was kept, and why the rest was not.
 
     `finish_reason` is empty while the run goes on, else `eos`, `stop`, `length` or `context`.
@@ -88,7 +88,7 @@ class Sequence:
         """Stretches of process time as spans of this run."""
         return tuple(Span(t.lane, t.name, self.ms(t.start), self.ms(t.end), t.share) for t in timed)
 
-    def commit(self, token_ids: tuple[int, ...]) -> Cut:
+    def commit(self, token_ids: tuple[int, ...]) -> CommitResult:
         """Appends tokens one by one until one of them ends the run."""
         deltas: list[str] = []
         for token_id in token_ids:
@@ -97,7 +97,7 @@ class Sequence:
             self.finish_reason = self._ended(token_id, deltas[-1])
             if self.finish_reason:
                 break
-        return Cut(token_ids[: len(deltas)], tuple(deltas), self.finish_reason)
+        return CommitResult(token_ids[: len(deltas)], tuple(deltas), self.finish_reason)
 
     def _ended(self, token_id: int, delta: str) -> str:
         if token_id in self.eos_ids:

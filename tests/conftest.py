@@ -55,15 +55,15 @@ def _no_drafter_is_lost(
 ) -> Iterator[None]:
     """Runs go on without a drafter that failed, with the same text: what breaks drafters would go
     unnoticed. A test in which one is meant to fail is marked `loses_drafters`."""
-    from core.engine.round_state import Live
+    from core.engine.round_state import ActiveRequest
 
-    lose, lost = Live.lose, []
+    lose, lost = ActiveRequest.lose, []
 
-    def noting(live: Live, index: int, error: BaseException) -> None:
+    def noting(live: ActiveRequest, index: int, error: BaseException) -> None:
         lost.append(error)
         lose(live, index, error)
 
-    monkeypatch.setattr(Live, "lose", noting)
+    monkeypatch.setattr(ActiveRequest, "lose", noting)
     yield
     assert not lost or request.node.get_closest_marker("loses_drafters"), lost
 

@@ -12,14 +12,14 @@ import torch
 from core.config import SamplingParams
 from core.cuda.acceptance import TargetOutputs, TreeBatch, target_outputs
 from core.cuda.staging import DeviceToHost, HostToDevice, as_reals, pack
-from core.engine.round_state import Turn
+from core.engine.round_state import RoundState
 from core.trees.noise import SeededNoise, bases_of
-from core.trees.verify import WALKS, Case, TargetTokens
+from core.trees.verify import WALKS, TargetTokens, VerifyInput
 
 __all__ = ["batched_target_tokens", "fill_target_tokens", "is_batchable"]
 
 
-def is_batchable(turn: Turn) -> bool:
+def is_batchable(turn: RoundState) -> bool:
     """Whether a turn's rule needs nothing but the LLM's token at each node, its noise is a hash,
     and the LLM's distributions are not recorded."""
     sequence = turn.live.sequence
@@ -28,9 +28,11 @@ def is_batchable(turn: Turn) -> bool:
     return rule in WALKS and hashed and not sequence.speculation.record_top_k
 
 
-def fill_target_tokens(turns: Sequence[Turn], case_of: Callable[[Turn], Case]) -> None:
+def fill_target_tokens(
+    turns: Sequence[RoundState], case_of: Callable[[RoundState], VerifyInput]
+) -> None:
     """Fills in `target_tokens` of the turns that are batchable, one step for each sampling."""
-    groups: dict[tuple[str, SamplingParams], list[Turn]] = {}
+    groups: dict[tuple[str, SamplingParams], list[RoundState]] = {}
     for turn in turns:
         if is_batchable(turn):
             sequence = turn.live.sequence
@@ -43,7 +45,7 @@ def fill_target_tokens(turns: Sequence[Turn], case_of: Callable[[Turn], Case]) -
 
 
 @torch.inference_mode()
-def batched_target_tokens(rule: str, cases: Sequence[Case]) -> list[TargetTokens]:
+def batched_target_tokens(rule: str, cases: Sequence[VerifyInput]) -> list[TargetTokens]:
     """The LLM's tokens on each tree by `greedy` or `match`; all have the same sampling."""
     widths = [len(case.target) for case in cases]
     inputs = _sent_trees(cases, max(widths), with_noise=rule == "match").device
@@ -71,7 +73,7 @@ def _on_host(outputs: TargetOutputs, widths: Sequence[int]) -> list[TargetTokens
     ]
 
 
-def _sent_trees(cases: Sequence[Case], width: int, *, with_noise: bool) -> HostToDevice:
+def _sent_trees(cases: Sequence[VerifyInput], width: int, *, with_noise: bool) -> HostToDevice:
     deepest = 1 + max(case.tree.depth for case in cases)
     nodes = (len(cases), width - 1)
     shapes = {"tokens": nodes, "parents": nodes, "depths": (len(cases), width)}

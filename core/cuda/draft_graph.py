@@ -22,7 +22,7 @@ from core.cuda.graph_cache import CachedGraph, GraphPool
 from core.cuda.kv_view import KvView, padded_extent
 from core.cuda.model_group import ModelGroup
 from core.cuda.staging import DeviceToHost, HostToDevice, IntArray, as_reals, pack
-from core.drafters.base import Ask, Drafts
+from core.drafters.base import DraftRequest, Drafts
 from core.drafters.pending import Pending
 from core.drafters.ssm import SsmDrafter
 from core.errors import DRAFTER_FAULTS
@@ -44,7 +44,7 @@ class DraftGraphs:
         self._capture = capture
         self._groups: dict[frozenset[str], _GroupGraphs] = {}
 
-    def draft(self, asked: Mapping[str, Many[Ask]]) -> dict[str, Drafts]:
+    def draft(self, asked: Mapping[str, Many[DraftRequest]]) -> dict[str, Drafts]:
         """Drafts by SSM, in one pass or in one pass each; SSMs that are not served are left out."""
         found = self._in_one_pass(asked) if asked else {}
         if found or len(asked) < 2:
@@ -53,7 +53,7 @@ class DraftGraphs:
             found |= self._in_one_pass({name: asks})
         return found
 
-    def _in_one_pass(self, asked: Mapping[str, Many[Ask]]) -> dict[str, Drafts]:
+    def _in_one_pass(self, asked: Mapping[str, Many[DraftRequest]]) -> dict[str, Drafts]:
         requests = DraftRequests.of(self._ssms, asked, self._vocab_size)
         if requests is None or not requests.is_supported:
             return {}

@@ -20,7 +20,7 @@ from core.cuda.draft_pass import (
 from core.cuda.model_group import ModelGroup, model_group_of
 from core.cuda.staging import HostToDevice, IntArray
 from core.cuda.tree_layout import TreeLayout
-from core.drafters.base import Ask
+from core.drafters.base import DraftRequest
 from core.drafters.ssm import SsmDrafter
 from core.drafters.state import SsmState
 from core.drafters.weights import needs_likelihoods
@@ -42,7 +42,7 @@ class DraftRow:
 
     name: str
     model: HfModel
-    ask: Ask
+    ask: DraftRequest
     state: SsmState
 
     @property
@@ -67,7 +67,10 @@ class DraftRequests:
 
     @classmethod
     def of(
-        cls, ssms: Mapping[str, SsmDrafter], asked: Mapping[str, Many[Ask]], vocab_size: int
+        cls,
+        ssms: Mapping[str, SsmDrafter],
+        asked: Mapping[str, Many[DraftRequest]],
+        vocab_size: int,
     ) -> DraftRequests | None:
         """From asks by SSM; None if the SSMs do not run in a single pass, or are asked for
         different sequences."""
@@ -148,7 +151,7 @@ def _is_supported(row: DraftRow) -> bool:
     )
 
 
-def _choice_of(ask: Ask, vocab_size: int) -> ChildChoice:
+def _choice_of(ask: DraftRequest, vocab_size: int) -> ChildChoice:
     return ChildChoice(ask.kind == "coupled", ask.sequence.sampling.shape, vocab_size)
 
 
@@ -174,7 +177,7 @@ def write_inputs(inputs: HostToDevice, rows: Many[DraftRow], *, coupled: bool) -
             host["bases"][i] = by_run[sequence.run_id]
 
 
-def plain_draft(layout: TreeLayout, tokens: IntArray, scores: IntArray, ask: Ask) -> Draft:
+def plain_draft(layout: TreeLayout, tokens: IntArray, scores: IntArray, ask: DraftRequest) -> Draft:
     """A Draft from the tokens (n,) and scores (n,) of the full tree, without its tensors; its
     `rows` are those of DraftTensors.logits."""
     present = present_nodes(tokens)
@@ -197,7 +200,7 @@ def present_nodes(tokens: IntArray) -> list[int]:
     return [node for node, token in enumerate(tokens.tolist()) if token != NO_TOKEN]
 
 
-def expands(layout: TreeLayout, tokens: IntArray, node: int, ask: Ask) -> bool:
+def expands(layout: TreeLayout, tokens: IntArray, node: int, ask: DraftRequest) -> bool:
     """Whether a node is present and children of it were drafted."""
     if tokens[node] == NO_TOKEN:
         return False

@@ -27,12 +27,12 @@ from core.cuda.round_plan import RoundPlan, plan_round
 from core.cuda.round_result import RoundResult, fill_drafts
 from core.cuda.staging import DeviceToHost, HostToDevice
 from core.engine.drafting import Drafting
-from core.engine.round_state import Turn
+from core.engine.round_state import RoundState
 from core.errors import DRAFTER_FAULTS
 from core.events.timing import Timed
 from core.models.protocol import LanguageModel
 from core.trees.noise import bases_of
-from core.trees.verify import Case
+from core.trees.verify import VerifyInput
 
 __all__ = ["FusedRound", "RoundResult"]
 
@@ -50,7 +50,7 @@ class FusedRound:
         ssm_pool.batched = DraftGraphs(ssm_pool.ssms, llm.vocab_size, capture=capture)
 
     @torch.inference_mode()
-    def run(self, turns: Many[Turn]) -> RoundResult | None:
+    def run(self, turns: Many[RoundState]) -> RoundResult | None:
         """Runs the round and fills in each turn's drafts; verdicts follow with `fill_verdicts`.
         None, with nothing changed, if the round has to run step by step."""
         plan = self._plan(turns)
@@ -66,7 +66,7 @@ class FusedRound:
         return graph.finish(plan)
 
     @torch.inference_mode()
-    def begin(self, turns: Many[Turn]) -> None:
+    def begin(self, turns: Many[RoundState]) -> None:
         """Launches the next round without waiting for it. If `run` is then called with other turns,
         it is discarded: all it wrote lies past the committed length of the KV rows."""
         plan = self._plan(turns)
@@ -77,11 +77,13 @@ class FusedRound:
             graph.launch_verify()
             self._started = _StartedRound(plan.inputs_key, graph)
 
-    def fill_target_tokens(self, turns: Many[Turn], case_of: Callable[[Turn], Case]) -> None:
+    def fill_target_tokens(
+        self, turns: Many[RoundState], case_of: Callable[[RoundState], VerifyInput]
+    ) -> None:
         """For rounds that run step by step: the LLM's tokens of all turns in one step."""
         fill_target_tokens(turns, case_of)
 
-    def _plan(self, turns: Many[Turn]) -> RoundPlan | None:
+    def _plan(self, turns: Many[RoundState]) -> RoundPlan | None:
         return None if self._llm is None else plan_round(turns, self._llm, self._drafting)
 
     def _launch_draft(self, plan: RoundPlan) -> _RoundGraph | None:

@@ -13,7 +13,7 @@ from core.cuda.kv_view import padded_extent
 from core.cuda.model_group import ModelGroup
 from core.cuda.tree_layout import TreeLayout
 from core.engine.drafting import Drafting
-from core.engine.round_state import Turn
+from core.engine.round_state import RoundState
 
 __all__ = ["RoundPlan", "plan_round"]
 
@@ -24,7 +24,7 @@ MAX_NODES = 64
 class RoundPlan:
     """`turns` in the order of their rows; `requests` None if no SSM drafts."""
 
-    turns: tuple[Turn, ...]
+    turns: tuple[RoundState, ...]
     llm: ModelGroup
     requests: DraftRequests | None
 
@@ -69,7 +69,7 @@ class RoundPlan:
         return self.key, positions, tuple((row.num_read, row.ask.shape) for row in rows)
 
 
-def plan_round(turns: Many[Turn], llm: ModelGroup, drafting: Drafting) -> RoundPlan | None:
+def plan_round(turns: Many[RoundState], llm: ModelGroup, drafting: Drafting) -> RoundPlan | None:
     """The plan of a round of these turns, none of them pipelined; None if it cannot be fused. Opens
     drafters that are asked for the first time, which read the prompt here."""
     if not turns or not all(map(_is_fusible, turns)):
@@ -95,12 +95,12 @@ def plan_round(turns: Many[Turn], llm: ModelGroup, drafting: Drafting) -> RoundP
     return plan if len(plan.layout) <= MAX_NODES else None
 
 
-def _is_fusible(turn: Turn) -> bool:
+def _is_fusible(turn: RoundState) -> bool:
     """Whether no step of the turn needs a decision on the host."""
     return (
         is_batchable(turn)
         and turn.speculation.combine == "union"
         and turn.choice.stop is None
-        and turn.made is None
+        and turn.ahead_drafts is None
         and len(turn.live.sequence.eos_ids) <= MAX_END_TOKENS
     )

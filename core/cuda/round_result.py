@@ -10,7 +10,7 @@ from core.cuda.draft_graph import draft_spans
 from core.cuda.draft_requests import DraftRequests, plain_draft, present_nodes
 from core.cuda.round_plan import RoundPlan
 from core.cuda.staging import IntArray, as_reals
-from core.engine.round_state import Turn
+from core.engine.round_state import RoundState
 from core.errors import EngineError
 from core.events.timing import Timed
 from core.trees.tree import ROOT
@@ -45,7 +45,7 @@ class RoundResult:
                 )
             turn.timed += [self.forward, Timed("verify", "verify", start, time.perf_counter())]
 
-    def _target_tokens(self, row: int, turn: Turn) -> TargetTokens:
+    def _target_tokens(self, row: int, turn: RoundState) -> TargetTokens:
         """The LLM's outputs at the nodes of the merged tree: those of the first of equal nodes."""
         nodes = self._first_nodes(row, turn) if self.plan.requests else []
         tokens = self.found["target_tokens"][row]
@@ -58,7 +58,7 @@ class RoundResult:
             tuple(node_probs[nodes].tolist()),
         )
 
-    def _first_nodes(self, row: int, turn: Turn) -> list[int]:
+    def _first_nodes(self, row: int, turn: RoundState) -> list[int]:
         """For each node of the merged tree, its first occurrence in the trees side by side."""
         requests, tree = self.plan.requests, turn.tree
         assert requests is not None

@@ -16,7 +16,7 @@ from typing import Protocol
 
 import torch
 
-from core.drafters.base import Ask
+from core.drafters.base import DraftRequest
 from core.drafters.outcomes import Outcome, likeliest
 from core.drafters.ssm import SsmDrafter
 from core.errors import DRAFTER_FAULTS
@@ -25,31 +25,31 @@ from core.sequence import Sequence
 from core.trees.sampling import processed
 from core.trees.tree import TokenTree
 
-__all__ = ["Done", "Foreseen", "Foresight", "Plan", "Seen"]
+__all__ = ["PassEnded", "AheadDraft", "Foresight", "AheadPlan", "AheadDraftsByName"]
 
 # More outcomes make every pass dearer and add little: the fifth is seldom 3 % probable.
 OUTCOMES = 4
 
 
-class Done(Protocol):
+class PassEnded(Protocol):
     """Tells whether the LLM's pass has ended; a `threading.Event` is one."""
 
     def is_set(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class AheadPlan:
     """One request's part: the tree that is being verified, the SSMs by name with their weights, and
     what each will be asked for behind 1, 2, ... committed tokens (`asks[0]`, `asks[1]`, ...)."""
 
     sequence: Sequence
     tree: TokenTree
     weights: Mapping[str, float]
-    asks: tuple[Mapping[str, Ask], ...]
+    asks: tuple[Mapping[str, DraftRequest], ...]
 
 
 @dataclass(eq=False)
-class Foreseen:
+class AheadDraft:
     """What one SSM did for one request's next round: it `looked` at the tree, and `drafted` behind
     `outcomes` (tokens that may be committed, and how probable that was)."""
 
@@ -63,7 +63,7 @@ class Foreseen:
         return [*self.looked, *self.drafted]
 
 
-Seen = dict[str, Foreseen]
+AheadDraftsByName = dict[str, AheadDraft]
 """By SSM."""
 
 
@@ -75,8 +75,8 @@ class Foresight:
     there in its round, if its guess came true. Draws nothing that its round would not draw alike.
     """
 
-    def __init__(self, ssms: Mapping[str, SsmDrafter], plans: Many[Plan]) -> None:
-        self.seen: list[Seen] = [{} for _ in plans]
+    def __init__(self, ssms: Mapping[str, SsmDrafter], plans: Many[AheadPlan]) -> None:
+        self.seen: list[AheadDraftsByName] = [{} for _ in plans]
         self.failed: dict[str, BaseException] = {}
         self._plans = plans
         self._ssms = ssms
@@ -86,7 +86,7 @@ class Foresight:
             for name, ssm in ssms.items()
         }
 
-    def run(self, done: Done) -> None:
+    def run(self, done: PassEnded) -> None:
         """All of it, or as much as there is time for."""
         leads = self._leads()
         for name in self._names():
@@ -145,8 +145,8 @@ class Foresight:
             with self._pass(name, members):
                 ssm.guess(wanted)
 
-    def _of(self, i: int, name: str) -> Foreseen:
-        return self.seen[i].setdefault(name, Foreseen())
+    def _of(self, i: int, name: str) -> AheadDraft:
+        return self.seen[i].setdefault(name, AheadDraft())
 
     def _go_on(self, name: str) -> bool:
         """One pass further for whose drafts want one; False where there is nothing left to draft.
@@ -178,13 +178,13 @@ class Foresight:
             (foreseen.looked if looking else foreseen.drafted).append(timed)
 
 
-def _can(plan: Plan, ssm: SsmDrafter) -> bool:
+def _can(plan: AheadPlan, ssm: SsmDrafter) -> bool:
     """Whether the SSM has read the text, and its context has room behind the tree."""
     room = ssm.context_length - plan.sequence.root_position - plan.tree.depth
     return room > 1 and ssm.caught_up(plan.sequence)
 
 
-def _utilities(logits: torch.Tensor, plan: Plan) -> torch.Tensor:
+def _utilities(logits: torch.Tensor, plan: AheadPlan) -> torch.Tensor:
     """What the LLM's choice is foretold from: under `match` it shares the noise of its position."""
     sequence = plan.sequence
     if sequence.speculation.verify != "match":

@@ -15,11 +15,11 @@ from core.length.base import Stop
 from core.sequence import Sequence
 from core.trees.draft import Draft
 
-__all__ = ["Ask", "Drafter", "Drafts"]
+__all__ = ["DraftRequest", "Drafter", "Drafts"]
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class DraftRequest:
     """One sequence's turn to draft. `index` is the drafter's place in the run's fixed order.
 
     `shape` <k1,...,km>: children per frontier node at each step, already cut to `budget` nodes; its
@@ -66,7 +66,7 @@ class Drafter(Protocol):
         """Takes up a sequence and reads its tokens but the last; returns the time it took."""
         ...
 
-    def draft(self, asks: Many[Ask]) -> list[Draft]:
+    def draft(self, asks: Many[DraftRequest]) -> list[Draft]:
         """One draft an ask, in lock-step. A draft may be empty; it stays valid until `commit`."""
         ...
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from core.config.budget import shape_nodes
-from core.drafters.base import Ask
+from core.drafters.base import DraftRequest
 from core.drafters.ssm import SsmDrafter
 from core.drafters.state import SsmState
 from core.length.base import Limits
@@ -40,7 +40,7 @@ class Place:
     ssm: SsmDrafter
     company: Company
     member: int
-    ask: Ask
+    ask: DraftRequest
     state: SsmState
     limits: Limits | None
 
@@ -87,7 +87,7 @@ def _tellable(place: Place) -> bool:
     return whole and isinstance(ask.sequence.noise, SeededNoise)
 
 
-def limits_of(ask: Ask) -> Limits | None:
+def limits_of(ask: DraftRequest) -> Limits | None:
     """The length policy's."""
     return Limits() if ask.stop is None else ask.stop.limits(ask.name)
 
@@ -153,7 +153,7 @@ class Noises:
 
     def __init__(self) -> None:
         self._at: dict[tuple[str, int], int] = {}
-        self._levels: dict[int, list[tuple[Ask, int]]] = {}
+        self._levels: dict[int, list[tuple[DraftRequest, int]]] = {}
         self._size = 0
         self._whole = np.zeros(0)
 

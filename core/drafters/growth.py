@@ -11,7 +11,7 @@ from typing import Protocol
 
 import torch
 
-from core.drafters.base import Ask
+from core.drafters.base import DraftRequest
 from core.drafters.calibration import Calibration
 from core.drafters.proposers import Frontier, Proposals, Proposer, proposer
 from core.trees.draft import Draft
@@ -57,7 +57,7 @@ class Growth(Protocol):
         """`absorb`, with what was chosen by these logits."""
         ...
 
-    def adopt(self, ask: Ask) -> bool:
+    def adopt(self, ask: DraftRequest) -> bool:
         """Goes on for `ask` from where it stands, as if it had grown for it from the start; False,
         and nothing changed, where that cannot be."""
         ...
@@ -70,7 +70,7 @@ class Growth(Protocol):
 class _Tree:
     """What both growths share: the nodes so far and the rows their children came from."""
 
-    def __init__(self, ask: Ask, calibration: Calibration) -> None:
+    def __init__(self, ask: DraftRequest, calibration: Calibration) -> None:
         self.ask = ask
         self.calibration = calibration
         self.out = Draft()
@@ -158,7 +158,7 @@ class _Tree:
 class Layered(_Tree):
     """Expansion <k1,...,km>: at step i every frontier node gets k_i children (SpecInfer 3.1)."""
 
-    def __init__(self, ask: Ask, calibration: Calibration) -> None:
+    def __init__(self, ask: DraftRequest, calibration: Calibration) -> None:
         super().__init__(ask, calibration)
         self._step = 0
 
@@ -178,7 +178,7 @@ class Layered(_Tree):
         last = self._step >= len(self.ask.shape)
         return self.worth_feeding([] if last else [n for n in self.born if self.grows(n)])
 
-    def adopt(self, ask: Ask) -> bool:
+    def adopt(self, ask: DraftRequest) -> bool:
         grown = min(self._step, len(ask.shape))
         if ask.kind != self.ask.kind or ask.shape[:grown] != self.ask.shape[:grown]:
             return False
@@ -201,7 +201,7 @@ class BestFirst(_Tree):
     kept. A child's cumulative score is at most its parent's, so the kept set is closed.
     """
 
-    def __init__(self, ask: Ask, calibration: Calibration) -> None:
+    def __init__(self, ask: DraftRequest, calibration: Calibration) -> None:
         super().__init__(ask, calibration)
         self.width = max(2, *ask.shape)
 
@@ -222,7 +222,7 @@ class BestFirst(_Tree):
         worth.sort(key=lambda node: -self.value[node])
         return self.worth_feeding(worth[: self.width])
 
-    def adopt(self, ask: Ask) -> bool:
+    def adopt(self, ask: DraftRequest) -> bool:
         if ask.kind != self.ask.kind or max(2, *ask.shape) != self.width:
             return False
         self.ask = ask
@@ -239,7 +239,7 @@ class BestFirst(_Tree):
         return _restricted(self.finished(), self._kept())
 
 
-def growth(ask: Ask, calibration: Calibration) -> Growth:
+def growth(ask: DraftRequest, calibration: Calibration) -> Growth:
     """The growth of an ask's draft kind."""
     return BestFirst(ask, calibration) if ask.kind == "best_first" else Layered(ask, calibration)
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from core.drafters.base import Ask
+from core.drafters.base import DraftRequest
 from core.drafters.draft_batch import Noises, Place, limits_of, room_for, suits, told_of
 from core.drafters.pending import Pending
 from core.drafters.ssm import SsmDrafter
@@ -41,7 +41,7 @@ class CompiledDrafting:
     def __init__(self, ssms: Mapping[str, SsmDrafter]) -> None:
         self._ssms = ssms
 
-    def draft(self, asked: Mapping[str, Many[Ask]]) -> dict[str, list[Draft]]:
+    def draft(self, asked: Mapping[str, Many[DraftRequest]]) -> dict[str, list[Draft]]:
         """Drafts by SSM, one an ask; SSMs that are not served here are left out. If a pass fails,
         nothing has changed and its SSMs are left out too: drafting one by one finds the culprit."""
         found: dict[str, list[Draft]] = {}
@@ -74,7 +74,7 @@ def _drafts_of(places: Many[Place]) -> list[Draft] | None:
         return None
 
 
-def _places(ssm: SsmDrafter, asks: Many[Ask]) -> list[tuple[int, Place]] | None:
+def _places(ssm: SsmDrafter, asks: Many[DraftRequest]) -> list[tuple[int, Place]] | None:
     """The asks that are worth starting, with their numbers; None if one of them cannot be served:
     the pass is not compiled, or more is wanted than to read on and to draft."""
     company = company_of(ssm.model)
@@ -91,7 +91,7 @@ def _places(ssm: SsmDrafter, asks: Many[Ask]) -> list[tuple[int, Place]] | None:
     ]
 
 
-def _only_reads_on(ssm: SsmDrafter, ask: Ask) -> bool:
+def _only_reads_on(ssm: SsmDrafter, ask: DraftRequest) -> bool:
     """Whether the SSM starts from committed text alone: no draft ahead, no pending nodes, and no
     weights that need the likelihood of each committed token."""
     state = ssm.state(ask)

@@ -13,7 +13,7 @@ from collections.abc import Sequence as Many
 from dataclasses import dataclass, field
 
 from core.config.mechanisms import NGRAM
-from core.drafters.base import Ask
+from core.drafters.base import DraftRequest
 from core.drafters.weights import needs_likelihoods
 from core.events.timing import Timed
 from core.sequence import Sequence
@@ -56,7 +56,7 @@ class NgramDrafter:
         self._states[sequence.run_id] = _State()
         return ()
 
-    def draft(self, asks: Many[Ask]) -> list[Draft]:
+    def draft(self, asks: Many[DraftRequest]) -> list[Draft]:
         drafts = []
         for ask in asks:
             start = time.perf_counter()
@@ -93,7 +93,7 @@ class NgramDrafter:
             state.told = []
         return told
 
-    def _continuation(self, state: _State, ask: Ask) -> list[int]:
+    def _continuation(self, state: _State, ask: DraftRequest) -> list[int]:
         tokens = ask.sequence.tokens
         _index(state, tokens)
         steps = min(len(ask.shape), ask.budget)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from core.drafters.base import Ask
+from core.drafters.base import DraftRequest
 from core.drafters.calibration import Calibration
 from core.drafters.growth import Growth, growth
 from core.drafters.lockstep import Stepped, Steps, together
@@ -28,7 +28,7 @@ __all__ = ["PooledAsk", "PooledDrafting"]
 class PooledAsk:
     """One sequence's turn: an ask for each SSM, alike but for index and name, and their weights."""
 
-    asks: tuple[Ask, ...]
+    asks: tuple[DraftRequest, ...]
     weights: tuple[float, ...]
 
 
@@ -37,7 +37,7 @@ class _Member:
     """One SSM's part in one sequence's common growth."""
 
     drafter: SsmDrafter
-    ask: Ask
+    ask: DraftRequest
     share: float
     rows: list[torch.Tensor] = field(default_factory=list)
     timed: list[Timed] = field(default_factory=list)

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import torch
 
-from core.drafters.base import Ask
+from core.drafters.base import DraftRequest
 from core.drafters.calibration import Calibration
 from core.drafters.feeding import Feeding
 from core.drafters.growth import Growth, absorbed, growth
@@ -94,10 +94,10 @@ class SsmDrafter:
         48 of 53."""
         return self._feeding.audition(token_ids[-AUDITION:])
 
-    def draft(self, asks: Many[Ask]) -> list[Draft]:
+    def draft(self, asks: Many[DraftRequest]) -> list[Draft]:
         return self._alone(self.drafting(asks))
 
-    def drafting(self, asks: Many[Ask]) -> Steps[list[Draft]]:
+    def drafting(self, asks: Many[DraftRequest]) -> Steps[list[Draft]]:
         """`draft` as Steps: the caller makes the model's passes."""
         start = time.perf_counter()
         fitting = {i: self.fitted(ask) for i, ask in enumerate(asks)}
@@ -165,7 +165,9 @@ class SsmDrafter:
         states = [(self._states[one.run_id], tree) for one, tree in asked]
         return self._alone(self._feeding.tree(states))
 
-    def guess(self, asked: Many[tuple[Sequence, Many[tuple[tuple[int, ...], Ask]]]]) -> None:
+    def guess(
+        self, asked: Many[tuple[Sequence, Many[tuple[tuple[int, ...], DraftRequest]]]]
+    ) -> None:
         """Begins a draft behind each outcome of a sequence: (tokens that would be committed, what
         is asked for behind them). One pass over whatever of them was not fed yet."""
         wanted, ends = [], []
@@ -197,12 +199,12 @@ class SsmDrafter:
 
     # -- one draft --
 
-    def fitted(self, ask: Ask) -> Ask:
+    def fitted(self, ask: DraftRequest) -> DraftRequest:
         """The ask, cut to this model's own context."""
         room = max(0, self.context_length - ask.root_position)
         return ask if len(ask.shape) <= room else replace(ask, shape=ask.shape[:room])
 
-    def catching_up(self, asks: Many[Ask]) -> Steps[list[torch.Tensor]]:
+    def catching_up(self, asks: Many[DraftRequest]) -> Steps[list[torch.Tensor]]:
         """Feeds what was committed since, if anything was; the logits after each root, (1, V)."""
         if behind := [ask for ask in asks if self.state(ask).pending.root is None]:
             states = [self.state(ask) for ask in behind]
@@ -220,12 +222,12 @@ class SsmDrafter:
             if not feeds[i].last_only:
                 state.judge(logits[i], sequence.tokens, firsts[i])
 
-    def feeding(self, ask: Ask, grown: Growth) -> Steps[torch.Tensor]:
+    def feeding(self, ask: DraftRequest, grown: Growth) -> Steps[torch.Tensor]:
         """One pass over a growth's frontier; its logits (n, V)."""
         found = yield from self._feeding.frontiers([(self.state(ask), [grown])])
         return found[0]
 
-    def forget(self, ask: Ask) -> None:
+    def forget(self, ask: DraftRequest) -> None:
         """Drops what was fed since the last commit; the committed text stays known."""
         self._feeding.forget(self.state(ask))
 
@@ -233,7 +235,7 @@ class SsmDrafter:
         """What makes its scores for this sequence mean what they say."""
         return self._states[sequence.run_id].calibration
 
-    def _hoped_for(self, ask: Ask) -> Growth | None:
+    def _hoped_for(self, ask: DraftRequest) -> Growth | None:
         """The draft that a guess began, if it came true; for another shape a new one, from what is
         known of its root."""
         state = self.state(ask)
@@ -247,7 +249,9 @@ class SsmDrafter:
     def _alone(self, steps: Steps[T]) -> T:
         return alone(self._feeding.model, steps)
 
-    def _grow(self, growths: dict[int, Growth], asks: dict[int, Ask]) -> Steps[dict[int, int]]:
+    def _grow(
+        self, growths: dict[int, Growth], asks: dict[int, DraftRequest]
+    ) -> Steps[dict[int, int]]:
         """Drives the growths to their ends in lock-step; passes each took part in, and one for its
         root."""
         passes = dict.fromkeys(growths, 1)
@@ -258,7 +262,7 @@ class SsmDrafter:
             yield from self._feeding.advance(groups)
         return passes
 
-    def begun(self, ask: Ask) -> Growth:
+    def begun(self, ask: DraftRequest) -> Growth:
         """A draft of which nothing has grown yet."""
         return growth(ask, self.state(ask).calibration)
 
@@ -270,7 +274,7 @@ class SsmDrafter:
         """Whether it was told of the sequence."""
         return sequence.run_id in self._states
 
-    def state(self, ask: Ask) -> SsmState:
+    def state(self, ask: DraftRequest) -> SsmState:
         """What it keeps of the sequence that asks."""
         return self._states[ask.sequence.run_id]
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence as Many
 from dataclasses import replace
 from typing import Protocol
 
-from core.drafters.ahead import Done, Foresight, Plan, Seen
-from core.drafters.base import Ask, Drafts
+from core.drafters.ahead import AheadDraftsByName, AheadPlan, Foresight, PassEnded
+from core.drafters.base import DraftRequest, Drafts
 from core.drafters.lockstep import Stepped, together
 from core.drafters.native_drafting import CompiledDrafting
 from core.drafters.pooled_drafting import PooledAsk, PooledDrafting
@@ -26,7 +26,7 @@ MIN_PROMPT_TOKENS = 9
 class BatchedDrafting(Protocol):
     """Drafts of several SSMs without Python between two passes."""
 
-    def draft(self, asked: Mapping[str, Many[Ask]]) -> Mapping[str, Drafts]:
+    def draft(self, asked: Mapping[str, Many[DraftRequest]]) -> Mapping[str, Drafts]:
         """Drafts by SSM; SSMs that are not served are left out, with nothing changed."""
         ...
 
@@ -40,7 +40,7 @@ class SsmPool:
         self._pooled = PooledDrafting(self.ssms)
         self.batched: BatchedDrafting = CompiledDrafting(self.ssms)
 
-    def draft(self, asked: Mapping[str, Many[Ask]]) -> dict[str, Drafts]:
+    def draft(self, asked: Mapping[str, Many[DraftRequest]]) -> dict[str, Drafts]:
         """Drafts of several SSMs, by name: batched where possible, else pass by pass, in lock-step
         where the models are stacked."""
         found = {**self.batched.draft(asked)}
@@ -68,8 +68,8 @@ class SsmPool:
         return found, timed
 
     def draft_ahead(
-        self, plans: Many[Plan], done: Done
-    ) -> tuple[list[Seen], dict[str, BaseException]]:
+        self, plans: Many[AheadPlan], done: PassEnded
+    ) -> tuple[list[AheadDraftsByName], dict[str, BaseException]]:
         """Drafts for the next round until `done`; see Foresight. What came of each plan, and the
         errors of the SSMs that failed."""
         foresight = Foresight(self.ssms, plans)

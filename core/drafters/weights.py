@@ -17,7 +17,7 @@ from core.config.mechanisms import combine_rule
 __all__ = [
     "WEIGHT_RULES",
     "FullInformation",
-    "Heard",
+    "LikelihoodHistory",
     "Paper",
     "Weights",
     "make_weights",
@@ -42,7 +42,7 @@ class Token:
 
 
 @dataclass(slots=True)
-class Heard:
+class LikelihoodHistory:
     """What drafters told of one text. `reached`: the position behind the last token that each told
     of; `tokens`: the text's last ones, by position, of which a drafter that lags may yet tell."""
 
@@ -71,7 +71,7 @@ class Weights(Protocol):
         ...
 
     def foretold(
-        self, probabilities: Mapping[str, Sequence[float]], heard: Heard | None = None
+        self, probabilities: Mapping[str, Sequence[float]], heard: LikelihoodHistory | None = None
     ) -> None:
         """The probabilities that each drafter gave to tokens committed since it last told; NaN
         where it had nothing to say. `heard`: how far each has come in this text with them; without
@@ -123,7 +123,7 @@ class Paper:
         self._weights[name] *= factor
 
     def foretold(
-        self, probabilities: Mapping[str, Sequence[float]], heard: Heard | None = None
+        self, probabilities: Mapping[str, Sequence[float]], heard: LikelihoodHistory | None = None
     ) -> None:
         """The paper learns from wins alone."""
 
@@ -150,9 +150,11 @@ class FullInformation:
         """A win says nothing that the probabilities do not."""
 
     def foretold(
-        self, probabilities: Mapping[str, Sequence[float]], heard: Heard | None = None
+        self, probabilities: Mapping[str, Sequence[float]], heard: LikelihoodHistory | None = None
     ) -> None:
-        heard = heard or Heard({name: len(found) for name, found in probabilities.items()})
+        heard = heard or LikelihoodHistory(
+            {name: len(found) for name, found in probabilities.items()}
+        )
         told: dict[int, dict[str, float]] = {}
         for name, found in probabilities.items():
             for position, probability in enumerate(found, heard.reached[name] - len(found)):

@@ -8,47 +8,47 @@ from __future__ import annotations
 from collections.abc import Iterator
 from collections.abc import Sequence as Many
 
-from core.drafters.ahead import Foreseen
-from core.engine.round_state import Made, Turn
+from core.drafters.ahead import AheadDraft
+from core.engine.round_state import AheadDrafts, RoundState
 from core.events import Ahead
 from core.events.timing import Timed
 from core.metrics import LLM_LANE
 
-__all__ = ["ended", "hidden_ms", "judged", "made"]
+__all__ = ["unused_at_end", "hidden_ms", "ahead_results", "ahead_drafts"]
 
 
-def made(turn: Turn, committed: tuple[int, ...]) -> Made | None:
+def ahead_drafts(turn: RoundState, committed: tuple[int, ...]) -> AheadDrafts | None:
     """What was drafted beside the turn's pass, for the round behind what it committed."""
     if not turn.foreseen:
         return None
     passes = tuple(t for t in turn.timed if t.lane == LLM_LANE)
-    return Made(turn.foreseen, passes, committed)
+    return AheadDrafts(turn.foreseen, passes, committed)
 
 
-def judged(turn: Turn) -> tuple[Ahead, ...]:
+def ahead_results(turn: RoundState) -> tuple[Ahead, ...]:
     """What the drafts made for this turn came to, now that it has drafted."""
-    if turn.made is None:
+    if turn.ahead_drafts is None:
         return ()
     used = {turn.live.drafters[i].name: draft.ahead for i, draft in turn.drafts.items()}
     told = []
-    for name, seen in _in_order(turn, turn.made):
-        if turn.made.committed not in seen.outcomes:
+    for name, seen in _in_order(turn, turn.ahead_drafts):
+        if turn.ahead_drafts.committed not in seen.outcomes:
             told.append(_ahead(name, seen, "wrong"))
         elif not used.get(name):
             told.append(_ahead(name, seen, "unused"))
         else:
-            told.append(_ahead(name, seen, "", used[name], turn.made.passes))
+            told.append(_ahead(name, seen, "", used[name], turn.ahead_drafts.passes))
     return tuple(told)
 
 
-def ended(turn: Turn, unasked: Made | None) -> tuple[Ahead, ...]:
+def unused_at_end(turn: RoundState, unasked: AheadDrafts | None) -> tuple[Ahead, ...]:
     """What was drafted for a round that will not come, since the text has ended."""
     if unasked is None:
         return ()
     return tuple(_ahead(name, seen, "ended") for name, seen in _in_order(turn, unasked))
 
 
-def _in_order(turn: Turn, what: Made) -> Iterator[tuple[str, Foreseen]]:
+def _in_order(turn: RoundState, what: AheadDrafts) -> Iterator[tuple[str, AheadDraft]]:
     """By the run's order of drafters."""
     for drafter in turn.live.drafters:
         if drafter.name in what.seen:
@@ -56,7 +56,7 @@ def _in_order(turn: Turn, what: Made) -> Iterator[tuple[str, Foreseen]]:
 
 
 def _ahead(
-    name: str, seen: Foreseen, reason: str, used: int = 0, passes: Many[Timed] = ()
+    name: str, seen: AheadDraft, reason: str, used: int = 0, passes: Many[Timed] = ()
 ) -> Ahead:
     """`used`: how many of the passes that drafted are in the draft; the others were for nothing, as
     is every look at the tree."""

@@ -12,13 +12,13 @@ from contextlib import suppress
 from core.config.budget import cut_shape, shape_nodes
 from core.config.mechanisms import combine_rule, draft_kind
 from core.drafters import make_drafters
-from core.drafters.ahead import Done, Plan
-from core.drafters.base import Ask, Drafter, Drafts
+from core.drafters.ahead import AheadPlan, PassEnded
+from core.drafters.base import Drafter, DraftRequest, Drafts
 from core.drafters.pooled_drafting import PooledAsk
 from core.drafters.ssm_pool import SsmPool
 from core.drafters.weights import needs_likelihoods
-from core.engine.ahead_results import judged
-from core.engine.round_state import Live, Turn
+from core.engine.ahead_results import ahead_results
+from core.engine.round_state import ActiveRequest, RoundState
 from core.errors import DRAFTER_FAULTS, DrafterError
 from core.length import Auditions
 from core.models.loading.load import LoadedModels
@@ -37,7 +37,7 @@ class Drafting:
         """The drafters of a run, in its order."""
         return tuple(self._drafters[name] for name in names)
 
-    def audition(self, live: Live) -> None:
+    def audition(self, live: ActiveRequest) -> None:
         """Tells a length policy that chooses drafters how well each of several SSMs predicts the
         prompt: specialised ones differ, and to let all of them draft costs rounds."""
         names = [one.name for one in live.drafters if one.name in self.ssm_pool.ssms]
@@ -48,10 +48,10 @@ class Drafting:
         live.timed += timed
         policy.hear(scores)
 
-    def draft(self, turns: Many[Turn]) -> None:
+    def draft(self, turns: Many[RoundState]) -> None:
         """Fills in each turn's drafts, judges what was made of them ahead, and tells its weights
         what the drafters learnt."""
-        alone: dict[str, list[tuple[Turn, Ask]]] = {}
+        alone: dict[str, list[tuple[RoundState, DraftRequest]]] = {}
         for turn in turns:
             for ask in self._draft_together(turn, self.asks(turn)):
                 alone.setdefault(ask.name, []).append((turn, ask))
@@ -61,14 +61,14 @@ class Drafting:
             turn.drafts = dict(sorted(turn.drafts.items()))
             for draft in turn.drafts.values():
                 turn.timed.extend(draft.timed)
-            turn.ahead = judged(turn)
+            turn.ahead = ahead_results(turn)
             _hear(turn)
 
-    def asks(self, turn: Turn) -> list[Ask]:
+    def asks(self, turn: RoundState) -> list[DraftRequest]:
         """Of the turn's drafters that know its request, which they are told when first asked."""
         return [ask for ask in asks_of(turn) if self._opened(turn.live, ask.index)]
 
-    def draft_ahead(self, turns: Many[Turn], done: Done) -> None:
+    def draft_ahead(self, turns: Many[RoundState], done: PassEnded) -> None:
         """Drafts for the next round of turns whose trees are being verified. A turn without an SSM
         that drafted is left out: none of its SSMs has read the whole text."""
         planned = [(turn, plan) for turn in turns if (plan := self._plan(turn)).weights]
@@ -83,14 +83,14 @@ class Drafting:
                     if drafter.name == name and index in turn.live.opened:
                         turn.live.lose(index, error)
 
-    def _plan(self, turn: Turn) -> Plan:
+    def _plan(self, turn: RoundState) -> AheadPlan:
         """The SSMs that drafted in this round, and what they will be asked for in the next if it is
         chosen like this one."""
         weights = turn.ballot.weights
         names = {i: turn.live.drafters[i].name for i in turn.drafts}
         ssms = {i: name for i, name in names.items() if name in self.ssm_pool.ssms}
         behind = range(1, turn.tree.depth + 2)
-        return Plan(
+        return AheadPlan(
             turn.live.sequence,
             turn.tree,
             {name: weights[i] for i, name in ssms.items()},
@@ -100,7 +100,7 @@ class Drafting:
             ),
         )
 
-    def commit(self, turn: Turn, committed: tuple[int, ...]) -> None:
+    def commit(self, turn: RoundState, committed: tuple[int, ...]) -> None:
         """Commits the accepted tokens in every open drafter."""
         live = turn.live
         for index in sorted(live.opened):
@@ -110,14 +110,14 @@ class Drafting:
             except DRAFTER_FAULTS as error:
                 live.lose(index, error)
 
-    def close(self, live: Live) -> None:
+    def close(self, live: ActiveRequest) -> None:
         """Closes the request in every open drafter; safe to call in any state."""
         for index in live.opened:
             with suppress(*DRAFTER_FAULTS):  # the run is over: there is no round to report it in
                 live.drafters[index].close(live.sequence)
         live.opened.clear()
 
-    def _opened(self, live: Live, index: int) -> bool:
+    def _opened(self, live: ActiveRequest, index: int) -> bool:
         """Whether a drafter knows the request, which it is told when first asked."""
         if index not in live.opened:
             live.opened.add(index)
@@ -127,7 +127,7 @@ class Drafting:
                 live.lose(index, error)
         return index in live.opened
 
-    def _draft_alone(self, asked: Mapping[str, Many[tuple[Turn, Ask]]]) -> None:
+    def _draft_alone(self, asked: Mapping[str, Many[tuple[RoundState, DraftRequest]]]) -> None:
         """Each drafter's drafts for all who ask it, the SSMs' at once; all lose one that fails."""
         asks = {name: [ask for _, ask in whose] for name, whose in asked.items()}
         for name, drafts in self._answers(asks).items():
@@ -138,7 +138,7 @@ class Drafting:
                 for (turn, ask), draft in zip(asked[name], drafts, strict=True):
                     turn.drafts[ask.index] = draft
 
-    def _answers(self, asks: Mapping[str, list[Ask]]) -> dict[str, Drafts]:
+    def _answers(self, asks: Mapping[str, list[DraftRequest]]) -> dict[str, Drafts]:
         """The drafts of each drafter, or its error."""
         of_ssms = {name: asks[name] for name in asks if name in self.ssm_pool.ssms}
         found: dict[str, Drafts] = {}
@@ -153,7 +153,7 @@ class Drafting:
                 found[name] = error
         return found
 
-    def _draft_together(self, turn: Turn, asks: list[Ask]) -> list[Ask]:
+    def _draft_together(self, turn: RoundState, asks: list[DraftRequest]) -> list[DraftRequest]:
         """`log_pool`: the SSMs of a run draft one tree. Returns the asks left to draft alone."""
         pooled = [ask for ask in asks if ask.name in self.ssm_pool.ssms]
         if not combine_rule(turn.speculation.combine).pooled or not pooled:
@@ -172,7 +172,7 @@ class Drafting:
         return [ask for ask in asks if ask not in pooled]
 
 
-def asks_of(turn: Turn, beyond: int = 0) -> list[Ask]:
+def asks_of(turn: RoundState, beyond: int = 0) -> list[DraftRequest]:
     """What each drafter is asked for: shapes and budgets, fixed before anything is drawn; for a
     draft that begins `beyond` tokens behind the text, if the next round is chosen like this."""
     live, sequence, choice = turn.live, turn.live.sequence, turn.choice
@@ -185,12 +185,14 @@ def asks_of(turn: Turn, beyond: int = 0) -> list[Ask]:
         fitted = shape if draft_kind(config.draft).by_score else cut_shape(shape, budget)
         name = live.drafters[index].name
         if shape and budget and fitted:
-            ask = Ask(sequence, index, config.draft, fitted, budget, name, choice.stop, beyond)
+            ask = DraftRequest(
+                sequence, index, config.draft, fitted, budget, name, choice.stop, beyond
+            )
             asks.append(ask)
     return asks
 
 
-def _hear(turn: Turn) -> None:
+def _hear(turn: RoundState) -> None:
     """The weights hear how probable the drafters held what was committed since."""
     if not needs_likelihoods(turn.speculation):
         return

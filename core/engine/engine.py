@@ -17,12 +17,22 @@ from core.config.mechanisms import length_policy
 from core.cuda.fused_round import FusedRound, RoundResult
 from core.drafters.weights import Weights, make_weights
 from core.engine.admission import prepare
-from core.engine.ahead_results import ended, made
+from core.engine.ahead_results import ahead_drafts, unused_at_end
 from core.engine.drafting import Drafting
-from core.engine.idle_time import Gaps
-from core.engine.overlap import Job, Lane, Pools, Up, auto_of, due, modes_of, run_of, watch
+from core.engine.idle_time import IdleTime
+from core.engine.overlap import (
+    DraftPool,
+    Job,
+    Lane,
+    RoundBatch,
+    next_round,
+    observe_switch,
+    pipeline_modes,
+    pipeline_switch,
+    run_id_of,
+)
 from core.engine.record import Recorder
-from core.engine.round_state import Live, Turn, outcome_of, reward
+from core.engine.round_state import ActiveRequest, RoundState, round_outcome, update_weights
 from core.engine.run_events import run_completed, run_started
 from core.errors import EngineBusyError
 from core.events import Event, RunStarted
@@ -32,11 +42,11 @@ from core.length.cost_model import Costs
 from core.models.loading.load import LoadedModels
 from core.models.protocol import Feed, chain
 from core.models.threads import TorchAlone
-from core.sequence import Cut, Sequence
+from core.sequence import CommitResult, Sequence
 from core.trees.combine import combine
 from core.trees.sampling import Target
 from core.trees.tree import ROOT
-from core.trees.verify import Case, Verdict, verdict_of_tokens, verify
+from core.trees.verify import Verdict, VerifyInput, verdict_of_tokens, verify
 
 __all__ = ["Engine"]
 
@@ -60,9 +70,9 @@ class Engine:
         if on_gpu if on_device is None else on_device:
             self._fused_round = FusedRound(models.llm, self._drafting, capture=on_gpu)
         self._carried: dict[tuple[object, ...], Weights] = {}
-        self._pools = Pools()
+        self._pools = DraftPool()
         self._lane = Lane(models.llm.device)
-        self._gaps = Gaps()
+        self._idle_time = IdleTime()
         self._admitted: set[str] = set()
         self._torch_alone = TorchAlone((models.llm, *models.ssms.values()))
         self._recorder = Recorder(models.tokenizer)
@@ -83,7 +93,7 @@ class Engine:
             raise EngineBusyError(
                 "engine is busy: one call at a time; use a Worker for many callers"
             )
-        live: list[Live] = []
+        live: list[ActiveRequest] = []
         with ExitStack() as leaving:
             leaving.callback(self.busy.release)
             for sequence in [self.prepare(request) for request in requests]:
@@ -101,19 +111,19 @@ class Engine:
 
     # -- one round: what everybody reads first --
 
-    def round(self, live: Many[Live]) -> Iterator[Event]:
+    def round(self, live: Many[ActiveRequest]) -> Iterator[Event]:
         """Draft, combine, verify, commit: one round of every live request, in one LLM pass."""
         record = self._recorder
         began = time.perf_counter()
-        auto = auto_of(live, self.costs)
-        modes = modes_of(live, auto)
+        auto = pipeline_switch(live, self.costs)
+        modes = pipeline_modes(live, auto)
         up = self._pools.take(live, modes)
         turns = up.turns
 
         fused = self._run_fused(up, modes)
         if fused is not None:
             yield from self._fused_events(fused, turns, begin_next=not auto.runs)
-            watch(up, auto, began)
+            observe_switch(up, auto, began)
             return
 
         self._drafting.draft(up.fresh)
@@ -130,15 +140,15 @@ class Engine:
         for turn in turns:
             yield self._observed(turn, record.verified(turn))
 
-        reward(turns)
+        update_weights(turns)
         lone = turns[0] if len(live) == 1 == len(turns) else None
-        self._gaps.fill(lone, began)
+        self._idle_time.fill(lone, began)
         for turn in turns:
             yield from self._completed(turn, self._commit(turn))
-        self._gaps.ended(lone)
-        watch(up, auto, began)
+        self._idle_time.end(lone)
+        observe_switch(up, auto, began)
 
-    def _run_fused(self, up: Up, modes: Mapping[str, str]) -> RoundResult | None:
+    def _run_fused(self, up: RoundBatch, modes: Mapping[str, str]) -> RoundResult | None:
         """The round's result if it ran fused; None if it has to run step by step."""
         fused = self._fused_round
         if fused is None or any(mode != "off" for mode in modes.values()) or up.drafted:
@@ -146,42 +156,42 @@ class Engine:
         return fused.run(up.turns)
 
     def _fused_events(
-        self, result: RoundResult, turns: Many[Turn], *, begin_next: bool
+        self, result: RoundResult, turns: Many[RoundState], *, begin_next: bool
     ) -> Iterator[Event]:
         """The events of a fused round; with `begin_next` the next round runs meanwhile."""
         record = self._recorder
         self._combine(turns)
         result.fill_verdicts()
-        reward(turns)
-        self._gaps.ended(None)
+        update_weights(turns)
+        self._idle_time.end(None)
         cuts = [self._commit(turn) for turn in turns]
         left = [turn.live for turn in turns if not turn.live.sequence.finish_reason]
         if begin_next and left and self._fused_round is not None:
-            self._fused_round.begin([due(live) for live in left])
+            self._fused_round.begin([next_round(live) for live in left])
         for tell in (record.drafted, record.combined, record.verified):
             for turn in turns:
                 yield self._observed(turn, tell(turn))
         for turn, cut in zip(turns, cuts, strict=True):
             yield from self._completed(turn, cut)
 
-    def _jobs(self, up: Up, modes: Mapping[str, str]) -> list[Job]:
+    def _jobs(self, up: RoundBatch, modes: Mapping[str, str]) -> list[Job]:
         """What the drafters do while the LLM verifies: draft for others, or for the next round."""
         jobs: list[Job] = []
         if up.meanwhile:
             jobs.append(lambda _: self._drafting.draft(up.meanwhile))
-        ahead = [turn for turn in up.turns if modes[run_of(turn.live)] == "ahead"]
+        ahead = [turn for turn in up.turns if modes[run_id_of(turn.live)] == "ahead"]
         if ahead:
             jobs.append(lambda done: self._drafting.draft_ahead(ahead, done))
         return jobs
 
-    def _combine(self, turns: Many[Turn]) -> None:
+    def _combine(self, turns: Many[RoundState]) -> None:
         for turn in turns:
             start = time.perf_counter()
             rule = turn.speculation.combine
             turn.combined = combine(rule, turn.drafts, turn.ballot, turn.keep)
             turn.timed.append(Timed("combine", "combine", start, time.perf_counter()))
 
-    def _verify(self, turns: Many[Turn]) -> None:
+    def _verify(self, turns: Many[RoundState]) -> None:
         start = time.perf_counter()
         logits = self._llm.forward([self._feed(turn) for turn in turns])
         for turn, rows in zip(turns, logits, strict=True):
@@ -198,16 +208,16 @@ class Engine:
             turn.verdict = self._verdict(turn)
             turn.timed.append(Timed("verify", "verify", start_verify, time.perf_counter()))
 
-    def _verdict(self, turn: Turn) -> Verdict:
+    def _verdict(self, turn: RoundState) -> Verdict:
         sequence = turn.live.sequence
         if turn.target_tokens is not None:
             return verdict_of_tokens(turn.tree, turn.target_tokens, sequence.eos_ids)
         return verify(sequence.speculation.verify, self._case(turn))
 
     @staticmethod
-    def _case(turn: Turn) -> Case:
+    def _case(turn: RoundState) -> VerifyInput:
         sequence = turn.live.sequence
-        return Case(
+        return VerifyInput(
             turn.tree,
             turn.target,
             turn.root_position,
@@ -217,7 +227,7 @@ class Engine:
             distinct=sequence.speculation.draft == "sampled",
         )
 
-    def _feed(self, turn: Turn) -> Feed:
+    def _feed(self, turn: RoundState) -> Feed:
         """The root, then the tree under it; node i is the row's pending node i + 1."""
         tree = turn.tree
         root = turn.live.sequence.tokens[-1]
@@ -225,7 +235,7 @@ class Engine:
             turn.live.row, [root, *tree.token_ids], [ROOT, *(parent + 1 for parent in tree.parents)]
         )
 
-    def _commit(self, turn: Turn) -> Cut:
+    def _commit(self, turn: RoundState) -> CommitResult:
         """Everybody takes over what the round came to."""
         start = time.perf_counter()
         live, sequence, verdict = turn.live, turn.live.sequence, turn.verdict
@@ -235,19 +245,19 @@ class Engine:
         committed = (*(turn.tree.token_ids[node] for node in verdict.path), *own)
         cut = sequence.commit(committed)
         turn.timed += [t for seen in turn.foreseen.values() for t in seen.timed]
-        following = made(turn, committed)
+        following = ahead_drafts(turn, committed)
         if cut.finish_reason:
-            turn.ahead += ended(turn, following)
+            turn.ahead += unused_at_end(turn, following)
         else:
-            live.made = following
+            live.ahead_drafts = following
             self._drafting.commit(turn, committed)
         turn.timed.append(Timed("commit", "commit", start, time.perf_counter()))
-        live.policy.observe(outcome_of(turn, committed))
+        live.policy.observe(round_outcome(turn, committed))
         turn.timed = [*live.timed, *turn.timed]
         live.timed.clear()
         return cut
 
-    def _completed(self, turn: Turn, cut: Cut) -> Iterator[Event]:
+    def _completed(self, turn: RoundState, cut: CommitResult) -> Iterator[Event]:
         """The round's last event, and the run's where it has ended."""
         live, sequence = turn.live, turn.live.sequence
         kv = (self._llm.length(live.row), self._llm.slots)
@@ -259,7 +269,7 @@ class Engine:
             yield run_completed(sequence)
 
     @staticmethod
-    def _observed(turn: Turn, event: Event) -> Event:
+    def _observed(turn: RoundState, event: Event) -> Event:
         turn.live.sequence.fold.observe(event)
         return event
 
@@ -269,14 +279,14 @@ class Engine:
         """Checks a request and turns it into a sequence; no model runs."""
         return prepare(self.models, request)
 
-    def started(self, live: Live, queue_ms: float = 0.0) -> RunStarted:
+    def started(self, live: ActiveRequest, queue_ms: float = 0.0) -> RunStarted:
         """The run's first event."""
         texts = self._recorder.texts(live.sequence.prompt_ids)
         event = run_started(live.sequence, self.models, texts, queue_ms)
         live.sequence.fold.observe(event)
         return event
 
-    def admit(self, sequence: Sequence) -> Live:
+    def admit(self, sequence: Sequence) -> ActiveRequest:
         """Gives a prepared sequence its place: an LLM row, drafters, a length policy; its clock
         starts here."""
         speculation = sequence.speculation
@@ -288,12 +298,12 @@ class Engine:
         # What may fail first: a policy may begin by timing passes of the LLM.
         drafters = self._drafting.named(speculation.drafters)
         policy, weights = make_policy(speculation, self.costs), self._weights(speculation)
-        live = Live(sequence, self._llm.open_row(), drafters, policy, weights, nodes)
+        live = ActiveRequest(sequence, self._llm.open_row(), drafters, policy, weights, nodes)
         self._admitted.add(sequence.run_id)
         self._torch_alone.take()
         return live
 
-    def prefill(self, live: Live) -> Iterator[None]:
+    def prefill(self, live: ActiveRequest) -> Iterator[None]:
         """Reads the prompt but its last token, a chunk a step, so that it can be cancelled."""
         start = time.perf_counter()
         tokens = live.sequence.tokens[:-1]
@@ -306,7 +316,7 @@ class Engine:
             live.timed.append(Timed("llm", "prefill", start, time.perf_counter()))
         self._drafting.audition(live)
 
-    def release(self, live: Live) -> None:
+    def release(self, live: ActiveRequest) -> None:
         """Takes back the rows; safe to call in any state."""
         self._admitted.discard(live.sequence.run_id)
         with ExitStack() as leaving:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import time
 
-from core.engine.round_state import Turn
+from core.engine.round_state import RoundState
 from core.metrics import union_ms
 
-__all__ = ["Gaps"]
+__all__ = ["IdleTime"]
 
 
-class Gaps:
+class IdleTime:
     """What follows a round's commit is known when the round is over, and counts in the next of the
     same run; what happens between two rounds, as when another request is let in, counts in none."""
 
@@ -22,7 +22,7 @@ class Gaps:
         self._run = ""
         self._behind = 0.0
 
-    def fill(self, turn: Turn | None, began: float) -> None:
+    def fill(self, turn: RoundState | None, began: float) -> None:
         """Fills in `between_ms` of a lone turn, if it is one, whose round began then (seconds, as
         all times here) and whose stages but for the commit are over."""
         if turn is None:
@@ -33,7 +33,7 @@ class Gaps:
         behind = self._behind if sequence.run_id == self._run else 0.0
         turn.between_ms = (max(0.0, gap) + behind) * 1000
 
-    def ended(self, turn: Turn | None) -> None:
+    def end(self, turn: RoundState | None) -> None:
         """The round is over, its readers are told; None: it was no lone turn's."""
         self._run = "" if turn is None else turn.live.sequence.run_id
         if turn is not None:

@@ -19,76 +19,91 @@ from typing import Any
 import torch
 
 from core.config.mechanisms import NGRAM, combine_rule
-from core.drafters.ahead import Done
+from core.drafters.ahead import PassEnded
 from core.engine.ahead_results import hidden_ms
-from core.engine.round_state import Live, Turn
+from core.engine.round_state import ActiveRequest, RoundState
 from core.events import Ahead
 from core.events.timing import Timed
 from core.length.cost_model import Costs, Switch
 from core.metrics import LLM_LANE, union_ms
 
-__all__ = ["Auto", "Job", "Lane", "Pools", "Up", "auto_of", "due", "modes_of", "run_of", "watch"]
+__all__ = [
+    "PipelineSwitch",
+    "Job",
+    "Lane",
+    "DraftPool",
+    "RoundBatch",
+    "pipeline_switch",
+    "next_round",
+    "pipeline_modes",
+    "run_id_of",
+    "observe_switch",
+]
 
 ALONE = (
     "no other request is being served, so there is nobody to draft for meanwhile; pipeline=ahead "
     "overlaps within one request"
 )
-Job = Callable[[Done], None]
-"""What the drafting thread does beside a pass; `Done` tells it that the pass has ended."""
+Job = Callable[[PassEnded], None]
+"""What the drafting thread does beside a pass; `PassEnded` tells it that the pass has ended."""
 
 
 @dataclass(frozen=True, slots=True)
-class Up:
+class RoundBatch:
     """`drafted` and `fresh` turns are verified now, `fresh` ones after drafting; `meanwhile` are
     drafted beside the LLM's pass."""
 
-    drafted: tuple[Turn, ...]
-    fresh: tuple[Turn, ...]
-    meanwhile: tuple[Turn, ...] = ()
+    drafted: tuple[RoundState, ...]
+    fresh: tuple[RoundState, ...]
+    meanwhile: tuple[RoundState, ...] = ()
 
     @property
-    def turns(self) -> tuple[Turn, ...]:
+    def turns(self) -> tuple[RoundState, ...]:
         return (*self.drafted, *self.fresh)
 
 
-class Pools:
+class DraftPool:
     """The pool of intermediate results, by run. The running requests are the live ones that are not
     in it, the pending ones wait in the worker's queue."""
 
     def __init__(self) -> None:
-        self._drafted: dict[str, Turn] = {}
+        self._drafted: dict[str, RoundState] = {}
 
-    def take(self, live: Many[Live], modes: Mapping[str, str]) -> Up:
+    def take(self, live: Many[ActiveRequest], modes: Mapping[str, str]) -> RoundBatch:
         """Whose turn it is, by the runs' modes. What is taken leaves the pool."""
-        across = [one for one in live if modes[run_of(one)] == "across"]
-        others = [one for one in live if modes[run_of(one)] != "across"]
+        across = [one for one in live if modes[run_id_of(one)] == "across"]
+        others = [one for one in live if modes[run_id_of(one)] != "across"]
         batch = (len(across) + 1) // 2 if len(across) > 1 else len(across)
-        drafted = [turn for one in across if (turn := self._drafted.get(run_of(one)))][:batch]
+        drafted = [turn for one in across if (turn := self._drafted.get(run_id_of(one)))][:batch]
         # A switch may have changed a run's mode while its draft waited.
-        drafted += [turn for one in others if (turn := self._drafted.get(run_of(one)))]
+        drafted += [turn for one in others if (turn := self._drafted.get(run_id_of(one)))]
         for turn in drafted:
-            del self._drafted[run_of(turn.live)]
-        others = [one for one in others if run_of(one) not in map(run_of, _lives(drafted))]
-        up = {run_of(turn.live) for turn in drafted} | self._drafted.keys()
-        running = [one for one in across if run_of(one) not in up]
+            del self._drafted[run_id_of(turn.live)]
+        others = [one for one in others if run_id_of(one) not in map(run_id_of, _lives(drafted))]
+        up = {run_id_of(turn.live) for turn in drafted} | self._drafted.keys()
+        running = [one for one in across if run_id_of(one) not in up]
         # Nothing to verify yet: the first group is drafted as in the plain loop.
         first = [] if drafted else running[:batch]
         room = max(0, batch - len(self._drafted))
         following = running[len(first) :][:room]
-        return Up(tuple(drafted), tuple(map(due, [*others, *first])), tuple(map(due, following)))
+        return RoundBatch(
+            tuple(drafted),
+            tuple(map(next_round, [*others, *first])),
+            tuple(map(next_round, following)),
+        )
 
-    def keep(self, up: Up) -> None:
+    def keep(self, up: RoundBatch) -> None:
         """What was drafted beside a pass is verified in a later one."""
         passes = [t for turn in up.turns[:1] for t in turn.timed if t.lane == LLM_LANE]
         for turn in up.meanwhile:
             saved = tuple(_saved(turn, index, passes) for index in turn.drafts)
             turn.ahead += saved
             turn.hidden_ms = sum(one.saved_ms for one in saved)
-            self._drafted[run_of(turn.live)] = turn
+            self._drafted[run_id_of(turn.live)] = turn
 
-    def forget(self, live: Live) -> None:
+    def forget(self, live: ActiveRequest) -> None:
         """The request is gone."""
-        self._drafted.pop(run_of(live), None)
+        self._drafted.pop(run_id_of(live), None)
 
 
 class Lane:
@@ -128,33 +143,33 @@ class Lane:
             self._executor = None
 
 
-def due(live: Live) -> Turn:
+def next_round(live: ActiveRequest) -> RoundState:
     """A request's next round, its length chosen."""
-    made, live.made = live.made, None
-    return Turn(live, live.policy.choose(), live.sequence.root_position, made=made)
+    drafts, live.ahead_drafts = live.ahead_drafts, None
+    return RoundState(live, live.policy.choose(), live.sequence.root_position, ahead_drafts=drafts)
 
 
 @dataclass(frozen=True, slots=True)
-class Auto:
+class PipelineSwitch:
     """What `auto` has to choose from in a round, `across` or `ahead`, the runs for which it may,
     and its switch. Made once a round: a drafter lost within it must not turn to another switch."""
 
     kind: str
-    runs: tuple[Live, ...]
+    runs: tuple[ActiveRequest, ...]
     switch: Switch
 
 
-def auto_of(live: Many[Live], costs: Costs) -> Auto:
+def pipeline_switch(live: Many[ActiveRequest], costs: Costs) -> PipelineSwitch:
     """Several requests overlap, one can only draft ahead."""
     runs = [one for one in live if one.sequence.speculation.pipeline == "auto" and _has_ssms(one)]
     kind = "across" if len(runs) > 1 else "ahead"
     if kind == "ahead":
         runs = [one for one in runs if _foresees(one)]
     names = {drafter.name for one in runs for drafter in one.drafters}
-    return Auto(kind, tuple(runs), costs.pipelining(kind, names))
+    return PipelineSwitch(kind, tuple(runs), costs.pipelining(kind, names))
 
 
-def modes_of(live: Many[Live], auto: Auto) -> dict[str, str]:
+def pipeline_modes(live: Many[ActiveRequest], auto: PipelineSwitch) -> dict[str, str]:
     """How each run is pipelined in this round: `off`, `across` or `ahead`; `auto` as its switch
     stands. A run that begins with nobody beside it is told so."""
     stands = auto.kind if auto.switch.on else "off"
@@ -164,16 +179,16 @@ def modes_of(live: Many[Live], auto: Auto) -> dict[str, str]:
         if mode == "auto":
             mode = stands if one in auto.runs else "off"
         fits = _foresees(one) if mode == "ahead" else _has_ssms(one)
-        modes[run_of(one)] = mode if fits else "off"
-    across = [one for one in live if modes[run_of(one)] == "across"]
+        modes[run_id_of(one)] = mode if fits else "off"
+    across = [one for one in live if modes[run_id_of(one)] == "across"]
     if len(across) == 1:
-        modes[run_of(across[0])] = "off"
+        modes[run_id_of(across[0])] = "off"
         if across[0].sequence.round == 0 and across[0] not in auto.runs:
             across[0].notes.append(ALONE)
     return modes
 
 
-def watch(up: Up, auto: Auto, began: float) -> None:
+def observe_switch(up: RoundBatch, auto: PipelineSwitch, began: float) -> None:
     """Shows the switch of `auto` what a round that began at `began` took a request, and how many
     steps were drafted for it; notes what it decides."""
     turns = (*up.turns, *up.meanwhile)
@@ -193,11 +208,11 @@ def watch(up: Up, auto: Auto, began: float) -> None:
             )
 
 
-def _foresees(live: Live) -> bool:
+def _foresees(live: ActiveRequest) -> bool:
     return _has_ssms(live) and combine_rule(live.sequence.speculation.combine).ahead
 
 
-def _has_ssms(live: Live) -> bool:
+def _has_ssms(live: ActiveRequest) -> bool:
     """Whether there is work that is worth doing beside the LLM's: looking n-grams up is not."""
     if live.sequence.speculation.never_drafts:
         return False
@@ -205,7 +220,7 @@ def _has_ssms(live: Live) -> bool:
     return any(drafter.name != NGRAM for drafter in left)
 
 
-def _run(jobs: Many[Job], done: Done, stream: Any) -> None:
+def _run(jobs: Many[Job], done: PassEnded, stream: Any) -> None:
     with nullcontext() if stream is None else torch.cuda.stream(stream):
         for job in jobs:
             job(done)
@@ -215,16 +230,16 @@ def _stream(device: torch.device | None) -> Any:
     return torch.cuda.Stream(device=device)  # type: ignore[no-untyped-call]
 
 
-def _saved(turn: Turn, index: int, passes: list[Timed]) -> Ahead:
+def _saved(turn: RoundState, index: int, passes: list[Timed]) -> Ahead:
     """How much of a draft the LLM's pass hid. Nothing was guessed, so nothing is wasted."""
     name = turn.live.drafters[index].name
     hidden = hidden_ms(turn.drafts[index].timed, passes)
     return Ahead(name, 0, 1.0, hit=True, saved_ms=hidden, wasted_ms=0.0)
 
 
-def _lives(turns: Many[Turn]) -> list[Live]:
+def _lives(turns: Many[RoundState]) -> list[ActiveRequest]:
     return [turn.live for turn in turns]
 
 
-def run_of(live: Live) -> str:
+def run_id_of(live: ActiveRequest) -> str:
     return live.sequence.run_id

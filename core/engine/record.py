@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from core.config.mechanisms import combine_rule
-from core.engine.round_state import Turn
+from core.engine.round_state import RoundState
 from core.events import (
     Combined,
     Drafted,
@@ -23,7 +23,7 @@ from core.events import (
     Verified,
 )
 from core.models.detokenize import token_texts
-from core.sequence import Cut
+from core.sequence import CommitResult
 from core.trees.draft import Draft
 from core.trees.sampling import unprocessed_probabilities
 from core.trees.tree import ROOT
@@ -46,7 +46,7 @@ class Recorder:
             self._texts.update(zip(new, token_texts(self._tokenizer, new), strict=True))
         return tuple(self._texts[token_id] for token_id in ids)
 
-    def drafted(self, turn: Turn) -> Drafted:
+    def drafted(self, turn: RoundState) -> Drafted:
         sequence = turn.live.sequence
         return Drafted(
             sequence.run_id,
@@ -56,7 +56,7 @@ class Recorder:
             tuple(self._draft(turn, index, draft) for index, draft in turn.drafts.items()),
         )
 
-    def _draft(self, turn: Turn, index: int, draft: Draft) -> DraftRecord:
+    def _draft(self, turn: RoundState, index: int, draft: Draft) -> DraftRecord:
         name = turn.live.drafters[index].name
         return DraftRecord(
             drafter=name,
@@ -71,7 +71,7 @@ class Recorder:
             spans=turn.live.sequence.spans(list(draft.timed)),
         )
 
-    def combined(self, turn: Turn) -> Combined:
+    def combined(self, turn: RoundState) -> Combined:
         sequence, tree = turn.live.sequence, turn.tree
         names = [drafter.name for drafter in turn.live.drafters]
         proposals = tuple(
@@ -99,7 +99,7 @@ class Recorder:
             turn.winner,
         )
 
-    def verified(self, turn: Turn) -> Verified:
+    def verified(self, turn: RoundState) -> Verified:
         sequence, tree, verdict = turn.live.sequence, turn.tree, turn.verdict
         names = [drafter.name for drafter in turn.live.drafters]
         own = verdict.own_token_id
@@ -123,7 +123,7 @@ class Recorder:
             top_k=self._top_k(turn),
         )
 
-    def _top_k(self, turn: Turn) -> tuple[TopK, ...]:
+    def _top_k(self, turn: RoundState) -> tuple[TopK, ...]:
         k = turn.live.sequence.speculation.record_top_k
         if not k:
             return ()
@@ -152,7 +152,7 @@ class Recorder:
             for node, row, numbers in zip(nodes, ids.tolist(), values.tolist(), strict=True)
         ]
 
-    def completed(self, turn: Turn, cut: Cut, kv: tuple[int, int]) -> RoundCompleted:
+    def completed(self, turn: RoundState, cut: CommitResult, kv: tuple[int, int]) -> RoundCompleted:
         """`kv`: slots used and capacity."""
         live, sequence = turn.live, turn.live.sequence
         following = live.told(live.policy.choose())
@@ -185,7 +185,7 @@ class Recorder:
         )
 
 
-def _shown(turn: Turn) -> tuple[float, tuple[float, ...]]:
+def _shown(turn: RoundState) -> tuple[float, tuple[float, ...]]:
     """How probable the LLM holds its own token, 0 without one, and each node's."""
     own, tree = turn.verdict.own_token_id, turn.tree
     after = (turn.verdict.path[-1] if turn.verdict.path else ROOT) + 1

@@ -11,42 +11,49 @@ from dataclasses import dataclass, field, replace
 from core.config import SpeculationConfig
 from core.config.budget import longest, shares
 from core.config.mechanisms import length_policy, verify_rule
-from core.drafters.ahead import Seen
+from core.drafters.ahead import AheadDraftsByName
 from core.drafters.base import Drafter
-from core.drafters.weights import Heard, Weights
+from core.drafters.weights import LikelihoodHistory, Weights
 from core.errors import DRAFTER_FAULTS, DrafterError
 from core.events import Ahead
 from core.events.timing import Timed
 from core.length import Choice, DraftOutcome, LengthPolicy, RoundOutcome
 from core.metrics import LLM_LANE
 from core.sequence import Sequence
-from core.trees.combine import Ballot, CombinedTree
+from core.trees.combine import CombinedTree, VoteWeights
 from core.trees.draft import Draft, chances_of
 from core.trees.sampling import Target
 from core.trees.tree import TokenTree
 from core.trees.verify import TargetTokens, Verdict
 
-__all__ = ["WITHOUT_IT", "Live", "Made", "Turn", "outcome_of", "reward"]
+__all__ = [
+    "WITHOUT_IT",
+    "ActiveRequest",
+    "AheadDrafts",
+    "RoundState",
+    "round_outcome",
+    "update_weights",
+]
 
 WITHOUT_IT = "the run goes on without it"
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class AheadDrafts:
     """Work done ahead for a request's next round: `seen`, by drafter, beside these `passes` of the
     LLM, which `committed` the tokens behind which the round begins."""
 
-    seen: Seen
+    seen: AheadDraftsByName
     passes: tuple[Timed, ...]
     committed: tuple[int, ...]
 
 
 @dataclass(eq=False)
-class Live:
+class ActiveRequest:
     """A sequence with its place in the engine: LLM row, drafters in their fixed order, policy.
 
     `max_tree_nodes` None is uncut. Waiting for the next round: `timed`, the prefill's time, and
-    `made`, the drafts made for it. `lost`: drafters that failed; `notes`: sentences for
+    `ahead_drafts`, the drafts made for it. `lost`: drafters that failed; `notes`: sentences for
     the round's event. `heard`: what the weights were told of its text.
     """
 
@@ -60,8 +67,8 @@ class Live:
     timed: list[Timed] = field(default_factory=list)
     lost: set[int] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
-    made: Made | None = None
-    heard: Heard = field(default_factory=Heard)
+    ahead_drafts: AheadDrafts | None = None
+    heard: LikelihoodHistory = field(default_factory=LikelihoodHistory)
 
     def lose(self, index: int, error: BaseException) -> None:
         """A drafter failed: it is asked no more, and the run goes on without it."""
@@ -113,18 +120,18 @@ class Live:
 
 
 @dataclass(eq=False)
-class Turn:
+class RoundState:
     """One live request's round; each step of the engine fills in its part.
 
-    `made`: what was made for it behind guesses beside its request's last pass; `ahead`: what came
-    of all that was made early, of whose time `hidden_ms` was spent on this turn beside the pass for
-    another request; `between_ms`: see `idle_time`. `foreseen`: what is made for the
-    next, by drafter. `length`: the chosen one, as `Live.told` has it. `target_tokens`:
+    `ahead_drafts`: drafted for it beside its request's last pass, behind guesses; `ahead`: the
+    results of everything drafted early, of whose time `hidden_ms` ran beside the pass for another
+    request; `between_ms`: see `idle_time`. `foreseen`: what is drafted ahead for the
+    next, by drafter. `length`: the chosen one, as `ActiveRequest.told` has it. `target_tokens`:
     the LLM's tokens at all nodes, if they were computed at once; `kv_committed`: the path is
     committed in the LLM's row.
     """
 
-    live: Live
+    live: ActiveRequest
     choice: Choice
     root_position: int
     drafts: dict[int, Draft] = field(default_factory=dict)
@@ -134,11 +141,11 @@ class Turn:
     target_tokens: TargetTokens | None = None
     kv_committed: bool = False
     timed: list[Timed] = field(default_factory=list)
-    made: Made | None = None
+    ahead_drafts: AheadDrafts | None = None
     ahead: tuple[Ahead, ...] = ()
     hidden_ms: float = 0.0
     between_ms: float = 0.0
-    foreseen: Seen = field(default_factory=dict)
+    foreseen: AheadDraftsByName = field(default_factory=dict)
     length: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -149,12 +156,12 @@ class Turn:
         return self.live.sequence.speculation
 
     @property
-    def ballot(self) -> Ballot:
+    def ballot(self) -> VoteWeights:
         """What the combine rule may weigh with."""
         weights = self.live.weights.values()
         by_index = {i: weights[drafter.name] for i, drafter in enumerate(self.live.drafters)}
         kept, most = self.speculation.vote_nodes, self.live.max_tree_nodes
-        return Ballot(by_index, kept if most is None else min(kept, most))
+        return VoteWeights(by_index, kept if most is None else min(kept, most))
 
     def keep(self, drafter: int, depth: int, chance: float) -> bool:
         """Whether the length policy finds a node worth verifying; nothing drawn is dropped."""
@@ -174,7 +181,7 @@ class Turn:
         return self.combined.tree
 
 
-def reward(turns: Many[Turn]) -> None:
+def update_weights(turns: Many[RoundState]) -> None:
     """Tells the weights which drafter won each request's vote and what came of it; requests that
     share their weights are one batch."""
     batches: dict[int, tuple[Weights, list[tuple[str, float]]]] = {}
@@ -187,7 +194,7 @@ def reward(turns: Many[Turn]) -> None:
         weights.won(wins)
 
 
-def outcome_of(turn: Turn, committed: tuple[int, ...]) -> RoundOutcome:
+def round_outcome(turn: RoundState, committed: tuple[int, ...]) -> RoundOutcome:
     """What the length policy is told of a round that committed these tokens."""
     forward = next(t for t in turn.timed if t.lane == LLM_LANE)
     proposals, path = turn.tree.proposals, turn.verdict.path
@@ -211,7 +218,7 @@ def outcome_of(turn: Turn, committed: tuple[int, ...]) -> RoundOutcome:
 
 
 def _outcome(
-    turn: Turn, index: int, committed: tuple[int, ...], counts: tuple[int, int]
+    turn: RoundState, index: int, committed: tuple[int, ...], counts: tuple[int, int]
 ) -> DraftOutcome:
     """`counts`: its accepted tokens that are to its credit, its nodes that were verified."""
     draft, name = turn.drafts[index], turn.live.drafters[index].name

@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from core.config import Request
 from core.engine.admission import check
 from core.engine.engine import Engine
-from core.engine.round_state import Live
+from core.engine.round_state import ActiveRequest
 from core.engine.run_events import run_cancelled, run_failed
 from core.errors import FORESEEN, EngineBusyError, EngineClosedError, SpecScopeError
 from core.events import Event, RunCancelled, RunCompleted, RunFailed
@@ -108,7 +108,7 @@ class Worker:
         self.engine = engine
         self._max_live = max_live
         self._waiting: deque[Run] = deque()
-        self._live: dict[str, tuple[Run, Live]] = {}
+        self._live: dict[str, tuple[Run, ActiveRequest]] = {}
         self._changed = threading.Condition()
         self._closed = False
         self._tokenizing = threading.Lock()

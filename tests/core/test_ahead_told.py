@@ -14,10 +14,10 @@ import pytest
 import torch
 
 from core import Engine, Request, SamplingParams, SpeculationConfig
-from core.drafters.ahead import Foreseen
-from core.engine.ahead_results import ended, judged, made
-from core.engine.overlap import Auto, Job, Lane
-from core.engine.round_state import Live, Made, Turn
+from core.drafters.ahead import AheadDraft
+from core.engine.ahead_results import ahead_drafts, ahead_results, unused_at_end
+from core.engine.overlap import Job, Lane, PipelineSwitch
+from core.engine.round_state import ActiveRequest, AheadDrafts, RoundState
 from core.events import Ahead, Drafted, Event, RoundCompleted
 from core.events.timing import Timed
 from core.length.base import Choice
@@ -168,11 +168,11 @@ def test_a_hit_is_a_draft_that_was_used(
 def test_of_a_draft_cut_shorter_only_what_is_left_is_saved(monkeypatch: pytest.MonkeyPatch) -> None:
     changing(monkeypatch, FULL, Choice(1))
     events = run(engine_hiding(count=1))
-    made = [[s for s in e.spans if s.name == "ahead"] for e in rounds(events)]
+    ahead_drafts = [[s for s in e.spans if s.name == "ahead"] for e in rounds(events)]
     cut = [e for e in rounds(events) if e.speculation_length == 1 and any(o.hit for o in e.ahead)]
     assert len(cut) > 2
     for event in cut:
-        looked, first, *others = made[event.round - 1]
+        looked, first, *others = ahead_drafts[event.round - 1]
         assert len(others) >= 2
         assert event.ahead[0].saved_ms == pytest.approx(first.ms)
 
@@ -183,7 +183,7 @@ def test_what_was_made_ahead_is_told_when_requests_begin_to_take_turns(
     """`auto` may change from the one to the other as soon as another request joins."""
     modes = itertools.chain(["ahead"] * 4, itertools.repeat("across"))
 
-    def modes_of(live: Sequence[Live], auto: Auto) -> dict[str, str]:
+    def modes_of(live: Sequence[ActiveRequest], auto: PipelineSwitch) -> dict[str, str]:
         return dict.fromkeys([one.sequence.run_id for one in live], next(modes))
 
     monkeypatch.setattr("core.engine.engine.modes_of", modes_of)
@@ -221,7 +221,7 @@ def test_what_is_made_in_the_last_round_is_wasted() -> None:
 
 # -- the reckoning alone --
 
-SEEN = Foreseen(
+SEEN = AheadDraft(
     outcomes={(3, 5): 0.5, (4,): 0.25},
     looked=[Timed("same", "ahead", 1.0, 1.5)],
     drafted=[Timed("same", "ahead", 2.0, 2.25), Timed("same", "ahead", 3.0, 4.0)],
@@ -229,10 +229,12 @@ SEEN = Foreseen(
 PASS = Timed("llm", "forward", 0.5, 3.25)
 
 
-def turn_of(committed: tuple[int, ...], drafts: dict[int, Draft]) -> Turn:
+def turn_of(committed: tuple[int, ...], drafts: dict[int, Draft]) -> RoundState:
     engine = engine_hiding()
     live = engine.admit(engine.prepare(Request("w1 w2 w3", LONG, SpeculationConfig(**TREE))))
-    return Turn(live, FULL, 2, drafts, made=Made({"same": SEEN}, (PASS,), committed))
+    return RoundState(
+        live, FULL, 2, drafts, ahead_drafts=AheadDrafts({"same": SEEN}, (PASS,), committed)
+    )
 
 
 @pytest.mark.parametrize(
@@ -249,14 +251,14 @@ def turn_of(committed: tuple[int, ...], drafts: dict[int, Draft]) -> Turn:
 def test_a_round_judges_what_was_made_for_it(
     committed: tuple[int, ...], drafts: dict[int, Draft], saved: float, wasted: float, reason: str
 ) -> None:
-    (one,) = judged(turn_of(committed, drafts))
+    (one,) = ahead_results(turn_of(committed, drafts))
     assert one == Ahead("same", 2, 0.75, not reason, saved, wasted, reason)
 
 
 def test_where_nothing_was_made_nothing_is_told() -> None:
     turn = turn_of((4,), {})
-    assert made(turn, (4,)) is None
-    assert ended(turn, None) == ()
-    assert ended(turn, turn.made)[0].wasted_ms == 1750.0
-    turn.made = None
-    assert judged(turn) == ()
+    assert ahead_drafts(turn, (4,)) is None
+    assert unused_at_end(turn, None) == ()
+    assert unused_at_end(turn, turn.ahead_drafts)[0].wasted_ms == 1750.0
+    turn.ahead_drafts = None
+    assert ahead_results(turn) == ()

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import core.engine.idle_time
-from core.engine.idle_time import Gaps
-from core.engine.round_state import Live
+from core.engine.idle_time import IdleTime
+from core.engine.round_state import ActiveRequest
 from core.events import Event, RoundCompleted, RunCompleted, Verified
 from core.events.timing import Timed
 from core.length import RoundOutcome
@@ -38,19 +38,19 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_what_no_stage_takes(clock: Any) -> None:
     one, clock.s = turn("a", (10.1, 10.4), (10.3, 10.5), (10.35, 10.4), (10.6, 10.9)), 11.0
-    Gaps().fill(one, 10.0)
+    IdleTime().fill(one, 10.0)
     assert one.between_ms == pytest.approx(1000 * (1.0 - 0.4 - 0.3))
 
 
 def test_a_drafter_that_reads_the_prompt_is_at_work(clock: Any) -> None:
     one, clock.s = turn("a", (10.7, 11.0), reading=(10.1, 10.6)), 11.0
-    Gaps().fill(one, 10.0)
+    IdleTime().fill(one, 10.0)
     assert one.between_ms == pytest.approx(200.0)
 
 
 def test_a_draft_of_an_earlier_round_covers_nothing_of_this(clock: Any) -> None:
     one, clock.s = turn("a", (8.0, 9.9), (10.0, 10.5)), 11.0
-    Gaps().fill(one, 10.0)
+    IdleTime().fill(one, 10.0)
     assert one.between_ms == pytest.approx(500.0)
 
 
@@ -58,15 +58,15 @@ def test_a_draft_of_an_earlier_round_covers_nothing_of_this(clock: Any) -> None:
 def test_what_follows_a_commit_counts_in_the_next_round_of_the_same_run(
     clock: Any, run: str, behind: float
 ) -> None:
-    gaps, before, after = Gaps(), turn("a", (10.0, 11.0)), turn(run, (14.0, 14.5))
+    gaps, before, after = IdleTime(), turn("a", (10.0, 11.0)), turn(run, (14.0, 14.5))
     clock.s = 11.0
     gaps.fill(before, 10.0)
     clock.s = 11.25
-    gaps.ended(before)
+    gaps.end(before)
     clock.s = 14.6  # between 11.25 and 14 somebody else was let in
     gaps.fill(after, 14.0)
     assert after.between_ms == pytest.approx(1000 * (0.1 + behind))
-    gaps.ended(None)
+    gaps.end(None)
     gaps.fill(after, 14.0)
     assert after.between_ms == pytest.approx(100.0)
 
@@ -75,7 +75,7 @@ def test_a_length_policy_is_told_what_a_slow_reader_takes() -> None:
     """Between a round's events; a quick reader takes less."""
 
     class Told:
-        def __init__(self, live: Live) -> None:
+        def __init__(self, live: ActiveRequest) -> None:
             self.policy, self.outcomes = live.policy, list[RoundOutcome]()
 
         def choose(self) -> Any:

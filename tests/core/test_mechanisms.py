@@ -21,7 +21,7 @@ from core.errors import ConfigError
 from core.events import Combined
 from core.length import Choice, RoundOutcome
 from core.length.cost_model import Costs
-from core.trees.combine.base import Ballot, Merged, Selection
+from core.trees.combine.base import MergedTree, Selection, VoteWeights
 from tests.core.engines import WARM, engine_of, tables
 
 HERE = __name__
@@ -35,7 +35,7 @@ DEEPEST = CombineRule(
 TWO = LengthPolicyRecord("two", "always two", f"{HERE}:Two", fields=("eta",))
 
 
-def deepest(whole: Merged, ballot: Ballot) -> Selection:
+def deepest(whole: MergedTree, ballot: VoteWeights) -> Selection:
     """A combine rule: the path to the deepest node."""
     depths = whole.tree.depths
     node = max(range(len(depths)), key=lambda i: (depths[i], -i), default=-1)

@@ -11,9 +11,9 @@ import torch
 
 from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.config import PIPELINES
-from core.drafters.ahead import Done
-from core.engine.overlap import ALONE, Lane, Pools
-from core.engine.round_state import Live
+from core.drafters.ahead import PassEnded
+from core.engine.overlap import ALONE, DraftPool, Lane
+from core.engine.round_state import ActiveRequest
 from core.engine.worker import Worker
 from core.events import Event, RoundCompleted, RunCompleted
 from core.models.protocol import Feed
@@ -99,7 +99,7 @@ def test_drafting_pauses_while_the_pool_holds_as_many_as_a_pass_takes() -> None:
     engine = engine_of(*tables())
     long = SamplingParams(30, seed=1)
 
-    def joined(count: int) -> list[Live]:
+    def joined(count: int) -> list[ActiveRequest]:
         asked = requests(count, long, pipeline="across")
         live = [engine.admit(engine.prepare(each)) for each in asked]
         for one in live:
@@ -250,7 +250,7 @@ def test_the_llms_failure_ends_everything() -> None:
 def test_a_lane_raises_what_its_job_raised() -> None:
     lane = Lane()
 
-    def job(done: Done) -> None:
+    def job(done: PassEnded) -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError), lane.beside([job]):
@@ -264,7 +264,7 @@ def test_a_lane_raises_what_its_job_raised() -> None:
 def test_pools_forget_who_is_gone() -> None:
     engine = engine_of(*tables())
     live = [engine.admit(engine.prepare(each)) for each in requests(3, pipeline="across")]
-    pools = Pools()
+    pools = DraftPool()
     modes = {one.sequence.run_id: "across" for one in live}
     up = pools.take(live, modes)
     assert ([t.live for t in up.turns], [t.live for t in up.meanwhile]) == (live[:2], live[2:])

@@ -6,8 +6,8 @@ from __future__ import annotations
 import pytest
 
 from core import Request, SamplingParams, SpeculationConfig
-from core.engine.overlap import Pools, Up
-from core.engine.round_state import Turn, outcome_of
+from core.engine.overlap import DraftPool, RoundBatch
+from core.engine.round_state import RoundState, round_outcome
 from core.events.timing import Timed
 from core.trees.draft import Draft
 from core.trees.verify import Verdict
@@ -33,19 +33,19 @@ def test_drafting_that_a_pass_hid_is_no_part_of_the_round(
         engine.admit(engine.prepare(Request(prompt, SamplingParams(9, seed=1), CONFIG)))
         for prompt in PROMPTS
     ]
-    first, second = (Turn(one, one.policy.choose(), 2) for one in live)
+    first, second = (RoundState(one, one.policy.choose(), 2) for one in live)
     first.timed = [Timed("llm", "forward", 0.0, 1.0)]
     timed = (Timed("same", "draft", *drafting),)
     second.drafts = {0: Draft([5], [-1], [0.5], [1.0], [0], timed=timed, passes=1)}
     second.timed = list(timed)
-    pools = Pools()
-    pools.keep(Up((), (first,), (second,)))
+    pools = DraftPool()
+    pools.keep(RoundBatch((), (first,), (second,)))
     (found,) = pools.take(live[1:], {second.live.sequence.run_id: "across"}).turns
     assert found is second
     found.timed += [Timed("combine", "combine", 2.0, 2.03), Timed("llm", "forward", 2.1, 2.6)]
     found.timed.append(Timed("same", "ahead", 2.1, 2.5))  # the next round's matter
     found.verdict = Verdict((), 3, "recovered", ())
-    outcome = outcome_of(found, (3,))
+    outcome = round_outcome(found, (3,))
     assert outcome.round_ms == pytest.approx(round_ms)
     assert outcome.verify_ms == pytest.approx(500.0)
     for one in live:
@@ -57,5 +57,5 @@ def test_a_vote_keeps_no_more_than_may_be_verified(most: int | str, kept: int) -
     engine = engine_of(*tables(2))
     config = SpeculationConfig(combine="vote_tree", vote_nodes=7, max_tree_nodes=most)
     live = engine.admit(engine.prepare(Request(PROMPTS[0], SamplingParams(9, seed=1), config)))
-    assert Turn(live, live.policy.choose(), 2).ballot.vote_nodes == kept
+    assert RoundState(live, live.policy.choose(), 2).ballot.vote_nodes == kept
     engine.release(live)

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from core import Engine, Request, SamplingParams, SpeculationConfig
-from core.engine.overlap import Up, auto_of, watch
-from core.engine.round_state import Live, Turn
+from core.engine.overlap import RoundBatch, observe_switch, pipeline_switch
+from core.engine.round_state import ActiveRequest, RoundState
 from core.events.timing import Timed
 from core.trees.draft import Draft
 from tests.core.engines import engine_of, tables
@@ -27,7 +27,7 @@ def engine() -> Iterator[Engine]:
 
 
 @pytest.fixture
-def live(engine: Engine) -> Iterator[list[Live]]:
+def live(engine: Engine) -> Iterator[list[ActiveRequest]]:
     sampling = SamplingParams(9, seed=1)
     live = [engine.admit(engine.prepare(Request(p, sampling, CONFIG))) for p in PROMPTS]
     yield live
@@ -35,8 +35,8 @@ def live(engine: Engine) -> Iterator[list[Live]]:
         engine.release(one)
 
 
-def turn_of(live: Live, *timed: Timed, depth: int = 2) -> Turn:
-    turn = Turn(live, live.policy.choose(), 2)
+def turn_of(live: ActiveRequest, *timed: Timed, depth: int = 2) -> RoundState:
+    turn = RoundState(live, live.policy.choose(), 2)
     parents = list(range(-1, depth - 1))
     ones = [1.0] * depth
     turn.drafts = {0: Draft([5] * depth, parents, ones, ones, [0] * depth)}
@@ -53,7 +53,7 @@ def verified(start: float, end: float) -> Timed:
 
 
 def shown(
-    monkeypatch: pytest.MonkeyPatch, engine: Engine, up: Up, live: list[Live]
+    monkeypatch: pytest.MonkeyPatch, engine: Engine, up: RoundBatch, live: list[ActiveRequest]
 ) -> Mapping[str, Shown]:
     """By kind: milliseconds and steps of what its switch observed."""
     seen: dict[str, Shown] = {"across": [], "ahead": []}
@@ -62,57 +62,57 @@ def shown(
         monkeypatch.setattr(
             switch, "observe", lambda ms, steps, one=one: one.append((ms, steps)), raising=True
         )
-    watch(up, auto_of(live, engine.costs), BEGAN)
+    observe_switch(up, pipeline_switch(live, engine.costs), BEGAN)
     return seen
 
 
 def test_a_round_counts_by_request(
-    monkeypatch: pytest.MonkeyPatch, engine: Engine, live: list[Live]
+    monkeypatch: pytest.MonkeyPatch, engine: Engine, live: list[ActiveRequest]
 ) -> None:
     """A pass serves as many as are verified in it, so its time is theirs together."""
     both = verified(0.04, 0.1)
     first = turn_of(live[0], drafted(0.0, 0.03), both, depth=1)
     second = turn_of(live[1], drafted(0.0, 0.04), both, depth=4)
-    seen = shown(monkeypatch, engine, Up((), (first, second)), live[:2])
+    seen = shown(monkeypatch, engine, RoundBatch((), (first, second)), live[:2])
     assert seen == {"across": [pytest.approx((50.0, 2.5))], "ahead": []}
 
 
 def test_what_an_earlier_round_did_is_not_counted_again(
-    monkeypatch: pytest.MonkeyPatch, engine: Engine, live: list[Live]
+    monkeypatch: pytest.MonkeyPatch, engine: Engine, live: list[ActiveRequest]
 ) -> None:
     """A turn from the pool was drafted beside an earlier pass; the one that is drafted meanwhile
     lengthens the round by what it lasts longer than the pass."""
     up = turn_of(live[0], drafted(-0.5, -0.4), verified(0.0, 0.1))
     meanwhile = turn_of(live[1], drafted(0.01, 0.12), depth=6)
-    seen = shown(monkeypatch, engine, Up((up,), (), (meanwhile,)), live[:2])
+    seen = shown(monkeypatch, engine, RoundBatch((up,), (), (meanwhile,)), live[:2])
     assert seen["across"] == [pytest.approx((120.0, 2.0))]
 
 
 def test_reading_a_prompt_is_no_round(
-    monkeypatch: pytest.MonkeyPatch, engine: Engine, live: list[Live]
+    monkeypatch: pytest.MonkeyPatch, engine: Engine, live: list[ActiveRequest]
 ) -> None:
     prefill = Timed("same", "prefill", BEGAN, BEGAN + 3.0)
     one = turn_of(live[0], prefill, verified(3.0, 3.1))
-    seen = shown(monkeypatch, engine, Up((), (one,)), live[:1])
+    seen = shown(monkeypatch, engine, RoundBatch((), (one,)), live[:1])
     assert seen == {"across": [], "ahead": [pytest.approx((100.0, 2.0))]}
 
 
 def test_a_round_without_drafts_tells_nothing(
-    monkeypatch: pytest.MonkeyPatch, engine: Engine, live: list[Live]
+    monkeypatch: pytest.MonkeyPatch, engine: Engine, live: list[ActiveRequest]
 ) -> None:
     one = turn_of(live[0], verified(0.0, 0.1))
     one.drafts = {}
-    assert not any(shown(monkeypatch, engine, Up((), (one,)), live[:1]).values())
+    assert not any(shown(monkeypatch, engine, RoundBatch((), (one,)), live[:1]).values())
 
 
 @pytest.mark.loses_drafters
 def test_a_round_that_lost_a_drafter_is_shown_to_the_switch_it_ran_under(
-    monkeypatch: pytest.MonkeyPatch, engine: Engine, live: list[Live]
+    monkeypatch: pytest.MonkeyPatch, engine: Engine, live: list[ActiveRequest]
 ) -> None:
     seen: list[Shown] = []
-    auto = auto_of(live[:1], engine.costs)
+    auto = pipeline_switch(live[:1], engine.costs)
     monkeypatch.setattr(auto.switch, "observe", lambda ms, steps: seen.append((ms, steps)))
     one = turn_of(live[0], verified(0.0, 0.1))
     live[0].lose(0, RuntimeError("once"))
-    watch(Up((), (one,)), auto, BEGAN)
+    observe_switch(RoundBatch((), (one,)), auto, BEGAN)
     assert seen == [pytest.approx((100.0, 2.0))]

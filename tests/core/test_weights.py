@@ -11,7 +11,7 @@ from core.config import SpeculationConfig
 from core.drafters.weights import (
     CORRECTED,
     FullInformation,
-    Heard,
+    LikelihoodHistory,
     Paper,
     make_weights,
     needs_likelihoods,
@@ -173,7 +173,7 @@ Told = tuple[dict[str, list[float]], int]
 def after(*told: Told) -> dict[str, float]:
     """The weights once these were told, each time by drafters that go on from where they were in a
     text that has the given length; who is first heard has read all of it."""
-    weights, heard = full(), Heard()
+    weights, heard = full(), LikelihoodHistory()
     for probabilities, length in told:
         for name, found in probabilities.items():
             heard.reach(name, len(found), length, whole=False)
@@ -220,7 +220,7 @@ def test_what_lies_far_back_is_not_corrected() -> None:
     seen = after(told, ({"c": [0.1] + less[-CORRECTED + 1 :]}, len(long) + 1))
     assert seen["c"] / seen["a"] == pytest.approx(0.2 ** (0.95 ** (CORRECTED - 1)))
     # A gap of which nobody told is not walked through.
-    weights, heard = full(), Heard({"a": 3})
+    weights, heard = full(), LikelihoodHistory({"a": 3})
     weights.foretold({"a": [0.5] * 2}, heard)
     heard.reached["b"] = 10**12
     weights.foretold({"b": [0.5] * 2}, heard)
@@ -228,7 +228,7 @@ def test_what_lies_far_back_is_not_corrected() -> None:
 
 
 def test_texts_that_share_their_weights_are_not_mixed_up() -> None:
-    weights, texts = full(), (Heard({"a": 2}), Heard({"a": 2}))
+    weights, texts = full(), (LikelihoodHistory({"a": 2}), LikelihoodHistory({"a": 2}))
     weights.foretold({"a": [0.5]}, texts[0])
     weights.foretold({"a": [0.25]}, texts[1])
     texts[0].reached["b"] = 2

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from core import Engine, Request, SamplingParams, SpeculationConfig
-from core.engine.round_state import Live
+from core.engine.round_state import ActiveRequest
 from core.models.hf_model import HfModel
 from core.models.protocol import chain
 from tests.fakes import loaded, perturbed, tiny_module
@@ -68,7 +68,7 @@ def deviation(model: HfModel, row: int, tokens: list[int]) -> float:
         model.close_row(fresh)
 
 
-def check(engine: Engine, live: Live) -> int:
+def check(engine: Engine, live: ActiveRequest) -> int:
     """How many drafters have a draft ready for the next round."""
     ready = 0
     tokens = live.sequence.tokens
@@ -88,7 +88,7 @@ def check(engine: Engine, live: Live) -> int:
     return ready
 
 
-def run_checked(engine: Engine, requests: list[Request], most: int) -> list[Live]:
+def run_checked(engine: Engine, requests: list[Request], most: int) -> list[ActiveRequest]:
     """Runs rounds of all requests together, checking every row after each."""
     ready = 0
     lives = [engine.admit(engine.prepare(request)) for request in requests]

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core import SpeculationConfig
-from core.drafters.base import Ask
+from core.drafters.base import DraftRequest
 from core.drafters.calibration import Calibration
 from core.drafters.growth import BestFirst
 from core.trees.combine import CombinedTree, combine
@@ -108,7 +108,7 @@ def grown(seed: int, shape: tuple[int, ...], budget: int) -> tuple[Draft, BestFi
     """A best-first growth over a random table of five tokens."""
     model = TableModel("table", 5, random_table(5, seed))
     sequence = sequence_of((0, 1, 2), SpeculationConfig(draft="best_first"))
-    growth = BestFirst(Ask(sequence, 0, "best_first", shape, budget), Calibration())
+    growth = BestFirst(DraftRequest(sequence, 0, "best_first", shape, budget), Calibration())
     while growth.frontier:
         above = [() if node == ROOT else path_to(growth.out, node) for node in growth.frontier]
         growth.absorb(torch.stack([model.logits((0, 1, 2, *path)) for path in above]))

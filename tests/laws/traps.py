@@ -23,7 +23,7 @@ from core.trees.draft import Draft
 from core.trees.noise import Key, Noise
 from core.trees.sampling import processed, to_probabilities
 from core.trees.tree import Proposal
-from core.trees.verify import Case, offers
+from core.trees.verify import VerifyInput, offers
 
 __all__ = ["TRAPS", "PositionlessKeys"]
 
@@ -142,10 +142,10 @@ def without_replacement_with_the_full_q(patch: Patch) -> None:
 # -- the order of trying --
 
 
-def _ordering(patch: Patch, key: Callable[[Case, Proposal, int], object]) -> None:
+def _ordering(patch: Patch, key: Callable[[VerifyInput, Proposal, int], object]) -> None:
     ordered = offers._ordered
 
-    def sorted_by_key(case: Case, children: Sequence[int]) -> Order:
+    def sorted_by_key(case: VerifyInput, children: Sequence[int]) -> Order:
         return sorted(ordered(case, children), key=lambda offer: key(case, *offer))
 
     patch.setattr(offers, "_ordered", sorted_by_key)
@@ -165,7 +165,7 @@ def confident_drafter_first(patch: Patch) -> None:
     """The drafter that is surer of what it drew goes first."""
     ordered = offers._ordered
 
-    def by_surest(case: Case, children: Sequence[int]) -> Order:
+    def by_surest(case: VerifyInput, children: Sequence[int]) -> Order:
         found = ordered(case, children)
         surest = {
             p.drafter: max(other.score for other, _ in found if other.drafter == p.drafter)
@@ -180,7 +180,7 @@ def uniform_over_nodes(patch: Patch) -> None:
     """The next child is drawn uniformly among nodes, not among proposals."""
     ordered = offers._ordered
 
-    def drawn(case: Case, children: Sequence[int]) -> Order:
+    def drawn(case: VerifyInput, children: Sequence[int]) -> Order:
         found = ordered(case, children)
         order: Order = []
         while left := sorted({offer[1] for offer in found if offer not in order}):

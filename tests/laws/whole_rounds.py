@@ -15,7 +15,7 @@ from typing import Any
 
 from core import Engine, SamplingParams, SpeculationConfig
 from core.engine import engine
-from core.engine.round_state import Turn
+from core.engine.round_state import RoundState
 from core.events import RoundCompleted
 from core.sequence import Sequence as Live
 from core.trees.noise import Noise
@@ -55,7 +55,7 @@ class _Thorough(Engine):
     last = False
     ways: tuple[_Way, ...] = ()
 
-    def _verify(self, turns: Sequence[Turn]) -> None:
+    def _verify(self, turns: Sequence[RoundState]) -> None:
         if not self.last:
             return super()._verify(turns)
         (turn,) = turns
@@ -75,7 +75,7 @@ class _Thorough(Engine):
         )
 
 
-def _new_tokens(turn: Turn, verdict: Verdict) -> tuple[int, ...]:
+def _new_tokens(turn: RoundState, verdict: Verdict) -> tuple[int, ...]:
     """The tokens behind the prompt, were this verdict committed."""
     sequence = copy.copy(turn.live.sequence)
     sequence.tokens = list(sequence.tokens)

@@ -16,7 +16,7 @@ from tests.ui.test_form import form_values
 from ui.live.handlers import Press, started
 from ui.live.tab import Live, build_live
 from ui.server.context import Context, make_context
-from ui.server.session import Desk
+from ui.server.session import TabSession
 from ui.server.visitors import Access
 from ui.sessions.history import Asker
 from ui.sessions.tab import Sessions, build_sessions
@@ -70,7 +70,7 @@ def press(
     return Press(owner, form_values(**changes), compare, stops)
 
 
-def run(live: Live, desk: Desk, owner: str = "me", **changes: Any) -> list[Any]:
+def run(live: Live, desk: TabSession, owner: str = "me", **changes: Any) -> list[Any]:
     """Run the form to its end; the last values."""
     return list(started(live, desk, press(owner=owner, **changes)))[-1]
 

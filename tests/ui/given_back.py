@@ -28,12 +28,12 @@ from tests.fakes import tiny_module, word_tokenizer
 from tests.ui.fakes import FakeStore
 from tests.ui.rigs import settled
 from ui.run.source import LiveSource
-from ui.server.model_host import Rig
-from ui.server.model_swap import Pair, Say
+from ui.server.model_host import ModelHost
+from ui.server.model_swap import ModelPair, Say
 from ui.server.session import Hub
 
 
-def load(pair: Pair, say: Say) -> Worker:
+def load(pair: ModelPair, say: Say) -> Worker:
     made = load_models(pair.llm, pair.ssms, pair.dtype, pair.device, say)
     return Worker(Engine(made))
 
@@ -46,7 +46,7 @@ def resident() -> int:
     return int(found[1]) * 1024
 
 
-def exchanged(rig: Rig, pair: Pair) -> None:
+def exchanged(rig: ModelHost, pair: ModelPair) -> None:
     rig.begin(pair)
     settled(rig)
     assert rig.exchange.state == "done", rig.exchange.reason
@@ -55,7 +55,7 @@ def exchanged(rig: Rig, pair: Pair) -> None:
 def main(folder: Path) -> None:
     one_arena()
     small = str(saved(folder / "small"))
-    rig = Rig.opened(load, Pair(small, (small,), "float32", "cpu"))
+    rig = ModelHost.opened(load, ModelPair(small, (small,), "float32", "cpu"))
     module = tiny_module(
         "llama", dtype=torch.float32, hidden_size=768, intermediate_size=1536, num_hidden_layers=8
     )
@@ -65,11 +65,11 @@ def main(folder: Path) -> None:
     del module
     gc.collect()
     # bfloat16 of what is stored as float32: its weights are no file that is only mapped.
-    exchanged(rig, Pair(str(folder / "large"), (), "bfloat16", "cpu"))
+    exchanged(rig, ModelPair(str(folder / "large"), (), "bfloat16", "cpu"))
     source = ran(rig, "autoregressive")
     went = watched(rig)
     before = resident()
-    exchanged(rig, Pair(small, (small,)))
+    exchanged(rig, ModelPair(small, (small,)))
     less = before - resident()
     left = [name for name, one in went.items() if one() is not None]
     events = len(source.events(0, source.count))
@@ -78,7 +78,7 @@ def main(folder: Path) -> None:
     print(json.dumps({"less": less, "size": size, "left": left, "events": events}))
 
 
-def ran(rig: Rig, preset: str) -> LiveSource:
+def ran(rig: ModelHost, preset: str) -> LiveSource:
     """A run on what stands, to its end."""
     sampling = SamplingParams(max_new_tokens=12, ignore_eos=True)
     source = Hub(rig, FakeStore()).start(
@@ -89,7 +89,7 @@ def ran(rig: Rig, preset: str) -> LiveSource:
     return source
 
 
-def watched(rig: Rig) -> dict[str, weakref.ref[Any]]:
+def watched(rig: ModelHost) -> dict[str, weakref.ref[Any]]:
     """The engine that stands and its LLM's module, held by nobody here."""
     worker: Any = rig.worker
     module = worker.engine.models.llm._module

@@ -12,12 +12,12 @@ from typing import Any
 from core.config import Request
 from core.events import Event, ModelInfo, RunStarted
 from tests.ui.fakes import FakeWorker, Script, scripted
-from ui.server.model_host import Rig
-from ui.server.model_swap import Pair, Say
+from ui.server.model_host import ModelHost
+from ui.server.model_swap import ModelPair, Say
 
 __all__ = ["OTHER", "Loader", "failing", "other_worker", "settled"]
 
-OTHER = Pair("other", ("small",))
+OTHER = ModelPair("other", ("small",))
 
 
 def other_worker(*names: str, speed: float = 0.1) -> FakeWorker:
@@ -47,12 +47,12 @@ class Loader:
     """Loads in three stages, each of which waits to be let go where `held`; then `outcome`."""
 
     def __init__(self, outcome: Callable[[], Any], held: bool = False) -> None:
-        self.outcome, self.asked = outcome, list[Pair]()
+        self.outcome, self.asked = outcome, list[ModelPair]()
         self.go = threading.Event()
         if not held:
             self.go.set()
 
-    def __call__(self, pair: Pair, say: Say) -> Any:
+    def __call__(self, pair: ModelPair, say: Say) -> Any:
         self.asked.append(pair)
         for stage in ("Looking for the models", "LLM other: weights", "SSM 1 of 1 small: weights"):
             say(stage)
@@ -67,7 +67,7 @@ def failing(error: BaseException) -> Callable[[], Any]:
     return fail
 
 
-def settled(rig: Rig) -> None:
+def settled(rig: ModelHost) -> None:
     """Wait until nothing is loaded and nothing of before is left."""
     end = time.monotonic() + 120  # a real run may have to end first
     while rig.exchange.loading or rig._leaving:

@@ -18,7 +18,7 @@ from tests.ui.some_tabs import build_some_tabs
 from tests.ui.watched import WAIT_MS
 from ui.server.context import Context, make_context
 from ui.server.page import build_page
-from ui.server.session import Desk
+from ui.server.session import TabSession
 from ui.server.visitors import Access
 
 __all__ = [
@@ -150,7 +150,7 @@ def ran_again(page: Any, context: Context) -> Any:
     return drawn(page)
 
 
-def desk_of(context: Context, board: str = "live") -> Desk:
+def desk_of(context: Context, board: str = "live") -> TabSession:
     """What the server knows of the tab that looked at a run last."""
     desks = [desk for (_, name), desk in context.desks._desks.items() if name == board]
     return [desk for desk in desks if desk.player][-1]

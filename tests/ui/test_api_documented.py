@@ -22,7 +22,7 @@ from tests.ui.fakes import FakeWorker, endless, scripted
 from tests.ui.rigs import Loader, other_worker
 from tests.ui.serving import served
 from ui.server.context import make_context
-from ui.server.model_host import Rig
+from ui.server.model_host import ModelHost
 from ui.server.page import build_page
 from ui.server.visitors import Access
 
@@ -121,7 +121,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Client, Fak
     """A client, and the worker that answers until other models are loaded."""
     with RunStore(tmp_path_factory.mktemp("api") / "runs.db") as store:
         worker = FakeWorker(scripted(rounds=6), speed=0.0)
-        rig = Rig(worker, Loader(lambda: other_worker("small")))
+        rig = ModelHost(worker, Loader(lambda: other_worker("small")))
         context = make_context(rig, store, Access("127.0.0.1"), "best", RunQuery, EXPORTS)
         with served(build_page(context)) as url:
             client = Client(url, verbose=False)

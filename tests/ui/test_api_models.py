@@ -18,14 +18,14 @@ from tests.ui.rigs import OTHER, Loader, failing, other_worker, settled
 from tests.ui.serving import served
 from ui.models_tab.offering import NOT_YOURS
 from ui.server.context import Context, make_context
-from ui.server.model_host import Rig
-from ui.server.model_swap import Pair
+from ui.server.model_host import ModelHost
+from ui.server.model_swap import ModelPair
 from ui.server.page import build_page
 from ui.server.visitors import Access
 
 
 def context_of(store: RunStore, access: Access) -> Context:
-    rig = Rig(FakeWorker(scripted(4), speed=0.1), Loader(lambda: other_worker("small")))
+    rig = ModelHost(FakeWorker(scripted(4), speed=0.1), Loader(lambda: other_worker("small")))
     return make_context(rig, store, access, "specinfer", RunQuery)
 
 
@@ -59,12 +59,12 @@ def test_load_models_exchanges_and_generate_goes_on_with_them(
         llm="other", ssms=["small"], dtype="bfloat16", device="cpu", api_name="/load_models"
     )
     assert [model["name"] for model in told["loaded"]] == ["other", "small"]
-    assert loader.asked[-1] == Pair("other", ("small",), "bfloat16", "cpu")
+    assert loader.asked[-1] == ModelPair("other", ("small",), "bfloat16", "cpu")
     worker: Any = made.hub.worker
     client.predict(prompt="after", api_name="/generate")
     assert worker.requests[-1].prompt == "after"
     client.predict(llm="other", api_name="/load_models")
-    assert loader.asked[-1] == Pair("other", ())
+    assert loader.asked[-1] == ModelPair("other", ())
 
 
 @pytest.mark.parametrize(

@@ -17,14 +17,14 @@ from tests.ui.rigs import Loader, other_worker
 from tests.ui.serving import served
 from tests.ui.test_api import wait
 from ui.server.context import Context, make_context
-from ui.server.model_host import Rig
+from ui.server.model_host import ModelHost
 from ui.server.page import build_page
 from ui.server.visitors import Access
 
 
 def context_of(store: RunStore, access: Access) -> Context:
     worker = FakeWorker(scripted(rounds=6), speed=0.0)
-    rig = Rig(worker, Loader(lambda: other_worker("small")))
+    rig = ModelHost(worker, Loader(lambda: other_worker("small")))
     return make_context(rig, store, access, "specinfer", RunQuery)
 
 

@@ -17,7 +17,7 @@ from ui.live.handlers import asked
 from ui.run.baselines import baseline_of
 from ui.run.checks import measure_baseline, prove
 from ui.server.context import Context
-from ui.server.session import Desk
+from ui.server.session import TabSession
 from ui.sessions.exporting import written
 from ui.sessions.tab import opened_run
 
@@ -33,7 +33,7 @@ def made(store: RunStore) -> Iterator[Context]:
 
 def replayed(made: Context, run_id: str) -> dict[str, Any]:
     """The figures in Sessions; the report's must be the same."""
-    values = opened_run(sessions_of(made), Desk(), ALL, run_id)
+    values = opened_run(sessions_of(made), TabSession(), ALL, run_id)
     figures = unpacked(values[FIGURES])
     html = written(made, ALL, run_id, "html")["text"]
     report = Report(html)
@@ -44,7 +44,7 @@ def replayed(made: Context, run_id: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("question", [measure_baseline, prove])
 def test_what_was_measured_live_is_replayed(made: Context, question: Any) -> None:
-    live, desk = live_of(made), Desk()
+    live, desk = live_of(made), TabSession()
     run(live, desk)
     first = desk.frame().run_id
     assert replayed(made, first)["speedup"] is None
@@ -59,7 +59,7 @@ def test_what_was_measured_live_is_replayed(made: Context, question: Any) -> Non
 
 
 def test_the_plain_run_may_go(made: Context) -> None:
-    live, desk = live_of(made), Desk()
+    live, desk = live_of(made), TabSession()
     run(live, desk)
     lived = unpacked(list(asked(live, desk, ME, measure_baseline))[-1][FIGURES + 1])
     assert desk.baseline is not None
@@ -68,7 +68,7 @@ def test_the_plain_run_may_go(made: Context) -> None:
 
 
 def test_a_baseline_is_the_llms_it_was_measured_of(made: Context) -> None:
-    live, desk = live_of(made), Desk()
+    live, desk = live_of(made), TabSession()
     run(live, desk)
     list(asked(live, desk, ME, measure_baseline))
     assert desk.baseline is not None

@@ -10,12 +10,12 @@ from storage import RunStore
 from tests.synthetic import synthetic_run
 from tests.ui.boards import ALL, context, sessions_of
 from tests.ui.reports import unpacked
-from ui.server.session import Desk
+from ui.server.session import TabSession
 from ui.sessions.two_runs import Beside, both, compared
 from ui.sessions.two_runs_bar import MOVES, moved_both, paced_both, played_both, scrubbed_both
 
 LONG, SHORT = 9, 4
-Pair = tuple[Beside, tuple[Desk, Desk]]
+Pair = tuple[Beside, tuple[TabSession, TabSession]]
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def pair(store: RunStore) -> Pair:
         for event in synthetic_run(rounds, seed=seed):
             store.record(event, "a")
     made = context(store)
-    beside, desks = sessions_of(made).beside, (Desk(), Desk())
+    beside, desks = sessions_of(made).beside, (TabSession(), TabSession())
     values = compared(beside, made, desks, ALL, ("synthetic-0", "synthetic-1"))
     assert len(values) == len(beside.outputs)
     return beside, desks
@@ -125,6 +125,6 @@ def test_the_speed_is_changed_while_they_play(pair: Pair) -> None:
 
 
 def test_without_two_runs_nothing_moves(pair: Pair) -> None:
-    none = (pair[0], (Desk(), Desk()))
+    none = (pair[0], (TabSession(), TabSession()))
     assert all(value == values[0] for values in [press(none, "step")] for value in values)
     assert list(played_both(none[1], 1.0)) == [None]

@@ -13,22 +13,22 @@ import pytest
 from storage import RunStore
 from tests.ui.boards import context, live_of, notice_of, press, run
 from ui.live.handlers import started
-from ui.server.session import Desk
+from ui.server.session import TabSession
 from ui.shared.steering import moved, paced, played, selected, told_again
 
 
 def test_every_button_answers_before_there_is_a_run(store: RunStore) -> None:
     board = live_of(context(store)).board
     for name in ("step-back", "step", "round-previous", "round-next", "follow"):
-        assert len(moved(board, Desk(), name)) == len(board.outputs)
-    assert len(list(played(board, Desk(), "full", 2.0, True))) == 1
-    assert len(list(paced(board, Desk(), "slow", 2.0))) == 1
+        assert len(moved(board, TabSession(), name)) == len(board.outputs)
+    assert len(list(played(board, TabSession(), "full", 2.0, True))) == 1
+    assert len(list(paced(board, TabSession(), "slow", 2.0))) == 1
 
 
 def test_steps_in_quick_succession_are_answered_in_their_order(
     store: RunStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    live, desk = live_of(context(store)), Desk()
+    live, desk = live_of(context(store)), TabSession()
     run(live, desk)
     assert desk.player is not None
     desk.player.seek(1)
@@ -58,7 +58,7 @@ def test_steps_in_quick_succession_are_answered_in_their_order(
 def test_what_is_shown_is_numbered_and_what_stays_the_same_keeps_its_number(
     store: RunStore,
 ) -> None:
-    live, desk = live_of(context(store)), Desk()
+    live, desk = live_of(context(store)), TabSession()
     run(live, desk)
     assert desk.player is not None
     desk.player.seek(3)
@@ -77,7 +77,7 @@ def test_what_is_shown_is_numbered_and_what_stays_the_same_keeps_its_number(
 )
 def test_selections_from_a_browser_are_not_trusted(store: RunStore, data: Any) -> None:
     made = context(store)
-    live, desk = live_of(made), Desk()
+    live, desk = live_of(made), TabSession()
     run(live, desk)
     values = selected(live.board, desk, data)
     assert "error" not in notice_of(values, 0)
@@ -90,7 +90,7 @@ def test_selections_from_a_browser_are_not_trusted(store: RunStore, data: Any) -
 
 
 def test_from_the_start_plays_a_finished_run_again_slowly(store: RunStore) -> None:
-    live, desk = live_of(context(store)), Desk()
+    live, desk = live_of(context(store)), TabSession()
     run(live, desk)
     frames = list(played(live.board, desk, "full", 20.0, True))
     assert len(frames) > 4 and "Finished" in notice_of(frames[-1], 0)
@@ -98,7 +98,7 @@ def test_from_the_start_plays_a_finished_run_again_slowly(store: RunStore) -> No
 
 
 def test_from_the_start_waits_there_for_who_steps(store: RunStore) -> None:
-    live, desk = live_of(context(store)), Desk()
+    live, desk = live_of(context(store)), TabSession()
     run(live, desk)
     frames = list(played(live.board, desk, "step", 20.0, True))
     assert "Engine finished, you are at round 0 of" in notice_of(frames[-1], 0)
@@ -109,7 +109,7 @@ def test_from_the_start_waits_there_for_who_steps(store: RunStore) -> None:
 
 
 def test_a_bad_pace_is_told(store: RunStore) -> None:
-    live, desk = live_of(context(store)), Desk()
+    live, desk = live_of(context(store)), TabSession()
     words = "rounds_per_second is 0: a number from 0.05 to 100"
     assert words in notice_of(list(started(live, desk, replace(press(), pace=("slow", 0))))[-1])
     assert words in notice_of(list(paced(live.board, desk, "slow", 0))[-1], 0)
@@ -117,7 +117,7 @@ def test_a_bad_pace_is_told(store: RunStore) -> None:
 
 
 def test_the_page_says_that_the_log_is_paused(store: RunStore) -> None:
-    live, desk = live_of(context(store)), Desk()
+    live, desk = live_of(context(store)), TabSession()
     status = SimpleNamespace(paused=True, reason="disk is full", waiting=7, dropped=0)
     object.__setattr__(live.board.context, "store", SimpleNamespace(status=lambda: status))
     values = live.board.values(desk)

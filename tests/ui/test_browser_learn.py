@@ -19,8 +19,8 @@ from tests.ui.rigs import Loader, other_worker
 from tests.ui.sites import LEAVING, OpenPage, drawn, hosted, overflows, ready, said, shot
 from ui.learn.lessons import LESSONS
 from ui.server.context import Context
-from ui.server.model_host import Rig
-from ui.server.model_swap import Pair
+from ui.server.model_host import ModelHost
+from ui.server.model_swap import ModelPair
 
 pytestmark = pytest.mark.browser
 
@@ -338,7 +338,9 @@ def test_lessons_by_keys_and_an_address_that_leads_back(
 
 def test_a_lesson_follows_models_that_were_loaded(tmp_path: Path, browser_page: OpenPage) -> None:
     loader = Loader(lambda: FakeWorker(recorded(8)))
-    with hosted(tmp_path, Rig(other_worker("small"), loader, Pair("other", ("small",)))) as made:
+    with hosted(
+        tmp_path, ModelHost(other_worker("small"), loader, ModelPair("other", ("small",)))
+    ) as made:
         page = learn_tab(browser_page(made[0]), 4)
         verdict(page, "needs 2 small models (SSMs), and only one is loaded")
         page.locator("#learn-run[disabled]").wait_for()

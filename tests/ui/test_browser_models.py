@@ -15,8 +15,8 @@ from tests.family import SSMS
 from tests.ui.reading import becomes, in_looks
 from tests.ui.sites import OpenPage, hosted, overflows, ran, ran_again, ready, said, shot
 from ui.server.context import Context
-from ui.server.model_host import Rig
-from ui.server.model_swap import Pair, Say
+from ui.server.model_host import ModelHost
+from ui.server.model_swap import ModelPair, Say
 
 pytestmark = pytest.mark.browser
 
@@ -29,11 +29,11 @@ def site(tmp_path_factory: pytest.TempPathFactory, chromium: Any) -> Iterator[tu
     from core import Engine, load_models
     from core.engine.worker import Worker
 
-    def load(pair: Pair, say: Say) -> Worker:
+    def load(pair: ModelPair, say: Say) -> Worker:
         made = load_models(pair.llm, pair.ssms, pair.dtype, pair.device, say)
         return Worker(Engine(made))
 
-    rig = Rig.opened(load, Pair())
+    rig = ModelHost.opened(load, ModelPair())
     with hosted(tmp_path_factory.mktemp("models"), rig, ("models",)) as made:
         yield made
 
@@ -43,12 +43,12 @@ def bundled(site: tuple[str, Context]) -> tuple[str, Context]:
     """With all bundled models loaded."""
     rig = site[1].rig
     if rig.names() != ("llm", *SSMS):
-        exchanged(site[1], Pair())
+        exchanged(site[1], ModelPair())
     assert len(rig.names()) == 1 + len(SSMS)
     return site
 
 
-def exchanged(context: Context, pair: Pair) -> None:
+def exchanged(context: Context, pair: ModelPair) -> None:
     """Other models, loaded without this page's doing."""
     context.rig.begin(pair)
     while context.rig.exchange.loading:
@@ -122,7 +122,7 @@ def test_other_models_take_over_and_every_page_follows(
     becomes(page, LEGEND, True, "ssm-stories")
     assert rig.names() == ("llm", "ssm-stories") and rig.leaving() == 0
 
-    exchanged(context, Pair("bundled", ("ssm-code",)))
+    exchanged(context, ModelPair("bundled", ("ssm-code",)))
     later = ready(browser_page(url))
     becomes(later, CHIPS, ["llm", "ssm-code"])
     offers(later, "ssm-code")

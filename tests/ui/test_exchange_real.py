@@ -19,16 +19,16 @@ from tests.ui.fakes import FakeStore
 from tests.ui.given_back import load
 from tests.ui.rigs import settled
 from ui.run.source import LiveSource
-from ui.server.model_host import Rig
-from ui.server.model_swap import Pair
+from ui.server.model_host import ModelHost
+from ui.server.model_swap import ModelPair
 from ui.server.session import Hub
 
 pytestmark = pytest.mark.nightly
 
 
 @pytest.fixture
-def rig() -> Iterator[Rig]:
-    made = Rig.opened(load, Pair("bundled", ("bundled",), "float32", "cpu"))
+def rig() -> Iterator[ModelHost]:
+    made = ModelHost.opened(load, ModelPair("bundled", ("bundled",), "float32", "cpu"))
     yield made
     made.close()
 
@@ -45,26 +45,26 @@ def tokens_of(source: LiveSource) -> list[int]:
     return [i for event in events if isinstance(event, RoundCompleted) for i in event.token_ids]
 
 
-def test_a_bundled_llm_with_one_ssm_writes_the_same_text(rig: Rig) -> None:
+def test_a_bundled_llm_with_one_ssm_writes_the_same_text(rig: ModelHost) -> None:
     hub = Hub(rig, FakeStore())
     before = tokens_of(hub.start(asked(40)))
-    rig.begin(Pair("bundled", ("ssm-stories",), "float32", "cpu"))
+    rig.begin(ModelPair("bundled", ("ssm-stories",), "float32", "cpu"))
     settled(rig)
     assert rig.exchange.state == "done" and rig.names() == ("llm", "ssm-stories")
     assert tokens_of(hub.start(asked(40))) == before
 
 
-def test_a_run_is_not_touched_by_what_is_loaded_beside_it(rig: Rig) -> None:
+def test_a_run_is_not_touched_by_what_is_loaded_beside_it(rig: ModelHost) -> None:
     hub = Hub(rig, FakeStore())
     expected = tokens_of(hub.start(asked(120)))
     # A loader that makes bfloat16 models changes torch's default dtype while it does.
     for ssms in (("bundled",), ()):
         going = hub.start(asked(120))
-        rig.begin(Pair("bundled", ssms, "bfloat16", "cpu"))
+        rig.begin(ModelPair("bundled", ssms, "bfloat16", "cpu"))
         settled(rig)
         assert rig.exchange.state == "done", rig.exchange.reason
         assert tokens_of(going) == expected
-        rig.begin(Pair("bundled", ("bundled",), "float32", "cpu"))
+        rig.begin(ModelPair("bundled", ("bundled",), "float32", "cpu"))
         settled(rig)
     assert tokens_of(hub.start(asked(120))) == expected
 
@@ -83,19 +83,21 @@ def test_models_that_went_are_gone_with_their_memory_though_their_runs_are_looke
     assert told["less"] > 0.7 * told["size"]
 
 
-def test_a_tiny_pair_takes_over_and_another_tokenizer_is_refused(rig: Rig, tmp_path: Path) -> None:
+def test_a_tiny_pair_takes_over_and_another_tokenizer_is_refused(
+    rig: ModelHost, tmp_path: Path
+) -> None:
     tiny, other = saved(tmp_path / "tiny"), saved(tmp_path / "fewer", vocab=60)
-    rig.begin(Pair(str(tiny), (str(tiny),)))
+    rig.begin(ModelPair(str(tiny), (str(tiny),)))
     settled(rig)
     assert rig.names() == ("tiny", "tiny")[:1] + rig.drafter_names and rig.drafter_names == (
         "tiny",
     )
     standing = rig.worker
     for pair, words in (
-        (Pair(str(tiny), (str(other),)), "token id 60 is None there and 'w60' in"),
-        (Pair("bundled", (str(tiny),)), "token id 0 is 'w0' there"),
-        (Pair(str(tmp_path / "nowhere"), ()), "no such folder"),
-        (Pair(str(tiny), (), "float8"), "dtype is 'float8'"),
+        (ModelPair(str(tiny), (str(other),)), "token id 60 is None there and 'w60' in"),
+        (ModelPair("bundled", (str(tiny),)), "token id 0 is 'w0' there"),
+        (ModelPair(str(tmp_path / "nowhere"), ()), "no such folder"),
+        (ModelPair(str(tiny), (), "float8"), "dtype is 'float8'"),
     ):
         rig.begin(pair)
         settled(rig)
@@ -104,13 +106,13 @@ def test_a_tiny_pair_takes_over_and_another_tokenizer_is_refused(rig: Rig, tmp_p
     assert tokens_of(Hub(rig, FakeStore()).start(asked(12, "w1 w2 w3")))
 
 
-def test_a_hub_that_is_not_reached_is_told(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hub_that_is_not_reached_is_told(rig: ModelHost, monkeypatch: pytest.MonkeyPatch) -> None:
     from huggingface_hub import HfApi
 
     def nobody(*_: Any, **__: Any) -> None:
         raise TimeoutError("slow")
 
     monkeypatch.setattr(HfApi, "model_info", nobody)
-    rig.begin(Pair("some/model", ()))
+    rig.begin(ModelPair("some/model", ()))
     settled(rig)
     assert "the hub cannot be reached" in rig.exchange.reason and rig.names() == ("llm", *SSMS)

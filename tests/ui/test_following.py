@@ -12,7 +12,7 @@ from tests.ui.rigs import other_worker
 from ui.form.fields import FIELD_NAMES, NGRAM
 from ui.form.form import OWN, preset_values
 from ui.server.context import Context, make_context
-from ui.server.session import Desk
+from ui.server.session import TabSession
 from ui.server.visitors import Access
 from ui.shared.following import followed_fields, legend_of, opening_preset
 
@@ -92,5 +92,5 @@ def test_the_legend_of_a_run_stays_that_of_its_models(store: RunStore) -> None:
     from tests.ui.boards import live_of
 
     live = live_of(with_models(store, "new"))
-    value = legend_of(live.board, Desk())
+    value = legend_of(live.board, TabSession())
     assert "new" in str(value)

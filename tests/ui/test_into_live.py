@@ -13,7 +13,7 @@ from storage import RunStore
 from tests.synthetic import DRAFTERS
 from tests.ui.boards import context, live_of
 from ui.form.form import OWN, preset_config, request_of
-from ui.server.session import Desk
+from ui.server.session import TabSession
 from ui.shared.into_live import filled, form_values_of, preset_of
 
 REQUESTS = (
@@ -55,7 +55,7 @@ def test_the_menu_names_the_preset(store: RunStore) -> None:
 def test_a_preset_that_recorded_nothing_opens_as_the_preset_with_lives_own(
     store: RunStore, name: str
 ) -> None:
-    live, desk = live_of(context(store)), Desk()
+    live, desk = live_of(context(store)), TabSession()
     bare = replace(preset_config(name, 0.0), record_top_k=0)  # as an endpoint makes it
     _, _, chosen, menu, *values, _, _ = filled(live, desk, lambda: Request("x", speculation=bare))
     assert chosen == menu == name
@@ -83,7 +83,7 @@ def test_what_the_form_cannot_run_is_refused(
 
 def test_the_form_is_filled_and_nothing_runs(store: RunStore) -> None:
     made = context(store)
-    live, desk = live_of(made), Desk()
+    live, desk = live_of(made), TabSession()
     tabs, switch, chosen, menu, *values, said, beside = filled(
         live, desk, lambda: REQUESTS[1], on_change=True, beside=True
     )
@@ -95,7 +95,7 @@ def test_the_form_is_filled_and_nothing_runs(store: RunStore) -> None:
 
 
 def test_a_refusal_changes_nothing_and_is_told_where_it_is_seen(store: RunStore) -> None:
-    live, desk = live_of(context(store)), Desk()
+    live, desk = live_of(context(store)), TabSession()
 
     def gone() -> Request:
         raise ConfigError("that run is gone")

@@ -42,7 +42,7 @@ from ui.run.player import Pace, Player
 from ui.run.source import HeldSource, LiveSource, StoredSource
 from ui.run.values import PICTURES, picture_values
 from ui.run.view import View, reduce
-from ui.server.session import Desk
+from ui.server.session import TabSession
 from ui.sessions.exporting import written
 from ui.sessions.tab import opened_run
 from ui.shared.board import Board
@@ -164,20 +164,20 @@ def test_stepping_through_a_finished_live_run_is_stepping_through_its_record(
 
 def board_and_report(
     store: RunStore, events: tuple[Event, ...], baseline: Baseline | None = None
-) -> tuple[Board, Desk, Report]:
+) -> tuple[Board, TabSession, Report]:
     made = sessions_of(context(store))
-    desk = Desk()
+    desk = TabSession()
     run_id = kept(store, events, baseline)
     opened_run(made, desk, ALL, run_id)
     return made.board, desk, Report(written(made.board.context, ALL, run_id, "html")["text"])
 
 
-def shown(board: Board, desk: Desk) -> dict[str, Any]:
+def shown(board: Board, desk: TabSession) -> dict[str, Any]:
     _, *values = board.values(desk)
     return {name: unpacked(value) for name, value in zip(board.pictures, values, strict=True)}
 
 
-def stops(desk: Desk) -> Iterator[int]:
+def stops(desk: TabSession) -> Iterator[int]:
     """Every place at which who steps comes to stand, numbered."""
     player = desk.player
     assert player is not None
@@ -226,7 +226,7 @@ def test_what_was_measured_beside_a_run_is_replayed_and_reported(
     name: str, store: RunStore
 ) -> None:
     events, baseline = run_of(name), baseline_of_run(name)
-    watching = Desk()
+    watching = TabSession()
     live = LiveSource(store, "visitor", lambda run_id: None)
     watching.look_at(Player(live))
     for event in events:
@@ -238,7 +238,7 @@ def test_what_was_measured_beside_a_run_is_replayed_and_reported(
     lived = shown(made.board, watching)
     assert baseline is not None
     keep_baseline(store, events[0].run_id, baseline)
-    desk = Desk()
+    desk = TabSession()
     opened_run(made, desk, ALL, events[0].run_id)
     ended = watching.player.source.done
     if ended:  # one that was cut short is under way live, interrupted in its record

@@ -34,9 +34,9 @@ from ui.learn.tab import _follow_handler, _wanted
 from ui.run.player import Pace
 from ui.run.source import LiveSource
 from ui.server.context import Context, make_context
-from ui.server.model_host import Rig
-from ui.server.model_swap import Pair
-from ui.server.session import Desk
+from ui.server.model_host import ModelHost
+from ui.server.model_swap import ModelPair
+from ui.server.session import TabSession
 from ui.server.visitors import Access
 from ui.sessions.history import Asker
 from ui.shared.links import linked_run, wanted_lesson, wanted_tab
@@ -80,7 +80,7 @@ def rows_of(values: list[Any]) -> list[str]:
 def test_an_example_runs_in_its_order_and_its_runs_stand_in_the_table(
     learn: Learn, store: RunStore
 ) -> None:
-    desk = Desk()
+    desk = TabSession()
     frames = list(example(learn, desk, 1, "me", FULL))
     assert all(len(values) == len(learn.running) for values in frames)
     asked = worker_of(learn).requests
@@ -93,7 +93,7 @@ def test_an_example_runs_in_its_order_and_its_runs_stand_in_the_table(
 
 
 def test_the_thing_to_try_adds_its_run(learn: Learn) -> None:
-    desk = Desk()
+    desk = TabSession()
     ended(example(learn, desk, 3, "me", FULL))
     values = ended(tried(learn, desk, 3, "me", FULL))
     assert rows_of(values) == ["width 3", "width 1"]
@@ -105,7 +105,7 @@ def test_the_thing_to_try_adds_its_run(learn: Learn) -> None:
 def test_a_run_of_the_table_is_on_the_board_again_and_the_question_is_of_it(
     learn: Learn, store: RunStore
 ) -> None:
-    desk = Desk()
+    desk = TabSession()
     first = ended(example(learn, desk, 3, "me", FULL))
     shown = desk.frame().run_id
     ended(tried(learn, desk, 3, "me", FULL))
@@ -122,7 +122,7 @@ def test_a_run_of_the_table_is_on_the_board_again_and_the_question_is_of_it(
 
 
 def test_a_run_that_goes_on_keeps_the_board(learn: Learn) -> None:
-    desk = Desk()
+    desk = TabSession()
     ended(example(learn, desk, 3, "me", FULL))
     worker_of(learn).speed = 5.0
     frames = tried(learn, desk, 3, "me", FULL)
@@ -135,14 +135,14 @@ def test_a_run_that_goes_on_keeps_the_board(learn: Learn) -> None:
 
 
 def test_prove_it_is_something_to_try(learn: Learn) -> None:
-    desk = Desk()
+    desk = TabSession()
     assert "there is no run yet" in notice_of(ended(tried(learn, desk, 5, "me", FULL)), 0)
     ended(example(learn, desk, 5, "me", FULL))
     assert "Identical: " in notice_of(ended(tried(learn, desk, 5, "me", FULL)), 0)
 
 
 def test_the_llm_alone_is_what_speed_is_compared_with(learn: Learn) -> None:
-    desk = Desk()
+    desk = TabSession()
     ended(example(learn, desk, 8, "me", FULL))
     assert desk.baseline is not None and "LLM alone" in desk.baseline.note
     ended(example(learn, desk, 2, "me", FULL))
@@ -150,7 +150,7 @@ def test_the_llm_alone_is_what_speed_is_compared_with(learn: Learn) -> None:
 
 
 def test_a_stopped_run_is_no_measure(store: RunStore) -> None:
-    learn, desk = learn_of(context(store, rounds=400)), Desk()
+    learn, desk = learn_of(context(store, rounds=400)), TabSession()
     worker_of(learn).speed = 1.0
     frames = example(learn, desk, 1, "me", FULL)
     for values in frames:
@@ -165,7 +165,7 @@ def test_a_stopped_run_is_no_measure(store: RunStore) -> None:
 def test_a_finished_run_stands_in_the_table_though_its_pictures_are_far_behind(
     learn: Learn,
 ) -> None:
-    desk = Desk()
+    desk = TabSession()
     frames = example(learn, desk, 6, "me", Pace("slow", 0.05))
     next(frames)
     assert desk.player is not None
@@ -180,7 +180,7 @@ def test_a_finished_run_stands_in_the_table_though_its_pictures_are_far_behind(
 
 
 def test_the_row_comes_when_the_engine_has_finished(learn: Learn) -> None:
-    desk = Desk()
+    desk = TabSession()
     for values in example(learn, desk, 6, "me", Pace("slow", 4.0)):
         if "Engine finished" in notice_of(values, 0) and rows_of(values):
             break
@@ -190,7 +190,7 @@ def test_the_row_comes_when_the_engine_has_finished(learn: Learn) -> None:
 
 
 def test_goodput_says_what_it_does_before_its_first_token(learn: Learn) -> None:
-    desk, hub = Desk(), learn.board.context.hub
+    desk, hub = TabSession(), learn.board.context.hub
     source, request = LiveSource(hub.store, "me"), request_of(LESSONS[5].setups[-1], ("a",))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(hub, "start", lambda *_: source)
@@ -202,7 +202,7 @@ def test_goodput_says_what_it_does_before_its_first_token(learn: Learn) -> None:
 
 
 def test_turning_the_page_ends_the_run(store: RunStore) -> None:
-    learn, desk = learn_of(context(store, rounds=400)), Desk()
+    learn, desk = learn_of(context(store, rounds=400)), TabSession()
     worker_of(learn).speed = 1.0
     frames = example(learn, desk, 8, "me", FULL)
     for values in frames:
@@ -216,7 +216,7 @@ def test_turning_the_page_ends_the_run(store: RunStore) -> None:
 
 def test_a_lesson_that_cannot_run_is_greyed_and_says_why(store: RunStore) -> None:
     made = with_drafters(store, ("only",))
-    learn, desk = learn_of(made), Desk()
+    learn, desk = learn_of(made), TabSession()
     values = dict(zip(learn.turning, turned(learn, desk, 4, {}), strict=True))
     assert values[learn.run].interactive is False and values[learn.check].interactive is False
     assert "needs 2 small models" in str(values[learn.verdict])
@@ -233,42 +233,42 @@ def exchangeable(store: RunStore, speed: float = 0.2) -> Learn:
     """The lessons before one SSM, which other models may follow."""
     worker = other_worker("small", speed=speed)
     outcomes = iter((FakeWorker(scripted(8), 0.2), other_worker("small")))
-    rig = Rig(worker, Loader(lambda: next(outcomes)), Pair("other", ("small",)))
+    rig = ModelHost(worker, Loader(lambda: next(outcomes)), ModelPair("other", ("small",)))
     return learn_of(make_context(rig, store, Access("127.0.0.1"), "specinfer", RunQuery))
 
 
-def exchanged(learn: Learn, pair: Pair) -> None:
+def exchanged(learn: Learn, pair: ModelPair) -> None:
     rig = learn.board.context.rig
     rig.begin(pair)
     settled(rig)
 
 
-def followed_by(learn: Learn, desk: Desk, number: int) -> dict[Any, Any]:
+def followed_by(learn: Learn, desk: TabSession, number: int) -> dict[Any, Any]:
     return dict(zip(learn.following, followed(learn, desk, number), strict=True))
 
 
 def test_an_open_lesson_follows_the_models(store: RunStore) -> None:
-    learn, desk = exchangeable(store), Desk()
+    learn, desk = exchangeable(store), TabSession()
     assert "only one is loaded" in str(turned(learn, desk, 4, {}))
-    exchanged(learn, Pair())
+    exchanged(learn, ModelPair())
     values = followed_by(learn, desk, 4)
     for button in (learn.run, learn.attempted, learn.check, learn.into_live):
         assert values[button].interactive is True
     names = [name for name, _ in values[learn.choice].choices]
     assert names[:-1] == [*DRAFTERS]
     assert values[learn.verdict]["lines"]["0"]["text"] == LESSONS[3].question.needs
-    exchanged(learn, Pair("other", ("small",)))
+    exchanged(learn, ModelPair("other", ("small",)))
     values = followed_by(learn, desk, 4)
     assert values[learn.run].interactive is False and "only one is" in str(values[learn.verdict])
 
 
 def test_runs_of_other_models_leave_the_table_and_come_back_with_them(store: RunStore) -> None:
-    learn, desk, small = exchangeable(store), Desk(), Pair("other", ("small",))
+    learn, desk, small = exchangeable(store), TabSession(), ModelPair("other", ("small",))
     assert rows_of(ended(example(learn, desk, 3, "me", FULL))) == ["width 3"]
     ended(example(learn, desk, 8, "me", FULL))
     assert desk.baseline is not None
     turned(learn, desk, 3, {})
-    exchanged(learn, Pair())
+    exchanged(learn, ModelPair())
     values = followed(learn, desk, 3)
     assert rows_of(values) == [] and desk.player is None and desk.baseline is None
     assert "A run with other models left the table" in notice_of(values, -1)
@@ -283,13 +283,13 @@ def test_runs_of_other_models_leave_the_table_and_come_back_with_them(store: Run
 
 
 def test_a_run_that_goes_on_keeps_the_board_and_is_of_its_own_models(store: RunStore) -> None:
-    learn, desk = exchangeable(store, speed=100.0), Desk()
+    learn, desk = exchangeable(store, speed=100.0), TabSession()
     frames = example(learn, desk, 2, "me", FULL)
     next(frames)
     player = desk.player
     rig = learn.board.context.rig
     worker: Any = rig.worker
-    rig.begin(Pair())
+    rig.begin(ModelPair())
     while rig.exchange.loading:
         rig.wait(rig.exchange, 1.0)
     followed(learn, desk, 2)
@@ -304,7 +304,7 @@ def test_nothing_is_sent_where_nothing_was_exchanged(store: RunStore) -> None:
     learn = exchangeable(store)
     follow, request = _follow_handler(learn), cast(gr.Request, SimpleNamespace(session_hash="x"))
     assert all(value == gr.skip() for value in follow(request, 0, 4))
-    exchanged(learn, Pair())
+    exchanged(learn, ModelPair())
     version, *values = follow(request, 0, 4)
     assert version == 1 and len(values) == len(learn.following)
 
@@ -314,7 +314,7 @@ def test_nothing_is_sent_where_nothing_was_exchanged(store: RunStore) -> None:
 
 def test_every_lesson_opens_with_its_own_words_and_controls(learn: Learn) -> None:
     for number, lesson in enumerate(LESSONS, 1):
-        values = dict(zip(learn.turning, turned(learn, Desk(), number, {}), strict=True))
+        values = dict(zip(learn.turning, turned(learn, TabSession(), number, {}), strict=True))
         assert values[learn.lesson]["title"] == lesson.title and values[learn.at] == number
         assert values[learn.attempted].value == lesson.attempt.button
         assert lesson.question.words in values[learn.asked]
@@ -329,14 +329,14 @@ def test_every_lesson_opens_with_its_own_words_and_controls(learn: Learn) -> Non
 
 
 def test_the_choices_are_the_models_that_are_loaded(learn: Learn) -> None:
-    values = dict(zip(learn.turning, turned(learn, Desk(), 4, {}), strict=True))
+    values = dict(zip(learn.turning, turned(learn, TabSession(), 4, {}), strict=True))
     names = learn.board.context.drafter_names
     choices = [value for _, value in values[learn.choice].choices]
     assert choices == [*names, *LESSONS[3].question.besides]
 
 
 def test_a_lesson_that_is_opened_again_shows_its_last_run(learn: Learn, store: RunStore) -> None:
-    desk = Desk()
+    desk = TabSession()
     ended(example(learn, desk, 2, "me", FULL))
     text = desk.frame().view.text
     store.flush()
@@ -358,7 +358,7 @@ def test_words_of_earlier_lessons_can_be_looked_up() -> None:
 
 
 def test_a_right_answer_finishes_the_lesson(learn: Learn) -> None:
-    desk = Desk()
+    desk = TabSession()
     first = answered(desk, 2, (3, None), {})
     assert "Run the example first" in notice_of(first, 0) and first[1] == gr.skip()
     ended(example(learn, desk, 2, "me", FULL))
@@ -374,7 +374,7 @@ def test_a_right_answer_finishes_the_lesson(learn: Learn) -> None:
 
 
 def test_the_last_lesson_finished_says_so(learn: Learn) -> None:
-    desk = Desk()
+    desk = TabSession()
     ended(example(learn, desk, 2, "me", FULL))
     row = desk.lecture.evidence("ssm").last
     assert row is not None
@@ -386,12 +386,12 @@ def test_the_last_lesson_finished_says_so(learn: Learn) -> None:
 @pytest.mark.parametrize("kept", [None, [], "x", {"done": 5}, {"done": {"a": 1}}])
 def test_whatever_a_browser_kept_is_no_trouble(learn: Learn, kept: Any) -> None:
     assert finished(kept) == ()
-    assert len(turned(learn, Desk(), 1, kept)) == len(learn.turning)
+    assert len(turned(learn, TabSession(), 1, kept)) == len(learn.turning)
     assert finished({"done": ["ssm", 3]}) == ("ssm",)
 
 
 def test_open_in_live_takes_the_run_that_is_on_the_board(learn: Learn, store: RunStore) -> None:
-    desk = Desk()
+    desk = TabSession()
     assert asked_for(learn, desk, 3).speculation.expansion[0] == 3
     ended(example(learn, desk, 3, "me", FULL))
     ended(tried(learn, desk, 3, "me", FULL))
@@ -441,7 +441,7 @@ def test_the_lesson_of_a_link_goes_before_the_one_a_visitor_was_at() -> None:
 
 def recorded_run(store: RunStore, owner: str) -> tuple[Context, str]:
     made = context(store, host="0.0.0.0", rounds=9)
-    learn, desk = learn_of(made), Desk()
+    learn, desk = learn_of(made), TabSession()
     ended(example(learn, desk, 2, owner, FULL))
     store.flush()
     return made, desk.frame().run_id
@@ -451,11 +451,11 @@ def test_a_link_opens_a_run_at_its_round(store: RunStore) -> None:
     made, run_id = recorded_run(store, "me")
     sessions = sessions_of(made)
     for asked, at in (("7", 7), ("0", 9), ("", 9), ("x", 9), ("999", 9), ("-1", 9)):
-        desk = Desk()
+        desk = TabSession()
         *_, slider, _, opened = linked_run(sessions, desk, ALL, {"run": run_id, "round": asked})
         assert (slider["value"], opened) == (at, run_id), asked
         assert desk.frame().run_id == run_id
-    desk = Desk()
+    desk = TabSession()
     linked_run(sessions, desk, ALL, {"run": run_id, "round": "7"})
     assert len(desk.frame().view.rounds) == 7
 
@@ -463,7 +463,7 @@ def test_a_link_opens_a_run_at_its_round(store: RunStore) -> None:
 @pytest.mark.parametrize("run_id", ["", "nobody's", "<img onerror=alert(1)>"])
 def test_a_link_to_no_run_says_so_and_opens_none(store: RunStore, run_id: str) -> None:
     made, _ = recorded_run(store, "me")
-    sessions, desk = sessions_of(made), Desk()
+    sessions, desk = sessions_of(made), TabSession()
     values = linked_run(sessions, desk, Asker("me", False), {"run": run_id, "round": "2"})
     assert "no such run of yours" in notice_of(values, 0)
     assert values[-1] == "" and desk.player is None
@@ -471,6 +471,6 @@ def test_a_link_to_no_run_says_so_and_opens_none(store: RunStore, run_id: str) -
 
 def test_a_link_does_not_open_anothers_run(store: RunStore) -> None:
     made, run_id = recorded_run(store, "me")
-    sessions, desk = sessions_of(made), Desk()
+    sessions, desk = sessions_of(made), TabSession()
     values = linked_run(sessions, desk, Asker("you", False), {"run": run_id, "round": "2"})
     assert "no such run of yours" in notice_of(values, 0) and desk.player is None

@@ -30,7 +30,7 @@ from ui.live.handlers import (
 )
 from ui.live.layout import Live
 from ui.run.checks import measure_baseline, prove
-from ui.server.session import Desk
+from ui.server.session import TabSession
 from ui.shared.steering import moved, paced
 
 ME = Press("me")
@@ -44,7 +44,7 @@ def unpacked(packed: dict[str, str]) -> dict[str, Any]:
 
 
 def test_run_streams_every_picture_and_keeps_the_run(store: RunStore) -> None:
-    live, desk = live_of(context(store)), Desk()
+    live, desk = live_of(context(store)), TabSession()
     frames = list(started(live, desk, press()))
     assert all(len(values) == len(live.outputs) for values in frames)
     assert "Finished: " in notice_of(frames[-1])
@@ -65,7 +65,7 @@ def test_a_bad_request_is_told_and_nothing_runs(
     store: RunStore, changes: dict[str, Any], words: str
 ) -> None:
     made = context(store)
-    live, desk = live_of(made), Desk()
+    live, desk = live_of(made), TabSession()
     assert words in notice_of(run(live, desk, **changes))
     assert made.hub.worker.requests == []  # type: ignore[attr-defined]
     assert "Finished" in notice_of(run(live, desk)), "the next one runs"
@@ -76,14 +76,14 @@ def test_a_bug_is_told_in_a_line(store: RunStore, caplog: pytest.LogCaptureFixtu
     made = context(store)
     made.hub.worker.script = None  # type: ignore[attr-defined]
     made.hub.worker.submit = lambda *_: 1 / 0  # type: ignore[attr-defined]
-    live, desk = live_of(made), Desk()
+    live, desk = live_of(made), TabSession()
     assert "internal error (ZeroDivisionError)" in notice_of(run(live, desk))
     assert "Traceback" in caplog.text
 
 
 def test_stop_shows_what_there_was(store: RunStore) -> None:
     made = context(store, rounds=400)
-    live, desk = live_of(made), Desk()
+    live, desk = live_of(made), TabSession()
     frames = started(live, desk, press())
     for values in frames:
         if "Writing" in notice_of(values):
@@ -97,7 +97,7 @@ def test_stop_shows_what_there_was(store: RunStore) -> None:
 def test_a_stop_that_overtakes_its_run_stops_it_and_no_later_one(store: RunStore) -> None:
     made = context(store, rounds=60)
     made.hub.worker.speed = 1.0  # type: ignore[attr-defined]
-    live, desk = live_of(made), Desk()
+    live, desk = live_of(made), TabSession()
     late = started(live, desk, press(stops=0))
     stopped(live, desk, 1)
     assert "Stopped: " in notice_of(list(late)[-1])
@@ -109,7 +109,7 @@ def test_a_stop_that_overtakes_its_run_stops_it_and_no_later_one(store: RunStore
 
 
 def test_measure_gives_a_measured_speed_up(store: RunStore) -> None:
-    live, desk = live_of(context(store)), Desk()
+    live, desk = live_of(context(store)), TabSession()
     figures = 3
     assert run(live, desk)[figures]["speedup"] is None
     frames = list(asked(live, desk, ME, measure_baseline))
@@ -142,7 +142,7 @@ def test_prove_it_answers_identical_tie_and_bug(store: RunStore) -> None:
     ):
         made = context(store)
         made.hub.worker.script = differing(margin, change)  # type: ignore[attr-defined]
-        live, desk = live_of(made), Desk()
+        live, desk = live_of(made), TabSession()
         run(live, desk)
         last = list(asked(live, desk, ME, prove))[-1]
         assert words in notice_of(last)
@@ -153,7 +153,7 @@ def test_prove_it_answers_identical_tie_and_bug(store: RunStore) -> None:
 
 def test_measure_and_prove_share_one_plain_run(store: RunStore) -> None:
     made = context(store)
-    live, desk = live_of(made), Desk()
+    live, desk = live_of(made), TabSession()
     run(live, desk)
     list(asked(live, desk, ME, measure_baseline))
     assert "Identical" in notice_of(list(asked(live, desk, ME, prove))[-1])
@@ -161,17 +161,17 @@ def test_measure_and_prove_share_one_plain_run(store: RunStore) -> None:
 
 
 def test_questions_before_there_is_an_answer_are_refused_in_words(store: RunStore) -> None:
-    live, desk = live_of(context(store)), Desk()
+    live, desk = live_of(context(store)), TabSession()
     for question in (measure_baseline, prove):
         assert "no run yet" in notice_of(list(asked(live, desk, ME, question))[-1])
 
 
-def before_a_proof(store: RunStore) -> tuple[Live, Desk, Any]:
+def before_a_proof(store: RunStore) -> tuple[Live, TabSession, Any]:
     """A finished run behind which plain decoding takes its time."""
     made = context(store, rounds=300)
     worker: Any = made.hub.worker
     worker.speed = 0.01
-    live, desk = live_of(made), Desk()
+    live, desk = live_of(made), TabSession()
     run(live, desk)
     worker.speed = 1.0
     return live, desk, worker
@@ -238,7 +238,7 @@ def test_settings_that_would_not_be_lossless_grey_run_with_the_reason() -> None:
 
 def test_a_changed_control_runs_anew_and_the_run_before_stays_to_compare(store: RunStore) -> None:
     made = context(store)
-    live, desk = live_of(made), Desk()
+    live, desk = live_of(made), TabSession()
     first = list(changed(live, desk, press(True)))[-1]
     lengths, figures = 1 + len(live.board.pictures) - 1, 3
     assert "Finished" in notice_of(first) and first[figures]["before"] == pack({"x": {}})["x"]
@@ -254,7 +254,7 @@ def test_a_changed_control_runs_anew_and_the_run_before_stays_to_compare(store: 
 
 def test_nothing_runs_where_nothing_changed_or_the_settings_are_wrong(store: RunStore) -> None:
     made = context(store)
-    live, desk = live_of(made), Desk()
+    live, desk = live_of(made), TabSession()
     run(live, desk)
     skipped = [gr.skip() for _ in live.outputs]
     for change in ({}, {"top_p": 7}, {"verify": "mss"}):
@@ -269,7 +269,7 @@ def test_nothing_runs_where_nothing_changed_or_the_settings_are_wrong(store: Run
 def test_a_run_cut_short_by_a_change_is_stopped_and_is_no_measure(store: RunStore) -> None:
     made = context(store)
     worker: Any = made.hub.worker
-    live, desk = live_of(made), Desk()
+    live, desk = live_of(made), TabSession()
     run(live, desk)
     whole = desk.frame().run_id
     worker.script, worker.speed = scripted(400), 1.0
@@ -285,7 +285,7 @@ def test_a_run_cut_short_by_a_change_is_stopped_and_is_no_measure(store: RunStor
 
 
 def test_a_tab_that_is_loaded_anew_in_mid_run_is_told_where_its_run_is(store: RunStore) -> None:
-    live, desk = live_of(context(store)), Desk()
+    live, desk = live_of(context(store)), TabSession()
     for was_running in (0, None):
         assert left(live, desk, was_running) == gr.skip()
     assert "it is in Sessions" in notice_of([left(live, desk, 1)], 0)
@@ -297,14 +297,14 @@ def test_a_tab_that_is_loaded_anew_in_mid_run_is_told_where_its_run_is(store: Ru
 
 
 def test_a_refusal_goes_when_the_form_is_mended(store: RunStore) -> None:
-    live, desk = live_of(context(store)), Desk()
+    live, desk = live_of(context(store)), TabSession()
     assert "prompt is ' '" in notice_of(run(live, desk, prompt=" "))
     assert "prompt is" not in str(mended(live, desk)) and desk.trouble == ""
     assert mended(live, desk) == gr.skip(), "nothing to take back"
 
 
 def test_a_refusal_goes_with_the_next_press_of_any_button(store: RunStore) -> None:
-    live, desk = live_of(context(store)), Desk()
+    live, desk = live_of(context(store)), TabSession()
     run(live, desk)
     run(live, desk, prompt=" ")
     assert "prompt is" not in notice_of(moved(live.board, desk, "round-previous"), 0)
@@ -315,7 +315,7 @@ def test_a_refusal_goes_with_the_next_press_of_any_button(store: RunStore) -> No
 def test_the_run_goes_on_is_no_trouble_once_it_has_ended(store: RunStore) -> None:
     made = context(store, rounds=30)
     made.hub.worker.speed = 1.0  # type: ignore[attr-defined]
-    live, desk = live_of(made), Desk()
+    live, desk = live_of(made), TabSession()
     frames = started(live, desk, press())
     for values in frames:
         if "Writing" in notice_of(values):

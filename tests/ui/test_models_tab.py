@@ -22,8 +22,8 @@ from ui.models_tab.handlers import given_up, loaded, needed, pair_of, picked, ta
 from ui.models_tab.offering import NOT_YOURS, need_lines, offers_value
 from ui.models_tab.offers import auto_words, checked, offers, wanted
 from ui.server.context import Context, make_context
-from ui.server.model_host import Load, Rig
-from ui.server.model_swap import Pair
+from ui.server.model_host import Load, ModelHost
+from ui.server.model_swap import ModelPair
 from ui.server.visitors import Access
 
 
@@ -39,7 +39,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def made(store: RunStore, load: Load | None = None) -> Context:
-    rig = Rig(FakeWorker(), load)
+    rig = ModelHost(FakeWorker(), load)
     return make_context(rig, store, Access("127.0.0.1"), "specinfer", RunQuery)
 
 
@@ -68,7 +68,7 @@ def test_what_is_offered_and_what_it_needs(tmp_path: Path) -> None:
     for name, config in (("a/b", "no json"), ("c/d", "[]"), ("e/f", "{}")):
         cache(tmp_path, name, config)
     cache(tmp_path, "EleutherAI/pythia-70m", '{"architectures": ["GPTNeoXForCausalLM"]}', 300)
-    all_offers, there = offers(Rig(FakeWorker(), None, OTHER), "bfloat16", "cpu", whole=True)
+    all_offers, there = offers(ModelHost(FakeWorker(), None, OTHER), "bfloat16", "cpu", whole=True)
     groups = [offer.group for offer in all_offers]
     assert groups == ["loaded", "bundled", *["cached"] * 3, *["known"] * len(FAMILIES)]
     first, bundled, *rest = all_offers
@@ -93,9 +93,9 @@ def test_what_is_offered_and_what_it_needs(tmp_path: Path) -> None:
 
 def test_others_are_not_shown_paths_and_the_cache(tmp_path: Path) -> None:
     cache(tmp_path, "some/writer", '{"architectures": ["LlamaForCausalLM"]}', 2000)
-    pair = Pair(str(tmp_path / "secret" / "llm"), (str(tmp_path / "secret" / "ssm"),))
-    mine, there = offers(Rig(FakeWorker(), None, pair), "auto", "cpu", whole=True)
-    theirs, _ = offers(Rig(FakeWorker(), None, pair), "auto", "cpu", whole=False)
+    pair = ModelPair(str(tmp_path / "secret" / "llm"), (str(tmp_path / "secret" / "ssm"),))
+    mine, there = offers(ModelHost(FakeWorker(), None, pair), "auto", "cpu", whole=True)
+    theirs, _ = offers(ModelHost(FakeWorker(), None, pair), "auto", "cpu", whole=False)
     assert "secret" in json.dumps(offers_value(mine, there))
     shown = json.dumps(offers_value(theirs, there))
     assert "secret" not in shown and "some/writer" not in shown
@@ -129,7 +129,7 @@ def test_a_device_that_is_not_there_is_told(store: RunStore) -> None:
 
 def test_the_form_is_read_line_by_line() -> None:
     pair = pair_of(" bundled ", " a \n\n b/c\n", "auto", "cpu")
-    assert pair == Pair("bundled", ("a", "b/c"), "auto", "cpu")
+    assert pair == ModelPair("bundled", ("a", "b/c"), "auto", "cpu")
     assert pair_of("x", None, "float32", "auto").ssms == ()
 
 
@@ -153,16 +153,16 @@ def test_what_is_no_pair_is_refused_by_name(form: tuple[Any, ...], message: str)
 def test_what_a_pair_needs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     size = (folder / "model.safetensors").stat().st_size
     monkeypatch.setattr(placing, "available_bytes", lambda device: 2 * size)
-    need = wanted(Pair(str(folder), (str(folder),), "float32", "cpu"))
+    need = wanted(ModelPair(str(folder), (str(folder),), "float32", "cpu"))
     assert need.bytes == 2 * size and need.fits and need.device == "cpu"
     lines = [line.text for line in need_lines(need)]
     assert lines[0].startswith("It fits: ") and lines[1].startswith("LLM tiny: on this machine")
     monkeypatch.setattr(placing, "available_bytes", lambda device: 2 * size - 1)
-    need = wanted(Pair(str(folder), (str(folder),), "float32", "cpu"))
+    need = wanted(ModelPair(str(folder), (str(folder),), "float32", "cpu"))
     assert need.fits is False and need_lines(need)[0].kind == "error"
-    lines = [line.text for line in need_lines(wanted(Pair(str(folder), (str(folder),) * 2)))]
+    lines = [line.text for line in need_lines(wanted(ModelPair(str(folder), (str(folder),) * 2)))]
     assert lines[2].startswith("2 x SSM tiny: on this machine") and len(lines) == 3
-    need = wanted(Pair("facebook/opt-125m", ("no/body-knows",), "bfloat16", "cpu"))
+    need = wanted(ModelPair("facebook/opt-125m", ("no/body-knows",), "bfloat16", "cpu"))
     assert need.fits is False, "what is known is too much already"
     assert need_lines(need)[0].text.endswith("Choose smaller models or another device.")
     assert "before it is downloaded" in _told_unknown(("no/body-knows",), monkeypatch)
@@ -176,7 +176,7 @@ def test_a_smaller_dtype_is_named_where_the_one_asked_for_does_not_fit(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     size = (folder / "model.safetensors").stat().st_size
-    pair = Pair(str(folder), (str(folder),), "float32", "cpu")
+    pair = ModelPair(str(folder), (str(folder),), "float32", "cpu")
     for free, words in (
         (2 * size - 1, "Choose the dtype bfloat16: 79 KiB together."),
         (size, "Choose the dtype bfloat16: 79 KiB together."),
@@ -186,7 +186,7 @@ def test_a_smaller_dtype_is_named_where_the_one_asked_for_does_not_fit(
         assert need_lines(wanted(pair))[0].text.endswith(f" free on cpu. {words}")
     monkeypatch.setattr(placing, "available_bytes", lambda device: 2 * size)
     assert all("dtype" not in line.text for line in need_lines(wanted(pair)))
-    unknown = Pair(str(folder), ("no/body-knows",), "float32", "cpu")
+    unknown = ModelPair(str(folder), ("no/body-knows",), "float32", "cpu")
     monkeypatch.setattr(placing, "available_bytes", lambda device: size - 1)
     told = need_lines(wanted(unknown))[0].text
     assert told.endswith(" Choose the dtype bfloat16: at least 39 KiB together.")
@@ -214,16 +214,16 @@ def test_the_form_says_what_auto_is_here(
 
 def _told_unknown(ssms: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(placing, "available_bytes", lambda device: 1 << 40)
-    return need_lines(wanted(Pair("bundled", ssms)))[0].text
+    return need_lines(wanted(ModelPair("bundled", ssms)))[0].text
     monkeypatch.setattr(placing, "available_bytes", lambda device: 2**40)
-    need = wanted(Pair("facebook/opt-125m", ("no/body-knows",), "bfloat16", "cpu"))
+    need = wanted(ModelPair("facebook/opt-125m", ("no/body-knows",), "bfloat16", "cpu"))
     assert need.fits is None
     lines = [line.text for line in need_lines(need)]
     assert "about 125M parameters, about 238 MiB as bfloat16" in lines[1]
     assert "to be downloaded, size not known, as bfloat16" in lines[2]
-    assert wanted(Pair("bundled", ("bundled",))).parts[-1].name == SSMS[-1]
+    assert wanted(ModelPair("bundled", ("bundled",))).parts[-1].name == SSMS[-1]
     with pytest.raises(ModelLoadError, match="no such folder"):
-        wanted(Pair("./nowhere"))
+        wanted(ModelPair("./nowhere"))
 
 
 def test_an_offer_fills_the_form() -> None:

@@ -16,7 +16,7 @@ from storage import RunQuery, RunStore
 from tests.synthetic import HOSTILE_TEXTS, synthetic_run
 from tests.ui.boards import ALL, context, notice_of, sessions_of
 from ui.server.context import Context
-from ui.server.session import Desk
+from ui.server.session import TabSession
 from ui.sessions.exporting import FORMATS, saving, written
 from ui.sessions.history import Asker, More, drafter_choices, listed, llm_choices
 from ui.sessions.repeat import again, asked_of, stop_again
@@ -156,7 +156,7 @@ def test_run_again_takes_the_recorded_seed_and_says_that_the_text_is_the_same(
 ) -> None:
     made = context(store)
     run_id = ran(made)
-    sessions, desk = sessions_of(made), Desk()
+    sessions, desk = sessions_of(made), TabSession()
     opened_run(sessions, desk, ALL, run_id)
     frames = list(again(sessions, desk, ALL, "me", run_id))
     assert frames[-1][-1] not in ("", run_id) and desk.frame().run_id == frames[-1][-1]
@@ -172,7 +172,7 @@ def test_run_again_takes_the_recorded_seed_and_says_that_the_text_is_the_same(
 
 def test_run_again_refuses_what_is_not_there(store: RunStore) -> None:
     made = context(store)
-    sessions, desk = sessions_of(made), Desk()
+    sessions, desk = sessions_of(made), TabSession()
     for run_id, words in (("", "no run is opened"), ("gone", "no such run")):
         frames = list(again(sessions, desk, ALL, "me", run_id))
         assert words in notice_of(frames[-1], 0) and len(frames) == 1
@@ -187,13 +187,13 @@ def test_stop_ends_the_run_that_is_made_again(store: RunStore) -> None:
     run_id = ran(made)
     worker: Any = made.hub.worker
     worker.speed = 50.0
-    sessions, desk = sessions_of(made), Desk()
+    sessions, desk = sessions_of(made), TabSession()
     frames = again(sessions, desk, ALL, "me", run_id)
     next(frames)
     assert "Running again" in notice_of(next(frames), 0)
     assert "Stopped" in notice_of(stop_again(sessions, desk), 0)
     assert worker.runs[-1].cancelled and list(frames)[-1][-1] == worker.runs[-1].run_id
-    assert stop_again(sessions, Desk())
+    assert stop_again(sessions, TabSession())
 
 
 # -- a second run --
@@ -202,7 +202,7 @@ def test_stop_ends_the_run_that_is_made_again(store: RunStore) -> None:
 def test_a_second_run_of_the_list_stands_beside_the_first(store: RunStore) -> None:
     made = context(store)
     one, two = recorded(store, "a", "b")
-    sessions, desks = sessions_of(made), (Desk(), Desk(), Desk())
+    sessions, desks = sessions_of(made), (TabSession(), TabSession(), TabSession())
     first = chosen(sessions, desks, ALL, one, "")
     opened = len(sessions.opening)
     before = opened + len(sessions.on.told)
@@ -220,7 +220,7 @@ def test_a_second_run_of_the_list_stands_beside_the_first(store: RunStore) -> No
     half = sessions.beside.halves[1]
     picked(half, desks[2], {"round": 2})
     assert desks[2].frame().selected == 2
-    assert picked(half, Desk(), {}) and picked(half, desks[2], {"round": "x"})
+    assert picked(half, TabSession(), {}) and picked(half, desks[2], {"round": "x"})
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,9 @@ def test_a_second_run_that_cannot_be_compared_is_told(
 ) -> None:
     recorded(store, "a", "b")
     sessions = sessions_of(context(store))
-    values = chosen(sessions, (Desk(), Desk(), Desk()), asker, second, "synthetic-0")
+    values = chosen(
+        sessions, (TabSession(), TabSession(), TabSession()), asker, second, "synthetic-0"
+    )
     assert words in text(values[len(sessions.opening) + len(sessions.on.told) + 1])
 
 
@@ -245,7 +247,7 @@ def test_a_second_run_that_cannot_be_compared_is_told(
 
 def test_a_past_run_plays_pauses_goes_on_and_is_scrubbed(store: RunStore) -> None:
     made = context(store)
-    sessions, desk = sessions_of(made), Desk()
+    sessions, desk = sessions_of(made), TabSession()
     opened_run(sessions, desk, ALL, ran(made))
     board = sessions.board
     assert board.place(desk)[0]["value"] == board.place(desk)[0]["maximum"] == 8
@@ -301,13 +303,13 @@ def test_a_thinned_run_says_so(store: RunStore) -> None:
     assert sorted(runs.values()) == [False, True]
     thinned = next(run_id for run_id, gone in runs.items() if gone)
     assert "accepted paths" in text(about_run(made, ALL, thinned)[1])
-    assert "Finished" in notice_of(opened_run(sessions_of(made), Desk(), ALL, thinned), 0)
+    assert "Finished" in notice_of(opened_run(sessions_of(made), TabSession(), ALL, thinned), 0)
 
 
 def test_a_run_deleted_elsewhere_is_told_by_every_action(store: RunStore) -> None:
     made = context(store)
     run_id = ran(made)
-    sessions, desk = sessions_of(made), Desk()
+    sessions, desk = sessions_of(made), TabSession()
     opened_run(sessions, desk, ALL, run_id)
     store.delete(run_id)
     assert "no such run" in text(annotated(made, ALL, run_id, "x"))

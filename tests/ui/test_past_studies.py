@@ -11,7 +11,7 @@ from storage import RunStore
 from tests.ui.boards import context
 from tests.ui.test_studies import ended, mine, slow, study
 from ui.server.context import Context
-from ui.server.session import Desk
+from ui.server.session import TabSession
 from ui.shared.past_studies import ROWS, listed_studies, pressed
 
 
@@ -36,7 +36,7 @@ def rows(values: list[Any]) -> list[dict[str, Any]]:
 
 def test_studies_of_every_kind_stand_in_one_list(made: Context) -> None:
     ids = [kept(made, kind) for kind in ("compare", "tune", "prompts")]
-    shown = rows(listed_studies(Desk(), mine(made)))
+    shown = rows(listed_studies(TabSession(), mine(made)))
     assert [row["study"] for row in shown] == ids[::-1], "the newest first"
     assert [row["when"].split(",")[0] for row in shown] == [
         "Study of prompts",
@@ -48,7 +48,7 @@ def test_studies_of_every_kind_stand_in_one_list(made: Context) -> None:
 
 def test_a_visitor_sees_and_deletes_its_own_alone(made: Context) -> None:
     theirs, own = kept(made, "tune", "bob"), kept(made, "tune", "eve")
-    eve, desk = mine(made, "eve", "eve"), Desk()
+    eve, desk = mine(made, "eve", "eve"), TabSession()
     assert [row["study"] for row in rows(listed_studies(desk, eve))] == [own]
     refused = pressed(desk, eve, {"do": "delete", "study": theirs})
     assert "no such study of yours" in refused[1]["lines"]["0"]["text"]
@@ -56,7 +56,7 @@ def test_a_visitor_sees_and_deletes_its_own_alone(made: Context) -> None:
 
 
 def test_after_the_last_one_is_deleted_none_is_shown(made: Context) -> None:
-    one, desk = kept(made, "compare"), Desk()
+    one, desk = kept(made, "compare"), TabSession()
     before = listed_studies(desk, mine(made))
     after = pressed(desk, mine(made), {"do": "delete", "study": one})
     assert rows(after) == [] and not after[0]["newer"] and not after[0]["older"]
@@ -68,7 +68,7 @@ def test_after_the_last_one_is_deleted_none_is_shown(made: Context) -> None:
 
 def test_the_list_is_paged_and_never_past_its_end(made: Context) -> None:
     ids = [kept(made, "compare") for _ in range(ROWS + 1)]
-    desk = Desk()
+    desk = TabSession()
     first = listed_studies(desk, mine(made))
     assert len(rows(first)) == ROWS and first[0]["older"] and not first[0]["newer"]
     second = pressed(desk, mine(made), {"do": "page", "by": 1})
@@ -82,7 +82,7 @@ def test_one_that_is_measured_says_so_and_is_not_deleted(made: Context) -> None:
     slow(made)
     asked = study(made, "tune")
     mine(made).begin(asked)
-    desk = Desk()
+    desk = TabSession()
     (row,) = rows(listed_studies(desk, mine(made)))
     assert row["live"] and row["state"] in ("running", "waiting")
     refused = pressed(desk, mine(made), {"do": "delete", "study": asked.study_id})

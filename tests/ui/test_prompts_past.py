@@ -21,7 +21,7 @@ from ui.prompts.past_handlers import known_domains, past_drawn, told_of
 from ui.prompts.run_figures import RunFigures
 from ui.prompts.tab import study_drawn
 from ui.server.context import Context
-from ui.server.session import Desk
+from ui.server.session import TabSession
 from ui.shared.studies import Studies, new_study
 from ui.shared.study_handlers import Drawn, StudyBoard, begun, chosen, looked
 
@@ -109,14 +109,14 @@ def test_a_look_sees_only_whose_runs_they_are(made: Context) -> None:
     assert [(line.text, line.against) for line in found.lines] == [("mine", "")]
 
 
-def drawn(made: Context, desk: Desk, **asked: Any) -> Iterator[list[Any]]:
+def drawn(made: Context, desk: TabSession, **asked: Any) -> Iterator[list[Any]]:
     asking = PastLook(**{"owner": None, **asked})
     return past_drawn(made, desk, RunFigures(made.store), asking, ())
 
 
 def test_opening_a_study_takes_the_notice_away_and_ends_the_look(made: Context) -> None:
     mine = measured(made, StudyPrompt("1", "Once"))
-    board, desk = StudyBoard(made, "prompts", "prompts", None, None), Desk()  # type: ignore[arg-type]
+    board, desk = StudyBoard(made, "prompts", "prompts", None, None), TabSession()  # type: ignore[arg-type]
     pictures = Drawn((None, None, None), lambda opened: study_drawn(made, opened))  # type: ignore[arg-type]
     looked(board, desk, mine, pictures, opening=True)
     (last,) = drawn(made, desk)
@@ -134,7 +134,7 @@ def test_a_look_that_is_overtaken_ends(made: Context) -> None:
     for i in range(60):
         made.store.flush()
         run(made, f"number {i}")
-    desk = Desk()
+    desk = TabSession()
     first = drawn(made, desk)
     next(first)
     list(drawn(made, desk, search="number"))
@@ -142,7 +142,7 @@ def test_a_look_that_is_overtaken_ends(made: Context) -> None:
 
 
 def test_beginning_a_study_ends_the_look(made: Context) -> None:
-    board, desk = StudyBoard(made, "prompts", "prompts", None, None), Desk()  # type: ignore[arg-type]
+    board, desk = StudyBoard(made, "prompts", "prompts", None, None), TabSession()  # type: ignore[arg-type]
     pictures = Drawn((None, None, None), lambda opened: study_drawn(made, opened))  # type: ignore[arg-type]
     run(made, "Once")
     list(drawn(made, desk))
@@ -158,7 +158,7 @@ def test_beginning_a_study_ends_the_look(made: Context) -> None:
     assert desk.study.past is None and shown[3]["lines"] == {}
 
 
-def saved(made: Context, mine: Studies, desk: Desk) -> tuple[str, list[dict[str, str]]]:
+def saved(made: Context, mine: Studies, desk: TabSession) -> tuple[str, list[dict[str, str]]]:
     told = file_of(made, RunFigures(made.store), mine, desk)
     assert told["media_type"] == "text/csv"
     return told["name"], list(DictReader(told["text"].splitlines()))
@@ -166,7 +166,7 @@ def saved(made: Context, mine: Studies, desk: Desk) -> tuple[str, list[dict[str,
 
 def test_the_file_has_every_row_of_the_study_or_of_the_look(made: Context) -> None:
     run(made, "=SUM(A1)")
-    mine, desk = measured(made, StudyPrompt("1", "Once", "stories")), Desk()
+    mine, desk = measured(made, StudyPrompt("1", "Once", "stories")), TabSession()
     with pytest.raises(ConfigError, match=NOTHING.split(":")[0]):
         saved(made, mine, desk)
     desk.study.study_id = mine.latest("prompts")

@@ -15,8 +15,8 @@ from tests.synthetic import DRAFTERS
 from tests.ui.fakes import FakeStore, FakeWorker, request, scripted
 from tests.ui.rigs import OTHER, Loader, failing, other_worker, settled
 from ui.run.source import LiveSource
-from ui.server.model_host import Rig
-from ui.server.model_swap import Pair, Say
+from ui.server.model_host import ModelHost
+from ui.server.model_swap import ModelPair, Say
 from ui.server.session import Hub
 
 
@@ -27,9 +27,9 @@ def whole(source: LiveSource) -> list[Any]:
 
 
 def test_what_stands_is_read_from_the_worker() -> None:
-    rig = Rig(FakeWorker())
+    rig = ModelHost(FakeWorker())
     assert rig.names() == ("synthetic-llm", *DRAFTERS) and rig.drafter_names == DRAFTERS
-    assert not rig.chat and rig.version == 0 and rig.pair == Pair()
+    assert not rig.chat and rig.version == 0 and rig.pair == ModelPair()
     assert rig.exchange.state == "none" and not rig.leaving()
     with pytest.raises(ConfigError, match="without a loader"):
         rig.begin(OTHER)
@@ -37,16 +37,16 @@ def test_what_stands_is_read_from_the_worker() -> None:
 
 def test_the_first_pair_is_loaded_here_and_now() -> None:
     loader = Loader(lambda: other_worker("small"))
-    rig = Rig.opened(loader, OTHER)
+    rig = ModelHost.opened(loader, OTHER)
     assert rig.names() == ("other", "small") and rig.pair == OTHER and rig.version == 0
     with pytest.raises(OutOfMemoryError, match="too much"):
-        Rig.opened(Loader(failing(OutOfMemoryError("too much"))), OTHER)
+        ModelHost.opened(Loader(failing(OutOfMemoryError("too much"))), OTHER)
 
 
 def test_a_run_goes_on_while_another_pair_is_loaded_and_ends_on_its_own_models() -> None:
     old, new = FakeWorker(scripted(40), speed=10.0), other_worker("small")
     loader = Loader(lambda: new, held=True)
-    rig = Rig(old, loader)
+    rig = ModelHost(old, loader)
     hub = Hub(rig, FakeStore())
     going = hub.start(request())
     rig.begin(OTHER)
@@ -73,7 +73,7 @@ def test_a_run_goes_on_while_another_pair_is_loaded_and_ends_on_its_own_models()
 
 
 def test_who_watches_a_past_run_does_not_hold_its_models() -> None:
-    hub = Hub(Rig(FakeWorker(speed=0.0)), FakeStore())
+    hub = Hub(ModelHost(FakeWorker(speed=0.0)), FakeStore())
     source = hub.start(request())
     whole(source)
     assert source._run is None and source.place == 0
@@ -91,7 +91,7 @@ def test_who_watches_a_past_run_does_not_hold_its_models() -> None:
 )
 def test_a_pair_that_cannot_be_loaded_leaves_what_stands(error: Exception, words: str) -> None:
     old = FakeWorker(scripted(4), speed=0.0)
-    rig = Rig(old, Loader(failing(error)))
+    rig = ModelHost(old, Loader(failing(error)))
     rig.begin(OTHER)
     settled(rig)
     assert (rig.exchange.state, rig.exchange.reason) == ("failed", words)
@@ -105,7 +105,7 @@ def test_a_pair_that_cannot_be_loaded_leaves_what_stands(error: Exception, words
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_bug_in_the_loader_ends_as_one_and_not_as_a_loading_for_ever() -> None:
-    rig = Rig(FakeWorker(), Loader(failing(KeyError("oops"))))
+    rig = ModelHost(FakeWorker(), Loader(failing(KeyError("oops"))))
     rig.begin(OTHER)
     settled(rig)
     assert rig.exchange.state == "failed"
@@ -114,10 +114,10 @@ def test_a_bug_in_the_loader_ends_as_one_and_not_as_a_loading_for_ever() -> None
 
 def test_one_exchange_at_a_time() -> None:
     loader = Loader(lambda: other_worker("small"), held=True)
-    rig = Rig(FakeWorker(), loader)
+    rig = ModelHost(FakeWorker(), loader)
     rig.begin(OTHER)
     with pytest.raises(ConfigError, match="another pair is being loaded"):
-        rig.begin(Pair("third", ()))
+        rig.begin(ModelPair("third", ()))
     loader.go.set()
     settled(rig)
     assert loader.asked == [OTHER] and rig.names()[0] == "other"
@@ -125,7 +125,7 @@ def test_one_exchange_at_a_time() -> None:
 
 def test_many_who_ask_at_once_get_one_exchange() -> None:
     loader = Loader(lambda: other_worker("small"), held=True)
-    rig = Rig(FakeWorker(), loader)
+    rig = ModelHost(FakeWorker(), loader)
     refused: list[ConfigError] = []
     ready = threading.Barrier(8)
 
@@ -149,7 +149,7 @@ def test_many_who_ask_at_once_get_one_exchange() -> None:
 def test_cancelled_between_stages() -> None:
     loader = Loader(lambda: pytest.fail("it was cancelled"), held=True)
     old = FakeWorker()
-    rig = Rig(old, loader)
+    rig = ModelHost(old, loader)
     rig.cancel()  # nothing is loaded
     rig.begin(OTHER)
     rig.cancel()
@@ -164,9 +164,9 @@ def test_cancelled_between_stages() -> None:
 
 def test_cancelled_behind_the_last_stage_the_new_worker_is_closed() -> None:
     old, new = FakeWorker(), other_worker("small")
-    rig = Rig(old)
+    rig = ModelHost(old)
 
-    def load(pair: Pair, say: Say) -> Any:
+    def load(pair: ModelPair, say: Say) -> Any:
         rig.cancel()
         return new
 
@@ -179,7 +179,7 @@ def test_cancelled_behind_the_last_stage_the_new_worker_is_closed() -> None:
 
 def test_queued_runs_end_on_the_models_they_were_queued_for() -> None:
     old = FakeWorker(scripted(10), speed=0.5, max_live=1)
-    rig = Rig(old, Loader(lambda: other_worker("small")))
+    rig = ModelHost(old, Loader(lambda: other_worker("small")))
     hub = Hub(rig, FakeStore())
     sources = [hub.start(request(f"number {i}")) for i in range(4)]
     rig.begin(OTHER)
@@ -194,7 +194,7 @@ def test_queued_runs_end_on_the_models_they_were_queued_for() -> None:
 
 def test_a_stopped_run_and_one_whose_tap_fails_let_their_models_go() -> None:
     old = FakeWorker(scripted(400), speed=5.0)
-    rig = Rig(old, Loader(lambda: other_worker("small")))
+    rig = ModelHost(old, Loader(lambda: other_worker("small")))
     source = Hub(rig, FakeStore()).start(request())
 
     def broken(event: Any) -> None:
@@ -219,7 +219,7 @@ def whole_run() -> list[Any]:
 
 def test_a_request_that_is_refused_is_no_run() -> None:
     old = FakeWorker()
-    rig = Rig(old, Loader(lambda: other_worker("small")))
+    rig = ModelHost(old, Loader(lambda: other_worker("small")))
     old.submit = lambda *_: failing(ConfigError("prompt is ''"))()  # type: ignore[method-assign]
     with pytest.raises(ConfigError, match="prompt is"):
         rig.submit(request())
@@ -229,7 +229,7 @@ def test_a_request_that_is_refused_is_no_run() -> None:
 
 
 def test_a_page_that_knows_the_drafters_of_before_is_told_to_reload() -> None:
-    rig = Rig(FakeWorker(), Loader(lambda: other_worker("small", DRAFTERS[0])))
+    rig = ModelHost(FakeWorker(), Loader(lambda: other_worker("small", DRAFTERS[0])))
     rig.begin(OTHER)
     settled(rig)
     hub = Hub(rig, FakeStore())
@@ -250,7 +250,7 @@ def test_a_page_that_knows_the_drafters_of_before_is_told_to_reload() -> None:
 def test_close_ends_runs_of_both_and_a_loading() -> None:
     old, new = FakeWorker(scripted(400), speed=5.0), other_worker("small", speed=5.0)
     loader = Loader(lambda: new)
-    rig = Rig(old, loader)
+    rig = ModelHost(old, loader)
     hub = Hub(rig, FakeStore())
     first = hub.start(request())
     rig.begin(OTHER)
@@ -258,7 +258,7 @@ def test_close_ends_runs_of_both_and_a_loading() -> None:
         rig.wait(rig.exchange, 0.1)
     second = hub.start(request(preset="autoregressive"))
     loader.go.clear()
-    rig.begin(Pair("third", ()))
+    rig.begin(ModelPair("third", ()))
     rig.close()
     rig.close()
     assert old.closed and new.closed
@@ -272,7 +272,9 @@ def test_close_ends_runs_of_both_and_a_loading() -> None:
 
 
 def test_nobody_who_submits_is_overtaken_by_an_exchange() -> None:
-    rig = Rig(FakeWorker(scripted(1), speed=0.0), Loader(lambda: other_worker("s", speed=0.0)))
+    rig = ModelHost(
+        FakeWorker(scripted(1), speed=0.0), Loader(lambda: other_worker("s", speed=0.0))
+    )
     hub = Hub(rig, FakeStore())
     ended: list[Any] = []
 

@@ -16,7 +16,7 @@ from tests.ui.fakes import FakeStore, FakeWorker, request, scripted
 from tests.ui.fakes import recorded as prepared
 from ui.run.frame import Frame
 from ui.run.player import Pace, Player
-from ui.server.session import Desk, Desks, Hub, guarded, guarded_once, play, run_to_end
+from ui.server.session import Hub, TabSession, TabSessions, guarded, guarded_once, play, run_to_end
 
 WAIT_S = 5.0
 
@@ -25,8 +25,8 @@ def hub(rounds: int = 12, speed: float = 1.0, max_live: int = 4) -> Hub:
     return Hub(FakeWorker(scripted(rounds), speed, max_live), FakeStore())
 
 
-def desk_with(hub: Hub, pace: Pace | None = None, asked: Request | None = None) -> Desk:
-    desk = Desk()
+def desk_with(hub: Hub, pace: Pace | None = None, asked: Request | None = None) -> TabSession:
+    desk = TabSession()
     desk.look_at(Player(hub.start(asked or request()), pace))
     return desk
 
@@ -197,7 +197,7 @@ def test_a_generator_may_hop_threads_between_frames() -> None:
 
 
 def test_desks_belong_to_tabs_and_pages() -> None:
-    desks = Desks()
+    desks = TabSessions()
     assert desks.of("a", "live") is desks.of("a", "live")
     assert desks.of("a", "live") is not desks.of("b", "live")
     assert desks.of("a", "live") is not desks.of("a", "sessions")
@@ -211,7 +211,7 @@ def test_desks_belong_to_tabs_and_pages() -> None:
 
 
 def test_desks_are_bounded_and_the_oldest_stops() -> None:
-    desks = Desks(limit=3)
+    desks = TabSessions(limit=3)
     made = hub(rounds=300)
     first = desks.of("0", "live")
     first.look_at(Player(made.start(request())))
@@ -224,7 +224,7 @@ def test_desks_are_bounded_and_the_oldest_stops() -> None:
 
 def test_a_side_run_ends_with_its_desk() -> None:
     made = hub(rounds=300)
-    desk = Desk()
+    desk = TabSession()
     side = run_to_end(made, desk, request(preset="autoregressive"), "me")
     source = next(side)
     side.close()

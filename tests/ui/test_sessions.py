@@ -14,7 +14,7 @@ from tests.ui.boards import ALL, context, live_of, notice_of, run, sessions_of
 from tests.ui.reports import unpacked
 from ui.run.values import names_value
 from ui.server.page import build_page
-from ui.server.session import Desk
+from ui.server.session import TabSession
 from ui.server.visitors import Access, is_loopback, new_key
 from ui.sessions.history import Asker, allowed, listed, llm_choices, menu
 from ui.sessions.tab import deleted, opened_run, scrub_place, scrubbed
@@ -60,9 +60,9 @@ def test_the_list_says_where_the_file_is_only_to_those_who_may_know(store: RunSt
 
 def test_a_past_run_is_replayed_on_the_same_board(store: RunStore) -> None:
     made = context(store)
-    live, desk = live_of(made), Desk()
+    live, desk = live_of(made), TabSession()
     shown = run(live, desk)[1:]
-    sessions, past = sessions_of(made), Desk()
+    sessions, past = sessions_of(made), TabSession()
     run_id = desk.frame().run_id
     values = opened_run(sessions, past, ALL, run_id)
     assert values[-1] == run_id
@@ -82,7 +82,7 @@ def test_the_slider_of_an_interrupted_run_goes_to_its_last_round(store: RunStore
     for event in synthetic_run(4, seed=0)[:-1]:
         store.record(event, "a")
     store.flush()
-    sessions, desk = sessions_of(context(store)), Desk()
+    sessions, desk = sessions_of(context(store)), TabSession()
     values = opened_run(sessions, desk, ALL, "synthetic-0")
     assert (values[-3]["maximum"], values[-3]["value"]) == (4, 4)
     whole = desk.frame().view.tokens
@@ -92,7 +92,7 @@ def test_the_slider_of_an_interrupted_run_goes_to_its_last_round(store: RunStore
 
 def test_the_box_of_the_round_never_says_another_round_than_the_one_shown(store: RunStore) -> None:
     filled(store, ("a",))
-    sessions, desk = sessions_of(context(store)), Desk()
+    sessions, desk = sessions_of(context(store)), TabSession()
     opened_run(sessions, desk, ALL, "synthetic-0")
     for typed, shown in ((999, 4), (-3, 0), (2.5, 2), (3, None), (None, None)):
         scrubbed(sessions, desk, typed)
@@ -105,7 +105,7 @@ def test_the_box_of_the_round_never_says_another_round_than_the_one_shown(store:
 def test_what_is_no_number_is_told_by_the_name_of_its_field(store: RunStore, typed: Any) -> None:
     filled(store, ("a",))
     made = context(store)
-    sessions, desk = sessions_of(made), Desk()
+    sessions, desk = sessions_of(made), TabSession()
     opened_run(sessions, desk, ALL, "synthetic-0")
     assert "round is" in notice_of(scrubbed(sessions, desk, typed), 0)
     _, said, page = listed(made, ALL, "", "", "all", "newest", typed)
@@ -113,7 +113,7 @@ def test_what_is_no_number_is_told_by_the_name_of_its_field(store: RunStore, typ
 
 
 def test_runs_that_are_not_there_are_told(store: RunStore) -> None:
-    sessions, desk = sessions_of(context(store)), Desk()
+    sessions, desk = sessions_of(context(store)), TabSession()
     values = opened_run(sessions, desk, ALL, "nosuch")
     assert "nosuch" in notice_of(values, 0) and values[-1] == ""
     assert "no run is opened" in notice_of(deleted(sessions, desk, ALL, ""), 0)
@@ -121,7 +121,7 @@ def test_runs_that_are_not_there_are_told(store: RunStore) -> None:
 
 def test_a_deleted_run_is_gone(store: RunStore) -> None:
     filled(store)
-    sessions, desk = sessions_of(context(store)), Desk()
+    sessions, desk = sessions_of(context(store)), TabSession()
     opened_run(sessions, desk, ALL, "synthetic-0")
     values = deleted(sessions, desk, ALL, "synthetic-0")
     assert values[-2] == "" and desk.player is None
@@ -144,7 +144,7 @@ def test_a_name_that_no_run_has_any_more_is_not_chosen_any_more(store: RunStore)
 
 def test_a_run_that_another_tab_deleted_is_said_to_be_gone_and_cleared(store: RunStore) -> None:
     filled(store)
-    sessions, desk = sessions_of(context(store)), Desk()
+    sessions, desk = sessions_of(context(store)), TabSession()
     opened_run(sessions, desk, ALL, "synthetic-0")
     store.delete("synthetic-0")
     values = deleted(sessions, desk, ALL, "synthetic-0")
@@ -163,7 +163,7 @@ def test_elsewhere_a_visitor_sees_and_deletes_only_its_own_runs(store: RunStore)
     mine = Asker("a", False)
     value, *_ = listed(made, mine, "", "", "all", "newest", 1)
     assert [row["id"] for row in value["rows"].values()] == ["synthetic-0"]
-    sessions, desk = sessions_of(made), Desk()
+    sessions, desk = sessions_of(made), TabSession()
     values = opened_run(sessions, desk, mine, "synthetic-1")
     assert "no such run of yours" in notice_of(values, 0)
     assert "no such run of yours" in notice_of(deleted(sessions, desk, mine, "synthetic-1"), 0)
@@ -176,7 +176,7 @@ def test_a_running_run_is_not_deleted(store: RunStore) -> None:
     made.hub.worker.speed = 20.0  # type: ignore[attr-defined]
     source = made.hub.start(Request("Once"), "")
     source.wait(4, 20.0)
-    sessions, desk = sessions_of(made), Desk()
+    sessions, desk = sessions_of(made), TabSession()
     assert "still running" in notice_of(deleted(sessions, desk, ALL, source.run_id), 0)
     assert store.run(source.run_id).status == "running"
     source.cancel()

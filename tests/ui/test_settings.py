@@ -13,7 +13,7 @@ from storage import RunStore
 from tests.synthetic import DRAFTERS, synthetic_run
 from tests.ui.boards import ALL, context, notice_of, sessions_of
 from ui.run.view import View, reduce_all
-from ui.server.session import Desk
+from ui.server.session import TabSession
 from ui.sessions.history import listed
 from ui.sessions.tab import opened_run
 from ui.words.settings import settings_line, settings_of
@@ -63,7 +63,7 @@ def test_the_list_and_the_opened_run_say_it(
     assert view.started and row["sampling"] == "temperature 0"
     told = settings_of(view.started.asked, DRAFTERS)
     assert row["settings"] == told.brief(3) and told.differ
-    opened = notice_of(opened_run(sessions_of(made), Desk(), ALL, row["id"]), 0)
+    opened = notice_of(opened_run(sessions_of(made), TabSession(), ALL, row["id"]), 0)
     assert settings_line(view) in opened
     assert settings_line(view).endswith(f"; temperature 0; drafters {', '.join(DRAFTERS)}.")
     assert settings_line(View()) == ""

@@ -24,7 +24,7 @@ from storage.process import start_mark
 from tests.ui.boards import context as made_context
 from tests.ui.fakes import endless, scripted
 from ui.server.context import Context
-from ui.server.session import Desk
+from ui.server.session import TabSession
 from ui.sessions.history import Asker
 from ui.sessions.retention import about_run
 from ui.shared.studies import Opened, Studies, new_study, title_of
@@ -217,7 +217,7 @@ class Tab:
     def __init__(self, context: Context) -> None:
         board, picture = layout()
         self.board = StudyBoard(context, "compare", "compare", board.progress, board.studies)
-        self.desk, self.mine = Desk(), mine(context)
+        self.desk, self.mine = TabSession(), mine(context)
         self.drawn = Drawn((picture,), self.draw)
         self.draws: list[int] = []
 

@@ -22,7 +22,7 @@ from tests.synthetic import synthetic_run
 from tests.ui.boards import ALL, context, notice_of, sessions_of
 from ui.run.source import LiveSource
 from ui.server.context import Context
-from ui.server.session import Desk
+from ui.server.session import TabSession
 from ui.sessions.exporting import written
 from ui.sessions.history import Asker, check_ended
 from ui.sessions.live_runs import followed
@@ -54,7 +54,7 @@ def told(values: list[Any]) -> str:
 
 def test_it_is_followed_to_its_end(made: Context) -> None:
     source = going(made, 3.0)
-    sessions, desk = sessions_of(made), Desk()
+    sessions, desk = sessions_of(made), TabSession()
     opened = opened_run(sessions, desk, ALL, source.run_id)
     assert "under way" in told(about_run(made, ALL, source.run_id))
     frames = list(followed(sessions, desk, ALL, source.run_id))
@@ -68,7 +68,7 @@ def test_it_is_followed_to_its_end(made: Context) -> None:
     assert places == sorted(places) and places[-1] == ROUNDS > places[0]
     assert "under way" not in told(frames[-1][board + len(sessions.board.places) :])
     assert desk.frame().view.state == "completed"
-    fresh = Desk()
+    fresh = TabSession()
     opened_run(sessions, fresh, ALL, source.run_id)
     assert fresh.frame().view == desk.frame().view, "as the log has it"
 
@@ -76,7 +76,7 @@ def test_it_is_followed_to_its_end(made: Context) -> None:
 def test_a_run_that_has_ended_is_not_followed(made: Context) -> None:
     source = going(made, 0.01)
     source.wait_done(20.0)
-    sessions, desk = sessions_of(made), Desk()
+    sessions, desk = sessions_of(made), TabSession()
     opened_run(sessions, desk, ALL, source.run_id)
     (only,) = followed(sessions, desk, ALL, source.run_id)
     assert all(value == only[0] for value in only), "nothing is sent"
@@ -84,7 +84,7 @@ def test_a_run_that_has_ended_is_not_followed(made: Context) -> None:
 
 def test_whoever_looks_on_stops_nothing_by_leaving(made: Context) -> None:
     source = going(made, 20.0)
-    sessions, desk = sessions_of(made), Desk()
+    sessions, desk = sessions_of(made), TabSession()
     opened_run(sessions, desk, ALL, source.run_id)
     frames = followed(sessions, desk, ALL, source.run_id)
     next(frames)
@@ -106,7 +106,7 @@ def test_its_file_says_that_it_runs(made: Context) -> None:
 
 def test_stop_ends_it_and_then_it_can_be_deleted(made: Context) -> None:
     source = going(made, 20.0)
-    sessions, desk = sessions_of(made), Desk()
+    sessions, desk = sessions_of(made), TabSession()
     opened_run(sessions, desk, ALL, source.run_id)
     refused = notice_of(deleted(sessions, desk, ALL, source.run_id), 0)
     assert "still running: stop it first, with Stop" in refused
@@ -119,7 +119,7 @@ def test_stop_ends_it_and_then_it_can_be_deleted(made: Context) -> None:
 
 def test_another_visitors_run_is_neither_opened_nor_stopped(made: Context) -> None:
     source = going(made, 20.0)
-    sessions, desk = sessions_of(made), Desk()
+    sessions, desk = sessions_of(made), TabSession()
     values = opened_run(sessions, desk, Asker("b", False), source.run_id)
     assert "no such run of yours" in notice_of(values, 0)
     stop_again(sessions, desk)
@@ -129,12 +129,12 @@ def test_another_visitors_run_is_neither_opened_nor_stopped(made: Context) -> No
 
 def test_it_is_neither_compared_nor_made_again_before_its_end(made: Context) -> None:
     source = going(made, 20.0)
-    sessions, desk = sessions_of(made), Desk()
+    sessions, desk = sessions_of(made), TabSession()
     values = list(again(sessions, desk, ALL, "a", source.run_id))[-1]
     assert "still running" in notice_of(values, 0)
     for event in synthetic_run(3):
         made.store.record(event, "a")
-    desks = (desk, Desk(), Desk())
+    desks = (desk, TabSession(), TabSession())
     compared = chosen(sessions, desks, ALL, source.run_id, "synthetic-0")
     said = compared[len(sessions.opening) + len(sessions.on.told) + 1]
     assert "still running" in said["lines"]["0"]["text"]
@@ -148,7 +148,7 @@ def test_a_long_run_is_followed_from_its_beginning(made: Context) -> None:
     read = made.store.events
     reads = []
     made.store.events = lambda run_id: reads.append(run_id) or read(run_id)  # type: ignore[method-assign, func-returns-value]
-    sessions, desk = sessions_of(made), Desk()
+    sessions, desk = sessions_of(made), TabSession()
     opened_run(sessions, desk, ALL, source.run_id)
     assert len(desk.frame().view.rounds) >= 2 and len(reads) == 1
     source.cancel()
@@ -157,7 +157,7 @@ def test_a_long_run_is_followed_from_its_beginning(made: Context) -> None:
 def test_a_run_that_nobody_makes_is_interrupted_and_can_go(made: Context) -> None:
     for event in synthetic_run(4, end="cut"):
         made.store.record(event, "")
-    sessions, desk = sessions_of(made), Desk()
+    sessions, desk = sessions_of(made), TabSession()
     assert "Interrupted: " in notice_of(opened_run(sessions, desk, ALL, "synthetic-0"), 0)
     assert deleted(sessions, desk, ALL, "synthetic-0")[-2] == ""
 
@@ -188,7 +188,7 @@ def test_another_servers_run_is_followed_by_the_log(
     for event in events[:9]:
         made.store.record(event, "a")
     of(made.store, other)
-    sessions, desk = sessions_of(made), Desk()
+    sessions, desk = sessions_of(made), TabSession()
     opened = opened_run(sessions, desk, ALL, "synthetic-0")
     assert "Writing: " in notice_of(opened, 0) and len(desk.frame().view.rounds) == 2
     about = about_run(made, ALL, "synthetic-0")
@@ -209,7 +209,7 @@ def test_a_server_that_went_away_leaves_an_interrupted_run(
     for event in synthetic_run(6, end="cut"):
         made.store.record(event, "a")
     of(made.store, other)
-    sessions, desk = sessions_of(made), Desk()
+    sessions, desk = sessions_of(made), TabSession()
     assert "Writing: " in notice_of(opened_run(sessions, desk, ALL, "synthetic-0"), 0)
     other.kill()
     other.wait()

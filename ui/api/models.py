@@ -19,7 +19,7 @@ from ui.api.errors import spoken_errors
 from ui.models_tab.offering import NOT_YOURS
 from ui.models_tab.offers import checked, offers, offers_plain
 from ui.server.context import Context
-from ui.server.model_host import Rig
+from ui.server.model_host import ModelHost
 from ui.server.model_swap import CANCELLED
 
 __all__ = ["add_model_endpoints"]
@@ -59,7 +59,7 @@ def _models(context: Context) -> Callable[..., Any]:
     return models
 
 
-def loaded_plain(rig: Rig) -> list[dict[str, Any]]:
+def loaded_plain(rig: ModelHost) -> list[dict[str, Any]]:
     """The models that stand, the LLM first."""
     return [dataclasses.asdict(info) for info in rig.infos]
 
@@ -87,7 +87,7 @@ def _load_models(context: Context) -> Callable[..., Any]:
     return load_models
 
 
-async def ended(rig: Rig) -> None:
+async def ended(rig: ModelHost) -> None:
     """Return when the loading has ended well; ConfigError with the reason otherwise. Leaving early
     gives it up. Holds no thread."""
     try:

@@ -20,7 +20,7 @@ from ui.run.checks import measure_baseline, prove
 from ui.run.player import Player
 from ui.run.source import StoredSource
 from ui.server.context import Context
-from ui.server.session import Desk
+from ui.server.session import TabSession
 from ui.sessions.history import allowed, asker_of
 
 __all__ = ["add_proof_endpoints"]
@@ -76,13 +76,13 @@ def _prove(context: Context) -> Callable[..., Any]:
 
 async def _asked(
     context: Context, request: gr.Request, run_id: str, question: Question
-) -> tuple[Desk, Any]:
+) -> tuple[TabSession, Any]:
     """A desk that looks at the run, once the question is answered, and the run's summary."""
     text("run_id", run_id)
     summary = allowed(context, asker_of(context, request, ""), run_id)
     if summary.status == "running":
         raise StoreError("run is still running: wait for its end, or stop it")
-    desk = Desk()
+    desk = TabSession()
     source = await asyncio.to_thread(StoredSource, context.store, run_id)
     _of_these_models(context, source)
     desk.look_at(Player(source))

@@ -21,7 +21,7 @@ from ui.run.baselines import baseline_of, key_of_run
 from ui.run.checks import prove
 from ui.run.player import Pace, Player
 from ui.run.source import StoredSource
-from ui.server.session import Desk
+from ui.server.session import TabSession
 from ui.shared.parts import notice_value
 from ui.words.messages import Line
 
@@ -47,7 +47,7 @@ STOP_WAIT_S = 2.0
 
 
 def turned(
-    learn: Learn, desk: Desk, number: float | None, progress: Mapping[str, Any] | None
+    learn: Learn, desk: TabSession, number: float | None, progress: Mapping[str, Any] | None
 ) -> Values:
     """Open lesson `number`: what `learn.turning` shows. Its last run is on the board again."""
     lesson = lesson_of(number)
@@ -74,7 +74,7 @@ def turned(
     ]
 
 
-def followed(learn: Learn, desk: Desk, number: float | None) -> Values:
+def followed(learn: Learn, desk: TabSession, number: float | None) -> Values:
     """The lesson that is open, for the models that stand now: what `learn.following` shows.
 
     A run that goes on keeps the board: it ends on the models that it was begun with.
@@ -100,7 +100,7 @@ def _answers(lesson: Lesson, names: Sequence[str]) -> Values:
     ]
 
 
-def _look_again(learn: Learn, desk: Desk, lesson: Lesson) -> None:
+def _look_again(learn: Learn, desk: TabSession, lesson: Lesson) -> None:
     row = desk.lecture.evidence(lesson.key).last
     desk.look_at(None)
     desk.baseline = None
@@ -119,7 +119,7 @@ def _look_again(learn: Learn, desk: Desk, lesson: Lesson) -> None:
         desk.baseline = replace(desk.baseline, request=key_of_run(player.frame().view))
 
 
-def _beside(desk: Desk, lesson: Lesson, cannot: str = "") -> Values:
+def _beside(desk: TabSession, lesson: Lesson, cannot: str = "") -> Values:
     """The table of runs, and below the question what has to run before there is an answer."""
     evidence = desk.lecture.evidence(lesson.key)
     first = lesson.question.needs if lesson.question.answer(evidence) is None else ""
@@ -129,7 +129,7 @@ def _beside(desk: Desk, lesson: Lesson, cannot: str = "") -> Values:
     return [table_value(evidence, lesson.columns, planned), notice_value([line, others])]
 
 
-def looked_at(learn: Learn, desk: Desk, number: float | None, label: str) -> Values:
+def looked_at(learn: Learn, desk: TabSession, number: float | None, label: str) -> Values:
     """A run of the table is on the board again: what `learn.running` shows."""
     lesson = lesson_of(number)
 
@@ -159,7 +159,7 @@ def _gone(rows: int) -> str:
 
 
 def example(
-    learn: Learn, desk: Desk, number: float | None, owner: str, pace: Pace
+    learn: Learn, desk: TabSession, number: float | None, owner: str, pace: Pace
 ) -> Iterator[Values]:
     """Run the lesson's example: what `learn.running` shows, frame by frame."""
     lesson = lesson_of(number)
@@ -169,7 +169,7 @@ def example(
 
 
 def tried(
-    learn: Learn, desk: Desk, number: float | None, owner: str, pace: Pace
+    learn: Learn, desk: TabSession, number: float | None, owner: str, pace: Pace
 ) -> Iterator[Values]:
     """Do the lesson's thing to try."""
     lesson = lesson_of(number)
@@ -181,12 +181,14 @@ def tried(
     yield from _streamed(learn, desk, lesson, work)
 
 
-def _streamed(learn: Learn, desk: Desk, lesson: Lesson, work: Iterator[object]) -> Iterator[Values]:
+def _streamed(
+    learn: Learn, desk: TabSession, lesson: Lesson, work: Iterator[object]
+) -> Iterator[Values]:
     for drawn in learn.board.stream(desk, work):
         yield [*drawn, *_beside(desk, lesson)]
 
 
-def stopped(learn: Learn, desk: Desk) -> list[dict[str, Any]]:
+def stopped(learn: Learn, desk: TabSession) -> list[dict[str, Any]]:
     """Stop the engine for this desk; the board shows how far it came."""
 
     def work() -> None:
@@ -203,7 +205,7 @@ def stopped(learn: Learn, desk: Desk) -> list[dict[str, Any]]:
 
 
 def answered(
-    desk: Desk,
+    desk: TabSession,
     number: float | None,
     given: tuple[float | None, str | None],
     progress: Mapping[str, Any] | None,
@@ -224,7 +226,7 @@ def answered(
     return [notice_value([line, Line("info", more)]), kept, lesson_value(at, kept)]
 
 
-def asked_for(learn: Learn, desk: Desk, number: float | None) -> Request:
+def asked_for(learn: Learn, desk: TabSession, number: float | None) -> Request:
     """The request on the board, else the example's last. ConfigError where it cannot run."""
     lesson = lesson_of(number)
     names = learn.board.context.drafter_names

@@ -16,7 +16,7 @@ from ui.run.frame import Baseline
 from ui.run.player import Pace, Player
 from ui.run.view import View, reduce_all
 from ui.server.context import StoreApi
-from ui.server.session import Desk, play
+from ui.server.session import TabSession, play
 
 __all__ = ["follow", "runs"]
 
@@ -31,7 +31,7 @@ class _Table:
     """Where the runs of a lesson go that `models` have completed."""
 
     log: StoreApi
-    desk: Desk
+    desk: TabSession
     lesson: Lesson
     models: Hashable
 
@@ -48,7 +48,7 @@ class _Table:
         return True
 
 
-def follow(learn: Learn, desk: Desk) -> Hashable:
+def follow(learn: Learn, desk: TabSession) -> Hashable:
     """The models that stand now count from here on; a speed of others is none to compare with."""
     rig = learn.board.context.rig
     models = (rig.pair, rig.infos)
@@ -58,7 +58,7 @@ def follow(learn: Learn, desk: Desk) -> Hashable:
 
 
 def runs(
-    learn: Learn, desk: Desk, lesson: Lesson, setups: Sequence[Setup], owner: str, pace: Pace
+    learn: Learn, desk: TabSession, lesson: Lesson, setups: Sequence[Setup], owner: str, pace: Pace
 ) -> Iterator[object]:
     """One run after the other, until the visitor turns to something else or stops one."""
     if cannot := missing(lesson, learn.board.context.drafter_names):
@@ -87,7 +87,7 @@ def _played(table: _Table, setup: Setup, player: Player) -> Generator[object, No
     return kept or (player.source.done and table.keep(setup, player))
 
 
-def _begin(learn: Learn, desk: Desk, setup: Setup, owner: str, pace: Pace) -> Player:
+def _begin(learn: Learn, desk: TabSession, setup: Setup, owner: str, pace: Pace) -> Player:
     context = learn.board.context
     request = request_of(setup, context.drafter_names)
     desk.cancel()

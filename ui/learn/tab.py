@@ -23,7 +23,7 @@ from ui.learn.layout import Learn, build_learn
 from ui.learn.lessons import LESSONS
 from ui.live.layout import Live
 from ui.run.player import Pace
-from ui.server.session import Desk
+from ui.server.session import TabSession
 from ui.shared.event_options import EACH, LATEST, QUICK, QUIET
 from ui.shared.into_live import into_live
 from ui.shared.links import wanted_lesson
@@ -130,7 +130,7 @@ def _choose_handler(learn: Learn) -> Callable[..., Any]:
     return choose
 
 
-def _turned(learn: Learn, desk: Desk, number: float, kept: dict[str, Any]) -> Values:
+def _turned(learn: Learn, desk: TabSession, number: float, kept: dict[str, Any]) -> Values:
     return [{**kept, "at": int(number)}, *turned(learn, desk, number, kept)]
 
 

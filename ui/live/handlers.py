@@ -15,7 +15,7 @@ from ui.live.layout import Live
 from ui.live.rerun import before_of
 from ui.run.baselines import still_valid
 from ui.run.player import Pace, Player
-from ui.server.session import Desk, Hub, play
+from ui.server.session import Hub, TabSession, play
 from ui.shared.board import Values
 from ui.shared.parts import header_value, notice_value
 from ui.words.messages import Line
@@ -34,7 +34,7 @@ __all__ = [
 
 STOP_WAIT_S = 2.0
 LEFT = "Your run was stopped when this page was left or loaded anew; it is in Sessions."
-Question = Callable[[Hub, Desk, str], Iterator[object]]
+Question = Callable[[Hub, TabSession, str], Iterator[object]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +51,12 @@ class Press:
     stops: int | None = None
     pace: tuple[str, float] = ("full", 2.0)
 
-    def overtaken(self, desk: Desk) -> bool:
+    def overtaken(self, desk: TabSession) -> bool:
         """Whether a Stop that was pressed later has come first: what begins now is to end."""
         return self.stops is not None and self.stops < desk.stops
 
 
-def shown(live: Live, desk: Desk, values: Values) -> Values:
+def shown(live: Live, desk: TabSession, values: Values) -> Values:
     """The board's values with the header's before them."""
     with desk.drawing:
         frame = desk.frame()
@@ -69,7 +69,7 @@ def shown(live: Live, desk: Desk, values: Values) -> Values:
         return [desk.stamps.on("header", chips), *values]
 
 
-def started(live: Live, desk: Desk, press: Press) -> Iterator[Values]:
+def started(live: Live, desk: TabSession, press: Press) -> Iterator[Values]:
     """Run the form's request: check it, queue it, play it until it rests."""
     context = live.board.context
 
@@ -90,7 +90,7 @@ def started(live: Live, desk: Desk, press: Press) -> Iterator[Values]:
         yield shown(live, desk, drawn)
 
 
-def changed(live: Live, desk: Desk, press: Press) -> Iterator[Values]:
+def changed(live: Live, desk: TabSession, press: Press) -> Iterator[Values]:
     """A control was moved: run, if "Run on change" is on and that is another request.
 
     Settings that cannot run change nothing; the reason stands beside Run.
@@ -103,12 +103,12 @@ def changed(live: Live, desk: Desk, press: Press) -> Iterator[Values]:
         yield [gr.skip() for _ in live.outputs]
 
 
-def _same(desk: Desk, values: Sequence[Any]) -> bool:
+def _same(desk: TabSession, values: Sequence[Any]) -> bool:
     prompt = values[0] or ""
     return bool(prompt.strip()) and desk.asked == request_of(values)
 
 
-def stopped(live: Live, desk: Desk, stops: int = 0) -> Values:
+def stopped(live: Live, desk: TabSession, stops: int = 0) -> Values:
     """Stop the engine for this desk, and the pictures where they are; full speed shows the end.
 
     `stops` counts the presses of Stop in this tab, this one included.
@@ -130,7 +130,7 @@ def stopped(live: Live, desk: Desk, stops: int = 0) -> Values:
     return shown(live, desk, live.board.once(desk, work))
 
 
-def asked(live: Live, desk: Desk, press: Press, question: Question) -> Iterator[Values]:
+def asked(live: Live, desk: TabSession, press: Press, question: Question) -> Iterator[Values]:
     """`measure_baseline` or `prove` for the run that is looked at."""
 
     def frames() -> Iterator[object]:
@@ -144,7 +144,7 @@ def asked(live: Live, desk: Desk, press: Press, question: Question) -> Iterator[
         yield shown(live, desk, drawn)
 
 
-def mended(live: Live, desk: Desk) -> Any:
+def mended(live: Live, desk: TabSession) -> Any:
     """The board's notice once the form has changed: what was refused before is another matter."""
     if not desk.trouble:
         return gr.skip()
@@ -152,7 +152,7 @@ def mended(live: Live, desk: Desk) -> Any:
     return live.board.said(desk)
 
 
-def left(live: Live, desk: Desk, was_running: int | None) -> Any:
+def left(live: Live, desk: TabSession, was_running: int | None) -> Any:
     """The notice of a tab that has just been opened: where its run went, if one was under way."""
     if not was_running or desk.player is not None:
         return gr.skip()

@@ -16,7 +16,7 @@ import gradio as gr
 from ui.form.form import Form
 from ui.run.frame import Before
 from ui.run.view import reduce_all
-from ui.server.session import Desk
+from ui.server.session import TabSession
 
 __all__ = [
     "AWAITED",
@@ -78,7 +78,7 @@ def wire_changes(form: Form, preset_chosen: Any) -> None:
     preset_chosen.then(None, None, None, js=changed)
 
 
-def before_of(desk: Desk) -> Before | None:
+def before_of(desk: TabSession) -> Before | None:
     """What to compare the next run of this desk with: its run, if that came to its end.
 
     One that was cut short by a further change is no measure: the one before it stays.

@@ -25,7 +25,7 @@ from ui.live.handlers import (
 from ui.live.layout import Live, build_live
 from ui.live.rerun import AWAITED, here_script, settled_script, wire_changes
 from ui.run.checks import measure_baseline, prove
-from ui.server.session import Desk
+from ui.server.session import TabSession
 from ui.shared.board import Values
 from ui.shared.event_options import EACH, LATEST, QUICK, QUIET
 from ui.shared.pending_fields import Sent
@@ -140,7 +140,7 @@ def _wire_form(live: Live, own: gr.BrowserState) -> None:
 
 
 def _press_handler(
-    live: Live, work: Callable[[Live, Desk, Press], Iterator[Values]]
+    live: Live, work: Callable[[Live, TabSession, Press], Iterator[Values]]
 ) -> Callable[..., Iterator[Values]]:
     def press(
         request: gr.Request, visitor: str, compare: bool, mode: str, rate: float, *values: Any
@@ -225,7 +225,7 @@ def _temperature_handler(live: Live) -> Callable[..., list[Any]]:
     return follow
 
 
-def _sent(desk: Desk, shown: Sequence[Any], values: list[Any]) -> list[Any]:
+def _sent(desk: TabSession, shown: Sequence[Any], values: list[Any]) -> list[Any]:
     """`values` for the fields, which until they come show what is `shown`."""
     desk.sent = Sent.of(shown, values, time.monotonic())
     return values

@@ -20,7 +20,7 @@ from ui.models_tab.offering import (
 )
 from ui.models_tab.offers import checked, offers, wanted
 from ui.server.context import Context
-from ui.server.model_swap import Pair
+from ui.server.model_swap import ModelPair
 from ui.server.session import guarded, guarded_once
 from ui.shared.parts import notice_value
 from ui.words.messages import Line
@@ -31,7 +31,7 @@ FRAME_S = 0.25
 Told = list[Any]
 
 
-def pair_of(llm: Any, ssms: Any, dtype: Any, device: Any) -> Pair:
+def pair_of(llm: Any, ssms: Any, dtype: Any, device: Any) -> ModelPair:
     """The form's values as a pair; SSMs one a line. ConfigError names the field."""
     lines = [line.strip() for line in str(ssms or "").splitlines()]
     return checked(llm, [line for line in lines if line], dtype, device)

@@ -12,8 +12,8 @@ from itertools import groupby
 from typing import Any
 
 from ui.models_tab.offers import HERE, Offer, Part, Wanted
-from ui.server.model_host import Rig
-from ui.server.model_swap import CANCELLED, Exchange, Pair, Stage
+from ui.server.model_host import ModelHost
+from ui.server.model_swap import CANCELLED, ModelPair, ModelSwap, Stage
 from ui.shared.parts import short_count
 from ui.words.messages import Line
 
@@ -122,7 +122,7 @@ def _needs(part: Part) -> str:
 # -- an exchange --
 
 
-def state_lines(rig: Rig, whole: bool) -> list[Line]:
+def state_lines(rig: ModelHost, whole: bool) -> list[Line]:
     """How the latest exchange stands. Not `whole`: without names and reasons, which may hold
     paths of this machine."""
     exchange = rig.exchange
@@ -134,7 +134,7 @@ def state_lines(rig: Rig, whole: bool) -> list[Line]:
     return lines
 
 
-def _state(rig: Rig, exchange: Exchange, whole: bool) -> list[Line]:
+def _state(rig: ModelHost, exchange: ModelSwap, whole: bool) -> list[Line]:
     pair = f" {_named(exchange.pair)}" if exchange.pair and whole else " another pair"
     stays = f"What was loaded stays: {', '.join(rig.names())}."
     took = f"{exchange.end - exchange.began:.1f} s"
@@ -153,12 +153,12 @@ def _state(rig: Rig, exchange: Exchange, whole: bool) -> list[Line]:
     return []
 
 
-def _named(pair: Pair) -> str:
+def _named(pair: ModelPair) -> str:
     ssms = ", ".join(pair.ssms)
     return f"{pair.llm} with {ssms}" if ssms else f"{pair.llm} without an SSM"
 
 
-def stages_value(exchange: Exchange, whole: bool) -> dict[str, Any]:
+def stages_value(exchange: ModelSwap, whole: bool) -> dict[str, Any]:
     """A line for each model: what was done with it, and how long that took."""
     if not whole or exchange.state == "none":
         return {"lines": {}}

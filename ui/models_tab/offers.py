@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from core.config.checks import choice, names, text
 from core.events import ModelInfo
 from core.models.loading.catalog import BUNDLED, FAMILIES, bundled_ssms, cached_models, snapshot
-from ui.server.model_host import Rig
-from ui.server.model_swap import Pair
+from ui.server.model_host import ModelHost
+from ui.server.model_swap import ModelPair
 
 if TYPE_CHECKING:
     import torch
@@ -108,17 +108,17 @@ def auto_words() -> str:
     return auto_dtype_words()
 
 
-def checked(llm: Any, ssms: Any, dtype: Any, device: Any) -> Pair:
+def checked(llm: Any, ssms: Any, dtype: Any, device: Any) -> ModelPair:
     """What was typed or sent, as a pair. ConfigError names the field."""
     from core.models.loading.placing import DEVICES, DTYPES
 
     text("llm", llm)
     choice("dtype", dtype, ("auto", *DTYPES))
     choice("device", device, DEVICES)
-    return Pair(llm.strip(), names("ssms", ssms, at_most=16), dtype, device)
+    return ModelPair(llm.strip(), names("ssms", ssms, at_most=16), dtype, device)
 
 
-def wanted(pair: Pair) -> Wanted:
+def wanted(pair: ModelPair) -> Wanted:
     """What the pair needs, and what is free now. ModelLoadError where a folder or a device is
     missing."""
     from core.models.loading.placing import device_of, free_bytes, llm_named, named, need_of
@@ -140,7 +140,9 @@ def _part(role: str, need: Need) -> Part:
 # -- everything there is --
 
 
-def offers(rig: Rig, dtype: str, device: str, whole: bool) -> tuple[tuple[Offer, ...], Wanted]:
+def offers(
+    rig: ModelHost, dtype: str, device: str, whole: bool
+) -> tuple[tuple[Offer, ...], Wanted]:
     """Every offer with its needs as `dtype` on `device`, and what is free there beside the loaded
     models. Not `whole`: without what only those who may load are shown, paths and the cache."""
     from core.models.loading.placing import device_of, free_bytes
@@ -153,7 +155,7 @@ def offers(rig: Rig, dtype: str, device: str, whole: bool) -> tuple[tuple[Offer,
     return tuple(made), Wanted((), free_bytes(place), place.type)
 
 
-def _loaded(rig: Rig) -> Offer:
+def _loaded(rig: ModelHost) -> Offer:
     parts = tuple(_standing(info) for info in rig.infos)
     return Offer(LOADED, rig.pair.llm, rig.pair.ssms, parts, "what runs use now")
 

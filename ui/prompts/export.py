@@ -13,7 +13,7 @@ from ui.prompts.past_handlers import known_domains
 from ui.prompts.rows import Line, of_study, rows_plain
 from ui.prompts.run_figures import RunFigures
 from ui.server.context import Context
-from ui.server.session import Desk, guarded_once
+from ui.server.session import TabSession, guarded_once
 from ui.shared.event_options import LATEST
 from ui.shared.parts import notice_value
 from ui.shared.studies import Studies
@@ -26,7 +26,9 @@ __all__ = ["file_of", "wire_file"]
 NOTHING = "There are no rows to save yet: measure prompts, open a study, or look at past runs."
 
 
-def file_of(context: Context, figures: RunFigures, mine: Studies, desk: Desk) -> dict[str, Any]:
+def file_of(
+    context: Context, figures: RunFigures, mine: Studies, desk: TabSession
+) -> dict[str, Any]:
     """`name`, `media_type` and `text` of all rows that the desk's table has, whatever the filters
     above it leave out. ConfigError where it has none."""
     look, study_id = desk.study.past, desk.study.study_id

@@ -16,7 +16,7 @@ from ui.prompts.past import MOST_RUNS, Found, PastLook, looked_at
 from ui.prompts.rows import table_value
 from ui.prompts.run_figures import RunFigures
 from ui.server.context import Context
-from ui.server.session import Desk, guarded
+from ui.server.session import TabSession, guarded
 from ui.sessions.history import ANY_MODEL, NO_DRAFTER, asker_of, drafter_choices
 from ui.shared.event_options import LATEST, QUIET
 from ui.shared.parts import notice, notice_value
@@ -102,7 +102,7 @@ def known_domains() -> dict[str, str]:
 
 def past_drawn(
     context: Context,
-    desk: Desk,
+    desk: TabSession,
     figures: RunFigures,
     look: PastLook,
     drafters: Sequence[str],

@@ -15,14 +15,14 @@ from ui.run.player import Player
 from ui.run.proof import Answer, compare, same_distribution, with_plain_decoding
 from ui.run.source import LiveSource, Source
 from ui.run.view import View, reduce_all
-from ui.server.session import Desk, Hub, run_to_end
+from ui.server.session import Hub, TabSession, run_to_end
 
 __all__ = ["measure_baseline", "prove"]
 
 DISPUTE_TOP_K = 50
 
 
-def measure_baseline(hub: Hub, desk: Desk, owner: str) -> Iterator[None]:
+def measure_baseline(hub: Hub, desk: TabSession, owner: str) -> Iterator[None]:
     """Leave `desk.baseline`: tokens per second of plain decoding of the desk's run."""
     player, view = desk.player, _finished(desk)
     yield from _plain(hub, desk, view, owner)
@@ -31,7 +31,7 @@ def measure_baseline(hub: Hub, desk: Desk, owner: str) -> Iterator[None]:
     yield
 
 
-def prove(hub: Hub, desk: Desk, owner: str) -> Iterator[None]:
+def prove(hub: Hub, desk: TabSession, owner: str) -> Iterator[None]:
     """Leave `desk.answer`: whether plain decoding writes the same text.
 
     When the desk turns to another run meanwhile, nothing is left.
@@ -62,7 +62,7 @@ def _answer(player: Player | None, view: View, plain: LiveSource) -> Answer | No
     return compare(view, told, ours, plain.events(0, plain.count))
 
 
-def _finished(desk: Desk) -> View:
+def _finished(desk: TabSession) -> View:
     player = desk.player
     if player is None:
         raise ConfigError("there is no run yet: press Run first")
@@ -79,7 +79,7 @@ def _view_of(source: Source | None) -> View:
 
 
 def _plain(
-    hub: Hub, desk: Desk, view: View, owner: str, top_k: int | None = None
+    hub: Hub, desk: TabSession, view: View, owner: str, top_k: int | None = None
 ) -> Iterator[None]:
     """Run plain decoding unless this desk has done so already; leaves `desk.plain`."""
     if desk.plain is not None:
@@ -104,7 +104,7 @@ def _plain(
         desk.doing = ""
 
 
-def _keep_baseline(hub: Hub, desk: Desk, view: View) -> None:
+def _keep_baseline(hub: Hub, desk: TabSession, view: View) -> None:
     plain = _view_of(desk.plain)
     if plain.state != "completed" or view.started is None:
         desk.plain = None

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 from core.events import Event, ModelInfo
 from lab.conductor import Conductor
 from ui.server.loaded_models import WorkerLike
-from ui.server.model_host import Rig
-from ui.server.session import Desks, Hub
+from ui.server.model_host import ModelHost
+from ui.server.session import Hub, TabSessions
 from ui.server.study_runs import StudyRuns
 from ui.server.visitors import Access
 
@@ -55,10 +55,10 @@ class Context:
     query: Callable[..., Any]
     conductor: Conductor
     exports: Mapping[str, Any] = field(default_factory=dict)
-    desks: Desks = field(default_factory=Desks)
+    desks: TabSessions = field(default_factory=TabSessions)
 
     @property
-    def rig(self) -> Rig:
+    def rig(self) -> ModelHost:
         """The models that stand now, and how to exchange them."""
         return self.hub.rig
 
@@ -79,7 +79,7 @@ class Context:
 
 
 def make_context(
-    worker: WorkerLike | Rig,
+    worker: WorkerLike | ModelHost,
     store: StoreApi,
     access: Access,
     preset: str,

@@ -9,9 +9,9 @@ from typing import Any, Protocol
 from core.config import Request
 from core.events import Event
 from ui.run.source import RunLike, ends
-from ui.server.model_swap import Pair
+from ui.server.model_swap import ModelPair
 
-__all__ = ["Stand", "WorkerLike"]
+__all__ = ["ServedModels", "WorkerLike"]
 
 Tap = Callable[[Event], None]
 
@@ -27,10 +27,10 @@ class WorkerLike(Protocol):
     def close(self) -> None: ...
 
 
-class Stand:
+class ServedModels:
     """Whoever submits enters first; once it retires nobody enters any more."""
 
-    def __init__(self, worker: WorkerLike, pair: Pair) -> None:
+    def __init__(self, worker: WorkerLike, pair: ModelPair) -> None:
         models = worker.engine.models
         tokenizer = getattr(models, "tokenizer", None)
         self.worker, self.pair = worker, pair

@@ -16,15 +16,15 @@ from core.config import Request
 from core.errors import FORESEEN, ConfigError, EngineClosedError, SpecScopeError
 from core.events import Event, ModelInfo
 from ui.run.source import RunLike
-from ui.server.loaded_models import Stand, WorkerLike
-from ui.server.model_swap import CANCELLED, Exchange, Pair, Say
+from ui.server.loaded_models import ServedModels, WorkerLike
+from ui.server.model_swap import CANCELLED, ModelPair, ModelSwap, Say
 
-__all__ = ["Load", "Rig"]
+__all__ = ["Load", "ModelHost"]
 
 EVERYBODY = ("all", "first", "ngram")
 NO_LOADER = "models cannot be exchanged on this page: it was opened without a loader"
 
-Load = Callable[[Pair, Say], WorkerLike]
+Load = Callable[[ModelPair, Say], WorkerLike]
 """Makes a worker of a pair; tells each stage before it begins, and ends with what telling raises.
 """
 
@@ -33,24 +33,24 @@ class _Cancelled(SpecScopeError):
     """Somebody asked the loading to end."""
 
 
-class Rig:
+class ModelHost:
     """The one place that knows which models stand. `pair` is what they were asked for as."""
 
     def __init__(
-        self, worker: WorkerLike, load: Load | None = None, pair: Pair | None = None
+        self, worker: WorkerLike, load: Load | None = None, pair: ModelPair | None = None
     ) -> None:
         self._load = load
-        self._stand = Stand(worker, pair or Pair())
-        self._leaving: list[Stand] = []
+        self._stand = ServedModels(worker, pair or ModelPair())
+        self._leaving: list[ServedModels] = []
         self._past: frozenset[str] = frozenset()
-        self._exchange = Exchange()
+        self._exchange = ModelSwap()
         self._version = 0
         self._begun = 0
         self._changed = threading.Condition()
         self._closed = False
 
     @classmethod
-    def opened(cls, load: Load, pair: Pair) -> Rig:
+    def opened(cls, load: Load, pair: ModelPair) -> ModelHost:
         """With the first pair, loaded here and now; raises what `load` raises."""
         return cls(load(pair, _nobody), load, pair)
 
@@ -76,7 +76,7 @@ class Rig:
         return self._stand.chat
 
     @property
-    def pair(self) -> Pair:
+    def pair(self) -> ModelPair:
         """What the models were asked for as."""
         return self._stand.pair
 
@@ -111,7 +111,7 @@ class Rig:
         """Raises what `submit` would raise on the models that stand now; runs nothing."""
         self._stand.worker.check(request)
 
-    def _known(self, request: Request, stand: Stand) -> Request:
+    def _known(self, request: Request, stand: ServedModels) -> Request:
         """The request, unless it was made for models that have gone."""
         allowed = (*EVERYBODY, *stand.drafter_names)
         gone = [name for name in request.speculation.drafters if name not in allowed]
@@ -128,7 +128,7 @@ class Rig:
     # -- another pair --
 
     @property
-    def exchange(self) -> Exchange:
+    def exchange(self) -> ModelSwap:
         """How the latest exchange stands; a fresh value after each change."""
         return self._exchange
 
@@ -140,7 +140,7 @@ class Rig:
         """Runs that wait or are decoded, here and on models of before."""
         return self._stand.runs + self.leaving()
 
-    def begin(self, pair: Pair) -> None:
+    def begin(self, pair: ModelPair) -> None:
         """Load another pair beside the one that stands, in a thread. ConfigError at once where it
         cannot be asked for, or another is being loaded."""
         if self._load is None:
@@ -152,7 +152,7 @@ class Rig:
                 raise ConfigError(
                     "another pair is being loaded: wait until it stands, or cancel that first"
                 )
-            self._set(Exchange.of(pair))
+            self._set(ModelSwap.of(pair))
             self._begun += 1
         threading.Thread(target=self._run, args=(pair,), name="exchange", daemon=True).start()
 
@@ -162,7 +162,7 @@ class Rig:
             if self._exchange.loading:
                 self._set(self._exchange.asked_to_end())
 
-    def wait(self, exchange: Exchange, timeout: float) -> None:
+    def wait(self, exchange: ModelSwap, timeout: float) -> None:
         """Return when there is another state than `exchange`, or time is up."""
         with self._changed:
             self._changed.wait_for(lambda: self._exchange is not exchange, timeout)
@@ -179,10 +179,10 @@ class Rig:
 
     # -- the thread of an exchange --
 
-    def _run(self, pair: Pair) -> None:
+    def _run(self, pair: ModelPair) -> None:
         old, reason = None, ""
         try:
-            old = self._replace(Stand(self._loaded(pair), pair))
+            old = self._replace(ServedModels(self._loaded(pair), pair))
         except _Cancelled:
             reason = CANCELLED
         except FORESEEN as error:
@@ -197,7 +197,7 @@ class Rig:
             del old
             _give_back()
 
-    def _loaded(self, pair: Pair) -> WorkerLike:
+    def _loaded(self, pair: ModelPair) -> WorkerLike:
         assert self._load is not None
         return self._load(pair, self._say)
 
@@ -208,7 +208,7 @@ class Rig:
                 raise _Cancelled(CANCELLED)
             self._set(self._exchange.at(stage, time.monotonic()))
 
-    def _replace(self, new: Stand) -> Stand:
+    def _replace(self, new: ServedModels) -> ServedModels:
         """Let the new one take over; the one before."""
         with self._changed:
             given_up = self._exchange.ending or self._closed
@@ -223,7 +223,7 @@ class Rig:
             raise _Cancelled(CANCELLED)
         return old
 
-    def _see_off(self, old: Stand) -> None:
+    def _see_off(self, old: ServedModels) -> None:
         """Close the one before once its runs have ended."""
         old.wait_empty()
         old.worker.close()
@@ -234,7 +234,7 @@ class Rig:
         with self._changed:
             self._set(self._exchange.ended(reason, time.monotonic()))
 
-    def _set(self, exchange: Exchange) -> None:
+    def _set(self, exchange: ModelSwap) -> None:
         with self._changed:
             self._exchange = exchange
             self._changed.notify_all()

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-__all__ = ["CANCELLED", "Exchange", "Pair", "Say", "Stage"]
+__all__ = ["CANCELLED", "ModelSwap", "ModelPair", "Say", "Stage"]
 
 BUNDLED = "bundled"
 CANCELLED = "cancelled"
@@ -18,7 +18,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class ModelPair:
     """An LLM and its SSMs as they are asked for: names, folders or hub ids."""
 
     llm: str = BUNDLED
@@ -36,11 +36,11 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class ModelSwap:
     """`state`: none, loading, done, cancelled or failed, then with the `reason`. `ending`: it was
     asked to end at its next stage."""
 
-    pair: Pair | None = None
+    pair: ModelPair | None = None
     state: str = "none"
     stages: tuple[Stage, ...] = ()
     began: float = 0.0
@@ -49,7 +49,7 @@ class Exchange:
     ending: bool = False
 
     @classmethod
-    def of(cls, pair: Pair) -> Exchange:
+    def of(cls, pair: ModelPair) -> ModelSwap:
         """One that has just begun."""
         return cls(pair, "loading", began=time.monotonic())
 
@@ -57,14 +57,14 @@ class Exchange:
     def loading(self) -> bool:
         return self.state == "loading"
 
-    def at(self, words: str, now: float) -> Exchange:
+    def at(self, words: str, now: float) -> ModelSwap:
         """The next stage begins."""
         return replace(self, stages=(*self.stages, Stage(words, now)))
 
-    def asked_to_end(self) -> Exchange:
+    def asked_to_end(self) -> ModelSwap:
         return replace(self, ending=True)
 
-    def ended(self, reason: str, now: float) -> Exchange:
+    def ended(self, reason: str, now: float) -> ModelSwap:
         """It is over: well where there is no reason."""
         state = CANCELLED if reason == CANCELLED else "failed" if reason else "done"
         return replace(self, state=state, reason=reason, end=now)

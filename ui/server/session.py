@@ -28,15 +28,15 @@ from ui.run.proof import Answer
 from ui.run.source import LiveSource, StoreLike
 from ui.run.values import PictureMaker
 from ui.server.loaded_models import WorkerLike
-from ui.server.model_host import Rig
+from ui.server.model_host import ModelHost
 from ui.shared.last_click import Presses
 from ui.shared.pending_fields import Sent
 from ui.shared.study_place import StudyPlace
 from ui.shared.version_stamps import Stamps
 
 __all__ = [
-    "Desk",
-    "Desks",
+    "TabSession",
+    "TabSessions",
     "Hub",
     "WorkerLike",
     "guarded",
@@ -57,8 +57,8 @@ T = TypeVar("T")
 class Hub:
     """Starts runs; each is recorded to its end, whoever watches."""
 
-    def __init__(self, worker: WorkerLike | Rig, store: StoreLike) -> None:
-        self.rig = worker if isinstance(worker, Rig) else Rig(worker)
+    def __init__(self, worker: WorkerLike | ModelHost, store: StoreLike) -> None:
+        self.rig = worker if isinstance(worker, ModelHost) else ModelHost(worker)
         self.store = store
         self._going: WeakSet[LiveSource] = WeakSet()
         self._lock = threading.Lock()
@@ -71,7 +71,7 @@ class Hub:
     def start(
         self, request: Request, owner: str = "", baseline: Baseline | None = None
     ) -> LiveSource:
-        """Queue a request. Raises what `Rig.submit` raises (ConfigError, EngineClosedError).
+        """Queue a request. Raises what `ModelHost.submit` raises (ConfigError, EngineClosedError).
 
         `baseline`: what the run is compared with from its first round on; kept with it.
         """
@@ -90,7 +90,7 @@ class Hub:
 
 
 @dataclass(slots=True)
-class Desk:
+class TabSession:
     """One tab's place on one page: the run it looks at and what was found out about it.
 
     `asked` is the request behind `player`, where it was started here; `baseline` and `answer`
@@ -158,19 +158,19 @@ class Desk:
                 source.cancel()
 
 
-class Desks:
+class TabSessions:
     """The desks of all tabs, by browser session and page; the oldest go first when too many."""
 
     def __init__(self, limit: int = MAX_DESKS) -> None:
-        self._desks: OrderedDict[tuple[str, str], Desk] = OrderedDict()
+        self._desks: OrderedDict[tuple[str, str], TabSession] = OrderedDict()
         self._lock = threading.Lock()
         self._limit = limit
 
-    def of(self, session: str | None, page: str) -> Desk:
+    def of(self, session: str | None, page: str) -> TabSession:
         """The desk of this tab, made at first use."""
         key = (session or "", page)
         with self._lock:
-            desk = self._desks.setdefault(key, Desk())
+            desk = self._desks.setdefault(key, TabSession())
             self._desks.move_to_end(key)
             dropped = []
             while len(self._desks) > self._limit:
@@ -191,7 +191,7 @@ class Desks:
         return len(self._desks)
 
 
-def play(desk: Desk, clock: Callable[[], float] = time.monotonic) -> Iterator[Frame]:
+def play(desk: TabSession, clock: Callable[[], float] = time.monotonic) -> Iterator[Frame]:
     """Frames of the desk's run until it rests; closing the generator stops the engine.
 
     A tab that goes away closes the generator (Gradio raises GeneratorExit in it). When the desk has
@@ -235,7 +235,7 @@ def _pause(player: Player, clock: Callable[[], float], spent: float) -> None:
         time.sleep(max(REST_S, FRAME_S - (clock() - began)))
 
 
-def run_to_end(hub: Hub, desk: Desk, request: Request, owner: str) -> Iterator[LiveSource]:
+def run_to_end(hub: Hub, desk: TabSession, request: Request, owner: str) -> Iterator[LiveSource]:
     """Run a second request for a desk (a baseline); yields at a frame's pace until it is done."""
     source = hub.start(request, owner)
     desk.side = source

@@ -10,7 +10,7 @@ from typing import Any
 
 import gradio as gr
 
-from ui.server.session import Desk, play
+from ui.server.session import TabSession, play
 from ui.sessions.handlers import list_handler
 from ui.sessions.history import Asker, asker_of
 from ui.sessions.layout import Sessions
@@ -20,7 +20,9 @@ from ui.shared.event_options import LATEST, QUIET
 __all__ = ["follow_opened", "followed"]
 
 
-def followed(sessions: Sessions, desk: Desk, asker: Asker, run_id: str) -> Iterator[list[Any]]:
+def followed(
+    sessions: Sessions, desk: TabSession, asker: Asker, run_id: str
+) -> Iterator[list[Any]]:
     """The board and the scrubber as the run goes on, then once what is said of the opened run.
     Nothing of a run that has ended, or that the desk has turned from."""
     board, told = sessions.board, sessions.on.told

@@ -18,7 +18,7 @@ from ui.run.player import Pace, Player
 from ui.run.same_text import same_text
 from ui.run.view import reduce_all
 from ui.server.context import Context
-from ui.server.session import Desk, play
+from ui.server.session import TabSession, play
 from ui.server.under_way import stop, under_way
 from ui.sessions.history import Asker, allowed
 from ui.sessions.layout import Sessions
@@ -44,7 +44,7 @@ def asked_of(context: Context, asker: Asker, run_id: str, seed: bool = False) ->
 
 
 def again(
-    sessions: Sessions, desk: Desk, asker: Asker, owner: str, run_id: str
+    sessions: Sessions, desk: TabSession, asker: Asker, owner: str, run_id: str
 ) -> Iterator[list[Any]]:
     """Run the opened run's request once more on the same board: the board, the scrubber, and at the
     end the new run's id."""
@@ -77,7 +77,7 @@ def _before(events: Sequence[Event]) -> Before:
     return Before(view.run_id, tuple(line.accepted for line in view.rounds), view.stats)
 
 
-def _judge(desk: Desk, before: Sequence[Event]) -> None:
+def _judge(desk: TabSession, before: Sequence[Event]) -> None:
     """Leave on the desk whether the text is the same."""
     assert desk.player is not None
     source = desk.player.source
@@ -86,7 +86,7 @@ def _judge(desk: Desk, before: Sequence[Event]) -> None:
         desk.answer = same_text(now, before, NAMES)
 
 
-def stop_again(sessions: Sessions, desk: Desk) -> Values:
+def stop_again(sessions: Sessions, desk: TabSession) -> Values:
     """Stop the run that is made again; a past run stands still where it is."""
 
     def work() -> None:

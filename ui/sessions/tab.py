@@ -12,7 +12,7 @@ import gradio as gr
 from core.errors import StoreError, UnknownRunError
 from ui.run.baselines import baseline_of
 from ui.run.player import Pace, Player
-from ui.server.session import Desk, guarded_once
+from ui.server.session import TabSession, guarded_once
 from ui.server.under_way import source_of
 from ui.sessions.history import Asker, allowed, check_ended, whole
 from ui.sessions.layout import COMPARE_LABEL, Sessions, build_sessions
@@ -39,7 +39,7 @@ ALREADY = "This run is already deleted, in another tab perhaps: nothing was left
 CHOOSE = "Choose the second run: press it in this list."
 
 
-def opened_run(sessions: Sessions, desk: Desk, asker: Asker, run_id: str) -> list[Any]:
+def opened_run(sessions: Sessions, desk: TabSession, asker: Asker, run_id: str) -> list[Any]:
     """Open a run at its end: the board, the scrubber, the id."""
     board = sessions.board
 
@@ -57,7 +57,7 @@ def opened_run(sessions: Sessions, desk: Desk, asker: Asker, run_id: str) -> lis
     return guarded_once(work, failed)
 
 
-def scrubbed(sessions: Sessions, desk: Desk, number: float | None) -> Values:
+def scrubbed(sessions: Sessions, desk: TabSession, number: float | None) -> Values:
     """To the end of a round; a number past either end is that end, an emptied box no move."""
 
     def work() -> None:
@@ -67,7 +67,7 @@ def scrubbed(sessions: Sessions, desk: Desk, number: float | None) -> Values:
     return sessions.board.once(desk, work)
 
 
-def scrub_place(sessions: Sessions, desk: Desk, number: float | None) -> list[Any]:
+def scrub_place(sessions: Sessions, desk: TabSession, number: float | None) -> list[Any]:
     """What `board.places` show after that. The slider is in the visitor's hand: it is set only
     where it says another round than the one that is shown."""
     slider, *rest = sessions.board.place(desk)
@@ -75,12 +75,12 @@ def scrub_place(sessions: Sessions, desk: Desk, number: float | None) -> list[An
     return [gr.skip() if said else slider, *rest]
 
 
-def shows(desk: Desk, run_id: str) -> bool:
+def shows(desk: TabSession, run_id: str) -> bool:
     """Whether this visitor's board has the run open: so it was theirs to see."""
     return desk.player is not None and desk.player.source.run_id == run_id
 
 
-def deleted(sessions: Sessions, desk: Desk, asker: Asker, run_id: str) -> list[Any]:
+def deleted(sessions: Sessions, desk: TabSession, asker: Asker, run_id: str) -> list[Any]:
     """Remove the opened run; the board becomes empty, also where another tab was first."""
     board = sessions.board
 
@@ -122,7 +122,11 @@ def choosing(run_id: str, comparing: str) -> list[Any]:
 
 
 def chosen(
-    sessions: Sessions, desks: tuple[Desk, Desk, Desk], asker: Asker, run_id: str, comparing: str
+    sessions: Sessions,
+    desks: tuple[TabSession, TabSession, TabSession],
+    asker: Asker,
+    run_id: str,
+    comparing: str,
 ) -> list[Any]:
     """A run of the list was chosen: it is opened, or stands beside the one it is `comparing` with.
 

@@ -19,7 +19,7 @@ from ui.run.player import Pace, Player
 from ui.run.same_text import same_text
 from ui.run.source import StoredSource
 from ui.server.context import Context
-from ui.server.session import Desk, guarded_once
+from ui.server.session import TabSession, guarded_once
 from ui.server.under_way import under_way
 from ui.sessions.history import Asker, allowed, excerpt
 from ui.sessions.two_runs_bar import Bar, bar_players, build_bar, place_of
@@ -47,11 +47,11 @@ class Half:
     def outputs(self) -> list[gr.HTML]:
         return [self.head, *self.pictures.values()]
 
-    def desk(self, context: Context, request: gr.Request) -> Desk:
+    def desk(self, context: Context, request: gr.Request) -> TabSession:
         """The desk of the tab that asks."""
         return context.desks.of(request.session_hash, self.page)
 
-    def drawn(self, desk: Desk) -> list[dict[str, Any]]:
+    def drawn(self, desk: TabSession) -> list[dict[str, Any]]:
         """What the pictures show now."""
         with desk.drawing:
             values = desk.pictures.values(desk.frame(), desk.baseline, time.monotonic())
@@ -79,12 +79,12 @@ class Beside:
         """What the bar moves: its own slider, the pictures of both halves."""
         return [self.bar.scrub, *(one for half in self.halves for one in half.pictures.values())]
 
-    def desks(self, context: Context, request: gr.Request) -> tuple[Desk, Desk]:
+    def desks(self, context: Context, request: gr.Request) -> tuple[TabSession, TabSession]:
         """The desks of both halves."""
         one, two = self.halves
         return one.desk(context, request), two.desk(context, request)
 
-    def moved(self, desks: tuple[Desk, Desk]) -> list[Any]:
+    def moved(self, desks: tuple[TabSession, TabSession]) -> list[Any]:
         """What `moving` shows now; nothing before two runs were chosen."""
         players = bar_players(desks)
         if len(players) < len(desks):
@@ -126,7 +126,11 @@ def _build_half(page: str) -> Half:
 
 
 def compared(
-    beside: Beside, context: Context, desks: tuple[Desk, Desk], asker: Asker, ids: tuple[str, str]
+    beside: Beside,
+    context: Context,
+    desks: tuple[TabSession, TabSession],
+    asker: Asker,
+    ids: tuple[str, str],
 ) -> list[Any]:
     """The section's values for two runs; what went wrong is told in it."""
 
@@ -171,7 +175,9 @@ def _head(half: Half, run: Any) -> dict[str, Any]:
     return notice_value([Line("info", f"{which}: {excerpt(run.prompt)}"), Line("info", made)])
 
 
-def both(beside: Beside, desks: tuple[Desk, Desk], work: Callable[[], None]) -> list[Any]:
+def both(
+    beside: Beside, desks: tuple[TabSession, TabSession], work: Callable[[], None]
+) -> list[Any]:
     """Do `work` with both runs, then show where they are."""
 
     def worked() -> list[Any]:
@@ -181,7 +187,7 @@ def both(beside: Beside, desks: tuple[Desk, Desk], work: Callable[[], None]) -> 
     return guarded_once(worked, lambda _: [gr.skip() for _ in beside.moving])
 
 
-def picked(half: Half, desk: Desk, data: Any) -> list[Any]:
+def picked(half: Half, desk: TabSession, data: Any) -> list[Any]:
     """A round was clicked in a picture of one half; `data` comes from the browser."""
 
     def work() -> list[Any]:

@@ -12,7 +12,7 @@ from typing import Any
 import gradio as gr
 
 from ui.run.player import EVENTS_A_ROUND, Pace, Player
-from ui.server.session import Desk
+from ui.server.session import TabSession
 from ui.sessions.history import whole
 from ui.shared.slider import Slider
 
@@ -92,7 +92,7 @@ def build_bar() -> Bar:
 # -- where both are --
 
 
-def bar_players(desks: Sequence[Desk]) -> list[Player]:
+def bar_players(desks: Sequence[TabSession]) -> list[Player]:
     """The players of both halves; none before two runs were chosen."""
     return [desk.player for desk in desks if desk.player is not None]
 
@@ -121,7 +121,7 @@ def _to(players: Sequence[Player], stage: int) -> None:
 # -- presses --
 
 
-def moved_both(desks: Sequence[Desk], name: str) -> None:
+def moved_both(desks: Sequence[TabSession], name: str) -> None:
     """One press of a button that moves at once."""
     players = bar_players(desks)
     here = stage_of(players)
@@ -132,13 +132,13 @@ def moved_both(desks: Sequence[Desk], name: str) -> None:
     _to(players, here + MOVES[name] if target is None else target)
 
 
-def scrubbed_both(desks: Sequence[Desk], number: float | None) -> None:
+def scrubbed_both(desks: Sequence[TabSession], number: float | None) -> None:
     """To the end of a round; an emptied box is no move."""
     if number is not None:
         _to(bar_players(desks), EVENTS_A_ROUND * whole("round", number))
 
 
-def paced_both(desks: Sequence[Desk], rate: float | None) -> None:
+def paced_both(desks: Sequence[TabSession], rate: float | None) -> None:
     """Another speed, for what plays now too."""
     for one in bar_players(desks):
         if rate is not None:
@@ -146,7 +146,7 @@ def paced_both(desks: Sequence[Desk], rate: float | None) -> None:
 
 
 def played_both(
-    desks: Sequence[Desk], rate: float | None, clock: Callable[[], float] = time.monotonic
+    desks: Sequence[TabSession], rate: float | None, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[None]:
     """Yield whenever both have moved on; from the start again where they stand at the end."""
     players = bar_players(desks)

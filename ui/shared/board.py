@@ -27,7 +27,7 @@ from ui.components import (
 )
 from ui.run.values import PICTURES, names_value
 from ui.server.context import Context
-from ui.server.session import Desk, guarded, guarded_once
+from ui.server.session import TabSession, guarded, guarded_once
 from ui.shared.parts import log_line, notice, notice_value
 from ui.shared.playback import build_playback
 from ui.words.messages import Line, run_lines
@@ -61,16 +61,16 @@ class Board:
     def outputs(self) -> list[Component]:
         return [self.notice, *self.pictures.values()]
 
-    def desk(self, request: gr.Request) -> Desk:
+    def desk(self, request: gr.Request) -> TabSession:
         """The desk of the tab that asks."""
         return self.context.desks.of(request.session_hash, self.page)
 
-    def said(self, desk: Desk) -> dict[str, Any]:
+    def said(self, desk: TabSession) -> dict[str, Any]:
         """What the notice says now."""
         with desk.drawing:
             return desk.stamps.on("notice", self._said(desk))
 
-    def _said(self, desk: Desk) -> dict[str, Any]:
+    def _said(self, desk: TabSession) -> dict[str, Any]:
         frame = desk.frame()
         first, *rest = run_lines(frame, desk.baseline, desk.answer)
         if not frame.run_id:
@@ -87,7 +87,7 @@ class Board:
         """The slider over the rounds and the button that stops, where there are any."""
         return [one for one in (self.scrub, self.stop) if one is not None]
 
-    def place(self, desk: Desk) -> list[Any]:
+    def place(self, desk: TabSession) -> list[Any]:
         """What `places` show now: how many rounds are complete, of how many; whether it moves."""
         frame, shown = desk.frame(), list[Any]()
         if self.scrub is not None:
@@ -98,7 +98,7 @@ class Board:
             shown.append(gr.update(interactive=moves))
         return shown
 
-    def values(self, desk: Desk) -> Values:
+    def values(self, desk: TabSession) -> Values:
         """What `outputs` show now."""
         with desk.drawing:
             said, frame = self.said(desk), desk.frame()
@@ -108,7 +108,7 @@ class Board:
             packed = {name: pack(pictures[name]) for name in self.pictures}
             return [said, *(desk.stamps.on(name, value) for name, value in packed.items())]
 
-    def failed(self, desk: Desk) -> Callable[[str], Values]:
+    def failed(self, desk: TabSession) -> Callable[[str], Values]:
         """What to show when a handler breaks."""
 
         def show(message: str) -> Values:
@@ -117,12 +117,12 @@ class Board:
 
         return show
 
-    def stream(self, desk: Desk, frames: Iterator[object]) -> Iterator[Values]:
+    def stream(self, desk: TabSession, frames: Iterator[object]) -> Iterator[Values]:
         """The board's values at each of `frames`, errors told on the board."""
         desk.trouble = ""
         return guarded((self.values(desk) for _ in frames), self.failed(desk))
 
-    def once(self, desk: Desk, work: Callable[[], None]) -> Values:
+    def once(self, desk: TabSession, work: Callable[[], None]) -> Values:
         """Do `work`, then show the board."""
 
         def worked() -> Values:

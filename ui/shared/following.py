@@ -22,7 +22,7 @@ from ui.live.handlers import shown
 from ui.live.layout import Live
 from ui.run.values import names_value
 from ui.server.context import Context
-from ui.server.session import Desk
+from ui.server.session import TabSession
 from ui.sessions.tab import Sessions
 from ui.shared.board import Board
 from ui.shared.event_options import QUICK
@@ -75,7 +75,7 @@ def followed_fields(
     return preset, made
 
 
-def legend_of(board: Board, desk: Desk) -> Any:
+def legend_of(board: Board, desk: TabSession) -> Any:
     """The legend of a board that shows no run; one of a run tells of that run's models."""
     if desk.player is not None:
         return gr.skip()

@@ -21,7 +21,7 @@ from ui.form.form import OWN, RECORD_TOP_K, request_of
 from ui.form.presets import still_means
 from ui.live.layout import Live
 from ui.server.context import Context
-from ui.server.session import Desk, guarded_once
+from ui.server.session import TabSession, guarded_once
 from ui.shared.event_options import QUICK
 from ui.shared.parts import notice_value
 from ui.words.messages import Line
@@ -78,7 +78,7 @@ def into_live(
 
 def filled(
     live: Live,
-    desk: Desk,
+    desk: TabSession,
     ask: Callable[[], Request],
     on_change: bool = False,
     beside: bool = False,

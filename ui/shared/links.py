@@ -13,7 +13,7 @@ import gradio as gr
 
 from ui.learn.lessons import LESSONS
 from ui.server.context import Context
-from ui.server.session import Desk
+from ui.server.session import TabSession
 from ui.sessions.handlers import about_handler
 from ui.sessions.history import Asker, asker_of
 from ui.sessions.live_runs import follow_opened
@@ -49,7 +49,9 @@ def _whole(text: str) -> int:
     return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 10 else 0
 
 
-def linked_run(sessions: Sessions, desk: Desk, asker: Asker, query: Mapping[str, str]) -> list[Any]:
+def linked_run(
+    sessions: Sessions, desk: TabSession, asker: Asker, query: Mapping[str, str]
+) -> list[Any]:
     """The run of the link on the board of Sessions, at its round: board, scrubber, id."""
     shown = opened_run(sessions, desk, asker, query["run"])
     number = _whole(query.get("round", ""))

@@ -9,7 +9,7 @@ from typing import Any
 
 import gradio as gr
 
-from ui.server.session import Desk, guarded_once
+from ui.server.session import TabSession, guarded_once
 from ui.shared.parts import notice, notice_value, study_list
 from ui.shared.studies import Studies
 from ui.shared.study_words import KINDS, row_value
@@ -43,7 +43,7 @@ def build_past_studies() -> PastStudies:
     return PastStudies(section, rows, said)
 
 
-def listed_studies(desk: Desk, mine: Studies) -> list[Any]:
+def listed_studies(desk: TabSession, mine: Studies) -> list[Any]:
     """The list at its page, which never runs past the end; nothing said."""
 
     def work() -> list[Any]:
@@ -53,7 +53,7 @@ def listed_studies(desk: Desk, mine: Studies) -> list[Any]:
         return guarded_once(work, _failed)
 
 
-def pressed(desk: Desk, mine: Studies, told: dict[str, Any]) -> list[Any]:
+def pressed(desk: TabSession, mine: Studies, told: dict[str, Any]) -> list[Any]:
     """A page was turned or a study deleted; `told` comes from the browser."""
 
     def work() -> list[Any]:
@@ -75,7 +75,7 @@ def _failed(message: str) -> list[Any]:
     return [gr.skip(), notice_value([Line("error", message)])]
 
 
-def _rows(desk: Desk, mine: Studies) -> dict[str, Any]:
+def _rows(desk: TabSession, mine: Studies) -> dict[str, Any]:
     place = desk.study
     found = mine.listed("", ROWS + 1, ROWS * place.page)
     while not found and place.page:

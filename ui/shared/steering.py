@@ -11,7 +11,7 @@ from typing import Any
 import gradio as gr
 
 from ui.run.player import Pace
-from ui.server.session import Desk, play
+from ui.server.session import TabSession, play
 from ui.shared.board import Board, Values
 from ui.shared.event_options import EACH
 from ui.shared.playback import playing
@@ -19,7 +19,7 @@ from ui.shared.playback import playing
 __all__ = ["moved", "paced", "played", "selected", "told_again", "wire_board"]
 
 
-def moved(board: Board, desk: Desk, name: str) -> Values:
+def moved(board: Board, desk: TabSession, name: str) -> Values:
     """One press of a button of the playback bar."""
 
     def work() -> None:
@@ -39,7 +39,7 @@ def moved(board: Board, desk: Desk, name: str) -> Values:
     return board.once(desk, work)
 
 
-def selected(board: Board, desk: Desk, data: Any) -> Values:
+def selected(board: Board, desk: TabSession, data: Any) -> Values:
     """A round, and perhaps a node, was clicked in a picture; `data` comes from the browser."""
 
     def work() -> None:
@@ -50,7 +50,9 @@ def selected(board: Board, desk: Desk, data: Any) -> Values:
     return board.once(desk, work)
 
 
-def played(board: Board, desk: Desk, mode: str, rate: float, rewind: bool) -> Iterator[Values]:
+def played(
+    board: Board, desk: TabSession, mode: str, rate: float, rewind: bool
+) -> Iterator[Values]:
     """Play on, where what stood still at `step` moves in slow motion; or go to the start, where
     who steps waits for the first step."""
 
@@ -67,7 +69,7 @@ def played(board: Board, desk: Desk, mode: str, rate: float, rewind: bool) -> It
     return board.stream(desk, frames())
 
 
-def told_again(board: Board, desk: Desk) -> Any:
+def told_again(board: Board, desk: TabSession) -> Any:
     """The notice anew while the log is paused; a run that moves says it with its next frame."""
     player = desk.player
     if player is not None and not player.resting and player.pace.mode != "step":
@@ -75,7 +77,7 @@ def told_again(board: Board, desk: Desk) -> Any:
     return board.said(desk)
 
 
-def paced(board: Board, desk: Desk, mode: str, rate: float) -> Iterator[Values]:
+def paced(board: Board, desk: TabSession, mode: str, rate: float) -> Iterator[Values]:
     """The speed was changed: a run that rests moves on unless it is stepped."""
 
     def frames() -> Iterator[object]:

@@ -17,7 +17,7 @@ from core.errors import UnknownStudyError
 from lab.progress import Progress
 from lab.study import Study
 from ui.server.context import Context
-from ui.server.session import Desk, guarded_once
+from ui.server.session import TabSession, guarded_once
 from ui.shared.studies import Opened, Studies
 from ui.shared.study_words import progress_value, row_value
 
@@ -50,7 +50,7 @@ class StudyBoard:
     progress: gr.HTML
     studies: gr.HTML
 
-    def desk(self, request: gr.Request) -> Desk:
+    def desk(self, request: gr.Request) -> TabSession:
         """The desk of the tab that asks."""
         return self.context.desks.of(request.session_hash, self.page)
 
@@ -65,7 +65,7 @@ class Drawn:
 
 
 def looked(
-    board: StudyBoard, desk: Desk, mine: Studies, drawn: Drawn, opening: bool = False
+    board: StudyBoard, desk: TabSession, mine: Studies, drawn: Drawn, opening: bool = False
 ) -> list[Any]:
     """What board and pictures show now; what has not changed is skipped. `opening`: the tab was
     opened, so that it turns to what is measured now, or to the newest study."""
@@ -80,7 +80,7 @@ def looked(
 
 
 def begun(
-    board: StudyBoard, desk: Desk, mine: Studies, drawn: Drawn, make: Callable[[], Study]
+    board: StudyBoard, desk: TabSession, mine: Studies, drawn: Drawn, make: Callable[[], Study]
 ) -> list[Any]:
     """Begin what `make` gives and look at it."""
 
@@ -94,7 +94,7 @@ def begun(
 
 
 def chosen(
-    board: StudyBoard, desk: Desk, mine: Studies, drawn: Drawn, told: dict[str, Any]
+    board: StudyBoard, desk: TabSession, mine: Studies, drawn: Drawn, told: dict[str, Any]
 ) -> list[Any]:
     """A button of the bar or the list was pressed; `told` comes from the browser."""
     study_id = str(told.get("study", ""))
@@ -133,7 +133,7 @@ def _go_on(mine: Studies, study_id: str) -> None:
 
 def _answered(
     board: StudyBoard,
-    desk: Desk,
+    desk: TabSession,
     mine: Studies,
     drawn: Drawn,
     work: Callable[[], None],
@@ -157,7 +157,7 @@ def _answered(
         return guarded_once(worked, failed)
 
 
-def _turn(board: StudyBoard, desk: Desk, mine: Studies) -> None:
+def _turn(board: StudyBoard, desk: TabSession, mine: Studies) -> None:
     if desk.study.asked:
         desk.study.asked = False
         return
@@ -168,23 +168,23 @@ def _turn(board: StudyBoard, desk: Desk, mine: Studies) -> None:
         _look_at(desk, mine.latest(board.kind))
 
 
-def asked_for(desk: Desk, study_id: str) -> None:
+def asked_for(desk: TabSession, study_id: str) -> None:
     """Another tab's press: the board shows this study once its own tab is opened."""
     _look_at(desk, study_id)
     desk.study.asked = True
 
 
-def _look_at(desk: Desk, study_id: str) -> None:
+def _look_at(desk: TabSession, study_id: str) -> None:
     desk.study.study_id, desk.study.row, desk.study.drawn = study_id, None, ()
     desk.study.past = None
 
 
-def beside(desk: Desk, values: Sequence[Any]) -> list[Any]:
+def beside(desk: TabSession, values: Sequence[Any]) -> list[Any]:
     """Values of the pictures that show `desk.study.past`, stamped as those of a study are."""
     return [_stamped(desk, str(i), value) for i, value in enumerate(values, start=1)]
 
 
-def _values(board: StudyBoard, desk: Desk, mine: Studies, drawn: Drawn) -> list[Any]:
+def _values(board: StudyBoard, desk: TabSession, mine: Studies, drawn: Drawn) -> list[Any]:
     """Bar, list, pictures; a study is read only where something has changed."""
     # Taken first: what is kept after it differs from it and is drawn by the next look.
     standing, place = mine.standing(), desk.study
@@ -205,7 +205,7 @@ def _values(board: StudyBoard, desk: Desk, mine: Studies, drawn: Drawn) -> list[
     return [_bar(board, desk, standing, desk.trouble), *rest]
 
 
-def _bar(board: StudyBoard, desk: Desk, standing: Progress, trouble: str) -> dict[str, Any]:
+def _bar(board: StudyBoard, desk: TabSession, standing: Progress, trouble: str) -> dict[str, Any]:
     """How the study stands that the pictures show; none, where they show past runs."""
     if desk.study.past:
         value = {**progress_value(None, standing, board.kind, trouble), "title": PAST}
@@ -214,7 +214,7 @@ def _bar(board: StudyBoard, desk: Desk, standing: Progress, trouble: str) -> dic
     return desk.stamps.on("progress", value)
 
 
-def turned_to_past(board: StudyBoard, desk: Desk, mine: Studies) -> list[Any]:
+def turned_to_past(board: StudyBoard, desk: TabSession, mine: Studies) -> list[Any]:
     """Bar and list while past runs are on view: no study is."""
 
     def work() -> list[Any]:
@@ -228,7 +228,7 @@ def turned_to_past(board: StudyBoard, desk: Desk, mine: Studies) -> list[Any]:
         return guarded_once(work, failed)
 
 
-def _shelf(board: StudyBoard, desk: Desk, mine: Studies) -> tuple[str, ...]:
+def _shelf(board: StudyBoard, desk: TabSession, mine: Studies) -> tuple[str, ...]:
     """The studies that the list has now: one may be begun or deleted in another tab, or by another
     server. One that is looked at and is not there any more is let go."""
     place = desk.study
@@ -248,13 +248,13 @@ def _stands(study_id: str, standing: Progress) -> tuple[object, ...]:
     return (standing.live, standing.done) if mine and study_id else ("at rest",)
 
 
-def _stamped(desk: Desk, name: str, value: Any) -> Any:
+def _stamped(desk: TabSession, name: str, value: Any) -> Any:
     """A value with its number; Gradio's own updates are dicts too, and stay what they are."""
     plain = isinstance(value, dict) and "__type__" not in value
     return desk.stamps.on(name, value) if plain else value
 
 
-def _opened(desk: Desk, mine: Studies) -> Opened | None:
+def _opened(desk: TabSession, mine: Studies) -> Opened | None:
     if not desk.study.study_id:
         return None
     try:
@@ -265,7 +265,7 @@ def _opened(desk: Desk, mine: Studies) -> Opened | None:
         return None
 
 
-def _list_value(board: StudyBoard, desk: Desk, mine: Studies) -> dict[str, Any]:
+def _list_value(board: StudyBoard, desk: TabSession, mine: Studies) -> dict[str, Any]:
     place = desk.study
     found = mine.listed(board.kind, ROWS + 1, ROWS * place.page)
     if not found and place.page:

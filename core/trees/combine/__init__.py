@@ -6,23 +6,23 @@ from collections.abc import Mapping
 
 from core.config.mechanisms import combine_rule, implementation_of
 from core.trees.combine.base import (
-    Ballot,
     CombinedTree,
     Combiner,
-    Keep,
-    Merged,
+    KeepNode,
+    MergedTree,
     Selection,
+    VoteWeights,
     merged,
     select,
 )
 from core.trees.draft import Draft
 
 __all__ = [
-    "Ballot",
+    "VoteWeights",
     "CombinedTree",
     "Combiner",
-    "Keep",
-    "Merged",
+    "KeepNode",
+    "MergedTree",
     "Selection",
     "combine",
     "merged",
@@ -30,9 +30,12 @@ __all__ = [
 
 
 def combine(
-    rule: str, drafts: Mapping[int, Draft], ballot: Ballot | None = None, keep: Keep | None = None
+    rule: str,
+    drafts: Mapping[int, Draft],
+    ballot: VoteWeights | None = None,
+    keep: KeepNode | None = None,
 ) -> CombinedTree:
     """The tree that the named rule makes of drafts, by drafter index in drafter order."""
     whole = merged(drafts)
     combiner: Combiner = implementation_of(combine_rule(rule).implementation)
-    return select(whole, combiner(whole, ballot or Ballot()), keep)
+    return select(whole, combiner(whole, ballot or VoteWeights()), keep)

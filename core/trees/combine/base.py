@@ -11,14 +11,23 @@ from dataclasses import dataclass, field
 from core.trees.draft import Draft, chances_of
 from core.trees.tree import ROOT, Proposal, TokenTree
 
-__all__ = ["Ballot", "CombinedTree", "Combiner", "Keep", "Merged", "Selection", "merged", "select"]
+__all__ = [
+    "VoteWeights",
+    "CombinedTree",
+    "Combiner",
+    "KeepNode",
+    "MergedTree",
+    "Selection",
+    "merged",
+    "select",
+]
 
-Keep = Callable[[int, int, float], bool]
+KeepNode = Callable[[int, int, float], bool]
 """(drafter index, depth, chance by that drafter) -> whether the node is worth verifying."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ballot:
+class VoteWeights:
     """What a rule may weigh with: a weight for each drafter index, nodes of a `vote_tree`."""
 
     weights: Mapping[int, float] = field(default_factory=dict)
@@ -26,7 +35,7 @@ class Ballot:
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
+class MergedTree:
     """The trie of all drafts' paths (SpecInfer, Definition 3.2).
 
     `sources[node]`: (drafter index, node of its draft), one for each proposal; `chances[drafter]`:
@@ -72,10 +81,10 @@ class CombinedTree:
     winner: int | None = None
 
 
-Combiner = Callable[[Merged, Ballot], Selection]
+Combiner = Callable[[MergedTree, VoteWeights], Selection]
 
 
-def merged(drafts: Mapping[int, Draft]) -> Merged:
+def merged(drafts: Mapping[int, Draft]) -> MergedTree:
     """The trie of drafts, given by drafter index in drafter order."""
     token_ids: list[int] = []
     parents: list[int] = []
@@ -102,7 +111,7 @@ def merged(drafts: Mapping[int, Draft]) -> Merged:
         tuple(token_ids), tuple(parents), tuple(depths), tuple(tuple(p) for p in proposals)
     )
     chances = {drafter: chances_of(draft) for drafter, draft in drafts.items()}
-    return Merged(tree, tuple(map(tuple, sources)), chances)
+    return MergedTree(tree, tuple(map(tuple, sources)), chances)
 
 
 def _proposal(drafter: int, draft: Draft, node: int) -> Proposal:
@@ -110,7 +119,7 @@ def _proposal(drafter: int, draft: Draft, node: int) -> Proposal:
     return Proposal(drafter, draft.scores[node], draft.ranks[node], draft.qs[node], row)
 
 
-def select(whole: Merged, selection: Selection, keep: Keep | None = None) -> CombinedTree:
+def select(whole: MergedTree, selection: Selection, keep: KeepNode | None = None) -> CombinedTree:
     """The selected part of the trie, less what `keep` finds not worth verifying."""
     nodes = selection.nodes if keep is None else _worth(whole, selection.nodes, keep)
     masses = selection.masses
@@ -127,7 +136,7 @@ def select(whole: Merged, selection: Selection, keep: Keep | None = None) -> Com
     )
 
 
-def _worth(whole: Merged, nodes: tuple[int, ...], keep: Keep) -> tuple[int, ...]:
+def _worth(whole: MergedTree, nodes: tuple[int, ...], keep: KeepNode) -> tuple[int, ...]:
     """Nodes that some proposer finds worth it, whose ancestors all are."""
     kept: set[int] = {ROOT}
     for node in nodes:

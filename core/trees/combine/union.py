@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from core.trees.combine.base import Ballot, Merged, Selection
+from core.trees.combine.base import MergedTree, Selection, VoteWeights
 
 __all__ = ["log_pool", "union"]
 
 
-def union(whole: Merged, ballot: Ballot) -> Selection:
+def union(whole: MergedTree, ballot: VoteWeights) -> Selection:
     """Everything that was drafted; nothing is weighed or dropped."""
     return Selection(tuple(range(len(whole.tree))))
 
 
-def log_pool(whole: Merged, ballot: Ballot) -> Selection:
+def log_pool(whole: MergedTree, ballot: VoteWeights) -> Selection:
     """Everything; the drafters weighed in while they drafted one tree together.
 
     A node's mass is the weighted geometric mean of the chances that its drafters gave it

@@ -3,7 +3,7 @@ union by weighted score, one dial from the vote to the union."""
 
 from __future__ import annotations
 
-from core.trees.combine.base import Ballot, Merged, Selection
+from core.trees.combine.base import MergedTree, Selection, VoteWeights
 from core.trees.tree import ROOT
 
 __all__ = ["vote", "vote_tree"]
@@ -12,7 +12,7 @@ __all__ = ["vote", "vote_tree"]
 DIGITS = 9
 
 
-def vote(whole: Merged, ballot: Ballot) -> Selection:
+def vote(whole: MergedTree, ballot: VoteWeights) -> Selection:
     """One drafter's sequence (Minions 3.2; ALGORITHMS 3).
 
     A node's mass is the sum of the weights of the drafters through it. From the root down the
@@ -36,7 +36,7 @@ def vote(whole: Merged, ballot: Ballot) -> Selection:
     return Selection(tuple(path), masses, winner)
 
 
-def vote_tree(whole: Merged, ballot: Ballot) -> Selection:
+def vote_tree(whole: MergedTree, ballot: VoteWeights) -> Selection:
     """The `vote_nodes` best nodes by weighted cumulative score.
 
     A drafter's cumulative score only falls along a path, so the kept set is closed under ancestors;
@@ -55,7 +55,7 @@ def vote_tree(whole: Merged, ballot: Ballot) -> Selection:
     return Selection(tuple(sorted(ranked[: ballot.vote_nodes])), masses)
 
 
-def _best(whole: Merged, ballot: Ballot, node: int) -> tuple[float, int]:
+def _best(whole: MergedTree, ballot: VoteWeights, node: int) -> tuple[float, int]:
     """The heaviest drafter through a node: its weight and, negated, its index."""
     return max(
         (round(ballot.weights[drafter], DIGITS), -drafter) for drafter in whole.drafters(node)

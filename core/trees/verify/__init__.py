@@ -10,15 +10,23 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from core.config.mechanisms import implementation_of, verify_rule
-from core.trees.verify.case import Case, TargetTokens, Tried, Verdict
+from core.trees.verify.case import TargetTokens, TrialResult, Verdict, VerifyInput
 from core.trees.verify.walk import WALKS, verdict_of_tokens
 
-__all__ = ["WALKS", "Case", "TargetTokens", "Tried", "Verdict", "verdict_of_tokens", "verify"]
+__all__ = [
+    "WALKS",
+    "VerifyInput",
+    "TargetTokens",
+    "TrialResult",
+    "Verdict",
+    "verdict_of_tokens",
+    "verify",
+]
 
-Rule = Callable[[Case], Verdict]
+Rule = Callable[[VerifyInput], Verdict]
 
 
-def verify(rule: str, case: Case) -> Verdict:
+def verify(rule: str, case: VerifyInput) -> Verdict:
     """The verdict of the named rule."""
     decide: Rule = implementation_of(verify_rule(rule).implementation)
     return decide(case)

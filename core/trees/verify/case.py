@@ -11,11 +11,11 @@ from core.trees.noise import Noise
 from core.trees.sampling import Target
 from core.trees.tree import ROOT, TokenTree
 
-__all__ = ["Case", "TargetTokens", "Tried", "Verdict", "verdict_of"]
+__all__ = ["VerifyInput", "TargetTokens", "TrialResult", "Verdict", "verdict_of"]
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class VerifyInput:
     """What a rule decides on.
 
     `target` row 0 belongs to the root, row i + 1 to node i. `root_position` is the root's position.
@@ -44,7 +44,7 @@ class TargetTokens:
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class TrialResult:
     """One decision: `node` proposed by `drafter`, p and q at that moment, in the order decided.
 
     min(1, p / q) is the chance that the decision had (`greedy` and `match` ask for one token: there
@@ -69,7 +69,7 @@ class Verdict:
     path: tuple[int, ...]
     own_token_id: int | None
     own_kind: str
-    tried: tuple[Tried, ...] = ()
+    tried: tuple[TrialResult, ...] = ()
 
     def outcomes(self, tree: TokenTree) -> tuple[str, ...]:
         """`accepted`, `rejected` (tried in vain, or a child of the path that was not taken) or
@@ -87,7 +87,7 @@ class Verdict:
 
 
 def verdict_of(
-    tree: TokenTree, path: Sequence[int], own: int, tried: Sequence[Tried], *, rejected: bool
+    tree: TokenTree, path: Sequence[int], own: int, tried: Sequence[TrialResult], *, rejected: bool
 ) -> Verdict:
     """A verdict that ends with the LLM's own token; `rejected`: the path's last node has children,
     none of them accepted."""

@@ -11,19 +11,19 @@ import torch
 
 from core.trees.sampling import one_hot_residual, residual
 from core.trees.tree import ROOT
-from core.trees.verify.case import Case, Tried, Verdict, verdict_of
+from core.trees.verify.case import TrialResult, Verdict, VerifyInput, verdict_of
 from core.trees.verify.offers import Draws, Offer, offers
 
 __all__ = ["mss"]
 
 
-def mss(case: Case) -> Verdict:
+def mss(case: VerifyInput) -> Verdict:
     """At each node try the proposals in turn: accept iff u < p[x] / q[x], on a failure
     p = norm(max(0, p - q)); none accepted: draw from what is left of p."""
     children = case.tree.child_lists()
     path: list[int] = []
     draws: Draws = ()
-    tried: list[Tried] = []
+    tried: list[TrialResult] = []
     node = ROOT
     while True:
         p = case.target.probabilities(node + 1)
@@ -39,14 +39,18 @@ def mss(case: Case) -> Verdict:
 
 
 def _try(
-    case: Case, children: Sequence[int], p: torch.Tensor, draws: Draws, tried: list[Tried]
+    case: VerifyInput,
+    children: Sequence[int],
+    p: torch.Tensor,
+    draws: Draws,
+    tried: list[TrialResult],
 ) -> tuple[Offer | None, torch.Tensor]:
     """The accepted proposal among `children` (None if none was), and what is left of p."""
     for offer in offers(case, children):
         p_token = float(p[offer.token_id])
         key = ("accept", case.root_position, draws, offer.attempt)
         accepted = case.noise.coin(offer.ratio(p_token), key)
-        tried.append(Tried(offer.child, offer.drafter, p_token, offer.q_token, accepted))
+        tried.append(TrialResult(offer.child, offer.drafter, p_token, offer.q_token, accepted))
         if accepted:
             return offer, p
         p = one_hot_residual(p, offer.token_id) if offer.q is None else residual(p, offer.q)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from core.trees.tree import Proposal
-from core.trees.verify.case import Case
+from core.trees.verify.case import VerifyInput
 
 __all__ = ["Draws", "Offer", "offers"]
 
@@ -40,7 +40,7 @@ class Offer:
         return min(1.0, p_token / self.q_token) if self.q_token > 0.0 else 0.0
 
 
-def offers(case: Case, children: Sequence[int]) -> Iterator[Offer]:
+def offers(case: VerifyInput, children: Sequence[int]) -> Iterator[Offer]:
     """Every proposal of `children`: a token proposed twice is offered twice.
 
     Of draws without replacement q is what the drafter's earlier draws here had left.
@@ -54,14 +54,14 @@ def offers(case: Case, children: Sequence[int]) -> Iterator[Offer]:
         earlier.append(token_id)
 
 
-def _ordered(case: Case, children: Sequence[int]) -> list[tuple[Proposal, int]]:
+def _ordered(case: VerifyInput, children: Sequence[int]) -> list[tuple[Proposal, int]]:
     """By drafter, then by draw: nothing in the order depends on a token or its probability
     (ALGORITHMS 2, traps of order)."""
     found = [(proposal, child) for child in children for proposal in case.tree.proposals[child]]
     return sorted(found, key=lambda offer: (offer[0].drafter, offer[0].row or 0, offer[0].rank))
 
 
-def _distribution(case: Case, proposal: Proposal, earlier: list[int]) -> torch.Tensor | None:
+def _distribution(case: VerifyInput, proposal: Proposal, earlier: list[int]) -> torch.Tensor | None:
     """The q this proposal was drawn from; None for a deterministic one (one-hot)."""
     if proposal.row is None:
         return None

@@ -27,13 +27,13 @@ import torch
 
 from core.trees.sampling import TINY_RESIDUAL
 from core.trees.tree import ROOT
-from core.trees.verify.case import Case, Tried, Verdict, verdict_of
+from core.trees.verify.case import TrialResult, Verdict, VerifyInput, verdict_of
 from core.trees.verify.offers import Draws, Offer, offers
 
 __all__ = ["traversal"]
 
 
-def traversal(case: Case) -> Verdict:
+def traversal(case: VerifyInput) -> Verdict:
     """The first branch, from the leaves on, that keeps its chance; `tried` lists the decisions in
     the order made, a node after everything below it."""
     walk = _Walk(case)
@@ -43,8 +43,8 @@ def traversal(case: Case) -> Verdict:
 
 
 class _Walk:
-    def __init__(self, case: Case) -> None:
-        self.tried: list[Tried] = []
+    def __init__(self, case: VerifyInput) -> None:
+        self.tried: list[TrialResult] = []
         self._case = case
         self._children = case.tree.child_lists()
 
@@ -64,7 +64,9 @@ class _Walk:
                 below = (*draws, (offer.drafter, offer.attempt))
                 found = self.branch(offer.child, offer.ratio(p_token), below)
             tried.add(offer.child)
-            decision = Tried(offer.child, offer.drafter, p_token, offer.q_token, found is not None)
+            decision = TrialResult(
+                offer.child, offer.drafter, p_token, offer.q_token, found is not None
+            )
             self.tried.append(decision)
             if found is not None:
                 return replace(found, path=(offer.child, *found.path))

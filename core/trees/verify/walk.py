@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from core.trees.tree import ROOT, TokenTree
-from core.trees.verify.case import Case, TargetTokens, Tried, Verdict, verdict_of
+from core.trees.verify.case import TargetTokens, TrialResult, Verdict, VerifyInput, verdict_of
 
 __all__ = ["WALKS", "greedy", "match", "verdict_of_tokens"]
 
@@ -20,12 +20,12 @@ Shown = Callable[[int], float]
 """A node -> how probable the LLM holds its token behind its parent."""
 
 
-def greedy(case: Case) -> Verdict:
+def greedy(case: VerifyInput) -> Verdict:
     """Walk to the child whose token is arg max p (SpecInfer Alg. 2, VerifyGreedy)."""
     return _case_walk(case, lambda node, depth: case.target.argmax[node + 1])
 
 
-def match(case: Case) -> Verdict:
+def match(case: VerifyInput) -> Verdict:
     """Walk to the child whose token is y = argmax(log p + G(position)), else stop with y.
 
     y depends on (p, G) alone, so any tree is lossless, and the text equals plain decoding with the
@@ -45,7 +45,7 @@ def verdict_of_tokens(tree: TokenTree, target: TargetTokens, eos_ids: frozenset[
     return _walk(tree, eos_ids, lambda node, _: tokens[node + 1], lambda child: node_probs[child])
 
 
-def _case_walk(case: Case, own: Own) -> Verdict:
+def _case_walk(case: VerifyInput, own: Own) -> Verdict:
     return _walk(case.tree, case.eos_ids, own, lambda child: case.target.chances(case.tree)[child])
 
 
@@ -53,7 +53,7 @@ def _walk(tree: TokenTree, eos_ids: frozenset[int], own: Own, shown: Shown) -> V
     """The walk both rules share."""
     children = tree.child_lists()
     path: list[int] = []
-    tried: list[Tried] = []
+    tried: list[TrialResult] = []
     node = ROOT
     while True:
         wanted = own(node, len(path))
@@ -61,7 +61,7 @@ def _walk(tree: TokenTree, eos_ids: frozenset[int], own: Own, shown: Shown) -> V
         for child in children[node]:
             right = tree.token_ids[child] == wanted
             first = tree.proposals[child][0].drafter
-            tried.append(Tried(child, first, shown(child), 1.0, right))
+            tried.append(TrialResult(child, first, shown(child), 1.0, right))
             if right:
                 taken = child
         if taken == ROOT:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.trees.combine import Ballot, CombinedTree, combine, merged
+from core.trees.combine import CombinedTree, VoteWeights, combine, merged
 from core.trees.draft import Draft
 from core.trees.tree import ROOT
 from tests.laws.trees import LAW, drafts
@@ -26,7 +26,7 @@ def chain(*token_ids: int, score: float = 0.5) -> Draft:
 
 
 def vote(sequences: list[Draft], weights: list[float], nodes: int = 12) -> CombinedTree:
-    return combine("vote", dict(enumerate(sequences)), Ballot(dict(enumerate(weights)), nodes))
+    return combine("vote", dict(enumerate(sequences)), VoteWeights(dict(enumerate(weights)), nodes))
 
 
 def test_the_majority_wins_against_the_heaviest() -> None:
@@ -83,7 +83,7 @@ def test_a_longer_sequence_goes_on_alone() -> None:
 
 def test_nothing_drafted_is_nobodys_victory() -> None:
     for rule in ("vote", "vote_tree", "union", "log_pool"):
-        found = combine(rule, {0: Draft(), 1: Draft()}, Ballot({0: 1.0, 1: 1.0}))
+        found = combine(rule, {0: Draft(), 1: Draft()}, VoteWeights({0: 1.0, 1: 1.0}))
         assert len(found.tree) == 0 and found.winner is None and found.dropped == ()
 
 
@@ -96,7 +96,9 @@ def test_proposals_of_the_winning_path_are_all_kept() -> None:
 
 
 def dial(sequences: list[Draft], weights: list[float], nodes: int) -> CombinedTree:
-    return combine("vote_tree", dict(enumerate(sequences)), Ballot(dict(enumerate(weights)), nodes))
+    return combine(
+        "vote_tree", dict(enumerate(sequences)), VoteWeights(dict(enumerate(weights)), nodes)
+    )
 
 
 def test_the_dial_keeps_the_heaviest_nodes() -> None:
@@ -142,7 +144,7 @@ def test_every_drafted_node_is_verified_or_dropped_once() -> None:
     parts = [chain(1, 2, 3), chain(1, 4), chain(5, 2)]
     for rule, nodes in itertools.product(("vote", "vote_tree", "union", "log_pool"), (1, 3, 9)):
         named = dict(enumerate(parts))
-        found = combine(rule, named, Ballot(dict.fromkeys(named, 1.0), nodes))
+        found = combine(rule, named, VoteWeights(dict.fromkeys(named, 1.0), nodes))
         kept = sum(len(offered) for offered in found.tree.proposals)
         assert kept + len(found.dropped) == sum(map(len, parts))
         assert len(found.dropped_masses) in (0, len(found.dropped))
@@ -150,11 +152,11 @@ def test_every_drafted_node_is_verified_or_dropped_once() -> None:
 
 def test_a_pools_masses_are_weighted_geometric_means() -> None:
     parts = {0: chain(1, 2, score=0.8), 1: chain(1, 2, score=0.2), 2: chain(3, score=0.5)}
-    found = combine("log_pool", parts, Ballot({0: 3.0, 1: 1.0, 2: 4.0}))
+    found = combine("log_pool", parts, VoteWeights({0: 3.0, 1: 1.0, 2: 4.0}))
     assert found.tree.token_ids == (1, 2, 3) and found.winner is None
     one = 0.8 ** (3 / 4) * 0.2 ** (1 / 4)
     assert found.masses == pytest.approx((one, one**2, 0.5)), "of those who hold the node"
-    alone = combine("log_pool", {0: chain(1, 2, score=0.8)}, Ballot({0: 7.0}))
+    alone = combine("log_pool", {0: chain(1, 2, score=0.8)}, VoteWeights({0: 7.0}))
     assert alone.masses == pytest.approx((0.8, 0.64)), "one drafter's masses are its chances"
 
 

@@ -14,7 +14,7 @@ from core.cuda.draft_pass import MAX_END_TOKENS, padded_ends
 from core.trees.noise import SeededNoise
 from core.trees.sampling import Target
 from core.trees.tree import ROOT, TokenTree
-from core.trees.verify import Case, verdict_of_tokens, verify
+from core.trees.verify import VerifyInput, verdict_of_tokens, verify
 from tests.core.verify.cases import certain, tree_of
 
 VOCAB = 5
@@ -35,7 +35,7 @@ def random_tree(rng: random.Random, most: int) -> TokenTree:
     return tree_of(*nodes)
 
 
-def cases(seed: int, sampling: SamplingParams, count: int, most: int = 14) -> list[Case]:
+def cases(seed: int, sampling: SamplingParams, count: int, most: int = 14) -> list[VerifyInput]:
     rng = random.Random(seed)
     generator = torch.Generator().manual_seed(seed)
     found = []
@@ -44,11 +44,11 @@ def cases(seed: int, sampling: SamplingParams, count: int, most: int = 14) -> li
         logits = 2 * torch.randn((len(tree) + 1, VOCAB), generator=generator)
         eos = frozenset(rng.sample(range(VOCAB), rng.randrange(2)))
         noise = SeededNoise(rng.randrange(1 << 40), VOCAB)
-        found.append(Case(tree, Target(logits, sampling), rng.randrange(50), noise, eos))
+        found.append(VerifyInput(tree, Target(logits, sampling), rng.randrange(50), noise, eos))
     return found
 
 
-def paths(rule: str, several: list[Case]) -> list[tuple[int, ...]]:
+def paths(rule: str, several: list[VerifyInput]) -> list[tuple[int, ...]]:
     """Accepted nodes of each, over tensors alone."""
     width = max(len(case.target) for case in several)
     inputs = _sent_trees(several, width, with_noise=rule == "match").device
@@ -136,7 +136,7 @@ def test_a_gpu_says_the_same(rule: str, sampling: SamplingParams) -> None:
     for seed in range(4):
         several = cases(seed, sampling, 50)
         there = [
-            Case(
+            VerifyInput(
                 case.tree,
                 Target(case.target.logits.cuda(), sampling),
                 case.root_position,

@@ -11,7 +11,7 @@ import torch
 
 from core import SamplingParams, SpeculationConfig
 from core.cuda.draft_graph import DraftGraphs
-from core.drafters.base import Ask
+from core.drafters.base import DraftRequest
 from core.drafters.ssm_pool import SsmPool
 from core.length.base import Limits, Stop
 from core.models.hf_model import HfModel
@@ -73,7 +73,7 @@ def asks(
 ) -> Any:
     return {
         name: [
-            Ask(one, index, one.speculation.draft, shape, 40, name, **more)
+            DraftRequest(one, index, one.speculation.draft, shape, 40, name, **more)
             for one, shape in zip(several, shapes, strict=True)
         ]
         for index, name in enumerate(NAMES)

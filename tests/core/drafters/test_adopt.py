@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from core import SamplingParams, SpeculationConfig
-from core.drafters.base import Ask
+from core.drafters.base import DraftRequest
 from core.drafters.calibration import Calibration
 from core.drafters.growth import Growth, growth
 from core.trees.draft import Draft
@@ -20,13 +20,13 @@ TABLE = random_table(VOCAB, 4, sharpness=1.5)
 GROWN = [1, 2, 3]
 
 
-def ask(kind: str, shape: tuple[int, ...], budget: int = 64) -> Ask:
+def ask(kind: str, shape: tuple[int, ...], budget: int = 64) -> DraftRequest:
     greedy = kind in ("topk", "best_first")
     sampling = SamplingParams(30, temperature=0.0 if greedy else 0.9, seed=3)
     sequence = sequence_of(
         (1, 2), SpeculationConfig(), sampling, SeededNoise(3, VOCAB), context_length=64
     )
-    return Ask(sequence, 0, kind, shape, budget)
+    return DraftRequest(sequence, 0, kind, shape, budget)
 
 
 def fed(grown: Growth, passes: int) -> Growth:

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from core import SamplingParams, SpeculationConfig
-from core.drafters.base import Ask
+from core.drafters.base import DraftRequest
 from core.drafters.draft_batch import Place
 from core.drafters.native_drafting import CompiledDrafting, compiled_drafts
 from core.drafters.ssm_pool import SsmPool
@@ -50,7 +50,7 @@ FOLLOWING: Many[Many[tuple[int, tuple[int, ...]]]] = (
 class ServesNothing(CompiledDrafting):
     """Leaves everything to passes over feeds."""
 
-    def draft(self, asked: Mapping[str, Many[Ask]]) -> dict[str, list[Draft]]:
+    def draft(self, asked: Mapping[str, Many[DraftRequest]]) -> dict[str, list[Draft]]:
         return {}
 
 
@@ -74,7 +74,9 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
     made: list[set[str]] = []
     draft = CompiledDrafting.draft
 
-    def noted(self: CompiledDrafting, asked: Mapping[str, Many[Ask]]) -> dict[str, list[Draft]]:
+    def noted(
+        self: CompiledDrafting, asked: Mapping[str, Many[DraftRequest]]
+    ) -> dict[str, list[Draft]]:
         found = draft(self, asked)
         made.append(set(found))
         return found

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from core import SamplingParams, SpeculationConfig
-from core.drafters.base import Ask
+from core.drafters.base import DraftRequest
 from core.drafters.pooled_drafting import PooledAsk
 from core.drafters.ssm_pool import SsmPool
 from core.models import fastest
@@ -68,8 +68,8 @@ def drafted(pool: SsmPool, several: list[Sequence], kind: str, shape: tuple[int,
     return pool.draft(asked)
 
 
-def _ask(sequence: Sequence, index: int, kind: str, shape: tuple[int, ...]) -> Ask:
-    return Ask(sequence, index, kind, shape, 9, NAMES[index])
+def _ask(sequence: Sequence, index: int, kind: str, shape: tuple[int, ...]) -> DraftRequest:
+    return DraftRequest(sequence, index, kind, shape, 9, NAMES[index])
 
 
 def shown(draft: Draft) -> tuple[object, ...]:

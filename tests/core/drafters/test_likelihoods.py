@@ -14,12 +14,12 @@ from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.drafters import ssm as ssm_module
 from core.drafters.calibration import Calibration
 from core.drafters.state import SsmState
-from core.drafters.weights import FLOOR, FORGETTING, FullInformation, Heard
+from core.drafters.weights import FLOOR, FORGETTING, FullInformation, LikelihoodHistory
 from core.engine import engine as engine_module
-from core.engine.round_state import Live
+from core.engine.round_state import ActiveRequest
 from core.events import Event, RoundCompleted
 from core.models.protocol import Feed
-from core.trees.verify import Case, Verdict
+from core.trees.verify import Verdict, VerifyInput
 from tests.core.engines import ids_of_events
 from tests.fakes import TableModel, loaded_tables, random_table
 
@@ -41,7 +41,9 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, list[float]]]:
     real = FullInformation.foretold
 
     def foretold(
-        self: FullInformation, told: Mapping[str, Sequence[float]], text: Heard | None = None
+        self: FullInformation,
+        told: Mapping[str, Sequence[float]],
+        text: LikelihoodHistory | None = None,
     ) -> None:
         for name, probabilities in told.items():
             found.setdefault(name, []).extend(probabilities)
@@ -176,7 +178,7 @@ def with_time_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     """A verification long enough for drafts beside it."""
     verify = engine_module.verify
 
-    def slowly(rule: str, case: Case) -> Verdict:
+    def slowly(rule: str, case: VerifyInput) -> Verdict:
         time.sleep(0.01)
         return verify(rule, case)
 
@@ -197,10 +199,10 @@ def test_who_is_asked_late_or_seldom_is_judged_by_the_same_tokens(
     """`begins`: whether a drafter is asked in a round. Drafting ahead, it may have read all that
     was committed when it is not."""
 
-    def asked(self: Live, choice: object) -> list[int]:
+    def asked(self: ActiveRequest, choice: object) -> list[int]:
         return [i for i in range(3) if begins(i, self.sequence.round)]
 
-    monkeypatch.setattr(Live, "asked", asked)
+    monkeypatch.setattr(ActiveRequest, "asked", asked)
     with_time_ahead(monkeypatch)
     events, ssms = run_of({"combine": "vote_tree", "pipeline": pipeline}, temperature)
     compared = 0

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.config import SpeculationConfig
-from core.drafters.base import Ask
+from core.drafters.base import DraftRequest
 from core.drafters.ngram import LONGEST_MATCH, NgramDrafter
 from core.sequence import Sequence
 from core.trees.draft import Draft
@@ -23,7 +23,7 @@ def opened(tokens: list[int], **fields: object) -> tuple[NgramDrafter, Sequence]
 
 
 def draft(drafter: NgramDrafter, sequence: Sequence, steps: int = 3, budget: int = 64) -> Draft:
-    (made,) = drafter.draft([Ask(sequence, 0, "topk", (1,) * steps, budget)])
+    (made,) = drafter.draft([DraftRequest(sequence, 0, "topk", (1,) * steps, budget)])
     return made
 
 
@@ -106,7 +106,7 @@ def test_sequences_do_not_know_each_other() -> None:
     two = sequence_of([5, 9, 5], CONFIG)
     two.run_id = "other"
     drafter.open(two)
-    asks = [Ask(s, 0, "topk", (1,), 9) for s in (one, two)]
+    asks = [DraftRequest(s, 0, "topk", (1,), 9) for s in (one, two)]
     assert [made.token_ids for made in drafter.draft(asks)] == [[6], [9]]
     drafter.close(one)
     drafter.close(one)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from core.config import SamplingParams, SpeculationConfig
-from core.drafters.base import Ask
+from core.drafters.base import DraftRequest
 from core.drafters.pooled_drafting import PooledAsk, PooledDrafting
 from core.drafters.ssm import SsmDrafter
 from core.trees.draft import Draft
@@ -40,7 +40,7 @@ def asks(
     sequence = sequence_of(PROMPT, config, sampling, SeededNoise(3, VOCAB))
     for drafter in drafters.values():
         drafter.open(sequence)
-    several = [Ask(sequence, i, kind, shape, 9, name) for i, name in enumerate(drafters)]
+    several = [DraftRequest(sequence, i, kind, shape, 9, name) for i, name in enumerate(drafters)]
     return PooledAsk(tuple(several), WEIGHTS[: len(several)])
 
 

@@ -14,7 +14,7 @@ from core.config.budget import cut_shape, shape_nodes
 from core.drafters import make_drafters, resolve_drafters
 from core.drafters.ssm_pool import SsmPool
 from core.drafters.weights import make_weights
-from core.engine.round_state import Live
+from core.engine.round_state import ActiveRequest
 from core.errors import ConfigError
 from core.length import Choice, Fixed, RoundOutcome
 from core.trees.draft import Draft
@@ -59,11 +59,11 @@ def test_a_cut_shape_fits_and_wastes_no_step(shape: tuple[int, ...], budget: int
         assert shape_nodes(shape[: len(cut) + 1]) > budget
 
 
-def live(count: int, nodes: int | None) -> Live:
+def live(count: int, nodes: int | None) -> ActiveRequest:
     config = SpeculationConfig()
     drafters: Any = tuple(SimpleNamespace(name=f"ssm-{index}") for index in range(count))
     weights = make_weights(config, ())
-    return Live(sequence_of((1,), config), 0, drafters, Fixed(config), weights, nodes)
+    return ActiveRequest(sequence_of((1,), config), 0, drafters, Fixed(config), weights, nodes)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from core.config import SamplingParams, SpeculationConfig
-from core.drafters.base import Ask
+from core.drafters.base import DraftRequest
 from core.drafters.ssm import SsmDrafter
 from core.sequence import Sequence
 from core.trees.draft import Draft
@@ -29,15 +29,15 @@ def drafter_of(
 
 def ask(
     kind: str = "topk", shape: tuple[int, ...] = (2, 1), temperature: float = 0.0, **fields: object
-) -> Ask:
+) -> DraftRequest:
     config = SpeculationConfig(draft=kind if kind != "coupled" else "auto", expansion=shape)
     sampling = SamplingParams(50, temperature=temperature, seed=3)
     noise = SeededNoise(3, VOCAB)
     sequence = sequence_of(PROMPT, config, sampling, noise, **fields)
-    return Ask(sequence, 0, kind, shape, 99)
+    return DraftRequest(sequence, 0, kind, shape, 99)
 
 
-def drafted(drafter: SsmDrafter, one: Ask) -> Draft:
+def drafted(drafter: SsmDrafter, one: DraftRequest) -> Draft:
     drafter.open(one.sequence)
     return drafter.draft([one])[0]
 
@@ -130,9 +130,9 @@ def test_top_k_leaves_no_more_children_than_tokens() -> None:
     sampling = SamplingParams(9, temperature=1.0, top_k=2, seed=1)
     config = SpeculationConfig(draft="sampled")
     sequence = sequence_of(PROMPT, config, sampling, SeededNoise(1, VOCAB))
-    assert len(drafted(drafter, Ask(sequence, 0, "sampled", (4,), 99))) == 2
+    assert len(drafted(drafter, DraftRequest(sequence, 0, "sampled", (4,), 99))) == 2
     drafter, _ = drafter_of()
-    assert len(drafted(drafter, Ask(sequence, 0, "coupled", (4,), 99))) == 2
+    assert len(drafted(drafter, DraftRequest(sequence, 0, "coupled", (4,), 99))) == 2
 
 
 def test_an_end_of_text_has_no_children() -> None:
@@ -157,7 +157,7 @@ def test_nothing_is_fed_after_everything_ended() -> None:
 def run_round(
     drafter: SsmDrafter, sequence: Sequence, committed: tuple[int, ...], **fields: object
 ) -> Draft:
-    one = Ask(sequence, 0, "topk", (2, 1, 1), 99)
+    one = DraftRequest(sequence, 0, "topk", (2, 1, 1), 99)
     (draft,) = drafter.draft([one])
     sequence.tokens += committed
     drafter.commit(sequence, draft, committed)
@@ -180,7 +180,9 @@ def test_the_accepted_part_of_its_own_draft_is_kept(accepted: int) -> None:
     again = run_round(drafter, one.sequence, (own,))
     fresh, _ = drafter_of()
     other = sequence_of(one.sequence.tokens[:-1], SpeculationConfig())
-    assert again.token_ids == drafted(fresh, Ask(other, 0, "topk", (2, 1, 1), 99)).token_ids
+    assert (
+        again.token_ids == drafted(fresh, DraftRequest(other, 0, "topk", (2, 1, 1), 99)).token_ids
+    )
 
 
 def test_what_others_proposed_is_caught_up_in_one_pass() -> None:

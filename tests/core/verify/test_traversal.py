@@ -12,7 +12,7 @@ import torch
 from core.trees.noise import Key, SeededNoise
 from core.trees.sampling import Target
 from core.trees.tree import ROOT, TokenTree
-from core.trees.verify import Case, Verdict, verify
+from core.trees.verify import Verdict, VerifyInput, verify
 from core.trees.verify.offers import Offer
 from tests.core.verify.cases import DRAWN, Q, Refusing, certain, drawn, logits, tree_of
 from tests.laws.enumeration import WalkNoise, every_walk
@@ -24,9 +24,9 @@ FIRST, SECOND = Q[0].tolist(), Q[1].tolist()  # 0.2 0.5 0.3 and 0.6 0.2 0.2
 
 def case_of(
     tree: TokenTree, noise: WalkNoise, *rows: list[float], eos: tuple[int, ...] = (), **more: bool
-) -> Case:
+) -> VerifyInput:
     target = Target(logits(*(rows or [P] * (len(tree) + 1))), DRAWN)
-    return Case(tree, target, 9, noise, frozenset(eos), {0: Q, 1: Q, 2: None}, **more)
+    return VerifyInput(tree, target, 9, noise, frozenset(eos), {0: Q, 1: Q, 2: None}, **more)
 
 
 def walks(tree: TokenTree, *rows: list[float], **more: bool) -> list[tuple[float, Verdict]]:
@@ -175,12 +175,12 @@ def test_a_repeat_carries_nothing_and_takes_its_q_out() -> None:
     q = torch.tensor([[0.2, 0.6, 0.2], [0.3, 0.3, 0.4]], dtype=torch.float64)
     tree = tree_of((1, ROOT, [drawn(0, 0, 1), drawn(1, 0, 1, 1)]))
     target = Target(logits([0.5, 0.2, 0.3], P), DRAWN)
-    refused = verify("traversal", Case(tree, target, 9, Refusing(), qs={0: q, 1: q}))
+    refused = verify("traversal", VerifyInput(tree, target, 9, Refusing(), qs={0: q, 1: q}))
     assert [(t.drafter, t.accepted) for t in refused.tried] == [(0, False), (1, False)]
     assert [t.p for t in refused.tried] == pytest.approx([0.2, 0.0], abs=1e-7)
 
     def run(noise: WalkNoise) -> Verdict:
-        return verify("traversal", Case(tree, target, 9, noise, qs={0: q, 1: q}))
+        return verify("traversal", VerifyInput(tree, target, 9, noise, qs={0: q, 1: q}))
 
     walked = [(noise.probability, verdict) for noise, verdict in every_walk(run)]
     # What the repeat's q' = (0.3, 0.3, 0.4) leaves of (0.75, 0, 0.25) is token 0 alone.

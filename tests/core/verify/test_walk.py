@@ -8,13 +8,15 @@ from core.config import SamplingParams
 from core.trees.noise import SeededNoise
 from core.trees.sampling import Target
 from core.trees.tree import ROOT, TokenTree
-from core.trees.verify import Case, Verdict, verify
+from core.trees.verify import Verdict, VerifyInput, verify
 from tests.core.verify.cases import DRAWN, certain, logits, tree_of
 from tests.laws.enumeration import WalkNoise
 
 
-def greedy_case(tree: TokenTree, *rows: list[float], eos: tuple[int, ...] = ()) -> Case:
-    return Case(tree, Target(logits(*rows), SamplingParams()), 9, WalkNoise(), frozenset(eos))
+def greedy_case(tree: TokenTree, *rows: list[float], eos: tuple[int, ...] = ()) -> VerifyInput:
+    return VerifyInput(
+        tree, Target(logits(*rows), SamplingParams()), 9, WalkNoise(), frozenset(eos)
+    )
 
 
 #  0:"1" ── 2:"0"       1:"2"
@@ -43,7 +45,7 @@ def test_greedy_recovers_in_the_middle() -> None:
 def test_an_empty_tree_is_plain_decoding() -> None:
     for rule in ("greedy", "match", "mss", "traversal"):
         sampling = SamplingParams() if rule == "greedy" else DRAWN
-        case = Case(TokenTree(), Target(logits(TWO), sampling), 0, SeededNoise(1, 3))
+        case = VerifyInput(TokenTree(), Target(logits(TWO), sampling), 0, SeededNoise(1, 3))
         verdict = verify(rule, case)
         assert (verdict.path, verdict.own_kind, verdict.tried) == ((), "plain", ())
 
@@ -62,7 +64,7 @@ def test_trials_tell_what_was_decided() -> None:
 def test_match_takes_the_target_noises_choice_at_each_position() -> None:
     noise = SeededNoise(3, 3)
     rows = logits(ONE, TWO, ZERO, ONE)
-    verdict = verify("match", Case(FORK, Target(rows, DRAWN), 9, noise))
+    verdict = verify("match", VerifyInput(FORK, Target(rows, DRAWN), 9, noise))
     node, depth = ROOT, 0
     for accepted in (*verdict.path, None):
         wanted = int((rows[node + 1].double() + noise.gumbel(9 + depth + 1)).argmax())
@@ -80,7 +82,7 @@ def test_match_does_not_depend_on_the_tree() -> None:
         firsts = set()
         for tree in (FORK, TokenTree(), tree_of((0, ROOT, [certain()]))):
             rows = logits(*([[0.2, 0.5, 0.3]] * (len(tree) + 1)))
-            verdict = verify("match", Case(tree, Target(rows, DRAWN), 4, noise))
+            verdict = verify("match", VerifyInput(tree, Target(rows, DRAWN), 4, noise))
             committed = [tree.token_ids[i] for i in verdict.path]
             firsts.add((*committed, verdict.own_token_id)[0])
         assert len(firsts) == 1
