@@ -56,12 +56,14 @@ PLACES = [*(f"live-{name}" for name in ("playback", *PICTURES)), "preset"]
 
 
 def places(page: Any) -> list[dict[str, int]]:
-    """Where everything stands, on a notebook and on a projector."""
+    """Where everything stands, on a notebook and on a projector; so high that nothing is out of
+    sight, where it would be drawn later."""
     found = []
     for width in (1920, 1280):
-        page.set_viewport_size({"width": width, "height": 900})
+        page.set_viewport_size({"width": width, "height": 5000})
         at_rest(page)
         found.append(page.evaluate(TOPS, PLACES))
+    page.set_viewport_size({"width": 1280, "height": 900})
     return found
 
 
