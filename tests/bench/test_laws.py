@@ -13,7 +13,7 @@ import pytest
 from bench import __main__ as cli
 from bench.context import Context
 from bench.margins import Margins, first_divergence
-from bench.ours import VerifyInput, decode
+from bench.ours import Case, decode
 from bench.prompts import load_prompts
 from bench.suites.law_rows import Row, law_rows
 from bench.suites.law_tables import verdict
@@ -202,7 +202,7 @@ def test_first_divergence() -> None:
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_the_margin_of_what_was_decoded_is_none(temperature: float, family: LoadedModels) -> None:
     """Float64 agrees with what plain decoding took, noise and its position included."""
-    case = VerifyInput(load_prompts()[20], seed=7, tokens=6, temperature=temperature)
+    case = Case(load_prompts()[20], seed=7, tokens=6, temperature=temperature)
     plain = SpeculationConfig.preset("autoregressive")
     (outcome,) = decode(engine.Engine(family), [case], plain)
     margins = Margins()
@@ -231,6 +231,6 @@ def test_a_run_that_lost_a_drafter_proves_nothing(
         raise RuntimeError("the device went away")
 
     monkeypatch.setattr("core.drafters.ssm.SsmDrafter.fitted", fail)
-    case = VerifyInput(load_prompts()[0], 0, 4, 0.0)
+    case = Case(load_prompts()[0], 0, 4, 0.0)
     with pytest.raises(EngineError, match="the device went away.*goes on without it"):
         decode(engine.Engine(family), [case], SpeculationConfig())

@@ -40,8 +40,14 @@ FADED = "() => !document.getAnimations().some((one) => one instanceof CSSTransit
 
 
 def read(page: Any, script: str, arg: Any = None) -> Any:
-    """What the JavaScript function `script` gives as soon as that is true, as plain values."""
-    return page.wait_for_function(script, arg=arg).json_value()
+    """What the JavaScript function `script` gives as soon as that is true, as plain values. What it
+    cannot read yet is not there yet; a failure shows what it gives in the end."""
+    from playwright.sync_api import TimeoutError as PlaywrightTimeout
+
+    try:
+        return page.wait_for_function(_patient(script), arg=arg).json_value()
+    except PlaywrightTimeout:
+        raise AssertionError(f"it gives {page.evaluate(script, arg)!r}") from None
 
 
 def becomes(page: Any, script: str, wanted: Any, arg: Any = None) -> None:
@@ -51,10 +57,15 @@ def becomes(page: Any, script: str, wanted: Any, arg: Any = None) -> None:
     equals = f"([arg, wanted]) => JSON.stringify(({script})(arg)) === wanted"
     text = json.dumps(wanted, ensure_ascii=False, separators=(",", ":"))
     try:
-        page.wait_for_function(equals, arg=[arg, text])
+        page.wait_for_function(_patient(equals), arg=[arg, text])
     except PlaywrightTimeout:
         found = page.evaluate(script, arg)
         assert found == wanted, _differs(found, wanted)
+
+
+def _patient(script: str) -> str:
+    """The same function, with null where it fails, as on a page that is being loaded."""
+    return f"(arg) => {{ try {{ return ({script})(arg); }} catch {{ return null; }} }}"
 
 
 def _differs(found: Any, wanted: Any) -> str:

@@ -4,12 +4,15 @@ lengths, lanes, overlap and drafts made ahead is what the store recorded; a newc
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from bench.page.looks import turn_to
+from core import Engine, load_models
 from core.config import PIPELINES, SpeculationConfig
+from core.engine.worker import Worker
 from storage import RunQuery
 from tests.ui.charted import check_columns, check_curve, check_lanes, check_lengths, round_times
 from tests.ui.decoded import (
@@ -27,6 +30,7 @@ from tests.ui.reading import becomes, click_in_motion, in_looks, read
 from tests.ui.sites import (
     OpenPage,
     choose,
+    hosted,
     number_box,
     overflows,
     ready,
@@ -43,6 +47,16 @@ pytestmark = pytest.mark.browser
 
 LABELS = {name: label for label, name in pipeline_choices()}
 GLYPHS = str.maketrans({" ": "␣", "\n": "↵", "\t": "⇥"})
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory, chromium: Any) -> Iterator[Any]:
+    """The bundled models behind the tabs of this file: the page's address and its context."""
+    worker = Worker(Engine(load_models(llm="bundled", ssms=["bundled"])))
+    with hosted(tmp_path_factory.mktemp("real"), worker, ("sessions", "learn")) as made:
+        yield made
+
+
 FIGURES = """(keys) => keys.map((key) =>
   document.querySelector(`#live-figures [data-key=${key}] .ss-figure-value`).textContent)"""
 # What the panels say of the selected round, in one look. Chips are a list for each drafter, in the

@@ -4,6 +4,7 @@ on a narrow page with hostile texts; and one that several tabs look at while it 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -30,6 +31,7 @@ from tests.ui.sites import (
 
 pytestmark = pytest.mark.browser
 
+TABS = ("live", "compare")
 PICTURES = [f"#compare-{name}" for name in ("progress", "studies", "compared", "ratios")]
 PICTURES += [f"#compare-{name}" for name in ("portions", "rounds", "rates", "texts")]
 # What the tab shows of a comparison, in one look.
@@ -59,6 +61,14 @@ WHOLE = {
 @pytest.fixture
 def lab(stage: Stage) -> Stage:
     """The page with no run and no study; `lab.play(script)` as the stage's own."""
+    stage.clear()
+    return stage
+
+
+@pytest.fixture
+def whole(stages: Callable[..., Stage]) -> Stage:
+    """The same with every tab, and the address that names what is open."""
+    stage = stages(())
     stage.clear()
     return stage
 
@@ -98,10 +108,10 @@ def hostile_differing(request: Request, run_id: str) -> list[Event]:
 
 
 def test_a_comparison_from_its_form_to_files_runs_and_live(
-    lab: Stage, browser_page: OpenPage, axe: Any
+    whole: Stage, browser_page: OpenPage, axe: Any
 ) -> None:
-    url, context = lab.play(scripted(8), speed=0.2)
-    page = compare_tab(ready(browser_page(url)))
+    url, context = whole.play(scripted(8), speed=0.2)
+    page = compare_tab(ready(browser_page(url, forgiven=LEAVING)))
     tick(page)
     page.click("#compare-begin")
     progress(page, "configurations is 0: 1 to 5")
@@ -126,6 +136,8 @@ def test_a_comparison_from_its_form_to_files_runs_and_live(
             assert kind == "png" or caption and caption in words_of(content), name
     page.locator("#compare-rounds").get_by_role("button", name="as a table").click()
     page.locator("#compare-rounds .ss-table").get_by_text("specinfer").first.wait_for()
+    page.reload()  # the address names the tab
+    becomes(page, SHOWN, WHOLE)
 
     page.locator("#compare-compared").get_by_role("button", name="specinfer", exact=True).click()
     said(page, "Finished: ", "sessions")
@@ -200,7 +212,8 @@ def test_tabs_follow_one_comparison_and_a_live_run_goes_first(
     one = compare_tab(ready(browser_page(url, forgiven=LEAVING)))
     one.click("#compare-begin")
     progress(one, "Running")
-    one.reload()  # the address names the tab
+    one.reload()
+    turn_to(one, "Compare")
     progress(one, "Running")
     two = compare_tab(ready(browser_page(url)))
     progress(two, "Now: plain decoding")

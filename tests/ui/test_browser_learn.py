@@ -16,7 +16,7 @@ from storage import RunQuery
 from tests.ui.fakes import FakeWorker, recorded
 from tests.ui.reading import becomes, in_looks, read, steady
 from tests.ui.rigs import Loader, other_worker
-from tests.ui.sites import LEAVING, OpenPage, drawn, hosted, overflows, ready, said, shot
+from tests.ui.sites import LEAVING, OpenPage, Stage, drawn, hosted, overflows, ready, said, shot
 from ui.learn.lessons import LESSONS
 from ui.server.context import Context
 from ui.server.model_host import ModelHost
@@ -24,6 +24,7 @@ from ui.server.model_swap import ModelPair
 
 pytestmark = pytest.mark.browser
 
+TABS = ("live", "learn")
 OURS = ("#learn-lesson", "#learn-rows", "#learn-verdict", "#learn-notice", ".sp-say")
 ALL_PICTURES = ["legend", "figures", "strip", "tree", "proposals", "inspector"]
 ALL_PICTURES += ["lengths", "timeline"]
@@ -165,7 +166,6 @@ def test_a_lesson_is_read_run_tried_answered_and_goes_into_live(
     page.click("#learn-into-live")
     said(page, "These settings are in the form now")
     read(page, "() => document.querySelector('#prompt textarea').value.includes('small village')")
-    becomes(page, QUERY, THEME)
 
 
 def keeps_room(page: Any, number: int) -> None:
@@ -227,8 +227,8 @@ def test_nothing_is_cut_off_covered_or_moved_on_any_screen(
     keeps_room(page, 6)
     page.set_viewport_size({"width": 390, "height": 900})
     page.goto(f"{short[0]}?__theme=light&lesson=2&large=1")
-    page.wait_for_function("() => window.specscopeStops")
     page.locator("html.ss-large").wait_for()
+    turn_to(ready(page), "Learn")
     keeps_room(on_lesson(page, 2), 2)
 
 
@@ -287,9 +287,11 @@ def finishes_by_its_table(page: Any, context: Context) -> None:
 
 
 def test_lessons_by_keys_and_an_address_that_leads_back(
-    short: tuple[str, Context], browser_page: OpenPage
+    stages: Callable[..., Stage], browser_page: OpenPage
 ) -> None:
-    url, context = short
+    whole = stages(())
+    whole.clear()
+    url, context = whole.play(recorded(8))
     page = ready(browser_page(url, forgiven=LEAVING))
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     assert page.evaluate(QUERY) == THEME
@@ -313,9 +315,10 @@ def test_lessons_by_keys_and_an_address_that_leads_back(
     run_id = context.store.runs(RunQuery()).rows[0].run_id
     becomes(page, QUERY, {**THEME, "run": run_id, "round": "8"})
     slider = page.locator("#sessions-scrub input[type=number]")
-    slider.fill("3")
-    slider.press("Enter")
-    becomes(page, QUERY, {**THEME, "run": run_id, "round": "3"})
+    for typed, at in (("999", {"round": "8"}), ("-3", {}), ("3", {"round": "3"})):
+        slider.fill(typed)
+        slider.press("Enter")
+        becomes(page, QUERY, {**THEME, "run": run_id, **at})
     assert copied(page, "#sessions-copy") == {"run": run_id, "round": "3", "large": "1"}
     large_type(page, False)
     turn_to(page, "Live")
@@ -331,17 +334,16 @@ def test_lessons_by_keys_and_an_address_that_leads_back(
     turn_to(page, "Learn")
     on_lesson(page, 6)  # where the visitor was, with what was finished
     finished(page)
-    page.goto(f"{url}?__theme=light&tab=tuna")
-    page.get_by_text("tab is 'tuna': one of live").first.wait_for()
-    page.get_by_role("tab", name="Live", selected=True).wait_for()
+    page.goto(f"{url}?__theme=light&lesson=99")
+    page.get_by_text("lesson is '99': a number from 1 to 8").first.wait_for()
+    page.get_by_role("tab", name="Learn", selected=True).wait_for()
 
 
 def test_a_lesson_follows_models_that_were_loaded(tmp_path: Path, browser_page: OpenPage) -> None:
     loader = Loader(lambda: FakeWorker(recorded(8)))
-    with hosted(
-        tmp_path, ModelHost(other_worker("small"), loader, ModelPair("other", ("small",)))
-    ) as made:
-        page = learn_tab(browser_page(made[0]), 4)
+    rig = ModelHost(other_worker("small"), loader, ModelPair("other", ("small",)))
+    with hosted(tmp_path, rig, ("learn", "models")) as (url, _):
+        page = learn_tab(browser_page(url), 4)
         verdict(page, "needs 2 small models (SSMs), and only one is loaded")
         page.locator("#learn-run[disabled]").wait_for()
         turn_to(page, "Models")

@@ -20,6 +20,7 @@ from tests.ui.sites import OpenPage, Stage, overflows, shot, text_box, usable
 from ui.form.form import EXAMPLES
 
 pytestmark = pytest.mark.browser
+TABS = ("live", "prompts")
 PARTS = ("#prompts-progress", "#prompts-table", "#prompts-studies")
 # The rows of each part of the table, cell by cell; a row that names a group is a part's first.
 TABLE = """() => [...document.querySelectorAll("#prompts-table tbody")].map((part) =>

@@ -27,6 +27,7 @@ from ui.run.values import PICTURES
 
 pytestmark = pytest.mark.browser
 
+TABS = ("live", "sessions")
 OpenReport = Callable[..., Any]
 TALL = {"width": 1280, "height": 5000}
 """A window in which every picture is in sight, and so drawn at once."""
@@ -96,11 +97,11 @@ def test_the_report_is_the_board_of_the_page(
         events = run_of(name)
         run_id = kept(context.store, events)
         if board is None:
-            board = ready(browser_page(url, forgiven=LEAVING))
-            sessions(board)
-            board.locator(".sp-open").click()
+            board = browser_page(url, forgiven=LEAVING)
         else:  # a page that has shown no other run: nothing of one is left where it is hidden
-            board.goto(f"{url}?__theme=light&run={run_id}")
+            board.reload()
+        sessions(ready(board))
+        board.locator(".sp-open").click()
         about(board, run_id)
         board.set_viewport_size(TALL)
         report = open_report(events, report)
@@ -118,6 +119,7 @@ def test_the_report_is_the_board_of_the_page(
             there.locator(f"#{here}-tree .ss-node[data-key='0']").click()
             there.locator(f"#{here}-tree .ss-node[data-key='0'][aria-pressed=true]").wait_for()
         alike(board, report)
+        context.store.delete(run_id)
     assert len(figures) == 3, "control: what another run's picture says is something else"
 
 

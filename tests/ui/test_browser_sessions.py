@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from tests.ui.reading import becomes, click_in_motion, read, saved_file
 from tests.ui.sites import (
     OpenPage,
     OpenSite,
+    Stage,
     appeared,
     number_box,
     overflows,
@@ -35,6 +37,7 @@ from ui.shared.studies import Studies
 
 pytestmark = pytest.mark.browser
 
+TABS = ("live", "sessions")
 # What Live's form holds of the request, box by box; menus are asked for by `shows`.
 FORM = """(boxes) => boxes.map((box) =>
   document.querySelector(`#${box} :is(input, textarea)`).value)"""
@@ -188,8 +191,6 @@ def test_a_past_run_is_opened_by_a_row_played_paused_and_stepped_through(
         box.fill(typed)
         box.press("Enter")
         becomes(page, ROUND, shown)
-        address = "() => new URLSearchParams(location.search).get('round')"
-        becomes(page, address, None if shown == "0" else shown)
     with page.expect_response("**/run/predict**"):
         box.fill("")
     frames(page)
@@ -230,11 +231,10 @@ def test_a_past_run_is_opened_by_a_row_played_paused_and_stepped_through(
     becomes(page, ROUND, "60")
 
 
-def test_two_tabs_follow_stop_and_delete_a_run_and_a_study_leads_to_its_tab(
+def test_a_run_is_followed_stopped_and_deleted_by_two_tabs(
     site: OpenSite, browser_page: OpenPage
 ) -> None:
     url, context = site(endless, speed=20.0)
-    worker: Any = context.hub.worker
     source = context.hub.start(ASKED, "")
     one = ready(browser_page(url))
     sessions(one)
@@ -270,21 +270,29 @@ def test_two_tabs_follow_stop_and_delete_a_run_and_a_study_leads_to_its_tab(
     said(one, "already deleted", "sessions")
     one.locator("#sessions-opened").wait_for(state="hidden")
 
-    worker.cast(recorded(8), speed=0.0)
+
+def test_a_study_is_opened_in_its_tab_and_deleted_from_the_list(
+    stages: Callable[..., Stage], browser_page: OpenPage
+) -> None:
+    whole = stages(())  # with the tabs of studies
+    whole.clear()
+    url, context = whole.play(recorded(8), speed=0.0)
     grid = study(context, "tune", repeats=1)
     Studies(context, None, "me").begin(grid)
     assert context.conductor.wait(30)
-    two.get_by_text("Studies: comparisons, grids").click()
-    studies = two.locator("#sessions-studies")
+    page = ready(browser_page(url))
+    sessions(page)
+    page.get_by_text("Studies: comparisons, grids").click()
+    studies = page.locator("#sessions-studies")
     studies.get_by_text("Grid, ").first.wait_for()
-    shot(two, "sessions-studies")
+    shot(page, "sessions-studies")
     studies.locator(".sp-open").first.click()
-    two.locator("#tune-progress").get_by_text(grid.title).first.wait_for()
-    sessions(two)
-    two.locator("#sessions-runs .sp-open").first.click()
-    about(two, "It was made for a grid")
+    page.locator("#tune-progress").get_by_text(grid.title).first.wait_for()
+    sessions(page)
+    page.locator("#sessions-runs .sp-open").first.click()
+    about(page, "It was made for a grid")
     studies.get_by_role("button", name="Delete ").click()
     studies.get_by_role("button", name="Yes, delete").click()
     studies.get_by_text("None yet.").wait_for()
-    two.locator("#sessions-about").get_by_text("It was made for a grid").wait_for(state="hidden")
-    two.locator("#sessions-study").wait_for(state="hidden")
+    page.locator("#sessions-about").get_by_text("It was made for a grid").wait_for(state="hidden")
+    page.locator("#sessions-study").wait_for(state="hidden")

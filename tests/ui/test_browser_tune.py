@@ -30,6 +30,7 @@ from tests.ui.sites import (
 )
 
 pytestmark = pytest.mark.browser
+TABS = ("live", "tune")
 CELLS = "#tune-speed td[data-place]"
 PARTS = [f"#tune-{name}" for name in ("speed", "length", "points", "point", "found")]
 PARTS += ["#tune-plan", "#tune-progress"]
@@ -342,6 +343,11 @@ def test_grids_of_one_axis_to_three_and_what_cannot_run(
     shot(page, "tune-200-1280")
 
 
+def slowly(request: Request, run_id: str) -> list[Any]:
+    """Runs so long that a grid is still measured after a reload; those that warm up are short."""
+    return scripted(12 if request.sampling.max_new_tokens > 8 else 2)(request, run_id)
+
+
 def test_a_grid_from_a_file_is_stopped_gone_on_with_and_deleted(
     tuning: Stage, browser_page: OpenPage, tmp_path: Path
 ) -> None:
@@ -360,7 +366,7 @@ def test_a_grid_from_a_file_is_stopped_gone_on_with_and_deleted(
     page.locator("#tune-file input[type=file]").set_input_files(evil)
     planned(page, "2 prompts")
 
-    tuning.play(scripted(12), speed=10.0)  # so slow that it is still measured after a reload
+    tuning.play(slowly, speed=8.0)
     page.click("#tune-start")
     progress(page, re.compile(r"[1-9]\d* of 20"))
     progress(page, "left")
