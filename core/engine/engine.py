@@ -1,6 +1,6 @@
 """Engine: the round loop of speculative inference, for one request or many at once.
 
-Read `Engine.round` first. Knows models and drafters by their protocols, and no widget and no SQL.
+Read `core/engine/round.py` first. Knows models and drafters by their protocols; no widget, no SQL.
 """
 
 from __future__ import annotations
@@ -10,14 +10,13 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from collections.abc import Sequence as Many
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 
 from core.config import Request, SpeculationConfig
 from core.config.mechanisms import length_policy
 from core.cuda.fused_round import FusedRound, RoundResult
 from core.drafters.weights import Weights, make_weights
 from core.engine.admission import prepare
-from core.engine.ahead_results import ahead_drafts, unused_at_end
 from core.engine.drafting import Drafting
 from core.engine.idle_time import IdleTime
 from core.engine.overlap import (
@@ -32,21 +31,18 @@ from core.engine.overlap import (
     run_id_of,
 )
 from core.engine.record import Recorder
-from core.engine.round_state import ActiveRequest, RoundState, round_outcome, update_weights
-from core.engine.run_events import run_completed, run_started
+from core.engine.round import RoundSteps, observed, overlapped_round, serial_round
+from core.engine.round_state import ActiveRequest, RoundState, update_weights
+from core.engine.run_events import run_started
 from core.errors import EngineBusyError
 from core.events import Event, RunStarted
 from core.events.timing import Timed
 from core.length import make_policy
 from core.length.cost_model import Costs
 from core.models.loading.load import LoadedModels
-from core.models.protocol import Feed, chain
+from core.models.protocol import chain
 from core.models.threads import TorchAlone
-from core.sequence import CommitResult, Sequence
-from core.trees.combine import combine
-from core.trees.sampling import Target
-from core.trees.tree import ROOT
-from core.trees.verify import Verdict, VerifyInput, verdict_of_tokens, verify
+from core.sequence import Sequence
 
 __all__ = ["Engine"]
 
@@ -76,6 +72,13 @@ class Engine:
         self._admitted: set[str] = set()
         self._torch_alone = TorchAlone((models.llm, *models.ssms.values()))
         self._recorder = Recorder(models.tokenizer)
+        self._steps = RoundSteps(
+            models.llm,
+            self._drafting,
+            self._recorder,
+            self._idle_time,
+            self._fused_round.fill_target_tokens if self._fused_round else None,
+        )
         self.costs = Costs(models.llm)
 
     # -- the public face --
@@ -109,169 +112,58 @@ class Engine:
         """Ends the drafting thread; the engine may be used again."""
         self._lane.close()
 
-    # -- one round: what everybody reads first --
+    # -- one round --
 
     def round(self, live: Many[ActiveRequest]) -> Iterator[Event]:
-        """Draft, combine, verify, commit: one round of every live request, in one LLM pass."""
-        record = self._recorder
+        """One round of every live request, in one LLM pass; see `core.engine.round`."""
         began = time.perf_counter()
-        auto = pipeline_switch(live, self.costs)
-        modes = pipeline_modes(live, auto)
-        up = self._pools.take(live, modes)
-        turns = up.turns
+        switch = pipeline_switch(live, self.costs)
+        modes = pipeline_modes(live, switch)
+        batch = self._pools.take(live, modes)
+        serial = not batch.drafted and all(mode == "off" for mode in modes.values())
 
-        fused = self._run_fused(up, modes)
-        if fused is not None:
-            yield from self._fused_events(fused, turns, begin_next=not auto.runs)
-            observe_switch(up, auto, began)
-            return
-
-        self._drafting.draft(up.fresh)
-        for turn in turns:
-            yield self._observed(turn, record.drafted(turn))
-
-        self._combine(turns)
-        for turn in turns:
-            yield self._observed(turn, record.combined(turn))
-
-        with self._lane.beside(self._jobs(up, modes)):
-            self._verify(turns)
-        self._pools.keep(up)
-        for turn in turns:
-            yield self._observed(turn, record.verified(turn))
-
-        update_weights(turns)
-        lone = turns[0] if len(live) == 1 == len(turns) else None
-        self._idle_time.fill(lone, began)
-        for turn in turns:
-            yield from self._completed(turn, self._commit(turn))
-        self._idle_time.end(lone)
-        observe_switch(up, auto, began)
-
-    def _run_fused(self, up: RoundBatch, modes: Mapping[str, str]) -> RoundResult | None:
-        """The round's result if it ran fused; None if it has to run step by step."""
-        fused = self._fused_round
-        if fused is None or any(mode != "off" for mode in modes.values()) or up.drafted:
-            return None
-        return fused.run(up.turns)
+        result = self._fused_round.run(batch.states) if self._fused_round and serial else None
+        self._idle_time.begin(live, () if result else batch.states, began)
+        if result is not None:
+            yield from self._fused_events(result, batch.states, begin_next=not switch.runs)
+        elif serial:
+            yield from serial_round(self._steps, batch.states)
+        else:
+            yield from overlapped_round(self._steps, batch, self._beside(batch, modes))
+        self._idle_time.end()
+        observe_switch(batch, switch, began)
 
     def _fused_events(
-        self, result: RoundResult, turns: Many[RoundState], *, begin_next: bool
+        self, result: RoundResult, states: Many[RoundState], *, begin_next: bool
     ) -> Iterator[Event]:
         """The events of a fused round; with `begin_next` the next round runs meanwhile."""
-        record = self._recorder
-        self._combine(turns)
+        record, steps = self._recorder, self._steps
+        steps.make_trees(states)
         result.fill_verdicts()
-        update_weights(turns)
-        self._idle_time.end(None)
-        cuts = [self._commit(turn) for turn in turns]
-        left = [turn.live for turn in turns if not turn.live.sequence.finish_reason]
+        update_weights(states)
+        commits = [steps.commit_one(state) for state in states]
+        left = [state.live for state in states if not state.live.sequence.finish_reason]
         if begin_next and left and self._fused_round is not None:
             self._fused_round.begin([next_round(live) for live in left])
-        for tell in (record.drafted, record.combined, record.verified):
-            for turn in turns:
-                yield self._observed(turn, tell(turn))
-        for turn, cut in zip(turns, cuts, strict=True):
-            yield from self._completed(turn, cut)
+        for recorded in (record.drafted, record.combined, record.verified):
+            for state in states:
+                yield observed(state, recorded(state))
+        for state, commit in zip(states, commits, strict=True):
+            yield from steps.completed(state, commit)
 
-    def _jobs(self, up: RoundBatch, modes: Mapping[str, str]) -> list[Job]:
-        """What the drafters do while the LLM verifies: draft for others, or for the next round."""
+    @contextmanager
+    def _beside(self, batch: RoundBatch, modes: Mapping[str, str]) -> Iterator[None]:
+        """Runs the drafting thread's jobs while the block runs: drafts for other requests, or for
+        the next round of these. What was drafted for others is verified in a later round."""
         jobs: list[Job] = []
-        if up.meanwhile:
-            jobs.append(lambda _: self._drafting.draft(up.meanwhile))
-        ahead = [turn for turn in up.turns if modes[run_id_of(turn.live)] == "ahead"]
+        if batch.meanwhile:
+            jobs.append(lambda _: self._drafting.draft(batch.meanwhile))
+        ahead = [state for state in batch.states if modes[run_id_of(state.live)] == "ahead"]
         if ahead:
-            jobs.append(lambda done: self._drafting.draft_ahead(ahead, done))
-        return jobs
-
-    def _combine(self, turns: Many[RoundState]) -> None:
-        for turn in turns:
-            start = time.perf_counter()
-            rule = turn.speculation.combine
-            turn.combined = combine(rule, turn.drafts, turn.ballot, turn.keep)
-            turn.timed.append(Timed("combine", "combine", start, time.perf_counter()))
-
-    def _verify(self, turns: Many[RoundState]) -> None:
-        start = time.perf_counter()
-        logits = self._llm.forward([self._feed(turn) for turn in turns])
-        for turn, rows in zip(turns, logits, strict=True):
-            turn.target = Target(rows, turn.live.sequence.sampling)
-        if self._fused_round is not None:
-            self._fused_round.fill_target_tokens(turns, self._case)
-        for turn in turns:
-            if turn.target_tokens is None:
-                _ = turn.target.argmax  # waits for the device: here the pass has ended
-        forwarded = time.perf_counter()
-        for turn in turns:
-            turn.timed.append(Timed("llm", "forward", start, forwarded))
-            start_verify = time.perf_counter()
-            turn.verdict = self._verdict(turn)
-            turn.timed.append(Timed("verify", "verify", start_verify, time.perf_counter()))
-
-    def _verdict(self, turn: RoundState) -> Verdict:
-        sequence = turn.live.sequence
-        if turn.target_tokens is not None:
-            return verdict_of_tokens(turn.tree, turn.target_tokens, sequence.eos_ids)
-        return verify(sequence.speculation.verify, self._case(turn))
-
-    @staticmethod
-    def _case(turn: RoundState) -> VerifyInput:
-        sequence = turn.live.sequence
-        return VerifyInput(
-            turn.tree,
-            turn.target,
-            turn.root_position,
-            sequence.noise,
-            sequence.eos_ids,
-            {index: draft.q for index, draft in turn.drafts.items()},
-            distinct=sequence.speculation.draft == "sampled",
-        )
-
-    def _feed(self, turn: RoundState) -> Feed:
-        """The root, then the tree under it; node i is the row's pending node i + 1."""
-        tree = turn.tree
-        root = turn.live.sequence.tokens[-1]
-        return Feed(
-            turn.live.row, [root, *tree.token_ids], [ROOT, *(parent + 1 for parent in tree.parents)]
-        )
-
-    def _commit(self, turn: RoundState) -> CommitResult:
-        """Everybody takes over what the round came to."""
-        start = time.perf_counter()
-        live, sequence, verdict = turn.live, turn.live.sequence, turn.verdict
-        if not turn.kv_committed:
-            self._llm.commit(live.row, [0, *(node + 1 for node in verdict.path)])
-        own = () if verdict.own_token_id is None else (verdict.own_token_id,)
-        committed = (*(turn.tree.token_ids[node] for node in verdict.path), *own)
-        cut = sequence.commit(committed)
-        turn.timed += [t for seen in turn.foreseen.values() for t in seen.timed]
-        following = ahead_drafts(turn, committed)
-        if cut.finish_reason:
-            turn.ahead += unused_at_end(turn, following)
-        else:
-            live.ahead_drafts = following
-            self._drafting.commit(turn, committed)
-        turn.timed.append(Timed("commit", "commit", start, time.perf_counter()))
-        live.policy.observe(round_outcome(turn, committed))
-        turn.timed = [*live.timed, *turn.timed]
-        live.timed.clear()
-        return cut
-
-    def _completed(self, turn: RoundState, cut: CommitResult) -> Iterator[Event]:
-        """The round's last event, and the run's where it has ended."""
-        live, sequence = turn.live, turn.live.sequence
-        kv = (self._llm.length(live.row), self._llm.slots)
-        event = self._recorder.completed(turn, cut, kv)
-        live.notes.clear()
-        sequence.round += 1
-        yield self._observed(turn, event)
-        if sequence.finish_reason:
-            yield run_completed(sequence)
-
-    @staticmethod
-    def _observed(turn: RoundState, event: Event) -> Event:
-        turn.live.sequence.fold.observe(event)
-        return event
+            jobs.append(lambda ended: self._drafting.draft_ahead(ahead, ended))
+        with self._lane.beside(jobs):
+            yield
+        self._pools.keep(batch)
 
     # -- a request's way in and out, for `generate_many` and the worker --
 

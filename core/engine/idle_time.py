@@ -1,40 +1,52 @@
-"""Gaps: a round's time between its stages, which is as real as theirs.
+"""Idle time: the part of a lone request's round that lies between its stages.
 
-Asking drafters, telling readers, accounts: more where something is drafted than where nothing is.
-Counted for a request that is alone: of several nobody can say whose it was.
+Calling drafters, emitting events, bookkeeping: more in a round that drafts than in a plain one, so
+a length policy has to see it. Measured for a request that runs alone; of several requests it cannot
+be said whose it was.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence as Many
 
-from core.engine.round_state import RoundState
+from core.engine.round_state import ActiveRequest, RoundState
 from core.metrics import union_ms
 
 __all__ = ["IdleTime"]
 
 
 class IdleTime:
-    """What follows a round's commit is known when the round is over, and counts in the next of the
-    same run; what happens between two rounds, as when another request is let in, counts in none."""
+    """Fills in `between_ms`. What follows a round's commit is known once the round is over and
+    counts in the next round of the same run; what happens between two rounds counts in none."""
 
     def __init__(self) -> None:
+        self._state: RoundState | None = None
+        self._began = 0.0
         self._run = ""
         self._behind = 0.0
 
-    def fill(self, turn: RoundState | None, began: float) -> None:
-        """Fills in `between_ms` of a lone turn, if it is one, whose round began then (seconds, as
-        all times here) and whose stages but for the commit are over."""
-        if turn is None:
-            return
-        sequence, live = turn.live.sequence, turn.live
-        stages = [one for one in (*live.timed, *turn.timed) if one.start >= began]
-        gap = time.perf_counter() - began - union_ms((one.start, one.end) for one in stages)
-        behind = self._behind if sequence.run_id == self._run else 0.0
-        turn.between_ms = (max(0.0, gap) + behind) * 1000
+    def begin(self, live: Many[ActiveRequest], states: Many[RoundState], began: float) -> None:
+        """A round of `states` began at `began` (seconds, as all times here); it is measured if one
+        request alone is live and takes part."""
+        self._state = states[0] if len(live) == 1 == len(states) else None
+        self._began = began
 
-    def end(self, turn: RoundState | None) -> None:
-        """The round is over, its readers are told; None: it was no lone turn's."""
-        self._run = "" if turn is None else turn.live.sequence.run_id
-        if turn is not None:
-            self._behind = max(0.0, time.perf_counter() - max(one.end for one in turn.timed))
+    def fill(self) -> None:
+        """Fills in `between_ms`, when all stages but the commit are over."""
+        state = self._state
+        if state is None:
+            return
+        sequence, live = state.live.sequence, state.live
+        stages = [one for one in (*live.timed, *state.timed) if one.start >= self._began]
+        gap = time.perf_counter() - self._began
+        gap -= union_ms((one.start, one.end) for one in stages)
+        behind = self._behind if sequence.run_id == self._run else 0.0
+        state.between_ms = (max(0.0, gap) + behind) * 1000
+
+    def end(self) -> None:
+        """The round is over and its events are emitted."""
+        state = self._state
+        self._run = "" if state is None else state.live.sequence.run_id
+        if state is not None:
+            self._behind = max(0.0, time.perf_counter() - max(one.end for one in state.timed))

@@ -58,7 +58,7 @@ class RoundBatch:
     meanwhile: tuple[RoundState, ...] = ()
 
     @property
-    def turns(self) -> tuple[RoundState, ...]:
+    def states(self) -> tuple[RoundState, ...]:
         return (*self.drafted, *self.fresh)
 
 
@@ -92,10 +92,10 @@ class DraftPool:
             tuple(map(next_round, following)),
         )
 
-    def keep(self, up: RoundBatch) -> None:
+    def keep(self, batch: RoundBatch) -> None:
         """What was drafted beside a pass is verified in a later one."""
-        passes = [t for turn in up.turns[:1] for t in turn.timed if t.lane == LLM_LANE]
-        for turn in up.meanwhile:
+        passes = [t for turn in batch.states[:1] for t in turn.timed if t.lane == LLM_LANE]
+        for turn in batch.meanwhile:
             saved = tuple(_saved(turn, index, passes) for index in turn.drafts)
             turn.ahead += saved
             turn.hidden_ms = sum(one.saved_ms for one in saved)
@@ -188,16 +188,16 @@ def pipeline_modes(live: Many[ActiveRequest], auto: PipelineSwitch) -> dict[str,
     return modes
 
 
-def observe_switch(up: RoundBatch, auto: PipelineSwitch, began: float) -> None:
+def observe_switch(batch: RoundBatch, auto: PipelineSwitch, began: float) -> None:
     """Shows the switch of `auto` what a round that began at `began` took a request, and how many
     steps were drafted for it; notes what it decides."""
-    turns = (*up.turns, *up.meanwhile)
+    turns = (*batch.states, *batch.meanwhile)
     if not auto.runs or not any(turn.drafts for turn in turns):
         return
     worked = [t for turn in turns for t in turn.timed if t.start >= began and t.name != "prefill"]
     ms = union_ms((t.start * 1000, t.end * 1000) for t in worked)
-    drafted = sum(max(d.depths, default=0) for turn in up.turns for d in turn.drafts.values())
-    found = auto.switch.observe(ms / len(up.turns), drafted / len(up.turns))
+    drafted = sum(max(d.depths, default=0) for turn in batch.states for d in turn.drafts.values())
+    found = auto.switch.observe(ms / len(batch.states), drafted / len(batch.states))
     if found is not None:
         with_it, without = found
         stands = "on" if auto.switch.on else "off"

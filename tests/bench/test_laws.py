@@ -19,8 +19,9 @@ from bench.suites.law_rows import Row, law_rows
 from bench.suites.law_tables import verdict
 from bench.suites.laws import Laws
 from bench.theirs import Theirs
+from core import Engine
 from core.config import COMBINES, DRAFTS, LENGTHS, PIPELINES, PRESETS, WEIGHTS, SpeculationConfig
-from core.engine import engine
+from core.engine import round as round_module
 from core.errors import EngineError
 from core.models.loading.load import LoadedModels
 from core.trees.tree import ROOT
@@ -107,7 +108,7 @@ def shifted(rule: str, case: Verification) -> Verdict:
     return whole_verify(rule, wrong if len(case.tree) else case)
 
 
-whole_verify = engine.verify
+whole_verify = round_module.verify
 
 
 @pytest.mark.parametrize(("broken", "draft"), [(first_child, "topk"), (shifted, "coupled")])
@@ -120,7 +121,7 @@ def test_a_broken_verifier_fails(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The negative control, through the command line: exit status 1, and what differs is named."""
-    monkeypatch.setattr(engine, "verify", broken)
+    monkeypatch.setattr(round_module, "verify", broken)
     monkeypatch.setattr(cli, "loader", lambda folder: lambda dtype: family)
     suite = Laws(only=rows(draft))
     out = tmp_path / "out.json"
@@ -204,7 +205,7 @@ def test_the_margin_of_what_was_decoded_is_none(temperature: float, family: Load
     """Float64 agrees with what plain decoding took, noise and its position included."""
     case = Case(load_prompts()[20], seed=7, tokens=6, temperature=temperature)
     plain = SpeculationConfig.preset("autoregressive")
-    (outcome,) = decode(engine.Engine(family), [case], plain)
+    (outcome,) = decode(Engine(family), [case], plain)
     margins = Margins()
     context, ids = outcome["prompt_token_ids"], outcome["token_ids"]
     for i, token_id in enumerate(ids):
@@ -233,4 +234,4 @@ def test_a_run_that_lost_a_drafter_proves_nothing(
     monkeypatch.setattr("core.drafters.ssm.SsmDrafter.fitted", fail)
     case = Case(load_prompts()[0], 0, 4, 0.0)
     with pytest.raises(EngineError, match="the device went away.*goes on without it"):
-        decode(engine.Engine(family), [case], SpeculationConfig())
+        decode(Engine(family), [case], SpeculationConfig())

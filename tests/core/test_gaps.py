@@ -11,7 +11,7 @@ import pytest
 
 import core.engine.idle_time
 from core.engine.idle_time import IdleTime
-from core.engine.round_state import ActiveRequest
+from core.engine.round_state import ActiveRequest, RoundState
 from core.events import Event, RoundCompleted, RunCompleted, Verified
 from core.events.timing import Timed
 from core.length import RoundOutcome
@@ -29,6 +29,12 @@ def turn(run: str, *stages: tuple[float, float], reading: tuple[float, float] | 
     return SimpleNamespace(live=live, timed=timed, between_ms=-1.0)
 
 
+def measure(idle: IdleTime, state: RoundState, began: float) -> None:
+    """One round of a lone request, as far as its commit."""
+    idle.begin([state.live], [state], began)
+    idle.fill()
+
+
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Any:
     now = SimpleNamespace(s=0.0)
@@ -38,19 +44,19 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_what_no_stage_takes(clock: Any) -> None:
     one, clock.s = turn("a", (10.1, 10.4), (10.3, 10.5), (10.35, 10.4), (10.6, 10.9)), 11.0
-    IdleTime().fill(one, 10.0)
+    measure(IdleTime(), one, 10.0)
     assert one.between_ms == pytest.approx(1000 * (1.0 - 0.4 - 0.3))
 
 
 def test_a_drafter_that_reads_the_prompt_is_at_work(clock: Any) -> None:
     one, clock.s = turn("a", (10.7, 11.0), reading=(10.1, 10.6)), 11.0
-    IdleTime().fill(one, 10.0)
+    measure(IdleTime(), one, 10.0)
     assert one.between_ms == pytest.approx(200.0)
 
 
 def test_a_draft_of_an_earlier_round_covers_nothing_of_this(clock: Any) -> None:
     one, clock.s = turn("a", (8.0, 9.9), (10.0, 10.5)), 11.0
-    IdleTime().fill(one, 10.0)
+    measure(IdleTime(), one, 10.0)
     assert one.between_ms == pytest.approx(500.0)
 
 
@@ -60,14 +66,15 @@ def test_what_follows_a_commit_counts_in_the_next_round_of_the_same_run(
 ) -> None:
     gaps, before, after = IdleTime(), turn("a", (10.0, 11.0)), turn(run, (14.0, 14.5))
     clock.s = 11.0
-    gaps.fill(before, 10.0)
+    measure(gaps, before, 10.0)
     clock.s = 11.25
-    gaps.end(before)
+    gaps.end()
     clock.s = 14.6  # between 11.25 and 14 somebody else was let in
-    gaps.fill(after, 14.0)
+    measure(gaps, after, 14.0)
     assert after.between_ms == pytest.approx(1000 * (0.1 + behind))
-    gaps.end(None)
-    gaps.fill(after, 14.0)
+    gaps.begin((), (), 14.0)
+    gaps.end()
+    measure(gaps, after, 14.0)
     assert after.between_ms == pytest.approx(100.0)
 
 

@@ -267,8 +267,8 @@ def test_pools_forget_who_is_gone() -> None:
     pools = DraftPool()
     modes = {one.sequence.run_id: "across" for one in live}
     up = pools.take(live, modes)
-    assert ([t.live for t in up.turns], [t.live for t in up.meanwhile]) == (live[:2], live[2:])
-    for turn in up.turns:
+    assert ([t.live for t in up.states], [t.live for t in up.meanwhile]) == (live[:2], live[2:])
+    for turn in up.states:
         turn.timed.clear()
     pools.keep(up)
     pools.forget(live[2])

@@ -40,7 +40,7 @@ def test_drafting_that_a_pass_hid_is_no_part_of_the_round(
     second.timed = list(timed)
     pools = DraftPool()
     pools.keep(RoundBatch((), (first,), (second,)))
-    (found,) = pools.take(live[1:], {second.live.sequence.run_id: "across"}).turns
+    (found,) = pools.take(live[1:], {second.live.sequence.run_id: "across"}).states
     assert found is second
     found.timed += [Timed("combine", "combine", 2.0, 2.03), Timed("llm", "forward", 2.1, 2.6)]
     found.timed.append(Timed("same", "ahead", 2.1, 2.5))  # the next round's matter

@@ -17,7 +17,7 @@ import torch
 from core.drafters import growth
 from core.drafters.growth import _restricted
 from core.drafters.proposers import Frontier, Proposals, TopK
-from core.engine import engine
+from core.engine import round as round_module
 from core.trees.combine import CombinedTree, combine
 from core.trees.draft import Draft
 from core.trees.noise import Key, Noise
@@ -33,7 +33,7 @@ Rule = Callable[[Mapping[int, Draft]], CombinedTree]
 
 
 def _combine_with(patch: Patch, rule: Rule) -> None:
-    patch.setattr(engine, "combine", lambda name, drafts, ballot, keep: rule(drafts))
+    patch.setattr(round_module, "combine", lambda name, drafts, ballot, keep: rule(drafts))
 
 
 def _keeping(keep: Callable[[tuple[Proposal, ...]], tuple[Proposal, ...]]) -> Rule:

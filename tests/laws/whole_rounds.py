@@ -13,8 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from core import Engine, SamplingParams, SpeculationConfig
-from core.engine import engine
+from core import Engine, LoadedModels, SamplingParams, SpeculationConfig
+from core.engine import round as round_module
+from core.engine.round import verify_input
 from core.engine.round_state import RoundState
 from core.events import RoundCompleted
 from core.sequence import Sequence as Live
@@ -55,19 +56,24 @@ class _Thorough(Engine):
     last = False
     ways: tuple[_Way, ...] = ()
 
-    def _verify(self, turns: Sequence[RoundState]) -> None:
+    def __init__(self, models: LoadedModels) -> None:
+        super().__init__(models)
+        self._decide = self._steps.decide
+        self._steps.decide = self._decide_in_every_way  # type: ignore[method-assign]
+
+    def _decide_in_every_way(self, states: Sequence[RoundState]) -> None:
         if not self.last:
-            return super()._verify(turns)
-        (turn,) = turns
+            return self._decide(states)
+        (turn,) = states
         sequence = turn.live.sequence
         noise = sequence.noise
         assert isinstance(noise, WalkNoise)
         sequence.noise = noise.fork()
-        super()._verify(turns)
+        self._decide(states)
         sequence.noise = noise
-        given, rule = self._case(turn), sequence.speculation.verify
+        given, rule = verify_input(turn), sequence.speculation.verify
         walks = every_walk(
-            lambda walk: engine.verify(rule, replace(given, noise=walk)), kind=noise.fork
+            lambda walk: round_module.verify(rule, replace(given, noise=walk)), kind=noise.fork
         )
         self.ways = tuple(
             _Way(walk.probability, _new_tokens(turn, verdict), len(verdict.path))

@@ -15,7 +15,7 @@ from core.drafters import ssm as ssm_module
 from core.drafters.calibration import Calibration
 from core.drafters.state import SsmState
 from core.drafters.weights import FLOOR, FORGETTING, FullInformation, LikelihoodHistory
-from core.engine import engine as engine_module
+from core.engine import round as round_module
 from core.engine.round_state import ActiveRequest
 from core.events import Event, RoundCompleted
 from core.models.protocol import Feed
@@ -176,13 +176,13 @@ def test_a_silent_drafter_begins_with_what_the_others_get_on_average(
 
 def with_time_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     """A verification long enough for drafts beside it."""
-    verify = engine_module.verify
+    verify = round_module.verify
 
     def slowly(rule: str, case: VerifyInput) -> Verdict:
         time.sleep(0.01)
         return verify(rule, case)
 
-    monkeypatch.setattr(engine_module, "verify", slowly)
+    monkeypatch.setattr(round_module, "verify", slowly)
 
 
 @pytest.mark.parametrize("pipeline", ["off", "ahead"])
