@@ -169,6 +169,7 @@ def test_options_name_suites_that_there_are() -> None:
     assert {name for users in ONLY.values() for name in users} | set(WITHOUT_DTYPE) <= set(SUITES)
 
 
+@pytest.mark.nightly
 def test_acceptance_of_another_family(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Its rows and its digest are of the models in the folder."""
     for folder in (bundled_llm(), bundled_ssms()[0]):

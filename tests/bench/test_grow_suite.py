@@ -30,6 +30,7 @@ SMALL = replace(
 )
 
 
+@pytest.mark.nightly
 def test_ours_stand_with_ssms_as_they_are_and_grown(make_context: MakeContext) -> None:
     context = make_context(prompts=1, tokens=4)
     SMALL.measure(context)
@@ -48,6 +49,7 @@ def test_ours_stand_with_ssms_as_they_are_and_grown(make_context: MakeContext) -
     assert swept == [set(map(str, SMALL.variants or ()))] * 4
 
 
+@pytest.mark.nightly
 def test_models_kept_in_a_folder_are_grown_once(make_context: MakeContext, tmp_path: Path) -> None:
     said: list[str] = []
     context = replace(make_context(said.append, prompts=1, tokens=4), grown=tmp_path / "kept")

@@ -81,6 +81,7 @@ def test_a_run_that_was_interrupted_continues_with_the_next_row(
     assert len(decoded) == 1
 
 
+@pytest.mark.nightly
 def test_processes_share_the_rows(make_context: MakeContext) -> None:
     suite = Laws(only=rows("topk"))  # each process would have to load the models
     suite.measure(make_context(processes=2))

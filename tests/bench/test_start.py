@@ -21,6 +21,7 @@ MakeContext = Callable[..., Context]
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.nightly
 def test_the_application_opens_runs_and_ends(make_context: MakeContext) -> None:
     said: list[str] = []
     context = make_context(said.append)
@@ -39,6 +40,7 @@ def test_the_application_opens_runs_and_ends(make_context: MakeContext) -> None:
     assert "seconds until the page is open" in Start().report(context).tables[0]
 
 
+@pytest.mark.nightly
 def test_visitors_are_told_what_a_lone_one_is(make_context: MakeContext) -> None:
     context = make_context()
     suite = Visitors(counts=(1, 3), presets=("best",))

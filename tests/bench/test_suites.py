@@ -82,6 +82,7 @@ class TestAcceptance:
         assert "coupled / plain top-k, union of 5" in comparisons
         assert "union of 5 / best single SSM" in comparisons
 
+    @pytest.mark.nightly
     def test_processes_share_the_rows(self, make_context: MakeContext) -> None:
         def loads_nothing(dtype: str) -> LoadedModels:
             raise AssertionError("processes load their own")

@@ -186,7 +186,7 @@ def test_what_was_made_ahead_is_told_when_requests_begin_to_take_turns(
     def modes_of(live: Sequence[ActiveRequest], auto: PipelineSwitch) -> dict[str, str]:
         return dict.fromkeys([one.sequence.run_id for one in live], next(modes))
 
-    monkeypatch.setattr("core.engine.engine.modes_of", modes_of)
+    monkeypatch.setattr("core.engine.engine.pipeline_modes", modes_of)
     config = SpeculationConfig(**{**TREE, "pipeline": "auto"})
     asked = [Request(text, LONG, config) for text in ("w1 w2", "w4")]
     events = list(engine_hiding().generate_many(asked))

@@ -53,7 +53,7 @@ def rows_held(engine: Engine) -> list[object]:
 
 def modes_by_round(monkeypatch: pytest.MonkeyPatch, mode: Callable[[int], str]) -> None:
     monkeypatch.setattr(
-        "core.engine.engine.modes_of",
+        "core.engine.engine.pipeline_modes",
         lambda live, _: {one.sequence.run_id: mode(one.sequence.round) for one in live},
     )
 

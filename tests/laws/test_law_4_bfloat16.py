@@ -20,7 +20,10 @@ from core.models.hf_model import HfModel
 from core.models.protocol import chain
 
 PROMPTS = Path(__file__).parents[2] / "bench" / "prompts.jsonl"
-DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+DEVICES = [
+    pytest.param("cpu", marks=pytest.mark.nightly),
+    pytest.param("cuda", marks=pytest.mark.gpu),
+]
 NEW_TOKENS = 32
 
 

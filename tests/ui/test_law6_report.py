@@ -331,10 +331,6 @@ def louder(texts: tuple[str, ...]) -> tuple[str, ...]:
     return (*texts[:-1], texts[-1] + "!") if texts else texts
 
 
-def all_louder(parts: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(replace(part, texts=louder(part.texts)) for part in parts)
-
-
 CHANGES = {
     "prompt": first(RunStarted, prompt=lambda text: text + "!"),
     "draft": first(

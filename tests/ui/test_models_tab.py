@@ -215,6 +215,9 @@ def test_the_form_says_what_auto_is_here(
 def _told_unknown(ssms: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(placing, "available_bytes", lambda device: 1 << 40)
     return need_lines(wanted(ModelPair("bundled", ssms)))[0].text
+
+
+def test_what_is_not_on_this_machine_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(placing, "available_bytes", lambda device: 2**40)
     need = wanted(ModelPair("facebook/opt-125m", ("no/body-knows",), "bfloat16", "cpu"))
     assert need.fits is None
