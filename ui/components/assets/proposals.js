@@ -153,7 +153,7 @@ function updateChip(chip, token, drafter, value) {
 
 function fateOf(token, value) {
   if (token.accepted) return "On the accepted path";
-  if (token.in_tree === false) return value.words.unverified;
+  if (token.in_tree === false) return value.words?.unverified ?? "Dropped before the LLM saw it";
   return "In the tree, not accepted";
 }
 

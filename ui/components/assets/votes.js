@@ -12,7 +12,7 @@ export const weightText = (weight) => (weight == null ? "–" : weight < 0.01 ? 
 
 export function massText(value, mass) {
   if (mass == null) return "";
-  return `${value.words.mass_symbol} ${mass < 0.005 ? "<0.01" : fixed(mass, 2)}`;
+  return `${value.words?.mass_symbol ?? "Σ"} ${mass < 0.005 ? "<0.01" : fixed(mass, 2)}`;
 }
 
 export function createVotes(panel) {
