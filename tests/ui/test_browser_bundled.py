@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bench.page.looks import turn_to
-from core import Engine, load_models
+from core import Engine, Request, SamplingParams, load_models
 from core.config import PIPELINES, SpeculationConfig
 from core.engine.worker import Worker
 from storage import RunQuery
@@ -26,16 +26,14 @@ from tests.ui.decoded import (
     settled,
     with_draft,
 )
-from tests.ui.reading import becomes, click_in_motion, in_looks, read
+from tests.ui.reading import becomes, in_looks, read
 from tests.ui.sites import (
     OpenPage,
     choose,
     hosted,
-    number_box,
     overflows,
     ready,
     replayed,
-    said,
     shot,
     shows,
     until,
@@ -341,21 +339,20 @@ def test_lengths_lanes_and_drafts_made_ahead_are_the_recorded_ones(
         check_lanes(page, alone, number)
         shot(page, f"pipeline-{pipeline}-1280-light")
 
-    # Two requests at once: the one that goes on for long was asked for on the page of before.
+    # Several requests at once: the others are long, and begin before the page's own.
+    long = Request(
+        "The old lighthouse keeper",
+        SamplingParams(400, ignore_eos=True),
+        SpeculationConfig.preset("minions"),
+    )
     other = ready(browser_page(url, width=390))
-    choose(page, "preset", "minions")
-    shows(page, "combine", "vote")
-    number_box(page, "sampling-max_new_tokens").fill("400")
-    page.get_by_label("ignore_eos").check()
     prepare(other, "minions", tokens=20)
-    before = completed(context)
-    page.click("#live-run")
-    said(page, "Writing: ")
+    others = [context.hub.start(long, "") for _ in range(3)]
     other.click("#live-run")
     finished(other)
-    assert completed(context) == before + 1
-    both = recorded(context)
-    click_in_motion(page, "#live-stop")
+    both = recorded(context)  # the one that began last
+    for source in others:
+        source.cancel()
     ahead = [completed.round for completed in both.completed if completed.ahead]
     assert ahead, "both drafted and verified at once"
     check_sums(other, both)

@@ -275,7 +275,7 @@ def test_fields_that_are_wrong_idle_or_of_ones_own(
     page.locator("#live-notice").get_by_text("prompt is").wait_for(state="detached")
 
     are_greyed(page, "weights", "vote_nodes", but=("expansion",))
-    page.locator("#field-weights").get_by_text("Not used: union weighs nobody").wait_for()
+    page.locator("#field-weights").get_by_text("Not used: union reads no weights").wait_for()
     choose(page, "field-combine", "vote")
     page.locator("#field-expansion").get_by_text("a vote is over sequences").wait_for()
     are_greyed(page, "expansion", "vote_nodes", "eta", but=("weights",))
