@@ -16,9 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.arguments import Parser, whole
-from bench.chart import chart
-from bench.context import Context, Report
-from bench.families import family_in, loader
+from bench.context import Context, Report, family_in, loader
 from bench.grown.command import grow, grow_parser
 from bench.machine import code_digest, load_average, machine, versions
 from bench.prompts import load_prompts, spread
@@ -92,6 +90,8 @@ def run(arguments: argparse.Namespace, suites: Mapping[str, Suite]) -> Report:
 
 def drawn(results: Path, told: str) -> Path:
     """Writes the report's chart beside the samples. ConfigError where that cannot be."""
+    from bench.chart import chart  # plotly: not for a command that only lists
+
     path = results.with_suffix(".html")
     try:
         path.write_text(chart(told), encoding="utf-8")

@@ -1,7 +1,7 @@
-"""A suite's report as one HTML page: its tables, with a bar and its interval in each cell of
-figures.
+"""A suite's report as one HTML page: its tables, and under each a bar with its interval for every
+figure of a column that has some.
 
-Read from the Markdown, so that both say the same. Needs no library, no script and no network.
+Read from the Markdown, so that both say the same. The page holds plotly.js and needs no network.
 """
 
 from __future__ import annotations
@@ -11,7 +11,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
-__all__ = ["Figure", "chart", "figure_of"]
+import plotly.graph_objects as go
+from plotly.io import to_html
+from plotly.subplots import make_subplots
+
+__all__ = ["Figure", "bars", "chart", "figure_of"]
 
 # 1.52x (1.47 to 1.60); 877.3 (739.0 to 1095.7); 0.75 (1.36x); 38.0 %
 FIGURE = re.compile(
@@ -20,18 +24,12 @@ FIGURE = re.compile(
 )
 COMMAND = re.compile(r"`([^`]*)`")
 STYLE = """
-body { font: 15px/1.45 system-ui, sans-serif; color: #222; background: #fff; margin: 2rem; }
-table { border-collapse: collapse; margin: 0 0 2rem; }
-th, td { text-align: left; padding: 3px 14px 6px 0; border-bottom: 1px solid #ddd; }
-th { vertical-align: bottom; }
-td { vertical-align: top; white-space: nowrap; }
-code { background: #f2f2f2; padding: 0 3px; }
-svg { display: block; margin-top: 2px; }
-ul { margin: 0; padding-left: 1.2em; }
+body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem; }
+th, td { text-align: left; padding: 3px 14px 3px 0; border-bottom: 1px solid #ddd; }
 p, li { max-width: 60rem; }
 """
-WIDTH, HEIGHT = 150, 9  # of a bar's room, pixels
-BAR, INK, ONE = "#0072b2", "#222222", "#b5b5b5"
+MOST_LINES = 60  # of a table that is drawn
+LINE, AROUND = 24, 90  # pixels of a line, and of what is above and below all of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +61,49 @@ def chart(markdown: str) -> str:
     return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>\n{body}\n</body></html>\n'
 
 
+def bars(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> go.Figure | None:
+    """A panel for each column but the first that has two figures or more, a bar a line; of ratios
+    with a mark at 1. None where there is no such column, or far too many lines."""
+    found = {head: [figure_of(row[i]) for row in rows] for i, head in enumerate(heads) if i}
+    drawn = {head: each for head, each in found.items() if len(each) - each.count(None) > 1}
+    if not drawn or len(rows) > MOST_LINES:
+        return None
+    page = make_subplots(cols=len(drawn), shared_yaxes=True, subplot_titles=list(drawn))
+    names = [f"{number}. {row[0]}" for number, row in enumerate(rows, start=1)]
+    for col, figures in enumerate(drawn.values(), start=1):
+        known = [(name, each) for name, each in zip(names, figures, strict=True) if each]
+        spread = {
+            "array": [each.high - each.value for _, each in known],
+            "arrayminus": [each.value - each.low for _, each in known],
+        }
+        bar = go.Bar(
+            x=[each.value for _, each in known],
+            y=[name for name, _ in known],
+            orientation="h",
+            error_x={"type": "data", **spread},
+            marker_color="#0072b2",
+        )
+        page.add_trace(bar, row=1, col=col)
+        if all(each.ratio for _, each in known):
+            page.add_vline(x=1, line_color="#777777", row=1, col=col)
+    page.update_yaxes(categoryorder="array", categoryarray=names[::-1])
+    page.update_layout(height=AROUND + LINE * len(rows), showlegend=False, template="simple_white")
+    return page
+
+
 def _parts(lines: Sequence[str]) -> Iterator[str]:
     rows: list[list[str]] = []
+    script = True  # once a page
     for line in [*lines, ""]:
         if line.startswith("| "):
             rows.append([cell.replace("\\|", "|") for cell in re.split(r" \| ", line[2:-2])])
             continue
         if rows:
-            yield _table(rows[0], [row for row in rows[1:] if set(row) != {"---"}])
+            heads, *rest = [row for row in rows if set(row) != {"---"}]
+            yield _table(heads, rest)
+            if (page := bars(heads, rest)) is not None:
+                yield to_html(page, full_html=False, include_plotlyjs=script)
+                script = False
             rows = []
         if line.startswith("#"):
             level = min(len(line) - len(line.lstrip("#")), 6)
@@ -81,41 +114,13 @@ def _parts(lines: Sequence[str]) -> Iterator[str]:
             yield f"<p>{_words(line)}</p>"
 
 
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    head = "".join(f"<th>{_words(name)}</th>" for name in heads)
+    lines = ("".join(f"<td>{_words(cell)}</td>" for cell in row) for row in rows)
+    return (
+        f"<table><tr>{head}</tr>\n" + "\n".join(f"<tr>{line}</tr>" for line in lines) + "</table>"
+    )
+
+
 def _words(text: str) -> str:
     return COMMAND.sub(r"<code>\1</code>", escape(text, quote=False))
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    columns = [[row[i] if i < len(row) else "" for row in rows] for i in range(len(heads))]
-    drawn = [_column(column, first=i == 0) for i, column in enumerate(columns)]
-    cells = ("".join(f"<td>{cell}</td>" for cell in row) for row in zip(*drawn, strict=True))
-    head = "".join(f"<th>{_words(name)}</th>" for name in heads)
-    return f"<table><tr>{head}</tr>\n" + "\n".join(f"<tr>{row}</tr>" for row in cells) + "</table>"
-
-
-def _column(cells: Sequence[str], first: bool) -> list[str]:
-    """With bars where two cells or more hold figures, all to one scale."""
-    found = [None if first else figure_of(cell) for cell in cells]
-    known = [each for each in found if each is not None]
-    top = max((each.high for each in known), default=0.0)
-    if len(known) < 2 or top <= 0:
-        return [_words(cell) for cell in cells]
-    pairs = zip(cells, found, strict=True)
-    return [_words(cell) + ("" if each is None else _bar(each, top)) for cell, each in pairs]
-
-
-def _bar(figure: Figure, top: float) -> str:
-    """From 0, with its interval; of ratios a mark at 1."""
-    value, low, high, one = (
-        WIDTH * min(max(x, 0.0), top) / top for x in (figure.value, figure.low, figure.high, 1.0)
-    )
-    middle = HEIGHT / 2
-    parts = [f'<rect width="{value:.1f}" height="{HEIGHT}" fill="{BAR}"/>']
-    if high > low:
-        parts.append(
-            f'<path d="M{low:.1f} {middle}H{high:.1f}" stroke="{INK}" stroke-width="1.5"/>'
-        )
-    if figure.ratio and top >= 1.0:
-        parts.append(f'<path d="M{one:.1f} 0V{HEIGHT}" stroke="{ONE}" stroke-width="2"/>')
-    size = f'width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}"'
-    return f'<svg {size} aria-hidden="true">{"".join(parts)}</svg>'

@@ -1,18 +1,23 @@
-"""Context: what a suite measures with. Loading is passed in, so that tests share models."""
+"""What a suite is, what it measures with, and what it reports. Loading is passed in, so that tests
+share models.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import ClassVar
 
 from bench.prompts import Prompt
 from bench.results import Results
 from bench.settings import Settings
+from core.errors import ConfigError
 from core.models.loading.catalog import bundled_ssms, ssms_in
-from core.models.loading.load import LoadedModels
+from core.models.loading.load import LoadedModels, load_models
 
-__all__ = ["Context", "Report"]
+__all__ = ["Context", "Report", "Suite", "family_in", "loader"]
 
 
 @dataclass(frozen=True)
@@ -45,3 +50,52 @@ class Report:
 
     tables: tuple[str, ...]
     failures: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Suite:
+    """`about` is one line for the list; `defaults` finish in 15 minutes on two cores (`laws`
+    apart). `one_dtype`: its tables have no column for it, or it loads one set of models."""
+
+    name: str
+    about: str
+    defaults: Settings
+    one_dtype: ClassVar[bool] = False
+
+    def check(self, settings: Settings) -> None:
+        """Raises ConfigError where the suite cannot be run so, as several processes where time is
+        measured; nothing is loaded yet."""
+        settings.alone()
+        self.check_dtypes(settings)
+
+    def check_dtypes(self, settings: Settings) -> None:
+        """Raises ConfigError for more than one where the suite takes one."""
+        if self.one_dtype and len(settings.dtypes) != 1:
+            raise ConfigError.of("dtype", " ".join(settings.dtypes), "one dtype a run")
+
+    def measure(self, context: Context) -> None:
+        """Adds what is missing to `context.results`, each sample as soon as it is there."""
+        raise NotImplementedError
+
+    def report(self, context: Context) -> Report:
+        """Tables from the samples alone; runs no model."""
+        raise NotImplementedError
+
+
+# -- the family that is measured: the bundled one, or a folder of `llm` and `ssm-*` --
+
+
+def loader(family: Path | None) -> Callable[[str], LoadedModels]:
+    """Loads the family in this folder, or the bundled one, on the CPU, each dtype once."""
+    if family is None:
+        return cache(lambda dtype: load_models(dtype=dtype, device="cpu"))
+    llm, ssms = str(family / "llm"), [str(folder) for folder in ssms_in(family)]
+    return cache(lambda dtype: load_models(llm, ssms, dtype, "cpu"))
+
+
+def family_in(folder: Path) -> Path:
+    """The absolute path of a folder of `llm` and at least one `ssm-*`; ConfigError where it is
+    none."""
+    if not (folder / "llm" / "config.json").is_file() or not ssms_in(folder):
+        raise ConfigError.of("family", str(folder), "a folder of llm and at least one ssm-*")
+    return folder.resolve()

@@ -9,31 +9,30 @@ intervals.
 from __future__ import annotations
 
 import argparse
-import math
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from bench.picture import kept
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from bench.picture import COLOURS, bar, write_picture
 from bench.prompts import domains, load_prompts
 from bench.results import Results
-from bench.suites.acceptance_figures import (
+from bench.suites.acceptance_rows import (
+    MERGED_NODES,
+    TEMPERATURE,
+    UNMERGED_NODES,
     Prompts,
+    Row,
+    acceptance_rows,
     fresh,
     length_of,
     nodes_of,
     of_domain,
     value_of,
 )
-from bench.suites.acceptance_rows import (
-    MERGED_NODES,
-    TEMPERATURE,
-    UNMERGED_NODES,
-    Row,
-    acceptance_rows,
-)
-from bench.svg import COLOURS, Panel, bars, legend, svg
 from core.config import WEIGHTS
 from core.errors import ConfigError
 from lab.figures import Estimate
@@ -53,23 +52,29 @@ SHOWN = MappingProxyType(
     }
 )
 NAMES = (ALONE, *SHOWN)
-WIDTH, HEIGHT, MARGIN = 1120, 640, 50
-PALE = "66"  # of 255, behind a colour
+PALE = 0.4
 
 
-def drawn(before: Results, after: Results, names: Sequence[str]) -> str:
-    """The picture as SVG text, `names` the domains'. Raises ConfigError where one of them has no
-    samples of the suite."""
+def drawn(before: Results, after: Results, names: Sequence[str]) -> go.Figure:
+    """The picture, `names` the domains'. Raises ConfigError where one of them has no samples of the
+    suite."""
     if before.header.get("settings") != after.header.get("settings"):
         asked = str(after.header.get("settings"))
         raise ConfigError.of("settings", asked, f"those of before, {before.header.get('settings')}")
     both = [_found(results) for results in (before, after)]
-    parts = legend(MARGIN, 24, [_told(name, both[1]) for name in NAMES])
-    for number, temperature in enumerate((0.0, TEMPERATURE)):
-        top = 80 + number * (HEIGHT // 2 - 20)
-        parts += _panel(both, temperature, (*names, OVERALL), top)
-    title = "Tokens per LLM pass by domain, before and after the SSMs were tuned"
-    return svg(WIDTH, HEIGHT, title, parts)
+    groups = (*names, OVERALL)
+    temperatures = (0.0, TEMPERATURE)
+    told = "Tokens per LLM pass, T = {:g} (pale: before, full: after)"
+    page = make_subplots(rows=2, subplot_titles=[told.format(t) for t in temperatures])
+    for row, temperature in enumerate(temperatures, start=1):
+        for name, colour in zip(NAMES, COLOURS, strict=True):
+            for after_it, rows in enumerate(both):
+                lengths = {group: _figure(rows, name, temperature, group) for group in groups}
+                shown = {"marker_color": colour, "opacity": 1.0 if after_it else PALE}
+                legend = {"legendgroup": name, "showlegend": row == 1 and bool(after_it)}
+                once = bar(_told(name, both[1]), groups, lengths, **shown, **legend)
+                page.add_trace(once, row=row, col=1)
+    return page
 
 
 def _found(results: Results) -> dict[Row, Prompts]:
@@ -84,28 +89,6 @@ def _found(results: Results) -> dict[Row, Prompts]:
             "results", str(results.path), "a file of the acceptance suite's samples"
         )
     return found
-
-
-def _panel(
-    both: Sequence[dict[Row, Prompts]], temperature: float, groups: Sequence[str], top: float
-) -> Iterator[str]:
-    found = {
-        (i, name, when): _figure(rows, name, temperature, domain)
-        for i, domain in enumerate(groups)
-        for name in NAMES
-        for when, rows in enumerate(both)
-    }
-    highest = math.ceil(max([2.0, *(each.high for each in found.values() if each)]))
-    title = f"Tokens per LLM pass, T = {temperature:g} (pale: before, full: after)"
-    across = (-0.5, len(groups) - 0.5)
-    panel = Panel(title, MARGIN, top, WIDTH - 2 * MARGIN, 210, across, (0, highest))
-    yield from panel.frame(range(highest + 1), list(enumerate(groups)))
-    step = 0.9 / (2 * len(NAMES))
-    for (i, name, when), each in found.items():
-        place = 2 * NAMES.index(name) + when
-        at = i - 0.45 + step * (place + 0.5)
-        colour = COLOURS[NAMES.index(name)]
-        yield from bars(panel, at, 0.9 * step, each, colour if when else colour + PALE, 0.0)
 
 
 def _figure(
@@ -129,7 +112,7 @@ def _told(name: str, found: Mapping[Row, Prompts]) -> str:
     rows = [row for row in found if row.kind.temperature == 0]
     wanted = [row for row in rows if _alone(row) or _is(row, SHOWN.get(name, ""))]
     one = next((row for row in wanted if _alone(row) == (name == ALONE)), None)
-    return name if one is None else f"{name} ({float(nodes_of(found[one])):.0f} nodes)"
+    return name if one is None else f"{name} ({nodes_of(found[one]):.0f} nodes)"
 
 
 def _alone(row: Row) -> bool:
@@ -148,11 +131,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("picture", nargs="?", type=Path, default=Path("artifacts/family.svg"))
     arguments = parser.parse_args(argv)
 
-    def picture() -> str:
+    def picture() -> go.Figure:
         before, after = Results.read(arguments.before), Results.read(arguments.after)
         return drawn(before, after, domains(load_prompts()))
 
-    return kept(arguments.picture, picture)
+    return write_picture(arguments.picture, picture)
 
 
 if __name__ == "__main__":

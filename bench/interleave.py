@@ -1,20 +1,65 @@
-"""Whole blocks of a contest, measured through the lab: one prompt once with every contestant.
+"""Blocks of a contest, measured through the lab: one item once with every contestant.
 
 What an interrupt leaves behind are whole blocks, since ratios are taken within one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import Generic, TypeVar
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
+from bench.context import Context
+from bench.machine import load_average
 from lab.conduct import conduct
 from lab.events import CellMeasured
-from lab.order import Block, Cell, plan
+from lab.order import Block, Cell, blocks, plan
 
-__all__ = ["interleaved"]
+__all__ = ["Blocks", "interleaved"]
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """A suite's blocks that share the fields `key`, each item once a repeat (`repeats` None: as
+    the settings say). `item` is the field that a block's item has in its sample (a number where it
+    is one), `kept` that of what its contestants returned."""
+
+    context: Context
+    key: Mapping[str, Any]
+    items: Sequence[str]
+    item: str = "prompt"
+    kept: str = "figures"
+    repeats: int | None = None
+
+    def fields(self, block: Block) -> dict[str, Any]:
+        """What tells a block's sample apart."""
+        item = int(block.item) if block.item.isdecimal() else block.item
+        return {**self.key, self.item: item, "repeat": block.repeat}
+
+    @property
+    def missing(self) -> list[Block]:
+        """Those that are not in the results."""
+        results, repeats = self.context.results, self.repeats or self.context.settings.repeats
+        every = blocks(self.items, repeats)
+        return [block for block in every if not results.has(**self.fields(block))]
+
+    def measure(
+        self,
+        contestants: Mapping[str, Callable[[Block], Any]],
+        more: Callable[[], Mapping[str, Any]] = dict,
+        kept: Callable[[dict[str, Any]], Any] = dict,
+    ) -> None:
+        """Measures what is missing, a sample a block with the machine's load and `more` fields;
+        `kept` makes what is stored of what the contestants returned."""
+        todo = self.missing
+        where = ", ".join(map(str, self.key.values()))
+        for number, (block, found) in enumerate(interleaved(todo, contestants), start=1):
+            sample = {**self.fields(block), "load": load_average(), **more()}
+            self.context.results.add({**sample, self.kept: kept(found)})
+            repeat = f"repeat {block.repeat}, {number} of {len(todo)}"
+            self.context.say(f"{where}{where and ', '}{block.item}, {repeat}")
 
 
 def interleaved(

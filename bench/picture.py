@@ -1,19 +1,52 @@
-"""How a picture's command ends: kept, or one line saying what is wrong."""
+"""How a picture's command ends: the plotly figure written as SVG or HTML, or one line saying what
+is wrong."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from importlib.resources import files
 from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import plotly.graph_objects as go
 
 from core.errors import ConfigError, SpecScopeError
+from lab.figures import Estimate
 
-__all__ = ["kept"]
+__all__ = ["COLOURS", "bar", "write_picture"]
+
+# Told apart by readers who see few colours (Okabe and Ito).
+COLOURS = ("#0072b2", "#e69f00", "#6b7280", "#009e73", "#cc79a7")
+WIDTH, HEIGHT = 1120, 640
+TO_SVG = "(figure) => Plotly.toImage(figure, { format: 'svg' })"
 
 
-def kept(path: Path, draw: Callable[[], str]) -> int:
+def bar(
+    name: str, groups: Sequence[str], found: Mapping[str, Estimate | None], **options: Any
+) -> go.Bar:
+    """A bar with its interval for each group that has an estimate; `base`: where they begin."""
+    known = {group: each for group in groups if (each := found.get(group)) is not None}
+    base = options.get("base", 0.0)
+    spread = {
+        "array": [each.high - each.value for each in known.values()],
+        "arrayminus": [each.value - each.low for each in known.values()],
+        "thickness": 1,
+        "width": 2,
+    }
+    return go.Bar(
+        name=name,
+        x=list(known),
+        y=[each.value - base for each in known.values()],
+        error_y={"type": "data", **spread},
+        **options,
+    )
+
+
+def write_picture(path: Path, draw: Callable[[], go.Figure]) -> int:
     """Draws, writes the picture and prints where; exit status 0, or 2 with one line on standard
-    error."""
+    error. A path that ends with .html is a page with plotly.js in it; SVG is made by a Chromium."""
     try:
         _write(path, draw())
     except SpecScopeError as error:
@@ -23,7 +56,9 @@ def kept(path: Path, draw: Callable[[], str]) -> int:
     return 0
 
 
-def _write(path: Path, picture: str) -> None:
+def _write(path: Path, figure: go.Figure) -> None:
+    figure.update_layout(template="simple_white", width=WIDTH, height=HEIGHT)
+    picture = figure.to_html() if path.suffix == ".html" else _svg(figure)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(picture, encoding="utf-8")
@@ -31,3 +66,13 @@ def _write(path: Path, picture: str) -> None:
         raise ConfigError.of(
             "picture", str(path), f"a file that can be written ({error})"
         ) from error
+
+
+def _svg(figure: go.Figure) -> str:
+    from bench.page.browser import chromium
+
+    with chromium("picture") as browser:
+        page = browser.new_page()
+        page.add_script_tag(path=str(files("plotly") / "package_data" / "plotly.min.js"))
+        address = str(page.evaluate(TO_SVG, figure.to_plotly_json()))
+    return unquote(address.partition(",")[2])

@@ -1,25 +1,188 @@
-"""Markdown tables, and how figures are written in them."""
+"""Tables of measurements as Markdown: rows in long form, a group of them a line, a figure a column.
+
+Medians and ratios within blocks have bootstrap intervals from `lab.figures`. Knows nothing of what
+was measured.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
-from lab.figures import Estimate
+from lab.figures import Estimate, estimate, median, middle
 
-__all__ = ["figure", "ratio", "table"]
+__all__ = [
+    "CLAIM_HEADS",
+    "NOTHING",
+    "Group",
+    "Row",
+    "Table",
+    "Value",
+    "claims_table",
+    "column",
+    "figure",
+    "group_rows",
+    "judged",
+    "long_rows",
+    "ratio",
+    "speed",
+    "table",
+]
 
 NOTHING = "-"
+CLAIM_HEADS = ("claim", "target", "measured", "verdict")
+
+Row = Mapping[str, Any]
+"""One measurement: the fields that say of what, and its figures."""
+Value = str | Callable[[Row], float]
+"""A field's name, or what is computed of a row."""
+
+
+# -- rows --
+
+
+def long_rows(
+    samples: Iterable[Row], field: str = "figures", name: str = "contestant"
+) -> list[Row]:
+    """A row for each entry of the samples' mapping `field`, its key as `name`, with the sample's
+    other fields. An entry that is no mapping is the row's `value`."""
+    return [
+        {
+            **{key: value for key, value in sample.items() if key != field},
+            **(found if isinstance(found, Mapping) else {"value": found}),
+            name: key,
+        }
+        for sample in samples
+        for key, found in sample[field].items()
+    ]
+
+
+def speed(row: Row) -> float:
+    """Tokens a second."""
+    return float(row["tokens"] / row["seconds"])
+
+
+def column(rows: Iterable[Row], value: Value) -> list[float]:
+    """The rows' values, of those that have it."""
+    if isinstance(value, str):
+        return [row[value] for row in rows if row.get(value) is not None]
+    return [value(row) for row in rows]
+
+
+@dataclass(frozen=True)
+class Group:
+    """The rows of one line. `among`: all rows of the table, where a ratio finds its base. `block`:
+    the fields that tell what was measured at one time; `over`: what intervals are resampled over.
+    """
+
+    rows: Sequence[Row]
+    among: Sequence[Row] = ()
+    block: tuple[str, ...] = ("prompt", "repeat")
+    over: str = "prompt"
+
+    def __getitem__(self, field: str) -> Any:
+        """The field of the first row: for those that all have alike."""
+        return self.rows[0][field]
+
+    def of(self, **fields: Any) -> Group:
+        """Those of its rows that have these values."""
+        rows = [row for row in self.rows if _has(row, fields)]
+        return Group(rows, self.among or self.rows, self.block, self.over)
+
+    def median(self, value: Value = speed) -> Estimate | None:
+        """The median of the values; None of no rows."""
+        return estimate(self._groups((row[self.over], x) for row, x in self._valued(value)), middle)
+
+    def ratio(self, value: Value = speed, **base: Any) -> Estimate | None:
+        """The median of the quotients with the rows of the same block that have the fields `base`,
+        over the blocks that have both."""
+        bases = Group([row for row in self.among or self.rows if _has(row, base)], (), self.block)
+        found = {self._block(row): x for row, x in bases._valued(value)}
+        return estimate(
+            self._groups(
+                (row[self.over], x / found[self._block(row)])
+                for row, x in self._valued(value)
+                if self._block(row) in found
+            ),
+            middle,
+        )
+
+    def middle(self, value: Value = speed) -> float:
+        """The median by itself."""
+        return median(column(self.rows, value))
+
+    def sum(self, value: Value) -> float:
+        return float(sum(column(self.rows, value)))
+
+    def _valued(self, value: Value) -> Iterator[tuple[Row, float]]:
+        for row in self.rows:
+            yield from ((row, x) for x in column([row], value))
+
+    def _block(self, row: Row) -> tuple[Any, ...]:
+        return tuple(row.get(field) for field in self.block)
+
+    @staticmethod
+    def _groups(pairs: Iterable[tuple[Any, float]]) -> list[list[float]]:
+        groups: dict[Any, list[float]] = {}
+        for name, value in pairs:
+            groups.setdefault(name, []).append(value)
+        return list(groups.values())
+
+
+def _has(row: Row, fields: Mapping[str, Any]) -> bool:
+    return all(row.get(name) == value for name, value in fields.items())
+
+
+def group_rows(rows: Sequence[Row], by: Sequence[str], **options: Any) -> list[Group]:
+    """Groups of rows with equal fields `by`, in order of appearance."""
+    found: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        found.setdefault(tuple(row[field] for field in by), []).append(row)
+    return [Group(group, rows, **options) for group in found.values()]
+
+
+# -- tables --
+
+
+@dataclass(frozen=True)
+class Table:
+    """A line for each group of rows with equal fields `by`; `columns`: what each says of it.
+    `options` are those of Group."""
+
+    title: str
+    rows: Sequence[Row]
+    by: Sequence[str]
+    columns: Mapping[str, Callable[[Group], object]]
+    note: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """Markdown."""
+        groups = group_rows(self.rows, self.by, **self.options)
+        lines = [[cell(group) for cell in self.columns.values()] for group in groups]
+        return table(self.title, list(self.columns), lines, self.note)
 
 
 def table(
-    title: str, heads: Sequence[str], rows: Sequence[Sequence[object]], note: str = ""
+    title: str, heads: Sequence[str], lines: Iterable[Sequence[object]], note: str = ""
 ) -> str:
-    """A titled table; `note` stands between title and table."""
-    lines = [f"### {title}", ""]
+    """A titled table as Markdown; `note` stands between title and table."""
+    parts = [f"### {title}", ""]
     if note:
-        lines += [note, ""]
-    lines += [_line(heads), _line(["---"] * len(heads)), *(_line(row) for row in rows), ""]
-    return "\n".join(lines)
+        parts += [note, ""]
+    parts += [_line(heads), _line(["---"] * len(heads)), *map(_line, lines), ""]
+    return "\n".join(parts)
+
+
+def _line(cells: Sequence[object]) -> str:
+    return "| " + " | ".join(_cell(cell).replace("|", "\\|") for cell in cells) + " |"
+
+
+def _cell(cell: object) -> str:
+    if cell is None:
+        return NOTHING
+    return figure(cell) if isinstance(cell, Estimate) else str(cell)
 
 
 def figure(found: Estimate | None, digits: int = 2) -> str:
@@ -37,5 +200,22 @@ def ratio(found: Estimate | None) -> str:
     return f"{found.value:.2f}x ({found.low:.2f} to {found.high:.2f})"
 
 
-def _line(cells: Sequence[object]) -> str:
-    return "| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |"
+# -- claims --
+
+
+def judged(claim: str, found: Estimate | None, target: float, *, above: bool = False) -> list[str]:
+    """A row of the table of claims: `found` against `target`, which it must exceed if `above`.
+
+    The verdict is the value's; the interval beside it tells how sure that is.
+    """
+    asked = f"{'above' if above else 'at least'} {target:.2f}x"
+    if found is None:
+        return [claim, asked, NOTHING, NOTHING]
+    reached = found.value > target if above else found.value >= target
+    verdict = "reached" if reached else f"not reached, by {max(0.01, target - found.value):.2f}"
+    return [claim, asked, ratio(found), verdict]
+
+
+def claims_table(lines: list[list[str]], note: str = "") -> str:
+    """All claims of a suite."""
+    return table("Claims", CLAIM_HEADS, lines, note)

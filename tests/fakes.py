@@ -6,23 +6,21 @@ drafters, rules and engine run unchanged on a vocabulary of three. Knows core's 
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PreTrainedTokenizerFast
 
+from bench.table_model import TableModel as Tables
 from core.config import Request, SamplingParams, SpeculationConfig
 from core.events import ModelInfo
 from core.models.loading.load import LoadedModels
 from core.models.loading.tree_check import checked_model
-from core.models.protocol import Feed, LanguageModel
+from core.models.protocol import LanguageModel
 from core.sequence import Sequence as LiveSequence
 from core.trees.noise import Noise, SeededNoise
-from core.trees.tree import ROOT
 
 __all__ = [
     "CONTEXT",
@@ -222,82 +220,21 @@ def random_table(vocab: int, seed: int, sharpness: float = 1.5, memory: int = 3)
     return table
 
 
-@dataclass
-class _Row:
-    tokens: list[int] = field(default_factory=list)
-    pending: list[tuple[int, int]] = field(default_factory=list)
-
-    def context(self, node: int) -> tuple[int, ...]:
-        """The tokens up to a pending node."""
-        path: list[int] = []
-        while node != ROOT:
-            token_id, node = self.pending[node]
-            path.append(token_id)
-        return (*self.tokens, *reversed(path))
-
-
-class TableModel:
+class TableModel(Tables):
     """See LanguageModel: next-token distributions from a function of the whole context."""
 
     def __init__(self, name: str, vocab: int, table: Table, context: int = 64) -> None:
-        self.info = ModelInfo(name, "llm", 0, "table", vocab, context, "float32", "cpu")
-        self.vocab_size, self.context_length = vocab, context
-        self.device = torch.device("cpu")
-        self.slots = context
-        self.passes = 0
         self._table = table
-        self._rows: dict[int, _Row] = {}
         self._logits: dict[tuple[int, ...], torch.Tensor] = {}
+        info = ModelInfo(name, "llm", 0, "table", vocab, context, "float32", "cpu")
+        super().__init__(info, self._logarithms)
 
-    def open_row(self) -> int:
-        row = next(i for i in itertools.count() if i not in self._rows)
-        self._rows[row] = _Row()
-        return row
-
-    def close_row(self, row: int) -> None:
-        del self._rows[row]
-
-    def length(self, row: int) -> int:
-        return len(self._rows[row].tokens)
-
-    def tokens(self, row: int) -> tuple[int, ...]:
-        """The committed tokens of a row."""
-        return tuple(self._rows[row].tokens)
-
-    @property
-    def open_rows(self) -> tuple[int, ...]:
-        return tuple(self._rows)
-
-    def forward(self, feeds: Sequence[Feed]) -> list[torch.Tensor]:
-        self.passes += 1
-        return [self._fed(feed) for feed in feeds]
-
-    def _fed(self, feed: Feed) -> torch.Tensor:
-        row = self._rows[feed.row]
-        first = len(row.pending)
-        row.pending.extend(zip(feed.token_ids, feed.parents, strict=True))
-        nodes = range(first, len(row.pending))
-        wanted = nodes[-1:] if feed.last_only else nodes
-        return torch.stack([self.logits(row.context(node)) for node in wanted])
-
-    def logits(self, context: tuple[int, ...]) -> torch.Tensor:
+    def _logarithms(self, context: tuple[int, ...]) -> torch.Tensor:
         """float32 (V,): the logarithm of the table's entry."""
         if context not in self._logits:
             entry = torch.tensor(self._table(context), dtype=torch.float64)
             self._logits[context] = entry.log().float()
         return self._logits[context]
-
-    def pending(self, row: int) -> int:
-        return len(self._rows[row].pending)
-
-    def commit(self, row: int, nodes: Sequence[int], keep: Sequence[int] = ()) -> None:
-        state = self._rows[row]
-        for node, parent in zip(nodes, [ROOT, *nodes], strict=False):
-            assert state.pending[node][1] == parent, "commit keeps one path from the root down"
-        state.tokens.extend(state.pending[node][0] for node in nodes)
-        number = {nodes[-1] if nodes else ROOT: ROOT} | {node: i for i, node in enumerate(keep)}
-        assert list(keep) == sorted(keep), "what is kept keeps its order"
-        state.pending = [(state.pending[node][0], number[state.pending[node][1]]) for node in keep]
 
 
 def loaded_tables(

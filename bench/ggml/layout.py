@@ -1,18 +1,20 @@
-"""A Llama-like model as llama.cpp has it: its names, its order of rows, its header. Arithmetic
-alone: knows no package that writes or reads such files.
+"""A Llama-like model as llama.cpp has it: its names, its order of rows, its header; written as a
+GGUF file with the package `gguf`.
 """
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from core.errors import UnsupportedModelError
 
-__all__ = ["ARCHITECTURE", "Header", "header_of", "interleaved_rows", "tensors_of"]
+__all__ = ["ARCHITECTURE", "Header", "header_of", "interleaved_rows", "tensors_of", "write_gguf"]
 
 ARCHITECTURE = "llama"
 KINDS = ("LlamaForCausalLM", "MistralForCausalLM")
@@ -116,3 +118,44 @@ def _name(name: str) -> str:
             f"model to convert has the weight {name}: a plain Llama's weights are allowed"
         )
     return f"blk.{layer}.{OF_LAYER[owner]}.weight"
+
+
+def write_gguf(module: Any, path: Path) -> Header:
+    """Writes a transformers module of float32 or bfloat16 with its weights as they are. Token ids
+    are fed and read as numbers, so the file has no vocabulary but its size.
+
+    Raises ImportError without the package, UnsupportedModelError for another model, OSError.
+    """
+    gguf: Any = importlib.import_module("gguf")
+    header = header_of(module)
+    writer = gguf.GGUFWriter(path, ARCHITECTURE)
+    try:
+        _describe(writer, header)
+        for name, weight in tensors_of(module, header):
+            if weight.dtype == torch.bfloat16:
+                raw = weight.contiguous().view(torch.uint8).numpy()
+                writer.add_tensor(name, raw, raw_dtype=gguf.GGMLQuantizationType.BF16)
+            else:
+                writer.add_tensor(name, weight.contiguous().numpy())
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+    finally:
+        writer.close()
+    return header
+
+
+def _describe(writer: Any, header: Header) -> None:
+    writer.add_context_length(header.context)
+    writer.add_vocab_size(header.vocabulary)
+    writer.add_embedding_length(header.hidden)
+    writer.add_block_count(header.layers)
+    writer.add_feed_forward_length(header.ffn)
+    writer.add_head_count(header.heads)
+    writer.add_head_count_kv(header.kv_heads)
+    writer.add_key_length(header.head_size)
+    writer.add_value_length(header.head_size)
+    writer.add_rope_dimension_count(header.head_size)
+    writer.add_layer_norm_rms_eps(header.norm_eps)
+    writer.add_rope_freq_base(header.rope_base)
+    writer.add_tokenizer_model("no_vocab")

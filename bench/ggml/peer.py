@@ -9,16 +9,20 @@ from __future__ import annotations
 import importlib
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from bench.ggml.layout import Header
-from bench.ggml.writing import write_gguf
+from bench.ggml.layout import Header, write_gguf
+from core.errors import SpecScopeError
 
-__all__ = ["Drafting", "LlamaCpp", "Small"]
+__all__ = ["Drafting", "LlamaCpp", "Small", "installed", "summoned"]
+
+PACKAGES = ("llama_cpp", "gguf")
+COMMAND = "pip install llama-cpp-python gguf"
 
 # Pairs of tokens are looked up, as the package's default is.
 LONGEST_MATCH = 2
@@ -131,3 +135,20 @@ class Small:
                 if len(found) == count:
                     break
         return np.array(found, dtype=np.intc)
+
+
+def installed() -> bool:
+    """Whether its packages are there."""
+    return all(find_spec(name) is not None for name in PACKAGES)
+
+
+def summoned(module: Any, assistants: Mapping[str, Any]) -> tuple[LlamaCpp | None, str]:
+    """llama.cpp over the weights of transformers modules, with as many threads as torch has, and
+    its version; or None and why it does not compete."""
+    if not installed():
+        return None, f"llama.cpp did not compete: it is not installed (`{COMMAND}`)."
+    try:
+        llama = LlamaCpp(module, assistants, torch.get_num_threads())
+    except (ImportError, OSError, RuntimeError, ValueError, SpecScopeError) as error:
+        return None, f"llama.cpp did not compete: {' '.join(str(error).split())[:200]}."
+    return llama, f"llama.cpp is that of llama-cpp-python {llama.version}."

@@ -11,8 +11,7 @@ from bench.arguments import Parser, count, whole
 from bench.grown.family import Family, Member, Wish, family_of, parsed_ssms, short
 from bench.grown.likeness import some_texts
 from bench.grown.manifest import Asked, standing
-from bench.grown.room import check_disk, check_memory_to_grow
-from bench.grown.writing import write_grown
+from bench.grown.writing import check_disk, check_memory_to_grow, write_grown
 from bench.prompts import load_prompts, spread
 from bench.theirs import load_module
 from core.models.loading.catalog import BUNDLED

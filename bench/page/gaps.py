@@ -2,7 +2,7 @@
 
     python -m bench.page.gaps [--rounds 500] [--speed 1.0]
 
-A SYNTHETIC run of 500 rounds (about 2,000 tokens) goes the whole way of a live one: worker, tap,
+A SYNTHETIC run of 500 rounds at 60 a second goes the whole way of a live one: worker, tap,
 player, values, stream diff, pictures. 95 % of the gaps are to be under 50 ms. Run it on a quiet
 machine: browser, server and measurement share its cores.
 """
@@ -10,15 +10,17 @@ machine: browser, server and measurement share its cores.
 from __future__ import annotations
 
 import argparse
-import shutil
 from typing import Any
 
-from bench.made.worker import FakeWorker, recorded
+from bench.page.browser import LIMIT_MS, Tab, chromium
+from bench.page.playback import PlaybackWorker, at_even_pace, playback
 from bench.page.site import Site, open_site
-from bench.page.watched import Tab
+from bench.table_model import synthetic_run
+from core.models.loading.load import LoadedModels, load_models
 
-__all__ = ["WATCH", "gaps_of", "measure", "measured"]
+__all__ = ["WATCH", "gaps_of", "measure", "measured", "playback_worker"]
 
+ROUNDS_A_SECOND = 60
 WATCH = """() => {
   const gaps = []; const long = []; let last = performance.now(); let on = true;
   const tick = (now) => { gaps.push(now - last); last = now; if (on) requestAnimationFrame(tick); };
@@ -27,13 +29,19 @@ WATCH = """() => {
     .observe({ entryTypes: ["longtask"] });
   window.__gaps = () => { on = false; return { gaps, long }; };
 }"""
-LIMIT_MS = 120_000
+
+
+def playback_worker(models: LoadedModels, rounds: int, rounds_a_second: float) -> PlaybackWorker:
+    """A worker that plays a SYNTHETIC run of so many rounds."""
+    events = at_even_pace(synthetic_run(models, rounds), rounds_a_second)
+    return PlaybackWorker(models.infos, playback(events))
 
 
 def measure(browser: Any, rounds: int, speed: float) -> dict[str, float]:
     """Milliseconds between frames: median, 95th percentile, worst; how many; how long it took."""
     tab = Tab(browser)
-    with open_site(FakeWorker(recorded(rounds), speed=speed)) as site:
+    models = load_models(dtype="float32", device="cpu")
+    with open_site(playback_worker(models, rounds, ROUNDS_A_SECOND / speed)) as site:
         found = measured(tab, site)
         tab.leave()
     tab.page.context.close()
@@ -72,18 +80,12 @@ def gaps_of(found: dict[str, list[float]]) -> dict[str, float]:
 
 def main() -> None:
     """Measure and print one line of figures."""
-    from playwright.sync_api import sync_playwright
-
     p = argparse.ArgumentParser(description=__doc__)
     p.add_argument("--rounds", type=int, default=500)
     p.add_argument("--speed", type=float, default=1.0, help="2 plays half as fast")
     args = p.parse_args()
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
-        )
+    with chromium("page") as browser:
         figures = measure(browser, args.rounds, args.speed)
-        browser.close()
     print(", ".join(f"{name} {value:.4g}" for name, value in figures.items()))
 
 

@@ -5,46 +5,15 @@ Stop frees the engine, how much the layout shifts. Each takes a tab and the `Sit
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from bench.page.looks import at_rest
-from bench.page.watched import Tab
+from bench.page.browser import Tab, finished, opened, started
+from bench.page.site import Site
 
-if TYPE_CHECKING:  # what drives a browser only needs no server
-    from bench.page.site import Site
-
-__all__ = ["finished", "opened", "started", "stopped", "token_delays", "written"]
+__all__ = ["stopped", "token_delays"]
 
 SEEN = Path(__file__).with_name("seen.js")
-LIMIT_MS = 120_000
 STOP_AFTER_MS = 400
-
-
-def opened(tab: Tab, url: str, **options: Any) -> Any:
-    """The page as a new visitor finds it, all its pictures drawn; `options` are `Tab.visit`'s."""
-    page = tab.visit(url, **options)
-    page.set_default_timeout(LIMIT_MS)
-    page.locator("#live-notice").get_by_text("Press Run").first.wait_for()
-    page.locator("#live-timeline .ss-panel").wait_for()
-    at_rest(page)
-    return page
-
-
-def started(page: Any) -> None:
-    """Run is pressed, and the first words are there."""
-    page.click("#live-run")
-    page.locator("#live-notice").get_by_text("Writing: ").first.wait_for()
-
-
-def finished(page: Any, words: str = "Finished: ") -> None:
-    """The run has come to its end, and all is drawn."""
-    page.locator("#live-notice").get_by_text(words).first.wait_for()
-    at_rest(page)
-
-
-def written(page: Any) -> str:
-    """The text that stands on the page."""
-    return str(page.locator("#live-strip .ss-text").inner_text())
 
 
 def token_delays(tab: Tab, site: Site) -> dict[str, Any]:

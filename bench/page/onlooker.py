@@ -11,9 +11,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from bench.application import BenchError
-from bench.page.chromium import chromium
-from bench.page.moving import finished, opened
-from bench.page.watched import Tab, Tabs
+from bench.page.browser import Tab, Tabs, chromium, finished, opened
 from core.errors import SpecScopeError
 
 __all__ = ["Onlooker", "onlooker"]

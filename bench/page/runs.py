@@ -1,17 +1,21 @@
 """The same request with and without a page to watch it: how fast the engine's rounds follow one
-another."""
+another, and which cores its threads and processes run on."""
 
 from __future__ import annotations
 
+import os
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 
 from bench.application import BenchError
 from bench.page.onlooker import Onlooker
 from bench.page.site import Clock, Site
 from core.config import Request
 
-__all__ = ["engine_thread", "headless", "pace", "seen"]
+__all__ = ["apart", "can_part", "engine_thread", "headless", "pace", "seen", "shared"]
 
 ENGINE = "engine"
 PATIENCE_S = 120.0
@@ -56,3 +60,50 @@ def pace(clock: Clock) -> float:
     tokens, rounds = clock.tokens[run], clock.rounds[run]
     first = tokens.count(rounds[0])
     return (len(tokens) - first) / (rounds[-1] - rounds[0]) * 1000
+
+
+# -- cores --
+
+
+def can_part() -> bool:
+    """Whether threads can be kept to cores here, and there are two."""
+    return hasattr(os, "sched_setaffinity") and len(os.sched_getaffinity(0)) > 1
+
+
+def apart(thread: int) -> None:
+    """The thread alone on one core; all others of this process, and those of the processes it
+    started, on the rest."""
+    first, *rest = _cores()
+    for one in _threads():
+        _keep(one, {first} if one == thread else set(rest))
+
+
+def shared() -> None:
+    """All of them on all cores."""
+    for one in _threads():
+        _keep(one, set(_cores()))
+
+
+def _cores() -> list[int]:
+    return list(range(os.cpu_count() or 1))
+
+
+def _keep(thread: int, cores: set[int]) -> None:
+    with suppress(ProcessLookupError, OSError):  # it has ended meanwhile
+        os.sched_setaffinity(thread, cores)
+
+
+def _threads() -> Iterator[int]:
+    """Of this process and of all that it started, by their numbers."""
+    children: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            told = path.read_text(encoding="utf-8", errors="replace")
+            parent = int(told.rpartition(")")[2].split()[1])
+            children.setdefault(parent, []).append(int(path.parent.name))
+    left = [os.getpid()]
+    while left:
+        process = left.pop()
+        left += children.get(process, [])
+        with suppress(OSError):
+            yield from (int(name) for name in os.listdir(f"/proc/{process}/task"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import tempfile
 import time
 from collections.abc import Iterator
@@ -10,14 +11,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench.page.serving import served
+import gradio as gr
+
 from core.events import Event, RoundCompleted, RunCancelled
 from storage import RunQuery, RunStore
 from ui.server.context import Context, make_context
-from ui.server.page import build_page
+from ui.server.page import build_page, page_options
 from ui.server.visitors import Access
 
-__all__ = ["Clock", "Site", "open_site"]
+__all__ = ["Clock", "Site", "free_port", "open_site", "served"]
 
 
 @dataclass
@@ -101,3 +103,22 @@ def open_site(worker: Any) -> Iterator[Site]:
         with served(build_page(context)) as url:
             yield Site(url, context, worker, clock)
             worker.close()
+
+
+@contextmanager
+def served(page: gr.Blocks, auth: tuple[str, str] | None = None) -> Iterator[str]:
+    """Launch `page` as app.py does; its address."""
+    _, url, _ = page.launch(
+        server_port=free_port(), auth=auth, prevent_thread_lock=True, quiet=True, **page_options()
+    )
+    try:
+        yield str(url)
+    finally:
+        page.close(verbose=False)
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    """A port nobody listens on. Gradio's own search leaks a socket for each port that is taken."""
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])

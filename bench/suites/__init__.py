@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any
 
+from bench.context import Suite
 from bench.settings import Settings
 from bench.suites.acceptance import Acceptance
-from bench.suites.base import Suite
 from bench.suites.batch import Batch
 from bench.suites.cpu_bundled import CpuBundled
 from bench.suites.cpu_grown import CPU_GROWN
@@ -34,7 +35,7 @@ CPU_PLAIN = CpuBundled(
     variants=(),
 )
 
-EVERY: tuple[Suite, ...] = (
+EVERY: tuple[Any, ...] = (
     CpuBundled(),
     CPU_PLAIN,
     CPU_GROWN,

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from bench.context import Context, Report
+from bench.context import Context, Report, Suite
 from bench.machine import pin_arithmetic
 from bench.ours import Case, decode
 from bench.prompts import Prompt
@@ -21,7 +21,6 @@ from bench.suites import crew
 from bench.suites.acceptance_rows import Row, acceptance_rows
 from bench.suites.acceptance_tables import tables
 from core.engine.engine import Engine
-from core.errors import ConfigError
 
 __all__ = ["Acceptance", "distinct_share"]
 
@@ -30,8 +29,10 @@ TOGETHER = 10  # requests decoded in one batch: the same tokens, sooner
 
 
 @dataclass(frozen=True)
-class Acceptance:
+class Acceptance(Suite):
     """See Suite. `parts` can be fewer, for a quick look."""
+
+    one_dtype: ClassVar[bool] = True
 
     name: str = "acceptance"
     about: str = (
@@ -44,9 +45,8 @@ class Acceptance:
     parts: tuple[str, ...] = ("same", "more", "chain", "width", "length", "combine")
 
     def check(self, settings: Settings) -> None:
-        """One dtype at a time: the tables have no column for it."""
-        if len(settings.dtypes) != 1:
-            raise ConfigError.of("dtype", " ".join(settings.dtypes), "one dtype a run")
+        """Processes may share it: nothing is timed."""
+        self.check_dtypes(settings)
 
     def rows(self, context: Context) -> tuple[Row, ...]:
         """The rows, for the family's SSMs."""

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from bench.claims import claims_table, judged
 from bench.context import Context
 from bench.prompts import domains
-from bench.suites.acceptance_figures import (
+from bench.suites.acceptance_rows import (
+    KINDS,
+    LENGTHS,
     LOOPING,
+    MOST_NODES,
+    WIDTHS,
+    Kind,
     Prompts,
+    Row,
     fresh,
     length_of,
+    most_nodes,
     nodes_of,
     of_domain,
     paired,
-    size_of,
     value_of,
 )
-from bench.suites.acceptance_rows import KINDS, LENGTHS, MOST_NODES, WIDTHS, Kind, Row, most_nodes
-from bench.tables import NOTHING, figure, ratio, table
+from bench.tables import NOTHING, claims_table, judged, ratio, table
 from core.config.mechanisms import NGRAM
 from lab.figures import Estimate
 
@@ -42,44 +46,103 @@ def tables(context: Context, rows: Sequence[Row]) -> tuple[str, ...]:
     return (
         _by_row(found, names),
         _comparisons(found),
-        _widths(found),
-        _width_domains(found, names),
-        _lengths(found, names),
+        *_widths(found, names),
+        _by_length(found, names),
         _combining(found, names),
         _loops(found, names),
         claims_table(_block_wise(found), BLOCK_WISE),
     )
 
 
-def _by_row(found: dict[Row, Prompts], names: Iterable[str]) -> str:
-    names = tuple(names)
-    lines = [
-        [
-            f"{row.kind.temperature:g}",
-            f"{row.kind.draft}, {row.kind.verify}",
-            _shape(row),
-            row.name,
-            nodes_of(prompts),
-            figure(length_of(prompts)),
-            *(figure(length_of(prompts, of_domain(name))) for name in names),
-            figure(length_of(prompts, lambda prompt: not fresh(prompt))),
-        ]
-        for row, prompts in found.items()
-        if row.part not in ("width", "length", "combine")
-    ]
-    heads = ("T", "draft, verify", "expansion", "drafters", "nodes", "tokens per LLM pass")
+Found = Mapping[Row, Prompts]
+Column = Callable[[Row, Prompts], object]
+
+
+def _lines(found: Found, rows: Iterable[Row], columns: Mapping[str, Column]) -> list[list[object]]:
+    return [[cell(row, found[row]) for cell in columns.values()] for row in rows]
+
+
+def _lengths(names: Iterable[str], nodes: str = "nodes verified") -> dict[str, Column]:
+    """Nodes, and tokens per LLM pass over all and by domain."""
+    by_domain: dict[str, Column] = {
+        name: lambda _, prompts, name=name: length_of(prompts, of_domain(name))  # type: ignore[misc]
+        for name in names
+    }
+    return {
+        nodes: lambda _, prompts: f"{nodes_of(prompts):.1f}",
+        "tokens per LLM pass": lambda _, prompts: length_of(prompts),
+        **by_domain,
+    }
+
+
+def _by_row(found: Found, names: Iterable[str]) -> str:
+    columns: dict[str, Column] = {
+        "T": lambda row, _: f"{row.kind.temperature:g}",
+        "draft, verify": lambda row, _: f"{row.kind.draft}, {row.kind.verify}",
+        "expansion": lambda row, _: _shape(row),
+        "drafters": lambda row, _: row.name,
+        **_lengths(names, "nodes"),
+        "looping": lambda _, prompts: length_of(prompts, lambda prompt: not fresh(prompt)),
+    }
+    rows = (row for row in found if row.part not in ("width", "length", "combine"))
     note = (
         "1 + accepted tokens / rounds, pooled, with bootstrap 95 % intervals over prompts; "
         f"continuations with fewer than {LOOPING:.0%} distinct 4-grams are in the last column only."
     )
-    return table("Tokens per LLM pass", (*heads, *names, "looping"), lines, note)
+    return table("Tokens per LLM pass", list(columns), _lines(found, rows, columns), note)
 
 
 def _shape(row: Row) -> str:
     return f"<{','.join(map(str, row.speculation.expansion))}>"
 
 
-def _comparisons(found: dict[Row, Prompts]) -> str:
+def _by_length(found: Found, names: Iterable[str]) -> str:
+    """Chains of all SSMs, merged, by how long they are."""
+    columns: dict[str, Column] = {
+        "kind": lambda row, _: row.kind,
+        "length": lambda row, _: len(row.speculation.expansion),
+        **_lengths(names),
+    }
+    rows = (row for kind in KINDS for row in _rows(found, "length", kind))
+    chains = f"{', '.join(map(str, LENGTHS[:-1]))} and {LENGTHS[-1]}"
+    note = f"Union of all SSMs' chains of {chains}."
+    return table("By length", list(columns), _lines(found, rows, columns), note)
+
+
+def _combining(found: Found, names: Iterable[str]) -> str:
+    """The combine rules beside each other, and the pool against the union of as many nodes."""
+    columns: dict[str, Column] = {
+        "T": lambda row, _: f"{row.kind.temperature:g}",
+        "combine rule": lambda row, _: row.name,
+        "draft": lambda row, _: row.kind.draft,
+        **_lengths(names),
+        "/ union of about as many nodes": lambda row, _: _against_union(found, row),
+    }
+    rows = [row for row in found if row.part == "combine"]
+    rows.sort(key=lambda row: row.kind.temperature)
+    note = (
+        "The same SSMs each time. Last column: against the union whose number of verified nodes is "
+        "nearest, over the same prompts and seeds."
+    )
+    return table("By combine rule", list(columns), _lines(found, rows, columns), note)
+
+
+def _against_union(found: Found, row: Row) -> str:
+    kind = (row.kind.temperature, row.kind.draft)
+    unions = [
+        other
+        for other in found
+        if other.part == "combine"
+        and other.speculation.combine == "union"
+        and (other.kind.temperature, other.kind.draft) == kind
+    ]
+    if row.speculation.combine == "union" or not unions:
+        return NOTHING
+    base = min(unions, key=lambda other: abs(nodes_of(found[other]) - nodes_of(found[row])))
+    return f"{ratio(paired(found[row], found[base]))} ({nodes_of(found[base]):.1f} nodes)"
+
+
+def _comparisons(found: Found) -> str:
     lines = []
     for kind in KINDS:
         singles = _rows(found, "same", kind)
@@ -102,15 +165,15 @@ def _comparisons(found: dict[Row, Prompts]) -> str:
     return table("Comparisons", heads, lines, note)
 
 
-def _against(found: dict[Row, Prompts], name: str, row: Row, others: list[Row]) -> list[list[str]]:
+def _against(found: Found, name: str, row: Row, others: list[Row]) -> list[list[object]]:
     """A row against the best of the others, if there are any."""
     if not others:
         return []
     base = max(others, key=lambda other: value_of(found[other]))
-    return [[str(row.kind), name, ratio(paired(found[row], found[base])), base.name]]
+    return [[row.kind, name, ratio(paired(found[row], found[base])), base.name]]
 
 
-def _coupling(found: dict[Row, Prompts]) -> list[list[str]]:
+def _coupling(found: Found) -> list[list[object]]:
     return [
         [
             f"match, T = {row.kind.temperature:g}",
@@ -122,14 +185,14 @@ def _coupling(found: dict[Row, Prompts]) -> list[list[str]]:
     ]
 
 
-def _counterparts(found: dict[Row, Prompts], kind: Kind, other: Kind) -> list[tuple[Row, Row]]:
+def _counterparts(found: Found, kind: Kind, other: Kind) -> list[tuple[Row, Row]]:
     """The rows of one kind, each with the row that differs from it in its kind alone."""
     base = {(row.part, row.name): row for row in found if row.kind == other}
     pairs = [(row, base.get((row.part, row.name))) for row in found if row.kind == kind]
     return [(row, same) for row, same in pairs if same is not None]
 
 
-def _block_wise(found: dict[Row, Prompts]) -> list[list[str]]:
+def _block_wise(found: Found) -> list[list[str]]:
     """`traversal` against `mss` on drafts drawn alike: one by one, and all of them as one."""
     mss, traversal = (next(k for k in KINDS if k.verify == v) for v in ("mss", "traversal"))
     pairs = _counterparts(found, traversal, mss)
@@ -149,7 +212,7 @@ def _named(prompts: Prompts, row: int) -> Prompts:
     return [{**prompt, "seed": (row, prompt["seed"])} for prompt in prompts]
 
 
-def _rows(found: dict[Row, Prompts], part: str, kind: Kind) -> list[Row]:
+def _rows(found: Found, part: str, kind: Kind) -> list[Row]:
     return [row for row in found if row.part == part and row.kind == kind]
 
 
@@ -167,17 +230,25 @@ def _is_small(row: Row) -> bool:
     return few and NGRAM not in row.speculation.drafters
 
 
-def _widths(found: dict[Row, Prompts]) -> str:
-    lines = []
+def _widths(found: Found, names: Iterable[str]) -> Iterable[str]:
+    """Over all prompts, and by domain."""
+    whole, by_domain = [], []
     for kind in KINDS:
         rows = _rows(found, "width", kind)
         if len(rows) != len(WIDTHS):
             continue
         lengths = [length_of(found[row]) for row in rows]
-        lines.append([str(kind), *map(figure, lengths), *_monotone(lengths)])
-    heads = ("kind", *(f"width {w}" for w in WIDTHS), "no step falls by more than its interval")
+        whole.append([kind, *lengths, *_monotone(lengths)])
+        for name in names:
+            own = [length_of(found[row], of_domain(name)) for row in rows]
+            values = [f"{length.value:.2f}" if length else NOTHING for length in own]
+            by_domain.append([kind, name, *values, *_monotone(own)])
+    widths = [f"width {width}" for width in WIDTHS]
+    heads = ("kind", *widths, "no step falls by more than its interval", "width 5 above width 1")
     note = "Union of all SSMs, expansions <w,1,1,1,1,1,1,1>, nothing cut."
-    return table("By tree width", (*heads, "width 5 above width 1"), lines, note)
+    yield table("By tree width", heads, whole, note)
+    heads = ("kind", "domain", *widths, "steps hold", "5 above 1")
+    yield table("By tree width and domain", heads, by_domain)
 
 
 def _monotone(lengths: Sequence[Estimate | None]) -> list[str]:
@@ -189,84 +260,7 @@ def _monotone(lengths: Sequence[Estimate | None]) -> list[str]:
     return ["yes" if steps else "NO", "yes" if known[-1].value > known[0].value else "NO"]
 
 
-def _width_domains(found: dict[Row, Prompts], names: Iterable[str]) -> str:
-    lines = []
-    for kind in KINDS:
-        rows = _rows(found, "width", kind)
-        if len(rows) != len(WIDTHS):
-            continue
-        for name in names:
-            lengths = [length_of(found[row], of_domain(name)) for row in rows]
-            values = [f"{length.value:.2f}" if length else NOTHING for length in lengths]
-            lines.append([str(kind), name, *values, *_monotone(lengths)])
-    heads = ("kind", "domain", *(f"width {w}" for w in WIDTHS), "steps hold", "5 above 1")
-    return table("By tree width and domain", heads, lines)
-
-
-def _lengths(found: dict[Row, Prompts], names: Iterable[str]) -> str:
-    """Chains of all SSMs, merged, by how long they are."""
-    names = tuple(names)
-    lines = [
-        [
-            str(row.kind),
-            str(len(row.speculation.expansion)),
-            nodes_of(found[row]),
-            figure(length_of(found[row])),
-            *(figure(length_of(found[row], of_domain(name))) for name in names),
-        ]
-        for kind in KINDS
-        for row in _rows(found, "length", kind)
-    ]
-    heads = ("kind", "length", "nodes verified", "tokens per LLM pass", *names)
-    return table("By length", heads, lines, f"Union of all SSMs' chains of {_said(LENGTHS)}.")
-
-
-def _said(numbers: Sequence[int]) -> str:
-    return f"{', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
-
-
-def _combining(found: dict[Row, Prompts], names: Iterable[str]) -> str:
-    """The combine rules beside each other, and the pool against the union of as many nodes."""
-    names = tuple(names)
-    rows = sorted(
-        (row for row in found if row.part == "combine"), key=lambda row: row.kind.temperature
-    )
-    lines = [
-        [
-            f"{row.kind.temperature:g}",
-            row.name,
-            row.kind.draft,
-            nodes_of(found[row]),
-            figure(length_of(found[row])),
-            *(figure(length_of(found[row], of_domain(name))) for name in names),
-            _against_pool(found, row),
-        ]
-        for row in rows
-    ]
-    heads = ("T", "combine rule", "draft", "nodes verified", "tokens per LLM pass", *names)
-    note = (
-        "The same SSMs each time. Last column: against the union whose number of verified nodes is "
-        "nearest, over the same prompts and seeds."
-    )
-    return table("By combine rule", (*heads, "/ union of about as many nodes"), lines, note)
-
-
-def _against_pool(found: dict[Row, Prompts], row: Row) -> str:
-    unions = [
-        other
-        for other in found
-        if other.part == "combine"
-        and other.speculation.combine == "union"
-        and other.kind.temperature == row.kind.temperature
-        and other.kind.draft == row.kind.draft
-    ]
-    if row.speculation.combine == "union" or not unions:
-        return NOTHING
-    base = min(unions, key=lambda other: abs(size_of(found[other]) - size_of(found[row])))
-    return f"{ratio(paired(found[row], found[base]))} ({nodes_of(found[base])} nodes)"
-
-
-def _loops(found: dict[Row, Prompts], names: Iterable[str]) -> str:
+def _loops(found: Found, names: Iterable[str]) -> str:
     """Lossless rows share their text: one row a kind tells how much of it repeats."""
     names = tuple(names)
     lines = []
@@ -278,7 +272,7 @@ def _loops(found: dict[Row, Prompts], names: Iterable[str]) -> str:
             by = [[p["distinct_4_grams"] for p in prompts if p["domain"] == n] for n in names]
             looping = sum(not fresh(prompt) for prompt in prompts)
             means = [f"{sum(s) / len(s):.0%}" if s else NOTHING for s in (shares, *by)]
-            lines.append([str(kind), len(prompts), looping, *means])
+            lines.append([kind, len(prompts), looping, *means])
     heads = ("kind", "continuations", f"looping (< {LOOPING:.0%})", "mean share", *names)
     note = (
         "Of the union with the same expansion as the single SSMs; under `mss` and `traversal` "

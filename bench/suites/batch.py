@@ -7,22 +7,23 @@ whether each request's ids stay what they are alone.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from bench.context import Context, Report
-from bench.interleave import interleaved
-from bench.machine import load_average
+from bench.context import Context, Report, Suite
+from bench.interleave import Blocks
 from bench.ours import Case, decode
+from bench.results import Results
 from bench.settings import Settings
-from bench.suites.batch_tables import failures, tables
+from bench.tables import Group, Row, Table, figure, long_rows, ratio
 from core.config import SpeculationConfig
 from core.engine.engine import Engine
-from lab.order import Block, blocks
+from lab.order import Block
 
-__all__ = ["SIZES", "Batch"]
+__all__ = ["SIZES", "Batch", "failures", "tables", "totals"]
 
 SIZES = (1, 2, 4, 8, 16)
 PRESETS = ("autoregressive", "sequence", "specinfer", "best")
@@ -31,7 +32,7 @@ SEED = 1
 
 
 @dataclass(frozen=True)
-class Batch:
+class Batch(Suite):
     """See Suite. `sizes`: how many requests at a time."""
 
     name: str = "batch"
@@ -40,55 +41,28 @@ class Batch:
     sizes: tuple[int, ...] = SIZES
     presets: tuple[str, ...] = PRESETS
 
-    def check(self, settings: Settings) -> None:
-        """Any settings of one process will do."""
-        settings.alone()
-
     def measure(self, context: Context) -> None:
         for dtype in context.settings.dtypes:
             todo = [
-                (temperature, block)
-                for temperature in TEMPERATURES
-                for block in blocks(self.presets, context.settings.repeats)
-                if not context.results.has(**_key(dtype, temperature, block))
+                Blocks(context, {"dtype": dtype, "temperature": t}, self.presets, "preset")
+                for t in TEMPERATURES
             ]
-            engine = Engine(context.load(dtype))
-            try:
-                for temperature in TEMPERATURES if todo else ():
-                    left = [block for t, block in todo if t == temperature]
-                    self._measured(context, engine, (dtype, temperature), left)
-            finally:
-                engine.close()
+            if any(blocks.missing for blocks in todo):
+                with closing(Engine(context.load(dtype))) as engine:
+                    for blocks in todo:
+                        self._measure(blocks, engine)
 
-    def _measured(
-        self, context: Context, engine: Engine, of: tuple[str, float], todo: Sequence[Block]
-    ) -> None:
-        dtype, temperature = of
-        tokens = context.settings.tokens
+    def _measure(self, blocks: Blocks, engine: Engine) -> None:
+        context = blocks.context
+        tokens, temperature = context.settings.tokens, blocks.key["temperature"]
         cases = [Case(prompt, SEED, tokens, temperature, True) for prompt in context.prompts]
+        for last in blocks.missing[-1:]:  # arenas grow and passes are timed in the first
+            _decoded(engine, cases, max(self.sizes), last)
         runs = {str(size): partial(_decoded, engine, cases, size) for size in self.sizes}
-        if todo:  # arenas grow and passes are timed in the first
-            _decoded(engine, cases, max(self.sizes), todo[-1])
-        for block, found in interleaved(todo, runs):
-            alone = found[str(self.sizes[0])]["ids"]
-            for figures in found.values():
-                ids = figures.pop("ids")
-                figures["differ"] = [
-                    case.prompt.id
-                    for case, one, other in zip(cases, alone, ids, strict=True)
-                    if one != other
-                ]
-            key = _key(dtype, temperature, block)
-            context.results.add({**key, "load": load_average(), "figures": found})
-            context.say(f"{dtype}, T={temperature:g}: {block.item}, repeat {block.repeat}")
+        blocks.measure(runs, kept=partial(_compared, cases))
 
     def report(self, context: Context) -> Report:
         return Report(tables(context.results), failures(context.results))
-
-
-def _key(dtype: str, temperature: float, block: Block) -> dict[str, Any]:
-    preset = block.item
-    return {"dtype": dtype, "temperature": temperature, "preset": preset, "repeat": block.repeat}
 
 
 def _decoded(engine: Engine, cases: Sequence[Case], size: int, block: Block) -> dict[str, Any]:
@@ -98,3 +72,77 @@ def _decoded(engine: Engine, cases: Sequence[Case], size: int, block: Block) -> 
     seconds = time.perf_counter() - start
     ids = [outcome["token_ids"] for outcome in outcomes]
     return {"tokens": sum(map(len, ids)), "seconds": seconds, "ids": ids}
+
+
+def _compared(cases: Sequence[Case], found: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """The figures, and the prompts whose ids are not those of the first size."""
+    alone = next(iter(found.values()))["ids"]
+    return {
+        size: {
+            **{name: value for name, value in figures.items() if name != "ids"},
+            "differ": [
+                case.prompt.id
+                for case, one, other in zip(cases, alone, figures["ids"], strict=True)
+                if one != other
+            ],
+        }
+        for size, figures in found.items()
+    }
+
+
+# -- tables --
+
+
+def tables(results: Results) -> tuple[str, ...]:
+    """Total tokens per second by how many requests at a time, a table a dtype and temperature."""
+    kinds = dict.fromkeys((s["dtype"], s["temperature"]) for s in results.samples)
+    return tuple(_one(results, dtype, temperature) for dtype, temperature in kinds)
+
+
+def failures(results: Results) -> tuple[str, ...]:
+    """A sentence for each measurement in which a request's ids were not those it has alone."""
+    return tuple(
+        f"{row['preset']}, T={row['temperature']:g}, {row['contestant']} at a time: other ids than "
+        f"alone for {', '.join(row['differ'])}"
+        for row in long_rows(results.samples)
+        if row["differ"]
+    )
+
+
+def _one(results: Results, dtype: str, temperature: float) -> str:
+    rows = long_rows(results.where(dtype=dtype, temperature=temperature))
+    note = (
+        f"All requests' new tokens over the time until the last of them ended; {medians(rows)} "
+        f"Requests whose ids were not those they have alone: {num_changed(rows)}."
+    )
+    title = f"Live requests, {dtype}, T = {temperature:g}"
+    return str(totals(title, rows, lambda size: f"{size} at a time", note))
+
+
+def totals(title: str, rows: Sequence[Row], head: Callable[[str], str], note: str) -> Table:
+    """A line a preset: tokens per second of each number at a time, and against the first of them
+    within each repeat."""
+    sizes = list(dict.fromkeys(row["contestant"] for row in rows))
+    columns: Mapping[str, Callable[[Group], object]] = {
+        "preset": lambda group: group["preset"],
+        **{head(size): partial(_total, size, sizes[0]) for size in sizes},
+    }
+    options = {"block": ("preset", "repeat"), "over": "repeat"}
+    return Table(title, rows, ("preset",), columns, note, options)
+
+
+def _total(size: str, first: str, group: Group) -> str:
+    own = group.of(contestant=size)
+    gain = "" if size == first else f", {ratio(own.ratio(contestant=first))}"
+    return f"{figure(own.median(), 0)}{gain}"
+
+
+def medians(rows: Sequence[Row]) -> str:
+    """What the figures are."""
+    repeats = len({row["repeat"] for row in rows})
+    return f"medians of {repeats} repeats, ratios within repeats."
+
+
+def num_changed(rows: Sequence[Row]) -> int:
+    """How many texts or ids were not those that they are alone."""
+    return sum(len(row["differ"]) for row in rows)

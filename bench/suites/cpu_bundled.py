@@ -8,30 +8,31 @@ through every contestant. The clock runs from the prompt to the last token, pref
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from bench.contenders import Contenders, Summon, bundled_contenders
-from bench.context import Context, Report
-from bench.interleave import interleaved
-from bench.machine import load_average
+from bench.context import Context, Report, Suite
+from bench.interleave import Blocks
 from bench.ours import Case, new_ids
 from bench.prompts import Prompt, spread
 from bench.settings import Settings
-from bench.suites.cpu_tables import GENERATE, LLAMA_PLAIN, best_variant, swept, tables
+from bench.suites.cpu_tables import GENERATE, LLAMA_PLAIN, best_variant, contest_table, swept
 from bench.suites.cpu_variants import (
     FAMILIES,
     LLAMA_FAMILIES,
+    Contenders,
+    Summon,
     Variant,
     all_variants,
+    bundled_contenders,
     fastest_of_each_drafter,
     llama_variants,
 )
 from core.config import PRESETS, SpeculationConfig
 from core.engine.engine import Engine
-from lab.order import Block, blocks
+from lab.order import Block
 
 __all__ = ["CpuBundled"]
 
@@ -41,7 +42,7 @@ Contestant = Callable[[Block], dict[str, float]]
 
 
 @dataclass(frozen=True)
-class CpuBundled:
+class CpuBundled(Suite):
     """See Suite. `variants` of the others' own speculation are swept on SWEEP_PROMPTS prompts, the
     best of each family competes; None: all of them. `settings_kept`: so many settings of each
     drafter, its fastest on the first of these prompts, are run on the others; None: all. `title`
@@ -60,21 +61,21 @@ class CpuBundled:
     title: str = ""
     note: str = ""
 
-    def check(self, settings: Settings) -> None:
-        """Any settings of one process will do."""
-        settings.alone()
-
     def measure(self, context: Context) -> None:
         for dtype in context.settings.dtypes:
             contest = Contest(self, context, dtype)
             for temperature in self.temperatures:
-                if contest.missing(temperature):
+                if contest.blocks(temperature).missing:
                     contest.sweep(temperature)
                     contest.run(temperature)
 
     def report(self, context: Context) -> Report:
-        dtypes = context.settings.dtypes
-        return Report(tables(context.results, dtypes, self.temperatures, self.title, self.note))
+        made = (
+            contest_table(context.results, dtype, temperature, self.title, self.note)
+            for dtype in context.settings.dtypes
+            for temperature in self.temperatures
+        )
+        return Report(tuple(filter(None, made)))
 
 
 class Contest:
@@ -88,40 +89,27 @@ class Contest:
         self._loaded: Contenders | None = None
         self._plain: dict[tuple[float, Block], list[int]] = {}  # ids of our plain decoding
 
-    def missing(self, temperature: float) -> list[Block]:
-        """Blocks that are not in the results."""
-        results, settings = self._context.results, self._context.settings
-        return [
-            block
-            for block in blocks([prompt.id for prompt in self._context.prompts], settings.repeats)
-            if not results.has(**self._key("block", temperature, block))
-        ]
+    def blocks(self, temperature: float) -> Blocks:
+        """Every prompt with every contestant."""
+        return self._blocks("block", temperature, self._context.prompts)
 
     def sweep(self, temperature: float) -> None:
         """The variants of the others' own speculation once on prompts that do not compete."""
-        results, kept = self._context.results, self._suite.settings_kept
-        every = blocks([prompt.id for prompt in self._sweep_prompts()], 1)
-        todo = [b for b in every if not results.has(**self._key("sweep", temperature, b))]
+        kept, prompts = self._suite.settings_kept, self._sweep_prompts()
+        every = self._blocks("sweep", temperature, prompts)
+        todo = every.missing
         variants = {str(variant): variant for variant in self._variants() if todo}
         if not variants:
             return
         # An assistant of its own each: schedule and threshold persist in it.
         found = {name: self._variant(variant, temperature) for name, variant in variants.items()}
         self._theirs({}, temperature, todo[0])  # the process's first call is not counted
-        if kept is not None and todo[0] == every[0]:
-            self._swept(todo[:1], found, temperature)
-            del todo[0]
         if kept is not None:
-            figures = swept(results, self._dtype, temperature)[0]
+            self._blocks("sweep", temperature, prompts[:1]).measure(found, self._said)
+            figures = swept(self._context.results, self._dtype, temperature)[0]
             chosen = fastest_of_each_drafter(variants.values(), figures, kept)
             found = {str(variant): found[str(variant)] for variant in chosen}
-        self._swept(todo, found, temperature)
-
-    def _swept(
-        self, todo: Sequence[Block], found: Mapping[str, Contestant], temperature: float
-    ) -> None:
-        for block, figures in interleaved(todo, found):
-            self._keep("sweep", temperature, block, figures)
+        every.measure(found, self._said)
 
     def run(self, temperature: float) -> None:
         """The blocks: every contestant once each, after one round that is not counted."""
@@ -129,8 +117,7 @@ class Contest:
         warming = Block(self._sweep_prompts()[0].id, 0)
         for once in contestants.values():
             once(warming)
-        for block, figures in interleaved(self.missing(temperature), contestants):
-            self._keep("block", temperature, block, figures)
+        self.blocks(temperature).measure(contestants, self._said)
 
     # -- contestants --
 
@@ -215,27 +202,14 @@ class Contest:
         spare = tuple(p for p in self._context.all_prompts if p.id not in used)
         return spread(spare or self._context.all_prompts, SWEEP_PROMPTS)
 
-    def _key(self, kind: str, temperature: float, block: Block) -> dict[str, Any]:
-        return {
-            "kind": kind,
-            "dtype": self._dtype,
-            "temperature": temperature,
-            "prompt": block.item,
-            "repeat": block.repeat,
-        }
+    def _blocks(self, kind: str, temperature: float, prompts: Sequence[Prompt]) -> Blocks:
+        key = {"kind": kind, "dtype": self._dtype, "temperature": temperature}
+        repeats = 1 if kind == "sweep" else None
+        return Blocks(self._context, key, [prompt.id for prompt in prompts], repeats=repeats)
 
-    def _keep(
-        self, kind: str, temperature: float, block: Block, figures: dict[str, dict[str, float]]
-    ) -> None:
-        key = self._key(kind, temperature, block)
-        told = {"told": self._models().told}
-        self._context.results.add({**key, "load": load_average(), **told, "figures": figures})
-        seconds = sum(figure["seconds"] for figure in figures.values())
-        left = len(self.missing(temperature))
-        self._context.say(
-            f"{kind} {self._dtype} T={temperature:g} {block.item} in {seconds:.1f} s; "
-            f"{left} blocks left here"
-        )
+    def _said(self) -> dict[str, str]:
+        """Of llama.cpp."""
+        return {"told": self._models().told}
 
 
 def alike(found: list[int], ours: list[int]) -> float:

@@ -10,15 +10,15 @@ from typing import Any
 
 import torch
 
-from bench.contenders import Contenders
 from bench.context import Context
-from bench.ggml.summon import installed, summoned
+from bench.ggml.peer import installed, summoned
 from bench.grown.command import written
 from bench.grown.family import Family, Member, Wish, family_of
 from bench.grown.module import grown
-from bench.grown.room import check_memory_to_grow
+from bench.grown.writing import check_memory_to_grow
 from bench.settings import Settings
 from bench.suites.cpu_bundled import CpuBundled
+from bench.suites.cpu_variants import Contenders
 from bench.theirs import Theirs, load_module
 from core.engine.engine import Engine
 from core.events import ModelInfo

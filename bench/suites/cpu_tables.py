@@ -2,42 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from bench.results import Results
 from bench.suites.cpu_variants import FAMILIES, LLAMA_FAMILIES
-from bench.tables import figure, ratio, table
-from lab.figures import estimate, median, middle
-from lab.order import within_blocks
+from bench.tables import Group, Row, Table, column, figure, group_rows, long_rows, ratio, speed
 
-__all__ = ["GENERATE", "LLAMA_PLAIN", "PLAIN", "best_variant", "swept", "tables"]
+__all__ = ["GENERATE", "LLAMA_PLAIN", "PLAIN", "best_variant", "contest_table", "swept"]
 
 GENERATE = "transformers generate"
 PLAIN = "autoregressive"
 LLAMA_PLAIN = "llama.cpp plain"
-Speeds = list[tuple[str, dict[str, float]]]
-
-
-def tables(
-    results: Results,
-    dtypes: Sequence[str],
-    temperatures: Sequence[float],
-    title: str = "",
-    told: str = "",
-) -> tuple[str, ...]:
-    """One table a dtype and temperature, as far as there are blocks; `title` begins its title, and
-    `told` its note."""
-    made = [_one(results, dtype, t, title, told) for dtype in dtypes for t in temperatures]
-    return tuple(each for each in made if each)
-
-
-def speeds(results: Results, **key: Any) -> Speeds:
-    """Tokens per second of every contestant, a (prompt, speeds) pair a block."""
-    return [
-        (sample["prompt"], {n: f["tokens"] / f["seconds"] for n, f in sample["figures"].items()})
-        for sample in results.where(**key)
-    ]
 
 
 def swept(results: Results, dtype: str, temperature: float) -> list[dict[str, dict[str, float]]]:
@@ -64,39 +41,50 @@ def best_variant(results: Results, dtype: str, temperature: float, family: str) 
     return max(throughout, key=speed, default="")
 
 
-def _one(results: Results, dtype: str, temperature: float, title: str, told: str) -> str:
-    key = {"kind": "block", "dtype": dtype, "temperature": temperature}
-    measured = speeds(results, **key)
-    if not measured:
+def contest_table(
+    results: Results, dtype: str, temperature: float, title: str = "", told: str = ""
+) -> str:
+    """A line a contestant; empty where there are no blocks. `title` begins the title, and `told`
+    the note."""
+    samples = list(results.where(kind="block", dtype=dtype, temperature=temperature))
+    rows = long_rows(samples)
+    if not rows:
         return ""
-    names = list(dict.fromkeys(name for _, found in measured for name in found))
-    rivals = [name for name in FAMILIES if name in names]
-    rival = max(rivals, key=lambda name: _median(measured, name), default=None)
-    llamas = [name for name in (LLAMA_PLAIN, *LLAMA_FAMILIES) if name in names]
-    best_llama = max(llamas, key=lambda name: _median(measured, name), default=None)
-    bases = [GENERATE, PLAIN, *([rival] if rival else [])]
-    # Plain against plain, and against the best of them, which may be the same.
-    bases += dict.fromkeys([LLAMA_PLAIN, best_llama]) if best_llama else []
-    lines = [
-        [
-            name,
-            figure(estimate(_by_prompt(measured, name), middle), 1),
-            *(ratio(estimate(_against(measured, name, base), middle)) for base in bases),
-        ]
-        for name in names
-    ]
+    columns: dict[str, Callable[[Group], object]] = {
+        "contestant": lambda group: group["contestant"],
+        "tokens/s": lambda group: figure(group.median(), 1),
+        **{f"/ {base}": partial(_against, base) for base in _bases(rows)},
+    }
+    names = {row["contestant"] for row in rows}
     families = [name for name in (*FAMILIES, *LLAMA_FAMILIES) if name in names]
     chosen = [best_variant(results, dtype, temperature, family) for family in families]
-    loads = [sample["load"] for sample in results.where(dtype=dtype, temperature=temperature)]
     best = f"Swept first, the best competes: {', '.join(chosen)}. " if chosen else ""
+    loads = column(results.where(dtype=dtype, temperature=temperature), "load") or [float("nan")]
     note = (
-        f"{told}{len(measured)} blocks. Medians; ratios within blocks; 95 % intervals over "
-        "prompts. "
-        f"{best}`{PLAIN}` is our plain decoding. {_of_llama(list(results.where(**key)))}"
-        f"Load average {min(map(_number, loads)):g} to {max(map(_number, loads)):g}."
+        f"{told}{len(samples)} blocks. Medians; ratios within blocks; 95 % intervals over prompts. "
+        f"{best}`{PLAIN}` is our plain decoding. {_of_llama(samples)}"
+        f"Load average {min(loads):g} to {max(loads):g}."
     )
-    heads = ("contestant", "tokens/s", *(f"/ {base}" for base in bases))
-    return table(f"{title}{dtype}, T = {temperature:g}", heads, lines, note)
+    return str(Table(f"{title}{dtype}, T = {temperature:g}", rows, ("contestant",), columns, note))
+
+
+def _against(base: str, group: Group) -> str:
+    """Over the blocks that have both: another time a contestant may not have been installed."""
+    return ratio(group.ratio(contestant=base))
+
+
+def _bases(rows: Sequence[Row]) -> Iterable[str]:
+    """What each is compared with: both plain ones, and the best of transformers' own speculation
+    and of llama.cpp's, where they competed."""
+    speeds = {
+        group["contestant"]: group.middle(speed) for group in group_rows(rows, ("contestant",))
+    }
+    bases = [GENERATE, PLAIN]
+    for first, others in (([], FAMILIES), ([LLAMA_PLAIN], (LLAMA_PLAIN, *LLAMA_FAMILIES))):
+        there = [name for name in others if name in speeds]
+        if there:
+            bases += [*first, max(there, key=lambda name: speeds[name])]
+    return dict.fromkeys(bases)
 
 
 def _of_llama(samples: list[dict[str, Any]]) -> str:
@@ -111,25 +99,3 @@ def _of_llama(samples: list[dict[str, Any]]) -> str:
         f"{told}Its sums are made in another order: {100 * sum(same) / len(same):.1f} % of its "
         f"plain decoding's ids are ours, all of them in {whole} of {len(same)} blocks. "
     )
-
-
-def _against(measured: Speeds, name: str, base: str) -> list[list[float]]:
-    """Over the blocks that have both: another time a contestant may not have been installed."""
-    both = [(prompt, found) for prompt, found in measured if name in found and base in found]
-    return within_blocks(both, name, base)
-
-
-def _by_prompt(measured: Speeds, name: str) -> list[list[float]]:
-    groups: dict[str, list[float]] = {}
-    for prompt, found in measured:
-        if name in found:
-            groups.setdefault(prompt, []).append(found[name])
-    return list(groups.values())
-
-
-def _median(measured: Speeds, name: str) -> float:
-    return median([found[name] for _, found in measured if name in found])
-
-
-def _number(load: float | None) -> float:
-    return load if load is not None else float("nan")

@@ -1,16 +1,18 @@
-"""The speculation of transformers and llama.cpp, in every setting that is swept before the best of
-each kind may compete.
+"""What competes in the `cpu-` suites: our engines, and transformers and llama.cpp on the same
+models, with every setting of their speculation that is swept before the best of each kind may.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bench.ggml.peer import Drafting, LlamaCpp
-from bench.theirs import Theirs
+from bench.context import Context
+from bench.ggml.peer import Drafting, LlamaCpp, summoned
+from bench.theirs import Theirs, load_module
+from core.engine.engine import Engine
 from core.models.loading.catalog import bundled_ssms
 
 __all__ = [
@@ -20,8 +22,11 @@ __all__ = [
     "LLAMA_FAMILIES",
     "LLAMA_LOOKUP",
     "LOOKUP",
+    "Contenders",
+    "Summon",
     "Variant",
     "all_variants",
+    "bundled_contenders",
     "fastest_of_each_drafter",
     "llama_variants",
 ]
@@ -96,3 +101,31 @@ def llama_variants(ssms: Iterable[str]) -> tuple[Variant, ...]:
     """llama.cpp's: each SSM and prompt lookup, with each of their counts."""
     assisted = [Variant(LLAMA_ASSISTED, count, ssm) for ssm in ssms for count in COUNTS]
     return (*assisted, *(Variant(LLAMA_LOOKUP, count) for count in LOOKUP_COUNTS))
+
+
+# -- loaded --
+
+
+@dataclass(frozen=True, slots=True)
+class Contenders:
+    """Our engines over one LLM, by what is to be said of their SSMs (empty where there is one
+    engine); transformers with the same LLM, and its assistants by name; llama.cpp with the same
+    ones where it is installed, and a sentence about it."""
+
+    engines: Mapping[str, Engine]
+    theirs: Theirs
+    assistants: Mapping[str, Any]
+    llama: LlamaCpp | None = None
+    told: str = ""
+
+
+Summon = Callable[[Context, str], Contenders]
+"""Loads the contenders of a dtype."""
+
+
+def bundled_contenders(context: Context, dtype: str) -> Contenders:
+    """Of the bundled family."""
+    theirs = Theirs(dtype)
+    assistants = {path.name: load_module(path, theirs.dtype) for path in bundled_ssms()}
+    peer = summoned(theirs.module, assistants)
+    return Contenders({"": Engine(context.load(dtype))}, theirs, assistants, *peer)

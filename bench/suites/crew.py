@@ -9,7 +9,7 @@ from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import TypeVar
 
-from bench.families import loader
+from bench.context import loader
 from bench.machine import pin_arithmetic
 from bench.settings import Settings
 from core.engine.engine import Engine

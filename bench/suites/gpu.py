@@ -5,34 +5,41 @@ against the copy bandwidth that is measured beside it; the share of a round in w
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
 
-from bench.context import Context, Report
+from bench.context import Context, Report, Suite
 from bench.gaps import gaps
-from bench.interleave import interleaved
-from bench.machine import load_average
+from bench.interleave import Blocks
 from bench.ours import Case, request
 from bench.prompts import Prompt
+from bench.results import Results
 from bench.settings import Settings
-from bench.suites.gpu_tables import BEST, FIXED, GENERATE, PLAIN, tables
+from bench.tables import NOTHING, Group, Row, Table, figure, long_rows, ratio
 from bench.theirs import Theirs
 from core.config import SpeculationConfig
 from core.engine.engine import Engine
 from core.errors import ConfigError
 from core.events import RoundCompleted, RunCompleted
 from core.models.loading.load import load_models
-from lab.order import Block, blocks
+from lab.figures import median
+from lab.order import Block
 
-__all__ = ["GpuContest", "copy_bandwidth", "summon_bundled"]
+__all__ = ["BEST", "FIXED", "GENERATE", "PLAIN", "GpuContest", "copy_bandwidth", "summon_bundled"]
 
+GENERATE = "transformers generate"
+PLAIN = "autoregressive"
+BEST = "best"
+FIXED = "fixed tree, whole rounds"
 TEMPERATURES = (0.0, 0.8)
+GIGA = 1e9
 COPIES, COPIED = 20, 1 << 30
 Contestant = Callable[[Block], dict[str, float]]
 Summon = Callable[[str, str], tuple[Engine, Theirs]]
@@ -57,7 +64,7 @@ def configs(temperature: float) -> Mapping[str, SpeculationConfig]:
 
 
 @dataclass(frozen=True)
-class GpuContest:
+class GpuContest(Suite):
     """See Suite. `device` is cuda but in tests."""
 
     name: str = "gpu-bundled"
@@ -69,7 +76,7 @@ class GpuContest:
 
     def check(self, settings: Settings) -> None:
         """One process, and a GPU."""
-        settings.alone()
+        super().check(settings)
         if self.device == "cuda" and not torch.cuda.is_available():
             raise ConfigError.of("suite", self.name, "one without gpu: no CUDA device is found")
 
@@ -80,7 +87,8 @@ class GpuContest:
                 contest.run(temperature)
 
     def report(self, context: Context) -> Report:
-        return Report(tables(context.results, context.settings.dtypes, self.temperatures))
+        kinds = itertools.product(context.settings.dtypes, self.temperatures)
+        return Report(tuple(filter(None, (_table(context.results, *kind) for kind in kinds))))
 
 
 class _Contest:
@@ -94,24 +102,20 @@ class _Contest:
     def run(self, temperature: float) -> None:
         """The blocks that are missing, after one that is not counted; then one trace each."""
         context, results = self._context, self._context.results
-        every = blocks([prompt.id for prompt in context.prompts], context.settings.repeats)
         key = {"dtype": self._dtype, "temperature": temperature}
-        todo = [b for b in every if not results.has(kind="block", **key, **_place(b))]
-        contestants = dict(self._contestants(temperature)) if todo else {}
-        for once in contestants.values():
-            once(every[0])
-        for block, figures in interleaved(todo, contestants):
-            results.add(
-                {"kind": "block", **key, **_place(block), **self._machine(), "figures": figures}
-            )
-            context.say(f"{self._dtype} T={temperature:g} {block.item}, repeat {block.repeat}")
+        items = [prompt.id for prompt in context.prompts]
+        blocks = Blocks(context, {"kind": "block", **key}, items)
+        if blocks.missing:
+            contestants = dict(self._contestants(temperature))
+            for once in contestants.values():
+                once(Block(items[0], 0))
+            blocks.measure(contestants, self._machine)
         if not results.has(kind="gaps", **key):
             results.add({"kind": "gaps", **key, "gaps": self._gaps(temperature)})
 
     def _machine(self) -> dict[str, Any]:
         engine, _ = self._models()
         return {
-            "load": load_average(),
             "copied": copy_bandwidth(torch.device(self._suite.device)),
             "weights": engine.models.llm.weight_bytes,  # type: ignore[attr-defined]
         }
@@ -159,10 +163,6 @@ class _Contest:
         return self._loaded
 
 
-def _place(block: Block) -> dict[str, Any]:
-    return {"prompt": block.item, "repeat": block.repeat}
-
-
 def copy_bandwidth(device: torch.device, size: int = COPIED) -> float:
     """Bytes a second that a large copy on the device reads and writes, the median of some."""
     size = size if device.type == "cuda" else size >> 4
@@ -181,3 +181,40 @@ def copy_bandwidth(device: torch.device, size: int = COPIED) -> float:
 def _wait(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
+
+
+# -- tables --
+
+
+def _table(results: Results, dtype: str, temperature: float) -> str:
+    """Empty where there are no blocks."""
+    rows = long_rows(results.where(kind="block", dtype=dtype, temperature=temperature))
+    traced = next(iter(results.where(kind="gaps", dtype=dtype, temperature=temperature)), {})
+    columns: Mapping[str, Callable[[Group], object]] = {
+        "contestant": lambda group: group["contestant"],
+        "tokens/s": lambda group: figure(group.median(), 1),
+        f"/ {GENERATE}": lambda group: ratio(group.ratio(contestant=GENERATE)),
+        f"/ {PLAIN}": lambda group: ratio(group.ratio(contestant=PLAIN)),
+        "no kernel runs": lambda group: _gap(traced.get("gaps", {}).get(group["contestant"])),
+    }
+    title = f"{dtype}, T = {temperature:g}"
+    return str(Table(title, rows, ("contestant",), columns, _note(rows))) if rows else ""
+
+
+def _gap(found: dict[str, Any] | None) -> str:
+    """The idle share of a round, and kernels a round; a dash where nothing was traced."""
+    if not found:
+        return NOTHING
+    return f"{found['idle']:.1%} of a round ({found['kernels'] / found['rounds']:.0f} kernels)"
+
+
+def _note(rows: Sequence[Row]) -> str:
+    plain = [row for row in rows if row["contestant"] == PLAIN]
+    copied, steady = (median([row[name] for row in plain]) for name in ("copied", "steady"))
+    read = steady * plain[0]["weights"]
+    return (
+        f"{len(plain)} blocks. Medians; ratios within blocks; 95 % intervals over prompts. Plain "
+        f"decoding reads {read / GIGA:.1f} GB of weights a second behind the prompt, "
+        f"{read / copied:.0%} of the {copied / GIGA:.1f} GB/s that a large copy was measured to "
+        "move (read and written). Gaps: of a trace behind the first rounds; copies are no kernels."
+    )

@@ -58,29 +58,15 @@ class Growing:
         return Engine(replace(small, llm=llm, ssms=ssms)), Theirs(dtype, large)
 
 
-GPU_GROWN = (
+SIZES = {"1b": (10**9, "1 B"), "7b": (7 * 10**9, "7 B")}
+GPU_GROWN = tuple(
     GpuContest(
-        name="gpu-grown-1b",
-        about="gpu-bundled, the LLM grown to 1 B; SSMs as they are",
+        name=f"gpu-grown-{size}{'-ssms' if grown_ssms else ''}",
+        about=f"gpu-bundled, the LLM grown to {words}; SSMs "
+        + (f"grown to {params // 10**8} M" if grown_ssms else "as they are"),
         defaults=DEFAULTS,
-        summon=Growing(10**9, 0),
-    ),
-    GpuContest(
-        name="gpu-grown-1b-ssms",
-        about="gpu-bundled, the LLM grown to 1 B; SSMs grown to 10 M",
-        defaults=DEFAULTS,
-        summon=Growing(10**9, 10**7),
-    ),
-    GpuContest(
-        name="gpu-grown-7b",
-        about="gpu-bundled, the LLM grown to 7 B; SSMs as they are",
-        defaults=DEFAULTS,
-        summon=Growing(7 * 10**9, 0),
-    ),
-    GpuContest(
-        name="gpu-grown-7b-ssms",
-        about="gpu-bundled, the LLM grown to 7 B; SSMs grown to 70 M",
-        defaults=DEFAULTS,
-        summon=Growing(7 * 10**9, 7 * 10**7),
-    ),
+        summon=Growing(params, params // 100 if grown_ssms else 0),
+    )
+    for size, (params, words) in SIZES.items()
+    for grown_ssms in (False, True)
 )

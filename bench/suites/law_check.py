@@ -1,21 +1,31 @@
-"""One row of `laws` held against its reference: every prompt decoded, every text compared."""
+"""Rows of `laws` held against their reference: every prompt decoded, every text compared; in one
+process, or shared among several.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Any
 
-from bench.margins import Margins, first_divergence
+import torch
+
+from bench.context import Context
 from bench.ours import Case, decode
 from bench.prompts import Prompt
 from bench.settings import Settings
+from bench.suites import crew
 from bench.suites.law_rows import Row
+from bench.theirs import load_module
 from core.engine.engine import Engine
+from core.models.loading.catalog import bundled_llm
+from core.trees.noise import SeededNoise
 
-__all__ = ["Checker", "Reference", "cases"]
+__all__ = ["Checker", "Margins", "Reference", "cases", "first_divergence", "shared"]
 
 Reference = dict[tuple[str, int], list[int]]
 """New token ids by prompt and seed."""
+Task = tuple[Settings, tuple[Prompt, ...], Row, Reference]
 
 
 class Checker:
@@ -69,3 +79,57 @@ def _compared(
             pair = (ids[at], expected[at])
             found["margin"] = margins.margin(seen, pair, case.temperature, case.seed)
     return found
+
+
+def shared(
+    context: Context, todo: Sequence[tuple[Row, Reference]]
+) -> Iterator[tuple[Row, dict[str, Any]]]:
+    """Rows with their samples, in the order in which `settings.processes` processes finish them."""
+    tasks = [(context.settings, context.prompts, *each) for each in todo]
+    return crew.shared(context.settings.processes, _measured, tasks)
+
+
+def _measured(task: Task) -> tuple[Row, dict[str, Any]]:
+    settings, prompts, row, reference = task
+    return row, _checker(settings, prompts).sample(row, reference)
+
+
+@cache
+def _checker(settings: Settings, prompts: tuple[Prompt, ...]) -> Checker:
+    """A process's own."""
+    return Checker(crew.engine_of(settings), settings, prompts)
+
+
+# -- how near a tie it was: float64, teacher-forced (law 1) --
+
+
+def first_divergence(ours: Sequence[int], theirs: Sequence[int]) -> int | None:
+    """The first index where they differ, also where only one has ended; None if they are equal."""
+    for i, (a, b) in enumerate(zip(ours, theirs, strict=False)):
+        if a != b:
+            return i
+    return None if len(ours) == len(theirs) else min(len(ours), len(theirs))
+
+
+class Margins:
+    """Loads the float64 model when first asked: most runs never part."""
+
+    def __init__(self) -> None:
+        self._module: Any = None
+
+    @torch.inference_mode()
+    def margin(
+        self, context: Sequence[int], tokens: Sequence[int], temperature: float, seed: int
+    ) -> float:
+        """How far the worse of `tokens` lies under the best choice after `context`.
+
+        At temperature 0 in logits; above, in log p + G(position) of that seed, which is what
+        `match` compares. Both in float64.
+        """
+        if self._module is None:
+            self._module = load_module(bundled_llm(), torch.float64)
+        utilities = self._module(torch.tensor([list(context)])).logits[0, -1]
+        if temperature > 0:
+            noise = SeededNoise(seed, utilities.shape[-1])
+            utilities = (utilities / temperature).log_softmax(-1) + noise.gumbel(len(context))
+        return float(utilities.max() - utilities[list(tokens)].min())

@@ -7,7 +7,7 @@ from typing import Any
 
 from bench.context import Context
 from bench.suites.law_rows import Row
-from bench.tables import table
+from bench.tables import NOTHING, table
 from core.config.mechanisms import combine_rule
 
 __all__ = ["MARGIN", "failures", "tables", "verdict"]
@@ -20,7 +20,7 @@ NOT_RUN = "not run yet"
 
 def verdict(prompts: Sequence[dict[str, Any]]) -> str:
     """`exact`; `near tie` (one prompt, margin under 1e-4: law 1 allows it); else `FAIL`."""
-    parted = [prompt for prompt in prompts if prompt["diverged_at"] is not None]
+    parted = _parted(prompts)
     if not parted:
         return "exact"
     near = all(p["margin"] is not None and p["margin"] < MARGIN for p in parted)
@@ -29,27 +29,24 @@ def verdict(prompts: Sequence[dict[str, Any]]) -> str:
 
 def tables(context: Context, rows: Sequence[Row]) -> tuple[str, ...]:
     """A summary by temperature and rules, every row, and every divergence."""
-    return (_summary(context, rows), _rows(context, rows), _parted(context, rows))
+    return (_summary(context, rows), _rows(context, rows), _divergences(context, rows))
 
 
 def failures(context: Context, rows: Sequence[Row]) -> tuple[str, ...]:
     """One sentence a failed row; empty if all that was run held."""
     return tuple(
-        f"{row.name} {' '.join(map(str, _cells(row)))}: token ids differ from the reference"
+        f"{' '.join(map(str, (row.name, *_cells(row).values())))}: token ids differ from the "
+        "reference"
         for row in rows
         if _verdict(context, row) == "FAIL"
     )
 
 
-def _sample(context: Context, row: Row) -> dict[str, Any] | None:
-    return next(context.results.where(**row.key), None)
-
-
 def _verdict(context: Context, row: Row) -> str:
     if not row.compared:
         return BY_DISTRIBUTION
-    sample = _sample(context, row)
-    return NOT_RUN if sample is None else verdict(sample["prompts"])
+    prompts = _prompts(context, row)
+    return verdict(prompts) if prompts else NOT_RUN
 
 
 def _summary(context: Context, rows: Sequence[Row]) -> str:
@@ -59,21 +56,12 @@ def _summary(context: Context, rows: Sequence[Row]) -> str:
         name = {"rules": config.draft, "mechanisms": _mechanism(row)}.get(row.name, "presets")
         groups.setdefault((f"{row.temperature:g}", name, config.verify), []).append(row)
     lines = []
-    for (temperature, name, rule), members in sorted(groups.items()):
-        found = [s for row in members if (s := _sample(context, row)) is not None]
-        prompts = [prompt for sample in found for prompt in sample["prompts"]]
-        verdicts = {_verdict(context, row) for row in members}
-        lines.append(
-            [
-                temperature,
-                name,
-                rule,
-                len(members),
-                len(prompts) or "-",
-                sum(p["diverged_at"] is None for p in prompts) or "-",
-                ", ".join(sorted(verdicts)),
-            ]
-        )
+    for key, members in sorted(groups.items()):
+        prompts = [prompt for row in members for prompt in _prompts(context, row)]
+        verdicts = sorted({_verdict(context, row) for row in members})
+        exact = len(prompts) - len(_parted(prompts))
+        figures = (len(members), len(prompts) or NOTHING, exact or NOTHING)
+        lines.append([*key, *figures, ", ".join(verdicts)])
     heads = ("temperature", "draft", "verify", "rows", "continuations", "exact", "verdict")
     return table("Laws 1 and 2, summed", heads, lines)
 
@@ -81,29 +69,12 @@ def _summary(context: Context, rows: Sequence[Row]) -> str:
 def _rows(context: Context, rows: Sequence[Row]) -> str:
     lines: list[list[object]] = []
     for row in rows:
-        sample = _sample(context, row)
-        prompts = sample["prompts"] if sample else []
-        parted = [p for p in prompts if p["diverged_at"] is not None]
-        exact = len(prompts) - len(parted) if sample else "-"
-        lines.append(
-            [row.name, *_cells(row), len(prompts) or "-", exact, _margins(parted) or "-"]
-            + [_verdict(context, row)]
-        )
-    heads = (
-        "row",
-        "T",
-        "draft",
-        "verify",
-        "combine, length, pipeline",
-        "drafters",
-        "expansion",
-        "nodes",
-        "live",
-        "continuations",
-        "exact",
-        "diverged (margin)",
-        "verdict",
-    )
+        prompts = _prompts(context, row)
+        parted = _parted(prompts)
+        exact = len(prompts) - len(parted) if prompts else NOTHING
+        figures = (len(prompts) or NOTHING, exact, _margins(parted) or NOTHING)
+        lines.append([row.name, *_cells(row).values(), *figures, _verdict(context, row)])
+    heads = ("row", *_cells(rows[0]), "continuations", "exact", "diverged (margin)", "verdict")
     note = (
         "Temperature 0: against transformers' `generate(do_sample=False)`; above: against plain "
         "decoding with the same seed. `mss` and `traversal` keep the distribution, not the tokens: "
@@ -112,18 +83,31 @@ def _rows(context: Context, rows: Sequence[Row]) -> str:
     return table("Laws 1 and 2, every row", heads, lines, note)
 
 
-def _cells(row: Row) -> list[object]:
-    config = row.speculation
-    return [
-        f"{row.temperature:g}",
-        config.draft,
-        config.verify,
-        f"{_mechanism(row)}, {config.pipeline}",
-        "+".join(config.drafters) or "-",
-        f"<{','.join(map(str, config.shape(config.speculation_length)))}>",
-        config.max_tree_nodes,
-        row.together,
+def _divergences(context: Context, rows: Sequence[Row]) -> str:
+    cells = ("T", "draft", "verify")
+    lines = [
+        [row.name, *(_cells(row)[name] for name in cells), prompt["id"], prompt["diverged_at"]]
+        + [_margins([prompt])]
+        for row in rows
+        for prompt in _parted(_prompts(context, row))
     ]
+    heads = ("row", *cells, "prompt", "first differing token", "float64 margin")
+    return table("Divergences", heads, lines, "" if lines else "None.")
+
+
+def _cells(row: Row) -> dict[str, object]:
+    """What tells a row apart."""
+    config = row.speculation
+    return {
+        "T": f"{row.temperature:g}",
+        "draft": config.draft,
+        "verify": config.verify,
+        "combine, length, pipeline": f"{_mechanism(row)}, {config.pipeline}",
+        "drafters": "+".join(config.drafters) or NOTHING,
+        "expansion": f"<{','.join(map(str, config.shape(config.speculation_length)))}>",
+        "nodes": config.max_tree_nodes,
+        "live": row.together,
+    }
 
 
 def _mechanism(row: Row) -> str:
@@ -132,21 +116,18 @@ def _mechanism(row: Row) -> str:
     return f"{config.combine}{f' ({config.weights})' if weighed else ''}, {config.length}"
 
 
+def _prompts(context: Context, row: Row) -> list[dict[str, Any]]:
+    """What came of a row, prompt by prompt; empty where it was not run."""
+    sample = next(context.results.where(**row.key), None)
+    return [] if sample is None else list(sample["prompts"])
+
+
+def _parted(prompts: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [prompt for prompt in prompts if prompt["diverged_at"] is not None]
+
+
 def _margins(parted: Sequence[dict[str, Any]]) -> str:
     return ", ".join(
         f"{p['id']} ({'ended' if p['margin'] is None else format(p['margin'], '.1e')})"
         for p in parted
     )
-
-
-def _parted(context: Context, rows: Sequence[Row]) -> str:
-    lines = [
-        [row.name, *_cells(row)[:3], prompt["id"], prompt["diverged_at"], _margins([prompt])]
-        for row in rows
-        if (sample := _sample(context, row)) is not None
-        for prompt in sample["prompts"]
-        if prompt["diverged_at"] is not None
-    ]
-    heads = ("row", "T", "draft", "verify", "prompt", "first differing token", "float64 margin")
-    note = "" if lines else "None."
-    return table("Divergences", heads, lines, note)

@@ -11,12 +11,11 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
-from bench.context import Context, Report
+from bench.context import Context, Report, Suite
 from bench.machine import pin_arithmetic
 from bench.ours import Case, decode
 from bench.settings import Settings
-from bench.suites.law_check import Checker, Reference, cases
-from bench.suites.law_crew import shared
+from bench.suites.law_check import Checker, Reference, cases, shared
 from bench.suites.law_rows import TEMPERATURE, Row, law_rows
 from bench.suites.law_tables import failures, tables
 from bench.theirs import Theirs
@@ -30,7 +29,7 @@ GENERATE, PLAIN = "transformers generate", "plain decoding"
 
 
 @dataclass(frozen=True)
-class Laws:
+class Laws(Suite):
     """See Suite. `only` can be fewer rows, for a quick look; None: all of them."""
 
     name: str = "laws"

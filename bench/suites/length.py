@@ -12,20 +12,23 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from bench.context import Context, Report
-from bench.hopeless import with_hopeless_ssm
-from bench.interleave import interleaved
+from bench.context import Context, Report, Suite
+from bench.interleave import Blocks, interleaved
 from bench.machine import load_average
 from bench.ours import Case
 from bench.prompts import Prompt
 from bench.settings import Settings
-from bench.suites.length_rows import contestants, hopeless_contestants
+from bench.suites.length_rows import (
+    contestants,
+    hopeless_contestants,
+    traced,
+    with_hopeless_ssm,
+)
 from bench.suites.length_tables import tables
-from bench.traced import traced
 from core.config import SpeculationConfig
 from core.engine.engine import Engine
 from core.errors import ConfigError
-from lab.order import Block, blocks
+from lab.order import Block
 
 __all__ = ["Length"]
 
@@ -35,7 +38,7 @@ Runner = Callable[[Block], dict[str, Any]]
 
 
 @dataclass(frozen=True)
-class Length:
+class Length(Suite):
     """See Suite. `hopeless_prompts` can be fewer, for a quick look."""
 
     name: str = "length"
@@ -46,16 +49,19 @@ class Length:
 
     def check(self, settings: Settings) -> None:
         """The best fixed length is chosen on one half of the prompts for the other."""
-        settings.alone()
+        super().check(settings)
         if settings.prompts < 2:
             raise ConfigError.of("prompts", settings.prompts, "at least 2: half choose, half test")
 
     def measure(self, context: Context) -> None:
         for dtype in context.settings.dtypes:
-            if any(_missing(context, dtype, t) for t in self.temperatures):
+            items = [prompt.id for prompt in context.prompts]
+            key = {"part": "contest", "dtype": dtype}
+            todo = [Blocks(context, {**key, "temperature": t}, items) for t in self.temperatures]
+            if any(blocks.missing for blocks in todo):
                 engine = Engine(context.load(dtype))
-                for temperature in self.temperatures:
-                    _contest(context, engine, dtype, temperature)
+                for blocks in todo:
+                    _contest(blocks, engine)
             for repeat in range(context.settings.repeats):
                 self._hopeless(context, dtype, repeat)
 
@@ -95,31 +101,12 @@ def _runners(
     return {name: partial(run, config) for name, config in configs.items()}
 
 
-def _missing(context: Context, dtype: str, temperature: float) -> list[Block]:
-    """Blocks that are not in the results."""
-    every = blocks([prompt.id for prompt in context.prompts], context.settings.repeats)
-    return [b for b in every if not context.results.has(**_key(dtype, temperature, b))]
-
-
-def _key(dtype: str, temperature: float, block: Block) -> dict[str, Any]:
-    return {
-        "part": "contest",
-        "dtype": dtype,
-        "temperature": temperature,
-        "prompt": block.item,
-        "repeat": block.repeat,
-    }
-
-
-def _contest(context: Context, engine: Engine, dtype: str, temperature: float) -> None:
+def _contest(blocks: Blocks, engine: Engine) -> None:
     """The blocks, after one round that is not counted."""
-    todo = _missing(context, dtype, temperature)
+    context = blocks.context
     prompts = {prompt.id: prompt for prompt in context.all_prompts}
-    runs = _runners(context, engine, temperature, prompts, contestants())
-    spare = [name for name in prompts if name not in {p.id for p in context.prompts}]
-    for run in runs.values() if todo else ():
+    runs = _runners(context, engine, blocks.key["temperature"], prompts, contestants())
+    spare = [name for name in prompts if name not in blocks.items]
+    for run in runs.values() if blocks.missing else ():
         run(Block((spare or list(prompts))[0], 0))
-    for number, (block, figures) in enumerate(interleaved(todo, runs), start=1):
-        key = _key(dtype, temperature, block)
-        context.results.add({**key, "load": load_average(), "figures": figures})
-        context.say(f"{dtype} T={temperature:g} {block.item}: {number} of {len(todo)}")
+    blocks.measure(runs)

@@ -1,13 +1,34 @@
-"""Who competes in the `length` suite: `best` with every length policy, and nothing else changed."""
+"""What competes in the `length` suite: `best` with every length policy, and nothing else changed;
+the hopeless SSM; a timed run with what the policy did in each round.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+import torch
+
+from bench.ours import Case, request
 from core.config import SpeculationConfig
+from core.engine.engine import Engine
+from core.events import Combined, RoundCompleted
+from core.models.loading.load import LoadedModels
+from core.models.protocol import Feed
 
-__all__ = ["FIXED", "GOODPUT", "PLAIN", "POLICIES", "contestants", "fixed", "hopeless_contestants"]
+__all__ = [
+    "FIXED",
+    "GOODPUT",
+    "PLAIN",
+    "POLICIES",
+    "contestants",
+    "fixed",
+    "hopeless_contestants",
+    "traced",
+    "with_hopeless_ssm",
+]
 
 LENGTHS = (0, 1, 2, 3, 4, 5, 6, 8)
 GOODPUT = "goodput"
@@ -46,3 +67,52 @@ def hopeless_contestants() -> Mapping[str, SpeculationConfig]:
     """Plain decoding, and `goodput` with the one SSM there is and nothing beside it."""
     every = contestants()
     return {name: dataclasses.replace(every[name], drafters=("all",)) for name in (PLAIN, GOODPUT)}
+
+
+class Hopeless:
+    """`model` turned against itself: what it holds impossible is what it proposes, and with
+    confidence, so that only being refused tells on it."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    def forward(self, feeds: Sequence[Feed]) -> list[torch.Tensor]:
+        """The model's own `forward`, its logits negated."""
+        logits: list[torch.Tensor] = self._model.forward(feeds)
+        return [-rows for rows in logits]
+
+
+def with_hopeless_ssm(models: LoadedModels) -> LoadedModels:
+    """The same LLM with one SSM, the first, turned hopeless."""
+    name, model = next(iter(models.ssms.items()))
+    ssm: Any = Hopeless(model)
+    return dataclasses.replace(models, ssms={name: ssm})
+
+
+def traced(engine: Engine, case: Case, speculation: SpeculationConfig) -> dict[str, Any]:
+    """Runs a case to its end. `tokens` and `seconds` (prefill included); `accepted` drafted tokens;
+    round by round the chosen `lengths`, and the `depths` and `nodes` of the trees verified."""
+    tokens = accepted = 0
+    lengths: list[int] = []
+    depths: list[int] = []
+    nodes: list[int] = []
+    start = time.perf_counter()
+    for event in engine.generate(request(case, speculation)):
+        if isinstance(event, Combined):
+            depths.append(max(event.depths, default=0))
+            nodes.append(len(event.depths))
+        elif isinstance(event, RoundCompleted):
+            tokens += len(event.token_ids)
+            accepted += event.num_accepted
+            lengths.append(event.speculation_length)
+    return {
+        "tokens": tokens,
+        "seconds": time.perf_counter() - start,
+        "accepted": accepted,
+        "lengths": lengths,
+        "depths": depths,
+        "nodes": nodes,
+    }

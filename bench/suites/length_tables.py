@@ -7,18 +7,29 @@ helped to choose.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 
-from bench.claims import claims_table, judged
 from bench.context import Context
 from bench.prompts import Prompt, domains
 from bench.results import Results
-from bench.suites.length_rows import FIXED, GOODPUT, PLAIN, POLICIES
-from bench.tables import NOTHING, figure, ratio, table
-from lab.figures import Estimate, estimate, middle
+from bench.suites.length_rows import FIXED, GOODPUT, PLAIN
+from bench.tables import (
+    NOTHING,
+    Group,
+    Row,
+    Table,
+    claims_table,
+    figure,
+    judged,
+    long_rows,
+    ratio,
+    speed,
+    table,
+)
+from lab.figures import Estimate
 
 __all__ = ["BEST", "Contest", "contests", "tables"]
 
@@ -26,67 +37,59 @@ BEST, OWN = "best fixed", "the domain's own best fixed"
 RIVALS = (BEST, OWN, "trend", "confidence", PLAIN)
 OVERALL = "over all"
 EACH_DOMAIN, ALL_DOMAINS, HOPELESS = 0.97, 1.03, 0.97
+BASE = "base"
 APART = 5  # prompts in which an engine gets to know a hopeless SSM
-Figures = Mapping[str, dict[str, Any]]
 
 
 class Contest:
-    """The blocks of one dtype and temperature: (prompt id, figures by contestant)."""
+    """The blocks of one dtype and temperature: a row for each contestant of each."""
 
-    def __init__(self, samples: Iterable[dict[str, Any]], prompts: Sequence[Prompt]) -> None:
-        self.blocks = [(sample["prompt"], sample["figures"]) for sample in samples]
-        met = {prompt for prompt, _ in self.blocks}
+    def __init__(self, samples: Iterable[Row], prompts: Sequence[Prompt]) -> None:
+        self.rows = long_rows(samples)
+        self._chosen: dict[tuple[int, str], str] = {}
+        met = {row["prompt"] for row in self.rows}
         self._domain = {prompt.id: prompt.domain for prompt in prompts}
         self._half = _halves([prompt for prompt in prompts if prompt.id in met])
-        self.domains = tuple(d for d in domains(tuple(prompts)) if self._of(d))
+        self.domains = tuple(d for d in domains(tuple(prompts)) if self.of("", d).rows)
 
-    def speed(self, name: str, domain: str = OVERALL) -> Estimate | None:
-        """Tokens per second."""
-        groups: dict[str, list[float]] = {}
-        for prompt, figures in self._of(domain):
-            groups.setdefault(prompt, []).append(_speed(figures[name]))
-        return estimate(list(groups.values()), middle)
+    def of(self, name: str, domain: str = OVERALL) -> Group:
+        """A contestant's rows (all contestants', if empty); one of the best fixed lengths' are each
+        prompt's own."""
+        rows = [row for row in self.rows if domain in (OVERALL, self._domain[row["prompt"]])]
+        return Group([r for r in rows if not name or r["contestant"] == self._named(name, r)])
 
     def against(self, name: str, rival: str, domain: str = OVERALL) -> Estimate | None:
         """The ratio of two speeds within blocks; either may be one of the best fixed lengths."""
-        groups: dict[str, list[float]] = {}
-        for prompt, figures in self._of(domain):
-            one, other = self._named(name, prompt), self._named(rival, prompt)
-            if one and other:
-                quotient = _speed(figures[one]) / _speed(figures[other])
-                groups.setdefault(prompt, []).append(quotient)
-        return estimate(list(groups.values()), middle)
+        base = [{**row, "contestant": BASE} for row in self.of(rival, domain).rows]
+        return Group(self.of(name, domain).rows, base).ratio(contestant=BASE)
 
     def chosen(self, half: int, domain: str = OVERALL) -> str:
-        """The fixed length that was best, as the mean of log ratios to plain decoding, on the
-        prompts of the *other* half; empty where it has none."""
-        choosing = [f for p, f in self._of(domain) if self._half[p] != half]
-        if not choosing:
-            return ""
-        gain = {
-            name: float(np.mean([np.log(_speed(f[name]) / _speed(f[PLAIN])) for f in choosing]))
-            for name in FIXED
-        }
-        return max(gain, key=lambda name: gain[name])
+        """The fixed length that was best, by the geometric mean of its speeds on the prompts of the
+        *other* half; empty where it has none."""
+        if (half, domain) not in self._chosen:
+            self._chosen[half, domain] = self._best(half, domain)
+        return self._chosen[half, domain]
+
+    def _best(self, half: int, domain: str) -> str:
+        gain: dict[str, float] = {}
+        for name in FIXED:
+            rows = [row for row in self.of(name, domain).rows if self._half[row["prompt"]] != half]
+            if rows:
+                gain[name] = float(np.mean([np.log(speed(row)) for row in rows]))
+        return max(gain, key=lambda name: gain[name], default="")
 
     def lengths(self, name: str) -> list[float]:
         """The mean chosen length round by round, as far as half of the runs go."""
-        runs = [f[self._named(name, prompt) or PLAIN]["lengths"] for prompt, f in self.blocks]
+        runs = [row["lengths"] for row in self.of(name).rows]
         going = sorted((len(run) for run in runs), reverse=True)[: (len(runs) + 1) // 2]
         longest = min(going, default=0)
         return [float(np.mean([run[i] for run in runs if len(run) > i])) for i in range(longest)]
 
-    def _named(self, name: str, prompt: str) -> str:
+    def _named(self, name: str, row: Row) -> str:
         if name not in (BEST, OWN):
             return name
+        prompt = row["prompt"]
         return self.chosen(self._half[prompt], self._domain[prompt] if name == OWN else OVERALL)
-
-    def _of(self, domain: str) -> list[tuple[str, Figures]]:
-        return [
-            (prompt, figures)
-            for prompt, figures in self.blocks
-            if domain in (OVERALL, self._domain[prompt])
-        ]
 
 
 def contests(results: Results, prompts: Sequence[Prompt]) -> Iterator[tuple[str, float, Contest]]:
@@ -106,12 +109,12 @@ def tables(context: Context) -> tuple[str, ...]:
         made += [_contestants(contest, where), _rivals(contest, where)]
         claims += _claims(contest, where)
     for dtype in context.settings.dtypes:
-        samples = list(context.results.where(part="hopeless", dtype=dtype))
-        if samples:
-            made.append(_hopeless(samples, dtype))
-            found = _late(samples)
+        rows = _lives(context.results.where(part="hopeless", dtype=dtype))
+        if rows:
+            made.append(_hopeless(rows, dtype))
+            late = [row for row in rows if row["place"] >= APART]
             name = f"a hopeless SSM / plain decoding, behind {APART} prompts, {dtype}"
-            claims.append(judged(name, found, HOPELESS))
+            claims.append(judged(name, _against_plain(late), HOPELESS))
     note = f"Medians of ratios within blocks. `{BEST}`: chosen on half of the prompts for the rest."
     return (*made, claims_table(claims, note))
 
@@ -125,36 +128,34 @@ def _halves(prompts: Sequence[Prompt]) -> dict[str, int]:
     return halves
 
 
-def _speed(figures: Mapping[str, Any]) -> float:
-    return float(figures["tokens"] / figures["seconds"])
-
-
 def _contestants(contest: Contest, where: str) -> str:
-    lines = []
-    for name in (*FIXED, *POLICIES):
-        figures = [each[name] for _, each in contest.blocks]
-        rounds = sum(len(f["lengths"]) for f in figures)
-        lines.append(
-            [
-                name,
-                figure(contest.speed(name), 1),
-                ratio(contest.against(name, PLAIN)),
-                f"{1 + sum(f['accepted'] for f in figures) / rounds:.2f}",
-                *(f"{_mean(figures, key, rounds):.1f}" for key in ("lengths", "depths", "nodes")),
-                *(ratio(contest.against(name, PLAIN, domain)) for domain in contest.domains),
-            ]
-        )
-    heads = ("length", "tokens/s", f"/ {PLAIN}", "tokens per pass", "chosen length", "depth")
+    def against_plain(domain: str, group: Group) -> str:
+        return ratio(contest.against(group["contestant"], PLAIN, domain))
+
+    def a_round(field: str, group: Group) -> str:
+        return f"{sum(sum(row[field]) for row in group.rows) / _rounds(group):.1f}"
+
+    columns: dict[str, Callable[[Group], object]] = {
+        "length": lambda group: group["contestant"],
+        "tokens/s": lambda group: figure(group.median(), 1),
+        f"/ {PLAIN}": partial(against_plain, OVERALL),
+        "tokens per pass": lambda group: f"{1 + group.sum('accepted') / _rounds(group):.2f}",
+        "chosen length": partial(a_round, "lengths"),
+        "depth": partial(a_round, "depths"),
+        "nodes": partial(a_round, "nodes"),
+        **{domain: partial(against_plain, domain) for domain in contest.domains},
+    }
+    blocks = len(contest.of(PLAIN).rows)
     note = (
-        f"{len(contest.blocks)} blocks; `{PLAIN}` is plain decoding. All else is alike. `chosen "
-        "length`, `depth` and `nodes` of the trees verified: means over rounds. By domain: "
-        f"against `{PLAIN}`."
+        f"{blocks} blocks; `{PLAIN}` is plain decoding. All else is alike. `chosen length`, `depth`"
+        f" and `nodes` of the trees verified: means over rounds. By domain: against `{PLAIN}`."
     )
-    return table(f"Length policies, {where}", (*heads, "nodes", *contest.domains), lines, note)
+    title = f"Length policies, {where}"
+    return str(Table(title, contest.rows, ("contestant",), columns, note))
 
 
-def _mean(figures: Sequence[Mapping[str, Any]], key: str, rounds: int) -> float:
-    return sum(sum(each[key]) for each in figures) / rounds
+def _rounds(group: Group) -> int:
+    return sum(len(row["lengths"]) for row in group.rows)
 
 
 def _rivals(contest: Contest, where: str) -> str:
@@ -184,15 +185,24 @@ def _claims(contest: Contest, where: str) -> list[list[str]]:
     return [*lines, judged(name, contest.against(GOODPUT, "trend"), 1.0, above=True)]
 
 
-def _hopeless(samples: Sequence[dict[str, Any]], dtype: str) -> str:
+def _lives(samples: Iterable[Row]) -> list[Row]:
+    """A row for each contestant of each block of an engine's life, and its `place` in it."""
+    return [
+        {**row, "place": place, "repeat": sample["repeat"]}
+        for sample in samples
+        for place, block in enumerate(sample["blocks"])
+        for row in long_rows([block])
+    ]
+
+
+def _hopeless(rows: Sequence[Row], dtype: str) -> str:
     """By fifths of the engine's life, the first prompts apart."""
-    most = max(len(sample["blocks"]) for sample in samples)
+    most = 1 + max(row["place"] for row in rows)
     later = [(start, min(start + 11, most)) for start in range(APART, most, 11)]
     lines = []
     for start, end in [(0, min(APART, most)), (APART, most), *later]:
-        blocks = [block for sample in samples for block in sample["blocks"][start:end]]
-        if blocks:
-            lines.append([f"{start + 1} to {end}", *_life(blocks)])
+        if own := [row for row in rows if start <= row["place"] < end]:
+            lines.append([f"{start + 1} to {end}", *_life(own)])
     note = (
         "One engine, one SSM whose proposals are the opposite of what it means; greedy. Plain "
         "decoding and `goodput` in turn, prompt by prompt."
@@ -201,25 +211,15 @@ def _hopeless(samples: Sequence[dict[str, Any]], dtype: str) -> str:
     return table(f"A hopeless SSM, {dtype}", heads, lines, note)
 
 
-def _life(blocks: Sequence[dict[str, Any]]) -> list[object]:
-    figures = [block["figures"][GOODPUT] for block in blocks]
+def _life(rows: Sequence[Row]) -> list[object]:
+    own = [row for row in rows if row["contestant"] == GOODPUT]
     return [
-        ratio(estimate(_hopeless_ratios(blocks), middle)),
-        sum(len(f["depths"]) for f in figures),
-        sum(sum(depth > 0 for depth in f["depths"]) for f in figures),
-        sum(f["accepted"] for f in figures),
+        ratio(_against_plain(rows)),
+        sum(len(row["depths"]) for row in own),
+        sum(sum(depth > 0 for depth in row["depths"]) for row in own),
+        sum(row["accepted"] for row in own),
     ]
 
 
-def _late(samples: Sequence[dict[str, Any]]) -> Estimate | None:
-    blocks = [block for sample in samples for block in sample["blocks"][APART:]]
-    return estimate(_hopeless_ratios(blocks), middle)
-
-
-def _hopeless_ratios(blocks: Sequence[dict[str, Any]]) -> list[list[float]]:
-    groups: dict[str, list[float]] = {}
-    for block in blocks:
-        figures = block["figures"]
-        quotient = _speed(figures[GOODPUT]) / _speed(figures[PLAIN])
-        groups.setdefault(block["prompt"], []).append(quotient)
-    return list(groups.values())
+def _against_plain(rows: Sequence[Row]) -> Estimate | None:
+    return Group(rows).of(contestant=GOODPUT).ratio(contestant=PLAIN)

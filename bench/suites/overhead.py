@@ -8,31 +8,32 @@ synthetic logits.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import ClassVar
 
 from bench.clocked import Clock, clocked
-from bench.context import Context, Report
-from bench.interleave import interleaved
-from bench.machine import load_average
+from bench.context import Context, Report, Suite
+from bench.interleave import Blocks
 from bench.ours import Case, request
 from bench.prompts import Prompt
+from bench.results import Results
 from bench.settings import Settings
 from bench.suites.cpu_grown import grown_models
-from bench.suites.overhead_tables import GROWN, STAGES, tables
-from bench.synthetic import synthetic_family
+from bench.table_model import table_family
+from bench.tables import Group, Row, Table, figure, group_rows, table
 from core.config import SpeculationConfig
 from core.engine.engine import Engine
-from core.errors import ConfigError
 from core.events import Combined, RoundCompleted
 from core.models.loading.load import LoadedModels
-from lab.order import Block, blocks
+from lab.figures import least_squares
+from lab.order import Block
 
-__all__ = ["Overhead"]
+__all__ = ["STAGES", "Overhead", "overhead_configs", "tables"]
 
-BUNDLED_FAMILY, LARGE = "bundled", "synthetic, 152 k"
+BUNDLED_FAMILY, LARGE, GROWN = "bundled", "synthetic, 152 k", "grown"
+STAGES = ("draft", "combine", "llm", "verify", "commit", "events")
 LARGE_VOCABULARY = 152_000
 TEMPERATURES = (0.0, 0.8)
 CHAIN = (1,) * 8
@@ -53,32 +54,30 @@ def overhead_configs() -> Mapping[str, SpeculationConfig]:
 
 
 @dataclass(frozen=True)
-class Overhead:
+class Overhead(Suite):
     """See Suite."""
+
+    one_dtype: ClassVar[bool] = True
 
     name: str = "overhead"
     about: str = "milliseconds of a round outside model passes, and microseconds per tree node"
     defaults: Settings = Settings(prompts=4, tokens=64, repeats=3, dtypes=("float32",))
     families: tuple[str, ...] = (BUNDLED_FAMILY, LARGE)
 
-    def check(self, settings: Settings) -> None:
-        """One dtype at a time: the tables have no column for it."""
-        settings.alone()
-        if len(settings.dtypes) != 1:
-            raise ConfigError.of("dtype", " ".join(settings.dtypes), "one dtype a run")
-
     def measure(self, context: Context) -> None:
         grown = () if context.grown is None else (GROWN,)
         for family in (*self.families, *grown):
-            todo = {t: missing(context, family, t) for t in TEMPERATURES}
-            if not any(todo.values()):
-                continue
-            clock = Clock()
-            models = _models(context, family)
-            with clocked(models, clock):
-                engine = Engine(models)
-                for temperature, left in todo.items():
-                    _measured(context, Rounds(engine, clock, context, temperature), family, left)
+            items = [prompt.id for prompt in context.prompts]
+            todo = [
+                Blocks(context, {"family": family, "temperature": t}, items, kept="rounds")
+                for t in TEMPERATURES
+            ]
+            if any(blocks.missing for blocks in todo):
+                clock, models = Clock(), _models(context, family)
+                with clocked(models, clock):
+                    engine = Engine(models)
+                    for blocks in todo:
+                        _measure(blocks, Rounds(engine, clock, context, blocks.key["temperature"]))
 
     def report(self, context: Context) -> Report:
         return Report(tables(context.results, (*self.families, GROWN), TEMPERATURES))
@@ -89,35 +88,14 @@ def _models(context: Context, family: str) -> LoadedModels:
     if family == GROWN:
         return grown_models(context, dtype)
     models = context.load(dtype)
-    return synthetic_family(models, LARGE_VOCABULARY) if family == LARGE else models
+    return table_family(models, LARGE_VOCABULARY) if family == LARGE else models
 
 
-def missing(context: Context, family: str, temperature: float) -> list[Block]:
-    """Blocks that are not in the results."""
-    every = blocks([prompt.id for prompt in context.prompts], context.settings.repeats)
-    return [b for b in every if not context.results.has(**_key(family, temperature, b))]
-
-
-def _key(family: str, temperature: float, block: Block) -> dict[str, Any]:
-    return {
-        "family": family,
-        "temperature": temperature,
-        "prompt": block.item,
-        "repeat": block.repeat,
-    }
-
-
-def _measured(context: Context, rounds: Rounds, family: str, todo: list[Block]) -> None:
-    contestants = {
-        name: partial(rounds.measure, config) for name, config in overhead_configs().items()
-    }
-    for run in contestants.values():
-        if todo:
-            run(todo[0])  # what the first call sets up is no round's cost
-    for block, found in interleaved(todo, contestants):
-        key = _key(family, rounds.temperature, block)
-        context.results.add({**key, "load": load_average(), "rounds": found})
-        context.say(f"{family}, T={rounds.temperature:g}: {block.item}, repeat {block.repeat}")
+def _measure(blocks: Blocks, rounds: Rounds) -> None:
+    runs = {name: partial(rounds.measure, config) for name, config in overhead_configs().items()}
+    for run in runs.values() if blocks.missing else ():
+        run(blocks.missing[0])  # what the first call sets up is no round's cost
+    blocks.measure(runs)
 
 
 class Rounds:
@@ -162,3 +140,69 @@ def _outside(event: RoundCompleted, wall: float, passes: Mapping[str, float]) ->
     spent["draft"] -= passes["ssm"]
     spent["llm"] -= passes["llm"]
     return [wall - sum(passes.values()), *spent.values(), wall]
+
+
+# -- tables --
+
+
+def tables(
+    results: Results, families: Sequence[str], temperatures: Sequence[float]
+) -> tuple[str, ...]:
+    """One table a family and temperature, then the fitted lines."""
+    made = [
+        (family, temperature, rows)
+        for family in families
+        for temperature in temperatures
+        if (rows := _rows(results, family, temperature))
+    ]
+    return (*(_one(*each) for each in made), *([_fits(made)] if made else []))
+
+
+def _rows(results: Results, family: str, temperature: float) -> list[Row]:
+    """A row for each measured round."""
+    names = ("nodes", "outside", *STAGES, "round")
+    return [
+        {"contestant": name, "prompt": sample["prompt"], **dict(zip(names, one, strict=True))}
+        for sample in results.where(family=family, temperature=temperature)
+        for name, rounds in sample["rounds"].items()
+        for one in rounds
+    ]
+
+
+def _one(family: str, temperature: float, rows: Sequence[Row]) -> str:
+    def stage(name: str, group: Group) -> str:
+        return f"{group.middle(name):.2f}"
+
+    columns: Mapping[str, Callable[[Group], object]] = {
+        "configuration": lambda group: group["contestant"],
+        "rounds": lambda group: len(group.rows),
+        "nodes": lambda group: f"{group.middle('nodes'):g}",
+        "ms outside passes": lambda group: figure(group.median("outside")),
+        "of the round": lambda group: f"{100 * group.middle(_share):.1f} %",
+        **{name: partial(stage, name) for name in STAGES},
+    }
+    note = (
+        "Medians over rounds, milliseconds, 95 % interval over prompts. `draft` and `llm`: their "
+        "spans less the passes in them; `events`: what no span covers."
+    )
+    if family == GROWN:
+        note += " Target: 2 % of a round."
+    title = f"Outside model passes: {family}, T = {temperature:g}"
+    return str(Table(title, rows, ("contestant",), columns, note))
+
+
+def _share(row: Row) -> float:
+    """What is outside passes, of the whole round."""
+    return float(row["outside"] / row["round"])
+
+
+def _fits(made: Sequence[tuple[str, float, Sequence[Row]]]) -> str:
+    lines = []
+    for family, temperature, rows in made:
+        groups = group_rows(rows, ("contestant",))
+        points = [(group.middle("nodes"), group.middle("outside")) for group in groups]
+        start, slope = least_squares(points)
+        lines.append([family, f"{temperature:g}", f"{start:.2f} ms", f"{1000 * slope:.0f} us"])
+    heads = ("models", "T", "a round", "a node")
+    note = "Least squares through the medians above. Target: 0.8 ms + 15 us per node."
+    return table("Cost of a round outside model passes, fitted", heads, lines, note)

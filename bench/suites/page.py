@@ -1,6 +1,5 @@
-"""`page`: how the page behaves, in a real Chromium: delays, frames, Stop, what survives an update,
-every tab at every width. `--repeats` is how often what takes time is measured; `--tokens` how long
-the run is that is stopped.
+"""`page`: how quick the page is in a real Chromium: delays of tokens, gaps between frames, Stop.
+`--repeats` is how often each is measured; `--tokens` how long the run is that is stopped.
 
 Needs playwright and a Chromium (requirements-dev.txt). What is looked at is bench/page/; here is
 only what is measured in which order. Every fact meets every repeat in turn.
@@ -8,140 +7,100 @@ only what is measured in which order. Every fact meets every repeat in turn.
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from bench.context import Context, Report
+from bench.context import Context, Report, Suite
 from bench.machine import load_average
+from bench.results import Results
 from bench.settings import Settings
-from bench.suites.page_tables import tables
-from core.errors import ConfigError
+from bench.tables import NOTHING, table
 
-__all__ = ["FACTS", "Page"]
+__all__ = ["FACTS", "Page", "tables"]
 
 # Engines by how many rounds a second they give; "frames" is the synthetic run of 500 rounds.
-SPEEDS = {"60 rounds a second": (240, 1.0), "300 rounds a second": (900, 0.2)}
-TIMED = ("frames", "frames at once", *SPEEDS, "stop")
-ONCE = ("place", "reload", "two tabs", "keys", "still")
-SEEN = ("looks", "axe", "files")
-FACTS = (*TIMED, *ONCE, *(f"{name}, {theme}" for name in SEEN for theme in ("light", "dark")))
+SPEEDS = {"60 rounds a second": (240, 60), "300 rounds a second": (900, 300)}
+FACTS = ("frames", "frames at once", *SPEEDS, "stop")
+FRAMES = (("frames", "run when loaded"), ("frames at once", "run while it loads"))
+NOTE = (
+    "Medians over the repeats; in brackets the lowest and the highest. Engine, server, browser and "
+    "measurement share the machine. SYNTHETIC runs but for Stop, which is the real engine's."
+)
+Row = tuple[str, str, str, str]
 
 
 @dataclass(frozen=True)
-class Page:
+class Page(Suite):
     """See Suite. `facts` can be fewer, for a quick look."""
 
+    one_dtype: ClassVar[bool] = True
+
     name: str = "page"
-    about: str = (
-        "the page in a Chromium: delays, frame gaps, Stop, what survives, every tab's looks"
-    )
+    about: str = "the page in a Chromium: delays of tokens, gaps between frames, Stop"
     defaults: Settings = Settings(prompts=1, tokens=400, repeats=5, dtypes=("float32",))
     facts: tuple[str, ...] = FACTS
 
-    def check(self, settings: Settings) -> None:
-        """One dtype, one process, and a browser."""
-        settings.alone()
-        if len(settings.dtypes) != 1:
-            raise ConfigError.of("dtype", " ".join(settings.dtypes), "one dtype a run")
-
     def measure(self, context: Context) -> None:
-        todo = [
-            key for key in self._keys(context.settings.repeats) if not context.results.has(**key)
-        ]
+        # Repeats outermost, so that a noisy moment hits all facts alike.
+        repeats = range(context.settings.repeats)
+        every = [{"fact": fact, "repeat": repeat} for repeat in repeats for fact in self.facts]
+        todo = [key for key in every if not context.results.has(**key)]
         if not todo:
             return
-        from bench.page.chromium import chromium
+        from bench.page.browser import chromium
 
         with chromium(self.name) as browser:
             for key in todo:
-                found = _measured(key["fact"], browser, context)
+                found = _measured(str(key["fact"]), browser, context)
                 context.results.add({**key, "load": load_average(), **found})
                 context.say(f"{key['fact']}, repeat {key['repeat']}")
 
     def report(self, context: Context) -> Report:
         return tables(context.results)
 
-    def _keys(self, repeats: int) -> list[dict[str, Any]]:
-        """Repeats outermost, so that a noisy moment hits all facts alike."""
-        return [
-            {"fact": fact, "repeat": repeat}
-            for repeat in range(repeats)
-            for fact in self.facts
-            if repeat == 0 or fact in TIMED
-        ]
-
 
 def _measured(fact: str, browser: Any, context: Context) -> dict[str, Any]:
     """The figures of one fact, and what its page did that it must not."""
-    from bench.page.watched import Tabs
+    from bench.page.browser import Tab
 
-    tabs = Tabs(browser)
-    used = [tabs.take(), tabs.take()] if fact == "two tabs" else [tabs.take()]
+    tab = Tab(browser)
     try:
-        figures = _works(context)[fact](*used)
-        problems = [problem for tab in used for problem in tab.watch.problems]
+        figures = _works(context)[fact](tab)
+        problems = tab.watch.problems
     finally:
-        for tab in used:
-            tab.leave()
-            tab.page.context.close()
+        tab.leave()
+        tab.page.context.close()
     return {"figures": figures, "problems": problems}
 
 
 def _works(context: Context) -> Mapping[str, Callable[..., Any]]:
-    """Fact -> what measures it, given an open tab (two for "two tabs")."""
-    from bench.page import acts, shown
+    """Fact -> what measures it, given an open tab."""
     from bench.page.gaps import measured
-
-    works: dict[str, Callable[..., Any]] = {
-        "frames": partial(_played, partial(measured, loaded=True), 500, 1.0),
-        "frames at once": partial(_played, measured, 500, 1.0),
-        "stop": partial(_stopped, context),
-        "place": partial(_played, acts.own_place_stays, 2000, 1.0),
-        "reload": partial(_played, acts.bears_reload, 2000, 1.0),
-        "two tabs": partial(_played_twice, acts.bears_two_tabs),
-        "keys": partial(_played, acts.keys_work, 2000, 1.0),
-        "still": partial(_played, acts.stands_still, 2000, 1.0),
-    }
-    for name, (rounds, speed) in SPEEDS.items():
-        works[name] = partial(_played, _delays, rounds, speed)
-    for theme in ("light", "dark"):
-        dark = theme == "dark"
-        works[f"looks, {theme}"] = partial(_played, partial(shown.looks, dark=dark), 20, 0.2)
-        works[f"axe, {theme}"] = partial(_played, partial(shown.serious, dark=dark), 20, 0.2)
-        works[f"files, {theme}"] = partial(_played, partial(_filed, dark), 20, 0.2)
-    return works
-
-
-def _delays(tab: Any, site: Any) -> dict[str, Any]:
     from bench.page.moving import token_delays
 
-    return token_delays(tab, site)
+    playing = partial(_with_playback, context)
+    return {
+        "frames": partial(playing, partial(measured, loaded=True), 500, 60),
+        "frames at once": partial(playing, measured, 500, 60),
+        "stop": partial(_stopped, context),
+        **{name: partial(playing, token_delays, *speed) for name, speed in SPEEDS.items()},
+    }
 
 
-def _filed(dark: bool, tab: Any, site: Any) -> dict[str, Any]:
-    from bench.page.shown import files_of
-
-    with tempfile.TemporaryDirectory() as folder:
-        return files_of(tab, site, dark, Path(folder))
-
-
-def _played(work: Callable[..., Any], rounds: int, speed: float, tab: Any) -> Any:
-    """`work` before an engine that plays a SYNTHETIC run of `rounds`; 2 plays half as fast."""
-    from bench.made.worker import FakeWorker, recorded
+def _with_playback(
+    context: Context, work: Callable[..., Any], rounds: int, rounds_a_second: int, tab: Any
+) -> Any:
+    """`work` before an engine that plays a SYNTHETIC run."""
+    from bench.page.gaps import playback_worker
     from bench.page.site import open_site
 
-    with open_site(FakeWorker(recorded(rounds), speed)) as site:
+    models = context.load(context.settings.dtypes[0])
+    with open_site(playback_worker(models, rounds, rounds_a_second)) as site:
         found = work(tab, site)
         tab.leave()
     return found
-
-
-def _played_twice(work: Callable[..., Any], one: Any, two: Any) -> Any:
-    return _played(lambda tab, site: work(tab, two, site), 60, 1.0, one)
 
 
 def _stopped(context: Context, tab: Any) -> dict[str, Any]:
@@ -154,3 +113,90 @@ def _stopped(context: Context, tab: Any) -> dict[str, Any]:
     models = context.load(context.settings.dtypes[0])
     with open_site(Worker(Engine(models))) as site:
         return stopped(tab, site, context.settings.tokens)
+
+
+# -- tables --
+
+
+def tables(results: Results) -> Report:
+    """A line for each figure with its bound, and a failure for each that does not hold."""
+    rows = [*_delays(results), *_frames(results), *_stops(results), *_problems(results)]
+    loads = [sample["load"] for sample in results.samples]
+    note = f"{NOTE} Load average {min(loads)} to {max(loads)}." if loads else NOTE
+    failures = tuple(f"{what}: {measured}" for what, _, measured, holds in rows if holds == "no")
+    heads = ("what", "target", "measured", "holds")
+    return Report((table("How quick the page is", heads, rows, note),), failures)
+
+
+def _delays(results: Results) -> Iterable[Row]:
+    for where in SPEEDS:
+        found = _figures(results, where)
+        late = [sorted(one["late_ms"]) for one in found]
+        for name, share in (("median", 0.5), ("95 %", 0.95)) if late else ():
+            values = [each[int(share * len(each))] for each in late]
+            name = f"token on the page, engine of {where}: {name}"
+            yield _row(name, "<= 100 ms", values, "ms", most=100)
+        rates = [one["updates_per_second"] for one in found if one["updates_per_second"]]
+        if rates:
+            name = f"updates of the text, engine of {where}"
+            yield _row(name, "10 to 20", rates, "a second", most=20, least=10)
+        if found:
+            shifts = [one["shift"] for one in found]
+            name = f"layout shift of a run, engine of {where}"
+            yield _row(name, "0", shifts, "", most=0.001, digits=4)
+
+
+def _frames(results: Results) -> Iterable[Row]:
+    for fact, when in FRAMES:
+        found = _figures(results, fact)
+        name = f"500 rounds, {when}"
+        if found:
+            under = [100 * one["under_50"] for one in found]
+            yield _row(f"{name}: gaps of at most 50 ms", ">= 95 %", under, "%", least=95)
+            most = [one["p95"] for one in found]
+            yield _row(f"{name}: 95 % of gaps", "<= 50 ms", most, "ms", most=50)
+            yield _row(f"{name}: worst gap", "", [one["worst"] for one in found], "ms")
+            yield _row(f"{name}: longest task", "", [one["longest_task"] for one in found], "ms")
+
+
+def _stops(results: Results) -> Iterable[Row]:
+    found = _figures(results, "stop")
+    if found:
+        rounds = [one["rounds"] for one in found]
+        yield _row("Stop: rounds after it is heard", "<= 1", rounds, "", most=1)
+        yield _row("Stop: click to engine free", "", [one["ms"] for one in found], "ms")
+        heard = [one["ms_in_the_engine"] for one in found]
+        yield _row("Stop: heard to engine free", "", heard, "ms")
+
+
+def _problems(results: Results) -> Iterable[Row]:
+    told = [problem for sample in results.samples for problem in sample["problems"]]
+    hosts = [one for one in told if one.startswith("request to another host")]
+    errors = [one for one in told if one not in hosts]
+    for what, found in (("request to another host", hosts), ("error in the console", errors)):
+        words = "; ".join(" ".join(one.split()) for one in found[:3]) or "none"
+        yield f"no {what}, over all visits", "yes", words, "no" if found else "yes"
+
+
+def _figures(results: Results, fact: str) -> list[Any]:
+    return [sample["figures"] for sample in results.where(fact=fact)]
+
+
+def _row(
+    what: str,
+    target: str,
+    values: Sequence[float],
+    unit: str,
+    most: float | None = None,
+    least: float | None = None,
+    digits: int = 1,
+) -> Row:
+    """The median of `values` against its target; there is none without a bound."""
+    ordered = sorted(values)
+    middle = ordered[len(ordered) // 2]
+    low, high = (f"{value:.{digits}f}" for value in (ordered[0], ordered[-1]))
+    measured = " ".join(f"{middle:.{digits}f} {unit} ({low} to {high})".split())
+    if most is None and least is None:
+        return what, NOTHING, measured, NOTHING
+    held = (most is None or middle <= most) and (least is None or middle >= least)
+    return what, target, measured, "yes" if held else "no"

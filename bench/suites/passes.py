@@ -13,24 +13,23 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from bench.context import Context, Report
-from bench.interleave import interleaved
-from bench.machine import load_average
+from bench.context import Context, Report, Suite
+from bench.interleave import Blocks
+from bench.results import Results
 from bench.settings import Settings
-from bench.suites.pass_tables import tables
+from bench.tables import Group, Table, long_rows
 from bench.theirs import load_module
 from core.models.batch import forward_together
 from core.models.hf_model import HfModel
 from core.models.loading.catalog import bundled_llm, bundled_ssms
 from core.models.loading.load import LoadedModels
 from core.models.protocol import Feed, LanguageModel, chain
-from lab.order import Block, blocks
+from lab.order import Block
 
-__all__ = ["CONTEXT", "Passes"]
+__all__ = ["CONTEXT", "Passes", "tables"]
 
 CONTEXT = 128
 COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
@@ -39,7 +38,7 @@ Pass = Callable[[int], None]
 
 
 @dataclass(frozen=True)
-class Passes:
+class Passes(Suite):
     """See Suite."""
 
     name: str = "passes"
@@ -47,30 +46,16 @@ class Passes:
     defaults: Settings = Settings(prompts=1, tokens=1, repeats=5, dtypes=("float32",))
     counts: tuple[int, ...] = COUNTS
 
-    def check(self, settings: Settings) -> None:
-        """Any settings of one process will do."""
-        settings.alone()
-
     def measure(self, context: Context) -> None:
         for dtype in context.settings.dtypes:
-            every = blocks([str(count) for count in self.counts], context.settings.repeats)
-            left = [block for block in every if not context.results.has(**_key(dtype, block))]
-            if left:
+            blocks = Blocks(context, {"dtype": dtype}, list(map(str, self.counts)), "tokens", "ms")
+            if blocks.missing:
                 with ExitStack() as leaving:
-                    _measured(context, dtype, left, contestants(context.load(dtype), leaving))
+                    passes = contestants(context.load(dtype), leaving)
+                    blocks.measure({name: partial(_timed, one) for name, one in passes.items()})
 
     def report(self, context: Context) -> Report:
         return Report(tables(context.results))
-
-
-def _key(dtype: str, block: Block) -> dict[str, Any]:
-    return {"dtype": dtype, "tokens": int(block.item), "repeat": block.repeat}
-
-
-def _measured(context: Context, dtype: str, todo: Sequence[Block], passes: dict[str, Pass]) -> None:
-    for block, found in interleaved(todo, {n: partial(_timed, p) for n, p in passes.items()}):
-        context.results.add({**_key(dtype, block), "load": load_average(), "ms": found})
-        context.say(f"{dtype}: {block.item} tokens, repeat {block.repeat}")
 
 
 def _timed(one: Pass, block: Block) -> float:
@@ -155,3 +140,32 @@ def _reading(count: int, like: LanguageModel) -> Pass:
         numbers.sum()
 
     return one
+
+
+# -- tables --
+
+
+def tables(results: Results) -> tuple[str, ...]:
+    """Milliseconds by tokens, a table a dtype."""
+    dtypes = dict.fromkeys(sample["dtype"] for sample in results.samples)
+    return tuple(_one(results, dtype) for dtype in dtypes)
+
+
+def _one(results: Results, dtype: str) -> str:
+    rows = long_rows(results.where(dtype=dtype), "ms")
+    counts = sorted({row["tokens"] for row in rows})
+    repeats = len({row["repeat"] for row in rows})
+    note = (
+        f"Medians of {repeats} repeats, each a median of several passes, contestants interleaved; "
+        "in brackets against one token. `reading`: a sum over as many numbers as there are weights."
+    )
+    columns = {f"{n} token{'s' * (n > 1)}": partial(_cell, n, counts[0]) for n in counts}
+    first = {"ms of a pass over": lambda group: group["contestant"]}
+    return str(Table(f"Passes, {dtype}", rows, ("contestant",), {**first, **columns}, note))
+
+
+def _cell(tokens: int, first: int, group: Group) -> str:
+    if group["contestant"].startswith("reading"):  # the same work whatever the tokens
+        return f"{group.middle('value'):.2f}" if tokens == first else ""
+    ms, base = (group.of(tokens=n).middle("value") for n in (tokens, first))
+    return f"{ms:.2f}" if tokens == first else f"{ms:.2f} ({ms / base:.2f}x)"

@@ -6,31 +6,35 @@ each pipelining. The clock runs from the prompts to the last token, prefills inc
 
 from __future__ import annotations
 
+import hashlib
+import time
+from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from bench.context import Context, Report
-from bench.interleave import interleaved
-from bench.machine import load_average
-from bench.ours import Case
+from bench.context import Context, Report, Suite
+from bench.interleave import Blocks
+from bench.ours import Case, request
 from bench.prompts import Prompt
 from bench.settings import Settings
 from bench.suites.pipeline_rows import Row, pipeline_rows
 from bench.suites.pipeline_tables import failures, tables
-from bench.watched import watched
 from core.config import SpeculationConfig
 from core.engine.engine import Engine
-from lab.order import Block, blocks
+from core.events import Drafted, RoundCompleted
+from core.metrics import NOT_DRAFTING
+from lab.order import Block
 
-__all__ = ["Pipeline", "groups"]
+__all__ = ["Pipeline", "groups", "watched"]
 
 WARMING = 8  # tokens
+NOTES = 4  # sentences kept of a run
 
 
 @dataclass(frozen=True)
-class Pipeline:
+class Pipeline(Suite):
     """See Suite. `only` can be fewer rows, for a quick look; None: all of them."""
 
     name: str = "pipeline"
@@ -42,16 +46,13 @@ class Pipeline:
     def rows(self) -> tuple[Row, ...]:
         return pipeline_rows() if self.only is None else self.only
 
-    def check(self, settings: Settings) -> None:
-        """Any settings of one process will do."""
-        settings.alone()
-
     def measure(self, context: Context) -> None:
         for dtype in context.settings.dtypes:
-            if any(_missing(context, dtype, row) for row in self.rows):
+            todo = [(row, _blocks(context, dtype, row)) for row in self.rows]
+            if any(blocks.missing for _, blocks in todo):
                 with closing(Engine(context.load(dtype))) as engine:
-                    for row in self.rows:
-                        _measured(context, engine, dtype, row)
+                    for row, blocks in todo:
+                        _measure(blocks, engine, row)
 
     def report(self, context: Context) -> Report:
         return Report(tables(context, self.rows), failures(context, self.rows))
@@ -64,19 +65,14 @@ def groups(prompts: tuple[Prompt, ...], live: int) -> dict[str, tuple[Prompt, ..
     return {"+".join(dict.fromkeys(p.id for p in group)): tuple(group) for group in every}
 
 
-def _missing(context: Context, dtype: str, row: Row) -> list[Block]:
-    """Blocks that are not in the results."""
-    every = blocks(list(groups(context.prompts, row.live)), context.settings.repeats)
-    return [b for b in every if not context.results.has(**_key(dtype, row, b))]
+def _blocks(context: Context, dtype: str, row: Row) -> Blocks:
+    items = list(groups(context.prompts, row.live))
+    return Blocks(context, {"dtype": dtype, **row.key}, items)
 
 
-def _key(dtype: str, row: Row, block: Block) -> dict[str, Any]:
-    return {"dtype": dtype, **row.key, "prompt": block.item, "repeat": block.repeat}
-
-
-def _measured(context: Context, engine: Engine, dtype: str, row: Row) -> None:
+def _measure(blocks: Blocks, engine: Engine, row: Row) -> None:
     """The blocks, after one short round that is not counted."""
-    todo = _missing(context, dtype, row)
+    context, todo = blocks.context, blocks.missing
     asked = groups(context.prompts, row.live)
 
     def run(config: SpeculationConfig, tokens: int, block: Block) -> dict[str, Any]:
@@ -87,8 +83,72 @@ def _measured(context: Context, engine: Engine, dtype: str, row: Row) -> None:
     for config in row.contestants.values() if todo else ():
         run(config, min(WARMING, context.settings.tokens), todo[0])
     tokens = context.settings.tokens
-    runs = {name: partial(run, config, tokens) for name, config in row.contestants.items()}
-    for number, (block, figures) in enumerate(interleaved(todo, runs), start=1):
-        sample = {**_key(dtype, row, block), "load": load_average(), "figures": figures}
-        context.results.add(sample)
-        context.say(f"{dtype}, {row}: {number} of {len(todo)}")
+    blocks.measure({name: partial(run, one, tokens) for name, one in row.contestants.items()})
+
+
+# -- a timed run of several live requests, with what came of pipelining in its rounds --
+
+
+@dataclass
+class _Watch:
+    """One run's rounds but the first, which has the prefills and can be no hit."""
+
+    token_ids: list[int] = field(default_factory=list)
+    notes: list[tuple[int, str]] = field(default_factory=list)
+    sums: dict[str, float] = field(default_factory=dict)
+    drafts: int = 0
+    before: float = 0.0
+
+    def completed(self, event: RoundCompleted) -> None:
+        self.token_ids.extend(event.token_ids)
+        self.notes += [(event.round, note) for note in event.notes]
+        if event.round:
+            self._add(event, event.at_ms - self.before)
+        self.before = event.at_ms
+
+    def _add(self, event: RoundCompleted, wall: float) -> None:
+        drafting = [
+            span.ms
+            for span in event.spans
+            if span.lane not in NOT_DRAFTING and span.name != "prefill"
+        ]
+        # What was made for a round that never came was wanted by none.
+        asked = [one for one in event.ahead if one.reason != "ended"]
+        found = {
+            "rounds": 1,
+            "round_ms": wall,
+            "draft_ms": sum(drafting),
+            "drafts": max(self.drafts, len({one.drafter for one in asked})),
+            "hits": sum(one.hit for one in asked),
+            "saved_ms": sum(one.saved_ms for one in event.ahead),
+            "wasted_ms": sum(one.wasted_ms for one in event.ahead),
+            "on_ms": wall if asked else 0.0,
+        }
+        self.sums = {name: self.sums.get(name, 0) + value for name, value in found.items()}
+
+
+def watched(
+    engine: Engine, cases: Sequence[Case], speculation: SpeculationConfig
+) -> dict[str, Any]:
+    """Runs the cases live together. `tokens` and `seconds`, prefills included; sums over all rounds
+    of all runs but their first: `rounds`, `round_ms`, `draft_ms`, `drafts` wanted (or made early
+    for a round) and `hits` among them, `saved_ms`, `wasted_ms`, `on_ms` (of rounds with drafts made
+    early); a `digest` of the texts; `notes` with their rounds."""
+    runs: dict[str, _Watch] = {}
+    start = time.perf_counter()
+    for event in engine.generate_many([request(case, speculation) for case in cases]):
+        watch = runs.setdefault(event.run_id, _Watch())
+        if isinstance(event, Drafted):
+            watch.drafts = len(event.drafts)
+        elif isinstance(event, RoundCompleted):
+            watch.completed(event)
+    seconds = time.perf_counter() - start
+    names = dict.fromkeys(name for watch in runs.values() for name in watch.sums)
+    texts = [watch.token_ids for watch in runs.values()]
+    return {
+        "tokens": sum(map(len, texts)),
+        "seconds": seconds,
+        "digest": hashlib.sha256(repr(texts).encode()).hexdigest()[:16],
+        "notes": [list(note) for watch in runs.values() for note in watch.notes[:NOTES]],
+        **{name: sum(watch.sums.get(name, 0) for watch in runs.values()) for name in names},
+    }

@@ -8,46 +8,49 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-from bench.claims import claims_table, judged
 from bench.context import Context
 from bench.suites.pipeline_rows import AUTO, SERIAL, Row
-from bench.tables import NOTHING, figure, ratio, table
-from lab.figures import Estimate, estimate, middle
+from bench.tables import (
+    NOTHING,
+    Group,
+    claims_table,
+    figure,
+    group_rows,
+    judged,
+    long_rows,
+    ratio,
+    table,
+)
+from lab.figures import Estimate
 
-__all__ = ["Contender", "tables"]
+__all__ = ["Contender", "failures", "tables"]
 
 OF_BOUND, GAIN, SHARE, NEVER_BELOW = 0.9, 1.15, 0.4, 0.97
 SENTENCES = 12
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Contender:
-    """One pipelining in one row's blocks: (prompt, figures by contestant)."""
+    """One pipelining in one row's blocks; `own` are its rows, `serial` those of serial decoding."""
 
-    name: str
-    blocks: Sequence[tuple[str, Mapping[str, Any]]]
+    own: Group
+    serial: Group
 
-    def total(self, key: str, of: str = "") -> float:
-        """A sum over all blocks, of another contestant if named."""
-        return float(sum(figures[of or self.name].get(key, 0) for _, figures in self.blocks))
-
-    def share(self, key: str, whole: str, of: str = "") -> float:
-        """One sum over another; 0 where there is nothing."""
-        total = self.total(whole, of)
-        return self.total(key, of) / total if total else 0.0
+    @property
+    def name(self) -> str:
+        return str(self.own["contestant"])
 
     @property
     def hit_rate(self) -> float:
-        return self.share("hits", "drafts")
+        return _share(self.own, "hits", "drafts")
 
     @property
     def draft_share(self) -> float:
         """Drafting's part of a serial round's time, drafters one after another."""
-        return min(1.0, self.share("draft_ms", "round_ms", SERIAL))
+        return min(1.0, _share(self.serial, "draft_ms", "round_ms"))
 
     @property
     def bound(self) -> float:
@@ -55,30 +58,21 @@ class Contender:
         return 1 / max(0.01, 1 - self.hit_rate * self.draft_share)
 
     @property
-    def speed(self) -> Estimate | None:
-        """Tokens per second, of all live requests together."""
-        return self._estimate(lambda figures: _speed(figures[self.name]))
-
-    @property
     def gain(self) -> Estimate | None:
         """Against serial decoding, within blocks."""
-        return self._estimate(lambda figures: _speed(figures[self.name]) / _speed(figures[SERIAL]))
-
-    @property
-    def same_texts(self) -> str:
-        """In how many blocks the texts are those of serial decoding."""
-        return f"{len(self.blocks) - len(self.other_texts)} of {len(self.blocks)}"
+        return self.own.ratio(contestant=SERIAL)
 
     @property
     def other_texts(self) -> list[str]:
-        """The prompts of the blocks in which they are not."""
-        return [p for p, f in self.blocks if f[self.name]["digest"] != f[SERIAL]["digest"]]
+        """The prompts of the blocks in which the texts are not those of serial decoding."""
+        pairs = zip(self.own.rows, self.serial.rows, strict=True)
+        return [row["prompt"] for row, base in pairs if row["digest"] != base["digest"]]
 
-    def _estimate(self, value: Any) -> Estimate | None:
-        by_prompt: dict[str, list[float]] = {}
-        for prompt, figures in self.blocks:
-            by_prompt.setdefault(prompt, []).append(value(figures))
-        return estimate(list(by_prompt.values()), middle)
+
+def _share(group: Group, part: str, whole: str) -> float:
+    """One sum over another; 0 where there is nothing."""
+    total = group.sum(whole)
+    return group.sum(part) / total if total else 0.0
 
 
 def tables(context: Context, rows: Sequence[Row]) -> tuple[str, ...]:
@@ -94,7 +88,7 @@ def tables(context: Context, rows: Sequence[Row]) -> tuple[str, ...]:
                 if row.live == live
                 for contender in _contenders(context, dtype, row)
             ]
-            made.append(_comparison([_line(*each) for each in found], live, dtype))
+            made.append(_comparison(found, live, dtype))
             for row, contender in found:
                 claims += _claims(f"{row}, {dtype}", contender)
                 if contender.name == AUTO:
@@ -117,46 +111,45 @@ def failures(context: Context, rows: Sequence[Row]) -> tuple[str, ...]:
 
 
 def _contenders(context: Context, dtype: str, row: Row) -> Iterator[Contender]:
-    samples = list(context.results.where(dtype=dtype, **row.key))
-    blocks = [(sample["prompt"], sample["figures"]) for sample in samples]
-    for name in row.contestants if blocks else ():
-        yield Contender(name, blocks)
+    groups = group_rows(long_rows(context.results.where(dtype=dtype, **row.key)), ("contestant",))
+    for group in groups:
+        if group["contestant"] in row.contestants:
+            yield Contender(group, groups[0])
 
 
-def _speed(figures: Mapping[str, Any]) -> float:
-    return float(figures["tokens"] / figures["seconds"])
-
-
-def _comparison(lines: list[list[object]], live: int, dtype: str) -> str:
-    heads = ("T", "work", "pipeline", "tokens/s", f"/ {SERIAL}", "h", "f", "bound", "of the bound")
-    further = ("saved ms", "wasted ms", "on", "same texts")
+def _comparison(found: Sequence[tuple[Row, Contender]], live: int, dtype: str) -> str:
     note = (
         "f: drafting's share of a serial round; h: drafts that were made beside a verification, "
         "came true and were used; bound: 1 / (1 - h f). Saved and wasted milliseconds a round; on: "
         "share of the time in rounds whose drafts were made ahead. Texts: as serial decoding's, "
         "block by block."
     )
-    title = f"{live} live request{'s' if live > 1 else ''}, {dtype}"
-    return table(title, (*heads, *further), lines, note)
-
-
-def _line(row: Row, one: Contender) -> list[object]:
-    line: list[object] = [f"{row.temperature:g}", row.work, one.name, figure(one.speed, 1)]
-    if one.name == SERIAL:
-        return [*line, ratio(one.gain), NOTHING, f"{one.draft_share:.2f}", *[NOTHING] * 6]
-    gain = one.gain
-    return [
-        *line,
-        ratio(gain),
-        f"{one.hit_rate:.2f}",
-        f"{one.draft_share:.2f}",
-        f"{one.bound:.2f}x",
-        f"{gain.value / one.bound:.2f}" if gain else NOTHING,
-        f"{one.share('saved_ms', 'rounds'):.2f}",
-        f"{one.share('wasted_ms', 'rounds'):.2f}",
-        f"{one.share('on_ms', 'round_ms'):.0%}",
-        one.same_texts,
+    columns: Mapping[str, Callable[[Contender], str]] = {
+        "pipeline": lambda one: one.name,
+        "tokens/s": lambda one: figure(one.own.median(), 1),
+        f"/ {SERIAL}": lambda one: ratio(one.gain),
+        "h": lambda one: f"{one.hit_rate:.2f}",
+        "f": lambda one: f"{one.draft_share:.2f}",
+        "bound": lambda one: f"{one.bound:.2f}x",
+        "of the bound": lambda one: f"{one.gain.value / one.bound:.2f}" if one.gain else NOTHING,
+        "saved ms": lambda one: f"{_share(one.own, 'saved_ms', 'rounds'):.2f}",
+        "wasted ms": lambda one: f"{_share(one.own, 'wasted_ms', 'rounds'):.2f}",
+        "on": lambda one: f"{_share(one.own, 'on_ms', 'round_ms'):.0%}",
+        "same texts": lambda one: (
+            f"{len(one.own.rows) - len(one.other_texts)} of {len(one.own.rows)}"
+        ),
+    }
+    of_serial = ("pipeline", "tokens/s", f"/ {SERIAL}", "f")  # the others say nothing of it
+    lines = [
+        [f"{row.temperature:g}", row.work]
+        + [
+            cell(one) if one.name != SERIAL or head in of_serial else NOTHING
+            for head, cell in columns.items()
+        ]
+        for row, one in found
     ]
+    title = f"{live} live request{'s' if live > 1 else ''}, {dtype}"
+    return table(title, ("T", "work", *columns), lines, note)
 
 
 def _claims(where: str, one: Contender) -> list[list[str]]:
@@ -178,7 +171,7 @@ def _claims(where: str, one: Contender) -> list[list[str]]:
 
 def _sentences(one: Contender) -> Counter[str]:
     """What was said about pipelining, numbers left out, so that equal reasons meet."""
-    notes = [note for _, f in one.blocks for _, note in f[one.name]["notes"]]
+    notes = [note for row in one.own.rows for _, note in row["notes"]]
     return Counter(re.sub(r"\d+(\.\d+)?", "#", note) for note in notes)
 
 

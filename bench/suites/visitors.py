@@ -14,15 +14,16 @@ from functools import partial
 from typing import Any
 
 from bench.application import application
-from bench.context import Context, Report
-from bench.interleave import interleaved
-from bench.machine import load_average
+from bench.context import Context, Report, Suite
+from bench.interleave import Blocks
 from bench.prompts import Prompt
+from bench.results import Results
 from bench.settings import Settings
-from bench.suites.visitor_tables import failures, tables
-from lab.order import Block, blocks
+from bench.suites.batch import medians, num_changed, totals
+from bench.tables import long_rows
+from lab.order import Block
 
-__all__ = ["Visitors"]
+__all__ = ["Visitors", "failures", "tables"]
 
 COUNTS = (1, 2, 4, 8)
 PRESETS = ("autoregressive", "best")
@@ -30,7 +31,7 @@ TEMPERATURE = 0.8
 
 
 @dataclass(frozen=True)
-class Visitors:
+class Visitors(Suite):
     """See Suite. `counts`: how many visitors at once."""
 
     name: str = "visitors"
@@ -39,33 +40,21 @@ class Visitors:
     counts: tuple[int, ...] = COUNTS
     presets: tuple[str, ...] = PRESETS
 
-    def check(self, settings: Settings) -> None:
-        """Any settings of one process will do."""
-        settings.alone()
-
     def measure(self, context: Context) -> None:
         from gradio_client import Client
 
-        every = blocks(self.presets, context.settings.repeats)
-        todo = [block for block in every if not context.results.has(**_key(block))]
-        if not todo:
+        blocks = Blocks(context, {}, self.presets, "preset")
+        if not blocks.missing:
             return
         with application() as app:
             clients = [Client(app.url, verbose=False) for _ in range(max(self.counts))]
             for preset in self.presets:  # what is measured once, is measured before
                 _visit(clients[:1], context, Block(preset, 0))
             runs = {str(count): partial(_visit, clients[:count], context) for count in self.counts}
-            for block, found in interleaved(todo, runs):
-                sample = {**_key(block), "load": load_average(), "figures": _compared(found)}
-                context.results.add(sample)
-                context.say(f"{block.item}, repeat {block.repeat}")
+            blocks.measure(runs, kept=_compared)
 
     def report(self, context: Context) -> Report:
         return Report(tables(context.results), failures(context.results))
-
-
-def _key(block: Block) -> dict[str, Any]:
-    return {"preset": block.item, "repeat": block.repeat}
 
 
 def _visit(clients: Sequence[Any], context: Context, block: Block) -> dict[str, Any]:
@@ -109,3 +98,29 @@ def _compared(found: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
         }
         for count, one in found.items()
     }
+
+
+# -- tables --
+
+
+def tables(results: Results) -> tuple[str, ...]:
+    """All visitors' tokens per second together, by how many they are."""
+    rows = long_rows(results.samples)
+    note = (
+        "Clients of one application, each with its own requests one after another; all their new "
+        f"tokens over the time until the last was answered; {medians(rows)} Prompts whose text was "
+        f"not that of a lone visitor: {num_changed(rows)}."
+    )
+    head = "{} visitor{}"
+    title = "Visitors of one page"
+    return (str(totals(title, rows, lambda n: head.format(n, "s" * (n != "1")), note)),)
+
+
+def failures(results: Results) -> tuple[str, ...]:
+    """A sentence for each measurement in which a text was not what a lone visitor is told."""
+    return tuple(
+        f"{row['preset']}, {row['contestant']} visitors: other text than alone for "
+        f"{', '.join(row['differ'])}"
+        for row in long_rows(results.samples)
+        if row["differ"]
+    )

@@ -11,54 +11,53 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
-from bench.context import Context, Report
-from bench.interleave import interleaved
-from bench.machine import load_average
+from bench.context import Context, Report, Suite
+from bench.interleave import Blocks
 from bench.ours import Case, request
+from bench.results import Results
 from bench.settings import Settings
-from bench.suites.watching_tables import APART, HEADLESS, SHARED, WATCHED, tables
+from bench.tables import Group, claims_table, figure, group_rows, judged, long_rows, ratio, table
 from core.config import SpeculationConfig
-from core.errors import ConfigError
-from lab.order import Block, blocks
+from lab.order import Block
 
-__all__ = ["Watching"]
+__all__ = ["APART", "HEADLESS", "SHARED", "WATCHED", "Watching", "tables"]
 
 PRESETS = ("autoregressive", "specinfer")
+HEADLESS, WATCHED = "headless, no log", "page and log"
+APART, SHARED = "engine on a core of its own", "all cores shared"
+AT_LEAST = 0.95
 # As the page asks for, so that both keep as much.
 TOP_K = 5
 
 
 @dataclass(frozen=True)
-class Watching:
+class Watching(Suite):
     """See Suite."""
+
+    one_dtype: ClassVar[bool] = True
 
     name: str = "watching"
     about: str = "the engine watched by a page in a Chromium and kept in the log, against headless"
     defaults: Settings = Settings(prompts=4, tokens=256, repeats=5, dtypes=("float32",))
     presets: tuple[str, ...] = PRESETS
 
-    def check(self, settings: Settings) -> None:
-        """One dtype, one process."""
-        settings.alone()
-        if len(settings.dtypes) != 1:
-            raise ConfigError.of("dtype", " ".join(settings.dtypes), "one dtype a run")
-
     def measure(self, context: Context) -> None:
+        items = [prompt.id for prompt in context.prompts]
         for preset in self.presets:
-            every = blocks([one.id for one in context.prompts], context.settings.repeats)
-            todo = [one for one in every if not context.results.has(**_key(preset, one))]
-            if todo:
-                self._measure(context, preset, todo)
+            blocks = Blocks(context, {"preset": preset}, items)
+            if blocks.missing:
+                self._measure(blocks, preset)
 
-    def _measure(self, context: Context, preset: str, todo: list[Block]) -> None:
+    def _measure(self, blocks: Blocks, preset: str) -> None:
         from bench.page.onlooker import onlooker
         from bench.page.runs import headless
         from bench.page.site import open_site
         from core.engine.engine import Engine
         from core.engine.worker import Worker
 
+        context, first = blocks.context, blocks.missing[0]
         models = context.load(context.settings.dtypes[0])
         with (
             open_site(Worker(Engine(models))) as site,
@@ -67,22 +66,14 @@ class Watching:
             browser.prepared(preset, context.settings.tokens)
             ways = _ways(context, preset, site, browser)
             for way in ways.values():  # what is measured once, is measured before
-                way(todo[0])
-            headless(site, _request(context, preset, todo[0].item))
-            for block, found in interleaved(todo, ways):
-                context.results.add(
-                    {**_key(preset, block), "load": load_average(), "figures": found}
-                )
-                context.say(f"{preset}, {block.item}, repeat {block.repeat}")
+                way(first)
+            headless(site, _request(context, preset, first.item))
+            blocks.measure(ways)
             for problem in browser.problems()[:1]:
                 context.say(f"the page: {problem}")
 
     def report(self, context: Context) -> Report:
         return Report(tables(context.results), ())
-
-
-def _key(preset: str, block: Block) -> dict[str, Any]:
-    return {"preset": preset, "prompt": block.item, "repeat": block.repeat}
 
 
 def _request(context: Context, preset: str, prompt: str) -> Any:
@@ -96,8 +87,7 @@ def _ways(
     context: Context, preset: str, site: Any, browser: Any
 ) -> Mapping[str, Callable[[Block], float]]:
     """Tokens a second of each way to run a block's prompt."""
-    from bench.page.cores import apart, can_part, shared
-    from bench.page.runs import engine_thread, headless, seen
+    from bench.page.runs import apart, can_part, engine_thread, headless, seen, shared
 
     def alone(block: Block) -> float:
         return headless(site, _request(context, preset, block.item))
@@ -124,3 +114,35 @@ def _ways(
         for cores in (APART, SHARED)
         for name, run in runs.items()
     }
+
+
+# -- tables --
+
+
+def tables(results: Results) -> tuple[str, ...]:
+    """Tokens per second and what being watched costs, by preset and cores; the claim."""
+    lines: list[list[str]] = []
+    claims: list[list[str]] = []
+    for preset in group_rows(long_rows(results.samples), ("preset",)):
+        for cores in (APART, SHARED):
+            headless, watched = (_of(preset, name, cores) for name in (HEADLESS, WATCHED))
+            if not watched.rows:
+                continue
+            cost = watched.ratio("value", contestant=headless["contestant"])
+            speeds = (figure(group.median("value"), 0) for group in (headless, watched))
+            lines.append([preset["preset"], cores, *speeds, ratio(cost)])
+            if cores == APART:
+                claims.append(judged(f"watched / headless, {preset['preset']}", cost, AT_LEAST))
+    speeds = (f"{name}: tokens/s" for name in (HEADLESS, WATCHED))
+    heads = ("preset", "cores", *speeds, "watched / headless")
+    note = (
+        "One process is engine, server and log, another the browser, another what drives it; the "
+        "page streams at up to 20 updates a second. Tokens behind the first round over the time "
+        "from it to the last; medians, ratios within blocks, 95 % intervals over prompts."
+    )
+    return (table("Watched and headless", heads, lines, note), claims_table(claims))
+
+
+def _of(preset: Group, name: str, cores: str) -> Group:
+    own = preset.of(contestant=f"{name}, {cores}")
+    return Group(own.rows, preset.rows)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bench.context import Context
-from bench.ggml import summon
+from bench.ggml import peer
 from bench.prompts import load_prompts, spread
 from bench.results import Results
 from bench.settings import Settings
@@ -37,7 +37,7 @@ def _timed_once() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _without_llama(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who competes is the same wherever tests run: llama.cpp where a test asks for it."""
-    monkeypatch.setattr(summon, "PACKAGES", ("no_such_package",))
+    monkeypatch.setattr(peer, "PACKAGES", ("no_such_package",))
 
 
 @pytest.fixture

@@ -9,8 +9,7 @@ import pytest
 
 from bench.context import Context
 from bench.ours import decode
-from bench.suites.batch import Batch
-from bench.suites.batch_tables import failures, tables
+from bench.suites.batch import Batch, failures, tables
 
 MakeContext = Callable[..., Context]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -42,20 +41,21 @@ def results(path: Path, accepted: int, tokens: int = 8) -> Results:
 def test_before_is_pale_and_after_is_full(tmp_path: Path) -> None:
     before, after = results(tmp_path / "a.json", 2), results(tmp_path / "b.json", 3)
     picture = drawn(before, after, ("stories", "code"))
-    tips = re.findall(r'fill="(#\w+)"><title>([\d.]+)', picture)
-    # Two temperatures, two domains and all, each name twice.
-    assert len(tips) == 2 * 3 * 2 * len(NAMES)
-    pale = [value for colour, value in tips if len(colour) == 9]
-    full = [value for colour, value in tips if len(colour) == 7]
-    assert set(pale) == {"2.50", "3.00"} and set(full) == {"3.25", "4.00"}
-    assert len(pale) == len(full) and f"{ALONE} (8 nodes)" in picture
+    # Two temperatures, each name twice; each in two domains and all.
+    assert len(picture.data) == 2 * len(NAMES) * 2
+    assert {bar.x for bar in picture.data} == {("stories", "code", "all")}
+    pale = {value for bar in picture.data if bar.opacity < 1 for value in bar.y}
+    full = {value for bar in picture.data if bar.opacity == 1 for value in bar.y}
+    assert pale == {2.5, 3.0} and full == {3.25, 4.0}
+    assert f"{ALONE} (8 nodes)" in {bar.name for bar in picture.data}
 
 
 def test_the_best_ssm_alone_is_the_domains(tmp_path: Path) -> None:
     """In both domains three tokens a pass; over all each has one of them, and comes to 2.5."""
     found = results(tmp_path / "a.json", 2)
     picture = drawn(found, found, ("stories", "code"))
-    assert ">2.00" not in picture and picture.count(">2.50") == 2 * 2
+    alone = [bar for bar in picture.data if bar.name.startswith(ALONE)]
+    assert len(alone) == 4 and {bar.y for bar in alone} == {(3.0, 3.0, 2.5)}
 
 
 def test_other_settings_are_refused(tmp_path: Path) -> None:
@@ -67,10 +67,10 @@ def test_other_settings_are_refused(tmp_path: Path) -> None:
 def test_it_is_a_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in "ab":
         results(tmp_path / f"{name}.json", 2)
-    picture = tmp_path / "made" / "family.svg"
+    picture = tmp_path / "made" / "family.html"
     asked = [str(tmp_path / "a.json"), str(tmp_path / "b.json"), str(picture)]
     assert main(asked) == 0
-    assert picture.read_text(encoding="utf-8").startswith("<svg")
+    assert picture.read_text(encoding="utf-8").startswith("<!doctype html>")
     other = Results.open(tmp_path / "c.json", results(tmp_path / "d.json", 2).header)
     other.add({"ms": 1.0})
     assert main([asked[0], str(other.path)]) == 2

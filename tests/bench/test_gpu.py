@@ -14,9 +14,8 @@ from bench.gaps import gaps, idle_share
 from bench.ours import Case, new_ids
 from bench.prompts import load_prompts
 from bench.settings import Settings
-from bench.suites.gpu import GpuContest, copy_bandwidth, summon_bundled
+from bench.suites.gpu import BEST, FIXED, PLAIN, GpuContest, copy_bandwidth, summon_bundled
 from bench.suites.gpu_grown import GPU_GROWN, Growing
-from bench.suites.gpu_tables import BEST, FIXED, PLAIN
 from bench.theirs import Theirs
 from core.config import SpeculationConfig
 from core.engine.engine import Engine

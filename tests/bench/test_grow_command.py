@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from bench.__main__ import main
-from bench.grown import room, writing
+from bench.grown import writing
 from bench.grown.likeness import likeness
 from bench.theirs import load_module
 from core.config import Request, SamplingParams, SpeculationConfig
@@ -175,7 +175,7 @@ def test_what_fails_leaves_nothing_behind(
 def test_too_little_room_is_said_before_anything_is_done(
     grow: Grow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(room, "available_bytes", lambda device: 1 << 20)
+    monkeypatch.setattr(writing, "available_bytes", lambda device: 1 << 20)
     assert grow() == 2
     said = capsys.readouterr().err
     assert "of memory: 1 MiB are free; choose fewer params or dtype bfloat16" in said
@@ -200,13 +200,13 @@ def test_the_memory_asked_for(
     plan: Any = SimpleNamespace(
         small=SimpleNamespace(parameters=10**6), large=SimpleNamespace(parameters=params)
     )
-    monkeypatch.setattr(room, "available_bytes", lambda device: needed)
-    room.check_memory_to_grow(plan, dtype, "llm")
-    monkeypatch.setattr(room, "available_bytes", lambda device: needed - 1)
+    monkeypatch.setattr(writing, "available_bytes", lambda device: needed)
+    writing.check_memory_to_grow(plan, dtype, "llm")
+    monkeypatch.setattr(writing, "available_bytes", lambda device: needed - 1)
     with pytest.raises(OutOfMemoryError, match="growing llm to"):
-        room.check_memory_to_grow(plan, dtype, "llm")
-    monkeypatch.setattr(room, "available_bytes", lambda device: None)  # nobody knows
-    room.check_memory_to_grow(plan, dtype, "llm", copies=100)
+        writing.check_memory_to_grow(plan, dtype, "llm")
+    monkeypatch.setattr(writing, "available_bytes", lambda device: None)  # nobody knows
+    writing.check_memory_to_grow(plan, dtype, "llm", copies=100)
 
 
 def test_what_is_written_is_readable_like_other_files(grow: Grow, tmp_path: Path) -> None:

@@ -7,8 +7,16 @@ from itertools import product
 
 import pytest
 
-from bench.suites.law_fill import Values, filled, missing
-from bench.suites.law_rows import TEMPERATURE, Row, law_rows, meets, open_fields
+from bench.suites.law_rows import (
+    TEMPERATURE,
+    Row,
+    Values,
+    filled,
+    law_rows,
+    meets,
+    missing,
+    open_fields,
+)
 from core.config import COMBINES, LENGTHS, PIPELINES
 from core.config.mechanisms import NGRAM, PRESETS, WEIGHTS
 

@@ -12,9 +12,9 @@ import pytest
 
 from bench import __main__ as cli
 from bench.context import Context
-from bench.margins import Margins, first_divergence
 from bench.ours import Case, decode
 from bench.prompts import load_prompts
+from bench.suites.law_check import Margins, first_divergence
 from bench.suites.law_rows import Row, law_rows
 from bench.suites.law_tables import verdict
 from bench.suites.laws import Laws

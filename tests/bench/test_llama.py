@@ -12,10 +12,9 @@ import pytest
 import torch
 
 from bench.context import Context
-from bench.ggml import summon
-from bench.ggml.peer import LlamaCpp, Small
-from bench.ggml.summon import summoned
-from bench.ggml.writing import write_gguf
+from bench.ggml import peer
+from bench.ggml.layout import write_gguf
+from bench.ggml.peer import LlamaCpp, Small, summoned
 from bench.suites.cpu_bundled import CpuBundled, alike
 from bench.suites.cpu_variants import (
     LLAMA_ASSISTED,
@@ -41,7 +40,7 @@ installed = pytest.mark.skipif(
 def packages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stand-ins are installed."""
     pretend(monkeypatch)
-    monkeypatch.setattr(summon, "installed", lambda: True)
+    monkeypatch.setattr(peer, "installed", lambda: True)
 
 
 def llama(dtype: torch.dtype = torch.float32, **changes: Any) -> Any:

@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from bench.context import Context
-from bench.suites.pass_tables import tables
-from bench.suites.passes import Passes, contestants
+from bench.suites.passes import Passes, contestants, tables
 from core.errors import EngineError
 from core.models.loading.load import LoadedModels
 

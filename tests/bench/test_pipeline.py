@@ -12,10 +12,10 @@ import pytest
 from bench.context import Context
 from bench.ours import Case
 from bench.prompts import load_prompts, spread
-from bench.suites.pipeline import Pipeline, groups
+from bench.suites.pipeline import Pipeline, _Watch, groups, watched
 from bench.suites.pipeline_rows import BEST, FITTING, WORKS, pipeline_rows
 from bench.suites.pipeline_tables import Contender
-from bench.watched import _Watch, watched
+from bench.tables import Group
 from core.config import SpeculationConfig
 from core.engine.engine import Engine
 from core.events import Ahead, RoundCompleted, Span
@@ -175,11 +175,16 @@ def test_share_hits_and_bound() -> None:
     """Half of a serial round is drafting and 4 of 5 drafts are hits: at most 1 / (1 - 0.4)."""
     serial = {"tokens": 10, "seconds": 1.0, "digest": "a", "draft_ms": 50.0, "round_ms": 100.0}
     ahead = {"tokens": 10, "seconds": 0.8, "digest": "a", "hits": 4, "drafts": 5, "draft_ms": 999.0}
-    one = Contender("ahead", [("p", {"off": serial, "ahead": ahead})] * 3)
+    rows = [
+        {"prompt": "p", "repeat": repeat, "contestant": name, **figures}
+        for repeat in range(3)
+        for name, figures in (("off", serial), ("ahead", ahead))
+    ]
+    one = Contender(*(Group(rows).of(contestant=name) for name in ("ahead", "off")))
     assert (one.draft_share, one.hit_rate) == (0.5, 0.8)
     assert one.bound == pytest.approx(1 / 0.6)
     assert one.gain is not None and one.gain.value == pytest.approx(1.25)
-    assert one.same_texts == "3 of 3"
+    assert one.other_texts == []
 
 
 def test_a_serial_round_s_drafting_is_a_part_of_it(family: LoadedModels) -> None:

@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from bench.sessions_log import Made, make_log
+from bench.sessions_log import LogContents, make_log
 from bench.suites import SUITES
-from bench.suites.sessions import Sessions
-from bench.suites.sessions_cases import cases
-from bench.suites.sessions_tables import failures
+from bench.suites.sessions import Sessions, cases, failures
 from core.events import Combined, RunStarted
+from core.models.loading.load import LoadedModels
 from storage import RunQuery, RunStore
 from ui.run.view import reduce_all
 
@@ -23,12 +22,12 @@ SMALL = Sessions(runs=120, nodes=14_000)
 
 
 @pytest.fixture(scope="module")
-def log(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Made]:
+def log(tmp_path_factory: pytest.TempPathFactory, family: LoadedModels) -> tuple[Path, LogContents]:
     path = tmp_path_factory.mktemp("log") / "log.db"
-    return path, make_log(path, 120, 14_000, WORDS)
+    return path, make_log(path, family, 120, 14_000, WORDS)
 
 
-def test_the_log_holds_what_it_says(log: tuple[Path, Made]) -> None:
+def test_the_log_holds_what_it_says(log: tuple[Path, LogContents]) -> None:
     path, made = log
     with closing(sqlite3.connect(path)) as connection:
 
@@ -43,8 +42,13 @@ def test_the_log_holds_what_it_says(log: tuple[Path, Made]) -> None:
         assert count("runs WHERE prompt NOT LIKE 'SYNTHETIC%'") == 0
 
 
-def test_its_runs_read_back_as_runs_do(log: tuple[Path, Made]) -> None:
+def test_its_runs_read_back_as_runs_do(log: tuple[Path, LogContents]) -> None:
     path, made = log
+    with closing(sqlite3.connect(path)) as connection:
+        query = (
+            "SELECT runs.run_id, count(*) FROM nodes JOIN runs ON runs.id = nodes.run GROUP BY 1"
+        )
+        nodes = dict(connection.execute(query).fetchall())
     with RunStore(path) as store:
         assert store.runs(RunQuery()).total == 120
         for run_id in (*made.usual[:3], made.large[0]):
@@ -55,18 +59,21 @@ def test_its_runs_read_back_as_runs_do(log: tuple[Path, Made]) -> None:
             view = reduce_all(events)
             assert view.state == "completed" or store.run(run_id).status == "cancelled"
             assert len(view.rounds) == store.run(run_id).num_rounds
-            assert all(len(e.token_ids) == 12 for e in events if isinstance(e, Combined))
+            trees = [len(e.token_ids) for e in events if isinstance(e, Combined)]
+            assert sum(trees) == nodes[run_id] and max(trees) > 12
         assert {len(reduce_all(store.events(r)).rounds) for r in made.usual} <= set(range(16, 25))
 
 
-def test_the_same_log_each_time(tmp_path: Path, log: tuple[Path, Made]) -> None:
+def test_the_same_log_each_time(
+    tmp_path: Path, log: tuple[Path, LogContents], family: LoadedModels
+) -> None:
     path, made = log
-    assert make_log(tmp_path / "again.db", 120, 14_000, WORDS) == made
+    assert make_log(tmp_path / "again.db", family, 120, 14_000, WORDS) == made
 
 
-def test_too_many_nodes_are_refused(tmp_path: Path) -> None:
+def test_too_many_nodes_are_refused(tmp_path: Path, family: LoadedModels) -> None:
     with pytest.raises(ValueError, match="nodes do not fit into 2 runs"):
-        make_log(tmp_path / "log.db", 2, 100_000, WORDS)
+        make_log(tmp_path / "log.db", family, 2, 100_000, WORDS)
 
 
 def test_every_call_is_measured_once_a_repeat_and_told(make_context: Any) -> None:

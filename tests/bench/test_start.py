@@ -12,7 +12,7 @@ import pytest
 
 from bench.application import BenchError, application, resident_mb
 from bench.context import Context
-from bench.suites import start_tables, visitor_tables
+from bench.suites import start, visitors
 from bench.suites.start import Start
 from bench.suites.visitors import Visitors
 from tests.ended import has_ended
@@ -112,7 +112,7 @@ def test_what_misses_its_bound_is_said(
     results = make_context().results
     for sample in samples:
         results.add(sample)
-    found = start_tables.failures(results)
+    found = start.failures(results)
     assert len(found) == len(said)
     assert all(words in sentence for words, sentence in zip(said, found, strict=True))
 
@@ -124,8 +124,8 @@ def test_another_text_is_a_failure(make_context: MakeContext) -> None:
         "8": {"tokens": 64, "seconds": 4.0, "differ": ["dev-code-45"]},
     }
     results.add({"preset": "best", "repeat": 0, "figures": figures})
-    assert visitor_tables.failures(results) == (
+    assert visitors.failures(results) == (
         "best, 8 visitors: other text than alone for dev-code-45",
     )
-    (shown,) = visitor_tables.tables(results)
+    (shown,) = visitors.tables(results)
     assert "| best | 8 (8 to 8) | 16 (16 to 16), 2.00x (2.00 to 2.00) |" in shown

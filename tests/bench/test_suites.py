@@ -26,9 +26,8 @@ from bench.suites.cpu_variants import (
     all_variants,
     fastest_of_each_drafter,
 )
-from bench.suites.overhead import Overhead, _outside, overhead_configs
-from bench.suites.overhead_tables import STAGES
-from bench.synthetic import synthetic_family
+from bench.suites.overhead import STAGES, Overhead, _outside, overhead_configs
+from bench.table_model import table_family
 from core.config import PRESETS, SpeculationConfig
 from core.engine.engine import Engine
 from core.events import RoundCompleted, Span
@@ -380,7 +379,7 @@ class TestOverhead:
 
     def test_a_synthetic_family_runs_as_a_real_one(self, family: LoadedModels) -> None:
         """Any vocabulary; drafts are accepted now and then; every token has a text."""
-        engine = Engine(synthetic_family(family, 6000))
+        engine = Engine(table_family(family, 6000))
         config = SpeculationConfig(expansion=(2, 1, 1), max_tree_nodes="uncut")
         for temperature in (0.0, 0.8):
             case = Case(load_prompts()[0], 5, 48, temperature, ignore_eos=True)

@@ -11,12 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from bench.page.cores import apart, can_part, shared
-from bench.page.runs import ENGINE, engine_thread, pace
+from bench.page.runs import ENGINE, apart, can_part, engine_thread, pace, shared
 from bench.page.site import Clock
 from bench.results import Results
-from bench.suites.watching import Watching
-from bench.suites.watching_tables import APART, HEADLESS, SHARED, WATCHED, tables
+from bench.suites.watching import APART, HEADLESS, SHARED, WATCHED, Watching, tables
 from core.errors import ConfigError
 
 

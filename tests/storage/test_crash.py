@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from core.events import RoundCompleted
+from core.events import Event, RoundCompleted, event_to_plain
 from core.metrics import StatsFold
 from storage import RunQuery, RunStore
 from storage.database import connect
@@ -26,12 +27,17 @@ ROUNDS = 500
 PACE_S = 0.02
 SAFE_AFTER_S = 0.25
 
-RECORDER = f"""
-import sys, time
-from core.events import RoundCompleted
+# What another process records comes to it as a file: making runs needs torch, which it can spare.
+READ = """
+import json, sys, time
+from pathlib import Path
+from core.events import RoundCompleted, event_from_plain
 from storage import RunStore
-from tests.synthetic import synthetic_run
-events = synthetic_run({ROUNDS}, end="cut", run_id=sys.argv[2])
+with open(sys.argv[2], encoding="utf-8") as lines:
+    events = [event_from_plain(json.loads(line)) for line in lines]
+"""
+
+RECORDER = f"""{READ}
 with RunStore(sys.argv[1]) as store:
     for event in events:
         store.record(event)
@@ -40,13 +46,9 @@ with RunStore(sys.argv[1]) as store:
             time.sleep({PACE_S})
 """
 
-FULL_DISK = """
-import resource, sys, time
-from pathlib import Path
-from storage import RunStore
-from tests.synthetic import synthetic_run
+FULL_DISK = f"""{READ}
+import resource
 path = Path(sys.argv[1])
-events = synthetic_run(60)
 store = RunStore(path)
 for event in events[:41]:
     store.record(event)
@@ -71,10 +73,19 @@ store.close()
 """
 
 
+def written(path: Path, events: Sequence[Event]) -> str:
+    """A file of events beside the database."""
+    file = path.with_name("events.jsonl")
+    lines = (json.dumps(event_to_plain(event)) + "\n" for event in events)
+    file.write_text("".join(lines), encoding="utf-8")
+    return str(file)
+
+
 @contextmanager
 def recorder(path: Path, run_id: str) -> Iterator[subprocess.Popen[str]]:
     """A process that records a run, and is gone at the end in any case."""
-    command = [sys.executable, "-c", RECORDER, str(path), run_id]
+    events = synthetic_run(ROUNDS, end="cut", run_id=run_id)
+    command = [sys.executable, "-c", RECORDER, str(path), written(path, events)]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     with process:
         try:
@@ -232,6 +243,6 @@ def test_a_run_deleted_by_another_store_while_it_goes_on_is_gone(path: Path, kee
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no limit on a file's size")
 def test_a_disk_that_is_really_full(path: Path) -> None:
     """Writes beyond a file size limit fail as on a full disk, and no root is needed."""
-    command = [sys.executable, "-c", FULL_DISK, str(path)]
+    command = [sys.executable, "-c", FULL_DISK, str(path), written(path, synthetic_run(60))]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr

@@ -33,7 +33,7 @@ def test_a_note_is_kept_found_and_changed(store: RunStore, keep: Any) -> None:
     assert store.run("synthetic-1").note == ""
     store.annotate("synthetic-1", "For the lecture: 狐狸, acceptance is HIGH")
     assert store.run("synthetic-1").note == "For the lecture: 狐狸, acceptance is HIGH"
-    for text in ("lecture", "high accept", "狐", "synthetic lecture"):
+    for text in ("lecture", "high accept", "狸", "synthetic lecture"):
         assert ids(store, text=text) == ["synthetic-1"], text
     assert ids(store, noted=True) == ["synthetic-1"]
     store.annotate("synthetic-1", "quite another")

@@ -24,7 +24,14 @@ from core.events import (
 from storage import RunQuery, RunStore
 from tests.laws.pairwise import paired
 from tests.storage.strategies import runs
-from tests.synthetic import DRAFTERS, ENDINGS, HOSTILE_TEXTS, Mechanisms, synthetic_run
+from tests.synthetic import (
+    DRAFTERS,
+    ENDINGS,
+    HOSTILE_TEXTS,
+    MINIONS,
+    Mechanisms,
+    synthetic_run,
+)
 
 NUMBERS = count()
 
@@ -65,6 +72,7 @@ def test_a_run_comes_back_equal(
 
 def test_the_synthetic_runs_hold_every_kind_of_event_and_value() -> None:
     events = [e for end in ENDINGS for e in synthetic_run(9, end=end, hostile=True)]
+    events += synthetic_run(9, mechanisms=MINIONS)
     assert {type(event) for event in events} == set(typing.get_args(Event))
     together = repr([event_to_plain(event) for event in events])
     for kind in ("recovered", "bonus", "plain", "accepted", "rejected", "not_reached"):

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from bench.page.looks import frames
 from core.config import SpeculationConfig
 from core.events import (
     Combined,
@@ -21,6 +20,7 @@ from core.events import (
     Verified,
 )
 from storage import RunQuery
+from tests.ui.browser.looks import frames
 from tests.ui.sites import choose, drawn, number_box, said, shows, usable
 from ui.server.context import Context
 

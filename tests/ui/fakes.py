@@ -1,30 +1,19 @@
-"""A store without a disk and a request as the page makes it; the worker without models is
-bench/made/worker.py, whose names stand here too.
-"""
+"""A worker that plays SYNTHETIC runs, a store without a disk, a request as the page makes it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
-from bench.made.worker import (
-    INFOS,
-    FakeRun,
-    FakeWorker,
-    Script,
-    as_asked,
-    endless,
-    plain_twin,
-    recorded,
-    scripted,
-)
+from bench.page.playback import PlaybackWorker, Script, as_asked
 from core.config import Request, SpeculationConfig
 from core.errors import StoreError
-from core.events import Event
+from core.events import Event, ModelInfo, RoundCompleted
+from tests.synthetic import DRAFTERS, synthetic_run
+from tests.synthetic.run import plain_twin
 
 __all__ = [
     "INFOS",
-    "FakeRun",
     "FakeStore",
     "FakeWorker",
     "Script",
@@ -35,6 +24,43 @@ __all__ = [
     "request",
     "scripted",
 ]
+
+INFOS = (
+    ModelInfo("synthetic-llm", "llm", 31_000, "None", 4096, 512, "float32", "cpu"),
+    *(ModelInfo(name, "ssm", 1_000, "None", 4096, 512, "float32", "cpu") for name in DRAFTERS),
+)
+
+
+def scripted(
+    rounds: int = 12, seed: int = 0, hostile: bool = False, end: str = "completed"
+) -> Script:
+    """Every request gets the same SYNTHETIC text, made beforehand so that this takes no time while
+    it is played; one without drafters gets it plainly."""
+    drafted = synthetic_run(rounds, seed=seed, hostile=hostile, end=end)
+    tokens = sum(len(e.token_ids) for e in drafted if isinstance(e, RoundCompleted))
+    plain = synthetic_run(tokens, seed=seed, hostile=hostile, drafters=())
+
+    def script(request: Request, run_id: str) -> list[Event]:
+        first, *rest = drafted if request.speculation.drafters else plain
+        return [replace(e, run_id=run_id) for e in (as_asked(first, request), *rest)]
+
+    return script
+
+
+recorded = scripted
+
+
+def endless(request: Request, run_id: str) -> list[Event]:
+    """Two rounds for a request of a few tokens, such as a study's warming up; else 400."""
+    rounds = 400 if request.sampling.max_new_tokens > 8 else 2
+    return scripted(rounds)(request, run_id)
+
+
+class FakeWorker(PlaybackWorker):
+    """Plays `script` for every request; `speed` 0 plays as fast as events can be handed out."""
+
+    def __init__(self, script: Script | None = None, speed: float = 1.0, max_live: int = 4) -> None:
+        super().__init__(INFOS, script or scripted(), speed, max_live)
 
 
 @dataclass

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bench.page.looks import turn_to
+from tests.ui.browser.looks import turn_to
 from tests.ui.pictures_tabs import take_tabs
 
 ROOT = Path(__file__).parents[2]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from bench.page.looks import turn_to
+from tests.ui.browser.looks import turn_to
 
 __all__ = ["take_tabs"]
 

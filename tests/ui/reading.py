@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from bench.page.looks import at_rest, frames
+from tests.ui.browser.looks import at_rest, frames
 
 __all__ = [
     "LOOKS",

@@ -1,7 +1,7 @@
-"""A page on a port of its own is bench/page/serving.py; tests know it by this name."""
+"""A page on a port of its own is of bench/page/site.py; tests know it by this name."""
 
 from __future__ import annotations
 
-from bench.page.serving import free_port, served
+from bench.page.site import free_port, served
 
 __all__ = ["free_port", "served"]

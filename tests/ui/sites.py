@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.page.looks import at_rest, turn_to
 from storage import RunQuery, RunStore
 from storage.exports import EXPORTS
+from tests.ui.browser.looks import at_rest, turn_to
 from tests.ui.fakes import FakeWorker
 from tests.ui.serving import served
 from tests.ui.some_tabs import build_some_tabs

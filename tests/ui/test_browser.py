@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from bench.page.looks import at_rest, frames, turn_to
 from storage import RunQuery, RunStore
 from tests.synthetic import HOSTILE_TEXTS, synthetic_run
+from tests.ui.browser.looks import at_rest, frames, turn_to
 from tests.ui.fakes import recorded, scripted
 from tests.ui.reading import becomes
 from tests.ui.sites import (

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from bench.page.looks import turn_to
 from core import Engine, Request, SamplingParams, load_models
 from core.config import PIPELINES, SpeculationConfig
 from core.engine.worker import Worker
 from storage import RunQuery
+from tests.ui.browser.looks import turn_to
 from tests.ui.charted import check_columns, check_curve, check_lanes, check_lengths, round_times
 from tests.ui.decoded import (
     Recorded,

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from bench.page.looks import at_rest, turn_to
 from core.config import Request
 from core.events import Event
 from tests.synthetic import HOSTILE_TEXTS, synthetic_run
+from tests.ui.browser.looks import at_rest, turn_to
 from tests.ui.fakes import as_asked, endless, plain_twin, scripted
 from tests.ui.reading import becomes, read, saved_file, words_of
 from tests.ui.sites import (

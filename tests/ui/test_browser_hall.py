@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bench.page.looks import (
+from tests.ui.browser.looks import (
     at_rest,
     cut_texts,
     keep_sizes,

@@ -11,8 +11,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from bench.page.looks import large_type, turn_to
 from storage import RunQuery
+from tests.ui.browser.looks import large_type, turn_to
 from tests.ui.fakes import FakeWorker, recorded
 from tests.ui.reading import becomes, in_looks, read, steady
 from tests.ui.rigs import Loader, other_worker

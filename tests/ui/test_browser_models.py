@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from bench.page.looks import turn_to
 from tests.core.models.folders import saved
 from tests.family import SSMS
+from tests.ui.browser.looks import turn_to
 from tests.ui.reading import becomes, in_looks
 from tests.ui.sites import OpenPage, hosted, overflows, ran, ran_again, ready, said, shot
 from ui.server.context import Context

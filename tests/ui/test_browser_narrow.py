@@ -9,8 +9,8 @@ from typing import Any
 import gradio as gr
 import pytest
 
-from bench.page.looks import at_rest, cut_texts, large_type, overflow, turn_to
 from core.events import ModelInfo
+from tests.ui.browser.looks import at_rest, cut_texts, large_type, overflow, turn_to
 from tests.ui.fakes import scripted
 from tests.ui.reading import becomes
 from tests.ui.serving import served

@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from bench.made.parts import HOSTILE_TEXTS
-from bench.page.looks import at_rest, turn_to
 from core.config import Request, SamplingParams, SpeculationConfig
-from tests.synthetic import synthetic_run
+from tests.synthetic import HOSTILE_TEXTS, synthetic_run
+from tests.ui.browser.looks import at_rest, turn_to
 from tests.ui.fakes import scripted
 from tests.ui.reading import becomes, read, saved_file, words_of
 from tests.ui.sites import OpenPage, Stage, overflows, shot, text_box, usable

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from bench.page.looks import at_rest
 from core.events import Event
 from tests.synthetic import HOSTILE_TEXTS, synthetic_run
+from tests.ui.browser.looks import at_rest
 from tests.ui.fakes import recorded
 from tests.ui.past import about
 from tests.ui.reading import becomes, saved_file

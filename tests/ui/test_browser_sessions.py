@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from bench.page.looks import at_rest, frames
 from tests.synthetic import HOSTILE_TEXTS
+from tests.ui.browser.looks import at_rest, frames
 from tests.ui.fakes import endless, recorded
 from tests.ui.past import ASKED, about, made, opened, run_ids
 from tests.ui.reading import becomes, click_in_motion, read, saved_file

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from bench.page.looks import frames, turn_to
 from core.config import Request
+from tests.ui.browser.looks import frames, turn_to
 from tests.ui.fakes import scripted
 from tests.ui.reading import becomes, in_looks, read, saved_file, texts, words_of
 from tests.ui.sites import (

@@ -23,7 +23,7 @@ def made(asked: Any, nodes: Any, view: View = VIEW, **fields: Any) -> View:
     assert started
     plans = []
     for plan, most in ((started.asked, asked), (started.config, nodes)):
-        told = {**plan["speculation"], **fields, "max_tree_nodes": most}
+        told = {**plan["speculation"], "speculation_length": 8, **fields, "max_tree_nodes": most}
         plans.append({**plan, "speculation": told})
     return replace(view, started=replace(started, asked=plans[0], config=plans[1]))
 

@@ -32,6 +32,7 @@ from ui.compare.tab import (
 from ui.components import COMPARE_PICTURES
 from ui.form.form import SAMPLING_NAMES, own_preset
 from ui.prompts.tab import study_drawn
+from ui.run.view import reduce_all
 from ui.server.context import Context
 from ui.shared.studies import Opened, Studies, new_study
 
@@ -174,12 +175,10 @@ def test_a_difference_is_weighed_by_what_was_recorded(
     text = shown["texts"]["texts"]["1"]
     tokens = synthetic_texts()
     assert text["at"] == 3 and text["same"] == "".join(tokens[:3])
-    assert text["same"] + text["rest"] == "".join(tokens)
+    assert text["same"] + text["rest"] == reduce_all(synthetic_run(8)).text
 
 
 def synthetic_texts() -> list[str]:
-    from ui.run.view import reduce_all
-
     return [token.text for token in reduce_all(synthetic_run(8)).tokens]
 
 

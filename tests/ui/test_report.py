@@ -37,10 +37,10 @@ def test_the_head_says_what_it_is() -> None:
     for told in (
         *(model.name for model in started.models),
         "SYNTHETIC prompt 0",
-        "Made with own settings: expansion=1,1,3,1,1,1",
+        "Made with own settings: expansion=1,1,3,1",
         "temperature 0",
         "2026-01-01 00:00 UTC",
-        "synthetic bench/made/run.py",
+        "synthetic tests/synthetic",
         "tokens a second",
         "times plain decoding",
         "Made with SpecScope",

@@ -141,7 +141,8 @@ def test_the_run_s_time_stands_beside_the_stages_that_add_up_to_more() -> None:
 def test_notes_are_told_with_their_round_as_far_as_one_has_come() -> None:
     events = synthetic_run(9, seed=5, mechanisms=MINIONS)
     end = next(i for i, e in enumerate(events) if isinstance(e, RoundCompleted) and e.round == 5)
-    words = "Round 6: drafter ssm-stories failed: SYNTHETIC failure; the run goes on without it."
+    failed = "drafter ssm-stories failed (SyntheticFailure: SYNTHETIC failure)"
+    words = f"Round 6: {failed}; the run goes on without it."
     for count, told in ((end, False), (end + 1, True), (len(events), True)):
         view = reduce_all(events[:count])
         frame = Frame(view=view, known=count, run_id="x", at_end=True)

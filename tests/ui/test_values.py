@@ -13,7 +13,7 @@ from gradio_client.utils import apply_diff
 
 from core.config import COMBINES, SpeculationConfig
 from core.events import Combined
-from tests.synthetic import MINIONS, synthetic_run
+from tests.synthetic import MINIONS, Mechanisms, synthetic_run
 from tests.ui.fakes import plain_twin
 from ui.run.frame import Baseline, Before, Frame
 from ui.run.values import PICTURES, PictureMaker, picture_values
@@ -173,7 +173,7 @@ def test_the_tree_before_it_is_combined_shows_every_draft() -> None:
 
 
 def test_the_tree_shows_the_verdict_and_what_was_dropped() -> None:
-    events = synthetic_run(12, seed=3)
+    events = synthetic_run(12, seed=3, mechanisms=Mechanisms("vote_tree"))
     detail = next(
         found
         for found in (detail_of(events, r) for r in range(12))

@@ -140,8 +140,10 @@ def test_each_token_knows_how_it_came_to_be() -> None:
 def test_a_cut_round_gives_no_token_of_the_llms_own() -> None:
     events = next(
         run
-        for run in (synthetic_run(4, seed=seed) for seed in range(40))
-        if isinstance(run[-2], RoundCompleted) and run[-2].num_cut
+        for run in (synthetic_run(12, seed=seed, stop=(" the",)) for seed in range(40))
+        if isinstance(run[-3], Verified)
+        and isinstance(run[-2], RoundCompleted)
+        and run[-2].num_accepted < len(run[-3].path)
     )
     last = events[-2]
     assert isinstance(last, RoundCompleted)

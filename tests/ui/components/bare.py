@@ -11,7 +11,7 @@ from typing import Any
 
 import gradio as gr
 
-from bench.page.looks import frames
+from tests.ui.browser.looks import frames
 from tests.ui.components.gallery import ORDER, values_of
 from tests.ui.watched import Tab
 from ui.components import assets_head, pack

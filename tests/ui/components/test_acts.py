@@ -8,7 +8,7 @@ from typing import Any
 import gradio as gr
 import pytest
 
-from bench.page.looks import frames as two_frames
+from tests.ui.browser.looks import frames as two_frames
 from tests.ui.components.bare import Pictures
 from tests.ui.components.gallery import ORDER, values_of
 from tests.ui.components.samples import frames

@@ -1,4 +1,5 @@
-"""Browser pages that keep account of what they must not do, and a port to serve them on.
+"""A Chromium of this machine, pages that keep account of what they must not do, and the steps of a
+visit that is measured.
 
 A first visit in a new tab takes seconds, most of them for compiling Gradio's and Plotly's scripts.
 So a tab is used again for one visit after another: all that a visit leaves behind is cleared.
@@ -6,14 +7,54 @@ So a tab is used again for one visit after another: all that a visit leaves behi
 
 from __future__ import annotations
 
-import socket
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-__all__ = ["WAIT_MS", "Tab", "Tabs", "Watch", "free_port"]
+from core.errors import ConfigError
+
+__all__ = [
+    "WAIT_MS",
+    "Tab",
+    "Tabs",
+    "Watch",
+    "at_rest",
+    "chromium",
+    "finished",
+    "frames",
+    "opened",
+    "started",
+]
 
 WAIT_MS = 15_000
+LIMIT_MS = 120_000
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+TWO_FRAMES = """() => new Promise((resolve) =>
+  requestAnimationFrame(() => requestAnimationFrame(resolve)))"""
+RESTS = """() => !document.querySelector("[data-pending]")
+  && [...document.querySelectorAll(".ss-shell[data-picture]")].every(
+    (shell) => shell.querySelector(".ss-panel") || !shell.checkVisibility())"""
+
+
+@contextmanager
+def chromium(suite: str) -> Iterator[Any]:
+    """Raises ConfigError where there is none, for the suite that wants one."""
+    try:
+        from playwright.sync_api import Error, sync_playwright
+    except ImportError as error:
+        raise ConfigError.of("suite", suite, "playwright (requirements-dev.txt)") from error
+    found = next(filter(None, map(shutil.which, NAMES)), None)
+    with sync_playwright() as playwright:
+        try:
+            browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        except Error as error:
+            reason = str(error).splitlines()[0]
+            raise ConfigError.of("suite", suite, f"a Chromium that starts ({reason})") from error
+        yield browser
+        browser.close()
 
 
 @dataclass
@@ -99,8 +140,37 @@ class Tabs:
         return problems
 
 
-def free_port(host: str = "127.0.0.1") -> int:
-    """A port nobody listens on. Gradio's own search leaks a socket for each port that is taken."""
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])
+# -- a visit --
+
+
+def frames(page: Any) -> None:
+    """Wait for two frames: what the server has sent, or a press, reaches a picture in the next."""
+    page.evaluate(TWO_FRAMES)
+
+
+def at_rest(page: Any) -> None:
+    """Wait until every picture in sight is there and drawn."""
+    frames(page)
+    page.wait_for_function(RESTS)
+
+
+def opened(tab: Tab, url: str, **options: Any) -> Any:
+    """The page as a new visitor finds it, all its pictures drawn; `options` are `Tab.visit`'s."""
+    page = tab.visit(url, **options)
+    page.set_default_timeout(LIMIT_MS)
+    page.locator("#live-notice").get_by_text("Press Run").first.wait_for()
+    page.locator("#live-timeline .ss-panel").wait_for()
+    at_rest(page)
+    return page
+
+
+def started(page: Any) -> None:
+    """Run is pressed, and the first words are there."""
+    page.click("#live-run")
+    page.locator("#live-notice").get_by_text("Writing: ").first.wait_for()
+
+
+def finished(page: Any, words: str = "Finished: ") -> None:
+    """The run has come to its end, and all is drawn."""
+    page.locator("#live-notice").get_by_text(words).first.wait_for()
+    at_rest(page)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from bench.page.browser import at_rest, frames
+
 __all__ = [
     "at_rest",
     "cut_texts",
@@ -23,25 +25,9 @@ __all__ = [
 ]
 
 SCRIPT = Path(__file__).with_name("looks.js")
-TWO_FRAMES = """() => new Promise((resolve) =>
-  requestAnimationFrame(() => requestAnimationFrame(resolve)))"""
-RESTS = """() => !document.querySelector("[data-pending]")
-  && [...document.querySelectorAll(".ss-shell[data-picture]")].every(
-    (shell) => shell.querySelector(".ss-panel") || !shell.checkVisibility())"""
 CHANGED = "() => !document.getAnimations().some((one) => one instanceof CSSTransition)"
 PRESSES = 6
 PRESS_MS = 3000.0  # what one press may wait for; a busy machine takes a second to draw a tab
-
-
-def frames(page: Any) -> None:
-    """Wait for two frames: what the server has sent, or a press, reaches a picture in the next."""
-    page.evaluate(TWO_FRAMES)
-
-
-def at_rest(page: Any) -> None:
-    """Wait until every picture in sight is there and drawn."""
-    frames(page)
-    page.wait_for_function(RESTS)
 
 
 def keep_sizes(page: Any) -> int:

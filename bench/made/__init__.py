@@ -1,1 +1,0 @@
-"""SYNTHETIC runs of every mechanism, made and played without a model. Knows core alone."""

@@ -1,0 +1,152 @@
+"""The vocabulary of SYNTHETIC runs, its tokenizer, and what an LLM and its SSMs hold likely in it.
+
+Tokens are words, pieces of characters above ASCII and, where asked for, hostile texts; every other
+text is spelt in bytes. Which token follows depends on the seed, the position and the last token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from bench.table_model import Context
+
+__all__ = ["HOSTILE_TEXTS", "Language", "tokenizer", "vocabulary"]
+
+PROSE = "the river ran past old mill and into town where nobody had seen a fox since winter"
+CODE = "def turn ( left , right ) : return left + right ; She said yes . No one knew why"
+PROMPT = "prompt Once upon time"
+WORDS = ("\n", *dict.fromkeys(f" {word}" for word in f"{PROSE} {CODE}".split()))
+END, START = b"<|endoftext|>", b"SYNTHETIC"
+FIRST_WORD = 2
+CHARACTERS = ("é", "—", "狐", "🦊")
+
+HOSTILE_TEXTS = (
+    "<img src=x onerror=\"globalThis.pwned='img'\">",
+    "</script><script>globalThis.pwned='script'</script>",
+    "${globalThis.pwned='template'}",
+    r"\u{zz}",
+    "{{value}}{% raw %}`",
+    "\u202eright to left\u2066 isolate\u200f",
+    "\x1b[31mred\x07\x08\x7f\x85",
+    "nul\x00inside",
+    "\x00",
+    "\r\n\t\v\f\u2028\u2029",
+    "e" + "\u0301" * 40,
+    "&lt;&#39;\"'--;DROP TABLE runs;/*",
+    "\ufeff\u200b\u00ad",
+    "x" * 3000,
+)
+
+RIVALS = 3
+SKILLS = (65, 60, 50)  # of 100 tokens an SSM gets so many right, by its place
+LLM_SCORES = (8.0, 6.2, 5.6, 5.0)  # over the 0 of every other token
+SSM_SCORES = (7.5, 6.5, 5.8, 5.0)
+
+
+@cache
+def vocabulary(hostile: bool) -> tuple[bytes, ...]:
+    """Token id -> bytes. A character above ASCII is two tokens, neither of them text by itself."""
+    prompt = (f" {word}" for word in PROMPT.split())  # no text has them
+    words = [END, START, *map(str.encode, (*WORDS, *prompt))]
+    for character in CHARACTERS:
+        whole = character.encode()
+        words += [whole[:1], whole[1:]]
+    words += [text.encode() for text in HOSTILE_TEXTS if hostile]
+    every = (bytes([i]) for i in range(256))
+    return tuple(dict.fromkeys((*words, *every)))
+
+
+# A character's first token -> its second, which always follows it.
+TRAILS = MappingProxyType(
+    {
+        vocabulary(False).index(whole[:1]): vocabulary(False).index(whole[1:])
+        for whole in map(str.encode, CHARACTERS)
+    }
+)
+
+
+@cache
+def tokenizer(hostile: bool) -> Any:
+    """Spells any text in this vocabulary, in as few tokens as it can."""
+    scores = [
+        ("".join(map(_letter, token)), -1.0 if len(token) > 1 else -2.0)
+        for token in vocabulary(hostile)
+    ]
+    core = Tokenizer(models.Unigram(scores, unk_id=0, byte_fallback=False))
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    core.decoder = decoders.ByteLevel()
+    fast: Any = PreTrainedTokenizerFast
+    return fast(tokenizer_object=core, eos_token=END.decode())
+
+
+def _letter(byte: int) -> str:
+    """How byte-level tokenizers write a byte: as itself where that can be seen."""
+    hidden = [*range(33), *range(127, 161), 173]
+    return chr(256 + hidden.index(byte)) if byte in hidden else chr(byte)
+
+
+@dataclass(frozen=True, slots=True)
+class Language:
+    """What follows what in the text of a seed."""
+
+    seed: int
+    hostile: bool
+
+    def likeliest(self, context: Context) -> tuple[int, ...]:
+        """The LLM's own next token, then RIVALS others."""
+        return _likeliest(self.seed, self.hostile, len(context), context[-1])
+
+    def guesses(self, place: int, context: Context) -> tuple[int, ...]:
+        """The same as the SSM of this place holds it. SSMs share the rivals, so that they often
+        agree on a wrong token too."""
+        own, *rivals = self.likeliest(context)
+        draw = hash((self.seed, place, len(context), context[-1]))
+        if draw % 100 < SKILLS[place % len(SKILLS)]:
+            return own, *rivals
+        turn = draw // 100 % RIVALS
+        wrong = [*rivals[turn:], *rivals[:turn]]
+        wrong.insert(1 + draw // 300 % RIVALS, own)
+        return tuple(wrong)
+
+    def llm(self, context: Context) -> torch.Tensor:
+        """Logits, see TableModel."""
+        return self._row(self.likeliest(context), LLM_SCORES, context)
+
+    def ssm(self, place: int) -> Callable[[Context], torch.Tensor]:
+        """Logits of the SSM of this place."""
+        return lambda context: self._row(self.guesses(place, context), SSM_SCORES, context)
+
+    def _row(
+        self, tokens: tuple[int, ...], scores: tuple[float, ...], context: Context
+    ) -> torch.Tensor:
+        row = np.zeros(len(vocabulary(self.hostile)), dtype=np.float32)
+        surer = 1 + 0.02 * (hash((self.seed, *context[-2:])) % 8)
+        for token, score in zip(tokens, scores, strict=True):
+            row[token] = surer * score
+        return torch.from_numpy(row)
+
+
+@lru_cache(maxsize=1 << 14)
+def _likeliest(seed: int, hostile: bool, length: int, last: int) -> tuple[int, ...]:
+    draw = hash((seed, length, last))
+    words = range(FIRST_WORD, FIRST_WORD + len(WORDS))
+    kind, draw = draw % 100, draw // 100
+    if last in TRAILS:
+        own = TRAILS[last]
+    elif hostile and kind < 20:
+        own = vocabulary(True).index(HOSTILE_TEXTS[draw % len(HOSTILE_TEXTS)].encode())
+    elif kind >= 85:
+        own = list(TRAILS)[draw % len(TRAILS)]
+    else:
+        own = words[draw % len(words)]
+    rivals = (words[(draw // 64 + 7 * i) % len(words)] for i in range(RIVALS + 1))
+    return own, *[token for token in rivals if token != own][:RIVALS]

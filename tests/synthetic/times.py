@@ -1,0 +1,168 @@
+"""Invented times for a SYNTHETIC run: stages on a clock of their own, and with it what only a clock
+decides, drafting beside the LLM's pass.
+
+A table's pass takes no time worth telling, and a real clock would give other events each time. What
+the engine said of tokens, trees, verdicts and weights stays as it is.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from core.events import (
+    Ahead,
+    Combined,
+    Drafted,
+    DraftRecord,
+    Event,
+    RoundCompleted,
+    RunStarted,
+    Span,
+    Verified,
+)
+from core.metrics import LLM_LANE
+
+__all__ = ["MINIONS", "Mechanisms", "on_a_clock"]
+
+# Milliseconds of a stage, each time within a fifth of it: about 60 rounds a second.
+TYPICAL_MS = {"prefill": 8.0, "catch_up": 0.4, "draft": 3.0, "combine": 0.1, "forward": 6.0}
+TYPICAL_MS |= {"verify": 0.3, "commit": 0.2, "use": 0.2, "read": 1.0}
+OUTCOMES, PROBABILITY = 3, 0.625
+
+
+@dataclass(frozen=True, slots=True)
+class Mechanisms:
+    """What a SYNTHETIC run uses. `loses`: the round in which its last drafter fails, -1 for none.
+    `pipeline=auto` drafts ahead but between two of its switches."""
+
+    combine: str = "union"
+    length: str = "fixed"
+    pipeline: str = "off"
+    loses: int = -1
+
+    @property
+    def switches(self) -> dict[int, str]:
+        """The rounds in which `auto` changes its mind, and to what."""
+        return {3: "off", 5: "on"} if self.pipeline == "auto" else {}
+
+    def ahead_in(self, number: int) -> bool:
+        """Whether the drafters draft ahead beside the LLM's pass of this round."""
+        return self.pipeline == "ahead" or (self.pipeline == "auto" and number not in (3, 4))
+
+
+MINIONS = Mechanisms("vote", "goodput", "ahead", loses=5)
+
+
+def on_a_clock(events: Sequence[Event], uses: Mechanisms, seed: int) -> list[Event]:
+    """RunStarted and whole rounds with invented times. The last round's drafting ahead was for a
+    round that did not come."""
+    clock = _Clock(uses, random.Random(seed))
+    rounds = [events[i : i + 4] for i in range(1, len(events), 4)]
+    found: list[Event] = []
+    for event in events[:1]:
+        assert isinstance(event, RunStarted)
+        found.append(replace(event, at_ms=0.0, queue_ms=0.25))
+    for number, (drafted, combined, verified, completed) in enumerate(rounds):
+        assert isinstance(drafted, Drafted) and isinstance(combined, Combined)
+        assert isinstance(verified, Verified) and isinstance(completed, RoundCompleted)
+        reading = [span.lane for span in completed.spans if span.name == "prefill"]
+        spans = [clock.span(x, "prefill", "" if x == LLM_LANE else "read") for x in reading]
+        drafts = clock.drafted(drafted.drafts, spans)
+        found.append(replace(drafted, at_ms=clock.now, drafts=drafts))
+        spans.append(clock.span("combine", "combine"))
+        found.append(replace(combined, at_ms=clock.now))
+        spans += clock.passed()
+        spans.append(clock.span("verify", "verify"))
+        found.append(replace(verified, at_ms=clock.now))
+        spans.append(clock.span("commit", "commit"))
+        found.append(clock.completed(completed, spans, last=number == len(rounds) - 1))
+    return found
+
+
+class _Clock:
+    """Milliseconds since the run began, and what was drafted ahead by drafter."""
+
+    def __init__(self, uses: Mechanisms, rng: random.Random) -> None:
+        self.now = 0.0
+        self._uses, self._rng = uses, rng
+        self._forward = Span(LLM_LANE, "forward", 0.0, 0.0)
+        self._early: dict[str, float] = {}
+        self._ahead: list[Ahead] = []
+        self._drafters: list[str] = []
+        self._number = 0
+
+    def span(self, lane: str, name: str, typical: str = "") -> Span:
+        """The next stage."""
+        start = self.now
+        ms = TYPICAL_MS[typical or name] * self._rng.uniform(0.8, 1.2)
+        self.now = round(start + ms, 6)
+        return Span(lane, name, start, self.now)
+
+    def drafted(self, drafts: Sequence[DraftRecord], spans: list[Span]) -> tuple[DraftRecord, ...]:
+        """A round's drafts with their stages, which join the round's `spans`."""
+        found = []
+        for draft in drafts:
+            own, ready = self._stages(draft.drafter)
+            spans += own
+            found.append(replace(draft, spans=own, drafted_ahead=ready))
+        self.unused()  # in a plain round, or of a drafter that has failed
+        self._drafters = [draft.drafter for draft in drafts] or self._drafters
+        return tuple(found)
+
+    def _stages(self, name: str) -> tuple[tuple[Span, ...], bool]:
+        """A drafter's stages, and whether its draft was made ahead."""
+        if self._uses.pipeline == "across" and self._forward.ms:
+            # Beside the pass for another request; nothing is guessed.
+            start, end = self._forward.start_ms, self._forward.end_ms
+            beside = Span(name, "draft", start, round(start + 0.6 * (end - start), 6))
+            self._ahead.append(Ahead(name, 0, 1.0, True, round(beside.ms, 6), 0.0))
+            return (beside, self.span(name, "catch_up", "use")), True
+        spent = self._early.pop(name, 0.0)
+        if spent:
+            # Every third draft made ahead is for nothing, though its guess is right now and then.
+            hit = (self._number + len(name)) % 3 > 0
+            saved, wasted = (0.75 * spent, 0.25 * spent) if hit else (0.0, spent)
+            reason = "" if hit else "unused" if self._number % 2 else "wrong"
+            fate = Ahead(
+                name, OUTCOMES, PROBABILITY, hit, round(saved, 6), round(wasted, 6), reason
+            )
+            self._ahead.append(fate)
+            if hit:
+                return (self.span(name, "catch_up", "use"),), True
+        return (self.span(name, "catch_up"), self.span(name, "draft")), False
+
+    def unused(self, reason: str = "unused") -> None:
+        """What was drafted ahead and is not in a draft."""
+        for name, spent in self._early.items():
+            self._ahead.append(Ahead(name, OUTCOMES, PROBABILITY, False, 0.0, spent, reason))
+        self._early = {}
+
+    def passed(self) -> Iterator[Span]:
+        """The LLM's pass, and beside it the drafters that drafted last."""
+        self._forward = self.span(LLM_LANE, "forward")
+        yield self._forward
+        for name in self._drafters if self._uses.ahead_in(self._number) else ():
+            start, whole = self._forward.start_ms, self._forward.ms
+            beside = Span(
+                name, "ahead", start, round(start + self._rng.uniform(0.4, 0.9) * whole, 6)
+            )
+            self._early[name] = round(beside.ms, 6)
+            yield beside
+
+    def completed(
+        self, event: RoundCompleted, spans: Sequence[Span], *, last: bool
+    ) -> RoundCompleted:
+        """The round's end, which tells what came of drafting ahead."""
+        if last:
+            self.unused("ended")
+        notes = event.notes
+        if self._number in self._uses.switches:
+            stands = self._uses.switches[self._number]
+            notes = (f"SYNTHETIC: drafting ahead is switched {stands}", *notes)
+        ahead, self._ahead = tuple(self._ahead), []
+        self._number += 1
+        return replace(
+            event, at_ms=self.now, spans=tuple(spans), ahead=ahead, notes=notes, between_ms=0.0
+        )
