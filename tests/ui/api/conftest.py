@@ -1,0 +1,43 @@
+"""Servers that all tests of endpoints share, and one for a test that leaves other models loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.ui.api.sites import Site, api_site
+
+
+@pytest.fixture(scope="session")
+def _here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with api_site(tmp_path_factory.mktemp("api")) as site:
+        yield site
+
+
+@pytest.fixture
+def api(_here: Site) -> Site:
+    """On loopback: every visitor owns the server. With an empty log."""
+    _here.clear()
+    return _here
+
+
+@pytest.fixture(scope="session")
+def _elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with api_site(tmp_path_factory.mktemp("api"), host="0.0.0.0") as site:
+        yield site
+
+
+@pytest.fixture
+def elsewhere(_elsewhere: Site) -> Site:
+    """Reached from other machines, without a login: visitors see their own. With an empty log."""
+    _elsewhere.clear()
+    return _elsewhere
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> Iterator[Site]:
+    """A server of its own on loopback, for a test that exchanges models."""
+    with api_site(tmp_path) as site:
+        yield site

@@ -1,0 +1,101 @@
+"""A served page with a fake worker behind it, and Gradio's own clients of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gradio_client import Client
+
+from storage import RunQuery, RunStore
+from storage.exports import EXPORTS
+from tests.synthetic import synthetic_run
+from tests.ui.fakes import FakeWorker, scripted
+from tests.ui.rigs import Loader, other_worker
+from tests.ui.serving import served
+from ui.server.context import Context, make_context
+from ui.server.model_host import ModelHost
+from ui.server.page import build_page
+from ui.server.visitors import Access
+
+__all__ = ["LOGIN", "Site", "api_site", "wait"]
+
+LOGIN = ("eve", "secret")
+
+
+@dataclass
+class Site:
+    """`worker` plays the runs until other models are loaded; `loader` loads them."""
+
+    url: str
+    context: Context
+    store: RunStore
+    worker: FakeWorker
+    loader: Loader
+    login: bool = False
+    clients: list[Client] = field(default_factory=list)
+
+    def client(self, number: int = 0) -> Client:
+        """Each number is a visitor of its own."""
+        while len(self.clients) <= number:
+            auth = LOGIN if self.login else None
+            self.clients.append(Client(self.url, auth=auth, verbose=False))
+        return self.clients[number]
+
+    def __call__(self, endpoint: str, **arguments: Any) -> Any:
+        """What an endpoint answers the first visitor."""
+        return self.client().predict(**arguments, api_name=endpoint)
+
+    def submit(self, endpoint: str, **arguments: Any) -> Any:
+        """A call that is under way on the server."""
+        job = self.client().submit(**arguments, api_name=endpoint)
+        # Before it knows its event, Gradio's client has nothing to tell the server.
+        wait(lambda: job.communicator is not None and job.communicator.event_id)
+        return job
+
+    def record(self, *seeds: int, rounds: int = 4) -> None:
+        """SYNTHETIC runs of somebody else."""
+        for seed in seeds:
+            for event in synthetic_run(rounds, seed=seed):
+                self.store.record(event, "somebody else")
+
+    def clear(self) -> None:
+        """Nothing is measured, no run goes on, the log is empty; runs take six rounds and no time.
+        Exchanged models stay."""
+        self.context.conductor.close()
+        self.worker.clear()
+        self.worker.cast(scripted(rounds=6), speed=0.0)
+        for study in self.store.studies.studies(limit=1000):
+            self.store.studies.delete(study.study_id)
+        self.store.flush()
+        while rows := self.store.runs(RunQuery()).rows:
+            for row in rows:
+                self.store.delete(row.run_id)
+
+
+@contextmanager
+def api_site(folder: Path, host: str = "127.0.0.1", login: bool = False) -> Iterator[Site]:
+    with RunStore(folder / "runs.db") as store:
+        worker, loader = FakeWorker(scripted(rounds=6), 0.0), Loader(lambda: other_worker("small"))
+        access = Access(host, auth=login)
+        context = make_context(
+            ModelHost(worker, loader), store, access, "specinfer", RunQuery, EXPORTS
+        )
+        with served(build_page(context), auth=LOGIN if login else None) as url:
+            site = Site(url, context, store, worker, loader, login)
+            yield site
+            for client in site.clients:
+                client.close()
+        context.conductor.close()
+        worker.clear()
+
+
+def wait(condition: Callable[[], Any], timeout: float = 20.0) -> None:
+    end = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.01)
