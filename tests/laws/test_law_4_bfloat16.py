@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from core import Engine, LoadedModels, Request, SamplingParams, SpeculationConfig, load_models
+from core import Engine, Request, SamplingParams, SpeculationConfig, load_models
 from core.events.outcome import Outcome
 from core.models import fastest
 from core.models.hf_model import HfModel
@@ -59,20 +59,27 @@ def stepped_logits(
     return torch.cat(rows)
 
 
+def engine_on(device: str) -> Engine:
+    """The bundled models in bfloat16; what verification costs is measured before the tests."""
+    engine = Engine(load_models(dtype="bfloat16", device=device))
+    assert engine.costs.verify
+    return engine
+
+
 @pytest.fixture(params=DEVICES)
-def uncompiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> LoadedModels:
-    """The bundled models in bfloat16, whose passes are torch's own calls."""
+def uncompiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Engine:
+    """Its passes are torch's own calls."""
     monkeypatch.setattr(fastest, "find_spec", lambda _: None)
-    return load_models(dtype="bfloat16", device=request.param)
+    return engine_on(request.param)
 
 
 @pytest.fixture
-def compiled() -> LoadedModels:
-    return load_models(dtype="bfloat16", device="cpu")
+def compiled() -> Engine:
+    return engine_on("cpu")
 
 
 def test_every_bfloat16_token_is_within_the_rounding_gap_of_the_argmax(
-    uncompiled: LoadedModels,
+    uncompiled: Engine,
 ) -> None:
     gap, margin, last = measured(uncompiled)
     assert gap > 0, "a pass of 12 tokens should round differently from 12 passes"
@@ -82,20 +89,17 @@ def test_every_bfloat16_token_is_within_the_rounding_gap_of_the_argmax(
     assert float(last.max() - last.median()) > gap
 
 
-def test_compiled_every_bfloat16_token_is_the_argmax(compiled: LoadedModels) -> None:
+def test_compiled_every_bfloat16_token_is_the_argmax(compiled: Engine) -> None:
     """The compiled pass rounds a token alike, whatever else a pass looks at: there is no gap."""
     gap, margin, _ = measured(compiled, least=1.0)
     assert gap == 0, "not one logit differs"
     assert float(margin.max()) == 0
 
 
-def measured(
-    models: LoadedModels, least: float = 0.999
-) -> tuple[float, torch.Tensor, torch.Tensor]:
+def measured(engine: Engine, least: float = 0.999) -> tuple[float, torch.Tensor, torch.Tensor]:
     """The rounding gap (twice this quantile of the differences), how far below the arg max each
     emitted token is, and the last logits."""
-    engine = Engine(models)
-    differences, margins = [], []
+    models, differences, margins = engine.models, [], []
     for prompt in prompts(4):
         new = ids_of(engine, prompt, "specinfer")
         *prefix, root = models.tokenizer(prompt)["input_ids"]
