@@ -183,17 +183,19 @@ def test_stop_keeps_what_was_written_and_is_never_lost(
     page.locator("#live-figures .ss-state").get_by_text("cancelled", exact=True).wait_for()
     assert page.locator("#live-strip .ss-tok").count()
     assert stopped(worker) == 4
+    desk = desk_of(long[1])
     for question in ("measure", "prove"):
         before = stopped(worker)
         pressed_at_once(page, question)
-        # What was said of the first question may still stand there when the second is asked.
-        until(page, lambda before=before: stopped(worker) > before)
+        # The same is said of every question: whether this one has ended, the server knows.
+        until(page, lambda before=before: stopped(worker) > before and desk.side is None)
         said(page, "Plain decoding did not finish")
     before = stopped(worker)
     page.click("#live-prove")
+    until(page, lambda: desk.side is not None)
     said(page, "Plain decoding of the same request")
     page.click("#live-stop")
-    until(page, lambda: stopped(worker) > before)
+    until(page, lambda: stopped(worker) > before and desk.side is None)
     said(page, "Plain decoding did not finish")
 
 

@@ -293,7 +293,7 @@ def test_while_a_run_goes_on_chips_stay(live: Stage, browser_page: OpenPage) -> 
 def test_whoever_scrolls_the_text_up_stays_there_while_it_grows(
     live: Stage, browser_page: OpenPage
 ) -> None:
-    live.play(recorded(600))
+    live.play(recorded(600), speed=6.0)  # a minute, for a busy machine
     page = ready(browser_page(live.url, forgiven=LEAVING))
     page.click("#live-run")
     page.wait_for_function(f"() => {SCROLL}.scrollTop > 150")
@@ -304,6 +304,9 @@ def test_whoever_scrolls_the_text_up_stays_there_while_it_grows(
     assert page.evaluate(f"() => {SCROLL}.scrollTop") == 0, "who scrolls up stays there"
     page.click("#live-stop")
     said(page, "Stopped: ")
+    for large in (False, True):
+        large_type(page, large)
+        chips_stay(page)
 
 
 def chips_stay(page: Any) -> None:

@@ -150,7 +150,8 @@ function writeText(node, marks) {
   node.replaceChildren(...parts);
 }
 
-// A round that was chosen is shown; one that is followed while the text grows moves nobody.
+// A round that was chosen is shown; one that is followed while the text grows moves nobody. With a
+// slow engine it comes in an update of its own, after its text.
 function mark(flow, state, { sel, done }) {
   const name = sel == null || sel < 0 ? null : String(sel);
   const newest = [...state.rounds.keys()].at(-1);
@@ -162,7 +163,8 @@ function mark(flow, state, { sel, done }) {
   }
   const chosen = state.rounds.get(name) ?? flow.firstElementChild;
   if (chosen) chosen.tabIndex = 0;
-  if (name !== state.sel && (done || !grown)) state.reveal = state.rounds.get(name);
+  const followed = !done && (grown || name === newest);
+  if (name !== state.sel && !followed) state.reveal = state.rounds.get(name);
   state.sel = name;
 }
 
