@@ -98,14 +98,14 @@ def decode(page: Any, context: Context, preset: str, **fields: str) -> Recorded:
         shows(page, name, getattr(meant, name))
     for name, value in fields.items():
         choose(page, f"field-{name}", value)
-    return run(page, context)
+    return run_form(page, context)
 
 
-def run(page: Any, context: Context) -> Recorded:
+def run_form(page: Any, context: Context) -> Recorded:
     """What stands in the form, run to the end; its figures name it on the page."""
-    before = completed(context)
+    before = count_completed(context)
     page.click("#live-run")
-    until(page, lambda: completed(context) > before)
+    until(page, lambda: count_completed(context) > before)
     events = recorded(context)
     stats = events.stats
     keys = ("tokens_per_second", "num_rounds", "num_new_tokens")
@@ -115,7 +115,7 @@ def run(page: Any, context: Context) -> Recorded:
     return events
 
 
-def completed(context: Context) -> int:
+def count_completed(context: Context) -> int:
     context.store.flush()
     return int(context.store.runs(RunQuery(status="completed")).total)
 
@@ -191,7 +191,7 @@ def test_votes_and_weights_are_the_recorded_ones_and_so_is_their_replay(
     url, context = real
     page = ready(browser_page(url))
     prepare(page, "minions")
-    minions = run(page, context)
+    minions = run_form(page, context)
     assert minions.started.config["speculation"]["combine"] == "vote"
     check_weights_line(page, minions)
     check_lengths(page, minions)
@@ -317,7 +317,7 @@ def test_lengths_lanes_and_drafts_made_ahead_are_the_recorded_ones(
     url, context = real
     page = ready(browser_page(url))
     prepare(page, "best")
-    best = run(page, context)
+    best = run_form(page, context)
     assert best.started.config["speculation"]["length"] == "goodput"
     number = max(range(len(best.completed)), key=lambda r: len(best.completed[r].estimates))
     shown = round_of(page, number)

@@ -79,7 +79,7 @@ def compare_tab(page: Any) -> Any:
     return appeared(page)
 
 
-def progress(page: Any, words: str) -> None:
+def bar_says(page: Any, words: str) -> None:
     """Wait until the bar says it."""
     page.locator("#compare-progress").get_by_text(words).first.wait_for()
 
@@ -114,12 +114,12 @@ def test_a_comparison_from_its_form_to_files_runs_and_live(
     page = compare_tab(ready(browser_page(url, forgiven=LEAVING)))
     tick(page)
     page.click("#compare-begin")
-    progress(page, "configurations is 0: 1 to 5")
+    bar_says(page, "configurations is 0: 1 to 5")
     tick(page, "sequence", "specinfer")
     few_tokens(page)
     page.click("#compare-begin")
     becomes(page, SHOWN, WHOLE)
-    progress(page, "Complete")
+    bar_says(page, "Complete")
     at_rest(page)
     assert not overflows(page)
     assert axe(page, *PICTURES) == []
@@ -144,7 +144,7 @@ def test_a_comparison_from_its_form_to_files_runs_and_live(
     said(page, "Made with specinfer", "sessions")
     page.locator("#sessions-about").get_by_text("It was made for a comparison: ").wait_for()
     page.click("#sessions-study")
-    progress(page, "Complete")
+    bar_says(page, "Complete")
     page.locator("#compare-compared").get_by_role("button", name="Open sequence in Live").click()
     said(page, "These settings are in the form now")
     becomes(page, "() => document.querySelector('#preset input').value", "sequence")
@@ -182,14 +182,14 @@ def test_on_a_narrow_page_hostile_texts_differ_and_past_comparisons_go(
 
     listed = page.locator("#compare-studies")
     listed.get_by_role("button", name=re.compile("^Open .*Italian")).click()
-    progress(page, "Italian")
+    bar_says(page, "Italian")
     becomes(page, SHOWN, WHOLE)
     listed.get_by_role("button", name=re.compile("^Delete .*Italian")).click()
     listed.get_by_role("button", name=re.compile("^Yes, delete .*Italian")).click()
-    progress(page, "No comparison yet")
+    bar_says(page, "No comparison yet")
     assert len(context.store.studies.studies()) == 1
     page.click("#compare-begin")
-    progress(page, "Complete")
+    bar_says(page, "Complete")
 
     # The table lies thousands of pixels down.
     take = page.get_by_role("button", name="Open specinfer in Live")
@@ -211,30 +211,30 @@ def test_tabs_follow_one_comparison_and_a_live_run_goes_first(
     url, context = lab.play(endless, speed=5.0)
     one = compare_tab(ready(browser_page(url, forgiven=LEAVING)))
     one.click("#compare-begin")
-    progress(one, "Running")
+    bar_says(one, "Running")
     one.reload()
     turn_to(one, "Compare")
-    progress(one, "Running")
+    bar_says(one, "Running")
     two = compare_tab(ready(browser_page(url)))
-    progress(two, "Now: plain decoding")
+    bar_says(two, "Now: plain decoding")
     shot(two, "compare-running")
     press(two, "Stop")
-    progress(two, "Stopped")
-    progress(one, "Stopped")
+    bar_says(two, "Stopped")
+    bar_says(one, "Stopped")
     until(one, lambda: not context.conductor.progress().live)
     lab.worker.cast(script, speed=2.0)
     press(one, "Go on")
-    progress(one, "Complete")
-    progress(two, "Complete")  # at rest it asks seldom, but it asks
+    bar_says(one, "Complete")
+    bar_says(two, "Complete")  # at rest it asks seldom, but it asks
     two.locator("#compare-compared tbody tr").nth(3).wait_for()
     becomes(two, "() => document.querySelectorAll('#compare-compared tbody tr').length", 4)
 
     usable(one, one.locator("#compare-repeats input")).fill("50")
     one.click("#compare-begin")
-    progress(one, "Running")
+    bar_says(one, "Running")
     turn_to(two, "Live")
     two.click("#live-run")
-    progress(one, "a visitor's run goes first")
+    bar_says(one, "a visitor's run goes first")
     said(two, "Finished: ")
-    progress(one, "Running")
+    bar_says(one, "Running")
     assert context.conductor.progress().live

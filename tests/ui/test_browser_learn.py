@@ -123,13 +123,13 @@ def answer(page: Any, number: object) -> None:
     page.click("#learn-check")
 
 
-def finished(page: Any) -> None:
+def only_tick(page: Any) -> None:
     """Wait until the open lesson has its tick, the only one."""
     page.locator(".sp-step[aria-current] .sp-tick").wait_for()
     becomes(page, "() => document.querySelectorAll('.sp-tick').length", 1)
 
 
-def copied(page: Any, button: str) -> dict[str, str]:
+def copy_link(page: Any, button: str) -> dict[str, str]:
     """The parameters of the link that a button copies."""
     page.click(button)
     page.locator(f"{button}[data-told=Copied]").wait_for()
@@ -155,7 +155,7 @@ def test_a_lesson_is_read_run_tried_answered_and_goes_into_live(
     page.locator("#learn-number input").fill(str(int(narrow[2]) - int(wide[2])))
     page.locator("#learn-number input").press("Enter")
     verdict(page, "Right. ")
-    finished(page)
+    only_tick(page)
     wanted = [name for name in ALL_PICTURES if name in LESSONS[2].pictures]
     for look in in_looks(page):
         becomes(page, PICTURES, wanted, ALL_PICTURES)
@@ -283,7 +283,7 @@ def finishes_by_its_table(page: Any, context: Context) -> None:
     becomes(page, RATES, [f"{100 * rate:.1f} %" for rate in rates])
     answer(page, f"{100 * rates[2]:.1f}")
     verdict(page, "Lesson 6 is finished.")
-    finished(page)
+    only_tick(page)
 
 
 def test_lessons_by_keys_and_an_address_that_leads_back(
@@ -305,7 +305,7 @@ def test_lessons_by_keys_and_an_address_that_leads_back(
     finishes_by_its_table(page, context)
     shot(page, "learn-6-table")
     large_type(page, True)
-    assert copied(page, "#learn-copy") == {"lesson": "6", "large": "1"}
+    assert copy_link(page, "#learn-copy") == {"lesson": "6", "large": "1"}
 
     turn_to(page, "Sessions")
     becomes(page, QUERY, {**THEME, "tab": "sessions"})
@@ -319,7 +319,7 @@ def test_lessons_by_keys_and_an_address_that_leads_back(
         slider.fill(typed)
         slider.press("Enter")
         becomes(page, QUERY, {**THEME, "run": run_id, **at})
-    assert copied(page, "#sessions-copy") == {"run": run_id, "round": "3", "large": "1"}
+    assert copy_link(page, "#sessions-copy") == {"run": run_id, "round": "3", "large": "1"}
     large_type(page, False)
     turn_to(page, "Live")
     becomes(page, QUERY, THEME)
@@ -333,7 +333,7 @@ def test_lessons_by_keys_and_an_address_that_leads_back(
     read(page, IN_SIGHT)  # a hall is shown the run, no list
     turn_to(page, "Learn")
     on_lesson(page, 6)  # where the visitor was, with what was finished
-    finished(page)
+    only_tick(page)
     page.goto(f"{url}?__theme=light&lesson=99")
     page.get_by_text("lesson is '99': a number from 1 to 8").first.wait_for()
     page.get_by_role("tab", name="Learn", selected=True).wait_for()

@@ -159,16 +159,16 @@ def test_the_browser_reads_the_values_that_python_reads(open_report: OpenReport)
 # -- what a reader does --
 
 
-def at(page: Any, words: str) -> None:
+def bar_says(page: Any, words: str) -> None:
     """Wait until the bar says where the reader is."""
     becomes(page, "() => document.querySelector('#report-at').innerText", words)
 
 
-def noticed(page: Any, words: str) -> None:
+def notice_says(page: Any, words: str) -> None:
     page.locator("#report-notice").get_by_text(words).wait_for()
 
 
-def pressed(page: Any, number: int) -> None:
+def selects_round(page: Any, number: int) -> None:
     """Wait until a round is the selected one."""
     page.locator(f"#report-strip .ss-round[data-r='{number}'][aria-pressed=true]").wait_for()
 
@@ -182,34 +182,34 @@ PLAY = """() => {
 
 def test_a_reader_steps_plays_selects_saves_and_prints(open_report: OpenReport) -> None:
     page = open_report(synthetic_run(8))
-    at(page, "Round 8 of 8")
+    bar_says(page, "Round 8 of 8")
     whole = page.locator("#report-strip .ss-text").inner_text()
     page.click("#report-rewind")
-    at(page, "Round 0 of 8")
-    noticed(page, "you are at round 0 of 8")
+    bar_says(page, "Round 0 of 8")
+    notice_says(page, "you are at round 0 of 8")
     for _ in range(4):
         page.keyboard.press(".")
-    at(page, "Round 1 of 8")
+    bar_says(page, "Round 1 of 8")
     page.keyboard.press(",")
-    noticed(page, "you are at round 1 of 8, verified")
+    notice_says(page, "you are at round 1 of 8, verified")
     page.click("#report-rewind")
     for number in (1, 2):
         page.click("#report-round-next")
-        at(page, f"Round {number} of 8")  # past the last one shown
-        pressed(page, number - 1)
+        bar_says(page, f"Round {number} of 8")  # past the last one shown
+        selects_round(page, number - 1)
     page.click("#report-round-previous")
-    pressed(page, 0)
-    at(page, "Round 2 of 8")
+    selects_round(page, 0)
+    bar_says(page, "Round 2 of 8")
     page.select_option("#report-speed", "16")
     assert "Pause" in page.evaluate(PLAY)
     page.locator("#report-play").get_by_text("Play").wait_for()
-    at(page, "Round 8 of 8")
+    bar_says(page, "Round 8 of 8")
     becomes(page, "() => document.querySelector('#report-strip .ss-text').innerText", whole)
     page.evaluate("() => document.activeElement.blur()")
     page.keyboard.press("ArrowLeft")
-    pressed(page, 6)
+    selects_round(page, 6)
     page.keyboard.press("Escape")
-    pressed(page, 7)
+    selects_round(page, 7)
     page.select_option("#report-speed", "0.25")  # so slow that only a key ends it
     page.keyboard.press(" ")
     page.locator("#report-play").get_by_text("Pause").wait_for()
@@ -236,13 +236,13 @@ def test_a_reader_steps_plays_selects_saves_and_prints(open_report: OpenReport) 
 
 def test_an_interrupted_run_is_gone_through_to_its_torn_round(open_report: OpenReport) -> None:
     page = open_report(synthetic_run(3)[:-1])
-    at(page, "Round 3 of 3")
+    bar_says(page, "Round 3 of 3")
     open_report(synthetic_run(3)[:-3], page)
-    at(page, "Round 2 of 2")
+    bar_says(page, "Round 2 of 2")
     page.click("#report-rewind")
     for number in (1, 2, 3):
         page.click("#report-round-next")
-        noticed(page, f"you are at round {number} of 2" if number < 3 else "Interrupted: ")
+        notice_says(page, f"you are at round {number} of 2" if number < 3 else "Interrupted: ")
 
 
 def test_it_looks_as_it_should_and_hostile_text_stays_text(

@@ -74,7 +74,7 @@ def tuning(stage: Stage) -> Stage:
 def tune_tab(page: Any) -> Any:
     """The Tune tab, ready to start."""
     turn_to(page, "Tune")
-    planned(page, "points and plain decoding")
+    plan_says(page, "points and plain decoding")
     return page
 
 
@@ -83,12 +83,12 @@ def type_prompts(page: Any, text: str) -> None:
     usable(page, text_box(page, "tune-typed")).fill(text)
 
 
-def planned(page: Any, words: str) -> None:
+def plan_says(page: Any, words: str) -> None:
     """Wait until this is what Start would do."""
     page.locator("#tune-plan").get_by_text(words).first.wait_for()
 
 
-def progress(page: Any, words: str | re.Pattern[str]) -> None:
+def bar_says(page: Any, words: str | re.Pattern[str]) -> None:
     page.locator("#tune-progress").get_by_text(words).first.wait_for()
 
 
@@ -96,15 +96,15 @@ def press(page: Any, name: str) -> None:
     page.locator("#tune-progress").get_by_role("button", name=name).click()
 
 
-def drawn(page: Any, runs: int, **counts: int) -> None:
+def grid_shows(page: Any, runs: int, **counts: int) -> None:
     """Wait until all runs are measured, so much is drawn and the best is found."""
-    progress(page, f"{runs} of {runs}")
-    progress(page, "Complete")
+    bar_says(page, f"{runs} of {runs}")
+    bar_says(page, "Complete")
     becomes(page, DRAWN, {"measured": 0, "refused": 0, "dots": 0, "rows": 0, **counts})
     page.locator("#tune-found").get_by_text("Best: ").wait_for()
 
 
-def point(page: Any, words: str) -> None:
+def point_is(page: Any, words: str) -> None:
     """Wait until this point is the chosen one."""
     page.locator("#tune-point").get_by_text(words, exact=True).wait_for()
 
@@ -126,7 +126,7 @@ def goes_by_keys(page: Any) -> None:
         page.keyboard.press(key.strip())
         becomes(page, FOCUSED, place)
     page.keyboard.press("Enter")
-    point(page, "speculation_length=4, expansion=1")
+    point_is(page, "speculation_length=4, expansion=1")
     becomes(page, FOCUSED, "3")  # the focus stays
     page.locator(".ss-tip").get_by_text("times plain decoding's speed").wait_for()
     becomes(page, f"() => document.querySelectorAll(\"{CELLS}[tabindex='0']\").length", 1)
@@ -202,9 +202,9 @@ def test_a_grid_from_its_form_to_a_point_a_run_and_live(
     page = tune_tab(browser_page(tuning.url))
     assert page.locator("#tune-use").is_disabled(), "there is no point yet"
     type_prompts(page, "Once\nTwice\nThrice")
-    planned(page, "3 prompts")
+    plan_says(page, "3 prompts")
     page.click("#tune-start")
-    drawn(page, 30, measured=9, rows=10)
+    grid_shows(page, 30, measured=9, rows=10)
     page.locator("#tune-point h3").get_by_text("speculation_length=").wait_for()
     page.locator("#tune-point").get_by_text("tokens per pass").first.wait_for()
     for look in in_looks(page):
@@ -221,7 +221,7 @@ def test_a_grid_from_its_form_to_a_point_a_run_and_live(
     page.locator("#sessions-notice").get_by_text("Finished: ").wait_for()
     turn_to(page, "Tune")
     page.locator("#tune-speed td[aria-label*='speculation_length=8, expansion=1,2,2:']").click()
-    point(page, "speculation_length=8, expansion=1,2,2")
+    point_is(page, "speculation_length=8, expansion=1,2,2")
     page.locator("#tune-length td[aria-selected=true][data-place='8']").wait_for()
     current = "() => document.querySelector('#tune-points tr[aria-current=true] td').innerText"
     becomes(page, current, "8")
@@ -265,15 +265,15 @@ def test_grids_of_one_axis_to_three_and_what_cannot_run(
     page = tune_tab(browser_page(tuning.url, forgiven=LEAVING))
     axis(page, 1, "speculation_length", "2, 99")
     axis(page, 1, "speculation_length")  # chosen again, a field keeps its values
-    planned(page, "cannot run: speculation_length=99")
+    plan_says(page, "cannot run: speculation_length=99")
     type_prompts(page, "Once\nTwice")
-    planned(page, "3 points and plain decoding, 2 prompts")
+    plan_says(page, "3 points and plain decoding, 2 prompts")
     assert text_box(page, "tune-values-1").input_value() == "2, 99"
     page.click("#tune-start")
-    drawn(page, 8, measured=3, refused=3, rows=7)
+    grid_shows(page, 8, measured=3, refused=3, rows=7)
     page.reload()
     tune_tab(page)
-    drawn(page, 8, measured=3, refused=3, rows=7)
+    grid_shows(page, 8, measured=3, refused=3, rows=7)
     assert texts(page, f"{CELLS}[data-state=refused]", 3)[0] == "✕"
     first = texts(page, "#tune-points tr[data-refused]", 3)[0]
     assert "✕" in first and "cannot run" in first and "speculation_length is 99" in first
@@ -295,9 +295,9 @@ def test_grids_of_one_axis_to_three_and_what_cannot_run(
     tuning.play(fast_at_nine, speed=0.0)
     type_prompts(page, "Once")
     axis(page, 3, "vote_nodes", "4, 9")
-    planned(page, "18 points")
+    plan_says(page, "18 points")
     page.click("#tune-start")
-    drawn(page, 19, measured=9, rows=19)
+    grid_shows(page, 19, measured=9, rows=19)
     for picture in ("#tune-speed", "#tune-length"):  # opened where the best point is
         page.locator(picture).get_by_text("at vote_nodes=9").wait_for()
         page.locator(f"{picture} td[data-mark=best]").wait_for()
@@ -313,9 +313,9 @@ def test_grids_of_one_axis_to_three_and_what_cannot_run(
     axis(page, 3, "none")
     axis(page, 2, "none")
     axis(page, 1, "speculation_length", "2, 4, 8, 99")
-    planned(page, "cannot run: speculation_length=99")
+    plan_says(page, "cannot run: speculation_length=99")
     page.click("#tune-start")
-    drawn(page, 4, dots=3, rows=5)
+    grid_shows(page, 4, dots=3, rows=5)
     becomes(
         page,
         """() => ["sweep-line", "mini-level"].map((name) =>
@@ -325,14 +325,14 @@ def test_grids_of_one_axis_to_three_and_what_cannot_run(
     page.locator("#tune-speed .ss-sweep-dot[tabindex='0']").focus()
     for key in ("ArrowLeft", "ArrowLeft", "ArrowLeft", "ArrowRight", "Enter"):
         page.keyboard.press(key)
-    point(page, "speculation_length=4")
+    point_is(page, "speculation_length=4")
     shot(page, "tune-line-1280")
 
     axis(page, 1, "speculation_length", ", ".join(map(str, range(1, 16))))
     axis(page, 2, "vote_nodes", ", ".join(map(str, range(2, 15))))
-    planned(page, "195 points and plain decoding, 1 prompt, 1 repeat: 196 runs")
+    plan_says(page, "195 points and plain decoding, 1 prompt, 1 repeat: 196 runs")
     page.click("#tune-start")
-    drawn(page, 196, measured=195, rows=196)
+    grid_shows(page, 196, measured=195, rows=196)
     assert not overflows(page)
     page.locator(f"{CELLS}[tabindex='0']").focus()
     cells, changed = page.evaluate(MOVES)
@@ -353,44 +353,44 @@ def test_a_grid_from_a_file_is_stopped_gone_on_with_and_deleted(
 ) -> None:
     page = tune_tab(browser_page(tuning.url, forgiven=LEAVING))
     page.locator("#tune-source").get_by_text("a file").click()
-    planned(page, "a .txt or .jsonl file")
+    plan_says(page, "a .txt or .jsonl file")
     broken, evil = tmp_path / "broken.jsonl", tmp_path / "evil.jsonl"
     broken.write_text('{"prompt": "fine"}\n' + "[" * 100_000, encoding="utf-8")
     page.locator("#tune-file input[type=file]").set_input_files(broken)
-    planned(page, "line 2 is")
+    plan_says(page, "line 2 is")
     page.locator("#tune-start[disabled]").wait_for()
     text = "<img src=x onerror=window.hacked=1>\u202e"
     lines = [json.dumps({"prompt": text, "id": text, "domain": text})] * 2
     evil.write_text("\n".join(lines), encoding="utf-8")
     page.locator("#tune-file").get_by_label(re.compile("clear|remove", re.I)).first.click()
     page.locator("#tune-file input[type=file]").set_input_files(evil)
-    planned(page, "2 prompts")
+    plan_says(page, "2 prompts")
 
     tuning.play(slowly, speed=8.0)
     page.click("#tune-start")
-    progress(page, re.compile(r"[1-9]\d* of 20"))
-    progress(page, "left")
+    bar_says(page, re.compile(r"[1-9]\d* of 20"))
+    bar_says(page, "left")
     page.reload()
     turn_to(page, "Tune")
     press(page, "Stop")
-    progress(page, "Stopped")
+    bar_says(page, "Stopped")
     assert 1 <= tuning.context.conductor.progress().done < 20
     page.locator("#tune-found").get_by_text("Best so far").wait_for()
     tuning.play(scripted(12), speed=0.0)
     press(page, "Go on")
-    drawn(page, 20, measured=9, rows=10)
+    grid_shows(page, 20, measured=9, rows=10)
     page.locator("#tune-point").get_by_text("<img src=x").first.wait_for()
     assert page.evaluate("() => window.hacked") is None
     (study,) = tuning.context.store.studies.studies("tune")
 
     other = browser_page(tuning.url)
     turn_to(other, "Tune")
-    drawn(other, 20, measured=9, rows=10)
+    grid_shows(other, 20, measured=9, rows=10)
     found = "() => document.querySelector('#tune-found').innerText"
     becomes(other, found, page.evaluate(found))
     other.locator("#tune-use:not([disabled])").wait_for()
     tuning.context.store.studies.delete(study.study_id)
     for tab in (other, page):  # nothing is pressed: a tab notices by itself
-        progress(tab, "This study was deleted")
+        bar_says(tab, "This study was deleted")
         tab.locator("#tune-point").get_by_text("Choose a point").wait_for()
         tab.locator("#tune-use[disabled]").wait_for()
