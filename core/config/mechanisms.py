@@ -267,7 +267,7 @@ LENGTH_POLICIES: Mapping[str, LengthPolicyRecord] = _by_name(
         LengthPolicyRecord(
             "goodput",
             "while one more pays",
-            "core.length.goodput.policy:Goodput",
+            "core.length.goodput:Goodput",
             predicts=True,
             chooses_drafters=True,
             meaning="as long as one more token is expected to pay for its time, down to none",

@@ -118,8 +118,7 @@ def told_of(places: Many[Place], noise: Noises) -> Told:
     ends: list[int] = []
     seats, ends_at = np.empty((count, 6), np.int64), np.zeros(count + 1, np.int64)
     widths = np.zeros((count, levels), np.int64)
-    ruled = np.zeros(count, np.int64)
-    least, rules = np.full(count, -math.inf), np.zeros((count, levels, 4))
+    least, step_scores = np.full(count, -math.inf), np.zeros((count, levels))
     warmth, heat = np.ones(count, np.float32), np.empty(count, np.float32)
     noise_at = np.full((count, levels), -1, np.int64)
     for i, place in enumerate(places):
@@ -134,16 +133,15 @@ def told_of(places: Many[Place], noise: Noises) -> Told:
         ends_at[i + 1] = len(ends)
         widths[i, : len(shape)] = np.minimum(shape, known)
         heat[i] = place.heat
-        least[i], ruled[i] = limits.least, limits.rules is not None
-        if limits.rules is not None:
-            own = limits.rules[: len(shape)]
-            rules[i, : len(own)] = own
+        least[i] = limits.least
+        scores = (limits.scores or ())[: len(shape)]
+        step_scores[i, : len(scores)] = scores
         if place.coupled:
             warmth[i] = place.ask.sequence.sampling.temperature
             noise_at[i, : len(shape)] = [noise.of(place, level) for level in range(len(shape))]
     return Told(
         seats, np.array(text, np.int64), widths, np.array(ends, np.int64), ends_at,
-        noise.room(), noise_at, warmth, heat, least, ruled, rules,
+        noise.room(), noise_at, warmth, heat, least, step_scores,
     )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from core.length.base import (
 from core.length.confidence import Confidence
 from core.length.cost_model import Costs
 from core.length.fixed import Fixed
-from core.length.goodput.policy import Goodput
+from core.length.goodput import Goodput
 from core.length.trend import Trend
 
 __all__ = [

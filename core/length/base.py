@@ -26,16 +26,15 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """A Stop's answers to one drafter as plain numbers, for who cannot ask in between: a node may
-    have children if its score is at least `least`; no child lies deeper than `longest`. `rules[i]`,
-    of depth i + 1, as many as `longest` (None: always), is (a, b, gain, cost): a pass is worth it
-    where gain, times the sum over nodes of 1 / (1 + e^-(a + b logit(chance))) but at most 1, is
-    positive and at least the cost.
+    """A Stop's answers to one drafter as plain numbers, for the native kernel, which cannot ask in
+    between: a node may have children if its score is at least `least`; no child lies deeper than
+    `longest`; nodes of depth i + 1 are drafted where the cumulative scores of their parents sum, at
+    most 1, to at least `scores[i]` (None: always).
     """
 
     least: float = -math.inf
     longest: int | None = None
-    rules: tuple[tuple[float, float, float, float], ...] | None = None
+    scores: tuple[float, ...] | None = None
 
 
 class Stop(Protocol):

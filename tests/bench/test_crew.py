@@ -27,7 +27,8 @@ def told(seconds: float) -> None:
     time.sleep(seconds)
 
 
-def test_every_task_is_done_by_somebody() -> None:
+@pytest.mark.nightly
+def test_every_task_is_done_once() -> None:
     assert sorted(shared(2, doubled, range(5))) == [0, 2, 4, 6, 8]
 
 

@@ -79,6 +79,7 @@ def test_a_trace_is_told_by_round(make_context: MakeContext) -> None:
     assert "reads 2.4 GB of weights a second" in table and "60% of the 4.0 GB/s" in table
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("ssm_params", [0, 2_000_000])
 def test_grown_models_say_what_the_small_ones_say(ssm_params: int) -> None:
     """On a CPU, a little larger than they are; both sides read one LLM."""

@@ -76,7 +76,8 @@ def test_too_many_nodes_are_refused(tmp_path: Path, family: LoadedModels) -> Non
         make_log(tmp_path / "log.db", family, 2, 100_000, WORDS)
 
 
-def test_every_call_is_measured_once_a_repeat_and_told(make_context: Any) -> None:
+@pytest.mark.nightly
+def test_every_call_is_measured_once_a_repeat_and_reported(make_context: Any) -> None:
     context = make_context(repeats=2)
     SMALL.measure(context)
     counted = {case.name: 0 for case in cases()}

@@ -36,7 +36,7 @@ class CachedModel(TableModel):
         probabilities = self._logits[self._prefix].softmax(dim=-1)
         self._add((probabilities > LIKELY).nonzero().flatten().tolist())
 
-    def logits(self, context: tuple[int, ...]) -> torch.Tensor:
+    def _logarithms(self, context: tuple[int, ...]) -> torch.Tensor:
         size = len(self._prefix)
         if len(context) < size:
             return self._logits[self._prefix]  # the prefill's, which nobody reads

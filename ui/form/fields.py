@@ -57,7 +57,7 @@ MEANINGS = {
     "confidence_threshold": "A draft stops behind a token that its SSM scores under this.",
     "verify": "When the LLM accepts a drafted token; no choice changes what it is likely to write.",
     "pipeline": "What the drafters do while the LLM verifies: wait, or work for what comes.",
-    "carry_over": "Hand on how right each drafter was in the last run, not in all of them.",
+    "carry_over": "Hand on each drafter's weight and calibration from run to run.",
     "record_top_k": "Alternatives kept for every node, for the inspector; 0 keeps none.",
 }
 

@@ -1,8 +1,7 @@
-"""What the engine has measured: of its machine, and of how far its drafters are right."""
+"""What the engine has measured of its machine and of its drafters' costs."""
 
 from __future__ import annotations
 
-from core.length.cost_model.acceptance import Acceptance, Odds, Rates
 from core.length.cost_model.backoff import Backoff, Backoffs, RunBackoffs
 from core.length.cost_model.ledger import Costs, DraftCosts
 from core.length.cost_model.meters import Average, Meter
@@ -11,15 +10,12 @@ from core.length.cost_model.verify import NODE_COUNTS, VerifyCosts, measure_veri
 
 __all__ = [
     "NODE_COUNTS",
-    "Acceptance",
     "Average",
     "Backoff",
     "Backoffs",
     "Costs",
     "DraftCosts",
     "Meter",
-    "Odds",
-    "Rates",
     "RunBackoffs",
     "Switch",
     "VerifyCosts",

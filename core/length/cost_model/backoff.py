@@ -1,9 +1,9 @@
 """When a drafter that did not pay is tried again: ever more rarely, and never at more than a
 hundredth of the decode time (ALGORITHMS 4).
 
-A drafter that others made superfluous is a run's own matter, since another text may need it; so is
-one that did not pay, until it failed so in several runs: specialised ones pay on some texts only. A
-hopeless one is not tried anew at the start of the next run. Counts rounds.
+A drafter that does not pay is switched off for its run only, since another text may need it. One
+that did not pay in several runs in a row is hopeless: the next run does not try it at its start.
+Counts rounds.
 """
 
 from __future__ import annotations
@@ -47,27 +47,26 @@ class Backoffs:
 
 
 class RunBackoffs:
-    """One run's view: the engine's hopeless drafters, which live neighbours share, and its own
-    superfluous ones."""
+    """One run's view: the engine's hopeless drafters, which concurrent runs share, and those that
+    are switched off in this run."""
 
     def __init__(self, shared: Backoffs) -> None:
         self._shared = shared
-        self._superfluous: dict[str, Backoff] = {}
+        self._own: dict[str, Backoff] = {}
 
     def __contains__(self, name: str) -> bool:
-        return name in self._superfluous or name in self._shared.hopeless
+        return name in self._own or name in self._shared.hopeless
 
     def __getitem__(self, name: str) -> Backoff:
-        return self._superfluous.get(name) or self._shared.hopeless[name]
+        return self._own.get(name) or self._shared.hopeless[name]
 
-    def switch_off(self, name: str, *, hopeless: bool) -> None:
-        """Its first probe is due after 16 rounds; for one that a neighbour switched off before, as
-        it was. `hopeless`: in this run."""
-        if hopeless:
-            self._shared.strikes[name] = self._shared.strikes.get(name, 0) + 1
-        known = self._shared.strikes.get(name, 0) >= STRIKES
-        where = self._shared.hopeless if hopeless and known else self._superfluous
-        where.setdefault(name, Backoff())
+    def switch_off(self, name: str) -> None:
+        """Its first probe is due after 16 rounds; one that a concurrent run switched off before
+        keeps its wait."""
+        strikes = self._shared.strikes.get(name, 0) + 1
+        self._shared.strikes[name] = strikes
+        backoffs = self._shared.hopeless if strikes >= STRIKES else self._own
+        backoffs.setdefault(name, Backoff())
 
     def paid(self, name: str) -> None:
         """It drafts, and is worth it."""
@@ -80,28 +79,20 @@ class RunBackoffs:
             if name in self:
                 self[name].waited += 1
 
-    @property
-    def decode_ms(self) -> float:
-        """Of all the engine's runs so far."""
-        return self._shared.decode_ms
-
-    def affordable_from(self, cost_ms: float) -> float:
-        """The decode time from which on a probe of this cost is affordable: all probes together
-        stay within one hundredth of it."""
-        return (self._shared.probe_ms + cost_ms) / SHARE
-
     def due(self, name: str, cost_ms: float) -> bool:
-        """Whether it may be probed at this predicted cost."""
-        return self[name].is_over and self.affordable_from(cost_ms) <= self.decode_ms
+        """Whether it may be probed at this predicted cost: its wait is over, and all probes of the
+        engine's runs stay within one hundredth of their decode time."""
+        shared = self._shared
+        return self[name].is_over and shared.probe_ms + cost_ms <= SHARE * shared.decode_ms
 
     def probed(self, name: str, cost_ms: float, *, success: bool) -> None:
-        """What a probe came to: on a success it drafts again, else it waits twice as long.
+        """The result of a probe: on a success it drafts again, else it waits twice as long.
 
-        A live neighbour may have switched it on meanwhile: then only the cost is left to count.
+        A concurrent run may have switched it on meanwhile: then only the cost is left to count.
         """
         self._shared.probe_ms += cost_ms
         if success:
-            self._superfluous.pop(name, None)
+            self._own.pop(name, None)
             self._shared.hopeless.pop(name, None)
             self.paid(name)
         elif name in self:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from core.length.cost_model.acceptance import Acceptance
 from core.length.cost_model.backoff import Backoffs
 from core.length.cost_model.meters import Meter
 from core.length.cost_model.switch import Switch
@@ -55,7 +54,6 @@ class Costs:
     """The engine's. The verification table is measured when first asked for, unless given.
 
     `overhead`: a round's milliseconds outside the models, plain (False) and with drafts (True).
-    `carried`: acceptance that runs with `carry_over` hand on. A drafter's record is of all runs.
     """
 
     def __init__(self, llm: LanguageModel, verify: VerifyCosts | None = None) -> None:
@@ -66,8 +64,6 @@ class Costs:
         self._drafting: dict[str, DraftCosts] = {}
         self.overhead = {False: Meter(), True: Meter()}
         self.backoffs = Backoffs()
-        self.carried: dict[str, Acceptance] = {}
-        self._records: dict[str, Acceptance] = {}
         self._pipelining: dict[tuple[str, frozenset[str]], Switch] = {}
 
     @property
@@ -80,10 +76,6 @@ class Costs:
         """The switch of `pipeline=auto` for a kind, `ahead` or `across`: what pays where three SSMs
         draft may not where one does."""
         return self._pipelining.setdefault((kind, frozenset(drafters)), Switch())
-
-    def acceptance(self, name: str) -> Acceptance:
-        """A run's, which begins with this drafter's record."""
-        return Acceptance(self._records.setdefault(name, Acceptance.of_all_runs()))
 
     def drafting(self, name: str) -> DraftCosts:
         """A drafter's costs, empty before it has drafted."""

@@ -22,15 +22,12 @@ from core.models.native.workspace import Room
 
 __all__ = ["between", "nothing_told", "of_pass", "sprouting"]
 
-# Columns of Told.seats, Grown.nodes and Grown.counts, and of a rule.
+# Columns of Told.seats, Grown.nodes and Grown.counts.
 MEMBER, ROW, TOKENS, READ, LACKS, CANDIDATES = range(6)
 TOKEN, PARENT, RANK = range(3)
 NODES, FED, PASSES = range(3)
-A, B, GAIN, COST = range(4)
 MEAN, VARIANCE, SUM = range(3)
 ROOT = -1
-# As in `core.length.cost_model.acceptance`.
-CLIP = 0.001
 # A score further below the best than that is 0, in float32 and in float64; nothing counts as being
 # further below than IMPOSSIBLE, as in `core.drafters.calibration`.
 FAR, FAR_COUPLED = 103.0, 745.0
@@ -50,7 +47,7 @@ def nothing_told() -> Told:
     warm = np.zeros(0, np.float32)
     return Told(
         np.zeros((0, 6), np.int64), none, several, none, none, real, several, warm, warm, real,
-        none, np.zeros((0, 0, 4)),
+        np.zeros((0, 0)),
     )  # fmt: skip
 
 
@@ -122,13 +119,6 @@ def moments_of(utilities, most, heat):
         second += weight * below * below
     mean = first / total
     return total, most + mean, second / total - mean * mean, whole
-
-
-@exact
-def odds(chance, a, b):
-    """See `core.length.cost_model.acceptance.Odds`."""
-    inside = min(max(chance, CLIP), 1 - CLIP) if chance == chance else 0.5
-    return 1 / (1 + np.exp(-a - b * np.log(inside / (1 - inside))))
 
 
 @exact
@@ -227,7 +217,6 @@ def next_of(told, i, g, level, before):
     if level >= told.widths.shape[1] or told.widths[i, level] == 0:
         return 0
     width, reached = 0, 0.0
-    rule = told.rules[i, level]
     for node in range(before, g.counts[i, NODES]):
         token, grows = g.nodes[i, node, TOKEN], g.scores[i, node] >= told.least[i]
         for end in range(told.ends_at[i], told.ends_at[i + 1]):
@@ -235,13 +224,8 @@ def next_of(told, i, g, level, before):
         if grows:
             g.frontier[i, width] = node
             width += 1
-            if told.ruled[i]:
-                reached += odds(g.chances[i, node], rule[A], rule[B])
-    if told.ruled[i]:
-        tokens = min(1.0, reached) * rule[GAIN]
-        if not (tokens > 0 and tokens >= rule[COST]):
-            return 0
-    return width
+            reached += g.chances[i, node]
+    return width if min(1.0, reached) >= told.step_scores[i, level] else 0
 
 
 @exact

@@ -162,8 +162,8 @@ class Told(NamedTuple):
 
     Coupled drafts: `noise_at` (n, levels) where in `noise` that of each level begins, else -1, and
     the temperature `warmth` (n,). `heat` (n,): the calibration, which makes scores of utilities.
-    `least` (n,): of a node that may have children. `ruled` (n,): a level is fed if `rules` (n,
-    levels, 4) say so: a, b, gain and cost of `core.length.base.Limits`.
+    `least` (n,): the least score of a node that may have children. `step_scores` (n, levels):
+    `scores` of `core.length.base.Limits`, 0 where every level is drafted.
     """
 
     seats: Any
@@ -176,8 +176,7 @@ class Told(NamedTuple):
     warmth: Any
     heat: Any
     least: Any
-    ruled: Any
-    rules: Any
+    step_scores: Any
 
 
 class Grown(NamedTuple):

@@ -11,9 +11,8 @@ from core.config import SpeculationConfig
 from core.config.mechanisms import VerifyRule
 from core.length import Choice, Confidence, LengthPolicy, RoundOutcome, Stop
 from core.length.base import Limits
-from core.length.cost_model import Acceptance, Costs
-from core.length.goodput.hysteresis import Step
-from core.length.goodput.stop_rule import StepRule, Terms
+from core.length.cost_model import Costs
+from core.length.stop_rule import StopRule, step_limits
 from tests.laws.law3_cases import EXACT, NOTICED, case, deviation
 
 
@@ -30,13 +29,10 @@ class Given:
         """Nothing is learnt."""
 
 
-def step_rule(price: float) -> StepRule:
-    steps = (Step(0.1, 0.9), Step(1.0, 0.5), Step(1.0, 0.5))
-    terms = {f"model-{i}": Terms(Acceptance(), steps, 1.0, 3) for i in range(4)}
-    return StepRule(terms, price, 0.5)
+LIMITS = {f"model-{i}": step_limits(0.9, (0.36, 0.36), 3) for i in range(4)}
 
 
-class Fickle(StepRule):
+class Fickle(StopRule):
     """The control: it looks at what it has just drawn before it lets it be verified."""
 
     def keeps(self, drafter: str, depth: int, chance: float) -> bool:
@@ -75,7 +71,7 @@ def confidence(threshold: float) -> Stop:
     return stop
 
 
-STOPS: dict[str, Stop] = {"confidence": confidence(0.4), "goodput": step_rule(0.2)}
+STOPS: dict[str, Stop] = {"confidence": confidence(0.4), "goodput": StopRule(LIMITS, 0.1)}
 SHAPES = {"chain": (1, "sampled_iid", (1, 1, 1)), "siblings": (1, "sampled", (2, 1))}
 
 
@@ -102,7 +98,7 @@ def test_two_drafters_and_two_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_control_a_drawn_token_dropped_for_its_chance_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    fickle = Fickle(step_rule(0.2)._terms, 0.2, 0.5)
+    fickle = Fickle(LIMITS, 0.1)
     use(monkeypatch, fickle)
     drawn = case(1, "sampled_iid", (2,), verify="mss")
     assert deviation(drawn, rounds=1, count=2) <= EXACT, "the engine does not ask"

@@ -87,13 +87,11 @@ def test_a_configured_length_of_0_is_plain_only_where_it_is_read(length: str) ->
         assert {event.speculation_length for event in rounds(run(engine(), config))} == {0}
 
 
-def test_acceptance_and_costs_are_told_to_the_policy() -> None:
+def test_the_policy_measures_costs() -> None:
     one = engine()
-    run(one, dataclasses.replace(TREE, length="goodput", carry_over=True))
-    assert set(one.costs.carried) == {"same", "ssm-2", "ssm-3"}
+    run(one, dataclasses.replace(TREE, length="goodput"))
     same = one.costs.drafting("same")
     assert same.start.value and same.prefill.value
-    assert one.costs.carried["same"].rates.upto(1)[0] > 0.7, "it is the LLM itself"
 
 
 @pytest.mark.parametrize(("drafters", "nodes"), [({"same"}, 6), ({"same", "ssm-2"}, 3), (None, 2)])

@@ -12,7 +12,7 @@ from tests.family import SSMS
 from tests.ui.api.sites import Site, api_site
 from tests.ui.rigs import OTHER, Loader, failing, other_worker, settled
 from ui.models_tab.offering import NOT_YOURS
-from ui.server.model_swap import Pair
+from ui.server.model_swap import ModelPair
 
 
 def test_models_tells_what_is_loaded_and_what_can_be(api: Site) -> None:
@@ -28,12 +28,12 @@ def test_models_tells_what_is_loaded_and_what_can_be(api: Site) -> None:
 def test_load_models_exchanges_and_generate_goes_on_with_them(fresh: Site) -> None:
     told = fresh("/load_models", llm="other", ssms=["small"], dtype="bfloat16", device="cpu")
     assert [model["name"] for model in told["loaded"]] == ["other", "small"]
-    assert fresh.loader.asked[-1] == Pair("other", ("small",), "bfloat16", "cpu")
+    assert fresh.loader.asked[-1] == ModelPair("other", ("small",), "bfloat16", "cpu")
     fresh("/generate", prompt="after")
     worker = fresh.context.hub.worker
     assert worker.requests[-1].prompt == "after"  # type: ignore[attr-defined]
     fresh("/load_models", llm="other")
-    assert fresh.loader.asked[-1] == Pair("other", ())
+    assert fresh.loader.asked[-1] == ModelPair("other", ())
 
 
 def test_a_refusal_comes_back_in_its_words_and_a_second_loading_is_refused(api: Site) -> None:

@@ -1,0 +1,331 @@
+"""`goodput`: one SSM drafts, each draft for as long as its score pays (ALGORITHMS 4, `goodput`).
+
+Four parts: the audition at prefill picks the SSM; a stop rule ends each draft (`StopRule`); nodes
+not worth verifying are dropped; a drafter that falls behind plain decoding is switched off, then
+probed ever more rarely. One price, committed tokens per millisecond, compares tokens with the times
+that this engine has measured (`Costs`). Scores are the drafters' own: each fits its calibration
+temperature online.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from core.config import SpeculationConfig
+from core.config.budget import longest
+from core.config.mechanisms import NGRAM, combine_rule
+from core.events import Estimate
+from core.length.base import Choice, DraftOutcome, Limits, RoundOutcome
+from core.length.cost_model import Average, Costs, DraftCosts, RunBackoffs
+from core.length.stop_rule import StopRule, step_limits
+
+__all__ = ["Goodput"]
+
+# A draft may become so much deeper than the deepest tree verified of late.
+DEEPER = 8
+PROBE_LENGTH = 2
+# Rounds that one plan serves: making it costs a few hundredths of a round.
+ROUNDS_PER_PLAN = 8
+# Tokens: a drafter is switched off when it is LOSS behind plain decoding, which commits one a
+# round. No draft counts for less than WORST, since first timings are far too long, and no gain is
+# saved beyond SAVED, so that a text that changes its character is noticed.
+LOSS, SAVED, WORST = 4.0, 4.0, -1.5
+# P(a token is accepted | its parent is) before the first draft, worth so many tokens.
+RATE, RATE_TOKENS = 0.75, 4
+HORIZON = 32.0
+# Nodes of a tree before the first is verified.
+USUAL_NODES = 4
+# Where other work hides this share of the drafting, all of it counts as hidden.
+HIDDEN = 0.95
+TINY_MS = 1e-6
+
+Drafts = Mapping[str, DraftOutcome]
+
+
+@dataclass
+class _DrafterGroup:
+    """Drafters that are switched on and off as one: an SSM, the n-gram lookup, or all drafters of a
+    vote or a pool. `balance`: tokens ahead of plain decoding (negative: behind)."""
+
+    names: tuple[str, ...]
+    balance: float = 0.0
+    rate: Average = field(default_factory=lambda: Average(HORIZON))
+
+    def __post_init__(self) -> None:
+        self.label = " + ".join(self.names)
+        for _ in range(RATE_TOKENS):
+            self.rate.add(RATE)
+
+    def drafts_of(self, drafts: Drafts) -> list[DraftOutcome]:
+        """This group's part of a round's drafts."""
+        return [drafts[name] for name in self.names if name in drafts]
+
+
+class Goodput:
+    """See LengthPolicy, Auditions. `speculation_length` is not read: the policy finds the
+    length."""
+
+    def __init__(self, config: SpeculationConfig, costs: Costs) -> None:
+        self._config, self._costs = config, costs
+        self._backoffs = RunBackoffs(costs.backoffs)
+        # A vote or a pool is one drafter made of several.
+        as_one = combine_rule(config.combine).one_draft
+        ssms = tuple(name for name in config.drafters if as_one or name != NGRAM)
+        self._groups = [_DrafterGroup(ssms if as_one else ssms[:1])] if ssms else []
+        if NGRAM in config.drafters and not as_one:
+            self._groups.append(_DrafterGroup((NGRAM,)))
+        self._chooses = not as_one and len(ssms) > 1
+        self._labels = tuple(group.label for group in self._groups)
+        # Of the last rounds: tokens and time, in plain rounds; of those with drafts: nodes, model
+        # passes, and the share of a further step that would lengthen the round.
+        self._tokens, self._rounds = Average(HORIZON), Average(HORIZON)
+        self._nodes, self._passes = Average(HORIZON), Average(HORIZON)
+        self._exposed = Average(HORIZON)
+        self._context = self._length = self._deepest = self._age = 0
+        self._choice: Choice | None = None
+        self._probed: _DrafterGroup | None = None
+        self._notice = ""
+
+    # -- the audition --
+
+    @property
+    def chooses(self) -> bool:
+        """See Auditions, here and below."""
+        return self._chooses
+
+    def hear(self, fits: Mapping[str, float]) -> None:
+        """The SSM that finds the prompt's end most probable drafts in this run, no other."""
+        if fits:
+            self._groups[0] = _DrafterGroup((max(fits, key=lambda name: fits[name]),))
+            self._labels = tuple(group.label for group in self._groups)
+
+    # -- before a round --
+
+    def choose(self) -> Choice:
+        """See LengthPolicy, here and below."""
+        if self._choice is None:
+            self._choice, self._age = self._plan(), 0
+        return self._choice
+
+    def _plan(self) -> Choice:
+        if not self._groups:
+            return Choice(0, "plain decoding: there is no drafter")
+        on = [group for group in self._groups if group.label not in self._backoffs]
+        self._probed = next((g for g in self._groups if g not in on and self._due(g)), None)
+        drafting = on if self._probed is None else [*on, self._probed]
+        if not on:  # the price of drafts long ago is none
+            self._tokens, self._rounds = Average(HORIZON), Average(HORIZON)
+        before, most = self._length, self._longest(on)
+        self._length = length = min(most, self._deepest + DEEPER)
+        self._deepest = max(0, self._deepest - 1)
+        if self._probed is not None:
+            length = max(length, min(PROBE_LENGTH, self._longest([self._probed])))
+        estimates = self._estimates(on, most)
+        # What each step behind the first is worth, in tokens.
+        price = self._price
+        costs = [price * (further.ms - one.ms) for one, further in pairwise(estimates[1:])]
+        return Choice(
+            length=length,
+            reason=self._reason(before, price, costs),
+            drafters=frozenset(name for group in drafting for name in group.names),
+            stop=self._stop(on, price, costs) if drafting else None,
+            estimates=estimates,
+            predicted_ms=estimates[min(most, round(self._passes.get(1.0)))].ms,
+        )
+
+    def _stop(self, on: Sequence[_DrafterGroup], price: float, costs: Sequence[float]) -> StopRule:
+        limits = {
+            name: step_limits(group.rate.get(), costs, self._length)
+            for group in on
+            for name in group.names
+        }
+        if self._probed is not None:
+            limits |= dict.fromkeys(self._probed.names, Limits(longest=PROBE_LENGTH))
+        return StopRule(limits, price * self._node_ms)
+
+    def _longest(self, groups: Sequence[_DrafterGroup]) -> int:
+        """The longest draft that the node budget allows; 0 where nothing drafts."""
+        names = [name for group in groups for name in group.names]
+        return longest(self._config, names, self._config.max_speculation_length)
+
+    def _due(self, group: _DrafterGroup) -> bool:
+        """Whether it may be probed: its wait is over, and all probes cost at most 1 % of time."""
+        costs = [self._costs.drafting(name) for name in group.names]
+        late_ms = sum(one.late.get(one.start.get()) + one.step_ms for one in costs)
+        verify_ms = self._verify_ms(PROBE_LENGTH) - self._verify_ms(0)
+        return self._backoffs.due(group.label, late_ms + verify_ms + self._overhead_ms)
+
+    def _reason(self, before: int, price: float, costs: Sequence[float]) -> str:
+        """Why the length is what it is, with its numbers; what was switched off or is probed."""
+        after = self._length
+        text = f"{before} -> {after}: " if before != after else f"{after} stays: "
+        if not after:
+            text += f"no draft beats plain decoding at {price * 1000:.0f} tokens a second"
+        elif costs:
+            score = min(1.0, costs[0] / max(self._groups[0].rate.get(), costs[0]))
+            text += f"a second step takes {costs[0] / price:.2f} ms, a token {1 / price:.2f} ms, "
+            text += f"so a draft goes on while its score is at least {score:.2f}"
+        else:
+            text += "the node budget allows one step"
+        text, self._notice = text + self._notice, ""
+        return text if self._probed is None else f"{text}; {self._probed.label} is tried again"
+
+    # -- costs, in milliseconds --
+
+    def _verify_ms(self, nodes: int) -> float:
+        return self._costs.verify_ms(nodes, self._context)
+
+    @property
+    def _plain_ms(self) -> float:
+        """A round without drafts."""
+        return max(TINY_MS, self._verify_ms(0) + self._costs.overhead[False].get())
+
+    @property
+    def _overhead_ms(self) -> float:
+        """What a round with drafts takes more outside the models than one without."""
+        plain, drafted = self._costs.overhead[False], self._costs.overhead[True]
+        return max(0.0, drafted.get(plain.get()) - plain.get())
+
+    @property
+    def _node_ms(self) -> float:
+        """One more node's, by the slope over the larger half of what is verified of late."""
+        nodes = max(2, round(self._nodes.get(USUAL_NODES)))
+        half = nodes // 2
+        return (self._verify_ms(nodes) - self._verify_ms(half)) / (nodes - half)
+
+    @property
+    def _price(self) -> float:
+        """Committed tokens per millisecond of late; plain decoding can always be had."""
+        rounds = self._rounds.get()
+        return max(1.0, self._tokens.get() / rounds if rounds else 0.0) / self._plain_ms
+
+    def _estimates(self, on: Sequence[_DrafterGroup], most: int) -> tuple[Estimate, ...]:
+        """Of each length from 0, one node a level verified: what else is drafted is rarely kept."""
+        found = [Estimate(0, 0, 1.0, self._plain_ms)]
+        costs = [self._costs.drafting(name) for group in on for name in group.names]
+        start_ms = self._exposed.get(1.0) * sum(one.start.get() for one in costs)
+        step_ms = self._exposed.get(1.0) * sum(map(_step_ms, costs))
+        fixed_ms = self._plain_ms + self._overhead_ms + start_ms - self._verify_ms(0)
+        tokens = reach = 1.0
+        for length in range(1, most + 1):
+            reach *= on[0].rate.get()
+            tokens += reach
+            ms = fixed_ms + (length - 1) * step_ms + self._verify_ms(length)
+            found.append(Estimate(length, length, tokens, ms))
+        return tuple(found)
+
+    # -- after a round --
+
+    def observe(self, outcome: RoundOutcome) -> None:
+        """Measures what the round cost, and plans anew if the plan has served its rounds."""
+        choice = self.choose()
+        self._age += 1
+        if choice.length or outcome.drafts:
+            self._observe_drafts(outcome)
+            # The first plans behind a start serve one round, one, two, four.
+            over = self._age >= min(ROUNDS_PER_PLAN, self._rounds.weight / 2)
+        else:
+            self._backoffs.passed(outcome.round_ms, self._labels)
+            over = self._age >= ROUNDS_PER_PLAN
+            if over:  # every round's times would cost more than they tell
+                self._measure(outcome, {})
+        if over or self._notice or self._probed is not None:
+            self._choice = None
+
+    def _observe_drafts(self, outcome: RoundOutcome) -> None:
+        drafts = {n: d for n, d in outcome.drafts.items() if d.ms > 0 or d.depths}
+        self._measure(outcome, drafts)
+        rounds = 1.0
+        for group in self._groups:
+            added = self._added_ms(group, outcome, drafts) / self._plain_ms
+            self._judge(group, group.drafts_of(drafts), added)
+            rounds += added
+        waiting = tuple(group.label for group in self._groups if not group.drafts_of(drafts))
+        self._backoffs.passed(outcome.round_ms, waiting)
+        self._tokens.add(outcome.num_tokens)
+        self._rounds.add(rounds)
+        if drafts:
+            self._nodes.add(outcome.num_nodes)
+            self._passes.add(1 + max(draft.steps for draft in drafts.values()))
+            self._deepest = max(self._deepest, len(outcome.widths))
+
+    def _measure(self, outcome: RoundOutcome, drafts: Drafts) -> None:
+        """The times of the LLM's pass, of each draft, and of what lies between them."""
+        costs, self._context = self._costs, outcome.context
+        costs.verified(outcome.num_nodes, outcome.context, outcome.verify_ms)
+        drafted_ms = sum(draft.ms for draft in drafts.values())
+        between_ms = outcome.round_ms + outcome.hidden_ms - outcome.verify_ms - drafted_ms
+        costs.overhead[bool(drafts)].add(between_ms)
+        # Beside another request's pass a further step adds nothing until all room there is used;
+        # a draft begun ahead spares its share.
+        if 0 < HIDDEN * drafted_ms <= outcome.hidden_ms:
+            self._exposed.add(0.0)
+        elif drafts and math.isfinite(drafted_ms):
+            spared_ms = sum(self._spared_ms(name, draft) for name, draft in drafts.items())
+            self._exposed.add(drafted_ms / max(TINY_MS, drafted_ms + spared_ms))
+        late = self._probed.names if self._probed is not None else ()
+        for name, draft in outcome.drafts.items():
+            measured = costs.drafting(name)
+            if draft.ms > 0 and not draft.ahead:
+                rest_ms = draft.ms - draft.start_ms
+                measured.add(draft.start_ms, rest_ms, draft.steps, late=name in late)
+            if draft.prefill_ms > 0:
+                measured.prefill.add(draft.prefill_ms)
+
+    def _usual_ms(self, name: str, steps: int) -> float:
+        """A draft with so many model passes behind the first: no single timing is believed."""
+        costs = self._costs.drafting(name)
+        return costs.start.get() + steps * _step_ms(costs)
+
+    def _spared_ms(self, name: str, draft: DraftOutcome) -> float:
+        """What a draft would have taken that was begun during the last verification."""
+        usual_ms = self._usual_ms(name, max(draft.depths, default=1) - 1)
+        return max(0.0, usual_ms - draft.ms) if draft.ahead else 0.0
+
+    def _added_ms(self, group: _DrafterGroup, outcome: RoundOutcome, drafts: Drafts) -> float:
+        """What a group's drafts have added to a round: drafting that nothing hid, its share of the
+        verification, by nodes, and the overhead, which the first group of the round bears."""
+        own = group.drafts_of(drafts)
+        if not own:
+            return 0.0
+        drafting_ms = sum(
+            drafts[name].ms if drafts[name].ahead else self._usual_ms(name, drafts[name].steps)
+            for name in group.names
+            if name in drafts
+        )
+        drafted_ms = max(TINY_MS, sum(draft.ms for draft in drafts.values()))
+        drafting_ms *= 1 - min(1.0, outcome.hidden_ms / drafted_ms)
+        nodes = max(1, sum(draft.num_verified for draft in drafts.values()))
+        verify_ms = self._verify_ms(outcome.num_nodes) - self._verify_ms(0)
+        verify_ms *= sum(draft.num_verified for draft in own) / nodes
+        first = next(one for one in self._groups if one.drafts_of(drafts))
+        return drafting_ms + verify_ms + (self._overhead_ms if group is first else 0.0)
+
+    def _judge(self, group: _DrafterGroup, own: Sequence[DraftOutcome], rounds: float) -> None:
+        """Whether a group's drafts pay: its accepted tokens against the plain rounds that would
+        have fitted in their time, each of one token."""
+        if group is self._probed:
+            depth = max((max(draft.depths, default=0) for draft in own), default=0)
+            success = 0 < depth <= max((draft.accepted_depth for draft in own), default=0)
+            self._backoffs.probed(group.label, rounds * self._plain_ms, success=success)
+            return
+        for draft in own:
+            for depth in range(min(max(draft.depths, default=0), draft.accepted_depth + 1)):
+                group.rate.add(float(depth < draft.accepted_depth))
+        gain = sum(draft.credit for draft in own) - rounds
+        group.balance = min(SAVED, group.balance + max(WORST, gain))
+        if group.balance >= SAVED:
+            self._backoffs.paid(group.label)
+        elif group.balance <= -LOSS:
+            self._backoffs.switch_off(group.label)
+            self._notice = f"; {group.label} stops drafting: it is {LOSS:g} tokens behind"
+            group.balance = 0.0
+
+
+def _step_ms(costs: DraftCosts) -> float:
+    """A further step's, at most the first's: both are one model pass. A first timing that was far
+    too long would otherwise end all further steps, and with them their timing."""
+    return min(costs.step_ms, costs.start.get(costs.step_ms))
