@@ -121,7 +121,7 @@ def opened(suite: Suite, settings: Settings, arguments: argparse.Namespace) -> C
 
 def threads(count: int | None) -> int:
     """torch's threads, set to `count` or, as the page does, to all cores but one."""
-    from core.models.threads import use_threads
+    from core.models.machine import use_threads
 
     return use_threads(count)
 

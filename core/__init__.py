@@ -14,9 +14,8 @@ if TYPE_CHECKING:
     from core.config import Request, SamplingParams, SpeculationConfig
     from core.engine.engine import Engine
     from core.engine.worker import Run, Worker
-    from core.models.heap import one_arena
     from core.models.loading.load import LoadedModels, load_models
-    from core.models.threads import use_threads
+    from core.models.machine import one_arena, use_threads
 
 __all__ = [
     "Engine",
@@ -41,8 +40,8 @@ _HOME = MappingProxyType(
         "SpeculationConfig": "core.config.config",
         "Worker": "core.engine.worker",
         "load_models": "core.models.loading.load",
-        "one_arena": "core.models.heap",
-        "use_threads": "core.models.threads",
+        "one_arena": "core.models.machine",
+        "use_threads": "core.models.machine",
     }
 )
 

@@ -124,7 +124,7 @@ def run(args: argparse.Namespace) -> None:
 
     from core.engine.engine import Engine
     from core.models.loading.load import load_models
-    from core.models.threads import use_threads
+    from core.models.machine import use_threads
 
     use_threads(args.threads)
     models = load_models(args.llm, ssms_of(args), args.dtype, args.device)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from core.config import Request, SamplingParams, SpeculationConfig
 from core.events import Span
-from core.events.timing import Timed
+from core.events.parts import Timed
 from core.metrics import StatsFold
 from core.models.detokenize import Detokenizer
 from core.trees.noise import Noise

@@ -16,9 +16,9 @@ from types import MappingProxyType
 from typing import Any
 
 from core.config import Request, SamplingParams, SpeculationConfig
+from core.config.checks import MAX_SPECULATION_LENGTH
 from core.config.field_text import value_from_text
 from core.config.mechanisms import NGRAM
-from core.config.shape_checks import MAX_SPECULATION_LENGTH
 from core.errors import ConfigError
 from lab.study import PLAIN, Configuration, Study
 

@@ -11,7 +11,7 @@ from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM
 
 from core.errors import ConfigError, ModelLoadError
-from core.models.loading.source import is_folder
+from core.models.loading.catalog import is_folder
 from zoo.files import sha256_of
 
 __all__ = ["named_id", "open_model", "weights_id"]

@@ -14,10 +14,9 @@ from bench.grown.manifest import Asked, standing
 from bench.grown.writing import check_disk, check_memory_to_grow, write_grown
 from bench.prompts import load_prompts, spread
 from bench.theirs import load_module
-from core.models.loading.catalog import BUNDLED
+from core.models.loading.catalog import BUNDLED, Source
 from core.models.loading.load import load_tokenizer
 from core.models.loading.placing import DTYPES
-from core.models.loading.source import Source
 
 __all__ = ["grow", "grow_parser", "written"]
 

@@ -13,9 +13,8 @@ from bench.grown.module import shape_of
 from bench.grown.shape import Plan, planned
 from core.config.checks import choice, integer
 from core.errors import ConfigError, ModelLoadError
-from core.models.loading.catalog import BUNDLED, snapshot
+from core.models.loading.catalog import BUNDLED, is_folder, located, snapshot
 from core.models.loading.placing import DTYPES, llm_named, named
-from core.models.loading.source import is_folder, located
 
 __all__ = ["Family", "Member", "Wish", "family_of", "parsed_ssms", "short"]
 

@@ -23,7 +23,7 @@ from bench.grown.module import outline, sizes, tensors
 from bench.grown.shape import Plan
 from bench.theirs import load_module
 from core.errors import ConfigError, OutOfMemoryError
-from core.models.loading.memory import available_bytes, readable
+from core.models.machine import available_bytes, readable
 
 __all__ = ["SHARD_BYTES", "check_disk", "check_memory_to_grow", "copied_files", "write_grown"]
 

@@ -13,7 +13,7 @@ from bench.context import loader
 from bench.machine import pin_arithmetic
 from bench.settings import Settings
 from core.engine.engine import Engine
-from core.models.threads import use_threads
+from core.models.machine import use_threads
 
 __all__ = ["engine_of", "shared"]
 

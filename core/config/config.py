@@ -12,7 +12,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from core.config.checks import choice, integer, names, number, text, whole_characters
+from core.config.checks import (
+    MAX_SPECULATION_LENGTH,
+    MAX_TREE_NODES,
+    choice,
+    expansion,
+    integer,
+    names,
+    number,
+    text,
+    tree_nodes,
+    weight_bounds,
+    whole_characters,
+)
 from core.config.mechanisms import (
     COMBINE_RULES,
     DRAFT_KINDS,
@@ -27,13 +39,6 @@ from core.config.mechanisms import (
     length_policy,
     lossless_rules,
     verify_rule,
-)
-from core.config.shape_checks import (
-    MAX_SPECULATION_LENGTH,
-    MAX_TREE_NODES,
-    expansion,
-    tree_nodes,
-    weight_bounds,
 )
 from core.errors import ConfigError
 

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from core.config import SpeculationConfig
-from core.config.shape_checks import MAX_EXPANSION
+from core.config.checks import MAX_EXPANSION
 from core.errors import ConfigError
 
 __all__ = ["parse_field", "value_from_text"]

@@ -208,7 +208,7 @@ COMBINE_RULES: Mapping[str, CombineRule] = _by_name(
         CombineRule(
             "union",
             "all drafts in one tree",
-            "core.trees.combine.union:union",
+            "core.trees.combine.base:union",
             keeps_all=True,
             meaning="the drafts of all drafters are merged into one tree",
             words=PictureWords(dropped="Dropped: the node budget was full"),
@@ -236,7 +236,7 @@ COMBINE_RULES: Mapping[str, CombineRule] = _by_name(
         CombineRule(
             "log_pool",
             "SSMs choose together",
-            "core.trees.combine.union:log_pool",
+            "core.trees.combine.base:log_pool",
             node_budget="pooled",
             weighted=True,
             ahead=False,
@@ -333,7 +333,7 @@ VERIFY_RULES: Mapping[str, VerifyRule] = _by_name(
         VerifyRule(
             "mss",
             "a coin a draft, root first",
-            "core.trees.verify.mss:mss",
+            "core.trees.verify.walk:mss",
             reads_q=True,
             meaning="in turn from the root on, each accepted with probability min(1, p / q)",
         ),

@@ -18,15 +18,21 @@ from core.cuda.draft_requests import (
     plain_draft,
     write_inputs,
 )
-from core.cuda.graph_cache import CachedGraph, GraphPool
-from core.cuda.kv_view import KvView, padded_extent
-from core.cuda.model_group import ModelGroup
-from core.cuda.staging import DeviceToHost, HostToDevice, IntArray, as_reals, pack
+from core.cuda.kv_view import KvView, ModelGroup, padded_extent
+from core.cuda.staging import (
+    CachedGraph,
+    DeviceToHost,
+    GraphPool,
+    HostToDevice,
+    IntArray,
+    as_reals,
+    pack,
+)
 from core.drafters.base import DraftRequest, Drafts
-from core.drafters.pending import Pending
 from core.drafters.ssm import SsmDrafter
+from core.drafters.state import Pending
 from core.errors import DRAFTER_FAULTS
-from core.events.timing import Timed
+from core.events.parts import Timed
 from core.trees.draft import Draft
 
 __all__ = ["MAX_GRAPHS", "DraftGraphs", "draft_pass_of", "draft_spans"]

@@ -13,9 +13,8 @@ import torch
 import torch.nn.functional as F
 
 from core.config import SamplingParams
-from core.cuda.kv_view import KvView
+from core.cuda.kv_view import KvView, LayoutTensors, TreeLayout
 from core.cuda.staging import HostToDevice
-from core.cuda.tree_layout import LayoutTensors, TreeLayout
 from core.trees.noise import gumbel_vectors
 from core.trees.sampling import processed
 

@@ -17,9 +17,8 @@ from core.cuda.draft_pass import (
     draft_input_shapes,
     padded_ends,
 )
-from core.cuda.model_group import ModelGroup, model_group_of
+from core.cuda.kv_view import ModelGroup, TreeLayout, model_group_of
 from core.cuda.staging import HostToDevice, IntArray
-from core.cuda.tree_layout import TreeLayout
 from core.drafters.base import DraftRequest
 from core.drafters.ssm import SsmDrafter
 from core.drafters.state import SsmState

@@ -15,21 +15,18 @@ from dataclasses import dataclass
 
 import torch
 
-from core.cuda.batched_verify import fill_target_tokens
+from core.cuda.acceptance import fill_target_tokens
 from core.cuda.draft_graph import MAX_GRAPHS, DraftGraphs, draft_pass_of
 from core.cuda.draft_pass import DraftTensors, padded_ends
 from core.cuda.draft_requests import write_inputs
-from core.cuda.graph_cache import CachedGraph, DeviceClock, GraphPool
-from core.cuda.kv_view import KvView
-from core.cuda.model_group import model_group_of
+from core.cuda.kv_view import KvView, model_group_of
 from core.cuda.round_pass import RoundPass, round_input_shapes
-from core.cuda.round_plan import RoundPlan, plan_round
-from core.cuda.round_result import RoundResult, fill_drafts
-from core.cuda.staging import DeviceToHost, HostToDevice
+from core.cuda.round_plan import RoundPlan, RoundResult, fill_drafts, plan_round
+from core.cuda.staging import CachedGraph, DeviceClock, DeviceToHost, GraphPool, HostToDevice
 from core.engine.drafting import Drafting
 from core.engine.round_state import RoundState
 from core.errors import DRAFTER_FAULTS
-from core.events.timing import Timed
+from core.events.parts import Timed
 from core.models.protocol import LanguageModel
 from core.trees.noise import bases_of
 from core.trees.verify import VerifyInput

@@ -21,9 +21,8 @@ from core.cuda.acceptance import (
     target_outputs,
 )
 from core.cuda.draft_pass import MAX_END_TOKENS, NO_TOKEN, DraftPass, DraftTensors
-from core.cuda.kv_view import KvView
+from core.cuda.kv_view import KvView, LayoutTensors, TreeLayout, first_equal
 from core.cuda.staging import HostToDevice, pack
-from core.cuda.tree_layout import LayoutTensors, TreeLayout, first_equal
 from core.drafters.calibration import observed
 
 __all__ = ["RoundPass", "round_input_shapes"]

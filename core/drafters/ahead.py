@@ -16,11 +16,10 @@ from typing import Protocol
 
 import torch
 
-from core.drafters.base import DraftRequest
-from core.drafters.outcomes import Outcome, likeliest
+from core.drafters.base import DraftRequest, Outcome, likeliest
 from core.drafters.ssm import SsmDrafter
 from core.errors import DRAFTER_FAULTS
-from core.events.timing import Timed
+from core.events.parts import Timed
 from core.sequence import Sequence
 from core.trees.sampling import processed
 from core.trees.tree import TokenTree

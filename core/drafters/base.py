@@ -6,16 +6,20 @@ never sees the engine, the LLM or the other drafters.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from collections.abc import Sequence as Many
 from dataclasses import dataclass
 from typing import Protocol
 
-from core.events.timing import Timed
+import torch
+
+from core.events.parts import Timed
 from core.length.base import Stop
 from core.sequence import Sequence
 from core.trees.draft import Draft
+from core.trees.tree import ROOT, TokenTree
 
-__all__ = ["DraftRequest", "Drafter", "Drafts"]
+__all__ = ["DraftRequest", "Drafter", "Drafts", "Outcome", "likeliest"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,3 +91,44 @@ class Drafter(Protocol):
         order, since it was last asked; NaN where it had nothing to say. Kept only for runs whose
         weights need them (`core.drafters.weights`)."""
         ...
+
+
+LEAST = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """`token_ids`: what would be committed; the last is the LLM's own token."""
+
+    token_ids: tuple[int, ...]
+    probability: float
+
+
+def likeliest(
+    tree: TokenTree, scores: torch.Tensor, count: int, ends: Collection[int] = ()
+) -> list[Outcome]:
+    """The `count` likeliest outcomes, the likeliest first, each at least 1 % probable.
+
+    `scores` (1 + nodes, V): how probable the LLM's choice of each token is after the root and after
+    each node. P(path to u) x P(y after u), y no child of u, since a child would have been accepted
+    (ALGORITHMS 5). Outcomes with a token of `ends` are left out: no round follows them.
+    """
+    joint = scores.clone()
+    parents = torch.tensor(tree.parents, dtype=torch.long, device=scores.device) + 1
+    token_ids = torch.tensor(tree.token_ids, dtype=torch.long, device=scores.device)
+    steps = scores[parents, token_ids].tolist()
+    reached = [1.0]
+    for token_id, parent, step in zip(tree.token_ids, tree.parents, steps, strict=True):
+        reached.append(0.0 if token_id in ends else reached[parent + 1] * step)
+    joint[parents, token_ids] = 0.0
+    if ends:
+        joint[:, list(ends)] = 0.0
+    joint *= torch.tensor(reached, dtype=scores.dtype, device=scores.device)[:, None]
+    values, places = joint.flatten().topk(min(count, joint.numel()))
+    found = []
+    for probability, place in zip(values.tolist(), places.tolist(), strict=True):
+        node, own = divmod(place, joint.shape[1])
+        if probability >= LEAST:
+            path = tree.tokens_to(node - 1) if node else tree.tokens_to(ROOT)
+            found.append(Outcome((*path, own), probability))
+    return found

@@ -18,7 +18,7 @@ from core.drafters.base import DraftRequest
 from core.drafters.ssm import SsmDrafter
 from core.drafters.state import SsmState
 from core.length.base import Limits
-from core.models.native_batch import Company
+from core.models.batch import Company
 from core.trees.noise import SeededNoise
 
 if TYPE_CHECKING:

@@ -20,12 +20,12 @@ import torch
 
 from core.drafters.base import DraftRequest
 from core.drafters.draft_batch import Noises, Place, limits_of, room_for, suits, told_of
-from core.drafters.pending import Pending
 from core.drafters.ssm import SsmDrafter
+from core.drafters.state import Pending
 from core.drafters.weights import needs_likelihoods
 from core.errors import FORESEEN, EngineError
-from core.events.timing import Timed
-from core.models.native_batch import company_of
+from core.events.parts import Timed
+from core.models.batch import company_of
 from core.trees.draft import Draft
 from core.trees.tree import ROOT
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from core.config.mechanisms import NGRAM
 from core.drafters.base import DraftRequest
 from core.drafters.weights import needs_likelihoods
-from core.events.timing import Timed
+from core.events.parts import Timed
 from core.sequence import Sequence
 from core.trees.draft import Draft
 from core.trees.tree import ROOT

@@ -18,7 +18,7 @@ from core.drafters.growth import Growth, growth
 from core.drafters.lockstep import Stepped, Steps, together
 from core.drafters.ssm import SsmDrafter
 from core.errors import DrafterError
-from core.events.timing import Timed
+from core.events.parts import Timed
 from core.trees.draft import Draft
 
 __all__ = ["PooledAsk", "PooledDrafting"]

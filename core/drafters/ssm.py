@@ -17,13 +17,11 @@ import torch
 
 from core.drafters.base import DraftRequest
 from core.drafters.calibration import Calibration
-from core.drafters.feeding import Feeding
 from core.drafters.growth import Growth, absorbed, growth
 from core.drafters.lockstep import Steps, alone
-from core.drafters.pending import Pending
-from core.drafters.state import SsmState
+from core.drafters.state import Feeding, Pending, SsmState
 from core.drafters.weights import needs_likelihoods
-from core.events.timing import Timed
+from core.events.parts import Timed
 from core.models.protocol import LanguageModel
 from core.sequence import Sequence
 from core.trees.draft import Draft

@@ -13,7 +13,7 @@ from core.drafters.lockstep import Stepped, together
 from core.drafters.native_drafting import CompiledDrafting
 from core.drafters.pooled_drafting import PooledAsk, PooledDrafting
 from core.drafters.ssm import SsmDrafter
-from core.events.timing import Timed
+from core.events.parts import Timed
 from core.models.protocol import LanguageModel
 from core.trees.draft import Draft
 

@@ -1,29 +1,33 @@
-"""Drafting: step 2 of a round, for all live requests: what each drafter is asked, and its drafts.
+"""Drafting, step 2 of a round, for all active requests: what each drafter is asked for, its
+drafts, and the results of drafts made ahead.
 
-Requests that ask the same drafter share its passes. Knows no LLM and no verification.
+Requests that use the same drafter share its passes. Knows no LLM and no verification. A draft
+ahead counts as a hit only once the next round has used it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from collections.abc import Sequence as Many
 from contextlib import suppress
 
 from core.config.budget import cut_shape, shape_nodes
 from core.config.mechanisms import combine_rule, draft_kind
 from core.drafters import make_drafters
-from core.drafters.ahead import AheadPlan, PassEnded
+from core.drafters.ahead import AheadDraft, AheadPlan, PassEnded
 from core.drafters.base import Drafter, DraftRequest, Drafts
 from core.drafters.pooled_drafting import PooledAsk
 from core.drafters.ssm_pool import SsmPool
 from core.drafters.weights import needs_likelihoods
-from core.engine.ahead_results import ahead_results
-from core.engine.round_state import ActiveRequest, RoundState
+from core.engine.round_state import ActiveRequest, AheadDrafts, RoundState
 from core.errors import DRAFTER_FAULTS, DrafterError
+from core.events import Ahead
+from core.events.parts import Timed
 from core.length import Auditions
+from core.metrics import LLM_LANE
 from core.models.loading.load import LoadedModels
 
-__all__ = ["Drafting", "asks_of"]
+__all__ = ["Drafting", "ahead_drafts", "ahead_results", "asks_of", "hidden_ms", "unused_at_end"]
 
 
 class Drafting:
@@ -205,3 +209,68 @@ def _hear(turn: RoundState) -> None:
         whole = index in caught_up
         live.heard.reach(name, len(told[name]), len(sequence.tokens), whole=whole)
     live.weights.foretold(told, live.heard)
+
+
+def ahead_drafts(turn: RoundState, committed: tuple[int, ...]) -> AheadDrafts | None:
+    """What was drafted beside the turn's pass, for the round behind what it committed."""
+    if not turn.foreseen:
+        return None
+    passes = tuple(t for t in turn.timed if t.lane == LLM_LANE)
+    return AheadDrafts(turn.foreseen, passes, committed)
+
+
+def ahead_results(turn: RoundState) -> tuple[Ahead, ...]:
+    """What the drafts made for this turn came to, now that it has drafted."""
+    if turn.ahead_drafts is None:
+        return ()
+    used = {turn.live.drafters[i].name: draft.ahead for i, draft in turn.drafts.items()}
+    told = []
+    for name, seen in _in_order(turn, turn.ahead_drafts):
+        if turn.ahead_drafts.committed not in seen.outcomes:
+            told.append(_ahead(name, seen, "wrong"))
+        elif not used.get(name):
+            told.append(_ahead(name, seen, "unused"))
+        else:
+            told.append(_ahead(name, seen, "", used[name], turn.ahead_drafts.passes))
+    return tuple(told)
+
+
+def unused_at_end(turn: RoundState, unasked: AheadDrafts | None) -> tuple[Ahead, ...]:
+    """What was drafted for a round that will not come, since the text has ended."""
+    if unasked is None:
+        return ()
+    return tuple(_ahead(name, seen, "ended") for name, seen in _in_order(turn, unasked))
+
+
+def _in_order(turn: RoundState, what: AheadDrafts) -> Iterator[tuple[str, AheadDraft]]:
+    """By the run's order of drafters."""
+    for drafter in turn.live.drafters:
+        if drafter.name in what.seen:
+            yield drafter.name, what.seen[drafter.name]
+
+
+def _ahead(
+    name: str, seen: AheadDraft, reason: str, used: int = 0, passes: Many[Timed] = ()
+) -> Ahead:
+    """`used`: how many of the passes that drafted are in the draft; the others were for nothing, as
+    is every look at the tree."""
+    for_nothing = [*seen.looked, *seen.drafted[used:]]
+    return Ahead(
+        drafter=name,
+        outcomes=len(seen.outcomes),
+        probability=min(1.0, sum(seen.outcomes.values(), 0.0)),
+        hit=not reason,
+        saved_ms=hidden_ms(seen.drafted[:used], passes),
+        wasted_ms=1000 * sum((t.seconds for t in for_nothing), 0.0),
+        reason=reason,
+    )
+
+
+def hidden_ms(timed: Many[Timed], passes: Many[Timed]) -> float:
+    """How much of a work was done while the LLM's passes ran."""
+    shared = (
+        one.share * max(0.0, min(one.end, other.end) - max(one.start, other.start))
+        for one in timed
+        for other in passes
+    )
+    return 1000 * sum(shared, 0.0)

@@ -36,12 +36,12 @@ from core.engine.round_state import ActiveRequest, RoundState, update_weights
 from core.engine.run_events import run_started
 from core.errors import EngineBusyError
 from core.events import Event, RunStarted
-from core.events.timing import Timed
+from core.events.parts import Timed
 from core.length import make_policy
 from core.length.cost_model import Costs
 from core.models.loading.load import LoadedModels
+from core.models.machine import TorchAlone
 from core.models.protocol import chain
-from core.models.threads import TorchAlone
 from core.sequence import Sequence
 
 __all__ = ["Engine"]

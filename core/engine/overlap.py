@@ -3,7 +3,7 @@
 With `pipeline=across` the live requests take turns: while the LLM verifies one group, the drafters
 draft for the next. A drafted request waits in the pool of intermediate results; drafting pauses
 while that pool holds as many as the LLM takes at once. With `ahead` they work for the next round of
-the request that is being verified (`core.engine.ahead_results`).
+the request that is being verified (`core.engine.drafting`).
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ import torch
 
 from core.config.mechanisms import NGRAM, combine_rule
 from core.drafters.ahead import PassEnded
-from core.engine.ahead_results import hidden_ms
+from core.engine.drafting import hidden_ms
 from core.engine.round_state import ActiveRequest, RoundState
 from core.events import Ahead
-from core.events.timing import Timed
+from core.events.parts import Timed
 from core.length.cost_model import Costs, Switch
 from core.metrics import LLM_LANE, union_ms
 

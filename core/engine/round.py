@@ -12,15 +12,14 @@ from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Many
 from contextlib import AbstractContextManager, nullcontext
 
-from core.engine.ahead_results import ahead_drafts, unused_at_end
-from core.engine.drafting import Drafting
+from core.engine.drafting import Drafting, ahead_drafts, unused_at_end
 from core.engine.idle_time import IdleTime
 from core.engine.overlap import RoundBatch
 from core.engine.record import Recorder
 from core.engine.round_state import RoundState, round_outcome, update_weights
 from core.engine.run_events import run_completed
 from core.events import Event
-from core.events.timing import Timed
+from core.events.parts import Timed
 from core.models.protocol import Feed, LanguageModel
 from core.sequence import CommitResult
 from core.trees.combine import combine

@@ -16,7 +16,7 @@ from core.drafters.base import Drafter
 from core.drafters.weights import LikelihoodHistory, Weights
 from core.errors import DRAFTER_FAULTS, DrafterError
 from core.events import Ahead
-from core.events.timing import Timed
+from core.events.parts import Timed
 from core.length import Choice, DraftOutcome, LengthPolicy, RoundOutcome
 from core.metrics import LLM_LANE
 from core.sequence import Sequence

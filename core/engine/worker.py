@@ -20,7 +20,7 @@ from core.engine.round_state import ActiveRequest
 from core.engine.run_events import run_cancelled, run_failed
 from core.errors import FORESEEN, EngineBusyError, EngineClosedError, SpecScopeError
 from core.events import Event, RunCancelled, RunCompleted, RunFailed
-from core.models.threads import take_turns, use_threads
+from core.models.machine import take_turns, use_threads
 from core.sequence import Sequence
 
 __all__ = ["Run", "Tap", "Worker"]

@@ -16,6 +16,7 @@ __all__ = [
     "ProposalRecord",
     "RunStats",
     "Span",
+    "Timed",
     "TopK",
     "Trial",
 ]
@@ -190,3 +191,19 @@ class RunStats:
     ttft_ms: float = 0.0
     queue_ms: float = 0.0
     total_ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """A stage's stretch of time on the process's monotonic clock, in seconds; `share`: see Span."""
+
+    lane: str
+    name: str
+    start: float
+    end: float
+    share: float = 1.0
+
+    @property
+    def seconds(self) -> float:
+        """What of it was spent on this lane's own work."""
+        return (self.end - self.start) * self.share

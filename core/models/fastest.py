@@ -14,7 +14,7 @@ from core.models.forward import Forward, MaskKind, TensorForward
 from core.models.graphed import in_few_launches
 from core.models.kv_cache import KVArena
 from core.models.lean import LeanForward, LeanWeights
-from core.models.loading.memory import available_bytes
+from core.models.machine import available_bytes
 from core.models.stacked import StackedForward
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ ROOM = 2
 
 
 def fastest(weights: LeanWeights, masks: MaskKind) -> Forward:
-    """A pass of one model, or of several that lie on one another (`core.models.stack`)."""
+    """A pass of one model, or of several that lie on one another (`core.models.batch`)."""
     return compiled(weights, masks) or in_few_launches(written_out(weights, masks))
 
 

@@ -14,7 +14,7 @@ import torch
 from transformers.cache_utils import Cache
 
 from core.errors import OutOfMemoryError
-from core.models.loading.memory import available_bytes, readable
+from core.models.machine import available_bytes, readable
 
 ALWAYS_FITS = 1 << 26
 

@@ -16,9 +16,7 @@ import torch.nn.functional as F
 
 from core.models.forward import MaskKind, Masks, Write, over_batch
 from core.models.kv_cache import KVArena, LayerShape
-from core.models.norms import Norm
-from core.models.products import Product, laid_wide
-from core.models.rotation import Rotation, rotated
+from core.models.layer_ops import Norm, Product, Rotation, laid_wide, rotated
 from core.models.rows import Batch
 
 __all__ = ["LeanForward", "LeanLayer", "LeanWeights", "joined"]

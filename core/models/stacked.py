@@ -10,9 +10,8 @@ import torch.nn.functional as F
 
 from core.models.forward import Masks, Write, over_batch
 from core.models.kv_cache import KVArena, LayerShape
+from core.models.layer_ops import Norm, Rotation, rotated
 from core.models.lean import LeanLayer, LeanWeights
-from core.models.norms import Norm
-from core.models.rotation import Rotation, rotated
 from core.models.rows import Batch
 
 __all__ = ["StackedForward"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from core.events.timing import Timed
+from core.events.parts import Timed
 from core.trees.tree import ROOT, depths_of
 
 __all__ = ["Draft", "chances_of"]

@@ -15,11 +15,11 @@ import torch
 
 from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.drafters.ahead import AheadDraft
-from core.engine.ahead_results import ahead_drafts, ahead_results, unused_at_end
+from core.engine.drafting import ahead_drafts, ahead_results, unused_at_end
 from core.engine.overlap import Job, Lane, PipelineSwitch
 from core.engine.round_state import ActiveRequest, AheadDrafts, RoundState
 from core.events import Ahead, Drafted, Event, RoundCompleted
-from core.events.timing import Timed
+from core.events.parts import Timed
 from core.length.base import Choice
 from core.length.fixed import Fixed
 from core.models.protocol import Feed

@@ -13,7 +13,7 @@ import core.engine.idle_time
 from core.engine.idle_time import IdleTime
 from core.engine.round_state import ActiveRequest, RoundState
 from core.events import Event, RoundCompleted, RunCompleted, Verified
-from core.events.timing import Timed
+from core.events.parts import Timed
 from core.length import RoundOutcome
 from tests.core.engines import GREEDY, TREE, engine_of, request, tables
 

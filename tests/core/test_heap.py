@@ -11,7 +11,7 @@ import pytest
 FREED = """
 import re, sys, threading
 from pathlib import Path
-from core.models.heap import give_back, one_arena
+from core.models.machine import give_back, one_arena
 
 def resident():
     return int(re.search(r"RssAnon:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1])

@@ -24,8 +24,7 @@ from core.events import RoundCompleted, RunCompleted, RunStarted, event_from_pla
 from core.length.cost_model import ledger
 from core.length.cost_model.verify import measure_verify_costs
 from core.models.loading import load as loading
-from core.models.loading.catalog import bundled_llm
-from core.models.loading.source import located
+from core.models.loading.catalog import bundled_llm, located
 from tests.fakes import tiny_module, word_tokenizer
 from tests.interrupts import hear_interrupts
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from core.config import SamplingParams, SpeculationConfig
-from core.events.timing import Timed
+from core.events.parts import Timed
 from core.sequence import Sequence, stop_in
 from tests.fakes import sequence_of
 

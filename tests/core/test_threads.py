@@ -11,7 +11,7 @@ import torch
 
 from core import Request, SamplingParams
 from core.errors import ConfigError
-from core.models.threads import TorchAlone, take_turns, use_threads
+from core.models.machine import TorchAlone, take_turns, use_threads
 from tests.core.engines import engine_of, tables
 
 

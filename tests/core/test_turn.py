@@ -8,7 +8,7 @@ import pytest
 from core import Request, SamplingParams, SpeculationConfig
 from core.engine.overlap import DraftPool, RoundBatch
 from core.engine.round_state import RoundState, round_outcome
-from core.events.timing import Timed
+from core.events.parts import Timed
 from core.trees.draft import Draft
 from core.trees.verify import Verdict
 from tests.core.engines import engine_of, tables

@@ -9,7 +9,7 @@ import pytest
 from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.engine.overlap import RoundBatch, observe_switch, pipeline_switch
 from core.engine.round_state import ActiveRequest, RoundState
-from core.events.timing import Timed
+from core.events.parts import Timed
 from core.trees.draft import Draft
 from tests.core.engines import engine_of, tables
 

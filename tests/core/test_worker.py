@@ -16,7 +16,7 @@ from core.errors import (
 )
 from core.events import Event, RunCancelled, RunCompleted, RunStarted
 from core.events.outcome import Outcome
-from core.models.threads import TURN_S
+from core.models.machine import TURN_S
 from tests.core.gated import (
     CONTEXT,
     SOON,

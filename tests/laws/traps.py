@@ -23,7 +23,8 @@ from core.trees.draft import Draft
 from core.trees.noise import Key, Noise
 from core.trees.sampling import processed, to_probabilities
 from core.trees.tree import Proposal
-from core.trees.verify import VerifyInput, offers
+from core.trees.verify import VerifyInput
+from core.trees.verify import case as offers
 
 __all__ = ["TRAPS", "PositionlessKeys"]
 

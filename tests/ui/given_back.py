@@ -22,7 +22,7 @@ import torch
 
 from core import Engine, Request, SamplingParams, SpeculationConfig, Worker, load_models
 from core.events import RunCompleted
-from core.models.heap import one_arena
+from core.models.machine import one_arena
 from tests.core.models.folders import saved
 from tests.fakes import tiny_module, word_tokenizer
 from tests.ui.fakes import FakeStore

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from core.config import SpeculationConfig
+from core.config.checks import MAX_TREE_NODES
 from core.config.mechanisms import NGRAM
-from core.config.shape_checks import MAX_TREE_NODES
 from core.events import Ahead, RunStats
 from tests.synthetic import synthetic_run
 from ui.run.frame import Baseline, Frame

@@ -62,7 +62,7 @@ def _verdict(offer: Offer, free: int | None) -> str:
 
 
 def _size(size: int) -> str:
-    from core.models.loading.memory import readable
+    from core.models.machine import readable
 
     return readable(size)
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from core.config import SpeculationConfig
 from core.config.budget import longest
+from core.config.checks import MAX_TREE_NODES
 from core.config.mechanisms import NGRAM, combine_rule, length_policy
-from core.config.shape_checks import MAX_TREE_NODES
 from core.errors import ConfigError
 from core.events import RunStats
 from ui.form.menus import idle_fields

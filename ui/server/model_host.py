@@ -250,6 +250,6 @@ def _nobody(_: str) -> None:
 
 
 def _give_back() -> None:
-    from core.models.heap import give_back
+    from core.models.machine import give_back
 
     give_back()

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
+from core.models.machine import TorchAlone
 from core.models.protocol import LanguageModel, chain
-from core.models.threads import TorchAlone
 
 __all__ = ["NODE_COUNTS", "VerifyCosts", "measure_verify_costs"]
 

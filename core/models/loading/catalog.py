@@ -1,4 +1,9 @@
-"""Names of models: the bundled family, known-good families, what the local hub cache holds."""
+"""Where models are: the bundled family, folders, the hub and its local cache, and whether their
+vocabularies agree. Reads no weights.
+
+The hub's client tries five times, 23 s in all, for every file of every model; one short request
+beforehand spares that where there is no network.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +11,30 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
+
+from huggingface_hub import HfApi
+from huggingface_hub import errors as hub_errors
+
+from core.errors import ModelLoadError, VocabMismatchError
+from core.events import ModelInfo
 
 __all__ = [
     "BUNDLED",
     "FAMILIES",
     "PARAMETERS",
     "Family",
+    "Source",
     "bundled_llm",
     "bundled_ssms",
     "cached_models",
+    "check_embedding",
+    "check_same_vocabulary",
+    "is_folder",
+    "located",
     "snapshot",
     "ssms_in",
+    "unreachable",
 ]
 
 BUNDLED = "bundled"
@@ -112,3 +130,108 @@ def cached_models() -> tuple[str, ...]:
     found = hub_cache().glob("models--*/snapshots/*/config.json")
     folders = {path.parents[2].name.removeprefix("models--") for path in found}
     return tuple(sorted(folder.replace("--", "/", 1) for folder in folders))
+
+
+PATIENCE_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """`name`: a folder or a hub id. `local`: it is read from this machine alone."""
+
+    name: str
+    local: bool
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def located(name: str) -> Source:
+    """The folder or hub id of this name. Raises ModelLoadError where nobody has it."""
+    if not name.strip():
+        raise ModelLoadError(f"model is {name!r}: bundled, a folder or a hub id is allowed")
+    if is_folder(name):
+        name = _at_home(name)
+        _check_folder(Path(name), name)
+        return Source(name, local=True)
+    return Source(name, local=_only_in_the_cache(name))
+
+
+def is_folder(name: str) -> bool:
+    """Whether a name means a folder of this machine, be it there or not, and no hub id."""
+    name = _at_home(name)
+    return name.startswith((".", "/")) or name.count("/") > 1 or Path(name).exists()
+
+
+def _at_home(name: str) -> str:
+    return str(Path(name).expanduser()) if name.startswith("~") else name
+
+
+def unreachable() -> tuple[type[Exception], ...]:
+    """What the hub's client raises where it gets no answer, or no such model."""
+    # Its HTTP library changed more than once; its own errors derive from that library's.
+    http_error: Any = vars(hub_errors)["HTTPError"]
+    return (http_error, OSError)
+
+
+def _check_folder(folder: Path, name: str) -> None:
+    allowed = "a folder with config.json, weights and tokenizer is allowed"
+    if not folder.is_dir():
+        raise ModelLoadError(f"model is {name!r}: no such folder; {allowed}")
+    if not (folder / "config.json").is_file():
+        raise ModelLoadError(f"model is {name!r}: config.json is missing; {allowed}")
+
+
+def _only_in_the_cache(hub_id: str) -> bool:
+    """Whether the hub does not answer for an id that the local cache holds."""
+    allowed = "bundled, a folder or a hub id is allowed"
+    try:
+        HfApi().model_info(hub_id, timeout=PATIENCE_S)
+    except hub_errors.HFValidationError as error:
+        raise ModelLoadError(f"model is {hub_id!r}: no folder and no hub id; {allowed}") from error
+    except unreachable() as error:
+        if snapshot(hub_id) is not None:
+            return True
+        known = isinstance(error, hub_errors.RepositoryNotFoundError)
+        reason = "the hub shows none of this name" if known else "the hub cannot be reached"
+        raise ModelLoadError(
+            f"model is {hub_id!r}: no such folder, not in the local cache, and {reason}; {allowed}"
+        ) from error
+    return False
+
+
+def check_same_vocabulary(llm: Any, ssm: Any, llm_name: str, ssm_name: str) -> None:
+    """Compares two tokenizers. Raises VocabMismatchError naming the first id that differs.
+
+    Models may pad their embeddings to different sizes; only ids that are tokens are compared.
+    """
+    ours, theirs = _by_id(llm), _by_id(ssm)
+    for token_id in sorted(ours.keys() | theirs.keys()):
+        if ours.get(token_id) != theirs.get(token_id):
+            raise VocabMismatchError(
+                f"ssm is {ssm_name!r}: token id {token_id} is {theirs.get(token_id)!r} there and "
+                f"{ours.get(token_id)!r} in {llm_name}; an SSM with the LLM's tokenizer is allowed"
+            )
+    for name in ("bos_token_id", "eos_token_id"):
+        if getattr(llm, name) != getattr(ssm, name):
+            raise VocabMismatchError(
+                f"ssm is {ssm_name!r}: {name} is {getattr(ssm, name)} there and "
+                f"{getattr(llm, name)} in {llm_name}; an SSM with the LLM's tokenizer is allowed"
+            )
+
+
+def check_embedding(tokenizer: Any, model: ModelInfo) -> None:
+    """Every token must have a row in the model's embedding; more rows are padding.
+
+    Raises VocabMismatchError naming both sizes.
+    """
+    highest = max(tokenizer.get_vocab().values(), default=0)
+    if highest >= model.vocab_size:
+        raise VocabMismatchError(
+            f"vocabulary of {model.name} is {model.vocab_size} tokens: its tokenizer's highest id "
+            f"is {highest}, and every id needs a row"
+        )
+
+
+def _by_id(tokenizer: Any) -> dict[int, str]:
+    return {token_id: token for token, token_id in tokenizer.get_vocab().items()}

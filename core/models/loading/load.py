@@ -20,8 +20,15 @@ from huggingface_hub.errors import StrictDataclassError
 from core.config.checks import choice, names
 from core.errors import ModelLoadError, UnsupportedModelError
 from core.events import ModelInfo
+from core.models.batch import stack_alike
 from core.models.hf_model import HfModel
-from core.models.loading.catalog import BUNDLED
+from core.models.loading.catalog import (
+    BUNDLED,
+    Source,
+    check_embedding,
+    check_same_vocabulary,
+    located,
+)
 from core.models.loading.placing import (
     DEVICES,
     DTYPES,
@@ -33,11 +40,8 @@ from core.models.loading.placing import (
     need_of,
     shown_name,
 )
-from core.models.loading.source import Source, located
 from core.models.loading.tree_check import checked_model
-from core.models.loading.vocabulary import check_embedding, check_same_vocabulary
 from core.models.protocol import LanguageModel
-from core.models.stack import stack_alike
 
 __all__ = ["LoadedModels", "load_models"]
 

@@ -15,9 +15,16 @@ from typing import Any
 import torch
 
 from core.errors import ModelLoadError, OutOfMemoryError
-from core.models.loading.catalog import BUNDLED, PARAMETERS, bundled_llm, bundled_ssms, snapshot
-from core.models.loading.memory import available_bytes, parameter_count, readable, weight_bytes
-from core.models.loading.source import is_folder, located
+from core.models.loading.catalog import (
+    BUNDLED,
+    PARAMETERS,
+    bundled_llm,
+    bundled_ssms,
+    is_folder,
+    located,
+    snapshot,
+)
+from core.models.machine import available_bytes, parameter_count, readable, weight_bytes
 
 __all__ = [
     "DEVICES",

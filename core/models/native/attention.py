@@ -17,7 +17,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from core.models.native.cpu_features import registers
+from core.models.native.compiling import registers
 from core.models.native.weight_formats import Kind, kind_of, spread
 
 __all__ = ["AT_ONCE", "Part", "matched", "vector", "weighed"]

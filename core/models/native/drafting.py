@@ -16,8 +16,8 @@ import numpy as np
 
 from core.models.native.compiling import entry, exact, free, kept
 from core.models.native.elementwise import exp
-from core.models.native.kernel import stamp
 from core.models.native.kernel_args import Asked, Grown, Told
+from core.models.native.layers import stamp
 from core.models.native.workspace import Room
 
 __all__ = ["between", "nothing_told", "of_pass", "sprouting"]

@@ -12,11 +12,13 @@ from __future__ import annotations
 import numpy as np
 
 from core.models.native.attention import AT_ONCE, Part, matched, vector, weighed
-from core.models.native.compiling import exact, free, inlined
-from core.models.native.intrinsics import (
+from core.models.native.compiling import (
     arrivals,
     arrive,
+    exact,
+    free,
     give_way,
+    inlined,
     number,
     power_of_two,
     rounded,

@@ -1,7 +1,7 @@
 """CompiledForward: the lean pass as one call of machine code, on a CPU.
 
 Of a small model's pass in torch most is the time between its products. Here the whole of it is
-compiled once (`core/models/native/kernel.py`): nothing is allotted, launched or checked in
+compiled once (`core/models/native/layers.py`): nothing is allotted, launched or checked in
 between, padded queries cost nothing, and weights are read in the order in which they lie.
 """
 
@@ -20,16 +20,15 @@ import torch
 from core.errors import UnsupportedModelError
 from core.models.forward import MaskKind
 from core.models.kv_cache import KVArena, LayerShape, SlotPlan
+from core.models.layer_ops import FIRST_POSITIONS
 from core.models.lean import LeanWeights
 from core.models.native.compiling import COMPILER_FAULTS
 from core.models.native.drafting import between, nothing_told, of_pass, sprouting
-from core.models.native.inputs import asked_in
-from core.models.native.kernel import kernel
 from core.models.native.kernel_args import Asked, Grown, Own, Shape, Told, Weights
+from core.models.native.layers import kernel
 from core.models.native.packing import Array, packed, shape_of, turning
 from core.models.native.weight_formats import kind_of_array
-from core.models.native.workspace import Grounds, Room, blank_asked
-from core.models.rotation import FIRST_POSITIONS
+from core.models.native.workspace import Grounds, Room, asked_in, blank_asked
 from core.models.rows import Batch
 
 __all__ = ["CompiledForward", "Drafted", "Ready"]

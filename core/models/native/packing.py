@@ -14,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from core.models.layer_ops import table
 from core.models.lean import LeanLayer, LeanWeights, joined
-from core.models.native.cpu_features import (
+from core.models.native.compiling import (
     LINE,
     multiplies_pairs,
     multiplies_tiles,
@@ -24,7 +25,6 @@ from core.models.native.cpu_features import (
 )
 from core.models.native.kernel_args import BLOCK, HALF_BLOCK, Shape, Weights
 from core.models.native.weight_formats import TILE, kind_of_array, woven
-from core.models.rotation import table
 
 __all__ = ["Array", "aligned", "bits", "packed", "shape_of", "turning"]
 
@@ -32,7 +32,7 @@ Array = npt.NDArray[Any]
 
 
 def shape_of(weights: LeanWeights) -> Shape:
-    """Of one model, or of several that lie on one another (`core.models.stack`)."""
+    """Of one model, or of several that lie on one another (`core.models.batch`)."""
     members = _members(weights)
     one = members[0]
     layer = one.layers[0]

@@ -1,24 +1,31 @@
-"""Products of a few vectors with a matrix of blocks, at the pace at which memory brings it.
+"""Products of a few vectors with a blocked matrix, at the pace at which memory delivers it.
 
-A matrix that no cache holds is read once, however many vectors there are: stretch by stretch, each
-multiplied by all of them while the next is fetched, or in tiles, which are fast enough without.
-Every sum keeps its order of inputs.
+A matrix that fits no cache is read once, however many vectors there are: block by block, each
+multiplied with all of them in registers while the next is fetched, or in AMX tiles. Every sum keeps
+its order of inputs.
 """
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from core.models.native.compiling import LINE, exact, inlined, number, registers, rounded
+from core.models.native.kernel_args import BLOCK, HALF_BLOCK, Product
+from core.models.native.tiles import release, settle, tiled
+from core.models.native.weight_formats import Kind, kind_of, spread
+
+__all__ = ["broad", "inputs_of", "most", "multiply", "parted", "parts_of", "products", "taken"]
+
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, misc, var-annotated"
 # mypy: disable-error-code="untyped-decorator"
 # numba types these functions, by what they are called with.
 
-from __future__ import annotations
-
-import numpy as np
-
-from core.models.native.compiling import exact, inlined
-from core.models.native.intrinsics import number, rounded
-from core.models.native.kernel_args import BLOCK, HALF_BLOCK, Product
-from core.models.native.registers import broad, inputs_of, most, multiply, parts_of, taken
-from core.models.native.tiles import release, settle
-
-__all__ = ["parted", "products"]
 
 STRETCH = 512
 """Inputs of a block that are multiplied at a time: 32 KiB of them, if they are kept in 16 bits."""
@@ -95,3 +102,173 @@ def together(left, w):
 def width_of(count, w):
     """Outputs that are made at once for so many tokens."""
     return BLOCK if count <= broad(w) else HALF_BLOCK
+
+
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, misc, untyped-decorator"
+# numba types these functions, by what they are called with.
+
+
+CROWDED = 16
+"""Sums that leave no room in the registers for the factors of two steps."""
+
+
+@intrinsic
+def most(typing, w):
+    """The most tokens that are multiplied together."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return ir.IntType(64)(kind_of(w.dtype).most)
+
+    return types.int64(w), generate
+
+
+@intrinsic
+def broad(typing, w):
+    """So few tokens are multiplied with a whole block."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return ir.IntType(64)(kind_of(w.dtype).broad)
+
+    return types.int64(w), generate
+
+
+@intrinsic
+def inputs_of(typing, w):
+    """How many weights an element of w holds: 1, unless they are kept in pairs or for tiles."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return ir.IntType(64)(kind_of(w.dtype).inputs)
+
+    return types.int64(w), generate
+
+
+@intrinsic
+def parts_of(typing, w):
+    """Of how many bfloat16 each number is made that w is multiplied with; 0: of none."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return ir.IntType(64)(kind_of(w.dtype).parts)
+
+    return types.int64(w), generate
+
+
+@intrinsic
+def taken(typing, w, x, halved):
+    """What is multiplied with w: x, or `halved` if that is made of bfloat16."""
+    place = 2 if kind_of(w.dtype).parts else 1
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return arguments[place]  # nobody counts who holds it: see `compiling`
+
+    return (w, x, halved)[place](w, x, halved), generate
+
+
+@intrinsic
+def multiply(typing, tokens, x, w, y, at):
+    """y[t] = sum over i of x[t, i] w[i] for `tokens` rows, 1 to `most`, and a block's outputs,
+    above `broad` tokens half a block's; sums in registers, or in tiles.
+
+    `at` is a Product. How weights are kept is told by the type of w, see `kinds`.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kind = kind_of(signature.args[2].dtype)
+        x, w, y = (
+            context.make_array(signature.args[i])(context, builder, arguments[i]).data
+            for i in (1, 2, 3)
+        )
+        x = builder.bitcast(x, kind.told.as_pointer())
+        told = Product(*cgutils.unpack_tuple(builder, arguments[4]))
+        begins = [builder.gep(*one) for one in ((x, [told.x]), (w, [told.w]), (y, [told.y]))]
+        if kind.tiles:
+            tiled(builder, kind, begins, arguments[0], told)
+            return context.get_dummy_value()
+        ahead = builder.gep(w, [told.ahead])
+        counts = told.x_step, told.y_step, told.inputs, told.first, told.pace
+        end = builder.append_basic_block("multiplied")
+        chosen = builder.switch(arguments[0], end)
+        for count in range(1, registers()[1] + 1):
+            block = builder.append_basic_block(f"by_{count}")
+            chosen.add_case(ir.IntType(64)(count), block)
+            with builder.goto_block(block):
+                builder.call(_sums(builder.module, count, kind), [*begins, ahead, *counts])
+                builder.branch(end)
+        builder.position_at_end(end)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, x, w, y, at), generate
+
+
+def _sums(module: Any, count: int, kind: Kind) -> Any:
+    """The loop over inputs, in LLVM's words: so many tokens times vectors of outputs. A function of
+    its own, since a copy wherever it is called would take seconds to compile."""
+    lanes = registers()[0]
+    wide = (BLOCK if count <= kind.broad else HALF_BLOCK) // lanes
+    name = f"sums_{count}_{wide}_{kind.name}"
+    if name in module.globals:
+        return module.globals[name]
+    whole, single = ir.IntType(64), ir.FloatType()
+    taken = [*(one.as_pointer() for one in (kind.told, kind.kept, single, kind.kept)), *[whole] * 5]
+    made = ir.Function(module, ir.FunctionType(ir.VoidType(), taken), name)
+    made.linkage = "internal"
+    made.attributes.add("noinline")
+    if count * wide > CROWDED:
+        # Else two steps are made of one, whose factors are not to be had in registers too: a pass
+        # over 11 tokens of a grown 0.5 B model took 67 ms that takes 36 so.
+        made.attributes.add("optsize")
+    x, w, y, ahead, x_step, y_step, inputs, first, pace = made.args
+    entry = made.append_basic_block("entry")
+    builder = ir.IRBuilder(entry)
+    vector = ir.VectorType(single, lanes)
+    rows = [builder.gep(x, [builder.mul(x_step, whole(t))]) for t in range(count)]
+    places = [_places(builder, y, builder.mul(y_step, whole(t)), wide) for t in range(count)]
+    fresh, zero = builder.icmp_signed("!=", first, whole(0)), ir.Constant(vector, [0.0] * lanes)
+    before = [
+        [builder.select(fresh, zero, builder.load(place, align=4)) for place in row]
+        for row in places
+    ]
+    loop, end = builder.append_basic_block("loop"), builder.append_basic_block("end")
+    builder.branch(loop)
+    builder.position_at_end(loop)
+    i = builder.phi(whole)
+    sums = [[builder.phi(vector) for _ in range(wide)] for _ in range(count)]
+    row = builder.gep(w, [builder.mul(i, whole(BLOCK))])
+    weights = kind.vectors(builder, row, lanes, wide)
+    grown = []
+    for t in range(count):
+        one = spread(builder, builder.load(builder.gep(rows[t], [i]), align=kind.align), lanes)
+        grown.append([kind.added(builder, sums[t][v], one, weights[v]) for v in range(wide)])
+    per_line = LINE // kind.align
+    for step in range(0, wide * lanes, per_line):
+        _fetch(builder, builder.gep(ahead, [builder.add(builder.mul(i, pace), whole(step))]))
+    following = builder.add(i, whole(1))
+    i.add_incoming(whole(0), entry)
+    i.add_incoming(following, loop)
+    builder.cbranch(builder.icmp_signed("<", following, inputs), loop, end)
+    builder.position_at_end(end)
+    for t in range(count):
+        for v in range(wide):
+            sums[t][v].add_incoming(before[t][v], entry)
+            sums[t][v].add_incoming(grown[t][v], loop)
+            builder.store(grown[t][v], places[t][v]).align = 4
+    builder.ret_void()
+    return made
+
+
+def _places(builder: Any, y: Any, at: Any, wide: int) -> list[Any]:
+    """Where so many vectors of outputs begin, one behind another."""
+    lanes = registers()[0]
+    kind = ir.VectorType(ir.FloatType(), lanes).as_pointer()
+    steps = [builder.add(at, ir.IntType(64)(v * lanes)) for v in range(wide)]
+    return [builder.bitcast(builder.gep(y, [step]), kind) for step in steps]
+
+
+def _fetch(builder: Any, place: Any) -> Any:
+    """Asks for what lies there, to be near the core soon: in its second cache, since the first has
+    no room. A place that is not there does no harm."""
+    byte, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
+    fetch = cgutils.get_or_insert_function(
+        builder.module, ir.FunctionType(ir.VoidType(), [byte, *[flag] * 3]), "llvm.prefetch.p0"
+    )
+    for_reading, second, data = flag(0), flag(2), flag(1)
+    builder.call(fetch, [builder.bitcast(place, byte), for_reading, second, data])

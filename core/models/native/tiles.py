@@ -18,7 +18,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from core.models.native.cpu_features import LINE
+from core.models.native.compiling import LINE
 from core.models.native.kernel_args import BLOCK, Product
 from core.models.native.weight_formats import TILE, Kind, kind_of
 

@@ -23,7 +23,7 @@ from numba import types
 from numba.core import cgutils
 from numba.np.numpy_support import from_dtype
 
-from core.models.native.cpu_features import registers
+from core.models.native.compiling import registers
 
 __all__ = ["TILE", "Kind", "kind_of", "kind_of_array", "spread", "woven"]
 

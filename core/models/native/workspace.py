@@ -1,5 +1,5 @@
-"""Where passes work: what workers hand to one another, what each has to itself, and what drafts are
-asked pass by pass. Made here, since machine code that makes nothing counts no references.
+"""Buffers of the native pass: its inputs, made from a batch of feeds, and the workspace of its
+threads. Allocated here, since compiled code that allocates nothing counts no references.
 """
 
 from __future__ import annotations
@@ -7,15 +7,17 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+import torch
 
 from core.models.kv_cache import KVArena
-from core.models.native.cpu_features import registers
+from core.models.native.compiling import registers
 from core.models.native.kernel_args import BLOCK, Asked, Own, Scratch, Shape
 from core.models.native.layers import TOGETHER
 from core.models.native.packing import Array, aligned, bits
 from core.models.native.weight_formats import TILE
+from core.models.rows import Batch
 
-__all__ = ["Ground", "Grounds", "Room", "blank_asked", "ground_of"]
+__all__ = ["Ground", "Grounds", "Room", "asked_in", "blank_asked", "ground_of"]
 
 Ground = tuple[tuple[Array, Array, tuple[int, int]], Scratch, tuple[Own, ...]]
 """Keys and values, how many rows and slots there are; what workers hand to one another; and what
@@ -103,3 +105,52 @@ def blank_asked(room: Room, members: int) -> Asked:
         np.empty(tokens, np.int64), np.zeros(members + 1, np.int64), full, full[:0],
         np.empty(tokens, np.int64),
     )  # fmt: skip
+
+
+def asked_in(batch: Batch, members: int) -> tuple[Asked, torch.Tensor | None]:
+    """What a batch asks, and where its tokens lie in it; None where they lie there as they are:
+    nothing padded, members in order."""
+    rows, width = batch.tokens.shape
+    if rows == 1:
+        return _of_one(batch), None
+    order = [row for member in range(members) for row in range(member, rows, members)]
+    counts = np.array([batch.plan.counts[row] for row in order])
+    ends = np.cumsum(counts)
+    nodes = np.arange(ends[-1]) - np.repeat(ends - counts, counts)
+    places = np.repeat(np.array(order) * width, counts) + nodes
+    asis = len(places) == rows * width and (members == 1 or rows == members)
+
+    def taken(part: Array) -> Array:
+        flat = part.reshape(rows * width, *part.shape[2:])
+        return flat if asis else flat[places]
+
+    slots = np.repeat(np.array([batch.plan.starts[row] for row in order]), counts) + nodes
+    windowed = batch.near is not batch.full
+    per_member = counts.reshape(members, -1).sum(1)
+    wanted = np.arange(ends[-1])
+    asked = Asked(
+        tokens=taken(batch.tokens),
+        positions=taken(batch.positions),
+        rows=np.repeat(np.array([batch.plan.rows[row] for row in order]), counts),
+        slots=slots,
+        first=np.concatenate([[0], np.cumsum(per_member)]),
+        full=taken(batch.full).reshape(-1),
+        near=taken(batch.near).reshape(-1) if windowed else np.zeros(0, np.bool_),
+        wanted=wanted[-1:] if batch.last_only else wanted,
+    )
+    return asked, None if asis else torch.from_numpy(places)
+
+
+def _of_one(batch: Batch) -> Asked:
+    """The usual case, in few calls."""
+    (row,), (start,), count = batch.plan.rows, batch.plan.starts, batch.plan.width
+    return Asked(
+        tokens=batch.tokens[0],
+        positions=batch.positions[0],
+        rows=np.full(count, row),
+        slots=np.arange(start, start + count),
+        first=np.array([0, count]),
+        full=batch.full.reshape(-1),
+        near=batch.near.reshape(-1) if batch.near is not batch.full else batch.full[:0].reshape(-1),
+        wanted=np.arange(count - 1 if batch.last_only else 0, count),
+    )

@@ -12,14 +12,16 @@ from core.trees.draft import Draft, chances_of
 from core.trees.tree import ROOT, Proposal, TokenTree
 
 __all__ = [
-    "VoteWeights",
     "CombinedTree",
     "Combiner",
     "KeepNode",
     "MergedTree",
     "Selection",
+    "VoteWeights",
+    "log_pool",
     "merged",
     "select",
+    "union",
 ]
 
 KeepNode = Callable[[int, int, float], bool]
@@ -157,3 +159,24 @@ def _restricted(tree: TokenTree, nodes: tuple[int, ...]) -> TokenTree:
         tuple(tree.depths[node] for node in nodes),
         tuple(tree.proposals[node] for node in nodes),
     )
+
+
+def union(whole: MergedTree, ballot: VoteWeights) -> Selection:
+    """Everything that was drafted; nothing is weighed or dropped."""
+    return Selection(tuple(range(len(whole.tree))))
+
+
+def log_pool(whole: MergedTree, ballot: VoteWeights) -> Selection:
+    """Everything; the drafters weighed in while they drafted one tree together.
+
+    A node's mass is the weighted geometric mean of the chances that its drafters gave it
+    (ALGORITHMS 3, `log_pool`): one that failed, or proposes chains of its own, is none of them.
+    """
+    masses = []
+    for node in range(len(whole.tree)):
+        weights = {drafter: ballot.weights[drafter] for drafter in whole.drafters(node)}
+        total, mass = sum(weights.values()), 1.0
+        for drafter, weight in weights.items():
+            mass *= whole.chance(node, drafter) ** (weight / total)
+        masses.append(mass)
+    return Selection(tuple(range(len(whole.tree))), tuple(masses))

@@ -27,8 +27,15 @@ import torch
 
 from core.trees.sampling import TINY_RESIDUAL
 from core.trees.tree import ROOT
-from core.trees.verify.case import TrialResult, Verdict, VerifyInput, verdict_of
-from core.trees.verify.offers import Draws, Offer, offers
+from core.trees.verify.case import (
+    Draws,
+    Offer,
+    TrialResult,
+    Verdict,
+    VerifyInput,
+    offers,
+    verdict_of,
+)
 
 __all__ = ["traversal"]
 

@@ -8,8 +8,14 @@ import pytest
 import torch
 
 from core.config import SamplingParams
-from core.cuda.acceptance import TreeBatch, accepted_paths, target_outputs
-from core.cuda.batched_verify import _padded, _sent_trees, batched_target_tokens
+from core.cuda.acceptance import (
+    TreeBatch,
+    _padded,
+    _sent_trees,
+    accepted_paths,
+    batched_target_tokens,
+    target_outputs,
+)
 from core.cuda.draft_pass import MAX_END_TOKENS, padded_ends
 from core.trees.noise import SeededNoise
 from core.trees.sampling import Target

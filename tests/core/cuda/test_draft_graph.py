@@ -14,9 +14,9 @@ from core.cuda.draft_graph import DraftGraphs
 from core.drafters.base import DraftRequest
 from core.drafters.ssm_pool import SsmPool
 from core.length.base import Limits, Stop
+from core.models.batch import stack_alike
 from core.models.hf_model import HfModel
 from core.models.loading.tree_check import checked_model
-from core.models.stack import stack_alike
 from core.sequence import Sequence
 from core.trees.draft import Draft
 from core.trees.noise import SeededNoise

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from core.cuda.graph_cache import CachedGraph, GraphPool
-from core.cuda.staging import DeviceToHost, HostToDevice, as_reals, pack
-from core.cuda.tree_layout import TreeLayout, first_equal
+from core.cuda.kv_view import TreeLayout, first_equal
+from core.cuda.staging import CachedGraph, DeviceToHost, GraphPool, HostToDevice, as_reals, pack
 from core.drafters.calibration import Calibration, observed
 from core.trees.noise import SeededNoise, gumbel_vector, gumbel_vectors, signed
 from core.trees.tree import ROOT, ancestor_mask

@@ -19,11 +19,10 @@ from core.drafters.ssm_pool import SsmPool
 from core.errors import OutOfMemoryError
 from core.length.base import Limits, Stop
 from core.length.confidence import Confidence
+from core.models.batch import Company, Stack, company_of, stack_alike
 from core.models.fastest import compiled_of
 from core.models.hf_model import HfModel
 from core.models.native.kernel_args import BLOCK
-from core.models.native_batch import Company, company_of
-from core.models.stack import Stack, stack_alike
 from core.sequence import Sequence
 from core.trees.draft import Draft
 from core.trees.tree import ROOT, TokenTree, depths_of

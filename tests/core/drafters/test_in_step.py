@@ -12,9 +12,8 @@ from core.drafters.base import DraftRequest
 from core.drafters.pooled_drafting import PooledAsk
 from core.drafters.ssm_pool import SsmPool
 from core.models import fastest
-from core.models.batch import stacked
+from core.models.batch import stack_alike, stacked
 from core.models.hf_model import HfModel
-from core.models.stack import stack_alike
 from core.sequence import Sequence
 from core.trees.draft import Draft
 from core.trees.noise import SeededNoise

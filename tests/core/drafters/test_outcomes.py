@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.drafters.outcomes import LEAST, likeliest
+from core.drafters.base import LEAST, likeliest
 from core.trees.tree import ROOT, TokenTree, depths_of
 from tests.laws.trees import LAW, parents
 

@@ -19,7 +19,7 @@ from core.errors import (
 )
 from core.models.loading import placing
 from core.models.loading.catalog import FAMILIES, bundled_llm, bundled_ssms, cached_models
-from core.models.loading.memory import available_bytes, parameter_count, readable, weight_bytes
+from core.models.machine import available_bytes, parameter_count, readable, weight_bytes
 from tests.core.models.folders import refused, saved
 from tests.fakes import tiny_module, word_tokenizer
 from tests.family import SSMS

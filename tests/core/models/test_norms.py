@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from core.models.norms import Norm
+from core.models.layer_ops import Norm
 
 EPS = 1e-6
 

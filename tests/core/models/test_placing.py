@@ -13,7 +13,6 @@ from core import load_models
 from core.errors import ModelLoadError, OutOfMemoryError, SpecScopeError, VocabMismatchError
 from core.models.loading import placing
 from core.models.loading.catalog import FAMILIES, PARAMETERS
-from core.models.loading.memory import available_bytes, weight_bytes
 from core.models.loading.placing import (
     Need,
     check_memory,
@@ -24,6 +23,7 @@ from core.models.loading.placing import (
     named,
     need_of,
 )
+from core.models.machine import available_bytes, weight_bytes
 from tests.core.models.folders import refused, saved
 from tests.family import SSMS
 

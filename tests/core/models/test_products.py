@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from core.models.products import Product, laid_wide
+from core.models.layer_ops import Product, laid_wide
 
 
 @pytest.mark.parametrize("biased", [False, True])

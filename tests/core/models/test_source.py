@@ -13,8 +13,8 @@ from huggingface_hub.errors import OfflineModeIsEnabled, RepositoryNotFoundError
 
 from core import load_models
 from core.errors import ModelLoadError
-from core.models.loading import source as source_module
-from core.models.loading.source import Source, located, unreachable
+from core.models.loading import catalog
+from core.models.loading.catalog import Source, located, unreachable
 from tests.core.models.folders import saved
 
 
@@ -103,7 +103,7 @@ def test_a_cached_id_loads_without_a_network(
 
 
 def test_without_a_network_a_wrong_id_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source_module, "PATIENCE_S", 2.0)
+    monkeypatch.setattr(catalog, "PATIENCE_S", 2.0)
     start = time.monotonic()
     with pytest.raises(ModelLoadError, match="some/such-model"):
         load_models(llm="some/such-model-that-nobody-has", ssms=[])

@@ -9,11 +9,10 @@ import torch
 
 from core.errors import EngineError
 from core.models import fastest
-from core.models.batch import forward_together, stacked
+from core.models.batch import Stack, forward_together, stack_alike, stack_of, stacked
 from core.models.hf_model import HfModel
 from core.models.loading.tree_check import checked_model
 from core.models.protocol import Feed, chain
-from core.models.stack import Stack, stack_alike, stack_of
 from core.trees.tree import ROOT
 from tests.fakes import info_of, tiny_module
 

@@ -11,17 +11,17 @@ import pytest
 import torch
 
 from core.errors import EngineError
+from core.models.batch import stack_of
 from core.models.hf_model import HfModel
 from core.models.lean import LeanForward
 from core.models.loading.tree_check import checked_model
 from core.models.native import forward as forward_module
 from core.models.native import workspace as scratch
-from core.models.native.cpu_features import multiplies_tiles
+from core.models.native.compiling import multiplies_tiles
 from core.models.native.forward import CompiledForward
-from core.models.native.kernel import kernel
+from core.models.native.layers import kernel
 from core.models.native.products import STRETCH
 from core.models.protocol import Feed, chain
-from core.models.stack import stack_of
 from core.trees.tree import ROOT
 from tests.core.models.test_lean import LEAN, said
 from tests.core.models.test_stack import alike, asked, committed

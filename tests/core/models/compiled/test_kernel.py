@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from core.models.native.kernel import stamp
+from core.models.native.layers import stamp
 
 
 def test_a_change_in_any_file_is_another_stamp(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import torch
 pytest.importorskip("numba")
 
 from core.models.native.compiling import kept  # noqa: E402
-from core.models.native.kernel import stamp  # noqa: E402
+from core.models.native.layers import stamp  # noqa: E402
 from core.models.native.products import products  # noqa: E402
 
 ROOT = Path(__file__).parents[4]
@@ -29,7 +29,7 @@ LESSER = {
     "no avx": {"NUMBA_ENABLE_AVX": "0"},
 }
 CHILD = """
-from core.models.native.cpu_features import multiplies_pairs, registers
+from core.models.native.compiling import multiplies_pairs, registers
 from tests.core.models.compiled.test_registers import digest
 
 assert not multiplies_pairs()
@@ -92,7 +92,7 @@ def as_matrix(blocks: Any) -> Any:
 def digest() -> str:
     """Of the products of 1 to 26 vectors with weights of 16 and of 32 bits; asserts that they are
     numpy's, but for the order of sums, and with woven weights the same."""
-    from core.models.native.cpu_features import registers, weaves
+    from core.models.native.compiling import registers, weaves
     from core.models.native.weight_formats import woven
 
     seen = hashlib.sha256()
@@ -124,7 +124,7 @@ def test_the_same_bits_from_all_registers(lesser: str, tmp_path: Path) -> None:
     assert told == ["8", "6", digest()]
     found = Path("/proc/cpuinfo")
     if found.exists() and "avx512f" in found.read_text():
-        from core.models.native.cpu_features import registers
+        from core.models.native.compiling import registers
 
         assert registers() == (16, 12), "else the same was compared with itself"
 
@@ -144,7 +144,7 @@ def in_child(code: str, lesser: str, cache: Path) -> str:
 
 def test_pairs_are_multiplied_as_bfloat16() -> None:
     """Both factors rounded to bfloat16, sums in float32; the same bits whatever is beside them."""
-    from core.models.native.cpu_features import multiplies_pairs
+    from core.models.native.compiling import multiplies_pairs
 
     if not multiplies_pairs():
         pytest.skip("this processor multiplies no pairs of bfloat16 (AVX512_BF16)")

@@ -14,11 +14,11 @@ pytest.importorskip("numba")
 
 from core.models.native.compiling import kept  # noqa: E402
 from core.models.native.elementwise import attended  # noqa: E402
-from core.models.native.kernel import stamp  # noqa: E402
+from core.models.native.layers import stamp  # noqa: E402
 from tests.core.models.compiled.test_registers import COMPILED, LESSER, in_child, meant  # noqa: E402
 
 CHILD = """
-from core.models.native.cpu_features import registers
+from core.models.native.compiling import registers
 from tests.core.models.compiled.test_seen import SIZES, check, check_together
 
 assert registers()[0] == 8

@@ -11,7 +11,7 @@ import torch
 
 pytest.importorskip("numba")
 
-from core.models.native.cpu_features import multiplies_tiles
+from core.models.native.compiling import multiplies_tiles
 from core.models.native.weight_formats import TILE
 from tests.core.models.compiled.test_registers import multiplied
 
