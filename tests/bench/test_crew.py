@@ -32,6 +32,7 @@ def test_every_task_is_done_once() -> None:
     assert sorted(shared(2, doubled, range(5))) == [0, 2, 4, 6, 8]
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks in /proc")
 def test_workers_end_with_a_suite_that_was_killed() -> None:
     began = """

@@ -24,6 +24,9 @@ PROMPTS = spread(load_prompts(), 4)[:3]
 TOKENS = 20
 
 
+pytestmark = pytest.mark.nightly  # writes grown models
+
+
 @pytest.fixture(scope="module")
 def grown_family(family: LoadedModels) -> LoadedModels:
     """Four times as wide; 9 layers for 8, 3 for 2."""

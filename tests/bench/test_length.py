@@ -73,6 +73,7 @@ def test_only_the_length_differs() -> None:
     assert isinstance(alike.pop().max_tree_nodes, int)
 
 
+@pytest.mark.nightly
 def test_measures_continues_and_reports(make_context: MakeContext) -> None:
     def interrupt(message: str) -> None:
         if message.startswith("contest"):

@@ -59,6 +59,7 @@ def test_best_is_the_preset() -> None:
             assert changed <= {"pipeline", "max_tree_nodes"}
 
 
+@pytest.mark.nightly
 def test_measures_continues_and_reports(make_context: MakeContext) -> None:
     def interrupt(message: str) -> None:
         raise KeyboardInterrupt

@@ -56,6 +56,7 @@ def sample(accepted: int, nodes: int, name: str = "p0", distinct: float = 0.9) -
 
 
 class TestAcceptance:
+    @pytest.mark.nightly
     def test_is_deterministic_keeps_what_it_has_and_reports(
         self, make_context: MakeContext
     ) -> None:

@@ -22,7 +22,7 @@ AUTO = SpeculationConfig.preset("specinfer")
 
 @pytest.fixture
 def lab(tmp_path: Path) -> Iterator[Lab]:
-    made = Lab(tmp_path / "log.db", speed=4.0)
+    made = Lab(tmp_path / "log.db", speed=1.0)
     yield made
     made.close()
 
