@@ -46,7 +46,7 @@ class GraphedForward:
         self._lean = lean
         self._capture = capture
         self._passes: dict[tuple[tuple[int, ...], int, int], _Pass] = {}
-        self._room = (0, 0)
+        self._arena_size = (0, 0)
         self._pool: Any = None
         self.device, self.dtype = lean.device, lean.dtype
         self.shapes = lean.shapes
@@ -87,7 +87,7 @@ class GraphedForward:
     def _run(self, one: _Pass) -> torch.Tensor:
         if self._capture:
             try:
-                return one.run(self._captured)
+                return one.run(self._capture_graph)
             except RuntimeError:  # this device or driver captures no such pass: slower, not wrong
                 self._capture = False
                 self._passes.clear()
@@ -95,11 +95,11 @@ class GraphedForward:
 
     def _forget_moved(self, arena: KVArena) -> None:
         """Passes know where the arena lay: it moves when it grows."""
-        if self._room != (arena.rows, arena.slots):
+        if self._arena_size != (arena.rows, arena.slots):
             self._passes.clear()
-            self._room = arena.rows, arena.slots
+            self._arena_size = arena.rows, arena.slots
 
-    def _captured(self, one: _Pass) -> tuple[Any, torch.Tensor]:
+    def _capture_graph(self, one: _Pass) -> tuple[Any, torch.Tensor]:
         """A CUDA graph of the pass and where its logits will be, in the pool that all share."""
         cuda: Any = torch.cuda
         side = cuda.Stream()

@@ -31,15 +31,15 @@ __all__ = [
     "exact",
     "free",
     "give_way",
-    "inlined",
-    "kept",
-    "known",
+    "inline",
+    "cached_entry",
+    "cpu_features",
     "multiplies_pairs",
     "multiplies_tiles",
     "number",
     "power_of_two",
     "registers",
-    "rounded",
+    "round_like",
     "weaves",
 ]
 
@@ -70,31 +70,31 @@ F = TypeVar("F", bound=Callable[..., object])
 
 def exact(function: F) -> F:
     """Sums stay in their order."""
-    return _compiled(function, IN_ORDER, **INNER)
+    return _compile(function, IN_ORDER, **INNER)
 
 
 def free(function: F) -> F:
     """Sums may be made in parts, which for one length are always the same."""
-    return _compiled(function, (*IN_ORDER, "reassoc"), **INNER)
+    return _compile(function, (*IN_ORDER, "reassoc"), **INNER)
 
 
 def entry(function: F) -> F:
     """As `exact`, for Python to call."""
-    return _compiled(function, IN_ORDER)
+    return _compile(function, IN_ORDER)
 
 
-def kept(function: F) -> F:
+def cached_entry(function: F) -> F:
     """As `entry`, and what was made is kept for the next start."""
-    return _compiled(function, IN_ORDER, cache=True)
+    return _compile(function, IN_ORDER, cache=True)
 
 
-def inlined(function: F) -> F:
+def inline(function: F) -> F:
     """Written into its callers: what is called is compiled for itself and for each caller."""
     made: Any = njit(inline="always")(function)
     return cast(F, made)
 
 
-def _compiled(function: F, math: tuple[str, ...], **options: bool) -> F:
+def _compile(function: F, math: tuple[str, ...], **options: bool) -> F:
     make: Any = njit
     made = make(fastmath=set(math), nogil=True, error_model="numpy", **UNCOUNTED, **options)
     return cast(F, made(function))
@@ -107,7 +107,7 @@ SYS_ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, TILE_DATA = 158, 0x1023, 18
 
 
 @cache
-def known() -> frozenset[str]:
+def cpu_features() -> frozenset[str]:
     """What numba compiles for: less than the processor has, where it is told so (NUMBA_CPU_NAME,
     NUMBA_CPU_FEATURES, NUMBA_ENABLE_AVX). LLVM ends the process over a word that it cannot say."""
     _, _, features = cpu_target.target_context.codegen().magic_tuple()
@@ -123,13 +123,13 @@ def registers() -> tuple[int, int]:
     that they took with the others (medians of three interleaved runs on a Zen 4; more than 12 at
     once was not tried).
     """
-    return (16, 12) if "avx512f" in known() else (8, 6)
+    return (16, 12) if "avx512f" in cpu_features() else (8, 6)
 
 
 @cache
 def multiplies_pairs() -> bool:
     """Whether what is compiled adds two products of bfloat16 to a float32 at once (AVX512_BF16)."""
-    return {"avx512f", "avx512bf16"} <= known()
+    return {"avx512f", "avx512bf16"} <= cpu_features()
 
 
 @cache
@@ -137,10 +137,10 @@ def multiplies_tiles() -> bool:
     """Whether what is compiled multiplies tiles of bfloat16 (AMX), and the system lets this process
     have them, for which it keeps more of each thread: it does not where one has too little room for
     that when it gets a signal. Sums round otherwise then; nothing else is different."""
-    if not {"amx-tile", "amx-bf16", "avx512f"} <= known() or sys.platform != "linux":
+    if not {"amx-tile", "amx-bf16", "avx512f"} <= cpu_features() or sys.platform != "linux":
         return False
-    asked: int = ctypes.CDLL(None).syscall(SYS_ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, TILE_DATA)
-    return asked == 0
+    status: int = ctypes.CDLL(None).syscall(SYS_ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, TILE_DATA)
+    return status == 0
 
 
 @cache
@@ -167,7 +167,7 @@ def number(typing, kept):
 
 
 @intrinsic
-def rounded(typing, like, x):
+def round_like(typing, like, x):
     """A float32 as an array like this keeps it: to 16 bits it is rounded to the nearest even."""
     kept = like.dtype
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 
 from core.models.layer_ops import table
-from core.models.lean import LeanLayer, LeanWeights, joined
+from core.models.lean import LeanLayer, LeanWeights, map_tensors
 from core.models.native.compiling import (
     LINE,
     multiplies_pairs,
@@ -23,10 +23,10 @@ from core.models.native.compiling import (
     registers,
     weaves,
 )
-from core.models.native.kernel_args import BLOCK, HALF_BLOCK, Shape, Weights
-from core.models.native.weight_formats import TILE, kind_of_array, woven
+from core.models.native.kernel_args import BLOCK, HALF_BLOCK, PackedWeights, Shape
+from core.models.native.weight_formats import TILE, interleave, kind_of_array
 
-__all__ = ["Array", "aligned", "bits", "packed", "shape_of", "turning"]
+__all__ = ["Array", "empty_aligned", "bits", "pack_weights", "shape_of", "rotation_tables"]
 
 Array = npt.NDArray[Any]
 
@@ -43,21 +43,23 @@ def shape_of(weights: LeanWeights) -> Shape:
         heads=one.heads,
         kv_heads=one.kv_heads,
         size=one.head_size,
-        inner=_padded(layer.gate_up.shape[1] // 2, HALF_BLOCK),
-        outputs=_padded(one.head.shape[1], BLOCK),
+        inner=_round_up(layer.gate_up.shape[1] // 2, HALF_BLOCK),
+        outputs=_round_up(one.head.shape[1], BLOCK),
         vocabulary=len(one.embedding),
         normed_heads=layer.q_norm is not None,
     )
 
 
-def packed(weights: LeanWeights, *, windowed: Sequence[bool], positions: int) -> Weights:
+def pack_weights(
+    weights: LeanWeights, *, windowed: Sequence[bool], positions: int
+) -> PackedWeights:
     """`windowed` tells of each layer whether it has the sliding window, `positions` how far the
     rotation reaches."""
     shape, members = shape_of(weights), _members(weights)
     half = all(_is_half(matrix) for one in members for matrix in _matrices(one))
-    kept = _kept(shape, weights.embedding.dtype == torch.bfloat16) if half else np.float32
-    cos, sin = turning(weights, positions)
-    return Weights(
+    kept = _storage_type(shape, weights.embedding.dtype == torch.bfloat16) if half else np.float32
+    cos, sin = rotation_tables(weights, positions)
+    return PackedWeights(
         embedding=bits(weights.embedding).reshape(-1),
         matrices=_one_behind_another(members, shape, kept),
         vectors=np.concatenate([part for one in members for part in _vectors(one, shape)]),
@@ -68,7 +70,7 @@ def packed(weights: LeanWeights, *, windowed: Sequence[bool], positions: int) ->
     )
 
 
-def _kept(shape: Shape, rounded: bool) -> type[Any]:
+def _storage_type(shape: Shape, rounded: bool) -> type[Any]:
     """How weights of 16 bits are kept (`kinds`): in tiles or pairs, if inputs come in as many and
     there is what multiplies them; pairs of a model in bfloat16 only, whose passes round to it."""
     inputs = shape.hidden, shape.heads * shape.size, shape.inner
@@ -81,14 +83,14 @@ def _kept(shape: Shape, rounded: bool) -> type[Any]:
 
 def _one_behind_another(members: Sequence[LeanWeights], shape: Shape, kept: type[Any]) -> Array:
     """All matrices of all members; laid out one at a time, since together they may be large."""
-    qkv = _padded((shape.heads + 2 * shape.kv_heads) * shape.size, BLOCK)
-    back = _padded(shape.hidden, BLOCK)
+    qkv = _round_up((shape.heads + 2 * shape.kv_heads) * shape.size, BLOCK)
+    back = _round_up(shape.hidden, BLOCK)
     layer = shape.hidden * (qkv + 2 * shape.inner)
     layer += (shape.heads * shape.size + shape.inner) * back
     entries = shape.members * (shape.layers * layer + shape.hidden * shape.outputs)
-    found = aligned(entries // kind_of_array(kept).inputs, kept)
+    found = empty_aligned(entries // kind_of_array(kept).inputs, kept)
     at = 0
-    for matrix in (matrix for one in members for matrix in _laid(one, shape)):
+    for matrix in (matrix for one in members for matrix in _ordered_matrices(one, shape)):
         blocks = _blocks(matrix, kept)
         found[at : at + blocks.size] = blocks.reshape(-1)
         at += blocks.size
@@ -96,7 +98,7 @@ def _one_behind_another(members: Sequence[LeanWeights], shape: Shape, kept: type
     return found
 
 
-def aligned(entries: int, kept: type[Any]) -> Array:
+def empty_aligned(entries: int, kept: type[Any]) -> Array:
     """Empty, from the begin of a line of the caches on: a row of a tile that lies in two takes six
     times as long to load."""
     size = np.dtype(kept).itemsize
@@ -105,7 +107,7 @@ def aligned(entries: int, kept: type[Any]) -> Array:
     return room[begin : begin + entries]
 
 
-def turning(weights: LeanWeights, positions: int) -> tuple[Array, Array]:
+def rotation_tables(weights: LeanWeights, positions: int) -> tuple[Array, Array]:
     """Cosines and signed sines (positions, head size), flat."""
     cos, sin = table(weights.inverse, weights.rope_scale, positions)
     return cos.numpy().reshape(-1), sin.numpy().reshape(-1)
@@ -120,7 +122,7 @@ def _members(weights: LeanWeights) -> list[LeanWeights]:
     if weights.embedding.dim() == 2:
         return [weights]
     return [
-        joined([weights], lambda parts, m=m: parts[0][m])  # type: ignore[misc]
+        map_tensors([weights], lambda parts, m=m: parts[0][m])  # type: ignore[misc]
         for m in range(len(weights.embedding))
     ]
 
@@ -130,12 +132,12 @@ def _matrices(weights: LeanWeights) -> list[torch.Tensor]:
     return [*(part for layer in layers for part in layer), weights.head]
 
 
-def _laid(weights: LeanWeights, shape: Shape) -> Iterator[torch.Tensor]:
+def _ordered_matrices(weights: LeanWeights, shape: Shape) -> Iterator[torch.Tensor]:
     """The matrices, in order, as they are multiplied."""
     for layer in weights.layers:
         yield layer.qkv
         yield layer.out
-        yield _mixed(layer.gate_up, shape.inner)
+        yield _interleave_gates(layer.gate_up, shape.inner)
         pad = shape.inner - layer.down.shape[0]
         yield torch.nn.functional.pad(layer.down, (0, 0, 0, pad))
     yield weights.head
@@ -154,14 +156,14 @@ def _vectors(weights: LeanWeights, shape: Shape) -> list[Array]:
 
 def _biases(layer: LeanLayer, shape: Shape) -> list[Array]:
     up = layer.gate_up_bias
-    mixed = up if up is None else _mixed(up, shape.inner)
+    mixed = up if up is None else _interleave_gates(up, shape.inner)
     sizes = [
         (layer.qkv_bias, layer.qkv.shape[1]),
         (layer.out_bias, shape.hidden),
         (mixed, 2 * shape.inner),
         (layer.down_bias, shape.hidden),
     ]
-    return [_bias(bias, _padded(size, BLOCK)) for bias, size in sizes]
+    return [_bias(bias, _round_up(size, BLOCK)) for bias, size in sizes]
 
 
 def _bias(bias: torch.Tensor | None, size: int) -> Array:
@@ -171,7 +173,7 @@ def _bias(bias: torch.Tensor | None, size: int) -> Array:
     return found
 
 
-def _mixed(gate_up: torch.Tensor, inner: int) -> torch.Tensor:
+def _interleave_gates(gate_up: torch.Tensor, inner: int) -> torch.Tensor:
     """Half a block of gates, then half a block of what they let through, and so on."""
     pad = (0, inner - gate_up.shape[-1] // 2)
     parts = [torch.nn.functional.pad(part, pad) for part in gate_up.chunk(2, -1)]
@@ -185,12 +187,12 @@ def _blocks(matrix: torch.Tensor, kept: type[Any]) -> Array:
     half = kept is not np.float32
     found = bits(matrix.detach().to(torch.bfloat16 if half else torch.float32).contiguous())
     inputs, outputs = found.shape
-    wide = np.pad(found, ((0, 0), (0, _padded(outputs, BLOCK) - outputs)))
+    wide = np.pad(found, ((0, 0), (0, _round_up(outputs, BLOCK) - outputs)))
     blocks = wide.reshape(inputs, -1, BLOCK).swapaxes(0, 1)
     if kind_of_array(kept).inputs > 1:
         pairs = blocks.reshape(len(blocks), inputs // 2, 2, BLOCK).swapaxes(-1, -2)
         return np.ascontiguousarray(pairs).reshape(len(blocks), inputs // 2, -1).view(kept)
-    return woven(blocks, registers()[0]) if kept is np.int16 else np.ascontiguousarray(blocks)
+    return interleave(blocks, registers()[0]) if kept is np.int16 else np.ascontiguousarray(blocks)
 
 
 def _is_half(matrix: torch.Tensor) -> bool:
@@ -205,5 +207,5 @@ def _whole(tensor: torch.Tensor) -> Array:
     return found
 
 
-def _padded(size: int, to: int) -> int:
+def _round_up(size: int, to: int) -> int:
     return -(-size // to) * to

@@ -15,12 +15,21 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from core.models.native.compiling import LINE, exact, inlined, number, registers, rounded
-from core.models.native.kernel_args import BLOCK, HALF_BLOCK, Product
-from core.models.native.tiles import release, settle, tiled
+from core.models.native.compiling import LINE, exact, inline, number, registers, round_like
+from core.models.native.kernel_args import BLOCK, HALF_BLOCK, ProductArgs
+from core.models.native.tiles import configure_tiles, multiply_tiles, release_tiles
 from core.models.native.weight_formats import Kind, kind_of, spread
 
-__all__ = ["broad", "inputs_of", "most", "multiply", "parted", "parts_of", "products", "taken"]
+__all__ = [
+    "broad",
+    "inputs_of",
+    "most",
+    "multiply",
+    "split_bfloat16",
+    "parts_of",
+    "products",
+    "select_operand",
+]
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, misc, var-annotated"
 # mypy: disable-error-code="untyped-decorator"
@@ -39,47 +48,49 @@ def products(x, x_at, inputs, w, w_at, y, y_at, step, n, part, halved):
     parts, each, begin, x_step = parts_of(w), inputs_of(w), x_at, inputs
     if parts:
         begin, x_step = np.int64(0), parts * inputs // each
-        parted(x[x_at : x_at + n * inputs], inputs, parts, halved)
-    rows, inputs, w_at = taken(w, x, halved), inputs // each, w_at // each
-    blocks, tile = step // BLOCK, settle(w, together(n, w))
+        split_bfloat16(x[x_at : x_at + n * inputs], inputs, parts, halved)
+    rows, inputs, w_at = select_operand(w, x, halved), inputs // each, w_at // each
+    blocks, tile = step // BLOCK, configure_tiles(w, next_token_count(n, w))
     for b in range(blocks * part[0] // part[1], blocks * (part[0] + 1) // part[1]):
         for i in range(0, inputs, STRETCH // each):
             size, from_w = min(STRETCH // each, inputs - i), w_at + (b * inputs + i) * BLOCK
             # What lies behind this stretch, shared out among the walks through it.
-            walks = (n + most(w) - 1) // most(w) * (BLOCK // width_of(together(n, w), w))
+            walks = (n + most(w) - 1) // most(w) * (BLOCK // width_of(next_token_count(n, w), w))
             ahead, pace = from_w + size * BLOCK, BLOCK // walks
             to, first = y_at + b * BLOCK, int(i == 0)
-            stretch = Product(begin + i, x_step, from_w, to, step, size, first, ahead, pace, tile)
-            multiplied(rows, w, y, stretch, n)
-    release(w)
+            stretch = ProductArgs(
+                begin + i, x_step, from_w, to, step, size, first, ahead, pace, tile
+            )
+            multiply_stretch(rows, w, y, stretch, n)
+    release_tiles(w)
 
 
 @exact
-def parted(x, inputs, parts, to):
+def split_bfloat16(x, inputs, parts, to):
     """Each number of x (n, inputs), flat, as the nearest bfloat16, and if there are more parts what
     is left over as the nearest, and again; `to` (n, parts, inputs)."""
     for begin in range(0, x.shape[0], inputs):
         whole, own = x[begin : begin + inputs], to[begin * parts : (begin + inputs) * parts]
         high, middle, low = own[:inputs], own[inputs : 2 * inputs], own[2 * inputs :]
         for i in range(inputs):
-            high[i] = rounded(high, whole[i])
+            high[i] = round_like(high, whole[i])
         if parts == 3:
             for i in range(inputs):
-                middle[i] = rounded(middle, whole[i] - number(high[i]))
+                middle[i] = round_like(middle, whole[i] - number(high[i]))
             for i in range(inputs):
-                low[i] = rounded(low, whole[i] - number(high[i]) - number(middle[i]))
+                low[i] = round_like(low, whole[i] - number(high[i]) - number(middle[i]))
 
 
 @exact
-def multiplied(x, w, y, at, n):
+def multiply_stretch(x, w, y, at, n):
     """All n vectors times one stretch."""
     ahead, t = at.ahead, 0
     while t < n:
-        count = together(n - t, w)
+        count = next_token_count(n - t, w)
         from_x, to = at.x + t * at.x_step, at.y + t * at.y_step
         width = width_of(count, w)
         for v in range(0, BLOCK, width):
-            one = Product(
+            one = ProductArgs(
                 from_x, at.x_step, at.w + v, to + v, at.y_step, at.inputs, at.first, ahead,
                 at.pace, at.tile,
             )  # fmt: skip
@@ -88,8 +99,8 @@ def multiplied(x, w, y, at, n):
         t += count
 
 
-@inlined
-def together(left, w):
+@inline
+def next_token_count(left, w):
     """How many of those left come next, so that none are left that are few."""
     if left <= most(w):
         return left
@@ -98,7 +109,7 @@ def together(left, w):
     return most(w)
 
 
-@inlined
+@inline
 def width_of(count, w):
     """Outputs that are made at once for so many tokens."""
     return BLOCK if count <= broad(w) else HALF_BLOCK
@@ -153,7 +164,7 @@ def parts_of(typing, w):
 
 
 @intrinsic
-def taken(typing, w, x, halved):
+def select_operand(typing, w, x, halved):
     """What is multiplied with w: x, or `halved` if that is made of bfloat16."""
     place = 2 if kind_of(w.dtype).parts else 1
 
@@ -177,15 +188,15 @@ def multiply(typing, tokens, x, w, y, at):
             context.make_array(signature.args[i])(context, builder, arguments[i]).data
             for i in (1, 2, 3)
         )
-        x = builder.bitcast(x, kind.told.as_pointer())
-        told = Product(*cgutils.unpack_tuple(builder, arguments[4]))
-        begins = [builder.gep(*one) for one in ((x, [told.x]), (w, [told.w]), (y, [told.y]))]
+        x = builder.bitcast(x, kind.x_type.as_pointer())
+        args = ProductArgs(*cgutils.unpack_tuple(builder, arguments[4]))
+        begins = [builder.gep(*one) for one in ((x, [args.x]), (w, [args.w]), (y, [args.y]))]
         if kind.tiles:
-            tiled(builder, kind, begins, arguments[0], told)
+            multiply_tiles(builder, kind, begins, arguments[0], args)
             return context.get_dummy_value()
-        ahead = builder.gep(w, [told.ahead])
-        counts = told.x_step, told.y_step, told.inputs, told.first, told.pace
-        end = builder.append_basic_block("multiplied")
+        ahead = builder.gep(w, [args.ahead])
+        counts = args.x_step, args.y_step, args.inputs, args.first, args.pace
+        end = builder.append_basic_block("multiply_stretch")
         chosen = builder.switch(arguments[0], end)
         for count in range(1, registers()[1] + 1):
             block = builder.append_basic_block(f"by_{count}")
@@ -208,8 +219,11 @@ def _sums(module: Any, count: int, kind: Kind) -> Any:
     if name in module.globals:
         return module.globals[name]
     whole, single = ir.IntType(64), ir.FloatType()
-    taken = [*(one.as_pointer() for one in (kind.told, kind.kept, single, kind.kept)), *[whole] * 5]
-    made = ir.Function(module, ir.FunctionType(ir.VoidType(), taken), name)
+    select_operand = [
+        *(one.as_pointer() for one in (kind.x_type, kind.kept, single, kind.kept)),
+        *[whole] * 5,
+    ]
+    made = ir.Function(module, ir.FunctionType(ir.VoidType(), select_operand), name)
     made.linkage = "internal"
     made.attributes.add("noinline")
     if count * wide > CROWDED:
@@ -234,10 +248,12 @@ def _sums(module: Any, count: int, kind: Kind) -> Any:
     sums = [[builder.phi(vector) for _ in range(wide)] for _ in range(count)]
     row = builder.gep(w, [builder.mul(i, whole(BLOCK))])
     weights = kind.vectors(builder, row, lanes, wide)
-    grown = []
+    totals = []
     for t in range(count):
         one = spread(builder, builder.load(builder.gep(rows[t], [i]), align=kind.align), lanes)
-        grown.append([kind.added(builder, sums[t][v], one, weights[v]) for v in range(wide)])
+        totals.append(
+            [kind.multiply_add(builder, sums[t][v], one, weights[v]) for v in range(wide)]
+        )
     per_line = LINE // kind.align
     for step in range(0, wide * lanes, per_line):
         _fetch(builder, builder.gep(ahead, [builder.add(builder.mul(i, pace), whole(step))]))
@@ -249,8 +265,8 @@ def _sums(module: Any, count: int, kind: Kind) -> Any:
     for t in range(count):
         for v in range(wide):
             sums[t][v].add_incoming(before[t][v], entry)
-            sums[t][v].add_incoming(grown[t][v], loop)
-            builder.store(grown[t][v], places[t][v]).align = 4
+            sums[t][v].add_incoming(totals[t][v], loop)
+            builder.store(totals[t][v], places[t][v]).align = 4
     builder.ret_void()
     return made
 
