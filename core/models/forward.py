@@ -77,7 +77,7 @@ None where every slot is seen."""
 
 @runtime_checkable
 class TensorForward(Forward, Protocol):
-    """A pass that can be made over tensors alone, wherever they lie."""
+    """A pass over tensors alone, with no host decision in it, so that it can be captured."""
 
     def reach(self, position: int) -> None:
         """Makes sure that a position can be asked for."""

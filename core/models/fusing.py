@@ -1,5 +1,5 @@
-"""From a Llama-like transformers module to LeanWeights: what may take the lean pass, and its fused
-matrices, which the module's own parameters become views of, so that nothing is kept twice.
+"""LeanWeights of a Llama-like transformers module: which modules are supported, and fused matrices,
+of which the module's own parameters become views, so that no weight is stored twice.
 """
 
 from __future__ import annotations

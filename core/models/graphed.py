@@ -27,7 +27,7 @@ WARM_UPS = 3
 
 
 def in_few_launches(forward: TensorForward) -> Forward:
-    """The same pass as its device likes it: on a GPU as captured graphs, elsewhere as it is."""
+    """The same pass, as captured graphs on a GPU."""
     return GraphedForward(forward, capture=True) if forward.device.type == "cuda" else forward
 
 
@@ -94,7 +94,7 @@ class GraphedForward:
         return one.compute()
 
     def _forget_moved(self, arena: KVArena) -> None:
-        """Passes know where the arena lay: it moves when it grows."""
+        """Captured passes hold addresses in the arena, which moves when it grows."""
         if self._arena_size != (arena.rows, arena.slots):
             self._passes.clear()
             self._arena_size = arena.rows, arena.slots
@@ -109,7 +109,7 @@ class GraphedForward:
                 one.compute()
         cuda.current_stream().wait_stream(side)
         graph = cuda.CUDAGraph()
-        # Another thread may draft meanwhile: what it asks of the device is no part of this.
+        # Thread-local: another thread may be drafting, and its launches must not be captured.
         with cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
             found = one.compute()
         self._pool = self._pool or graph.pool()

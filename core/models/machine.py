@@ -102,7 +102,7 @@ def one_arena() -> None:
 
 
 def give_back() -> None:
-    """Hands memory of models that nobody holds any more back to the system."""
+    """Returns the memory of models without references to the system."""
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()

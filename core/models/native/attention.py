@@ -1,8 +1,8 @@
-"""What a head makes of the slots that it sees: products with their keys, sums of their values, in
-registers, in LLVM's words.
+"""Attention of one head over its slots as LLVM IR: q k and the weighted sum of values, in
+registers.
 
-Of keys as many slots at once as a vector has numbers, of values slot after slot, or two side by
-side, for vectors of a head's numbers: every sum has one order, and none waits for memory.
+Keys are processed a vector of slots at a time, values one slot (or two) at a time over vectors of
+the head's dimensions. The order of every sum is fixed, and no sum waits for memory.
 """
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, misc, untyped-decorator"
 # numba types these functions, by what they are called with.
@@ -23,12 +23,12 @@ from core.models.native.weight_formats import Kind, kind_of, spread
 __all__ = ["MAX_VECTORS", "SlotRange", "key_products", "vector", "value_sums"]
 
 MAX_VECTORS = 8
-"""The most vectors of a head's numbers."""
+"""Vectors of a head's dimensions that one call processes at most."""
 
 
 class SlotRange(NamedTuple):
-    """Where slot 0 of a head begins among keys or values, how many numbers a slot has, from which
-    of them on they are looked at; and whether what comes of it goes onto what is there (not 0)."""
+    """`base`: offset of a head's slot 0 in keys or values; `size`: dimensions of a slot; `begin`:
+    the first dimension to process; `onto`: not 0 to add to the output, 0 to overwrite it."""
 
     base: int
     size: int
@@ -48,7 +48,7 @@ def vector(typing):
 
 @intrinsic
 def key_products(typing, count, part, seen, weights, keys, q):
-    """weights[j] += q k of slot seen[j], over `count` vectors, 1 to AT_ONCE, from the part's
+    """weights[j] += q k of slot seen[j], over `count` vectors, 1 to MAX_VECTORS, from the part's
     `begin` on; = instead of += unless it goes `onto` it. They have room for whole vectors."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -60,8 +60,8 @@ def key_products(typing, count, part, seen, weights, keys, q):
 
 @intrinsic
 def value_sums(typing, count, part, seen, weights, values, to):
-    """to += the sum over j of weights[j] v of slot seen[j], in `count` vectors, 1 to AT_ONCE, from
-    the part's `begin` on; = instead of += unless it goes `onto` it."""
+    """to += the sum over j of weights[j] v of slot seen[j], in `count` vectors, 1 to MAX_VECTORS,
+    from the part's `begin` on; = instead of += unless it goes `onto` it."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         _dispatch(_emit_value_sums, context, builder, signature, arguments)
@@ -77,7 +77,7 @@ def _dispatch(
     signature: Any,
     arguments: Any,
 ) -> None:
-    """A function of its own for each number of vectors, chosen by it: see `registers.multiply`."""
+    """Calls the function for this number of vectors: one is generated for each."""
     seen, weights, kept, own = (
         context.make_array(signature.args[i])(context, builder, arguments[i]) for i in (2, 3, 4, 5)
     )
@@ -101,7 +101,7 @@ def _dispatch(
 
 
 class _SlotLoop:
-    """A function over the slots that a head sees, whose blocks are still to be written."""
+    """An LLVM function that loops over a head's slots; callers write its blocks."""
 
     def __init__(self, module: Any, name: str, kind: Kind, count: int) -> None:
         self.whole, self.single = whole, single = ir.IntType(64), ir.FloatType()
@@ -121,17 +121,17 @@ class _SlotLoop:
         return self.made.append_basic_block(name)
 
     def vectors(self, builder: Any, j: Any) -> list[Any]:
-        """The first of the j-th slot's numbers."""
+        """Vectors of the j-th slot."""
         slot = builder.sext(builder.load(builder.gep(self.seen, [j])), self.whole)
         place = builder.gep(self.kept, [builder.mul(slot, self.size)])
         return self.kind.vectors(builder, place, self.lanes, self.count)
 
     def own_vectors(self, builder: Any) -> list[Any]:
-        """Where the head's own numbers are, or come to be."""
+        """Pointers to the query's, or the output's, vectors."""
         return [self.at(builder, self.own, self.whole(v * self.lanes)) for v in range(self.count)]
 
     def at(self, builder: Any, numbers: Any, j: Any) -> Any:
-        """Where a vector of them begins."""
+        """Pointer to the vector at index j."""
         return builder.bitcast(builder.gep(numbers, [j]), self.vector.as_pointer())
 
     def phis(self, builder: Any) -> list[Any]:
@@ -139,8 +139,8 @@ class _SlotLoop:
 
 
 def _emit_key_products(module: Any, count: int, kind: Kind) -> Any:
-    """As many slots at once as a vector has numbers; beyond the last slot the last again, whose
-    weights nobody reads."""
+    """A vector of slots at a time; past the end the last slot is repeated, and its weights there
+    are never read."""
     name = f"matched_{count}_{kind.name}"
     if name in module.globals:
         return module.globals[name]
@@ -155,11 +155,11 @@ def _emit_key_products(module: Any, count: int, kind: Kind) -> Any:
     j = builder.phi(whole)
 
     def product(k: int) -> Any:
-        """Of a slot: a vector whose numbers are still to be added up."""
+        """Partial sums of q k of one slot: a vector still to be reduced."""
         mine = builder.add(j, whole(k))
         mine = builder.select(builder.icmp_signed("<", mine, last), mine, last)
         keys = made.vectors(builder, mine)
-        # Two sums, so that one need not wait for the other.
+        # Two accumulators hide the latency of multiply-add.
         sums = [builder.fmul(own[v], keys[v]) for v in range(min(count, 2))]
         for v in range(2, count):
             sums[v % 2] = kind.multiply_add(builder, sums[v % 2], own[v], keys[v])
@@ -201,8 +201,8 @@ def _blocks(builder: Any, two: list[Any], blocks: list[int], each: int) -> Any:
 
 
 def _emit_value_sums(module: Any, count: int, kind: Kind) -> Any:
-    """So many sums side by side that none waits for the slot before it: of few vectors those of
-    every second slot, and of the others."""
+    """With few vectors even and odd slots have accumulators of their own, so that a multiply-add
+    does not wait for the one before."""
     name = f"weighed_{count}_{kind.name}"
     if name in module.globals:
         return module.globals[name]
@@ -252,7 +252,7 @@ def _emit_value_sums(module: Any, count: int, kind: Kind) -> Any:
 
 
 def _add_incoming(phis: list[Any], *arguments: tuple[list[Any], Any]) -> None:
-    """What values are, by the block that one comes from."""
+    """Sets each phi's value for each predecessor block."""
     for values, block in arguments:
         for phi, value in zip(phis, values, strict=True):
             phi.add_incoming(value, block)

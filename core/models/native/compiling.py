@@ -46,11 +46,11 @@ __all__ = [
 IN_ORDER = ("contract", "nnan", "nsz")
 # Only compiled code calls them: without a way in from Python a sixth of the compiling is saved.
 INNER = MappingProxyType({"no_cpython_wrapper": True, "no_cfunc_wrapper": True})
-# Nothing compiled makes an array: to count who holds those that are handed over took a fifth of a
+# No compiled function allocates: reference counting of the arrays that are passed took a fifth of a
 # pass of eight tokens.
 UNCOUNTED = MappingProxyType({"_nrt": False})
 
-# What numba raises, and what the files do in which it keeps what it made.
+# What numba raises, and what a broken or read-only cache folder does.
 COMPILER_FAULTS = (
     NumbaError,
     ArithmeticError,
@@ -69,12 +69,12 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 def exact(function: F) -> F:
-    """Sums stay in their order."""
+    """Compiles with sums in source order."""
     return _compile(function, IN_ORDER, **INNER)
 
 
 def free(function: F) -> F:
-    """Sums may be made in parts, which for one length are always the same."""
+    """Compiles with reassociated (vectorized) sums, always the same way for one length."""
     return _compile(function, (*IN_ORDER, "reassoc"), **INNER)
 
 
@@ -84,12 +84,12 @@ def entry(function: F) -> F:
 
 
 def cached_entry(function: F) -> F:
-    """As `entry`, and what was made is kept for the next start."""
+    """As `entry`, cached on disk for the next start."""
     return _compile(function, IN_ORDER, cache=True)
 
 
 def inline(function: F) -> F:
-    """Written into its callers: what is called is compiled for itself and for each caller."""
+    """Inlined into its callers, which saves compiling it by itself too."""
     made: Any = njit(inline="always")(function)
     return cast(F, made)
 
@@ -101,22 +101,24 @@ def _compile(function: F, math: tuple[str, ...], **options: bool) -> F:
 
 
 LINE = 64
-"""Bytes that memory brings at once."""
-# Of Linux on x86-64: the call, what is asked of it, and for which part of a thread's registers.
+"""Bytes of a cache line."""
+# Linux on x86-64: arch_prctl, its request for permission to use a register set, and that set:
+# tiles.
 SYS_ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, TILE_DATA = 158, 0x1023, 18
 
 
 @cache
 def cpu_features() -> frozenset[str]:
-    """What numba compiles for: less than the processor has, where it is told so (NUMBA_CPU_NAME,
-    NUMBA_CPU_FEATURES, NUMBA_ENABLE_AVX). LLVM ends the process over a word that it cannot say."""
+    """CPU features that numba compiles for: fewer than the processor has if NUMBA_CPU_NAME,
+    NUMBA_CPU_FEATURES or NUMBA_ENABLE_AVX say so. LLVM aborts on an intrinsic without its feature.
+    """
     _, _, features = cpu_target.target_context.codegen().magic_tuple()
     return frozenset(one[1:] for one in features.split(",") if one.startswith("+"))
 
 
 @cache
 def registers() -> tuple[int, int]:
-    """Numbers of a vector; and the most tokens that are multiplied together, but in tiles.
+    """Float32 lanes of a vector; and the most tokens that are multiplied together without tiles.
 
     Before AVX-512 there were 16 registers of 8 numbers, which six tokens' sums of half a block
     fill; with it there are 32 of 16. There 6 to 24 tokens of the bundled LLM took 0.9 of the time
@@ -197,7 +199,7 @@ def power_of_two(typing, n):
 
 @intrinsic
 def arrive(typing, arrived):
-    """Counts one worker more."""
+    """Counts one more thread at the barrier."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         place = context.make_array(signature.args[0])(context, builder, arguments[0]).data
@@ -209,7 +211,7 @@ def arrive(typing, arrived):
 
 @intrinsic
 def arrivals(typing, arrived):
-    """How many have arrived, as all workers see it."""
+    """Threads that have arrived, read atomically."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         place = context.make_array(signature.args[0])(context, builder, arguments[0]).data
@@ -220,7 +222,7 @@ def arrivals(typing, arrived):
 
 @intrinsic
 def give_way(typing):
-    """Lets another thread have this core, where the system has a call for it."""
+    """Yields the core to another thread (sched_yield)."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         if os.name == "posix":

@@ -22,7 +22,7 @@ from core.models.native.workspace import DraftLimits
 
 __all__ = ["draft_step", "empty_batch", "slice_inputs", "empty_outputs"]
 
-# Columns of Told.seats, Grown.nodes and Grown.counts.
+# Columns of DraftBatch.requests, of DraftOutputs.nodes, .counts and .moments.
 MEMBER, ROW, TOKENS, READ, UNREAD, CANDIDATES = range(6)
 TOKEN, PARENT, RANK = range(3)
 NODES, FED, PASSES = range(3)

@@ -1,7 +1,7 @@
-"""Parts of a pass: norms, rotation, attention and gates, of one vector or a few.
+"""RMSNorm, rotary embedding, attention, gates, and the threads' barrier.
 
-Every sum is made in the same order whatever else the pass looks at, so a node's logits are the same
-bits alone or in a tree, in one request or in many, on one thread or on several.
+The order of every sum is independent of the rest of the batch, so a node's logits are the same bits
+alone or in a tree, in one request or in many, on one thread or on several.
 """
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, misc, var-annotated"
 # mypy: disable-error-code="untyped-decorator"
@@ -41,10 +41,10 @@ __all__ = [
 LOG2_E = 1.4426950408889634
 LN2_HIGH, LN2_LOW = 0.693359375, -2.12194440e-4
 LOWEST, HIGHEST = -87.0, 88.0
-# So many slots of a head's keys, or values, are looked at by all tokens before the next are: of 64
-# numbers in 32 bits they take 16 KiB, half of the first cache.
+# Slots of a tile of attention, processed for all tokens before the next tile: with 64 dimensions in
+# float32 it takes 16 KiB, half of the L1 cache.
 SLOTS = 64
-# Looks at how many have arrived, before one gives way to another thread.
+# Polls of the barrier before a thread yields its core.
 PATIENCE = 2000
 
 
@@ -75,7 +75,7 @@ def rms_norm(x, weight, eps, y):
 
 @exact
 def rotate_head(head, cos, sin, to):
-    """A head (size,), turned by its position."""
+    """Rotary embedding of a head (size,)."""
     half = head.shape[0] // 2
     for i in range(half):
         to[i] = round_like(to, head[i] * cos[i] + head[i + half] * sin[i])
@@ -84,11 +84,11 @@ def rotate_head(head, cos, sin, to):
 
 @free
 def attend(q, keys, values, bases, views, weights, to):
-    """to = softmax(q k / sqrt(size)) v over the slots that are seen, of one head of several tokens.
+    """to = softmax(q k / sqrt(size)) v of one head for several tokens.
 
-    `bases` where each token's slots begin; `views`: which slots each sees (tokens, extent), and how
-    many. Of q each token has a row of `size`, of `to` one of `step` (`to` is (array, step)).
-    Slots by slots for all tokens, whose keys and values stay near meanwhile.
+    q (tokens, size), flat; `bases` (tokens,): offset of each token's row of slots; `views`: the
+    slots that each token attends to (tokens, extent), their counts, extent; `to`: (array, row
+    stride). Slots are tiled, so that their keys and values stay in the L1 cache for all tokens.
     """
     seen, counts, extent = views
     tokens, room, most = bases.shape[0], extent + vector(), np.int64(0)
@@ -118,9 +118,9 @@ def attend(q, keys, values, bases, views, weights, to):
 
 @free
 def products_of(q, keys, base, seen, weights):
-    """weights = q k of the slots that are seen; behind them is room for a vector."""
+    """weights[j] = q k of slot seen[j]; `weights` has room for a vector more."""
     size, lanes = q.shape[0], vector()
-    # In vectors as far as they go; what is left of a head whose size is no multiple, one by one.
+    # Whole vectors first, then the remaining dimensions one by one.
     whole, step = size // lanes * lanes, MAX_VECTORS * lanes
     for begin in range(0, whole, step):
         count = min(MAX_VECTORS, (whole - begin) // lanes)
@@ -133,7 +133,7 @@ def products_of(q, keys, base, seen, weights):
 
 @free
 def sums_of(to, values, base, seen, weights, onto):
-    """to = the sum of the values that are seen, so much of each; += unless `onto` is 0."""
+    """to = sum over j of weights[j] v of slot seen[j]; += unless `onto` is 0."""
     size, lanes = to.shape[0], vector()
     whole, step = size // lanes * lanes, MAX_VECTORS * lanes
     for begin in range(0, whole, step):
@@ -147,7 +147,7 @@ def sums_of(to, values, base, seen, weights, onto):
 
 @free
 def softmax_inplace(weights, scale):
-    """They become their softmax, once scaled."""
+    """weights = softmax(scale weights)."""
     most, total, slots = np.float32(-np.inf), np.float32(0), weights.shape[0]
     for j in range(slots):
         most = max(most, weights[j])
@@ -162,21 +162,21 @@ def softmax_inplace(weights, scale):
 
 @exact
 def barrier_wait(arrived, workers, stage):
-    """Waits until every worker has come this far; the stage that follows."""
+    """Waits until every thread has reached this stage; returns the number of the next."""
     if workers > 1:
         arrive(arrived)
         looks = 0
         while arrivals(arrived) < (stage + 1) * workers:
             looks += 1
-            if looks > PATIENCE:  # another may wait for this core
+            if looks > PATIENCE:  # another thread may need this core
                 give_way()
     return stage + 1
 
 
 @exact
 def list_slots(mask, n, extent, room):
-    """The slots that each token attends to, in order (n, extent), and how many they are; in this
-    room."""
+    """Turns a mask (n, extent), flat, into ascending slots (n, extent) and counts (n,), both
+    written to `room`."""
     seen, counts = room
     for t in range(n):
         count = 0
@@ -190,7 +190,7 @@ def list_slots(mask, n, extent, room):
 
 @exact
 def head_of(projected, bias, norm, eps, head):
-    """One head of one token: its part of the projection with its bias, normed if there is one."""
+    """head = projected + bias, then RMSNorm if the model norms its heads."""
     for i in range(head.shape[0]):
         head[i] = projected[i] + bias[i]
     if norm.shape[0]:

@@ -43,24 +43,24 @@ __all__ = [
 
 
 MAX_HEAD_TOKENS = 16
-"""Tokens of which a head is looked at beside one another."""
+"""Tokens for which one head's attention is computed together."""
 
 
 @inline
 def pad_to_block(size):
-    """Up to whole blocks."""
+    """Rounds up to whole blocks."""
     return (size + BLOCK - 1) // BLOCK * BLOCK
 
 
 @inline
 def stretch(array, at, size):
-    """So much of a flat array."""
+    """`size` elements of a flat array from `at` on."""
     return array[at : at + size]
 
 
 @inline
 def layout(shape, w_at, v_at):
-    """Where the parts of the layer begin whose matrices and vectors begin here; see Shape."""
+    """Offsets of the layer whose matrices begin at `w_at` and vectors at `v_at`; see Shape."""
     width, inner, back = shape.heads * shape.size, shape.inner, pad_to_block(shape.hidden)
     qkv = pad_to_block(width + 2 * shape.kv_heads * shape.size)
     out = w_at + shape.hidden * qkv
@@ -81,7 +81,7 @@ def layout(shape, w_at, v_at):
 
 @inline
 def norm_rows(shape, w, norm_at, count, x, h):
-    """h = x, each row normed."""
+    """h = RMSNorm(x) by row."""
     hidden = shape.hidden
     norm = stretch(w.vectors, norm_at, hidden)
     for t in range(count):
@@ -90,7 +90,7 @@ def norm_rows(shape, w, norm_at, count, x, h):
 
 @inline
 def add_residual_rows(shape, w, bias_at, at, span, s, x):
-    """x += what a product brought back."""
+    """x += the last product + bias: the residual connection."""
     first, count = span
     bias = stretch(w.vectors, bias_at, shape.hidden)
     for t in range(count):
@@ -100,8 +100,8 @@ def add_residual_rows(shape, w, bias_at, at, span, s, x):
 
 @inline
 def store_kv(shape, w, at, inputs, span, s, layer_row, store, head):
-    """Keys and values go to their slots. Every worker writes all of them, all the same, so that
-    nobody waits for them."""
+    """Writes keys and values to their slots. Every thread writes all of them, the same bits, which
+    saves a barrier."""
     keys, values, slots = store
     size, normed_size = shape.size, shape.size if shape.normed_heads else 0
     norm, none = stretch(w.vectors, at.k_norm, normed_size), stretch(w.vectors, at.k_norm, 0)
@@ -125,7 +125,7 @@ def store_kv(shape, w, at, inputs, span, s, layer_row, store, head):
 
 @inline
 def attend_heads(shape, w, at, inputs, span, s, layer_row, store, views, own, part):
-    """Attention of those heads of those tokens that are this worker's."""
+    """Attention of this thread's share of the (head, token) pairs."""
     keys, values, slots = store
     head, q, bases, weights = own.head, own.q, own.bases, own.weights
     seen, counts, extent = views
@@ -134,7 +134,7 @@ def attend_heads(shape, w, at, inputs, span, s, layer_row, store, views, own, pa
     items = span[1] * heads
     item, end = items * part[0] // part[1], items * (part[0] + 1) // part[1]
     while item < end:
-        # Head by head, tokens beside one another: what they see stays near meanwhile.
+        # Heads are the outer loop: tokens of one head read the same keys and values from the cache.
         j, first = item // span[1], span[0] + item % span[1]
         tokens = min(end - item, span[0] + span[1] - first, MAX_HEAD_TOKENS)
         query = j * size
@@ -155,7 +155,7 @@ def attend_heads(shape, w, at, inputs, span, s, layer_row, store, views, own, pa
 
 @inline
 def apply_gates(shape, w, at, span, s, part):
-    """What the gates let through, of this worker's blocks."""
+    """active = silu(gate) up, of this thread's blocks."""
     up = 2 * shape.inner
     bias = stretch(w.vectors, at.up_bias, up)
     for t in range(span[0], span[0] + span[1]):
@@ -165,7 +165,7 @@ def apply_gates(shape, w, at, span, s, part):
 
 @inline
 def attention_half(shape, w, at, inputs, span, s, rows, store, views, own, part, stage):
-    """x += attention of x normed; `rows`: where the layer's begin in the arena."""
+    """x += attention(RMSNorm(x)); `rows`: the layer's first row in the arena."""
     x, h, halved = own.x, own.h, own.halved
     first, count = span
     norm_rows(shape, w, at.norm, count, x, h)
@@ -188,7 +188,7 @@ def attention_half(shape, w, at, inputs, span, s, rows, store, views, own, part,
 
 @inline
 def gated_half(shape, w, at, span, s, own, part, stage):
-    """x += what the gates let through of x normed."""
+    """x += MLP(RMSNorm(x))."""
     x, h, halved = own.x, own.h, own.halved
     (first, count), up = span, 2 * shape.inner
     norm_rows(shape, w, at.after, count, x, h)
@@ -209,7 +209,7 @@ def gated_half(shape, w, at, span, s, own, part, stage):
 
 @inline
 def embed(shape, w, member, tokens, x):
-    """x = the tokens' embeddings, which are a member's."""
+    """x = embeddings of a member's tokens."""
     for t in range(tokens.shape[0]):
         token = member * shape.vocabulary + tokens[t]
         row = stretch(w.embedding, token * shape.hidden, shape.hidden)
@@ -224,7 +224,7 @@ def embed(shape, w, member, tokens, x):
 
 @cache
 def kernel(keep: bool) -> Callable[..., None]:
-    """The pass; see `run` below. `keep`: for the next start too, which not every place allows."""
+    """The compiled pass; see `run` below. `keep`: cached on disk, which needs a writable folder."""
     found: Callable[..., None] = _compile_kernel(
         source_hash_of(Path(__file__).parent), cached_entry if keep else entry
     )
@@ -232,24 +232,24 @@ def kernel(keep: bool) -> Callable[..., None]:
 
 
 def source_hash_of(folder: Path) -> int:
-    """Of all that is compiled. numba keeps what it made for as long as one file is what it was, and
-    looks at no other; but it does look at what a function is closed over."""
+    """A hash of all compiled sources. numba's disk cache checks only the file of the cached
+    function, but also the values it closes over: closing over this hash covers the other files."""
     return zlib.crc32(b"".join(file.read_bytes() for file in sorted(folder.glob("*.py"))))
 
 
 def _compile_kernel(source_hash: int, compiled: Callable[[Any], Any]) -> Any:
     @compiled
     def run(shape, w, inputs, store, s, logits, own, part):
-        """The pass, as one of several workers (`part`: which, of how many). `store`: keys and
-        values (layers, rows, heads, slots, size), which get what is new, and how many rows and
-        slots there are; `logits` (wanted, outputs) gets what was wanted; `own` is the worker's."""
+        """A pass, as one of several threads (`part`: index, count). `store`: keys and values
+        (layers, rows, heads, slots, size), to which new ones are added, and (rows, slots); `logits`
+        (wanted, outputs) is the result; `own`: this thread's Workspace."""
         _ = source_hash
         n, hidden = inputs.tokens.shape[0], shape.hidden
         extent = inputs.full.shape[0] // n
         all_seen = near_seen = list_slots(inputs.full, n, extent, own.full)
         if inputs.near.shape[0]:
             near_seen = list_slots(inputs.near, n, extent, own.near)
-        # All of one type: for each other numba would compile what they are handed to once more.
+        # All int64: for another type numba would compile every callee once more.
         zero = np.int64(0)
         stage, done, w_at, v_at = zero, zero, zero, zero
         for m in range(shape.members):

@@ -1,8 +1,8 @@
-"""Packing: a model's lean weights as the compiled pass reads them.
+"""Packing: LeanWeights to the native pass's memory layout.
 
-Weights that are bfloat16 in truth, whatever they are stored as, are kept in 16 bits: half of what a
-pass has to read, and the very same numbers. Those of one output and two inputs lie beside each
-other where the processor multiplies such pairs, and tiles of them.
+Weights whose values are all bfloat16, whatever dtype they have, are kept in 16 bits: half the
+memory traffic, no rounding. Where the processor multiplies pairs of bfloat16 (AVX512_BF16, AMX) the
+weights of two inputs are adjacent.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Array = npt.NDArray[Any]
 
 
 def shape_of(weights: LeanWeights) -> Shape:
-    """Of one model, or of several that lie on one another (`core.models.batch`)."""
+    """Sizes of one model, or of stacked ones (`core.models.batch`)."""
     members = _members(weights)
     one = members[0]
     layer = one.layers[0]
@@ -53,8 +53,8 @@ def shape_of(weights: LeanWeights) -> Shape:
 def pack_weights(
     weights: LeanWeights, *, windowed: Sequence[bool], positions: int
 ) -> PackedWeights:
-    """`windowed` tells of each layer whether it has the sliding window, `positions` how far the
-    rotation reaches."""
+    """`windowed`: for each layer, whether it has the sliding window; `positions`: length of the
+    rotary tables."""
     shape, members = shape_of(weights), _members(weights)
     half = all(_is_half(matrix) for one in members for matrix in _matrices(one))
     kept = _storage_type(shape, weights.embedding.dtype == torch.bfloat16) if half else np.float32
@@ -82,7 +82,7 @@ def _storage_type(shape: Shape, rounded: bool) -> type[Any]:
 
 
 def _one_behind_another(members: Sequence[LeanWeights], shape: Shape, kept: type[Any]) -> Array:
-    """All matrices of all members; laid out one at a time, since together they may be large."""
+    """All matrices of all members; packed one at a time, to bound the memory of copies."""
     qkv = _round_up((shape.heads + 2 * shape.kv_heads) * shape.size, BLOCK)
     back = _round_up(shape.hidden, BLOCK)
     layer = shape.hidden * (qkv + 2 * shape.inner)
@@ -99,7 +99,7 @@ def _one_behind_another(members: Sequence[LeanWeights], shape: Shape, kept: type
 
 
 def empty_aligned(entries: int, kept: type[Any]) -> Array:
-    """Empty, from the begin of a line of the caches on: a row of a tile that lies in two takes six
+    """An uninitialized array that begins at a cache line: a tile's row across two lines takes six
     times as long to load."""
     size = np.dtype(kept).itemsize
     room = np.empty(entries + LINE // size, kept)
@@ -114,7 +114,7 @@ def rotation_tables(weights: LeanWeights, positions: int) -> tuple[Array, Array]
 
 
 def bits(tensor: torch.Tensor) -> Array:
-    """The same memory for the compiled pass: bfloat16 as the 16 bits that it is."""
+    """The same memory as a numpy array, bfloat16 as uint16."""
     return (tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
 
 
@@ -133,7 +133,7 @@ def _matrices(weights: LeanWeights) -> list[torch.Tensor]:
 
 
 def _ordered_matrices(weights: LeanWeights, shape: Shape) -> Iterator[torch.Tensor]:
-    """The matrices, in order, as they are multiplied."""
+    """The matrices in order of use."""
     for layer in weights.layers:
         yield layer.qkv
         yield layer.out
@@ -174,7 +174,7 @@ def _bias(bias: torch.Tensor | None, size: int) -> Array:
 
 
 def _interleave_gates(gate_up: torch.Tensor, inner: int) -> torch.Tensor:
-    """Half a block of gates, then half a block of what they let through, and so on."""
+    """Alternates half blocks of gate and up outputs."""
     pad = (0, inner - gate_up.shape[-1] // 2)
     parts = [torch.nn.functional.pad(part, pad) for part in gate_up.chunk(2, -1)]
     halves = [part.reshape(*part.shape[:-1], -1, HALF_BLOCK) for part in parts]

@@ -1,8 +1,7 @@
-"""Products of a few vectors with a blocked matrix, at the pace at which memory delivers it.
+"""Products of a few vectors with a blocked matrix, bound by memory bandwidth.
 
-A matrix that fits no cache is read once, however many vectors there are: block by block, each
-multiplied with all of them in registers while the next is fetched, or in AMX tiles. Every sum keeps
-its order of inputs.
+The matrix is read once for all vectors: block by block, each multiplied with all of them in
+registers, or in AMX tiles, while the next is prefetched. Every sum is in order of its inputs.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ def products(x, x_at, inputs, w, w_at, y, y_at, step, n, part, halved):
     for b in range(blocks * part[0] // part[1], blocks * (part[0] + 1) // part[1]):
         for i in range(0, inputs, STRETCH // each):
             size, from_w = min(STRETCH // each, inputs - i), w_at + (b * inputs + i) * BLOCK
-            # What lies behind this stretch, shared out among the walks through it.
+            # The next stretch is prefetched, a share in each walk over this one.
             walks = (n + most(w) - 1) // most(w) * (BLOCK // width_of(next_token_count(n, w), w))
             ahead, pace = from_w + size * BLOCK, BLOCK // walks
             to, first = y_at + b * BLOCK, int(i == 0)
@@ -83,7 +82,7 @@ def split_bfloat16(x, inputs, parts, to):
 
 @exact
 def multiply_stretch(x, w, y, at, n):
-    """All n vectors times one stretch."""
+    """y += all n vectors times one stretch of inputs."""
     ahead, t = at.ahead, 0
     while t < n:
         count = next_token_count(n - t, w)
@@ -101,7 +100,7 @@ def multiply_stretch(x, w, y, at, n):
 
 @inline
 def next_token_count(left, w):
-    """How many of those left come next, so that none are left that are few."""
+    """How many of the remaining tokens to multiply next, so that the last group is not small."""
     if left <= most(w):
         return left
     if left <= 2 * most(w):
@@ -111,7 +110,7 @@ def next_token_count(left, w):
 
 @inline
 def width_of(count, w):
-    """Outputs that are made at once for so many tokens."""
+    """Outputs computed at once for `count` tokens."""
     return BLOCK if count <= broad(w) else HALF_BLOCK
 
 
@@ -165,11 +164,11 @@ def parts_of(typing, w):
 
 @intrinsic
 def select_operand(typing, w, x, halved):
-    """What is multiplied with w: x, or `halved` if that is made of bfloat16."""
+    """The operand of w: x, or `halved` if w is multiplied with bfloat16."""
     place = 2 if kind_of(w.dtype).parts else 1
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return arguments[place]  # nobody counts who holds it: see `compiling`
+        return arguments[place]  # no reference counting: see `compiling`
 
     return (w, x, halved)[place](w, x, halved), generate
 
@@ -179,7 +178,7 @@ def multiply(typing, tokens, x, w, y, at):
     """y[t] = sum over i of x[t, i] w[i] for `tokens` rows, 1 to `most`, and a block's outputs,
     above `broad` tokens half a block's; sums in registers, or in tiles.
 
-    `at` is a Product. How weights are kept is told by the type of w, see `kinds`.
+    `at` is a ProductArgs. The type of w gives the format of the weights, see `weight_formats`.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -272,7 +271,7 @@ def _sums(module: Any, count: int, kind: Kind) -> Any:
 
 
 def _places(builder: Any, y: Any, at: Any, wide: int) -> list[Any]:
-    """Where so many vectors of outputs begin, one behind another."""
+    """Pointers to `wide` consecutive vectors of outputs."""
     lanes = registers()[0]
     kind = ir.VectorType(ir.FloatType(), lanes).as_pointer()
     steps = [builder.add(at, ir.IntType(64)(v * lanes)) for v in range(wide)]
@@ -280,8 +279,7 @@ def _places(builder: Any, y: Any, at: Any, wide: int) -> list[Any]:
 
 
 def _fetch(builder: Any, place: Any) -> Any:
-    """Asks for what lies there, to be near the core soon: in its second cache, since the first has
-    no room. A place that is not there does no harm."""
+    """Prefetches into the L2 cache, since L1 is full. An invalid address does no harm."""
     byte, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
     fetch = cgutils.get_or_insert_function(
         builder.module, ir.FunctionType(ir.VoidType(), [byte, *[flag] * 3]), "llvm.prefetch.p0"

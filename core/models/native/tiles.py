@@ -176,5 +176,5 @@ def _byte(value: int) -> Any:
 
 
 def _byte_pointer() -> Any:
-    """The type of where bytes lie."""
+    """The type of a pointer to bytes."""
     return ir.IntType(8).as_pointer()

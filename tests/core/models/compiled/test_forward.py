@@ -233,7 +233,7 @@ def test_a_pass_works_where_the_one_before_did_until_there_is_too_little_room(
         made.append(sizes)
         return allocate_buffers(shape, parts, sizes, arena)
 
-    monkeypatch.setattr(scratch, "ground_of", noted)
+    monkeypatch.setattr(scratch, "allocate_buffers", noted)
     monkeypatch.setattr(scratch, "KEPT_TOKENS", 4)
     monkeypatch.setattr(scratch, "STEP", 16)
     compiled, general = both("llama")
@@ -249,7 +249,7 @@ def test_a_pass_works_where_the_one_before_did_until_there_is_too_little_room(
     assert made == [(6, 12, 1), (4, 32, 1)]
 
 
-def test_a_ground_that_could_not_be_made_is_not_taken_for_one(
+def test_a_failed_allocation_is_not_cached(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cache, made = scratch.BufferCache(), [True, False, True]
@@ -260,8 +260,8 @@ def test_a_ground_that_could_not_be_made_is_not_taken_for_one(
             raise MemoryError
         return (None, kept, ())
 
-    monkeypatch.setattr(scratch, "ground_of", allocate_buffers)
-    monkeypatch.setattr(scratch, "_stored", lambda _: None)
+    monkeypatch.setattr(scratch, "allocate_buffers", allocate_buffers)
+    monkeypatch.setattr(scratch, "_kv_arrays", lambda _: None)
     told: Any = None
     cache.of(told, 1, (1, 10, 1), told)
     with pytest.raises(MemoryError):
@@ -274,8 +274,10 @@ class Broken(Exception):
     """What a test makes a part of a pass raise."""
 
 
-@pytest.mark.parametrize("who", [0, 1])
-def test_who_fails_lets_the_others_go(who: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("failing_thread", [0, 1])
+def test_a_failing_thread_releases_the_others(
+    failing_thread: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each part of a pass waits for the others; one that never comes is not waited for."""
     monkeypatch.setattr("core.models.native.forward.WORTH_A_THREAD", 1)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
@@ -284,16 +286,16 @@ def test_who_fails_lets_the_others_go(who: int, monkeypatch: pytest.MonkeyPatch)
     real = forward._pool.kernel
 
     def failing(*task: Any) -> None:
-        if task[-1][0] == who:
-            raise Broken(f"part {who}")
+        if task[-1][0] == failing_thread:
+            raise Broken(f"part {failing_thread}")
         real(*task)
 
     row = model.open_row()
     forward._pool.kernel = failing
-    ground = forward._pool._buffers
-    with pytest.raises(Broken, match=f"part {who}"):
+    buffers = forward._pool._buffers
+    with pytest.raises(Broken, match=f"part {failing_thread}"):
         model.forward([chain(row, [3, 4, 5])])
-    assert forward._pool._buffers is not ground, "somebody may still work there"
+    assert forward._pool._buffers is not buffers, "a thread may still write to the old ones"
     forward._pool.kernel = real
     model.commit(row, [])
     other, _ = both("llama")
