@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from core.models.native.kernel_args import DraftBatch
     from core.models.native.workspace import DraftLimits
 
-__all__ = ["compiled", "compiled_of", "run_drafts", "fastest", "torch_forward"]
+__all__ = ["compile_forward", "compiled_of", "run_drafts", "fastest", "torch_forward"]
 
 # The compiled pass lays the weights out anew; half of the free memory stays free.
 ROOM = 2
@@ -30,7 +30,7 @@ ROOM = 2
 
 def fastest(weights: LeanWeights, masks: MaskKind) -> Forward:
     """The pass of one model, or of stacked models (`core.models.batch`)."""
-    return compiled(weights, masks) or in_few_launches(torch_forward(weights, masks))
+    return compile_forward(weights, masks) or in_few_launches(torch_forward(weights, masks))
 
 
 def torch_forward(weights: LeanWeights, masks: MaskKind) -> TensorForward:
@@ -39,7 +39,7 @@ def torch_forward(weights: LeanWeights, masks: MaskKind) -> TensorForward:
     return StackedForward(weights) if stacked else LeanForward(weights, masks)
 
 
-def compiled(weights: LeanWeights, masks: MaskKind) -> CompiledForward | None:
+def compile_forward(weights: LeanWeights, masks: MaskKind) -> CompiledForward | None:
     """The native pass; None if it does not support the device or dtype, memory is short, or numba
     is missing."""
     if weights.embedding.device.type != "cpu" or weights.head_size % 2:

@@ -13,8 +13,8 @@ from core.models.lean import LeanLayer, LeanWeights
 
 __all__ = ["adopt", "lean_weights"]
 
-# Whose layers are those that core/models/lean.py writes out; told apart by the checks below and by
-# comparing logits, not by name alone.
+# Their layers are those that core/models/lean.py computes; the checks below and a comparison of
+# logits decide, not the name alone.
 ARCHITECTURES = frozenset(
     {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"}
 )

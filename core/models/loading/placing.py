@@ -104,12 +104,12 @@ def _parameters(source: str) -> int:
 
 
 def resolve_llm(llm: str) -> str:
-    """`bundled` is the bundled LLM's folder; any other name is itself."""
+    """The bundled LLM's folder for `bundled`; any other name unchanged."""
     return str(bundled_llm()) if llm == BUNDLED else llm
 
 
 def expand_bundled(ssm: str) -> tuple[str, ...]:
-    """`bundled` is all bundled SSMs; one of them may be called by its own name."""
+    """All bundled SSMs' folders for `bundled`, one's for its name; any other name unchanged."""
     if ssm == BUNDLED:
         return tuple(map(str, bundled_ssms()))
     return (next((str(path) for path in bundled_ssms() if path.name == ssm), ssm),)

@@ -147,7 +147,8 @@ def multiplies_tiles() -> bool:
 
 @cache
 def weaves() -> bool:
-    """Whether weights of 16 bits are woven (see `kinds`): where half a block is two vectors."""
+    """Whether weights of 16 bits are interleaved (see `weight_formats`): if half a block is two
+    vectors."""
     return 2 * registers()[0] == HALF_BLOCK
 
 

@@ -71,8 +71,8 @@ def pack_weights(
 
 
 def _storage_type(shape: Shape, rounded: bool) -> type[Any]:
-    """How weights of 16 bits are kept (`kinds`): in tiles or pairs, if inputs come in as many and
-    there is what multiplies them; pairs of a model in bfloat16 only, whose passes round to it."""
+    """Element type of 16-bit weights (see `weight_formats`): tiles or pairs if the processor has
+    them and the numbers of inputs divide; pairs only for bfloat16 models, whose passes round."""
     inputs = shape.hidden, shape.heads * shape.size, shape.inner
     if multiplies_tiles() and all(count % (2 * TILE) == 0 for count in inputs):
         return np.int64 if rounded else np.int32

@@ -41,9 +41,9 @@ STRETCH = 512
 
 @exact
 def products(x, x_at, inputs, w, w_at, y, y_at, step, n, part, halved):
-    """y (n, step) = x (n, inputs) times w (blocks, inputs, BLOCK), whose blocks are shared out:
-    `part` is (worker, workers). `w_at` counts weights. `halved`: room for the bfloat16 that x is
-    made of, if those are what they are multiplied with."""
+    """y (n, step) = x (n, inputs) times w (blocks, inputs, BLOCK), whose blocks are divided
+    among threads: `part` is (thread, threads). `w_at` counts weights. `halved`: buffer for x as
+    bfloat16, used by pairs and tiles."""
     parts, each, begin, x_step = parts_of(w), inputs_of(w), x_at, inputs
     if parts:
         begin, x_step = np.int64(0), parts * inputs // each
@@ -66,8 +66,8 @@ def products(x, x_at, inputs, w, w_at, y, y_at, step, n, part, halved):
 
 @exact
 def split_bfloat16(x, inputs, parts, to):
-    """Each number of x (n, inputs), flat, as the nearest bfloat16, and if there are more parts what
-    is left over as the nearest, and again; `to` (n, parts, inputs)."""
+    """Rounds x (n, inputs), flat, to bfloat16, and with three parts its remainder and the rest of
+    that too, so that the parts sum to x; `to` (n, parts, inputs)."""
     for begin in range(0, x.shape[0], inputs):
         whole, own = x[begin : begin + inputs], to[begin * parts : (begin + inputs) * parts]
         high, middle, low = own[:inputs], own[inputs : 2 * inputs], own[2 * inputs :]
@@ -119,7 +119,7 @@ def width_of(count, w):
 
 
 CROWDED = 16
-"""Sums that leave no room in the registers for the factors of two steps."""
+"""Accumulators beyond which two unrolled steps no longer fit the registers."""
 
 
 @intrinsic
@@ -134,7 +134,7 @@ def most(typing, w):
 
 @intrinsic
 def broad(typing, w):
-    """So few tokens are multiplied with a whole block."""
+    """Up to this many tokens are multiplied with a whole block of outputs at once."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return ir.IntType(64)(kind_of(w.dtype).broad)
@@ -154,7 +154,7 @@ def inputs_of(typing, w):
 
 @intrinsic
 def parts_of(typing, w):
-    """Of how many bfloat16 each number is made that w is multiplied with; 0: of none."""
+    """bfloat16 parts that x is split into for w; 0: x stays float32."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return ir.IntType(64)(kind_of(w.dtype).parts)

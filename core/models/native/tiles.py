@@ -1,5 +1,5 @@
-"""Products of a few vectors with a block of weights in tiles, in LLVM's words: AMX multiplies 16
-rows of 32 bfloat16 with as many inputs of 16 outputs at once, and adds what comes to float32.
+"""Products of a few vectors with a block of weights in AMX tiles, as LLVM IR: one instruction
+multiplies 16 rows of 32 bfloat16 with 32 x 16 weights and accumulates in float32.
 
 A float32 is the sum of three bfloat16 of 8 digits each, whose products with a bfloat16 are float32
 without rounding: in three rows of a tile it is multiplied as such. (Numbers too small for a normal
@@ -33,8 +33,8 @@ ROW = BLOCK * 4
 
 @intrinsic
 def configure_tiles(typing, w, tokens):
-    """Tells the processor how large tiles are, if w is kept for them, where so many tokens at most
-    are multiplied together; how many of them share a tile."""
+    """Configures the tiles for groups of up to `tokens` tokens, if w is in tiles; returns how many
+    tokens share a tile, 0 without tiles."""
     kind = kind_of(w.dtype)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -64,8 +64,7 @@ def configure_tiles(typing, w, tokens):
 
 @intrinsic
 def release_tiles(typing, w):
-    """The processor forgets its tiles, if w is kept for them: else the system would save them with
-    the thread."""
+    """Releases the tiles, if w is in tiles: else every context switch would save them."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         if kind_of(w.dtype).tiles:
@@ -89,7 +88,7 @@ def multiply_tiles(
 
 
 def _walk(module: Any, kind: Kind, many: int) -> Any:
-    """The loop over inputs, with so many tiles of rows, and what becomes of their sums."""
+    """The loop over inputs with one or two tiles of rows (`many`), and the sums' way into y."""
     name = f"tiles_{many}_{kind.name}"
     if name in module.globals:
         return module.globals[name]
@@ -142,7 +141,7 @@ def _walk(module: Any, kind: Kind, many: int) -> Any:
 
 
 def _sum_parts(builder: Any, kind: Kind, begin: Any, to: Any, tokens: Any, first: Any) -> None:
-    """Each token's outputs: the sum of those of its parts, the largest first."""
+    """Adds up each token's outputs over its bfloat16 parts, the largest part first."""
     y, y_step = to
     vector = ir.VectorType(ir.FloatType(), TILE)
     zero = ir.Constant(vector, [0.0] * TILE)

@@ -1,11 +1,11 @@
-"""How weights are kept, and how a vector of them is multiplied: a kind for each type of element.
+"""Storage formats of weights and how each is multiplied: a `Kind` for each element type.
 
 float32; the upper 16 bits of one, which a bfloat16 is; such ones woven, so that two vectors of
 outputs come of one load, by a shift and a mask; or two bfloat16 of one output beside each other, of
 one input and the next, which AVX512_BF16 multiplies as they are, and AMX in tiles (`tiles`).
 
-Such pairs lie in memory alike, whatever the type of the array: uint32, int32 and int64 say who
-multiplies them and with what, an int64 holds those of two outputs.
+All pairs have the same memory layout; the array's type selects the instruction: uint32 AVX512_BF16,
+int32 and int64 AMX (float32 and bfloat16 activations). An int64 holds the pairs of two outputs.
 """
 
 # mypy: disable-error-code="no-untyped-call"
@@ -81,14 +81,14 @@ def kind_of_array(kept: type[Any]) -> Kind:
 
 
 def _in_tiles(name: str, element: Any, inputs: int, parts: int) -> Kind:
-    """Weights in pairs for AMX: what they are multiplied with is rounded to bfloat16, or parted
-    into three, of which it is the sum. Two tiles' rows are multiplied together."""
+    """Pairs for AMX: x is rounded to bfloat16 (`parts` 1) or split into three that sum to it.
+    Tokens fill up to two tiles."""
     most = 2 * (TILE // parts)
     return Kind(name, element, element, inputs, 2 * inputs, parts, most, most)
 
 
 def spread(builder: Any, one: Any, lanes: int) -> Any:
-    """A vector of one number."""
+    """Broadcasts a scalar to a vector."""
     nothing = ir.Constant(ir.VectorType(one.type, lanes), ir.Undefined)
     first = ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
     return builder.shuffle_vector(
@@ -121,8 +121,8 @@ def _load_widened(builder: Any, place: Any, lanes: int, count: int) -> list[Any]
 
 
 def _load_interleaved(builder: Any, place: Any, lanes: int, count: int) -> list[Any]:
-    """Of two vectors that lie woven the first is in the lower halves of what one load brings, the
-    second in the upper ones: as float32. Widening takes a load, a shuffle and a shift for each."""
+    """Two interleaved vectors from one load, by a shift and a mask, as float32. `_load_widened`
+    takes a load, a shuffle and a shift for each."""
     bits, single = (ir.VectorType(one, lanes) for one in (ir.IntType(32), ir.FloatType()))
     found = []
     for v in range(0, count, 2):
@@ -134,7 +134,7 @@ def _load_interleaved(builder: Any, place: Any, lanes: int, count: int) -> list[
 
 
 def _upper(builder: Any, found: Any) -> Any:
-    """What is in the lower halves becomes the upper ones: of float32."""
+    """Shifts the lower 16 bits up and reads them as float32."""
     shift = ir.Constant(found.type, [16] * found.type.count)
     single = ir.VectorType(ir.FloatType(), found.type.count)
     return builder.bitcast(builder.shl(found, shift), single)
