@@ -24,8 +24,8 @@ from core.config import SamplingParams, checks
 from core.engine.engine import Engine
 from core.errors import ConfigError, SpecScopeError
 from core.models.loading.load import load_models
-from core.models.loading.placing import llm_named
-from core.models.loading.placing import named as ssms_named
+from core.models.loading.placing import expand_bundled as ssms_named
+from core.models.loading.placing import resolve_llm
 from zoo import samples
 from zoo.arguments import Command, parser_of
 from zoo.beginning import Start, named
@@ -190,7 +190,7 @@ def _pieces(
     if arguments.out is None:
         return UNKEPT
     ssms = [name for each in arguments.ssm for name in ssms_named(each)]
-    weights = [named_id(name) for name in (llm_named(arguments.llm), *ssms)]
+    weights = [named_id(name) for name in (resolve_llm(arguments.llm), *ssms)]
     infos = [asdict(info) for info in engine.models.infos]
     here = [torch.__version__, torch.get_num_threads(), platform.machine(), os.cpu_count()]
     told = {"weights": weights, "models": infos, "asked": asked, "here": here}

@@ -13,8 +13,8 @@ from bench.grown.module import shape_of
 from bench.grown.shape import Plan, planned
 from core.config.checks import choice, integer
 from core.errors import ConfigError, ModelLoadError
-from core.models.loading.catalog import BUNDLED, is_folder, located, snapshot
-from core.models.loading.placing import DTYPES, llm_named, named
+from core.models.loading.catalog import BUNDLED, is_folder, locate, snapshot
+from core.models.loading.placing import DTYPES, expand_bundled, resolve_llm
 
 __all__ = ["Family", "Member", "Wish", "family_of", "parsed_ssms", "short"]
 
@@ -86,8 +86,8 @@ class Family:
 
 def family_of(wish: Wish) -> Family:
     """Reads configurations alone. Raises ConfigError, ModelLoadError, UnsupportedModelError."""
-    llm = _member(llm_named(wish.llm), wish.params, "params")
-    every = [name for ssm in wish.ssms for name in named(ssm)]
+    llm = _member(resolve_llm(wish.llm), wish.params, "params")
+    every = [name for ssm in wish.ssms for name in expand_bundled(ssm)]
     ssms = tuple(_member(name, wish.of_ssms, "ssm-params", stay=True) for name in every)
     names = [member.name for member in (llm, *ssms)]
     if len(set(names)) < len(names):
@@ -96,7 +96,7 @@ def family_of(wish: Wish) -> Family:
 
 
 def _member(name: str, params: int, field: str, stay: bool = False) -> Member:
-    folder = Path(located(name).name) if is_folder(name) else snapshot(name)
+    folder = Path(locate(name).name) if is_folder(name) else snapshot(name)
     if folder is None:
         raise ModelLoadError(
             f"model is {name!r}: bundled, a folder or a hub id in the local cache is allowed"

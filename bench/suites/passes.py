@@ -22,7 +22,7 @@ from bench.results import Results
 from bench.settings import Settings
 from bench.tables import Group, Table, long_rows
 from bench.theirs import load_module
-from core.models.batch import forward_together
+from core.models.batch import batched_forward
 from core.models.hf_model import HfModel
 from core.models.loading.catalog import bundled_llm, bundled_ssms
 from core.models.loading.load import LoadedModels
@@ -118,7 +118,7 @@ def _together(models: Sequence[LanguageModel], leaving: ExitStack) -> Pass:
 
     def one(tokens: int) -> None:
         asked = [(m, _feeds(row, tokens)) for m, row in zip(models, rows, strict=True)]
-        for made in forward_together(asked):
+        for made in batched_forward(asked):
             if isinstance(made.logits, BaseException):
                 raise made.logits
         for model, row in zip(models, rows, strict=True):

@@ -139,7 +139,7 @@ def batched_target_tokens(rule: str, cases: Sequence[VerifyInput]) -> list[Targe
     """The LLM's tokens on each tree by `greedy` or `match`; all have the same sampling."""
     widths = [len(case.target) for case in cases]
     inputs = _sent_trees(cases, max(widths), with_noise=rule == "match").device
-    padded = _padded([case.target.logits for case in cases])
+    padded = _pad_logits([case.target.logits for case in cases])
     bases = inputs["bases"] if rule == "match" else None
     trees = TreeBatch(inputs["tokens"], inputs["parents"], inputs["depths"])
     outputs = target_outputs(padded, trees, cases[0].target.sampling, bases)
@@ -181,7 +181,7 @@ def _sent_trees(cases: Sequence[VerifyInput], width: int, *, with_noise: bool) -
     return inputs
 
 
-def _padded(logits: Sequence[torch.Tensor]) -> torch.Tensor:
+def _pad_logits(logits: Sequence[torch.Tensor]) -> torch.Tensor:
     """(rows, widest, V); a single tree's logits are not copied."""
     if len(logits) == 1:
         return logits[0][None]

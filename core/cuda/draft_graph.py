@@ -141,7 +141,7 @@ class _DraftGraph:
         write_inputs(inputs, requests.rows, coupled=requests.choice.coupled)
         inputs.send()
         tensors, packed = self._graph()
-        if self._graph.captured:  # the next replay overwrites them
+        if self._graph.is_captured:  # the next replay overwrites them
             tensors = replace(
                 tensors, logits=tensors.logits.clone(), utilities=tensors.utilities.clone()
             )

@@ -90,7 +90,7 @@ class DraftPass:
         inputs, layout = self.inputs.device, self.layout
         start = inputs["first"] + inputs["count"]
         text = self.view.text_logits(inputs["tokens"], inputs["first"], inputs["count"])
-        logits = self._padded(text)
+        logits = self._pad_vocabulary(text)
         # Which of a level's parents may have children: the root always.
         expands = torch.ones_like(start, dtype=torch.bool)[:, None]
         levels: list[tuple[torch.Tensor, ...]] = []
@@ -104,7 +104,7 @@ class DraftPass:
                 break
             ended = (ids[..., None] == inputs["ends"][:, None]).any(-1)
             expands = present & ~ended
-            logits = self._padded(self._fed(ids, depth, level, start))
+            logits = self._pad_vocabulary(self._feed(ids, depth, level, start))
         tokens, probs, before, used = (torch.cat(part, 1) for part in zip(*levels, strict=True))
         return DraftTensors(tokens, probs, before, used if self.choice.coupled else before, start)
 
@@ -123,7 +123,7 @@ class DraftPass:
         scores, ids = (utilities / temperature).softmax(-1).topk(self.layout.shape[depth - 1])
         return ids.flatten(1), scores.flatten(1), utilities
 
-    def _fed(
+    def _feed(
         self, ids: torch.Tensor, depth: int, level: range, start: torch.Tensor
     ) -> torch.Tensor:
         num_fed = self.layout.num_fed
@@ -131,7 +131,7 @@ class DraftPass:
         depths = self.tables.depths[level.start + 1 : level.stop + 1]
         return self.view.node_logits(ids, depths, level, start, ancestors)
 
-    def _padded(self, logits: torch.Tensor) -> torch.Tensor:
+    def _pad_vocabulary(self, logits: torch.Tensor) -> torch.Tensor:
         """Padded to the LLM's vocabulary with -inf, or cut to it."""
         size = self.choice.vocab_size
         missing = size - logits.shape[-1]

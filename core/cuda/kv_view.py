@@ -11,7 +11,7 @@ from functools import cached_property
 
 import torch
 
-from core.models.batch import stacked
+from core.models.batch import common_stack
 from core.models.forward import Seen, TensorForward
 from core.models.hf_model import HfModel
 from core.models.kv_cache import KVArena
@@ -144,7 +144,7 @@ class ModelGroup:
 
 def model_group_of(models: Sequence[LanguageModel]) -> ModelGroup | None:
     """The group of these models, in any order; None if they do not run in a single pass."""
-    stack = stacked(models)
+    stack = common_stack(models)
     if stack is not None:
         if stack.tensors is None:
             return None

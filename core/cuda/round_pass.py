@@ -91,11 +91,11 @@ class RoundPass:
         if draft is None or self.draft_pass is None:
             return pack(parts)
         own = outputs.tokens.gather(1, paths.last[:, None])
-        committed = self._committed(tokens, paths, own)
+        committed = self._committed_tokens(tokens, paths, own)
         of_ssms = self._commit_ssms(self.draft_pass, draft, committed)
         return pack((*parts, draft.tokens, draft.scores, *of_ssms))
 
-    def _committed(
+    def _committed_tokens(
         self, tokens: torch.Tensor, paths: AcceptedPaths, own: torch.Tensor
     ) -> torch.Tensor:
         """The accepted tokens and, unless they end the text, the LLM's own after them: (rows,

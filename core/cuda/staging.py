@@ -131,7 +131,7 @@ class CachedGraph(Generic[T]):
         self._captured: tuple[Any, T] | None = None
 
     @property
-    def captured(self) -> bool:
+    def is_captured(self) -> bool:
         """Whether calls are replays: then the next one overwrites the returned tensors."""
         return self._captured is not None
 

@@ -18,12 +18,12 @@ from core.drafters.base import DraftRequest
 from core.drafters.ssm import SsmDrafter
 from core.drafters.state import SsmState
 from core.length.base import Limits
-from core.models.batch import Company
+from core.models.batch import BatchedModels
 from core.trees.noise import SeededNoise
 
 if TYPE_CHECKING:
-    from core.models.native.kernel_args import Told
-    from core.models.native.workspace import Room
+    from core.models.native.kernel_args import DraftBatch
+    from core.models.native.workspace import DraftLimits
 
 __all__ = ["Noises", "Place", "limits_of", "room_for", "suits", "told_of"]
 
@@ -38,7 +38,7 @@ class Place:
     the length policy says of it as numbers, None where it cannot."""
 
     ssm: SsmDrafter
-    company: Company
+    company: BatchedModels
     member: int
     ask: DraftRequest
     state: SsmState
@@ -92,9 +92,9 @@ def limits_of(ask: DraftRequest) -> Limits | None:
     return Limits() if ask.stop is None else ask.stop.limits(ask.name)
 
 
-def room_for(places: Many[Place]) -> Room:
+def room_for(places: Many[Place]) -> DraftLimits:
     """What the drafts take at most."""
-    from core.models.native.workspace import Room
+    from core.models.native.workspace import DraftLimits
 
     lacking = sum(len(place.ask.sequence.tokens) - place.read for place in places)
     levels = [_level_sizes(place.shape) for place in places]
@@ -102,16 +102,16 @@ def room_for(places: Many[Place]) -> Room:
     fed = [sum(sizes[:-1]) for sizes in levels]
     slots = max(len(p.ask.sequence.tokens) + own for p, own in zip(places, fed, strict=True))
     most = max(sum(sizes) for sizes in levels)
-    return Room(max(lacking, widest), len(places) + sum(fed), most, slots)
+    return DraftLimits(max(lacking, widest), len(places) + sum(fed), most, slots)
 
 
 def _level_sizes(shape: tuple[int, ...]) -> list[int]:
     return [math.prod(shape[: level + 1]) for level in range(len(shape))]
 
 
-def told_of(places: Many[Place], noise: Noises) -> Told:
+def told_of(places: Many[Place], noise: Noises) -> DraftBatch:
     """What machine code is told of the drafts; of coupled ones `noise` knows which it needs."""
-    from core.models.native.kernel_args import Told
+    from core.models.native.kernel_args import DraftBatch
 
     count, levels = len(places), max(len(place.shape) for place in places)
     text: list[int] = []
@@ -139,7 +139,7 @@ def told_of(places: Many[Place], noise: Noises) -> Told:
         if place.coupled:
             warmth[i] = place.ask.sequence.sampling.temperature
             noise_at[i, : len(shape)] = [noise.of(place, level) for level in range(len(shape))]
-    return Told(
+    return DraftBatch(
         seats, np.array(text, np.int64), widths, np.array(ends, np.int64), ends_at,
         noise.room(), noise_at, warmth, heat, least, step_scores,
     )  # fmt: skip

@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 import torch
 
 from core.errors import DRAFTER_FAULTS
-from core.models.batch import Passed, forward_together, stacked
+from core.models.batch import LogitsOrError, batched_forward, common_stack
 from core.models.protocol import Feed, LanguageModel
 
 __all__ = ["Stepped", "Steps", "alone", "in_step", "together"]
@@ -68,7 +68,7 @@ class Stepped(Generic[T]):
         )
         return min(1.0, spent / (end - start)) if end > start else 1.0
 
-    def go_on(self, passed: Passed | None) -> None:
+    def go_on(self, passed: LogitsOrError | None) -> None:
         """Up to the next pass it wants; `passed` is what came of the last, None at first."""
         start = time.perf_counter()
         self.wanted = None
@@ -89,7 +89,7 @@ class Stepped(Generic[T]):
 def together(works: Mapping[str, tuple[LanguageModel, Steps[T]]]) -> dict[str, Stepped[T]]:
     """Does all of the works, each of another model: in lock-step where the models lie stacked, one
     after another elsewhere."""
-    if len(works) > 1 and stacked([model for model, _ in works.values()]):
+    if len(works) > 1 and common_stack([model for model, _ in works.values()]):
         return in_step(works)
     return {name: _by_itself(model, steps) for name, (model, steps) in works.items()}
 
@@ -112,8 +112,8 @@ def in_step(works: Mapping[str, tuple[LanguageModel, Steps[T]]]) -> dict[str, St
             leaving.enter_context(closing(work.steps))
             work.go_on(None)
         while going := [work for work in stepped.values() if work.wanted is not None]:
-            passes = forward_together([(work.model, work.wanted or ()) for work in going])
+            passes = batched_forward([(work.model, work.wanted or ()) for work in going])
             for work, made in zip(going, passes, strict=True):
-                work.charged.append((made.start, made.end, 1 / made.mates))
+                work.charged.append((made.start, made.end, 1 / made.num_models))
                 work.go_on(made.logits)
     return stepped

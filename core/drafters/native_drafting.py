@@ -25,12 +25,12 @@ from core.drafters.state import Pending
 from core.drafters.weights import needs_likelihoods
 from core.errors import FORESEEN, EngineError
 from core.events.parts import Timed
-from core.models.batch import company_of
+from core.models.batch import batched_models_of
 from core.trees.draft import Draft
 from core.trees.tree import ROOT
 
 if TYPE_CHECKING:
-    from core.models.native.forward import Drafted
+    from core.models.native.forward import DraftResult
 
 __all__ = ["CompiledDrafting", "compiled_drafts"]
 
@@ -51,7 +51,7 @@ class CompiledDrafting:
             if places is not None:
                 found[name] = [Draft()] * len(asks)
                 for number, place in places:
-                    stacks.setdefault(id(place.company.host), []).append((number, place))
+                    stacks.setdefault(id(place.company.runner), []).append((number, place))
         for numbered in stacks.values():
             numbered.sort(key=lambda one: one[1].member)
             drafts = _drafts_of([place for _, place in numbered])
@@ -77,7 +77,7 @@ def _drafts_of(places: Many[Place]) -> list[Draft] | None:
 def _places(ssm: SsmDrafter, asks: Many[DraftRequest]) -> list[tuple[int, Place]] | None:
     """The asks that are worth starting, with their numbers; None if one of them cannot be served:
     the pass is not compiled, or more is wanted than to read on and to draft."""
-    company = company_of(ssm.model)
+    company = batched_models_of(ssm.model)
     if company is None or not all(ssm.knows(ask.sequence) for ask in asks):
         return None
     fitted = [ssm.fitted(ask) for ask in asks]
@@ -142,8 +142,8 @@ class _Draft:
     passes: int
 
     @classmethod
-    def of(cls, place: Place, i: int, found: Drafted) -> _Draft:
-        grown = found.grown
+    def of(cls, place: Place, i: int, found: DraftResult) -> _Draft:
+        grown = found.outputs
         count, fed, passes = grown.counts[i].tolist()
         token_ids, parents, ranks = grown.nodes[i, :count].T.tolist()
         rows = grown.rows[i, : fed + 1]

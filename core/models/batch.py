@@ -1,5 +1,5 @@
 """Batches models of one shape: their weights are stacked along a leading dimension and run in a
-single forward pass (`Stack`); `forward_together` falls back to one pass a model.
+single forward pass (`Stack`); `batched_forward` falls back to one pass a model.
 
 A small model's pass is mostly host time between its matrix products; stacked, it is paid once. Row
 r of member m is row r x members + m of the shared KV arena.
@@ -15,149 +15,149 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 
 from core.errors import DRAFTER_FAULTS, SpecScopeError
-from core.models.fastest import compiled_of, drafted, fastest
+from core.models.fastest import compiled_of, fastest, run_drafts
 from core.models.forward import Forward, TensorForward
 from core.models.graphed import tensors_of
 from core.models.hf_model import HfModel, feed_rows
 from core.models.kv_cache import KVArena
-from core.models.layer_ops import laid_wide
-from core.models.lean import LeanWeights, joined
+from core.models.layer_ops import row_major
+from core.models.lean import LeanWeights, map_tensors
 from core.models.protocol import Feed, LanguageModel
 from core.models.rows import batch_of
 
 __all__ = [
-    "Company",
-    "Made",
-    "Passed",
+    "BatchedModels",
+    "PassResult",
+    "LogitsOrError",
     "Stack",
-    "company_of",
-    "forward_together",
+    "batched_models_of",
+    "batched_forward",
     "stack_alike",
-    "stack_of",
-    "stacked",
+    "build_stack",
+    "common_stack",
 ]
 
-Passed = list[torch.Tensor] | BaseException
+LogitsOrError = list[torch.Tensor] | BaseException
 """Logits of each feed, or how the pass failed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
-    """A model's pass, from `start` to `end` (time.perf_counter), made for `mates` models at
-    once."""
+class PassResult:
+    """One model's logits, and the span of its pass from `start` to `end` (time.perf_counter), which
+    `num_models` models shared."""
 
-    logits: Passed
+    logits: LogitsOrError
     start: float
     end: float
-    mates: int = 1
+    num_models: int = 1
 
 
-def forward_together(asked: Sequence[tuple[LanguageModel, Sequence[Feed]]]) -> list[Made]:
-    """A pass of each model over its feeds; a model is asked once."""
-    stack = stacked([model for model, _ in asked])
+def batched_forward(asked: Sequence[tuple[LanguageModel, Sequence[Feed]]]) -> list[PassResult]:
+    """A pass of each model over its feeds: one for all if they form a stack, else one each."""
+    stack = common_stack([model for model, _ in asked])
     if stack is None or not stack.fits([feeds for _, feeds in asked]):
-        return [_alone(model, feeds) for model, feeds in asked]
+        return [_single_pass(model, feeds) for model, feeds in asked]
     start = time.perf_counter()
     places = [stack.members.index(model) for model, _ in asked]
     by_place = {place: feeds for place, (_, feeds) in zip(places, asked, strict=True)}
-    found: Sequence[Passed]
+    found: Sequence[LogitsOrError]
     try:
         found = stack.forward([by_place[place] for place in range(len(asked))])
     except DRAFTER_FAULTS as error:
         found = [error] * len(asked)
     end = time.perf_counter()
-    return [Made(found[place], start, end, len(asked)) for place in places]
+    return [PassResult(found[place], start, end, len(asked)) for place in places]
 
 
-def stacked(models: Sequence[LanguageModel]) -> Stack | None:
-    """The stack whose members these are, all of them and in whatever order; None where there is
-    none."""
+def common_stack(models: Sequence[LanguageModel]) -> Stack | None:
+    """The stack whose members these are, all of them in any order, else None."""
     stack = models[0].stack if models and isinstance(models[0], HfModel) else None
     if not isinstance(stack, Stack) or len(models) != len(stack.members):
         return None
     return stack if {id(model) for model in models} == {id(one) for one in stack.members} else None
 
 
-def _alone(model: LanguageModel, feeds: Sequence[Feed]) -> Made:
+def _single_pass(model: LanguageModel, feeds: Sequence[Feed]) -> PassResult:
     start = time.perf_counter()
     try:
-        logits: Passed = model.forward(feeds)
+        logits: LogitsOrError = model.forward(feeds)
     except DRAFTER_FAULTS as error:
         logits = error
-    return Made(logits, start, time.perf_counter())
+    return PassResult(logits, start, time.perf_counter())
 
 
 if TYPE_CHECKING:
-    from core.models.native.forward import Drafted, Ready
-    from core.models.native.kernel_args import Told
-    from core.models.native.workspace import Room
+    from core.models.native.forward import DraftResult, Ready
+    from core.models.native.kernel_args import DraftBatch
+    from core.models.native.workspace import DraftLimits
 
 
-class Host(Protocol):
-    """The model or stack that makes the passes."""
+class PassRunner(Protocol):
+    """A model or a stack."""
 
-    def drafts(self, told: Told, room: Room, ready: Ready) -> Drafted: ...
+    def drafts(self, draft_batch: DraftBatch, limits: DraftLimits, ready: Ready) -> DraftResult: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Company:
-    """`members` in the order in which their weights lie."""
+class BatchedModels:
+    """Models whose native pass is one, `members` in the order of their weights; `runner` is their
+    stack, or the only member."""
 
     members: tuple[HfModel, ...]
-    host: Host
+    runner: PassRunner
 
-    def drafts(self, told: Told, room: Room, ready: Ready) -> Drafted:
-        """See `CompiledForward.drafts`; members are numbered as here."""
-        return self.host.drafts(told, room, ready)
+    def drafts(self, draft_batch: DraftBatch, limits: DraftLimits, ready: Ready) -> DraftResult:
+        """See `CompiledForward.drafts`; a request's member is an index into `members`."""
+        return self.runner.drafts(draft_batch, limits, ready)
 
 
-def company_of(model: LanguageModel) -> Company | None:
-    """The company that a model is in, alone perhaps; None where its pass is not compiled, or does
-    not see all of a text."""
+def batched_models_of(model: LanguageModel) -> BatchedModels | None:
+    """The models that a model shares its pass with, perhaps itself only; None if the pass is not
+    native code or attention has a window."""
     if not isinstance(model, HfModel) or model.masks.window:
         return None
     stack = model.stack
     if isinstance(stack, Stack):
-        return Company(stack.members, stack) if stack.compiled else None
-    return Company((model,), model) if model.compiled else None
+        return BatchedModels(stack.members, stack) if stack.is_compiled else None
+    return BatchedModels((model,), model) if model.is_compiled else None
 
 
 if TYPE_CHECKING:
-    from core.models.native.forward import Drafted, Ready
-    from core.models.native.kernel_args import Told
-    from core.models.native.workspace import Room
+    from core.models.native.forward import DraftResult, Ready
+    from core.models.native.kernel_args import DraftBatch
+    from core.models.native.workspace import DraftLimits
 
 
 def stack_alike(models: Sequence[LanguageModel]) -> None:
-    """Lays those of the models on one another that are alike; nobody may use them meanwhile."""
+    """Stacks each group of models of one shape; none of them may have open rows."""
     left = [model for model in models if isinstance(model, HfModel) and model.stack is None]
     while left:
         first, *others = left
-        alike = [first, *(one for one in others if alike_models(first, one))]
+        alike = [first, *(one for one in others if are_stackable(first, one))]
         left = [one for one in others if one not in alike]
-        stack_of(alike)
+        build_stack(alike)
 
 
-def alike_models(one: HfModel, other: HfModel) -> bool:
-    """Whether the two can lie on one another."""
+def are_stackable(one: HfModel, other: HfModel) -> bool:
+    """Whether the two can be members of one stack."""
     ours, theirs = one.lean_weights, other.lean_weights
     if ours is None or theirs is None or one.masks.window or one.masks != other.masks:
         return False
-    return _alike(ours, theirs)
+    return _same_shape(ours, theirs)
 
 
-def stack_of(models: Sequence[HfModel]) -> Stack | None:
-    """Lays the models on one another, where they are alike in all but their weights; None where
-    they are not. Each goes on working alone too."""
-    if len(models) < 2 or not all(alike_models(models[0], one) for one in models):
+def build_stack(models: Sequence[HfModel]) -> Stack | None:
+    """Stacks models that differ in nothing but their weights; None if they do. Each can still run
+    by itself."""
+    if len(models) < 2 or not all(are_stackable(models[0], one) for one in models):
         return None
-    weights = joined([one.lean_weights for one in models if one.lean_weights], _laid)
-    # Here, so that each member's own head is a part of it.
-    return Stack(models, replace(weights, head=laid_wide(weights.head)))
+    weights = map_tensors([one.lean_weights for one in models if one.lean_weights], _stack_tensors)
+    # Before the members take their views, so that each one's head is a view of it.
+    return Stack(models, replace(weights, head=row_major(weights.head)))
 
 
 class Stack:
-    """`members` in a fixed order; `weights` are theirs with a first dimension more."""
+    """`weights`: those of the `members`, in order, with a leading dimension."""
 
     def __init__(self, members: Sequence[HfModel], weights: LeanWeights) -> None:
         self.members = tuple(members)
@@ -176,19 +176,19 @@ class Stack:
         return tensors_of(self._forward)
 
     @property
-    def compiled(self) -> bool:
-        """Whether the pass is machine code."""
+    def is_compiled(self) -> bool:
+        """Whether the pass is native code."""
         return compiled_of(self._forward) is not None
 
     @torch.inference_mode()
-    def drafts(self, told: Told, room: Room, ready: Ready) -> Drafted:
+    def drafts(self, draft_batch: DraftBatch, limits: DraftLimits, ready: Ready) -> DraftResult:
         """See `HfModel.drafts`."""
         held = max(member.rows_held for member in self.members)
-        return drafted(self._forward, (told, room, ready), (self.arena, held))
+        return run_drafts(self._forward, (draft_batch, limits, ready), (self.arena, held))
 
     def fits(self, asked: Sequence[Sequence[Feed]]) -> bool:
-        """Whether these feeds, of each member in order, can be one pass: as many of each, with room
-        for all of them."""
+        """Whether these feeds, of each member in order, fit one pass: equally many of each, none
+        past its context."""
         if len({len(feeds) for feeds in asked}) != 1:
             return False
         try:
@@ -202,7 +202,7 @@ class Stack:
     def forward(self, asked: Sequence[Sequence[Feed]]) -> list[list[torch.Tensor]]:
         """One pass; see LanguageModel.forward, whose logits these are for each member."""
         entered = [m.enter(feeds) for m, feeds in zip(self.members, asked, strict=True)]
-        # Members of one row are neighbours in the arena.
+        # In the arena the members' rows alternate, so a batch in this order reads adjacent rows.
         order = [(b, m) for b in range(len(asked[0])) for m in range(len(asked))]
         feeds = [asked[m][b] for b, m in order]
         rows = [entered[m][b] for b, m in order]
@@ -217,10 +217,10 @@ class Stack:
         return found
 
 
-# -- weights on one another --
+# -- stacking weights --
 
 
-def _alike(one: LeanWeights, other: LeanWeights) -> bool:
+def _same_shape(one: LeanWeights, other: LeanWeights) -> bool:
     plain = ("rope_scale", "eps", "heads", "kv_heads", "head_size")
     return (
         all(getattr(one, name) == getattr(other, name) for name in plain)
@@ -240,19 +240,19 @@ def _shape(weights: LeanWeights) -> list[Any]:
     ]
 
 
-def _laid(parts: Sequence[torch.Tensor]) -> torch.Tensor:
-    """On one another, each lying in memory as it did."""
+def _stack_tensors(parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Stacks along a new first dimension; transposed views stay transposed."""
     if parts[0].is_contiguous():
         return torch.stack(list(parts))
     return torch.stack([part.t() for part in parts]).transpose(1, 2)
 
 
 def _member_forward(forward: Forward, place: int, own: LeanWeights) -> Forward | None:
-    """The pass of one member, where that is a part of the pass of all."""
+    """One member's pass over views of the stack's, None if the pass cannot be divided."""
     part = getattr(forward, "member", None)
     found: Forward | None = part(place, own) if part else None
     return found
 
 
 def _member(weights: LeanWeights, place: int) -> LeanWeights:
-    return joined([weights], lambda parts: parts[0][place])
+    return map_tensors([weights], lambda parts: parts[0][place])

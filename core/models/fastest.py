@@ -18,30 +18,30 @@ from core.models.machine import available_bytes
 from core.models.stacked import StackedForward
 
 if TYPE_CHECKING:
-    from core.models.native.forward import CompiledForward, Drafted, Ready
-    from core.models.native.kernel_args import Told
-    from core.models.native.workspace import Room
+    from core.models.native.forward import CompiledForward, DraftResult, Ready
+    from core.models.native.kernel_args import DraftBatch
+    from core.models.native.workspace import DraftLimits
 
-__all__ = ["compiled", "compiled_of", "drafted", "fastest", "written_out"]
+__all__ = ["compile_forward", "compiled_of", "run_drafts", "fastest", "torch_forward"]
 
 # The compiled pass lays the weights out anew; half of the free memory stays free.
 ROOM = 2
 
 
 def fastest(weights: LeanWeights, masks: MaskKind) -> Forward:
-    """A pass of one model, or of several that lie on one another (`core.models.batch`)."""
-    return compiled(weights, masks) or in_few_launches(written_out(weights, masks))
+    """The pass of one model, or of stacked models (`core.models.batch`)."""
+    return compile_forward(weights, masks) or in_few_launches(torch_forward(weights, masks))
 
 
-def written_out(weights: LeanWeights, masks: MaskKind) -> TensorForward:
-    """The same in torch's own calls."""
+def torch_forward(weights: LeanWeights, masks: MaskKind) -> TensorForward:
+    """The pass in torch calls."""
     stacked = weights.embedding.dim() == 3
     return StackedForward(weights) if stacked else LeanForward(weights, masks)
 
 
-def compiled(weights: LeanWeights, masks: MaskKind) -> CompiledForward | None:
-    """The compiled pass; None where it is not for this device or dtype, memory is short, or there
-    is no compiler at hand."""
+def compile_forward(weights: LeanWeights, masks: MaskKind) -> CompiledForward | None:
+    """The native pass; None if it does not support the device or dtype, memory is short, or numba
+    is missing."""
     if weights.embedding.device.type != "cpu" or weights.head_size % 2:
         return None
     if weights.embedding.dtype not in (torch.float32, torch.bfloat16):
@@ -55,22 +55,22 @@ def compiled(weights: LeanWeights, masks: MaskKind) -> CompiledForward | None:
         found = CompiledForward(weights, masks)
         found.try_out()
     except (ImportError, OSError, RuntimeError, UnsupportedModelError):
-        return None  # no numba that fits, or nothing that it can do: torch's calls do as well
+        return None  # numba is missing or fails here: the torch pass serves as well
     return found
 
 
 def compiled_of(forward: Forward) -> CompiledForward | None:
-    """A pass that is compiled; None for others."""
+    """The pass itself if it is native, else None."""
     if not getattr(forward, "workers", 0):
-        return None  # no compiler need be at hand to say so
+        return None  # importing numba is not needed to say so
     from core.models.native.forward import CompiledForward
 
     return forward if isinstance(forward, CompiledForward) else None
 
 
-def drafted(
-    forward: Forward, wanted: tuple[Told, Room, Ready], place: tuple[KVArena, int]
-) -> Drafted:
+def run_drafts(
+    forward: Forward, wanted: tuple[DraftBatch, DraftLimits, Ready], place: tuple[KVArena, int]
+) -> DraftResult:
     """`CompiledForward.drafts` in an arena that has at least so many rows."""
     made, (arena, rows) = compiled_of(forward), place
     assert made is not None, "only a compiled pass drafts so"

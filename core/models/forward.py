@@ -1,5 +1,5 @@
-"""Forward: a model's pass over a Batch. GeneralForward asks any transformers module for it, through
-4-D masks and explicit position ids; core/models/lean.py has another for what is Llama-like.
+"""Forward: a model's pass over a Batch. GeneralForward runs any transformers module, with 4-D masks
+and explicit position ids; core/models/lean.py writes out the pass of Llama-like models.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class MaskKind:
-    """How a model wants its masks.
+    """The form in which a transformers module takes attention masks.
 
     `window` is the sliding window in tokens (0: none). `by_layer_type`: the model takes a dict of a
     full and a sliding mask; otherwise the window, if any, goes into the one mask.
@@ -42,7 +42,7 @@ class MaskKind:
 
 
 class Forward(Protocol):
-    """The pass itself, apart from rows and slots."""
+    """A model's weights and the computation of a pass."""
 
     @property
     def device(self) -> torch.device: ...
@@ -52,12 +52,12 @@ class Forward(Protocol):
 
     @property
     def shapes(self) -> Sequence[LayerShape]:
-        """What each cached layer keeps."""
+        """Shape of each layer in the KV cache."""
         ...
 
     @property
     def weight_bytes(self) -> int:
-        """What the parameters take, each tied one once."""
+        """Bytes of the parameters, tied ones counted once."""
         ...
 
     def logits(self, batch: Batch, arena: KVArena) -> torch.Tensor:
@@ -77,7 +77,7 @@ None where every slot is seen."""
 
 @runtime_checkable
 class TensorForward(Forward, Protocol):
-    """A pass that can be made over tensors alone, wherever they lie."""
+    """A pass over tensors alone, with no host decision in it, so that it can be captured."""
 
     def reach(self, position: int) -> None:
         """Makes sure that a position can be asked for."""
@@ -180,14 +180,14 @@ class GeneralForward:
 
 
 def cache_argument(module: Any) -> str:
-    """As what a transformers module takes its keys and values: transformers 5.24 has renamed it."""
+    """The name of a transformers module's KV cache argument, which transformers 5.24 renamed."""
     taken = inspect.signature(module.forward).parameters
     return "cache" if "cache" in taken else "past_key_values"
 
 
 def additive(visible: BoolArray, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """(batch, 1, width, extent), added to the attention scores: every attention implementation
-    takes this form."""
+    """A mask (batch, 1, width, extent) to add to attention scores, 0 or the dtype's minimum: the
+    form that every attention implementation of transformers takes."""
     hidden = torch.from_numpy(~visible[:, None]).to(device)
     mask = torch.zeros(hidden.shape, dtype=dtype, device=device)
     return mask.masked_fill_(hidden, torch.finfo(dtype).min)

@@ -1,5 +1,5 @@
-"""From a Llama-like transformers module to LeanWeights: what may take the lean pass, and its fused
-matrices, which the module's own parameters become views of, so that nothing is kept twice.
+"""LeanWeights of a Llama-like transformers module: which modules are supported, and fused matrices,
+of which the module's own parameters become views, so that no weight is stored twice.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from core.models.lean import LeanLayer, LeanWeights
 
 __all__ = ["adopt", "lean_weights"]
 
-# Whose layers are those that core/models/lean.py writes out; told apart by the checks below and by
-# comparing logits, not by name alone.
+# Their layers are those that core/models/lean.py computes; the checks below and a comparison of
+# logits decide, not the name alone.
 ARCHITECTURES = frozenset(
     {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"}
 )
@@ -83,10 +83,10 @@ def _stored_wide(weight: torch.Tensor) -> bool:
 
 def _layer(layer: Any, kind: str, wide: bool) -> LeanLayer:
     attention, mlp = layer.self_attn, layer.mlp
-    qkv, qkv_bias = _fused([attention.q_proj, attention.k_proj, attention.v_proj], wide)
-    out, out_bias = _fused([attention.o_proj], wide)
-    gate_up, gate_up_bias = _fused([mlp.gate_proj, mlp.up_proj], wide)
-    down, down_bias = _fused([mlp.down_proj], wide)
+    qkv, qkv_bias = _fuse([attention.q_proj, attention.k_proj, attention.v_proj], wide)
+    out, out_bias = _fuse([attention.o_proj], wide)
+    gate_up, gate_up_bias = _fuse([mlp.gate_proj, mlp.up_proj], wide)
+    down, down_bias = _fuse([mlp.down_proj], wide)
     q_norm, k_norm = (getattr(attention, name, None) for name in ("q_norm", "k_norm"))
     return LeanLayer(
         input_norm=layer.input_layernorm.weight.detach(),
@@ -132,7 +132,7 @@ def _divide(matrix: torch.Tensor, linears: Sequence[Any]) -> None:
 
 
 @torch.no_grad()
-def _fused(linears: Sequence[Any], wide: bool) -> tuple[torch.Tensor, torch.Tensor | None]:
+def _fuse(linears: Sequence[Any], wide: bool) -> tuple[torch.Tensor, torch.Tensor | None]:
     """One matrix (inputs, all outputs) for several that take the same inputs, and their biases;
     each linear's own weight becomes a view of it. `wide`: it lies in memory as it is shaped."""
     stacked = torch.cat([linear.weight for linear in linears])

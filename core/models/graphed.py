@@ -27,7 +27,7 @@ WARM_UPS = 3
 
 
 def in_few_launches(forward: TensorForward) -> Forward:
-    """The same pass as its device likes it: on a GPU as captured graphs, elsewhere as it is."""
+    """The same pass, as captured graphs on a GPU."""
     return GraphedForward(forward, capture=True) if forward.device.type == "cuda" else forward
 
 
@@ -46,7 +46,7 @@ class GraphedForward:
         self._lean = lean
         self._capture = capture
         self._passes: dict[tuple[tuple[int, ...], int, int], _Pass] = {}
-        self._room = (0, 0)
+        self._arena_size = (0, 0)
         self._pool: Any = None
         self.device, self.dtype = lean.device, lean.dtype
         self.shapes = lean.shapes
@@ -87,19 +87,19 @@ class GraphedForward:
     def _run(self, one: _Pass) -> torch.Tensor:
         if self._capture:
             try:
-                return one.run(self._captured)
+                return one.run(self._capture_graph)
             except RuntimeError:  # this device or driver captures no such pass: slower, not wrong
                 self._capture = False
                 self._passes.clear()
         return one.compute()
 
     def _forget_moved(self, arena: KVArena) -> None:
-        """Passes know where the arena lay: it moves when it grows."""
-        if self._room != (arena.rows, arena.slots):
+        """Captured passes hold addresses in the arena, which moves when it grows."""
+        if self._arena_size != (arena.rows, arena.slots):
             self._passes.clear()
-            self._room = arena.rows, arena.slots
+            self._arena_size = arena.rows, arena.slots
 
-    def _captured(self, one: _Pass) -> tuple[Any, torch.Tensor]:
+    def _capture_graph(self, one: _Pass) -> tuple[Any, torch.Tensor]:
         """A CUDA graph of the pass and where its logits will be, in the pool that all share."""
         cuda: Any = torch.cuda
         side = cuda.Stream()
@@ -109,7 +109,7 @@ class GraphedForward:
                 one.compute()
         cuda.current_stream().wait_stream(side)
         graph = cuda.CUDAGraph()
-        # Another thread may draft meanwhile: what it asks of the device is no part of this.
+        # Thread-local: another thread may be drafting, and its launches must not be captured.
         with cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
             found = one.compute()
         self._pool = self._pool or graph.pool()

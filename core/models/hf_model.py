@@ -14,7 +14,7 @@ import torch
 
 from core.errors import ContextLengthError, EngineError
 from core.events import ModelInfo
-from core.models.fastest import compiled_of, drafted, fastest
+from core.models.fastest import compiled_of, fastest, run_drafts
 from core.models.forward import Forward, GeneralForward, MaskKind, TensorForward
 from core.models.fusing import adopt
 from core.models.graphed import tensors_of
@@ -25,16 +25,16 @@ from core.models.rows import Row, batch_of
 from core.trees.tree import ROOT
 
 if TYPE_CHECKING:
-    from core.models.native.forward import Drafted, Ready
-    from core.models.native.kernel_args import Told
-    from core.models.native.workspace import Room
+    from core.models.native.forward import DraftResult, Ready
+    from core.models.native.kernel_args import DraftBatch
+    from core.models.native.workspace import DraftLimits
 
 __all__ = ["HfModel", "feed_rows"]
 
 
 class HfModel:
-    """See LanguageModel. `module` is in eval mode on its device; with `lean` the pass is that of
-    core/models/lean.py, and there need be no module. The arena grows as rows need it."""
+    """See LanguageModel. `module` is in eval mode on its device; with `lean` weights the fastest
+    pass of core/models/fastest.py runs, and `module` may be None. The KV arena grows on demand."""
 
     def __init__(
         self, module: Any, info: ModelInfo, masks: MaskKind, lean: LeanWeights | None = None
@@ -49,10 +49,10 @@ class HfModel:
         self.dtype = self._forward.dtype
         self.arena = KVArena(self._forward.shapes, self.dtype, self._forward.device)
         self._rows: list[Row | None] = []
-        self._berth = (0, 1)
+        self._placement = (0, 1)
         self.stack: object | None = None
 
-    # -- what is asked of a LanguageModel --
+    # -- LanguageModel --
 
     @property
     def info(self) -> ModelInfo:
@@ -76,21 +76,21 @@ class HfModel:
 
     @property
     def lean(self) -> bool:
-        """Whether its pass is the lean one."""
+        """Whether the pass runs on LeanWeights, not through the transformers module."""
         return self._lean is not None
 
     @property
     def own_threads(self) -> bool:
-        """Whether its pass has threads of its own, apart from torch's."""
+        """Whether the pass runs on threads of its own instead of torch's."""
         return bool(getattr(self._forward, "workers", 0))
 
     @property
     def weight_bytes(self) -> int:
-        """What the parameters take, each tied one once."""
+        """Bytes of the parameters, tied ones counted once."""
         return self._forward.weight_bytes
 
-    def renamed(self, name: str) -> HfModel:
-        """The same model under another name."""
+    def rename(self, name: str) -> HfModel:
+        """Changes the name in `info`; returns itself."""
         self._info = replace(self._info, name=name)
         return self
 
@@ -108,7 +108,7 @@ class HfModel:
         return self._row(row).length
 
     def pending(self, row: int) -> int:
-        """Nodes fed and not yet committed."""
+        """See LanguageModel."""
         return self._row(row).pending
 
     @torch.inference_mode()
@@ -132,75 +132,75 @@ class HfModel:
         self.arena.compact(self.place(row), state.length, [state.length + node for node in moved])
         state.keep(len(nodes), keep)
 
-    # -- what passes that are made elsewhere ask of it --
+    # -- for passes that run outside `forward`: native drafting and CUDA graphs --
 
     @property
     def tensors(self) -> TensorForward | None:
-        """Its pass over tensors alone, if it has one and sees all of a text."""
+        """The pass over tensors alone, None if there is none or attention has a window."""
         return None if self.masks.window else tensors_of(self._forward)
 
     @property
-    def compiled(self) -> bool:
-        """Whether its pass is machine code."""
+    def is_compiled(self) -> bool:
+        """Whether the pass is native code."""
         return compiled_of(self._forward) is not None
 
     @torch.inference_mode()
-    def drafts(self, told: Told, room: Room, ready: Ready) -> Drafted:
-        """See `CompiledForward.drafts`: the pass is compiled and has one member. Rows stay as they
-        are: `note` tells them."""
-        return drafted(self._forward, (told, room, ready), (self.arena, self.rows_held))
+    def drafts(self, draft_batch: DraftBatch, limits: DraftLimits, ready: Ready) -> DraftResult:
+        """See `CompiledForward.drafts`, for a model that is not stacked. Rows do not change: `note`
+        records what was fed."""
+        return run_drafts(self._forward, (draft_batch, limits, ready), (self.arena, self.rows_held))
 
     def note(self, row: int, committed: int, parents: Sequence[int] = ()) -> None:
-        """Somebody has stored so many more committed tokens in the row's slots, and nodes under
-        these parents behind them. Nothing may be pending."""
+        """Records what a pass outside `forward` wrote to the row's slots: `committed` more tokens,
+        then pending nodes with these parents. Nothing may be pending before."""
         state = self._row(row)
         if state.pending:
             raise EngineError(f"pending nodes are {state.pending}: none may be left behind")
         state.length += committed
         state.add(parents)
 
-    # -- what a stack asks of its members --
+    # -- for Stack --
 
     @property
     def lean_weights(self) -> LeanWeights | None:
-        """The lean pass's, None where it has another."""
+        """None if the pass runs through the transformers module."""
         return self._lean
 
     @property
     def rows_held(self) -> int:
-        """Rows of the arena that its own take, the members' beside them counted in."""
-        return len(self._rows) * self._berth[1]
+        """Rows of the arena that its rows take, with those of the other members of its stack."""
+        return len(self._rows) * self._placement[1]
 
     def join(
         self,
         stack: object,
         arena: KVArena,
-        berth: tuple[int, int],
+        placement: tuple[int, int],
         own: tuple[LeanWeights, Forward],
     ) -> None:
-        """Works from now on with weights, and a pass over them, that are a part of the stack's, in
-        its arena: `berth` is which member of how many. No row may be open."""
+        """Switches to `own`, views of the stack's weights and a pass over them, and to the stack's
+        arena. `placement`: (index, number of members). No row may be open."""
         if any(row is not None for row in self._rows):
             raise EngineError(f"{self._info.name} has open rows: it cannot join a stack now")
-        self.stack, self.arena, self._berth, self._rows = stack, arena, berth, []
+        self.stack, self.arena, self._placement, self._rows = stack, arena, placement, []
         self._lean, self._forward = own
         if self._module is not None:
             adopt(self._module, self._lean)
 
     def place(self, row: int) -> int:
-        """Where one of its rows lies in the arena."""
-        which, members = self._berth
+        """The arena's row of one of its rows: members alternate."""
+        which, members = self._placement
         return row * members + which
 
     def enter(self, feeds: Sequence[Feed]) -> list[Row]:
-        """Adds the feeds' nodes to their rows, which it returns."""
+        """Adds the feeds' nodes to their rows; returns these rows."""
         rows = [self._row(feed.row) for feed in feeds]
         for feed, row in zip(feeds, rows, strict=True):
             row.add(feed.parents)
         return rows
 
     def check(self, feeds: Sequence[Feed]) -> None:
-        """Raises what `forward` would; adds nothing."""
+        """Raises the errors that `forward` would; changes nothing."""
         for feed in feeds:
             self._check(feed)
 

@@ -1,8 +1,8 @@
-"""KVArena: keys and values of every layer in slots, with a row for each live request.
+"""KVArena: the KV cache, addressed by row (one for each active request) and slot.
 
-Slot is apart from position: pending tree nodes that share a position lie in slots of their own
-behind the committed ones (slot = position there). Committing a path is one gather for all layers;
-what is dropped is forgotten, not zeroed, and hidden by the mask of later passes.
+A slot is not a position: committed tokens have slot = position, and pending tree nodes follow in
+one slot each, although siblings share a position. Committing a path is one gather for all layers.
+Rejected nodes are not zeroed: the attention mask of later passes hides them.
 """
 
 from __future__ import annotations
@@ -32,12 +32,11 @@ class LayerShape:
 
 @dataclass(frozen=True, slots=True)
 class SlotPlan:
-    """Where one pass writes and how far it reads.
+    """Slots that one pass writes and reads.
 
-    `rows` one arena row a batch entry; `starts` the first slot each writes; `counts` how many of
-    the
-    `width` queries are real; `extent` the slots read (0..extent). Padded queries write to the last
-    slot read, which no real query sees.
+    For each batch entry: `rows` its arena row; `starts` the first slot it writes; `counts` how many
+    of the `width` queries are real. Slots 0 to `extent` - 1 are read. Padded queries write to the
+    last of them, which no real query attends to.
     """
 
     rows: tuple[int, ...]
@@ -48,11 +47,9 @@ class SlotPlan:
 
 
 class KVArena:
-    """Slot-addressed storage; layers of one shape lie in one tensor [layers, rows, heads, slots,
-    size].
+    """Keys and values; layers of one shape share a tensor (layers, rows, heads, slots, size).
 
-    Zeroed once, when slots are made: a NaN in a masked slot would leak through the attention
-    product.
+    New slots are zeroed: 0 x NaN is NaN, so a NaN in a masked slot would leak through attention.
     """
 
     def __init__(
@@ -65,23 +62,23 @@ class KVArena:
         self._dtype, self._device = dtype, device
         self._stacks: list[torch.Tensor] = []
         self._layers: list[tuple[torch.Tensor, torch.Tensor]] = []
-        self._placed: tuple[SlotPlan, torch.Tensor, torch.Tensor] | None = None
+        self._last_places: tuple[SlotPlan, torch.Tensor, torch.Tensor] | None = None
         self.rows = self.slots = 0
 
     @property
     def bytes(self) -> int:
-        """Memory held now."""
+        """Allocated memory."""
         return sum(stack.nbytes for stack in self._stacks)
 
     @property
-    def stacked(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keys and values of all layers, where these are of one shape:
-        [layers, rows, heads, slots, size] each, until slots are reserved anew."""
+    def stacked_kv(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys and values (layers, rows, heads, slots, size) if all layers have one shape; valid
+        until `reserve` allocates again."""
         keys, values = self._stacks
         return keys, values
 
     def reserve(self, rows: int, slots: int) -> None:
-        """Makes room for `rows` rows of `slots` slots, by doubling; contents are kept."""
+        """Grows to at least `rows` rows of `slots` slots, doubling the slots; contents stay."""
         if rows <= self.rows and slots <= self.slots:
             return
         rows = max(self.rows, rows)
@@ -108,7 +105,7 @@ class KVArena:
         self.rows, self.slots = rows, slots
 
     def _check_room(self, cells: int) -> None:
-        # Asked only where it is worth a look at the system: small arenas always fit.
+        # Reading free memory is a system call; small arenas always fit.
         size = sum(
             len(members) * shape.heads * (shape.key_size + shape.value_size)
             for shape, members in self._groups.items()
@@ -124,7 +121,7 @@ class KVArena:
     def write(
         self, layer: int, plan: SlotPlan, keys: torch.Tensor, values: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Stores (batch, heads, width, size) and returns what the batch may attend to,
+        """Stores new keys and values (batch, heads, width, size); returns all that the batch reads
         (batch, heads, extent, size)."""
         stored = self._layers[layer]
         if len(plan.rows) == 1:
@@ -139,25 +136,26 @@ class KVArena:
         extent: int,
         new: tuple[torch.Tensor, torch.Tensor],
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """`write` at places that tensors tell: `rows` as (batch, 1), and slots (batch, width)."""
+        """`write` without a plan; `places`: `rows` as a tensor (batch, 1), slots (batch, width)."""
         at, slots = places
         first, last = rows[0], rows[-1]
-        neighbours = rows == tuple(range(first, last + 1))
+        contiguous = rows == tuple(range(first, last + 1))
         read = []
         for store, part in zip(self._layers[layer], new, strict=True):
             store[at, :, slots] = part.transpose(1, 2)
             seen = store[:, :, :extent]
-            read.append(seen[first : last + 1] if neighbours else seen.index_select(0, at[:, 0]))
+            # Adjacent rows are read as a view, others are copied.
+            read.append(seen[first : last + 1] if contiguous else seen.index_select(0, at[:, 0]))
         return read[0], read[1]
 
     def _places(self, plan: SlotPlan) -> tuple[torch.Tensor, torch.Tensor]:
-        """Rows (batch, 1) and slots (batch, width) that a plan writes to, the same for all layers
-        of a pass."""
-        if self._placed is None or self._placed[0] is not plan:
+        """Rows (batch, 1) and slots (batch, width) that a plan writes to; computed once a pass,
+        for all layers."""
+        if self._last_places is None or self._last_places[0] is not plan:
             rows = torch.tensor(plan.rows, device=self._device)[:, None]
             slots = torch.tensor(_slot_table(plan), device=self._device)
-            self._placed = plan, rows, slots
-        return self._placed[1], self._placed[2]
+            self._last_places = plan, rows, slots
+        return self._last_places[1], self._last_places[2]
 
     def _write_one(
         self,
@@ -182,8 +180,8 @@ class KVArena:
             stack[:, row, :, start : start + len(slots)] = stack[:, row].index_select(2, index)
 
     def move_at(self, at: torch.Tensor, slots: torch.Tensor, to: torch.Tensor) -> None:
-        """Copies `slots` to the slots `to` (both (rows, n)) in the rows `at` (rows, 1), all layers;
-        everything is read before anything is written."""
+        """Copies `slots` to the slots `to`, both (rows, n), in the rows `at` (rows, 1), all layers.
+        Reads everything first, so the ranges may overlap."""
         for stack in self._stacks:
             stack[:, at, :, to] = stack[:, at, :, slots]
 
@@ -197,7 +195,7 @@ def _slot_table(plan: SlotPlan) -> list[list[int]]:
 
 
 class ArenaCache(Cache):
-    """The arena, seen as the cache object that transformers' models take.
+    """The arena as the cache object that transformers' models take.
 
     `plan` is set before each pass; the models call `update` once a layer.
     """
@@ -229,7 +227,7 @@ class ArenaCache(Cache):
 
 
 class ShapeProbe(Cache):
-    """Learns each layer's shape from one pass, whatever the configuration calls its fields."""
+    """Records each layer's shape in one pass, so that no configuration field is relied on."""
 
     def __init__(self) -> None:
         super().__init__(layers=[])

@@ -7,13 +7,13 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-__all__ = ["FIRST_POSITIONS", "Norm", "Product", "Rotation", "laid_wide", "rotated", "table"]
+__all__ = ["FIRST_POSITIONS", "Norm", "Projection", "Rotation", "row_major", "rotate", "table"]
 
 # Entries of a head that is worth 16 MB.
 LARGEST_COPY = 1 << 22
 
 
-class Product:
+class Projection:
     """`matrix` (inputs, outputs), `bias` (outputs) or None."""
 
     def __init__(self, matrix: torch.Tensor, bias: torch.Tensor | None) -> None:
@@ -25,16 +25,15 @@ class Product:
             return torch.mm(x, self.matrix)
         return torch.addmm(self._bias, x, self.matrix)
 
-    def added(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    def residual(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """x + `times(y)`."""
         total = torch.addmm(x, y, self.matrix)
         return total if self._bias is None else total.add_(self._bias)
 
 
-def laid_wide(head: torch.Tensor) -> torch.Tensor:
-    """A head (..., inputs, outputs) whose rows lie one after another; a copy where it is the
-    embedding, read the other way round, unless that is large, or this is no CPU's whole precision.
-    Up to three tokens are multiplied in half the time."""
+def row_major(head: torch.Tensor) -> torch.Tensor:
+    """A head (..., inputs, outputs) in row-major order: a copy of a tied, transposed one, unless it
+    is large, on a GPU or in half precision. Halves the time of products with up to three tokens."""
     plain = head.device.type == "cpu" and head.dtype in (torch.float32, torch.float64)
     return head.contiguous() if plain and head.numel() <= LARGEST_COPY else head
 
@@ -71,7 +70,7 @@ class Rotation:
         self._cos, self._sin = self._table(FIRST_POSITIONS)
 
     def reach(self, position: int) -> None:
-        """Makes sure that the table holds a position; a table that grew lies elsewhere."""
+        """Makes sure that the table holds a position; growing allocates a new table."""
         if position >= len(self._cos):
             self._cos, self._sin = self._table(max(position + 1, 2 * len(self._cos)))
 
@@ -92,7 +91,7 @@ def table(inverse: torch.Tensor, scale: float, positions: int) -> tuple[torch.Te
     return torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1)
 
 
-def rotated(heads: torch.Tensor, turn: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
-    """Vectors (..., heads, head size), each turned by its position."""
+def rotate(heads: torch.Tensor, turn: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+    """Rotary embedding of heads (..., heads, head size)."""
     cos, sin = turn
     return torch.addcmul(heads * cos, heads.roll(heads.shape[-1] // 2, -1), sin)

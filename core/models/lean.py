@@ -1,8 +1,8 @@
-"""LeanForward: the pass of Llama-like models written out, with fused projections.
+"""LeanForward: the pass of Llama-like models in torch calls, with fused projections.
 
-The general way through a transformers module spends half of a small model's pass between its
-arithmetic. This one does the same sums in the same order with fewer calls: queries, keys and values
-in one product, gate and up in one, both rotations at once, no mask where everything is seen.
+Through a transformers module half of a small model's pass is overhead between kernels. This pass
+computes the same with fewer calls: QKV in one product, gate and up in one, queries and keys rotated
+together, no mask where every slot is attended to.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import torch.nn.functional as F
 
 from core.models.forward import MaskKind, Masks, Write, over_batch
 from core.models.kv_cache import KVArena, LayerShape
-from core.models.layer_ops import Norm, Product, Rotation, laid_wide, rotated
+from core.models.layer_ops import Norm, Projection, Rotation, rotate, row_major
 from core.models.rows import Batch
 
-__all__ = ["LeanForward", "LeanLayer", "LeanWeights", "joined"]
+__all__ = ["LeanForward", "LeanLayer", "LeanWeights", "map_tensors"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,27 +59,27 @@ class LeanWeights:
     head_size: int
 
     @property
-    def tied(self) -> bool:
-        """Whether the head is the embedding."""
+    def is_tied(self) -> bool:
+        """Whether the head shares the embedding's memory."""
         return self.head.data_ptr() == self.embedding.data_ptr()
 
     @property
     def bytes(self) -> int:
-        """What the weights take, a tied head once."""
-        own = [self.embedding, self.norm, *([] if self.tied else [self.head])]
+        """Bytes of the weights, a tied head counted once."""
+        own = [self.embedding, self.norm, *([] if self.is_tied else [self.head])]
         for layer in self.layers:
             parts = (getattr(layer, name) for name in layer.__slots__ if name != "sliding")
             own += [part for part in parts if part is not None]
         return sum(part.nbytes for part in own)
 
 
-def joined(
+def map_tensors(
     every: Sequence[LeanWeights], how: Callable[[list[torch.Tensor]], torch.Tensor]
 ) -> LeanWeights:
-    """Weights each tensor of which is made of those of models that are alike in the rest."""
+    """Applies `how` to each tensor of several models of one shape; the rest is the first one's."""
     first = every[0]
     embedding = how([one.embedding for one in every])
-    head = embedding.transpose(-2, -1) if first.tied else how([one.head for one in every])
+    head = embedding.transpose(-2, -1) if first.is_tied else how([one.head for one in every])
     layers = []
     for same in zip(*(one.layers for one in every), strict=True):
         parts = {f.name: [getattr(layer, f.name) for layer in same] for f in fields(LeanLayer)}
@@ -93,16 +93,16 @@ def joined(
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    """A layer's weights as a pass takes them."""
+    """The operations of one layer."""
 
     input_norm: Norm
-    qkv: Product
+    qkv: Projection
     q_norm: Norm | None
     k_norm: Norm | None
-    out: Product
+    out: Projection
     post_norm: Norm
-    gate_up: Product
-    down: Product
+    gate_up: Projection
+    down: Projection
     windowed: bool
 
 
@@ -115,7 +115,7 @@ class LeanForward:
         windowed = bool(masks.window) and not masks.by_layer_type
         self._layers = [self._layer(layer, windowed) for layer in weights.layers]
         self._norm = Norm(weights.norm, weights.eps)
-        self._head = Product(laid_wide(weights.head), None)
+        self._head = Projection(row_major(weights.head), None)
         self.device = weights.embedding.device
         self.dtype = weights.embedding.dtype
         shape = LayerShape(weights.kv_heads, weights.head_size, weights.head_size)
@@ -157,9 +157,9 @@ class LeanForward:
             seen = F.scaled_dot_product_attention(
                 q, keys, values, attn_mask=mask, enable_gqa=w.heads != w.kv_heads
             )
-            x = layer.out.added(x, seen.transpose(1, 2).reshape(len(x), -1))
+            x = layer.out.residual(x, seen.transpose(1, 2).reshape(len(x), -1))
             gate, up = layer.gate_up.times(layer.post_norm(x)).chunk(2, -1)
-            x = layer.down.added(x, F.silu(gate).mul_(up))
+            x = layer.down.residual(x, F.silu(gate).mul_(up))
         if last_only:
             x = x[-1:]
         logits = self._head.times(self._norm(x))
@@ -175,19 +175,19 @@ class LeanForward:
         if layer.q_norm is not None and layer.k_norm is not None:
             q, k = layer.q_norm(both[:, : w.heads]), layer.k_norm(both[:, w.heads :])
             both = torch.cat((q, k), 1)
-        both = rotated(both, turn)
+        both = rotate(both, turn)
         return both[:, : w.heads], both[:, w.heads :], qkv[:, w.heads + w.kv_heads :]
 
     def _layer(self, layer: LeanLayer, windowed: bool) -> _Layer:
         eps = self._weights.eps
         return _Layer(
             input_norm=Norm(layer.input_norm, eps),
-            qkv=Product(layer.qkv, layer.qkv_bias),
+            qkv=Projection(layer.qkv, layer.qkv_bias),
             q_norm=None if layer.q_norm is None else Norm(layer.q_norm, eps),
             k_norm=None if layer.k_norm is None else Norm(layer.k_norm, eps),
-            out=Product(layer.out, layer.out_bias),
+            out=Projection(layer.out, layer.out_bias),
             post_norm=Norm(layer.post_norm, eps),
-            gate_up=Product(layer.gate_up, layer.gate_up_bias),
-            down=Product(layer.down, layer.down_bias),
+            gate_up=Projection(layer.gate_up, layer.gate_up_bias),
+            down=Projection(layer.down, layer.down_bias),
             windowed=layer.sliding or windowed,
         )

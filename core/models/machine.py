@@ -1,8 +1,8 @@
 """What the machine gives to models: cores for CPU passes, allocator arenas, free memory.
 
-Threads of a pass wait for each other by spinning. On two cores with two busy neighbours a pass of
-the bundled LLM took 3.3 ms on one thread and hundreds of milliseconds on two; with both cores free
-two threads gave 2.6 ms. So one core is left free unless a number is given.
+Threads of a pass wait for each other by spinning. On two cores with two other busy processes a pass
+of the bundled LLM took 3.3 ms on one thread and hundreds of milliseconds on two; with both cores
+free two threads gave 2.6 ms. So one core is left free unless a number is given.
 
 glibc gives each allocating thread an arena of its own, and of any but the first `malloc_trim` never
 returns the free end: of a model of 85 MB that had gone, up to 47 MB stayed. With one arena all of
@@ -102,7 +102,7 @@ def one_arena() -> None:
 
 
 def give_back() -> None:
-    """Hands memory of models that nobody holds any more back to the system."""
+    """Returns the memory of models without references to the system."""
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()

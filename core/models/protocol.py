@@ -54,20 +54,20 @@ class LanguageModel(Protocol):
 
     @property
     def device(self) -> torch.device:
-        """Where logits are."""
+        """Device of the logits."""
         ...
 
     @property
     def slots(self) -> int:
-        """Tokens and nodes that a row has room for now; it may grow up to the context."""
+        """KV slots of a row now; `forward` makes more, up to the context length."""
         ...
 
     def open_row(self) -> int:
-        """A free row, empty."""
+        """Opens an empty row and returns its number."""
         ...
 
     def close_row(self, row: int) -> None:
-        """Gives the row back; what it held is forgotten."""
+        """Frees the row; its context is dropped."""
         ...
 
     def length(self, row: int) -> int:
@@ -75,13 +75,13 @@ class LanguageModel(Protocol):
         ...
 
     def pending(self, row: int) -> int:
-        """Nodes that were fed behind the row's committed tokens."""
+        """Number of pending nodes of the row."""
         ...
 
     def forward(self, feeds: Sequence[Feed]) -> list[torch.Tensor]:
-        """One pass over all feeds (different rows). Logits float32 (tokens, V) for each.
+        """One pass over feeds of different rows; float32 logits (tokens, V) for each feed.
 
-        Adds the tokens to their rows' pending nodes. Raises ContextLengthError past the context.
+        The tokens become pending nodes. Raises ContextLengthError past the context length.
         """
         ...
 

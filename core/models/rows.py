@@ -1,7 +1,7 @@
-"""Row: one live request's context as a model keeps it, and Batch: what one pass is to look at.
+"""Row: the token tree of one active request in the KV cache. Batch: the inputs of one pass.
 
-A row is `length` committed tokens (slot = position), then pending nodes of a tree, each in a slot
-of its own behind them; nodes that share a depth share a position.
+A row is `length` committed tokens (slot = position), followed by the pending nodes of a tree, one
+slot each; position = length - 1 + depth, so siblings share a position.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ FIRST_PENDING = 32
 
 @dataclass
 class Row:
-    """One live request's context: `length` committed tokens, then pending nodes."""
+    """`length` committed tokens, then `pending` nodes. `depths` (pending,): 1 for children of the
+    root; `seen` (pending, pending): row i marks node i and its ancestors. Both have spare room."""
 
     length: int = 0
     pending: int = 0
@@ -35,7 +36,7 @@ class Row:
     )
 
     def add(self, parents: Sequence[int]) -> None:
-        """Appends nodes; row i of `seen` marks node i and its ancestors."""
+        """Appends nodes with these parents."""
         total = self.pending + len(parents)
         if total > len(self.depths):
             self._grow(total)
@@ -50,7 +51,7 @@ class Row:
         self.pending = total
 
     def keep(self, path: int, nodes: Sequence[int]) -> None:
-        """`path` nodes became committed tokens; of the others only `nodes` stay pending."""
+        """Commits `path` nodes; of the others only `nodes` stay pending, numbered anew."""
         self.length += path
         self.pending = count = len(nodes)
         if count:
@@ -66,7 +67,7 @@ class Row:
         self.depths, self.seen = depths, seen
 
     def deepest(self, parents: Sequence[int]) -> int:
-        """Tokens that the longest path would have, were nodes under `parents` added."""
+        """Length of the longest path in tokens if nodes with these `parents` were added."""
         depths = [int(depth) for depth in self.depths[: self.pending]]
         for parent in parents:
             depths.append(1 if parent == ROOT else depths[parent] + 1)
@@ -92,10 +93,9 @@ class Row:
 class Batch:
     """One pass over several rows, padded to `plan.width` queries.
 
-    `tokens` and `positions` (batch, width); `full` and `near` (batch, width, extent): the slots a
-    query attends to, in a layer that sees everything and in one with a sliding window (the same
-    array where there is no window). `last_only`: logits of the last query alone are wanted; there
-    is one feed then.
+    `tokens`, `positions` (batch, width); `full`, `near` (batch, width, extent): the slots that a
+    query attends to, in layers with full attention and with a sliding window (the same array if
+    there is no window). `last_only`: only the last query's logits are wanted, of a single feed.
     """
 
     tokens: IntArray
@@ -109,8 +109,8 @@ class Batch:
 def batch_of(
     feeds: Sequence[Feed], rows: Sequence[Row], places: Sequence[int], window: int
 ) -> Batch:
-    """What a pass over `feeds` looks at, their nodes added to their `rows`, which lie in these
-    `places` of the arena; `window` in tokens, 0 for none."""
+    """The batch of these feeds, whose nodes are already in `rows`. `places`: the rows' numbers in
+    the arena; `window` in tokens, 0 for none."""
     plan = _plan(feeds, rows, places)
     shape = (len(feeds), plan.width)
     tokens, positions = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
@@ -122,6 +122,7 @@ def batch_of(
         row.visible(full[i, :count])
         full[i, count:, -1] = True  # a padded query attends to the scratch slot alone
         if window:
+            # The window is over positions, not slots: siblings are equally far away.
             slots = row.all_positions()
             reach = slots[None, :] > positions[i, :count, None] - window
             near[i, :count, : len(slots)] = full[i, :count, : len(slots)] & reach

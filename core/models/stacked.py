@@ -1,4 +1,4 @@
-"""StackedForward: the lean pass of models that lie on one another, with a first dimension more."""
+"""StackedForward: the lean pass of stacked models, whose weights have a leading dimension."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from core.models.forward import Masks, Write, over_batch
 from core.models.kv_cache import KVArena, LayerShape
-from core.models.layer_ops import Norm, Rotation, rotated
+from core.models.layer_ops import Norm, Rotation, rotate
 from core.models.lean import LeanLayer, LeanWeights
 from core.models.rows import Batch
 
@@ -87,10 +87,10 @@ class StackedForward:
                 q, keys, values, masks[0], enable_gqa=w.heads != w.kv_heads
             )
             seen = self._by_member(seen.transpose(1, 2)).reshape(members, x.shape[1], -1)
-            x = _added(x, seen, layer.out, layer.out_bias)
-            h = _times(norms.after(x), layer.gate_up, layer.gate_up_bias)
+            x = _residual(x, seen, layer.out, layer.out_bias)
+            h = _matmul(norms.after(x), layer.gate_up, layer.gate_up_bias)
             gate, up = h.chunk(2, -1)
-            x = _added(x, F.silu(gate).mul_(up), layer.down, layer.down_bias)
+            x = _residual(x, F.silu(gate).mul_(up), layer.down, layer.down_bias)
         if last_only:
             x = x[:, -1:]
         logits = torch.bmm(self._norm(x), w.head)
@@ -106,13 +106,13 @@ class StackedForward:
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Queries, keys and values, (members, tokens, heads, head size), rotated by position."""
         w = self._weights
-        qkv = _times(norms.before(x), layer.qkv, layer.qkv_bias)
+        qkv = _matmul(norms.before(x), layer.qkv, layer.qkv_bias)
         qkv = qkv.view(*x.shape[:2], -1, w.head_size)
         both, last = qkv[:, :, : w.heads + w.kv_heads], qkv[:, :, w.heads + w.kv_heads :]
         if norms.q is not None and norms.k is not None:
             q, k = norms.q(both[:, :, : w.heads]), norms.k(both[:, :, w.heads :])
             both = torch.cat((q, k), 2)
-        both = rotated(both, turn)
+        both = rotate(both, turn)
         return both[:, :, : w.heads], both[:, :, w.heads :], last
 
     def _by_member(self, part: torch.Tensor) -> torch.Tensor:
@@ -128,11 +128,11 @@ class StackedForward:
         return apart.permute(1, 0, 3, 2, 4).reshape(rows, heads, -1, size)
 
 
-def _times(x: torch.Tensor, matrix: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+def _matmul(x: torch.Tensor, matrix: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
     return torch.bmm(x, matrix) if bias is None else torch.baddbmm(bias[:, None], x, matrix)
 
 
-def _added(
+def _residual(
     x: torch.Tensor, y: torch.Tensor, matrix: torch.Tensor, bias: torch.Tensor | None
 ) -> torch.Tensor:
     total = torch.baddbmm(x, y, matrix)

@@ -374,7 +374,7 @@ class TestOverhead:
             clock = Clock()
             with monkeypatch.context() as patch, clocked(family, clock) as models:
                 if draft == "topk":
-                    patch.setattr(forward._crew, "run", slowed(forward._crew.run))
+                    patch.setattr(forward._pool, "run", slowed(forward._pool.run))
                 count_tokens(Engine(models), case, chains)
             assert clock.take()["ssm"] > 20 * len(made) > 0
 

@@ -24,7 +24,7 @@ from core.events import RoundCompleted, RunCompleted, RunStarted, event_from_pla
 from core.length.cost_model import ledger
 from core.length.cost_model.verify import measure_verify_costs
 from core.models.loading import load as loading
-from core.models.loading.catalog import bundled_llm, located
+from core.models.loading.catalog import bundled_llm, locate
 from tests.fakes import tiny_module, word_tokenizer
 from tests.interrupts import hear_interrupts
 
@@ -103,7 +103,7 @@ def test_the_text_is_what_decode_adds(capsys: pytest.CaptureFixture[str], prompt
     made = result(
         capsys, "--prompt", prompt, "--max-new-tokens", "20", "--temperature", "1.3", "--seed", "4"
     )
-    tokenizer = loading.load_tokenizer(located(str(bundled_llm())))
+    tokenizer = loading.load_tokenizer(locate(str(bundled_llm())))
 
     def decode(ids: list[int]) -> str:
         return tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)

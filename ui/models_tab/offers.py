@@ -121,11 +121,17 @@ def checked(llm: Any, ssms: Any, dtype: Any, device: Any) -> ModelPair:
 def wanted(pair: ModelPair) -> Wanted:
     """What the pair needs, and what is free now. ModelLoadError where a folder or a device is
     missing."""
-    from core.models.loading.placing import device_of, free_bytes, llm_named, named, need_of
+    from core.models.loading.placing import (
+        device_of,
+        expand_bundled,
+        free_bytes,
+        need_of,
+        resolve_llm,
+    )
 
     device = device_of(pair.device)
-    asked = [("LLM", llm_named(pair.llm))]
-    asked += [("SSM", name) for ssm in pair.ssms for name in named(ssm)]
+    asked = [("LLM", resolve_llm(pair.llm))]
+    asked += [("SSM", name) for ssm in pair.ssms for name in expand_bundled(ssm)]
     parts = [_part(role, need_of(name, pair.dtype, device)) for role, name in asked]
     return Wanted(tuple(parts), free_bytes(device), device.type)
 
@@ -166,10 +172,10 @@ def _standing(info: ModelInfo) -> Part:
 
 
 def _bundled(dtype: str, place: torch.device) -> Offer:
-    from core.models.loading.placing import llm_named, need_of
+    from core.models.loading.placing import need_of, resolve_llm
 
     ssms = bundled_ssms()
-    parts = [_part("LLM", need_of(llm_named(BUNDLED), dtype, place))]
+    parts = [_part("LLM", need_of(resolve_llm(BUNDLED), dtype, place))]
     parts += [_part("SSM", need_of(str(path), dtype, place)) for path in ssms]
     names_ = tuple(path.name for path in ssms)
     return Offer(BUNDLED, BUNDLED, names_, tuple(parts), "comes with SpecScope")

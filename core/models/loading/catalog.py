@@ -31,7 +31,7 @@ __all__ = [
     "check_embedding",
     "check_same_vocabulary",
     "is_folder",
-    "located",
+    "locate",
     "snapshot",
     "ssms_in",
     "unreachable",
@@ -146,29 +146,29 @@ class Source:
         return self.name
 
 
-def located(name: str) -> Source:
-    """The folder or hub id of this name. Raises ModelLoadError where nobody has it."""
+def locate(name: str) -> Source:
+    """The folder or hub id of this name. Raises ModelLoadError if it is nowhere."""
     if not name.strip():
         raise ModelLoadError(f"model is {name!r}: bundled, a folder or a hub id is allowed")
     if is_folder(name):
-        name = _at_home(name)
+        name = _expand_user(name)
         _check_folder(Path(name), name)
         return Source(name, local=True)
     return Source(name, local=_only_in_the_cache(name))
 
 
 def is_folder(name: str) -> bool:
-    """Whether a name means a folder of this machine, be it there or not, and no hub id."""
-    name = _at_home(name)
+    """Whether a name is a folder's, existing or not, and not a hub id."""
+    name = _expand_user(name)
     return name.startswith((".", "/")) or name.count("/") > 1 or Path(name).exists()
 
 
-def _at_home(name: str) -> str:
+def _expand_user(name: str) -> str:
     return str(Path(name).expanduser()) if name.startswith("~") else name
 
 
 def unreachable() -> tuple[type[Exception], ...]:
-    """What the hub's client raises where it gets no answer, or no such model."""
+    """What the hub's client raises if there is no answer or no such model."""
     # Its HTTP library changed more than once; its own errors derive from that library's.
     http_error: Any = vars(hub_errors)["HTTPError"]
     return (http_error, OSError)

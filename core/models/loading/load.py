@@ -27,7 +27,7 @@ from core.models.loading.catalog import (
     Source,
     check_embedding,
     check_same_vocabulary,
-    located,
+    locate,
 )
 from core.models.loading.placing import (
     DEVICES,
@@ -35,9 +35,9 @@ from core.models.loading.placing import (
     check_memory,
     device_of,
     dtype_of,
-    llm_named,
-    named,
+    expand_bundled,
     need_of,
+    resolve_llm,
     shown_name,
 )
 from core.models.loading.tree_check import checked_model
@@ -45,9 +45,9 @@ from core.models.protocol import LanguageModel
 
 __all__ = ["LoadedModels", "load_models"]
 
-# Names that mean something else where a drafter's name stands: choices, and lanes of a timeline.
+# Names with another meaning where a drafter is named: choices, and lanes of a timeline.
 RESERVED_NAMES = frozenset({"ngram", "llm", "all", "first", "combine", "verify", "commit"})
-# What reading somebody else's files may raise, whatever is wrong in them.
+# What reading a model's files may raise, whatever is wrong in them.
 READ_ERRORS = (
     ArithmeticError,
     AttributeError,
@@ -61,7 +61,7 @@ READ_ERRORS = (
 )
 
 Say = Callable[[str], None]
-"""Told of each stage before it begins; what it raises ends the loading there."""
+"""Called with each stage before it begins; an exception from it ends the loading."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,19 +102,19 @@ def load_models(
     names("ssm", list(ssms), at_most=16)
     place = device_of(device)
     with _quiet():
-        return _loaded(llm, ssms, dtype, place, say or _nobody)
+        return _load_all(llm, ssms, dtype, place, say or _ignore_stage)
 
 
-def _nobody(_: str) -> None:
-    """Nobody wants to know."""
+def _ignore_stage(_: str) -> None:
+    """The default `say`."""
 
 
-def _loaded(
+def _load_all(
     llm: str, ssms: Sequence[str], dtype: str, place: torch.device, say: Say
 ) -> LoadedModels:
     say("Looking for the models")
-    llm_source = located(llm_named(llm))
-    sources = [located(name) for ssm in ssms for name in named(ssm)]
+    llm_source = locate(resolve_llm(llm))
+    sources = [locate(name) for ssm in ssms for name in expand_bundled(ssm)]
     say("Comparing the tokenizers")
     tokenizer = load_tokenizer(llm_source)
     for source in sources:
@@ -127,8 +127,8 @@ def _loaded(
         about = _about(say, f"SSM {number} of {len(sources)}", source)
         model = load_one(source, "ssm", dtype, place, about)
         check_embedding(tokenizer, model.info)
-        name = _unused(model.info.name, {*small, *RESERVED_NAMES})
-        small[name] = model.renamed(name)
+        name = _unique_name(model.info.name, {*small, *RESERVED_NAMES})
+        small[name] = model.rename(name)
     stack_alike(list(small.values()))
     return LoadedModels(big, small, tokenizer, _eos_ids(big, tokenizer))
 
@@ -150,7 +150,7 @@ def load_tokenizer(source: Source) -> Any:
 
 
 def load_one(
-    source: Source, role: str, dtype: str, device: torch.device, say: Say = _nobody
+    source: Source, role: str, dtype: str, device: torch.device, say: Say = _ignore_stage
 ) -> HfModel:
     """One model, in eval mode, its tree pass checked."""
     from safetensors import SafetensorError
@@ -239,7 +239,7 @@ def _unreadable(what: str, source: Source, error: Exception) -> str:
     )
 
 
-def _unused(name: str, taken: set[str]) -> str:
+def _unique_name(name: str, taken: set[str]) -> str:
     if name not in taken:
         return name
     return next(f"{name}-{i}" for i in itertools.count(2) if f"{name}-{i}" not in taken)

@@ -1,7 +1,6 @@
-"""Where a model will stand: its device and dtype, what it needs there, and what is free.
+"""A model's device, dtype and memory, and free memory, before anything is loaded.
 
-Asked before anything is loaded, so nothing here reads weights. A model that is still to be
-downloaded is judged by the catalog's figures.
+Nothing here reads weights; for a model that is not downloaded yet the catalog's figures count.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from core.models.loading.catalog import (
     bundled_llm,
     bundled_ssms,
     is_folder,
-    located,
+    locate,
     snapshot,
 )
 from core.models.machine import available_bytes, parameter_count, readable, weight_bytes
@@ -35,8 +34,8 @@ __all__ = [
     "device_of",
     "dtype_of",
     "free_bytes",
-    "llm_named",
-    "named",
+    "resolve_llm",
+    "expand_bundled",
     "need_of",
     "shown_name",
 ]
@@ -50,7 +49,7 @@ SMALL_ENOUGH_FOR_FLOAT32 = 200_000_000
 class Need:
     """What one model needs for its weights: `bytes` in memory as `dtype`.
 
-    `parameters` and `bytes` are about right, and 0 where nobody knows. `here`: its weights are on
+    `parameters` and `bytes` are estimates, 0 if unknown. `here`: its weights are on
     this machine; else they are to be downloaded.
     """
 
@@ -61,7 +60,7 @@ class Need:
     here: bool
 
 
-# -- from what was asked to torch's terms --
+# -- device and dtype --
 
 
 def device_of(name: str) -> torch.device:
@@ -104,13 +103,13 @@ def _parameters(source: str) -> int:
 # -- from names to folders and hub ids --
 
 
-def llm_named(llm: str) -> str:
-    """`bundled` is the bundled LLM's folder; any other name is itself."""
+def resolve_llm(llm: str) -> str:
+    """The bundled LLM's folder for `bundled`; any other name unchanged."""
     return str(bundled_llm()) if llm == BUNDLED else llm
 
 
-def named(ssm: str) -> tuple[str, ...]:
-    """`bundled` is all bundled SSMs; one of them may be called by its own name."""
+def expand_bundled(ssm: str) -> tuple[str, ...]:
+    """All bundled SSMs' folders for `bundled`, one's for its name; any other name unchanged."""
     if ssm == BUNDLED:
         return tuple(map(str, bundled_ssms()))
     return (next((str(path) for path in bundled_ssms() if path.name == ssm), ssm),)
@@ -125,9 +124,9 @@ def shown_name(name: str) -> str:
 
 
 def need_of(name: str, dtype: str, device: torch.device) -> Need:
-    """What a folder or hub id needs; nobody is asked. ModelLoadError where a folder is missing."""
+    """What a folder or hub id needs, without a network. ModelLoadError if a folder is missing."""
     if is_folder(name):
-        name = located(name).name
+        name = locate(name).name
     wanted = dtype_of(dtype, name, device)
     size = weight_bytes(name, wanted)
     parameters = _parameters(name)

@@ -1,8 +1,8 @@
-"""What a head makes of the slots that it sees: products with their keys, sums of their values, in
-registers, in LLVM's words.
+"""Attention of one head over its slots as LLVM IR: q k and the weighted sum of values, in
+registers.
 
-Of keys as many slots at once as a vector has numbers, of values slot after slot, or two side by
-side, for vectors of a head's numbers: every sum has one order, and none waits for memory.
+Keys are processed a vector of slots at a time, values one slot (or two) at a time over vectors of
+the head's dimensions. The order of every sum is fixed, and no sum waits for memory.
 """
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, misc, untyped-decorator"
 # numba types these functions, by what they are called with.
@@ -20,15 +20,15 @@ from numba.extending import intrinsic
 from core.models.native.compiling import registers
 from core.models.native.weight_formats import Kind, kind_of, spread
 
-__all__ = ["AT_ONCE", "Part", "matched", "vector", "weighed"]
+__all__ = ["MAX_VECTORS", "SlotRange", "key_products", "vector", "value_sums"]
 
-AT_ONCE = 8
-"""The most vectors of a head's numbers."""
+MAX_VECTORS = 8
+"""Vectors of a head's dimensions that one call processes at most."""
 
 
-class Part(NamedTuple):
-    """Where slot 0 of a head begins among keys or values, how many numbers a slot has, from which
-    of them on they are looked at; and whether what comes of it goes onto what is there (not 0)."""
+class SlotRange(NamedTuple):
+    """`base`: offset of a head's slot 0 in keys or values; `size`: dimensions of a slot; `begin`:
+    the first dimension to process; `onto`: not 0 to add to the output, 0 to overwrite it."""
 
     base: int
     size: int
@@ -47,44 +47,51 @@ def vector(typing):
 
 
 @intrinsic
-def matched(typing, count, part, seen, weights, keys, q):
-    """weights[j] += q k of slot seen[j], over `count` vectors, 1 to AT_ONCE, from the part's
+def key_products(typing, count, part, seen, weights, keys, q):
+    """weights[j] += q k of slot seen[j], over `count` vectors, 1 to MAX_VECTORS, from the part's
     `begin` on; = instead of += unless it goes `onto` it. They have room for whole vectors."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _called(_matched, context, builder, signature, arguments)
+        _dispatch(_emit_key_products, context, builder, signature, arguments)
         return context.get_dummy_value()
 
     return types.void(types.int64, part, seen, weights, keys, q), generate
 
 
 @intrinsic
-def weighed(typing, count, part, seen, weights, values, to):
-    """to += the sum over j of weights[j] v of slot seen[j], in `count` vectors, 1 to AT_ONCE, from
-    the part's `begin` on; = instead of += unless it goes `onto` it."""
+def value_sums(typing, count, part, seen, weights, values, to):
+    """to += the sum over j of weights[j] v of slot seen[j], in `count` vectors, 1 to MAX_VECTORS,
+    from the part's `begin` on; = instead of += unless it goes `onto` it."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _called(_weighed, context, builder, signature, arguments)
+        _dispatch(_emit_value_sums, context, builder, signature, arguments)
         return context.get_dummy_value()
 
     return types.void(types.int64, part, seen, weights, values, to), generate
 
 
-def _called(
-    made: Callable[[Any, int, Kind], Any], context: Any, builder: Any, signature: Any, given: Any
+def _dispatch(
+    made: Callable[[Any, int, Kind], Any],
+    context: Any,
+    builder: Any,
+    signature: Any,
+    arguments: Any,
 ) -> None:
-    """A function of its own for each number of vectors, chosen by it: see `registers.multiply`."""
+    """Calls the function for this number of vectors: one is generated for each."""
     seen, weights, kept, own = (
-        context.make_array(signature.args[i])(context, builder, given[i]) for i in (2, 3, 4, 5)
+        context.make_array(signature.args[i])(context, builder, arguments[i]) for i in (2, 3, 4, 5)
     )
-    part, kind = Part(*cgutils.unpack_tuple(builder, given[1])), kind_of(signature.args[4].dtype)
+    part, kind = (
+        SlotRange(*cgutils.unpack_tuple(builder, arguments[1])),
+        kind_of(signature.args[4].dtype),
+    )
     begin = builder.gep(kept.data, [builder.add(part.base, part.begin)])
     slots = cgutils.unpack_tuple(builder, seen.shape)[0]
-    told = builder.gep(own.data, [part.begin])
-    taken = [begin, part.size, seen.data, slots, weights.data, told, part.onto]
+    own_at = builder.gep(own.data, [part.begin])
+    taken = [begin, part.size, seen.data, slots, weights.data, own_at, part.onto]
     end = builder.append_basic_block("done")
-    chosen = builder.switch(given[0], end)
-    for count in range(1, AT_ONCE + 1):
+    chosen = builder.switch(arguments[0], end)
+    for count in range(1, MAX_VECTORS + 1):
         block = builder.append_basic_block(f"of_{count}")
         chosen.add_case(ir.IntType(64)(count), block)
         with builder.goto_block(block):
@@ -93,8 +100,8 @@ def _called(
     builder.position_at_end(end)
 
 
-class _Seen:
-    """A function over the slots that a head sees, whose blocks are still to be written."""
+class _SlotLoop:
+    """An LLVM function that loops over a head's slots; callers write its blocks."""
 
     def __init__(self, module: Any, name: str, kind: Kind, count: int) -> None:
         self.whole, self.single = whole, single = ir.IntType(64), ir.FloatType()
@@ -114,30 +121,30 @@ class _Seen:
         return self.made.append_basic_block(name)
 
     def vectors(self, builder: Any, j: Any) -> list[Any]:
-        """The first of the j-th slot's numbers."""
+        """Vectors of the j-th slot."""
         slot = builder.sext(builder.load(builder.gep(self.seen, [j])), self.whole)
         place = builder.gep(self.kept, [builder.mul(slot, self.size)])
         return self.kind.vectors(builder, place, self.lanes, self.count)
 
     def own_vectors(self, builder: Any) -> list[Any]:
-        """Where the head's own numbers are, or come to be."""
+        """Pointers to the query's, or the output's, vectors."""
         return [self.at(builder, self.own, self.whole(v * self.lanes)) for v in range(self.count)]
 
     def at(self, builder: Any, numbers: Any, j: Any) -> Any:
-        """Where a vector of them begins."""
+        """Pointer to the vector at index j."""
         return builder.bitcast(builder.gep(numbers, [j]), self.vector.as_pointer())
 
     def phis(self, builder: Any) -> list[Any]:
         return [builder.phi(self.vector) for _ in range(self.count)]
 
 
-def _matched(module: Any, count: int, kind: Kind) -> Any:
-    """As many slots at once as a vector has numbers; beyond the last slot the last again, whose
-    weights nobody reads."""
+def _emit_key_products(module: Any, count: int, kind: Kind) -> Any:
+    """A vector of slots at a time; past the end the last slot is repeated, and its weights there
+    are never read."""
     name = f"matched_{count}_{kind.name}"
     if name in module.globals:
         return module.globals[name]
-    made = _Seen(module, name, kind, count)
+    made = _SlotLoop(module, name, kind, count)
     entry, body, end = (made.block(name) for name in ("entry", "body", "end"))
     whole, builder = made.whole, ir.IRBuilder(entry)
     own = [builder.load(place, align=4) for place in made.own_vectors(builder)]
@@ -148,14 +155,14 @@ def _matched(module: Any, count: int, kind: Kind) -> Any:
     j = builder.phi(whole)
 
     def product(k: int) -> Any:
-        """Of a slot: a vector whose numbers are still to be added up."""
+        """Partial sums of q k of one slot: a vector still to be reduced."""
         mine = builder.add(j, whole(k))
         mine = builder.select(builder.icmp_signed("<", mine, last), mine, last)
         keys = made.vectors(builder, mine)
-        # Two sums, so that one need not wait for the other.
+        # Two accumulators hide the latency of multiply-add.
         sums = [builder.fmul(own[v], keys[v]) for v in range(min(count, 2))]
         for v in range(2, count):
-            sums[v % 2] = kind.added(builder, sums[v % 2], own[v], keys[v])
+            sums[v % 2] = kind.multiply_add(builder, sums[v % 2], own[v], keys[v])
         return sums[0] if count == 1 else builder.fadd(*sums)
 
     total = _added_up(builder, product, range(made.lanes))
@@ -163,7 +170,7 @@ def _matched(module: Any, count: int, kind: Kind) -> Any:
     before = builder.select(fresh, made.zero, builder.load(place, align=4))
     builder.store(builder.fadd(before, total), place).align = 4
     following = builder.add(j, whole(made.lanes))
-    _come([j], ([whole(0)], entry), ([following], body))
+    _add_incoming([j], ([whole(0)], entry), ([following], body))
     builder.cbranch(builder.icmp_signed("<", following, made.slots), body, end)
     builder.position_at_end(end)
     builder.ret_void()
@@ -193,18 +200,18 @@ def _blocks(builder: Any, two: list[Any], blocks: list[int], each: int) -> Any:
     return builder.shuffle_vector(*two, ir.Constant(ir.VectorType(ir.IntType(32), lanes), at))
 
 
-def _weighed(module: Any, count: int, kind: Kind) -> Any:
-    """So many sums side by side that none waits for the slot before it: of few vectors those of
-    every second slot, and of the others."""
+def _emit_value_sums(module: Any, count: int, kind: Kind) -> Any:
+    """With few vectors even and odd slots have accumulators of their own, so that a multiply-add
+    does not wait for the one before."""
     name = f"weighed_{count}_{kind.name}"
     if name in module.globals:
         return module.globals[name]
-    made = _Seen(module, name, kind, count)
+    made = _SlotLoop(module, name, kind, count)
     entry, body, left, last, end = (
         made.block(name) for name in ("entry", "body", "left", "last", "end")
     )
     whole, builder = made.whole, ir.IRBuilder(entry)
-    sides = 2 if count <= AT_ONCE // 2 else 1
+    sides = 2 if count <= MAX_VECTORS // 2 else 1
     places, zeros = made.own_vectors(builder), [made.zero] * count
     fresh = builder.icmp_signed("==", made.onto, whole(0))
     before = [builder.select(fresh, made.zero, builder.load(place, align=4)) for place in places]
@@ -212,30 +219,30 @@ def _weighed(module: Any, count: int, kind: Kind) -> Any:
     def further(j: Any, sums: list[Any]) -> list[Any]:
         weight = builder.load(builder.gep(made.weights, [j]))
         one, values = spread(builder, weight, made.lanes), made.vectors(builder, j)
-        return [kind.added(builder, sums[v], one, values[v]) for v in range(count)]
+        return [kind.multiply_add(builder, sums[v], one, values[v]) for v in range(count)]
 
     even = builder.and_(made.slots, whole(-sides))
     builder.cbranch(builder.icmp_signed(">", even, whole(0)), body, left)
     builder.position_at_end(body)
     j, sums = builder.phi(whole), [made.phis(builder) for _ in range(sides)]
-    grown = [further(builder.add(j, whole(side)), sums[side]) for side in range(sides)]
+    totals = [further(builder.add(j, whole(side)), sums[side]) for side in range(sides)]
     following = builder.add(j, whole(sides))
     builder.cbranch(builder.icmp_signed("<", following, even), body, left)
-    begun = [before, zeros][:sides]
-    _come([j], ([whole(0)], entry), ([following], body))
+    initial = [before, zeros][:sides]
+    _add_incoming([j], ([whole(0)], entry), ([following], body))
     for side in range(sides):
-        _come(sums[side], (begun[side], entry), (grown[side], body))
+        _add_incoming(sums[side], (initial[side], entry), (totals[side], body))
     builder.position_at_end(left)
     so_far = [made.phis(builder) for _ in range(sides)]
     for side in range(sides):
-        _come(so_far[side], (begun[side], entry), (grown[side], body))
+        _add_incoming(so_far[side], (initial[side], entry), (totals[side], body))
     builder.cbranch(builder.icmp_signed("<", even, made.slots), last, end)
     builder.position_at_end(last)
     one_more = further(even, so_far[0])
     builder.branch(end)
     builder.position_at_end(end)
     found = made.phis(builder)
-    _come(found, (so_far[0], left), (one_more, last))
+    _add_incoming(found, (so_far[0], left), (one_more, last))
     for other in so_far[1:]:
         found = [builder.fadd(*two) for two in zip(found, other, strict=True)]
     for one, place in zip(found, places, strict=True):
@@ -244,8 +251,8 @@ def _weighed(module: Any, count: int, kind: Kind) -> Any:
     return made.made
 
 
-def _come(phis: list[Any], *given: tuple[list[Any], Any]) -> None:
-    """What values are, by the block that one comes from."""
-    for values, block in given:
+def _add_incoming(phis: list[Any], *arguments: tuple[list[Any], Any]) -> None:
+    """Sets each phi's value for each predecessor block."""
+    for values, block in arguments:
         for phi, value in zip(phis, values, strict=True):
             phi.add_incoming(value, block)

@@ -31,26 +31,26 @@ __all__ = [
     "exact",
     "free",
     "give_way",
-    "inlined",
-    "kept",
-    "known",
+    "inline",
+    "cached_entry",
+    "cpu_features",
     "multiplies_pairs",
     "multiplies_tiles",
     "number",
     "power_of_two",
     "registers",
-    "rounded",
+    "round_like",
     "weaves",
 ]
 
 IN_ORDER = ("contract", "nnan", "nsz")
 # Only compiled code calls them: without a way in from Python a sixth of the compiling is saved.
 INNER = MappingProxyType({"no_cpython_wrapper": True, "no_cfunc_wrapper": True})
-# Nothing compiled makes an array: to count who holds those that are handed over took a fifth of a
+# No compiled function allocates: reference counting of the arrays that are passed took a fifth of a
 # pass of eight tokens.
 UNCOUNTED = MappingProxyType({"_nrt": False})
 
-# What numba raises, and what the files do in which it keeps what it made.
+# What numba raises, and what a broken or read-only cache folder does.
 COMPILER_FAULTS = (
     NumbaError,
     ArithmeticError,
@@ -69,67 +69,69 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 def exact(function: F) -> F:
-    """Sums stay in their order."""
-    return _compiled(function, IN_ORDER, **INNER)
+    """Compiles with sums in source order."""
+    return _compile(function, IN_ORDER, **INNER)
 
 
 def free(function: F) -> F:
-    """Sums may be made in parts, which for one length are always the same."""
-    return _compiled(function, (*IN_ORDER, "reassoc"), **INNER)
+    """Compiles with reassociated (vectorized) sums, always the same way for one length."""
+    return _compile(function, (*IN_ORDER, "reassoc"), **INNER)
 
 
 def entry(function: F) -> F:
     """As `exact`, for Python to call."""
-    return _compiled(function, IN_ORDER)
+    return _compile(function, IN_ORDER)
 
 
-def kept(function: F) -> F:
-    """As `entry`, and what was made is kept for the next start."""
-    return _compiled(function, IN_ORDER, cache=True)
+def cached_entry(function: F) -> F:
+    """As `entry`, cached on disk for the next start."""
+    return _compile(function, IN_ORDER, cache=True)
 
 
-def inlined(function: F) -> F:
-    """Written into its callers: what is called is compiled for itself and for each caller."""
+def inline(function: F) -> F:
+    """Inlined into its callers, which saves compiling it by itself too."""
     made: Any = njit(inline="always")(function)
     return cast(F, made)
 
 
-def _compiled(function: F, math: tuple[str, ...], **options: bool) -> F:
+def _compile(function: F, math: tuple[str, ...], **options: bool) -> F:
     make: Any = njit
     made = make(fastmath=set(math), nogil=True, error_model="numpy", **UNCOUNTED, **options)
     return cast(F, made(function))
 
 
 LINE = 64
-"""Bytes that memory brings at once."""
-# Of Linux on x86-64: the call, what is asked of it, and for which part of a thread's registers.
+"""Bytes of a cache line."""
+# Linux on x86-64: arch_prctl, its request for permission to use a register set, and that set:
+# tiles.
 SYS_ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, TILE_DATA = 158, 0x1023, 18
 
 
 @cache
-def known() -> frozenset[str]:
-    """What numba compiles for: less than the processor has, where it is told so (NUMBA_CPU_NAME,
-    NUMBA_CPU_FEATURES, NUMBA_ENABLE_AVX). LLVM ends the process over a word that it cannot say."""
+def cpu_features() -> frozenset[str]:
+    """CPU features that numba compiles for: fewer than the processor has if NUMBA_CPU_NAME,
+    NUMBA_CPU_FEATURES or NUMBA_ENABLE_AVX say so. LLVM aborts on an intrinsic without its feature.
+    """
     _, _, features = cpu_target.target_context.codegen().magic_tuple()
     return frozenset(one[1:] for one in features.split(",") if one.startswith("+"))
 
 
 @cache
 def registers() -> tuple[int, int]:
-    """Numbers of a vector; and the most tokens that are multiplied together, but in tiles.
+    """Float32 lanes of a vector; and the most tokens that are multiplied together without tiles.
 
     Before AVX-512 there were 16 registers of 8 numbers, which six tokens' sums of half a block
     fill; with it there are 32 of 16. There 6 to 24 tokens of the bundled LLM took 0.9 of the time
     that they took with the others (medians of three interleaved runs on a Zen 4; more than 12 at
     once was not tried).
     """
-    return (16, 12) if "avx512f" in known() else (8, 6)
+    return (16, 12) if "avx512f" in cpu_features() else (8, 6)
 
 
 @cache
 def multiplies_pairs() -> bool:
     """Whether what is compiled adds two products of bfloat16 to a float32 at once (AVX512_BF16)."""
-    return {"avx512f", "avx512bf16"} <= known()
+    return {"avx512f", "avx512bf16"} <= cpu_features()
 
 
 @cache
@@ -137,15 +139,16 @@ def multiplies_tiles() -> bool:
     """Whether what is compiled multiplies tiles of bfloat16 (AMX), and the system lets this process
     have them, for which it keeps more of each thread: it does not where one has too little room for
     that when it gets a signal. Sums round otherwise then; nothing else is different."""
-    if not {"amx-tile", "amx-bf16", "avx512f"} <= known() or sys.platform != "linux":
+    if not {"amx-tile", "amx-bf16", "avx512f"} <= cpu_features() or sys.platform != "linux":
         return False
-    asked: int = ctypes.CDLL(None).syscall(SYS_ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, TILE_DATA)
-    return asked == 0
+    status: int = ctypes.CDLL(None).syscall(SYS_ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, TILE_DATA)
+    return status == 0
 
 
 @cache
 def weaves() -> bool:
-    """Whether weights of 16 bits are woven (see `kinds`): where half a block is two vectors."""
+    """Whether weights of 16 bits are interleaved (see `weight_formats`): if half a block is two
+    vectors."""
     return 2 * registers()[0] == HALF_BLOCK
 
 
@@ -167,7 +170,7 @@ def number(typing, kept):
 
 
 @intrinsic
-def rounded(typing, like, x):
+def round_like(typing, like, x):
     """A float32 as an array like this keeps it: to 16 bits it is rounded to the nearest even."""
     kept = like.dtype
 
@@ -197,7 +200,7 @@ def power_of_two(typing, n):
 
 @intrinsic
 def arrive(typing, arrived):
-    """Counts one worker more."""
+    """Counts one more thread at the barrier."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         place = context.make_array(signature.args[0])(context, builder, arguments[0]).data
@@ -209,7 +212,7 @@ def arrive(typing, arrived):
 
 @intrinsic
 def arrivals(typing, arrived):
-    """How many have arrived, as all workers see it."""
+    """Threads that have arrived, read atomically."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         place = context.make_array(signature.args[0])(context, builder, arguments[0]).data
@@ -220,7 +223,7 @@ def arrivals(typing, arrived):
 
 @intrinsic
 def give_way(typing):
-    """Lets another thread have this core, where the system has a call for it."""
+    """Yields the core to another thread (sched_yield)."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         if os.name == "posix":

@@ -1,7 +1,7 @@
-"""Parts of a pass: norms, rotation, attention and gates, of one vector or a few.
+"""RMSNorm, rotary embedding, attention, gates, and the threads' barrier.
 
-Every sum is made in the same order whatever else the pass looks at, so a node's logits are the same
-bits alone or in a tree, in one request or in many, on one thread or on several.
+The order of every sum is independent of the rest of the batch, so a node's logits are the same bits
+alone or in a tree, in one request or in many, on one thread or on several.
 """
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, misc, var-annotated"
 # mypy: disable-error-code="untyped-decorator"
@@ -11,44 +11,44 @@ from __future__ import annotations
 
 import numpy as np
 
-from core.models.native.attention import AT_ONCE, Part, matched, vector, weighed
+from core.models.native.attention import MAX_VECTORS, SlotRange, key_products, value_sums, vector
 from core.models.native.compiling import (
     arrivals,
     arrive,
     exact,
     free,
     give_way,
-    inlined,
+    inline,
     number,
     power_of_two,
-    rounded,
+    round_like,
 )
 from core.models.native.kernel_args import BLOCK, HALF_BLOCK
 
 __all__ = [
-    "added",
-    "attended",
+    "add_residual",
+    "attend",
     "exp",
-    "gated",
+    "apply_gate",
     "head_of",
-    "listed",
-    "meet",
-    "normed",
-    "turned",
+    "list_slots",
+    "barrier_wait",
+    "rms_norm",
+    "rotate_head",
 ]
 
 # e^x = 2^n e^r with |r| <= ln 2 / 2; the polynomial is that of the Cephes library.
 LOG2_E = 1.4426950408889634
 LN2_HIGH, LN2_LOW = 0.693359375, -2.12194440e-4
 LOWEST, HIGHEST = -87.0, 88.0
-# So many slots of a head's keys, or values, are looked at by all tokens before the next are: of 64
-# numbers in 32 bits they take 16 KiB, half of the first cache.
+# Slots of a tile of attention, processed for all tokens before the next tile: with 64 dimensions in
+# float32 it takes 16 KiB, half of the L1 cache.
 SLOTS = 64
-# Looks at how many have arrived, before one gives way to another thread.
+# Polls of the barrier before a thread yields its core.
 PATIENCE = 2000
 
 
-@inlined
+@inline
 def exp(x):
     """e^x to about two units in the last place."""
     x = min(max(x, np.float32(LOWEST)), np.float32(HIGHEST))
@@ -63,7 +63,7 @@ def exp(x):
 
 
 @free
-def normed(x, weight, eps, y):
+def rms_norm(x, weight, eps, y):
     """y = weight x / sqrt(mean(x^2) + eps), of one vector."""
     size, total = weight.shape[0], np.float32(0)
     for i in range(size):
@@ -74,21 +74,21 @@ def normed(x, weight, eps, y):
 
 
 @exact
-def turned(head, cos, sin, to):
-    """A head (size,), turned by its position."""
+def rotate_head(head, cos, sin, to):
+    """Rotary embedding of a head (size,)."""
     half = head.shape[0] // 2
     for i in range(half):
-        to[i] = rounded(to, head[i] * cos[i] + head[i + half] * sin[i])
-        to[i + half] = rounded(to, head[i + half] * cos[i + half] + head[i] * sin[i + half])
+        to[i] = round_like(to, head[i] * cos[i] + head[i + half] * sin[i])
+        to[i + half] = round_like(to, head[i + half] * cos[i + half] + head[i] * sin[i + half])
 
 
 @free
-def attended(q, keys, values, bases, views, weights, to):
-    """to = softmax(q k / sqrt(size)) v over the slots that are seen, of one head of several tokens.
+def attend(q, keys, values, bases, views, weights, to):
+    """to = softmax(q k / sqrt(size)) v of one head for several tokens.
 
-    `bases` where each token's slots begin; `views`: which slots each sees (tokens, extent), and how
-    many. Of q each token has a row of `size`, of `to` one of `step` (`to` is (array, step)).
-    Slots by slots for all tokens, whose keys and values stay near meanwhile.
+    q (tokens, size), flat; `bases` (tokens,): offset of each token's row of slots; `views`: the
+    slots that each token attends to (tokens, extent), their counts, extent; `to`: (array, row
+    stride). Slots are tiled, so that their keys and values stay in the L1 cache for all tokens.
     """
     seen, counts, extent = views
     tokens, room, most = bases.shape[0], extent + vector(), np.int64(0)
@@ -104,7 +104,7 @@ def attended(q, keys, values, bases, views, weights, to):
                 products_of(mine, keys, bases[t], seen[seen_at : seen_at + slots], own)
     scale = np.float32(1) / np.sqrt(np.float32(size))
     for t in range(tokens):
-        softened(weights[t * room : t * room + counts[t]], scale)
+        softmax_inplace(weights[t * room : t * room + counts[t]], scale)
         if counts[t] == 0:
             to[0][t * to[1] : t * to[1] + size] = 0
     for begin in range(0, most, SLOTS):
@@ -118,13 +118,13 @@ def attended(q, keys, values, bases, views, weights, to):
 
 @free
 def products_of(q, keys, base, seen, weights):
-    """weights = q k of the slots that are seen; behind them is room for a vector."""
+    """weights[j] = q k of slot seen[j]; `weights` has room for a vector more."""
     size, lanes = q.shape[0], vector()
-    # In vectors as far as they go; what is left of a head whose size is no multiple, one by one.
-    whole, step = size // lanes * lanes, AT_ONCE * lanes
+    # Whole vectors first, then the remaining dimensions one by one.
+    whole, step = size // lanes * lanes, MAX_VECTORS * lanes
     for begin in range(0, whole, step):
-        count = min(AT_ONCE, (whole - begin) // lanes)
-        matched(count, Part(base, size, begin, begin), seen, weights, keys, q)
+        count = min(MAX_VECTORS, (whole - begin) // lanes)
+        key_products(count, SlotRange(base, size, begin, begin), seen, weights, keys, q)
     for i in range(whole, size):
         for j in range(seen.shape[0]):
             before = weights[j] if i else np.float32(0)
@@ -133,12 +133,12 @@ def products_of(q, keys, base, seen, weights):
 
 @free
 def sums_of(to, values, base, seen, weights, onto):
-    """to = the sum of the values that are seen, so much of each; += unless `onto` is 0."""
+    """to = sum over j of weights[j] v of slot seen[j]; += unless `onto` is 0."""
     size, lanes = to.shape[0], vector()
-    whole, step = size // lanes * lanes, AT_ONCE * lanes
+    whole, step = size // lanes * lanes, MAX_VECTORS * lanes
     for begin in range(0, whole, step):
-        count = min(AT_ONCE, (whole - begin) // lanes)
-        weighed(count, Part(base, size, begin, onto), seen, weights, values, to)
+        count = min(MAX_VECTORS, (whole - begin) // lanes)
+        value_sums(count, SlotRange(base, size, begin, onto), seen, weights, values, to)
     for i in range(whole, size):
         to[i] = to[i] if onto else np.float32(0)
         for j in range(seen.shape[0]):
@@ -146,8 +146,8 @@ def sums_of(to, values, base, seen, weights, onto):
 
 
 @free
-def softened(weights, scale):
-    """They become their softmax, once scaled."""
+def softmax_inplace(weights, scale):
+    """weights = softmax(scale weights)."""
     most, total, slots = np.float32(-np.inf), np.float32(0), weights.shape[0]
     for j in range(slots):
         most = max(most, weights[j])
@@ -161,22 +161,22 @@ def softened(weights, scale):
 
 
 @exact
-def meet(arrived, workers, stage):
-    """Waits until every worker has come this far; the stage that follows."""
+def barrier_wait(arrived, workers, stage):
+    """Waits until every thread has reached this stage; returns the number of the next."""
     if workers > 1:
         arrive(arrived)
         looks = 0
         while arrivals(arrived) < (stage + 1) * workers:
             looks += 1
-            if looks > PATIENCE:  # another may wait for this core
+            if looks > PATIENCE:  # another thread may need this core
                 give_way()
     return stage + 1
 
 
 @exact
-def listed(mask, n, extent, room):
-    """The slots that each token attends to, in order (n, extent), and how many they are; in this
-    room."""
+def list_slots(mask, n, extent, room):
+    """Turns a mask (n, extent), flat, into ascending slots (n, extent) and counts (n,), both
+    written to `room`."""
     seen, counts = room
     for t in range(n):
         count = 0
@@ -190,22 +190,22 @@ def listed(mask, n, extent, room):
 
 @exact
 def head_of(projected, bias, norm, eps, head):
-    """One head of one token: its part of the projection with its bias, normed if there is one."""
+    """head = projected + bias, then RMSNorm if the model norms its heads."""
     for i in range(head.shape[0]):
         head[i] = projected[i] + bias[i]
     if norm.shape[0]:
-        normed(head, norm, eps, head)
+        rms_norm(head, norm, eps, head)
 
 
 @exact
-def added(x, back, bias):
+def add_residual(x, back, bias):
     """x += back + bias, of one vector."""
     for i in range(x.shape[0]):
         x[i] += back[i] + bias[i]
 
 
 @exact
-def gated(wide, bias, active, part):
+def apply_gate(wide, bias, active, part):
     """active = silu(gate) up, of one vector; a block of `wide` holds half a block of each."""
     blocks = wide.shape[0] // BLOCK
     for b in range(blocks * part[0] // part[1], blocks * (part[0] + 1) // part[1]):

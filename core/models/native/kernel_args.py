@@ -1,5 +1,5 @@
-"""What a compiled pass is told, as tuples of flat arrays and whole numbers, which is what numba
-takes without looking at each.
+"""Argument structs of the native kernels: named tuples of flat arrays and integers, which numba
+unpacks without a check for each field.
 """
 
 from __future__ import annotations
@@ -9,29 +9,29 @@ from typing import Any, NamedTuple
 __all__ = [
     "BLOCK",
     "HALF_BLOCK",
-    "Asked",
-    "Grown",
-    "Layer",
-    "Own",
-    "Product",
-    "Scratch",
+    "BatchInputs",
+    "DraftOutputs",
+    "LayerOffsets",
+    "Workspace",
+    "ProductArgs",
+    "SharedBuffers",
     "Shape",
-    "Told",
-    "Weights",
+    "DraftBatch",
+    "PackedWeights",
 ]
 
 BLOCK = 32
-"""Outputs of a matrix that lie beside one another in memory."""
+"""Outputs of a matrix that are contiguous in memory: the width of a block of weights."""
 HALF_BLOCK = 16
 
 
 class Shape(NamedTuple):
-    """Sizes of the models, and where their parts begin in a layer's stretch of the weights.
+    """Sizes of one model, or of `members` models of one shape.
 
-    A member's matrices lie one behind another: of each layer queries, keys and values, the way back
-    from attention, gates with what they let through, the way back from those; then the head. So do
-    its vectors: of each layer both norms, those of heads, the biases of the four matrices; then the
-    last norm. Sizes of outputs are padded to whole blocks.
+    A member's matrices are stored one after another: for each layer QKV, attention output, gate and
+    up interleaved, down; then the head. So are its vectors: for each layer both norms, the norms of
+    query and key heads, the biases of the four matrices; then the last norm. Numbers of outputs are
+    padded to whole blocks.
     """
 
     members: int
@@ -46,9 +46,9 @@ class Shape(NamedTuple):
     normed_heads: bool
 
 
-class Weights(NamedTuple):
-    """What a pass reads, each as one stretch of memory: `embedding` (members, vocabulary, hidden);
-    `matrices` as float32, as its upper 16 bits, plain or woven, or as some of these (`kinds`);
+class PackedWeights(NamedTuple):
+    """A model's weights, each a flat array: `embedding` (members, vocabulary, hidden);
+    `matrices` in one of the formats of `weight_formats`;
     `vectors`, `cos` and `sin` (positions, size), the first half of the sines negative, as float32;
     `windowed` (layers,).
     """
@@ -62,9 +62,9 @@ class Weights(NamedTuple):
     eps: Any
 
 
-class Layer(NamedTuple):
-    """Where a layer's parts begin: its matrices `w` to `w_end`, its vectors `norm` to `v_end`; and
-    the sizes of what products put out: `width` of attention, `qkv` and `back`, padded."""
+class LayerOffsets(NamedTuple):
+    """Offsets of one layer's matrices (`w` to `w_end`) and vectors (`norm` to `v_end`), and padded
+    numbers of outputs: `width` of attention, `qkv` and `back`."""
 
     width: int
     qkv: int
@@ -85,13 +85,13 @@ class Layer(NamedTuple):
     v_end: int
 
 
-class Asked(NamedTuple):
-    """What a pass looks at: n tokens, those of one member after those of another.
+class BatchInputs(NamedTuple):
+    """The n tokens of one pass, grouped by member.
 
-    `tokens`, `positions`, `rows`, `slots` (n,): where each lies in the arena; `first` (members + 1)
-    where each member's begin; `full`, `near` (n, extent), flat: the slots each attends to, in
-    layers that see everything and in those with a window; `wanted` (outputs,): whose logits are
-    wanted.
+    `tokens`, `positions` (n,); `rows`, `slots` (n,): each token's place in the KV arena; `first`
+    (members + 1,): where each member's tokens begin; `full`, `near` (n, extent), flat: the slots
+    each token attends to, in layers with full attention and with a sliding window; `wanted`
+    (outputs,): the tokens whose logits are computed.
     """
 
     tokens: Any
@@ -104,8 +104,8 @@ class Asked(NamedTuple):
     wanted: Any
 
 
-class Scratch(NamedTuple):
-    """What workers of one pass hand to one another, n rows of each, and a count of arrivals."""
+class SharedBuffers(NamedTuple):
+    """Activations that a pass's threads share, n rows each; `arrived`: the barrier's count."""
 
     projected: Any
     attended: Any
@@ -115,11 +115,11 @@ class Scratch(NamedTuple):
     arrived: Any
 
 
-class Own(NamedTuple):
-    """What each worker has to itself, for at least n tokens that see so many slots: `x`, `h` (n,
-    hidden); `halved`, the bfloat16 that weights in pairs and tiles multiply, from the begin of a
-    line of the caches on; `head`, `q`, `bases`, `weights` for the tokens that look together;
-    `full`, `near`: the slots that each sees, in order (n, extent), and how many they are."""
+class Workspace(NamedTuple):
+    """One thread's private buffers, for up to n tokens that attend to `extent` slots: `x`, `h` (n,
+    hidden): residual stream and normed input; `halved`: activations as bfloat16, aligned to cache
+    lines; `head`, `q`, `bases`, `weights`: attention of one head for a block of tokens; `full`,
+    `near`: the slots that each token attends to, ascending (n, extent), and their counts (n,)."""
 
     x: Any
     h: Any
@@ -132,12 +132,11 @@ class Own(NamedTuple):
     near: Any
 
 
-class Product(NamedTuple):
-    """Some rows of x times some inputs of one block: where in x, w and y that begins, and how far
-    it is from a row of x or y to the next; how many inputs; whether these are the first, else the
-    product is added to what stands in y; from where on further weights are fetched meanwhile, and
-    how many of them with each input; how many tokens' rows share a tile, if there are tiles. All
-    counted in elements, which in `kinds` hold several weights or inputs in pairs and tiles."""
+class ProductArgs(NamedTuple):
+    """One step of y = x w: some rows of x times `inputs` rows of one block of w. `x`, `w`, `y`:
+    offsets; `x_step`, `y_step`: row strides; `first`: 1 to overwrite y, 0 to add to it; `ahead`,
+    `pace`: offset of the weights to prefetch and how many for each input; `tile`: tokens that share
+    an AMX tile. All in elements, which hold several weights each in pairs and tiles."""
 
     x: int
     x_step: int
@@ -151,44 +150,43 @@ class Product(NamedTuple):
     tile: int
 
 
-class Told(NamedTuple):
-    """What n drafts are to be, those of one member after those of another.
+class DraftBatch(NamedTuple):
+    """n draft requests, grouped by member.
 
-    `seats` (n, 6): the member; its row of the arena; how many tokens the text has, and how many of
-    them the row has read; where in `text` begin those that it lacks; how many tokens it may
-    propose. `widths` (n, levels): children of each node, level
-    by level, 0 beyond the draft's depth. `ends_at` (n + 1) where in `ends` each draft's tokens
-    begin behind which nothing is drafted.
+    `requests` (n, 6): member; row of the KV arena; length of the text; how many of its tokens are
+    in the KV cache; offset in `text` of the tokens that are not; size of the vocabulary to propose
+    from. `widths` (n, levels): children of each node by level, 0 below the draft's depth. `ends_at`
+    (n + 1,): where each draft's end-of-text tokens begin in `ends`; such nodes get no children.
 
-    Coupled drafts: `noise_at` (n, levels) where in `noise` that of each level begins, else -1, and
-    the temperature `warmth` (n,). `heat` (n,): the calibration, which makes scores of utilities.
-    `least` (n,): the least score of a node that may have children. `step_scores` (n, levels):
-    `scores` of `core.length.base.Limits`, 0 where every level is drafted.
+    Coupled drafts: `noise_at` (n, levels): offset of a level's Gumbel noise in `noise`, -1 for
+    drafts without; `temperature` (n,): that of sampling. `calibration_temperature` (n,): scores are
+    softmax(utilities / it). `min_score` (n,): the least score of a node that may have children.
+    `step_scores` (n, levels): `scores` of `core.length.base.Limits`, 0 to draft every level.
     """
 
-    seats: Any
+    requests: Any
     text: Any
     widths: Any
     ends: Any
     ends_at: Any
     noise: Any
     noise_at: Any
-    warmth: Any
-    heat: Any
-    least: Any
+    temperature: Any
+    calibration_temperature: Any
+    min_score: Any
     step_scores: Any
 
 
-class Grown(NamedTuple):
-    """What n drafts have become. `nodes` (n, most, 3): token, parent, rank among its siblings.
-    `fed` (n, most): the nodes that were fed, in order; `rows` (n, most + 1): whose logits lie
-    where, the root's first, then theirs. `counts` (n, 3): nodes, fed ones, passes.
+class DraftOutputs(NamedTuple):
+    """n drafts, filled in level by level. `nodes` (n, most, 3): token, parent, rank among siblings.
+    `fed` (n, most): the nodes that were fed, in order; `rows` (n, most + 1): the row of logits of
+    the root and of each fed node. `counts` (n, 3): nodes, fed nodes, passes.
 
-    While they grow: `places`, `scores`, `chances` (n, most) of the nodes; `frontier` (n, most): who
-    is fed next, and how many they are, `width` (n,), at first tokens of the text; `ids` and
-    `values` of a choice. `utilities` by which children are chosen, flat: of each row of logits
-    (rows, outputs) if a draft is coupled, else of the last. `moments` (rows, 3): by the scores that
-    these make their mean and variance; and their sum, no number if one of them is none.
+    State between passes: `places`, `scores`, `path_scores` (n, most) by node; `frontier` (n, most)
+    and its size `width` (n,): nodes to feed next, at first unread tokens of the text; `ids`,
+    `values`: the largest utilities of one choice. `utilities`, flat: for each row of logits (rows,
+    outputs) if a draft is coupled, else of the last one only. `moments` (rows, 3): the utilities'
+    mean and variance under the scores, and their sum, NaN if one of them is.
     """
 
     nodes: Any
@@ -197,7 +195,7 @@ class Grown(NamedTuple):
     counts: Any
     places: Any
     scores: Any
-    chances: Any
+    path_scores: Any
     frontier: Any
     width: Any
     ids: Any

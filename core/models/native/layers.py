@@ -12,29 +12,29 @@ from typing import Any
 
 import numpy as np
 
-from core.models.native.compiling import entry, inlined, kept, number, rounded
+from core.models.native.compiling import cached_entry, entry, inline, number, round_like
 from core.models.native.elementwise import (
-    added,
-    attended,
-    gated,
+    add_residual,
+    apply_gate,
+    attend,
+    barrier_wait,
     head_of,
-    listed,
-    meet,
-    normed,
-    turned,
+    list_slots,
+    rms_norm,
+    rotate_head,
 )
-from core.models.native.kernel_args import BLOCK, Layer
+from core.models.native.kernel_args import BLOCK, LayerOffsets
 from core.models.native.products import products
 
 __all__ = [
-    "TOGETHER",
+    "MAX_HEAD_TOKENS",
     "attention_half",
-    "embedded",
+    "embed",
     "gated_half",
     "kernel",
     "layout",
-    "normed_rows",
-    "stamp",
+    "norm_rows",
+    "source_hash_of",
     "stretch",
 ]
 
@@ -42,27 +42,27 @@ __all__ = [
 # numba types these functions, by what they are called with.
 
 
-TOGETHER = 16
-"""Tokens of which a head is looked at beside one another."""
+MAX_HEAD_TOKENS = 16
+"""Tokens for which one head's attention is computed together."""
 
 
-@inlined
-def padded(size):
-    """Up to whole blocks."""
+@inline
+def pad_to_block(size):
+    """Rounds up to whole blocks."""
     return (size + BLOCK - 1) // BLOCK * BLOCK
 
 
-@inlined
+@inline
 def stretch(array, at, size):
-    """So much of a flat array."""
+    """`size` elements of a flat array from `at` on."""
     return array[at : at + size]
 
 
-@inlined
+@inline
 def layout(shape, w_at, v_at):
-    """Where the parts of the layer begin whose matrices and vectors begin here; see Shape."""
-    width, inner, back = shape.heads * shape.size, shape.inner, padded(shape.hidden)
-    qkv = padded(width + 2 * shape.kv_heads * shape.size)
+    """Offsets of the layer whose matrices begin at `w_at` and vectors at `v_at`; see Shape."""
+    width, inner, back = shape.heads * shape.size, shape.inner, pad_to_block(shape.hidden)
+    qkv = pad_to_block(width + 2 * shape.kv_heads * shape.size)
     out = w_at + shape.hidden * qkv
     up = out + width * back
     down = up + shape.hidden * 2 * inner
@@ -73,59 +73,59 @@ def layout(shape, w_at, v_at):
     out_bias = qkv_bias + qkv
     up_bias = out_bias + back
     down_bias = up_bias + 2 * inner
-    return Layer(
+    return LayerOffsets(
         width, qkv, back, w_at, out, up, down, down + inner * back, v_at, after, q_norm, k_norm,
         qkv_bias, out_bias, up_bias, down_bias, down_bias + back,
     )  # fmt: skip
 
 
-@inlined
-def normed_rows(shape, w, norm_at, count, x, h):
-    """h = x, each row normed."""
+@inline
+def norm_rows(shape, w, norm_at, count, x, h):
+    """h = RMSNorm(x) by row."""
     hidden = shape.hidden
     norm = stretch(w.vectors, norm_at, hidden)
     for t in range(count):
-        normed(stretch(x, t * hidden, hidden), norm, w.eps, stretch(h, t * hidden, hidden))
+        rms_norm(stretch(x, t * hidden, hidden), norm, w.eps, stretch(h, t * hidden, hidden))
 
 
-@inlined
-def added_rows(shape, w, bias_at, at, span, s, x):
-    """x += what a product brought back."""
+@inline
+def add_residual_rows(shape, w, bias_at, at, span, s, x):
+    """x += the last product + bias: the residual connection."""
     first, count = span
     bias = stretch(w.vectors, bias_at, shape.hidden)
     for t in range(count):
         back = stretch(s.back, (first + t) * at.back, shape.hidden)
-        added(stretch(x, t * shape.hidden, shape.hidden), back, bias)
+        add_residual(stretch(x, t * shape.hidden, shape.hidden), back, bias)
 
 
-@inlined
-def keep(shape, w, at, asked, span, s, layer_row, store, head):
-    """Keys and values go to their slots. Every worker writes all of them, all the same, so that
-    nobody waits for them."""
+@inline
+def store_kv(shape, w, at, inputs, span, s, layer_row, store, head):
+    """Writes keys and values to their slots. Every thread writes all of them, the same bits, which
+    saves a barrier."""
     keys, values, slots = store
     size, normed_size = shape.size, shape.size if shape.normed_heads else 0
     norm, none = stretch(w.vectors, at.k_norm, normed_size), stretch(w.vectors, at.k_norm, 0)
     for t in range(span[0], span[0] + span[1]):
-        turn = asked.positions[t] * size
+        turn = inputs.positions[t] * size
         for j in range(shape.kv_heads):
-            row = (layer_row + asked.rows[t]) * shape.kv_heads + j
-            to = (row * slots[1] + asked.slots[t]) * size
+            row = (layer_row + inputs.rows[t]) * shape.kv_heads + j
+            to = (row * slots[1] + inputs.slots[t]) * size
             key = (shape.heads + j) * size
             value = key + shape.kv_heads * size
             projected = stretch(s.projected, t * at.qkv + key, size)
             head_of(projected, stretch(w.vectors, at.qkv_bias + key, size), norm, w.eps, head)
             cos, sin = stretch(w.cos, turn, size), stretch(w.sin, turn, size)
-            turned(head, cos, sin, stretch(keys, to, size))
+            rotate_head(head, cos, sin, stretch(keys, to, size))
             projected = stretch(s.projected, t * at.qkv + value, size)
             head_of(projected, stretch(w.vectors, at.qkv_bias + value, size), none, w.eps, head)
             kept = stretch(values, to, size)
             for i in range(size):
-                kept[i] = rounded(kept, head[i])
+                kept[i] = round_like(kept, head[i])
 
 
-@inlined
-def look(shape, w, at, asked, span, s, layer_row, store, views, own, part):
-    """Attention of those heads of those tokens that are this worker's."""
+@inline
+def attend_heads(shape, w, at, inputs, span, s, layer_row, store, views, own, part):
+    """Attention of this thread's share of the (head, token) pairs."""
     keys, values, slots = store
     head, q, bases, weights = own.head, own.q, own.bases, own.weights
     seen, counts, extent = views
@@ -134,82 +134,82 @@ def look(shape, w, at, asked, span, s, layer_row, store, views, own, part):
     items = span[1] * heads
     item, end = items * part[0] // part[1], items * (part[0] + 1) // part[1]
     while item < end:
-        # Head by head, tokens beside one another: what they see stays near meanwhile.
+        # Heads are the outer loop: tokens of one head read the same keys and values from the cache.
         j, first = item // span[1], span[0] + item % span[1]
-        tokens = min(end - item, span[0] + span[1] - first, TOGETHER)
+        tokens = min(end - item, span[0] + span[1] - first, MAX_HEAD_TOKENS)
         query = j * size
         for i in range(tokens):
             t = first + i
-            turn = asked.positions[t] * size
+            turn = inputs.positions[t] * size
             projected = stretch(s.projected, t * at.qkv + query, size)
             head_of(projected, stretch(w.vectors, at.qkv_bias + query, size), norm, w.eps, head)
             cos, sin = stretch(w.cos, turn, size), stretch(w.sin, turn, size)
-            turned(head, cos, sin, stretch(q, i * size, size))
-            row = (layer_row + asked.rows[t]) * shape.kv_heads
+            rotate_head(head, cos, sin, stretch(q, i * size, size))
+            row = (layer_row + inputs.rows[t]) * shape.kv_heads
             bases[i] = (row + j * shape.kv_heads // heads) * slots[1] * size
         mine = (seen[first * extent :], counts[first:], extent)
         to = (s.attended[first * at.width + query :], at.width)
-        attended(q[: tokens * size], keys, values, bases[:tokens], mine, weights, to)
+        attend(q[: tokens * size], keys, values, bases[:tokens], mine, weights, to)
         item += tokens
 
 
-@inlined
-def let_through(shape, w, at, span, s, part):
-    """What the gates let through, of this worker's blocks."""
+@inline
+def apply_gates(shape, w, at, span, s, part):
+    """active = silu(gate) up, of this thread's blocks."""
     up = 2 * shape.inner
     bias = stretch(w.vectors, at.up_bias, up)
     for t in range(span[0], span[0] + span[1]):
         active = stretch(s.active, t * shape.inner, shape.inner)
-        gated(stretch(s.wide, t * up, up), bias, active, part)
+        apply_gate(stretch(s.wide, t * up, up), bias, active, part)
 
 
-@inlined
-def attention_half(shape, w, at, asked, span, s, rows, store, views, own, part, stage):
-    """x += attention of x normed; `rows`: where the layer's begin in the arena."""
+@inline
+def attention_half(shape, w, at, inputs, span, s, rows, store, views, own, part, stage):
+    """x += attention(RMSNorm(x)); `rows`: the layer's first row in the arena."""
     x, h, halved = own.x, own.h, own.halved
     first, count = span
-    normed_rows(shape, w, at.norm, count, x, h)
+    norm_rows(shape, w, at.norm, count, x, h)
     products(
         h, np.int64(0), shape.hidden, w.matrices, at.w,
         s.projected, first * at.qkv, at.qkv, count, part, halved,
     )  # fmt: skip
-    stage = meet(s.arrived, part[1], stage)
-    keep(shape, w, at, asked, span, s, rows, store, own.head)
-    look(shape, w, at, asked, span, s, rows, store, views, own, part)
-    stage = meet(s.arrived, part[1], stage)
+    stage = barrier_wait(s.arrived, part[1], stage)
+    store_kv(shape, w, at, inputs, span, s, rows, store, own.head)
+    attend_heads(shape, w, at, inputs, span, s, rows, store, views, own, part)
+    stage = barrier_wait(s.arrived, part[1], stage)
     products(
         s.attended, first * at.width, at.width, w.matrices, at.out,
         s.back, first * at.back, at.back, count, part, halved,
     )  # fmt: skip
-    stage = meet(s.arrived, part[1], stage)
-    added_rows(shape, w, at.out_bias, at, span, s, x)
+    stage = barrier_wait(s.arrived, part[1], stage)
+    add_residual_rows(shape, w, at.out_bias, at, span, s, x)
     return stage
 
 
-@inlined
+@inline
 def gated_half(shape, w, at, span, s, own, part, stage):
-    """x += what the gates let through of x normed."""
+    """x += MLP(RMSNorm(x))."""
     x, h, halved = own.x, own.h, own.halved
     (first, count), up = span, 2 * shape.inner
-    normed_rows(shape, w, at.after, count, x, h)
+    norm_rows(shape, w, at.after, count, x, h)
     products(
         h, np.int64(0), shape.hidden, w.matrices, at.up,
         s.wide, first * up, up, count, part, halved,
     )  # fmt: skip
-    let_through(shape, w, at, span, s, part)
-    stage = meet(s.arrived, part[1], stage)
+    apply_gates(shape, w, at, span, s, part)
+    stage = barrier_wait(s.arrived, part[1], stage)
     products(
         s.active, first * shape.inner, shape.inner, w.matrices, at.down,
         s.back, first * at.back, at.back, count, part, halved,
     )  # fmt: skip
-    stage = meet(s.arrived, part[1], stage)
-    added_rows(shape, w, at.down_bias, at, span, s, x)
+    stage = barrier_wait(s.arrived, part[1], stage)
+    add_residual_rows(shape, w, at.down_bias, at, span, s, x)
     return stage
 
 
-@inlined
-def embedded(shape, w, member, tokens, x):
-    """x = the tokens' embeddings, which are a member's."""
+@inline
+def embed(shape, w, member, tokens, x):
+    """x = embeddings of a member's tokens."""
     for t in range(tokens.shape[0]):
         token = member * shape.vocabulary + tokens[t]
         row = stretch(w.embedding, token * shape.hidden, shape.hidden)
@@ -224,55 +224,57 @@ def embedded(shape, w, member, tokens, x):
 
 @cache
 def kernel(keep: bool) -> Callable[..., None]:
-    """The pass; see `run` below. `keep`: for the next start too, which not every place allows."""
-    found: Callable[..., None] = _made(stamp(Path(__file__).parent), kept if keep else entry)
+    """The compiled pass; see `run` below. `keep`: cached on disk, which needs a writable folder."""
+    found: Callable[..., None] = _compile_kernel(
+        source_hash_of(Path(__file__).parent), cached_entry if keep else entry
+    )
     return found
 
 
-def stamp(folder: Path) -> int:
-    """Of all that is compiled. numba keeps what it made for as long as one file is what it was, and
-    looks at no other; but it does look at what a function is closed over."""
+def source_hash_of(folder: Path) -> int:
+    """A hash of all compiled sources. numba's disk cache checks only the file of the cached
+    function, but also the values it closes over: closing over this hash covers the other files."""
     return zlib.crc32(b"".join(file.read_bytes() for file in sorted(folder.glob("*.py"))))
 
 
-def _made(stamped: int, compiled: Callable[[Any], Any]) -> Any:
+def _compile_kernel(source_hash: int, compiled: Callable[[Any], Any]) -> Any:
     @compiled
-    def run(shape, w, asked, store, s, logits, own, part):
-        """The pass, as one of several workers (`part`: which, of how many). `store`: keys and
-        values (layers, rows, heads, slots, size), which get what is new, and how many rows and
-        slots there are; `logits` (wanted, outputs) gets what was wanted; `own` is the worker's."""
-        _ = stamped
-        n, hidden = asked.tokens.shape[0], shape.hidden
-        extent = asked.full.shape[0] // n
-        all_seen = near_seen = listed(asked.full, n, extent, own.full)
-        if asked.near.shape[0]:
-            near_seen = listed(asked.near, n, extent, own.near)
-        # All of one type: for each other numba would compile what they are handed to once more.
+    def run(shape, w, inputs, store, s, logits, own, part):
+        """A pass, as one of several threads (`part`: index, count). `store`: keys and values
+        (layers, rows, heads, slots, size), to which new ones are added, and (rows, slots); `logits`
+        (wanted, outputs) is the result; `own`: this thread's Workspace."""
+        _ = source_hash
+        n, hidden = inputs.tokens.shape[0], shape.hidden
+        extent = inputs.full.shape[0] // n
+        all_seen = near_seen = list_slots(inputs.full, n, extent, own.full)
+        if inputs.near.shape[0]:
+            near_seen = list_slots(inputs.near, n, extent, own.near)
+        # All int64: for another type numba would compile every callee once more.
         zero = np.int64(0)
         stage, done, w_at, v_at = zero, zero, zero, zero
         for m in range(shape.members):
-            first, count = asked.first[m], asked.first[m + 1] - asked.first[m]
+            first, count = inputs.first[m], inputs.first[m + 1] - inputs.first[m]
             span = (first, count)
-            embedded(shape, w, m, stretch(asked.tokens, first, count), own.x)
+            embed(shape, w, m, stretch(inputs.tokens, first, count), own.x)
             for layer in range(shape.layers):
                 at, rows = layout(shape, w_at, v_at), layer * store[2][0]
                 views = near_seen if w.windowed[layer] else all_seen
                 stage = attention_half(
-                    shape, w, at, asked, span, s, rows, store, views, own, part, stage
+                    shape, w, at, inputs, span, s, rows, store, views, own, part, stage
                 )
                 stage = gated_half(shape, w, at, span, s, own, part, stage)
                 w_at, v_at = at.w_end, at.v_end
             begin = done
             norm = stretch(w.vectors, v_at, hidden)
-            while done < asked.wanted.shape[0] and asked.wanted[done] < first + count:
-                mine = stretch(own.x, (asked.wanted[done] - first) * hidden, hidden)
-                normed(mine, norm, w.eps, stretch(own.h, (done - begin) * hidden, hidden))
+            while done < inputs.wanted.shape[0] and inputs.wanted[done] < first + count:
+                mine = stretch(own.x, (inputs.wanted[done] - first) * hidden, hidden)
+                rms_norm(mine, norm, w.eps, stretch(own.h, (done - begin) * hidden, hidden))
                 done += 1
             products(
                 own.h, zero, hidden, w.matrices, w_at,
                 logits, begin * shape.outputs, shape.outputs, done - begin, part, own.halved,
             )  # fmt: skip
             w_at, v_at = w_at + hidden * shape.outputs, v_at + hidden
-        meet(s.arrived, part[1], stage)
+        barrier_wait(s.arrived, part[1], stage)
 
     return run

@@ -1,8 +1,8 @@
-"""Packing: a model's lean weights as the compiled pass reads them.
+"""Packing: LeanWeights to the native pass's memory layout.
 
-Weights that are bfloat16 in truth, whatever they are stored as, are kept in 16 bits: half of what a
-pass has to read, and the very same numbers. Those of one output and two inputs lie beside each
-other where the processor multiplies such pairs, and tiles of them.
+Weights whose values are all bfloat16, whatever dtype they have, are kept in 16 bits: half the
+memory traffic, no rounding. Where the processor multiplies pairs of bfloat16 (AVX512_BF16, AMX) the
+weights of two inputs are adjacent.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 
 from core.models.layer_ops import table
-from core.models.lean import LeanLayer, LeanWeights, joined
+from core.models.lean import LeanLayer, LeanWeights, map_tensors
 from core.models.native.compiling import (
     LINE,
     multiplies_pairs,
@@ -23,16 +23,16 @@ from core.models.native.compiling import (
     registers,
     weaves,
 )
-from core.models.native.kernel_args import BLOCK, HALF_BLOCK, Shape, Weights
-from core.models.native.weight_formats import TILE, kind_of_array, woven
+from core.models.native.kernel_args import BLOCK, HALF_BLOCK, PackedWeights, Shape
+from core.models.native.weight_formats import TILE, interleave, kind_of_array
 
-__all__ = ["Array", "aligned", "bits", "packed", "shape_of", "turning"]
+__all__ = ["Array", "empty_aligned", "bits", "pack_weights", "shape_of", "rotation_tables"]
 
 Array = npt.NDArray[Any]
 
 
 def shape_of(weights: LeanWeights) -> Shape:
-    """Of one model, or of several that lie on one another (`core.models.batch`)."""
+    """Sizes of one model, or of stacked ones (`core.models.batch`)."""
     members = _members(weights)
     one = members[0]
     layer = one.layers[0]
@@ -43,21 +43,23 @@ def shape_of(weights: LeanWeights) -> Shape:
         heads=one.heads,
         kv_heads=one.kv_heads,
         size=one.head_size,
-        inner=_padded(layer.gate_up.shape[1] // 2, HALF_BLOCK),
-        outputs=_padded(one.head.shape[1], BLOCK),
+        inner=_round_up(layer.gate_up.shape[1] // 2, HALF_BLOCK),
+        outputs=_round_up(one.head.shape[1], BLOCK),
         vocabulary=len(one.embedding),
         normed_heads=layer.q_norm is not None,
     )
 
 
-def packed(weights: LeanWeights, *, windowed: Sequence[bool], positions: int) -> Weights:
-    """`windowed` tells of each layer whether it has the sliding window, `positions` how far the
-    rotation reaches."""
+def pack_weights(
+    weights: LeanWeights, *, windowed: Sequence[bool], positions: int
+) -> PackedWeights:
+    """`windowed`: for each layer, whether it has the sliding window; `positions`: length of the
+    rotary tables."""
     shape, members = shape_of(weights), _members(weights)
     half = all(_is_half(matrix) for one in members for matrix in _matrices(one))
-    kept = _kept(shape, weights.embedding.dtype == torch.bfloat16) if half else np.float32
-    cos, sin = turning(weights, positions)
-    return Weights(
+    kept = _storage_type(shape, weights.embedding.dtype == torch.bfloat16) if half else np.float32
+    cos, sin = rotation_tables(weights, positions)
+    return PackedWeights(
         embedding=bits(weights.embedding).reshape(-1),
         matrices=_one_behind_another(members, shape, kept),
         vectors=np.concatenate([part for one in members for part in _vectors(one, shape)]),
@@ -68,9 +70,9 @@ def packed(weights: LeanWeights, *, windowed: Sequence[bool], positions: int) ->
     )
 
 
-def _kept(shape: Shape, rounded: bool) -> type[Any]:
-    """How weights of 16 bits are kept (`kinds`): in tiles or pairs, if inputs come in as many and
-    there is what multiplies them; pairs of a model in bfloat16 only, whose passes round to it."""
+def _storage_type(shape: Shape, rounded: bool) -> type[Any]:
+    """Element type of 16-bit weights (see `weight_formats`): tiles or pairs if the processor has
+    them and the numbers of inputs divide; pairs only for bfloat16 models, whose passes round."""
     inputs = shape.hidden, shape.heads * shape.size, shape.inner
     if multiplies_tiles() and all(count % (2 * TILE) == 0 for count in inputs):
         return np.int64 if rounded else np.int32
@@ -80,15 +82,15 @@ def _kept(shape: Shape, rounded: bool) -> type[Any]:
 
 
 def _one_behind_another(members: Sequence[LeanWeights], shape: Shape, kept: type[Any]) -> Array:
-    """All matrices of all members; laid out one at a time, since together they may be large."""
-    qkv = _padded((shape.heads + 2 * shape.kv_heads) * shape.size, BLOCK)
-    back = _padded(shape.hidden, BLOCK)
+    """All matrices of all members; packed one at a time, to bound the memory of copies."""
+    qkv = _round_up((shape.heads + 2 * shape.kv_heads) * shape.size, BLOCK)
+    back = _round_up(shape.hidden, BLOCK)
     layer = shape.hidden * (qkv + 2 * shape.inner)
     layer += (shape.heads * shape.size + shape.inner) * back
     entries = shape.members * (shape.layers * layer + shape.hidden * shape.outputs)
-    found = aligned(entries // kind_of_array(kept).inputs, kept)
+    found = empty_aligned(entries // kind_of_array(kept).inputs, kept)
     at = 0
-    for matrix in (matrix for one in members for matrix in _laid(one, shape)):
+    for matrix in (matrix for one in members for matrix in _ordered_matrices(one, shape)):
         blocks = _blocks(matrix, kept)
         found[at : at + blocks.size] = blocks.reshape(-1)
         at += blocks.size
@@ -96,8 +98,8 @@ def _one_behind_another(members: Sequence[LeanWeights], shape: Shape, kept: type
     return found
 
 
-def aligned(entries: int, kept: type[Any]) -> Array:
-    """Empty, from the begin of a line of the caches on: a row of a tile that lies in two takes six
+def empty_aligned(entries: int, kept: type[Any]) -> Array:
+    """An uninitialized array that begins at a cache line: a tile's row across two lines takes six
     times as long to load."""
     size = np.dtype(kept).itemsize
     room = np.empty(entries + LINE // size, kept)
@@ -105,14 +107,14 @@ def aligned(entries: int, kept: type[Any]) -> Array:
     return room[begin : begin + entries]
 
 
-def turning(weights: LeanWeights, positions: int) -> tuple[Array, Array]:
+def rotation_tables(weights: LeanWeights, positions: int) -> tuple[Array, Array]:
     """Cosines and signed sines (positions, head size), flat."""
     cos, sin = table(weights.inverse, weights.rope_scale, positions)
     return cos.numpy().reshape(-1), sin.numpy().reshape(-1)
 
 
 def bits(tensor: torch.Tensor) -> Array:
-    """The same memory for the compiled pass: bfloat16 as the 16 bits that it is."""
+    """The same memory as a numpy array, bfloat16 as uint16."""
     return (tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
 
 
@@ -120,7 +122,7 @@ def _members(weights: LeanWeights) -> list[LeanWeights]:
     if weights.embedding.dim() == 2:
         return [weights]
     return [
-        joined([weights], lambda parts, m=m: parts[0][m])  # type: ignore[misc]
+        map_tensors([weights], lambda parts, m=m: parts[0][m])  # type: ignore[misc]
         for m in range(len(weights.embedding))
     ]
 
@@ -130,12 +132,12 @@ def _matrices(weights: LeanWeights) -> list[torch.Tensor]:
     return [*(part for layer in layers for part in layer), weights.head]
 
 
-def _laid(weights: LeanWeights, shape: Shape) -> Iterator[torch.Tensor]:
-    """The matrices, in order, as they are multiplied."""
+def _ordered_matrices(weights: LeanWeights, shape: Shape) -> Iterator[torch.Tensor]:
+    """The matrices in order of use."""
     for layer in weights.layers:
         yield layer.qkv
         yield layer.out
-        yield _mixed(layer.gate_up, shape.inner)
+        yield _interleave_gates(layer.gate_up, shape.inner)
         pad = shape.inner - layer.down.shape[0]
         yield torch.nn.functional.pad(layer.down, (0, 0, 0, pad))
     yield weights.head
@@ -154,14 +156,14 @@ def _vectors(weights: LeanWeights, shape: Shape) -> list[Array]:
 
 def _biases(layer: LeanLayer, shape: Shape) -> list[Array]:
     up = layer.gate_up_bias
-    mixed = up if up is None else _mixed(up, shape.inner)
+    mixed = up if up is None else _interleave_gates(up, shape.inner)
     sizes = [
         (layer.qkv_bias, layer.qkv.shape[1]),
         (layer.out_bias, shape.hidden),
         (mixed, 2 * shape.inner),
         (layer.down_bias, shape.hidden),
     ]
-    return [_bias(bias, _padded(size, BLOCK)) for bias, size in sizes]
+    return [_bias(bias, _round_up(size, BLOCK)) for bias, size in sizes]
 
 
 def _bias(bias: torch.Tensor | None, size: int) -> Array:
@@ -171,8 +173,8 @@ def _bias(bias: torch.Tensor | None, size: int) -> Array:
     return found
 
 
-def _mixed(gate_up: torch.Tensor, inner: int) -> torch.Tensor:
-    """Half a block of gates, then half a block of what they let through, and so on."""
+def _interleave_gates(gate_up: torch.Tensor, inner: int) -> torch.Tensor:
+    """Alternates half blocks of gate and up outputs."""
     pad = (0, inner - gate_up.shape[-1] // 2)
     parts = [torch.nn.functional.pad(part, pad) for part in gate_up.chunk(2, -1)]
     halves = [part.reshape(*part.shape[:-1], -1, HALF_BLOCK) for part in parts]
@@ -185,12 +187,12 @@ def _blocks(matrix: torch.Tensor, kept: type[Any]) -> Array:
     half = kept is not np.float32
     found = bits(matrix.detach().to(torch.bfloat16 if half else torch.float32).contiguous())
     inputs, outputs = found.shape
-    wide = np.pad(found, ((0, 0), (0, _padded(outputs, BLOCK) - outputs)))
+    wide = np.pad(found, ((0, 0), (0, _round_up(outputs, BLOCK) - outputs)))
     blocks = wide.reshape(inputs, -1, BLOCK).swapaxes(0, 1)
     if kind_of_array(kept).inputs > 1:
         pairs = blocks.reshape(len(blocks), inputs // 2, 2, BLOCK).swapaxes(-1, -2)
         return np.ascontiguousarray(pairs).reshape(len(blocks), inputs // 2, -1).view(kept)
-    return woven(blocks, registers()[0]) if kept is np.int16 else np.ascontiguousarray(blocks)
+    return interleave(blocks, registers()[0]) if kept is np.int16 else np.ascontiguousarray(blocks)
 
 
 def _is_half(matrix: torch.Tensor) -> bool:
@@ -205,5 +207,5 @@ def _whole(tensor: torch.Tensor) -> Array:
     return found
 
 
-def _padded(size: int, to: int) -> int:
+def _round_up(size: int, to: int) -> int:
     return -(-size // to) * to

@@ -1,8 +1,7 @@
-"""Products of a few vectors with a blocked matrix, at the pace at which memory delivers it.
+"""Products of a few vectors with a blocked matrix, bound by memory bandwidth.
 
-A matrix that fits no cache is read once, however many vectors there are: block by block, each
-multiplied with all of them in registers while the next is fetched, or in AMX tiles. Every sum keeps
-its order of inputs.
+The matrix is read once for all vectors: block by block, each multiplied with all of them in
+registers, or in AMX tiles, while the next is prefetched. Every sum is in order of its inputs.
 """
 
 from __future__ import annotations
@@ -15,12 +14,21 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from core.models.native.compiling import LINE, exact, inlined, number, registers, rounded
-from core.models.native.kernel_args import BLOCK, HALF_BLOCK, Product
-from core.models.native.tiles import release, settle, tiled
+from core.models.native.compiling import LINE, exact, inline, number, registers, round_like
+from core.models.native.kernel_args import BLOCK, HALF_BLOCK, ProductArgs
+from core.models.native.tiles import configure_tiles, multiply_tiles, release_tiles
 from core.models.native.weight_formats import Kind, kind_of, spread
 
-__all__ = ["broad", "inputs_of", "most", "multiply", "parted", "parts_of", "products", "taken"]
+__all__ = [
+    "broad",
+    "inputs_of",
+    "most",
+    "multiply",
+    "split_bfloat16",
+    "parts_of",
+    "products",
+    "select_operand",
+]
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, misc, var-annotated"
 # mypy: disable-error-code="untyped-decorator"
@@ -33,53 +41,55 @@ STRETCH = 512
 
 @exact
 def products(x, x_at, inputs, w, w_at, y, y_at, step, n, part, halved):
-    """y (n, step) = x (n, inputs) times w (blocks, inputs, BLOCK), whose blocks are shared out:
-    `part` is (worker, workers). `w_at` counts weights. `halved`: room for the bfloat16 that x is
-    made of, if those are what they are multiplied with."""
+    """y (n, step) = x (n, inputs) times w (blocks, inputs, BLOCK), whose blocks are divided
+    among threads: `part` is (thread, threads). `w_at` counts weights. `halved`: buffer for x as
+    bfloat16, used by pairs and tiles."""
     parts, each, begin, x_step = parts_of(w), inputs_of(w), x_at, inputs
     if parts:
         begin, x_step = np.int64(0), parts * inputs // each
-        parted(x[x_at : x_at + n * inputs], inputs, parts, halved)
-    rows, inputs, w_at = taken(w, x, halved), inputs // each, w_at // each
-    blocks, tile = step // BLOCK, settle(w, together(n, w))
+        split_bfloat16(x[x_at : x_at + n * inputs], inputs, parts, halved)
+    rows, inputs, w_at = select_operand(w, x, halved), inputs // each, w_at // each
+    blocks, tile = step // BLOCK, configure_tiles(w, next_token_count(n, w))
     for b in range(blocks * part[0] // part[1], blocks * (part[0] + 1) // part[1]):
         for i in range(0, inputs, STRETCH // each):
             size, from_w = min(STRETCH // each, inputs - i), w_at + (b * inputs + i) * BLOCK
-            # What lies behind this stretch, shared out among the walks through it.
-            walks = (n + most(w) - 1) // most(w) * (BLOCK // width_of(together(n, w), w))
+            # The next stretch is prefetched, a share in each walk over this one.
+            walks = (n + most(w) - 1) // most(w) * (BLOCK // width_of(next_token_count(n, w), w))
             ahead, pace = from_w + size * BLOCK, BLOCK // walks
             to, first = y_at + b * BLOCK, int(i == 0)
-            stretch = Product(begin + i, x_step, from_w, to, step, size, first, ahead, pace, tile)
-            multiplied(rows, w, y, stretch, n)
-    release(w)
+            stretch = ProductArgs(
+                begin + i, x_step, from_w, to, step, size, first, ahead, pace, tile
+            )
+            multiply_stretch(rows, w, y, stretch, n)
+    release_tiles(w)
 
 
 @exact
-def parted(x, inputs, parts, to):
-    """Each number of x (n, inputs), flat, as the nearest bfloat16, and if there are more parts what
-    is left over as the nearest, and again; `to` (n, parts, inputs)."""
+def split_bfloat16(x, inputs, parts, to):
+    """Rounds x (n, inputs), flat, to bfloat16, and with three parts its remainder and the rest of
+    that too, so that the parts sum to x; `to` (n, parts, inputs)."""
     for begin in range(0, x.shape[0], inputs):
         whole, own = x[begin : begin + inputs], to[begin * parts : (begin + inputs) * parts]
         high, middle, low = own[:inputs], own[inputs : 2 * inputs], own[2 * inputs :]
         for i in range(inputs):
-            high[i] = rounded(high, whole[i])
+            high[i] = round_like(high, whole[i])
         if parts == 3:
             for i in range(inputs):
-                middle[i] = rounded(middle, whole[i] - number(high[i]))
+                middle[i] = round_like(middle, whole[i] - number(high[i]))
             for i in range(inputs):
-                low[i] = rounded(low, whole[i] - number(high[i]) - number(middle[i]))
+                low[i] = round_like(low, whole[i] - number(high[i]) - number(middle[i]))
 
 
 @exact
-def multiplied(x, w, y, at, n):
-    """All n vectors times one stretch."""
+def multiply_stretch(x, w, y, at, n):
+    """y += all n vectors times one stretch of inputs."""
     ahead, t = at.ahead, 0
     while t < n:
-        count = together(n - t, w)
+        count = next_token_count(n - t, w)
         from_x, to = at.x + t * at.x_step, at.y + t * at.y_step
         width = width_of(count, w)
         for v in range(0, BLOCK, width):
-            one = Product(
+            one = ProductArgs(
                 from_x, at.x_step, at.w + v, to + v, at.y_step, at.inputs, at.first, ahead,
                 at.pace, at.tile,
             )  # fmt: skip
@@ -88,9 +98,9 @@ def multiplied(x, w, y, at, n):
         t += count
 
 
-@inlined
-def together(left, w):
-    """How many of those left come next, so that none are left that are few."""
+@inline
+def next_token_count(left, w):
+    """How many of the remaining tokens to multiply next, so that the last group is not small."""
     if left <= most(w):
         return left
     if left <= 2 * most(w):
@@ -98,9 +108,9 @@ def together(left, w):
     return most(w)
 
 
-@inlined
+@inline
 def width_of(count, w):
-    """Outputs that are made at once for so many tokens."""
+    """Outputs computed at once for `count` tokens."""
     return BLOCK if count <= broad(w) else HALF_BLOCK
 
 
@@ -109,7 +119,7 @@ def width_of(count, w):
 
 
 CROWDED = 16
-"""Sums that leave no room in the registers for the factors of two steps."""
+"""Accumulators beyond which two unrolled steps no longer fit the registers."""
 
 
 @intrinsic
@@ -124,7 +134,7 @@ def most(typing, w):
 
 @intrinsic
 def broad(typing, w):
-    """So few tokens are multiplied with a whole block."""
+    """Up to this many tokens are multiplied with a whole block of outputs at once."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return ir.IntType(64)(kind_of(w.dtype).broad)
@@ -144,7 +154,7 @@ def inputs_of(typing, w):
 
 @intrinsic
 def parts_of(typing, w):
-    """Of how many bfloat16 each number is made that w is multiplied with; 0: of none."""
+    """bfloat16 parts that x is split into for w; 0: x stays float32."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return ir.IntType(64)(kind_of(w.dtype).parts)
@@ -153,12 +163,12 @@ def parts_of(typing, w):
 
 
 @intrinsic
-def taken(typing, w, x, halved):
-    """What is multiplied with w: x, or `halved` if that is made of bfloat16."""
+def select_operand(typing, w, x, halved):
+    """The operand of w: x, or `halved` if w is multiplied with bfloat16."""
     place = 2 if kind_of(w.dtype).parts else 1
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return arguments[place]  # nobody counts who holds it: see `compiling`
+        return arguments[place]  # no reference counting: see `compiling`
 
     return (w, x, halved)[place](w, x, halved), generate
 
@@ -168,7 +178,7 @@ def multiply(typing, tokens, x, w, y, at):
     """y[t] = sum over i of x[t, i] w[i] for `tokens` rows, 1 to `most`, and a block's outputs,
     above `broad` tokens half a block's; sums in registers, or in tiles.
 
-    `at` is a Product. How weights are kept is told by the type of w, see `kinds`.
+    `at` is a ProductArgs. The type of w gives the format of the weights, see `weight_formats`.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -177,15 +187,15 @@ def multiply(typing, tokens, x, w, y, at):
             context.make_array(signature.args[i])(context, builder, arguments[i]).data
             for i in (1, 2, 3)
         )
-        x = builder.bitcast(x, kind.told.as_pointer())
-        told = Product(*cgutils.unpack_tuple(builder, arguments[4]))
-        begins = [builder.gep(*one) for one in ((x, [told.x]), (w, [told.w]), (y, [told.y]))]
+        x = builder.bitcast(x, kind.x_type.as_pointer())
+        args = ProductArgs(*cgutils.unpack_tuple(builder, arguments[4]))
+        begins = [builder.gep(*one) for one in ((x, [args.x]), (w, [args.w]), (y, [args.y]))]
         if kind.tiles:
-            tiled(builder, kind, begins, arguments[0], told)
+            multiply_tiles(builder, kind, begins, arguments[0], args)
             return context.get_dummy_value()
-        ahead = builder.gep(w, [told.ahead])
-        counts = told.x_step, told.y_step, told.inputs, told.first, told.pace
-        end = builder.append_basic_block("multiplied")
+        ahead = builder.gep(w, [args.ahead])
+        counts = args.x_step, args.y_step, args.inputs, args.first, args.pace
+        end = builder.append_basic_block("multiply_stretch")
         chosen = builder.switch(arguments[0], end)
         for count in range(1, registers()[1] + 1):
             block = builder.append_basic_block(f"by_{count}")
@@ -208,8 +218,11 @@ def _sums(module: Any, count: int, kind: Kind) -> Any:
     if name in module.globals:
         return module.globals[name]
     whole, single = ir.IntType(64), ir.FloatType()
-    taken = [*(one.as_pointer() for one in (kind.told, kind.kept, single, kind.kept)), *[whole] * 5]
-    made = ir.Function(module, ir.FunctionType(ir.VoidType(), taken), name)
+    select_operand = [
+        *(one.as_pointer() for one in (kind.x_type, kind.kept, single, kind.kept)),
+        *[whole] * 5,
+    ]
+    made = ir.Function(module, ir.FunctionType(ir.VoidType(), select_operand), name)
     made.linkage = "internal"
     made.attributes.add("noinline")
     if count * wide > CROWDED:
@@ -234,10 +247,12 @@ def _sums(module: Any, count: int, kind: Kind) -> Any:
     sums = [[builder.phi(vector) for _ in range(wide)] for _ in range(count)]
     row = builder.gep(w, [builder.mul(i, whole(BLOCK))])
     weights = kind.vectors(builder, row, lanes, wide)
-    grown = []
+    totals = []
     for t in range(count):
         one = spread(builder, builder.load(builder.gep(rows[t], [i]), align=kind.align), lanes)
-        grown.append([kind.added(builder, sums[t][v], one, weights[v]) for v in range(wide)])
+        totals.append(
+            [kind.multiply_add(builder, sums[t][v], one, weights[v]) for v in range(wide)]
+        )
     per_line = LINE // kind.align
     for step in range(0, wide * lanes, per_line):
         _fetch(builder, builder.gep(ahead, [builder.add(builder.mul(i, pace), whole(step))]))
@@ -249,14 +264,14 @@ def _sums(module: Any, count: int, kind: Kind) -> Any:
     for t in range(count):
         for v in range(wide):
             sums[t][v].add_incoming(before[t][v], entry)
-            sums[t][v].add_incoming(grown[t][v], loop)
-            builder.store(grown[t][v], places[t][v]).align = 4
+            sums[t][v].add_incoming(totals[t][v], loop)
+            builder.store(totals[t][v], places[t][v]).align = 4
     builder.ret_void()
     return made
 
 
 def _places(builder: Any, y: Any, at: Any, wide: int) -> list[Any]:
-    """Where so many vectors of outputs begin, one behind another."""
+    """Pointers to `wide` consecutive vectors of outputs."""
     lanes = registers()[0]
     kind = ir.VectorType(ir.FloatType(), lanes).as_pointer()
     steps = [builder.add(at, ir.IntType(64)(v * lanes)) for v in range(wide)]
@@ -264,8 +279,7 @@ def _places(builder: Any, y: Any, at: Any, wide: int) -> list[Any]:
 
 
 def _fetch(builder: Any, place: Any) -> Any:
-    """Asks for what lies there, to be near the core soon: in its second cache, since the first has
-    no room. A place that is not there does no harm."""
+    """Prefetches into the L2 cache, since L1 is full. An invalid address does no harm."""
     byte, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
     fetch = cgutils.get_or_insert_function(
         builder.module, ir.FunctionType(ir.VoidType(), [byte, *[flag] * 3]), "llvm.prefetch.p0"

@@ -1,5 +1,5 @@
-"""Products of a few vectors with a block of weights in tiles, in LLVM's words: AMX multiplies 16
-rows of 32 bfloat16 with as many inputs of 16 outputs at once, and adds what comes to float32.
+"""Products of a few vectors with a block of weights in AMX tiles, as LLVM IR: one instruction
+multiplies 16 rows of 32 bfloat16 with 32 x 16 weights and accumulates in float32.
 
 A float32 is the sum of three bfloat16 of 8 digits each, whose products with a bfloat16 are float32
 without rounding: in three rows of a tile it is multiplied as such. (Numbers too small for a normal
@@ -19,10 +19,10 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from core.models.native.compiling import LINE
-from core.models.native.kernel_args import BLOCK, Product
+from core.models.native.kernel_args import BLOCK, ProductArgs
 from core.models.native.weight_formats import TILE, Kind, kind_of
 
-__all__ = ["release", "settle", "tiled"]
+__all__ = ["release_tiles", "configure_tiles", "multiply_tiles"]
 
 # Tiles by number: of sums those of the first rows, both halves of a block's outputs, then those of
 # the second rows; of x the first rows and the second; of weights both halves.
@@ -32,9 +32,9 @@ ROW = BLOCK * 4
 
 
 @intrinsic
-def settle(typing, w, tokens):
-    """Tells the processor how large tiles are, if w is kept for them, where so many tokens at most
-    are multiplied together; how many of them share a tile."""
+def configure_tiles(typing, w, tokens):
+    """Configures the tiles for groups of up to `tokens` tokens, if w is in tiles; returns how many
+    tokens share a tile, 0 without tiles."""
     kind = kind_of(w.dtype)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -49,50 +49,51 @@ def settle(typing, w, tokens):
         # The first byte says which form this has; then 16 bytes on each tile's bytes of a row, two
         # of them, and 48 on its rows.
         blank = ir.Constant(ir.ArrayType(ir.IntType(8), 64), [1] + [0] * 63)
-        told = cgutils.alloca_once(builder, blank.type)
-        builder.store(blank, told)
-        begin = builder.bitcast(told, _place())
+        config = cgutils.alloca_once(builder, blank.type)
+        builder.store(blank, config)
+        begin = builder.bitcast(config, _byte_pointer())
         for number in range(8):
             builder.store(_byte(LINE), builder.gep(begin, [_whole(16 + 2 * number)]))
             size = _byte(TILE) if number in HALVES else rows
             builder.store(size, builder.gep(begin, [_whole(48 + number)]))
-        builder.call(_known(builder.module, "ldtilecfg", _place()), [begin])
+        builder.call(_intrinsic(builder.module, "ldtilecfg", _byte_pointer()), [begin])
         return tile
 
     return types.int64(w, types.int64), generate
 
 
 @intrinsic
-def release(typing, w):
-    """The processor forgets its tiles, if w is kept for them: else the system would save them with
-    the thread."""
+def release_tiles(typing, w):
+    """Releases the tiles, if w is in tiles: else every context switch would save them."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         if kind_of(w.dtype).tiles:
-            builder.call(_known(builder.module, "tilerelease"), [])
+            builder.call(_intrinsic(builder.module, "tilerelease"), [])
         return context.get_dummy_value()
 
     return types.void(w), generate
 
 
-def tiled(builder: Any, kind: Kind, begins: list[Any], tokens: Any, at: Product) -> None:
-    """`multiply` of a kind for tiles, as `settle` told how large they are; `begins` of x, w, y."""
+def multiply_tiles(
+    builder: Any, kind: Kind, begins: list[Any], tokens: Any, at: ProductArgs
+) -> None:
+    """`multiply` for weights in tiles; `begins`: pointers to x, w, y."""
     two = builder.icmp_signed(">", tokens, at.tile)
-    given = [*begins, at.x_step, at.y_step, at.inputs, at.first, tokens, at.tile]
+    arguments = [*begins, at.x_step, at.y_step, at.inputs, at.first, tokens, at.tile]
     with builder.if_else(two) as (then, otherwise):
         with then:
-            builder.call(_walk(builder.module, kind, 2), given)
+            builder.call(_walk(builder.module, kind, 2), arguments)
         with otherwise:
-            builder.call(_walk(builder.module, kind, 1), given)
+            builder.call(_walk(builder.module, kind, 1), arguments)
 
 
 def _walk(module: Any, kind: Kind, many: int) -> Any:
-    """The loop over inputs, with so many tiles of rows, and what becomes of their sums."""
+    """The loop over inputs with one or two tiles of rows (`many`), and the sums' way into y."""
     name = f"tiles_{many}_{kind.name}"
     if name in module.globals:
         return module.globals[name]
     single = ir.FloatType()
-    pointers = [one.as_pointer() for one in (kind.told, kind.kept, single)]
+    pointers = [one.as_pointer() for one in (kind.x_type, kind.kept, single)]
     made = ir.Function(
         module, ir.FunctionType(ir.VoidType(), [*pointers, *[ir.IntType(64)] * 6]), name
     )
@@ -104,17 +105,17 @@ def _walk(module: Any, kind: Kind, many: int) -> Any:
     kept.align = LINE
     of_token = builder.mul(x_step, _whole(2 * kind.inputs))
     row = builder.udiv(of_token, _whole(kind.parts))
-    rows = [builder.bitcast(x, _place())]
+    rows = [builder.bitcast(x, _byte_pointer())]
     rows.append(builder.gep(rows[0], [builder.mul(of_token, tile)]))
     sums = [number for pair in SUMS[:many] for number in pair]
     for number in sums:
-        builder.call(_known(module, "tilezero", ir.IntType(8)), [_byte(number)])
-    load = _known(module, "tileloadd64", ir.IntType(8), _place(), ir.IntType(64))
-    multiply = _known(module, "tdpbf16ps", ir.IntType(8), ir.IntType(8), ir.IntType(8))
+        builder.call(_intrinsic(module, "tilezero", ir.IntType(8)), [_byte(number)])
+    load = _intrinsic(module, "tileloadd64", ir.IntType(8), _byte_pointer(), ir.IntType(64))
+    multiply = _intrinsic(module, "tdpbf16ps", ir.IntType(8), ir.IntType(8), ir.IntType(8))
     steps = builder.udiv(inputs, _whole(2 * TILE // kind.inputs))
     with cgutils.for_range(builder, steps) as loop:
         weights = builder.gep(
-            builder.bitcast(w, _place()),
+            builder.bitcast(w, _byte_pointer()),
             [builder.mul(loop.index, _whole(TILE * ROW))],
         )
         here = builder.mul(loop.index, _whole(LINE))
@@ -127,20 +128,20 @@ def _walk(module: Any, kind: Kind, many: int) -> Any:
                     builder.call(load, [_byte(ROWS[which]), begin, row])
                 taken = [SUMS[which][half], ROWS[which], number]
                 builder.call(multiply, [_byte(one) for one in taken])
-    begin = builder.bitcast(kept, _place())
+    begin = builder.bitcast(kept, _byte_pointer())
     of_tile = builder.mul(tile, _whole(kind.parts * ROW))
-    store = _known(module, "tilestored64", ir.IntType(8), _place(), ir.IntType(64))
+    store = _intrinsic(module, "tilestored64", ir.IntType(8), _byte_pointer(), ir.IntType(64))
     for number in sums:
         to = builder.gep(begin, [_whole(number % 2 * LINE)])
         to = builder.gep(to, [of_tile]) if number in SUMS[1] else to
         builder.call(store, [_byte(number), to, _whole(ROW)])
-    _added_up(builder, kind, begin, (y, y_step), tokens, first)
+    _sum_parts(builder, kind, begin, (y, y_step), tokens, first)
     builder.ret_void()
     return made
 
 
-def _added_up(builder: Any, kind: Kind, begin: Any, to: Any, tokens: Any, first: Any) -> None:
-    """Each token's outputs: the sum of those of its parts, the largest first."""
+def _sum_parts(builder: Any, kind: Kind, begin: Any, to: Any, tokens: Any, first: Any) -> None:
+    """Adds up each token's outputs over its bfloat16 parts, the largest part first."""
     y, y_step = to
     vector = ir.VectorType(ir.FloatType(), TILE)
     zero = ir.Constant(vector, [0.0] * TILE)
@@ -160,7 +161,7 @@ def _added_up(builder: Any, kind: Kind, begin: Any, to: Any, tokens: Any, first:
             builder.store(builder.fadd(before, total), place).align = 4
 
 
-def _known(module: Any, name: str, *taken: Any) -> Any:
+def _intrinsic(module: Any, name: str, *taken: Any) -> Any:
     kind = ir.FunctionType(ir.VoidType(), taken)
     return cgutils.get_or_insert_function(module, kind, f"llvm.x86.{name}")
 
@@ -173,6 +174,6 @@ def _byte(value: int) -> Any:
     return ir.IntType(8)(value)
 
 
-def _place() -> Any:
-    """The type of where bytes lie."""
+def _byte_pointer() -> Any:
+    """The type of a pointer to bytes."""
     return ir.IntType(8).as_pointer()

@@ -1,11 +1,11 @@
-"""How weights are kept, and how a vector of them is multiplied: a kind for each type of element.
+"""Storage formats of weights and how each is multiplied: a `Kind` for each element type.
 
 float32; the upper 16 bits of one, which a bfloat16 is; such ones woven, so that two vectors of
 outputs come of one load, by a shift and a mask; or two bfloat16 of one output beside each other, of
 one input and the next, which AVX512_BF16 multiplies as they are, and AMX in tiles (`tiles`).
 
-Such pairs lie in memory alike, whatever the type of the array: uint32, int32 and int64 say who
-multiplies them and with what, an int64 holds those of two outputs.
+All pairs have the same memory layout; the array's type selects the instruction: uint32 AVX512_BF16,
+int32 and int64 AMX (float32 and bfloat16 activations). An int64 holds the pairs of two outputs.
 """
 
 # mypy: disable-error-code="no-untyped-call"
@@ -25,7 +25,7 @@ from numba.np.numpy_support import from_dtype
 
 from core.models.native.compiling import registers
 
-__all__ = ["TILE", "Kind", "kind_of", "kind_of_array", "spread", "woven"]
+__all__ = ["TILE", "Kind", "kind_of", "kind_of_array", "spread", "interleave"]
 
 Array = npt.NDArray[Any]
 
@@ -35,23 +35,22 @@ TILE = 16
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """`kept`, `told`: LLVM's type of an element of w and of x; how many weights the one holds and
-    `inputs` the other, of `align` bytes; `parts`: of how many bfloat16 a number of x is made, 0 if
-    it is a float32. `most` tokens are multiplied together; with up to `broad` of them a whole
-    block, with more half of one. `vectors` (builder, place, lanes, count) loads so many vectors to
-    be multiplied, woven ones in twos, `added` (builder, sums, x, w) adds their products; in `tiles`
-    neither."""
+    """`kept`, `x_type`: LLVM types of an element of w and of x; each holds `inputs` weights or
+    inputs. `align`: bytes. `parts`: the number of bfloat16 that x is split into, 0 if it stays
+    float32. `most`: tokens multiplied together; with up to `broad` of them a whole block of
+    outputs at once, with more half a block. `vectors` (builder, place, lanes, count) loads vectors
+    of weights, `multiply_add` (builder, sums, x, w) accumulates; tiles have neither."""
 
     name: str
     kept: Any
-    told: Any
+    x_type: Any
     inputs: int
     align: int
     parts: int
     most: int
     broad: int
     vectors: Callable[[Any, Any, int, int], list[Any]] | None = None
-    added: Callable[[Any, Any, Any, Any], Any] | None = None
+    multiply_add: Callable[[Any, Any, Any, Any], Any] | None = None
 
     @property
     def tiles(self) -> bool:
@@ -66,12 +65,14 @@ def kind_of(element: Any) -> Kind:
     if element == types.int32:
         return _in_tiles("parted", bits, 2, 3)
     if element == types.uint32:
-        return Kind("pairs", bits, bits, 2, 4, 1, most, 12, _loaded, _added_in_pairs)
+        return Kind("pairs", bits, bits, 2, 4, 1, most, 12, _load_vectors, _dot_pairs)
     if element == types.int16:
-        return Kind("woven", ir.IntType(16), single, 1, 2, 0, most, 2, _parted, _added)
+        return Kind(
+            "woven", ir.IntType(16), single, 1, 2, 0, most, 2, _load_interleaved, _multiply_add
+        )
     if element == types.uint16:
-        return Kind("half", ir.IntType(16), single, 1, 2, 0, most, 2, _widened, _added)
-    return Kind("whole", single, single, 1, 4, 0, most, 2, _loaded, _added)
+        return Kind("half", ir.IntType(16), single, 1, 2, 0, most, 2, _load_widened, _multiply_add)
+    return Kind("whole", single, single, 1, 4, 0, most, 2, _load_vectors, _multiply_add)
 
 
 def kind_of_array(kept: type[Any]) -> Kind:
@@ -80,14 +81,14 @@ def kind_of_array(kept: type[Any]) -> Kind:
 
 
 def _in_tiles(name: str, element: Any, inputs: int, parts: int) -> Kind:
-    """Weights in pairs for AMX: what they are multiplied with is rounded to bfloat16, or parted
-    into three, of which it is the sum. Two tiles' rows are multiplied together."""
+    """Pairs for AMX: x is rounded to bfloat16 (`parts` 1) or split into three that sum to it.
+    Tokens fill up to two tiles."""
     most = 2 * (TILE // parts)
     return Kind(name, element, element, inputs, 2 * inputs, parts, most, most)
 
 
 def spread(builder: Any, one: Any, lanes: int) -> Any:
-    """A vector of one number."""
+    """Broadcasts a scalar to a vector."""
     nothing = ir.Constant(ir.VectorType(one.type, lanes), ir.Undefined)
     first = ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
     return builder.shuffle_vector(
@@ -95,20 +96,20 @@ def spread(builder: Any, one: Any, lanes: int) -> Any:
     )
 
 
-def woven(upper: Array, lanes: int) -> Array:
-    """Upper halves (..., outputs), whole twos of vectors of them, as `_parted` takes them: of both
-    vectors of two the first output, then the second, and so on; as int16."""
+def interleave(upper: Array, lanes: int) -> Array:
+    """bfloat16 bits (..., outputs) for `_load_interleaved`, as int16: each pair of vectors of
+    `lanes` outputs is stored alternating, a0 b0 a1 b1 ..."""
     twos = upper.reshape(*upper.shape[:-1], -1, 2, lanes)
     return np.ascontiguousarray(twos.swapaxes(-1, -2)).reshape(upper.shape).view(np.int16)
 
 
-def _loaded(builder: Any, place: Any, lanes: int, count: int) -> list[Any]:
+def _load_vectors(builder: Any, place: Any, lanes: int, count: int) -> list[Any]:
     vector = ir.VectorType(place.type.pointee, lanes)
     steps = (builder.gep(place, [ir.IntType(64)(v * lanes)]) for v in range(count))
     return [builder.load(builder.bitcast(step, vector.as_pointer()), align=4) for step in steps]
 
 
-def _widened(builder: Any, place: Any, lanes: int, count: int) -> list[Any]:
+def _load_widened(builder: Any, place: Any, lanes: int, count: int) -> list[Any]:
     """As float32."""
     half, bits = (ir.VectorType(ir.IntType(size), lanes) for size in (16, 32))
     found = []
@@ -119,9 +120,9 @@ def _widened(builder: Any, place: Any, lanes: int, count: int) -> list[Any]:
     return found
 
 
-def _parted(builder: Any, place: Any, lanes: int, count: int) -> list[Any]:
-    """Of two vectors that lie woven the first is in the lower halves of what one load brings, the
-    second in the upper ones: as float32. Widening takes a load, a shuffle and a shift for each."""
+def _load_interleaved(builder: Any, place: Any, lanes: int, count: int) -> list[Any]:
+    """Two interleaved vectors from one load, by a shift and a mask, as float32. `_load_widened`
+    takes a load, a shuffle and a shift for each."""
     bits, single = (ir.VectorType(one, lanes) for one in (ir.IntType(32), ir.FloatType()))
     found = []
     for v in range(0, count, 2):
@@ -133,22 +134,22 @@ def _parted(builder: Any, place: Any, lanes: int, count: int) -> list[Any]:
 
 
 def _upper(builder: Any, found: Any) -> Any:
-    """What is in the lower halves becomes the upper ones: of float32."""
+    """Shifts the lower 16 bits up and reads them as float32."""
     shift = ir.Constant(found.type, [16] * found.type.count)
     single = ir.VectorType(ir.FloatType(), found.type.count)
     return builder.bitcast(builder.shl(found, shift), single)
 
 
-def _added(builder: Any, sums: Any, x: Any, w: Any) -> Any:
+def _multiply_add(builder: Any, sums: Any, x: Any, w: Any) -> Any:
     name, taken = f"llvm.fma.v{sums.type.count}f32", [sums.type] * 3
-    return builder.call(_known(builder, name, sums.type, taken), [x, w, sums])
+    return builder.call(_intrinsic(builder, name, sums.type, taken), [x, w, sums])
 
 
-def _added_in_pairs(builder: Any, sums: Any, x: Any, w: Any) -> Any:
+def _dot_pairs(builder: Any, sums: Any, x: Any, w: Any) -> Any:
     """The second input's product is added first. Numbers too small for a normal float32 are 0."""
     name, taken = "llvm.x86.avx512bf16.dpbf16ps.512", [sums.type, x.type, w.type]
-    return builder.call(_known(builder, name, sums.type, taken), [sums, x, w])
+    return builder.call(_intrinsic(builder, name, sums.type, taken), [sums, x, w])
 
 
-def _known(builder: Any, name: str, result: Any, taken: list[Any]) -> Any:
+def _intrinsic(builder: Any, name: str, result: Any, taken: list[Any]) -> Any:
     return cgutils.get_or_insert_function(builder.module, ir.FunctionType(result, taken), name)

@@ -11,26 +11,32 @@ import torch
 
 from core.models.kv_cache import KVArena
 from core.models.native.compiling import registers
-from core.models.native.kernel_args import BLOCK, Asked, Own, Scratch, Shape
-from core.models.native.layers import TOGETHER
-from core.models.native.packing import Array, aligned, bits
+from core.models.native.kernel_args import BLOCK, BatchInputs, Shape, SharedBuffers, Workspace
+from core.models.native.layers import MAX_HEAD_TOKENS
+from core.models.native.packing import Array, bits, empty_aligned
 from core.models.native.weight_formats import TILE
 from core.models.rows import Batch
 
-__all__ = ["Ground", "Grounds", "Room", "asked_in", "blank_asked", "ground_of"]
+__all__ = [
+    "PassBuffers",
+    "BufferCache",
+    "DraftLimits",
+    "pack_inputs",
+    "empty_inputs",
+    "allocate_buffers",
+]
 
-Ground = tuple[tuple[Array, Array, tuple[int, int]], Scratch, tuple[Own, ...]]
-"""Keys and values, how many rows and slots there are; what workers hand to one another; and what
-each has to itself."""
+PassBuffers = tuple[tuple[Array, Array, tuple[int, int]], SharedBuffers, tuple[Workspace, ...]]
+"""KV arena (keys, values, (rows, slots)); buffers that threads share; a workspace a thread."""
 
-# What passes of no more tokens work on is kept for the next: to make it takes a twentieth of a pass
-# of one token. It is made for whole steps of slots, which a text reaches one by one.
+# Buffers of passes of up to KEPT_TOKENS tokens are reused: allocating them takes a twentieth of a
+# pass of one token. They grow in steps of STEP slots, since a text grows token by token.
 KEPT_TOKENS, STEP = 64, 512
 
 
-class Room(NamedTuple):
-    """What drafts take at most: tokens of one pass, rows of logits, nodes of one draft, slots of a
-    row."""
+class DraftLimits(NamedTuple):
+    """Upper bounds of a DraftBatch: tokens of one pass, rows of logits of all passes, nodes of one
+    draft, KV slots of a row."""
 
     tokens: int
     rows: int
@@ -38,56 +44,60 @@ class Room(NamedTuple):
     slots: int
 
 
-class Grounds:
-    """The grounds of passes that are made one at a time: what one has worked on serves the next."""
+class BufferCache:
+    """Reuses buffers between passes that run one at a time."""
 
     def __init__(self) -> None:
-        self._kept: tuple[Scratch, tuple[Own, ...]] | None = None
+        self._kept: tuple[SharedBuffers, tuple[Workspace, ...]] | None = None
         self._sizes = (0, 0, 0)
 
-    def of(self, shape: Shape, parts: int, sizes: tuple[int, int, int], arena: KVArena) -> Ground:
-        """See `ground_of`; always of one shape and as many parts."""
+    def of(
+        self, shape: Shape, parts: int, sizes: tuple[int, int, int], arena: KVArena
+    ) -> PassBuffers:
+        """See `allocate_buffers`; `shape` and `parts` are the same in every call."""
         tokens, extent, workers = sizes
         if tokens > KEPT_TOKENS:
-            return ground_of(shape, parts, sizes, arena)
+            return allocate_buffers(shape, parts, sizes, arena)
         if self._kept is None or extent > self._sizes[1] or workers != self._sizes[2]:
-            roomy = KEPT_TOKENS, -(-extent // STEP) * STEP, workers
-            self._kept = ground_of(shape, parts, roomy, arena)[1:]
-            self._sizes = roomy  # not before: there may be no memory for it
-        return (_stored(arena), *self._kept)
+            capacity = KEPT_TOKENS, -(-extent // STEP) * STEP, workers
+            self._kept = allocate_buffers(shape, parts, capacity, arena)[1:]
+            self._sizes = capacity  # not before: there may be no memory for it
+        return (_kv_arrays(arena), *self._kept)
 
 
-def ground_of(shape: Shape, parts: int, sizes: tuple[int, int, int], arena: KVArena) -> Ground:
-    """Where passes work one after another, of up to so many tokens that see so many slots, made by
-    so many workers. `parts`: of how many bfloat16 a number is made that weights multiply."""
+def allocate_buffers(
+    shape: Shape, parts: int, sizes: tuple[int, int, int], arena: KVArena
+) -> PassBuffers:
+    """`sizes`: tokens, slots attended to, threads. `parts`: bfloat16 values that an activation is
+    split into (see `Kind`)."""
     tokens, extent, workers = sizes
-    rooms = tuple(_own(shape, parts, tokens, extent) for _ in range(workers))
-    return _stored(arena), _scratch(shape, tokens), rooms
+    workspaces = tuple(_workspace(shape, parts, tokens, extent) for _ in range(workers))
+    return _kv_arrays(arena), _shared_buffers(shape, tokens), workspaces
 
 
-def _stored(arena: KVArena) -> tuple[Array, Array, tuple[int, int]]:
-    keys, values = arena.stacked
+def _kv_arrays(arena: KVArena) -> tuple[Array, Array, tuple[int, int]]:
+    keys, values = arena.stacked_kv
     return bits(keys).reshape(-1), bits(values).reshape(-1), (arena.rows, arena.slots)
 
 
-def _scratch(shape: Shape, tokens: int) -> Scratch:
+def _shared_buffers(shape: Shape, tokens: int) -> SharedBuffers:
     attended = shape.heads * shape.size
     back = -(-shape.hidden // BLOCK) * BLOCK
     projected = -(-(attended + 2 * shape.kv_heads * shape.size) // BLOCK) * BLOCK
     sizes = projected, attended, back, 2 * shape.inner, shape.inner
     made = (np.empty(tokens * size, np.float32) for size in sizes)
-    return Scratch._make((*made, np.zeros(1, np.int64)))
+    return SharedBuffers._make((*made, np.zeros(1, np.int64)))
 
 
-def _own(shape: Shape, parts: int, tokens: int, extent: int) -> Own:
+def _workspace(shape: Shape, parts: int, tokens: int, extent: int) -> Workspace:
     widest = max(shape.hidden, shape.heads * shape.size, shape.inner)
-    # Tiles are loaded whole, whoever is in them.
-    halved = aligned((tokens + TILE) * widest * parts, np.uint16)
-    together = min(TOGETHER, tokens)
+    # Tiles are loaded whole, also past the last token.
+    halved = empty_aligned((tokens + TILE) * widest * parts, np.uint16)
+    together = min(MAX_HEAD_TOKENS, tokens)
     full, near = (
         (np.empty(tokens * extent, np.int32), np.empty(tokens, np.int64)) for _ in range(2)
     )
-    return Own(
+    return Workspace(
         np.empty(tokens * shape.hidden, np.float32), np.empty(tokens * shape.hidden, np.float32),
         halved,
         np.empty(shape.size, np.float32), np.empty(together * shape.size, np.float32),
@@ -96,23 +106,23 @@ def _own(shape: Shape, parts: int, tokens: int, extent: int) -> Own:
     )  # fmt: skip
 
 
-def blank_asked(room: Room, members: int) -> Asked:
-    """For every pass of some drafts."""
-    tokens, extent = room.tokens, room.slots
+def empty_inputs(limits: DraftLimits, members: int) -> BatchInputs:
+    """Uninitialized inputs, large enough for every pass of a DraftBatch."""
+    tokens, extent = limits.tokens, limits.slots
     full = np.empty(tokens * extent, np.bool_)
-    return Asked(
+    return BatchInputs(
         np.empty(tokens, np.int64), np.empty(tokens, np.int64), np.empty(tokens, np.int64),
         np.empty(tokens, np.int64), np.zeros(members + 1, np.int64), full, full[:0],
         np.empty(tokens, np.int64),
     )  # fmt: skip
 
 
-def asked_in(batch: Batch, members: int) -> tuple[Asked, torch.Tensor | None]:
-    """What a batch asks, and where its tokens lie in it; None where they lie there as they are:
-    nothing padded, members in order."""
+def pack_inputs(batch: Batch, members: int) -> tuple[BatchInputs, torch.Tensor | None]:
+    """A batch without padding, grouped by member; and the index of its tokens in the batch (rows x
+    width), flat, None if it is the identity."""
     rows, width = batch.tokens.shape
     if rows == 1:
-        return _of_one(batch), None
+        return _pack_single(batch), None
     order = [row for member in range(members) for row in range(member, rows, members)]
     counts = np.array([batch.plan.counts[row] for row in order])
     ends = np.cumsum(counts)
@@ -120,7 +130,7 @@ def asked_in(batch: Batch, members: int) -> tuple[Asked, torch.Tensor | None]:
     places = np.repeat(np.array(order) * width, counts) + nodes
     asis = len(places) == rows * width and (members == 1 or rows == members)
 
-    def taken(part: Array) -> Array:
+    def gather(part: Array) -> Array:
         flat = part.reshape(rows * width, *part.shape[2:])
         return flat if asis else flat[places]
 
@@ -128,23 +138,23 @@ def asked_in(batch: Batch, members: int) -> tuple[Asked, torch.Tensor | None]:
     windowed = batch.near is not batch.full
     per_member = counts.reshape(members, -1).sum(1)
     wanted = np.arange(ends[-1])
-    asked = Asked(
-        tokens=taken(batch.tokens),
-        positions=taken(batch.positions),
+    inputs = BatchInputs(
+        tokens=gather(batch.tokens),
+        positions=gather(batch.positions),
         rows=np.repeat(np.array([batch.plan.rows[row] for row in order]), counts),
         slots=slots,
         first=np.concatenate([[0], np.cumsum(per_member)]),
-        full=taken(batch.full).reshape(-1),
-        near=taken(batch.near).reshape(-1) if windowed else np.zeros(0, np.bool_),
+        full=gather(batch.full).reshape(-1),
+        near=gather(batch.near).reshape(-1) if windowed else np.zeros(0, np.bool_),
         wanted=wanted[-1:] if batch.last_only else wanted,
     )
-    return asked, None if asis else torch.from_numpy(places)
+    return inputs, None if asis else torch.from_numpy(places)
 
 
-def _of_one(batch: Batch) -> Asked:
-    """The usual case, in few calls."""
+def _pack_single(batch: Batch) -> BatchInputs:
+    """A single row, the usual case, in few calls."""
     (row,), (start,), count = batch.plan.rows, batch.plan.starts, batch.plan.width
-    return Asked(
+    return BatchInputs(
         tokens=batch.tokens[0],
         positions=batch.positions[0],
         rows=np.full(count, row),

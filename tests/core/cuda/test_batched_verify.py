@@ -10,7 +10,7 @@ import torch
 from core.config import SamplingParams
 from core.cuda.acceptance import (
     TreeBatch,
-    _padded,
+    _pad_logits,
     _sent_trees,
     accepted_paths,
     batched_target_tokens,
@@ -70,7 +70,7 @@ def paths(rule: str, several: list[VerifyInput]) -> list[tuple[int, ...]]:
     bases = inputs["bases"] if rule == "match" else None
     sampling = several[0].target.sampling
     outputs = target_outputs(
-        _padded([case.target.logits for case in several]), trees, sampling, bases
+        _pad_logits([case.target.logits for case in several]), trees, sampling, bases
     )
     found = accepted_paths(outputs, trees, ancestors, ends)
     told_paths = []

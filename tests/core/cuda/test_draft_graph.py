@@ -283,7 +283,7 @@ def test_captured_drafts_of_a_stack(sampling: SamplingParams, graphed: list[int]
     made: Any = places[0].batched
     (graphs,) = made._groups.values()
     assert graphed == [3] * len(ROUNDS) and graphs._pool.captures
-    assert any(one._graph.captured for one in graphs._graphs.values())
+    assert any(one._graph.is_captured for one in graphs._graphs.values())
 
 
 def on_gpu(family: str, seed: int) -> HfModel:

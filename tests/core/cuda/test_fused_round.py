@@ -370,4 +370,4 @@ def test_rounds_are_replayed(config: SpeculationConfig) -> None:
     with closing(Engine(models(device="cuda"))) as engine:
         list(engine.generate(requests(WARM, config)[0]))
         made: Any = engine._fused_round
-        assert made._pool.captures and any(one._verify.captured for one in made._graphs.values())
+        assert made._pool.captures and any(one._verify.is_captured for one in made._graphs.values())

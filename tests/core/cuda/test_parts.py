@@ -97,7 +97,7 @@ def test_temperatures_of_many_follow_as_each_alone(dtype: torch.dtype) -> None:
 def test_work_runs_once_a_call() -> None:
     total = torch.zeros(())
     work = CachedGraph(lambda: total.add_(1).clone(), GraphPool(capture=False))
-    assert [float(work()) for _ in range(4)] == [1, 2, 3, 4] and not work.captured
+    assert [float(work()) for _ in range(4)] == [1, 2, 3, 4] and not work.is_captured
 
 
 def test_what_cannot_be_captured_runs_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,4 +119,4 @@ def test_captured_work_runs_once_a_call() -> None:
     pool, total = GraphPool(capture=True), torch.zeros((), device="cuda")
     one, other = (CachedGraph(lambda: total.add_(1) * 1, pool) for _ in range(2))
     assert [float(work()) for work in (one, one, other, one, other, other)] == [1, 2, 3, 4, 5, 6]
-    assert one.captured and other.captured and pool.captures
+    assert one.is_captured and other.is_captured and pool.captures

@@ -19,7 +19,7 @@ from core.drafters.ssm_pool import SsmPool
 from core.errors import OutOfMemoryError
 from core.length.base import Limits, Stop
 from core.length.confidence import Confidence
-from core.models.batch import Company, Stack, company_of, stack_alike
+from core.models.batch import BatchedModels, Stack, batched_models_of, stack_alike
 from core.models.fastest import compiled_of
 from core.models.hf_model import HfModel
 from core.models.native.kernel_args import BLOCK
@@ -221,7 +221,7 @@ def by_two_threads(place: SsmPool) -> None:
     assert isinstance(stack, Stack)
     forward = compiled_of(stack._forward)
     assert forward is not None
-    forward._crew.workers = 2
+    forward._pool.workers = 2
 
 
 def test_passes_by_several_threads_are_the_same() -> None:
@@ -412,7 +412,7 @@ def test_what_fails_together_is_asked_one_by_one(monkeypatch: pytest.MonkeyPatch
             for name in NAMES:
                 place.ssms[name].open(sequence)
         with monkeypatch.context() as patch:
-            patch.setattr(Company, "drafts", full)
+            patch.setattr(BatchedModels, "drafts", full)
             told.append(place.draft(asks(place, own, [(2, 2), (2, 2)])))
     for name in NAMES:
         for pair in zip(*(found[name] for found in told), strict=True):
@@ -429,7 +429,7 @@ def test_a_fault_of_ours_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong(*_: object, **__: object) -> None:
         raise TypeError("a mistake")
 
-    monkeypatch.setattr(Company, "drafts", wrong)
+    monkeypatch.setattr(BatchedModels, "drafts", wrong)
     with pytest.raises(TypeError, match="a mistake"):
         place.draft(asks(place, own, [(2, 2), (2, 2)]))
 
@@ -490,13 +490,13 @@ def test_one_who_does_not_know_the_text_fails_alone() -> None:
 
 def test_a_window_or_a_pass_of_torch_is_no_company(monkeypatch: pytest.MonkeyPatch) -> None:
     windowed = small("mistral", 0, sliding_window=4)
-    assert windowed.masks.window and company_of(windowed) is None
+    assert windowed.masks.window and batched_models_of(windowed) is None
     from core.models import fastest
 
     monkeypatch.setattr(fastest, "find_spec", lambda _: None)
     alone, others = small("llama", 1), [small("llama", seed) for seed in range(2)]
     stack_alike(others)
-    assert company_of(alone) is None and company_of(others[0]) is None
+    assert batched_models_of(alone) is None and batched_models_of(others[0]) is None
 
 
 def test_what_was_fed_can_be_built_upon() -> None:

@@ -12,7 +12,7 @@ from core.drafters.base import DraftRequest
 from core.drafters.pooled_drafting import PooledAsk
 from core.drafters.ssm_pool import SsmPool
 from core.models import fastest
-from core.models.batch import stack_alike, stacked
+from core.models.batch import common_stack, stack_alike
 from core.models.hf_model import HfModel
 from core.sequence import Sequence
 from core.trees.draft import Draft
@@ -36,7 +36,7 @@ def pools() -> tuple[SsmPool, SsmPool]:
     models = [small("llama", seed) for seed in range(3)]
     others = [small("llama", seed) for seed in range(3)]
     stack_alike(others)
-    assert stacked(others) and not stacked(models)
+    assert common_stack(others) and not common_stack(models)
     apart, together = dict(zip(NAMES, models, strict=True)), dict(zip(NAMES, others, strict=True))
     return SsmPool({**apart}, VOCAB), SsmPool({**together}, VOCAB)
 
@@ -136,7 +136,9 @@ def test_who_fails_leaves_the_others_their_drafts(monkeypatch: pytest.MonkeyPatc
         return False
 
     monkeypatch.setattr(two, "forward", full)
-    monkeypatch.setattr(type(stacked([one.model for one in pool.ssms.values()])), "fits", never)
+    monkeypatch.setattr(
+        type(common_stack([one.model for one in pool.ssms.values()])), "fits", never
+    )
     found = drafted(pool, [sequence], "topk", (1, 1))
     assert isinstance(found["two"], ValueError)
     assert [len(found[name][0]) for name in ("one", "three")] == [2, 2]

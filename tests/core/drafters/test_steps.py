@@ -10,7 +10,7 @@ import torch
 
 from core.drafters.lockstep import Stepped, Steps, alone, in_step
 from core.errors import EngineError
-from core.models.batch import stacked
+from core.models.batch import common_stack
 from core.models.protocol import Feed, chain
 from tests.core.models.test_stack import alike
 
@@ -75,7 +75,7 @@ def test_who_fails_costs_the_others_nothing() -> None:
 def test_a_failing_pass_is_told_to_all_who_took_part() -> None:
     together, _ = works((2, 2))
     members = [model for model, _ in together.values()]
-    stack = stacked(members)
+    stack = common_stack(members)
     assert stack is not None
 
     def broken(_: object) -> list[list[torch.Tensor]]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from core.models.fastest import written_out
+from core.models.fastest import torch_forward
 from core.models.forward import TensorForward
 from core.models.graphed import EXTENT, WIDTHS, GraphedForward
 from core.models.hf_model import HfModel
@@ -36,7 +36,7 @@ def both(
 def _lean(model: HfModel) -> TensorForward:
     """A model's pass in torch's own calls."""
     assert model.lean_weights is not None
-    return written_out(model.lean_weights, model.masks)
+    return torch_forward(model.lean_weights, model.masks)
 
 
 def close(one: torch.Tensor, other: torch.Tensor) -> None:
@@ -127,7 +127,7 @@ def test_stacked_models_in_fixed_shapes(family: str) -> None:
     found: list[list[torch.Tensor]] = []
     for fixed in (False, True):
         stack = alike(3, family)
-        passing = written_out(stack.weights, stack.members[0].masks)
+        passing = torch_forward(stack.weights, stack.members[0].masks)
         stack._forward = GraphedForward(passing, capture=False) if fixed else passing
         found.append([])
         for i, feeds in enumerate(asked(list(stack.members))):
@@ -146,7 +146,7 @@ def test_what_cannot_be_captured_runs_eagerly(monkeypatch: pytest.MonkeyPatch) -
         tried.append(one)
         raise RuntimeError("operation not permitted when stream is capturing")
 
-    monkeypatch.setattr(GraphedForward, "_captured", refused)
+    monkeypatch.setattr(GraphedForward, "_capture_graph", refused)
     forward: Any = fixed._forward
     assert forward.captures
     for one, other in zip(said(fixed), said(plain), strict=True):

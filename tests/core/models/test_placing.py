@@ -18,10 +18,10 @@ from core.models.loading.placing import (
     check_memory,
     device_of,
     dtype_of,
+    expand_bundled,
     free_bytes,
-    llm_named,
-    named,
     need_of,
+    resolve_llm,
 )
 from core.models.machine import available_bytes, weight_bytes
 from tests.core.models.folders import refused, saved
@@ -59,9 +59,11 @@ def test_devices() -> None:
 
 
 def test_names_of_the_bundled_family() -> None:
-    assert tuple(Path(name).name for name in named("bundled")) == SSMS
-    assert Path(named("ssm-code")[0]).is_absolute() and named("some/id") == ("some/id",)
-    assert Path(llm_named("bundled")).name == "llm" and llm_named("some/id") == "some/id"
+    assert tuple(Path(name).name for name in expand_bundled("bundled")) == SSMS
+    assert Path(expand_bundled("ssm-code")[0]).is_absolute() and expand_bundled("some/id") == (
+        "some/id",
+    )
+    assert Path(resolve_llm("bundled")).name == "llm" and resolve_llm("some/id") == "some/id"
 
 
 def test_what_a_folder_needs(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

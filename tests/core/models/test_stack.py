@@ -9,7 +9,7 @@ import torch
 
 from core.errors import EngineError
 from core.models import fastest
-from core.models.batch import Stack, forward_together, stack_alike, stack_of, stacked
+from core.models.batch import Stack, batched_forward, build_stack, common_stack, stack_alike
 from core.models.hf_model import HfModel
 from core.models.loading.tree_check import checked_model
 from core.models.protocol import Feed, chain
@@ -28,7 +28,7 @@ def small(family: str, seed: int, dtype: torch.dtype = torch.float32, **changes:
 def alike(
     count: int, family: str = "llama", dtype: torch.dtype = torch.float32, **changes: Any
 ) -> Stack:
-    stack = stack_of([small(family, seed, dtype, **changes) for seed in range(count)])
+    stack = build_stack([small(family, seed, dtype, **changes) for seed in range(count)])
     assert stack is not None
     return stack
 
@@ -61,7 +61,7 @@ def close(one: torch.Tensor, other: torch.Tensor, tolerance: float = 1e-4) -> No
 def test_it_says_what_each_member_says_alone(family: str) -> None:
     apart = [small(family, seed) for seed in range(3)]
     members = [small(family, seed) for seed in range(len(apart))]
-    stack = stack_of(members)
+    stack = build_stack(members)
     assert stack is not None
     for i, (feeds, same) in enumerate(zip(asked(members), asked(apart), strict=True)):
         together = stack.forward(feeds)
@@ -75,7 +75,7 @@ def test_it_says_what_each_member_says_alone(family: str) -> None:
 def test_members_work_alone_between_their_passes_together() -> None:
     apart = [small("llama", seed) for seed in range(3)]
     members = [small("llama", seed) for seed in range(len(apart))]
-    stack = stack_of(members)
+    stack = build_stack(members)
     assert stack is not None
     first, second, third = asked(members)
     asked(apart)
@@ -98,7 +98,7 @@ def test_members_may_stand_at_different_places() -> None:
     """Rows of their own, texts of their own lengths, trees of their own widths."""
     apart = [small("llama", seed) for seed in range(2)]
     members = [small("llama", seed) for seed in range(len(apart))]
-    stack = stack_of(members)
+    stack = build_stack(members)
     assert stack is not None
     for models in (members, apart):
         models[1].open_row()
@@ -116,12 +116,14 @@ def test_only_what_is_alike_is_laid_on_one_another() -> None:
     general, qwen = small("gpt2", 4), [small("qwen3", 5), small("qwen3", 6)]
     windows = [small("mistral", 7), small("mistral", 8)]
     stack_alike([same[0], qwen[0], other, same[1], general, qwen[1], *windows])
-    assert windows[0].masks.window and windows[0].lean and stacked(windows) is None
-    assert stacked(same) is not None and stacked(qwen) is not None
-    assert stacked(same) is not stacked(qwen)
+    assert windows[0].masks.window and windows[0].lean and common_stack(windows) is None
+    assert common_stack(same) is not None and common_stack(qwen) is not None
+    assert common_stack(same) is not common_stack(qwen)
     assert other.stack is None and general.stack is None
-    assert stacked([same[0]]) is None and stacked([same[1], same[0]]) is stacked(same)
-    assert stacked([same[0], qwen[0]]) is None and stack_of([same[0], other]) is None
+    assert common_stack([same[0]]) is None and common_stack([same[1], same[0]]) is common_stack(
+        same
+    )
+    assert common_stack([same[0], qwen[0]]) is None and build_stack([same[0], other]) is None
 
 
 @pytest.mark.parametrize("tied", [False, True])
@@ -129,7 +131,7 @@ def test_weights_lie_in_memory_once(tied: bool, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(fastest, "find_spec", lambda _: None)  # in torch's own calls
     module = tiny_module("llama", seed=1, dtype=torch.float32, tie_word_embeddings=tied)
     model = checked_model(module, info_of(module, "one"))
-    stack = stack_of([model, small("llama", 2, tie_word_embeddings=tied)])
+    stack = build_stack([model, small("llama", 2, tie_word_embeddings=tied)])
     assert stack is not None
     weights = model.lean_weights
     assert weights is not None
@@ -146,7 +148,7 @@ def test_nobody_joins_while_it_works() -> None:
     models = [small("llama", seed) for seed in range(2)]
     models[0].open_row()
     with pytest.raises(EngineError, match="llama-0 has open rows"):
-        stack_of(models)
+        build_stack(models)
 
 
 def test_what_does_not_fit_in_one_pass_is_made_in_several() -> None:
@@ -154,10 +156,10 @@ def test_what_does_not_fit_in_one_pass_is_made_in_several() -> None:
     one, two = stack.members
     rows = [one.open_row(), one.open_row(), two.open_row()]
     uneven = [(one, [chain(rows[0], [1]), chain(rows[1], [2])]), (two, [chain(rows[2], [3])])]
-    assert [made.mates for made in forward_together(uneven)] == [1, 1]
+    assert [made.mates for made in batched_forward(uneven)] == [1, 1]
     committed([one, two], [feeds for _, feeds in uneven], -1)
     even = [(two, [chain(rows[2], [4])]), (one, [chain(rows[0], [5])])]
-    made = forward_together(even)
+    made = batched_forward(even)
     assert [passed.mates for passed in made] == [2, 2]
     assert made[0].start == made[1].start and made[0].end > made[0].start
     assert one.pending(rows[0]) == two.pending(rows[2]) == 1
@@ -168,7 +170,7 @@ def test_one_whose_context_ends_fails_alone() -> None:
     one, two = stack.members
     rows = [one.open_row(), two.open_row()]
     long = [chain(rows[0], [1] * (one.context_length + 1))]
-    made = forward_together([(one, long), (two, [chain(rows[1], [3])])])
+    made = batched_forward([(one, long), (two, [chain(rows[1], [3])])])
     assert isinstance(made[0].logits, Exception) and isinstance(made[1].logits, list)
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from core.errors import EngineError
-from core.models.batch import stack_of
+from core.models.batch import build_stack
 from core.models.hf_model import HfModel
 from core.models.lean import LeanForward
 from core.models.loading.tree_check import checked_model
@@ -109,7 +109,7 @@ def test_several_threads_make_the_same_bits(
     made, _ = both("qwen3", dtype, **changes)
     forward: Any = made._forward
     found = said(made)
-    assert (forward._crew._others is None) == (threads == 1)
+    assert (forward._pool._others is None) == (threads == 1)
     alone, _ = both("qwen3", dtype, **changes)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch, "get_num_threads", lambda: 1)
@@ -204,7 +204,7 @@ def test_a_member_alone_reads_the_memory_of_all() -> None:
 
 def test_windows_that_differ_are_not_laid_on_one_another() -> None:
     models = [both("mistral")[0] for _ in range(2)]
-    assert stack_of(models) is None
+    assert build_stack(models) is None
 
 
 @pytest.mark.parametrize("token", [-1, VOCAB])
@@ -220,20 +220,20 @@ def test_what_was_made_is_not_made_again() -> None:
     for model in models:
         model.forward([chain(model.open_row(), [3, 4])])
     made: list[Any] = [model._forward for model in models]
-    assert {id(forward._crew.kernel) for forward in made} == {id(kernel(True))}
+    assert {id(forward._pool.kernel) for forward in made} == {id(kernel(True))}
 
 
 def test_a_pass_works_where_the_one_before_did_until_there_is_too_little_room(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made: list[tuple[int, int, int]] = []
-    ground_of = scratch.ground_of
+    allocate_buffers = scratch.allocate_buffers
 
     def noted(shape: Any, parts: int, sizes: tuple[int, int, int], arena: Any) -> Any:
         made.append(sizes)
-        return ground_of(shape, parts, sizes, arena)
+        return allocate_buffers(shape, parts, sizes, arena)
 
-    monkeypatch.setattr(scratch, "ground_of", noted)
+    monkeypatch.setattr(scratch, "allocate_buffers", noted)
     monkeypatch.setattr(scratch, "KEPT_TOKENS", 4)
     monkeypatch.setattr(scratch, "STEP", 16)
     compiled, general = both("llama")
@@ -249,24 +249,24 @@ def test_a_pass_works_where_the_one_before_did_until_there_is_too_little_room(
     assert made == [(6, 12, 1), (4, 32, 1)]
 
 
-def test_a_ground_that_could_not_be_made_is_not_taken_for_one(
+def test_a_failed_allocation_is_not_cached(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    grounds, made = scratch.Grounds(), [True, False, True]
+    cache, made = scratch.BufferCache(), [True, False, True]
     kept = object()
 
-    def ground_of(*_: Any) -> tuple[object, ...]:
+    def allocate_buffers(*_: Any) -> tuple[object, ...]:
         if not made.pop(0):
             raise MemoryError
         return (None, kept, ())
 
-    monkeypatch.setattr(scratch, "ground_of", ground_of)
-    monkeypatch.setattr(scratch, "_stored", lambda _: None)
+    monkeypatch.setattr(scratch, "allocate_buffers", allocate_buffers)
+    monkeypatch.setattr(scratch, "_kv_arrays", lambda _: None)
     told: Any = None
-    grounds.of(told, 1, (1, 10, 1), told)
+    cache.of(told, 1, (1, 10, 1), told)
     with pytest.raises(MemoryError):
-        grounds.of(told, 1, (1, scratch.STEP + 1, 1), told)
-    grounds.of(told, 1, (1, scratch.STEP + 1, 1), told)
+        cache.of(told, 1, (1, scratch.STEP + 1, 1), told)
+    cache.of(told, 1, (1, scratch.STEP + 1, 1), told)
     assert not made, "it was made anew"
 
 
@@ -274,27 +274,29 @@ class Broken(Exception):
     """What a test makes a part of a pass raise."""
 
 
-@pytest.mark.parametrize("who", [0, 1])
-def test_who_fails_lets_the_others_go(who: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("failing_thread", [0, 1])
+def test_a_failing_thread_releases_the_others(
+    failing_thread: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each part of a pass waits for the others; one that never comes is not waited for."""
     monkeypatch.setattr("core.models.native.forward.WORTH_A_THREAD", 1)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     model, _ = both("llama")
     forward: Any = model._forward
-    real = forward._crew.kernel
+    real = forward._pool.kernel
 
     def failing(*task: Any) -> None:
-        if task[-1][0] == who:
-            raise Broken(f"part {who}")
+        if task[-1][0] == failing_thread:
+            raise Broken(f"part {failing_thread}")
         real(*task)
 
     row = model.open_row()
-    forward._crew.kernel = failing
-    ground = forward._crew._grounds
-    with pytest.raises(Broken, match=f"part {who}"):
+    forward._pool.kernel = failing
+    buffers = forward._pool._buffers
+    with pytest.raises(Broken, match=f"part {failing_thread}"):
         model.forward([chain(row, [3, 4, 5])])
-    assert forward._crew._grounds is not ground, "somebody may still work there"
-    forward._crew.kernel = real
+    assert forward._pool._buffers is not buffers, "a thread may still write to the old ones"
+    forward._pool.kernel = real
     model.commit(row, [])
     other, _ = both("llama")
     found = model.forward([chain(row, [3, 4, 5])])[0]

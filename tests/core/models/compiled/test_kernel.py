@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from core.models.native.layers import stamp
+from core.models.native.layers import source_hash_of
 
 
 def test_a_change_in_any_file_is_another_stamp(tmp_path: Path) -> None:
     for name in ("parts", "kernel"):
         (tmp_path / f"{name}.py").write_text(f"x = '{name}'")
-    before = stamp(tmp_path)
-    assert stamp(tmp_path) == before
+    before = source_hash_of(tmp_path)
+    assert source_hash_of(tmp_path) == before
     (tmp_path / "parts.py").write_text("x = 'other'")
-    assert stamp(tmp_path) != before
+    assert source_hash_of(tmp_path) != before

@@ -17,8 +17,8 @@ import torch
 
 pytest.importorskip("numba")
 
-from core.models.native.compiling import kept  # noqa: E402
-from core.models.native.layers import stamp  # noqa: E402
+from core.models.native.compiling import cached_entry  # noqa: E402
+from core.models.native.layers import source_hash_of  # noqa: E402
 from core.models.native.products import products  # noqa: E402
 
 ROOT = Path(__file__).parents[4]
@@ -44,9 +44,9 @@ INPUTS, OUTPUTS = 700, 96
 def runner() -> Any:
     """Products for Python to call, compiled once for each type of weights, as long as what is
     compiled stays as it is."""
-    stamped = stamp(COMPILED)
+    stamped = source_hash_of(COMPILED)
 
-    @kept
+    @cached_entry
     def run(x, inputs, w, y, n, halved):  # type: ignore[no-untyped-def]
         _ = stamped
         zero, one = np.int64(0), np.int64(1)
@@ -93,11 +93,11 @@ def digest() -> str:
     """Of the products of 1 to 26 vectors with weights of 16 and of 32 bits; asserts that they are
     numpy's, but for the order of sums, and with woven weights the same."""
     from core.models.native.compiling import registers, weaves
-    from core.models.native.weight_formats import woven
+    from core.models.native.weight_formats import interleave
 
     seen = hashlib.sha256()
     whole, upper = weights()
-    crossed = woven(upper, registers()[0]) if weaves() else None
+    crossed = interleave(upper, registers()[0]) if weaves() else None
     for w, matrix in ((whole, as_matrix(whole)), (upper, as_matrix(meant(upper)))):
         first = None
         for x in vectors():

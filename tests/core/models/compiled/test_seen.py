@@ -12,9 +12,9 @@ import pytest
 
 pytest.importorskip("numba")
 
-from core.models.native.compiling import kept  # noqa: E402
-from core.models.native.elementwise import attended  # noqa: E402
-from core.models.native.layers import stamp  # noqa: E402
+from core.models.native.compiling import cached_entry  # noqa: E402
+from core.models.native.elementwise import attend  # noqa: E402
+from core.models.native.layers import source_hash_of  # noqa: E402
 from tests.core.models.compiled.test_registers import COMPILED, LESSER, in_child, meant  # noqa: E402
 
 CHILD = """
@@ -51,12 +51,12 @@ def attention(q: Any, keys: Any, values: Any, seen: Any, base: int = 0) -> Any:
 @cache
 def machine() -> Any:
     """What is looked at by, compiled once for each type of its keys."""
-    stamped = stamp(COMPILED)
+    stamped = source_hash_of(COMPILED)
 
-    @kept
+    @cached_entry
     def run(q, keys, values, bases, seen, counts, extent, weights, to, step):  # type: ignore[no-untyped-def]
         _ = stamped
-        attended(q, keys, values, bases, (seen, counts, extent), weights, (to, step))
+        attend(q, keys, values, bases, (seen, counts, extent), weights, (to, step))
 
     return run
 

@@ -83,11 +83,11 @@ def test_a_model_in_bfloat16_rounds_to_it() -> None:
 def test_parts_add_up_to_the_number() -> None:
     """Whatever its size, but for what is next to nothing."""
     from core.models.native.compiling import entry
-    from core.models.native.products import parted
+    from core.models.native.products import split_bfloat16
 
     @entry
     def run(x, to):  # type: ignore[no-untyped-def]
-        parted(x, np.int64(8), np.int64(3), to)  # type: ignore[call-arg]
+        split_bfloat16(x, np.int64(8), np.int64(3), to)  # type: ignore[call-arg]
 
     draw = np.random.default_rng(5)
     x = (draw.standard_normal(800) * 10.0 ** draw.integers(-25, 30, 800)).astype(np.float32)
