@@ -84,9 +84,11 @@ class Sequence:
         self._events += 1
         return self._events - 1
 
-    def spans(self, timed: list[Timed]) -> tuple[Span, ...]:
+    def spans(self, timings: list[Timed]) -> tuple[Span, ...]:
         """Stretches of process time as spans of this run."""
-        return tuple(Span(t.lane, t.name, self.ms(t.start), self.ms(t.end), t.share) for t in timed)
+        return tuple(
+            Span(t.lane, t.name, self.ms(t.start), self.ms(t.end), t.share) for t in timings
+        )
 
     def commit(self, token_ids: tuple[int, ...]) -> CommitResult:
         """Appends tokens one by one until one of them ends the run."""

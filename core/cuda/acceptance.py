@@ -112,7 +112,7 @@ def deepest_nodes(
 def is_batchable(turn: RoundState) -> bool:
     """Whether a turn's rule needs nothing but the LLM's token at each node, its noise is a hash,
     and the LLM's distributions are not recorded."""
-    sequence = turn.live.sequence
+    sequence = turn.request.sequence
     rule = sequence.speculation.verify
     hashed = rule == "greedy" or isinstance(sequence.noise, SeededNoise)
     return rule in WALKS and hashed and not sequence.speculation.record_top_k
@@ -125,7 +125,7 @@ def fill_target_tokens(
     groups: dict[tuple[str, SamplingParams], list[RoundState]] = {}
     for turn in turns:
         if is_batchable(turn):
-            sequence = turn.live.sequence
+            sequence = turn.request.sequence
             key = sequence.speculation.verify, sequence.sampling.shape
             groups.setdefault(key, []).append(turn)
     for (rule, _), several in groups.items():

@@ -151,6 +151,6 @@ class Auditions(Protocol):
         """Whether there is more than one to choose from."""
         ...
 
-    def hear(self, fits: Mapping[str, float]) -> None:
+    def observe_audition(self, fits: Mapping[str, float]) -> None:
         """How probable SSMs held the prompt's last tokens: mean logarithms, by name."""
         ...

@@ -96,7 +96,7 @@ class Goodput:
         """See Auditions, here and below."""
         return self._chooses
 
-    def hear(self, fits: Mapping[str, float]) -> None:
+    def observe_audition(self, fits: Mapping[str, float]) -> None:
         """The SSM that finds the prompt's end most probable drafts in this run, no other."""
         if fits:
             self._groups[0] = _DrafterGroup((max(fits, key=lambda name: fits[name]),))

@@ -36,7 +36,7 @@ class Draft:
     logits: torch.Tensor | None = None
     utilities: torch.Tensor | None = None
     q: torch.Tensor | None = None
-    timed: tuple[Timed, ...] = ()
+    timings: tuple[Timed, ...] = ()
     passes: int = 0
     ahead: int = 0
     next_temperature: float | None = None

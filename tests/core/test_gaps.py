@@ -23,15 +23,15 @@ SLOW_READER = 0.02
 def turn(run: str, *stages: tuple[float, float], reading: tuple[float, float] | None = None) -> Any:
     """As much of a Turn as is looked at; stages from when to when, in seconds, and a drafter's
     `reading` of the prompt."""
-    timed = [Timed("llm", "forward", *stage) for stage in stages]
+    timings = [Timed("llm", "forward", *stage) for stage in stages]
     read = [Timed("ssm", "prefill", *reading)] if reading else []
-    live = SimpleNamespace(sequence=SimpleNamespace(run_id=run), timed=read)
-    return SimpleNamespace(live=live, timed=timed, between_ms=-1.0)
+    live = SimpleNamespace(sequence=SimpleNamespace(run_id=run), timings=read)
+    return SimpleNamespace(request=live, timings=timings, between_ms=-1.0)
 
 
 def measure(idle: IdleTime, state: RoundState, began: float) -> None:
     """One round of a lone request, as far as its commit."""
-    idle.begin([state.live], [state], began)
+    idle.begin([state.request], [state], began)
     idle.fill()
 
 

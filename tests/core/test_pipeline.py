@@ -12,7 +12,7 @@ import torch
 from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.config import PIPELINES
 from core.drafters.ahead import PassEnded
-from core.engine.overlap import ALONE, DraftPool, Lane
+from core.engine.overlap import ALONE, DraftPool, DraftThread
 from core.engine.round_state import ActiveRequest
 from core.engine.worker import Worker
 from core.events import Event, RoundCompleted, RunCompleted
@@ -248,7 +248,7 @@ def test_the_llms_failure_ends_everything() -> None:
 
 
 def test_a_lane_raises_what_its_job_raised() -> None:
-    lane = Lane()
+    lane = DraftThread()
 
     def job(done: PassEnded) -> None:
         raise ZeroDivisionError
@@ -267,9 +267,12 @@ def test_pools_forget_who_is_gone() -> None:
     pools = DraftPool()
     modes = {one.sequence.run_id: "across" for one in live}
     up = pools.take(live, modes)
-    assert ([t.live for t in up.states], [t.live for t in up.meanwhile]) == (live[:2], live[2:])
+    assert ([t.request for t in up.states], [t.request for t in up.meanwhile]) == (
+        live[:2],
+        live[2:],
+    )
     for turn in up.states:
-        turn.timed.clear()
+        turn.timings.clear()
     pools.keep(up)
     pools.forget(live[2])
-    assert [turn.live for turn in pools.take(live, modes).fresh] == live[:2]
+    assert [turn.request for turn in pools.take(live, modes).fresh] == live[:2]

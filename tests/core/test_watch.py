@@ -35,12 +35,12 @@ def live(engine: Engine) -> Iterator[list[ActiveRequest]]:
         engine.release(one)
 
 
-def turn_of(live: ActiveRequest, *timed: Timed, depth: int = 2) -> RoundState:
+def turn_of(live: ActiveRequest, *timings: Timed, depth: int = 2) -> RoundState:
     turn = RoundState(live, live.policy.choose(), 2)
     parents = list(range(-1, depth - 1))
     ones = [1.0] * depth
     turn.drafts = {0: Draft([5] * depth, parents, ones, ones, [0] * depth)}
-    turn.timed = list(timed)
+    turn.timings = list(timings)
     return turn
 
 
@@ -113,6 +113,6 @@ def test_a_round_that_lost_a_drafter_is_shown_to_the_switch_it_ran_under(
     auto = pipeline_switch(live[:1], engine.costs)
     monkeypatch.setattr(auto.switch, "observe", lambda ms, steps: seen.append((ms, steps)))
     one = turn_of(live[0], verified(0.0, 0.1))
-    live[0].lose(0, RuntimeError("once"))
+    live[0].drop_drafter(0, RuntimeError("once"))
     observe_switch(RoundBatch((), (one,)), auto, BEGAN)
     assert seen == [pytest.approx((100.0, 2.0))]

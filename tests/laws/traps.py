@@ -15,8 +15,8 @@ import pytest
 import torch
 
 from core.drafters import growth
-from core.drafters.growth import _restricted
-from core.drafters.proposers import Frontier, Proposals, TopK
+from core.drafters.growth import _restrict
+from core.drafters.proposers import Frontier, Proposals, TopKProposer
 from core.engine import round as round_module
 from core.trees.combine import CombinedTree, combine
 from core.trees.draft import Draft
@@ -61,7 +61,7 @@ def _without(draft: Draft, lost: set[int]) -> Draft:
     for node, parent in enumerate(draft.parents):
         if node not in lost and (parent == -1 or parent in kept):
             kept.append(node)
-    return _restricted(draft, kept)
+    return _restrict(draft, kept)
 
 
 # -- what is merged or dropped --
@@ -118,7 +118,7 @@ def vote_with_the_winners_q(patch: Patch) -> None:
 # -- what q is --
 
 
-class _TopKWithQ(TopK):
+class _TopKWithQ(TopKProposer):
     def propose(self, frontiers: Sequence[Frontier], widths: Sequence[int]) -> list[Proposals]:
         found = super().propose(frontiers, widths)
         return [

@@ -65,7 +65,7 @@ class _Thorough(Engine):
         if not self.last:
             return self._decide(states)
         (turn,) = states
-        sequence = turn.live.sequence
+        sequence = turn.request.sequence
         noise = sequence.noise
         assert isinstance(noise, WalkNoise)
         sequence.noise = noise.fork()
@@ -83,7 +83,7 @@ class _Thorough(Engine):
 
 def _new_tokens(turn: RoundState, verdict: Verdict) -> tuple[int, ...]:
     """The tokens behind the prompt, were this verdict committed."""
-    sequence = copy.copy(turn.live.sequence)
+    sequence = copy.copy(turn.request.sequence)
     sequence.tokens = list(sequence.tokens)
     own = () if verdict.own_token_id is None else (verdict.own_token_id,)
     sequence.commit((*(turn.tree.token_ids[node] for node in verdict.path), *own))

@@ -10,7 +10,7 @@ import torch
 
 from core.cuda.kv_view import TreeLayout, first_equal
 from core.cuda.staging import CachedGraph, DeviceToHost, GraphPool, HostToDevice, as_reals, pack
-from core.drafters.calibration import Calibration, observed
+from core.drafters.calibration import Calibration, updated_temperatures
 from core.trees.noise import SeededNoise, gumbel_vector, gumbel_vectors, signed
 from core.trees.tree import ROOT, ancestor_mask
 
@@ -89,7 +89,7 @@ def test_temperatures_of_many_follow_as_each_alone(dtype: torch.dtype) -> None:
         seen = [float(utilities[row, place, token]) for place, token in met]
         one.observe(seen, [one.moments(utilities[row, place]) for place, _ in met])
         wanted.append(one.temperature)
-    found = observed(utilities, tokens, torch.tensor(first, dtype=torch.float64))
+    found = updated_temperatures(utilities, tokens, torch.tensor(first, dtype=torch.float64))
     assert found.tolist() == pytest.approx(wanted, rel=1e-6)
     assert all(one != other for one, other in zip(found.tolist(), first, strict=True))
 
