@@ -17,7 +17,7 @@ from core.config import SamplingParams
 from core.cuda.staging import DeviceToHost, HostToDevice, as_reals, pack
 from core.engine.round_state import RoundState
 from core.trees.noise import SeededNoise, bases_of, gumbel_vectors
-from core.trees.sampling import processed, unprocessed_probabilities
+from core.trees.sampling import process_logits, unprocessed_probabilities
 from core.trees.verify import WALKS, TargetTokens, VerifyInput
 
 __all__ = [
@@ -72,7 +72,7 @@ def target_outputs(
     at = torch.arange(len(logits), device=logits.device)[:, None]
     scores = logits
     if not sampling.greedy:
-        scores = processed(logits.flatten(0, 1), sampling).view(logits.shape)
+        scores = process_logits(logits.flatten(0, 1), sampling).view(logits.shape)
     if bases is None:
         tokens = logits.argmax(-1)
     else:

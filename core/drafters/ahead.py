@@ -21,7 +21,7 @@ from core.drafters.ssm import SsmDrafter
 from core.errors import DRAFTER_FAULTS
 from core.events.parts import Timed
 from core.sequence import Sequence
-from core.trees.sampling import processed
+from core.trees.sampling import process_logits
 from core.trees.tree import TokenTree
 
 __all__ = ["PassEnded", "AheadDraft", "AheadDrafting", "AheadPlan", "AheadDraftsByName"]
@@ -195,7 +195,7 @@ def _utilities(logits: torch.Tensor, plan: AheadPlan) -> torch.Tensor:
     sequence = plan.sequence
     if sequence.speculation.verify != "match":
         return logits
-    log_q = processed(logits, sequence.sampling).double().log_softmax(dim=-1)
+    log_q = process_logits(logits, sequence.sampling).double().log_softmax(dim=-1)
     first = sequence.root_position + 1
     depths = (0, *plan.tree.depths)
     noise = {depth: sequence.noise.gumbel(first + depth) for depth in set(depths)}

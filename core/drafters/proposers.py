@@ -16,7 +16,7 @@ import torch
 from core.config import SamplingParams
 from core.drafters.calibration import Calibration, scores_of
 from core.trees.noise import Key, Noise, choose_distinct
-from core.trees.sampling import processed, to_probabilities
+from core.trees.sampling import process_logits, to_probabilities
 
 __all__ = ["Child", "Frontier", "Proposals", "Proposer", "split_rows", "proposer"]
 
@@ -96,7 +96,7 @@ class SampledProposer:
         return [self._draw(one, width) for one, width in zip(frontiers, widths, strict=True)]
 
     def _draw(self, frontier: Frontier, width: int) -> Proposals:
-        q = to_probabilities(processed(frontier.logits, frontier.sampling))
+        q = to_probabilities(process_logits(frontier.logits, frontier.sampling))
         scores = frontier.calibration.scores(frontier.logits)
         children = []
         for row, key in enumerate(frontier.keys):
@@ -118,7 +118,7 @@ class IidProposer:
         return [self._draw(one, width) for one, width in zip(frontiers, widths, strict=True)]
 
     def _draw(self, frontier: Frontier, width: int) -> Proposals:
-        q = to_probabilities(processed(frontier.logits, frontier.sampling))
+        q = to_probabilities(process_logits(frontier.logits, frontier.sampling))
         scores = frontier.calibration.scores(frontier.logits)
         children = []
         for row, key in enumerate(frontier.keys):
@@ -154,9 +154,9 @@ def _concat(parts: Many[torch.Tensor]) -> torch.Tensor:
 def _log_processed(frontiers: Many[Frontier]) -> torch.Tensor:
     """The logarithms of the distributions drawn from, (n, V) float64."""
     if len(frontiers) == 1 or len({one.sampling.shape for one in frontiers}) == 1:
-        found = processed(_concat([one.logits for one in frontiers]), frontiers[0].sampling)
+        found = process_logits(_concat([one.logits for one in frontiers]), frontiers[0].sampling)
     else:
-        found = torch.cat([processed(one.logits, one.sampling) for one in frontiers])
+        found = torch.cat([process_logits(one.logits, one.sampling) for one in frontiers])
     return found.double().log_softmax(dim=-1)
 
 

@@ -70,8 +70,8 @@ class SsmPool:
     def draft_ahead(
         self, plans: Many[AheadPlan], done: PassEnded
     ) -> tuple[list[AheadDraftsByName], dict[str, BaseException]]:
-        """Drafts for the next round until `done`; see Foresight. What came of each plan, and the
-        errors of the SSMs that failed."""
+        """Drafts for the next round until `done`; see AheadDrafting. The drafts of each plan, and
+        the errors of SSMs that failed."""
         foresight = AheadDrafting(self.ssms, plans)
         foresight.run(done)
         return foresight.results, foresight.failed

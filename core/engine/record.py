@@ -96,8 +96,8 @@ class Recorder:
             state.request.weights.values()
             if combine_rule(state.speculation.combine).weighted
             else {},
-            state.combined.masses,
-            state.combined.dropped_masses,
+            state.combined.node_weights,
+            state.combined.dropped_node_weights,
             state.winner,
         )
 
@@ -120,7 +120,7 @@ class Recorder:
             own_probability=own_shown,
             llm_probabilities=chances,
             trials=tuple(
-                Trial(t.node, names[t.drafter], t.p, t.q, t.accepted) for t in verdict.tried
+                Trial(t.node, names[t.drafter], t.p, t.q, t.accepted) for t in verdict.trials
             ),
             top_k=self._top_k(state),
         )
@@ -131,7 +131,7 @@ class Recorder:
             return ()
         tree = state.tree
         nodes = range(ROOT, len(tree))
-        entries = self._top_k_of("llm", list(nodes), state.target.shown, k)
+        entries = self._top_k_of("llm", list(nodes), state.target.display_probabilities, k)
         for index, draft in state.drafts.items():
             if draft.logits is None:
                 continue
@@ -196,7 +196,7 @@ def _reported_probabilities(state: RoundState) -> tuple[float, tuple[float, ...]
     target = state.target_tokens
     if target is not None:
         return 0.0 if own is None else target.token_probs[after], target.node_probs
-    own_shown = 0.0 if own is None else float(state.target.shown[after, own])
+    own_shown = 0.0 if own is None else float(state.target.display_probabilities[after, own])
     return own_shown, tuple(state.target.chances(tree)) if tree.token_ids else ()
 
 

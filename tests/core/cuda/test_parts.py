@@ -11,7 +11,7 @@ import torch
 from core.cuda.kv_view import TreeLayout, first_equal
 from core.cuda.staging import CachedGraph, DeviceToHost, GraphPool, HostToDevice, as_reals, pack
 from core.drafters.calibration import Calibration, updated_temperatures
-from core.trees.noise import SeededNoise, gumbel_vector, gumbel_vectors, signed
+from core.trees.noise import SeededNoise, gumbel_vector, gumbel_vectors, to_int64
 from core.trees.tree import ROOT, ancestor_mask
 
 CPU = torch.device("cpu")
@@ -66,7 +66,7 @@ def test_numbers_and_reals_go_both_ways() -> None:
 
 def test_noise_of_many_positions_at_once() -> None:
     noise = SeededNoise(77, 1001)
-    bases = torch.tensor([[signed(noise.base(p)) for p in (4, 5)], [signed((1 << 64) - 1), 9]])
+    bases = torch.tensor([[to_int64(noise.base(p)) for p in (4, 5)], [to_int64((1 << 64) - 1), 9]])
     found = gumbel_vectors(bases, 1001)
     assert found.shape == (2, 2, 1001)
     assert found[0, 0].equal(noise.gumbel(4)) and found[0, 1].equal(noise.gumbel(5))

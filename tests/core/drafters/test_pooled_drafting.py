@@ -13,7 +13,7 @@ from core.drafters.pooled_drafting import PooledDrafting, PooledRequest
 from core.drafters.ssm import SsmDrafter
 from core.trees.draft import Draft
 from core.trees.noise import SeededNoise
-from core.trees.sampling import processed
+from core.trees.sampling import process_logits
 from core.trees.tree import ROOT
 from tests.fakes import TableModel, random_table, sequence_of
 from tests.laws.trees import paths
@@ -79,7 +79,7 @@ def test_children_are_the_pools_best(temperature: float) -> None:
             continue
         held = pooled(drafters, (*PROMPT, *path)).log()
         if temperature:
-            warped = processed(held[None].float(), sequence.sampling)[0].double()
+            warped = process_logits(held[None].float(), sequence.sampling)[0].double()
             held = warped + sequence.noise.gumbel(sequence.root_position + 1 + len(path))
         assert children == held.topk(len(children)).indices.tolist()
 
