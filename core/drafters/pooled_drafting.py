@@ -90,7 +90,7 @@ class PooledDrafting:
         members = self._members(pool)
         if not members:
             return [Draft() for _ in pool.requests]
-        # Calibrated are the members' logits, not their pool.
+        # The members' logits are calibrated already, so their pool is not.
         growth = new_growth(members[0].request, Calibration())
         try:
             growth.absorb(_pooled_logits(members, None))

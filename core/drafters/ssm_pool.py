@@ -72,9 +72,9 @@ class SsmPool:
     ) -> tuple[list[AheadDraftsByName], dict[str, BaseException]]:
         """Drafts for the next round until `done`; see AheadDrafting. The drafts of each plan, and
         the errors of SSMs that failed."""
-        foresight = AheadDrafting(self.ssms, plans)
-        foresight.run(done)
-        return foresight.results, foresight.failed
+        drafting = AheadDrafting(self.ssms, plans)
+        drafting.run(done)
+        return drafting.results, drafting.failed
 
 
 def _with_shares(work: StepsRun[list[Draft]]) -> Drafts:

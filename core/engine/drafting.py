@@ -101,14 +101,14 @@ class Drafting:
         weights = state.vote_weights.weights
         names = {i: state.request.drafters[i].name for i in state.drafts}
         ssms = {i: name for i, name in names.items() if name in self.ssm_pool.ssms}
-        behind = range(1, state.tree.depth + 2)
+        counts = range(1, state.tree.depth + 2)  # accepted path and the LLM's own token
         return AheadPlan(
             state.request.sequence,
             state.tree,
             {name: weights[i] for i, name in ssms.items()},
             tuple(
                 {one.name: one for one in plan_draft_requests(state, tokens) if one.index in ssms}
-                for tokens in behind
+                for tokens in counts
             ),
         )
 
@@ -181,7 +181,7 @@ class Drafting:
             for draft_request, draft in zip(pooled, drafts, strict=True):
                 state.drafts[draft_request.index] = draft
         except DRAFTER_FAULTS as error:
-            # Without a pool's draft in this round; the next goes on with those that are left.
+            # This round goes on without a pooled draft; the next one uses the SSMs that are left.
             culprits = [
                 a for a in pooled if isinstance(error, DrafterError) and a.name == error.name
             ]

@@ -66,7 +66,7 @@ class Engine:
         if on_gpu if on_device is None else on_device:
             self._fused_round = FusedRound(models.llm, self._drafting, capture=on_gpu)
         self._carried: dict[tuple[object, ...], DrafterWeights] = {}
-        self._pools = DraftPool()
+        self._draft_pool = DraftPool()
         self._draft_thread = DraftThread(models.llm.device)
         self._idle_time = IdleTime()
         self._admitted: set[str] = set()
@@ -119,7 +119,7 @@ class Engine:
         began = time.perf_counter()
         switch = pipeline_switch(active, self.costs)
         modes = pipeline_modes(active, switch)
-        batch = self._pools.take(active, modes)
+        batch = self._draft_pool.take(active, modes)
         serial = not batch.drafted and all(mode == "off" for mode in modes.values())
 
         result = self._fused_round.run(batch.states) if self._fused_round and serial else None
@@ -164,7 +164,7 @@ class Engine:
             jobs.append(lambda ended: self._drafting.draft_ahead(ahead, ended))
         with self._draft_thread.beside(jobs):
             yield
-        self._pools.keep(batch)
+        self._draft_pool.keep(batch)
 
     # -- admission and release, for `generate_many` and the worker --
 
@@ -217,7 +217,7 @@ class Engine:
                 leaving.callback(self._torch_alone.give_back)
                 leaving.callback(self._draft_thread.close)
             leaving.callback(self._drafting.close, active)
-            leaving.callback(self._pools.forget, active)
+            leaving.callback(self._draft_pool.forget, active)
             self._llm.close_row(active.row)
 
     def _weights(self, config: SpeculationConfig) -> DrafterWeights:

@@ -155,22 +155,22 @@ class Recorder:
         ]
 
     def round_completed_event(
-        self, state: RoundState, cut: CommitResult, kv: tuple[int, int]
+        self, state: RoundState, result: CommitResult, kv: tuple[int, int]
     ) -> RoundCompleted:
         """`kv`: slots used and capacity."""
         request, sequence = state.request, state.request.sequence
         next_choice = request.effective_choice(request.policy.choose())
-        accepted = min(len(state.verdict.path), len(cut.token_ids))
-        beyond = max(0, state.tree.depth - len(cut.token_ids)) if cut.finish_reason else 0
+        accepted = min(len(state.verdict.path), len(result.token_ids))
+        beyond = max(0, state.tree.depth - len(result.token_ids)) if result.finish_reason else 0
         return RoundCompleted(
             run_id=sequence.run_id,
             seq=sequence.next_seq(),
             at_ms=sequence.ms(),
             round=sequence.round,
             position=state.root_position + 1,
-            token_ids=cut.token_ids,
-            texts=self.texts(cut.token_ids),
-            text_deltas=cut.text_deltas,
+            token_ids=result.token_ids,
+            texts=self.texts(result.token_ids),
+            text_deltas=result.text_deltas,
             num_accepted=accepted,
             num_cut=beyond,
             speculation_length=state.length,

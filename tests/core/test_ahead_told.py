@@ -229,7 +229,7 @@ SEEN = AheadDraft(
 PASS = Timed("llm", "forward", 0.5, 3.25)
 
 
-def turn_of(committed: tuple[int, ...], drafts: dict[int, Draft]) -> RoundState:
+def state_of(committed: tuple[int, ...], drafts: dict[int, Draft]) -> RoundState:
     engine = engine_hiding()
     live = engine.admit(engine.prepare(Request("w1 w2 w3", LONG, SpeculationConfig(**TREE))))
     return RoundState(
@@ -251,14 +251,14 @@ def turn_of(committed: tuple[int, ...], drafts: dict[int, Draft]) -> RoundState:
 def test_a_round_judges_what_was_made_for_it(
     committed: tuple[int, ...], drafts: dict[int, Draft], saved: float, wasted: float, reason: str
 ) -> None:
-    (one,) = ahead_results(turn_of(committed, drafts))
+    (one,) = ahead_results(state_of(committed, drafts))
     assert one == Ahead("same", 2, 0.75, not reason, saved, wasted, reason)
 
 
 def test_where_nothing_was_made_nothing_is_told() -> None:
-    turn = turn_of((4,), {})
-    assert ahead_drafts(turn, (4,)) is None
-    assert unused_at_end(turn, None) == ()
-    assert unused_at_end(turn, turn.ahead_drafts)[0].wasted_ms == 1750.0
-    turn.ahead_drafts = None
-    assert ahead_results(turn) == ()
+    state = state_of((4,), {})
+    assert ahead_drafts(state, (4,)) is None
+    assert unused_at_end(state, None) == ()
+    assert unused_at_end(state, state.ahead_drafts)[0].wasted_ms == 1750.0
+    state.ahead_drafts = None
+    assert ahead_results(state) == ()
