@@ -1,7 +1,6 @@
 """SpecScope's engine: token ids, tensors and time. Knows no widget and no SQL.
 
-The public names are imported when first asked for: who wants only `core.events` need not load
-torch.
+The public names are imported on first access, so that `import core.events` does not load torch.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ __all__ = [
     "use_threads",
 ]
 
-_HOME = MappingProxyType(
+_MODULES = MappingProxyType(
     {
         "Engine": "core.engine.engine",
         "LoadedModels": "core.models.loading.load",
@@ -47,6 +46,6 @@ _HOME = MappingProxyType(
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if name not in _MODULES:
         raise AttributeError(f"module 'core' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOME[name]), name)
+    return getattr(importlib.import_module(_MODULES[name]), name)

@@ -26,7 +26,7 @@ DEFAULT_PRESET = "best"
 
 
 class Parser(argparse.ArgumentParser):
-    """Errors are one line, in the house's form."""
+    """Errors are one line, in the form of ConfigError."""
 
     def error(self, message: str) -> NoReturn:
         raise ConfigError(message)
@@ -41,7 +41,7 @@ def number_of(
         try:
             return kind(value)
         except ValueError as error:
-            # argparse swallows ValueErrors, and with them what a ConfigError says.
+            # argparse replaces the message of a ValueError, and a ConfigError is one.
             message = str(ConfigError.of(field, value, allowed))
             raise argparse.ArgumentTypeError(message) from error
 
@@ -84,7 +84,7 @@ def ssms_of(args: argparse.Namespace) -> list[str]:
 
 
 def request_of(args: argparse.Namespace) -> Request:
-    """The request the arguments ask for. Raises ConfigError."""
+    """The request from the arguments. Raises ConfigError."""
     sampling = SamplingParams(
         max_new_tokens=args.max_new_tokens,
         temperature=args.temperature,

@@ -56,12 +56,13 @@ class ConfigError(SpecScopeError, ValueError):
 
     @classmethod
     def of(cls, field: str, value: object, allowed: str) -> ConfigError:
-        """The house's message: the field, its value, what is allowed."""
-        return cls(f"{field} is {_shown(value)}: {allowed}")
+        """The standard message: the field, its value, what is allowed."""
+        return cls(f"{field} is {_format_value(value)}: {allowed}")
 
 
-def _shown(value: object) -> str:
-    # A message is a line: what was given may be a book, or a number too long for Python to print.
+def _format_value(value: object) -> str:
+    # A message is one line: the value may be a very long text, or a number that is too long for
+    # Python to print.
     if isinstance(value, int) and value.bit_length() > LONGEST_SHOWN:
         return f"a number of {value.bit_length()} bits"
     shown = repr(value)
@@ -117,11 +118,11 @@ class StoreError(SpecScopeError):
 
 
 class UnknownRunError(StoreError):
-    """There is no such run in the log, or none that whoever asks may see."""
+    """There is no such run in the log, or the caller may not see it."""
 
 
 class UnknownStudyError(StoreError):
-    """There is no such study in the log, or none that whoever asks may see."""
+    """There is no such study in the log, or the caller may not see it."""
 
 
 class StudyError(SpecScopeError):
@@ -132,10 +133,10 @@ class CellInterruptedError(StudyError):
     """One measurement of a study was cut short; it is to be made again."""
 
 
-# What a model, a device or a request may bring about in a round.
+# Errors that a model, a device or a request may raise in a round.
 FORESEEN = (SpecScopeError, RuntimeError, ValueError, MemoryError)
-# What a drafter may fail with, whoever wrote it, and cost its run nothing but the drafter: a token
-# outside its embedding is an IndexError, a folder that was taken away an OSError.
+# Errors of a drafter that end only the drafter, not its run; third-party models raise almost
+# anything: a token outside the embedding is an IndexError, a deleted folder an OSError.
 DRAFTER_FAULTS = (
     *FORESEEN,
     ArithmeticError,

@@ -30,7 +30,7 @@ class StatsFold:
         self._tree_depth = self._tree_nodes = 0
 
     def observe(self, event: Event) -> None:
-        """Count an event; all but three kinds carry nothing that is counted."""
+        """Adds an event; only three kinds carry anything that is counted."""
         if isinstance(event, RunStarted):
             self._queue_ms = event.queue_ms
         elif isinstance(event, Combined):
@@ -58,7 +58,7 @@ class StatsFold:
         rest = [s for s in spans if s.name != "prefill"]
         if prefill:
             self._prefill_ms += union_ms((s.start_ms, s.end_ms) for s in prefill)
-            if self._rounds == 1:  # a drafter first asked later reads while tokens are made
+            if self._rounds == 1:  # a drafter that starts later prefills during decoding
                 self._prefill_end = max(s.end_ms for s in prefill)
         drafters = [s for s in rest if s.lane not in NOT_DRAFTING]
         drafting = [(s.start_ms, s.end_ms) for s in drafters]
@@ -70,7 +70,7 @@ class StatsFold:
         self._both_busy += union_ms(llm) + union_ms(drafting) - union_ms([*llm, *drafting])
 
     def stats(self, now_ms: float) -> RunStats:
-        """The figures of a run that ended, or stands, at `now_ms`."""
+        """The statistics of the run at `now_ms`."""
         rounds = self._rounds
         decode_s = (now_ms - self._prefill_end) / 1000
         return RunStats(
@@ -94,11 +94,11 @@ class StatsFold:
         )
 
     def _overlap_ratio(self) -> float:
-        """Of the LLM's passes for this run, the share beside which a drafter worked: beside them,
-        or (`across`) for this run beside those for other requests, which are not in its events.
+        """Share of the LLM's pass time that overlaps with drafting for this run: during this run's
+        passes, or (`across`) during those for other requests, which are not in its events.
 
-        Drafters that worked at once are counted once, no drafting is counted beside two passes,
-        and the others' passes may be longer than this run's own: 1 is the most.
+        Concurrent drafters count once and no drafting counts for two passes. Other requests' passes
+        may be longer than this run's own, hence the bound of 1.
         """
         if not self._llm_busy:
             return 0.0

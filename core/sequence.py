@@ -1,7 +1,7 @@
 """Sequence: the mutable state of one request, and the rules that end it.
 
-The one place where a run's tokens, text, counts and clock live. Knows no model: whoever opened a
-row for a sequence keeps the row's number.
+Holds a run's tokens, text, counts and clock. Knows no model: the owner of a model row keeps the
+row's number.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["CommitResult", "Sequence", "stop_in"]
 
 @dataclass(frozen=True, slots=True)
 class CommitResult:
-    """What of a round's tokens was kept, and why the rest was not.
+    """The committed tokens of a round; a finished run may commit only a part of the accepted ones.
 
     `finish_reason` is empty while the run goes on, else `eos`, `stop`, `length` or `context`.
     """
@@ -33,7 +33,7 @@ class CommitResult:
 
 @dataclass(eq=False)
 class Sequence:
-    """One live request.
+    """One request that is being decoded.
 
     `tokens` are the prompt's and all committed ones; the last is the next round's root, whose KV
     the LLM does not have yet. `speculation` has every `auto` resolved. `eos_ids` is empty under
@@ -71,7 +71,7 @@ class Sequence:
 
     @property
     def room(self) -> int:
-        """Deepest draft worth verifying: its path and the LLM's own token must both fit."""
+        """Depth of the deepest useful draft: its path and the LLM's own token must both fit."""
         left = self.sampling.max_new_tokens - self.num_new
         return max(0, min(left, self.context_length - len(self.tokens)) - 1)
 
@@ -84,9 +84,11 @@ class Sequence:
         self._events += 1
         return self._events - 1
 
-    def spans(self, timed: list[Timed]) -> tuple[Span, ...]:
-        """Stretches of process time as spans of this run."""
-        return tuple(Span(t.lane, t.name, self.ms(t.start), self.ms(t.end), t.share) for t in timed)
+    def spans(self, timings: list[Timed]) -> tuple[Span, ...]:
+        """Timings in process time as spans relative to the start of this run."""
+        return tuple(
+            Span(t.lane, t.name, self.ms(t.start), self.ms(t.end), t.share) for t in timings
+        )
 
     def commit(self, token_ids: tuple[int, ...]) -> CommitResult:
         """Appends tokens one by one until one of them ends the run."""
@@ -94,12 +96,12 @@ class Sequence:
         for token_id in token_ids:
             self.tokens.append(token_id)
             deltas.append(self.detokenizer.push(token_id))
-            self.finish_reason = self._ended(token_id, deltas[-1])
+            self.finish_reason = self._finish_reason(token_id, deltas[-1])
             if self.finish_reason:
                 break
         return CommitResult(token_ids[: len(deltas)], tuple(deltas), self.finish_reason)
 
-    def _ended(self, token_id: int, delta: str) -> str:
+    def _finish_reason(self, token_id: int, delta: str) -> str:
         if token_id in self.eos_ids:
             return "eos"
         if self.sampling.stop:

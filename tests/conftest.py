@@ -59,14 +59,14 @@ def _no_drafter_is_lost(
     from core.engine.round_state import ActiveRequest
     from tests.synthetic import SyntheticFailure
 
-    lose, lost = ActiveRequest.lose, []
+    drop_drafter, lost = ActiveRequest.drop_drafter, []
 
     def noting(live: ActiveRequest, index: int, error: BaseException) -> None:
         if SyntheticFailure.__name__ not in f"{type(error).__name__} {error}":
             lost.append(error)
-        lose(live, index, error)
+        drop_drafter(live, index, error)
 
-    monkeypatch.setattr(ActiveRequest, "lose", noting)
+    monkeypatch.setattr(ActiveRequest, "drop_drafter", noting)
     yield
     assert not lost or request.node.get_closest_marker("loses_drafters"), lost
 

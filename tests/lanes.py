@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from core.engine.overlap import Job, Lane
+from core.engine.overlap import DraftThread, Job
 
 __all__ = ["Looks", "PunctualLane"]
 
@@ -21,7 +21,7 @@ class Looks:
         return self._left < 0
 
 
-class PunctualLane(Lane):
+class PunctualLane(DraftThread):
     """Does its jobs before the LLM's pass, in the caller's thread: as much of them as fits between
     `looks` questions whether the pass has ended."""
 

@@ -231,8 +231,8 @@ def test_what_others_import_is_public(modules: dict[Path, ModuleType]) -> None:
 
 def test_the_package_gives_its_names_when_asked() -> None:
     core = importlib.import_module("core")
-    assert sorted(core.__all__) == sorted(core._HOME)
+    assert sorted(core.__all__) == sorted(core._MODULES)
     for name in core.__all__:
-        assert getattr(core, name).__module__ == core._HOME[name]
+        assert getattr(core, name).__module__ == core._MODULES[name]
     with pytest.raises(AttributeError, match="no attribute 'Motor'"):
         _ = core.Motor

@@ -1,4 +1,4 @@
-"""What a caller may ask for, checked: requests, presets, the mechanisms and their facts."""
+"""Requests and their configuration: validated values, presets, the mechanisms and their facts."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""The budget of nodes (ALGORITHMS 1): how it is divided among drafters, and how deep it lets a
-draft be. All of it is decided before anything is drawn, so that sampled drafts stay lossless.
+"""The node budget (ALGORITHMS 1): its division among drafters and the depth that it allows.
+
+Everything is decided before anything is drawn, so that sampled drafts stay lossless.
 
 Knows shapes, names and numbers; no drafter and no tree.
 """
@@ -36,11 +37,11 @@ def cut_shape(shape: tuple[int, ...], budget: int) -> tuple[int, ...]:
 
 
 def shares(combine: str, nodes: int, names: Sequence[str]) -> list[int]:
-    """What each of the named drafters may draft, so that no more than `nodes` are verified.
+    """Nodes that each of the named drafters may draft, so that at most `nodes` are verified.
 
-    `CombineRule.node_budget`: `each` drafter has it all where the rule selects among drafts. What
-    is verified whole is `divided`; the first drafters have what is left over. `pooled`: the SSMs
-    draft one tree of as many nodes as all their shares, beside prompt lookup's chain.
+    By `CombineRule.node_budget`: `each` drafter has all of it, since the rule selects among drafts;
+    `divided`: equal shares, the remainder to the first drafters; `pooled`: the SSMs draft one tree
+    of the sum of their shares, beside prompt lookup's chain.
     """
     budget = combine_rule(combine).node_budget
     if budget == "each":
@@ -54,14 +55,14 @@ def shares(combine: str, nodes: int, names: Sequence[str]) -> list[int]:
 
 
 def longest(config: SpeculationConfig, names: Sequence[str], length: int) -> int:
-    """How deep a draft of `length` steps can be where these drafters draft: as deep as the largest
-    of their shares lets it be. 0 where nobody drafts; `length` where nothing is cut."""
+    """Depth of a draft of `length` steps within the largest share of these drafters; 0 without
+    drafters, `length` without a node limit."""
     if not names:
         return 0
     if not isinstance(config.max_tree_nodes, int):
         return length
     share = max(shares(config.combine, config.max_tree_nodes, names))
-    # Best first spends its nodes by score: at the most one a step.
+    # Best first spends its nodes by score: its deepest tree is a chain.
     if draft_kind(config.draft).by_score:
         return min(length, share)
     return len(cut_shape(config.shape(length), share))

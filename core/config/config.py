@@ -1,4 +1,4 @@
-"""What a caller may ask for: frozen, validated values, presets and the validity matrix.
+"""Request and its configuration: frozen, validated values, presets and the validity matrix.
 
 Knows nothing of models or tensors. `auto` values stay `auto` here; the engine resolves them once
 the models and their measured costs are known, and records what they became.
@@ -104,7 +104,7 @@ class SamplingParams:
 
     @property
     def shape(self) -> SamplingParams:
-        """Only what makes a distribution of logits; the rest as it is by default."""
+        """Only the parameters that turn logits into a distribution; the others are defaults."""
         return SamplingParams(temperature=self.temperature, top_k=self.top_k, top_p=self.top_p)
 
 
@@ -217,14 +217,13 @@ class SpeculationConfig:
         greedy = temperature == 0.0
         draft = self.draft
         if draft == "auto":
-            # An explicit mss or traversal asks for drawn drafts; everything else is best served by
-            # coupling.
+            # An explicit mss or traversal needs drawn drafts; coupling is best for all other rules.
             drawn = "sampled" if verify_rule(self.verify).reads_q else "coupled"
             draft = "topk" if greedy else drawn
         if greedy and draft == "coupled":
             draft = "topk"  # the noise of temperature 0 is no noise: the rules coincide
         if draft_kind(draft).by_score and combine_rule(self.combine).chains:
-            # A sequence has one token a step: no branch is there to go first.
+            # A sequence has one token per step: best first has no branches to choose from.
             draft = "topk" if greedy else "coupled"
         rules = lossless_rules(draft, temperature, self.combine)
         if not rules:
@@ -257,7 +256,7 @@ class SpeculationConfig:
 
     @property
     def never_drafts(self) -> bool:
-        """Plain decoding: nobody to draft, or a length of 0 that stays what it is."""
+        """Plain decoding: no drafters, or a fixed length of 0."""
         given = length_policy(self.length).given
         return not self.drafters or (given and self.speculation_length == 0)
 
@@ -268,14 +267,14 @@ class SpeculationConfig:
     @classmethod
     def from_plain(cls, values: Mapping[str, Any]) -> SpeculationConfig:
         """The inverse of `to_plain`; unknown fields are refused by name."""
-        return cls(**_known(cls, values))
+        return cls(**_checked_fields(cls, values))
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
     """One text to continue.
 
-    `chat` wraps the prompt as a user's turn in the LLM's chat template.
+    `chat` wraps the prompt as a user's message in the LLM's chat template.
     """
 
     prompt: str
@@ -296,8 +295,10 @@ class Request:
     @classmethod
     def from_plain(cls, values: Mapping[str, Any]) -> Request:
         """The inverse of `to_plain`; unknown fields are refused by name."""
-        known = _known(cls, values)
-        known["sampling"] = SamplingParams(**_known(SamplingParams, known.get("sampling", {})))
+        known = _checked_fields(cls, values)
+        known["sampling"] = SamplingParams(
+            **_checked_fields(SamplingParams, known.get("sampling", {}))
+        )
         known["speculation"] = SpeculationConfig.from_plain(known.get("speculation", {}))
         return cls(**known)
 
@@ -308,7 +309,7 @@ def _plain(value: Any) -> dict[str, Any]:
     return plain
 
 
-def _known(cls: type, values: object) -> dict[str, Any]:
+def _checked_fields(cls: type, values: object) -> dict[str, Any]:
     if not isinstance(values, Mapping):
         raise ConfigError.of(cls.__name__, values, "an object with named fields")
     known = {f.name for f in dataclasses.fields(cls)}

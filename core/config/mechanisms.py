@@ -369,7 +369,7 @@ PIPELINE_MODES: Mapping[str, PipelineMode] = _by_name(
 )
 
 
-# -- what is derived --
+# -- derived values --
 
 
 def choices_of(name: str) -> tuple[str, ...]:
@@ -386,8 +386,8 @@ def choices_of(name: str) -> tuple[str, ...]:
 
 
 def combine_rule(name: str) -> CombineRule:
-    """The record of a combine rule; of a name that a recorded run has and this version has not, one
-    that knows nothing of it."""
+    """The record of a combine rule; for an unknown name (a run recorded by another version) a
+    record with the name only."""
     return COMBINE_RULES.get(name) or CombineRule(name, name, "")
 
 
@@ -418,7 +418,7 @@ def lossless_rules(draft: str, temperature: float, combine: str = "union") -> tu
     drawn = draft_kind(draft).drawn
     if temperature == 0.0:
         return () if drawn else ("greedy", "match")
-    # A proposal that competed with others for its place is conditioned on having won it: it is no
+    # A proposal that a rule selected among others is conditioned on being selected: it is not a
     # draw from q any more.
     if drawn and combine_rule(combine).keeps_all:
         return ("mss", "traversal", "match")
@@ -438,6 +438,6 @@ def fields_that_depend() -> Mapping[str, tuple[str, ...]]:
 
 @cache
 def implementation_of(path: str) -> Any:
-    """What `module:name` names, imported."""
+    """Imports `module:name`."""
     module, _, name = path.partition(":")
     return getattr(importlib.import_module(module), name)

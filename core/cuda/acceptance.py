@@ -17,7 +17,7 @@ from core.config import SamplingParams
 from core.cuda.staging import DeviceToHost, HostToDevice, as_reals, pack
 from core.engine.round_state import RoundState
 from core.trees.noise import SeededNoise, bases_of, gumbel_vectors
-from core.trees.sampling import processed, unprocessed_probabilities
+from core.trees.sampling import process_logits, unprocessed_probabilities
 from core.trees.verify import WALKS, TargetTokens, VerifyInput
 
 __all__ = [
@@ -72,7 +72,7 @@ def target_outputs(
     at = torch.arange(len(logits), device=logits.device)[:, None]
     scores = logits
     if not sampling.greedy:
-        scores = processed(logits.flatten(0, 1), sampling).view(logits.shape)
+        scores = process_logits(logits.flatten(0, 1), sampling).view(logits.shape)
     if bases is None:
         tokens = logits.argmax(-1)
     else:
@@ -112,7 +112,7 @@ def deepest_nodes(
 def is_batchable(turn: RoundState) -> bool:
     """Whether a turn's rule needs nothing but the LLM's token at each node, its noise is a hash,
     and the LLM's distributions are not recorded."""
-    sequence = turn.live.sequence
+    sequence = turn.request.sequence
     rule = sequence.speculation.verify
     hashed = rule == "greedy" or isinstance(sequence.noise, SeededNoise)
     return rule in WALKS and hashed and not sequence.speculation.record_top_k
@@ -125,7 +125,7 @@ def fill_target_tokens(
     groups: dict[tuple[str, SamplingParams], list[RoundState]] = {}
     for turn in turns:
         if is_batchable(turn):
-            sequence = turn.live.sequence
+            sequence = turn.request.sequence
             key = sequence.speculation.verify, sequence.sampling.shape
             groups.setdefault(key, []).append(turn)
     for (rule, _), several in groups.items():

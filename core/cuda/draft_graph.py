@@ -153,9 +153,9 @@ class _DraftGraph:
         for i, row in enumerate(requests.rows):
             draft = plain_draft(requests.layout, tokens[i], scores[i], row.ask)
             utilities = tensors.utilities[i] if requests.choice.coupled else None
-            timed = draft_spans(requests, row, draft, span)
+            timings = draft_spans(requests, row, draft, span)
             logits = tensors.logits[i]
-            drafts.append(replace(draft, logits=logits, utilities=utilities, timed=timed))
+            drafts.append(replace(draft, logits=logits, utilities=utilities, timings=timings))
             _leave_pending(requests, row, tokens[i], logits)
         return drafts
 

@@ -16,7 +16,7 @@ from core.config import SamplingParams
 from core.cuda.kv_view import KvView, LayoutTensors, TreeLayout
 from core.cuda.staging import HostToDevice
 from core.trees.noise import gumbel_vectors
-from core.trees.sampling import processed
+from core.trees.sampling import process_logits
 
 __all__ = [
     "MAX_END_TOKENS",
@@ -115,7 +115,7 @@ class DraftPass:
         utilities whose softmax the scores are."""
         utilities, sampling = logits, self.choice.sampling
         if self.choice.coupled:
-            scores = processed(logits.flatten(0, 1), sampling).view(logits.shape)
+            scores = process_logits(logits.flatten(0, 1), sampling).view(logits.shape)
             bases = self.inputs.device["bases"][:, depth - 1 : depth]
             noise = gumbel_vectors(bases, logits.shape[2])
             utilities = scores.double().log_softmax(dim=-1) + noise

@@ -79,7 +79,7 @@ class DraftRequests:
             return None
         names = {id(ssms[name].model): name for name in asked}
         order = [(names[id(member)], member) for member in group.members]
-        asks = {name: [ssms[name].fitted(ask) for ask in asked[name]] for name in asked}
+        asks = {name: [ssms[name].fit_context(ask) for ask in asked[name]] for name in asked}
         rows = tuple(
             DraftRow(name, model, asks[name][place], ssms[name].state(asks[name][place]))
             for place in range(len(sequences.pop()))

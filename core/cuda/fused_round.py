@@ -136,7 +136,7 @@ class _RoundGraph:
             KvView.of(llm.forward, llm.arena, plan.rows, plan.extents[0], llm.vocab_size),
             layout,
             layout.tensors(device),
-            plan.turns[0].live.sequence.sampling.shape,
+            plan.turns[0].request.sequence.sampling.shape,
             plan.uses_noise,
             self._inputs,
             draft_pass,
@@ -170,7 +170,7 @@ class _RoundGraph:
         if plan.requests is not None:
             fill_drafts(plan, plan.requests, found, (began, drafted))
         for row, turn in enumerate(plan.turns):
-            plan.llm.members[0].note(turn.live.row, 1 + int(found["length"][row]))
+            plan.llm.members[0].note(turn.request.row, 1 + int(found["length"][row]))
             turn.kv_committed = True
         return RoundResult(plan, found, Timed("llm", "forward", drafted, ended))
 
@@ -181,7 +181,7 @@ class _RoundGraph:
             write_inputs(inputs, plan.requests.rows, coupled=plan.requests.choice.coupled)
         host = inputs.host
         for row, turn in enumerate(plan.turns):
-            sequence = turn.live.sequence
+            sequence = turn.request.sequence
             host["root"][row], host["length"][row] = sequence.tokens[-1], turn.root_position
             host["llm_ends"][row] = padded_ends(sequence.eos_ids)
             if plan.uses_noise:

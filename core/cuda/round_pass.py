@@ -23,7 +23,7 @@ from core.cuda.acceptance import (
 from core.cuda.draft_pass import MAX_END_TOKENS, NO_TOKEN, DraftPass, DraftTensors
 from core.cuda.kv_view import KvView, LayoutTensors, TreeLayout, first_equal
 from core.cuda.staging import HostToDevice, pack
-from core.drafters.calibration import observed
+from core.drafters.calibration import updated_temperatures
 
 __all__ = ["RoundPass", "round_input_shapes"]
 
@@ -132,4 +132,4 @@ class RoundPass:
         at = torch.arange(len(rows), device=rows.device)[:, None]
         utilities = draft.utilities[at, rows.clamp(max=draft_pass.layout.num_fed)]
         following = committed[:, :depth].masked_fill(~met, NO_TOKEN)
-        return kept, observed(utilities, following, self.inputs.reals("temperature"))
+        return kept, updated_temperatures(utilities, following, self.inputs.reals("temperature"))

@@ -46,12 +46,12 @@ class RoundPlan:
     @property
     def rows(self) -> tuple[int, ...]:
         """Rows of the LLM's arena."""
-        return tuple(self.llm.members[0].place(turn.live.row) for turn in self.turns)
+        return tuple(self.llm.members[0].place(turn.request.row) for turn in self.turns)
 
     @cached_property
     def extents(self) -> tuple[int, int]:
         """KV slots that the LLM's pass and the SSMs' attend to."""
-        longest = max(len(turn.live.sequence.tokens) for turn in self.turns)
+        longest = max(len(turn.request.sequence.tokens) for turn in self.turns)
         of_ssms = 0 if self.requests is None else padded_extent(self.requests.num_slots)
         return padded_extent(longest + len(self.layout)), of_ssms
 
@@ -63,7 +63,7 @@ class RoundPlan:
     @property
     def key(self) -> tuple[object, ...]:
         """Equal for plans that one graph serves."""
-        sequence, requests = self.turns[0].live.sequence, self.requests
+        sequence, requests = self.turns[0].request.sequence, self.requests
         drafts = None
         if requests is not None:
             drafts = requests.arena_rows, requests.width, requests.layout.shape, requests.choice
@@ -72,7 +72,7 @@ class RoundPlan:
     @property
     def inputs_key(self) -> tuple[object, ...]:
         """Equal for plans whose inputs are the same: of the same runs at the same positions."""
-        positions = tuple((turn.live.sequence.run_id, turn.root_position) for turn in self.turns)
+        positions = tuple((turn.request.sequence.run_id, turn.root_position) for turn in self.turns)
         rows = self.requests.rows if self.requests else ()
         return self.key, positions, tuple((row.num_read, row.ask.shape) for row in rows)
 
@@ -82,9 +82,12 @@ def plan_round(turns: Many[RoundState], llm: ModelGroup, drafting: Drafting) -> 
     drafters that are asked for the first time, which read the prompt here."""
     if not turns or not all(map(_is_fusible, turns)):
         return None
-    if len({(turn.speculation.verify, turn.live.sequence.sampling.shape) for turn in turns}) != 1:
+    if (
+        len({(turn.speculation.verify, turn.request.sequence.sampling.shape) for turn in turns})
+        != 1
+    ):
         return None
-    asked = [drafting.asks(turn) for turn in turns]
+    asked = [drafting.draft_requests(turn) for turn in turns]
     if not any(asked):
         return RoundPlan(tuple(turns), llm, None)
     ssms = drafting.ssm_pool.ssms
@@ -110,7 +113,7 @@ def _is_fusible(turn: RoundState) -> bool:
         and turn.speculation.combine == "union"
         and turn.choice.stop is None
         and turn.ahead_drafts is None
-        and len(turn.live.sequence.eos_ids) <= MAX_END_TOKENS
+        and len(turn.request.sequence.eos_ids) <= MAX_END_TOKENS
     )
 
 
@@ -131,14 +134,14 @@ class RoundResult:
         for row, turn in enumerate(self.plan.turns):
             start = time.perf_counter()
             turn.target_tokens = self._target_tokens(row, turn)
-            eos_ids = turn.live.sequence.eos_ids
+            eos_ids = turn.request.sequence.eos_ids
             turn.verdict = verdict_of_tokens(turn.tree, turn.target_tokens, eos_ids)
             committed = int(self.found["length"][row])
             if len(turn.verdict.path) != committed:
                 raise EngineError(
                     f"path is {len(turn.verdict.path)} nodes long: {committed} were committed"
                 )
-            turn.timed += [self.forward, Timed("verify", "verify", start, time.perf_counter())]
+            turn.timings += [self.forward, Timed("verify", "verify", start, time.perf_counter())]
 
     def _target_tokens(self, row: int, turn: RoundState) -> TargetTokens:
         """The LLM's outputs at the nodes of the merged tree: those of the first of equal nodes."""
@@ -183,12 +186,12 @@ def fill_drafts(
     scores, temperatures = as_reals(found["scores"]), as_reals(found["temperature"])
     for i, row in enumerate(requests.rows):
         draft = plain_draft(requests.layout, found["tokens"][i], scores[i], row.ask)
-        timed = draft_spans(requests, row, draft, span)
+        timings = draft_spans(requests, row, draft, span)
         turn = plan.turns[i // len(requests.group.members)]
         temperature = float(temperatures[i])
-        turn.drafts[row.ask.index] = replace(draft, timed=timed, next_temperature=temperature)
+        turn.drafts[row.ask.index] = replace(draft, timings=timings, next_temperature=temperature)
         row.model.note(row.state.row, len(row.unread) + int(found["kept"][i]))
     for turn in plan.turns:
         turn.drafts = dict(sorted(turn.drafts.items()))
         for draft in turn.drafts.values():
-            turn.timed.extend(draft.timed)
+            turn.timings.extend(draft.timings)

@@ -1,7 +1,7 @@
-"""The Drafter protocol: asks in, drafts out; plain values and the drafter's own tensors.
+"""The Drafter protocol: draft requests in, drafts out.
 
-A drafter serves many sequences: it keeps what it needs for each between `open` and `close`. It
-never sees the engine, the LLM or the other drafters.
+A drafter serves many sequences and keeps its state of each from `open` to `close`. It never sees
+the engine, the LLM or the other drafters.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from core.sequence import Sequence
 from core.trees.draft import Draft
 from core.trees.tree import ROOT, TokenTree
 
-__all__ = ["DraftRequest", "Drafter", "Drafts", "Outcome", "likeliest"]
+__all__ = ["DraftRequest", "Drafter", "Drafts", "PredictedOutcome", "top_outcomes"]
 
 
 @dataclass(frozen=True, slots=True)
 class DraftRequest:
-    """One sequence's turn to draft. `index` is the drafter's place in the run's fixed order.
+    """Request for one draft of one sequence, by the drafter `index` in the run's fixed order.
 
-    `shape` <k1,...,km>: children per frontier node at each step, already cut to `budget` nodes; its
-    length bounds the depth. `kind` is a draft kind of `core.config.DRAFTS`. `stop`, asked by the
-    drafter's `name`, may end the draft earlier (None: nothing does). `beyond`: how many tokens
-    behind the text the draft begins (drafting ahead).
+    `shape` <k1,...,km>: children per frontier node at each step (SpecInfer 3.1), already cut to
+    `budget` nodes; its length bounds the depth. `kind`: a draft kind of `core.config.DRAFTS`.
+    `stop`: may end the draft of the drafter `name` earlier. `beyond`: the draft starts so many
+    tokens after the end of the text (drafting ahead).
     """
 
     sequence: Sequence
@@ -57,7 +57,7 @@ class DraftRequest:
 
 
 Drafts = list[Draft] | BaseException
-"""A drafter's answer, one draft an ask, or how it failed."""
+"""One draft per request, or the error with which the drafter failed."""
 
 
 class Drafter(Protocol):
@@ -67,19 +67,21 @@ class Drafter(Protocol):
     def name(self) -> str: ...
 
     def open(self, sequence: Sequence) -> tuple[Timed, ...]:
-        """Takes up a sequence and reads its tokens but the last; returns the time it took."""
+        """Prefill: reads the sequence's tokens without the last; returns the time spans."""
         ...
 
-    def draft(self, asks: Many[DraftRequest]) -> list[Draft]:
-        """One draft an ask, in lock-step. A draft may be empty; it stays valid until `commit`."""
+    def draft(self, requests: Many[DraftRequest]) -> list[Draft]:
+        """One draft per request, in lock-step. A draft may be empty; it stays valid until
+        `commit`."""
         ...
 
     def commit(self, sequence: Sequence, draft: Draft | None, token_ids: tuple[int, ...]) -> None:
-        """Learns what was committed after `draft` (None: it was not asked); keeps what it can."""
+        """Takes the tokens committed after `draft` (None: it did not draft) and keeps the KV and
+        statistics that stay valid."""
         ...
 
     def close(self, sequence: Sequence) -> None:
-        """Forgets the sequence; unknown ones are ignored."""
+        """Drops the sequence's state; an unknown sequence is ignored."""
         ...
 
     def temperature(self, sequence: Sequence) -> float:
@@ -87,31 +89,32 @@ class Drafter(Protocol):
         ...
 
     def likelihoods(self, sequence: Sequence) -> list[float]:
-        """The unprocessed, uncalibrated probabilities it gave to tokens of the text, in their
-        order, since it was last asked; NaN where it had nothing to say. Kept only for runs whose
-        weights need them (`core.drafters.weights`)."""
+        """The unprocessed, uncalibrated probabilities of the text's tokens since the last call, in
+        order; NaN where the drafter made no prediction. Kept only for runs whose weights need them
+        (`core.drafters.weights`)."""
         ...
 
 
-LEAST = 0.01
+LEAST = 0.01  # outcomes less probable than this are not worth a draft
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """`token_ids`: what would be committed; the last is the LLM's own token."""
+class PredictedOutcome:
+    """A possible result of a verification: the tokens it would commit, the LLM's own one last."""
 
     token_ids: tuple[int, ...]
     probability: float
 
 
-def likeliest(
+def top_outcomes(
     tree: TokenTree, scores: torch.Tensor, count: int, ends: Collection[int] = ()
-) -> list[Outcome]:
-    """The `count` likeliest outcomes, the likeliest first, each at least 1 % probable.
+) -> list[PredictedOutcome]:
+    """The `count` most probable outcomes of verifying `tree`, each at least 1 %, best first.
 
-    `scores` (1 + nodes, V): how probable the LLM's choice of each token is after the root and after
-    each node. P(path to u) x P(y after u), y no child of u, since a child would have been accepted
-    (ALGORITHMS 5). Outcomes with a token of `ends` are left out: no round follows them.
+    `scores` (1 + nodes, V): P(the LLM chooses y) after the root and after each node. An outcome
+    that ends at node u with the LLM's own token y has P(path to u) P(y | u); y is no child of u,
+    since a child would have been accepted (ALGORITHMS 5). Outcomes with a token of `ends` are left
+    out: no round follows them.
     """
     joint = scores.clone()
     parents = torch.tensor(tree.parents, dtype=torch.long, device=scores.device) + 1
@@ -130,5 +133,5 @@ def likeliest(
         node, own = divmod(place, joint.shape[1])
         if probability >= LEAST:
             path = tree.tokens_to(node - 1) if node else tree.tokens_to(ROOT)
-            found.append(Outcome((*path, own), probability))
+            found.append(PredictedOutcome((*path, own), probability))
     return found

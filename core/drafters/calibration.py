@@ -1,8 +1,8 @@
-"""One temperature per drafter, fitted online, that makes its scores mean what they say.
+"""Temperature scaling of a drafter's scores, fitted online to the committed tokens.
 
-A score is softmax(utilities / temperature). The temperature follows the likelihood of the tokens
-that were committed, by a damped Newton step on beta = 1 / temperature a token; those of one draft
-by the temperature that it was made with.
+A score is softmax(utilities / temperature). Each committed token gives one damped Newton step on
+beta = 1 / temperature for its log-likelihood; tokens of one draft all use the temperature that the
+draft was made with.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Sequence as Many
 
 import torch
 
-__all__ = ["Calibration", "observed", "scores_of"]
+__all__ = ["Calibration", "updated_temperatures", "scores_of"]
 
 STEP = 0.05
 SLOWEST, FASTEST = 0.25, 4.0
 MIN_CURVATURE = 0.05
-# Instead of -inf, whose weight is 0 but whose product with that is no number.
+# Replaces -inf, whose product with its weight 0 would be NaN.
 IMPOSSIBLE = -1e4
 
 
@@ -36,16 +36,16 @@ class Calibration:
         return scaled.softmax(dim=-1)
 
     def observe(self, seen: Many[float], moments: Many[tuple[float, float]]) -> None:
-        """The utilities of committed tokens, each with the `moments` of those it was among."""
+        """Updates by the utilities of committed tokens, with the `moments` of each one's row."""
         beta = 1 / self.temperature
         for one, (mean, variance) in zip(seen, moments, strict=True):
             step = STEP * (mean - one) / max(variance, MIN_CURVATURE)
-            if math.isfinite(step):  # it is not where the token was held impossible
+            if math.isfinite(step):  # infinite for a token of probability 0
                 beta -= step
         self.temperature = 1 / min(max(beta, SLOWEST), FASTEST)
 
     def moments(self, utilities: torch.Tensor) -> tuple[float, float]:
-        """Mean and variance of utilities (V,) by the scores that they make."""
+        """Mean and variance of utilities (V,) under their own scores."""
         weights, finite = self.scores(utilities), utilities.clamp(min=IMPOSSIBLE)
         mean = float(weights.dot(finite))
         centred = finite - mean
@@ -53,7 +53,7 @@ class Calibration:
 
 
 def scores_of(utilities: torch.Tensor, calibrations: Many[Calibration]) -> torch.Tensor:
-    """`Calibration.scores` of utilities (n, V), each row by a calibration of its own."""
+    """`Calibration.scores` of utilities (n, V), with one calibration per row."""
     temperatures = [one.temperature for one in calibrations]
     if any(temperature != 1.0 for temperature in temperatures):
         each = torch.tensor(temperatures, dtype=utilities.dtype, device=utilities.device)
@@ -61,21 +61,20 @@ def scores_of(utilities: torch.Tensor, calibrations: Many[Calibration]) -> torch
     return utilities.softmax(dim=-1)
 
 
-def observed(
+def updated_temperatures(
     utilities: torch.Tensor, tokens: torch.Tensor, temperature: torch.Tensor
 ) -> torch.Tensor:
-    """`Calibration.observe` of many at once, over tensors alone: the temperatures (rows,) float64
-    after tokens (rows, n), negative where there is none, that were committed where the utilities
-    (rows, n, V) were these."""
+    """Batched `Calibration.observe` on tensors: the temperatures (rows,) float64 after committed
+    tokens (rows, n; negative: none) with utilities (rows, n, V)."""
     beta = 1 / temperature
     steps = torch.zeros_like(beta)
-    for place in range(tokens.shape[1]):  # one at a time: each is a vocabulary's worth of numbers
+    for place in range(tokens.shape[1]):  # one at a time, to bound memory: each is (rows, V)
         steps = steps + _step(utilities[:, place], tokens[:, place], temperature)
     return 1 / (beta - steps).clamp(SLOWEST, FASTEST)
 
 
 def _step(utilities: torch.Tensor, tokens: torch.Tensor, temperature: torch.Tensor) -> torch.Tensor:
-    """What one token of each row takes from beta."""
+    """The Newton step of beta (rows,) for one token of each row."""
     seen = utilities.gather(1, tokens.clamp(min=0)[:, None])[:, 0].double()
     weights = (utilities / temperature[:, None].to(utilities.dtype)).softmax(-1)
     finite = utilities.masked_fill(weights <= 0, 0.0)

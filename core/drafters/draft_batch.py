@@ -1,6 +1,7 @@
-"""What drafts between whose passes there is machine code alone are told, and what room they take.
+"""Packs draft requests into the flat arrays that the native drafting kernel reads, and sizes its
+workspace.
 
-Knows which drafts can be made so; see `core.drafters.native_drafting`.
+Decides which requests the kernel can serve; `core.drafters.native_drafting` calls it.
 """
 
 from __future__ import annotations
@@ -25,129 +26,131 @@ if TYPE_CHECKING:
     from core.models.native.kernel_args import DraftBatch
     from core.models.native.workspace import DraftLimits
 
-__all__ = ["Noises", "Place", "limits_of", "room_for", "suits", "told_of"]
+__all__ = ["NoiseBuffer", "DraftSlot", "stop_limits", "workspace_for", "can_batch", "pack"]
 
 KINDS = ("topk", "coupled")
 MOST_ROWS = 512
-"""Of logits, of all drafts of a call: they are held at once."""
+"""Rows of logits of all drafts of one call; they are in memory at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """One SSM's draft for one sequence. `member`: the SSM's place in its company; `limits`: what
-    the length policy says of it as numbers, None where it cannot."""
+class DraftSlot:
+    """One SSM's draft for one sequence. `member`: the SSM's index in the batched `models`;
+    `limits`: the length policy's stop rule as numbers, None if it has no such form."""
 
     ssm: SsmDrafter
-    company: BatchedModels
+    models: BatchedModels
     member: int
-    ask: DraftRequest
+    request: DraftRequest
     state: SsmState
     limits: Limits | None
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The ask's, as deep as the length policy lets it grow."""
-        assert self.limits is not None, "it suits"
-        return self.ask.shape[: self.limits.longest]
+        """The request's shape, cut to the depth that the length policy allows."""
+        assert self.limits is not None, "checked by can_batch"
+        return self.request.shape[: self.limits.longest]
 
     @property
-    def read(self) -> int:
+    def num_read(self) -> int:
         """Tokens of the text that the model has read."""
-        return self.company.members[self.member].length(self.state.row)
+        return self.models.members[self.member].length(self.state.row)
 
     @property
     def row(self) -> int:
-        """Where in the arena it works."""
-        return self.company.members[self.member].place(self.state.row)
+        """The row's index in the KV arena."""
+        return self.models.members[self.member].place(self.state.row)
 
     @property
-    def coupled(self) -> bool:
-        return self.ask.kind == "coupled"
+    def is_coupled(self) -> bool:
+        return self.request.kind == "coupled"
 
     @property
-    def heat(self) -> float:
-        """The calibration's temperature."""
+    def calibration_temperature(self) -> float:
+        """Divides the utilities before the softmax that gives scores."""
         return self.state.calibration.temperature
 
 
-def suits(places: Many[Place]) -> bool:
-    """Whether these drafts can be made so."""
-    rows = sum(1 + shape_nodes(place.ask.shape[:-1]) for place in places)
-    return rows <= MOST_ROWS and all(_tellable(place) for place in places)
+def can_batch(slots: Many[DraftSlot]) -> bool:
+    """Whether one call of the native kernel can serve these drafts."""
+    rows = sum(1 + shape_nodes(slot.request.shape[:-1]) for slot in slots)
+    return rows <= MOST_ROWS and all(_is_packable(slot) for slot in slots)
 
 
-def _tellable(place: Place) -> bool:
-    ask, sampling = place.ask, place.ask.sequence.sampling
-    if ask.kind not in KINDS or place.limits is None or not place.shape:
+def _is_packable(slot: DraftSlot) -> bool:
+    request, sampling = slot.request, slot.request.sequence.sampling
+    if request.kind not in KINDS or slot.limits is None or not slot.shape:
         return False
-    if not place.coupled:
+    if not slot.is_coupled:
         return True
-    # Noise that is no hash may mind being asked for more than is drafted.
+    # The kernel reads the noise of positions that may not be drafted: only keyed noise allows it.
     whole = sampling.top_k == 0 and sampling.top_p == 1.0
-    return whole and isinstance(ask.sequence.noise, SeededNoise)
+    return whole and isinstance(request.sequence.noise, SeededNoise)
 
 
-def limits_of(ask: DraftRequest) -> Limits | None:
-    """The length policy's."""
-    return Limits() if ask.stop is None else ask.stop.limits(ask.name)
+def stop_limits(request: DraftRequest) -> Limits | None:
+    """The limits of the request's stop rule; unlimited without one."""
+    return Limits() if request.stop is None else request.stop.limits(request.name)
 
 
-def room_for(places: Many[Place]) -> DraftLimits:
-    """What the drafts take at most."""
+def workspace_for(slots: Many[DraftSlot]) -> DraftLimits:
+    """The largest workspace that the drafts can need: tokens of a pass, rows of logits, nodes of a
+    draft, KV slots."""
     from core.models.native.workspace import DraftLimits
 
-    lacking = sum(len(place.ask.sequence.tokens) - place.read for place in places)
-    levels = [_level_sizes(place.shape) for place in places]
+    lacking = sum(len(slot.request.sequence.tokens) - slot.num_read for slot in slots)
+    levels = [_level_sizes(slot.shape) for slot in slots]
     widest = max(map(sum, zip_longest(*levels, fillvalue=0)))
     fed = [sum(sizes[:-1]) for sizes in levels]
-    slots = max(len(p.ask.sequence.tokens) + own for p, own in zip(places, fed, strict=True))
+    ends = (len(p.request.sequence.tokens) + own for p, own in zip(slots, fed, strict=True))
     most = max(sum(sizes) for sizes in levels)
-    return DraftLimits(max(lacking, widest), len(places) + sum(fed), most, slots)
+    return DraftLimits(max(lacking, widest), len(slots) + sum(fed), most, max(ends))
 
 
 def _level_sizes(shape: tuple[int, ...]) -> list[int]:
     return [math.prod(shape[: level + 1]) for level in range(len(shape))]
 
 
-def told_of(places: Many[Place], noise: Noises) -> DraftBatch:
-    """What machine code is told of the drafts; of coupled ones `noise` knows which it needs."""
+def pack(slots: Many[DraftSlot], noise: NoiseBuffer) -> DraftBatch:
+    """The kernel's arguments: one row per draft, levels padded to the deepest draft."""
     from core.models.native.kernel_args import DraftBatch
 
-    count, levels = len(places), max(len(place.shape) for place in places)
+    count, levels = len(slots), max(len(slot.shape) for slot in slots)
     text: list[int] = []
     ends: list[int] = []
-    seats, ends_at = np.empty((count, 6), np.int64), np.zeros(count + 1, np.int64)
+    positions, ends_at = np.empty((count, 6), np.int64), np.zeros(count + 1, np.int64)
     widths = np.zeros((count, levels), np.int64)
     least, step_scores = np.full(count, -math.inf), np.zeros((count, levels))
-    warmth, heat = np.ones(count, np.float32), np.empty(count, np.float32)
+    temperature, calibration_temperature = np.ones(count, np.float32), np.empty(count, np.float32)
     noise_at = np.full((count, levels), -1, np.int64)
-    for i, place in enumerate(places):
-        shape, limits = place.shape, place.limits
-        assert limits is not None, "it suits"
-        tokens, read = place.ask.sequence.tokens, place.read
-        vocabulary = place.company.members[place.member].vocab_size
-        known = min(vocabulary, place.ssm.vocab_size)
-        seats[i] = place.member, place.row, len(tokens), read, len(text), known
+    for i, slot in enumerate(slots):
+        shape, limits = slot.shape, slot.limits
+        assert limits is not None, "checked by can_batch"
+        tokens, read = slot.request.sequence.tokens, slot.num_read
+        vocabulary = slot.models.members[slot.member].vocab_size
+        num_tokens = min(vocabulary, slot.ssm.vocab_size)
+        # member, arena row, text length, tokens read, offset of unread tokens, vocabulary
+        positions[i] = slot.member, slot.row, len(tokens), read, len(text), num_tokens
         text += [min(token_id, vocabulary - 1) for token_id in tokens[read:]]
-        ends += sorted(place.ask.sequence.eos_ids)
+        ends += sorted(slot.request.sequence.eos_ids)
         ends_at[i + 1] = len(ends)
-        widths[i, : len(shape)] = np.minimum(shape, known)
-        heat[i] = place.heat
+        widths[i, : len(shape)] = np.minimum(shape, num_tokens)
+        calibration_temperature[i] = slot.calibration_temperature
         least[i] = limits.least
         scores = (limits.scores or ())[: len(shape)]
         step_scores[i, : len(scores)] = scores
-        if place.coupled:
-            warmth[i] = place.ask.sequence.sampling.temperature
-            noise_at[i, : len(shape)] = [noise.of(place, level) for level in range(len(shape))]
+        if slot.is_coupled:
+            temperature[i] = slot.request.sequence.sampling.temperature
+            noise_at[i, : len(shape)] = [noise.offset(slot, level) for level in range(len(shape))]
     return DraftBatch(
-        seats, np.array(text, np.int64), widths, np.array(ends, np.int64), ends_at,
-        noise.room(), noise_at, warmth, heat, least, step_scores,
+        positions, np.array(text, np.int64), widths, np.array(ends, np.int64), ends_at,
+        noise.allocate(), noise_at, temperature, calibration_temperature, least, step_scores,
     )  # fmt: skip
 
 
-class Noises:
-    """The noise of the positions that children may have, made when they are chosen: a draft may end
-    before."""
+class NoiseBuffer:
+    """The Gumbel noise of all positions that children may have, in one array. It is computed level
+    by level as the kernel asks for it, since a draft may end early."""
 
     def __init__(self) -> None:
         self._at: dict[tuple[str, int], int] = {}
@@ -155,24 +158,24 @@ class Noises:
         self._size = 0
         self._whole = np.zeros(0)
 
-    def of(self, place: Place, level: int) -> int:
-        """Where that of a draft's level will begin."""
-        ask = place.ask
-        position = ask.root_position + 1 + level
-        key = (ask.sequence.run_id, position)
+    def offset(self, slot: DraftSlot, level: int) -> int:
+        """Offset of the noise of a draft's level; drafts of one position share it."""
+        request = slot.request
+        position = request.root_position + 1 + level
+        key = (request.sequence.run_id, position)
         if key not in self._at:
             self._at[key] = self._size
-            self._levels.setdefault(level, []).append((ask, self._size))
-            self._size += place.ssm.vocab_size
+            self._levels.setdefault(level, []).append((request, self._size))
+            self._size += slot.ssm.vocab_size
         return self._at[key]
 
-    def room(self) -> np.ndarray:
-        """For all of it; nothing is there yet."""
+    def allocate(self) -> np.ndarray:
+        """The whole array, uninitialized."""
         self._whole = np.empty(self._size)
         return self._whole
 
-    def ready(self, level: int) -> None:
-        """That of a level is there."""
-        for ask, at in self._levels.get(level, ()):
-            own = ask.sequence.noise.gumbel(ask.root_position + 1 + level).numpy()
+    def fill_level(self, level: int) -> None:
+        """Computes the noise of a level, before the kernel chooses its children."""
+        for request, at in self._levels.get(level, ()):
+            own = request.sequence.noise.gumbel(request.root_position + 1 + level).numpy()
             self._whole[at : at + len(own)] = own

@@ -1,7 +1,7 @@
-"""How one draft grows, pass by pass: in layers (SpecInfer's expansion) or best first.
+"""Growth: builds one draft tree pass by pass, in layers (SpecInfer's expansion) or best first.
 
-A growth is fed the logits of the nodes it last asked for and tells which nodes it wants next. Knows
-no model: `SsmDrafter` drives the growths of many sequences in lock-step.
+A growth takes the logits of its frontier, adds children, and sets the next frontier. Knows no
+model: `SsmDrafter` drives the growths of many sequences in lock-step.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from core.drafters.proposers import Frontier, Proposals, Proposer, proposer
 from core.trees.draft import Draft
 from core.trees.tree import ROOT
 
-__all__ = ["Growth", "absorbed", "growth"]
+__all__ = ["Growth", "absorb_all", "new_growth"]
 
 
 class Growth(Protocol):
-    """`frontier`: nodes whose logits are wanted next, ROOT first of all; empty when done.
+    """A draft tree under construction.
 
-    `out`: the tree so far. `places`: where the drafter's model has the nodes it was fed.
+    `frontier`: nodes whose logits are needed next, at first ROOT; empty when done. `out`: the tree
+    so far. `places`: each fed node's index among the pending nodes of the model's row.
     """
 
     frontier: list[int]
@@ -32,34 +33,34 @@ class Growth(Protocol):
 
     @property
     def passes(self) -> int:
-        """How many it has absorbed; each is a level of the tree."""
+        """Passes absorbed so far; each added one level."""
         ...
 
     def absorb(self, logits: torch.Tensor) -> None:
-        """Takes the frontier's logits (n, V) and moves the frontier on."""
+        """Adds children by the frontier's logits (n, V) and sets the next frontier."""
         ...
 
     @property
     def proposer(self) -> Proposer:
-        """Who chooses children."""
+        """The rule that chooses children."""
         ...
 
     @property
     def width(self) -> int:
-        """How many children each node of the frontier may get."""
+        """Children per node of the frontier, at most."""
         ...
 
     def frontier_by(self, logits: torch.Tensor) -> Frontier:
-        """What they are chosen by, with the frontier's logits (n, V)."""
+        """The proposer's input for the frontier's logits (n, V)."""
         ...
 
     def take(self, logits: torch.Tensor, proposals: Proposals) -> None:
-        """`absorb`, with what was chosen by these logits."""
+        """`absorb` with children already chosen by these logits."""
         ...
 
-    def adopt(self, ask: DraftRequest) -> bool:
-        """Goes on for `ask` from where it stands, as if it had grown for it from the start; False,
-        and nothing changed, where that cannot be."""
+    def adopt(self, request: DraftRequest) -> bool:
+        """Continues for another request, as if grown for it from the start. False, with nothing
+        changed, if the nodes so far do not fit it."""
         ...
 
     def draft(self) -> Draft:
@@ -68,19 +69,19 @@ class Growth(Protocol):
 
 
 class _Tree:
-    """What both growths share: the nodes so far and the rows their children came from."""
+    """Common part of both growths: the nodes so far and the rows their children came from."""
 
-    def __init__(self, ask: DraftRequest, calibration: Calibration) -> None:
-        self.ask = ask
+    def __init__(self, request: DraftRequest, calibration: Calibration) -> None:
+        self.request = request
         self.calibration = calibration
         self.out = Draft()
         self.frontier = [ROOT]
         self.places = {ROOT: ROOT}
-        self.born: list[int] = []
+        self.new_nodes: list[int] = []
         self.depth_of = {ROOT: 0}
         self.value = {ROOT: 1.0}
         self._paths: dict[int, tuple[int, ...]] = {ROOT: ()}
-        self.proposer = proposer(ask.kind, greedy=ask.sequence.sampling.greedy)
+        self.proposer = proposer(request.kind, greedy=request.sequence.sampling.greedy)
         self._logits: list[torch.Tensor] = []
         self._utilities: list[torch.Tensor] = []
         self._q: list[torch.Tensor] = []
@@ -93,13 +94,13 @@ class _Tree:
 
     def frontier_by(self, logits: torch.Tensor) -> Frontier:
         """See Growth; all nodes of a frontier have one depth."""
-        sequence, root = self.ask.sequence, self.ask.root_position
-        keys = [("draft", root, self.ask.index, self._paths[node]) for node in self.frontier]
+        sequence, root = self.request.sequence, self.request.root_position
+        keys = [("draft", root, self.request.index, self._paths[node]) for node in self.frontier]
         position = root + self.depth_of[self.frontier[0]] + 1
         return Frontier(logits, position, keys, sequence.sampling, sequence.noise, self.calibration)
 
     def grow(self, logits: torch.Tensor, proposals: Proposals) -> None:
-        """The frontier's children become nodes."""
+        """Adds the frontier's children as nodes."""
         for i, node in enumerate(self.frontier):
             self.out.rows[node] = self._num_rows + i
         self._num_rows += len(self.frontier)
@@ -108,7 +109,7 @@ class _Tree:
             self._utilities.append(proposals.utilities)
         if proposals.q is not None:
             self._q.append(proposals.q)
-        self.born = [
+        self.new_nodes = [
             self.add(parent, rank, child.token_id, child.score, child.q)
             for parent, family in zip(self.frontier, proposals.children, strict=True)
             for rank, child in enumerate(family)
@@ -129,18 +130,18 @@ class _Tree:
 
     def grows(self, node: int) -> bool:
         """An end-of-text node has no children, nor has one that the length policy stops at."""
-        if self.out.token_ids[node] in self.ask.sequence.eos_ids:
+        if self.out.token_ids[node] in self.request.sequence.eos_ids:
             return False
-        return self.ask.stop is None or self.ask.stop.grows(self.out.scores[node])
+        return self.request.stop is None or self.request.stop.grows(self.out.scores[node])
 
     def worth_feeding(self, nodes: list[int]) -> list[int]:
         """`nodes`, all of one depth, if another pass to get their children is worth it."""
         if not nodes:
             return nodes
         chances = [self.value[node] for node in nodes]
-        return nodes if self.ask.steps(self.depth_of[nodes[0]] + 1, chances) else []
+        return nodes if self.request.steps(self.depth_of[nodes[0]] + 1, chances) else []
 
-    def finished(self) -> Draft:
+    def whole_draft(self) -> Draft:
         out = self.out
         return Draft(
             out.token_ids,
@@ -158,16 +159,16 @@ class _Tree:
 class Layered(_Tree):
     """Expansion <k1,...,km>: at step i every frontier node gets k_i children (SpecInfer 3.1)."""
 
-    def __init__(self, ask: DraftRequest, calibration: Calibration) -> None:
-        super().__init__(ask, calibration)
+    def __init__(self, request: DraftRequest, calibration: Calibration) -> None:
+        super().__init__(request, calibration)
         self._step = 0
 
     @property
     def width(self) -> int:
-        return self.ask.shape[self._step]
+        return self.request.shape[self._step]
 
     def absorb(self, logits: torch.Tensor) -> None:
-        absorbed([self], [logits])
+        absorb_all([self], [logits])
 
     def take(self, logits: torch.Tensor, proposals: Proposals) -> None:
         self.grow(logits, proposals)
@@ -175,88 +176,95 @@ class Layered(_Tree):
         self.frontier = self._next()
 
     def _next(self) -> list[int]:
-        last = self._step >= len(self.ask.shape)
-        return self.worth_feeding([] if last else [n for n in self.born if self.grows(n)])
+        last = self._step >= len(self.request.shape)
+        return self.worth_feeding([] if last else [n for n in self.new_nodes if self.grows(n)])
 
-    def adopt(self, ask: DraftRequest) -> bool:
-        grown = min(self._step, len(ask.shape))
-        if ask.kind != self.ask.kind or ask.shape[:grown] != self.ask.shape[:grown]:
+    def adopt(self, request: DraftRequest) -> bool:
+        steps = min(self._step, len(request.shape))
+        if request.kind != self.request.kind or request.shape[:steps] != self.request.shape[:steps]:
             return False
-        self.ask = ask
+        self.request = request
         self.frontier = self._next()
         return True
 
     def draft(self) -> Draft:
-        whole = self.finished()
-        depth = len(self.ask.shape)
+        whole = self.whole_draft()
+        depth = len(self.request.shape)
         if self._step <= depth:
             return whole
-        return _restricted(whole, [n for n in range(len(whole)) if self.depth_of[n] <= depth])
+        return _restrict(whole, [n for n in range(len(whole)) if self.depth_of[n] <= depth])
 
 
 class BestFirst(_Tree):
-    """Grows by cumulative calibrated score under a node budget and a depth bound (ALGORITHMS 1).
+    """Best first by cumulative calibrated score, under a node budget and a depth bound
+    (ALGORITHMS 1).
 
-    Pass by pass the best leaves of one depth are expanded; at the end the `budget` best nodes are
-    kept. A child's cumulative score is at most its parent's, so the kept set is closed.
+    Each pass expands the best leaves of one depth; at the end the `budget` best nodes are kept. A
+    child's cumulative score is at most its parent's, so the kept set is closed under ancestors.
     """
 
-    def __init__(self, ask: DraftRequest, calibration: Calibration) -> None:
-        super().__init__(ask, calibration)
-        self.width = max(2, *ask.shape)
+    def __init__(self, request: DraftRequest, calibration: Calibration) -> None:
+        super().__init__(request, calibration)
+        self.width = max(2, *request.shape)
 
     def absorb(self, logits: torch.Tensor) -> None:
-        absorbed([self], [logits])
+        absorb_all([self], [logits])
 
     def take(self, logits: torch.Tensor, proposals: Proposals) -> None:
         self.grow(logits, proposals)
         self.frontier = self._next()
 
     def _next(self) -> list[int]:
-        born = self.born
-        if not born or self.depth_of[born[0]] >= len(self.ask.shape):
+        new_nodes = self.new_nodes
+        if not new_nodes or self.depth_of[new_nodes[0]] >= len(self.request.shape):
             return []
-        kept = set(self._kept())
-        # Children of a node that is not kept could not be kept either.
-        worth = [node for node in born if node in kept and self.grows(node)]
+        kept = set(self._best_nodes())
+        # A child of a node outside the best `budget` nodes would be outside them too.
+        worth = [node for node in new_nodes if node in kept and self.grows(node)]
         worth.sort(key=lambda node: -self.value[node])
         return self.worth_feeding(worth[: self.width])
 
-    def adopt(self, ask: DraftRequest) -> bool:
-        if ask.kind != self.ask.kind or max(2, *ask.shape) != self.width:
+    def adopt(self, request: DraftRequest) -> bool:
+        if request.kind != self.request.kind or max(2, *request.shape) != self.width:
             return False
-        self.ask = ask
+        self.request = request
         self.frontier = self._next()
         return True
 
-    def _kept(self) -> list[int]:
-        depth = len(self.ask.shape)
+    def _best_nodes(self) -> list[int]:
+        depth = len(self.request.shape)
         nodes = [node for node in range(len(self.out)) if self.depth_of[node] <= depth]
         nodes.sort(key=lambda node: (-self.value[node], node))
-        return sorted(nodes[: self.ask.budget])
+        return sorted(nodes[: self.request.budget])
 
     def draft(self) -> Draft:
-        return _restricted(self.finished(), self._kept())
+        return _restrict(self.whole_draft(), self._best_nodes())
 
 
-def growth(ask: DraftRequest, calibration: Calibration) -> Growth:
-    """The growth of an ask's draft kind."""
-    return BestFirst(ask, calibration) if ask.kind == "best_first" else Layered(ask, calibration)
+def new_growth(request: DraftRequest, calibration: Calibration) -> Growth:
+    """The growth for a request's draft kind."""
+    return (
+        BestFirst(request, calibration)
+        if request.kind == "best_first"
+        else Layered(request, calibration)
+    )
 
 
-def absorbed(growths: Many[Growth], logits: Many[torch.Tensor]) -> None:
-    """Each growth takes its own logits; all that choose in one way do so at one look."""
+def absorb_all(growths: Many[Growth], logits: Many[torch.Tensor]) -> None:
+    """`absorb` for several growths; those with the same proposer choose children in one call."""
     kinds: dict[type[Proposer], list[int]] = {}
-    for i, grown in enumerate(growths):
-        kinds.setdefault(type(grown.proposer), []).append(i)
-    for alike in kinds.values():
-        frontiers = [growths[i].frontier_by(logits[i]) for i in alike]
-        chosen = growths[alike[0]].proposer.propose(frontiers, [growths[i].width for i in alike])
-        for i, proposals in zip(alike, chosen, strict=True):
+    for i, growth in enumerate(growths):
+        kinds.setdefault(type(growth.proposer), []).append(i)
+    for indices in kinds.values():
+        frontiers = [growths[i].frontier_by(logits[i]) for i in indices]
+        chosen = growths[indices[0]].proposer.propose(
+            frontiers, [growths[i].width for i in indices]
+        )
+        for i, proposals in zip(indices, chosen, strict=True):
             growths[i].take(logits[i], proposals)
 
 
-def _restricted(draft: Draft, kept: list[int]) -> Draft:
+def _restrict(draft: Draft, kept: list[int]) -> Draft:
     number = {ROOT: ROOT} | {node: i for i, node in enumerate(kept)}
     return Draft(
         [draft.token_ids[node] for node in kept],

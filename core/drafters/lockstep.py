@@ -1,7 +1,7 @@
-"""Steps: work that wants a model's passes, one after another, and leaves it to others to make them.
+"""Steps: a coroutine that needs several passes of a model and leaves the passes to its caller.
 
-Written as a generator that yields feeds and is sent their logits, so that several SSMs' work can go
-on in lock-step, a pass of each made together with the others' (`core.models.batch`).
+A generator yields feeds and is sent their logits, so that the work of several SSMs runs in
+lock-step, their n-th passes batched (`core.models.batch`).
 """
 
 from __future__ import annotations
@@ -18,102 +18,102 @@ from core.errors import DRAFTER_FAULTS
 from core.models.batch import LogitsOrError, batched_forward, common_stack
 from core.models.protocol import Feed, LanguageModel
 
-__all__ = ["Stepped", "Steps", "alone", "in_step", "together"]
+__all__ = ["StepsRun", "Steps", "run_steps", "run_in_lockstep", "run_all"]
 
 T = TypeVar("T")
 Steps = Generator[Sequence[Feed], list[torch.Tensor], T]
 
 
-def alone(model: LanguageModel, steps: Steps[T]) -> T:
-    """What the work comes to on this model, nobody else's passes beside it."""
+def run_steps(model: LanguageModel, steps: Steps[T]) -> T:
+    """Runs the steps on their own model; returns their result."""
     logits: list[torch.Tensor] | None = None
-    with closing(steps):  # where a pass fails it gives back what it has opened
+    with closing(steps):  # if a pass fails, the generator's `finally` closes its rows
         while True:
             try:
                 feeds = next(steps) if logits is None else steps.send(logits)
             except StopIteration as end:
                 found: T = end.value
                 return found
-            logits = model.forward(feeds)  # outside: a model may fail with whatever it likes
+            logits = model.forward(feeds)  # outside the try: a model may raise StopIteration too
 
 
 @dataclass
-class Stepped(Generic[T]):
-    """One work of several in lock-step: what it came to, or how it failed.
+class StepsRun(Generic[T]):
+    """Steps that run in lock-step with others: their result or error.
 
-    `charged`: (start, end, share) of the stretches in which time was spent on it, in seconds of
-    time.perf_counter, and which part of that it answers for: a pass made for n is a n-th of it.
+    `charges`: (start, end, share) of the spans in which they ran, in seconds of time.perf_counter;
+    the share of a pass batched for n is 1/n.
     """
 
     model: LanguageModel
     steps: Steps[T]
-    found: T | None = None
+    result: T | None = None
     error: BaseException | None = None
-    wanted: Sequence[Feed] | None = None
-    charged: list[tuple[float, float, float]] = field(default_factory=list)
+    next_feeds: Sequence[Feed] | None = None
+    charges: list[tuple[float, float, float]] = field(default_factory=list)
 
     @property
-    def began(self) -> float:
-        return self.charged[0][0]
+    def start(self) -> float:
+        return self.charges[0][0]
 
     @property
-    def ended(self) -> float:
-        return self.charged[-1][1]
+    def end(self) -> float:
+        return self.charges[-1][1]
 
     def share(self, start: float, end: float) -> float:
-        """Which part of this time was spent on it."""
+        """The fraction of the time from `start` to `end` that was spent on these steps."""
         spent = sum(
             share * max(0.0, min(end, until) - max(start, since))
-            for since, until, share in self.charged
+            for since, until, share in self.charges
         )
         return min(1.0, spent / (end - start)) if end > start else 1.0
 
-    def go_on(self, passed: LogitsOrError | None) -> None:
-        """Up to the next pass it wants; `passed` is what came of the last, None at first."""
+    def advance(self, passed: LogitsOrError | None) -> None:
+        """Runs to the next feeds. `passed`: the last pass's logits or error, None at first."""
         start = time.perf_counter()
-        self.wanted = None
+        self.next_feeds = None
         try:
             if passed is None:
-                self.wanted = next(self.steps)
+                self.next_feeds = next(self.steps)
             elif isinstance(passed, BaseException):
-                self.wanted = self.steps.throw(passed)
+                self.next_feeds = self.steps.throw(passed)
             else:
-                self.wanted = self.steps.send(passed)
+                self.next_feeds = self.steps.send(passed)
         except StopIteration as end:
-            self.found = end.value
+            self.result = end.value
         except DRAFTER_FAULTS as error:
             self.error = error
-        self.charged.append((start, time.perf_counter(), 1.0))
+        self.charges.append((start, time.perf_counter(), 1.0))
 
 
-def together(works: Mapping[str, tuple[LanguageModel, Steps[T]]]) -> dict[str, Stepped[T]]:
-    """Does all of the works, each of another model: in lock-step where the models lie stacked, one
-    after another elsewhere."""
+def run_all(works: Mapping[str, tuple[LanguageModel, Steps[T]]]) -> dict[str, StepsRun[T]]:
+    """Runs the steps of several models: in lock-step if the models are stacked, else one after
+    another."""
     if len(works) > 1 and common_stack([model for model, _ in works.values()]):
-        return in_step(works)
-    return {name: _by_itself(model, steps) for name, (model, steps) in works.items()}
+        return run_in_lockstep(works)
+    return {name: _run_one(model, steps) for name, (model, steps) in works.items()}
 
 
-def _by_itself(model: LanguageModel, steps: Steps[T]) -> Stepped[T]:
-    work, start = Stepped(model, steps), time.perf_counter()
+def _run_one(model: LanguageModel, steps: Steps[T]) -> StepsRun[T]:
+    work, start = StepsRun(model, steps), time.perf_counter()
     try:
-        work.found = alone(model, steps)
+        work.result = run_steps(model, steps)
     except DRAFTER_FAULTS as error:
         work.error = error
-    work.charged.append((start, time.perf_counter(), 1.0))
+    work.charges.append((start, time.perf_counter(), 1.0))
     return work
 
 
-def in_step(works: Mapping[str, tuple[LanguageModel, Steps[T]]]) -> dict[str, Stepped[T]]:
-    """Does all of the works, each of another model; their n-th passes are made together."""
-    stepped = {name: Stepped(model, steps) for name, (model, steps) in works.items()}
+def run_in_lockstep(works: Mapping[str, tuple[LanguageModel, Steps[T]]]) -> dict[str, StepsRun[T]]:
+    """Runs the steps of several models; their n-th passes are one batched call."""
+    stepped = {name: StepsRun(model, steps) for name, (model, steps) in works.items()}
     with ExitStack() as leaving:
         for work in stepped.values():
             leaving.enter_context(closing(work.steps))
-            work.go_on(None)
-        while going := [work for work in stepped.values() if work.wanted is not None]:
-            passes = batched_forward([(work.model, work.wanted or ()) for work in going])
-            for work, made in zip(going, passes, strict=True):
-                work.charged.append((made.start, made.end, 1 / made.num_models))
-                work.go_on(made.logits)
+            work.advance(None)
+        while going := [work for work in stepped.values() if work.next_feeds is not None]:
+            passes = batched_forward([(work.model, work.next_feeds or ()) for work in going])
+            for work, batched in zip(going, passes, strict=True):
+                work.charges.append((batched.start, batched.end, 1 / batched.num_models))
+                work.advance(batched.logits)
     return stepped

@@ -1,7 +1,7 @@
-"""NgramDrafter: prompt lookup. Continues the text as it went on where its last tokens occurred
-before; where that runs into the end of the text, the text repeats itself, and so does the draft.
+"""NgramDrafter: prompt lookup. Proposes what followed the last occurrence of the text's end; if
+that runs into the end of the text, the text is periodic and the draft repeats it.
 
-Costs no model pass. Its score is the acceptance measured at that match length, never 1; every
+Costs no model pass. Its score is the acceptance rate measured at that match length, never 1; every
 proposal is deterministic, so its q is one-hot.
 """
 
@@ -38,7 +38,7 @@ class _State:
     match: int = 0
     hits: list[float] = field(default_factory=lambda: [1.0] * (LONGEST_MATCH + 1))
     tries: list[float] = field(default_factory=lambda: [2.0] * (LONGEST_MATCH + 1))
-    told: list[float] = field(default_factory=list)
+    likelihoods: list[float] = field(default_factory=list)
 
 
 class NgramDrafter:
@@ -56,15 +56,15 @@ class NgramDrafter:
         self._states[sequence.run_id] = _State()
         return ()
 
-    def draft(self, asks: Many[DraftRequest]) -> list[Draft]:
+    def draft(self, requests: Many[DraftRequest]) -> list[Draft]:
         drafts = []
-        for ask in asks:
+        for request in requests:
             start = time.perf_counter()
-            state = self._states[ask.sequence.run_id]
-            tokens = self._continuation(state, ask) if ask.worth_starting else []
+            state = self._states[request.sequence.run_id]
+            tokens = self._continuation(state, request) if request.worth_starting else []
             score = state.hits[state.match] / state.tries[state.match]
-            timed = Timed(self._name, "draft", start, time.perf_counter())
-            drafts.append(_chain(tokens, score, timed))
+            span = Timed(self._name, "draft", start, time.perf_counter())
+            drafts.append(_chain(tokens, score, span))
         return drafts
 
     def commit(self, sequence: Sequence, draft: Draft | None, token_ids: tuple[int, ...]) -> None:
@@ -73,7 +73,7 @@ class NgramDrafter:
             return
         accepted = len(draft.walk(token_ids)) if draft is not None else 0
         if needs_likelihoods(sequence.speculation):
-            state.told += _told(draft, accepted, len(token_ids))
+            state.likelihoods += _likelihoods(draft, accepted, len(token_ids))
         if draft is None or not len(draft):
             return
         state.hits[state.match] += accepted
@@ -88,20 +88,20 @@ class NgramDrafter:
 
     def likelihoods(self, sequence: Sequence) -> list[float]:
         state = self._states.get(sequence.run_id)
-        told = state.told if state else []
+        found = state.likelihoods if state else []
         if state:
-            state.told = []
-        return told
+            state.likelihoods = []
+        return found
 
-    def _continuation(self, state: _State, ask: DraftRequest) -> list[int]:
-        tokens = ask.sequence.tokens
+    def _continuation(self, state: _State, request: DraftRequest) -> list[int]:
+        tokens = request.sequence.tokens
         _index(state, tokens)
-        steps = min(len(ask.shape), ask.budget)
+        steps = min(len(request.shape), request.budget)
         for length in range(min(LONGEST_MATCH, len(tokens) - 1), 0, -1):
             end = state.where.get(tuple(tokens[-length:]))
             if end is not None:
                 state.match = length
-                return _until_end(_onwards(tokens[end:], steps), ask.sequence.eos_ids)
+                return _until_end(_repeat_to(tokens[end:], steps), request.sequence.eos_ids)
         state.match = 0
         return []
 
@@ -114,29 +114,30 @@ def _index(state: _State, tokens: list[int]) -> None:
         state.indexed = end
 
 
-def _onwards(tokens: list[int], steps: int) -> list[int]:
-    """`steps` tokens: what went on from the match to the end of the text, and where that is too
-    short the same again, since behind it the draft itself is what occurred before."""
+def _repeat_to(tokens: list[int], steps: int) -> list[int]:
+    """The first `steps` of `tokens` (from the match to the end of the text), repeated if they are
+    too few."""
     repeats = -(-steps // len(tokens)) if steps else 0
     return (tokens[:steps] * repeats)[:steps]
 
 
-def _told(draft: Draft | None, accepted: int, count: int) -> list[float]:
-    """What it gave to `count` committed tokens, of which it foretold the first `accepted`."""
+def _likelihoods(draft: Draft | None, accepted: int, count: int) -> list[float]:
+    """The probabilities it gave to `count` committed tokens; the first `accepted` of them were its
+    own proposals."""
     scores = draft.scores if draft is not None else []
     right = scores[:accepted][:count]
-    wrong = [0.0] if len(scores) > accepted else []  # behind a wrong token it said nothing
-    told = (right + wrong)[:count]
-    return told + [math.nan] * (count - len(told))
+    wrong = [0.0] if len(scores) > accepted else []  # no prediction after a wrong token
+    known = (right + wrong)[:count]
+    return known + [math.nan] * (count - len(known))
 
 
 def _until_end(tokens: list[int], eos_ids: frozenset[int]) -> list[int]:
-    """An end-of-text token has nothing behind it."""
+    """`tokens` up to the first end-of-text token."""
     ends = [i for i, token_id in enumerate(tokens) if token_id in eos_ids]
     return tokens[: ends[0] + 1] if ends else tokens
 
 
-def _chain(tokens: list[int], score: float, timed: Timed) -> Draft:
+def _chain(tokens: list[int], score: float, span: Timed) -> Draft:
     count = len(tokens)
     return Draft(
         token_ids=tokens,
@@ -144,5 +145,5 @@ def _chain(tokens: list[int], score: float, timed: Timed) -> Draft:
         scores=[score] * count,
         qs=[1.0] * count,
         ranks=[0] * count,
-        timed=(timed,),
+        timings=(span,),
     )

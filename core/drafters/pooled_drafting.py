@@ -14,63 +14,64 @@ import torch
 
 from core.drafters.base import DraftRequest
 from core.drafters.calibration import Calibration
-from core.drafters.growth import Growth, growth
-from core.drafters.lockstep import Stepped, Steps, together
+from core.drafters.growth import Growth, new_growth
+from core.drafters.lockstep import Steps, StepsRun, run_all
 from core.drafters.ssm import SsmDrafter
 from core.errors import DrafterError
 from core.events.parts import Timed
 from core.trees.draft import Draft
 
-__all__ = ["PooledAsk", "PooledDrafting"]
+__all__ = ["PooledRequest", "PooledDrafting"]
 
 
 @dataclass(frozen=True, slots=True)
-class PooledAsk:
-    """One sequence's turn: an ask for each SSM, alike but for index and name, and their weights."""
+class PooledRequest:
+    """One sequence's request to several SSMs: a draft request for each, which differ in index and
+    name only, and the SSMs' weights."""
 
-    asks: tuple[DraftRequest, ...]
+    requests: tuple[DraftRequest, ...]
     weights: tuple[float, ...]
 
 
 @dataclass
 class _Member:
-    """One SSM's part in one sequence's common growth."""
+    """One SSM of a pool; `share`: its weight, normalized to a sum of 1."""
 
     drafter: SsmDrafter
-    ask: DraftRequest
+    request: DraftRequest
     share: float
     rows: list[torch.Tensor] = field(default_factory=list)
-    timed: list[Timed] = field(default_factory=list)
+    timings: list[Timed] = field(default_factory=list)
 
-    def asked(self, grown: Growth | None) -> Steps[torch.Tensor]:
-        """Logits (n, V) after the root, which it catches up to, or for the growth's frontier."""
-        if grown is None:
-            (rows,) = yield from self.drafter.catching_up([self.ask])
+    def next_logits(self, growth: Growth | None) -> Steps[torch.Tensor]:
+        """Logits (n, V) after the root (None: catches up first), or for the growth's frontier."""
+        if growth is None:
+            (rows,) = yield from self.drafter.catch_up_steps([self.request])
         else:
-            rows = yield from self.drafter.feeding(self.ask, grown)
+            rows = yield from self.drafter.frontier_steps(self.request, growth)
         return rows
 
-    def heard(self, work: Stepped[torch.Tensor], stage: str) -> torch.Tensor:
-        """The logits that it was asked for. Raises DrafterError where it failed."""
+    def take_result(self, work: StepsRun[torch.Tensor], stage: str) -> torch.Tensor:
+        """The logits that the steps returned. Raises DrafterError if they failed."""
         if work.error is not None:
             raise DrafterError(self.drafter.name, work.error) from work.error
-        assert work.found is not None
-        start, end = work.began, work.ended
-        self.timed.append(Timed(self.drafter.name, stage, start, end, work.share(start, end)))
-        self.rows.append(work.found)
-        return work.found
+        assert work.result is not None
+        start, end = work.start, work.end
+        self.timings.append(Timed(self.drafter.name, stage, start, end, work.share(start, end)))
+        self.rows.append(work.result)
+        return work.result
 
-    def held(self, common: Draft) -> Draft:
-        """The common tree with this SSM's scores and logits."""
+    def own_draft(self, common: Draft) -> Draft:
+        """The common tree with this SSM's own scores and logits."""
         logits = torch.cat(self.rows)
-        scores = self.drafter.calibration(self.ask.sequence).scores(logits)
+        scores = self.drafter.calibration(self.request.sequence).scores(logits)
         rows = [common.rows[parent] for parent in common.parents]
         return replace(
             common,
             scores=scores[rows, common.token_ids].tolist() if rows else [],
             logits=logits,
             utilities=None,
-            timed=tuple(self.timed),
+            timings=tuple(self.timings),
             passes=len(self.rows),
         )
 
@@ -81,51 +82,51 @@ class PooledDrafting:
     def __init__(self, ssms: Mapping[str, SsmDrafter]) -> None:
         self._ssms = ssms
 
-    def draft(self, pool: PooledAsk) -> list[Draft]:
-        """One draft for each SSM's ask: the same nodes, scored by each.
+    def draft(self, pool: PooledRequest) -> list[Draft]:
+        """One draft per SSM: the same nodes with the scores of each.
 
-        Raises DrafterError, naming it, where one of them fails; the others are as before.
+        Raises DrafterError with the name of an SSM that fails; the others' states are restored.
         """
         members = self._members(pool)
         if not members:
-            return [Draft() for _ in pool.asks]
-        # The pool itself is not calibrated: its members are.
-        grown = growth(members[0].ask, Calibration())
+            return [Draft() for _ in pool.requests]
+        # The members' logits are calibrated already, so their pool is not.
+        growth = new_growth(members[0].request, Calibration())
         try:
-            grown.absorb(_pooled(members, None))
-            while grown.frontier:
-                grown.absorb(_pooled(members, grown))
+            growth.absorb(_pooled_logits(members, None))
+            while growth.frontier:
+                growth.absorb(_pooled_logits(members, growth))
         except DrafterError:
             for member in members:
-                member.drafter.forget(member.ask)
+                member.drafter.forget(member.request)
             raise
-        common = grown.draft()
-        found = {member.ask.index: member.held(common) for member in members}
-        return [found.get(ask.index, Draft()) for ask in pool.asks]
+        common = growth.draft()
+        found = {member.request.index: member.own_draft(common) for member in members}
+        return [found.get(request.index, Draft()) for request in pool.requests]
 
-    def _members(self, pool: PooledAsk) -> list[_Member]:
-        """The SSMs that take part, their weights as shares of 1."""
+    def _members(self, pool: PooledRequest) -> list[_Member]:
+        """The SSMs that take part, weights normalized; all with the shortest of their shapes."""
         total = sum(pool.weights)
         members = []
-        for ask, weight in zip(pool.asks, pool.weights, strict=True):
-            drafter = self._ssms[ask.name]
-            fitted = drafter.fitted(ask)
+        for request, weight in zip(pool.requests, pool.weights, strict=True):
+            drafter = self._ssms[request.name]
+            fitted = drafter.fit_context(request)
             if fitted.worth_starting:
                 members.append(_Member(drafter, fitted, weight / total))
-        shortest = min((len(m.ask.shape) for m in members), default=0)
+        shortest = min((len(m.request.shape) for m in members), default=0)
         for member in members:
-            member.ask = replace(member.ask, shape=member.ask.shape[:shortest])
+            member.request = replace(member.request, shape=member.request.shape[:shortest])
         return members
 
 
-def _pooled(members: list[_Member], grown: Growth | None) -> torch.Tensor:
-    """What the SSMs hold of the next tokens, pooled: (n, V) logits."""
-    works = together({m.drafter.name: (m.drafter.model, m.asked(grown)) for m in members})
-    stage = "catch_up" if grown is None else "draft"
+def _pooled_logits(members: list[_Member], growth: Growth | None) -> torch.Tensor:
+    """Pooled logits (n, V): sum of w_i log softmax(logits_i / temperature_i)."""
+    works = run_all({m.drafter.name: (m.drafter.model, m.next_logits(growth)) for m in members})
+    stage = "catch_up" if growth is None else "draft"
     parts = []
     for member in members:
-        temperature = member.drafter.calibration(member.ask.sequence).temperature
-        logits = member.heard(works[member.drafter.name], stage) / temperature
+        temperature = member.drafter.calibration(member.request.sequence).temperature
+        logits = member.take_result(works[member.drafter.name], stage) / temperature
         parts.append(member.share * logits.log_softmax(dim=-1))
-    # 0 x -inf: a token that the vocabulary of an SSM without weight lacks.
+    # 0 x -inf is NaN: an SSM of weight 0 whose vocabulary lacks the token.
     return torch.stack(parts).sum(dim=0).nan_to_num(nan=float("-inf"))

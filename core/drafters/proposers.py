@@ -1,4 +1,4 @@
-"""How children are chosen from a drafter's logits: topk, coupled, sampled, sampled_iid.
+"""Proposers choose children from a drafter's logits: topk, coupled, sampled, sampled_iid.
 
 A proposer turns the logits of a frontier, (n, V), into children for each frontier node. Rules and
 sources: ALGORITHMS 1 and 2; SpecInfer 3 (expansion), Gumbel-top-k for draws without replacement.
@@ -16,9 +16,9 @@ import torch
 from core.config import SamplingParams
 from core.drafters.calibration import Calibration, scores_of
 from core.trees.noise import Key, Noise, choose_distinct
-from core.trees.sampling import processed, to_probabilities
+from core.trees.sampling import process_logits, to_probabilities
 
-__all__ = ["Child", "Frontier", "Proposals", "Proposer", "apart", "proposer"]
+__all__ = ["Child", "Frontier", "Proposals", "Proposer", "split_rows", "proposer"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,8 @@ class Child:
 
 @dataclass(frozen=True, slots=True)
 class Frontier:
-    """The nodes about to get children: their logits (n, V), the position their children will have,
-    and a noise key for each (`draft`, root position, drafter, path of draw indices)."""
+    """The nodes to expand: their logits (n, V), the position of their children, and a noise key for
+    each (`draft`, root position, drafter, path of draw indices)."""
 
     logits: torch.Tensor
     position: int
@@ -63,15 +63,15 @@ class Proposer(Protocol):
     def propose(self, frontiers: Many[Frontier], widths: Many[int]) -> list[Proposals]: ...
 
 
-class TopK:
+class TopKProposer:
     """The most probable tokens; deterministic, so q is one-hot."""
 
     def propose(self, frontiers: Many[Frontier], widths: Many[int]) -> list[Proposals]:
-        logits = _joined([one.logits for one in frontiers])
-        return [Proposals(children) for children in _best(logits, frontiers, widths)]
+        logits = _concat([one.logits for one in frontiers])
+        return [Proposals(children) for children in _top_children(logits, frontiers, widths)]
 
 
-class Coupled:
+class CoupledProposer:
     """Top-k of log q + G(position), G the target's own noise: under `match` the LLM will take the
     arg max of log p + G, so what p and q share is proposed exactly when it will be chosen."""
 
@@ -82,19 +82,21 @@ class Coupled:
             one.noise.gumbel(one.position).expand(size, -1)
             for one, size in zip(frontiers, sizes, strict=True)
         ]
-        utilities = log_q + _joined(noise)
-        found = zip(_best(utilities, frontiers, widths), apart(utilities, sizes), strict=True)
+        utilities = log_q + _concat(noise)
+        found = zip(
+            _top_children(utilities, frontiers, widths), split_rows(utilities, sizes), strict=True
+        )
         return [Proposals(children, utilities=own) for children, own in found]
 
 
-class Sampled:
+class SampledProposer:
     """Draws from q without replacement (Gumbel-top-k, in its sorted order)."""
 
     def propose(self, frontiers: Many[Frontier], widths: Many[int]) -> list[Proposals]:
-        return [self._drawn(one, width) for one, width in zip(frontiers, widths, strict=True)]
+        return [self._draw(one, width) for one, width in zip(frontiers, widths, strict=True)]
 
-    def _drawn(self, frontier: Frontier, width: int) -> Proposals:
-        q = to_probabilities(processed(frontier.logits, frontier.sampling))
+    def _draw(self, frontier: Frontier, width: int) -> Proposals:
+        q = to_probabilities(process_logits(frontier.logits, frontier.sampling))
         scores = frontier.calibration.scores(frontier.logits)
         children = []
         for row, key in enumerate(frontier.keys):
@@ -109,14 +111,14 @@ class Sampled:
         return Proposals(children, q=q)
 
 
-class SampledIid:
+class IidProposer:
     """Independent draws from q; a token may be drawn, and will be tried, more than once."""
 
     def propose(self, frontiers: Many[Frontier], widths: Many[int]) -> list[Proposals]:
-        return [self._drawn(one, width) for one, width in zip(frontiers, widths, strict=True)]
+        return [self._draw(one, width) for one, width in zip(frontiers, widths, strict=True)]
 
-    def _drawn(self, frontier: Frontier, width: int) -> Proposals:
-        q = to_probabilities(processed(frontier.logits, frontier.sampling))
+    def _draw(self, frontier: Frontier, width: int) -> Proposals:
+        q = to_probabilities(process_logits(frontier.logits, frontier.sampling))
         scores = frontier.calibration.scores(frontier.logits)
         children = []
         for row, key in enumerate(frontier.keys):
@@ -129,40 +131,40 @@ def proposer(kind: str, *, greedy: bool) -> Proposer:
     """The proposer of a resolved draft kind. `best_first` chooses as topk, above T = 0 as
     coupled."""
     makers: dict[str, type[Proposer]] = {
-        "topk": TopK,
-        "coupled": Coupled,
-        "sampled": Sampled,
-        "sampled_iid": SampledIid,
-        "best_first": TopK if greedy else Coupled,
+        "topk": TopKProposer,
+        "coupled": CoupledProposer,
+        "sampled": SampledProposer,
+        "sampled_iid": IidProposer,
+        "best_first": TopKProposer if greedy else CoupledProposer,
     }
     return makers[kind]()
 
 
-def apart(rows: torch.Tensor, counts: Many[int]) -> list[torch.Tensor]:
-    """Rows that lie behind one another, as the parts that they are; views."""
+def split_rows(rows: torch.Tensor, counts: Many[int]) -> list[torch.Tensor]:
+    """Splits concatenated rows into parts of these lengths; views."""
     ends = list(accumulate(counts))
     return [rows[end - count : end] for count, end in zip(counts, ends, strict=True)]
 
 
-def _joined(parts: Many[torch.Tensor]) -> torch.Tensor:
-    """One behind another; a single one as it is, since it may be large."""
+def _concat(parts: Many[torch.Tensor]) -> torch.Tensor:
+    """The parts concatenated; a single part is not copied, since it may be large."""
     return parts[0] if len(parts) == 1 else torch.cat(list(parts))
 
 
 def _log_processed(frontiers: Many[Frontier]) -> torch.Tensor:
     """The logarithms of the distributions drawn from, (n, V) float64."""
     if len(frontiers) == 1 or len({one.sampling.shape for one in frontiers}) == 1:
-        found = processed(_joined([one.logits for one in frontiers]), frontiers[0].sampling)
+        found = process_logits(_concat([one.logits for one in frontiers]), frontiers[0].sampling)
     else:
-        found = torch.cat([processed(one.logits, one.sampling) for one in frontiers])
+        found = torch.cat([process_logits(one.logits, one.sampling) for one in frontiers])
     return found.double().log_softmax(dim=-1)
 
 
-def _best(
+def _top_children(
     utilities: torch.Tensor, frontiers: Many[Frontier], widths: Many[int]
 ) -> list[list[list[Child]]]:
-    """The most probable tokens for each node of each frontier; `utilities` (n, V) are theirs, one
-    behind another."""
+    """The most probable tokens for each node of each frontier; `utilities` (n, V) are those of all
+    frontiers, concatenated."""
     sizes = [len(one.logits) for one in frontiers]
     calibrations = [
         one.calibration for one, size in zip(frontiers, sizes, strict=True) for _ in range(size)
@@ -172,7 +174,7 @@ def _best(
     )
     rows = zip(ids.tolist(), values.tolist(), strict=True)
     return [
-        # A token of score 0 is excluded by top-k or top-p: it can never be chosen.
+        # A token of score 0 is excluded by top-k or top-p: the LLM never chooses it.
         [
             [Child(t, v) for t, v in zip(tokens[:width], chances[:width], strict=True) if v > 0.0]
             for tokens, chances in islice(rows, size)

@@ -1,4 +1,4 @@
-"""SsmPool: the loaded SSMs by name, and what several of them do in one batched call."""
+"""SsmPool: the loaded SSMs by name, and the calls that batch several of them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Sequence as Many
 from dataclasses import replace
 from typing import Protocol
 
-from core.drafters.ahead import AheadDraftsByName, AheadPlan, Foresight, PassEnded
+from core.drafters.ahead import AheadDrafting, AheadDraftsByName, AheadPlan, PassEnded
 from core.drafters.base import DraftRequest, Drafts
-from core.drafters.lockstep import Stepped, together
-from core.drafters.native_drafting import CompiledDrafting
-from core.drafters.pooled_drafting import PooledAsk, PooledDrafting
+from core.drafters.lockstep import StepsRun, run_all
+from core.drafters.native_drafting import NativeDrafting
+from core.drafters.pooled_drafting import PooledDrafting, PooledRequest
 from core.drafters.ssm import SsmDrafter
 from core.events.parts import Timed
 from core.models.protocol import LanguageModel
@@ -26,7 +26,7 @@ MIN_PROMPT_TOKENS = 9
 class BatchedDrafting(Protocol):
     """Drafts of several SSMs without Python between two passes."""
 
-    def draft(self, asked: Mapping[str, Many[DraftRequest]]) -> Mapping[str, Drafts]:
+    def draft(self, by_ssm: Mapping[str, Many[DraftRequest]]) -> Mapping[str, Drafts]:
         """Drafts by SSM; SSMs that are not served are left out, with nothing changed."""
         ...
 
@@ -38,19 +38,19 @@ class SsmPool:
     def __init__(self, models: Mapping[str, LanguageModel], vocab_size: int) -> None:
         self.ssms = {name: SsmDrafter(name, model, vocab_size) for name, model in models.items()}
         self._pooled = PooledDrafting(self.ssms)
-        self.batched: BatchedDrafting = CompiledDrafting(self.ssms)
+        self.batched: BatchedDrafting = NativeDrafting(self.ssms)
 
-    def draft(self, asked: Mapping[str, Many[DraftRequest]]) -> dict[str, Drafts]:
+    def draft(self, by_ssm: Mapping[str, Many[DraftRequest]]) -> dict[str, Drafts]:
         """Drafts of several SSMs, by name: batched where possible, else pass by pass, in lock-step
         where the models are stacked."""
-        found = {**self.batched.draft(asked)}
-        left = {name: asks for name, asks in asked.items() if name not in found}
-        each = {n: (self.ssms[n].model, self.ssms[n].drafting(a)) for n, a in left.items()}
-        return found | {name: _with_shares(work) for name, work in together(each).items()}
+        found = {**self.batched.draft(by_ssm)}
+        left = {name: requests for name, requests in by_ssm.items() if name not in found}
+        each = {n: (self.ssms[n].model, self.ssms[n].draft_steps(a)) for n, a in left.items()}
+        return found | {name: _with_shares(work) for name, work in run_all(each).items()}
 
-    def draft_pooled(self, ask: PooledAsk) -> list[Draft]:
+    def draft_pooled(self, request: PooledRequest) -> list[Draft]:
         """One tree drafted by several SSMs together; see PooledDrafting."""
-        return self._pooled.draft(ask)
+        return self._pooled.draft(request)
 
     def prompt_scores(
         self, names: Many[str], token_ids: Many[int]
@@ -58,31 +58,31 @@ class SsmPool:
         """Mean log-probability that each SSM gives the last tokens of a prompt (see
         `SsmDrafter.audition`), and the time spent. A prompt shorter than MIN_PROMPT_TOKENS scores
         nothing; an SSM whose pass fails is left out here, its error is reported when it drafts."""
-        asked = names if len(token_ids) >= MIN_PROMPT_TOKENS else ()
-        works = together({n: (self.ssms[n].model, self.ssms[n].audition(token_ids)) for n in asked})
-        found = {n: work.found for n, work in works.items() if work.found is not None}
-        timed = [
-            Timed(n, "prefill", work.began, work.ended, work.share(work.began, work.ended))
+        scored = names if len(token_ids) >= MIN_PROMPT_TOKENS else ()
+        works = run_all({n: (self.ssms[n].model, self.ssms[n].audition(token_ids)) for n in scored})
+        found = {n: work.result for n, work in works.items() if work.result is not None}
+        timings = [
+            Timed(n, "prefill", work.start, work.end, work.share(work.start, work.end))
             for n, work in works.items()
         ]
-        return found, timed
+        return found, timings
 
     def draft_ahead(
         self, plans: Many[AheadPlan], done: PassEnded
     ) -> tuple[list[AheadDraftsByName], dict[str, BaseException]]:
-        """Drafts for the next round until `done`; see Foresight. What came of each plan, and the
-        errors of the SSMs that failed."""
-        foresight = Foresight(self.ssms, plans)
-        foresight.run(done)
-        return foresight.seen, foresight.failed
+        """Drafts for the next round until `done`; see AheadDrafting. The drafts of each plan, and
+        the errors of SSMs that failed."""
+        drafting = AheadDrafting(self.ssms, plans)
+        drafting.run(done)
+        return drafting.results, drafting.failed
 
 
-def _with_shares(work: Stepped[list[Draft]]) -> Drafts:
+def _with_shares(work: StepsRun[list[Draft]]) -> Drafts:
     """The drafts with the share of each span that was spent on this SSM, or its error."""
     if work.error is not None:
         return work.error
     drafts = []
-    for draft in work.found or ():
-        timed = (replace(one, share=work.share(one.start, one.end)) for one in draft.timed)
-        drafts.append(replace(draft, timed=tuple(timed)))
+    for draft in work.result or ():
+        timings = (replace(one, share=work.share(one.start, one.end)) for one in draft.timings)
+        drafts.append(replace(draft, timings=tuple(timings)))
     return drafts

@@ -1,6 +1,6 @@
-"""Drafter weights, by rule: how much each drafter's word counts in a vote or a pool.
+"""Drafter weights, by rule: how much each drafter counts in a vote or a pool.
 
-Fresh for each run, unless `carry_over` is set. Numbers only: knows no model and no tree.
+New for each run, unless `carry_over` is set. Plain numbers: knows no model and no tree.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = [
     "FullInformation",
     "LikelihoodHistory",
     "Paper",
-    "Weights",
+    "DrafterWeights",
     "make_weights",
     "needs_likelihoods",
 ]
@@ -27,64 +27,65 @@ __all__ = [
 SLOWEST_MEAN = 64
 FORGETTING = 0.95
 FLOOR = 1e-3
-# What lies further back counts for less than 4 %: it is not corrected any more.
+# 0.95^64 is less than 4 %: older tokens are not corrected any more.
 CORRECTED = 64
 
 
 @dataclass(slots=True)
 class Token:
-    """What was told of one token, as logarithms (NaN: nothing to say), and what each drafter was
-    `counted` for it when `at` tokens had been counted in all."""
+    """One committed token, the `at`-th of the run: the log-probability of each drafter (NaN: no
+    prediction), and the value `counted` in each drafter's weight so far."""
 
     at: int
-    told: dict[str, float] = field(default_factory=dict)
+    log_probs: dict[str, float] = field(default_factory=dict)
     counted: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class LikelihoodHistory:
-    """What drafters told of one text. `reached`: the position behind the last token that each told
-    of; `tokens`: the text's last ones, by position, of which a drafter that lags may yet tell."""
+    """The likelihoods observed for one text. `reached`: per drafter, the position after the last
+    token it reported; `tokens`: the text's last tokens by position, which a drafter that lags
+    may still report."""
 
     reached: dict[str, int] = field(default_factory=dict)
     tokens: dict[int, Token] = field(default_factory=dict)
 
-    def reach(self, name: str, count: int, length: int, *, whole: bool) -> None:
-        """A drafter told of `count` tokens of a text of `length`. `whole`: it has read all of it,
-        as it has when it is first heard; else it went on from where it was."""
+    def advance(self, name: str, count: int, length: int, *, whole: bool) -> None:
+        """A drafter reported `count` tokens of a text of `length`. `whole`: it has read the whole
+        text, as at its first report; otherwise it continues from its last position."""
         if whole or name not in self.reached:
             self.reached[name] = length
         else:
             self.reached[name] += count
 
 
-class Weights(Protocol):
+class DrafterWeights(Protocol):
     """One weight a drafter, by name; their mean is about 1."""
 
     def values(self) -> dict[str, float]:
-        """The weights as they stand."""
+        """The current weights."""
         ...
 
-    def won(self, wins: Sequence[tuple[str, float]]) -> None:
-        """One verification of a batch: which drafter won each request's vote, and the share of its
+    def observe_wins(self, wins: Sequence[tuple[str, float]]) -> None:
+        """One batched verification: the winner of each request's vote, and the share of its
         sequence that was accepted."""
         ...
 
-    def foretold(
-        self, probabilities: Mapping[str, Sequence[float]], heard: LikelihoodHistory | None = None
+    def observe_likelihoods(
+        self, probabilities: Mapping[str, Sequence[float]], history: LikelihoodHistory | None = None
     ) -> None:
-        """The probabilities that each drafter gave to tokens committed since it last told; NaN
-        where it had nothing to say. `heard`: how far each has come in this text with them; without
-        it all begin at one token, the text's next."""
+        """The probabilities that each drafter gave to the tokens committed since its last report;
+        NaN without a prediction. `history`: the positions of these tokens; without it every
+        drafter's first one is the text's next token."""
         ...
 
 
 class Paper:
-    """Minions' rewards (ALGORITHMS 3): a winner above the running mean of all is multiplied by
-    1 + eta, one below divided by it; then all are brought back to a mean of 1 and clipped.
+    """Minions' rewards (ALGORITHMS 3): a winner whose accepted share is above the running mean is
+    multiplied by 1 + eta, one below it divided; then all are scaled to a mean of 1 and clipped.
 
-    Only winners are judged. The running mean is that of all verifications, the last 64 counting
-    most.
+    Only winners are updated. The running mean is over all verifications; from the 64th on it is an
+    exponential mean of rate 1/64.
     """
 
     def __init__(self, config: SpeculationConfig, names: Iterable[str]) -> None:
@@ -97,7 +98,7 @@ class Paper:
     def values(self) -> dict[str, float]:
         return dict(self._weights)
 
-    def won(self, wins: Sequence[tuple[str, float]]) -> None:
+    def observe_wins(self, wins: Sequence[tuple[str, float]]) -> None:
         by_winner: dict[str, list[float]] = {}
         for name, share in wins:
             by_winner.setdefault(name, []).append(share)
@@ -116,24 +117,24 @@ class Paper:
         }
 
     def _judge(self, name: str, share: float) -> None:
-        # A running mean of thirds is seldom a third to the last bit.
+        # Equal shares differ from their mean by rounding only.
         if not self._seen or math.isclose(share, self._mean, abs_tol=1e-9):
             return
         factor = self._factor if share > self._mean else 1 / self._factor
         self._weights[name] *= factor
 
-    def foretold(
-        self, probabilities: Mapping[str, Sequence[float]], heard: LikelihoodHistory | None = None
+    def observe_likelihoods(
+        self, probabilities: Mapping[str, Sequence[float]], history: LikelihoodHistory | None = None
     ) -> None:
-        """The paper learns from wins alone."""
+        """Minions' rule uses wins only."""
 
 
 class FullInformation:
-    """w is proportional to w^0.95 times the probability of each committed token (ALGORITHMS 3):
-    every drafter is judged on every token, also where it lost the vote.
+    """w <- w^0.95 P(token) for each committed token (ALGORITHMS 3): every drafter is scored on
+    every token, also where it lost the vote.
 
-    Where a drafter had nothing to say, or has not told yet, it is neither praised nor blamed: of
-    that token it gets what the others get on average. What it tells later takes that one's place.
+    A drafter without a prediction, or whose report is still missing, gets the others' mean
+    log-probability of that token; a later report replaces it.
     """
 
     def __init__(self, config: SpeculationConfig, names: Iterable[str]) -> None:
@@ -146,27 +147,27 @@ class FullInformation:
         mean = sum(shares.values()) / max(1, len(shares))
         return {name: share / mean for name, share in shares.items()}
 
-    def won(self, wins: Sequence[tuple[str, float]]) -> None:
-        """A win says nothing that the probabilities do not."""
+    def observe_wins(self, wins: Sequence[tuple[str, float]]) -> None:
+        """Wins are ignored: the probabilities contain them."""
 
-    def foretold(
-        self, probabilities: Mapping[str, Sequence[float]], heard: LikelihoodHistory | None = None
+    def observe_likelihoods(
+        self, probabilities: Mapping[str, Sequence[float]], history: LikelihoodHistory | None = None
     ) -> None:
-        heard = heard or LikelihoodHistory(
+        history = history or LikelihoodHistory(
             {name: len(found) for name, found in probabilities.items()}
         )
-        told: dict[int, dict[str, float]] = {}
+        by_position: dict[int, dict[str, float]] = {}
         for name, found in probabilities.items():
-            for position, probability in enumerate(found, heard.reached[name] - len(found)):
-                told.setdefault(position, {})[name] = _log(probability)
-        for position in sorted(told):
-            token = self._token(heard.tokens, position)
+            for position, probability in enumerate(found, history.reached[name] - len(found)):
+                by_position.setdefault(position, {})[name] = _log(probability)
+        for position in sorted(by_position):
+            token = self._token(history.tokens, position)
             if token is not None:
-                token.told |= told[position]
+                token.log_probs |= by_position[position]
                 self._count(token)
 
     def _token(self, tokens: dict[int, Token], position: int) -> Token | None:
-        """The text's token there; None where it lies too far back to be corrected."""
+        """The text's token at a position; None if it is too old to be corrected."""
         newest = next(reversed(tokens), position - 1)
         for place in range(max(newest, position - CORRECTED) + 1, position + 1):
             self._logs = {name: FORGETTING * value for name, value in self._logs.items()}
@@ -177,12 +178,12 @@ class FullInformation:
         return tokens.get(position)
 
     def _count(self, token: Token) -> None:
-        """Counts what is now known of a token, in place of what was counted for it before."""
-        said = {name: log for name, log in token.told.items() if not math.isnan(log)}
-        average = sum(said.values()) / len(said) if said else 0.0
+        """Replaces the value counted for a token by the one from its current log-probabilities."""
+        known = {name: log for name, log in token.log_probs.items() if not math.isnan(log)}
+        average = sum(known.values()) / len(known) if known else 0.0
         share = FORGETTING ** (self._tokens - token.at)
         for name in self._logs:
-            log = said.get(name, average)
+            log = known.get(name, average)
             self._logs[name] += share * (log - token.counted.get(name, 0.0))
             token.counted[name] = log
 
@@ -193,16 +194,16 @@ def _log(probability: float) -> float:
     return math.log(min(1.0, max(probability, FLOOR)))
 
 
-WEIGHT_RULES: Mapping[str, Callable[[SpeculationConfig, Iterable[str]], Weights]] = (
+WEIGHT_RULES: Mapping[str, Callable[[SpeculationConfig, Iterable[str]], DrafterWeights]] = (
     MappingProxyType({"full_information": FullInformation, "paper": Paper})
 )
 
 
-def make_weights(config: SpeculationConfig, names: Iterable[str]) -> Weights:
-    """Even weights for these drafters, which the configured rule will change."""
+def make_weights(config: SpeculationConfig, names: Iterable[str]) -> DrafterWeights:
+    """Equal weights for these drafters, updated by the configured rule."""
     return WEIGHT_RULES[config.weights](config, names)
 
 
 def needs_likelihoods(config: SpeculationConfig) -> bool:
-    """Whether drafters must say how probable they held what was committed."""
+    """Whether drafters must keep the probabilities of committed tokens."""
     return combine_rule(config.combine).weighted and config.weights == "full_information"

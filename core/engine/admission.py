@@ -1,4 +1,7 @@
-"""From a request to a sequence: tokens, context check, seed, drafters by name. No model runs."""
+"""Admission: turns a request into a sequence: tokenization, context check, seed, drafters by name.
+
+No model runs.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +24,8 @@ __all__ = ["check", "prepare"]
 
 def check(models: LoadedModels, request: Request) -> None:
     """Raises what `prepare` would raise."""
-    _fitting(models, request)
-    _drafters(models, request)
+    _prompt_tokens(models, request)
+    _resolve_drafters(models, request)
 
 
 def prepare(models: LoadedModels, request: Request) -> Sequence:
@@ -31,7 +34,7 @@ def prepare(models: LoadedModels, request: Request) -> Sequence:
     Raises ConfigError, or ContextLengthError naming both lengths.
     """
     llm = models.llm
-    prompt_ids = _fitting(models, request)
+    prompt_ids = _prompt_tokens(models, request)
     seed = request.sampling.seed
     if seed is None:
         seed = secrets.randbits(31)
@@ -41,7 +44,7 @@ def prepare(models: LoadedModels, request: Request) -> Sequence:
         run_id=uuid.uuid4().hex,
         request=request,
         sampling=sampling,
-        speculation=dataclasses.replace(speculation, drafters=_drafters(models, request)),
+        speculation=dataclasses.replace(speculation, drafters=_resolve_drafters(models, request)),
         prompt_ids=prompt_ids,
         noise=SeededNoise(seed, llm.vocab_size, llm.device),
         detokenizer=Detokenizer(models.tokenizer, prompt_ids),
@@ -50,15 +53,15 @@ def prepare(models: LoadedModels, request: Request) -> Sequence:
     )
 
 
-def _drafters(models: LoadedModels, request: Request) -> tuple[str, ...]:
+def _resolve_drafters(models: LoadedModels, request: Request) -> tuple[str, ...]:
     speculation = request.speculation.resolved(request.sampling.temperature)
     return resolve_drafters(speculation.drafters, models.drafter_names)
 
 
-def _fitting(models: LoadedModels, request: Request) -> tuple[int, ...]:
-    """The prompt's tokens, which leave room for an answer."""
+def _prompt_tokens(models: LoadedModels, request: Request) -> tuple[int, ...]:
+    """The prompt's token ids. Raises ContextLengthError if no token of an answer would fit."""
     llm = models.llm
-    prompt_ids = _tokenized(models, request)
+    prompt_ids = _tokenize(models, request)
     if len(prompt_ids) >= llm.context_length:
         raise ContextLengthError(
             f"prompt is {len(prompt_ids)} tokens long: the context of {llm.info.name} is "
@@ -67,10 +70,10 @@ def _fitting(models: LoadedModels, request: Request) -> tuple[int, ...]:
     return prompt_ids
 
 
-def _tokenized(models: LoadedModels, request: Request) -> tuple[int, ...]:
+def _tokenize(models: LoadedModels, request: Request) -> tuple[int, ...]:
     tokenizer = models.tokenizer
     if not request.chat:
-        # Too long a prompt is refused below, with both lengths; no warning is wanted besides.
+        # The tokenizer's own warning is off: a prompt that is too long is refused below.
         ids = tokenizer(request.prompt, verbose=False)["input_ids"]
     elif not tokenizer.chat_template:
         raise ConfigError.of("chat", True, f"false: {models.llm.info.name} has no chat template")

@@ -1,5 +1,5 @@
-"""Drafting, step 2 of a round, for all active requests: what each drafter is asked for, its
-drafts, and the results of drafts made ahead.
+"""Step 2 of a round: plans the draft requests of all active requests, runs the drafters, and
+evaluates the drafts made ahead.
 
 Requests that use the same drafter share its passes. Knows no LLM and no verification. A draft
 ahead counts as a hit only once the next round has used it.
@@ -16,7 +16,7 @@ from core.config.mechanisms import combine_rule, draft_kind
 from core.drafters import make_drafters
 from core.drafters.ahead import AheadDraft, AheadPlan, PassEnded
 from core.drafters.base import Drafter, DraftRequest, Drafts
-from core.drafters.pooled_drafting import PooledAsk
+from core.drafters.pooled_drafting import PooledRequest
 from core.drafters.ssm_pool import SsmPool
 from core.drafters.weights import needs_likelihoods
 from core.engine.round_state import ActiveRequest, AheadDrafts, RoundState
@@ -27,7 +27,14 @@ from core.length import Auditions
 from core.metrics import LLM_LANE
 from core.models.loading.load import LoadedModels
 
-__all__ = ["Drafting", "ahead_drafts", "ahead_results", "asks_of", "hidden_ms", "unused_at_end"]
+__all__ = [
+    "Drafting",
+    "ahead_drafts",
+    "ahead_results",
+    "hidden_ms",
+    "plan_draft_requests",
+    "unused_at_end",
+]
 
 
 class Drafting:
@@ -37,240 +44,252 @@ class Drafting:
         self.ssm_pool = SsmPool(models.ssms, models.llm.vocab_size)
         self._drafters = make_drafters(self.ssm_pool)
 
-    def named(self, names: Many[str]) -> tuple[Drafter, ...]:
+    def by_names(self, names: Many[str]) -> tuple[Drafter, ...]:
         """The drafters of a run, in its order."""
         return tuple(self._drafters[name] for name in names)
 
-    def audition(self, live: ActiveRequest) -> None:
-        """Tells a length policy that chooses drafters how well each of several SSMs predicts the
-        prompt: specialised ones differ, and to let all of them draft costs rounds."""
-        names = [one.name for one in live.drafters if one.name in self.ssm_pool.ssms]
-        policy = live.policy
+    def audition(self, request: ActiveRequest) -> None:
+        """Gives a length policy that chooses drafters the score of each SSM on the prompt: SSMs of
+        different domains differ, and to let all of them draft costs rounds."""
+        names = [one.name for one in request.drafters if one.name in self.ssm_pool.ssms]
+        policy = request.policy
         if len(names) < 2 or not isinstance(policy, Auditions) or not policy.chooses:
             return
-        scores, timed = self.ssm_pool.prompt_scores(names, live.sequence.prompt_ids)
-        live.timed += timed
-        policy.hear(scores)
+        scores, timings = self.ssm_pool.prompt_scores(names, request.sequence.prompt_ids)
+        request.timings += timings
+        policy.observe_audition(scores)
 
-    def draft(self, turns: Many[RoundState]) -> None:
-        """Fills in each turn's drafts, judges what was made of them ahead, and tells its weights
-        what the drafters learnt."""
-        alone: dict[str, list[tuple[RoundState, DraftRequest]]] = {}
-        for turn in turns:
-            for ask in self._draft_together(turn, self.asks(turn)):
-                alone.setdefault(ask.name, []).append((turn, ask))
-        self._draft_alone(alone)
-        for turn in turns:
-            # A neighbour in the batch may have asked in another order: each keeps its own.
-            turn.drafts = dict(sorted(turn.drafts.items()))
-            for draft in turn.drafts.values():
-                turn.timed.extend(draft.timed)
-            turn.ahead = ahead_results(turn)
-            _hear(turn)
+    def draft(self, states: Many[RoundState]) -> None:
+        """Fills in `drafts` and `ahead` of each state, and updates the drafter weights."""
+        by_drafter: dict[str, list[tuple[RoundState, DraftRequest]]] = {}
+        for state in states:
+            for draft_request in self._draft_pooled(state, self.draft_requests(state)):
+                by_drafter.setdefault(draft_request.name, []).append((state, draft_request))
+        self._draft_by_drafter(by_drafter)
+        for state in states:
+            # Drafters ran in the order of the whole batch; events list them by index.
+            state.drafts = dict(sorted(state.drafts.items()))
+            for draft in state.drafts.values():
+                state.timings.extend(draft.timings)
+            state.ahead = ahead_results(state)
+            _update_likelihoods(state)
 
-    def asks(self, turn: RoundState) -> list[DraftRequest]:
-        """Of the turn's drafters that know its request, which they are told when first asked."""
-        return [ask for ask in asks_of(turn) if self._opened(turn.live, ask.index)]
+    def draft_requests(self, state: RoundState) -> list[DraftRequest]:
+        """The draft requests of a round; opens each drafter on its first one."""
+        return [
+            one for one in plan_draft_requests(state) if self._ensure_open(state.request, one.index)
+        ]
 
-    def draft_ahead(self, turns: Many[RoundState], done: PassEnded) -> None:
-        """Drafts for the next round of turns whose trees are being verified. A turn without an SSM
-        that drafted is left out: none of its SSMs has read the whole text."""
-        planned = [(turn, plan) for turn in turns if (plan := self._plan(turn)).weights]
+    def draft_ahead(self, states: Many[RoundState], done: PassEnded) -> None:
+        """Drafts for the next round while these trees are being verified. A state in which no SSM
+        drafted is left out: none of its SSMs has read the whole text."""
+        planned = [(state, plan) for state in states if (plan := self._plan(state)).weights]
         if not planned:
             return
-        seen, failed = self.ssm_pool.draft_ahead([plan for _, plan in planned], done)
-        for (turn, _), found in zip(planned, seen, strict=True):
-            turn.foreseen = found
+        results, failed = self.ssm_pool.draft_ahead([plan for _, plan in planned], done)
+        for (state, _), by_drafter in zip(planned, results, strict=True):
+            state.next_drafts = by_drafter
         for name, error in failed.items():
-            for turn, _ in planned:
-                for index, drafter in enumerate(turn.live.drafters):
-                    if drafter.name == name and index in turn.live.opened:
-                        turn.live.lose(index, error)
+            for state, _ in planned:
+                for index, drafter in enumerate(state.request.drafters):
+                    if drafter.name == name and index in state.request.open_drafters:
+                        state.request.drop_drafter(index, error)
 
-    def _plan(self, turn: RoundState) -> AheadPlan:
-        """The SSMs that drafted in this round, and what they will be asked for in the next if it is
-        chosen like this one."""
-        weights = turn.ballot.weights
-        names = {i: turn.live.drafters[i].name for i in turn.drafts}
+    def _plan(self, state: RoundState) -> AheadPlan:
+        """The SSMs that drafted in this round, with their requests for the next round if the
+        length policy chooses as it did for this one."""
+        weights = state.vote_weights.weights
+        names = {i: state.request.drafters[i].name for i in state.drafts}
         ssms = {i: name for i, name in names.items() if name in self.ssm_pool.ssms}
-        behind = range(1, turn.tree.depth + 2)
+        counts = range(1, state.tree.depth + 2)  # accepted path and the LLM's own token
         return AheadPlan(
-            turn.live.sequence,
-            turn.tree,
+            state.request.sequence,
+            state.tree,
             {name: weights[i] for i, name in ssms.items()},
             tuple(
-                {ask.name: ask for ask in asks_of(turn, tokens) if ask.index in ssms}
-                for tokens in behind
+                {one.name: one for one in plan_draft_requests(state, tokens) if one.index in ssms}
+                for tokens in counts
             ),
         )
 
-    def commit(self, turn: RoundState, committed: tuple[int, ...]) -> None:
+    def commit(self, state: RoundState, committed: tuple[int, ...]) -> None:
         """Commits the accepted tokens in every open drafter."""
-        live = turn.live
-        for index in sorted(live.opened):
+        request = state.request
+        for index in sorted(request.open_drafters):
             try:
-                draft = turn.drafts.get(index)
-                live.drafters[index].commit(live.sequence, draft, committed)
+                draft = state.drafts.get(index)
+                request.drafters[index].commit(request.sequence, draft, committed)
             except DRAFTER_FAULTS as error:
-                live.lose(index, error)
+                request.drop_drafter(index, error)
 
-    def close(self, live: ActiveRequest) -> None:
+    def close(self, request: ActiveRequest) -> None:
         """Closes the request in every open drafter; safe to call in any state."""
-        for index in live.opened:
+        for index in request.open_drafters:
             with suppress(*DRAFTER_FAULTS):  # the run is over: there is no round to report it in
-                live.drafters[index].close(live.sequence)
-        live.opened.clear()
+                request.drafters[index].close(request.sequence)
+        request.open_drafters.clear()
 
-    def _opened(self, live: ActiveRequest, index: int) -> bool:
-        """Whether a drafter knows the request, which it is told when first asked."""
-        if index not in live.opened:
-            live.opened.add(index)
+    def _ensure_open(self, request: ActiveRequest, index: int) -> bool:
+        """Opens the request in a drafter unless it is open; False if the drafter fails."""
+        if index not in request.open_drafters:
+            request.open_drafters.add(index)
             try:
-                live.timed.extend(live.drafters[index].open(live.sequence))
+                request.timings.extend(request.drafters[index].open(request.sequence))
             except DRAFTER_FAULTS as error:
-                live.lose(index, error)
-        return index in live.opened
+                request.drop_drafter(index, error)
+        return index in request.open_drafters
 
-    def _draft_alone(self, asked: Mapping[str, Many[tuple[RoundState, DraftRequest]]]) -> None:
-        """Each drafter's drafts for all who ask it, the SSMs' at once; all lose one that fails."""
-        asks = {name: [ask for _, ask in whose] for name, whose in asked.items()}
-        for name, drafts in self._answers(asks).items():
+    def _draft_by_drafter(
+        self, by_drafter: Mapping[str, Many[tuple[RoundState, DraftRequest]]]
+    ) -> None:
+        """Runs each drafter once for all requests that use it, all SSMs in one call. A drafter that
+        fails is dropped from each of these requests."""
+        requests = {name: [one for _, one in pairs] for name, pairs in by_drafter.items()}
+        for name, drafts in self._draft_all(requests).items():
             if isinstance(drafts, BaseException):
-                for turn, ask in asked[name]:
-                    turn.live.lose(ask.index, drafts)
+                for state, draft_request in by_drafter[name]:
+                    state.request.drop_drafter(draft_request.index, drafts)
             else:
-                for (turn, ask), draft in zip(asked[name], drafts, strict=True):
-                    turn.drafts[ask.index] = draft
+                for (state, draft_request), draft in zip(by_drafter[name], drafts, strict=True):
+                    state.drafts[draft_request.index] = draft
 
-    def _answers(self, asks: Mapping[str, list[DraftRequest]]) -> dict[str, Drafts]:
+    def _draft_all(self, requests: Mapping[str, list[DraftRequest]]) -> dict[str, Drafts]:
         """The drafts of each drafter, or its error."""
-        of_ssms = {name: asks[name] for name in asks if name in self.ssm_pool.ssms}
+        of_ssms = {name: requests[name] for name in requests if name in self.ssm_pool.ssms}
         found: dict[str, Drafts] = {}
         try:
             found |= self.ssm_pool.draft(of_ssms) if of_ssms else {}
         except DRAFTER_FAULTS as error:
             found |= dict.fromkeys(of_ssms, error)
-        for name in [name for name in asks if name not in of_ssms]:
+        for name in [name for name in requests if name not in of_ssms]:
             try:
-                found[name] = self._drafters[name].draft(asks[name])
+                found[name] = self._drafters[name].draft(requests[name])
             except DRAFTER_FAULTS as error:
                 found[name] = error
         return found
 
-    def _draft_together(self, turn: RoundState, asks: list[DraftRequest]) -> list[DraftRequest]:
-        """`log_pool`: the SSMs of a run draft one tree. Returns the asks left to draft alone."""
-        pooled = [ask for ask in asks if ask.name in self.ssm_pool.ssms]
-        if not combine_rule(turn.speculation.combine).pooled or not pooled:
-            return asks
-        weights = turn.ballot.weights
-        shared = PooledAsk(tuple(pooled), tuple(weights[ask.index] for ask in pooled))
+    def _draft_pooled(self, state: RoundState, requests: list[DraftRequest]) -> list[DraftRequest]:
+        """`log_pool`: the SSMs of a run draft one tree. Returns the requests left for the other
+        drafters."""
+        pooled = [one for one in requests if one.name in self.ssm_pool.ssms]
+        if not combine_rule(state.speculation.combine).pooled or not pooled:
+            return requests
+        weights = state.vote_weights.weights
+        shared = PooledRequest(tuple(pooled), tuple(weights[one.index] for one in pooled))
         try:
             drafts = self.ssm_pool.draft_pooled(shared)
-            for ask, draft in zip(pooled, drafts, strict=True):
-                turn.drafts[ask.index] = draft
+            for draft_request, draft in zip(pooled, drafts, strict=True):
+                state.drafts[draft_request.index] = draft
         except DRAFTER_FAULTS as error:
-            # Without a pool's draft in this round; the next goes on with those that are left.
-            named = [a for a in pooled if isinstance(error, DrafterError) and a.name == error.name]
-            for ask in named or pooled:
-                turn.live.lose(ask.index, error)
-        return [ask for ask in asks if ask not in pooled]
+            # This round goes on without a pooled draft; the next one uses the SSMs that are left.
+            culprits = [
+                a for a in pooled if isinstance(error, DrafterError) and a.name == error.name
+            ]
+            for draft_request in culprits or pooled:
+                state.request.drop_drafter(draft_request.index, error)
+        return [one for one in requests if one not in pooled]
 
 
-def asks_of(turn: RoundState, beyond: int = 0) -> list[DraftRequest]:
-    """What each drafter is asked for: shapes and budgets, fixed before anything is drawn; for a
-    draft that begins `beyond` tokens behind the text, if the next round is chosen like this."""
-    live, sequence, choice = turn.live, turn.live.sequence, turn.choice
-    config = turn.speculation
+def plan_draft_requests(state: RoundState, beyond: int = 0) -> list[DraftRequest]:
+    """Shape and node budget of each drafter, fixed before anything is drawn (ALGORITHMS 2).
+
+    `beyond`: the draft starts so many tokens after the text (drafting ahead), under the same
+    choice of length.
+    """
+    request, sequence, choice = state.request, state.request.sequence, state.choice
+    config = state.speculation
     shape = config.shape(max(0, min(choice.length, sequence.room - beyond)))
-    asked = live.asked(choice)
-    asks = []
-    for index, budget in zip(asked, live.budgets(shape_nodes(shape), asked), strict=True):
+    indices = request.drafters_for(choice)
+    draft_requests = []
+    for index, budget in zip(indices, request.budgets(shape_nodes(shape), indices), strict=True):
         # Best first spends its budget by score; the others are cut beforehand.
-        fitted = shape if draft_kind(config.draft).by_score else cut_shape(shape, budget)
-        name = live.drafters[index].name
-        if shape and budget and fitted:
-            ask = DraftRequest(
-                sequence, index, config.draft, fitted, budget, name, choice.stop, beyond
+        cut = shape if draft_kind(config.draft).by_score else cut_shape(shape, budget)
+        name = request.drafters[index].name
+        if shape and budget and cut:
+            draft_request = DraftRequest(
+                sequence, index, config.draft, cut, budget, name, choice.stop, beyond
             )
-            asks.append(ask)
-    return asks
+            draft_requests.append(draft_request)
+    return draft_requests
 
 
-def _hear(turn: RoundState) -> None:
-    """The weights hear how probable the drafters held what was committed since."""
-    if not needs_likelihoods(turn.speculation):
+def _update_likelihoods(state: RoundState) -> None:
+    """Updates the drafter weights with the probabilities that each drafter gave to the tokens
+    committed since its last report."""
+    if not needs_likelihoods(state.speculation):
         return
-    live, sequence = turn.live, turn.live.sequence
-    caught_up = {index for index, draft in turn.drafts.items() if draft.passes}
-    told = {}
-    for index in sorted(live.opened):
-        name = live.drafters[index].name
-        told[name] = live.drafters[index].likelihoods(sequence)
+    request, sequence = state.request, state.request.sequence
+    caught_up = {index for index, draft in state.drafts.items() if draft.passes}
+    likelihoods = {}
+    for index in sorted(request.open_drafters):
+        name = request.drafters[index].name
+        likelihoods[name] = request.drafters[index].likelihoods(sequence)
         whole = index in caught_up
-        live.heard.reach(name, len(told[name]), len(sequence.tokens), whole=whole)
-    live.weights.foretold(told, live.heard)
+        count = len(likelihoods[name])
+        request.likelihood_history.advance(name, count, len(sequence.tokens), whole=whole)
+    request.weights.observe_likelihoods(likelihoods, request.likelihood_history)
 
 
-def ahead_drafts(turn: RoundState, committed: tuple[int, ...]) -> AheadDrafts | None:
-    """What was drafted beside the turn's pass, for the round behind what it committed."""
-    if not turn.foreseen:
+def ahead_drafts(state: RoundState, committed: tuple[int, ...]) -> AheadDrafts | None:
+    """The drafts made during this round's LLM pass, for the round after `committed`."""
+    if not state.next_drafts:
         return None
-    passes = tuple(t for t in turn.timed if t.lane == LLM_LANE)
-    return AheadDrafts(turn.foreseen, passes, committed)
+    passes = tuple(t for t in state.timings if t.lane == LLM_LANE)
+    return AheadDrafts(state.next_drafts, passes, committed)
 
 
-def ahead_results(turn: RoundState) -> tuple[Ahead, ...]:
-    """What the drafts made for this turn came to, now that it has drafted."""
-    if turn.ahead_drafts is None:
+def ahead_results(state: RoundState) -> tuple[Ahead, ...]:
+    """Hit or miss of each draft made ahead for this round, known once the round has drafted."""
+    if state.ahead_drafts is None:
         return ()
-    used = {turn.live.drafters[i].name: draft.ahead for i, draft in turn.drafts.items()}
-    told = []
-    for name, seen in _in_order(turn, turn.ahead_drafts):
-        if turn.ahead_drafts.committed not in seen.outcomes:
-            told.append(_ahead(name, seen, "wrong"))
+    used = {state.request.drafters[i].name: draft.ahead for i, draft in state.drafts.items()}
+    results = []
+    for name, draft in _in_drafter_order(state, state.ahead_drafts):
+        if state.ahead_drafts.committed not in draft.outcomes:
+            results.append(_ahead(name, draft, "wrong"))
         elif not used.get(name):
-            told.append(_ahead(name, seen, "unused"))
+            results.append(_ahead(name, draft, "unused"))
         else:
-            told.append(_ahead(name, seen, "", used[name], turn.ahead_drafts.passes))
-    return tuple(told)
+            results.append(_ahead(name, draft, "", used[name], state.ahead_drafts.passes))
+    return tuple(results)
 
 
-def unused_at_end(turn: RoundState, unasked: AheadDrafts | None) -> tuple[Ahead, ...]:
-    """What was drafted for a round that will not come, since the text has ended."""
-    if unasked is None:
+def unused_at_end(state: RoundState, unused: AheadDrafts | None) -> tuple[Ahead, ...]:
+    """Drafts made ahead for a round that will not run, since the text has ended."""
+    if unused is None:
         return ()
-    return tuple(_ahead(name, seen, "ended") for name, seen in _in_order(turn, unasked))
+    return tuple(_ahead(name, draft, "ended") for name, draft in _in_drafter_order(state, unused))
 
 
-def _in_order(turn: RoundState, what: AheadDrafts) -> Iterator[tuple[str, AheadDraft]]:
-    """By the run's order of drafters."""
-    for drafter in turn.live.drafters:
-        if drafter.name in what.seen:
-            yield drafter.name, what.seen[drafter.name]
+def _in_drafter_order(state: RoundState, drafts: AheadDrafts) -> Iterator[tuple[str, AheadDraft]]:
+    """(name, draft) in the run's order of drafters."""
+    for drafter in state.request.drafters:
+        if drafter.name in drafts.by_drafter:
+            yield drafter.name, drafts.by_drafter[drafter.name]
 
 
 def _ahead(
-    name: str, seen: AheadDraft, reason: str, used: int = 0, passes: Many[Timed] = ()
+    name: str, draft: AheadDraft, reason: str, used: int = 0, passes: Many[Timed] = ()
 ) -> Ahead:
-    """`used`: how many of the passes that drafted are in the draft; the others were for nothing, as
-    is every look at the tree."""
-    for_nothing = [*seen.looked, *seen.drafted[used:]]
+    """`used`: how many drafting passes are part of the round's draft. The other passes are wasted,
+    and so is every scoring of the tree."""
+    wasted = [*draft.look_timings, *draft.draft_timings[used:]]
     return Ahead(
         drafter=name,
-        outcomes=len(seen.outcomes),
-        probability=min(1.0, sum(seen.outcomes.values(), 0.0)),
+        outcomes=len(draft.outcomes),
+        probability=min(1.0, sum(draft.outcomes.values(), 0.0)),
         hit=not reason,
-        saved_ms=hidden_ms(seen.drafted[:used], passes),
-        wasted_ms=1000 * sum((t.seconds for t in for_nothing), 0.0),
+        saved_ms=hidden_ms(draft.draft_timings[:used], passes),
+        wasted_ms=1000 * sum((t.seconds for t in wasted), 0.0),
         reason=reason,
     )
 
 
-def hidden_ms(timed: Many[Timed], passes: Many[Timed]) -> float:
-    """How much of a work was done while the LLM's passes ran."""
+def hidden_ms(timings: Many[Timed], passes: Many[Timed]) -> float:
+    """Milliseconds of `timings` that overlap the LLM's `passes`."""
     shared = (
         one.share * max(0.0, min(one.end, other.end) - max(one.start, other.start))
-        for one in timed
+        for one in timings
         for other in passes
     )
     return 1000 * sum(shared, 0.0)

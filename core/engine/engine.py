@@ -15,14 +15,14 @@ from contextlib import ExitStack, contextmanager
 from core.config import Request, SpeculationConfig
 from core.config.mechanisms import length_policy
 from core.cuda.fused_round import FusedRound, RoundResult
-from core.drafters.weights import Weights, make_weights
+from core.drafters.weights import DrafterWeights, make_weights
 from core.engine.admission import prepare
 from core.engine.drafting import Drafting
 from core.engine.idle_time import IdleTime
 from core.engine.overlap import (
     DraftPool,
+    DraftThread,
     Job,
-    Lane,
     RoundBatch,
     next_round,
     observe_switch,
@@ -31,7 +31,7 @@ from core.engine.overlap import (
     run_id_of,
 )
 from core.engine.record import Recorder
-from core.engine.round import RoundSteps, observed, overlapped_round, serial_round
+from core.engine.round import RoundSteps, count_event, overlapped_round, serial_round
 from core.engine.round_state import ActiveRequest, RoundState, update_weights
 from core.engine.run_events import run_started
 from core.errors import EngineBusyError
@@ -52,8 +52,8 @@ PREFILL_CHUNK = 512
 class Engine:
     """Owns the models while a call runs; one call at a time, in the caller's thread.
 
-    `on_device`: run rounds on the models' device with one copy of the results to the host, see
-    FusedRound; None: if that is a GPU.
+    `on_device`: run whole rounds on the device, with one copy of the results to the host (see
+    FusedRound). None: only on a GPU.
     """
 
     def __init__(self, models: LoadedModels, on_device: bool | None = None) -> None:
@@ -65,9 +65,9 @@ class Engine:
         self._fused_round: FusedRound | None = None
         if on_gpu if on_device is None else on_device:
             self._fused_round = FusedRound(models.llm, self._drafting, capture=on_gpu)
-        self._carried: dict[tuple[object, ...], Weights] = {}
-        self._pools = DraftPool()
-        self._lane = Lane(models.llm.device)
+        self._carried: dict[tuple[object, ...], DrafterWeights] = {}
+        self._draft_pool = DraftPool()
+        self._draft_thread = DraftThread(models.llm.device)
         self._idle_time = IdleTime()
         self._admitted: set[str] = set()
         self._torch_alone = TorchAlone((models.llm, *models.ssms.values()))
@@ -81,7 +81,7 @@ class Engine:
         )
         self.costs = Costs(models.llm)
 
-    # -- the public face --
+    # -- public API --
 
     def generate(self, request: Request) -> Iterator[Event]:
         """The events of one request; closing the iterator cancels within a round."""
@@ -96,34 +96,34 @@ class Engine:
             raise EngineBusyError(
                 "engine is busy: one call at a time; use a Worker for many callers"
             )
-        live: list[ActiveRequest] = []
+        active: list[ActiveRequest] = []
         with ExitStack() as leaving:
             leaving.callback(self.busy.release)
             for sequence in [self.prepare(request) for request in requests]:
-                live.append(self.admit(sequence))
-                leaving.callback(self.release, live[-1])
-                yield self.started(live[-1])
-                for _ in self.prefill(live[-1]):
+                active.append(self.admit(sequence))
+                leaving.callback(self.release, active[-1])
+                yield self.run_started_event(active[-1])
+                for _ in self.prefill(active[-1]):
                     pass
-            while running := [one for one in live if not one.sequence.finish_reason]:
+            while running := [one for one in active if not one.sequence.finish_reason]:
                 yield from self.round(running)
 
     def close(self) -> None:
         """Ends the drafting thread; the engine may be used again."""
-        self._lane.close()
+        self._draft_thread.close()
 
     # -- one round --
 
-    def round(self, live: Many[ActiveRequest]) -> Iterator[Event]:
-        """One round of every live request, in one LLM pass; see `core.engine.round`."""
+    def round(self, active: Many[ActiveRequest]) -> Iterator[Event]:
+        """One round of all active requests, in one LLM pass; see `core.engine.round`."""
         began = time.perf_counter()
-        switch = pipeline_switch(live, self.costs)
-        modes = pipeline_modes(live, switch)
-        batch = self._pools.take(live, modes)
+        switch = pipeline_switch(active, self.costs)
+        modes = pipeline_modes(active, switch)
+        batch = self._draft_pool.take(active, modes)
         serial = not batch.drafted and all(mode == "off" for mode in modes.values())
 
         result = self._fused_round.run(batch.states) if self._fused_round and serial else None
-        self._idle_time.begin(live, () if result else batch.states, began)
+        self._idle_time.begin(active, () if result else batch.states, began)
         if result is not None:
             yield from self._fused_events(result, batch.states, begin_next=not switch.runs)
         elif serial:
@@ -136,92 +136,93 @@ class Engine:
     def _fused_events(
         self, result: RoundResult, states: Many[RoundState], *, begin_next: bool
     ) -> Iterator[Event]:
-        """The events of a fused round; with `begin_next` the next round runs meanwhile."""
+        """The events of a fused round; with `begin_next` the device already runs the next round
+        while they are built."""
         record, steps = self._recorder, self._steps
         steps.make_trees(states)
         result.fill_verdicts()
         update_weights(states)
         commits = [steps.commit_one(state) for state in states]
-        left = [state.live for state in states if not state.live.sequence.finish_reason]
+        left = [state.request for state in states if not state.request.sequence.finish_reason]
         if begin_next and left and self._fused_round is not None:
-            self._fused_round.begin([next_round(live) for live in left])
-        for recorded in (record.drafted, record.combined, record.verified):
+            self._fused_round.begin([next_round(active) for active in left])
+        for recorded in (record.drafted_event, record.combined_event, record.verified_event):
             for state in states:
-                yield observed(state, recorded(state))
+                yield count_event(state, recorded(state))
         for state, commit in zip(states, commits, strict=True):
-            yield from steps.completed(state, commit)
+            yield from steps.complete_round(state, commit)
 
     @contextmanager
     def _beside(self, batch: RoundBatch, modes: Mapping[str, str]) -> Iterator[None]:
-        """Runs the drafting thread's jobs while the block runs: drafts for other requests, or for
-        the next round of these. What was drafted for others is verified in a later round."""
+        """Drafts on the drafting thread while the block runs: for other requests, which a later
+        round verifies, or for the next round of these."""
         jobs: list[Job] = []
         if batch.meanwhile:
             jobs.append(lambda _: self._drafting.draft(batch.meanwhile))
-        ahead = [state for state in batch.states if modes[run_id_of(state.live)] == "ahead"]
+        ahead = [state for state in batch.states if modes[run_id_of(state.request)] == "ahead"]
         if ahead:
             jobs.append(lambda ended: self._drafting.draft_ahead(ahead, ended))
-        with self._lane.beside(jobs):
+        with self._draft_thread.beside(jobs):
             yield
-        self._pools.keep(batch)
+        self._draft_pool.keep(batch)
 
-    # -- a request's way in and out, for `generate_many` and the worker --
+    # -- admission and release, for `generate_many` and the worker --
 
     def prepare(self, request: Request) -> Sequence:
         """Checks a request and turns it into a sequence; no model runs."""
         return prepare(self.models, request)
 
-    def started(self, live: ActiveRequest, queue_ms: float = 0.0) -> RunStarted:
+    def run_started_event(self, active: ActiveRequest, queue_ms: float = 0.0) -> RunStarted:
         """The run's first event."""
-        texts = self._recorder.texts(live.sequence.prompt_ids)
-        event = run_started(live.sequence, self.models, texts, queue_ms)
-        live.sequence.fold.observe(event)
+        texts = self._recorder.texts(active.sequence.prompt_ids)
+        event = run_started(active.sequence, self.models, texts, queue_ms)
+        active.sequence.fold.observe(event)
         return event
 
     def admit(self, sequence: Sequence) -> ActiveRequest:
-        """Gives a prepared sequence its place: an LLM row, drafters, a length policy; its clock
-        starts here."""
+        """Opens an LLM row, selects drafters and length policy, and starts the run's clock."""
         speculation = sequence.speculation
         nodes = self._max_tree_nodes(speculation)
         if nodes is not None:
             speculation = dataclasses.replace(speculation, max_tree_nodes=nodes)
             sequence.speculation = speculation
         sequence.started = time.perf_counter()
-        # What may fail first: a policy may begin by timing passes of the LLM.
-        drafters = self._drafting.named(speculation.drafters)
+        # The row is opened last, so that a failure before it leaks none: a policy may time passes.
+        drafters = self._drafting.by_names(speculation.drafters)
         policy, weights = make_policy(speculation, self.costs), self._weights(speculation)
-        live = ActiveRequest(sequence, self._llm.open_row(), drafters, policy, weights, nodes)
+        active = ActiveRequest(sequence, self._llm.open_row(), drafters, policy, weights, nodes)
         self._admitted.add(sequence.run_id)
         self._torch_alone.take()
-        return live
+        return active
 
-    def prefill(self, live: ActiveRequest) -> Iterator[None]:
-        """Reads the prompt but its last token, a chunk a step, so that it can be cancelled."""
+    def prefill(self, active: ActiveRequest) -> Iterator[None]:
+        """Reads the prompt without its last token (the first root), one chunk per step, so that it
+        can be cancelled between chunks."""
         start = time.perf_counter()
-        tokens = live.sequence.tokens[:-1]
+        tokens = active.sequence.tokens[:-1]
         for i in range(0, len(tokens), PREFILL_CHUNK):
             part = tokens[i : i + PREFILL_CHUNK]
-            self._llm.forward([chain(live.row, part, last_only=True)])
-            self._llm.commit(live.row, range(len(part)))
+            self._llm.forward([chain(active.row, part, last_only=True)])
+            self._llm.commit(active.row, range(len(part)))
             yield
         if tokens:
-            live.timed.append(Timed("llm", "prefill", start, time.perf_counter()))
-        self._drafting.audition(live)
+            active.timings.append(Timed("llm", "prefill", start, time.perf_counter()))
+        self._drafting.audition(active)
 
-    def release(self, live: ActiveRequest) -> None:
-        """Takes back the rows; safe to call in any state."""
-        self._admitted.discard(live.sequence.run_id)
+    def release(self, active: ActiveRequest) -> None:
+        """Closes the request's rows and drafters; safe to call in any state."""
+        self._admitted.discard(active.sequence.run_id)
         with ExitStack() as leaving:
             if not self._admitted:
                 leaving.callback(self._torch_alone.give_back)
-                leaving.callback(self._lane.close)
-            leaving.callback(self._drafting.close, live)
-            leaving.callback(self._pools.forget, live)
-            self._llm.close_row(live.row)
+                leaving.callback(self._draft_thread.close)
+            leaving.callback(self._drafting.close, active)
+            leaving.callback(self._draft_pool.forget, active)
+            self._llm.close_row(active.row)
 
-    def _weights(self, config: SpeculationConfig) -> Weights:
-        """Even ones, or with `carry_over` those that earlier runs of these drafters left by this
-        rule."""
+    def _weights(self, config: SpeculationConfig) -> DrafterWeights:
+        """Equal weights, or with `carry_over` those that earlier runs of the same drafters and rule
+        ended with."""
         if not config.carry_over:
             return make_weights(config, config.drafters)
         key = (config.weights, config.eta, config.weight_bounds, *config.drafters)
@@ -235,8 +236,8 @@ class Engine:
         if config.never_drafts:
             return 1  # plain decoding
         verify = self.costs.verify
-        # A length that is found by measured times weighs what nodes cost itself: it is bounded by
-        # what was measured alone. Cut to what is affordable, `trend` could never learn that more
-        # is not.
+        # A policy that finds the length by measured times weighs the cost of nodes itself, so only
+        # the measured range bounds it: with an affordable budget `trend` could never learn that
+        # longer drafts do not pay.
         given = length_policy(config.length).given
         return verify.affordable_nodes() if given else max(verify.ms)

@@ -1,8 +1,8 @@
 """Idle time: the part of a lone request's round that lies between its stages.
 
 Calling drafters, emitting events, bookkeeping: more in a round that drafts than in a plain one, so
-a length policy has to see it. Measured for a request that runs alone; of several requests it cannot
-be said whose it was.
+a length policy has to see it. Measured only for a request that runs alone: with several requests it
+cannot be attributed to one of them.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ __all__ = ["IdleTime"]
 
 
 class IdleTime:
-    """Fills in `between_ms`. What follows a round's commit is known once the round is over and
-    counts in the next round of the same run; what happens between two rounds counts in none."""
+    """Fills in `between_ms`. The time after a round's commit is known only when the round is over,
+    so it counts in the next round of the same run; time between two rounds counts in none."""
 
     def __init__(self) -> None:
         self._state: RoundState | None = None
         self._began = 0.0
-        self._run = ""
+        self._run_id = ""
         self._behind = 0.0
 
-    def begin(self, live: Many[ActiveRequest], states: Many[RoundState], began: float) -> None:
+    def begin(self, requests: Many[ActiveRequest], states: Many[RoundState], began: float) -> None:
         """A round of `states` began at `began` (seconds, as all times here); it is measured if one
-        request alone is live and takes part."""
-        self._state = states[0] if len(live) == 1 == len(states) else None
+        request alone is active and takes part."""
+        self._state = states[0] if len(requests) == 1 == len(states) else None
         self._began = began
 
     def fill(self) -> None:
@@ -37,16 +37,16 @@ class IdleTime:
         state = self._state
         if state is None:
             return
-        sequence, live = state.live.sequence, state.live
-        stages = [one for one in (*live.timed, *state.timed) if one.start >= self._began]
+        sequence, requests = state.request.sequence, state.request
+        stages = [one for one in (*requests.timings, *state.timings) if one.start >= self._began]
         gap = time.perf_counter() - self._began
         gap -= union_ms((one.start, one.end) for one in stages)
-        behind = self._behind if sequence.run_id == self._run else 0.0
+        behind = self._behind if sequence.run_id == self._run_id else 0.0
         state.between_ms = (max(0.0, gap) + behind) * 1000
 
     def end(self) -> None:
         """The round is over and its events are emitted."""
         state = self._state
-        self._run = "" if state is None else state.live.sequence.run_id
+        self._run_id = "" if state is None else state.request.sequence.run_id
         if state is not None:
-            self._behind = max(0.0, time.perf_counter() - max(one.end for one in state.timed))
+            self._behind = max(0.0, time.perf_counter() - max(one.end for one in state.timings))

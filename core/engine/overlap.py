@@ -1,9 +1,9 @@
-"""Pipelining (Minions 3.4): who is verified in a round, and for whom the drafters work meanwhile.
+"""Pipelining (Minions 3.4): which requests a round verifies, and what is drafted meanwhile.
 
-With `pipeline=across` the live requests take turns: while the LLM verifies one group, the drafters
+With `pipeline=across` the active requests alternate: while the LLM verifies one group, the drafters
 draft for the next. A drafted request waits in the pool of intermediate results; drafting pauses
-while that pool holds as many as the LLM takes at once. With `ahead` they work for the next round of
-the request that is being verified (`core.engine.drafting`).
+while that pool holds as many requests as the LLM verifies at once. With `pipeline=ahead` the
+drafters work for the next round of the request that is being verified (`core.engine.drafting`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from core.metrics import LLM_LANE, union_ms
 __all__ = [
     "PipelineSwitch",
     "Job",
-    "Lane",
+    "DraftThread",
     "DraftPool",
     "RoundBatch",
     "pipeline_switch",
@@ -45,13 +45,13 @@ ALONE = (
     "overlaps within one request"
 )
 Job = Callable[[PassEnded], None]
-"""What the drafting thread does beside a pass; `PassEnded` tells it that the pass has ended."""
+"""Work for the drafting thread during an LLM pass; it stops early once `PassEnded` is set."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoundBatch:
-    """`drafted` and `fresh` turns are verified now, `fresh` ones after drafting; `meanwhile` are
-    drafted beside the LLM's pass."""
+    """The states of one round: `drafted` and `fresh` are verified now, `fresh` after drafting;
+    `meanwhile` are drafted during the LLM's pass."""
 
     drafted: tuple[RoundState, ...]
     fresh: tuple[RoundState, ...]
@@ -63,26 +63,26 @@ class RoundBatch:
 
 
 class DraftPool:
-    """The pool of intermediate results, by run. The running requests are the live ones that are not
-    in it, the pending ones wait in the worker's queue."""
+    """Drafted states that wait for verification, by run (Minions' pool of intermediate results)."""
 
     def __init__(self) -> None:
         self._drafted: dict[str, RoundState] = {}
 
-    def take(self, live: Many[ActiveRequest], modes: Mapping[str, str]) -> RoundBatch:
-        """Whose turn it is, by the runs' modes. What is taken leaves the pool."""
-        across = [one for one in live if modes[run_id_of(one)] == "across"]
-        others = [one for one in live if modes[run_id_of(one)] != "across"]
+    def take(self, requests: Many[ActiveRequest], modes: Mapping[str, str]) -> RoundBatch:
+        """The batch of the next round, by the runs' modes; its drafted states leave the pool."""
+        across = [one for one in requests if modes[run_id_of(one)] == "across"]
+        others = [one for one in requests if modes[run_id_of(one)] != "across"]
         batch = (len(across) + 1) // 2 if len(across) > 1 else len(across)
-        drafted = [turn for one in across if (turn := self._drafted.get(run_id_of(one)))][:batch]
+        drafted = [state for one in across if (state := self._drafted.get(run_id_of(one)))][:batch]
         # A switch may have changed a run's mode while its draft waited.
-        drafted += [turn for one in others if (turn := self._drafted.get(run_id_of(one)))]
-        for turn in drafted:
-            del self._drafted[run_id_of(turn.live)]
-        others = [one for one in others if run_id_of(one) not in map(run_id_of, _lives(drafted))]
-        up = {run_id_of(turn.live) for turn in drafted} | self._drafted.keys()
-        running = [one for one in across if run_id_of(one) not in up]
-        # Nothing to verify yet: the first group is drafted as in the plain loop.
+        drafted += [state for one in others if (state := self._drafted.get(run_id_of(one)))]
+        for state in drafted:
+            del self._drafted[run_id_of(state.request)]
+        taken = [run_id_of(state.request) for state in drafted]
+        others = [one for one in others if run_id_of(one) not in taken]
+        with_draft = {run_id_of(state.request) for state in drafted} | self._drafted.keys()
+        running = [one for one in across if run_id_of(one) not in with_draft]
+        # Nothing to verify yet: the first group is drafted before the pass, as in `serial_round`.
         first = [] if drafted else running[:batch]
         room = max(0, batch - len(self._drafted))
         following = running[len(first) :][:room]
@@ -93,22 +93,22 @@ class DraftPool:
         )
 
     def keep(self, batch: RoundBatch) -> None:
-        """What was drafted beside a pass is verified in a later one."""
-        passes = [t for turn in batch.states[:1] for t in turn.timed if t.lane == LLM_LANE]
-        for turn in batch.meanwhile:
-            saved = tuple(_saved(turn, index, passes) for index in turn.drafts)
-            turn.ahead += saved
-            turn.hidden_ms = sum(one.saved_ms for one in saved)
-            self._drafted[run_id_of(turn.live)] = turn
+        """Adds the states drafted during this round's pass; a later round verifies them."""
+        passes = [t for state in batch.states[:1] for t in state.timings if t.lane == LLM_LANE]
+        for state in batch.meanwhile:
+            saved = tuple(_hidden_ahead(state, index, passes) for index in state.drafts)
+            state.ahead += saved
+            state.hidden_ms = sum(one.saved_ms for one in saved)
+            self._drafted[run_id_of(state.request)] = state
 
-    def forget(self, live: ActiveRequest) -> None:
-        """The request is gone."""
-        self._drafted.pop(run_id_of(live), None)
+    def forget(self, request: ActiveRequest) -> None:
+        """Drops the state of a request that has ended."""
+        self._drafted.pop(run_id_of(request), None)
 
 
-class Lane:
-    """One thread beside the engine's own, for drafting; it lives from the first job to `close`. On
-    CUDA its work has a stream of its own."""
+class DraftThread:
+    """One thread for drafting during LLM passes; it lives from the first job to `close`. On CUDA it
+    has its own stream."""
 
     def __init__(self, device: torch.device | None = None) -> None:
         self._executor: ThreadPoolExecutor | None = None
@@ -117,23 +117,23 @@ class Lane:
 
     @contextmanager
     def beside(self, jobs: Many[Job]) -> Iterator[None]:
-        """Runs `jobs` one after the other while the block runs, and waits for them; raises what
-        they raised."""
+        """Runs `jobs` in order while the block runs, then waits for them; their errors are
+        raised."""
         if not jobs:
             yield
             return
         if self._executor is None:
             self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="drafting")
         done = threading.Event()
-        if self._stream is not None:  # what was drafted so far is read there
+        if self._stream is not None:  # the jobs read drafts made on this thread's stream
             self._stream.wait_stream(torch.cuda.current_stream(self._stream.device))
-        future = self._executor.submit(_run, jobs, done, self._stream)
+        future = self._executor.submit(_run_jobs, jobs, done, self._stream)
         try:
             yield
         finally:
             done.set()
             future.result()
-            if self._stream is not None:  # what was drafted meanwhile is read here
+            if self._stream is not None:  # the next round reads the jobs' drafts here
                 torch.cuda.current_stream(self._stream.device).wait_stream(self._stream)
 
     def close(self) -> None:
@@ -143,44 +143,49 @@ class Lane:
             self._executor = None
 
 
-def next_round(live: ActiveRequest) -> RoundState:
+def next_round(request: ActiveRequest) -> RoundState:
     """A request's next round, its length chosen."""
-    drafts, live.ahead_drafts = live.ahead_drafts, None
-    return RoundState(live, live.policy.choose(), live.sequence.root_position, ahead_drafts=drafts)
+    drafts, request.ahead_drafts = request.ahead_drafts, None
+    return RoundState(
+        request, request.policy.choose(), request.sequence.root_position, ahead_drafts=drafts
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineSwitch:
-    """What `auto` has to choose from in a round, `across` or `ahead`, the runs for which it may,
-    and its switch. Made once a round: a drafter lost within it must not turn to another switch."""
+    """`pipeline=auto` in one round: `kind` is `across` or `ahead`, `runs` those that it applies to,
+    `switch` its measured on/off decision. Built once a round: a drafter lost within the round must
+    not select another switch."""
 
     kind: str
     runs: tuple[ActiveRequest, ...]
     switch: Switch
 
 
-def pipeline_switch(live: Many[ActiveRequest], costs: Costs) -> PipelineSwitch:
-    """Several requests overlap, one can only draft ahead."""
-    runs = [one for one in live if one.sequence.speculation.pipeline == "auto" and _has_ssms(one)]
+def pipeline_switch(requests: Many[ActiveRequest], costs: Costs) -> PipelineSwitch:
+    """`across` with several requests; a single one can only draft `ahead`."""
+    runs = [
+        one for one in requests if one.sequence.speculation.pipeline == "auto" and _has_ssms(one)
+    ]
     kind = "across" if len(runs) > 1 else "ahead"
     if kind == "ahead":
-        runs = [one for one in runs if _foresees(one)]
+        runs = [one for one in runs if _can_draft_ahead(one)]
     names = {drafter.name for one in runs for drafter in one.drafters}
     return PipelineSwitch(kind, tuple(runs), costs.pipelining(kind, names))
 
 
-def pipeline_modes(live: Many[ActiveRequest], auto: PipelineSwitch) -> dict[str, str]:
-    """How each run is pipelined in this round: `off`, `across` or `ahead`; `auto` as its switch
-    stands. A run that begins with nobody beside it is told so."""
-    stands = auto.kind if auto.switch.on else "off"
+def pipeline_modes(requests: Many[ActiveRequest], auto: PipelineSwitch) -> dict[str, str]:
+    """The pipeline mode of each run in this round: `off`, `across` or `ahead`; `auto` by its
+    switch. A run with `across` that starts as the only request gets a note."""
+    auto_mode = auto.kind if auto.switch.on else "off"
     modes = {}
-    for one in live:
+    for one in requests:
         mode = one.sequence.speculation.pipeline
         if mode == "auto":
-            mode = stands if one in auto.runs else "off"
-        fits = _foresees(one) if mode == "ahead" else _has_ssms(one)
+            mode = auto_mode if one in auto.runs else "off"
+        fits = _can_draft_ahead(one) if mode == "ahead" else _has_ssms(one)
         modes[run_id_of(one)] = mode if fits else "off"
-    across = [one for one in live if modes[run_id_of(one)] == "across"]
+    across = [one for one in requests if modes[run_id_of(one)] == "across"]
     if len(across) == 1:
         modes[run_id_of(across[0])] = "off"
         if across[0].sequence.round == 0 and across[0] not in auto.runs:
@@ -189,38 +194,40 @@ def pipeline_modes(live: Many[ActiveRequest], auto: PipelineSwitch) -> dict[str,
 
 
 def observe_switch(batch: RoundBatch, auto: PipelineSwitch, began: float) -> None:
-    """Shows the switch of `auto` what a round that began at `began` took a request, and how many
-    steps were drafted for it; notes what it decides."""
-    turns = (*batch.states, *batch.meanwhile)
-    if not auto.runs or not any(turn.drafts for turn in turns):
+    """Updates the switch of `pipeline=auto` with the time of a round per request and its drafted
+    steps; a decision becomes a note of the runs. `began`: the round's start, in seconds."""
+    states = (*batch.states, *batch.meanwhile)
+    if not auto.runs or not any(state.drafts for state in states):
         return
-    worked = [t for turn in turns for t in turn.timed if t.start >= began and t.name != "prefill"]
+    worked = [
+        t for state in states for t in state.timings if t.start >= began and t.name != "prefill"
+    ]
     ms = union_ms((t.start * 1000, t.end * 1000) for t in worked)
-    drafted = sum(max(d.depths, default=0) for turn in batch.states for d in turn.drafts.values())
+    drafted = sum(max(d.depths, default=0) for state in batch.states for d in state.drafts.values())
     found = auto.switch.observe(ms / len(batch.states), drafted / len(batch.states))
     if found is not None:
         with_it, without = found
-        stands = "on" if auto.switch.on else "off"
+        decision = "on" if auto.switch.on else "off"
         for one in auto.runs:
             one.notes.append(
                 f"drafting {auto.kind} takes {with_it:.1f} ms a round, {without:.1f} without: "
-                f"{stands}"
+                f"{decision}"
             )
 
 
-def _foresees(live: ActiveRequest) -> bool:
-    return _has_ssms(live) and combine_rule(live.sequence.speculation.combine).ahead
+def _can_draft_ahead(request: ActiveRequest) -> bool:
+    return _has_ssms(request) and combine_rule(request.sequence.speculation.combine).ahead
 
 
-def _has_ssms(live: ActiveRequest) -> bool:
-    """Whether there is work that is worth doing beside the LLM's: looking n-grams up is not."""
-    if live.sequence.speculation.never_drafts:
+def _has_ssms(request: ActiveRequest) -> bool:
+    """Whether a drafter is left that is worth overlapping; n-gram lookup is too cheap for it."""
+    if request.sequence.speculation.never_drafts:
         return False
-    left = (drafter for i, drafter in enumerate(live.drafters) if i not in live.lost)
+    left = (drafter for i, drafter in enumerate(request.drafters) if i not in request.lost)
     return any(drafter.name != NGRAM for drafter in left)
 
 
-def _run(jobs: Many[Job], done: PassEnded, stream: Any) -> None:
+def _run_jobs(jobs: Many[Job], done: PassEnded, stream: Any) -> None:
     with nullcontext() if stream is None else torch.cuda.stream(stream):
         for job in jobs:
             job(done)
@@ -230,16 +237,13 @@ def _stream(device: torch.device | None) -> Any:
     return torch.cuda.Stream(device=device)  # type: ignore[no-untyped-call]
 
 
-def _saved(turn: RoundState, index: int, passes: list[Timed]) -> Ahead:
-    """How much of a draft the LLM's pass hid. Nothing was guessed, so nothing is wasted."""
-    name = turn.live.drafters[index].name
-    hidden = hidden_ms(turn.drafts[index].timed, passes)
+def _hidden_ahead(state: RoundState, index: int, passes: list[Timed]) -> Ahead:
+    """The part of a draft's time that the LLM's pass hid. It depends on no guess, so none of it is
+    wasted."""
+    name = state.request.drafters[index].name
+    hidden = hidden_ms(state.drafts[index].timings, passes)
     return Ahead(name, 0, 1.0, hit=True, saved_ms=hidden, wasted_ms=0.0)
 
 
-def _lives(turns: Many[RoundState]) -> list[ActiveRequest]:
-    return [turn.live for turn in turns]
-
-
-def run_id_of(live: ActiveRequest) -> str:
-    return live.sequence.run_id
+def run_id_of(request: ActiveRequest) -> str:
+    return request.sequence.run_id

@@ -1,6 +1,6 @@
-"""From a round's working objects to events: plain values, token texts, top-k lists.
+"""Recorder: builds the events of a round from its RoundState: plain values, token texts, top-k.
 
-The only place that turns tensors into numbers for a reader. Knows nothing of Gradio or SQL.
+The only place that turns tensors into numbers for readers. Knows nothing of Gradio or SQL.
 """
 
 from __future__ import annotations
@@ -32,32 +32,32 @@ __all__ = ["Recorder"]
 
 
 class Recorder:
-    """Writes down turns. Keeps the text of each token it has met: a vocabulary's worth at most."""
+    """Builds the events of rounds. Caches the text of each token, at most the vocabulary."""
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
         self._texts: dict[int, str] = {}
 
     def texts(self, token_ids: Iterable[int]) -> tuple[str, ...]:
-        """Each token by itself, as a reader sees it."""
+        """The display text of each token, decoded by itself."""
         ids = tuple(token_ids)
         new = [token_id for token_id in dict.fromkeys(ids) if token_id not in self._texts]
         if new:
             self._texts.update(zip(new, token_texts(self._tokenizer, new), strict=True))
         return tuple(self._texts[token_id] for token_id in ids)
 
-    def drafted(self, turn: RoundState) -> Drafted:
-        sequence = turn.live.sequence
+    def drafted_event(self, state: RoundState) -> Drafted:
+        sequence = state.request.sequence
         return Drafted(
             sequence.run_id,
             sequence.next_seq(),
             sequence.ms(),
             sequence.round,
-            tuple(self._draft(turn, index, draft) for index, draft in turn.drafts.items()),
+            tuple(self._draft(state, index, draft) for index, draft in state.drafts.items()),
         )
 
-    def _draft(self, turn: RoundState, index: int, draft: Draft) -> DraftRecord:
-        name = turn.live.drafters[index].name
+    def _draft(self, state: RoundState, index: int, draft: Draft) -> DraftRecord:
+        name = state.request.drafters[index].name
         return DraftRecord(
             drafter=name,
             token_ids=tuple(draft.token_ids),
@@ -67,18 +67,18 @@ class Recorder:
             scores=tuple(draft.scores),
             qs=tuple(draft.qs),
             ranks=tuple(draft.ranks),
-            drafted_ahead=any(one.drafter == name and one.hit for one in turn.ahead),
-            spans=turn.live.sequence.spans(list(draft.timed)),
+            drafted_ahead=any(one.drafter == name and one.hit for one in state.ahead),
+            spans=state.request.sequence.spans(list(draft.timings)),
         )
 
-    def combined(self, turn: RoundState) -> Combined:
-        sequence, tree = turn.live.sequence, turn.tree
-        names = [drafter.name for drafter in turn.live.drafters]
+    def combined_event(self, state: RoundState) -> Combined:
+        sequence, tree = state.request.sequence, state.tree
+        names = [drafter.name for drafter in state.request.drafters]
         proposals = tuple(
             tuple(ProposalRecord(names[p.drafter], p.score, p.q, p.rank) for p in offered)
             for offered in tree.proposals
         )
-        root = sequence.tokens[turn.root_position]
+        root = sequence.tokens[state.root_position]
         return Combined(
             sequence.run_id,
             sequence.next_seq(),
@@ -89,21 +89,23 @@ class Recorder:
             tree.parents,
             tree.depths,
             proposals,
-            tuple((names[drafter], node) for drafter, node in turn.combined.dropped),
+            tuple((names[drafter], node) for drafter, node in state.combined.dropped),
             root,
             self.texts([root])[0],
-            turn.speculation.combine,
-            turn.live.weights.values() if combine_rule(turn.speculation.combine).weighted else {},
-            turn.combined.masses,
-            turn.combined.dropped_masses,
-            turn.winner,
+            state.speculation.combine,
+            state.request.weights.values()
+            if combine_rule(state.speculation.combine).weighted
+            else {},
+            state.combined.node_weights,
+            state.combined.dropped_node_weights,
+            state.winner,
         )
 
-    def verified(self, turn: RoundState) -> Verified:
-        sequence, tree, verdict = turn.live.sequence, turn.tree, turn.verdict
-        names = [drafter.name for drafter in turn.live.drafters]
+    def verified_event(self, state: RoundState) -> Verified:
+        sequence, tree, verdict = state.request.sequence, state.tree, state.verdict
+        names = [drafter.name for drafter in state.request.drafters]
         own = verdict.own_token_id
-        own_shown, chances = _shown(turn)
+        own_shown, chances = _reported_probabilities(state)
         return Verified(
             run_id=sequence.run_id,
             seq=sequence.next_seq(),
@@ -118,19 +120,19 @@ class Recorder:
             own_probability=own_shown,
             llm_probabilities=chances,
             trials=tuple(
-                Trial(t.node, names[t.drafter], t.p, t.q, t.accepted) for t in verdict.tried
+                Trial(t.node, names[t.drafter], t.p, t.q, t.accepted) for t in verdict.trials
             ),
-            top_k=self._top_k(turn),
+            top_k=self._top_k(state),
         )
 
-    def _top_k(self, turn: RoundState) -> tuple[TopK, ...]:
-        k = turn.live.sequence.speculation.record_top_k
+    def _top_k(self, state: RoundState) -> tuple[TopK, ...]:
+        k = state.request.sequence.speculation.record_top_k
         if not k:
             return ()
-        tree = turn.tree
+        tree = state.tree
         nodes = range(ROOT, len(tree))
-        entries = self._top_k_of("llm", list(nodes), turn.target.shown, k)
-        for index, draft in turn.drafts.items():
+        entries = self._top_k_of("llm", list(nodes), state.target.display_probabilities, k)
+        for index, draft in state.drafts.items():
             if draft.logits is None:
                 continue
             # A node of the tree and the same node of the draft share their tokens from the root.
@@ -138,7 +140,7 @@ class Recorder:
             met = {node: d for node, d in found.items() if d is not None and d in draft.rows}
             rows = [draft.rows[d] for d in met.values()]
             shown = unprocessed_probabilities(draft.logits[rows])
-            entries += self._top_k_of(turn.live.drafters[index].name, list(met), shown, k)
+            entries += self._top_k_of(state.request.drafters[index].name, list(met), shown, k)
         return tuple(entries)
 
     def _top_k_of(
@@ -152,48 +154,50 @@ class Recorder:
             for node, row, numbers in zip(nodes, ids.tolist(), values.tolist(), strict=True)
         ]
 
-    def completed(self, turn: RoundState, cut: CommitResult, kv: tuple[int, int]) -> RoundCompleted:
+    def round_completed_event(
+        self, state: RoundState, result: CommitResult, kv: tuple[int, int]
+    ) -> RoundCompleted:
         """`kv`: slots used and capacity."""
-        live, sequence = turn.live, turn.live.sequence
-        following = live.told(live.policy.choose())
-        accepted = min(len(turn.verdict.path), len(cut.token_ids))
-        beyond = max(0, turn.tree.depth - len(cut.token_ids)) if cut.finish_reason else 0
+        request, sequence = state.request, state.request.sequence
+        next_choice = request.effective_choice(request.policy.choose())
+        accepted = min(len(state.verdict.path), len(result.token_ids))
+        beyond = max(0, state.tree.depth - len(result.token_ids)) if result.finish_reason else 0
         return RoundCompleted(
             run_id=sequence.run_id,
             seq=sequence.next_seq(),
             at_ms=sequence.ms(),
             round=sequence.round,
-            position=turn.root_position + 1,
-            token_ids=cut.token_ids,
-            texts=self.texts(cut.token_ids),
-            text_deltas=cut.text_deltas,
+            position=state.root_position + 1,
+            token_ids=result.token_ids,
+            texts=self.texts(result.token_ids),
+            text_deltas=result.text_deltas,
             num_accepted=accepted,
             num_cut=beyond,
-            speculation_length=turn.length,
-            next_speculation_length=following.length,
-            weights=live.weights.values(),
-            temperatures={d.name: d.temperature(sequence) for d in live.drafters},
-            spans=sequence.spans(turn.timed),
+            speculation_length=state.length,
+            next_speculation_length=next_choice.length,
+            weights=request.weights.values(),
+            temperatures={d.name: d.temperature(sequence) for d in request.drafters},
+            spans=sequence.spans(state.timings),
             kv_used=kv[0],
             kv_capacity=kv[1],
-            length_reason=following.reason,
-            estimates=following.estimates,
-            predicted_ms=turn.choice.predicted_ms,
-            ahead=turn.ahead,
-            notes=tuple(live.notes),
-            between_ms=turn.between_ms,
+            length_reason=next_choice.reason,
+            estimates=next_choice.estimates,
+            predicted_ms=state.choice.predicted_ms,
+            ahead=state.ahead,
+            notes=tuple(request.notes),
+            between_ms=state.between_ms,
         )
 
 
-def _shown(turn: RoundState) -> tuple[float, tuple[float, ...]]:
-    """How probable the LLM holds its own token, 0 without one, and each node's."""
-    own, tree = turn.verdict.own_token_id, turn.tree
-    after = (turn.verdict.path[-1] if turn.verdict.path else ROOT) + 1
-    target = turn.target_tokens
+def _reported_probabilities(state: RoundState) -> tuple[float, tuple[float, ...]]:
+    """The LLM's probabilities of its own token (0 without one) and of each node's token."""
+    own, tree = state.verdict.own_token_id, state.tree
+    after = (state.verdict.path[-1] if state.verdict.path else ROOT) + 1
+    target = state.target_tokens
     if target is not None:
         return 0.0 if own is None else target.token_probs[after], target.node_probs
-    own_shown = 0.0 if own is None else float(turn.target.shown[after, own])
-    return own_shown, tuple(turn.target.chances(tree)) if tree.token_ids else ()
+    own_shown = 0.0 if own is None else float(state.target.display_probabilities[after, own])
+    return own_shown, tuple(state.target.chances(tree)) if tree.token_ids else ()
 
 
 def _node_of(draft: Draft, token_ids: tuple[int, ...]) -> int | None:

@@ -1,8 +1,8 @@
-"""One round: draft, combine, verify, commit, for every live request in one LLM pass.
+"""One round: draft, combine, verify, commit, for all active requests in one LLM pass.
 
-`serial_round` and `overlapped_round` have the same four steps. Each step takes its own time, fills
-in its part of every RoundState and yields the events of that part. Knows drafters and the LLM by
-their protocols; `Engine.round` chooses which of the two runs.
+`serial_round` and `overlapped_round` have the same four steps. Each step measures its own time,
+fills in its part of every RoundState and yields the events of that part. Knows drafters and the LLM
+by their protocols; `Engine.round` chooses which of the two runs.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from core.trees.sampling import Target
 from core.trees.tree import ROOT
 from core.trees.verify import Verdict, VerifyInput, verdict_of_tokens, verify
 
-__all__ = ["RoundSteps", "observed", "overlapped_round", "serial_round", "verify_input"]
+__all__ = ["RoundSteps", "count_event", "overlapped_round", "serial_round", "verify_input"]
 
 TargetTokensFiller = Callable[[Many[RoundState], Callable[[RoundState], VerifyInput]], None]
-"""Fills in `target_tokens` where the LLM's tokens at all nodes can be had in one copy."""
+"""Fills in `target_tokens`: the LLM's tokens at all nodes, in one copy from the device."""
 
 
 class RoundSteps:
@@ -54,13 +54,13 @@ class RoundSteps:
         """Step 2: drafts for `fresh`; the rest of `states` were drafted beside an earlier pass."""
         self._drafting.draft(fresh)
         for state in states:
-            yield observed(state, self._recorder.drafted(state))
+            yield count_event(state, self._recorder.drafted_event(state))
 
     def combine(self, states: Many[RoundState]) -> Iterator[Event]:
         """Step 3: each request's drafts as one token tree."""
         self.make_trees(states)
         for state in states:
-            yield observed(state, self._recorder.combined(state))
+            yield count_event(state, self._recorder.combined_event(state))
 
     def verify(
         self, states: Many[RoundState], beside: AbstractContextManager[None] | None = None
@@ -70,23 +70,25 @@ class RoundSteps:
         with beside or nullcontext():
             self.decide(states)
         for state in states:
-            yield observed(state, self._recorder.verified(state))
+            yield count_event(state, self._recorder.verified_event(state))
 
     def commit(self, states: Many[RoundState]) -> Iterator[Event]:
         """Step 6: commit what was accepted in the LLM's KV cache, the drafters and the policies."""
         update_weights(states)
         self._idle_time.fill()
         for state in states:
-            yield from self.completed(state, self.commit_one(state))
+            yield from self.complete_round(state, self.commit_one(state))
 
-    # -- parts of the steps, which a fused round needs one by one --
+    # -- parts of the steps that a fused round calls by themselves --
 
     def make_trees(self, states: Many[RoundState]) -> None:
         for state in states:
             start = time.perf_counter()
             rule = state.speculation.combine
-            state.combined = combine(rule, state.drafts, state.ballot, state.keep)
-            state.timed.append(Timed("combine", "combine", start, time.perf_counter()))
+            state.combined = combine(
+                rule, state.drafts, state.vote_weights, state.is_worth_verifying
+            )
+            state.timings.append(Timed("combine", "combine", start, time.perf_counter()))
 
     def decide(self, states: Many[RoundState]) -> None:
         """The LLM's pass over all trees, then the verdict on each."""
@@ -94,52 +96,52 @@ class RoundSteps:
         for state in states:
             start = time.perf_counter()
             state.verdict = _verdict(state)
-            state.timed.append(Timed("verify", "verify", start, time.perf_counter()))
+            state.timings.append(Timed("verify", "verify", start, time.perf_counter()))
 
     def _forward(self, states: Many[RoundState]) -> None:
         start = time.perf_counter()
         logits = self._llm.forward([_feed(state) for state in states])
         for state, rows in zip(states, logits, strict=True):
-            state.target = Target(rows, state.live.sequence.sampling)
+            state.target = Target(rows, state.request.sequence.sampling)
         if self._fill_target_tokens is not None:
             self._fill_target_tokens(states, verify_input)
         for state in states:
             if state.target_tokens is None:
-                _ = state.target.argmax  # waits for the device: here the pass has ended
+                _ = state.target.argmax  # waits for the device, so the span covers the whole pass
         forwarded = time.perf_counter()
         for state in states:
-            state.timed.append(Timed("llm", "forward", start, forwarded))
+            state.timings.append(Timed("llm", "forward", start, forwarded))
 
     def commit_one(self, state: RoundState) -> CommitResult:
         """Commits one request's accepted path and the LLM's own token."""
         start = time.perf_counter()
-        live, sequence, verdict = state.live, state.live.sequence, state.verdict
+        request, sequence, verdict = state.request, state.request.sequence, state.verdict
         if not state.kv_committed:
-            self._llm.commit(live.row, [0, *(node + 1 for node in verdict.path)])
+            self._llm.commit(request.row, [0, *(node + 1 for node in verdict.path)])
         own = () if verdict.own_token_id is None else (verdict.own_token_id,)
         committed = (*(state.tree.token_ids[node] for node in verdict.path), *own)
         result = sequence.commit(committed)
-        state.timed += [timed for ahead in state.foreseen.values() for timed in ahead.timed]
-        following = ahead_drafts(state, committed)
+        state.timings += [span for draft in state.next_drafts.values() for span in draft.timings]
+        next_drafts = ahead_drafts(state, committed)
         if result.finish_reason:
-            state.ahead += unused_at_end(state, following)
+            state.ahead += unused_at_end(state, next_drafts)
         else:
-            live.ahead_drafts = following
+            request.ahead_drafts = next_drafts
             self._drafting.commit(state, committed)
-        state.timed.append(Timed("commit", "commit", start, time.perf_counter()))
-        live.policy.observe(round_outcome(state, committed))
-        state.timed = [*live.timed, *state.timed]
-        live.timed.clear()
+        state.timings.append(Timed("commit", "commit", start, time.perf_counter()))
+        request.policy.observe(round_outcome(state, committed))
+        state.timings = [*request.timings, *state.timings]
+        request.timings.clear()
         return result
 
-    def completed(self, state: RoundState, result: CommitResult) -> Iterator[Event]:
+    def complete_round(self, state: RoundState, result: CommitResult) -> Iterator[Event]:
         """The round's last event, and the run's if it has ended."""
-        live, sequence = state.live, state.live.sequence
-        kv = (self._llm.length(live.row), self._llm.slots)
-        event = self._recorder.completed(state, result, kv)
-        live.notes.clear()
+        request, sequence = state.request, state.request.sequence
+        kv = (self._llm.length(request.row), self._llm.slots)
+        event = self._recorder.round_completed_event(state, result, kv)
+        request.notes.clear()
         sequence.round += 1
-        yield observed(state, event)
+        yield count_event(state, event)
         if sequence.finish_reason:
             yield run_completed(sequence)
 
@@ -155,23 +157,23 @@ def serial_round(steps: RoundSteps, states: Many[RoundState]) -> Iterator[Event]
 def overlapped_round(
     steps: RoundSteps, batch: RoundBatch, beside: AbstractContextManager[None]
 ) -> Iterator[Event]:
-    """The same steps (Minions 3.4): while the LLM verifies, drafters work for other requests or for
-    these requests' next round. `batch.drafted` were drafted that way beside an earlier pass."""
+    """The same steps (Minions 3.4); while the LLM verifies, drafters work for other requests or for
+    the next round of these. `batch.drafted` were drafted that way during an earlier pass."""
     yield from steps.draft(batch.fresh, batch.states)
     yield from steps.combine(batch.states)
     yield from steps.verify(batch.states, beside)
     yield from steps.commit(batch.states)
 
 
-def observed(state: RoundState, event: Event) -> Event:
-    """The event, counted in its run's figures."""
-    state.live.sequence.fold.observe(event)
+def count_event(state: RoundState, event: Event) -> Event:
+    """Adds the event to its run's statistics; returns it."""
+    state.request.sequence.fold.observe(event)
     return event
 
 
 def verify_input(state: RoundState) -> VerifyInput:
     """What the verification rule of a request decides on."""
-    sequence = state.live.sequence
+    sequence = state.request.sequence
     return VerifyInput(
         state.tree,
         state.target,
@@ -184,7 +186,7 @@ def verify_input(state: RoundState) -> VerifyInput:
 
 
 def _verdict(state: RoundState) -> Verdict:
-    sequence = state.live.sequence
+    sequence = state.request.sequence
     if state.target_tokens is not None:
         return verdict_of_tokens(state.tree, state.target_tokens, sequence.eos_ids)
     return verify(sequence.speculation.verify, verify_input(state))
@@ -193,6 +195,6 @@ def _verdict(state: RoundState) -> Verdict:
 def _feed(state: RoundState) -> Feed:
     """The root, then the tree under it; node i is the row's pending node i + 1."""
     tree = state.tree
-    root = state.live.sequence.tokens[-1]
+    root = state.request.sequence.tokens[-1]
     parents = [ROOT, *(parent + 1 for parent in tree.parents)]
-    return Feed(state.live.row, [root, *tree.token_ids], parents)
+    return Feed(state.request.row, [root, *tree.token_ids], parents)

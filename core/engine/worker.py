@@ -1,7 +1,7 @@
-"""Worker: what owns the models for many callers. One thread runs the rounds; callers read events.
+"""Worker: serves many callers on one engine. One thread runs the rounds; callers read events.
 
 Requests wait in a queue; up to `max_live` of them are decoded together, joining and leaving between
-rounds. A run's events wait in its own mailbox, so a slow reader holds nobody.
+rounds (continuous batching). Each run has its own event queue, so a slow reader delays no other.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Run:
         self._worker = worker
         self._tap = tap
         self.tap_error: Exception | None = None
-        self._mail: deque[Event] = deque()
+        self._unread: deque[Event] = deque()
         self._arrived = threading.Condition()
         self._ended = False
 
@@ -56,14 +56,14 @@ class Run:
     @property
     def done(self) -> bool:
         """The last event has been handed out."""
-        return self._ended and not self._mail
+        return self._ended and not self._unread
 
     def poll(self, timeout: float) -> list[Event]:
         """Every event that waits; waits up to `timeout` seconds for the first of them."""
         with self._arrived:
-            self._arrived.wait_for(lambda: self._mail or self._ended, timeout)
-            events = list(self._mail)
-            self._mail.clear()
+            self._arrived.wait_for(lambda: self._unread or self._ended, timeout)
+            events = list(self._unread)
+            self._unread.clear()
         return events
 
     def events(self) -> Iterator[Event]:
@@ -87,7 +87,7 @@ class Run:
             except FORESEEN as error:
                 self.tap_error = error
         with self._arrived:
-            self._mail.append(event)
+            self._unread.append(event)
             self._ended = isinstance(event, LAST_EVENTS)
             self._arrived.notify_all()
 
@@ -95,8 +95,8 @@ class Run:
 class Worker:
     """Serves many callers on one engine. Raises EngineBusyError if the engine is in use.
 
-    `threads` of a CPU pass: by default one core is left to whoever reads the events. Threads that
-    share their cores wait for each other by spinning: with two busy neighbours a pass of the
+    `threads` of a CPU pass: by default one core is left to the readers of events. Threads that
+    share their cores wait for each other by spinning: with two other busy processes a pass of the
     bundled LLM took 3.3 ms on one thread and hundreds on two.
     """
 
@@ -108,7 +108,7 @@ class Worker:
         self.engine = engine
         self._max_live = max_live
         self._waiting: deque[Run] = deque()
-        self._live: dict[str, tuple[Run, ActiveRequest]] = {}
+        self._active: dict[str, tuple[Run, ActiveRequest]] = {}
         self._changed = threading.Condition()
         self._closed = False
         self._tokenizing = threading.Lock()
@@ -126,7 +126,7 @@ class Worker:
             sequence = self.engine.prepare(request)
         run = Run(self, sequence, tap)
         with self._changed:
-            self._refuse_if_closed()  # it may have been, while the prompt was read
+            self._refuse_if_closed()  # `close` may have run while the prompt was tokenized
             self._waiting.append(run)
             if not self._serving:
                 self._serving = True
@@ -151,7 +151,7 @@ class Worker:
 
     def running(self) -> int:
         """Requests being decoded."""
-        return len(self._live)
+        return len(self._active)
 
     def place(self, run: Run) -> int:
         """See `Run.place`."""
@@ -159,7 +159,7 @@ class Worker:
             return self._waiting.index(run) + 1 if run in self._waiting else 0
 
     def wake(self) -> None:
-        """Tells the thread that something changed."""
+        """Wakes the worker's thread after a change."""
         with self._changed:
             self._changed.notify_all()
 
@@ -180,24 +180,25 @@ class Worker:
         try:
             while self._admit_or_wait():
                 self._end_cancelled()
-                if self._live:
+                if self._active:
                     self._round()
         finally:
-            self._leave(sys.exception())
+            self._shut_down(sys.exception())
 
-    def _leave(self, error: BaseException | None) -> None:
-        """Only an unforeseen error leaves runs behind."""
+    def _shut_down(self, error: BaseException | None) -> None:
+        """Ends the runs that an unforeseen error has left, and closes their rows."""
         with ExitStack() as leaving:
-            leaving.callback(self._tell, error or SpecScopeError("the worker stopped"))
-            for _, live in self._live.values():
-                leaving.callback(self.engine.release, live)
+            leaving.callback(self._fail_remaining, error or SpecScopeError("the worker stopped"))
+            for _, active in self._active.values():
+                leaving.callback(self.engine.release, active)
 
-    def _tell(self, error: BaseException) -> None:
-        """Frees the place for a next thread; who waits for what was left must hear of it."""
+    def _fail_remaining(self, error: BaseException) -> None:
+        """Fails every remaining run, so that its reader does not wait for ever; the next request
+        starts a new thread."""
         with self._changed:
             joining = [] if self._joining is None else [self._joining]
-            left = [*(run for run, _ in self._live.values()), *joining, *self._waiting]
-            self._live.clear()
+            left = [*(run for run, _ in self._active.values()), *joining, *self._waiting]
+            self._active.clear()
             self._waiting.clear()
             self._joining, self._serving = None, False
         for run in left:
@@ -205,8 +206,8 @@ class Worker:
 
     def _admit_or_wait(self) -> bool:
         with self._changed:
-            self._changed.wait_for(lambda: self._closed or self._waiting or self._live)
-            if self._closed and not self._waiting and not self._live:
+            self._changed.wait_for(lambda: self._closed or self._waiting or self._active)
+            if self._closed and not self._waiting and not self._active:
                 return False
         while (run := self._next()) is not None:
             self._admit(run)
@@ -214,54 +215,54 @@ class Worker:
         return True
 
     def _next(self) -> Run | None:
-        """The first in the queue, if there is a place for it."""
+        """The first in the queue, if fewer than `max_live` requests are active."""
         with self._changed:
-            if self._waiting and len(self._live) < self._max_live:
+            if self._waiting and len(self._active) < self._max_live:
                 self._joining = self._waiting.popleft()
             return self._joining
 
-    def _stopped(self, run: Run) -> bool:
+    def _should_stop(self, run: Run) -> bool:
         return run.cancel_asked or self._closed
 
     def _admit(self, run: Run) -> None:
-        if self._stopped(run):
+        if self._should_stop(run):
             run.deliver(run_cancelled(run.sequence))
             return
         try:
             queue_ms = (time.perf_counter() - run.submitted) * 1000
-            live = self.engine.admit(run.sequence)
-            self._live[run.run_id], self._joining = (run, live), None
-            run.deliver(self.engine.started(live, queue_ms))
-            for _ in self.engine.prefill(live):
-                if self._stopped(run):
+            active = self.engine.admit(run.sequence)
+            self._active[run.run_id], self._joining = (run, active), None
+            run.deliver(self.engine.run_started_event(active, queue_ms))
+            for _ in self.engine.prefill(active):
+                if self._should_stop(run):
                     return
         except FORESEEN as error:
             self._end(run, run_failed(run.sequence, error))
 
     def _end_cancelled(self) -> None:
         with self._changed:
-            left = [run for run in self._waiting if self._stopped(run)]
-            self._waiting = deque(run for run in self._waiting if not self._stopped(run))
+            left = [run for run in self._waiting if self._should_stop(run)]
+            self._waiting = deque(run for run in self._waiting if not self._should_stop(run))
         for run in left:
             run.deliver(run_cancelled(run.sequence))
-        for run, _ in list(self._live.values()):
-            if self._stopped(run):
+        for run, _ in list(self._active.values()):
+            if self._should_stop(run):
                 self._end(run, run_cancelled(run.sequence))
 
     def _round(self) -> None:
         try:
-            for event in self.engine.round([live for _, live in self._live.values()]):
-                run, _ = self._live[event.run_id]
+            for event in self.engine.round([active for _, active in self._active.values()]):
+                run, _ = self._active[event.run_id]
                 if isinstance(event, LAST_EVENTS):
                     self._end(run, event)
                 else:
                     run.deliver(event)
         except FORESEEN as error:
-            for run, _ in list(self._live.values()):
+            for run, _ in list(self._active.values()):
                 self._end(run, run_failed(run.sequence, error))
 
     def _end(self, run: Run, event: Event) -> None:
-        entry = self._live.pop(run.run_id, None)
+        entry = self._active.pop(run.run_id, None)
         with ExitStack() as leaving:
             leaving.callback(run.deliver, event)
             if entry is not None:

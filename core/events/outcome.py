@@ -1,6 +1,6 @@
 """Outcome: a whole run as one plain object, folded from its events.
 
-The object of `python -m core --json`; the page's endpoints return the same.
+It is the result of `python -m core --json` and of the page's endpoints.
 """
 
 from __future__ import annotations

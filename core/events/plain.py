@@ -1,4 +1,4 @@
-"""Dataclasses to plain values and back, by their annotations: what a trip through JSON needs.
+"""Dataclasses to plain values and back, by their annotations, for JSON.
 
 Knows no class by name: fields may be plain values, dicts of those, dataclasses, and tuples of any
 of these.
@@ -31,7 +31,7 @@ def from_plain(cls: type[Any], values: Mapping[str, Any]) -> Any:
     unknown = sorted(set(values) - set(hints))
     if unknown:
         raise ConfigError.of("field", unknown[0], f"one of {', '.join(hints)} in {cls.__name__}")
-    return cls(**{name: _restored(hints[name], value) for name, value in values.items()})
+    return cls(**{name: _restore(hints[name], value) for name, value in values.items()})
 
 
 @cache
@@ -39,15 +39,15 @@ def _hints(cls: Any) -> dict[str, Any]:
     return typing.get_type_hints(cls)
 
 
-def _restored(hint: Any, value: Any) -> Any:
+def _restore(hint: Any, value: Any) -> Any:
     origin = typing.get_origin(hint)
     if dataclasses.is_dataclass(hint):
         return from_plain(typing.cast("type[Any]", hint), value)
     if origin is tuple:
         args = typing.get_args(hint)
         if len(args) == 2 and args[1] is Ellipsis:
-            return tuple(_restored(args[0], item) for item in value)
-        return tuple(_restored(arg, item) for arg, item in zip(args, value, strict=True))
+            return tuple(_restore(args[0], item) for item in value)
+        return tuple(_restore(arg, item) for arg, item in zip(args, value, strict=True))
     if hint is float and isinstance(value, int):
         return float(value)
     return value

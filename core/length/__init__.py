@@ -39,6 +39,6 @@ Maker = Callable[[SpeculationConfig, Costs], LengthPolicy]
 
 
 def make_policy(config: SpeculationConfig, costs: Costs) -> LengthPolicy:
-    """A fresh policy for one run; `costs` is the engine's and outlives it."""
+    """A new policy for one run; `costs` belongs to the engine and outlives the run."""
     make: Maker = implementation_of(length_policy(config.length).implementation)
     return make(config, costs)

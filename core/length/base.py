@@ -1,7 +1,7 @@
-"""The length policy's protocol: what it may decide before and during a draft, and what it is told.
+"""The LengthPolicy protocol: its decisions before and during a draft, and what it observes.
 
-Plain numbers only: a policy never sees a model, a tree or a token. One policy serves one run; what
-it measured about the machine (`Costs`) belongs to the engine and outlives the run.
+Plain numbers only: a policy never sees a model, a tree or a token. One policy serves one run; the
+measured times (`Costs`) belong to the engine and outlive the run.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """A Stop's answers to one drafter as plain numbers, for the native kernel, which cannot ask in
-    between: a node may have children if its score is at least `least`; no child lies deeper than
-    `longest`; nodes of depth i + 1 are drafted where the cumulative scores of their parents sum, at
-    most 1, to at least `scores[i]` (None: always).
+    """A Stop's rule for one drafter as numbers, for the native kernel, which cannot call back.
+
+    A node may have children if its score is at least `least`; no child is deeper than `longest`;
+    depth i + 1 is drafted if min(1, sum of the parents' cumulative scores) >= `scores[i]` (None:
+    always).
     """
 
     least: float = -math.inf
@@ -38,35 +39,35 @@ class Limits:
 
 
 class Stop(Protocol):
-    """Asked while a drafter drafts; answers depend on what is drafted already, never on what a
-    further step would draw."""
+    """Ends a draft early. Decisions depend on tokens that are drafted already, never on what a
+    further step would draw; else `mss` and `traversal` would be biased (ALGORITHMS 2)."""
 
     def grows(self, score: float) -> bool:
-        """Whether a node whose own score is this may have children."""
+        """Whether a node with this score may have children."""
         ...
 
     def steps(self, drafter: str, depth: int, chances: Sequence[float]) -> bool:
-        """Whether another model pass is worth its time, which would put children at `depth` (from
-        1; depth 1 is asked too, with chances [1.0]) below nodes whose chances to be accepted, as
-        products of scores, are `chances`."""
+        """Whether one more model pass is worth its time. It would add children at `depth` (from 1)
+        to nodes with cumulative scores `chances`; for depth 1 these are [1.0]."""
         ...
 
     def limits(self, drafter: str) -> Limits | None:
-        """The same as numbers, as long as nothing is observed; None where it cannot be said so."""
+        """The same rule as numbers, valid until the next `observe`; None if it has no such form."""
         ...
 
     def keeps(self, drafter: str, depth: int, chance: float) -> bool:
-        """Whether a drafted node is worth verifying. Its parent is kept if it is. Not asked where
-        nothing drawn may be dropped (`mss`, `traversal`)."""
+        """Whether a drafted node is worth verifying; its parent must be kept too. Not called under
+        `mss` and `traversal`, where no drawn node may be dropped."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The coming round: at most `length` steps (0: plain decoding, no drafter runs).
+    """The next round: at most `length` steps (0: plain decoding, no drafter runs).
 
-    `drafters`: who drafts, None for all. `estimates`: what is expected of each candidate;
-    `predicted_ms`: of this round (0: nothing is). `reason`: a sentence for the reader.
+    `drafters`: names of those that draft, None for all. `estimates`: expected tokens and time of
+    each candidate length; `predicted_ms`: of this round (0: no prediction). `reason`: a sentence
+    for the reader.
     """
 
     length: int
@@ -79,15 +80,14 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class DraftOutcome:
-    """What one drafter's draft cost and came to.
+    """Cost and result of one drafter's draft.
 
-    `ms`: catch-up (`start_ms` of it) and drafting together, `steps` model passes after the
-    catch-up's own; `prefill_ms` more were needed to read the prompt, if it was this draft's turn.
-    Drafted nodes with their depths and `chances` (products of scores), in parallel, whether they
-    were verified or not; `num_verified` of them were. `path`: its own nodes along the committed
-    text. `credit`: accepted tokens that no drafter before it (in the run's order) proposed.
-    `ahead`: it was begun during the last verification, so its `ms` and `steps` are not those of a
-    whole draft.
+    `ms`: catch-up (`start_ms` of it) and drafting, `steps` model passes after the catch-up's own;
+    `prefill_ms`: time to read the prompt, if this was the drafter's first draft. `depths` and
+    `chances` (cumulative scores) of all drafted nodes; `num_verified` of them were verified.
+    `path`: its own nodes along the committed text. `credit`: accepted tokens that no drafter before
+    it (in the run's order) proposed. `ahead`: begun during the last verification, so `ms` and
+    `steps` are those of a part of the draft.
     """
 
     ms: float
@@ -109,13 +109,13 @@ class DraftOutcome:
 
 @dataclass(frozen=True, slots=True)
 class RoundOutcome:
-    """What one round cost and gave; `length` is what was chosen for it, less where what was found
-    could not be drafted (the text ended): then it was made with another length than the policy's.
+    """Cost and result of one round. `length`: the chosen length, or less near the text's end.
 
-    `num_tokens` committed (accepted and the LLM's own, before any cut), `num_nodes` verified (of
-    each depth from 1 `widths`) in `verify_ms` (the LLM's pass) behind `context` cached tokens;
-    `round_ms` is its stages and, of a lone request, what lies between them, less
-    `hidden_ms`: what of the drafting a pass over other requests hid.
+    `num_tokens`: committed tokens (accepted and the LLM's own, before a stop cuts them).
+    `num_nodes`: verified nodes, `widths` of them at each depth from 1, in `verify_ms` (the LLM's
+    pass) after `context` cached tokens. `hidden_ms`: drafting time hidden behind a pass over other
+    requests. `round_ms`: all stages, plus the idle time between them for a lone request, minus
+    `hidden_ms`.
     """
 
     length: int
@@ -130,27 +130,27 @@ class RoundOutcome:
 
 
 class LengthPolicy(Protocol):
-    """Chooses each round's length and learns from what came of it."""
+    """Chooses each round's length and learns from the results."""
 
     def choose(self) -> Choice:
-        """The coming round. Asked once a round; asking again without `observe` changes nothing."""
+        """The next round. Idempotent until the next `observe`."""
         ...
 
     def observe(self, outcome: RoundOutcome) -> None:
-        """What the last chosen round came to."""
+        """Takes the outcome of the last chosen round."""
         ...
 
 
 @runtime_checkable
 class Auditions(Protocol):
-    """A length policy that may choose who drafts, and then is told before the first round who
-    foresees the prompt."""
+    """A length policy that may choose the drafters; before the first round it then gets each SSM's
+    score on the prompt."""
 
     @property
     def chooses(self) -> bool:
-        """Whether there is more than one to choose from."""
+        """Whether there is more than one SSM to choose from."""
         ...
 
-    def hear(self, fits: Mapping[str, float]) -> None:
-        """How probable SSMs held the prompt's last tokens: mean logarithms, by name."""
+    def observe_audition(self, fits: Mapping[str, float]) -> None:
+        """`fits`: each SSM's mean log-probability of the prompt's last tokens, by name."""
         ...

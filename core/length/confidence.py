@@ -15,8 +15,8 @@ from core.length.cost_model import Costs
 __all__ = ["Confidence"]
 
 
-class _Unsure:
-    """See Stop: a node whose own score is under the threshold is kept and has no children."""
+class _ThresholdStop:
+    """See Stop: a node with a score under the threshold is kept but has no children."""
 
     def __init__(self, threshold: float) -> None:
         self._threshold = threshold
@@ -40,7 +40,7 @@ class Confidence:
     def __init__(self, config: SpeculationConfig, costs: Costs | None = None) -> None:
         length, threshold = config.speculation_length, config.confidence_threshold
         reason = f"up to {length}, and none behind a token whose score is under {threshold:g}"
-        self._choice = Choice(length, reason, stop=_Unsure(threshold))
+        self._choice = Choice(length, reason, stop=_ThresholdStop(threshold))
 
     def choose(self) -> Choice:
         return self._choice

@@ -24,21 +24,21 @@ from core.length.stop_rule import StopRule, step_limits
 
 __all__ = ["Goodput"]
 
-# A draft may become so much deeper than the deepest tree verified of late.
+# A draft may become so much deeper than the deepest recently verified tree.
 DEEPER = 8
 PROBE_LENGTH = 2
 # Rounds that one plan serves: making it costs a few hundredths of a round.
 ROUNDS_PER_PLAN = 8
-# Tokens: a drafter is switched off when it is LOSS behind plain decoding, which commits one a
-# round. No draft counts for less than WORST, since first timings are far too long, and no gain is
-# saved beyond SAVED, so that a text that changes its character is noticed.
+# In tokens: a drafter is switched off when it is LOSS behind plain decoding, which commits one per
+# round. One draft counts for at least WORST, since first timings are far too long; the balance is
+# at most SAVED, so that a change in the text is noticed soon.
 LOSS, SAVED, WORST = 4.0, 4.0, -1.5
-# P(a token is accepted | its parent is) before the first draft, worth so many tokens.
+# Prior of P(a token is accepted | its parent is), and its weight in tokens.
 RATE, RATE_TOKENS = 0.75, 4
 HORIZON = 32.0
 # Nodes of a tree before the first is verified.
 USUAL_NODES = 4
-# Where other work hides this share of the drafting, all of it counts as hidden.
+# If other work hides this share of the drafting, all of it counts as hidden.
 HIDDEN = 0.95
 TINY_MS = 1e-6
 
@@ -79,8 +79,8 @@ class Goodput:
             self._groups.append(_DrafterGroup((NGRAM,)))
         self._chooses = not as_one and len(ssms) > 1
         self._labels = tuple(group.label for group in self._groups)
-        # Of the last rounds: tokens and time, in plain rounds; of those with drafts: nodes, model
-        # passes, and the share of a further step that would lengthen the round.
+        # Recent rounds: tokens, and time in units of a plain round; of those with drafts: nodes,
+        # model passes, and the share of a further step that would lengthen the round.
         self._tokens, self._rounds = Average(HORIZON), Average(HORIZON)
         self._nodes, self._passes = Average(HORIZON), Average(HORIZON)
         self._exposed = Average(HORIZON)
@@ -96,8 +96,8 @@ class Goodput:
         """See Auditions, here and below."""
         return self._chooses
 
-    def hear(self, fits: Mapping[str, float]) -> None:
-        """The SSM that finds the prompt's end most probable drafts in this run, no other."""
+    def observe_audition(self, fits: Mapping[str, float]) -> None:
+        """Selects the SSM with the highest score on the prompt; no other SSM drafts in this run."""
         if fits:
             self._groups[0] = _DrafterGroup((max(fits, key=lambda name: fits[name]),))
             self._labels = tuple(group.label for group in self._groups)
@@ -116,7 +116,7 @@ class Goodput:
         on = [group for group in self._groups if group.label not in self._backoffs]
         self._probed = next((g for g in self._groups if g not in on and self._due(g)), None)
         drafting = on if self._probed is None else [*on, self._probed]
-        if not on:  # the price of drafts long ago is none
+        if not on:  # with no drafter on, the price restarts from plain decoding
             self._tokens, self._rounds = Average(HORIZON), Average(HORIZON)
         before, most = self._length, self._longest(on)
         self._length = length = min(most, self._deepest + DEEPER)
@@ -124,7 +124,7 @@ class Goodput:
         if self._probed is not None:
             length = max(length, min(PROBE_LENGTH, self._longest([self._probed])))
         estimates = self._estimates(on, most)
-        # What each step behind the first is worth, in tokens.
+        # The cost of each step after the first, in committed tokens.
         price = self._price
         costs = [price * (further.ms - one.ms) for one, further in pairwise(estimates[1:])]
         return Choice(
@@ -152,14 +152,16 @@ class Goodput:
         return longest(self._config, names, self._config.max_speculation_length)
 
     def _due(self, group: _DrafterGroup) -> bool:
-        """Whether it may be probed: its wait is over, and all probes cost at most 1 % of time."""
+        """Whether it may be probed: its wait is over, and all probes together cost at most 1 % of
+        the decode time."""
         costs = [self._costs.drafting(name) for name in group.names]
         late_ms = sum(one.late.get(one.start.get()) + one.step_ms for one in costs)
         verify_ms = self._verify_ms(PROBE_LENGTH) - self._verify_ms(0)
         return self._backoffs.due(group.label, late_ms + verify_ms + self._overhead_ms)
 
     def _reason(self, before: int, price: float, costs: Sequence[float]) -> str:
-        """Why the length is what it is, with its numbers; what was switched off or is probed."""
+        """A sentence for the reader: the length with its numbers, and what is switched off or
+        probed."""
         after = self._length
         text = f"{before} -> {after}: " if before != after else f"{after} stays: "
         if not after:
@@ -185,25 +187,27 @@ class Goodput:
 
     @property
     def _overhead_ms(self) -> float:
-        """What a round with drafts takes more outside the models than one without."""
+        """Extra time outside the models of a round with drafts."""
         plain, drafted = self._costs.overhead[False], self._costs.overhead[True]
         return max(0.0, drafted.get(plain.get()) - plain.get())
 
     @property
     def _node_ms(self) -> float:
-        """One more node's, by the slope over the larger half of what is verified of late."""
+        """Verification time of one more node: the cost table's slope between half the recent number
+        of nodes and all of it."""
         nodes = max(2, round(self._nodes.get(USUAL_NODES)))
         half = nodes // 2
         return (self._verify_ms(nodes) - self._verify_ms(half)) / (nodes - half)
 
     @property
     def _price(self) -> float:
-        """Committed tokens per millisecond of late; plain decoding can always be had."""
+        """Recent goodput, committed tokens per millisecond; at least that of plain decoding."""
         rounds = self._rounds.get()
         return max(1.0, self._tokens.get() / rounds if rounds else 0.0) / self._plain_ms
 
     def _estimates(self, on: Sequence[_DrafterGroup], most: int) -> tuple[Estimate, ...]:
-        """Of each length from 0, one node a level verified: what else is drafted is rarely kept."""
+        """Expected tokens and time of each length from 0, for a chain: one verified node per level
+        (other nodes are rarely kept). tokens(l) = 1 + r + ... + r^l, r the acceptance rate."""
         found = [Estimate(0, 0, 1.0, self._plain_ms)]
         costs = [self._costs.drafting(name) for group in on for name in group.names]
         start_ms = self._exposed.get(1.0) * sum(one.start.get() for one in costs)
@@ -220,17 +224,17 @@ class Goodput:
     # -- after a round --
 
     def observe(self, outcome: RoundOutcome) -> None:
-        """Measures what the round cost, and plans anew if the plan has served its rounds."""
+        """Updates the costs and balances; drops the plan once it has served its rounds."""
         choice = self.choose()
         self._age += 1
         if choice.length or outcome.drafts:
             self._observe_drafts(outcome)
-            # The first plans behind a start serve one round, one, two, four.
+            # The first plans of a run serve 1, 1, 2 and 4 rounds, later ones ROUNDS_PER_PLAN.
             over = self._age >= min(ROUNDS_PER_PLAN, self._rounds.weight / 2)
         else:
-            self._backoffs.passed(outcome.round_ms, self._labels)
+            self._backoffs.record_round(outcome.round_ms, self._labels)
             over = self._age >= ROUNDS_PER_PLAN
-            if over:  # every round's times would cost more than they tell
+            if over:  # in plain decoding one measurement per plan is enough
                 self._measure(outcome, {})
         if over or self._notice or self._probed is not None:
             self._choice = None
@@ -244,7 +248,7 @@ class Goodput:
             self._judge(group, group.drafts_of(drafts), added)
             rounds += added
         waiting = tuple(group.label for group in self._groups if not group.drafts_of(drafts))
-        self._backoffs.passed(outcome.round_ms, waiting)
+        self._backoffs.record_round(outcome.round_ms, waiting)
         self._tokens.add(outcome.num_tokens)
         self._rounds.add(rounds)
         if drafts:
@@ -253,14 +257,14 @@ class Goodput:
             self._deepest = max(self._deepest, len(outcome.widths))
 
     def _measure(self, outcome: RoundOutcome, drafts: Drafts) -> None:
-        """The times of the LLM's pass, of each draft, and of what lies between them."""
+        """Adds the times of the LLM's pass, of each draft, and of the overhead between them."""
         costs, self._context = self._costs, outcome.context
-        costs.verified(outcome.num_nodes, outcome.context, outcome.verify_ms)
+        costs.observe_pass(outcome.num_nodes, outcome.context, outcome.verify_ms)
         drafted_ms = sum(draft.ms for draft in drafts.values())
         between_ms = outcome.round_ms + outcome.hidden_ms - outcome.verify_ms - drafted_ms
         costs.overhead[bool(drafts)].add(between_ms)
-        # Beside another request's pass a further step adds nothing until all room there is used;
-        # a draft begun ahead spares its share.
+        # During another request's pass a further step is free as long as the pass lasts; a draft
+        # begun ahead saves the part that was done early.
         if 0 < HIDDEN * drafted_ms <= outcome.hidden_ms:
             self._exposed.add(0.0)
         elif drafts and math.isfinite(drafted_ms):
@@ -276,18 +280,18 @@ class Goodput:
                 measured.prefill.add(draft.prefill_ms)
 
     def _usual_ms(self, name: str, steps: int) -> float:
-        """A draft with so many model passes behind the first: no single timing is believed."""
+        """Predicted time of a draft with `steps` passes after the first, from smoothed costs."""
         costs = self._costs.drafting(name)
         return costs.start.get() + steps * _step_ms(costs)
 
     def _spared_ms(self, name: str, draft: DraftOutcome) -> float:
-        """What a draft would have taken that was begun during the last verification."""
+        """Time saved by a draft that was begun during the last verification."""
         usual_ms = self._usual_ms(name, max(draft.depths, default=1) - 1)
         return max(0.0, usual_ms - draft.ms) if draft.ahead else 0.0
 
     def _added_ms(self, group: _DrafterGroup, outcome: RoundOutcome, drafts: Drafts) -> float:
-        """What a group's drafts have added to a round: drafting that nothing hid, its share of the
-        verification, by nodes, and the overhead, which the first group of the round bears."""
+        """Time that a group's drafts added to a round: drafting that was not hidden, its share of
+        the verification by nodes, and the overhead, which counts for the round's first group."""
         own = group.drafts_of(drafts)
         if not own:
             return 0.0
@@ -305,12 +309,12 @@ class Goodput:
         return drafting_ms + verify_ms + (self._overhead_ms if group is first else 0.0)
 
     def _judge(self, group: _DrafterGroup, own: Sequence[DraftOutcome], rounds: float) -> None:
-        """Whether a group's drafts pay: its accepted tokens against the plain rounds that would
-        have fitted in their time, each of one token."""
+        """Updates the group's balance: its accepted tokens minus the plain rounds (one token each)
+        that would have fitted in its added time; switches the group off at -LOSS."""
         if group is self._probed:
             depth = max((max(draft.depths, default=0) for draft in own), default=0)
             success = 0 < depth <= max((draft.accepted_depth for draft in own), default=0)
-            self._backoffs.probed(group.label, rounds * self._plain_ms, success=success)
+            self._backoffs.record_probe(group.label, rounds * self._plain_ms, success=success)
             return
         for draft in own:
             for depth in range(min(max(draft.depths, default=0), draft.accepted_depth + 1)):
@@ -318,7 +322,7 @@ class Goodput:
         gain = sum(draft.credit for draft in own) - rounds
         group.balance = min(SAVED, group.balance + max(WORST, gain))
         if group.balance >= SAVED:
-            self._backoffs.paid(group.label)
+            self._backoffs.record_success(group.label)
         elif group.balance <= -LOSS:
             self._backoffs.switch_off(group.label)
             self._notice = f"; {group.label} stops drafting: it is {LOSS:g} tokens behind"
@@ -326,6 +330,6 @@ class Goodput:
 
 
 def _step_ms(costs: DraftCosts) -> float:
-    """A further step's, at most the first's: both are one model pass. A first timing that was far
-    too long would otherwise end all further steps, and with them their timing."""
+    """Time of a further step, at most that of the first: both are one model pass. Otherwise a first
+    timing that was far too long would end all further steps, and with them their timing."""
     return min(costs.step_ms, costs.start.get(costs.step_ms))

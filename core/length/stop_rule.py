@@ -31,7 +31,7 @@ class StopRule:
 
     Lossless under `mss` and `traversal`: whether a step is run depends on the scores of tokens that
     are drawn already and on earlier rounds, never on what the step would draw (ALGORITHMS 2).
-    `keeps`, which looks at the drawn token itself, is not asked there.
+    `keeps`, which looks at the drawn token itself, is not called there.
     """
 
     def __init__(self, limits: Mapping[str, Limits], least: float) -> None:
@@ -39,7 +39,7 @@ class StopRule:
         self._least = least
 
     def grows(self, score: float) -> bool:
-        """Single nodes are not judged: their level is."""
+        """Always true: the rule decides on whole levels, not on single nodes."""
         return True
 
     def steps(self, drafter: str, depth: int, chances: Sequence[float]) -> bool:
@@ -50,7 +50,7 @@ class StopRule:
         return limits.scores is None or min(1.0, sum(chances)) >= limits.scores[depth - 1]
 
     def limits(self, drafter: str) -> Limits | None:
-        """For the native drafting kernel, which cannot ask in between."""
+        """For the native drafting kernel, which cannot call back."""
         return self._limits.get(drafter, Limits(longest=0))
 
     def keeps(self, drafter: str, depth: int, chance: float) -> bool:

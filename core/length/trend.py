@@ -1,8 +1,8 @@
 """`trend`: Minions' adaptive selector (arXiv 2402.15678, adaptive speculation length).
 
-Knows LLM times and verified tokens only, and that is its flaw, kept as published: it minimises
-t_LLM / verified tokens and so forgets what the SSMs' own passes cost. Where drafting is not hidden
-behind the LLM's work it drafts too long.
+Uses LLM times and verified tokens only. Its flaw is kept as published: it minimises t_LLM per
+verified token and ignores the cost of the SSMs' passes, so that it drafts too long wherever
+drafting is not hidden behind the LLM's pass.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Trend:
 
     def __init__(self, config: SpeculationConfig, costs: Costs | None = None) -> None:
         most = config.max_speculation_length
-        # What a draft cannot hold is never drafted, and must not be learnt from.
+        # Lengths beyond the node budget are never drafted, so no statistics may be kept for them.
         self._most = max(1, min(most, longest(config, config.drafters, most)))
         start = min(max(1, config.speculation_length), self._most)
         self._points: deque[tuple[int, float]] = deque(maxlen=POINTS)
@@ -51,14 +51,14 @@ class Trend:
         self._choice = Choice(length, so_far)
         if self._count == VERIFICATIONS:
             self._points.append((length, self._ms / max(1, self._tokens)))
-            self._choice = self._decided()
+            self._choice = self._decide()
             self._begin()
 
     def _begin(self) -> None:
         self._count = self._tokens = 0
         self._ms = 0.0
 
-    def _decided(self) -> Choice:
+    def _decide(self) -> Choice:
         length = self._choice.length
         slope = _slope(self._points)
         if slope is None:

@@ -1,4 +1,4 @@
-"""Draft: what one drafter proposes for one sequence in one round, as a tree of its own."""
+"""Draft: one drafter's proposals for one sequence in one round, as a tree."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ __all__ = ["Draft", "chances_of"]
 class Draft:
     """One drafter's tree for one sequence; parallel lists, parents first, ROOT is the root.
 
-    `scores`, `qs`, `ranks` as in `Proposal`. `rows[parent]` is the row of `logits` (and
-    of `q`) that the children of `parent` were taken from. `logits`: (rows, V) float32, unprocessed.
-    `utilities`: what the scores are the softmax of, if not `logits` (coupled drafts). `q`: (rows,
-    V) float64, only where tokens were drawn. `passes`: the drafter's model passes, the catch-up's
-    included. `ahead`: how many of the passes that made it ran during the last verification; where
-    there are any, time and `passes` count the others only. `next_temperature`: the calibration
-    temperature after the round, if the pass that drafted has committed too (`core.cuda`).
-    `moments`: of each row the utilities' mean and variance by the scores, if known.
+    `scores`, `qs`, `ranks`: as in `Proposal`. `rows[parent]`: the row of `logits` and `q` that the
+    children of `parent` were chosen from. `logits` (rows, V) float32, unprocessed. `utilities`
+    (rows, V): the scores are their softmax; None: that of `logits` (only coupled drafts differ).
+    `q` (rows, V) float64: only for drawn tokens. `passes`: model passes, the catch-up included.
+    `ahead`: passes that ran during the last verification; `timings` and `passes` exclude them.
+    `next_temperature`: the calibration temperature after the round, if the drafting pass has
+    already committed (`core.cuda`). `moments`: mean and variance of each row's utilities under the
+    scores, if computed.
     """
 
     token_ids: list[int] = field(default_factory=list)
@@ -36,7 +36,7 @@ class Draft:
     logits: torch.Tensor | None = None
     utilities: torch.Tensor | None = None
     q: torch.Tensor | None = None
-    timed: tuple[Timed, ...] = ()
+    timings: tuple[Timed, ...] = ()
     passes: int = 0
     ahead: int = 0
     next_temperature: float | None = None
@@ -72,8 +72,8 @@ class Draft:
 
 
 def chances_of(draft: Draft) -> tuple[float, ...]:
-    """Each node's product of scores from the root down: its chance to be accepted, as the drafter
-    sees it."""
+    """Each node's cumulative score: the product of scores from the root down, the drafter's
+    estimate of P(the node is accepted)."""
     chances: list[float] = []
     for parent, score in zip(draft.parents, draft.scores, strict=True):
         chances.append(score * (1.0 if parent == ROOT else chances[parent]))

@@ -1,7 +1,7 @@
-"""Where randomness comes from: one protocol, so that a test can walk every branch.
+"""Noise: the only source of randomness, a protocol, so that a test can enumerate every branch.
 
-`SeededNoise` is counter-based: every answer is a pure function of (seed, key), the same on every
-device and in any order of asking. Knows nothing of trees or models.
+`SeededNoise` is counter-based: every value is a pure function of (seed, key), the same on every
+device and in any order of calls. Knows nothing of trees or models.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = [
     "choose_distinct",
     "gumbel_vector",
     "gumbel_vectors",
-    "signed",
+    "to_int64",
 ]
 
 Key = tuple[object, ...]
@@ -34,12 +34,11 @@ MIX_2 = 0x94D049BB133111EB
 BITS = 53
 KEPT_POSITIONS = 64
 AHEAD = 4
-"""Positions whose noise is made at once: a text goes on, and four take two and a half as long as
-one."""
+"""Positions whose noise is computed in one call: four take 2.5 times as long as one."""
 
 
 class Noise(Protocol):
-    """All randomness of a run. `coin` and `choose` may be asked a key once only; `gumbel` may be
+    """All randomness of a run. `coin` and `choose` take each key only once; `gumbel` may be
     read any number of times (drafter and verifier share it: ALGORITHMS 2, coupled drafting)."""
 
     def coin(self, prob: float, key: Key) -> bool:
@@ -75,7 +74,7 @@ class SeededNoise:
         return min(index, int(weights.nonzero()[-1]))
 
     def gumbel(self, position: int) -> torch.Tensor:
-        # Two threads may ask at once when drafts are made ahead: no second look into the store.
+        # With drafting ahead two threads may call this: the cache is looked up only once.
         found = self._gumbels.get(position)
         if found is None:
             bases = [self.base(position + step) for step in range(AHEAD)]
@@ -88,7 +87,7 @@ class SeededNoise:
         return found
 
     def base(self, position: int) -> int:
-        """What `gumbel` at a position hashes, 64 bits: all that a device must be told of it."""
+        """The 64-bit hash base of `gumbel` at a position; a device kernel needs nothing else."""
         return _digest((self.seed, "target", position))
 
     def _uniform(self, key: Key) -> float:
@@ -121,9 +120,9 @@ def _gumbel_rows(
 ) -> torch.Tensor:
     """`gumbel_vector` of each, (bases, size)."""
     if torch.device(device).type != "cpu":
-        return gumbel_vectors(torch.tensor([signed(base) for base in bases], device=device), size)
-    # The same hash and logarithms: NumPy has whole numbers without a sign and works in place, which
-    # is a quarter of the time (4,096 tokens: 127 us, and 23 as one of four rows).
+        return gumbel_vectors(torch.tensor([to_int64(base) for base in bases], device=device), size)
+    # Same values as gumbel_vectors, in a quarter of the time: NumPy has unsigned integers and works
+    # in place (4,096 tokens: 127 us, and 23 as one of four rows).
     x = np.arange(1, size + 1, dtype=np.uint64) * np.uint64(GOLDEN)
     x = x + np.array(bases, np.uint64)[:, None]
     shifted = np.empty_like(x)
@@ -139,30 +138,30 @@ def gumbel_vectors(bases: torch.Tensor, size: int) -> torch.Tensor:
     """`gumbel_vector` of each of `bases` (...), int64 by their bits: (..., size)."""
     counter = torch.arange(1, size + 1, dtype=torch.int64, device=bases.device)
     # int64 arithmetic wraps, as the hash needs
-    x = counter * signed(GOLDEN) + bases[..., None]
-    x = (x ^ _shifted(x, 30)) * signed(MIX_1)
-    x = (x ^ _shifted(x, 27)) * signed(MIX_2)
-    x = x ^ _shifted(x, 31)
+    x = counter * to_int64(GOLDEN) + bases[..., None]
+    x = (x ^ _logical_shift(x, 30)) * to_int64(MIX_1)
+    x = (x ^ _logical_shift(x, 27)) * to_int64(MIX_2)
+    x = x ^ _logical_shift(x, 31)
     # 1 .. 2^53 - 1: u is strictly inside (0, 1), both logarithms are finite.
-    uniform = _shifted(x, 64 - BITS).clamp_(min=1).double() * 2.0**-BITS
+    uniform = _logical_shift(x, 64 - BITS).clamp_(min=1).double() * 2.0**-BITS
     return -(-uniform.log()).log()
 
 
 def bases_of(noise: Noise, position: int, count: int) -> list[int]:
-    """What keyed noise hashes at `position` and those that follow, as int64 holds it."""
-    assert isinstance(noise, SeededNoise), "other noise is no hash"
-    return [signed(noise.base(position + step)) for step in range(count)]
+    """The hash bases of `count` positions from `position` on, as int64."""
+    assert isinstance(noise, SeededNoise), "only SeededNoise has hash bases"
+    return [to_int64(noise.base(position + step)) for step in range(count)]
 
 
 def _digest(key: Key) -> int:
     return int.from_bytes(hashlib.blake2b(repr(key).encode(), digest_size=8).digest(), "big")
 
 
-def signed(value: int) -> int:
-    """64 bits as the whole number that int64 holds them as."""
+def to_int64(value: int) -> int:
+    """Reinterprets an unsigned 64-bit integer as int64."""
     return value - (1 << 64) if value >= 1 << 63 else value
 
 
-def _shifted(x: torch.Tensor, bits: int) -> torch.Tensor:
+def _logical_shift(x: torch.Tensor, bits: int) -> torch.Tensor:
     # torch's >> keeps the sign; the hash wants zeros.
     return (x >> bits) & ((1 << (64 - bits)) - 1)

@@ -22,7 +22,7 @@ __all__ = [
     "TINY_RESIDUAL",
     "Target",
     "one_hot_residual",
-    "processed",
+    "process_logits",
     "residual",
     "to_probabilities",
     "unprocessed_probabilities",
@@ -31,7 +31,7 @@ __all__ = [
 TINY_RESIDUAL = 1e-12
 
 
-def processed(logits: torch.Tensor, sampling: SamplingParams) -> torch.Tensor:
+def process_logits(logits: torch.Tensor, sampling: SamplingParams) -> torch.Tensor:
     """Logits (n, V) to processed scores (n, V), float32, excluded tokens at -inf.
 
     Temperature, top-k, top-p in that order (ALGORITHMS 0). At temperature 0 the scores are 0 at the
@@ -42,7 +42,7 @@ def processed(logits: torch.Tensor, sampling: SamplingParams) -> torch.Tensor:
         best = scores.argmax(dim=-1, keepdim=True)
         return torch.full_like(scores, float("-inf")).scatter_(-1, best, 0.0)
     if sampling.top_k == 0 and sampling.top_p == 1.0:
-        return scores / float(sampling.temperature)  # as the warper says it, in a sixth of its time
+        return scores / float(sampling.temperature)  # equals the warper, in a sixth of its time
     # The warpers are built anew: they are a few attributes, and a cache would be global state.
     warpers: list[Any] = [TemperatureLogitsWarper(float(sampling.temperature))]
     if sampling.top_k:
@@ -77,7 +77,7 @@ def residual(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
 
 
 def one_hot_residual(p: torch.Tensor, token_id: int) -> torch.Tensor:
-    """`residual` for a deterministic proposal: p without `token_id`, renormalised."""
+    """`residual` for a deterministic proposal (q one-hot): p without `token_id`, renormalized."""
     rest = p.clone()
     rest[token_id] = 0.0
     total = rest.sum()
@@ -95,7 +95,7 @@ class Target:
         self.logits = logits
         self.sampling = sampling
         self._scores: torch.Tensor | None = None
-        self._shown: torch.Tensor | None = None
+        self._display: torch.Tensor | None = None
         self._argmax: list[int] | None = None
         self._chances: list[float] | None = None
 
@@ -106,7 +106,7 @@ class Target:
     def argmax(self) -> list[int]:
         """The most probable token of each row, the lowest id on ties."""
         if self._argmax is None:
-            # NumPy's is the faster by far, and promises the lowest id (`best` asks it too).
+            # NumPy is much faster and guarantees the lowest id on ties (also in `best`).
             logits = self.logits
             found = logits.numpy() if logits.device.type == "cpu" else logits
             self._argmax = [int(i) for i in found.argmax(-1).tolist()]
@@ -123,7 +123,7 @@ class Target:
     def scores(self) -> torch.Tensor:
         """Processed scores (rows, V), float32."""
         if self._scores is None:
-            self._scores = processed(self.logits, self.sampling)
+            self._scores = process_logits(self.logits, self.sampling)
         return self._scores
 
     def probabilities(self, row: int) -> torch.Tensor:
@@ -131,20 +131,20 @@ class Target:
         return to_probabilities(self.scores[row])
 
     @property
-    def shown(self) -> torch.Tensor:
+    def display_probabilities(self) -> torch.Tensor:
         """Probabilities for the reader, float32 (rows, V).
 
-        p itself; at temperature 0, where p is one-hot and tells nothing, the unprocessed softmax.
+        p itself; at temperature 0, where p is one-hot, the unprocessed softmax.
         """
-        if self._shown is None:
+        if self._display is None:
             greedy = self.sampling.greedy
-            self._shown = unprocessed_probabilities(self.logits if greedy else self.scores)
-        return self._shown
+            self._display = unprocessed_probabilities(self.logits if greedy else self.scores)
+        return self._display
 
     def chances(self, tree: TokenTree) -> list[float]:
-        """How probable each node of the tree is behind its parent, as `shown` has it."""
+        """Each node's probability given its parent, from `display_probabilities`."""
         if self._chances is None:
             parents = torch.tensor(tree.parents, dtype=torch.long, device=self.logits.device) + 1
             token_ids = torch.tensor(tree.token_ids, dtype=torch.long, device=self.logits.device)
-            self._chances = self.shown[parents, token_ids].tolist()
+            self._chances = self.display_probabilities[parents, token_ids].tolist()
         return self._chances

@@ -232,7 +232,7 @@ def test_a_run_that_lost_a_drafter_proves_nothing(
     def fail(self: object, ask: object) -> None:
         raise RuntimeError("the device went away")
 
-    monkeypatch.setattr("core.drafters.ssm.SsmDrafter.fitted", fail)
+    monkeypatch.setattr("core.drafters.ssm.SsmDrafter.fit_context", fail)
     case = Case(load_prompts()[0], 0, 4, 0.0)
     with pytest.raises(EngineError, match="the device went away.*goes on without it"):
         decode(Engine(family), [case], SpeculationConfig())

@@ -24,7 +24,7 @@ DRAWN = SamplingParams(40, temperature=0.8, seed=1)
 
 def engine_ahead(looks: int = 99, **of: Any) -> Engine:
     engine = engine_of(*tables(**of))
-    engine._lane = PunctualLane(looks)
+    engine._draft_thread = PunctualLane(looks)
     return engine
 
 
@@ -143,7 +143,7 @@ def test_a_small_context_ends_quietly() -> None:
     llm, _ = tables(context=24)
     small = TableModel("small", 8, llm._table, 14)
     engine = engine_of(llm, [small])
-    engine._lane = PunctualLane()
+    engine._draft_thread = PunctualLane()
     events = run(engine)
     assert events[-1].finish_reason == "context"
     assert ids_of_events(events) == ids_of_events(
@@ -194,7 +194,7 @@ def test_a_drafter_that_dies_ahead_costs_no_text(at: int) -> None:
                 yield
 
     engine = Engine(loaded_tables(llm, [same, mortal]))
-    engine._lane = Marking()
+    engine._draft_thread = Marking()
     events = run(engine)
     assert ids_of_events(events) == ids_of_events(
         run(engine_of(*tables()), drafters=(), pipeline="off")

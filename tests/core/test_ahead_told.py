@@ -16,7 +16,7 @@ import torch
 from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.drafters.ahead import AheadDraft
 from core.engine.drafting import ahead_drafts, ahead_results, unused_at_end
-from core.engine.overlap import Job, Lane, PipelineSwitch
+from core.engine.overlap import DraftThread, Job, PipelineSwitch
 from core.engine.round_state import ActiveRequest, AheadDrafts, RoundState
 from core.events import Ahead, Drafted, Event, RoundCompleted
 from core.events.parts import Timed
@@ -52,7 +52,7 @@ class Hiding(TableModel):
         return super().forward(feeds)
 
 
-class HidingLane(Lane):
+class HidingLane(DraftThread):
     def __init__(self, llm: Hiding) -> None:
         super().__init__()
         self._llm = llm
@@ -66,7 +66,7 @@ class HidingLane(Lane):
 def engine_hiding(count: int = 2) -> Engine:
     llm = Hiding()
     engine = Engine(loaded_tables(llm, tables(count)[1]))
-    engine._lane = HidingLane(llm)
+    engine._draft_thread = HidingLane(llm)
     return engine
 
 
@@ -223,13 +223,13 @@ def test_what_is_made_in_the_last_round_is_wasted() -> None:
 
 SEEN = AheadDraft(
     outcomes={(3, 5): 0.5, (4,): 0.25},
-    looked=[Timed("same", "ahead", 1.0, 1.5)],
-    drafted=[Timed("same", "ahead", 2.0, 2.25), Timed("same", "ahead", 3.0, 4.0)],
+    look_timings=[Timed("same", "ahead", 1.0, 1.5)],
+    draft_timings=[Timed("same", "ahead", 2.0, 2.25), Timed("same", "ahead", 3.0, 4.0)],
 )
 PASS = Timed("llm", "forward", 0.5, 3.25)
 
 
-def turn_of(committed: tuple[int, ...], drafts: dict[int, Draft]) -> RoundState:
+def state_of(committed: tuple[int, ...], drafts: dict[int, Draft]) -> RoundState:
     engine = engine_hiding()
     live = engine.admit(engine.prepare(Request("w1 w2 w3", LONG, SpeculationConfig(**TREE))))
     return RoundState(
@@ -251,14 +251,14 @@ def turn_of(committed: tuple[int, ...], drafts: dict[int, Draft]) -> RoundState:
 def test_a_round_judges_what_was_made_for_it(
     committed: tuple[int, ...], drafts: dict[int, Draft], saved: float, wasted: float, reason: str
 ) -> None:
-    (one,) = ahead_results(turn_of(committed, drafts))
+    (one,) = ahead_results(state_of(committed, drafts))
     assert one == Ahead("same", 2, 0.75, not reason, saved, wasted, reason)
 
 
 def test_where_nothing_was_made_nothing_is_told() -> None:
-    turn = turn_of((4,), {})
-    assert ahead_drafts(turn, (4,)) is None
-    assert unused_at_end(turn, None) == ()
-    assert unused_at_end(turn, turn.ahead_drafts)[0].wasted_ms == 1750.0
-    turn.ahead_drafts = None
-    assert ahead_results(turn) == ()
+    state = state_of((4,), {})
+    assert ahead_drafts(state, (4,)) is None
+    assert unused_at_end(state, None) == ()
+    assert unused_at_end(state, state.ahead_drafts)[0].wasted_ms == 1750.0
+    state.ahead_drafts = None
+    assert ahead_results(state) == ()

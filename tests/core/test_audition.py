@@ -91,11 +91,11 @@ def test_a_fit_is_the_mean_logarithm_of_what_it_held_of_the_last_tokens() -> Non
     pool = engine_of(llm, ssms)._drafting.ssm_pool
     ids = written(ssms[0], 40)
     window = ids[-AUDITION:]
-    fits, timed = pool.prompt_scores(NAMES, ids)
+    fits, timings = pool.prompt_scores(NAMES, ids)
     for ssm in ssms:
         logs = [math.log(ssm._table(tuple(window[:i]))[window[i]]) for i in range(1, len(window))]
         assert fits[ssm.info.name] == pytest.approx(sum(logs) / len(logs), abs=1e-5)
-    assert [one.lane for one in timed] == list(NAMES)
+    assert [one.lane for one in timings] == list(NAMES)
 
 
 def stacked() -> SsmPool:
@@ -116,14 +116,14 @@ def test_those_that_lie_on_one_another_are_heard_in_one_pass(
         return forward(self, asked)
 
     monkeypatch.setattr(Stack, "forward", noted)
-    fits, timed = pool.prompt_scores(NAMES, ids)
+    fits, timings = pool.prompt_scores(NAMES, ids)
     assert passes == [3]
     for name in NAMES:
         assert pool.prompt_scores([name], ids)[0][name] == pytest.approx(fits[name], abs=1e-5)
     assert passes == [3], "who is heard alone makes a pass of its own"
     assert len(set(fits.values())) == 3
-    begun, ended = min(one.start for one in timed), max(one.end for one in timed)
-    assert 0 < sum(one.seconds for one in timed) <= ended - begun
+    begun, ended = min(one.start for one in timings), max(one.end for one in timings)
+    assert 0 < sum(one.seconds for one in timings) <= ended - begun
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])

@@ -12,7 +12,7 @@ import torch
 from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.config import PIPELINES
 from core.drafters.ahead import PassEnded
-from core.engine.overlap import ALONE, DraftPool, Lane
+from core.engine.overlap import ALONE, DraftPool, DraftThread
 from core.engine.round_state import ActiveRequest
 from core.engine.worker import Worker
 from core.events import Event, RoundCompleted, RunCompleted
@@ -110,13 +110,13 @@ def test_drafting_pauses_while_the_pool_holds_as_many_as_a_pass_takes() -> None:
     for joining in (0, 0, 5, 0, 0, 0):
         live += joined(joining)
         list(engine.round(live))
-        waiting.append(len(engine._pools._drafted))
+        waiting.append(len(engine._draft_pool._drafted))
     assert waiting == [1, 1, 4, 3, 4, 3]
     for gone in live[2:]:
         engine.release(gone)
     for _ in range(3):
         list(engine.round(live[:2]))
-        assert len(engine._pools._drafted) == 1
+        assert len(engine._draft_pool._drafted) == 1
     for one in live[:2]:
         engine.release(one)
 
@@ -192,7 +192,7 @@ def test_closing_in_mid_run_leaves_nothing_behind(steps: int) -> None:
     events.close()
     assert open_rows(engine) == [(), (), ()]
     assert not drafting_threads()
-    assert not engine._pools._drafted
+    assert not engine._draft_pool._drafted
     again = list(engine.generate_many(requests(2, pipeline="across")))
     assert texts(again) == texts(list(engine_of(*tables()).generate_many(requests(2))))
 
@@ -248,7 +248,7 @@ def test_the_llms_failure_ends_everything() -> None:
 
 
 def test_a_lane_raises_what_its_job_raised() -> None:
-    lane = Lane()
+    lane = DraftThread()
 
     def job(done: PassEnded) -> None:
         raise ZeroDivisionError
@@ -267,9 +267,12 @@ def test_pools_forget_who_is_gone() -> None:
     pools = DraftPool()
     modes = {one.sequence.run_id: "across" for one in live}
     up = pools.take(live, modes)
-    assert ([t.live for t in up.states], [t.live for t in up.meanwhile]) == (live[:2], live[2:])
-    for turn in up.states:
-        turn.timed.clear()
+    assert ([t.request for t in up.states], [t.request for t in up.meanwhile]) == (
+        live[:2],
+        live[2:],
+    )
+    for state in up.states:
+        state.timings.clear()
     pools.keep(up)
     pools.forget(live[2])
-    assert [turn.live for turn in pools.take(live, modes).fresh] == live[:2]
+    assert [state.request for state in pools.take(live, modes).fresh] == live[:2]

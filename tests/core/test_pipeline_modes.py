@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from core import Engine, Request, SamplingParams, SpeculationConfig
-from core.drafters.ahead import Foresight
+from core.drafters.ahead import AheadDrafting
 from core.events import Event, RoundCompleted
 from core.length.base import Choice
 from core.length.fixed import Fixed
@@ -84,11 +84,11 @@ def test_neighbours_of_every_mode_share_an_engine(temperature: float, combine: s
 
 def test_where_no_ssm_drafts_none_drafts_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     """As where `goodput` found that they do not pay: no SSM has read the text."""
-    ran: list[Foresight] = []
-    monkeypatch.setattr(Foresight, "run", lambda self, _: ran.append(self))
+    ran: list[AheadDrafting] = []
+    monkeypatch.setattr(AheadDrafting, "run", lambda self, _: ran.append(self))
     monkeypatch.setattr(Fixed, "choose", lambda _: Choice(3, "", frozenset({"ngram"})))
     engine = Engine(models())
-    engine._lane = PunctualLane()
+    engine._draft_thread = PunctualLane()
     events = list(engine.generate_many(requests(pipeline="ahead", drafters=("all", "ngram"))))
     assert texts(events) == plain(0.0) and not ran
     assert any(e.num_accepted for e in events if isinstance(e, RoundCompleted))

@@ -16,7 +16,7 @@ from core.config import SamplingParams
 from core.trees.sampling import (
     Target,
     one_hot_residual,
-    processed,
+    process_logits,
     residual,
     to_probabilities,
     unprocessed_probabilities,
@@ -63,21 +63,25 @@ def defined(row: list[float], temperature: float, top_k: int, top_p: float) -> l
 def test_processing_is_transformers(temperature: float, top_k: int, top_p: float) -> None:
     sampling = SamplingParams(temperature=temperature, top_k=top_k, top_p=top_p)
     for logits in (logits_of(1), tied(2), tied(3)):
-        assert torch.equal(processed(logits, sampling), warped(logits, temperature, top_k, top_p))
+        assert torch.equal(
+            process_logits(logits, sampling), warped(logits, temperature, top_k, top_p)
+        )
 
 
 @WAYS
 def test_processing_is_its_definition(temperature: float, top_k: int, top_p: float) -> None:
     sampling = SamplingParams(temperature=temperature, top_k=top_k, top_p=top_p)
     for logits in (logits_of(1), logits_of(4), tied(5)):
-        for got, row in zip(processed(logits, sampling), logits, strict=True):
+        for got, row in zip(process_logits(logits, sampling), logits, strict=True):
             kept = sorted((s for s in got.tolist() if s != MINUS), reverse=True)
             wanted = defined(row.tolist(), temperature, top_k, top_p)
             assert kept == pytest.approx(wanted, rel=1e-6, abs=1e-6)
 
 
 def test_tokens_tied_at_the_top_k_edge_all_stay() -> None:
-    got = processed(torch.tensor([[1.0, 3.0, 2.0, 2.0]]), SamplingParams(temperature=1.0, top_k=2))
+    got = process_logits(
+        torch.tensor([[1.0, 3.0, 2.0, 2.0]]), SamplingParams(temperature=1.0, top_k=2)
+    )
     assert got.tolist() == [[MINUS, 3.0, 2.0, 2.0]]
 
 
@@ -86,7 +90,7 @@ def test_the_order_is_temperature_top_k_top_p() -> None:
     logits = torch.tensor([[4.0, 3.9, 3.8, 0.0]])
 
     def kept(**settings: float) -> int:
-        return int((processed(logits, SamplingParams(**settings)) > MINUS).sum())
+        return int((process_logits(logits, SamplingParams(**settings)) > MINUS).sum())
 
     assert kept(temperature=1.0, top_p=0.78) == 3
     assert kept(temperature=1.0, top_p=0.78, top_k=2) == 2
@@ -94,7 +98,7 @@ def test_the_order_is_temperature_top_k_top_p() -> None:
 
 
 def test_temperature_zero_is_one_hot_at_the_lowest_arg_max() -> None:
-    got = processed(torch.tensor([[0.5, 2.0, 2.0], [1.0, 0.0, 1.0]]), SamplingParams())
+    got = process_logits(torch.tensor([[0.5, 2.0, 2.0], [1.0, 0.0, 1.0]]), SamplingParams())
     assert got.tolist() == [[MINUS, 0.0, MINUS], [0.0, MINUS, MINUS]]
     assert to_probabilities(got).tolist() == [[0.0, 1.0, 0.0], [1.0, 0.0, 0.0]]
 
@@ -102,8 +106,8 @@ def test_temperature_zero_is_one_hot_at_the_lowest_arg_max() -> None:
 def test_rows_do_not_touch_each_other_nor_the_input() -> None:
     logits, sampling = logits_of(7), SamplingParams(temperature=0.6, top_k=4, top_p=0.8)
     before = logits.clone()
-    together = processed(logits, sampling)
-    alone = torch.cat([processed(row[None], sampling) for row in logits])
+    together = process_logits(logits, sampling)
+    alone = torch.cat([process_logits(row[None], sampling) for row in logits])
     assert torch.equal(together, alone)
     assert torch.equal(logits, before)
 
@@ -111,12 +115,12 @@ def test_rows_do_not_touch_each_other_nor_the_input() -> None:
 def test_half_precision_is_processed_in_float32() -> None:
     sampling = SamplingParams(temperature=0.7, top_k=3)
     half = logits_of(8).bfloat16()
-    assert processed(half, sampling).dtype == torch.float32
-    assert torch.equal(processed(half, sampling), processed(half.float(), sampling))
+    assert process_logits(half, sampling).dtype == torch.float32
+    assert torch.equal(process_logits(half, sampling), process_logits(half.float(), sampling))
 
 
 def test_probabilities_are_float64_and_sum_to_one() -> None:
-    p = to_probabilities(processed(logits_of(9), SamplingParams(temperature=0.9, top_p=0.7)))
+    p = to_probabilities(process_logits(logits_of(9), SamplingParams(temperature=0.9, top_p=0.7)))
     assert p.dtype == torch.float64
     assert p.sum(dim=-1).tolist() == pytest.approx([1.0] * 3, abs=1e-12)
 
@@ -176,8 +180,12 @@ def test_ties_go_to_the_lowest_id(vocab: int) -> None:
 def test_a_target_shows_p_or_at_temperature_zero_the_plain_softmax() -> None:
     logits = logits_of(12)
     drawn = SamplingParams(temperature=0.5, top_k=2)
-    assert torch.allclose(Target(logits, drawn).shown, processed(logits, drawn).softmax(-1))
-    assert torch.allclose(Target(logits, SamplingParams()).shown, logits.softmax(-1))
+    assert torch.allclose(
+        Target(logits, drawn).display_probabilities, process_logits(logits, drawn).softmax(-1)
+    )
+    assert torch.allclose(
+        Target(logits, SamplingParams()).display_probabilities, logits.softmax(-1)
+    )
     assert len(Target(logits, drawn)) == 3
 
 

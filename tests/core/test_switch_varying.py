@@ -33,14 +33,14 @@ def served(world: World, factor: float, noise: float, *, told: bool = True) -> F
     for seed in range(SEEDS):
         chance, switch = random.Random(seed), Switch()
         for _ in range(ROUNDS):
-            kept = switch._kept
+            kept = switch._default
             ms, steps = world(chance, switch.on)
             on += switch.on
             always_off += 1
             spent += factor if switch.on else 1
             ms *= (factor if switch.on else 1) * chance.lognormvariate(0, noise)
             switch.observe(ms, steps if told else 0.0)
-            flips += switch._kept != kept
+            flips += switch._default != kept
     rounds = SEEDS * ROUNDS
     return Found(on / rounds, 1000 * flips / rounds, spent / always_off - 1)
 
@@ -88,7 +88,7 @@ def test_what_was_left_on_and_loses_is_turned_off() -> None:
     on = 0
     for seed in range(40):
         chance, switch = random.Random(seed), Switch()
-        switch.on = switch._kept = True
+        switch.on = switch._default = True
         for _ in range(600):
             on += switch.on
             switch.observe(5 * (1.1 if switch.on else 1.0) * chance.lognormvariate(0, 0.25), 4.0)

@@ -37,14 +37,14 @@ def test_all_begin_at_one() -> None:
 
 def test_a_winner_above_the_mean_gains_and_below_it_loses_by_one_tenth() -> None:
     weights = paper()
-    weights.won([("a", 0.5)])  # the first sets the mean: nobody is judged by itself
+    weights.observe_wins([("a", 0.5)])  # the first sets the mean: nobody is judged by itself
     assert weights.values() == dict.fromkeys(NAMES, 1.0)
-    weights.won([("b", 0.8)])
+    weights.observe_wins([("b", 0.8)])
     raised = (1.1, 1.0, 1.0)
     mean = sum(raised) / 3
     assert weights.values() == pytest.approx({"a": 1 / mean, "b": 1.1 / mean, "c": 1 / mean})
     before = weights.values()
-    weights.won([("c", 0.1)])
+    weights.observe_wins([("c", 0.1)])
     lowered = {**before, "c": before["c"] / 1.1}
     mean = sum(lowered.values()) / 3
     assert weights.values() == pytest.approx({k: v / mean for k, v in lowered.items()})
@@ -52,9 +52,9 @@ def test_a_winner_above_the_mean_gains_and_below_it_loses_by_one_tenth() -> None
 
 def test_only_winners_are_judged_and_their_requests_are_averaged() -> None:
     weights = paper(eta=0.5)
-    weights.won([("a", 0.5), ("b", 0.5)])
+    weights.observe_wins([("a", 0.5), ("b", 0.5)])
     # a: 0.4 on average, below the mean; b above it; c did not win.
-    weights.won([("a", 0.7), ("a", 0.1), ("b", 0.9)])
+    weights.observe_wins([("a", 0.7), ("a", 0.1), ("b", 0.9)])
     moved = {"a": 1 / 1.5, "b": 1.5, "c": 1.0}
     mean = sum(moved.values()) / 3
     assert weights.values() == pytest.approx({k: v / mean for k, v in moved.items()})
@@ -62,10 +62,10 @@ def test_only_winners_are_judged_and_their_requests_are_averaged() -> None:
 
 def test_the_mean_runs_over_all_winners() -> None:
     weights = paper()
-    weights.won([("a", 0.2)])
-    weights.won([("b", 0.4)])  # the mean is now 0.3
+    weights.observe_wins([("a", 0.2)])
+    weights.observe_wins([("b", 0.4)])  # the mean is now 0.3
     before = weights.values()
-    weights.won([("a", 0.31)])
+    weights.observe_wins([("a", 0.31)])
     assert weights.values()["a"] > before["a"]
 
 
@@ -75,11 +75,11 @@ def test_the_mean_forgets_what_lies_far_back(share: float, gains: bool) -> None:
     over the last 16, 0.48."""
     weights = paper()
     for _ in range(200):
-        weights.won([("a", 0.0)])
+        weights.observe_wins([("a", 0.0)])
     for _ in range(10):
-        weights.won([("a", 1.0)])
+        weights.observe_wins([("a", 1.0)])
     before = weights.values()
-    weights.won([("b", share)])
+    weights.observe_wins([("b", share)])
     after = weights.values()
     assert (after["b"] / after["c"] > before["b"] / before["c"]) == gains
 
@@ -88,15 +88,15 @@ def test_at_first_the_mean_is_that_of_all() -> None:
     """50 wins of 0 and 10 of 1: a sixth."""
     for share, gains in ((0.16, False), (0.17, True)):
         weights = paper()
-        weights.won([("a", 0.0)] * 50 + [("a", 1.0)] * 10)
-        weights.won([("b", share)])
+        weights.observe_wins([("a", 0.0)] * 50 + [("a", 1.0)] * 10)
+        weights.observe_wins([("b", share)])
         assert (weights.values()["b"] > 1.0) == gains
 
 
 def test_weights_stay_within_their_bounds() -> None:
     weights = paper(eta=1.0, weight_bounds=(0.2, 2.0))
     for step in range(40):
-        weights.won([("a", 1.0), ("b", 0.0)] if step % 2 else [("b", 0.0), ("a", 1.0)])
+        weights.observe_wins([("a", 1.0), ("b", 0.0)] if step % 2 else [("b", 0.0), ("a", 1.0)])
     values = weights.values()
     assert values["a"] == 2.0 and values["b"] == 0.2
     assert all(0.2 <= value <= 2.0 for value in values.values())
@@ -113,24 +113,24 @@ def test_the_better_drafter_gets_ahead() -> None:
         mass[side] += values["c"]
         winner = max(mass, key=lambda name: mass[name])
         skill = {"a": 0.7, "b": 0.3}[winner]
-        weights.won([(winner, sum(rng.random() < skill for _ in range(8)) / 8)])
+        weights.observe_wins([(winner, sum(rng.random() < skill for _ in range(8)) / 8)])
     values = weights.values()
     assert values["a"] > 3 * values["b"]
 
 
 def test_no_win_and_an_equal_one_change_nothing() -> None:
     weights = paper()
-    weights.won([])
-    weights.won([("a", 0.5)])
-    weights.won([("b", 0.5)])
+    weights.observe_wins([])
+    weights.observe_wins([("a", 0.5)])
+    weights.observe_wins([("b", 0.5)])
     assert weights.values() == dict.fromkeys(NAMES, 1.0)
 
 
 def test_equal_to_the_mean_but_for_rounding_is_equal() -> None:
     weights = paper()
     # The mean, found step by step, is 0.6666666666666667; two thirds are 0.6666666666666666.
-    weights.won([("a", share) for share in (1.0, 1.0, 1 / 3, 1.0, 0.0)])
-    weights.won([("b", 2 / 3)])
+    weights.observe_wins([("a", share) for share in (1.0, 1.0, 1 / 3, 1.0, 0.0)])
+    weights.observe_wins([("b", 2 / 3)])
     assert weights.values() == dict.fromkeys(NAMES, 1.0)
 
 
@@ -139,7 +139,7 @@ def test_equal_to_the_mean_but_for_rounding_is_equal() -> None:
 
 def test_weights_are_the_likelihoods_with_forgetting() -> None:
     weights = full()
-    weights.foretold({"a": [0.5, 0.25], "b": [0.25, 0.5], "c": [0.1, 0.1]})
+    weights.observe_likelihoods({"a": [0.5, 0.25], "b": [0.25, 0.5], "c": [0.1, 0.1]})
     raw = {"a": 0.5**0.95 * 0.25, "b": 0.25**0.95 * 0.5, "c": 0.1**1.95}
     mean = sum(raw.values()) / 3
     assert weights.values() == pytest.approx({k: v / mean for k, v in raw.items()})
@@ -147,23 +147,23 @@ def test_weights_are_the_likelihoods_with_forgetting() -> None:
 
 def test_a_surprise_counts_no_less_than_the_floor() -> None:
     floor, below = full(), full()
-    floor.foretold({"a": [1e-3], "b": [0.5]})
-    below.foretold({"a": [0.0], "b": [0.5]})
+    floor.observe_likelihoods({"a": [1e-3], "b": [0.5]})
+    below.observe_likelihoods({"a": [0.0], "b": [0.5]})
     assert floor.values() == below.values()
 
 
 def test_the_text_changes_and_the_weights_follow_within_fifty_tokens() -> None:
     weights = full()
-    weights.foretold({"a": [0.6] * 500, "b": [0.3] * 500, "c": [0.3] * 500})
+    weights.observe_likelihoods({"a": [0.6] * 500, "b": [0.3] * 500, "c": [0.3] * 500})
     assert weights.values()["a"] > 2.99
-    weights.foretold({"a": [0.3] * 50, "b": [0.6] * 50, "c": [0.3] * 50})
+    weights.observe_likelihoods({"a": [0.3] * 50, "b": [0.6] * 50, "c": [0.3] * 50})
     values = weights.values()
     assert values["b"] > 2.5 > values["a"]
 
 
 def test_who_says_nothing_is_judged_like_the_average() -> None:
     weights = full()
-    weights.foretold({"a": [0.5] * 300, "b": [0.5] * 300, "c": [math.nan] * 300})
+    weights.observe_likelihoods({"a": [0.5] * 300, "b": [0.5] * 300, "c": [math.nan] * 300})
     assert weights.values() == pytest.approx(dict.fromkeys(NAMES, 1.0), abs=0.3)
 
 
@@ -173,11 +173,11 @@ Told = tuple[dict[str, list[float]], int]
 def after(*told: Told) -> dict[str, float]:
     """The weights once these were told, each time by drafters that go on from where they were in a
     text that has the given length; who is first heard has read all of it."""
-    weights, heard = full(), LikelihoodHistory()
+    weights, history = full(), LikelihoodHistory()
     for probabilities, length in told:
         for name, found in probabilities.items():
-            heard.reach(name, len(found), length, whole=False)
-        weights.foretold(probabilities, heard)
+            history.advance(name, len(found), length, whole=False)
+        weights.observe_likelihoods(probabilities, history)
     return weights.values()
 
 
@@ -220,34 +220,34 @@ def test_what_lies_far_back_is_not_corrected() -> None:
     seen = after(told, ({"c": [0.1] + less[-CORRECTED + 1 :]}, len(long) + 1))
     assert seen["c"] / seen["a"] == pytest.approx(0.2 ** (0.95 ** (CORRECTED - 1)))
     # A gap of which nobody told is not walked through.
-    weights, heard = full(), LikelihoodHistory({"a": 3})
-    weights.foretold({"a": [0.5] * 2}, heard)
-    heard.reached["b"] = 10**12
-    weights.foretold({"b": [0.5] * 2}, heard)
-    assert len(heard.tokens) == CORRECTED
+    weights, history = full(), LikelihoodHistory({"a": 3})
+    weights.observe_likelihoods({"a": [0.5] * 2}, history)
+    history.reached["b"] = 10**12
+    weights.observe_likelihoods({"b": [0.5] * 2}, history)
+    assert len(history.tokens) == CORRECTED
 
 
 def test_texts_that_share_their_weights_are_not_mixed_up() -> None:
     weights, texts = full(), (LikelihoodHistory({"a": 2}), LikelihoodHistory({"a": 2}))
-    weights.foretold({"a": [0.5]}, texts[0])
-    weights.foretold({"a": [0.25]}, texts[1])
+    weights.observe_likelihoods({"a": [0.5]}, texts[0])
+    weights.observe_likelihoods({"a": [0.25]}, texts[1])
     texts[0].reached["b"] = 2
-    weights.foretold({"b": [0.1]}, texts[0])
+    weights.observe_likelihoods({"b": [0.1]}, texts[0])
     values = weights.values()
     assert values["a"] / values["b"] == pytest.approx(5**0.95)
 
 
 def test_losers_learn_too_and_winners_gain_nothing_by_winning() -> None:
     weights = full()
-    weights.won([("a", 1.0)])
+    weights.observe_wins([("a", 1.0)])
     assert weights.values() == dict.fromkeys(NAMES, 1.0)
-    weights.foretold({"b": [0.9], "a": [0.1], "c": [0.1]})
+    weights.observe_likelihoods({"b": [0.9], "a": [0.1], "c": [0.1]})
     assert weights.values()["b"] > 2
 
 
 def test_a_very_long_text_neither_overflows_nor_vanishes() -> None:
     weights = full()
-    weights.foretold({"a": [0.9] * 50_000, "b": [1e-9] * 50_000, "c": [0.5] * 50_000})
+    weights.observe_likelihoods({"a": [0.9] * 50_000, "b": [1e-9] * 50_000, "c": [0.5] * 50_000})
     values = weights.values()
     assert sum(values.values()) == pytest.approx(3.0)
     assert all(value >= 0 for value in values.values())

@@ -15,7 +15,7 @@ import torch
 
 from core import SamplingParams
 from core.trees.noise import SeededNoise
-from core.trees.sampling import processed
+from core.trees.sampling import process_logits
 
 __all__ = ["Divergences", "first_difference"]
 
@@ -66,7 +66,7 @@ class Divergences:
         if not sampling.greedy:
             assert sampling.seed is not None
             gumbel = SeededNoise(sampling.seed, len(logits)).gumbel(len(context))
-            scores = processed(logits[None], sampling)[0].double() + gumbel
+            scores = process_logits(logits[None], sampling)[0].double() + gumbel
         return float((scores[one] - scores[other]).abs())
 
 

@@ -45,7 +45,7 @@ CASES: dict[str, dict[str, Any]] = {
 def ahead(name: str, looks: int = 999, **fields: Any) -> Case:
     settings = {"vocab": 2, "prompt_ids": (0, 1, 0), "pipeline": "ahead", **CASES[name], **fields}
     of = case(1, settings.pop("draft"), settings.pop("shape"), 1, **settings)
-    of.engine._lane = FirstRoundLane(looks)
+    of.engine._draft_thread = FirstRoundLane(looks)
     return of
 
 
@@ -83,7 +83,7 @@ def test_control_a_guess_changed_for_what_it_drew_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A draft made ahead whose first token is exchanged for one that is liked better."""
-    begun = SsmDrafter._hoped_for
+    begun = SsmDrafter._matching_guess
 
     def picky(drafter: SsmDrafter, ask: Any) -> Growth | None:
         grown = begun(drafter, ask)
@@ -92,7 +92,7 @@ def test_control_a_guess_changed_for_what_it_drew_is_noticed(
             grown.out.scores[0] = 1.0
         return grown
 
-    monkeypatch.setattr(SsmDrafter, "_hoped_for", picky)
+    monkeypatch.setattr(SsmDrafter, "_matching_guess", picky)
     found = deviation(ahead("a chain, mss"))
     print(round(found, 4))
     assert found > NOTICED

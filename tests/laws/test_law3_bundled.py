@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from core import Engine, LoadedModels, Request, SamplingParams, SpeculationConfig
-from core.trees.sampling import processed, to_probabilities
+from core.trees.sampling import process_logits, to_probabilities
 from tests.laws.cached import CachedModel
 from tests.laws.chi_square import pooled_chi_square, survival
 from tests.laws.runs import bundled_engine, prompts
@@ -84,7 +84,7 @@ class Rounds:
 
     def target(self, sampling: SamplingParams, tokens: tuple[int, ...]) -> torch.Tensor:
         logits = self.llm.logits((*self.prefix, *tokens))
-        return to_probabilities(processed(logits[None], sampling))[0]
+        return to_probabilities(process_logits(logits[None], sampling))[0]
 
     def joint(self, sampling: SamplingParams, smallest: float) -> dict[tuple[int, ...], float]:
         """Plain sampling's probability of each pair that has at least `smallest`."""

@@ -74,7 +74,7 @@ def check(engine: Engine, live: ActiveRequest) -> int:
     tokens = live.sequence.tokens
     assert engine.models.llm.length(live.row) == len(tokens) - 1, "all but the root"
     assert deviation(engine.models.llm, live.row, tokens) <= CLOSE
-    for index in live.opened:
+    for index in live.open_drafters:
         name = live.sequence.speculation.drafters[index]
         if name != "ngram":
             model = engine.models.ssms[name]
@@ -92,7 +92,7 @@ def run_checked(engine: Engine, requests: list[Request], most: int) -> list[Acti
     """Runs rounds of all requests together, checking every row after each."""
     ready = 0
     lives = [engine.admit(engine.prepare(request)) for request in requests]
-    lane, engine._lane = engine._lane, PunctualLane()
+    lane, engine._draft_thread = engine._draft_thread, PunctualLane()
     try:
         for live in lives:
             for _ in engine.prefill(live):
@@ -104,7 +104,7 @@ def run_checked(engine: Engine, requests: list[Request], most: int) -> list[Acti
                     if not live.sequence.finish_reason:
                         ready += check(engine, live)
     finally:
-        engine._lane = lane
+        engine._draft_thread = lane
         for live in lives:
             engine.release(live)
     assert bool(ready) == (requests[0].speculation.pipeline == "ahead")

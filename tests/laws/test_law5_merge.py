@@ -129,7 +129,7 @@ def test_best_first_keeps_a_closed_set_of_the_best(
     seed: int, shape: tuple[int, ...], budget: int
 ) -> None:
     draft, growth = grown(seed, shape, budget)
-    everything = growth.finished()
+    everything = growth.whole_draft()
     kept = set(paths(draft.token_ids, draft.parents))
     assert len(draft) == min(budget, len(everything))
     assert all(path[:-1] in kept for path in kept if len(path) > 1), "closed under ancestors"

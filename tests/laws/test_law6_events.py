@@ -97,7 +97,7 @@ def cut_off(end: Callable[[Sequence], Event]) -> list[Event]:
     sequence = engine.prepare(Request(prompts(8)[5], sampling, SpeculationConfig(**NODES)))
     live = engine.admit(sequence)
     try:
-        events: list[Event] = [engine.started(live)]
+        events: list[Event] = [engine.run_started_event(live)]
         list(engine.prefill(live))
         for _ in range(3):
             events += engine.round([live])

@@ -15,13 +15,13 @@ import pytest
 import torch
 
 from core.drafters import growth
-from core.drafters.growth import _restricted
-from core.drafters.proposers import Frontier, Proposals, TopK
+from core.drafters.growth import _restrict
+from core.drafters.proposers import Frontier, Proposals, TopKProposer
 from core.engine import round as round_module
 from core.trees.combine import CombinedTree, combine
 from core.trees.draft import Draft
 from core.trees.noise import Key, Noise
-from core.trees.sampling import processed, to_probabilities
+from core.trees.sampling import process_logits, to_probabilities
 from core.trees.tree import Proposal
 from core.trees.verify import VerifyInput
 from core.trees.verify import case as offers
@@ -61,7 +61,7 @@ def _without(draft: Draft, lost: set[int]) -> Draft:
     for node, parent in enumerate(draft.parents):
         if node not in lost and (parent == -1 or parent in kept):
             kept.append(node)
-    return _restricted(draft, kept)
+    return _restrict(draft, kept)
 
 
 # -- what is merged or dropped --
@@ -118,11 +118,11 @@ def vote_with_the_winners_q(patch: Patch) -> None:
 # -- what q is --
 
 
-class _TopKWithQ(TopK):
+class _TopKWithQ(TopKProposer):
     def propose(self, frontiers: Sequence[Frontier], widths: Sequence[int]) -> list[Proposals]:
         found = super().propose(frontiers, widths)
         return [
-            replace(one, q=to_probabilities(processed(frontier.logits, frontier.sampling)))
+            replace(one, q=to_probabilities(process_logits(frontier.logits, frontier.sampling)))
             for one, frontier in zip(found, frontiers, strict=True)
         ]
 
@@ -144,12 +144,12 @@ def without_replacement_with_the_full_q(patch: Patch) -> None:
 
 
 def _ordering(patch: Patch, key: Callable[[VerifyInput, Proposal, int], object]) -> None:
-    ordered = offers._ordered
+    ordered = offers._order_proposals
 
     def sorted_by_key(case: VerifyInput, children: Sequence[int]) -> Order:
         return sorted(ordered(case, children), key=lambda offer: key(case, *offer))
 
-    patch.setattr(offers, "_ordered", sorted_by_key)
+    patch.setattr(offers, "_order_proposals", sorted_by_key)
 
 
 def by_token_id(patch: Patch) -> None:
@@ -164,7 +164,7 @@ def by_descending_q(patch: Patch) -> None:
 
 def confident_drafter_first(patch: Patch) -> None:
     """The drafter that is surer of what it drew goes first."""
-    ordered = offers._ordered
+    ordered = offers._order_proposals
 
     def by_surest(case: VerifyInput, children: Sequence[int]) -> Order:
         found = ordered(case, children)
@@ -174,12 +174,12 @@ def confident_drafter_first(patch: Patch) -> None:
         }
         return sorted(found, key=lambda offer: -surest[offer[0].drafter])
 
-    patch.setattr(offers, "_ordered", by_surest)
+    patch.setattr(offers, "_order_proposals", by_surest)
 
 
 def uniform_over_nodes(patch: Patch) -> None:
     """The next child is drawn uniformly among nodes, not among proposals."""
-    ordered = offers._ordered
+    ordered = offers._order_proposals
 
     def drawn(case: VerifyInput, children: Sequence[int]) -> Order:
         found = ordered(case, children)
@@ -190,7 +190,7 @@ def uniform_over_nodes(patch: Patch) -> None:
             order.append(next(o for o in found if o[1] == child and o not in order))
         return order
 
-    patch.setattr(offers, "_ordered", drawn)
+    patch.setattr(offers, "_order_proposals", drawn)
 
 
 class PositionlessKeys:

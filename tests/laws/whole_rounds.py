@@ -64,29 +64,29 @@ class _Thorough(Engine):
     def _decide_in_every_way(self, states: Sequence[RoundState]) -> None:
         if not self.last:
             return self._decide(states)
-        (turn,) = states
-        sequence = turn.live.sequence
+        (state,) = states
+        sequence = state.request.sequence
         noise = sequence.noise
         assert isinstance(noise, WalkNoise)
         sequence.noise = noise.fork()
         self._decide(states)
         sequence.noise = noise
-        given, rule = verify_input(turn), sequence.speculation.verify
+        given, rule = verify_input(state), sequence.speculation.verify
         walks = every_walk(
             lambda walk: round_module.verify(rule, replace(given, noise=walk)), kind=noise.fork
         )
         self.ways = tuple(
-            _Way(walk.probability, _new_tokens(turn, verdict), len(verdict.path))
+            _Way(walk.probability, _new_tokens(state, verdict), len(verdict.path))
             for walk, verdict in walks
         )
 
 
-def _new_tokens(turn: RoundState, verdict: Verdict) -> tuple[int, ...]:
+def _new_tokens(state: RoundState, verdict: Verdict) -> tuple[int, ...]:
     """The tokens behind the prompt, were this verdict committed."""
-    sequence = copy.copy(turn.live.sequence)
+    sequence = copy.copy(state.request.sequence)
     sequence.tokens = list(sequence.tokens)
     own = () if verdict.own_token_id is None else (verdict.own_token_id,)
-    sequence.commit((*(turn.tree.token_ids[node] for node in verdict.path), *own))
+    sequence.commit((*(state.tree.token_ids[node] for node in verdict.path), *own))
     return tuple(sequence.tokens[len(sequence.prompt_ids) :])
 
 

@@ -183,7 +183,7 @@ class Tape:
         live = engine.admit(sequence)
         live.policy = self._policy or live.policy
         try:
-            yield engine.started(live)
+            yield engine.run_started_event(live)
             for _ in engine.prefill(live):
                 pass
             while not sequence.finish_reason:

@@ -9,7 +9,7 @@ import torch
 
 from core import SamplingParams, SpeculationConfig
 from core.events import Combined, Event, RoundCompleted, Verified
-from core.trees.sampling import processed, unprocessed_probabilities
+from core.trees.sampling import process_logits, unprocessed_probabilities
 from tests.core.engines import engine_of, request, tables
 from ui.run.probabilities import meant
 
@@ -70,7 +70,7 @@ def test_q_is_at_the_request_s_temperature_and_the_bars_are_not(events: list[Eve
                 dict(zip(llm.token_ids, llm.probabilities, strict=True))[token_id]
             )
             logits = torch.tensor(own.probabilities).log()
-            at_t = unprocessed_probabilities(processed(logits, sampling))
+            at_t = unprocessed_probabilities(process_logits(logits, sampling))
             drawn = float(at_t[own.token_ids.index(token_id)])
             assert trial.q == pytest.approx(drawn, rel=1e-3)
             score = unprocessed_probabilities(logits, fitted.get(trial.drafter, 1.0))

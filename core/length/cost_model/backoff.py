@@ -1,9 +1,8 @@
-"""When a drafter that did not pay is tried again: ever more rarely, and never at more than a
-hundredth of the decode time (ALGORITHMS 4).
+"""Exponential back-off of drafters that did not pay: probed ever more rarely, at a total cost of at
+most 1 % of the decode time (ALGORITHMS 4).
 
-A drafter that does not pay is switched off for its run only, since another text may need it. One
-that did not pay in several runs in a row is hopeless: the next run does not try it at its start.
-Counts rounds.
+A drafter that does not pay is switched off for its run only, since another text may need it. After
+several such runs in a row it is hopeless: later runs start with it switched off. Counts rounds.
 """
 
 from __future__ import annotations
@@ -30,15 +29,15 @@ class Backoff:
         """Whether it has waited long enough."""
         return self.waited >= self.interval
 
-    def failed(self) -> None:
-        """A probe in vain: the next one after twice as long."""
+    def record_failure(self) -> None:
+        """A probe failed: doubles the interval to the next one."""
         self.interval, self.waited = min(2 * self.interval, LAST), 0
 
 
 @dataclass
 class Backoffs:
-    """The engine's: hopeless drafters by name, in how many runs others did not pay, and what
-    probing has cost of the decode time."""
+    """State shared by all runs of an engine: hopeless drafters by name, the number of runs in a row
+    in which others did not pay (`strikes`), decode time and its part spent on probes."""
 
     hopeless: dict[str, Backoff] = field(default_factory=dict)
     strikes: dict[str, int] = field(default_factory=dict)
@@ -68,12 +67,12 @@ class RunBackoffs:
         backoffs = self._shared.hopeless if strikes >= STRIKES else self._own
         backoffs.setdefault(name, Backoff())
 
-    def paid(self, name: str) -> None:
-        """It drafts, and is worth it."""
+    def record_success(self, name: str) -> None:
+        """The drafter pays: resets its strikes."""
         self._shared.strikes.pop(name, None)
 
-    def passed(self, ms: float, waiting: tuple[str, ...]) -> None:
-        """A round of so many milliseconds, in which `waiting` did not draft."""
+    def record_round(self, ms: float, waiting: tuple[str, ...]) -> None:
+        """Counts a round of `ms`, in which the drafters `waiting` did not draft."""
         self._shared.decode_ms += ms
         for name in waiting:
             if name in self:
@@ -85,7 +84,7 @@ class RunBackoffs:
         shared = self._shared
         return self[name].is_over and shared.probe_ms + cost_ms <= SHARE * shared.decode_ms
 
-    def probed(self, name: str, cost_ms: float, *, success: bool) -> None:
+    def record_probe(self, name: str, cost_ms: float, *, success: bool) -> None:
         """The result of a probe: on a success it drafts again, else it waits twice as long.
 
         A concurrent run may have switched it on meanwhile: then only the cost is left to count.
@@ -94,6 +93,6 @@ class RunBackoffs:
         if success:
             self._own.pop(name, None)
             self._shared.hopeless.pop(name, None)
-            self.paid(name)
+            self.record_success(name)
         elif name in self:
-            self[name].failed()
+            self[name].record_failure()

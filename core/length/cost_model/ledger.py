@@ -1,6 +1,6 @@
-"""Costs: what an engine has measured in all its runs; outlives each of them.
+"""Costs: the times that an engine has measured in all its runs; outlives each of them.
 
-Written by the length policies (`core.length`), read by them and by whoever needs a budget.
+Written by the length policies (`core.length`), read by them and by the engine for node budgets.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ class DraftCosts:
     late: Meter = field(default_factory=Meter)
     prefill: Meter = field(default_factory=Meter)
 
-    # What a start cost when a step was last timed.
+    # Cost of a start when a step was last timed.
     _start_then: float = 0.0
 
     @property
     def step_ms(self) -> float:
-        """A further depth's. While none is drafted it changes as the start does, and before the
-        first it is taken for a start, which is a model pass too."""
+        """Cost of a further depth. Scaled with the start while no step is timed; before the first
+        one, that of a start, which is also one model pass."""
         if self.step.value is None:
             return self.start.get()
         since = self.start.get() / self._start_then if self._start_then > 0 else 1.0
@@ -51,7 +51,7 @@ class DraftCosts:
 
 
 class Costs:
-    """The engine's. The verification table is measured when first asked for, unless given.
+    """One per engine. The verification table is measured on first use, unless given.
 
     `overhead`: a round's milliseconds outside the models, plain (False) and with drafts (True).
     """
@@ -73,8 +73,8 @@ class Costs:
         return self._verify
 
     def pipelining(self, kind: str, drafters: Iterable[str]) -> Switch:
-        """The switch of `pipeline=auto` for a kind, `ahead` or `across`: what pays where three SSMs
-        draft may not where one does."""
+        """The switch of `pipeline=auto` for a kind (`ahead` or `across`) and a set of drafters:
+        overlap may pay with three SSMs and not with one."""
         return self._pipelining.setdefault((kind, frozenset(drafters)), Switch())
 
     def drafting(self, name: str) -> DraftCosts:
@@ -82,12 +82,12 @@ class Costs:
         return self._drafting.setdefault(name, DraftCosts())
 
     def verify_ms(self, nodes: int, context: int = 0) -> float:
-        """Of a pass over the root and `nodes` nodes behind `context` tokens, as the machine is
-        now: the table's figure times what passes have lately taken of theirs."""
+        """Predicted time of a pass over the root and `nodes` nodes after `context` tokens: the
+        table's value times the recent ratio of measured to table values."""
         return self._table_ms(nodes, context) * self._correction.get(1.0)
 
-    def verified(self, nodes: int, context: int, ms: float) -> None:
-        """Such a pass has taken so long."""
+    def observe_pass(self, nodes: int, context: int, ms: float) -> None:
+        """Adds a measured pass; see `verify_ms`."""
         expected = self._table_ms(nodes, context)
         if expected > 0 and ms > 0:
             self._correction.add(ms / expected)
@@ -99,7 +99,7 @@ class Costs:
 
 
 class _Table:
-    """The warm-up's figures for every number of nodes and any context: linear in both."""
+    """The warm-up measurements, interpolated linearly in the number of nodes and the context."""
 
     def __init__(self, verify: VerifyCosts) -> None:
         self._near = verify.curve(LARGEST_TREE)

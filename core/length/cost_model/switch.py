@@ -1,8 +1,8 @@
-"""Switch: what pays or does not is left on or off by what rounds take with it and without it.
+"""Switch: keeps an optimization on or off by comparing the times of rounds with and without it.
 
-Used for pipelining. It is judged by milliseconds, told apart with far less noise than tokens a
-second; but a length policy may draft further where drafting is hidden, so a round counts against
-what one of as many drafted steps takes the other way. Knows nothing of requests or models.
+Used for pipelining. It compares milliseconds, which are far less noisy than tokens a second; but a
+length policy may draft further where drafting is hidden, so a round is compared with the time that
+as many drafted steps take the other way. Knows nothing of requests or models.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from core.length.cost_model.meters import Average
 
 __all__ = ["Switch"]
 
-# A trial of so many rounds, ended early where it is plainly worse, made longer where it looks
-# better and may yet be noise.
+# Rounds of a trial; ended at SHORT if clearly worse, extended to LONG if it looks better but may be
+# noise.
 SHORT, TRIAL, LONG = 3, 6, 24
-# Winning by less is not worth a change; nor is what lies within so many standard errors. In doubt
-# to the end of a trial it is off, which loses nothing.
+# A trial wins if its time is under CLEARLY of the baseline and by SURELY standard errors. Still in
+# doubt after LONG rounds: off, which loses nothing.
 CLEARLY = 0.98
 SURELY = 2.0
 FIRST, LAST = 16, 128
@@ -28,60 +28,60 @@ TINY_MS = 1e-6
 
 
 class Switch:
-    """Off at first; the other way is tried for six rounds, or up to 24 where it looks better, and
-    kept if a round surely takes clearly less, off also where 24 leave it likely. Else it is tried
-    again after 16 rounds, 32, 64, 128, as before where 24 did not tell; once it wins, the intervals
-    begin anew."""
+    """Off at first. The other setting is tried for 6 rounds, up to 24 if it looks better, and kept
+    if its rounds are significantly shorter; a trial of off wins after 24 rounds also if it is only
+    likely. After a lost trial the next one follows in 16, 32, 64, 128 rounds (unchanged if 24
+    rounds were undecided); after a win the intervals start again."""
 
     def __init__(self) -> None:
         self.on = False
-        self._kept = False
-        self._usual = _Usual()
+        self._default = False
+        self._baseline = _Baseline()
         self._trial: list[tuple[float, float]] = []
         self._skip = False
         self._rounds, self._wait = 0, TRIAL
 
     def observe(self, ms: float, steps: float = 0.0) -> tuple[float, float] | None:
-        """A round of so many drafted steps took so long as the switch stood. When that ended a
-        trial: the milliseconds of a round as those tried with it on, and off."""
-        if self._skip:  # the first round behind a change is neither one nor the other
+        """Adds a round of `steps` drafted steps under the current setting. If it ended a trial:
+        the milliseconds of such a round with the switch on, and off."""
+        if self._skip:  # the first round after a change belongs to neither setting
             self._skip = False
             return None
         if not (math.isfinite(ms) and ms > TINY_MS):
             return None
-        if self.on == self._kept:
-            self._usual.add(ms, steps)
+        if self.on == self._default:
+            self._baseline.add(ms, steps)
             self._rounds += 1
             if self._rounds >= self._wait:
-                self._turn(not self._kept)
+                self._turn(not self._default)
             return None
         self._trial.append((ms, steps))
         return self._judge()
 
     def _judge(self) -> tuple[float, float] | None:
-        tried = statistics.fmean(self._usual.log_ratio(*one) for one in self._trial)
+        trial = statistics.fmean(self._baseline.log_ratio(*one) for one in self._trial)
         count = len(self._trial)
         last = count == LONG and not self.on
-        doubt = 0.0 if last else SURELY * self._usual.deviation(count)
-        won = tried < min(math.log(CLEARLY), -doubt)
-        hopeless = tried >= math.log(CLEARLY) if count >= TRIAL else tried > doubt
-        if count < SHORT or not (won and count >= TRIAL or hopeless or count == LONG):
+        doubt = 0.0 if last else SURELY * self._baseline.deviation(count)
+        won = trial < min(math.log(CLEARLY), -doubt)
+        lost = trial >= math.log(CLEARLY) if count >= TRIAL else trial > doubt
+        if count < SHORT or not (won and count >= TRIAL or lost or count == LONG):
             return None
-        usual = self._usual.typical([steps for _, steps in self._trial])
-        now, before = round(usual * math.exp(tried), 3), round(usual, 3)
+        baseline = self._baseline.typical([steps for _, steps in self._trial])
+        now, before = round(baseline * math.exp(trial), 3), round(baseline, 3)
         found = (now, before) if self.on else (before, now)
         self._settle(won)
         return found
 
     def _settle(self, won: bool) -> None:
         if won:
-            self._kept, self._wait = self.on, FIRST
-            self._usual = _Usual()
+            self._default, self._wait = self.on, FIRST
+            self._baseline = _Baseline()
             for ms, steps in self._trial:
-                self._usual.add(ms, steps)
+                self._baseline.add(ms, steps)
         else:
-            self._turn(self._kept)
-            if len(self._trial) < LONG:  # else it is not known to be in vain
+            self._turn(self._default)
+            if len(self._trial) < LONG:  # an undecided trial does not lengthen the interval
                 self._wait = FIRST if self._wait == TRIAL else min(2 * self._wait, LAST)
         self._trial, self._rounds = [], 0
 
@@ -90,17 +90,17 @@ class Switch:
         self._skip = True
 
 
-class _Usual:
-    """What a round of so many steps takes the way that is kept: a line through the last rounds,
-    rising, nowhere under a third of their mean; and how far single rounds lie from it."""
+class _Baseline:
+    """Time of a round by its drafted steps under the kept setting: a least-squares line through
+    recent rounds, non-decreasing, at least a third of their mean; and the spread around it."""
 
     def __init__(self) -> None:
-        self._ms, self._steps, self._both, self._square, self._off, self._off2 = (
+        self._ms, self._steps, self._measure_contexts, self._square, self._off, self._off2 = (
             Average(HORIZON) for _ in range(6)
         )
 
     def add(self, ms: float, steps: float) -> None:
-        """A round; beyond three times what was expected, its time is an outlier's."""
+        """Adds a round; times are clipped to a factor of OUTLIER around the line."""
         if self._ms.weight:
             off = self._log(ms, steps)
             self._off.add(off)
@@ -108,11 +108,11 @@ class _Usual:
             ms = self._line(steps) * math.exp(off)
         self._ms.add(ms)
         self._steps.add(steps)
-        self._both.add(ms * steps)
+        self._measure_contexts.add(ms * steps)
         self._square.add(steps * steps)
 
     def log_ratio(self, ms: float, steps: float) -> float:
-        """The logarithm of a round's time over the usual."""
+        """The logarithm of a round's time over the baseline."""
         return self._log(ms, steps) - self._off.get()
 
     def deviation(self, count: int) -> float:
@@ -121,7 +121,7 @@ class _Usual:
         return math.sqrt(variance * (1 / count + 1 / max(1.0, self._off.weight)))
 
     def typical(self, steps: list[float]) -> float:
-        """The milliseconds usual for such rounds."""
+        """The baseline's milliseconds for rounds of these steps (geometric mean)."""
         return statistics.geometric_mean(map(self._line, steps)) * math.exp(self._off.get())
 
     def _log(self, ms: float, steps: float) -> float:
@@ -133,6 +133,6 @@ class _Usual:
         spread = self._square.get() - mean * mean
         if not spread > 1e-9:
             return ms
-        slope = (self._both.get() - ms * mean) / spread
+        slope = (self._measure_contexts.get() - ms * mean) / spread
         line = ms + max(0.0, min(slope, ms / mean)) * (steps - mean)
-        return max(line, ms / OUTLIER)  # a round of no steps takes something too
+        return max(line, ms / OUTLIER)  # a round of no steps takes time too

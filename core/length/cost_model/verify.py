@@ -1,4 +1,4 @@
-"""What verifying n nodes costs on this machine: a table from warm-up, at two context lengths."""
+"""Verification cost of n nodes on this machine: a table measured at warm-up, at two contexts."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ from core.models.protocol import LanguageModel, chain
 
 __all__ = ["NODE_COUNTS", "VerifyCosts", "measure_verify_costs"]
 
-# 3 and 7 nodes and the root fill a product's rows: often no dearer than one node less.
+# With the root, 3 and 7 nodes fill the rows of a matrix product: often as cheap as one node less.
 NODE_COUNTS = (0, 1, 2, 3, 4, 7, 8, 12, 16, 24, 32, 48, 64)
 AFFORDABLE = 1.5
 REPEATS = 5
 CONTEXTS = (64, 512)
-# Of seconds a sweep over all sizes; and of t(0), more than a round ever commits by so many nodes.
+# A sweep over all sizes may take PATIENCE_S seconds; after that sizes above HOPELESS x t(0), more
+# tokens than such a round ever commits, are left out.
 PATIENCE_S = 2.0
 HOPELESS = 6.0
 
 
 @dataclass(frozen=True, slots=True)
 class VerifyCosts:
-    """`ms[n]`: milliseconds of a pass over the root and n nodes, `context` tokens cached, the
-    fastest of several, since load only ever makes a pass longer; `far` is the same at a longer
-    context, None where the model has none."""
+    """`ms[n]`: milliseconds of a pass over the root and n nodes after `context` cached tokens, the
+    minimum of several, since load can only lengthen a pass. `far`: the same at a longer context,
+    None if the model's context is too short."""
 
     ms: Mapping[int, float]
     context: int
@@ -39,8 +40,8 @@ class VerifyCosts:
         return max((n for n, cost in self.ms.items() if n and cost <= limit), default=1)
 
     def curve(self, largest: int) -> list[float]:
-        """t(0) to t(`largest`): linear between what was measured, and never falling, since more
-        nodes are never cheaper but for noise; on by the mean slope beyond."""
+        """t(0) to t(`largest`): interpolated linearly, made non-decreasing (a decrease is noise),
+        extrapolated with the mean slope."""
         counts = sorted(self.ms)
         costs = list(accumulate((_sane(self.ms[n]) for n in counts), max))
         curve = [_between(counts, costs, n) for n in range(min(largest, counts[-1]) + 1)]
@@ -63,23 +64,23 @@ def _between(counts: list[int], costs: list[float], n: int) -> float:
 
 
 def measure_verify_costs(llm: LanguageModel) -> VerifyCosts:
-    """Times passes of every node count at two contexts, each interleaved, so that a noisy moment
-    hits all node counts alike; torch keeps to one thread, as it does while requests are live."""
+    """Times passes of every node count at two contexts, interleaved, so that a noisy moment affects
+    all node counts alike; torch uses one thread, as it does while requests are decoded."""
     alone = TorchAlone((llm,))
     alone.take()
     try:
-        return _both(llm)
+        return _measure_contexts(llm)
     finally:
         alone.give_back()
 
 
-def _both(llm: LanguageModel) -> VerifyCosts:
+def _measure_contexts(llm: LanguageModel) -> VerifyCosts:
     near, far = (min(c, llm.context_length * (i + 1) // 4) for i, c in enumerate(CONTEXTS))
-    further = VerifyCosts(_measured(llm, far), far) if far > near else None
-    return VerifyCosts(_measured(llm, near), near, further)
+    further = VerifyCosts(_measure_context(llm, far), far) if far > near else None
+    return VerifyCosts(_measure_context(llm, near), near, further)
 
 
-def _measured(llm: LanguageModel, context: int) -> dict[int, float]:
+def _measure_context(llm: LanguageModel, context: int) -> dict[int, float]:
     counts = [n for n in NODE_COUNTS if context + n + 1 <= llm.context_length]
     row = llm.open_row()
     try:
@@ -97,7 +98,7 @@ def _measured(llm: LanguageModel, context: int) -> dict[int, float]:
 def _sweep(
     llm: LanguageModel, row: int, counts: Sequence[int], patience_s: float
 ) -> dict[int, float]:
-    """A pass of each size, ms. Past one's patience sizes that never pay are left out."""
+    """Milliseconds of one pass of each size; after `patience_s` hopeless sizes are left out."""
     found: dict[int, float] = {}
     began = time.perf_counter()
     for n in counts:

@@ -12,7 +12,7 @@ from core.trees.combine.base import (
     MergedTree,
     Selection,
     VoteWeights,
-    merged,
+    merge_drafts,
     select,
 )
 from core.trees.draft import Draft
@@ -25,17 +25,17 @@ __all__ = [
     "MergedTree",
     "Selection",
     "combine",
-    "merged",
+    "merge_drafts",
 ]
 
 
 def combine(
     rule: str,
     drafts: Mapping[int, Draft],
-    ballot: VoteWeights | None = None,
+    vote_weights: VoteWeights | None = None,
     keep: KeepNode | None = None,
 ) -> CombinedTree:
     """The tree that the named rule makes of drafts, by drafter index in drafter order."""
-    whole = merged(drafts)
+    whole = merge_drafts(drafts)
     combiner: Combiner = implementation_of(combine_rule(rule).implementation)
-    return select(whole, combiner(whole, ballot or VoteWeights()), keep)
+    return select(whole, combiner(whole, vote_weights or VoteWeights()), keep)

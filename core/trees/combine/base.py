@@ -1,6 +1,6 @@
-"""What the combine rules share: all drafts as one trie, and what a rule selects from it.
+"""Common part of the combine rules: merges all drafts into one trie and applies a rule's selection.
 
-A node keeps every proposal behind it: a token proposed twice is tried twice (ALGORITHMS 2, trap 1).
+A node keeps all of its proposals: a token proposed twice is tried twice (ALGORITHMS 2, trap 1).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = [
     "Selection",
     "VoteWeights",
     "log_pool",
-    "merged",
+    "merge_drafts",
     "select",
     "union",
 ]
@@ -30,7 +30,7 @@ KeepNode = Callable[[int, int, float], bool]
 
 @dataclass(frozen=True, slots=True)
 class VoteWeights:
-    """What a rule may weigh with: a weight for each drafter index, nodes of a `vote_tree`."""
+    """A weight per drafter index; `vote_nodes`: the number of nodes that `vote_tree` keeps."""
 
     weights: Mapping[int, float] = field(default_factory=dict)
     vote_nodes: int = 12
@@ -49,44 +49,45 @@ class MergedTree:
     chances: Mapping[int, tuple[float, ...]]
 
     def chance(self, node: int, drafter: int) -> float:
-        """How probable a drafter holds the path to `node`; 0 if it did not propose it."""
+        """A drafter's probability of the path to `node`; 0 if it did not propose it."""
         own = [self.chances[by][at] for by, at in self.sources[node] if by == drafter]
         return max(own, default=0.0)
 
     def drafters(self, node: int) -> tuple[int, ...]:
-        """Who proposed `node`, each once, in order."""
+        """The drafters that proposed `node`, each once, in order."""
         return tuple(dict.fromkeys(by for by, _ in self.sources[node]))
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What a rule chose: `nodes` of the merged tree, in order and closed under ancestors.
+    """A rule's choice: `nodes` of the merged tree, in order and closed under ancestors.
 
-    `masses`: the weight behind each merged node, empty where nothing is weighed. `winner`: the
+    `node_weights`: the weight of each merged node, empty for rules without weights. `winner`: the
     drafter whose sequence a vote chose.
     """
 
     nodes: tuple[int, ...]
-    masses: tuple[float, ...] = ()
+    node_weights: tuple[float, ...] = ()
     winner: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class CombinedTree:
-    """The tree to verify. `dropped`: (drafter index, node of its draft) left out of it, with
-    `dropped_masses` in parallel; `masses` as in Selection, for the tree's nodes."""
+    """The tree to verify. `node_weights`: as in Selection, for the tree's nodes. `dropped`:
+    (drafter index, node of its draft) left out of the tree, in parallel with
+    `dropped_node_weights`."""
 
     tree: TokenTree
     dropped: tuple[tuple[int, int], ...] = ()
-    masses: tuple[float, ...] = ()
-    dropped_masses: tuple[float, ...] = ()
+    node_weights: tuple[float, ...] = ()
+    dropped_node_weights: tuple[float, ...] = ()
     winner: int | None = None
 
 
 Combiner = Callable[[MergedTree, VoteWeights], Selection]
 
 
-def merged(drafts: Mapping[int, Draft]) -> MergedTree:
+def merge_drafts(drafts: Mapping[int, Draft]) -> MergedTree:
     """The trie of drafts, given by drafter index in drafter order."""
     token_ids: list[int] = []
     parents: list[int] = []
@@ -122,24 +123,24 @@ def _proposal(drafter: int, draft: Draft, node: int) -> Proposal:
 
 
 def select(whole: MergedTree, selection: Selection, keep: KeepNode | None = None) -> CombinedTree:
-    """The selected part of the trie, less what `keep` finds not worth verifying."""
-    nodes = selection.nodes if keep is None else _worth(whole, selection.nodes, keep)
-    masses = selection.masses
+    """The selected part of the trie, without nodes that `keep` rejects."""
+    nodes = selection.nodes if keep is None else _worth_verifying(whole, selection.nodes, keep)
+    node_weights = selection.node_weights
     kept = set(nodes)
     left = [node for node in range(len(whole.tree)) if node not in kept]
     dropped = [(source, node) for node in left for source in whole.sources[node]]
-    tree = whole.tree if not left else _restricted(whole.tree, nodes)
+    tree = whole.tree if not left else _restrict(whole.tree, nodes)
     return CombinedTree(
         tree,
         tuple(source for source, _ in dropped),
-        tuple(masses[node] for node in nodes) if masses else (),
-        tuple(masses[node] for _, node in dropped) if masses else (),
+        tuple(node_weights[node] for node in nodes) if node_weights else (),
+        tuple(node_weights[node] for _, node in dropped) if node_weights else (),
         selection.winner,
     )
 
 
-def _worth(whole: MergedTree, nodes: tuple[int, ...], keep: KeepNode) -> tuple[int, ...]:
-    """Nodes that some proposer finds worth it, whose ancestors all are."""
+def _worth_verifying(whole: MergedTree, nodes: tuple[int, ...], keep: KeepNode) -> tuple[int, ...]:
+    """Nodes that `keep` accepts for one of their drafters, and whose ancestors it accepts too."""
     kept: set[int] = {ROOT}
     for node in nodes:
         depth = whole.tree.depths[node]
@@ -151,7 +152,7 @@ def _worth(whole: MergedTree, nodes: tuple[int, ...], keep: KeepNode) -> tuple[i
     return tuple(node for node in nodes if node in kept)
 
 
-def _restricted(tree: TokenTree, nodes: tuple[int, ...]) -> TokenTree:
+def _restrict(tree: TokenTree, nodes: tuple[int, ...]) -> TokenTree:
     number = {ROOT: ROOT} | {node: i for i, node in enumerate(nodes)}
     return TokenTree(
         tuple(tree.token_ids[node] for node in nodes),
@@ -161,22 +162,22 @@ def _restricted(tree: TokenTree, nodes: tuple[int, ...]) -> TokenTree:
     )
 
 
-def union(whole: MergedTree, ballot: VoteWeights) -> Selection:
-    """Everything that was drafted; nothing is weighed or dropped."""
+def union(whole: MergedTree, vote_weights: VoteWeights) -> Selection:
+    """All drafted nodes, without weights."""
     return Selection(tuple(range(len(whole.tree))))
 
 
-def log_pool(whole: MergedTree, ballot: VoteWeights) -> Selection:
-    """Everything; the drafters weighed in while they drafted one tree together.
+def log_pool(whole: MergedTree, vote_weights: VoteWeights) -> Selection:
+    """All drafted nodes: the drafters were weighted while they drafted one tree together.
 
-    A node's mass is the weighted geometric mean of the chances that its drafters gave it
-    (ALGORITHMS 3, `log_pool`): one that failed, or proposes chains of its own, is none of them.
+    A node's weight is the weighted geometric mean of its drafters' path probabilities
+    (ALGORITHMS 3, `log_pool`); drafters that did not propose the node do not count.
     """
-    masses = []
+    node_weights = []
     for node in range(len(whole.tree)):
-        weights = {drafter: ballot.weights[drafter] for drafter in whole.drafters(node)}
+        weights = {drafter: vote_weights.weights[drafter] for drafter in whole.drafters(node)}
         total, mass = sum(weights.values()), 1.0
         for drafter, weight in weights.items():
             mass *= whole.chance(node, drafter) ** (weight / total)
-        masses.append(mass)
-    return Selection(tuple(range(len(whole.tree))), tuple(masses))
+        node_weights.append(mass)
+    return Selection(tuple(range(len(whole.tree))), tuple(node_weights))

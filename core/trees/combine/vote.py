@@ -1,5 +1,5 @@
 """`vote`: Minions' majority vote over the drafters' sequences. `vote_tree`: the best nodes of the
-union by weighted score, one dial from the vote to the union."""
+union by weighted score: `vote_nodes` leads from the vote to the union."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from core.trees.tree import ROOT
 
 __all__ = ["vote", "vote_tree"]
 
-# Behind the point: closer than this, masses and weights are a tie.
+# Decimal places: weights that agree to so many are a tie.
 DIGITS = 9
 
 
-def vote(whole: MergedTree, ballot: VoteWeights) -> Selection:
+def vote(whole: MergedTree, vote_weights: VoteWeights) -> Selection:
     """One drafter's sequence (Minions 3.2; ALGORITHMS 3).
 
-    A node's mass is the sum of the weights of the drafters through it. From the root down the
+    A node's weight is the sum of the weights of the drafters through it. From the root down the
     heaviest child is taken; on a tie that of the heavier single drafter, then of the lower index.
     Weights that went up and down by the same factors are equal, whatever their last bits say.
     """
-    masses = tuple(
-        sum(ballot.weights[drafter] for drafter in whole.drafters(node))
+    node_weights = tuple(
+        sum(vote_weights.weights[drafter] for drafter in whole.drafters(node))
         for node in range(len(whole.tree))
     )
     children = whole.tree.child_lists()
@@ -29,34 +29,37 @@ def vote(whole: MergedTree, ballot: VoteWeights) -> Selection:
     while children[node]:
         node = max(
             children[node],
-            key=lambda child: (round(masses[child], DIGITS), *_best(whole, ballot, child)),
+            key=lambda child: (
+                round(node_weights[child], DIGITS),
+                *_heaviest_drafter(whole, vote_weights, child),
+            ),
         )
         path.append(node)
-    winner = -_best(whole, ballot, node)[1] if path else None
-    return Selection(tuple(path), masses, winner)
+    winner = -_heaviest_drafter(whole, vote_weights, node)[1] if path else None
+    return Selection(tuple(path), node_weights, winner)
 
 
-def vote_tree(whole: MergedTree, ballot: VoteWeights) -> Selection:
+def vote_tree(whole: MergedTree, vote_weights: VoteWeights) -> Selection:
     """The `vote_nodes` best nodes by weighted cumulative score.
 
     A drafter's cumulative score only falls along a path, so the kept set is closed under ancestors;
     of equal nodes the parent comes first.
     """
-    total = sum(ballot.weights.values())
-    masses = tuple(
+    total = sum(vote_weights.weights.values())
+    node_weights = tuple(
         sum(
-            ballot.weights[drafter] * whole.chance(node, drafter)
+            vote_weights.weights[drafter] * whole.chance(node, drafter)
             for drafter in whole.drafters(node)
         )
         / total
         for node in range(len(whole.tree))
     )
-    ranked = sorted(range(len(masses)), key=lambda node: (-masses[node], node))
-    return Selection(tuple(sorted(ranked[: ballot.vote_nodes])), masses)
+    ranked = sorted(range(len(node_weights)), key=lambda node: (-node_weights[node], node))
+    return Selection(tuple(sorted(ranked[: vote_weights.vote_nodes])), node_weights)
 
 
-def _best(whole: MergedTree, ballot: VoteWeights, node: int) -> tuple[float, int]:
+def _heaviest_drafter(whole: MergedTree, vote_weights: VoteWeights, node: int) -> tuple[float, int]:
     """The heaviest drafter through a node: its weight and, negated, its index."""
     return max(
-        (round(ballot.weights[drafter], DIGITS), -drafter) for drafter in whole.drafters(node)
+        (round(vote_weights.weights[drafter], DIGITS), -drafter) for drafter in whole.drafters(node)
     )

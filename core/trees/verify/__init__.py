@@ -26,7 +26,7 @@ __all__ = [
 Rule = Callable[[VerifyInput], Verdict]
 
 
-def verify(rule: str, case: VerifyInput) -> Verdict:
+def verify(rule: str, inputs: VerifyInput) -> Verdict:
     """The verdict of the named rule."""
     decide: Rule = implementation_of(verify_rule(rule).implementation)
-    return decide(case)
+    return decide(inputs)

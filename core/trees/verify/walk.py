@@ -24,99 +24,104 @@ from core.trees.verify.case import (
 __all__ = ["WALKS", "greedy", "match", "mss", "verdict_of_tokens"]
 
 WALKS = ("greedy", "match")
-"""The rules that are this walk."""
-Own = Callable[[int, int], int]
-"""(node, its depth) -> the LLM's token after it."""
-Shown = Callable[[int], float]
-"""A node -> how probable the LLM holds its token behind its parent."""
+"""The rules that share one walk."""
+TargetToken = Callable[[int, int], int]
+"""(node, depth) -> the LLM's token after the node."""
+NodeProbability = Callable[[int], float]
+"""node -> the LLM's probability of the node's token after its parent."""
 
 
-def greedy(case: VerifyInput) -> Verdict:
-    """Walk to the child whose token is arg max p (SpecInfer Alg. 2, VerifyGreedy)."""
-    return _case_walk(case, lambda node, depth: case.target.argmax[node + 1])
+def greedy(inputs: VerifyInput) -> Verdict:
+    """Accepts the child whose token is arg max p, while there is one (VerifyGreedy)."""
+    return _walk_inputs(inputs, lambda node, depth: inputs.target.argmax[node + 1])
 
 
-def match(case: VerifyInput) -> Verdict:
-    """Walk to the child whose token is y = argmax(log p + G(position)), else stop with y.
+def match(inputs: VerifyInput) -> Verdict:
+    """Accepts the child whose token is y = argmax(log p + G(position)), until none is; then y is
+    the LLM's own token.
 
     y depends on (p, G) alone, so any tree is lossless, and the text equals plain decoding with the
     same seed token for token (ALGORITHMS 2).
     """
 
     def own(node: int, depth: int) -> int:
-        gumbel = case.noise.gumbel(case.root_position + depth + 1)
-        return case.target.best(node + 1, gumbel)
+        gumbel = inputs.noise.gumbel(inputs.root_position + depth + 1)
+        return inputs.target.best(node + 1, gumbel)
 
-    return _case_walk(case, own)
+    return _walk_inputs(inputs, own)
 
 
 def verdict_of_tokens(tree: TokenTree, target: TargetTokens, eos_ids: frozenset[int]) -> Verdict:
-    """The verdict of either rule from the LLM's tokens."""
+    """The verdict of `greedy` or `match` from the LLM's tokens at all nodes."""
     tokens, node_probs = target.tokens, target.node_probs
     return _walk(tree, eos_ids, lambda node, _: tokens[node + 1], lambda child: node_probs[child])
 
 
-def _case_walk(case: VerifyInput, own: Own) -> Verdict:
-    return _walk(case.tree, case.eos_ids, own, lambda child: case.target.chances(case.tree)[child])
+def _walk_inputs(inputs: VerifyInput, own: TargetToken) -> Verdict:
+    return _walk(
+        inputs.tree, inputs.eos_ids, own, lambda child: inputs.target.chances(inputs.tree)[child]
+    )
 
 
-def _walk(tree: TokenTree, eos_ids: frozenset[int], own: Own, shown: Shown) -> Verdict:
-    """The walk both rules share."""
+def _walk(
+    tree: TokenTree, eos_ids: frozenset[int], own: TargetToken, node_probability: NodeProbability
+) -> Verdict:
+    """Follows the children that equal the LLM's token; stops at the first node without one."""
     children = tree.child_lists()
     path: list[int] = []
-    tried: list[TrialResult] = []
+    trials: list[TrialResult] = []
     node = ROOT
     while True:
-        wanted = own(node, len(path))
-        taken = ROOT
+        target_token = own(node, len(path))
+        accepted_node = ROOT
         for child in children[node]:
-            right = tree.token_ids[child] == wanted
+            matches = tree.token_ids[child] == target_token
             first = tree.proposals[child][0].drafter
-            tried.append(TrialResult(child, first, shown(child), 1.0, right))
-            if right:
-                taken = child
-        if taken == ROOT:
-            return verdict_of(tree, path, wanted, tried, rejected=bool(children[node]))
-        path.append(taken)
-        node = taken
-        if wanted in eos_ids:
-            return Verdict(tuple(path), None, "none", tuple(tried))
+            trials.append(TrialResult(child, first, node_probability(child), 1.0, matches))
+            if matches:
+                accepted_node = child
+        if accepted_node == ROOT:
+            return verdict_of(tree, path, target_token, trials, rejected=bool(children[node]))
+        path.append(accepted_node)
+        node = accepted_node
+        if target_token in eos_ids:
+            return Verdict(tuple(path), None, "none", tuple(trials))
 
 
-def mss(case: VerifyInput) -> Verdict:
-    """At each node try the proposals in turn: accept iff u < p[x] / q[x], on a failure
-    p = norm(max(0, p - q)); none accepted: draw from what is left of p."""
-    children = case.tree.child_lists()
+def mss(inputs: VerifyInput) -> Verdict:
+    """SpecInfer Alg. 2, VerifyStochastic: at each node accept a proposal x iff u < p[x] / q[x], on
+    a rejection p <- norm(max(0, p - q)); if none is accepted, draw from the remaining p."""
+    children = inputs.tree.child_lists()
     path: list[int] = []
     draws: Draws = ()
-    tried: list[TrialResult] = []
+    trials: list[TrialResult] = []
     node = ROOT
     while True:
-        p = case.target.probabilities(node + 1)
-        taken, p = _try(case, children[node], p, draws, tried)
-        if taken is None:
-            own = case.noise.choose(p, ("final", case.root_position, draws))
-            return verdict_of(case.tree, path, own, tried, rejected=bool(children[node]))
-        path.append(taken.child)
-        draws = (*draws, (taken.drafter, taken.attempt))
-        node = taken.child
-        if case.tree.token_ids[node] in case.eos_ids:
-            return Verdict(tuple(path), None, "none", tuple(tried))
+        p = inputs.target.probabilities(node + 1)
+        accepted, p = _try(inputs, children[node], p, draws, trials)
+        if accepted is None:
+            own = inputs.noise.choose(p, ("final", inputs.root_position, draws))
+            return verdict_of(inputs.tree, path, own, trials, rejected=bool(children[node]))
+        path.append(accepted.child)
+        draws = (*draws, (accepted.drafter, accepted.attempt))
+        node = accepted.child
+        if inputs.tree.token_ids[node] in inputs.eos_ids:
+            return Verdict(tuple(path), None, "none", tuple(trials))
 
 
 def _try(
-    case: VerifyInput,
+    inputs: VerifyInput,
     children: Sequence[int],
     p: torch.Tensor,
     draws: Draws,
-    tried: list[TrialResult],
+    trials: list[TrialResult],
 ) -> tuple[Offer | None, torch.Tensor]:
-    """The accepted proposal among `children` (None if none was), and what is left of p."""
-    for offer in offers(case, children):
+    """The accepted proposal among `children` (None if none was), and the remaining p."""
+    for offer in offers(inputs, children):
         p_token = float(p[offer.token_id])
-        key = ("accept", case.root_position, draws, offer.attempt)
-        accepted = case.noise.coin(offer.ratio(p_token), key)
-        tried.append(TrialResult(offer.child, offer.drafter, p_token, offer.q_token, accepted))
+        key = ("accept", inputs.root_position, draws, offer.attempt)
+        accepted = inputs.noise.coin(offer.ratio(p_token), key)
+        trials.append(TrialResult(offer.child, offer.drafter, p_token, offer.q_token, accepted))
         if accepted:
             return offer, p
         p = one_hot_residual(p, offer.token_id) if offer.q is None else residual(p, offer.q)

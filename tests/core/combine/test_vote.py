@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.trees.combine import CombinedTree, VoteWeights, combine, merged
+from core.trees.combine import CombinedTree, VoteWeights, combine, merge_drafts
 from core.trees.draft import Draft
 from core.trees.tree import ROOT
 from tests.laws.trees import LAW, drafts
@@ -32,11 +32,11 @@ def vote(sequences: list[Draft], weights: list[float], nodes: int = 12) -> Combi
 def test_the_majority_wins_against_the_heaviest() -> None:
     found = vote([chain(1, 2, 3), chain(4, 5, 6), chain(4, 5, 7)], [1.5, 1.0, 0.9])
     assert found.tree.token_ids == (4, 5, 6)
-    assert found.masses == (1.9, 1.9, 1.0)
+    assert found.node_weights == (1.9, 1.9, 1.0)
     assert found.winner == 1
     # Everything else is dropped, with the weight that stood behind it.
     assert found.dropped == ((0, 0), (0, 1), (0, 2), (2, 2))
-    assert found.dropped_masses == (1.5, 1.5, 1.5, 0.9)
+    assert found.dropped_node_weights == (1.5, 1.5, 1.5, 0.9)
 
 
 def test_the_winner_is_a_sequence_that_one_drafter_wrote() -> None:
@@ -78,7 +78,7 @@ def test_a_vote_of_two_is_always_the_heavier_one() -> None:
 def test_a_longer_sequence_goes_on_alone() -> None:
     found = vote([chain(1, 2), chain(1, 2, 3), chain(5, 6, 7)], [1.0, 1.0, 1.9])
     assert found.tree.token_ids == (1, 2, 3) and found.winner == 1
-    assert found.masses == (2.0, 2.0, 1.0)
+    assert found.node_weights == (2.0, 2.0, 1.0)
 
 
 def test_nothing_drafted_is_nobodys_victory() -> None:
@@ -106,9 +106,9 @@ def test_the_dial_keeps_the_heaviest_nodes() -> None:
     found = dial(sequences, [1.0, 2.0, 3.0], 3)
     # (0.9 + 3 x 0.8) / 6, 3 x 0.64 / 6, 2 x 0.5 / 6; then 0.81 / 6 and 2 x 0.25 / 6.
     assert found.tree.token_ids == (1, 3, 5)
-    assert found.masses == pytest.approx(((0.9 + 2.4) / 6, 1.0 / 6, 1.92 / 6))
+    assert found.node_weights == pytest.approx(((0.9 + 2.4) / 6, 1.0 / 6, 1.92 / 6))
     assert found.dropped == ((0, 1), (1, 1))
-    assert found.dropped_masses == pytest.approx((0.81 / 6, 0.5 / 6))
+    assert found.dropped_node_weights == pytest.approx((0.81 / 6, 0.5 / 6))
     assert found.winner is None
 
 
@@ -121,7 +121,7 @@ def test_the_dial_keeps_the_heaviest_nodes() -> None:
 def test_any_cut_of_the_dial_is_a_tree_and_the_next_holds_it(
     parts: list[Draft], weights: list[float], nodes: int
 ) -> None:
-    whole = merged(dict(enumerate(parts))).tree
+    whole = merge_drafts(dict(enumerate(parts))).tree
     paths = [
         {found.tree.tokens_to(node) for node in range(len(found.tree))}
         for found in (dial(parts, weights, nodes), dial(parts, weights, nodes + 1))
@@ -147,7 +147,7 @@ def test_every_drafted_node_is_verified_or_dropped_once() -> None:
         found = combine(rule, named, VoteWeights(dict.fromkeys(named, 1.0), nodes))
         kept = sum(len(offered) for offered in found.tree.proposals)
         assert kept + len(found.dropped) == sum(map(len, parts))
-        assert len(found.dropped_masses) in (0, len(found.dropped))
+        assert len(found.dropped_node_weights) in (0, len(found.dropped))
 
 
 def test_a_pools_masses_are_weighted_geometric_means() -> None:
@@ -155,9 +155,9 @@ def test_a_pools_masses_are_weighted_geometric_means() -> None:
     found = combine("log_pool", parts, VoteWeights({0: 3.0, 1: 1.0, 2: 4.0}))
     assert found.tree.token_ids == (1, 2, 3) and found.winner is None
     one = 0.8 ** (3 / 4) * 0.2 ** (1 / 4)
-    assert found.masses == pytest.approx((one, one**2, 0.5)), "of those who hold the node"
+    assert found.node_weights == pytest.approx((one, one**2, 0.5)), "of those who hold the node"
     alone = combine("log_pool", {0: chain(1, 2, score=0.8)}, VoteWeights({0: 7.0}))
-    assert alone.masses == pytest.approx((0.8, 0.64)), "one drafter's masses are its chances"
+    assert alone.node_weights == pytest.approx((0.8, 0.64)), "one drafter's masses are its chances"
 
 
 # -- what the length policy finds not worth verifying --

@@ -96,10 +96,10 @@ def test_ten_thousand_noises(rule: str, sampling: SamplingParams, first: int) ->
                 verdict.own_token_id,
                 verdict.own_kind,
             )
-            assert [(t.node, t.drafter, t.accepted) for t in got.tried] == [
-                (t.node, t.drafter, t.accepted) for t in verdict.tried
+            assert [(t.node, t.drafter, t.accepted) for t in got.trials] == [
+                (t.node, t.drafter, t.accepted) for t in verdict.trials
             ]
-            assert [t.p for t in got.tried] == pytest.approx([t.p for t in verdict.tried])
+            assert [t.p for t in got.trials] == pytest.approx([t.p for t in verdict.trials])
         assert paths(rule, several) == [verdict.path for verdict in wanted]
         lengths |= {len(verdict.path) for verdict in wanted}
     assert lengths >= {0, 1, 2, 3}
@@ -109,7 +109,7 @@ def test_what_is_shown_is_what_a_target_shows() -> None:
     for rule, sampling in RULES:
         for case in cases(3, sampling, 30):
             (found,) = batched_target_tokens(rule, [case])
-            shown = case.target.shown
+            shown = case.target.display_probabilities
             assert len(found.tokens) == len(found.token_probs) == len(case.tree) + 1
             for row, own in enumerate(found.tokens):
                 assert found.token_probs[row] == pytest.approx(float(shown[row, own]))

@@ -10,8 +10,8 @@ import torch
 
 from core.cuda.kv_view import TreeLayout, first_equal
 from core.cuda.staging import CachedGraph, DeviceToHost, GraphPool, HostToDevice, as_reals, pack
-from core.drafters.calibration import Calibration, observed
-from core.trees.noise import SeededNoise, gumbel_vector, gumbel_vectors, signed
+from core.drafters.calibration import Calibration, updated_temperatures
+from core.trees.noise import SeededNoise, gumbel_vector, gumbel_vectors, to_int64
 from core.trees.tree import ROOT, ancestor_mask
 
 CPU = torch.device("cpu")
@@ -66,7 +66,7 @@ def test_numbers_and_reals_go_both_ways() -> None:
 
 def test_noise_of_many_positions_at_once() -> None:
     noise = SeededNoise(77, 1001)
-    bases = torch.tensor([[signed(noise.base(p)) for p in (4, 5)], [signed((1 << 64) - 1), 9]])
+    bases = torch.tensor([[to_int64(noise.base(p)) for p in (4, 5)], [to_int64((1 << 64) - 1), 9]])
     found = gumbel_vectors(bases, 1001)
     assert found.shape == (2, 2, 1001)
     assert found[0, 0].equal(noise.gumbel(4)) and found[0, 1].equal(noise.gumbel(5))
@@ -89,7 +89,7 @@ def test_temperatures_of_many_follow_as_each_alone(dtype: torch.dtype) -> None:
         seen = [float(utilities[row, place, token]) for place, token in met]
         one.observe(seen, [one.moments(utilities[row, place]) for place, _ in met])
         wanted.append(one.temperature)
-    found = observed(utilities, tokens, torch.tensor(first, dtype=torch.float64))
+    found = updated_temperatures(utilities, tokens, torch.tensor(first, dtype=torch.float64))
     assert found.tolist() == pytest.approx(wanted, rel=1e-6)
     assert all(one != other for one, other in zip(found.tolist(), first, strict=True))
 

@@ -10,7 +10,7 @@ import torch
 from core import SamplingParams, SpeculationConfig
 from core.drafters.base import DraftRequest
 from core.drafters.calibration import Calibration
-from core.drafters.growth import Growth, growth
+from core.drafters.growth import Growth, new_growth
 from core.trees.draft import Draft
 from core.trees.noise import SeededNoise
 from tests.fakes import random_table, sequence_of
@@ -53,16 +53,16 @@ def plain(draft: Draft) -> tuple[object, ...]:
 @pytest.mark.parametrize("passes", GROWN)
 @pytest.mark.parametrize("shape", [(2,), (2, 1), (2, 1, 2), (2, 1, 2, 1), (2, 1, 2, 1, 1, 1)])
 def test_shorter_and_longer_asks(kind: str, passes: int, shape: tuple[int, ...]) -> None:
-    begun = fed(growth(ask(kind, (2, 1, 2, 1)), Calibration()), passes)
+    begun = fed(new_growth(ask(kind, (2, 1, 2, 1)), Calibration()), passes)
     wanted = ask(kind, shape)
     assert begun.adopt(wanted)
-    straight = fed(growth(wanted, Calibration()), 99)
+    straight = fed(new_growth(wanted, Calibration()), 99)
     assert plain(fed(begun, 99).draft()) == plain(straight.draft())
 
 
 @pytest.mark.parametrize("kind", ["topk", "sampled"])
 def test_another_shape_is_refused_and_changes_nothing(kind: str) -> None:
-    begun = fed(growth(ask(kind, (2, 1, 2)), Calibration()), 2)
+    begun = fed(new_growth(ask(kind, (2, 1, 2)), Calibration()), 2)
     before = (list(begun.frontier), plain(begun.draft()))
     assert not begun.adopt(ask(kind, (1, 1, 2)))
     assert not begun.adopt(ask(kind, (2, 2)))
@@ -72,8 +72,8 @@ def test_another_shape_is_refused_and_changes_nothing(kind: str) -> None:
 
 
 def test_best_first_keeps_the_best_of_another_budget() -> None:
-    begun = fed(growth(ask("best_first", (2, 2, 2), budget=9), Calibration()), 99)
+    begun = fed(new_growth(ask("best_first", (2, 2, 2), budget=9), Calibration()), 99)
     assert begun.adopt(ask("best_first", (2, 2, 2), budget=4))
-    straight = fed(growth(ask("best_first", (2, 2, 2), budget=4), Calibration()), 99)
+    straight = fed(new_growth(ask("best_first", (2, 2, 2), budget=4), Calibration()), 99)
     assert plain(begun.draft()) == plain(straight.draft())
     assert not begun.adopt(ask("best_first", (4, 2), budget=4))

@@ -13,8 +13,8 @@ import torch
 
 from core import SamplingParams, SpeculationConfig
 from core.drafters.base import DraftRequest
-from core.drafters.draft_batch import Place
-from core.drafters.native_drafting import CompiledDrafting, compiled_drafts
+from core.drafters.draft_batch import DraftSlot
+from core.drafters.native_drafting import NativeDrafting, native_drafts
 from core.drafters.ssm_pool import SsmPool
 from core.errors import OutOfMemoryError
 from core.length.base import Limits, Stop
@@ -43,7 +43,7 @@ FOLLOWING: Many[Many[tuple[int, tuple[int, ...]]]] = (
 )
 
 
-class ServesNothing(CompiledDrafting):
+class ServesNothing(NativeDrafting):
     """Leaves everything to passes over feeds."""
 
     def draft(self, asked: Mapping[str, Many[DraftRequest]]) -> dict[str, list[Draft]]:
@@ -55,7 +55,7 @@ def pools(
 ) -> list[SsmPool]:
     """The same SSMs: by machine code alone, and by passes over feeds."""
     found = []
-    for serving in (CompiledDrafting, ServesNothing):
+    for serving in (NativeDrafting, ServesNothing):
         models = [small("llama" if alike or i else "qwen2", i, **changes) for i in range(count)]
         stack_alike(models)
         pool = SsmPool(dict(zip(NAMES, models, strict=False)), vocab)
@@ -68,16 +68,16 @@ def pools(
 def served(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
     """The SSMs whose drafts were made by machine code alone, round by round."""
     made: list[set[str]] = []
-    draft = CompiledDrafting.draft
+    draft = NativeDrafting.draft
 
     def noted(
-        self: CompiledDrafting, asked: Mapping[str, Many[DraftRequest]]
+        self: NativeDrafting, asked: Mapping[str, Many[DraftRequest]]
     ) -> dict[str, list[Draft]]:
         found = draft(self, asked)
         made.append(set(found))
         return found
 
-    monkeypatch.setattr(CompiledDrafting, "draft", noted)
+    monkeypatch.setattr(NativeDrafting, "draft", noted)
     return made
 
 
@@ -142,7 +142,7 @@ def same(one: Draft, other: Draft) -> None:
     for name in ("token_ids", "parents", "qs", "ranks", "rows", "passes", "ahead"):
         assert getattr(one, name) == getattr(other, name), name
     assert one.scores == pytest.approx(other.scores, rel=1e-5)
-    assert [t.name for t in one.timed] == [t.name for t in other.timed]
+    assert [t.name for t in one.timings] == [t.name for t in other.timings]
     for name in ("logits", "q"):
         ours, theirs = getattr(one, name), getattr(other, name)
         assert (ours is None) == (theirs is None), name
@@ -172,11 +172,11 @@ def called(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many drafts each call of machine code made."""
     made: list[int] = []
 
-    def noted(places: Many[Place]) -> list[Draft]:
+    def noted(places: Many[DraftSlot]) -> list[Draft]:
         made.append(len(places))
-        return compiled_drafts(places)
+        return native_drafts(places)
 
-    monkeypatch.setattr("core.drafters.native_drafting.compiled_drafts", noted)
+    monkeypatch.setattr("core.drafters.native_drafting.native_drafts", noted)
     return made
 
 
@@ -459,9 +459,9 @@ def test_an_ssm_that_stops_is_not_charged_for_the_passes_of_the_others() -> None
     found: Any = place.draft(asks(place, own, [(1, 1, 1, 1)] * 2, stop=OneGoesOn()))
     drafting = {}
     for name in NAMES:
-        (catching_up, drafting[name]) = found[name][0].timed
+        (catching_up, drafting[name]) = found[name][0].timings
         assert catching_up.share == pytest.approx(1 / 3)
-        assert found[name][1].timed == found[name][0].timed
+        assert found[name][1].timings == found[name][0].timings
     assert drafting["one"].seconds == drafting["two"].seconds == 0
     assert drafting["three"].seconds > 0 and drafting["three"].share == pytest.approx(1.0)
 
@@ -472,7 +472,7 @@ def test_time_is_counted_once() -> None:
     for name in NAMES:
         place.ssms[name].open(own)
     found: Any = place.draft(asks(place, [own], [(1, 1, 1, 1)]))
-    spans = [timed for name in NAMES for timed in found[name][0].timed]
+    spans = [timings for name in NAMES for timings in found[name][0].timings]
     whole = max(t.end for t in spans) - min(t.start for t in spans)
     assert sum(t.seconds for t in spans) == pytest.approx(whole)
 
@@ -513,7 +513,7 @@ def test_what_was_fed_can_be_built_upon() -> None:
             parents = [*draft.parents, *range(len(draft))]
             none = ((),) * len(tokens)
             tree = TokenTree(tuple(tokens), tuple(parents), depths_of(parents), none)
-            (logits,) = place.ssms[name].look([(own, tree)])
+            (logits,) = place.ssms[name].tree_logits([(own, tree)])
             seen.append(logits)
     for ours, theirs in zip(seen[:3], seen[3:], strict=True):
         assert torch.equal(ours, theirs)

@@ -38,7 +38,7 @@ SETTINGS = (
 def heard(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, list[float]]]:
     """Everything that the weights were told, by drafter."""
     found: dict[str, list[float]] = {}
-    real = FullInformation.foretold
+    real = FullInformation.observe_likelihoods
 
     def foretold(
         self: FullInformation,
@@ -49,7 +49,7 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, list[float]]]:
             found.setdefault(name, []).extend(probabilities)
         real(self, told, text)
 
-    monkeypatch.setattr(FullInformation, "foretold", foretold)
+    monkeypatch.setattr(FullInformation, "observe_likelihoods", foretold)
     yield found
 
 
@@ -202,7 +202,7 @@ def test_who_is_asked_late_or_seldom_is_judged_by_the_same_tokens(
     def asked(self: ActiveRequest, choice: object) -> list[int]:
         return [i for i in range(3) if begins(i, self.sequence.round)]
 
-    monkeypatch.setattr(ActiveRequest, "asked", asked)
+    monkeypatch.setattr(ActiveRequest, "drafters_for", asked)
     with_time_ahead(monkeypatch)
     events, ssms = run_of({"combine": "vote_tree", "pipeline": pipeline}, temperature)
     compared = 0
@@ -244,10 +244,10 @@ def test_after_one_of_a_pool_is_lost_the_others_are_judged_on(
 
 def test_what_was_read_unjudged_is_unknown_and_the_rest_is_judged_on() -> None:
     """As where a run moved with a draft that waited for its turn."""
-    state = SsmState(0, Calibration(), judged=2)
+    state = SsmState(0, Calibration(), scored_until=2)
     logits = torch.tensor([[0.0, 1.0], [2.0, 0.0]])
-    state.judge(logits, [1, 0, 1, 1, 0], first=3)
+    state.record_likelihoods(logits, [1, 0, 1, 1, 0], first=3)
     expected = logits.softmax(-1)[[0, 1], [1, 0]].tolist()
-    assert math.isnan(state.told[0]) and state.told[1:] == pytest.approx(expected)
-    state.judge(logits, [1, 0, 1, 1, 0], first=3)
-    assert (state.judged, len(state.told)) == (5, 3), "each once"
+    assert math.isnan(state.likelihoods[0]) and state.likelihoods[1:] == pytest.approx(expected)
+    state.record_likelihoods(logits, [1, 0, 1, 1, 0], first=3)
+    assert (state.scored_until, len(state.likelihoods)) == (5, 3), "each once"

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.drafters.base import LEAST, likeliest
+from core.drafters.base import LEAST, top_outcomes
 from core.trees.tree import ROOT, TokenTree, depths_of
 from tests.laws.trees import LAW, parents
 
@@ -51,7 +51,7 @@ def test_they_are_the_likeliest_of_all(above: list[int], seed: int, count: int) 
         return
     every = counted(tree, scores)
     assert sum(every.values()) == pytest.approx(1.0)
-    found = likeliest(tree, scores, count)
+    found = top_outcomes(tree, scores, count)
     best = sorted(every.values(), reverse=True)[:count]
     assert [one.probability for one in found] == pytest.approx([p for p in best if p >= LEAST])
     for one in found:
@@ -61,12 +61,12 @@ def test_they_are_the_likeliest_of_all(above: list[int], seed: int, count: int) 
 def test_nothing_follows_an_end_of_text() -> None:
     tree = tree_of([1, 2], [ROOT, 0])
     scores = torch.tensor([[0.1, 0.8, 0.0, 0.1], [0.3, 0.3, 0.4, 0.0], [0.5, 0.5, 0.0, 0.0]])
-    found = {one.token_ids: one.probability for one in likeliest(tree, scores, 20, ends=[1])}
+    found = {one.token_ids: one.probability for one in top_outcomes(tree, scores, 20, ends=[1])}
     assert found == pytest.approx({(0,): 0.1, (3,): 0.1})
-    found = {one.token_ids: one.probability for one in likeliest(tree, scores, 20, ends=[0])}
+    found = {one.token_ids: one.probability for one in top_outcomes(tree, scores, 20, ends=[0])}
     assert found == pytest.approx({(3,): 0.1, (1, 1): 0.24, (1, 2, 1): 0.16})
 
 
 def test_an_empty_tree_has_the_roots_own_tokens() -> None:
-    (one,) = likeliest(TokenTree(), torch.tensor([[0.2, 0.5, 0.3, 0.0]]), 1)
+    (one,) = top_outcomes(TokenTree(), torch.tensor([[0.2, 0.5, 0.3, 0.0]]), 1)
     assert (one.token_ids, one.probability) == ((1,), 0.5)

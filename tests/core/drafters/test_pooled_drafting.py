@@ -9,11 +9,11 @@ import torch
 
 from core.config import SamplingParams, SpeculationConfig
 from core.drafters.base import DraftRequest
-from core.drafters.pooled_drafting import PooledAsk, PooledDrafting
+from core.drafters.pooled_drafting import PooledDrafting, PooledRequest
 from core.drafters.ssm import SsmDrafter
 from core.trees.draft import Draft
 from core.trees.noise import SeededNoise
-from core.trees.sampling import processed
+from core.trees.sampling import process_logits
 from core.trees.tree import ROOT
 from tests.fakes import TableModel, random_table, sequence_of
 from tests.laws.trees import paths
@@ -34,18 +34,18 @@ def ssms(contexts: Sequence[int] = (64, 64, 64)) -> dict[str, SsmDrafter]:
 
 def asks(
     drafters: dict[str, SsmDrafter], kind: str, shape: tuple[int, ...], temperature: float = 0.0
-) -> PooledAsk:
+) -> PooledRequest:
     config = SpeculationConfig(combine="log_pool", expansion=shape)
     sampling = SamplingParams(50, temperature=temperature, seed=3)
     sequence = sequence_of(PROMPT, config, sampling, SeededNoise(3, VOCAB))
     for drafter in drafters.values():
         drafter.open(sequence)
     several = [DraftRequest(sequence, i, kind, shape, 9, name) for i, name in enumerate(drafters)]
-    return PooledAsk(tuple(several), WEIGHTS[: len(several)])
+    return PooledRequest(tuple(several), WEIGHTS[: len(several)])
 
 
 def model(drafters: dict[str, SsmDrafter], name: str) -> TableModel:
-    found = drafters[name]._feeding.model
+    found = drafters[name]._feeder.model
     assert isinstance(found, TableModel)
     return found
 
@@ -70,7 +70,7 @@ def test_children_are_the_pools_best(temperature: float) -> None:
     kind = "coupled" if temperature else "topk"
     pool = asks(drafters, kind, (2, 3), temperature)
     drafts = PooledDrafting(drafters).draft(pool)
-    sequence = pool.asks[0].sequence
+    sequence = pool.requests[0].sequence
     draft = drafts[0]
     assert len(draft) == 2 + 6
     for node, path in [(ROOT, ()), *enumerate(paths(draft.token_ids, draft.parents))]:
@@ -79,7 +79,7 @@ def test_children_are_the_pools_best(temperature: float) -> None:
             continue
         held = pooled(drafters, (*PROMPT, *path)).log()
         if temperature:
-            warped = processed(held[None].float(), sequence.sampling)[0].double()
+            warped = process_logits(held[None].float(), sequence.sampling)[0].double()
             held = warped + sequence.noise.gumbel(sequence.root_position + 1 + len(path))
         assert children == held.topk(len(children)).indices.tolist()
 
@@ -103,8 +103,8 @@ def test_members_move_in_lock_step_and_stay_in_step_with_the_text() -> None:
     before = {name: model(drafters, name).passes for name in drafters}
     drafts = PooledDrafting(drafters).draft(pool)
     assert {model(drafters, n).passes - before[n] for n in drafters} == {3}
-    assert [[t.lane for t in draft.timed] for draft in drafts] == [[n] * 3 for n in drafters]
-    sequence = pool.asks[0].sequence
+    assert [[t.lane for t in draft.timings] for draft in drafts] == [[n] * 3 for n in drafters]
+    sequence = pool.requests[0].sequence
     accepted = (0, 2)
     tokens = (*(drafts[0].token_ids[i] for i in accepted), 5)
     sequence.commit(tokens)
@@ -120,14 +120,14 @@ def test_a_heavier_member_has_the_greater_say() -> None:
         pool = asks(drafters, "topk", (1,))
         weights = (50.0, 1.0) if heavy == 0 else (1.0, 50.0)
         name = f"ssm-{heavy}"
-        draft = PooledDrafting(drafters).draft(PooledAsk(pool.asks, weights))[0]
+        draft = PooledDrafting(drafters).draft(PooledRequest(pool.requests, weights))[0]
         assert draft.token_ids == [int(model(drafters, name).logits(PROMPT).argmax())]
 
 
 def test_a_weight_that_vanished_does_not_spoil_the_pool() -> None:
     drafters = ssms((64, 64))
     pool = asks(drafters, "topk", (2, 1))
-    drafts = PooledDrafting(drafters).draft(PooledAsk(pool.asks, (2.0, 0.0)))
+    drafts = PooledDrafting(drafters).draft(PooledRequest(pool.requests, (2.0, 0.0)))
     assert drafts[0].token_ids[0] == int(model(drafters, "ssm-0").logits(PROMPT).argmax())
 
 

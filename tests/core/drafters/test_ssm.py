@@ -11,7 +11,7 @@ from core.drafters.ssm import SsmDrafter
 from core.sequence import Sequence
 from core.trees.draft import Draft
 from core.trees.noise import SeededNoise
-from core.trees.sampling import processed, to_probabilities
+from core.trees.sampling import process_logits, to_probabilities
 from core.trees.tree import ROOT
 from tests.fakes import TableModel, random_table, sequence_of
 from tests.laws.trees import paths
@@ -94,7 +94,7 @@ def test_drawn_children_carry_the_q_they_were_drawn_from(kind: str) -> None:
     assert draft.q is not None and draft.q.dtype == torch.float64
     for node, path in enumerate(paths(draft.token_ids, draft.parents)):
         logits = model.logits((*PROMPT, *path[:-1]))[None]
-        q = to_probabilities(processed(logits, one.sequence.sampling))[0]
+        q = to_probabilities(process_logits(logits, one.sequence.sampling))[0]
         assert torch.equal(draft.q[draft.rows[draft.parents[node]]], q)
         assert draft.scores[node] == pytest.approx(float(logits[0].softmax(-1)[path[-1]]), rel=1e-5)
     if kind == "sampled":

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 import torch
 
-from core.drafters.lockstep import Stepped, Steps, alone, in_step
+from core.drafters.lockstep import Steps, StepsRun, run_in_lockstep, run_steps
 from core.errors import EngineError
 from core.models.batch import common_stack
 from core.models.protocol import Feed, chain
@@ -36,11 +36,11 @@ def works(counts: Sequence[int]) -> tuple[dict[str, tuple], list[list[int]]]:
 
 
 def test_each_comes_to_what_it_comes_to_alone() -> None:
-    together, seen = works((4, 4, 2))
+    run_all, seen = works((4, 4, 2))
     apart, _ = works((4, 4, 2))
-    found = in_step(together)
-    assert {name: one.found for name, one in found.items()} == {
-        name: alone(model, steps) for name, (model, steps) in apart.items()
+    found = run_in_lockstep(run_all)
+    assert {name: one.result for name, one in found.items()} == {
+        name: run_steps(model, steps) for name, (model, steps) in apart.items()
     }
     assert [len(one) for one in seen] == [4, 4, 2] and not any(one.error for one in found.values())
 
@@ -48,9 +48,9 @@ def test_each_comes_to_what_it_comes_to_alone() -> None:
 def test_time_is_charged_once() -> None:
     sums = []
     for _ in range(5):  # what else the machine does falls between two stretches now and then
-        together, _ = works((6, 6, 6))
+        run_all, _ = works((6, 6, 6))
         start = time.perf_counter()
-        found = in_step(together)
+        found = run_in_lockstep(run_all)
         end = time.perf_counter()
         shares = [one.share(start, end) for one in found.values()]
         assert sum(shares) <= 1.0 + 1e-9 and min(shares) > 0
@@ -63,18 +63,18 @@ def test_who_fails_costs_the_others_nothing() -> None:
         yield [chain(0, [1])]
         raise ValueError("no")
 
-    together, seen = works((3, 3, 3))
-    model, _ = together["ssm-1"]
-    together["ssm-1"] = (model, failing())
-    found = in_step(together)
-    assert isinstance(found["ssm-1"].error, ValueError) and found["ssm-1"].found is None
+    run_all, seen = works((3, 3, 3))
+    model, _ = run_all["ssm-1"]
+    run_all["ssm-1"] = (model, failing())
+    found = run_in_lockstep(run_all)
+    assert isinstance(found["ssm-1"].error, ValueError) and found["ssm-1"].result is None
     assert [len(one) for one in seen] == [3, 0, 3]
-    assert found["ssm-0"].found is not None and found["ssm-2"].found is not None
+    assert found["ssm-0"].result is not None and found["ssm-2"].result is not None
 
 
 def test_a_failing_pass_is_told_to_all_who_took_part() -> None:
-    together, _ = works((2, 2))
-    members = [model for model, _ in together.values()]
+    run_all, _ = works((2, 2))
+    members = [model for model, _ in run_all.values()]
     stack = common_stack(members)
     assert stack is not None
 
@@ -82,24 +82,24 @@ def test_a_failing_pass_is_told_to_all_who_took_part() -> None:
         raise RuntimeError("no memory")
 
     stack.forward = broken  # type: ignore[method-assign,assignment]
-    found = in_step(together)
+    found = run_in_lockstep(run_all)
     assert {str(one.error) for one in found.values()} == {"no memory"}
 
 
 def test_a_model_may_fail_with_what_ends_a_generator() -> None:
-    together, _ = works((2, 2))
-    model, steps = together["ssm-0"]
+    run_all, _ = works((2, 2))
+    model, steps = run_all["ssm-0"]
 
     def broken(_: object) -> list[torch.Tensor]:
         raise StopIteration
 
     model.forward = broken
     with pytest.raises(StopIteration):
-        alone(model, steps)
+        run_steps(model, steps)
 
 
 def test_a_share_is_of_the_time_that_is_asked_for() -> None:
-    work: Stepped[int] = Stepped(None, iter(()), charged=[(0.0, 1.0, 1.0), (1.0, 4.0, 1 / 3)])  # type: ignore[arg-type]
+    work: StepsRun[int] = StepsRun(None, iter(()), charges=[(0.0, 1.0, 1.0), (1.0, 4.0, 1 / 3)])  # type: ignore[arg-type]
     assert work.share(0.0, 4.0) == pytest.approx(0.5)
     assert work.share(1.0, 4.0) == pytest.approx(1 / 3)
     assert work.share(0.5, 1.0) == 1.0 and work.share(5.0, 6.0) == 0.0
@@ -107,8 +107,8 @@ def test_a_share_is_of_the_time_that_is_asked_for() -> None:
 
 
 def test_a_row_that_is_not_open_fails_as_it_does_alone() -> None:
-    together, _ = works((2, 2))
-    model, _ = together["ssm-0"]
-    together["ssm-0"] = (model, adding(7, [1], []))
-    found = in_step(together)
+    run_all, _ = works((2, 2))
+    model, _ = run_all["ssm-0"]
+    run_all["ssm-0"] = (model, adding(7, [1], []))
+    found = run_in_lockstep(run_all)
     assert isinstance(found["ssm-0"].error, EngineError)

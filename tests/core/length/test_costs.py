@@ -86,13 +86,13 @@ def test_both_contexts_count() -> None:
 def test_verification_is_corrected_and_the_correction_forgets() -> None:
     one = costs()
     for _ in range(30):
-        one.verified(8, 100, 24.0)
+        one.observe_pass(8, 100, 24.0)
     assert one.verify_ms(0, 100) == pytest.approx(12.0, rel=0.01)
     for _ in range(30):
-        one.verified(0, 100, 2.0)
+        one.observe_pass(0, 100, 2.0)
     assert one.verify_ms(8, 100) == pytest.approx(4.0, rel=0.01)
-    one.verified(0, 100, math.nan)
-    one.verified(0, 100, 0.0)
+    one.observe_pass(0, 100, math.nan)
+    one.observe_pass(0, 100, 0.0)
     assert one.verify_ms(8, 100) == pytest.approx(4.0, rel=0.01)
 
 
@@ -101,22 +101,22 @@ def test_verification_is_corrected_and_the_correction_forgets() -> None:
 
 def test_the_wait_doubles_up_to_128_rounds_and_a_success_ends_it() -> None:
     backoffs = RunBackoffs(Backoffs())
-    backoffs.passed(1e6, ())
+    backoffs.record_round(1e6, ())
     backoffs.switch_off("a")
     waits = []
     for _ in range(5):
         rounds = 0
         while not backoffs.due("a", 1.0):
-            backoffs.passed(5.0, ("a",))
+            backoffs.record_round(5.0, ("a",))
             rounds += 1
         waits.append(rounds)
-        backoffs.probed("a", 1.0, success=False)
+        backoffs.record_probe("a", 1.0, success=False)
     assert waits == [16, 32, 64, 128, 128]
-    backoffs.probed("a", 1.0, success=True)
+    backoffs.record_probe("a", 1.0, success=True)
     assert "a" not in backoffs
     backoffs.switch_off("a")
     for _ in range(16):
-        backoffs.passed(5.0, ("a",))
+        backoffs.record_round(5.0, ("a",))
     assert backoffs.due("a", 1.0), "after a success it begins with 16 again"
 
 
@@ -125,9 +125,9 @@ def test_all_probes_share_one_hundredth_of_the_time() -> None:
     for name in ("a", "b"):
         backoffs.switch_off(name)
     for _ in range(100):
-        backoffs.passed(10.0, ("a", "b"))
+        backoffs.record_round(10.0, ("a", "b"))
     assert backoffs.due("a", 10.0) and not backoffs.due("a", 10.1)
-    backoffs.probed("a", 6.0, success=False)
+    backoffs.record_probe("a", 6.0, success=False)
     assert backoffs.due("b", 4.0) and not backoffs.due("b", 4.1)
 
 
@@ -137,15 +137,15 @@ def test_live_neighbours_may_probe_the_same_drafter() -> None:
         shared = Backoffs()
         one, other = RunBackoffs(shared), RunBackoffs(shared)
         one.switch_off("a")
-        one.probed("a", 1.0, success=True)
-        other.probed("a", 2.0, success=second)
+        one.record_probe("a", 1.0, success=True)
+        other.record_probe("a", 2.0, success=second)
         assert "a" not in one and "a" not in other and shared.probe_ms == 3.0
 
 
 def test_a_neighbour_that_gives_it_up_too_does_not_begin_anew() -> None:
     shared = Backoffs()
     one, other = in_vain(shared, "a", STRIKES), RunBackoffs(shared)
-    one.probed("a", 0.0, success=False)
+    one.record_probe("a", 0.0, success=False)
     other.switch_off("a")
     assert other["a"].interval == 32
 
@@ -162,7 +162,7 @@ def test_who_does_not_pay_is_hopeless_after_several_runs_in_a_row() -> None:
     shared = Backoffs()
     one = in_vain(shared, "a", STRIKES - 1)
     assert "a" in one and "a" not in RunBackoffs(shared), "another text may suit it"
-    RunBackoffs(shared).paid("a")
+    RunBackoffs(shared).record_success("a")
     assert "a" not in RunBackoffs(shared) and "a" in in_vain(shared, "a", STRIKES - 1)
     assert "a" not in RunBackoffs(shared)
     in_vain(shared, "a", 1)

@@ -17,8 +17,8 @@ from itertools import accumulate, pairwise
 import pytest
 
 from core.config import SpeculationConfig
-from core.drafters.draft_batch import Place
-from core.drafters.native_drafting import compiled_drafts
+from core.drafters.draft_batch import DraftSlot
+from core.drafters.native_drafting import native_drafts
 from core.length import Auditions, Choice, DraftOutcome, RoundOutcome
 from core.length.base import Limits
 from core.length.cost_model import Costs, VerifyCosts
@@ -319,13 +319,13 @@ def policy_of(**fields: object) -> Goodput:
 def test_the_audition_picks_the_one_ssm_that_drafts() -> None:
     policy = policy_of()
     assert isinstance(policy, Auditions) and policy.chooses
-    policy.hear({"x": -3.0, "y": -1.0})
+    policy.observe_audition({"x": -3.0, "y": -1.0})
     assert policy.choose().drafters == {"y", "ngram"}
 
 
 def test_without_an_audition_the_first_ssm_drafts() -> None:
     policy = policy_of()
-    policy.hear({})
+    policy.observe_audition({})
     assert policy.choose().drafters == {"x", "ngram"}
     assert not policy_of(drafters=("x", "ngram")).chooses
     assert policy_of(drafters=("ngram",)).choose().drafters == {"ngram"}
@@ -441,11 +441,11 @@ def test_the_native_kernel_stops_where_the_rule_does(
     """`rounds` compares the kernel's drafts with those of passes that ask the rule itself."""
     native: list[int] = []
 
-    def noted(places: Sequence[Place]) -> list[Draft]:
+    def noted(places: Sequence[DraftSlot]) -> list[Draft]:
         native.append(len(places))
-        return compiled_drafts(places)
+        return native_drafts(places)
 
-    monkeypatch.setattr("core.drafters.native_drafting.compiled_drafts", noted)
+    monkeypatch.setattr("core.drafters.native_drafting.native_drafts", noted)
     # "three" is not chosen: it drafts nothing. "two" is probed: it drafts two steps in any case.
     judged = step_limits(0.9, (least, 1.5 * least, 2 * least), 4)
     stop = StopRule({"one": judged, "two": Limits(longest=2)}, 0.0)

@@ -21,7 +21,7 @@ def test_mss_tries_proposals_by_drafter_then_by_draw() -> None:
     case = VerifyInput(
         tree, Target(logits(p, p, p, p), DRAWN), 9, Refusing(), qs={0: Q, 1: Q, 2: None}
     )
-    tried = verify("mss", case).tried
+    tried = verify("mss", case).trials
     assert [(t.drafter, t.node) for t in tried] == [(0, 1), (0, 0), (0, 1), (1, 0), (2, 2)]
 
 
@@ -60,9 +60,9 @@ def test_draws_without_replacement_are_tried_with_what_was_left() -> None:
     target = Target(logits(p, p, p), DRAWN)
     distinct = verify(
         "mss", VerifyInput(tree, target, 9, Refusing(), qs={0: Q}, distinct=True)
-    ).tried
+    ).trials
     assert [t.q for t in distinct] == pytest.approx([0.5, 0.2 / 0.5])
-    independent = verify("mss", VerifyInput(tree, target, 9, Refusing(), qs={0: Q})).tried
+    independent = verify("mss", VerifyInput(tree, target, 9, Refusing(), qs={0: Q})).trials
     assert [t.q for t in independent] == pytest.approx([0.5, 0.2])
 
 
@@ -72,7 +72,7 @@ def test_mss_ends_at_an_end_of_text() -> None:
     case = VerifyInput(
         tree, Target(logits(p, p), DRAWN), 9, WalkNoise(), frozenset({1}), qs={0: None}
     )
-    assert verify("mss", case) == Verdict((0,), None, "none", verify("mss", _again(case)).tried)
+    assert verify("mss", case) == Verdict((0,), None, "none", verify("mss", _again(case)).trials)
 
 
 def _again(case: VerifyInput) -> VerifyInput:

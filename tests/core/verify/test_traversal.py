@@ -60,7 +60,7 @@ BRANCHED = tree_of(
 
 
 def test_leaves_come_before_what_they_hang_on() -> None:
-    tried = verify("traversal", case_of(BRANCHED, Refusing())).tried
+    tried = verify("traversal", case_of(BRANCHED, Refusing())).trials
     assert [t.node for t in tried] == [3, 4, 2, 0, 1]
     assert not any(t.accepted for t in tried)
 
@@ -73,7 +73,7 @@ def test_siblings_go_by_drafter_then_by_draw() -> None:
     )
     almost_nothing = [1e-9, 1e-9, 1 - 2e-9]
     rows = [almost_nothing] * 4
-    tried = verify("traversal", case_of(tree, Refusing(), *rows)).tried
+    tried = verify("traversal", case_of(tree, Refusing(), *rows)).trials
     assert [(t.drafter, t.node) for t in tried] == [(0, 1), (0, 0), (0, 1), (1, 0), (2, 2)]
 
 
@@ -123,7 +123,7 @@ def test_a_good_continuation_saves_a_token() -> None:
     tree = tree_of((1, ROOT, [drawn(0, 0, 1)]), (0, 0, [drawn(0, 0, 0)]))
     found = walks(tree)
     assert chance(found, lambda v: v.path == (0, 1)) == near(1.0)
-    record = found[0][1].tried
+    record = found[0][1].trials
     assert [(t.node, t.accepted) for t in record] == [(1, True), (0, True)]
     assert [t.p for t in record] == pytest.approx([0.6 * 0.5, 0.3], abs=1e-7)
     assert [t.q for t in record] == [0.2, 0.5]
@@ -176,8 +176,8 @@ def test_a_repeat_carries_nothing_and_takes_its_q_out() -> None:
     tree = tree_of((1, ROOT, [drawn(0, 0, 1), drawn(1, 0, 1, 1)]))
     target = Target(logits([0.5, 0.2, 0.3], P), DRAWN)
     refused = verify("traversal", VerifyInput(tree, target, 9, Refusing(), qs={0: q, 1: q}))
-    assert [(t.drafter, t.accepted) for t in refused.tried] == [(0, False), (1, False)]
-    assert [t.p for t in refused.tried] == pytest.approx([0.2, 0.0], abs=1e-7)
+    assert [(t.drafter, t.accepted) for t in refused.trials] == [(0, False), (1, False)]
+    assert [t.p for t in refused.trials] == pytest.approx([0.2, 0.0], abs=1e-7)
 
     def run(noise: WalkNoise) -> Verdict:
         return verify("traversal", VerifyInput(tree, target, 9, noise, qs={0: q, 1: q}))
@@ -191,7 +191,7 @@ def test_a_repeat_carries_nothing_and_takes_its_q_out() -> None:
 def test_a_branch_is_walked_once_however_often_it_is_proposed() -> None:
     """q = p: the rejection here is one of rounding alone, which leaves the token its chance."""
     tree = tree_of((1, ROOT, [drawn(0, 0, 1), drawn(1, 0, 1)]), (0, 0, [drawn(0, 0, 0)]))
-    tried = verify("traversal", case_of(tree, Refusing(), FIRST, P, P)).tried
+    tried = verify("traversal", case_of(tree, Refusing(), FIRST, P, P)).trials
     assert [(t.node, t.drafter) for t in tried] == [(1, 0), (0, 0), (0, 1)]
 
 
@@ -208,7 +208,7 @@ def test_the_first_proposal_carries_what_others_drafted_below() -> None:
     tree = tree_of((1, ROOT, [drawn(0, 0, 1), drawn(1, 0, 1)]), (0, 0, [drawn(1, 0, 0)]))
     found = walks(tree)
     assert chance(found, lambda v: v.path == (0, 1)) == near(1.0)
-    assert {t.drafter for _, v in found for t in v.tried if t.node == 0} == {0}
+    assert {t.drafter for _, v in found for t in v.trials if t.node == 0} == {0}
 
 
 def test_a_deterministic_proposal_is_accepted_with_what_p_gives_it() -> None:
@@ -225,9 +225,9 @@ def test_a_deterministic_proposal_is_accepted_with_what_p_gives_it() -> None:
 def test_draws_without_replacement_are_tried_with_what_was_left() -> None:
     tree = tree_of((1, ROOT, [drawn(0, 0, 1)]), (0, ROOT, [drawn(0, 1, 0)]))
     rows = [[0.1, 0.1, 0.8]] * 3
-    distinct = verify("traversal", case_of(tree, Refusing(), *rows, distinct=True)).tried
+    distinct = verify("traversal", case_of(tree, Refusing(), *rows, distinct=True)).trials
     assert [t.q for t in distinct] == pytest.approx([0.5, 0.2 / 0.5])
-    independent = verify("traversal", case_of(tree, Refusing(), *rows)).tried
+    independent = verify("traversal", case_of(tree, Refusing(), *rows)).trials
     assert [t.q for t in independent] == pytest.approx([0.5, 0.2])
 
 
@@ -237,7 +237,7 @@ def test_draws_without_replacement_are_tried_with_what_was_left() -> None:
 def test_an_empty_tree_is_a_plain_draw() -> None:
     found = walks(TokenTree())
     assert {v.own_token_id: p for p, v in found} == {0: near(0.5), 1: near(0.3), 2: near(0.2)}
-    assert {(v.path, v.own_kind, v.tried) for _, v in found} == {((), "plain", ())}
+    assert {(v.path, v.own_kind, v.trials) for _, v in found} == {((), "plain", ())}
 
 
 def test_full_acceptance_has_a_bonus_from_the_leafs_own_p() -> None:
@@ -260,7 +260,7 @@ def test_nothing_below_an_end_of_text_is_looked_at() -> None:
     tree = tree_of((1, ROOT, [certain(2)]), (0, 0, [certain(2)]))
     found = walks(tree, P, P, P, eos=(1,))
     assert {(v.path, v.own_kind) for _, v in found} == {((0,), "none"), ((), "recovered")}
-    assert {t.node for _, v in found for t in v.tried} == {0}
+    assert {t.node for _, v in found for t in v.trials} == {0}
 
 
 def test_the_record_tells_what_was_decided_below_a_rejected_branch() -> None:
@@ -271,7 +271,7 @@ def test_the_record_tells_what_was_decided_below_a_rejected_branch() -> None:
     assert accepting.outcomes(BRANCHED) == (
         *("accepted", "rejected", "accepted", "accepted", "rejected"),
     )
-    assert [t.node for t in accepting.tried] == [3, 2, 0]
+    assert [t.node for t in accepting.trials] == [3, 2, 0]
 
 
 def test_a_seed_repeats_its_verdict() -> None:

@@ -47,18 +47,21 @@ def test_an_empty_tree_is_plain_decoding() -> None:
         sampling = SamplingParams() if rule == "greedy" else DRAWN
         case = VerifyInput(TokenTree(), Target(logits(TWO), sampling), 0, SeededNoise(1, 3))
         verdict = verify(rule, case)
-        assert (verdict.path, verdict.own_kind, verdict.tried) == ((), "plain", ())
+        assert (verdict.path, verdict.own_kind, verdict.trials) == ((), "plain", ())
 
 
 def test_an_accepted_end_of_text_has_no_token_after_it() -> None:
     verdict = verify("greedy", greedy_case(FORK, TWO, ONE, ONE, ONE, eos=(2,)))
-    assert verdict == Verdict((1,), None, "none", verdict.tried)
+    assert verdict == Verdict((1,), None, "none", verdict.trials)
 
 
 def test_trials_tell_what_was_decided() -> None:
     verdict = verify("greedy", greedy_case(FORK, TWO, ZERO, ONE, TWO))
-    assert [(t.node, t.drafter, t.accepted) for t in verdict.tried] == [(0, 0, False), (1, 1, True)]
-    assert [t.p for t in verdict.tried] == pytest.approx([0.1, 0.8])
+    assert [(t.node, t.drafter, t.accepted) for t in verdict.trials] == [
+        (0, 0, False),
+        (1, 1, True),
+    ]
+    assert [t.p for t in verdict.trials] == pytest.approx([0.1, 0.8])
 
 
 def test_match_takes_the_target_noises_choice_at_each_position() -> None:

@@ -34,16 +34,16 @@ def test_drafting_that_a_pass_hid_is_no_part_of_the_round(
         for prompt in PROMPTS
     ]
     first, second = (RoundState(one, one.policy.choose(), 2) for one in live)
-    first.timed = [Timed("llm", "forward", 0.0, 1.0)]
-    timed = (Timed("same", "draft", *drafting),)
-    second.drafts = {0: Draft([5], [-1], [0.5], [1.0], [0], timed=timed, passes=1)}
-    second.timed = list(timed)
+    first.timings = [Timed("llm", "forward", 0.0, 1.0)]
+    timings = (Timed("same", "draft", *drafting),)
+    second.drafts = {0: Draft([5], [-1], [0.5], [1.0], [0], timings=timings, passes=1)}
+    second.timings = list(timings)
     pools = DraftPool()
     pools.keep(RoundBatch((), (first,), (second,)))
-    (found,) = pools.take(live[1:], {second.live.sequence.run_id: "across"}).states
+    (found,) = pools.take(live[1:], {second.request.sequence.run_id: "across"}).states
     assert found is second
-    found.timed += [Timed("combine", "combine", 2.0, 2.03), Timed("llm", "forward", 2.1, 2.6)]
-    found.timed.append(Timed("same", "ahead", 2.1, 2.5))  # the next round's matter
+    found.timings += [Timed("combine", "combine", 2.0, 2.03), Timed("llm", "forward", 2.1, 2.6)]
+    found.timings.append(Timed("same", "ahead", 2.1, 2.5))  # the next round's matter
     found.verdict = Verdict((), 3, "recovered", ())
     outcome = round_outcome(found, (3,))
     assert outcome.round_ms == pytest.approx(round_ms)
@@ -57,5 +57,5 @@ def test_a_vote_keeps_no_more_than_may_be_verified(most: int | str, kept: int) -
     engine = engine_of(*tables(2))
     config = SpeculationConfig(combine="vote_tree", vote_nodes=7, max_tree_nodes=most)
     live = engine.admit(engine.prepare(Request(PROMPTS[0], SamplingParams(9, seed=1), config)))
-    assert RoundState(live, live.policy.choose(), 2).ballot.vote_nodes == kept
+    assert RoundState(live, live.policy.choose(), 2).vote_weights.vote_nodes == kept
     engine.release(live)

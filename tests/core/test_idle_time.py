@@ -20,18 +20,20 @@ from tests.core.engines import GREEDY, TREE, engine_of, request, tables
 SLOW_READER = 0.02
 
 
-def turn(run: str, *stages: tuple[float, float], reading: tuple[float, float] | None = None) -> Any:
-    """As much of a Turn as is looked at; stages from when to when, in seconds, and a drafter's
+def state(
+    run: str, *stages: tuple[float, float], reading: tuple[float, float] | None = None
+) -> Any:
+    """The part of a RoundState that is read; stages from when to when, in seconds, and a drafter's
     `reading` of the prompt."""
-    timed = [Timed("llm", "forward", *stage) for stage in stages]
+    timings = [Timed("llm", "forward", *stage) for stage in stages]
     read = [Timed("ssm", "prefill", *reading)] if reading else []
-    live = SimpleNamespace(sequence=SimpleNamespace(run_id=run), timed=read)
-    return SimpleNamespace(live=live, timed=timed, between_ms=-1.0)
+    live = SimpleNamespace(sequence=SimpleNamespace(run_id=run), timings=read)
+    return SimpleNamespace(request=live, timings=timings, between_ms=-1.0)
 
 
 def measure(idle: IdleTime, state: RoundState, began: float) -> None:
     """One round of a lone request, as far as its commit."""
-    idle.begin([state.live], [state], began)
+    idle.begin([state.request], [state], began)
     idle.fill()
 
 
@@ -43,19 +45,19 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_what_no_stage_takes(clock: Any) -> None:
-    one, clock.s = turn("a", (10.1, 10.4), (10.3, 10.5), (10.35, 10.4), (10.6, 10.9)), 11.0
+    one, clock.s = state("a", (10.1, 10.4), (10.3, 10.5), (10.35, 10.4), (10.6, 10.9)), 11.0
     measure(IdleTime(), one, 10.0)
     assert one.between_ms == pytest.approx(1000 * (1.0 - 0.4 - 0.3))
 
 
 def test_a_drafter_that_reads_the_prompt_is_at_work(clock: Any) -> None:
-    one, clock.s = turn("a", (10.7, 11.0), reading=(10.1, 10.6)), 11.0
+    one, clock.s = state("a", (10.7, 11.0), reading=(10.1, 10.6)), 11.0
     measure(IdleTime(), one, 10.0)
     assert one.between_ms == pytest.approx(200.0)
 
 
 def test_a_draft_of_an_earlier_round_covers_nothing_of_this(clock: Any) -> None:
-    one, clock.s = turn("a", (8.0, 9.9), (10.0, 10.5)), 11.0
+    one, clock.s = state("a", (8.0, 9.9), (10.0, 10.5)), 11.0
     measure(IdleTime(), one, 10.0)
     assert one.between_ms == pytest.approx(500.0)
 
@@ -64,7 +66,7 @@ def test_a_draft_of_an_earlier_round_covers_nothing_of_this(clock: Any) -> None:
 def test_what_follows_a_commit_counts_in_the_next_round_of_the_same_run(
     clock: Any, run: str, behind: float
 ) -> None:
-    gaps, before, after = IdleTime(), turn("a", (10.0, 11.0)), turn(run, (14.0, 14.5))
+    gaps, before, after = IdleTime(), state("a", (10.0, 11.0)), state(run, (14.0, 14.5))
     clock.s = 11.0
     measure(gaps, before, 10.0)
     clock.s = 11.25

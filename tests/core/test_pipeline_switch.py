@@ -35,13 +35,13 @@ def live(engine: Engine) -> Iterator[list[ActiveRequest]]:
         engine.release(one)
 
 
-def turn_of(live: ActiveRequest, *timed: Timed, depth: int = 2) -> RoundState:
-    turn = RoundState(live, live.policy.choose(), 2)
+def state_of(live: ActiveRequest, *timings: Timed, depth: int = 2) -> RoundState:
+    state = RoundState(live, live.policy.choose(), 2)
     parents = list(range(-1, depth - 1))
     ones = [1.0] * depth
-    turn.drafts = {0: Draft([5] * depth, parents, ones, ones, [0] * depth)}
-    turn.timed = list(timed)
-    return turn
+    state.drafts = {0: Draft([5] * depth, parents, ones, ones, [0] * depth)}
+    state.timings = list(timings)
+    return state
 
 
 def drafted(start: float, end: float) -> Timed:
@@ -71,8 +71,8 @@ def test_a_round_counts_by_request(
 ) -> None:
     """A pass serves as many as are verified in it, so its time is theirs together."""
     both = verified(0.04, 0.1)
-    first = turn_of(live[0], drafted(0.0, 0.03), both, depth=1)
-    second = turn_of(live[1], drafted(0.0, 0.04), both, depth=4)
+    first = state_of(live[0], drafted(0.0, 0.03), both, depth=1)
+    second = state_of(live[1], drafted(0.0, 0.04), both, depth=4)
     seen = shown(monkeypatch, engine, RoundBatch((), (first, second)), live[:2])
     assert seen == {"across": [pytest.approx((50.0, 2.5))], "ahead": []}
 
@@ -82,8 +82,8 @@ def test_what_an_earlier_round_did_is_not_counted_again(
 ) -> None:
     """A turn from the pool was drafted beside an earlier pass; the one that is drafted meanwhile
     lengthens the round by what it lasts longer than the pass."""
-    up = turn_of(live[0], drafted(-0.5, -0.4), verified(0.0, 0.1))
-    meanwhile = turn_of(live[1], drafted(0.01, 0.12), depth=6)
+    up = state_of(live[0], drafted(-0.5, -0.4), verified(0.0, 0.1))
+    meanwhile = state_of(live[1], drafted(0.01, 0.12), depth=6)
     seen = shown(monkeypatch, engine, RoundBatch((up,), (), (meanwhile,)), live[:2])
     assert seen["across"] == [pytest.approx((120.0, 2.0))]
 
@@ -92,7 +92,7 @@ def test_reading_a_prompt_is_no_round(
     monkeypatch: pytest.MonkeyPatch, engine: Engine, live: list[ActiveRequest]
 ) -> None:
     prefill = Timed("same", "prefill", BEGAN, BEGAN + 3.0)
-    one = turn_of(live[0], prefill, verified(3.0, 3.1))
+    one = state_of(live[0], prefill, verified(3.0, 3.1))
     seen = shown(monkeypatch, engine, RoundBatch((), (one,)), live[:1])
     assert seen == {"across": [], "ahead": [pytest.approx((100.0, 2.0))]}
 
@@ -100,7 +100,7 @@ def test_reading_a_prompt_is_no_round(
 def test_a_round_without_drafts_tells_nothing(
     monkeypatch: pytest.MonkeyPatch, engine: Engine, live: list[ActiveRequest]
 ) -> None:
-    one = turn_of(live[0], verified(0.0, 0.1))
+    one = state_of(live[0], verified(0.0, 0.1))
     one.drafts = {}
     assert not any(shown(monkeypatch, engine, RoundBatch((), (one,)), live[:1]).values())
 
@@ -112,7 +112,7 @@ def test_a_round_that_lost_a_drafter_is_shown_to_the_switch_it_ran_under(
     seen: list[Shown] = []
     auto = pipeline_switch(live[:1], engine.costs)
     monkeypatch.setattr(auto.switch, "observe", lambda ms, steps: seen.append((ms, steps)))
-    one = turn_of(live[0], verified(0.0, 0.1))
-    live[0].lose(0, RuntimeError("once"))
+    one = state_of(live[0], verified(0.0, 0.1))
+    live[0].drop_drafter(0, RuntimeError("once"))
     observe_switch(RoundBatch((), (one,)), auto, BEGAN)
     assert seen == [pytest.approx((100.0, 2.0))]

@@ -9,7 +9,7 @@ import pytest
 
 from core import SamplingParams, SpeculationConfig
 from core.drafters.base import DraftRequest
-from core.drafters.pooled_drafting import PooledAsk
+from core.drafters.pooled_drafting import PooledRequest
 from core.drafters.ssm_pool import SsmPool
 from core.models import fastest
 from core.models.batch import common_stack, stack_alike
@@ -58,7 +58,7 @@ def drafted(pool: SsmPool, several: list[Sequence], kind: str, shape: tuple[int,
     if several[0].speculation.combine == "log_pool":
         every = [
             pool.draft_pooled(
-                PooledAsk(tuple(_ask(s, i, kind, shape) for i in range(3)), (1.0, 2.0, 0.5))
+                PooledRequest(tuple(_ask(s, i, kind, shape) for i in range(3)), (1.0, 2.0, 0.5))
             )
             for s in several
         ]
@@ -113,7 +113,7 @@ def test_time_is_counted_once(combine: str, monkeypatch: pytest.MonkeyPatch) -> 
         for name in NAMES:
             pool.ssms[name].open(several[0])
         found = drafted(pool, several, "topk", (1, 1, 1, 1))
-        spans = [timed for name in NAMES for timed in found[name][0].timed]
+        spans = [timings for name in NAMES for timings in found[name][0].timings]
         whole = max(t.end for t in spans) - min(t.start for t in spans)
         counted.append(sum(t.seconds for t in spans) / whole)
         assert counted[-1] < 1.001 and min(t.share for t in spans) < 0.7
