@@ -14,7 +14,7 @@ from lab.order import Cell
 from lab.runs import Runs
 from lab.study import Study
 
-__all__ = ["check", "named"]
+__all__ = ["check", "naming_cell"]
 
 
 def check(study: Study, runs: Runs) -> None:
@@ -38,7 +38,7 @@ def check(study: Study, runs: Runs) -> None:
 
 
 @contextmanager
-def named(cell: Cell) -> Iterator[None]:
+def naming_cell(cell: Cell) -> Iterator[None]:
     """What goes wrong in a cell though it was checked, as a StudyError that names the cell."""
     try:
         yield

@@ -17,11 +17,11 @@ from typing import Any
 from core.config import Request
 from core.errors import FORESEEN, CellInterruptedError, StoreError, StudyError
 from lab.budgets import by_machine, kept_nodes, told_nodes, with_nodes
-from lab.checked import check, named
+from lab.checked import check, naming_cell
 from lab.conduct import conduct
 from lab.events import CellBegun, CellLost, CellMeasured, StudyBegun, StudyEnded
 from lab.keeping import Keeping, Rests
-from lab.measured import Measured, measured
+from lab.measured import Measured, measure_run
 from lab.order import Cell
 from lab.progress import Pace, Progress
 from lab.runs import RunLike, Runs, StudyStore
@@ -140,7 +140,7 @@ class Conductor:
 
     def _take(self, study: Study) -> None:
         """In the log, where another server may be at work."""
-        with self._rests.left(study.study_id):
+        with self._rests.resuming(study.study_id):
             if not self._store.claim(study.study_id):
                 raise StudyError(
                     "another server that uses this log measures a study: wait for its end, or stop "
@@ -166,18 +166,18 @@ class Conductor:
             self._tell(warming=False)
 
             def measure(cell: Cell) -> Measured:
-                with named(cell):
+                with naming_cell(cell):
                     return self._cell(study, cell, owner)
 
             def go() -> bool:
-                return self._go() and not self._exchanged(study)
+                return self._go() and not self._why_models_differ(study)
 
             for event in conduct(cells, kept, measure, go):
                 self._follow(event, cells)
                 if isinstance(event, StudyEnded):
                     state = "completed" if event.complete else "stopped"
                     reason = "" if event.reason == "stopped" else event.reason
-                    reason = reason or ("" if event.complete else self._exchanged(study))
+                    reason = reason or ("" if event.complete else self._why_models_differ(study))
         except FORESEEN as error:
             reason = str(error)
         finally:
@@ -190,7 +190,7 @@ class Conductor:
         early, late = study.configurations[:WARMED], study.configurations[WARMED:]
         telling = [one for one in late if by_machine(one.speculation)]
         for one in (*early, *telling[:1]):
-            if self._go() and not self._exchanged(study):
+            if self._go() and not self._why_models_differ(study):
                 first = Cell(one.name, study.prompts[0].id, 0)
                 asked = study.request(first)
                 tokens = min(WARMING_TOKENS, asked.sampling.max_new_tokens)
@@ -200,7 +200,7 @@ class Conductor:
     def _end(self, study: Study, state: str, reason: str) -> None:
         with suppress(*FORESEEN):  # half a run that stays does no harm
             self._forget_lost()
-        self._rests.put(study.study_id, state, reason)
+        self._rests.record(study.study_id, state, reason)
         self._tell(state=state, reason=reason, warming=False, cell=None, left_s=None, log="")
 
     def _follow(self, event: Any, cells: list[Cell]) -> None:
@@ -213,7 +213,7 @@ class Conductor:
         elif isinstance(event, CellMeasured):
             self._pace.heard(event.cell, event.seconds)
             left = cells[cells.index(event.cell) + 1 :]
-            self._tell(done=event.done, left_s=self._pace.left(left))
+            self._tell(done=event.done, left_s=self._pace.seconds_left(left))
 
     def _tell(self, **changed: Any) -> None:
         with self._lock:
@@ -228,7 +228,7 @@ class Conductor:
         if self.progress().log != words:
             self._tell(log=words)
 
-    def _exchanged(self, study: Study) -> str:
+    def _why_models_differ(self, study: Study) -> str:
         """Why it cannot go on: other models stand than it is of; empty where it can."""
         standing = self._runs.models()
         if standing == study.models:
@@ -254,15 +254,15 @@ class Conductor:
                 self._store.beat(self.progress().study_id)
 
     def _cell(self, study: Study, cell: Cell, owner: str) -> Measured:
-        begun = self._runs.begun()
+        begun = self._runs.num_begun()
         asked = study.request(cell)
         run = self._alone(asked, owner)
         try:
             if not run.done:
                 raise CellInterruptedError("its run did not end in time")
-            if self._runs.begun() != begun + 1 or self._exchanged(study):
+            if self._runs.num_begun() != begun + 1 or self._why_models_differ(study):
                 raise CellInterruptedError("a visitor's run, or a loading, came beside it")
-            found = measured(run.events(0, run.count))
+            found = measure_run(run.events(0, run.count))
             auto = by_machine(asked.speculation)
             return replace(found, auto_nodes=self._nodes) if auto else found
         except CellInterruptedError:

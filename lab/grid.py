@@ -77,7 +77,7 @@ class Grid:
 
 def axis_from_text(field: str, typed: str) -> Axis:
     """`4, 8, 12`, or `1,1,3 | 1,2,2` where a value has commas of its own. ConfigError names it."""
-    _known(field)
+    _check_field(field)
     separator = "|" if "|" in typed or field in LISTS else ","
     parts = [part.strip() for part in typed.split(separator)]
     return axis_of(field, [value_from_text(field, part) for part in parts if part])
@@ -85,7 +85,7 @@ def axis_from_text(field: str, typed: str) -> Axis:
 
 def axis_of(field: str, values: Sequence[Any]) -> Axis:
     """An axis of plain values (a list for a list), each once. ConfigError names the field."""
-    _known(field)
+    _check_field(field)
     try:
         each = _each_once(field, [_hashable(value) for value in values])
     except TypeError as error:
@@ -115,7 +115,7 @@ def grid(
     made: list[Configuration] = []
     points: list[dict[str, Any]] = []
     refused: list[Refused] = []
-    for point, found in _combined(base, axes, sampling or SamplingParams(), drafters):
+    for point, found in _combinations(base, axes, sampling or SamplingParams(), drafters):
         if isinstance(found, Configuration):
             made.append(found)
             points.append(point)
@@ -126,7 +126,7 @@ def grid(
     return Grid(tuple(axes), tuple(made), tuple(points), tuple(refused))
 
 
-def _combined(
+def _combinations(
     base: SpeculationConfig,
     axes: Sequence[Axis],
     sampling: SamplingParams,
@@ -159,7 +159,7 @@ def grid_of(study: Study) -> Grid:
     base = next(iter(made.values())).speculation
     measured: list[tuple[Configuration, dict[str, Any]]] = []
     refused: list[Refused] = []
-    for point, found in _combined(base, axes, study.sampling, _drafters_of(study)):
+    for point, found in _combinations(base, axes, study.sampling, _drafters_of(study)):
         if found.name in made:
             measured.append((made[found.name], point))
         elif isinstance(found, Refused):
@@ -233,7 +233,7 @@ def _hashable(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _known(field: str) -> None:
+def _check_field(field: str) -> None:
     if field not in FIELDS:
         raise ConfigError.of("field", field, f"one of {', '.join(FIELDS)}")
 

@@ -68,7 +68,7 @@ class Rests:
         """State and reason of a study whose line in the log does not say so yet."""
         return self._owed.get(study_id)
 
-    def put(self, study_id: str, state: str, reason: str) -> None:
+    def record(self, study_id: str, state: str, reason: str) -> None:
         """Write how it stands; where the log cannot be written, a thread tries again."""
         with self._turn:
             self._owed[study_id] = (state, reason)
@@ -78,7 +78,7 @@ class Rests:
                 self._thread.start()
 
     @contextmanager
-    def left(self, study_id: str) -> Iterator[None]:
+    def resuming(self, study_id: str) -> Iterator[None]:
         """While a study is taken up again nothing is written of its rest; then that is past."""
         with self._turn:
             yield

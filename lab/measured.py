@@ -25,7 +25,7 @@ from core.events import (
 )
 from core.events.plain import from_plain, to_plain
 
-__all__ = ["Measured", "measured"]
+__all__ = ["Measured", "measure_run"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Measured:
         return made
 
 
-def measured(events: Iterable[Event]) -> Measured:
+def measure_run(events: Iterable[Event]) -> Measured:
     """The figures of a run's events.
 
     CellInterruptedError where it did not come to its end, StudyError where it failed: measuring

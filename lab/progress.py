@@ -49,7 +49,7 @@ class Pace:
         """One more was measured."""
         self.seconds.setdefault(cell.contestant, []).append(seconds)
 
-    def left(self, cells: Sequence[Cell]) -> float:
+    def seconds_left(self, cells: Sequence[Cell]) -> float:
         """Seconds for these cells, by each contestant's median so far."""
         usual = median([seconds for found in self.seconds.values() for seconds in found])
         each = {name: median(found) for name, found in self.seconds.items()}

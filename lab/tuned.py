@@ -15,7 +15,7 @@ from lab.order import Cell
 from lab.study import Study
 from lab.tables import ConfigurationRow, Results, best_of, configuration_row, group_of
 
-__all__ = ["Tuned", "as_good", "tuned"]
+__all__ = ["Tuned", "as_good", "tuning_result"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Tuned:
     over: str
 
 
-def tuned(study: Study, results: Results) -> Tuned:
+def tuning_result(study: Study, results: Results) -> Tuned:
     """Raises ConfigError where the study was not made of a grid."""
     grid = grid_of(study)
     by_name: dict[str, dict[Cell, Measured]] = {}

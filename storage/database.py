@@ -111,7 +111,7 @@ def _check_ours(connection: sqlite3.Connection, path: Path) -> None:
     if objects and found != APPLICATION_ID:
         raise StoreError(f"{path}: a database of another program; {ELSEWHERE}")
     applied = {m.name for m in migrations.applied(Database(connection, execute_plugins=False))}
-    newer = sorted(applied - _known())
+    newer = sorted(applied - _all_migrations())
     if newer:
         raise StoreError(
             f"{path}: written by a newer SpecScope (its schema has {newer[0]}); "
@@ -138,7 +138,7 @@ def _use_wal(connection: sqlite3.Connection) -> None:
             time.sleep(WAL_RETRY_S)
 
 
-def _known() -> set[str]:
+def _all_migrations() -> set[str]:
     """Names of all our migrations: those that an empty database still needs."""
     with closing(sqlite3.connect(":memory:")) as empty:
         return {m.name for m in migrations.pending(Database(empty, execute_plugins=False))}

@@ -38,7 +38,7 @@ class Process:
         """This process."""
         return cls(socket.gethostname(), os.getpid(), start_mark(os.getpid()) or UNKNOWN)
 
-    def gone(self, heard_at: float | None = None) -> bool:
+    def is_gone(self, heard_at: float | None = None) -> bool:
         """True if it runs no more. Of another host's processes no more is known than when they
         were last heard of (`heard_at`, seconds since 1970)."""
         if self.host != socket.gethostname():

@@ -126,7 +126,7 @@ def _key(connection: sqlite3.Connection, name: str) -> int:
 
 def _find(connection: sqlite3.Connection, words: list[str]) -> None:
     """Fill the connection's own table `found` with the runs whose texts hold all the words."""
-    indexed = [word for word in words if _indexed(word)]
+    indexed = [word for word in words if _is_indexed(word)]
     phrases = " ".join('"' + word.replace('"', '""') + '"*' for word in indexed)
     pieces: list[Condition] = [(A_PIECE, (word,) * 3) for word in words if word not in indexed]
     if not pieces:
@@ -145,7 +145,7 @@ def _words(text: str) -> list[str]:
     return [word[:MAX_WORD] for word in clean.split()[:MAX_WORDS]]
 
 
-def _indexed(word: str) -> bool:
+def _is_indexed(word: str) -> bool:
     """True if the index knows the beginnings of such words: letters and digits, none of them of a
     script without blanks between words."""
     kinds = {unicodedata.category(character) for character in word}

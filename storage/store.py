@@ -81,7 +81,7 @@ class RunStore:
 
         `owner`, the visitor's key, is kept with the run when its RunStarted is recorded.
         """
-        self._writer.put(event, owner)
+        self._writer.enqueue(event, owner)
 
     def keep_baseline(
         self, run_id: str, tokens_per_second: float, plain_run_id: str, note: str
@@ -91,7 +91,7 @@ class RunStore:
         As `record`: never waits for the disk, never raises. `plain_run_id` names that measurement.
         """
         plain = PlainSpeed(tokens_per_second, plain_run_id, note)
-        self._writer.put(Beside(run_id, plain), "")
+        self._writer.enqueue(Beside(run_id, plain), "")
 
     def flush(self, timeout: float = FLUSH_TIMEOUT_S) -> bool:
         """Write at once what is waiting; False if that was not possible within `timeout` (s)."""

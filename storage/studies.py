@@ -212,7 +212,7 @@ class StudyLog:
 
     def _elsewhere(self, row: sqlite3.Row) -> bool:
         """Whether another process, which is still there, measures it."""
-        return _process(row) != self._process and not _gone(row)
+        return _process(row) != self._process and not _is_orphaned(row)
 
     def _whose(self) -> dict[str, Any]:
         return {
@@ -252,7 +252,7 @@ class StudyLog:
 def mark_studies_interrupted(connection: sqlite3.Connection) -> None:
     """Studies whose process is gone are `interrupted`: whoever may can go on with them."""
     for row in connection.execute(RUNNING).fetchall():
-        if _gone(row):
+        if _is_orphaned(row):
             connection.execute(
                 "UPDATE studies SET state = 'interrupted'"
                 " WHERE id = ? AND state = 'running' AND pid = ? AND process_start = ?",
@@ -264,9 +264,9 @@ def _process(row: sqlite3.Row) -> Process:
     return Process(text_back(row["host"]), row["pid"], row["process_start"])
 
 
-def _gone(row: sqlite3.Row) -> bool:
+def _is_orphaned(row: sqlite3.Row) -> bool:
     """Whether the process that measures a study is there no more, as far as can be told."""
-    return _process(row).gone(row["seen_at"])
+    return _process(row).is_gone(row["seen_at"])
 
 
 def _sets(values: dict[str, Any]) -> str:

@@ -18,7 +18,7 @@ __all__ = [
     "Row",
     "Rows",
     "Table",
-    "merged",
+    "merge_rows",
 ]
 
 Row = tuple[Any, ...]
@@ -101,7 +101,7 @@ SPANS = _table("spans", "run round ordinal lane name start_ms end_ms share", key
 ROUND_TABLES = (ROUNDS, DRAFTS, NODES, PROPOSALS, TRIALS, TOP_K, TOKENS, SPANS)
 
 
-def merged(parts: Iterable[Rows]) -> Rows:
+def merge_rows(parts: Iterable[Rows]) -> Rows:
     """The rows of many rounds by table, each round's in its order."""
     together: Rows = {table.name: [] for table in ROUND_TABLES}
     for rows in parts:

@@ -67,7 +67,7 @@ class LogWriter:
 
     # -- any thread --
 
-    def put(self, event: Event | Beside, owner: str) -> None:
+    def enqueue(self, event: Event | Beside, owner: str) -> None:
         """Take an event in, or drop and count it if too many wait. Never waits for the disk."""
         with self._changed:
             # An end is always taken in: there is one a run, and it tells how the run ended.
@@ -126,15 +126,17 @@ class LogWriter:
         """Until there is work and it may be done; False when closed and nothing can be done."""
         with self._changed:
             idle = max(0.0, self._upkeep_at - time.monotonic()) if self._untidy else None
-            self._changed.wait_for(lambda: self._hurried() or self._due or bool(self._units), idle)
+            self._changed.wait_for(
+                lambda: self._is_hurried() or self._due or bool(self._units), idle
+            )
             # What comes in during the pause goes into the same transaction.
             pause = max(0.0, self._next_at - time.monotonic())
-            self._changed.wait_for(self._hurried, pause)
+            self._changed.wait_for(self._is_hurried, pause)
             nothing_left = not self._queue and not self._units
             self._due = self._urgent = False
             return not (self._closing and (nothing_left or self._reason))
 
-    def _hurried(self) -> bool:
+    def _is_hurried(self) -> bool:
         return self._urgent or self._closing
 
     def _take(self) -> None:

@@ -251,12 +251,12 @@ def test_a_short_run_beside_a_cell_spoils_it_too(tmp_path: Path) -> None:
     """One that begins and ends between two looks."""
     lab = Lab(tmp_path / "log.db", speed=0.3)
     counts = iter([0, 2])
-    begun = lab.runs.begun
+    begun = lab.runs.num_begun
 
     def once_more() -> int:
         return next(counts, None) or begun()
 
-    lab.runs.begun = once_more  # type: ignore[method-assign]
+    lab.runs.num_begun = once_more  # type: ignore[method-assign]
     lab.conductor.begin(study(repeats=1))
     assert lab.conductor.wait(30)
     end = lab.conductor.progress()

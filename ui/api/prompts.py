@@ -13,7 +13,7 @@ from gradio.events import api
 from core.config import SamplingParams
 from core.config.checks import integer
 from core.errors import ConfigError
-from lab.prompts import StudyPrompt, named
+from lab.prompts import StudyPrompt, unique_prompts
 from lab.study import Configuration, plain_configuration
 from ui.api.errors import spoken_errors
 from ui.api.studies import configuration_from, measured_here, study_plain
@@ -114,7 +114,7 @@ def _configurations(context: Context, given: Any, temperature: float) -> tuple[C
 def _study_prompts(given: Any) -> tuple[StudyPrompt, ...]:
     if not isinstance(given, list):
         raise ConfigError.of("prompts", given, "a list")
-    return named(_study_prompt(str(i), entry) for i, entry in enumerate(given, start=1))
+    return unique_prompts(_study_prompt(str(i), entry) for i, entry in enumerate(given, start=1))
 
 
 def _study_prompt(number: str, entry: Any) -> StudyPrompt:

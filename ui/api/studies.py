@@ -20,7 +20,7 @@ from core.config.checks import choice, integer, text
 from core.errors import ConfigError, StudyError
 from lab.prompts import StudyPrompt
 from lab.study import KINDS, Study
-from lab.tuned import tuned
+from lab.tuned import tuning_result
 from ui.api.errors import spoken_errors
 from ui.api.generate import WAIT_S
 from ui.compare.comparison import comparison_rows, configurations_of
@@ -83,7 +83,7 @@ def study_plain(context: Context, opened: Opened) -> dict[str, Any]:
     """A study as the endpoints return it: how it stands, what was asked, a row a configuration."""
     row = opened.row
     if row.kind == "tune":
-        rows = summary_rows(tuned(opened.study, opened.results))
+        rows = summary_rows(tuning_result(opened.study, opened.results))
     else:
         rows = comparison_rows(opened.study, opened.results, context.store.events)
     return {

@@ -13,8 +13,8 @@ from core.config import PRESETS, SamplingParams, SpeculationConfig
 from core.config.checks import choice
 from core.errors import ConfigError
 from lab.grid import axis_of
-from lab.prompts import StudyPrompt, named
-from lab.tuned import tuned
+from lab.prompts import StudyPrompt, unique_prompts
+from lab.tuned import tuning_result
 from ui.api.errors import spoken_errors
 from ui.server.context import Context
 from ui.shared.studies import Studies
@@ -93,7 +93,7 @@ def _asked(
     if not isinstance(fields, dict):
         raise ConfigError.of("fields", fields, "an object with lists of values by field")
     axes = [axis_of(field, values) for field, values in fields.items()]
-    texts = named(StudyPrompt(str(i), text) for i, text in enumerate(prompts, start=1))
+    texts = unique_prompts(StudyPrompt(str(i), text) for i, text in enumerate(prompts, start=1))
     base = SpeculationConfig.preset(preset, sampling.temperature)
     return grid_study(context, base, axes, texts, sampling, repeats, chat)
 
@@ -110,7 +110,7 @@ async def _ended(context: Context, study_id: str) -> None:
 
 def _result(mine: Studies, asked: Asked) -> dict[str, Any]:
     study, results, row = mine.opened(asked.study.study_id)
-    found = tuned(study, results)
+    found = tuning_result(study, results)
     return {
         "study_id": study.study_id,
         "state": row.state,

@@ -51,7 +51,7 @@ class StudyRuns:
         """Requests that wait or run, everybody's; a pair that is being loaded is one more."""
         return self._hub.rig.busy() + self._hub.rig.exchange.loading
 
-    def begun(self) -> int:
+    def num_begun(self) -> int:
         """How many requests and loadings there were since the start."""
         return self._hub.rig.begun
 

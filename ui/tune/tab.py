@@ -16,7 +16,7 @@ from core.errors import ConfigError
 from lab.grid import grid_of
 from lab.order import Cell
 from lab.tables import Results
-from lab.tuned import tuned
+from lab.tuned import tuning_result
 from ui.components import GridLength, GridPoints, GridSpeed, pack
 from ui.form.form import RECORD_TOP_K, spoken_empty
 from ui.server.context import Context
@@ -145,7 +145,7 @@ def drawn_of(opened: Opened | None) -> list[Any]:
     if opened is None:
         return [notice_value([]), {}, {}, {}]
     study, results, _ = opened
-    found = tuned(study, results)
+    found = tuning_result(study, results)
     return [
         notice_value([*found_lines(study, found, len(results)), *_auto_lines(results)]),
         pack(grid_value(study, found, "speed")),
@@ -175,7 +175,7 @@ def point_shown(mine: Studies, told: dict[str, Any]) -> tuple[dict[str, Any], di
         point = told.get("point")
         if not isinstance(point, int):
             return {}, {}
-        value = point_value(study, results, tuned(study, results), point)
+        value = point_value(study, results, tuning_result(study, results), point)
         return value, {"study": study.study_id, "point": point} if value else {}
 
     # A study that was deleted meanwhile has no points: the board says so.
@@ -201,7 +201,7 @@ def file_of(mine: Studies, study_id: str, what: str) -> dict[str, Any]:
     if not study_id:
         raise ConfigError(NO_STUDY)
     study, results, _ = mine.opened(study_id)
-    found = tuned(study, results)
+    found = tuning_result(study, results)
     rows = summary_rows(found) if what == "points" else run_rows(study, results, found)
     name = f"specscope-{study_id}-{what}.csv"
     return {"name": name, "media_type": "text/csv", "text": to_csv(rows)}
