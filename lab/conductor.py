@@ -1,4 +1,4 @@
-"""Conductor: the one thread that measures studies, whoever looks on.
+"""Conductor: the one thread that measures studies.
 
 A study belongs to the store: it goes on when every tab is closed, any tab sees how far it is, and
 one is measured at a time. A visitor's run takes precedence: no cell begins while one runs, and a
@@ -65,7 +65,7 @@ class Conductor:
 
     def resume(self, study: Study, owner: str = "") -> None:
         """Go on with a study that is kept. StudyError while another is measured, or where other
-        models stand now than it was begun with; ConfigError as `begin`."""
+        models are loaded now than it was begun with; ConfigError as `begin`."""
         kept = {Cell(*key) for key in self._store.cells(study.study_id)}
         self._claim(study, owner, sum(cell in kept for cell in study.cells()))
         with self._or_failed():
@@ -81,17 +81,17 @@ class Conductor:
                 self._stop.set()
 
     def progress(self) -> Progress:
-        """How it stands now."""
+        """The current state."""
         with self._lock:
             return self._progress
 
     def rest(self, study_id: str) -> tuple[str, str] | None:
-        """State and reason of a study at rest of which the log, which could not be written, does
-        not say so yet."""
+        """Final state and reason of a study that are not in the log yet: it could not be
+        written."""
         return self._rests.of(study_id)
 
     def models(self) -> tuple[str, ...]:
-        """The models that stand, the LLM first, with format and device: what a new study is of."""
+        """The loaded models, the LLM first, with format and device: those of a new study."""
         return self._runs.models()
 
     def wait(self, timeout: float) -> bool:
@@ -184,9 +184,8 @@ class Conductor:
             self._end(study, state, reason)
 
     def _warm(self, study: Study) -> None:
-        """A short run with each of the first configurations that is not counted: the first passes
-        of an engine are slower, a length rule has no measured times yet, and nobody has said what
-        `auto` comes to."""
+        """An uncounted short run of each of the first configurations: an engine's first passes are
+        slower, a length policy has no measured times yet, and `auto` is not resolved yet."""
         early, late = study.configurations[:WARMED], study.configurations[WARMED:]
         telling = [one for one in late if by_machine(one.speculation)]
         for one in (*early, *telling[:1]):
@@ -229,7 +228,7 @@ class Conductor:
             self._tell(log=words)
 
     def _why_models_differ(self, study: Study) -> str:
-        """Why it cannot go on: other models stand than it is of; empty where it can."""
+        """Why the study cannot go on (its models are no longer loaded); empty where it can."""
         standing = self._runs.models()
         if standing == study.models:
             return ""
@@ -270,14 +269,14 @@ class Conductor:
             raise
 
     def _forget_lost(self) -> None:
-        """Half a run that nobody asked for would only stand in the way among the past runs. Taken
-        out while nobody waits: it costs the log some work."""
+        """Remove an interrupted cell's run from the past runs. Called while the log is idle, since
+        a deletion costs it some work."""
         while self._lost:
             self._runs.forget(self._lost.pop())
 
     def _alone(self, request: Request, owner: str, kept: bool = True) -> RunLike:
-        """One run to its end; broken off where a visitor's begins beside it. The first for which
-        `auto` comes to a number says it for all that follow."""
+        """One run to its end; interrupted if a visitor's run begins beside it. The first run that
+        resolves `max_tree_nodes=auto` fixes the number for the whole study."""
         run = self._runs.start(with_nodes(request, self._nodes), owner, kept)
         try:
             while not run.done and not self._stop.is_set() and self._runs.busy() <= 1:

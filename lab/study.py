@@ -44,8 +44,8 @@ class Configuration:
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """What is to be measured. `models`: names, the LLM first; a study is of these alone. `axes`: of
-    a grid, each field with all values that were asked for, those included that no point can have.
+    """What is to be measured. `models`: names, the LLM first; cells run on these only. `axes`: a
+    grid's fields, each with all values asked for, those included that no point can have.
 
     Raises ConfigError where a part is missing, named twice or too large, and where a configuration
     would not be lossless with this sampling.

@@ -250,7 +250,7 @@ def _pooled_rate(results: Iterable[Measured]) -> float | None:
 
 
 def _draft_share(results: Iterable[Measured]) -> float | None:
-    """Of the time drafters and LLM were at work, the drafters' share."""
+    """The drafters' share of the time in which drafters and LLM worked."""
     found = [result.stats for result in results]
     both = sum(stats.draft_ms + stats.verify_ms for stats in found)
     return sum(stats.draft_ms for stats in found) / both if both else None

@@ -38,7 +38,7 @@ def _beside(path: Path) -> Path | None:
 
 
 def _is_written(place: Path, text: str) -> bool:
-    """Whether the file has this text now."""
+    """Write `text` to the file unless it is another program's; whether it has that text now."""
     try:
         found = place.read_text(encoding="utf-8") if place.exists() else OURS
         if found != text and found.startswith(OURS):

@@ -53,7 +53,7 @@ class _FinishedRound:
 
 
 def _nothing() -> _FinishedRound:
-    """A round that only lends its heads."""
+    """An empty round: its row has the column names."""
     done = RoundCompleted("", 0, 0.0, 0, 0, (), (), (), 0, 0, 0, 0, {}, {}, (), 0, 0)
     return _FinishedRound(None, None, None, done, 0.0)
 
@@ -111,8 +111,8 @@ def _row(one: _FinishedRound, drafters: tuple[str, ...], thinned: bool) -> dict[
 
 
 def _stages(done: RoundCompleted) -> dict[str, float]:
-    """Milliseconds by stage, all drafters' drafting in one; what overlaps counts twice, and of
-    passes made together each drafter has its part."""
+    """Milliseconds by stage, `draft` summed over drafters. Overlapping spans count twice; of a
+    batched pass each drafter has its share."""
     sums = dict.fromkeys(STAGES, 0.0)
     for span in done.spans:
         stage = span.lane if span.lane in OWN_LANES else "draft"

@@ -93,7 +93,7 @@ def _append_slice(found: dict[str, list[Slice]], span: Span, told: dict[str, Any
 
 
 def _ns(ms: float) -> int | None:
-    """Whole nanoseconds, as Perfetto counts; rounded once, so that neighbours stay neighbours."""
+    """Whole nanoseconds, Perfetto's unit; rounded once, so that adjacent slices stay adjacent."""
     known = math.isfinite(ms) and abs(ms) <= LONGEST_MS
     return round(ms * NS_A_MS) if known else None
 

@@ -1,4 +1,4 @@
-"""Past runs as events again, and runs whose process went away in the middle."""
+"""Reads past runs back as events, and marks runs whose process ended before they did."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def _decode_combined(of: _RoundRows) -> Combined:
 
 
 def _vote_fields(values: Fields) -> dict[str, Any]:
-    """What rounds recorded before these columns existed do not have."""
+    """The combine rule's fields; older rounds do not have these columns."""
     return {
         "rule": text_back(values["combine_rule"]),
         "weights": from_json(values["combine_weights_json"]),
@@ -181,7 +181,7 @@ def _decode_completed(of: _RoundRows) -> RoundCompleted:
 
 
 def _length_fields(values: Fields) -> dict[str, Any]:
-    """What rounds recorded before these columns existed do not have."""
+    """The length policy's fields; older rounds do not have these columns."""
     return {
         "length_reason": text_back(values["length_reason"]),
         "estimates": tuple(Estimate(*entry) for entry in from_json(values["estimates_json"])),

@@ -1,6 +1,6 @@
-"""The one connection that writes: units in, one transaction out. Knows no thread and no clock.
+"""The log's only writing connection: a list of units becomes one transaction. No thread, no clock.
 
-An error of SQLite leaves nothing of the transaction behind, and the next call opens the file anew.
+After an SQLite error the transaction is rolled back, and the next call reopens the file.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Sink:
         self._models: dict[str, int] = {}
 
     def write(self, units: Sequence[Unit]) -> list[tuple[Unit, bool]]:
-        """All units in one transaction; gives those refused, with whether their run is there.
+        """Write all units in one transaction; returns those refused, with whether their run exists.
 
         Raises sqlite3.Error for what may pass (a lock, a full disk); then nothing was written.
         """

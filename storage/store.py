@@ -40,7 +40,7 @@ __all__ = ["RunStore"]
 MAX_WAITING_EVENTS = 8_000
 FLUSH_TIMEOUT_S = 5.0
 CATCH_UP_TIMEOUT_S = 1.0
-REST_S = 0.01  # between two portions: so that others who wait for the lock get it
+REST_S = 0.01  # between two portions, so that another writer can take the lock
 MAX_NOTE = 4_000
 
 
@@ -165,8 +165,8 @@ class RunStore:
         """Rewrite the file without its free space. Raises StoreError.
 
         Needed once for files made before SpecScope let them shrink, else hardly ever: it takes as
-        long as copying the file, needs its size again on the disk, and nobody can write meanwhile
-        (what is recorded waits in memory, see `LogStatus`).
+        long as copying the file, needs its size again on the disk, and blocks every write meanwhile
+        (recorded events wait in memory, see `LogStatus`).
         """
         self._catch_up()
         with self._changing() as connection:
@@ -240,7 +240,7 @@ class RunStore:
             raise StoreError(explain(error, self.path)) from error
 
     def _catch_up(self) -> None:
-        """A reader sees what was recorded before, unless the log is paused or slow."""
+        """Flush, so that a reader sees what was recorded before; not while the log is paused."""
         if not self.status().paused:
             self.flush(CATCH_UP_TIMEOUT_S)
 

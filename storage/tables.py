@@ -29,7 +29,7 @@ Rows = dict[str, list[Row]]  # table name -> rows in that table's column order
 class Table:
     """A table of which codec.py fills every column named here, in this order.
 
-    Its first `keys` columns say where a row stands within its run.
+    Its first `keys` columns are a row's position within its run.
     """
 
     name: str
@@ -102,7 +102,7 @@ ROUND_TABLES = (ROUNDS, DRAFTS, NODES, PROPOSALS, TRIALS, TOP_K, TOKENS, SPANS)
 
 
 def merge_rows(parts: Iterable[Rows]) -> Rows:
-    """The rows of many rounds by table, each round's in its order."""
+    """Concatenate the rows of many rounds table by table, in the order of the rounds."""
     together: Rows = {table.name: [] for table in ROUND_TABLES}
     for rows in parts:
         for name, values in rows.items():

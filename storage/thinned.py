@@ -1,7 +1,7 @@
-"""Thinned rounds as if they had been whole: rows in, rows that round_decoder.py reads, out. Pure.
+"""Makes the rows of thinned rounds readable for round_decoder.py. Pure functions.
 
-A thinned round keeps the nodes on its accepted path, with the numbers they had, and who proposed
-them. Read back they are numbered anew, and each draft is what the path has of it.
+A thinned round keeps the nodes on its accepted path with their old numbers and their proposals.
+Here the nodes are renumbered from 0, and each draft is reduced to its tokens on that path.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Rows = dict[str, list[Fields]]
 
 
 def restore_thinned(rows: Mapping[str, Iterable[Fields]]) -> Rows:
-    """A run's rows by table, those of its thinned rounds made coherent; the others as they are."""
+    """A run's rows by table, with the nodes of its thinned rounds renumbered."""
     found: Rows = {name: list(values) for name, values in rows.items()}
     thinned = {row["round"] for row in found["rounds"] if row["thinned"]}
     if not thinned:

@@ -52,7 +52,7 @@ def context(store: RunStore) -> Iterator[Context]:
 
 def slow(context: Context) -> None:
     """Every run but the short ones that warm up goes on for minutes."""
-    context.hub.worker.cast(endless, speed=5.0)  # type: ignore[attr-defined]
+    context.hub.worker.set_script(endless, speed=5.0)  # type: ignore[attr-defined]
 
 
 def mine(context: Context, owner: str | None = None, key: str = "me") -> Studies:
@@ -129,7 +129,7 @@ def test_what_is_measured_is_neither_deleted_nor_gone_on_with(context: Context) 
         mine(context).delete(one.study_id)
     mine(context).stop(one.study_id)
     ended(context)
-    context.hub.worker.cast(scripted(4), speed=0.0)  # type: ignore[attr-defined]
+    context.hub.worker.set_script(scripted(4), speed=0.0)  # type: ignore[attr-defined]
     mine(context).resume(one.study_id)
     ended(context)
     assert mine(context).listed()[0].done == 4
@@ -266,7 +266,7 @@ def test_another_tab_reattaches_and_stops(context: Context) -> None:
     ended(context)
     bar = other.look()[0]
     assert bar["state"] == "stopped" and bar["go"] and not bar["stop"] and bar["ask_ms"] == 5000
-    context.hub.worker.cast(scripted(4), speed=0.0)  # type: ignore[attr-defined]
+    context.hub.worker.set_script(scripted(4), speed=0.0)  # type: ignore[attr-defined]
     other.press("go", one.study_id)
     ended(context)
     assert other.look()[0]["state"] == "completed"

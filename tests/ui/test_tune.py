@@ -51,7 +51,7 @@ def values(**changes: Any) -> list[Any]:
 @pytest.fixture
 def context(store: RunStore) -> Iterator[Context]:
     made = made_context(store)
-    made.hub.worker.cast(scripted(4), speed=0.0)  # type: ignore[attr-defined]
+    made.hub.worker.set_script(scripted(4), speed=0.0)  # type: ignore[attr-defined]
     yield made
     made.conductor.close()
     made.hub.worker.clear()  # type: ignore[attr-defined]

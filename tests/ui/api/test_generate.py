@@ -57,7 +57,7 @@ def test_the_filters_of_runs_are_those_of_the_store() -> None:
 
 
 def test_a_client_that_cancels_stops_the_engine(api: Site) -> None:
-    api.worker.cast(scripted(rounds=500), speed=1.0)
+    api.worker.set_script(scripted(rounds=500), speed=1.0)
     job = api.submit("/generate", prompt="long")
     wait(lambda: api.worker.runs)
     job.cancel()
