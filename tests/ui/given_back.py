@@ -55,7 +55,7 @@ def exchanged(rig: ModelHost, pair: ModelPair) -> None:
 def main(folder: Path) -> None:
     one_arena()
     small = str(saved(folder / "small"))
-    rig = ModelHost.opened(load, ModelPair(small, (small,), "float32", "cpu"))
+    rig = ModelHost.open(load, ModelPair(small, (small,), "float32", "cpu"))
     module = tiny_module(
         "llama", dtype=torch.float32, hidden_size=768, intermediate_size=1536, num_hidden_layers=8
     )

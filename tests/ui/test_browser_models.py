@@ -33,7 +33,7 @@ def site(tmp_path_factory: pytest.TempPathFactory, chromium: Any) -> Iterator[tu
         made = load_models(pair.llm, pair.ssms, pair.dtype, pair.device, say)
         return Worker(Engine(made))
 
-    rig = ModelHost.opened(load, ModelPair())
+    rig = ModelHost.open(load, ModelPair())
     with hosted(tmp_path_factory.mktemp("models"), rig, ("models",)) as made:
         yield made
 

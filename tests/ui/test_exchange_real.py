@@ -28,7 +28,7 @@ pytestmark = pytest.mark.nightly
 
 @pytest.fixture
 def rig() -> Iterator[ModelHost]:
-    made = ModelHost.opened(load, ModelPair("bundled", ("bundled",), "float32", "cpu"))
+    made = ModelHost.open(load, ModelPair("bundled", ("bundled",), "float32", "cpu"))
     yield made
     made.close()
 

@@ -37,10 +37,10 @@ def test_what_stands_is_read_from_the_worker() -> None:
 
 def test_the_first_pair_is_loaded_here_and_now() -> None:
     loader = Loader(lambda: other_worker("small"))
-    rig = ModelHost.opened(loader, OTHER)
+    rig = ModelHost.open(loader, OTHER)
     assert rig.names() == ("other", "small") and rig.pair == OTHER and rig.version == 0
     with pytest.raises(OutOfMemoryError, match="too much"):
-        ModelHost.opened(Loader(failing(OutOfMemoryError("too much"))), OTHER)
+        ModelHost.open(Loader(failing(OutOfMemoryError("too much"))), OTHER)
 
 
 def test_a_run_goes_on_while_another_pair_is_loaded_and_ends_on_its_own_models() -> None:
@@ -202,7 +202,7 @@ def test_a_stopped_run_and_one_whose_tap_fails_let_their_models_go() -> None:
 
     with pytest.raises(ValueError, match="a full disk"):
         rig._stand.enter()
-        rig._stand._counted(broken)(replace(whole_run()[0]))
+        rig._stand._counting_tap(broken)(replace(whole_run()[0]))
     rig.begin(OTHER)
     while rig.exchange.loading:
         rig.wait(rig.exchange, 0.1)

@@ -1,6 +1,6 @@
 """The endpoints of models: what is loaded and what can be, and another pair loaded.
 
-The same rule of who may load holds as on the page.
+The same visitors may load models as on the page.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from core.config.checks import choice
 from core.errors import ConfigError
 from ui.api.errors import spoken_errors
 from ui.models_tab.offering import NOT_YOURS
-from ui.models_tab.offers import checked, offers, offers_plain
+from ui.models_tab.offers import checked_pair, offers, offers_plain
 from ui.server.context import Context
 from ui.server.model_host import ModelHost
 from ui.server.model_swap import CANCELLED
@@ -79,15 +79,15 @@ def _load_models(context: Context) -> Callable[..., Any]:
         with spoken_errors():
             if not context.access.may_load(gradio_request):
                 raise ConfigError(NOT_YOURS)
-            pair = checked(llm, [] if ssms is None else ssms, dtype, device)
+            pair = checked_pair(llm, [] if ssms is None else ssms, dtype, device)
             context.rig.begin(pair)
-            await ended(context.rig)
+            await wait_loaded(context.rig)
             return {"loaded": loaded_plain(context.rig)}
 
     return load_models
 
 
-async def ended(rig: ModelHost) -> None:
+async def wait_loaded(rig: ModelHost) -> None:
     """Return when the loading has ended well; ConfigError with the reason otherwise. Leaving early
     gives it up. Holds no thread."""
     try:

@@ -68,17 +68,17 @@ def _tune(context: Context) -> Callable[..., Any]:
             )
             if not isinstance(wait, bool):
                 raise ConfigError.of("wait", wait, "true or false")
-            asked = _asked(context, prompts, fields, preset, sampling, repeats, chat)
+            asked = _request(context, prompts, fields, preset, sampling, repeats, chat)
             mine = studies_of(context, gradio_request, "")
             mine.begin(asked.study)
             if wait:
-                await _ended(context, asked.study.study_id)
+                await _wait_ended(context, asked.study.study_id)
             return await asyncio.to_thread(_result, mine, asked)
 
     return tune
 
 
-def _asked(
+def _request(
     context: Context,
     prompts: Sequence[str],
     fields: dict[str, list[Any]],
@@ -98,7 +98,7 @@ def _asked(
     return grid_study(context, base, axes, texts, sampling, repeats, chat)
 
 
-async def _ended(context: Context, study_id: str) -> None:
+async def _wait_ended(context: Context, study_id: str) -> None:
     """Until the study rests; leaving early stops it. Holds no thread."""
     try:
         while (standing := context.conductor.progress()).live and standing.study_id == study_id:
@@ -109,7 +109,7 @@ async def _ended(context: Context, study_id: str) -> None:
 
 
 def _result(mine: Studies, asked: Asked) -> dict[str, Any]:
-    study, results, row = mine.opened(asked.study.study_id)
+    study, results, row = mine.open(asked.study.study_id)
     found = tuning_result(study, results)
     return {
         "study_id": study.study_id,

@@ -1,6 +1,6 @@
 """What the Models tab says: offers, needs and the state of an exchange, as values of its parts.
 
-Knows the rig and the offers, no component and no visitor.
+Knows the model host and the offers, no component and no visitor.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def _needs(part: Part) -> str:
 
 
 def state_lines(rig: ModelHost, whole: bool) -> list[Line]:
-    """How the latest exchange stands. Not `whole`: without names and reasons, which may hold
+    """State of the latest exchange. Not `whole`: without names and reasons, which may hold
     paths of this machine."""
     exchange = rig.exchange
     lines = _state(rig, exchange, whole)
@@ -135,7 +135,7 @@ def state_lines(rig: ModelHost, whole: bool) -> list[Line]:
 
 
 def _state(rig: ModelHost, exchange: ModelSwap, whole: bool) -> list[Line]:
-    pair = f" {_named(exchange.pair)}" if exchange.pair and whole else " another pair"
+    pair = f" {_pair_name(exchange.pair)}" if exchange.pair and whole else " another pair"
     stays = f"What was loaded stays: {', '.join(rig.names())}."
     took = f"{exchange.end - exchange.began:.1f} s"
     if exchange.ending and exchange.loading:
@@ -153,7 +153,7 @@ def _state(rig: ModelHost, exchange: ModelSwap, whole: bool) -> list[Line]:
     return []
 
 
-def _named(pair: ModelPair) -> str:
+def _pair_name(pair: ModelPair) -> str:
     ssms = ", ".join(pair.ssms)
     return f"{pair.llm} with {ssms}" if ssms else f"{pair.llm} without an SSM"
 

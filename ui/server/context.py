@@ -1,4 +1,4 @@
-"""What every page needs: the models behind its Hub, the store, who is who. Made once per server."""
+"""What every page needs: the models behind its Hub, the store, access. Made once per server."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Context:
 
     @property
     def rig(self) -> ModelHost:
-        """The models that stand now, and how to exchange them."""
+        """The host of the loaded models, which can exchange them."""
         return self.hub.rig
 
     @property
@@ -86,7 +86,7 @@ def make_context(
     query: Callable[..., Any],
     exports: Mapping[str, Any] | None = None,
 ) -> Context:
-    """A worker alone stands for good; a Rig can be given other models."""
+    """With a worker alone the models are fixed; a ModelHost can exchange them."""
     hub = Hub(worker, store)
     return Context(
         hub=hub,

@@ -1,8 +1,8 @@
-"""What stands now: a worker and the models behind it, exchangeable while the server lives.
+"""Hosts the loaded models and swaps them while the server runs.
 
-A new pair is loaded beside the one that stands; runs go on. Once it is whole it takes over for new
-runs, and the runs of the one before end there, which is then closed. A pair that cannot be loaded
-leaves everything as it was. Knows neither torch nor pages: `load` makes a worker of a Pair.
+A new pair is loaded while runs go on. New runs go to it as soon as it is loaded; the old one is
+closed when its last run ends. A pair that cannot be loaded changes nothing. Knows neither torch nor
+pages: `load` makes a worker of a ModelPair.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Load = Callable[[ModelPair, Say], WorkerLike]
 
 
 class _Cancelled(SpecScopeError):
-    """Somebody asked the loading to end."""
+    """The loading was cancelled."""
 
 
 class ModelHost:
@@ -50,11 +50,11 @@ class ModelHost:
         self._closed = False
 
     @classmethod
-    def opened(cls, load: Load, pair: ModelPair) -> ModelHost:
-        """With the first pair, loaded here and now; raises what `load` raises."""
-        return cls(load(pair, _nobody), load, pair)
+    def open(cls, load: Load, pair: ModelPair) -> ModelHost:
+        """A host with its first pair, loaded before this returns; raises what `load` raises."""
+        return cls(load(pair, _discard), load, pair)
 
-    # -- what stands --
+    # -- the loaded models --
 
     @property
     def worker(self) -> WorkerLike:
@@ -86,7 +86,7 @@ class ModelHost:
         return self._version
 
     @property
-    def begun(self) -> int:
+    def num_begun(self) -> int:
         """How many runs and loadings were begun."""
         return self._begun
 
@@ -95,23 +95,23 @@ class ModelHost:
         return tuple(info.name for info in self._stand.infos)
 
     def submit(self, request: Request, tap: Callable[[Event], None] | None = None) -> RunLike:
-        """Queue a request on the models that stand now, which stay until it has ended.
+        """Queue a request on the loaded models, which stay loaded until it has ended.
 
         Raises what the worker raises, and ConfigError where it names a drafter of before.
         """
         while not (stand := self._stand).enter():
             if self._closed:
                 raise EngineClosedError("worker is closed: no request is taken any more")
-        run = stand.submit(self._known(request, stand), tap)
+        run = stand.submit(self._checked_request(request, stand), tap)
         with self._changed:
             self._begun += 1
         return run
 
     def check(self, request: Request) -> None:
-        """Raises what `submit` would raise on the models that stand now; runs nothing."""
+        """Raises what `submit` would raise on the loaded models; runs nothing."""
         self._stand.worker.check(request)
 
-    def _known(self, request: Request, stand: ServedModels) -> Request:
+    def _checked_request(self, request: Request, stand: ServedModels) -> Request:
         """The request, unless it was made for models that have gone."""
         allowed = (*EVERYBODY, *stand.drafter_names)
         gone = [name for name in request.speculation.drafters if name not in allowed]
@@ -129,7 +129,7 @@ class ModelHost:
 
     @property
     def exchange(self) -> ModelSwap:
-        """How the latest exchange stands; a fresh value after each change."""
+        """State of the latest exchange; a new value after each change."""
         return self._exchange
 
     def leaving(self) -> int:
@@ -141,7 +141,7 @@ class ModelHost:
         return self._stand.runs + self.leaving()
 
     def begin(self, pair: ModelPair) -> None:
-        """Load another pair beside the one that stands, in a thread. ConfigError at once where it
+        """Load another pair in a thread while this one serves. ConfigError at once where it
         cannot be asked for, or another is being loaded."""
         if self._load is None:
             raise ConfigError(NO_LOADER)
@@ -152,7 +152,7 @@ class ModelHost:
                 raise ConfigError(
                     "another pair is being loaded: wait until it stands, or cancel that first"
                 )
-            self._set(ModelSwap.of(pair))
+            self._set_swap(ModelSwap.of(pair))
             self._begun += 1
         threading.Thread(target=self._run, args=(pair,), name="exchange", daemon=True).start()
 
@@ -160,7 +160,7 @@ class ModelHost:
         """Give a loading up at its next stage; one that has ended stays as it is."""
         with self._changed:
             if self._exchange.loading:
-                self._set(self._exchange.asked_to_end())
+                self._set_swap(self._exchange.asked_to_end())
 
     def wait(self, exchange: ModelSwap, timeout: float) -> None:
         """Return when there is another state than `exchange`, or time is up."""
@@ -182,7 +182,7 @@ class ModelHost:
     def _run(self, pair: ModelPair) -> None:
         old, reason = None, ""
         try:
-            old = self._replace(ServedModels(self._loaded(pair), pair))
+            old = self._replace(ServedModels(self._load_pair(pair), pair))
         except _Cancelled:
             reason = CANCELLED
         except FORESEEN as error:
@@ -197,7 +197,7 @@ class ModelHost:
             del old
             _give_back()
 
-    def _loaded(self, pair: ModelPair) -> WorkerLike:
+    def _load_pair(self, pair: ModelPair) -> WorkerLike:
         assert self._load is not None
         return self._load(pair, self._say)
 
@@ -206,10 +206,10 @@ class ModelHost:
         with self._changed:
             if self._exchange.ending or self._closed:
                 raise _Cancelled(CANCELLED)
-            self._set(self._exchange.at(stage, time.monotonic()))
+            self._set_swap(self._exchange.at(stage, time.monotonic()))
 
     def _replace(self, new: ServedModels) -> ServedModels:
-        """Let the new one take over; the one before."""
+        """Make the new models the current ones; returns the old ones."""
         with self._changed:
             given_up = self._exchange.ending or self._closed
             if not given_up:
@@ -224,7 +224,7 @@ class ModelHost:
         return old
 
     def _see_off(self, old: ServedModels) -> None:
-        """Close the one before once its runs have ended."""
+        """Close the old models once their runs have ended."""
         old.wait_empty()
         old.worker.close()
         with self._changed:
@@ -232,21 +232,21 @@ class ModelHost:
 
     def _end(self, reason: str) -> None:
         with self._changed:
-            self._set(self._exchange.ended(reason, time.monotonic()))
+            self._set_swap(self._exchange.end_with(reason, time.monotonic()))
 
-    def _set(self, exchange: ModelSwap) -> None:
+    def _set_swap(self, exchange: ModelSwap) -> None:
         with self._changed:
             self._exchange = exchange
             self._changed.notify_all()
 
 
 def _unforeseen(error: BaseException | None) -> str:
-    """A bug in words; its traceback goes where those of threads go."""
+    """A sentence for an unexpected error; its traceback goes to the threads' excepthook."""
     return f"internal error ({type(error).__name__}): {error}" if error else ""
 
 
-def _nobody(_: str) -> None:
-    """Nobody wants to know."""
+def _discard(_: str) -> None:
+    """Ignore the stages of the first loading."""
 
 
 def _give_back() -> None:

@@ -18,7 +18,7 @@ from ui.components import pack
 from ui.form.fields import FIELD_NAMES, NGRAM
 from ui.form.form import OWN, chat_words, preset_values
 from ui.form.presets import still_means
-from ui.live.handlers import shown
+from ui.live.handlers import live_values
 from ui.live.layout import Live
 from ui.run.values import names_value
 from ui.server.context import Context
@@ -127,6 +127,6 @@ def _follow_handler(live: Live, sessions: Sessions, count: int) -> Callable[...,
         chat = gr.Checkbox(interactive=context.chat, info=chat_words(context.chat))
         if not context.chat:
             chat = gr.Checkbox(interactive=False, info=chat_words(False), value=False)
-        return [now, shown(live, desk, [])[0], *legends, name, name, chat, *fields]
+        return [now, live_values(live, desk, [])[0], *legends, name, name, chat, *fields]
 
     return follow

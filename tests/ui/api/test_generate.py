@@ -61,7 +61,7 @@ def test_a_client_that_cancels_stops_the_engine(api: Site) -> None:
     job = api.submit("/generate", prompt="long")
     wait(lambda: api.worker.runs)
     job.cancel()
-    wait(lambda: api.worker.runs[-1].cancelled)
+    wait(lambda: api.worker.runs[-1].is_cancelled)
 
 
 def test_many_clients_at_once_hold_no_threads(api: Site) -> None:

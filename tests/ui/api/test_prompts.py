@@ -77,7 +77,7 @@ def test_a_client_that_cancels_stops_the_plain_run(api: Site) -> None:
     job = api.submit("/prove", run_id=run_id)
     wait(lambda: len(api.worker.runs) > 1)
     job.cancel()
-    wait(lambda: api.worker.runs[-1].cancelled)
+    wait(lambda: api.worker.runs[-1].is_cancelled)
 
 
 def test_retention_is_told_and_set_by_who_owns_the_server(api: Site, elsewhere: Site) -> None:

@@ -1,4 +1,4 @@
-"""Lessons 1 to 3: why anybody should guess, one small model that does, a tree of its guesses."""
+"""Lessons 1 to 3: why guessing helps, one small model that guesses, a tree of its guesses."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What a lesson is made of: words, runs to look at, one thing to try, one question. Plain values.
 
-Knows which models a lesson asks for, not which are loaded, and no result: what a run came to stands
-in ui/learn/lessons/measured.py.
+Knows which models a lesson asks for, not which are loaded, and no result: those are in
+ui/learn/lessons/measured.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Lessons 7 and 8: who works while the other waits, and when all this does not pay."""
+"""Lessons 7 and 8: drafting while the LLM verifies, and when speculation does not pay."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ PIPELINE = Lesson(
 PLAIN, LONG, BEST = "LLM alone", "drafts of 12", "goodput decides"
 
 
-def needed(evidence: Evidence) -> float | None:
+def needed_tokens(evidence: Evidence) -> float | None:
     """Tokens a round of the long drafts has to write to be as fast as the LLM alone."""
     rows = evidence.of(PLAIN, LONG)
     return rows[1].round_ms / rows[0].round_ms if rows else None
@@ -83,7 +83,7 @@ def needed(evidence: Evidence) -> float | None:
 def told_of_need(evidence: Evidence) -> str:
     rows = evidence.of(PLAIN, LONG)
     assert rows is not None
-    need = needed(evidence) or 0.0
+    need = needed_tokens(evidence) or 0.0
     written = rows[1].stats.num_new_tokens / rows[1].stats.num_rounds
     won = "so it was faster" if written > need else "so it was not faster"
     return f"A round needed {need:.1f} tokens and wrote {written:.1f}, {won} than the LLM alone."
@@ -125,7 +125,7 @@ LOSES = Lesson(
     question=Question(
         "How many tokens would a round with drafts of 12 have to write to be as fast as the LLM "
         "alone?",
-        needed,
+        needed_tokens,
         told_of_need,
         "Divide in the column “ms a round” of the table of runs: drafts of 12 by LLM alone. The "
         "LLM alone writes one token a round.",
