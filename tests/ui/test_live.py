@@ -279,7 +279,7 @@ def test_a_run_cut_short_by_a_change_is_stopped_and_is_no_measure(store: RunStor
             break
     worker.script, worker.speed = scripted(8), 0.2
     list(run_on_change(live, desk, press(True, top_k=4)))
-    assert worker.runs[1].is_cancelled and not worker.runs[2].cancelled
+    assert worker.runs[1].is_cancelled and not worker.runs[2].is_cancelled
     assert desk.before is not None and desk.before.run_id == whole
     assert list(cut) == [], "the run that was cut short is no longer shown"
 
