@@ -16,7 +16,7 @@ from storage import RunQuery, RunStore
 from tests.synthetic import DRAFTERS
 from tests.ui.boards import ALL, context, notice_of, sessions_of, with_drafters
 from tests.ui.fakes import FakeWorker, scripted
-from tests.ui.rigs import Loader, other_worker, settled
+from tests.ui.model_hosts import Loader, other_worker, settled
 from ui.learn.handlers import (
     asked_for,
     example,
@@ -196,7 +196,7 @@ def test_goodput_says_what_it_does_before_its_first_token(learn: Learn) -> None:
         patch.setattr(hub, "start", lambda *_: source)
         frames = try_lesson(learn, desk, 6, "me", FULL)
         assert "goodput measures how long passes of the LLM take" in notice_of(next(frames), 0)
-        source.attach(hub.rig.submit(request, source.take))
+        source.attach(hub.model_host.submit(request, source.take))
         last = list(frames)[-1]
     assert "goodput measures" not in notice_of(last, 0) and rows_of(last) == ["goodput"]
 
@@ -233,14 +233,14 @@ def exchangeable(store: RunStore, speed: float = 0.2) -> Learn:
     """The lessons before one SSM, which other models may follow."""
     worker = other_worker("small", speed=speed)
     outcomes = iter((FakeWorker(scripted(8), 0.2), other_worker("small")))
-    rig = ModelHost(worker, Loader(lambda: next(outcomes)), ModelPair("other", ("small",)))
-    return learn_of(make_context(rig, store, Access("127.0.0.1"), "specinfer", RunQuery))
+    model_host = ModelHost(worker, Loader(lambda: next(outcomes)), ModelPair("other", ("small",)))
+    return learn_of(make_context(model_host, store, Access("127.0.0.1"), "specinfer", RunQuery))
 
 
 def exchanged(learn: Learn, pair: ModelPair) -> None:
-    rig = learn.board.context.rig
-    rig.begin(pair)
-    settled(rig)
+    model_host = learn.board.context.model_host
+    model_host.begin(pair)
+    settled(model_host)
 
 
 def followed_by(learn: Learn, desk: TabSession, number: int) -> dict[Any, Any]:
@@ -287,17 +287,17 @@ def test_a_run_that_goes_on_keeps_the_board_and_is_of_its_own_models(store: RunS
     frames = example(learn, desk, 2, "me", FULL)
     next(frames)
     player = desk.player
-    rig = learn.board.context.rig
-    worker: Any = rig.worker
-    rig.begin(ModelPair())
-    while rig.exchange.loading:
-        rig.wait(rig.exchange, 1.0)
+    model_host = learn.board.context.model_host
+    worker: Any = model_host.worker
+    model_host.begin(ModelPair())
+    while model_host.exchange.loading:
+        model_host.wait(model_host.exchange, 1.0)
     lesson_values(learn, desk, 2)
     assert desk.player is player and player is not None and not player.source.done
     worker.speed = 0.0
     last = ended(frames)
     assert rows_of(last) == [] and "left the table" in notice_of(last, -1)
-    settled(rig)
+    settled(model_host)
 
 
 def test_nothing_is_sent_where_nothing_was_exchanged(store: RunStore) -> None:

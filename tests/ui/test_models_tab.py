@@ -17,7 +17,7 @@ from storage import RunQuery, RunStore
 from tests.core.models.folders import saved
 from tests.family import SSMS
 from tests.ui.fakes import FakeWorker, request, scripted
-from tests.ui.rigs import OTHER, Loader, failing, other_worker, settled
+from tests.ui.model_hosts import OTHER, Loader, failing, other_worker, settled
 from ui.models_tab.handlers import (
     given_up,
     load_values,
@@ -47,8 +47,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def made(store: RunStore, load: Load | None = None) -> Context:
-    rig = ModelHost(FakeWorker(), load)
-    return make_context(rig, store, Access("127.0.0.1"), "specinfer", RunQuery)
+    model_host = ModelHost(FakeWorker(), load)
+    return make_context(model_host, store, Access("127.0.0.1"), "specinfer", RunQuery)
 
 
 def words(values: list[Any], at: int = 0) -> str:
@@ -277,17 +277,17 @@ def test_a_loading_is_told_stage_by_stage(store: RunStore) -> None:
     ]
     assert stages["1"]["steps"].startswith("weights ") and stages["1"]["state"] == "done"
     assert last[2].interactive and not last[3].interactive
-    settled(context.rig)
+    settled(context.model_host)
 
 
 def test_runs_on_the_models_of_before_are_told_of(store: RunStore) -> None:
     context = made(store, Loader(lambda: other_worker("small")))
-    context.rig.worker.set_script(scripted(400), speed=5.0)  # type: ignore[attr-defined]
+    context.model_host.worker.set_script(scripted(400), speed=5.0)  # type: ignore[attr-defined]
     source = context.hub.start(request())
     last = list(load_values(context, True, *FORM))[-1]
     assert "1 run still ends on the models of before" in words(last) and last[0]["again"]
     source.cancel()
-    settled(context.rig)
+    settled(context.model_host)
     assert (
         "still" not in words(state_values(context, True))
         and "again" not in state_values(context, True)[0]
@@ -325,7 +325,7 @@ def test_given_up(store: RunStore) -> None:
     assert "Giving other with small up" in words(given_up(context, True))
     loader.go.set()
     last = list(frames)[-1]
-    assert "Loading was given up after" in words(last) and context.rig.version == 0
+    assert "Loading was given up after" in words(last) and context.model_host.version == 0
 
 
 def test_who_may_not_load_may_not_ask_either(store: RunStore) -> None:
@@ -337,7 +337,7 @@ def test_who_may_not_load_may_not_ask_either(store: RunStore) -> None:
         given_up(context, False),
     ):
         assert NOT_YOURS in words(values)
-    assert not loader.asked and context.rig.exchange.state == "none"
+    assert not loader.asked and context.model_host.exchange.state == "none"
 
 
 def test_what_it_needs_is_told_also_while_something_is_loaded(
@@ -348,11 +348,11 @@ def test_what_it_needs_is_told_also_while_something_is_loaded(
     asked = (str(folder), str(folder), "auto", "auto")
     assert words(need_values(context, True, *asked)).startswith("It fits: ")
     assert "no such folder" in words(need_values(context, True, "./nowhere", "", "auto", "auto"))
-    context.rig.begin(OTHER)
+    context.model_host.begin(OTHER)
     both = words(need_values(context, True, *asked))
     assert both.startswith("It fits: ") and "Loading other with small" in both
     loader.go.set()
-    settled(context.rig)
+    settled(context.model_host)
 
 
 def test_a_page_without_a_loader_says_so(store: RunStore) -> None:

@@ -16,7 +16,7 @@ from tests.ui.fakes import FakeStore, FakeWorker, request, scripted
 from tests.ui.fakes import recorded as prepared
 from ui.run.frame import Frame
 from ui.run.player import Pace, Player
-from ui.server.session import Hub, TabSession, TabSessions, guard, guarded_once, play, run_to_end
+from ui.server.session import Hub, TabSession, TabSessions, guard, guard_once, play, run_to_end
 
 WAIT_S = 5.0
 
@@ -262,7 +262,7 @@ def test_errors_of_ours_are_told_in_their_words_and_bugs_in_a_line(
     def fails() -> str:
         raise ours
 
-    assert guarded_once(fails, told) == "top_p is 2: at most 1"
+    assert guard_once(fails, told) == "top_p is 2: at most 1"
 
 
 def test_a_store_that_cannot_write_does_not_stop_the_text() -> None:

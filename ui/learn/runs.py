@@ -50,8 +50,8 @@ class _Table:
 
 def follow(learn: Learn, desk: TabSession) -> Hashable:
     """Use the loaded models from here on; drops a baseline that other models measured."""
-    rig = learn.board.context.rig
-    models = (rig.pair, rig.infos)
+    model_host = learn.board.context.model_host
+    models = (model_host.pair, model_host.infos)
     if desk.lecture.follow(models):
         desk.baseline = None
     return models

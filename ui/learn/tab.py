@@ -62,7 +62,7 @@ def wire_learn(
 def wire_lessons(learn: Learn, triggers: Iterable[Callable[..., Any]]) -> None:
     """The open lesson follows the models at each of `triggers`; nothing is sent where none were
     exchanged."""
-    known = gr.State(learn.board.context.rig.version)
+    known = gr.State(learn.board.context.model_host.version)
     for trigger in triggers:
         trigger(_follow_handler(learn), [known, learn.at], [known, *learn.following], **QUICK)
 
@@ -140,7 +140,7 @@ def _progress_of(progress: Any) -> dict[str, Any]:
 
 def _follow_handler(learn: Learn) -> Callable[..., Values]:
     def follow(request: gr.Request, known: int, at: float | None) -> Values:
-        version = learn.board.context.rig.version
+        version = learn.board.context.model_host.version
         if known == version:
             return [gr.skip() for _ in range(1 + len(learn.following))]
         return [version, *lesson_values(learn, learn.board.desk(request), at)]

@@ -21,7 +21,7 @@ from ui.models_tab.offering import (
 from ui.models_tab.offers import checked_pair, offers, wanted_memory
 from ui.server.context import Context
 from ui.server.model_swap import ModelPair
-from ui.server.session import guard, guarded_once
+from ui.server.session import guard, guard_once
 from ui.shared.parts import notice_value
 from ui.words.messages import Line
 
@@ -48,13 +48,13 @@ def pair_of(llm: Any, ssms: Any, dtype: Any, device: Any) -> ModelPair:
 def state_values(context: Context, mine: bool, *first: Line) -> Told:
     """The notice, the stages, the buttons that load and give up. `mine`: the visitor may load, and
     is told names and reasons."""
-    lines = [*first, *state_lines(context.rig, mine)]
+    lines = [*first, *state_lines(context.model_host, mine)]
     if not mine:
         lines.append(Line("info", NOT_YOURS))
     elif not lines:
-        lines = [Line("info", f"Loaded: {', '.join(context.rig.names())}.")]
-    exchange = context.rig.exchange
-    moving = exchange.loading or context.rig.leaving() > 0
+        lines = [Line("info", f"Loaded: {', '.join(context.model_host.names())}.")]
+    exchange = context.model_host.exchange
+    moving = exchange.loading or context.model_host.leaving() > 0
     return [
         notice_value(lines, again=moving),
         stages_value(exchange, mine),
@@ -70,10 +70,10 @@ def table(context: Context, mine: bool, dtype: str, device: str) -> Told:
     """What can be loaded with its needs, and what is free."""
 
     def work() -> Told:
-        made, there = offers(context.rig, dtype, device, mine)
+        made, there = offers(context.model_host, dtype, device, mine)
         return [offers_value(made, there), notice_value([free_line(there)])]
 
-    return guarded_once(work, lambda message: [{}, notice_value([Line("error", message)])])
+    return guard_once(work, lambda message: [{}, notice_value([Line("error", message)])])
 
 
 def need_values(context: Context, mine: bool, *form: Any) -> Told:
@@ -83,12 +83,12 @@ def need_values(context: Context, mine: bool, *form: Any) -> Told:
         _refuse_others(mine)
         return _alone(context, mine, *need_lines(wanted_memory(pair_of(*form))))
 
-    return guarded_once(work, lambda message: _alone(context, mine, Line("error", message)))
+    return guard_once(work, lambda message: _alone(context, mine, Line("error", message)))
 
 
 def _alone(context: Context, mine: bool, *lines: Line) -> Told:
     """What a press led to, without how the last exchange ended: that is another matter."""
-    if context.rig.exchange.loading or not mine:
+    if context.model_host.exchange.loading or not mine:
         return state_values(context, mine, *lines)
     return [notice_value(list(lines)), {"lines": {}}, *_buttons(mine, False)]
 
@@ -98,10 +98,10 @@ def load_values(context: Context, mine: bool, *form: Any) -> Iterator[Told]:
 
     def frames() -> Iterator[Told]:
         _refuse_others(mine)
-        context.rig.begin(pair_of(*form))
-        while (exchange := context.rig.exchange).loading:
+        context.model_host.begin(pair_of(*form))
+        while (exchange := context.model_host.exchange).loading:
             yield state_values(context, mine)
-            context.rig.wait(exchange, FRAME_S)
+            context.model_host.wait(exchange, FRAME_S)
         yield state_values(context, mine)
 
     return guard(frames(), lambda message: _alone(context, mine, Line("error", message)))
@@ -112,10 +112,10 @@ def given_up(context: Context, mine: bool) -> Told:
 
     def work() -> Told:
         _refuse_others(mine)
-        context.rig.cancel()
+        context.model_host.cancel()
         return state_values(context, mine)
 
-    return guarded_once(work, lambda message: state_values(context, mine, Line("error", message)))
+    return guard_once(work, lambda message: state_values(context, mine, Line("error", message)))
 
 
 def _refuse_others(mine: bool) -> None:

@@ -141,14 +141,14 @@ def _part(role: str, need: Need) -> Part:
 
 
 def offers(
-    rig: ModelHost, dtype: str, device: str, whole: bool
+    model_host: ModelHost, dtype: str, device: str, whole: bool
 ) -> tuple[tuple[Offer, ...], Wanted]:
     """Every offer with its needs as `dtype` on `device`, and what is free there beside the loaded
     models. Not `whole`: without what only those who may load are shown, paths and the cache."""
     from core.models.loading.placing import device_of, free_bytes
 
     place = device_of(device)
-    loaded = _loaded_offer(rig)
+    loaded = _loaded_offer(model_host)
     made = [loaded if whole else replace(loaded, llm="", ssms=()), _bundled_offer(dtype, place)]
     made += _cached_offers(dtype, place) if whole else []
     made += [
@@ -157,9 +157,9 @@ def offers(
     return tuple(made), Wanted((), free_bytes(place), place.type)
 
 
-def _loaded_offer(rig: ModelHost) -> Offer:
-    parts = tuple(_standing(info) for info in rig.infos)
-    return Offer(LOADED, rig.pair.llm, rig.pair.ssms, parts, "what runs use now")
+def _loaded_offer(model_host: ModelHost) -> Offer:
+    parts = tuple(_standing(info) for info in model_host.infos)
+    return Offer(LOADED, model_host.pair.llm, model_host.pair.ssms, parts, "what runs use now")
 
 
 def _standing(info: ModelInfo) -> Part:

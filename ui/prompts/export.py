@@ -13,7 +13,7 @@ from ui.prompts.past_handlers import known_domains
 from ui.prompts.rows import PromptLine, of_study, rows_plain
 from ui.prompts.run_figures import RunFigures
 from ui.server.context import Context
-from ui.server.session import TabSession, guarded_once
+from ui.server.session import TabSession, guard_once
 from ui.shared.event_options import LATEST
 from ui.shared.parts import notice_value
 from ui.shared.studies import Studies
@@ -85,6 +85,6 @@ def _handler(board: StudyBoard, figures: RunFigures) -> Callable[..., list[Any]]
             return [gr.skip(), notice_value([Said("error", message)])]
 
         with desk.drawing:
-            return guarded_once(work, refusal)
+            return guard_once(work, refusal)
 
     return write

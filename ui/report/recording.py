@@ -207,7 +207,7 @@ def _kept_rounds(tape: _Tape, lines: Sequence[RoundView]) -> tuple[list[int], tu
 
 
 def _notice(frame: Frame, baseline: Baseline | None) -> Value:
-    """The lines that the page says above a run; its settings stand in the report's head."""
+    """The lines that the page says above a run; its settings are in the report's head."""
     return notice_value(run_lines(frame, baseline))
 
 

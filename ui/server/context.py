@@ -58,24 +58,24 @@ class Context:
     desks: TabSessions = field(default_factory=TabSessions)
 
     @property
-    def rig(self) -> ModelHost:
+    def model_host(self) -> ModelHost:
         """The host of the loaded models, which can exchange them."""
-        return self.hub.rig
+        return self.hub.model_host
 
     @property
     def models(self) -> tuple[ModelInfo, ...]:
         """The LLM first, then the SSMs; others after an exchange."""
-        return self.hub.rig.infos
+        return self.hub.model_host.infos
 
     @property
     def drafter_names(self) -> tuple[str, ...]:
         """The SSMs by name; others after an exchange."""
-        return self.hub.rig.drafter_names
+        return self.hub.model_host.drafter_names
 
     @property
     def chat(self) -> bool:
         """Whether the LLM has a chat template."""
-        return self.hub.rig.chat
+        return self.hub.model_host.chat
 
 
 def make_context(

@@ -21,7 +21,7 @@ from ui.server.model_swap import CANCELLED, ModelPair, ModelSwap, Say
 
 __all__ = ["Load", "ModelHost"]
 
-EVERYBODY = ("all", "first", "ngram")
+ANY_MODELS = ("all", "first", "ngram")
 NO_LOADER = "models cannot be exchanged on this page: it was opened without a loader"
 
 Load = Callable[[ModelPair, Say], WorkerLike]
@@ -34,13 +34,13 @@ class _Cancelled(SpecScopeError):
 
 
 class ModelHost:
-    """The one place that knows which models stand. `pair` is what they were asked for as."""
+    """Holds the loaded models. `pair`: the names that they were asked for by."""
 
     def __init__(
         self, worker: WorkerLike, load: Load | None = None, pair: ModelPair | None = None
     ) -> None:
         self._load = load
-        self._stand = ServedModels(worker, pair or ModelPair())
+        self._served = ServedModels(worker, pair or ModelPair())
         self._leaving: list[ServedModels] = []
         self._past: frozenset[str] = frozenset()
         self._exchange = ModelSwap()
@@ -59,26 +59,26 @@ class ModelHost:
     @property
     def worker(self) -> WorkerLike:
         """Where new runs go. Use `submit`, which an exchange cannot overtake."""
-        return self._stand.worker
+        return self._served.worker
 
     @property
     def infos(self) -> tuple[ModelInfo, ...]:
         """The LLM first, then the SSMs."""
-        return self._stand.infos
+        return self._served.infos
 
     @property
     def drafter_names(self) -> tuple[str, ...]:
-        return self._stand.drafter_names
+        return self._served.drafter_names
 
     @property
     def chat(self) -> bool:
         """Whether the LLM has a chat template."""
-        return self._stand.chat
+        return self._served.chat
 
     @property
     def pair(self) -> ModelPair:
         """What the models were asked for as."""
-        return self._stand.pair
+        return self._served.pair
 
     @property
     def version(self) -> int:
@@ -92,31 +92,31 @@ class ModelHost:
 
     def names(self) -> tuple[str, ...]:
         """The models' names, the LLM's first: what a study is made with."""
-        return tuple(info.name for info in self._stand.infos)
+        return tuple(info.name for info in self._served.infos)
 
     def submit(self, request: Request, tap: Callable[[Event], None] | None = None) -> RunLike:
         """Queue a request on the loaded models, which stay loaded until it has ended.
 
         Raises what the worker raises, and ConfigError where it names a drafter of before.
         """
-        while not (stand := self._stand).enter():
+        while not (served := self._served).enter():
             if self._closed:
                 raise EngineClosedError("worker is closed: no request is taken any more")
-        run = stand.submit(self._checked_request(request, stand), tap)
+        run = served.submit(self._checked_request(request, served), tap)
         with self._changed:
             self._begun += 1
         return run
 
     def check(self, request: Request) -> None:
         """Raises what `submit` would raise on the loaded models; runs nothing."""
-        self._stand.worker.check(request)
+        self._served.worker.check(request)
 
-    def _checked_request(self, request: Request, stand: ServedModels) -> Request:
+    def _checked_request(self, request: Request, served: ServedModels) -> Request:
         """The request, unless it was made for models that have gone."""
-        allowed = (*EVERYBODY, *stand.drafter_names)
+        allowed = (*ANY_MODELS, *served.drafter_names)
         gone = [name for name in request.speculation.drafters if name not in allowed]
         if any(name in self._past for name in gone):
-            stand.leave()
+            served.leave()
             raise ConfigError.of(
                 "drafters",
                 request.speculation.drafters,
@@ -134,11 +134,11 @@ class ModelHost:
 
     def leaving(self) -> int:
         """Runs that still end on models of before."""
-        return sum(stand.runs for stand in self._leaving)
+        return sum(served.runs for served in self._leaving)
 
     def busy(self) -> int:
         """Runs that wait or are decoded, here and on models of before."""
-        return self._stand.runs + self.leaving()
+        return self._served.runs + self.leaving()
 
     def begin(self, pair: ModelPair) -> None:
         """Load another pair in a thread while this one serves. ConfigError at once where it
@@ -172,10 +172,10 @@ class ModelHost:
         self.cancel()
         with self._changed:
             self._closed = True
-            stands = [*self._leaving, self._stand]
-        for stand in stands:
-            stand.retire()
-            stand.worker.close()
+            all_served = [*self._leaving, self._served]
+        for served in all_served:
+            served.retire()
+            served.worker.close()
 
     # -- the thread of an exchange --
 
@@ -213,7 +213,7 @@ class ModelHost:
         with self._changed:
             given_up = self._exchange.ending or self._closed
             if not given_up:
-                old, self._stand = self._stand, new
+                old, self._served = self._served, new
                 self._past = (self._past | {*old.drafter_names}) - {*new.drafter_names}
                 self._leaving.append(old)
                 self._version += 1

@@ -41,7 +41,7 @@ __all__ = [
     "Hub",
     "WorkerLike",
     "guard",
-    "guarded_once",
+    "guard_once",
     "play",
     "run_to_end",
 ]
@@ -59,7 +59,7 @@ class Hub:
     """Starts runs; each is recorded to its end, whether or not a tab shows it."""
 
     def __init__(self, worker: WorkerLike | ModelHost, store: StoreLike) -> None:
-        self.rig = worker if isinstance(worker, ModelHost) else ModelHost(worker)
+        self.model_host = worker if isinstance(worker, ModelHost) else ModelHost(worker)
         self.store = store
         self._going: WeakSet[LiveSource] = WeakSet()
         self._lock = threading.Lock()
@@ -67,7 +67,7 @@ class Hub:
     @property
     def worker(self) -> WorkerLike:
         """Where runs go now; another one after the models were exchanged."""
-        return self.rig.worker
+        return self.model_host.worker
 
     def start(
         self, request: Request, owner: str = "", baseline: Baseline | None = None
@@ -78,7 +78,7 @@ class Hub:
         """
         kept = partial(keep_baseline, self.store, baseline=baseline) if baseline else None
         source = LiveSource(self.store, owner, kept)
-        source.attach(self.rig.submit(request, source.take))
+        source.attach(self.model_host.submit(request, source.take))
         with self._lock:
             self._going.add(source)
         return source
@@ -267,6 +267,6 @@ def guard(work: Iterator[T], failed: Callable[[str], T]) -> Iterator[T]:
         yield failed(f"internal error ({type(error).__name__}): {error}")
 
 
-def guarded_once(work: Callable[[], T], failed: Callable[[str], T]) -> T:
+def guard_once(work: Callable[[], T], failed: Callable[[str], T]) -> T:
     """`guarded` for a handler that answers once."""
     return next(guard((work() for _ in range(1)), failed))

@@ -13,7 +13,7 @@ import gradio as gr
 
 from core.config import Request
 from ui.server.context import Context
-from ui.server.session import guard, guarded_once
+from ui.server.session import guard, guard_once
 from ui.sessions.exporting import saving
 from ui.sessions.history import More, asker_of, drafter_choices, list_values, llm_choices, menu
 from ui.sessions.layout import Sessions
@@ -68,7 +68,7 @@ def names_handler(context: Context) -> Callable[..., list[Any]]:
             menus = ((llm_choices, llm), (drafter_choices, drafter))
             return [menu(choices(context, asker), chosen) for choices, chosen in menus]
 
-        return guarded_once(work, lambda _: [gr.skip(), gr.skip()])
+        return guard_once(work, lambda _: [gr.skip(), gr.skip()])
 
     return names
 
@@ -204,7 +204,7 @@ def kept_handler(context: Context) -> Callable[..., list[Any]]:
     def show(request: gr.Request, visitor: str, typed: str, told: str) -> list[Any]:
         asker = asker_of(context, request, visitor)
         hidden = [gr.Accordion(visible=False), gr.skip(), gr.skip()]
-        return guarded_once(lambda: retention_shown(context, asker, typed, told), lambda _: hidden)
+        return guard_once(lambda: retention_shown(context, asker, typed, told), lambda _: hidden)
 
     return show
 

@@ -17,7 +17,7 @@ from core.config.checks import choice
 from core.config.mechanisms import NGRAM
 from core.errors import ConfigError, StoreError, UnknownRunError
 from ui.server.context import Context
-from ui.server.session import guarded_once
+from ui.server.session import guard_once
 from ui.server.under_way import under_way
 from ui.shared.parts import log_line, notice_value
 from ui.words.dates import local_time
@@ -142,7 +142,7 @@ def list_values(
         lines += [log, *_whereabouts(context, asker)]
         return [value, notice_value(lines, again=bool(log.text)), number]
 
-    return guarded_once(work, lambda message: [{}, notice_value([Line("error", message)]), 1])
+    return guard_once(work, lambda message: [{}, notice_value([Line("error", message)]), 1])
 
 
 def _runs(total: int) -> str:

@@ -9,7 +9,7 @@ import gradio as gr
 
 from core.errors import ConfigError, SpecScopeError, StoreError
 from ui.server.context import Context
-from ui.server.session import guarded_once
+from ui.server.session import guard_once
 from ui.server.under_way import under_way
 from ui.sessions.history import Asker, allowed_run
 from ui.shared.parts import notice_value
@@ -91,7 +91,7 @@ def keep_note(context: Context, asker: Asker, run_id: str, note: str) -> dict[st
         )
         return notice_value([Line("good", told)])
 
-    return guarded_once(work, lambda message: notice_value([Line("error", message)]))
+    return guard_once(work, lambda message: notice_value([Line("error", message)]))
 
 
 # -- how much is kept --
@@ -148,7 +148,7 @@ def set_retention(
     def refusal(message: str) -> tuple[dict[str, Any], gr.Button]:
         return notice_value([Line("error", message)]), gr.Button(visible=False)
 
-    return guarded_once(work, refusal)
+    return guard_once(work, refusal)
 
 
 def _count(runs: int) -> str:

@@ -12,7 +12,7 @@ import gradio as gr
 from core.errors import StoreError, UnknownRunError
 from ui.run.baselines import baseline_of
 from ui.run.player import Pace, Player
-from ui.server.session import TabSession, guarded_once
+from ui.server.session import TabSession, guard_once
 from ui.server.under_way import source_of
 from ui.sessions.history import Asker, allowed_run, check_ended, whole
 from ui.sessions.layout import COMPARE_LABEL, Sessions, build_sessions
@@ -54,7 +54,7 @@ def opened_run(sessions: Sessions, desk: TabSession, asker: Asker, run_id: str) 
     def refusal(message: str) -> list[Any]:
         return [*board.failure_values(desk)(message), *(gr.skip() for _ in board.places), ""]
 
-    return guarded_once(work, refusal)
+    return guard_once(work, refusal)
 
 
 def scrub(sessions: Sessions, desk: TabSession, number: float | None) -> Values:
@@ -105,7 +105,7 @@ def delete_run(sessions: Sessions, desk: TabSession, asker: Asker, run_id: str) 
         kept = [gr.skip() for _ in board.places]
         return [*board.failure_values(desk)(message), *kept, run_id, gr.Button(visible=False)]
 
-    return guarded_once(work, refusal)
+    return guard_once(work, refusal)
 
 
 # -- a second run --

@@ -19,7 +19,7 @@ from ui.run.player import Pace, Player
 from ui.run.same_text import same_text
 from ui.run.source import StoredSource
 from ui.server.context import Context
-from ui.server.session import TabSession, guarded_once
+from ui.server.session import TabSession, guard_once
 from ui.server.under_way import under_way
 from ui.sessions.history import Asker, allowed_run, excerpt
 from ui.sessions.two_runs_bar import Bar, bar_players, build_bar, place_of
@@ -163,7 +163,7 @@ def compare_runs(
         rest = [gr.skip() for _ in beside.outputs[2:]]
         return [gr.Column(visible=True), notice_value([Line("error", message)]), *rest]
 
-    return guarded_once(work, refusal)
+    return guard_once(work, refusal)
 
 
 def _head(half: Half, run: Any) -> dict[str, Any]:
@@ -184,7 +184,7 @@ def both(
         work()
         return beside.moving_values(desks)
 
-    return guarded_once(work_and_draw, lambda _: [gr.skip() for _ in beside.moving])
+    return guard_once(work_and_draw, lambda _: [gr.skip() for _ in beside.moving])
 
 
 def select_round(half: Half, desk: TabSession, data: Any) -> list[Any]:
@@ -196,4 +196,4 @@ def select_round(half: Half, desk: TabSession, data: Any) -> list[Any]:
             desk.player.select(number)
         return list(half.draw(desk))
 
-    return guarded_once(work, lambda _: [gr.skip() for _ in half.pictures])
+    return guard_once(work, lambda _: [gr.skip() for _ in half.pictures])

@@ -8,7 +8,7 @@ from typing import Any
 import gradio as gr
 
 from ui.server.context import Context
-from ui.server.session import guard, guarded_once
+from ui.server.session import guard, guard_once
 from ui.sessions.two_runs import Beside, Half, both, select_round
 from ui.sessions.two_runs_bar import moved_both, paced_both, played_both, scrubbed_both
 from ui.shared.event_options import EACH, LATEST, QUIET
@@ -65,7 +65,7 @@ def _scrub_handler(beside: Beside, context: Context) -> Callable[..., list[Any]]
 
 def _rate_handler(beside: Beside, context: Context) -> Callable[..., None]:
     def change(request: gr.Request, rate: float | None) -> None:
-        guarded_once(lambda: paced_both(beside.desks(context, request), rate), lambda _: None)
+        guard_once(lambda: paced_both(beside.desks(context, request), rate), lambda _: None)
 
     return change
 

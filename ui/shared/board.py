@@ -27,7 +27,7 @@ from ui.components import (
 )
 from ui.run.values import PICTURES, names_value
 from ui.server.context import Context
-from ui.server.session import TabSession, guard, guarded_once
+from ui.server.session import TabSession, guard, guard_once
 from ui.shared.parts import log_line, notice, notice_value
 from ui.shared.playback import build_playback
 from ui.words.messages import Line, run_lines
@@ -131,7 +131,7 @@ class Board:
                 work()
                 return self.values(desk)
 
-        return guarded_once(work_and_show, self.failure_values(desk))
+        return guard_once(work_and_show, self.failure_values(desk))
 
 
 # -- layout --

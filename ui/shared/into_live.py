@@ -21,7 +21,7 @@ from ui.form.form import OWN, RECORD_TOP_K, request_of
 from ui.form.presets import still_means
 from ui.live.layout import Live
 from ui.server.context import Context
-from ui.server.session import TabSession, guarded_once
+from ui.server.session import TabSession, guard_once
 from ui.shared.event_options import QUICK
 from ui.shared.parts import notice_value
 from ui.words.messages import Line
@@ -108,7 +108,7 @@ def fill_form(
         desk.trouble = message
         return [gr.Tabs(selected="live"), *nothing, board.current_notice(desk), gr.skip()]
 
-    return guarded_once(work, refusal)
+    return guard_once(work, refusal)
 
 
 def form_values_of(request: Request, context: Context) -> list[Any]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import gradio as gr
 
-from ui.server.session import TabSession, guarded_once
+from ui.server.session import TabSession, guard_once
 from ui.shared.parts import notice, notice_value, study_list
 from ui.shared.studies import Studies
 from ui.shared.study_words import KINDS, row_value
@@ -50,7 +50,7 @@ def listed_studies(desk: TabSession, mine: Studies) -> list[Any]:
         return [_rows(desk, mine), notice_value([])]
 
     with desk.drawing:
-        return guarded_once(work, _refusal)
+        return guard_once(work, _refusal)
 
 
 def press_list(desk: TabSession, mine: Studies, told: dict[str, Any]) -> list[Any]:
@@ -68,7 +68,7 @@ def press_list(desk: TabSession, mine: Studies, told: dict[str, Any]) -> list[An
         return [_rows(desk, mine), notice_value(said)]
 
     with desk.drawing:
-        return guarded_once(work, _refusal)
+        return guard_once(work, _refusal)
 
 
 def _refusal(message: str) -> list[Any]:

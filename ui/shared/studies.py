@@ -98,7 +98,7 @@ class Studies:
 
     def begin(self, study: Study) -> None:
         """Keep a new study and measure it, whether or not a tab shows it. Raises StudyError while
-        another is measured, and where it is of other models than those that stand."""
+        another is measured, and where it is of other models than the loaded ones."""
         self.context.conductor.begin(study, self.key)
 
     def resume(self, study_id: str) -> None:

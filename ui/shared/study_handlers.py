@@ -17,7 +17,7 @@ from core.errors import UnknownStudyError
 from lab.progress import Progress
 from lab.study import Study
 from ui.server.context import Context
-from ui.server.session import TabSession, guarded_once
+from ui.server.session import TabSession, guard_once
 from ui.shared.studies import OpenedStudy, Studies
 from ui.shared.study_words import progress_value, row_value
 
@@ -154,7 +154,7 @@ def _answer(
         return _values(board, desk, mine, drawn)
 
     with desk.drawing:
-        return guarded_once(work_and_show, refusal)
+        return guard_once(work_and_show, refusal)
 
 
 def _turn(board: StudyBoard, desk: TabSession, mine: Studies) -> None:
@@ -225,7 +225,7 @@ def turned_to_past(board: StudyBoard, desk: TabSession, mine: Studies) -> list[A
         return [_bar(board, desk, mine.standing(), message), gr.skip()]
 
     with desk.drawing:
-        return guarded_once(work, refusal)
+        return guard_once(work, refusal)
 
 
 def _shelf(board: StudyBoard, desk: TabSession, mine: Studies) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from lab.tuned import tuning_result
 from ui.components import GridLength, GridPoints, GridSpeed, pack
 from ui.form.form import RECORD_TOP_K, spoken_empty
 from ui.server.context import Context
-from ui.server.session import guarded_once
+from ui.server.session import guard_once
 from ui.shared.parts import download, grid_point, notice, notice_value
 from ui.shared.studies import OpenedStudy, Studies
 from ui.shared.study_board import Drawn, StudyBoard, build_study_board
@@ -137,7 +137,7 @@ def plan_values(
     def refusal(message: str) -> list[Any]:
         return [notice_value([Line("error", message)]), gr.Button(interactive=False)]
 
-    return guarded_once(work, refusal)
+    return guard_once(work, refusal)
 
 
 def drawn_of(opened: OpenedStudy | None) -> list[Any]:
@@ -179,7 +179,7 @@ def point_shown(mine: Studies, told: dict[str, Any]) -> tuple[dict[str, Any], di
         return value, {"study": study.study_id, "point": point} if value else {}
 
     # A study that was deleted meanwhile has no points: the board says so.
-    return guarded_once(work, lambda message: ({}, {}))
+    return guard_once(work, lambda message: ({}, {}))
 
 
 def request_of_point(mine: Studies, chosen: dict[str, Any]) -> Request:

@@ -11,7 +11,7 @@ from core.config import Request
 from lab.study import Study
 from ui.live.layout import Live
 from ui.server.context import Context
-from ui.server.session import guarded_once
+from ui.server.session import guard_once
 from ui.sessions.layout import Sessions
 from ui.shared.event_options import EACH, LATEST
 from ui.shared.into_live import into_live
@@ -122,8 +122,6 @@ def _file_handler(tune: Tune, what: str) -> Callable[..., Any]:
             number = desk.stamps.on("file", {"again": object()})["n"]
             return [{**file_of(mine, desk.study.study_id, what), "n": number}, notice_value([])]
 
-        return guarded_once(
-            work, lambda message: [gr.skip(), notice_value([Line("error", message)])]
-        )
+        return guard_once(work, lambda message: [gr.skip(), notice_value([Line("error", message)])])
 
     return write

@@ -15,7 +15,7 @@ from storage import RunQuery, RunStore
 from storage.exports import EXPORTS
 from tests.synthetic import synthetic_run
 from tests.ui.fakes import FakeWorker, scripted
-from tests.ui.rigs import Loader, other_worker
+from tests.ui.model_hosts import Loader, other_worker
 from tests.ui.serving import serve
 from ui.server.context import Context, make_context
 from ui.server.model_host import ModelHost

@@ -19,7 +19,7 @@ from storage import RunQuery, RunStore
 from storage.exports import EXPORTS
 from tests.source import ROOT
 from tests.ui.fakes import FakeWorker, endless, scripted
-from tests.ui.rigs import Loader, other_worker
+from tests.ui.model_hosts import Loader, other_worker
 from tests.ui.serving import serve
 from ui.server.context import make_context
 from ui.server.model_host import ModelHost
@@ -121,8 +121,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Client, Fak
     """A client, and the worker that answers until other models are loaded."""
     with RunStore(tmp_path_factory.mktemp("api") / "runs.db") as store:
         worker = FakeWorker(scripted(rounds=6), speed=0.0)
-        rig = ModelHost(worker, Loader(lambda: other_worker("small")))
-        context = make_context(rig, store, Access("127.0.0.1"), "best", RunQuery, EXPORTS)
+        model_host = ModelHost(worker, Loader(lambda: other_worker("small")))
+        context = make_context(model_host, store, Access("127.0.0.1"), "best", RunQuery, EXPORTS)
         with serve(build_page(context)) as url:
             client = Client(url, verbose=False)
             yield client, worker

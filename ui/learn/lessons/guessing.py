@@ -9,7 +9,7 @@ from ui.learn.lessons.runs import (
     DIALOGUE,
     DRAFT_4,
     DRAFT_5,
-    NOBODY,
+    NO_DRAFTERS,
     ONE,
     PASS_8,
     PASS_16,
@@ -73,7 +73,7 @@ MEMORY_BOUND = Lesson(
         Step("memory bound", "fetching from memory takes longer than calculating"),
     ),
     example=(
-        Setup(ALONE, STORY, NOBODY),
+        Setup(ALONE, STORY, NO_DRAFTERS),
         Setup(EIGHT, STORY, ONE, PASS_8),
     ),
     attempt=Attempt(

@@ -5,7 +5,16 @@ from __future__ import annotations
 from core.config import SpeculationConfig
 from ui.learn.lessons.lesson import Attempt, Lesson, Question, Setup, Step
 from ui.learn.lessons.measured import Evidence
-from ui.learn.lessons.runs import AHEAD_4, CODE, DIALOGUE, DRAFT_4, DRAFT_12, EVERYBODY, NOBODY, ONE
+from ui.learn.lessons.runs import (
+    AHEAD_4,
+    ALL_AND_NGRAM,
+    CODE,
+    DIALOGUE,
+    DRAFT_4,
+    DRAFT_12,
+    NO_DRAFTERS,
+    ONE,
+)
 
 __all__ = ["LOSES", "PIPELINE"]
 
@@ -108,7 +117,7 @@ LOSES = Lesson(
     "run was slower, the notice above the pictures says what took the time.",
     words=(Step("speculation", "writing ahead by guesses that are then checked"),),
     example=(
-        Setup(PLAIN, CODE, NOBODY),
+        Setup(PLAIN, CODE, NO_DRAFTERS),
         Setup(LONG, CODE, ONE, DRAFT_12),
     ),
     attempt=Attempt(
@@ -118,7 +127,7 @@ LOSES = Lesson(
         Setup(
             BEST,
             CODE,
-            EVERYBODY,
+            ALL_AND_NGRAM,
             SpeculationConfig(length="goodput", max_tree_nodes=64),
         ),
     ),
